@@ -1,0 +1,14 @@
+"""Infinite-size twins of the networks in `zoo`."""
+
+from limits.mlp import MLPTwin as MLPTwin
+from limits.trajectory import Trajectory as Trajectory
+from limits.twin import Twin as Twin
+from limits.twin import register_twin as register_twin
+from limits.twin import twin as twin
+from limits.types import AbsentError as AbsentError
+from limits.types import Kernels as Kernels
+from limits.types import Provenance as Provenance
+from limits.types import Task as Task
+from limits.lazy import lazy as lazy
+from limits.tangent import empirical_ntk as empirical_ntk
+from limits.tangent import linearize as linearize

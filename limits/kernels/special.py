@@ -1,0 +1,45 @@
+"""Elementary functions that the kernels are made of, written so that they vectorise and keep small differences."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def safe_sqrt(x: jax.Array) -> jax.Array:
+    """sqrt(max(x, 0)), with gradient 0 at 0 instead of infinity."""
+    return jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 1)), 0)
+
+
+@functools.cache
+def _arcsine_polynomial(degree: int) -> tuple[float, ...]:
+    """Coefficients in t of arcsin(s)/s on s² = z = (t + 1)/8 in [0, 1/4], highest power first."""
+
+    def arcsine(t: np.ndarray) -> np.ndarray:
+        s = np.sqrt((t + 1) / 8)
+        return np.where(s > 0, np.arcsin(s) / np.where(s > 0, s, 1), 1)
+
+    chebyshev = np.polynomial.chebyshev.chebinterpolate(arcsine, degree)
+    return tuple(np.polynomial.chebyshev.cheb2poly(chebyshev)[::-1].tolist())
+
+
+def angle(gap: jax.Array) -> jax.Array:
+    """θ = arccos(1 − gap) for gap in [0, 2], accurate to rounding at every gap, however small.
+
+    For gap ≤ 1/2 it is 2 arcsin(sqrt(gap/2)), near gap = 2 its mirror image, and between them π/2 − arcsin(c); one
+    polynomial serves the three, which is several times faster than the library's scalar arccos and, unlike it,
+    resolves a gap of 1e-20.
+
+    >>> bool(abs(angle(jnp.array(1.0)) - jnp.pi / 2) < 1e-6)
+    True
+    """
+    c, half = 1 - gap, 0.5 * jnp.where(gap < 1, gap, 2 - gap)
+    outer = half < 0.25
+    z = jnp.where(outer, half, c * c)
+    t = 8 * z - 1
+    ratio = jnp.zeros_like(z)
+    for coefficient in _arcsine_polynomial(14 if gap.dtype == jnp.float64 else 7):
+        ratio = ratio * t + coefficient
+    small = 2 * safe_sqrt(half) * ratio
+    return jnp.where(outer, jnp.where(gap < 1, small, jnp.pi - small), jnp.pi / 2 - c * ratio)

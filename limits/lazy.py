@@ -1,0 +1,127 @@
+"""Training in the kernel regime: the infinite-width limit in which features stay where they were."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.special
+
+from limits import predict
+from limits.trajectory import Trajectory
+from limits.types import Provenance, Task
+
+
+def record_times(steps: int, times: Sequence[int] | None) -> np.ndarray:
+    """The steps to record: those given, or eleven from 0 to `steps`.
+
+    >>> record_times(3, None).tolist()
+    [0, 1, 2, 3]
+    """
+    if steps < 0 or int(steps) != steps:
+        raise ValueError(f"steps must be a whole number ≥ 0, got {steps}.")
+    chosen = np.unique(np.linspace(0, steps, 11).round().astype(int) if times is None else np.asarray(times, int))
+    if chosen[0] < 0 or chosen[-1] > steps:
+        raise ValueError(f"times must lie between 0 and steps = {steps}; got {chosen[0]} … {chosen[-1]}.")
+    return chosen
+
+
+def losses(task: Task, f: np.ndarray, y: np.ndarray, variance: np.ndarray | float = 0.0) -> np.ndarray:
+    """The task's loss of outputs f [..., n, k]; a variance [..., n] of Gaussian outputs adds ½ of it an output (mse)."""
+    if task.loss == "mse":
+        return 0.5 * np.mean(np.sum((f - y) ** 2, axis=-1) + y.shape[1] * variance, axis=-1)
+    return -np.mean(np.sum(y * scipy.special.log_softmax(f, axis=-1), axis=-1), axis=-1)
+
+
+def lazy(
+    twin: Any,
+    task: Task,
+    steps: int,
+    learning_rate: float,
+    times: Sequence[int] | None = None,
+    momentum: float = 0.0,
+    centred: bool = False,
+    flow: bool = False,
+    samples: int = 256,
+    seed: int = 0,
+) -> Trajectory:
+    """Full-batch gradient descent (or `flow`) with the twin's NTK: mean and spread over initialisations.
+
+    For "mse" exact: outputs stay Gaussian. For "cross_entropy" the mean over initialisations is taken over `samples`
+    draws of f(0) (Monte-Carlo, with standard errors); `centred` (f(0) subtracted) is exact for both. Reported losses are
+    means over initialisations, so they include the spread.
+
+    >>> from zoo import MLP
+    >>> from limits import twin
+    >>> task = Task([[1.0, 0.0]], [1.0], [[0.0, 1.0]], [0.0])
+    >>> run = twin(MLP(width=8, depth=1)).lazy(task, steps=100, learning_rate=1.0)
+    >>> round(float(run.f_train[-1, 0, 0]), 6)
+    1.0
+    """
+    recorded = record_times(steps, times)
+    x, n = task.x, len(task.x_train)
+    kernels = twin.kernels(x)
+    ntk = kernels.ntk
+    start = np.zeros_like(ntk) if centred else twin.initial_covariance(x)
+    how: dict[str, Any] = {"momentum": momentum, "flow": flow}
+    errors: dict[str, Any] = {}
+    if task.loss == "mse" or not start.any():
+        if task.loss == "mse":
+            f, cov = predict.mse_ensemble(start, ntk, task.y_train, recorded, learning_rate, **how)
+        else:
+            zero = np.zeros((len(x), task.outputs))
+            f = _cross_entropy(task, ntk, zero, recorded, learning_rate, how)
+            cov = np.zeros((len(recorded), len(x), len(x)))
+        variance = np.diagonal(cov, axis1=1, axis2=2)
+        loss = losses(task, f[:, :n], task.y_train, variance[:, :n])
+        test_loss = losses(task, f[:, n:], task.y_test, variance[:, n:])
+        provenance = Provenance("exact", "closed form")
+    else:
+        draws = _draw(start, samples, task.outputs, seed)
+        each = _cross_entropy(task, ntk, draws, recorded, learning_rate, how)
+        f = each.mean(1)
+        away = each - f[:, None]
+        cov = np.einsum("tsik,tsjk->tij", away, away) / ((samples - 1) * task.outputs)
+        part = {"loss": losses(task, each[..., :n, :], task.y_train)}
+        part["test_loss"] = losses(task, each[..., n:, :], task.y_test)
+        loss, test_loss = part["loss"].mean(1), part["test_loss"].mean(1)
+        errors = {name: value.std(1, ddof=1) / samples**0.5 for name, value in part.items()}
+        sem = each.std(1, ddof=1) / samples**0.5
+        errors |= {"f_train": sem[:, :n], "f_test": sem[:, n:]}
+        provenance = Provenance("monte_carlo", f"{samples} draws of f(0)")
+    phi, g = twin.layers(x)
+    held = {"phi": tuple(_held(k, recorded) for k in phi), "g": tuple(_held(k, recorded) for k in g)}
+    trained = dict.fromkeys(("loss", "test_loss", "f_train", "f_test", "f_train_cov", "f_test_cov"), provenance)
+    return Trajectory(
+        times=recorded,
+        loss=loss,
+        test_loss=test_loss if len(task.x_test) else None,
+        f_train=f[:, :n],
+        f_test=f[:, n:],
+        f_train_cov=cov[:, :n, :n],
+        f_test_cov=cov[:, n:, n:],
+        ntk=_held(ntk, recorded),
+        errors=errors,
+        provenance=trained | dict.fromkeys(("phi", "g", "ntk"), kernels.provenance["ntk"]),
+        source="lazy",
+        **held,
+    )
+
+
+def _held(kernel: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """The same kernel at every time (a view: no memory)."""
+    return np.broadcast_to(kernel, (len(times), *kernel.shape))
+
+
+def _cross_entropy(task: Task, ntk: np.ndarray, f0: np.ndarray, times: Any, rate: float, how: dict) -> np.ndarray:
+    n = len(task.x_train)
+    both = predict.cross_entropy_dynamics(
+        ntk[:n, :n], task.y_train, times, rate, ntk[n:, :n], f0[..., :n, :], f0[..., n:, :], **how
+    )
+    return np.concatenate(both, axis=-2)
+
+
+def _draw(covariance: np.ndarray, samples: int, outputs: int, seed: int) -> np.ndarray:
+    """[samples, n, outputs] Gaussian draws with this covariance, independent over outputs."""
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    return (np.random.default_rng(seed).normal(size=(samples, outputs, len(covariance))) @ root.T).swapaxes(1, 2)

@@ -1,0 +1,66 @@
+"""Training dynamics with a constant kernel under the cross-entropy loss, from given outputs at the start."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.integrate
+import scipy.special
+from jaxtyping import Float
+
+
+def cross_entropy_dynamics(
+    k_train: Float[np.ndarray, "n n"],
+    y: Float[np.ndarray, "n k"],
+    times: Sequence[float] | np.ndarray,
+    learning_rate: float,
+    k_test_train: Float[np.ndarray, "m n"],
+    f0_train: Float[np.ndarray, "*s n k"],
+    f0_test: Float[np.ndarray, "*s m k"],
+    momentum: float = 0.0,
+    flow: bool = False,
+) -> tuple[Any, Any]:
+    """(f_t on the training points, f_t on the test points): [time, *s, n, k], for any number of starting points *s.
+
+        f_t(x) = f₀(x) + K(x, X) w_t,   v ← μ v + y − softmax(f_t(X)),   w ← w + (η/n) v,
+
+    or, for gradient flow, dw/dt = (η/n) (y − softmax f) by an adaptive solver at relative tolerance 1e-9.
+
+    >>> start = np.zeros((1, 2))
+    >>> f, _ = cross_entropy_dynamics(np.eye(1), np.array([[1.0, 0.0]]), [0, 1], 1.0, np.eye(1), start, start)
+    >>> f[1].tolist()
+    [[0.5, -0.5]]
+    """
+    rate = learning_rate / len(k_train)
+
+    def slope(w: np.ndarray) -> np.ndarray:
+        return y - scipy.special.softmax(f0_train + k_train @ w, axis=-1)
+
+    w = _flow(slope, f0_train.shape, rate, times) if flow else _descend(slope, f0_train.shape, rate, momentum, times)
+    return f0_train + k_train @ w, f0_test + k_test_train @ w
+
+
+def _descend(slope: Any, shape: tuple, rate: float, momentum: float, times: Any) -> np.ndarray:
+    w, v, recorded, wanted = np.zeros(shape), np.zeros(shape), {}, [int(t) for t in times]
+    for step in range(max(wanted) + 1):
+        if step in wanted:
+            recorded[step] = w.copy()
+        v = momentum * v + slope(w)
+        w = w + rate * v
+    return np.stack([recorded[t] for t in wanted])
+
+
+def _flow(slope: Any, shape: tuple, rate: float, times: Any) -> np.ndarray:
+    ends = np.asarray(times, float) * rate
+    solution = scipy.integrate.solve_ivp(
+        lambda _, w: slope(w.reshape(shape)).ravel(),
+        (0, max(ends[-1], 1e-300)),
+        np.zeros(int(np.prod(shape))),
+        method="LSODA",
+        t_eval=ends,
+        rtol=1e-9,
+        atol=1e-11,
+    )
+    if not solution.success:
+        raise ValueError(f"The flow could not be integrated to time {ends[-1]:g}: {solution.message}")
+    return solution.y.T.reshape(-1, *shape)

@@ -1,0 +1,115 @@
+"""Training dynamics with a constant kernel under the squared loss, in closed form."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+
+def response(
+    k_train: Float[np.ndarray, "n n"],
+    times: Sequence[float] | np.ndarray,
+    learning_rate: float,
+    momentum: float = 0.0,
+    flow: bool = False,
+) -> Float[np.ndarray, "t n n"]:
+    """B_t such that training from f₀ gives f_t(x) = f₀(x) + K(x, X) B_t (y − f₀(X)), at every recorded time.
+
+    Gradient descent on the mean over samples of ½ (f − y)², with Optax's momentum, acts on each eigenvector of K
+    (eigenvalue λ) alone:  v ← μ v + 1 − λ b,  b ← b + (η/n) v  from b = v = 0. Any step counts: three-by-three matrix
+    powers. Gradient flow (`flow`) has b = (1 − exp(−λ η t/n)) / λ, with `times` in steps, so that η t is the flow's time;
+    times may be inf.
+
+    >>> response(np.eye(1), [0, 1, 2], learning_rate=0.5).ravel().tolist()
+    [0.0, 0.5, 0.75]
+    """
+    eigenvalues, vectors = np.linalg.eigh(k_train)
+    eigenvalues = np.maximum(eigenvalues, 0)
+    rate = learning_rate / len(k_train)
+    if flow:
+        if momentum:
+            raise ValueError("Gradient flow has no momentum: its limit is flow at rate learning_rate / (1 − momentum).")
+        factors = [_flow_factor(eigenvalues, rate * t) for t in times]
+    else:
+        largest = float(eigenvalues[-1]) * rate
+        if largest > 2 * (1 + momentum):
+            warnings.warn(
+                f"learning_rate {learning_rate:g} is beyond the largest stable one, "
+                f"{2 * (1 + momentum) / (eigenvalues[-1] / len(k_train)):g} for this kernel: the dynamics diverge.",
+                stacklevel=2,
+            )
+        factors = _discrete_factors(eigenvalues, rate, momentum, times)
+    return np.stack([(vectors * factor) @ vectors.T for factor in factors])
+
+
+def _flow_factor(eigenvalues: np.ndarray, time: float) -> np.ndarray:
+    safe = np.where(eigenvalues > 0, eigenvalues, 1)
+    with np.errstate(invalid="ignore"):
+        return np.where(eigenvalues > 0, -np.expm1(-safe * time) / safe, time)
+
+
+def _discrete_factors(eigenvalues: np.ndarray, rate: float, momentum: float, times: Any) -> list[np.ndarray]:
+    steps = np.asarray(times)
+    if np.any(steps != np.round(steps)) or np.any(np.diff(steps) < 0) or np.any(steps < 0):
+        raise ValueError(f"Gradient descent is recorded at whole, ascending numbers of steps; got {list(times)}.")
+    step = np.zeros((len(eigenvalues), 3, 3))  # acts on (b, v, 1)
+    step[:, 1] = np.stack([-eigenvalues, np.full_like(eigenvalues, momentum), np.ones_like(eigenvalues)], axis=1)
+    step[:, 0] = rate * step[:, 1]
+    step[:, 0, 0] += 1
+    step[:, 2, 2] = 1
+    state, now, factors = np.tile([0.0, 0.0, 1.0], (len(eigenvalues), 1)), 0, []
+    for t in steps.astype(int):
+        state = np.einsum("eij,ej->ei", np.linalg.matrix_power(step, int(t) - now), state)
+        now = int(t)
+        factors.append(state[:, 0].copy())
+    return factors
+
+
+def mse_dynamics(
+    k_train: Float[np.ndarray, "n n"],
+    y: Float[np.ndarray, "n k"],
+    times: Sequence[float] | np.ndarray,
+    learning_rate: float,
+    k_test_train: Float[np.ndarray, "m n"] | None = None,
+    f0_train: Float[np.ndarray, "n k"] | None = None,
+    f0_test: Float[np.ndarray, "m k"] | None = None,
+    momentum: float = 0.0,
+    flow: bool = False,
+) -> tuple[Float[np.ndarray, "t n k"], Any]:
+    """(f_t on the training points, f_t on the test points or None) of one network that starts at f₀ (default 0).
+
+    >>> mse_dynamics(np.eye(1), np.ones((1, 1)), [0, 1], learning_rate=0.5)[0].ravel().tolist()
+    [0.0, 0.5]
+    """
+    f0_train = np.zeros_like(y) if f0_train is None else f0_train
+    weights = response(k_train, times, learning_rate, momentum, flow) @ (y - f0_train)
+    f_train = f0_train + k_train @ weights
+    if k_test_train is None:
+        return f_train, None
+    return f_train, (0 if f0_test is None else f0_test) + k_test_train @ weights
+
+
+def mse_ensemble(
+    nngp: Float[np.ndarray, "p p"],
+    ntk: Float[np.ndarray, "p p"],
+    y: Float[np.ndarray, "n k"],
+    times: Sequence[float] | np.ndarray,
+    learning_rate: float,
+    momentum: float = 0.0,
+    flow: bool = False,
+) -> tuple[Float[np.ndarray, "t p k"], Float[np.ndarray, "t p p"]]:
+    """(mean, covariance) over initialisations f₀ ~ N(0, nngp), at all points: the first n are the training points.
+
+        f_t = M_t f₀ + K(·, X) B_t y  with  M_t = 1 − K(·, X) B_t P_X,  so  cov = M_t nngp M_tᵀ.
+
+    >>> mean, cov = mse_ensemble(np.eye(1), np.eye(1), np.ones((1, 1)), [1], learning_rate=0.5)
+    >>> mean.item(), cov.item()
+    (0.5, 0.25)
+    """
+    n = len(y)
+    gain = ntk[:, :n] @ response(ntk[:n, :n], times, learning_rate, momentum, flow)
+    keep = np.tile(np.eye(len(ntk)), (len(gain), 1, 1))
+    keep[:, :, :n] -= gain
+    return gain @ y, keep @ nngp @ keep.transpose(0, 2, 1)

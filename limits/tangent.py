@@ -1,0 +1,151 @@
+"""The tangent kernel of a finite network with any parameters, and the network's linearisation."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from limits import dense_calls
+
+_JACOBIAN_ENTRIES = 2**26  # as many entries of a Jacobian are held at a time
+
+
+def linearize(apply: Callable[[Any, Any], Any], params: Any) -> Callable[[Any, Any], Any]:
+    """f_lin(p, x) = f(params, x) + ∂f/∂params · (p − params), a function of any parameters p.
+
+    >>> f = linearize(lambda p, x: x * p**2, jnp.array(3.0))
+    >>> f(jnp.array(4.0), jnp.array(1.0)).item()
+    15.0
+    """
+
+    def linear(p: Any, x: Any) -> Any:
+        f, change = jax.jvp(lambda q: apply(q, x), (params,), (jax.tree.map(jnp.subtract, p, params),))
+        return f + change
+
+    return linear
+
+
+def empirical_ntk(
+    apply: Callable[[Any, Any], Any],
+    params: Any,
+    x1: Any,
+    x2: Any = None,
+    outputs: Literal["mean", "full"] = "mean",
+    rates: Any = None,
+) -> Float[Array, "n1 n2 *outputs"]:
+    """K = Σ_θ rate_θ ∂f(x1)/∂θ ∂f(x2)/∂θ, for any pure apply(params, x) → [n, outputs] and any parameters.
+
+    outputs="mean" is the trace over outputs divided by their number, [n1, n2]; "full" is [n1, n2, outputs, outputs].
+    `rates` (a tree like params, default 1) are learning-rate factors, `zoo.learning_rate_factors(net, x)`.
+
+    Dense layers (zoo's, or flax.linen's) are taken apart: the gradient of one is input ⊗ backward signal, so their share
+    is (a·a')(g·g') and no Jacobian is built. All other parameters are differentiated a few samples at a time. The function
+    must treat samples independently (no batch statistics); it may be used under jit and vmap.
+
+    >>> net = lambda w, x: x @ w
+    >>> empirical_ntk(net, jnp.ones((3, 1)), jnp.eye(2, 3)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+
+    Reference: Novak, Sohl-Dickstein, Schoenholz (2022), Fast finite width neural tangent kernel.
+    """
+    x1 = jnp.asarray(x1)
+    x2 = None if x2 is None else jnp.asarray(x2)
+    if x2 is not None and x1.shape[1:] != x2.shape[1:]:
+        raise ValueError(f"x1 has samples of shape {x1.shape[1:]} and x2 of shape {x2.shape[1:]}: they must agree.")
+    if outputs not in ("mean", "full"):
+        raise ValueError(f'outputs must be "mean" or "full", got "{outputs}".')
+    leaves = jax.tree.leaves(params)
+    weights = [1.0] * len(leaves) if rates is None else jax.tree.leaves(rates)
+    if len(weights) != len(leaves):
+        raise ValueError(f"rates has {len(weights)} leaves and params has {len(leaves)}: they must be trees alike.")
+
+    calls = dense_calls.find(apply, params, x1)
+    if x2 is not None and [c.leaves for c in dense_calls.find(apply, params, x2)] != [c.leaves for c in calls]:
+        calls = []  # a batch size mistaken for another axis
+    total: Any = 0.0
+    if calls:
+        left = dense_calls.gradients(apply, params, x1, calls)
+        right = left if x2 is None else dense_calls.gradients(apply, params, x2, calls)
+        total = total + _structured(calls, left, right, weights, outputs)
+    claimed = {i for call in calls for i in call.leaves.values()}
+    rest = [i for i in range(len(leaves)) if i not in claimed]
+    if rest:
+        total = total + _by_jacobian(apply, params, x1, x1 if x2 is None else x2, rest, weights, outputs)
+    return total
+
+
+def _structured(calls: list, left: Any, right: Any, weights: list, outputs: str) -> Any:
+    """Σ over layers of (a·a')(g·g'), the uses of one layer (and its positions) summed before the product."""
+    total: Any = 0.0
+    for kernel in dict.fromkeys(call.leaves["kernel"] for call in calls):
+        uses = [i for i, call in enumerate(calls) if call.leaves["kernel"] == kernel]
+        (a1, g1), (a2, g2) = (
+            (jnp.concatenate([a[i] for i in uses], axis=1), jnp.concatenate([g[i] for i in uses], axis=2))
+            for a, g in (left, right)
+        )
+        leaves, scale = calls[uses[0]].leaves, calls[uses[0]].multipliers
+        strength = jnp.asarray(weights[kernel] * scale["kernel"] ** 2, a1.dtype)
+        total = total + strength * _contract(a1, g1, a2, g2, outputs)
+        if "bias" in leaves:
+            strength = jnp.asarray(weights[leaves["bias"]] * scale["bias"] ** 2, a1.dtype)
+            total = total + strength * _trace(g1.sum(2), g2.sum(2), outputs)
+    return total
+
+
+def _contract(a1: Any, g1: Any, a2: Any, g2: Any, outputs: str) -> Any:
+    """Inner products of Σ_p a_p ⊗ g_p; a: [n, p, d], g: [k, n, p, m]. By pairs of positions, or by the sums themselves."""
+    (n1, p, d), (k, n2, q, m) = a1.shape, g2.shape
+    if p == q == 1:
+        similar = a1[:, 0] @ a2[:, 0].T
+        return (similar if outputs == "mean" else similar[:, :, None, None]) * _trace(g1[:, :, 0], g2[:, :, 0], outputs)
+    many = k if outputs == "mean" else k * k
+    if n1 * n2 * p * q * (d + many * m) < (n1 * p + n2 * q + n1 * n2 * many / k) * k * d * m:
+        similar = jnp.einsum("ipd,jqd->ijpq", a1, a2)
+        if outputs == "mean":
+            return jnp.einsum("ijpq,kipm,kjqm->ij", similar, g1, g2) / k
+        return jnp.einsum("ijpq,kipm,ljqm->ijkl", similar, g1, g2)
+    j1, j2 = (jnp.einsum("ipd,kipm->kidm", a, g) for a, g in ((a1, g1), (a2, g2)))
+    return _trace(j1.reshape(k, n1, -1), j2.reshape(k, n2, -1), outputs)
+
+
+def _trace(j1: Any, j2: Any, outputs: str) -> Any:
+    """J Jᵀ of [k, n, size]: summed over outputs and divided by their number, or for every pair of outputs."""
+    if outputs == "mean":
+        return jnp.einsum("kis,kjs->ij", j1, j2) / j1.shape[0]
+    return jnp.einsum("kis,ljs->ijkl", j1, j2)
+
+
+def _by_jacobian(apply: Any, params: Any, x1: Any, x2: Any, which: list[int], weights: list, outputs: str) -> Any:
+    """The share of the leaves in `which`, by Jacobians of a few samples at a time."""
+    leaves, tree = jax.tree.flatten(params)
+    plain = dense_calls.without_jit(apply)
+
+    def jacobian(x: Any) -> list[Any]:
+        def one(chosen: list[Any], sample: Any) -> Any:
+            full = list(leaves)
+            for i, leaf in zip(which, chosen, strict=True):
+                full[i] = leaf
+            return plain(jax.tree.unflatten(tree, full), sample[None])[0]
+
+        chosen = [leaves[i] for i in which]
+        parts = jax.vmap(lambda sample: jax.jacrev(one)(chosen, sample))(x)
+        return [part.reshape(*part.shape[:2], -1).swapaxes(0, 1) for part in parts]
+
+    sizes = sum(leaves[i].size for i in which)
+    k = jax.eval_shape(plain, params, x1).shape[-1]
+    rows = max(1, _JACOBIAN_ENTRIES // max(1, sizes * k))
+    blocks = []
+    for i in range(0, len(x1), rows):
+        left = jacobian(x1[i : i + rows])
+        line = []
+        for j in range(0, len(x2), rows):
+            right = left if x2 is x1 and i == j else jacobian(x2[j : j + rows])
+            shares = [
+                jnp.asarray(weights[leaf], j1.dtype) * _trace(j1, j2, outputs)
+                for leaf, j1, j2 in zip(which, left, right, strict=True)
+            ]
+            line.append(sum(shares[1:], shares[0]))
+        blocks.append(jnp.concatenate(line, axis=1))
+    return jnp.concatenate(blocks, axis=0)

@@ -1,0 +1,125 @@
+"""The record of a training run, finite or infinite: one type, so that a comparison is a subtraction."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from limits.types import Provenance, _KnowsAbsence
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+QUANTITIES = ("loss", "test_loss", "f_train", "f_test", "phi", "g", "ntk", "f_train_cov", "f_test_cov")
+_LAYERED = ("phi", "g")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Trajectory(_KnowsAbsence):
+    """What `ensemble`, `lazy` and `rich` return, by recorded time.
+
+    `times` counts steps. loss, test_loss: [time], means over initialisations. f_train, f_test: [time, n, outputs].
+    phi, g: a tuple by layer of [time, n, n], and ntk: [time, n, n]; train points, then test points. f_train_cov,
+    f_test_cov: [time, n, n], the spread of an output over initialisations, averaged over outputs. NAME_sem is the
+    standard error of NAME (zero where it is exact). `observed` holds the user's own observables.
+
+    `save`, `load`, `plot` and `-` do what they say; the difference carries the errors of both sides.
+
+    >>> t = Trajectory(times=np.arange(2), loss=np.array([1.0, 0.5]), errors={"loss": np.array([0.1, 0.1])})
+    >>> float((t - t).loss[1]), round(float((t - t).loss_sem[1]), 4)
+    (0.0, 0.1414)
+    """
+
+    times: np.ndarray
+    loss: Any = None
+    test_loss: Any = None
+    f_train: Any = None
+    f_test: Any = None
+    phi: Any = None
+    g: Any = None
+    ntk: Any = None
+    f_train_cov: Any = None
+    f_test_cov: Any = None
+    errors: dict[str, Any] = dataclasses.field(default_factory=dict)
+    observed: dict[str, Any] = dataclasses.field(default_factory=dict)
+    provenance: dict[str, Provenance] = dataclasses.field(default_factory=dict)
+    source: str = ""
+
+    def __getattr__(self, name: str) -> Any:
+        base = name.removesuffix("_sem")
+        if base == name or base not in (*QUANTITIES, *self.observed):
+            raise AttributeError(f"Trajectory has no quantity {name}; it has {', '.join(QUANTITIES)} and NAME_sem of each.")
+        if base in self.errors:
+            return self.errors[base]
+        value = self.observed[base] if base in self.observed else getattr(self, base)
+        return _map(np.zeros_like, value)
+
+    def __repr__(self) -> str:
+        held = [name for name in QUANTITIES if self.has(name)]
+        return f"Trajectory({self.source or 'run'}: {len(self.times)} times up to step {self.times[-1]}; {', '.join(held)})"
+
+    def __sub__(self, other: "Trajectory") -> "Trajectory":
+        if not np.array_equal(self.times, other.times):
+            raise ValueError(f"These trajectories were recorded at other times: {self.times} and {other.times}.")
+        both = [name for name in QUANTITIES if self.has(name) and other.has(name)]
+        values = {name: _map(np.subtract, getattr(self, name), getattr(other, name)) for name in both}
+        errors = {name: _map(np.hypot, getattr(self, f"{name}_sem"), getattr(other, f"{name}_sem")) for name in both}
+        return Trajectory(self.times, **values, errors=errors, source=f"{self.source} − {other.source}")
+
+    def save(self, path: "str | Path") -> Path:
+        """Writes everything into one .npz file and returns its path."""
+        path = Path(path).with_suffix(".npz")
+        arrays: dict[str, np.ndarray] = {"times": np.asarray(self.times)}
+        for prefix, table in (("value", self._values()), ("error", self.errors), ("observed", self.observed)):
+            for name, value in table.items():
+                parts = enumerate(value) if name in _LAYERED else [("", value)]
+                arrays.update({f"{prefix}/{name}/{i}": np.asarray(part) for i, part in parts})
+        notes = {name: [p.kind, p.detail] for name, p in self.provenance.items()}
+        arrays["notes"] = np.array(json.dumps({"source": self.source, "provenance": notes}))
+        np.savez_compressed(path, allow_pickle=False, **arrays)
+        return path
+
+    @classmethod
+    def load(cls, path: "str | Path") -> "Trajectory":
+        """Reads what `save` wrote."""
+        with np.load(path, allow_pickle=False) as file:
+            tables: dict[str, dict[str, Any]] = {"value": {}, "error": {}, "observed": {}}
+            for key in file.files:
+                if "/" in key:
+                    prefix, name, index = key.split("/")
+                    if index:
+                        tables[prefix].setdefault(name, {})[int(index)] = file[key]
+                    else:
+                        tables[prefix][name] = file[key]
+            notes, times = json.loads(str(file["notes"])), file["times"]
+        for table in tables.values():
+            for name, value in table.items():
+                if isinstance(value, dict):
+                    table[name] = tuple(value[i] for i in range(len(value)))
+        provenance = {name: Provenance(*entry) for name, entry in notes["provenance"].items()}
+        absent = {name: p for name, p in provenance.items() if p.kind == "absent"}
+        return cls(
+            times,
+            **(absent | tables["value"]),
+            errors=tables["error"],
+            observed=tables["observed"],
+            provenance=provenance,
+            source=notes["source"],
+        )
+
+    def plot(self) -> "Figure":
+        """Loss, predictions and kernels over time, as a matplotlib figure."""
+        from limits.plots import plot_trajectory
+
+        return plot_trajectory(self)
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in QUANTITIES if self.has(name)}
+
+
+def _map(function: Any, *values: Any) -> Any:
+    if isinstance(values[0], tuple):
+        return tuple(_map(function, *parts) for parts in zip(*values, strict=True))
+    return function(*values)

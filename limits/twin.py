@@ -1,0 +1,71 @@
+"""From a definition to its limit: a registry by the definition's type."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import flax.linen as nn
+
+from limits.types import AbsentError, Kernels
+
+T = TypeVar("T", bound="type[Twin]")
+_TWINS: dict[type, "type[Twin]"] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Twin:
+    """The limit of a definition as its width goes to infinity. Subclasses compute; `twin(net)` finds the right one."""
+
+    net: Any
+    depth: float | None = None
+
+    def kernels(self, x1: Any, x2: Any = None) -> Kernels:
+        """NNGP and NTK at initialisation."""
+        raise AbsentError(f"{type(self).__name__} has no closed kernels.")
+
+    def lazy(self, task: Any, steps: int, learning_rate: float, **options: Any) -> Any:
+        """Training in the kernel regime; see `limits.lazy.lazy`."""
+        from limits.lazy import lazy
+
+        return lazy(self, task, steps, learning_rate, **options)
+
+
+def register_twin(definition: type[nn.Module]) -> Callable[[T], T]:
+    """Class decorator: the twin of this definition. A registered type serves its subclasses too, unless they have their own."""
+
+    def register(cls: T) -> T:
+        _TWINS[definition] = cls
+        return cls
+
+    return register
+
+
+def twin(net: nn.Module, depth: float | None = None) -> Any:
+    """The infinite-width limit of a definition, with the same depth and parameterization.
+
+    depth=inf asks for the joint limit of width and depth, where the definition has one.
+
+    >>> from zoo import MLP
+    >>> twin(MLP(width=32, depth=2)).kernels([[1.0, 0.0], [0.6, 0.8]]).ntk.shape
+    (2, 2)
+    """
+    for cls in type(net).__mro__:
+        if cls in _TWINS:
+            found = _TWINS[cls]
+            break
+    else:
+        known = ", ".join(sorted(cls.__name__ for cls in _TWINS))
+        raise ValueError(
+            f"No twin is known for {type(net).__name__}; there are twins for {known}. "
+            "Register your own with @limits.register_twin."
+        )
+    if depth is not None and math.isinf(depth):
+        raise AbsentError(
+            f"{type(net).__name__} has no infinite-depth limit: without residual branches scaled down with depth its kernel "
+            "degenerates (every pair of inputs looks alike, or unrelated). Its kernels at any finite depth exist: "
+            "set the definition's depth."
+        )
+    if depth is not None and depth != getattr(net, "depth", None):
+        raise ValueError(f"twin: the depth belongs to the definition; use {type(net).__name__}(…, depth={depth}).")
+    return found(net, depth)

@@ -1,0 +1,112 @@
+"""What the rooms exchange: a task, the kernels of a limit, and the trajectory of a training run."""
+
+import dataclasses
+from typing import Any, Literal
+
+import numpy as np
+
+Loss = Literal["mse", "cross_entropy"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """Where a number comes from: exact, Monte-Carlo (it has a standard error), approximate, or absent; and a reason."""
+
+    kind: Literal["exact", "monte_carlo", "approximate", "absent"]
+    detail: str = ""
+
+
+class AbsentError(ValueError):
+    """A quantity was asked for that does not exist in this limit; the message says why and what to do instead."""
+
+
+class _KnowsAbsence:
+    """Reading a field that holds `Provenance("absent", reason)` raises `AbsentError(reason)`."""
+
+    def __getattribute__(self, name: str) -> Any:
+        value = object.__getattribute__(self, name)
+        if isinstance(value, Provenance) and value.kind == "absent":
+            raise AbsentError(f"{name}: {value.detail}")
+        return value
+
+    def has(self, name: str) -> bool:
+        """Whether the quantity exists."""
+        value = object.__getattribute__(self, name)
+        return value is not None and not isinstance(value, Provenance)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Kernels(_KnowsAbsence):
+    """NNGP and NTK of a limit: NumPy arrays [n1, n2] ([n] if only the diagonal was asked for)."""
+
+    nngp: Any
+    ntk: Any
+    provenance: dict[str, Provenance] = dataclasses.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        shapes = [f"{name}: {np.shape(getattr(self, name)) if self.has(name) else 'absent'}" for name in ("nngp", "ntk")]
+        return f"Kernels({', '.join(shapes)})"
+
+
+def _checked(name: str, value: Any) -> np.ndarray:
+    array = np.asarray(value, dtype=np.float64)
+    bad = int(array.size - np.isfinite(array).sum())
+    if bad:
+        raise ValueError(f"Task: {name} holds {bad} values that are NaN or infinite (of {array.size}); remove them first.")
+    return array
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Task:
+    """Inputs and targets to learn and to predict, and the loss: the one description that both readings train on.
+
+    "mse" is the mean over samples of ½ (f − y)², summed over outputs; "cross_entropy" the mean over samples of
+    −Σ y log softmax(f), with targets y that are probabilities (one-hot labels). Targets of shape [n] mean one output.
+
+    >>> Task([[1.0, 0.0]], [1.0], [[0.0, 1.0]], [-1.0]).y_train.shape
+    (1, 1)
+    """
+
+    x_train: Any
+    y_train: Any
+    x_test: Any = None
+    y_test: Any = None
+    loss: Loss = "mse"
+    name: str = "task"
+
+    def __post_init__(self) -> None:
+        if self.loss not in ("mse", "cross_entropy"):
+            raise ValueError(f'Task: loss must be "mse" or "cross_entropy", got "{self.loss}".')
+        x, y = _checked("x_train", self.x_train), _checked("y_train", self.y_train)
+        y = y[:, None] if y.ndim == 1 else y
+        if (self.x_test is None) != (self.y_test is None):
+            raise ValueError("Task: give both x_test and y_test, or neither.")
+        x_test = np.zeros((0, *x.shape[1:])) if self.x_test is None else _checked("x_test", self.x_test)
+        y_test = np.zeros((0, *y.shape[1:])) if self.y_test is None else _checked("y_test", self.y_test)
+        y_test = y_test[:, None] if y_test.ndim == 1 else y_test
+        for part, inputs, targets in (("train", x, y), ("test", x_test, y_test)):
+            if len(inputs) != len(targets):
+                raise ValueError(f"Task: x_{part} has {len(inputs)} samples and y_{part} has {len(targets)}.")
+        if not len(x):
+            raise ValueError("Task: there are no training samples.")
+        if x.shape[1:] != x_test.shape[1:] or y.shape[1:] != y_test.shape[1:] or y.ndim != 2:
+            raise ValueError(
+                f"Task: train and test must have samples of one shape and targets [n, outputs]; got inputs {x.shape[1:]} "
+                f"and {x_test.shape[1:]}, targets {y.shape} and {y_test.shape}."
+            )
+        if self.loss == "cross_entropy":
+            for part, targets in (("train", y), ("test", y_test)):
+                if np.any(targets < 0) or not np.allclose(targets.sum(1), 1):
+                    raise ValueError(f"Task: cross-entropy needs one-hot labels or probabilities in y_{part} (rows sum to 1).")
+        for field, value in (("x_train", x), ("y_train", y), ("x_test", x_test), ("y_test", y_test)):
+            object.__setattr__(self, field, value)
+
+    @property
+    def x(self) -> np.ndarray:
+        """All inputs, train points then test points."""
+        return np.concatenate([self.x_train, self.x_test])
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs."""
+        return self.y_train.shape[1]

@@ -1,0 +1,13 @@
+"""Finite networks: definitions that say their width and depth, and how every parameter scales with them."""
+
+from zoo.activations import PiecewiseLinear as PiecewiseLinear
+from zoo.activations import Quadratic as Quadratic
+from zoo.activations import activation_function as activation_function
+from zoo.layers import Dense as Dense
+from zoo.mlp import MLP as MLP
+from zoo.parameterization import ROLES as ROLES
+from zoo.parameterization import Parameterization as Parameterization
+from zoo.parameterization import parameterization as parameterization
+from zoo.roles import learning_rate_factors as learning_rate_factors
+from zoo.roles import roles as roles
+from zoo.roles import scale_gradients as scale_gradients

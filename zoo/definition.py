@@ -1,0 +1,45 @@
+"""What all network definitions share: argument checks with sentences."""
+
+import functools
+import inspect
+from typing import Any, TypeVar
+
+import jax
+
+from zoo.messages import did_you_mean
+
+T = TypeVar("T", bound=type)
+# Names of other packages, with ours.
+_ALIASES = {"W_std": "w_std", "B_std": "b_std", "hidden": "width", "out_dim": "outputs", "num_classes": "outputs"}
+
+
+def definition(cls: T) -> T:
+    """Class decorator for a Linen module: an unknown argument is answered with the name that was meant."""
+    plain_init: Any = cls.__init__
+    known = [name for name in inspect.signature(plain_init).parameters if name not in ("self", "parent", "name")]
+
+    @functools.wraps(plain_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        for key in kwargs:
+            if key in _ALIASES and key not in known:
+                raise TypeError(f"{cls.__name__} has no argument {key}: use {_ALIASES[key]}.")
+            if key not in (*known, "parent", "name"):
+                raise TypeError(f'{cls.__name__} has no argument "{key}". {did_you_mean(key, known)}')
+        plain_init(self, *args, **kwargs)
+
+    cls.__init__ = init  # pyright: ignore[reportAttributeAccessIssue]
+    return cls
+
+
+def check_count(owner: str, field: str, value: Any, at_least: int = 1) -> None:
+    """Raises unless `value` is an integer of at least `at_least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise ValueError(f"{owner}: {field} must be an integer of at least {at_least}, got {value!r}.")
+
+
+def check_scale(owner: str, field: str, value: Any, positive: bool = False) -> None:
+    """Raises unless `value` is a finite number ≥ 0 (> 0 if `positive`); traced values pass."""
+    if isinstance(value, jax.core.Tracer):
+        return
+    if not 0 <= float(value) < float("inf") or (positive and value == 0):
+        raise ValueError(f"{owner}: {field} must be a finite number {'> 0' if positive else '≥ 0'}, got {value!r}.")

@@ -1,0 +1,17 @@
+"""Error sentences shared by the rooms."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The tail of an error message about an unknown name: the nearest known one, then all of them.
+
+    >>> did_you_mean("rleu", ["relu", "erf"])
+    'Did you mean "relu"? Known: erf, relu.'
+    """
+    names = sorted(known)
+    lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.5)
+    hint = f'Did you mean "{lower[close[0]]}"? ' if close else ""
+    return f"{hint}Known: {', '.join(names)}."

@@ -1,0 +1,73 @@
+"""Multi-layer perceptrons. The infinite-width twin is in `limits/mlp.py`."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from zoo.activations import activation_function
+from zoo.definition import check_count, check_scale, definition
+from zoo.layers import Dense, field
+from zoo.parameterization import Parameterization, parameterization
+
+
+@definition
+class MLP(nn.Module):
+    """A fully connected network with `depth` hidden layers of `width` neurons.
+
+        h¹ = w_std D^(-1/2) W¹ x + b_std b¹
+        h^(l+1) = w_std N^(-1/2) W^(l+1) φ(h^l) + b_std b^(l+1),   f = h^(L+1) / γ
+
+    written in the ntk form (W, b ~ N(0, 1)); `parameterization` moves the powers of N between initialisation, forward
+    pass and learning rate, and sets γ = gamma · N^d. Inputs of any shape are flattened. w_std and b_std hold for every
+    layer, the readout included; b_std = 0 means no bias, `bias_init="zeros"` biases that start at zero.
+
+    With w_std = 1 a relu network halves its signal's variance in every layer: kernels decay as 2^(-depth). Use
+    w_std = sqrt(2) (or activation="scaled_relu") to keep it.
+
+    `apply(..., intermediates=True)` returns (f, {"h": pre-activations by layer, "phi": activations by layer}).
+
+    >>> net = MLP(width=64, depth=2, activation="erf")
+    >>> params = net.init(jax.random.key(0), jax.numpy.ones((5, 10)))
+    >>> f, inside = net.apply(params, jax.numpy.ones((5, 10)), intermediates=True)
+    >>> f.shape, [h.shape for h in inside["h"]]
+    ((5, 1), [(5, 64), (5, 64)])
+    """
+
+    width: int
+    depth: int
+    outputs: int = 1
+    activation: Any = "relu"
+    w_std: Any = 1.0
+    b_std: Any = 0.0
+    parameterization: str | Parameterization = "ntk"
+    gamma: Any = 1.0
+    bias_init: str = "normal"
+
+    def __post_init__(self) -> None:
+        for name in ("width", "depth", "outputs"):
+            check_count("MLP", name, getattr(self, name))
+        activation_function(self.activation)
+        parameterization(self.parameterization)
+        check_scale("MLP", "w_std", self.w_std, positive=True)
+        check_scale("MLP", "b_std", self.b_std)
+        check_scale("MLP", "gamma", self.gamma, positive=True)
+        if self.bias_init not in ("normal", "zeros"):
+            raise ValueError(f'MLP: bias_init must be "normal" or "zeros", got "{self.bias_init}".')
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(self, x: jax.Array, intermediates: bool = False) -> Any:  # noqa: D102
+        p, phi = parameterization(self.parameterization), activation_function(self.activation)
+        a = x.reshape(x.shape[0], -1)
+        inside: dict[str, list[jax.Array]] = {"h": [], "phi": []}
+        for l in range(1, self.depth + 1):
+            h = field(self, f"h{l}", self._dense(self.width, "input" if l == 1 else "hidden", p, f"hidden_{l}")(a))
+            a = phi(h)
+            inside["h"].append(h)
+            inside["phi"].append(a)
+        f = self._dense(self.outputs, "readout", p, "readout")(a) / p.output_scale(self.width, self.gamma)
+        return (f, {name: tuple(values) for name, values in inside.items()}) if intermediates else f
+
+    def _dense(self, features: int, role: str, p: Parameterization, name: str) -> Dense:
+        return Dense(features, role, self.width, p, self.w_std, self.b_std, bias_init=self.bias_init, name=name)

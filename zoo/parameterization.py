@@ -1,0 +1,110 @@
+"""How initialisation, forward pass and learning rate scale with width and depth."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+
+from zoo.messages import did_you_mean
+
+ROLES = ("input", "hidden", "branch", "readout", "bias", "norm", "embedding")
+# Roles whose number of inputs does not grow with the width: a sum over them needs no power of N.
+FINITE_FAN_IN = ("input", "bias", "norm", "embedding")
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameterization:
+    """The (a, b, c, d) family of width exponents, with the depth exponent α.
+
+    For a layer whose fan-in is N (roles hidden, branch, readout), gradient descent with η₀ reads
+
+        h = N^(-a) W φ,   W ~ N(0, N^(-b)),   f = h_out / γ,   γ = γ₀ N^d,   η = η₀ γ² N^(-c),
+
+    and a layer with finite fan-in D (role input; biases, norms and embeddings have D = 1) uses `a_in`, `b_in` for a, b.
+    The finite factor w_std / sqrt(D) (b_std for a bias) multiplies the forward pass to the power `forward`, and the
+    initialisation to the power 1 − `forward`. Residual branches are multiplied by L^(-α); their learning rate gets
+    L^(2α − 1) where α > 1/2, so that an update of all L branches moves the features by O(1).
+
+    Features are O(1) at initialisation if 2a + b = 1 and 2 a_in + b_in = 0; predictions move in O(1) time if
+    2a + c = 1 and 2 a_in + c = 0; features move by O(1) if d = 1/2, by O(N^(-1/2)) if d = 0. What remains is the
+    symmetry a → a + θ, b → b − 2θ, c → c − 2θ (`family`): the same function at every width and every step of SGD.
+
+    Members: `standard` (fan-in initialisation, no multipliers, one learning rate: its tangent kernel grows with N),
+    `ntk`, and `mup` (mean field: f = w·φ / (γ₀ N), learning rate η₀ γ₀² N).
+
+    >>> Parameterization.mup.output_scale(width=100, gamma=2.0)
+    20.0
+    >>> Parameterization.family(a=0.25, d=0.5).c
+    0.5
+
+    Reference: Yang & Hu, Tensor Programs IV; Pehlevan & Bordelon, lecture notes on mean-field limits (section 4.1).
+    Divergence: there the first layer's exponents are fixed by the family; here they are fields, so that `standard`
+    (a_in = b_in = 0) is a member too.
+    """
+
+    a: Any
+    b: Any
+    c: Any
+    d: Any
+    a_in: Any
+    b_in: Any
+    forward: Any = 1.0
+    alpha: Any = 0.0
+    name: str = "custom"
+
+    standard: ClassVar["Parameterization"]
+    ntk: ClassVar["Parameterization"]
+    mup: ClassVar["Parameterization"]
+
+    @classmethod
+    def family(cls, a: float, d: float, alpha: float = 0.0, name: str | None = None) -> "Parameterization":
+        """The member with hidden exponent a of the family that has features, predictions and kernels of O(1)."""
+        theta = 0.5 - a
+        return cls(a, 2 * theta, 2 * theta, d, -theta, 2 * theta, alpha=alpha, name=name or f"family(a={a}, d={d})")
+
+    def replace(self, **changes: Any) -> "Parameterization":
+        """A copy with some exponents changed; it is named "custom" unless the change names it."""
+        return dataclasses.replace(self, **{"name": "custom", **changes})
+
+    def scales(self, role: str, fan_in: int, width: int, std: Any) -> tuple[Any, Any]:
+        """(standard deviation at initialisation, forward multiplier) of one parameter; std is its w_std or b_std."""
+        finite = role in FINITE_FAN_IN
+        a, b = (self.a_in, self.b_in) if finite else (self.a, self.b)
+        factor = std / (fan_in if finite else fan_in / width) ** 0.5
+        return factor ** (1 - self.forward) * width ** (-b / 2), factor**self.forward * width ** (-a)
+
+    def output_scale(self, width: int, gamma: Any) -> Any:
+        """γ = γ₀ N^d, by which the output is divided."""
+        return gamma * width**self.d
+
+    def learning_rate_factor(self, role: str, width: int, gamma: Any, depth: int = 1) -> Any:
+        """γ₀² N^(2d − c), times L^(2α − 1) in a branch with α > 1/2: SGD's learning rate over η₀."""
+        factor = gamma**2 * width ** (2 * self.d - self.c)
+        return factor * max(depth, 1) ** max(2 * self.alpha - 1, 0.0) if role == "branch" else factor
+
+    def tangent_exponent(self, role: str) -> Any:
+        """The power of N with which this role's share of γ² N^(-c) ∂f ∂f' grows: 0 = learns, < 0 = freezes."""
+        return -2 * self.a_in - self.c if role in FINITE_FAN_IN else 1 - 2 * self.a - self.c
+
+
+_EXPONENTS = [f.name for f in dataclasses.fields(Parameterization) if f.name != "name"]
+# A pytree, so that the exponents can be traced: networks that differ only in them share one compilation.
+jax.tree_util.register_dataclass(Parameterization, data_fields=_EXPONENTS, meta_fields=["name"])
+
+Parameterization.standard = Parameterization(0.0, 1.0, 0.0, 0.0, 0.0, 0.0, forward=0.0, name="standard")
+Parameterization.ntk = Parameterization.family(a=0.5, d=0.0, name="ntk")
+Parameterization.mup = Parameterization.family(a=0.5, d=0.5, name="mup")
+_NAMED = {p.name: p for p in (Parameterization.standard, Parameterization.ntk, Parameterization.mup)}
+
+
+def parameterization(name: "str | Parameterization") -> Parameterization:
+    """The member of that name; a `Parameterization` passes through.
+
+    >>> parameterization("ntk").d
+    0.0
+    """
+    if isinstance(name, Parameterization):
+        return name
+    if name not in _NAMED:
+        raise ValueError(f'Unknown parameterization "{name}". {did_you_mean(str(name), _NAMED)}')
+    return _NAMED[name]
