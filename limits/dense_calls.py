@@ -9,10 +9,9 @@ import jax.numpy as jnp
 
 
 class DenseCall(NamedTuple):
-    """One use of a dense layer: which leaves of the parameters it multiplies, its multipliers, its output."""
+    """One use of a dense layer: which leaves of the parameters it holds, and its output."""
 
     leaves: dict[str, int]  # "kernel" and "bias" → position among the flattened parameters
-    multipliers: dict[str, Any]
     output: jax.ShapeDtypeStruct
 
 
@@ -49,7 +48,7 @@ def find(apply: Callable, params: Any, x: Any) -> list[DenseCall]:
                 variables = module.variables.get("params", {})
                 leaves = {name: position.get(id(value), -1) for name, value in variables.items() if name in scale}
                 if "kernel" in leaves and -1 not in leaves.values():
-                    calls.append(DenseCall(leaves, scale, jax.ShapeDtypeStruct(out.shape, out.dtype)))
+                    calls.append(DenseCall(leaves, jax.ShapeDtypeStruct(out.shape, out.dtype)))
             return out
 
         with nn.intercept_methods(note):
@@ -64,19 +63,20 @@ def find(apply: Callable, params: Any, x: Any) -> list[DenseCall]:
 
 
 def run(apply: Callable, params: Any, x: Any, calls: list[DenseCall], shifts: Any) -> tuple[Any, list[Any]]:
-    """apply(params, x) with shifts[i] added to the output of call i, and the input of every call."""
+    """apply(params, x) with shifts[i] added to the output of call i; and the input and the multipliers of every call."""
     position = {id(leaf): i for i, leaf in enumerate(jax.tree.leaves(params))}
     inputs: list[Any] = []
 
     def shift(original: Any, args: Any, kwargs: Any, context: Any) -> Any:
         out = original(*args, **kwargs)
         module = context.module
-        if context.method_name != "__call__" or not args or _multipliers(module, args[0].shape[-1]) is None:
+        scale = _multipliers(module, args[0].shape[-1]) if context.method_name == "__call__" and args else None
+        if scale is None:
             return out
         leaf = position.get(id(module.variables.get("params", {}).get("kernel")))
         i = len(inputs)
         if i < len(calls) and leaf == calls[i].leaves["kernel"]:
-            inputs.append(args[0])
+            inputs.append((args[0], scale))
             out = out + shifts[i]
         return out
 
@@ -85,8 +85,8 @@ def run(apply: Callable, params: Any, x: Any, calls: list[DenseCall], shifts: An
     return f, inputs
 
 
-def gradients(apply: Callable, params: Any, x: Any, calls: list[DenseCall]) -> tuple[list[Any], list[Any]]:
-    """For every call: its input [n, positions, d], and ∂f_k/∂(its output) [outputs, n, positions, m].
+def gradients(apply: Callable, params: Any, x: Any, calls: list[DenseCall]) -> tuple[list[Any], list[Any], list[Any]]:
+    """For every call: its input [n, positions, d], ∂f_k/∂(its output) [outputs, n, positions, m], and its multipliers.
 
     One backward pass an output serves all samples, since f of a sample depends on that sample alone.
     """
@@ -95,5 +95,5 @@ def gradients(apply: Callable, params: Any, x: Any, calls: list[DenseCall]) -> t
     n, k = f.shape
     basis = jnp.broadcast_to(jnp.eye(k, dtype=f.dtype)[:, None, :], (k, n, k))
     slopes = jax.vmap(pullback)(basis)[0]
-    flat_inputs = [a.reshape(n, -1, a.shape[-1]) for a in inputs]
-    return flat_inputs, [g.reshape(k, n, -1, g.shape[-1]) for g in slopes]
+    flat = [a.reshape(n, -1, a.shape[-1]) for a, _ in inputs]
+    return flat, [g.reshape(k, n, -1, g.shape[-1]) for g in slopes], [scale for _, scale in inputs]

@@ -113,6 +113,11 @@ class MLPTwin(Twin):
         nngp = self.kernels(x).nngp
         return nngp if parameterization(self.net.parameterization).d == 0 else np.zeros_like(nngp)
 
+    def readout(self, features: Any) -> Any:
+        """A feature kernel Φ^L, of the limit or of a finite network, carried through the readout: w² Φ + b²."""
+        bias = 0.0 if self.net.bias_init == "zeros" else float(self.net.b_std) ** 2
+        return (float(self.net.w_std) ** 2 * features + bias) * self._output_variance
+
     def layers(self, x: Any) -> tuple[list[Float[np.ndarray, "n n"]], list[Float[np.ndarray, "n n"]]]:
         """(Φ^l, G^l) at initialisation for l = 1 … depth: features <φφ'> and gradients <g g'>, G^L = w² E[φ'φ']."""
         x = as_rows(x, "x")

@@ -83,9 +83,9 @@ def _structured(calls: list, left: Any, right: Any, weights: list, outputs: str)
         uses = [i for i, call in enumerate(calls) if call.leaves["kernel"] == kernel]
         (a1, g1), (a2, g2) = (
             (jnp.concatenate([a[i] for i in uses], axis=1), jnp.concatenate([g[i] for i in uses], axis=2))
-            for a, g in (left, right)
+            for a, g, _ in (left, right)
         )
-        leaves, scale = calls[uses[0]].leaves, calls[uses[0]].multipliers
+        leaves, scale = calls[uses[0]].leaves, left[2][uses[0]]
         strength = jnp.asarray(weights[kernel] * scale["kernel"] ** 2, a1.dtype)
         total = total + strength * _contract(a1, g1, a2, g2, outputs)
         if "bias" in leaves:

@@ -1,0 +1,4 @@
+"""Training finite networks, and measuring how far they are from their limits."""
+
+from train import data as data
+from train.ensemble import ensemble as ensemble

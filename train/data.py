@@ -1,0 +1,118 @@
+"""Tasks that need no download: handwritten digits from scikit-learn, and synthetic ones."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import sklearn.datasets
+
+from limits import Task
+from zoo.messages import did_you_mean
+
+
+def _check(n_train: int, n_test: int, available: int | None = None) -> None:
+    if n_train < 1 or n_test < 0:
+        raise ValueError(f"A task needs n_train ≥ 1 and n_test ≥ 0; got {n_train} and {n_test}.")
+    if available is not None and n_train + n_test > available:
+        raise ValueError(f"n_train + n_test = {n_train + n_test}, but these data have {available} samples: ask for fewer.")
+
+
+def on_sphere(x: np.ndarray) -> np.ndarray:
+    """Rows scaled to |x|² = D, so that every input has variance 1 a feature."""
+    norm = np.linalg.norm(x.reshape(len(x), -1), axis=1)
+    return x * (x[0].size ** 0.5 / np.maximum(norm, 1e-300)).reshape(-1, *[1] * (x.ndim - 1))
+
+
+def digits(
+    n_train: int = 32,
+    n_test: int = 32,
+    classes: Sequence[int] = (0, 1),
+    targets: str = "signs",
+    loss: str = "mse",
+    seed: int = 0,
+) -> Task:
+    """8 × 8 handwritten digits (1,797 of them), scaled to |x|² = 64, [n, 8, 8, 1].
+
+    targets="signs": ±1, the first half of `classes` against the rest, one output. "one_hot": an output a class
+    (centred, 1 − 1/k and −1/k, for "mse"; probabilities for "cross_entropy").
+
+    >>> digits(10, 5).x_train.shape, digits(10, 5, classes=range(10), targets="one_hot").outputs
+    ((10, 8, 8, 1), 10)
+    """
+    bunch = sklearn.datasets.load_digits()
+    classes = list(classes)
+    if len(set(classes) & set(range(10))) != len(classes) or len(classes) < 2:
+        raise ValueError(f"digits: classes must be at least two different digits from 0 to 9; got {classes}.")
+    keep = np.isin(bunch.target, classes)  # pyright: ignore[reportAttributeAccessIssue]
+    x, label = bunch.images[keep], bunch.target[keep]  # pyright: ignore[reportAttributeAccessIssue]
+    _check(n_train, n_test, len(x))
+    order = np.random.default_rng(seed).permutation(len(x))[: n_train + n_test]
+    x, label = on_sphere(x[order][..., None]), label[order]
+    rank = np.array([classes.index(l) for l in label])
+    if targets == "signs":
+        if loss == "cross_entropy":
+            raise ValueError('digits: cross-entropy needs targets="one_hot".')
+        y = np.where(rank < len(classes) // 2, 1.0, -1.0)[:, None]
+    elif targets == "one_hot":
+        y = np.eye(len(classes))[rank] - (1 / len(classes) if loss == "mse" else 0)
+    else:
+        raise ValueError(f'digits: targets must be "signs" or "one_hot", got "{targets}".')
+    return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], loss, name=f"digits {classes}")  # pyright: ignore[reportArgumentType]
+
+
+def gaussian_teacher(n_train: int = 32, n_test: int = 32, dim: int = 16, noise: float = 0.0, seed: int = 0) -> Task:
+    """x ~ N(0, 1)^dim and y = tanh(2 u·x) + (v·x)² − 1 + noise, u and v random unit vectors.
+
+    >>> gaussian_teacher(8, 4, dim=3).x_test.shape
+    (4, 3)
+    """
+    _check(n_train, n_test)
+    random = np.random.default_rng(seed)
+    u, v = (w / np.linalg.norm(w) for w in random.normal(size=(2, dim)))
+    x = random.normal(size=(n_train + n_test, dim))
+    y = np.tanh(2 * x @ u) + (x @ v) ** 2 - 1 + noise * random.normal(size=len(x))
+    return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="gaussian teacher")
+
+
+def xor_mixture(n_train: int = 64, n_test: int = 64, variance: float = 0.05, seed: int = 0) -> Task:
+    """Four Gaussians in the plane at (±½, ±½); y = +1 where the signs agree. The best classifier gets 97.5 %.
+
+    >>> sorted(set(xor_mixture(20, 0).y_train.ravel().tolist()))
+    [-1.0, 1.0]
+    """
+    _check(n_train, n_test)
+    random = np.random.default_rng(seed)
+    signs = random.choice([-1.0, 1.0], size=(n_train + n_test, 2))
+    x = 0.5 * signs + variance**0.5 * random.normal(size=signs.shape)
+    y = signs[:, 0] * signs[:, 1]
+    return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="xor mixture")
+
+
+def sphere(n_train: int = 32, n_test: int = 32, dim: int = 10, degree: int = 2, seed: int = 0) -> Task:
+    """Uniform on |x|² = dim, with y the Chebyshev polynomial T_degree of x₁/√dim.
+
+    >>> bool(np.allclose((sphere(5, 0, dim=3).x_train ** 2).sum(1), 3))
+    True
+    """
+    _check(n_train, n_test)
+    x = on_sphere(np.random.default_rng(seed).normal(size=(n_train + n_test, dim)))
+    y = np.cos(degree * np.arccos(x[:, 0] / dim**0.5))
+    return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="sphere")
+
+
+TASKS: dict[str, Callable[..., Task]] = {
+    "digits": digits,
+    "gaussian_teacher": gaussian_teacher,
+    "xor_mixture": xor_mixture,
+    "sphere": sphere,
+}
+
+
+def make_task(name: str, **options: object) -> Task:
+    """The task of that name.
+
+    >>> make_task("sphere", n_train=4, n_test=2, dim=3).name
+    'sphere'
+    """
+    if name not in TASKS:
+        raise ValueError(f'Unknown task "{name}". {did_you_mean(name, TASKS)}')
+    return TASKS[name](**options)

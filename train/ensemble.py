@@ -1,0 +1,173 @@
+"""The finite side of a comparison: many networks of one definition, trained at once."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import psutil
+from rich.progress import Progress, TimeElapsedColumn
+
+from limits import Task, Trajectory
+from limits.lazy import losses, record_times
+from limits.types import Provenance
+from train.members import Data, Dials, member_keys, programs
+from train.moments import Moments
+
+KERNELS = ("phi", "g", "ntk")
+_LARGEST_CHUNK = 64
+
+
+def member_bytes(net: Any, task: Task, recorded: int, kernels: tuple[str, ...]) -> int:
+    """About what one member needs while it trains and while its kernels are measured."""
+    n, size = len(task.x), jnp.asarray(0.0).dtype.itemsize
+    params = jax.eval_shape(net.init, jax.random.key(0), jnp.asarray(task.x[:1], float))["params"]
+    weights = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+    fields = n * net.width * net.depth * (2 + task.outputs)
+    held = (recorded + 2) * n * n * sum(1 if name == "ntk" else net.depth for name in kernels)
+    return size * (4 * weights + 2 * fields + held)
+
+
+def chunk_size(net: Any, task: Task, members: int, recorded: int, kernels: tuple[str, ...] = KERNELS) -> int:
+    """How many members run at once: a multiple of the devices, within half of the free memory."""
+    need, have = member_bytes(net, task, recorded, kernels), psutil.virtual_memory().available
+    devices = jax.device_count()
+    fitting = int(have / 2 // max(need, 1)) // devices * devices
+    if fitting < 1:
+        raise MemoryError(
+            f"One member needs about {need * devices / 2**30:.1f} GiB on {devices} device(s) and {have / 2**30:.1f} GiB are "
+            f"free: use fewer points (now {len(task.x)}), fewer recorded times (now {recorded}), or kernels=()."
+        )
+    return min(fitting, -(-min(members, _LARGEST_CHUNK) // devices) * devices)
+
+
+def run_members(
+    net: Any,
+    task: Task,
+    members: int,
+    steps: int,
+    learning_rate: float,
+    times: Sequence[int] | None = None,
+    seed: int = 0,
+    momentum: float = 0.0,
+    centred: bool = False,
+    kernels: tuple[str, ...] = KERNELS,
+    observe: Callable | None = None,
+    chunk: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Trains members a chunk at a time and yields what was seen: each leaf is [members of the chunk, time, …].
+
+    Keys: f [.., n, outputs]; of `kernels` phi and g (tuples by layer), ntk [.., n, n]; "observed" where asked for.
+    """
+    if members < 1:
+        raise ValueError(f"ensemble: members must be at least 1, got {members}.")
+    recorded = record_times(steps, times)
+    data, dials = Data.of(task), Dials.of(net, learning_rate)
+    compiled = programs(net, task, momentum, centred, kernels, observe)
+    size = chunk or chunk_size(net, task, members, len(recorded), kernels)
+    for first in range(0, members, size):
+        params, state = compiled.init(member_keys(seed, first, size), dials, data)
+        start, now, seen = params, 0, []
+        for t in recorded:
+            if t > now:
+                params, state = compiled.advance(params, state, start, dials, data, t - now)
+                now = t
+            seen.append(jax.tree.map(np.asarray, compiled.observe(params, start, dials, data)))
+            _check_finite(seen[-1]["f"], t, first, learning_rate)
+        keep = min(size, members - first)
+        yield jax.tree.map(lambda *parts: np.stack(parts, axis=1)[:keep], *seen)
+
+
+def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float) -> None:
+    broken = ~np.isfinite(f).all(axis=(1, 2))
+    if broken.any():
+        raise FloatingPointError(
+            f"{broken.sum()} of {len(f)} members had infinite or NaN outputs at step {step} (first: member "
+            f"{first + int(np.argmax(broken))}): the learning rate {learning_rate:g} is too large for this width, or the "
+            "signal overflows; lower learning_rate or w_std."
+        )
+
+
+def ensemble(
+    net: Any,
+    task: Task,
+    members: int,
+    steps: int,
+    learning_rate: float,
+    times: Sequence[int] | None = None,
+    seed: int = 0,
+    momentum: float = 0.0,
+    centred: bool = False,
+    kernels: tuple[str, ...] = KERNELS,
+    observe: Callable | None = None,
+    progress: bool = False,
+) -> Trajectory:
+    """Trains `members` networks by full-batch gradient descent; means over members, with standard errors.
+
+    learning_rate is η₀: the definition's width, depth and γ₀ factors come on top. `centred` subtracts f(0) in the loss
+    and the output. `observe(net, variables, x)` may return any array, recorded as observed["observe"]. In float32, or in
+    float64 under `jax.enable_x64(True)`. `kernels` names the kernels to record, of phi, g, ntk. Members are spread over the devices there are.
+
+    >>> from zoo import MLP
+    >>> task = Task([[1.0, 0.0]], [1.0], [[0.0, 1.0]], [0.0])
+    >>> run = ensemble(MLP(width=16, depth=1), task, members=4, steps=10, learning_rate=0.5)
+    >>> run.f_train.shape, run.ntk_sem.shape, bool(run.loss[-1] < run.loss[0])
+    ((11, 1, 1), (11, 2, 2), True)
+    """
+    recorded, n = record_times(steps, times), len(task.x_train)
+    totals: dict[str, Any] = {}
+    everyone = []
+
+    def add(name: str, value: Any) -> None:
+        totals.setdefault(name, Moments()).add(value)
+
+    chunks = run_members(net, task, members, steps, learning_rate, recorded, seed, momentum, centred, kernels, observe)  # pyright: ignore[reportArgumentType]
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
+        counter = bar.add_task(f"{members} × width {net.width}, depth {net.depth}", total=members)
+        for seen in chunks:
+            f = seen["f"].astype(np.float64)
+            everyone.append(f)
+            add("f_train", f[:, :, :n])
+            add("f_test", f[:, :, n:])
+            add("loss", losses(task, f[:, :, :n], task.y_train))
+            add("test_loss", losses(task, f[:, :, n:], task.y_test) if len(task.x_test) else np.zeros(f.shape[:2]))
+            for name in {"phi", "g", "ntk", "observed"} & set(seen):
+                parts = enumerate(seen[name]) if isinstance(seen[name], tuple) else [(None, seen[name])]
+                for i, value in parts:
+                    add(name if i is None else f"{name}/{i}", value)
+            bar.advance(counter, len(f))
+    return _trajectory(task, recorded, totals, np.concatenate(everyone), net)
+
+
+def _trajectory(task: Task, recorded: np.ndarray, totals: dict[str, Moments], f: np.ndarray, net: Any) -> Trajectory:
+    values: dict[str, Any] = {}
+    errors: dict[str, Any] = {}
+    for table, part in ((values, "mean"), (errors, "sem")):
+        for name in ("loss", "test_loss", "f_train", "f_test", "ntk"):
+            if name in totals and not (name == "test_loss" and not len(task.x_test)):
+                table[name] = getattr(totals[name], part)
+        for name in ("phi", "g"):
+            if f"{name}/0" in totals:
+                table[name] = tuple(getattr(totals[f"{name}/{l}"], part) for l in range(net.depth))
+    away = f - f.mean(0)
+    cov = np.einsum("mtik,mtjk->tij", away, away) / (max(len(f) - 1, 1) * f.shape[-1])
+    n = len(task.x_train)
+    values |= {"f_train_cov": cov[:, :n, :n], "f_test_cov": cov[:, n:, n:]}
+    freedom = max(len(f) - 1, 1) * f.shape[-1]
+    for name in ("f_train_cov", "f_test_cov"):  # the sampling error of a Gaussian covariance
+        variance = np.diagonal(values[name], axis1=1, axis2=2)
+        errors[name] = np.sqrt((values[name] ** 2 + variance[:, :, None] * variance[:, None, :]) / freedom)
+    how = Provenance("monte_carlo", f"{len(f)} members of width {net.width}")
+    observed = {}
+    if "observed" in totals:
+        observed["observe"], errors["observe"] = totals["observed"].mean, totals["observed"].sem
+    return Trajectory(
+        times=recorded,
+        **values,
+        errors=errors,
+        observed=observed,
+        provenance=dict.fromkeys(values, how),
+        source=f"ensemble of {len(f)}, width {net.width}",
+    )

@@ -1,0 +1,214 @@
+"""Ensembles over widths and depths against their twins: bias, variance, power laws, and a verdict for each observable."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from limits import Task, Trajectory
+from train.evaluate.grid import Cell, Limit, run_grid
+from train.evaluate.statistics import PowerLaw, absolute_bias, extrapolate, hotelling, power_law, relative_variance
+
+FAMILYWISE = 0.003  # probability that a report rejects anything although every limit is right
+PRECISION = 0.02  # a standard error above this share of the observable decides nothing
+MEANING = {
+    "nngp": "NNGP at initialisation (feature kernel through the readout)",
+    "ntk": "tangent kernel at initialisation",
+    "f": "predictions after training, against the lazy limit",
+    "ntk_end": "tangent kernel after training, against the lazy limit",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What was found of one observable at one depth, over all widths."""
+
+    observable: str
+    label: str
+    depth: int
+    verdict: str  # "agrees", "does not converge" or "undecided"
+    relative_error: float  # |extrapolated − limit| / |limit|
+    relative_sem: float
+    t2: float
+    p: float
+    level: float
+    dimensions: int
+    largest_z: float
+    model: str
+    variance: PowerLaw | None
+    bias: PowerLaw | None
+    bias_projection: str
+    projections: dict[str, dict[str, Any]]
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        if self.verdict == "agrees":
+            size = f"within {self.largest_z:.1f} standard errors"
+        elif self.verdict == "undecided":
+            size = f"standard error {self.relative_sem:.1%} is above {PRECISION:.0%}: more members needed"
+        else:
+            size = f"off by {self.relative_error:.1%} ± {self.relative_sem:.1%}"
+        return f"{self.verdict} ({size})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Curves:
+    """Means over members along training, at one (label, depth, width)."""
+
+    label: str
+    depth: int
+    width: int
+    loss: np.ndarray
+    loss_sem: np.ndarray
+    f: np.ndarray
+    f_sem: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Everything a report needs."""
+
+    verdicts: list[Verdict]
+    curves: list[Curves]
+    limits: dict[tuple[str, int], Trajectory]
+    depth_laws: dict[str, PowerLaw]
+    widths: tuple[int, ...]
+    depths: tuple[int, ...]
+    task: Task
+
+    def find(self, observable: str, label: str, depth: int) -> Verdict:
+        """The verdict on one observable."""
+        return next(v for v in self.verdicts if (v.observable, v.label, v.depth) == (observable, label, depth))
+
+
+def compare(
+    families: dict[str, Callable[[int, int], Any]],
+    widths: Sequence[int],
+    depths: Sequence[int],
+    task: Task,
+    steps: int,
+    learning_rate: float,
+    members: int,
+    init_members: int,
+    seed: int = 0,
+    centred: bool = True,
+    folder: Path | None = None,
+    console: Console | None = None,
+) -> Comparison:
+    """Runs the grid and judges it.
+
+    families: name → (width, depth) → definition. Definitions that differ only in parameterization share their kernels at
+    initialisation, which are measured once, on `init_members` networks. With `folder`, finished cells are kept there and
+    a rerun continues from them.
+    """
+    widths, depths = tuple(sorted(widths)), tuple(sorted(depths))
+    if len(widths) < 2:
+        raise ValueError(f"compare needs at least two widths to extrapolate from, got {list(widths)}.")
+    if members < 8 or init_members < 8:
+        raise ValueError(f"compare needs at least 8 members for its tests, got {members} and {init_members}.")
+    limits = {
+        (label, depth): Limit.of(make(widths[-1], depth), task, steps, learning_rate, centred)
+        for label, make in families.items()
+        for depth in depths
+    }
+    cells, groups = _cells(families, widths, depths, members, init_members, steps, learning_rate, seed, centred)
+    results = run_grid(
+        cells, task, limits, lambda cell: (cell.label, cell.net.depth), folder, console or Console(quiet=True)
+    )
+    rows = [
+        (observable, label, depth, [results[cell][observable] for cell in group])
+        for (kind, label, depth), group in groups.items()
+        for observable in (("nngp", "ntk") if kind == "init" else ("f", "ntk_end"))
+    ]
+    verdicts = [
+        _judge(observable, label, depth, samples, widths, limits[label, depth], FAMILYWISE / len(rows))
+        for observable, label, depth, samples in rows
+    ]
+    curves = [
+        Curves(label, depth, cell.net.width, *(results[cell][name] for name in ("loss", "loss_sem", "f_mean", "f_sem")))
+        for (kind, label, depth), group in groups.items()
+        if kind == "train"
+        for cell in group
+    ]
+    runs = {key: limit.run for key, limit in limits.items()}
+    return Comparison(verdicts, curves, runs, _depth_laws(rows, depths, limits), widths, depths, task)
+
+
+def _cells(families: Any, widths: Any, depths: Any, members: int, init_members: int, steps: int, rate: float, seed: int, centred: bool) -> tuple:
+    cells: list[Cell] = []
+    groups: dict[tuple[str, str, int], list[Cell]] = {}
+    seen: dict[Any, str] = {}
+    for label, make in families.items():
+        for depth in depths:
+            shape = make(widths[0], depth).clone(parameterization="ntk", gamma=1.0)
+            kinds = ["train"] if shape in seen else ["init", "train"]
+            seen[shape] = label
+            for kind in kinds:
+                count, last = (init_members, 0) if kind == "init" else (members, steps)
+                group = [Cell(kind, label, make(w, depth), count, last, rate, seed + i, centred) for i, w in enumerate(widths)]
+                groups[kind, label, depth] = group
+                cells += group
+    return cells, groups
+
+
+def _judge(observable: str, label: str, depth: int, samples: list, widths: Sequence[int], limit: Limit, level: float) -> Verdict:
+    names, target = {
+        "nngp": (limit.of_nngp.names, lambda: limit.of_nngp(limit.nngp)),
+        "ntk": (limit.of_ntk.names, lambda: limit.of_ntk(limit.ntk)),
+        "f": (limit.of_f.names, lambda: limit.of_f(limit.f)),
+        "ntk_end": (limit.of_ntk.names, lambda: limit.of_ntk(limit.ntk)),
+    }[observable]
+    expected = target()
+    size = float(np.linalg.norm(expected))
+    fit = extrapolate(widths, samples)
+    difference = fit.a - expected
+    t2, p, dimensions = hotelling(difference, fit.cov, fit.dof)
+    relative_sem = float(np.sqrt(np.trace(fit.cov)) / size)
+    verdict = "does not converge" if p < level else "undecided" if relative_sem > PRECISION else "agrees"
+    variance = power_law(widths, samples, relative_variance(size)) if len(widths) > 2 else None
+    bias, bias_projection = _bias(widths, samples, expected, names)
+    projections = {
+        name: {"limit": expected[j], "extrapolated": fit.a[j], "sem": fit.sem[j],
+               "means": [float(s[:, j].mean()) for s in samples],
+               "sems": [float(s[:, j].std(ddof=1) / len(s) ** 0.5) for s in samples]}
+        for j, name in enumerate(names)
+    }  # fmt: skip
+    return Verdict(
+        observable, label, depth, verdict, float(np.linalg.norm(difference)) / size, relative_sem, t2, p, level, dimensions,
+        float(np.max(np.abs(difference) / fit.sem)), fit.model, variance, bias, bias_projection, projections,
+    )  # fmt: skip
+
+
+def _bias(widths: Sequence[int], samples: list, expected: np.ndarray, names: Sequence[str]) -> tuple[PowerLaw | None, str]:
+    """The power law of the bias where it stands out of its noise: 4 standard errors at three widths or more."""
+    means, sems = (np.stack([getattr(np, f)(s, axis=0) for s in samples]) for f in ("mean", "std"))
+    z = np.abs(means - expected) / (sems / np.sqrt([len(s) for s in samples])[:, None])
+    j = int(np.argmax(np.sum(z > 4, axis=0) + 1e-6 * z[0]))
+    clear = [i for i in range(len(widths)) if z[i, j] > 4]
+    if len(clear) < 3:
+        return None, ""
+    law = power_law([widths[i] for i in clear], [samples[i][:, j] for i in clear], absolute_bias(expected[j]))
+    return law, names[j]
+
+
+def _depth_laws(rows: list, depths: Sequence[int], limits: Any) -> dict[str, PowerLaw]:
+    """Relative variance at the largest width as a power of depth, for each observable and family."""
+    laws: dict[str, PowerLaw] = {}
+    for observable, label in dict.fromkeys((row[0], row[1]) for row in rows):
+        if len(depths) < 3:
+            continue
+        samples = []
+        for depth in depths:
+            limit = limits[label, depth]
+            functional, value = {
+                "nngp": (limit.of_nngp, limit.nngp), "ntk": (limit.of_ntk, limit.ntk),
+                "f": (limit.of_f, limit.f), "ntk_end": (limit.of_ntk, limit.ntk),
+            }[observable]  # fmt: skip
+            members = next(row[3][-1] for row in rows if row[:3] == (observable, label, depth))
+            samples.append(members / np.linalg.norm(functional(value)))
+        laws[f"{observable}, {label}"] = power_law(depths, samples, relative_variance(1.0))
+    return laws

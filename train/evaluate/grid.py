@@ -1,0 +1,171 @@
+"""The cells of a comparison: one ensemble each, kept on disk as soon as it is finished."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
+
+from limits import Task, Trajectory, twin
+from train.ensemble import run_members
+from train.evaluate.projections import Projections, of_kernel, of_predictions
+from train.moments import Moments
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One ensemble of the grid. kind "init": kernels of untrained networks; "train": predictions and kernel at the end."""
+
+    kind: str
+    label: str
+    net: Any
+    members: int
+    steps: int
+    learning_rate: float
+    seed: int
+    centred: bool
+
+    def key(self, task: Task) -> str:
+        """A fingerprint of everything the numbers depend on."""
+        digest = hashlib.sha256(repr((self, jax.config.jax_enable_x64)).encode())  # pyright: ignore[reportAttributeAccessIssue]
+        for part in (task.x_train, task.y_train, task.x_test, task.y_test):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        digest.update(task.loss.encode())
+        return digest.hexdigest()[:20]
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """What the twin says of one (label, depth): the limits of all observables, and the projections they fix."""
+
+    nngp: np.ndarray
+    ntk: np.ndarray
+    run: Trajectory
+    of_nngp: Projections
+    of_ntk: Projections
+    of_f: Projections
+    readout: Callable[[np.ndarray], np.ndarray]
+
+    @classmethod
+    def of(cls, net: Any, task: Task, steps: int, learning_rate: float, centred: bool) -> "Limit":
+        """Computes them; the width of the definition plays no part."""
+        limit = twin(net)
+        kernels = limit.kernels(task.x)
+        run = limit.lazy(task, steps, learning_rate, centred=centred)
+        f = np.concatenate([run.f_train[-1], run.f_test[-1]])
+        return cls(
+            kernels.nngp,
+            kernels.ntk,
+            run,
+            of_kernel(kernels.nngp, task),
+            of_kernel(kernels.ntk, task),
+            of_predictions(f, kernels.ntk, task),
+            limit.readout,
+        )
+
+    @property
+    def f(self) -> np.ndarray:
+        """Predictions at the end, train points then test points."""
+        return np.concatenate([self.run.f_train[-1], self.run.f_test[-1]])
+
+
+def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
+    """Runs one ensemble. Projections are [members, projection]; curves are means over members, with errors."""
+    if cell.kind == "init":
+        chunks = run_members(cell.net, task, cell.members, 0, 1.0, seed=cell.seed, kernels=("phi", "ntk"))
+        parts = [(limit.of_nngp(limit.readout(c["phi"][-1][:, 0])), limit.of_ntk(c["ntk"][:, 0])) for c in chunks]
+        return {name: np.concatenate(column) for name, column in zip(("nngp", "ntk"), zip(*parts, strict=True), strict=True)}
+    times = limit.run.times
+    loss, f_mean, projected, kernel = Moments(), Moments(), [], []
+    chunks = run_members(
+        cell.net, task, cell.members, cell.steps, cell.learning_rate, times, cell.seed, centred=cell.centred, kernels=("ntk",)
+    )
+    for chunk in chunks:
+        f = chunk["f"].astype(np.float64)
+        train = f[:, :, : len(task.x_train)]
+        squared = 0.5 * ((train - task.y_train) ** 2).sum(-1).mean(-1)
+        loss.add(squared if task.loss == "mse" else _losses(task, train))
+        f_mean.add(f)
+        projected.append(limit.of_f(f[:, -1]))
+        kernel.append(limit.of_ntk(chunk["ntk"][:, -1]))
+    return {
+        "f": np.concatenate(projected),
+        "ntk_end": np.concatenate(kernel),
+        "loss": loss.mean,
+        "loss_sem": loss.sem,
+        "f_mean": f_mean.mean,
+        "f_sem": f_mean.sem,
+    }
+
+
+def _losses(task: Task, f: np.ndarray) -> np.ndarray:
+    from limits.lazy import losses
+
+    return losses(task, f, task.y_train)
+
+
+def run_grid(
+    cells: list[Cell],
+    task: Task,
+    limits: dict[Any, Limit],
+    limit_of: Callable[[Cell], Any],
+    folder: Path | None,
+    console: Console,
+) -> dict[Cell, dict[str, np.ndarray]]:
+    """All cells, those that an earlier run left in `folder` read back; two at a time, so that compilation overlaps."""
+    results: dict[Cell, dict[str, np.ndarray]] = {}
+    todo = []
+    for cell in cells:
+        file = folder / f"{cell.key(task)}.npz" if folder else None
+        if file and file.exists():
+            with np.load(file) as saved:
+                results[cell] = dict(saved)
+        else:
+            todo.append((cell, file))
+    if results:
+        console.print(f"{len(results)} of {len(cells)} cells were already there: continuing from them.")
+    todo.sort(key=lambda item: -item[0].net.width)  # the long ones first: the last to finish are short
+
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
+        count = bar.add_task("ensembles", total=sum(_work(cell) for cell, _ in todo))
+
+        def work(item: tuple[Cell, Path | None]) -> None:
+            cell, file = item
+            results[cell] = measure(cell, task, limits[limit_of(cell)])
+            if file:
+                _write(file, results[cell])
+            bar.advance(count, _work(cell))
+
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            futures = [pool.submit(work, item) for item in todo]
+            done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in waiting:
+                future.cancel()
+            for future in done:
+                future.result()
+    return results
+
+
+def _work(cell: Cell) -> float:
+    """Rough cost: compilation counts as much as a good deal of arithmetic."""
+    flops = cell.members * (1 + cell.steps) * cell.net.depth * cell.net.width**2
+    return 1e9 + flops
+
+
+def _write(file: Path, values: dict[str, np.ndarray]) -> None:
+    """Whole or not at all: a reader never meets half a file."""
+    part = file.with_suffix(".part.npz")
+    np.savez_compressed(part, allow_pickle=False, **values)
+    part.replace(file)
+
+
+def describe(cell: Cell) -> str:
+    """One line, for logs."""
+    return json.dumps({"kind": cell.kind, "label": cell.label, "width": cell.net.width, "depth": cell.net.depth})

@@ -1,0 +1,70 @@
+"""A few numbers that stand for a whole kernel or a whole vector of predictions, fixed by the limit and the labels.
+
+Testing every entry would reject by chance, or average away what matters; so an observable is judged by at most ten
+projections chosen before any network is drawn.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from limits import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Projections:
+    """Linear functionals of an observable: names, and weights [projection, *shape of the observable]."""
+
+    names: tuple[str, ...]
+    weights: np.ndarray
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Values [..., *shape] to [..., projection]."""
+        kept = values.shape[: values.ndim - self.weights.ndim + 1]
+        return values.reshape(*kept, -1).astype(np.float64) @ self.weights.reshape(len(self.names), -1).T
+
+
+def _directions(kernel: np.ndarray, n: int, count: int = 3) -> np.ndarray:
+    """The leading eigenvectors of the training block, largest first, as columns."""
+    return np.linalg.eigh(kernel[:n, :n])[1][:, : -count - 1 : -1]
+
+
+def of_kernel(limit: np.ndarray, task: Task) -> Projections:
+    """Trace, label direction, leading eigenvectors of the limit, means over test points and over train-test pairs."""
+    n, p = len(task.x_train), len(limit)
+    named: dict[str, np.ndarray] = {"trace": np.eye(p) / p}
+
+    def on_train(vector: np.ndarray) -> np.ndarray:
+        full = np.zeros(p)
+        full[:n] = vector / np.linalg.norm(vector)
+        return np.outer(full, full)
+
+    named["labels"] = np.mean([on_train(y) for y in task.y_train.T], axis=0)
+    for i, vector in enumerate(_directions(limit, n).T):
+        named[f"eigenvector {i + 1}"] = on_train(vector)
+    if p > n:
+        test, cross = np.zeros((p, p)), np.zeros((p, p))
+        test[n:, n:], cross[:n, n:] = 1 / (p - n) ** 2, 1 / (n * (p - n))
+        named |= {"test mean": test, "train-test mean": cross}
+    return Projections(tuple(named), np.stack(list(named.values())))
+
+
+def of_predictions(limit: np.ndarray, kernel: np.ndarray, task: Task) -> Projections:
+    """Of outputs [p, k]: along the labels, along leading eigenvectors of the kernel, and on the test points."""
+    n, (p, k) = len(task.x_train), limit.shape
+    y = task.y_train
+    named: dict[str, np.ndarray] = {}
+
+    def add(name: str, part: slice, weight: np.ndarray) -> None:
+        if np.linalg.norm(weight) > 0:
+            named[name] = np.zeros((p, k))
+            named[name][part] = weight / np.linalg.norm(weight)
+
+    train, test = slice(0, n), slice(n, p)
+    add("labels", train, y)
+    for i, vector in enumerate(_directions(kernel, n).T):
+        add(f"eigenvector {i + 1}", train, np.outer(vector, vector @ y))
+    if p > n:
+        add("test, limit's direction", test, limit[n:])
+        add("test mean", test, np.ones((p - n, 1)) * limit[n:].mean(0))
+    return Projections(tuple(named), np.stack(list(named.values())))

@@ -1,0 +1,146 @@
+"""Extrapolation to infinite width, the test against the limit, and power laws with bootstrap intervals."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+LACK_OF_FIT = 0.01  # the level at which residuals demand a 1/N² term
+
+
+@dataclasses.dataclass(frozen=True)
+class Extrapolation:
+    """mean(N) = a + b/N (+ c/N²): a [projection], its covariance and degrees of freedom, the model and its residuals."""
+
+    a: np.ndarray
+    cov: np.ndarray
+    dof: float
+    order: int
+    fit_p: float
+
+    @property
+    def model(self) -> str:
+        """The fitted law."""
+        return ("a + b/N", "a + b/N + c/N²")[self.order - 1]
+
+    @property
+    def sem(self) -> np.ndarray:
+        """Standard errors of a."""
+        return np.sqrt(np.diag(self.cov))
+
+
+def extrapolate(widths: Sequence[int], samples: Sequence[np.ndarray]) -> Extrapolation:
+    """Fits the means over members, samples[i] = [members, projection] at widths[i], weighted by their precision.
+
+    A 1/N² term is added if the residuals of a + b/N have probability below `LACK_OF_FIT` and four widths are there.
+
+    >>> rng = np.random.default_rng(0)
+    >>> data = [1 + 3 / n + rng.normal(size=(400, 2)) / n**0.5 for n in (16, 32, 64, 128)]
+    >>> extrapolate((16, 32, 64, 128), data).model
+    'a + b/N'
+    """
+    if len(widths) < 2:
+        raise ValueError(f"Extrapolation in 1/N needs at least two widths, got {list(widths)}.")
+    fit = _fit(widths, samples, 1)
+    if fit.fit_p < LACK_OF_FIT and len(widths) >= 4:
+        fit = _fit(widths, samples, 2)
+    return fit
+
+
+def _fit(widths: Sequence[int], samples: Sequence[np.ndarray], order: int) -> Extrapolation:
+    counts = np.array([len(s) for s in samples])
+    means = np.stack([s.mean(0) for s in samples])
+    covs = np.stack([np.atleast_2d(np.cov(s.T)) for s in samples]) / counts[:, None, None]
+    scale = np.sqrt(np.einsum("wjj->j", covs) / len(widths)) + 1e-300
+    spread = np.einsum("wjj,j->w", covs, scale**-2.0)  # one weight a width serves all projections
+    design = (min(widths) / np.array(widths, float))[:, None] ** np.arange(order + 1)
+    weights = 1 / spread
+    solve = np.linalg.solve(design.T @ (weights[:, None] * design), design.T * weights)
+    coefficients = solve @ means
+    share = solve[0] ** 2
+    cov = np.einsum("w,wij->ij", share, covs)
+    parts = share * spread
+    dof = parts.sum() ** 2 / np.sum(parts**2 / (counts - 1))
+    residuals, freedom = means - design @ coefficients, (len(widths) - order - 1) * means.shape[1]
+    fit_p = 1.0
+    if freedom > 0:
+        chi2 = sum(r @ np.linalg.pinv(c, rcond=1e-6, hermitian=True) @ r for r, c in zip(residuals, covs, strict=True))
+        fit_p = float(scipy.stats.chi2.sf(chi2, freedom))
+    return Extrapolation(coefficients[0], cov, float(dof), order, fit_p)
+
+
+def hotelling(difference: np.ndarray, cov: np.ndarray, dof: float) -> tuple[float, float, int]:
+    """(T², probability under no difference, dimensions): projections that say the same are merged first.
+
+    T² = dᵀ C⁻¹ d, compared with J dof / (dof − J + 1) F(J, dof − J + 1). Directions in which the correlation matrix has
+    less than 1e-4 of its largest eigenvalue are dropped.
+
+    >>> hotelling(np.array([3.0]), np.array([[1.0]]), dof=1e9)[1] < 0.003
+    True
+    """
+    scale = np.sqrt(np.diag(cov))
+    if np.any(scale == 0):
+        exact = scale == 0
+        if np.any(np.abs(difference[exact]) > 1e-6 * np.abs(difference).max(initial=1e-300)) and exact.all():
+            return float("inf"), 0.0, int(exact.sum())
+        difference, cov, scale = difference[~exact], cov[np.ix_(~exact, ~exact)], scale[~exact]
+    values, vectors = np.linalg.eigh(cov / np.outer(scale, scale))
+    keep = values > 1e-4 * values[-1]
+    rotated = (vectors.T @ (difference / scale))[keep]
+    t2 = float(np.sum(rotated**2 / values[keep]))
+    j = int(keep.sum())
+    if dof - j + 1 <= 0:
+        raise ValueError(f"Too few members for a test with {j} projections: {dof:.0f} degrees of freedom.")
+    return t2, float(scipy.stats.f.sf(t2 * (dof - j + 1) / (j * dof), j, dof - j + 1)), j
+
+
+@dataclasses.dataclass(frozen=True)
+class PowerLaw:
+    """value ~ x^exponent, with a 95 % bootstrap interval; `values` are what was fitted."""
+
+    exponent: float
+    low: float
+    high: float
+    values: tuple[float, ...]
+
+    def meets(self, expected: float, tolerance: float, widest: float = 0.3) -> bool:
+        """Whether the interval meets expected ± tolerance and is narrower than `widest`."""
+        near = self.low <= expected + tolerance and self.high >= expected - tolerance
+        return bool(near and self.high - self.low < widest)
+
+
+def power_law(x: Sequence[float], samples: Sequence[np.ndarray], statistic: Any, draws: int = 400, seed: int = 0) -> PowerLaw:
+    """The slope of log statistic(members) against log x, members resampled within each x for the interval.
+
+    statistic maps weighted members to a positive number: statistic(samples [members, …], weights [draw, members]).
+    """
+    random = np.random.default_rng(seed)
+    tables = []
+    for members in samples:
+        m = len(members)
+        resampled = random.multinomial(m, np.full(m, 1 / m), size=draws) / m
+        tables.append(statistic(members, np.concatenate([np.full((1, m), 1 / m), resampled])))
+    values = np.stack(tables, axis=1)  # [1 + draws, x]
+    log_x = np.log(np.asarray(x, float))
+    centred = log_x - log_x.mean()
+    slopes = np.log(np.maximum(values, 1e-300)) @ centred / (centred @ centred)
+    low, high = np.percentile(slopes[1:], [2.5, 97.5])
+    return PowerLaw(float(slopes[0]), float(low), float(high), tuple(float(v) for v in values[0]))
+
+
+def relative_variance(size: float) -> Any:
+    """A statistic for `power_law`: the variances of the projections, summed, over size²."""
+
+    def statistic(members: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        m = len(members)
+        mean, square = weights @ members, weights @ members**2
+        return (square - mean**2).sum(-1) * m / (m - 1) / size**2
+
+    return statistic
+
+
+def absolute_bias(limit: float) -> Any:
+    """A statistic for `power_law`: |mean − limit| of one projection."""
+    return lambda members, weights: np.abs(weights @ members - limit)
