@@ -54,30 +54,39 @@ def run_members(
     momentum: float = 0.0,
     centred: bool = False,
     kernels: tuple[str, ...] = KERNELS,
+    kernel_times: Sequence[int] | None = None,
     observe: Callable | None = None,
     chunk: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Trains members a chunk at a time and yields what was seen: each leaf is [members of the chunk, time, …].
 
-    Keys: f [.., n, outputs]; of `kernels` phi and g (tuples by layer), ntk [.., n, n]; "observed" where asked for.
+    Keys: f [.., n, outputs]; of `kernels` phi and g (tuples by layer), ntk [.., n, n]; "observed" where asked for. The
+    kernels, which cost more than the outputs, are taken at `kernel_times` (default: all recorded times).
     """
     if members < 1:
         raise ValueError(f"ensemble: members must be at least 1, got {members}.")
     recorded = record_times(steps, times)
     data, dials = Data.of(task), Dials.of(net, learning_rate)
+    at = recorded if kernel_times is None else np.asarray(kernel_times)
     compiled = programs(net, task, momentum, centred, kernels, observe)
-    size = chunk or chunk_size(net, task, members, len(recorded), kernels)
+    size = chunk or chunk_size(net, task, members, len(at), kernels)
     for first in range(0, members, size):
         params, state = compiled.init(member_keys(seed, first, size), dials, data)
-        start, now, seen = params, 0, []
+        start, now, outputs, seen = params, 0, [], []
         for t in recorded:
             if t > now:
                 params, state = compiled.advance(params, state, start, dials, data, t - now)
                 now = t
-            seen.append(jax.tree.map(np.asarray, compiled.observe(params, start, dials, data)))
-            _check_finite(seen[-1]["f"], t, first, learning_rate)
+            outputs.append(np.asarray(compiled.outputs(params, dials, data)))
+            _check_finite(outputs[-1], t, first, learning_rate)
+            if t in at and (kernels or observe):
+                seen.append(jax.tree.map(np.asarray, compiled.kernels(params, dials, data)))
         keep = min(size, members - first)
-        yield jax.tree.map(lambda *parts: np.stack(parts, axis=1)[:keep], *seen)
+        together = jax.tree.map(lambda *parts: np.stack(parts, axis=1)[:keep], *seen) if seen else {}
+        f = np.stack(outputs, axis=1)[:keep]
+        if centred:
+            f -= f[:, :1] if recorded[0] == 0 else np.asarray(compiled.outputs(start, dials, data))[:keep, None]
+        yield {"f": f, **together}
 
 
 def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float) -> None:
@@ -123,7 +132,7 @@ def ensemble(
     def add(name: str, value: Any) -> None:
         totals.setdefault(name, Moments()).add(value)
 
-    chunks = run_members(net, task, members, steps, learning_rate, recorded, seed, momentum, centred, kernels, observe)  # pyright: ignore[reportArgumentType]
+    chunks = run_members(net, task, members, steps, learning_rate, recorded, seed, momentum, centred, kernels, None, observe)  # pyright: ignore[reportArgumentType]
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
         counter = bar.add_task(f"{members} × width {net.width}, depth {net.depth}", total=members)
         for seen in chunks:

@@ -65,7 +65,8 @@ class Programs:
 
     init: Callable
     advance: Callable
-    observe: Callable
+    outputs: Callable
+    kernels: Callable
 
 
 def programs(net: nn.Module, task: Task, momentum: float, centred: bool, kernels: tuple[str, ...], observe: Any) -> Programs:
@@ -82,10 +83,6 @@ def _programs(net: Any, loss: str, n_train: int, momentum: float, centred: bool,
     def optimiser(dials: Dials, x: Any) -> optax.GradientTransformation:
         factors = scale_gradients(learning_rate_factors(dialled(dials), x))
         return optax.chain(factors, optax.sgd(dials.learning_rate, momentum=momentum or None))
-
-    def outputs(params: Any, start: Any, dials: Dials, x: Any) -> Any:
-        f = dialled(dials).apply({"params": params}, x)
-        return f - dialled(dials).apply({"params": start}, x) if centred else f
 
     def init(key: Any, dials: Dials, data: Data) -> Any:
         params = dialled(dials).init(key, data.x[:1])["params"]
@@ -106,8 +103,11 @@ def _programs(net: Any, loss: str, n_train: int, momentum: float, centred: bool,
 
         return jax.lax.fori_loop(0, steps, step, (params, state))
 
-    def measure(params: Any, start: Any, dials: Dials, data: Data) -> dict[str, Any]:
-        seen: dict[str, Any] = {"f": outputs(params, start, dials, data.x)}
+    def outputs(params: Any, dials: Dials, data: Data) -> Any:
+        return dialled(dials).apply({"params": params}, data.x)
+
+    def measure(params: Any, dials: Dials, data: Data) -> dict[str, Any]:
+        seen: dict[str, Any] = {}
         if "phi" in kernels:
             seen["phi"] = feature_kernels(dialled(dials), params, data.x)
         if "g" in kernels:
@@ -124,7 +124,8 @@ def _programs(net: Any, loss: str, n_train: int, momentum: float, centred: bool,
     return Programs(
         _jit(jax.vmap(init, (0, None, None))),
         _jit(jax.vmap(advance, (0, 0, 0, None, None, None))),
-        _jit(jax.vmap(measure, (0, 0, None, None))),
+        _jit(jax.vmap(outputs, (0, None, None))),
+        _jit(jax.vmap(measure, (0, None, None))),
     )
 
 

@@ -41,5 +41,6 @@ def check_scale(owner: str, field: str, value: Any, positive: bool = False) -> N
     """Raises unless `value` is a finite number ≥ 0 (> 0 if `positive`); traced values pass."""
     if isinstance(value, jax.core.Tracer):
         return
-    if not 0 <= float(value) < float("inf") or (positive and value == 0):
+    number = float(value)
+    if not 0 <= number < float("inf") or (positive and number == 0):
         raise ValueError(f"{owner}: {field} must be a finite number {'> 0' if positive else '≥ 0'}, got {value!r}.")

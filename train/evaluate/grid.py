@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -17,6 +16,8 @@ from limits import Task, Trajectory, twin
 from train.ensemble import run_members
 from train.evaluate.projections import Projections, of_kernel, of_predictions
 from train.moments import Moments
+
+RECORDED = 6  # times along training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Limit:
         """Computes them; the width of the definition plays no part."""
         limit = twin(net)
         kernels = limit.kernels(task.x)
-        run = limit.lazy(task, steps, learning_rate, centred=centred)
+        times = np.unique(np.linspace(0, steps, RECORDED).round().astype(int)).tolist()
+        run = limit.lazy(task, steps, learning_rate, times=times, centred=centred)
         f = np.concatenate([run.f_train[-1], run.f_test[-1]])
         return cls(
             kernels.nngp,
@@ -79,14 +81,15 @@ class Limit:
 def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
     """Runs one ensemble. Projections are [members, projection]; curves are means over members, with errors."""
     if cell.kind == "init":
-        chunks = run_members(cell.net, task, cell.members, 0, 1.0, seed=cell.seed, kernels=("phi", "ntk"))
+        chunks = run_members(cell.net, task, cell.members, 0, 1.0, seed=cell.seed, centred=cell.centred, kernels=("phi", "ntk"))
         parts = [(limit.of_nngp(limit.readout(c["phi"][-1][:, 0])), limit.of_ntk(c["ntk"][:, 0])) for c in chunks]
         return {name: np.concatenate(column) for name, column in zip(("nngp", "ntk"), zip(*parts, strict=True), strict=True)}
     times = limit.run.times
     loss, f_mean, projected, kernel = Moments(), Moments(), [], []
     chunks = run_members(
-        cell.net, task, cell.members, cell.steps, cell.learning_rate, times, cell.seed, centred=cell.centred, kernels=("ntk",)
-    )
+        cell.net, task, cell.members, cell.steps, cell.learning_rate, times, cell.seed,
+        centred=cell.centred, kernels=("phi", "ntk"), kernel_times=[cell.steps],
+    )  # fmt: skip
     for chunk in chunks:
         f = chunk["f"].astype(np.float64)
         train = f[:, :, : len(task.x_train)]
@@ -119,32 +122,32 @@ def run_grid(
     folder: Path | None,
     console: Console,
 ) -> dict[Cell, dict[str, np.ndarray]]:
-    """All cells, those that an earlier run left in `folder` read back; two at a time, so that compilation overlaps."""
+    """All cells, those that an earlier run left in `folder` read back; two shapes at a time, so that
+    one compiles while the other computes."""
     results: dict[Cell, dict[str, np.ndarray]] = {}
-    todo = []
-    for cell in cells:
+    todo: dict[Any, list[tuple[Cell, Path | None]]] = {}  # by shape: cells of one shape share their compilation
+    for cell in sorted(cells, key=lambda cell: -cell.net.width):  # the long ones first: the last to finish are short
         file = folder / f"{cell.key(task)}.npz" if folder else None
         if file and file.exists():
             with np.load(file) as saved:
                 results[cell] = dict(saved)
         else:
-            todo.append((cell, file))
+            todo.setdefault((cell.net.width, cell.net.depth), []).append((cell, file))
     if results:
         console.print(f"{len(results)} of {len(cells)} cells were already there: continuing from them.")
-    todo.sort(key=lambda item: -item[0].net.width)  # the long ones first: the last to finish are short
 
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
-        count = bar.add_task("ensembles", total=sum(_work(cell) for cell, _ in todo))
+        count = bar.add_task("ensembles", total=sum(_work(cell) for group in todo.values() for cell, _ in group))
 
-        def work(item: tuple[Cell, Path | None]) -> None:
-            cell, file = item
-            results[cell] = measure(cell, task, limits[limit_of(cell)])
-            if file:
-                _write(file, results[cell])
-            bar.advance(count, _work(cell))
+        def work(group: list[tuple[Cell, Path | None]]) -> None:
+            for cell, file in group:
+                results[cell] = measure(cell, task, limits[limit_of(cell)])
+                if file:
+                    _write(file, results[cell])
+                bar.advance(count, _work(cell))
 
         with ThreadPoolExecutor(max_workers=2) as pool:
-            futures = [pool.submit(work, item) for item in todo]
+            futures = [pool.submit(work, group) for group in todo.values()]
             done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
             for future in waiting:
                 future.cancel()
@@ -165,7 +168,3 @@ def _write(file: Path, values: dict[str, np.ndarray]) -> None:
     np.savez_compressed(part, allow_pickle=False, **values)
     part.replace(file)
 
-
-def describe(cell: Cell) -> str:
-    """One line, for logs."""
-    return json.dumps({"kind": cell.kind, "label": cell.label, "width": cell.net.width, "depth": cell.net.depth})
