@@ -1,0 +1,1 @@
+"""One file for each thing a person would run; the header says the command, the time and the result to expect."""

@@ -1,0 +1,20 @@
+"""The same over relu and erf, widths up to 1024, depths 1 to 4.
+
+    python3 -m launch.compare --config=configs/mlp_full.py
+
+Under 12 minutes on two CPU cores. Ends in runs/mlp_full/report.html.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import mlp
+
+
+def get_config() -> ConfigDict:
+    """The grid and its settings."""
+    config = mlp.get_config()
+    config.name = "mlp_full"
+    config.activations = ("relu", "erf")
+    config.widths = (32, 64, 128, 256, 512, 1024)
+    config.depths = (1, 2, 3, 4)
+    return config

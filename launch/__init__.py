@@ -1,0 +1,5 @@
+"""Programs to run: `python -m launch.COMMAND`, or `limit-zoo COMMAND` from any folder."""
+
+from launch.shadowing import refuse_shadowed_rooms
+
+refuse_shadowed_rooms()

@@ -1,0 +1,26 @@
+"""The console script: limit-zoo COMMAND [flags]."""
+
+import importlib
+import sys
+
+from zoo.messages import did_you_mean
+
+COMMANDS = {
+    "compare": "train ensembles over widths and depths and compare them with their twins",
+    "limit": "compute a twin alone: kernels and lazy training",
+    "bench": "time the kernels and tangent kernels, side by side with neural-tangents where it is installed",
+}
+
+
+def main() -> None:
+    """Runs `launch.COMMAND` with the remaining arguments."""
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help", "help"):
+        lines = "\n".join(f"  {name:10s} {text}" for name, text in COMMANDS.items())
+        print(f"usage: limit-zoo COMMAND [--config=NAME] [flags]\n\n{lines}\n\n`limit-zoo COMMAND --help` lists a command's flags.")
+        raise SystemExit(0 if len(sys.argv) > 1 else 2)
+    command = sys.argv.pop(1)
+    if command not in COMMANDS:
+        raise SystemExit(f'limit-zoo: unknown command "{command}". {did_you_mean(command, COMMANDS)}')
+    module = importlib.import_module(f"launch.{command}")
+    sys.argv[0] = f"limit-zoo {command}"
+    module.run()

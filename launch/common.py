@@ -1,0 +1,117 @@
+"""What every program shares: flags, config files by name, the output folder, and errors as sentences."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import app, flags
+from ml_collections import ConfigDict, config_flags
+from rich.console import Console
+
+import configs
+from zoo.messages import did_you_mean
+
+CONFIG = config_flags.DEFINE_config_file(
+    "config", None, "A config file, or the name of a packaged one; --config.FIELD=VALUE overrides a field.", lock_config=True
+)
+WORKDIR = flags.DEFINE_string("workdir", None, "Where results go; default runs/NAME of the config. A rerun continues there.")
+DEBUG = flags.DEFINE_boolean("debug", False, "Show Python's traceback with an error.")
+_EXPECTED = (ValueError, MemoryError, FloatingPointError, OSError, AttributeError, KeyError, TypeError)
+
+
+def packaged() -> dict[str, Path]:
+    """The configs that come with the package, by name."""
+    folder = Path(next(iter(configs.__path__)))
+    return {file.stem: file for file in sorted(folder.glob("*.py")) if not file.stem.startswith("_")}
+
+
+def find_config(value: str) -> str:
+    """The path of a config given by path or by name."""
+    path, _, argument = value.partition(":")
+    known = packaged()
+    if not Path(path).is_file():
+        name = Path(path).stem
+        if name not in known:
+            raise SystemExit(f'There is no config file "{path}", and no packaged config of that name. {did_you_mean(name, known)}')
+        path = str(known[name])
+    return f"{path}:{argument}" if argument else path
+
+
+def start(main: Callable[[], None]) -> None:
+    """Parses the flags and runs `main`; an expected error ends in one sentence and exit code 1."""
+    arguments = []
+    for i, argument in enumerate(sys.argv):
+        named = argument.startswith(("--config=", "-config="))
+        if named:
+            argument = "--config=" + find_config(argument.split("=", 1)[1])
+        elif i and sys.argv[i - 1] in ("--config", "-config"):
+            argument = find_config(argument)
+        arguments.append(argument)
+
+    def guarded(_: Any) -> None:
+        try:
+            main()
+        except KeyboardInterrupt:
+            print("\nInterrupted. Finished cells are kept: run the same command again to continue.", file=sys.stderr)
+            raise SystemExit(130) from None
+        except _EXPECTED as error:
+            if DEBUG.value:
+                raise
+            print(f"error: {error}", file=sys.stderr)
+            raise SystemExit(1) from None
+
+    app.run(guarded, argv=arguments, flags_parser=_parse)
+
+
+def _parse(argv: list[str]) -> list[str]:
+    try:
+        return app.parse_flags_with_usage(argv)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # a field that the config does not have
+        raise SystemExit(f"error: {str(error).strip(chr(34))}") from None
+
+
+def config() -> ConfigDict:
+    """The config of this run."""
+    if CONFIG.value is None:
+        raise ValueError(f"Give a config: --config=NAME with one of {', '.join(packaged())}, or a file of your own.")
+    return CONFIG.value
+
+
+def workdir(name: str) -> Path:
+    """The output folder, made and tried out before any work is done."""
+    folder = Path(WORKDIR.value or Path("runs") / name)
+    try:
+        (folder / "cells").mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OSError(f"The output folder {folder} cannot be written ({error.strerror}): choose another with --workdir.") from None
+    return folder
+
+
+def provenance(settings: ConfigDict) -> dict[str, Any]:
+    """What was run: config, versions, device."""
+    names = ("limit-zoo", "jax", "jaxlib", "flax", "optax", "numpy", "scipy")
+    versions = {name: importlib.metadata.version(name) for name in names}
+    device = jax.devices()[0]
+    return {
+        "config": json.loads(settings.to_json_best_effort()),
+        "seed": settings.get("seed"),
+        "versions": {"python": platform.python_version(), **versions},
+        "device": {"kind": device.device_kind, "platform": device.platform, "count": jax.device_count()},
+        "processor": {"cores": os.cpu_count(), "machine": platform.machine(), "system": platform.system()},
+        "command": " ".join(["limit-zoo" if "limit-zoo" in sys.argv[0] else "python3 -m launch", *sys.argv[1:]]),
+    }
+
+
+def console() -> Console:
+    """The terminal; wide enough for the tables where the output is a file."""
+    screen = Console()
+    return screen if screen.is_terminal else Console(width=170)

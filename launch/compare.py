@@ -1,0 +1,78 @@
+"""Trains ensembles over widths and depths and compares them with their infinite-width twins.
+
+    python3 -m launch.compare --config=configs/mlp.py [--workdir=DIR] [--config.FIELD=VALUE …]
+
+Ends in a table, DIR/report.html, DIR/report.json and DIR/config.json. Finished ensembles are kept in DIR/cells: an
+interrupted run continues from them.
+"""
+
+import functools
+import json
+import time
+from typing import Any
+
+from launch import common
+from train.data import make_task
+from train.evaluate import compare, report
+from zoo import MLP
+from zoo.messages import did_you_mean
+
+ARCHITECTURES = {"mlp": MLP}
+
+
+def definitions(config: Any) -> dict[str, Any]:
+    """name → (width, depth) → definition, for every combination of activation and parameterization in the config."""
+    if config.architecture not in ARCHITECTURES:
+        raise ValueError(f'Unknown architecture "{config.architecture}". {did_you_mean(config.architecture, ARCHITECTURES)}')
+    make = ARCHITECTURES[config.architecture]
+    families = {}
+    for activation in config.activations:
+        for parameterization in config.parameterizations:
+            label = f"{activation} {parameterization}" if len(config.activations) > 1 else parameterization
+            fields = dict(config.net[activation]) | {"activation": activation, "parameterization": parameterization}
+            families[label] = functools.partial(_build, make, config.task_outputs, config.gamma, fields)
+    return families
+
+
+def _build(make: Any, outputs: int, gamma: float, fields: dict[str, Any], width: int, depth: int) -> Any:
+    return make(width=width, depth=depth, outputs=outputs, gamma=gamma, **fields)
+
+
+def main() -> None:
+    """Runs the config."""
+    started = time.time()
+    config, screen = common.config(), common.console()
+    folder = common.workdir(config.name)
+    run = common.provenance(config)
+    (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
+    task = make_task(config.task.name, **{key: value for key, value in config.task.items() if key != "name"})
+    with config.unlocked():
+        config.task_outputs = task.outputs
+    result = compare(
+        definitions(config),
+        config.widths,
+        config.depths,
+        task,
+        steps=config.steps,
+        learning_rate=config.learning_rate,
+        members=config.members,
+        init_members=config.init_members,
+        seed=config.seed,
+        centred=config.centred,
+        folder=folder / "cells",
+        console=screen,
+    )
+    run["seconds"] = round(time.time() - started, 1)
+    report.print_table(result, screen)
+    for path in report.write(result, run, folder):
+        screen.print(f"wrote {path}", highlight=False)
+    screen.print(f"{time.time() - started:.0f} s", highlight=False)
+
+
+def run() -> None:
+    """Entry point."""
+    common.start(main)
+
+
+if __name__ == "__main__":
+    run()

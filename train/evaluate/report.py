@@ -1,0 +1,179 @@
+"""report.json, report.html and the table on the terminal."""
+
+import dataclasses
+import html
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from train.evaluate.compare import FAMILYWISE, MEANING, PRECISION, Comparison
+from train.evaluate.plots import all_figures, as_png
+from train.evaluate.statistics import PowerLaw
+
+VARIANCE_TOLERANCE = 0.15
+
+
+def law_text(law: PowerLaw | None, expected: float | None = None) -> str:
+    """An exponent with its interval, and whether it meets what is expected."""
+    if law is None:
+        return "below noise"
+    text = f"{law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"
+    if expected is None:
+        return text
+    if law.high - law.low >= 0.3:
+        return f"{text} undecided"
+    return f"{text} {'✓' if law.meets(expected, VARIANCE_TOLERANCE) else '✗'}"
+
+
+def rows(result: Comparison) -> list[dict[str, str]]:
+    """The verdicts as text, one row each."""
+    return [
+        {
+            "observable": v.observable,
+            "family": v.label,
+            "depth": str(v.depth),
+            "verdict": v.sentence,
+            "largest z": f"{v.largest_z:.1f}",
+            "p": f"{v.p:.2g}",
+            "std. error": f"{v.relative_sem:.2%}",
+            "fit": v.model,
+            "variance ~ N^": law_text(v.variance, -1.0),
+            "bias ~ N^": law_text(v.bias),
+        }
+        for v in result.verdicts
+    ]
+
+
+def print_table(result: Comparison, console: Console) -> None:
+    """The table on the terminal, and how to read it."""
+    table = Table(title=f"Finite ensembles against their infinite-width twins — {result.task.name}")
+    colours = {"agrees": "green", "does not converge": "red", "undecided": "yellow"}
+    lines = rows(result)
+    for name in lines[0]:
+        table.add_column(name, overflow="fold")
+    for line, verdict in zip(lines, result.verdicts, strict=True):
+        table.add_row(*line.values(), style=colours[verdict.verdict])
+    console.print(table)
+    for line in reading(result):
+        console.print(f"[dim]{line}[/dim]", highlight=False)
+
+
+def reading(result: Comparison) -> list[str]:
+    """What the verdicts mean, and what to make of the negative ones."""
+    level = result.verdicts[0].level
+    lines = [
+        f"Agrees: the extrapolation to infinite width passes Hotelling's T² over fixed projections at level {level:.1e} "
+        f"({FAMILYWISE:.1%} for the whole report), with a standard error below {PRECISION:.0%}. "
+        f"✓: the exponent's 95 % interval meets −1 ± {VARIANCE_TOLERANCE} and is narrower than 0.3.",
+    ]
+    lines += [f"{name}: {MEANING[name]}." for name in dict.fromkeys(v.observable for v in result.verdicts)]
+    away = [v.label for v in result.verdicts if v.verdict == "does not converge" and v.observable in ("f", "ntk_end")]
+    if away:
+        lines.append(
+            f"{', '.join(dict.fromkeys(away))}: features move by O(1) at any width, so training does not follow the lazy "
+            "limit; the limit that it does follow is the one with feature learning (dynamical mean-field theory)."
+        )
+    return lines
+
+
+def as_json(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
+    """Every number of the comparison with its standard error, and what was run."""
+    curves = [
+        {f.name: _plain(getattr(curve, f.name)) for f in dataclasses.fields(curve)} for curve in result.curves
+    ]
+    limits = [
+        {"label": label, "depth": depth, "times": _plain(t.times), "loss": _plain(t.loss),
+         "f": _plain(np.concatenate([t.f_train, t.f_test], axis=1)), "provenance": t.provenance["loss"].detail}
+        for (label, depth), t in result.limits.items()
+    ]  # fmt: skip
+    return {
+        "run": run,
+        "verdicts": [{**_plain(dataclasses.asdict(v)), "sentence": v.sentence} for v in result.verdicts],
+        "variance_by_depth": {name: _plain(dataclasses.asdict(law)) for name, law in result.depth_laws.items()},
+        "curves": curves,
+        "limits": limits,
+        "how_to_read": reading(result),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN, infinity or arrays."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff; max-width: 1180px; margin: 2rem auto; padding: 0 1rem }
+h1 { font-size: 1.6rem; margin-bottom: .2rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
+p { max-width: 52rem } img { max-width: 100%; height: auto }
+.scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .82rem } th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #d8dee4; white-space: nowrap }
+tr.agrees td:nth-child(4) { color: #116329 } tr.does-not-converge td:nth-child(4) { color: #a40e26 } tr.undecided td:nth-child(4) { color: #7d4e00 }
+pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: .8rem } .muted { color: #57606a }
+"""
+
+
+def _table(result: Comparison) -> str:
+    lines = rows(result)
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in lines[0])
+    body = "".join(
+        f'<tr class="{verdict.verdict.replace(" ", "-")}">'
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in line.values())
+        + "</tr>"
+        for line, verdict in zip(lines, result.verdicts, strict=True)
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def as_html(result: Comparison, run: dict[str, Any]) -> str:
+    """One self-contained page."""
+    pictures = "".join(
+        f'<h2>{html.escape(title)}</h2><p>{html.escape(text)}</p><img src="{as_png(figure)}" alt="{html.escape(title)}">'
+        for title, text, figure in all_figures(result)
+    )
+    depth = "".join(
+        f"<li>{html.escape(name)}: depth<sup>{law.exponent:.2f}</sup> [{law.low:.2f}, {law.high:.2f}]</li>"
+        for name, law in result.depth_laws.items()
+    )
+    depths = f"<h2>Variance against depth</h2><p>At width {result.widths[-1]}:</p><ul>{depth}</ul>" if depth else ""
+    notes = "".join(f"<p class='muted'>{html.escape(line)}</p>" for line in reading(result))
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
+        f"<title>limit-zoo: {html.escape(result.task.name)}</title><style>{_STYLE}</style></head><body>"
+        f"<h1>Finite ensembles against their infinite-width twins</h1><p class='muted'>{html.escape(headline(result))}</p>"
+        f"{_table(result)}{notes}{pictures}{depths}"
+        f"<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre></body></html>"
+    )
+
+
+def headline(result: Comparison) -> str:
+    """One line on the whole comparison."""
+    count: dict[str, int] = {}
+    for verdict in result.verdicts:
+        count[verdict.verdict] = count.get(verdict.verdict, 0) + 1
+    parts = ", ".join(f"{n} {name}" for name, n in count.items())
+    widths = f"widths {result.widths[0]}–{result.widths[-1]}, depths {', '.join(map(str, result.depths))}"
+    return f"{result.task.name}: {len(result.task.x_train)} training and {len(result.task.x_test)} test points; {widths}; {parts}."
+
+
+def write(result: Comparison, run: dict[str, Any], folder: Path) -> tuple[Path, Path]:
+    """Writes report.json and report.html and returns their paths."""
+    paths = folder / "report.json", folder / "report.html"
+    paths[0].write_text(json.dumps(as_json(result, run), indent=1) + "\n")
+    paths[1].write_text(as_html(result, run))
+    return paths
+
+
