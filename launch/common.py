@@ -4,13 +4,14 @@ import importlib.metadata
 import json
 import os
 import platform
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 from rich.console import Console
 
@@ -45,16 +46,19 @@ def find_config(value: str) -> str:
 
 def start(main: Callable[[], None]) -> None:
     """Parses the flags and runs `main`; an expected error ends in one sentence and exit code 1."""
-    arguments = []
+    arguments, path = [], ""
     for i, argument in enumerate(sys.argv):
-        named = argument.startswith(("--config=", "-config="))
-        if named:
-            argument = "--config=" + find_config(argument.split("=", 1)[1])
+        if argument.startswith(("--config=", "-config=")):
+            path = find_config(argument.split("=", 1)[1])
+            argument = f"--config={path}"
         elif i and sys.argv[i - 1] in ("--config", "-config"):
-            argument = find_config(argument)
+            argument = path = find_config(argument)
         arguments.append(argument)
+    if path:
+        _check_overrides(arguments, path)
 
     def guarded(_: Any) -> None:
+        logging.set_verbosity(logging.WARNING)  # jax reports every backend it does not find
         try:
             main()
         except KeyboardInterrupt:
@@ -66,14 +70,20 @@ def start(main: Callable[[], None]) -> None:
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(1) from None
 
-    app.run(guarded, argv=arguments, flags_parser=_parse)
+    app.run(guarded, argv=arguments)
 
 
-def _parse(argv: list[str]) -> list[str]:
-    try:
-        return app.parse_flags_with_usage(argv)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:  # a field that the config does not have
-        raise SystemExit(f"error: {str(error).strip(chr(34))}") from None
+def _check_overrides(arguments: list[str], path: str) -> None:
+    """A field that the config does not have is answered with the one that was meant."""
+    file, _, argument = path.partition(":")
+    settings = runpy.run_path(file)["get_config"](*([argument] if argument else []))
+    for override in (a.lstrip("-").split("=")[0] for a in arguments if a.lstrip("-").startswith("config.")):
+        place: Any = settings
+        for name in override.split(".")[1:]:
+            if not hasattr(place, "keys") or name not in place:
+                known = place.keys() if hasattr(place, "keys") else []
+                raise SystemExit(f'error: the config has no field "{override}": {did_you_mean(name, known)}')
+            place = place[name]
 
 
 def config() -> ConfigDict:

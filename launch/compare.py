@@ -14,7 +14,7 @@ from typing import Any
 from launch import common
 from train.data import make_task
 from train.evaluate import compare, report
-from zoo import MLP
+from zoo import MLP, activation_function
 from zoo.messages import did_you_mean
 
 ARCHITECTURES = {"mlp": MLP}
@@ -27,9 +27,10 @@ def definitions(config: Any) -> dict[str, Any]:
     make = ARCHITECTURES[config.architecture]
     families = {}
     for activation in config.activations:
+        activation_function(activation)
         for parameterization in config.parameterizations:
             label = f"{activation} {parameterization}" if len(config.activations) > 1 else parameterization
-            fields = dict(config.net[activation]) | {"activation": activation, "parameterization": parameterization}
+            fields = dict(config.net.get(activation, {})) | {"activation": activation, "parameterization": parameterization}
             families[label] = functools.partial(_build, make, config.task_outputs, config.gamma, fields)
     return families
 

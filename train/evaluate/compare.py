@@ -10,6 +10,7 @@ from rich.console import Console
 
 from limits import Task, Trajectory
 from train.evaluate.grid import Cell, Limit, run_grid
+from train.evaluate.projections import Projections
 from train.evaluate.statistics import PowerLaw, absolute_bias, extrapolate, hotelling, power_law, relative_variance
 
 FAMILYWISE = 0.003  # probability that a report rejects anything although every limit is right
@@ -115,19 +116,17 @@ def compare(
         for label, make in families.items()
         for depth in depths
     }
-    cells, groups = _cells(families, widths, depths, members, init_members, steps, learning_rate, seed, centred)
+    cells, groups, sharing = _cells(families, widths, depths, members, init_members, steps, learning_rate, seed, centred)
     results = run_grid(
         cells, task, limits, lambda cell: (cell.label, cell.net.depth), folder, console or Console(quiet=True)
     )
     rows = [
-        (observable, label, depth, [results[cell][observable] for cell in group])
+        Row(observable, label if kind == "train" else ", ".join(sharing[label]), depth, limits[label, depth],
+            [results[cell][observable] for cell in group])
         for (kind, label, depth), group in groups.items()
         for observable in (("nngp", "ntk") if kind == "init" else ("f", "ntk_end"))
-    ]
-    verdicts = [
-        _judge(observable, label, depth, samples, widths, limits[label, depth], FAMILYWISE / len(rows))
-        for observable, label, depth, samples in rows
-    ]
+    ]  # fmt: skip
+    verdicts = [_judge(row, widths, FAMILYWISE / len(rows)) for row in rows]
     curves = [
         Curves(label, depth, cell.net.width, *(results[cell][name] for name in ("loss", "loss_sem", "f_mean", "f_sem")))
         for (kind, label, depth), group in groups.items()
@@ -135,40 +134,58 @@ def compare(
         for cell in group
     ]
     runs = {key: limit.run for key, limit in limits.items()}
-    return Comparison(verdicts, curves, runs, _depth_laws(rows, depths, limits), widths, depths, task)
+    return Comparison(verdicts, curves, runs, _depth_laws(rows, depths), widths, depths, task)
 
 
-def _cells(families: Any, widths: Any, depths: Any, members: int, init_members: int, steps: int, rate: float, seed: int, centred: bool) -> tuple:
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One observable at one depth: members' projections [members, projection] at every width, and the limit."""
+
+    observable: str
+    label: str
+    depth: int
+    limit: Limit
+    samples: list[np.ndarray]
+
+    @property
+    def functional(self) -> Projections:
+        """The projections of this observable."""
+        return {"nngp": self.limit.of_nngp, "f": self.limit.of_f}.get(self.observable, self.limit.of_ntk)
+
+    @property
+    def expected(self) -> np.ndarray:
+        """Their values in the limit."""
+        limit = {"nngp": self.limit.nngp, "f": self.limit.f}.get(self.observable, self.limit.ntk)
+        return self.functional(limit)
+
+
+def _cells(
+    families: Any, widths: Any, depths: Any, members: int, init_members: int, steps: int, rate: float, seed: int, centred: bool
+) -> tuple[list[Cell], dict[tuple[str, str, int], list[Cell]], dict[str, list[str]]]:
+    """All cells; the same in groups over widths; and which families share the kernels at initialisation of one."""
     cells: list[Cell] = []
     groups: dict[tuple[str, str, int], list[Cell]] = {}
-    seen: dict[Any, str] = {}
+    first: dict[Any, str] = {}
+    sharing: dict[str, list[str]] = {}
     for label, make in families.items():
+        original = first.setdefault(make(widths[0], depths[0]).clone(parameterization="ntk", gamma=1.0), label)
+        sharing.setdefault(original, []).append(label)
         for depth in depths:
-            shape = make(widths[0], depth).clone(parameterization="ntk", gamma=1.0)
-            kinds = ["train"] if shape in seen else ["init", "train"]
-            seen[shape] = label
-            for kind in kinds:
+            for kind in ["init", "train"] if original == label else ["train"]:
                 count, last = (init_members, 0) if kind == "init" else (members, steps)
                 group = [Cell(kind, label, make(w, depth), count, last, rate, seed + i, centred) for i, w in enumerate(widths)]
                 groups[kind, label, depth] = group
                 cells += group
-    return cells, groups
+    return cells, groups, sharing
 
 
-def _judge(observable: str, label: str, depth: int, samples: list, widths: Sequence[int], limit: Limit, level: float) -> Verdict:
-    names, target = {
-        "nngp": (limit.of_nngp.names, lambda: limit.of_nngp(limit.nngp)),
-        "ntk": (limit.of_ntk.names, lambda: limit.of_ntk(limit.ntk)),
-        "f": (limit.of_f.names, lambda: limit.of_f(limit.f)),
-        "ntk_end": (limit.of_ntk.names, lambda: limit.of_ntk(limit.ntk)),
-    }[observable]
-    expected = target()
+def _judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
+    names, expected, samples = row.functional.names, row.expected, row.samples
     size = float(np.linalg.norm(expected))
     fit = extrapolate(widths, samples)
     difference = fit.a - expected
     t2, p, dimensions = hotelling(difference, fit.cov, fit.dof)
     relative_sem = float(np.sqrt(np.trace(fit.cov)) / size)
-    verdict = "does not converge" if p < level else "undecided" if relative_sem > PRECISION else "agrees"
     variance = power_law(widths, samples, relative_variance(size)) if len(widths) > 2 else None
     bias, bias_projection = _bias(widths, samples, expected, names)
     projections = {
@@ -178,9 +195,23 @@ def _judge(observable: str, label: str, depth: int, samples: list, widths: Seque
         for j, name in enumerate(names)
     }  # fmt: skip
     return Verdict(
-        observable, label, depth, verdict, float(np.linalg.norm(difference)) / size, relative_sem, t2, p, level, dimensions,
-        float(np.max(np.abs(difference) / fit.sem)), fit.model, variance, bias, bias_projection, projections,
-    )  # fmt: skip
+        observable=row.observable,
+        label=row.label,
+        depth=row.depth,
+        verdict="does not converge" if p < level else "undecided" if relative_sem > PRECISION else "agrees",
+        relative_error=float(np.linalg.norm(difference)) / size,
+        relative_sem=relative_sem,
+        t2=t2,
+        p=p,
+        level=level,
+        dimensions=dimensions,
+        largest_z=float(np.max(np.abs(difference) / fit.sem)),
+        model=fit.model,
+        variance=variance,
+        bias=bias,
+        bias_projection=bias_projection,
+        projections=projections,
+    )
 
 
 def _bias(widths: Sequence[int], samples: list, expected: np.ndarray, names: Sequence[str]) -> tuple[PowerLaw | None, str]:
@@ -195,20 +226,12 @@ def _bias(widths: Sequence[int], samples: list, expected: np.ndarray, names: Seq
     return law, names[j]
 
 
-def _depth_laws(rows: list, depths: Sequence[int], limits: Any) -> dict[str, PowerLaw]:
+def _depth_laws(rows: list[Row], depths: Sequence[int]) -> dict[str, PowerLaw]:
     """Relative variance at the largest width as a power of depth, for each observable and family."""
     laws: dict[str, PowerLaw] = {}
-    for observable, label in dict.fromkeys((row[0], row[1]) for row in rows):
-        if len(depths) < 3:
-            continue
-        samples = []
-        for depth in depths:
-            limit = limits[label, depth]
-            functional, value = {
-                "nngp": (limit.of_nngp, limit.nngp), "ntk": (limit.of_ntk, limit.ntk),
-                "f": (limit.of_f, limit.f), "ntk_end": (limit.of_ntk, limit.ntk),
-            }[observable]  # fmt: skip
-            members = next(row[3][-1] for row in rows if row[:3] == (observable, label, depth))
-            samples.append(members / np.linalg.norm(functional(value)))
-        laws[f"{observable}, {label}"] = power_law(depths, samples, relative_variance(1.0))
+    for observable, label in dict.fromkeys((row.observable, row.label) for row in rows):
+        if len(depths) > 2:
+            mine = [row for row in rows if (row.observable, row.label) == (observable, label)]
+            samples = [row.samples[-1] / np.linalg.norm(row.expected) for row in sorted(mine, key=lambda row: row.depth)]
+            laws[f"{observable}, {label}"] = power_law(depths, samples, relative_variance(1.0))
     return laws

@@ -1,0 +1,86 @@
+"""Times the kernels against neural-tangents, each in its own environment, in turn on this machine.
+
+    python3 -m launch.bench --what=kernels [--oracle=/path/to/oracle/bin/python] [--n=2000] [--rounds=3]
+
+--oracle is the Python of an environment made from tests/golden/requirements.txt; without it only this side is timed. Each
+figure is the median over rounds of the fastest run in a fresh process, compilation apart.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags
+from rich.progress import track
+from rich.table import Table
+
+from launch.common import console
+
+_WHAT = flags.DEFINE_enum("what", "kernels", ["kernels", "tangent"], "What to time.")
+_ORACLE = flags.DEFINE_string("oracle", None, "Python of neural-tangents' environment.")
+_N = flags.DEFINE_integer("n", None, "Inputs; default 2000 for kernels and 16 for tangent.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Times each measurement is repeated, the two sides in turn.", lower_bound=1)
+
+
+def measure(python: str, job: dict[str, Any]) -> dict[str, float]:
+    """One measurement in a fresh process."""
+    child = Path(__file__).with_name("bench_child.py")
+    home = str(child.parent.parent)
+    environment = {**os.environ, "PYTHONPATH": home} if job["side"] == "ours" else dict(os.environ)
+    done = subprocess.run([python, str(child), json.dumps(job)], capture_output=True, text=True, env=environment, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    if done.returncode or not lines:
+        raise RuntimeError(f"{python} could not run {job}:\n{done.stderr[-2000:]}")
+    return json.loads(lines[-1].removeprefix("RESULT "))
+
+
+def jobs() -> list[dict[str, Any]]:
+    """What is timed."""
+    if _WHAT.value == "tangent":
+        return [{"what": "tangent", "n": _N.value or 16}]
+    return [
+        {"what": "kernels", "activation": activation, "dtype": dtype, "pair": pair, "n": _N.value or 2000}
+        for activation in ("relu", "erf")
+        for dtype in ("float32", "float64")
+        for pair in ("xx", "xz")
+    ]
+
+
+def main(_: list[str]) -> None:
+    """Measures and prints the table."""
+    sides = {"ours": sys.executable} | ({"theirs": _ORACLE.value} if _ORACLE.value else {})
+    screen, table = console(), Table(title=f"{_WHAT.value}: limit-zoo against neural-tangents, {os.cpu_count()} cores")
+    for column in ("case", "limit-zoo", "neural-tangents", "speed-up", "memory above idle / output (ours, theirs)"):
+        table.add_column(column)
+    todo = [(i, side) for i in range(len(jobs())) for _ in range(_ROUNDS.value) for side in sides]
+    results: dict[tuple[int, str], list[dict[str, float]]] = {}
+    for i, side in track(todo, "measuring", console=screen):
+        results.setdefault((i, side), []).append(measure(sides[side], {**jobs()[i], "side": side}))
+    for i, job in enumerate(jobs()):
+        seconds = {side: statistics.median(r["seconds"] for r in results[i, side]) for side in sides}
+        memory = [f"{results[i, s][0]['memory / output']:.1f}" for s in sides if "memory / output" in results[i, s][0]]
+        case = ", ".join(str(value) for key, value in job.items() if key != "what")
+        theirs = f"{seconds['theirs']:.4f} s" if "theirs" in seconds else "–"
+        ratio = f"{seconds['theirs'] / seconds['ours']:.2f}×" if "theirs" in seconds else "–"
+        table.add_row(case, f"{seconds['ours']:.4f} s", theirs, ratio, ", ".join(memory) or "–")
+        if "theirs" in sides and "sum" in results[i, "ours"][0]:
+            ours_sum, their_sum = (results[i, side][0]["sum"] for side in ("ours", "theirs"))
+            if abs(ours_sum / their_sum - 1) > 1e-3:
+                raise ValueError(f"{case}: the two sides disagree, {ours_sum} and {their_sum}.")
+        if "seconds by Jacobian product" in results.get((i, "theirs"), [{}])[0]:
+            slow = results[i, "theirs"][0]["seconds by Jacobian product"]
+            table.add_row(f"{case}, by Jacobian product", "", f"{slow:.4f} s", f"{slow / seconds['ours']:.0f}×", "")
+    screen.print(table)
+
+
+def run() -> None:
+    """Entry point."""
+    app.run(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,113 @@
+"""One measurement of `launch.bench`, in a process and an environment of its own. Prints one JSON line.
+
+Runs in this project's environment ("ours") or in neural-tangents' ("theirs"), so it imports neither at the top.
+"""
+
+import json
+import resource
+import sys
+import time
+
+import numpy as np
+
+DEPTH, W_STD, B_STD = 10, 1.4, 0.1
+
+
+def inputs(n: int, d: int, phase: float, dtype: str) -> np.ndarray:
+    """n points of R^d, the same in both environments."""
+    i, j = np.arange(n)[:, None], np.arange(d)[None, :]
+    return (np.sin(1.7 * i * (j + 1) + phase) + 0.3 * np.cos(0.9 * i + j * j)).astype(dtype)
+
+
+def megabytes() -> float:
+    """Peak resident memory so far (Linux counts kilobytes)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def resident() -> float:
+    """Resident memory now."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+
+def timed(function, repeats: int) -> float:
+    """The fastest of some runs, after one that compiles."""
+    function()
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def kernels(side: str, activation: str, dtype: str, pair: str, n: int) -> dict:
+    """NNGP and NTK of a dense network of depth 10."""
+    x, z = inputs(n, 512, 0.0, dtype), None if pair == "xx" else inputs(n, 512, 1.0, dtype)
+    if side == "ours":
+        from limits import twin
+        from zoo import MLP
+
+        limit = twin(MLP(width=8, depth=DEPTH, activation=activation, w_std=W_STD, b_std=B_STD))
+        kind = np.dtype(dtype).type
+
+        def run(rows: int = n):
+            return limit.kernels(x[:rows], z if z is None else z[:rows], dtype=kind)
+
+        run(400)  # compiles the blocks
+        idle = resident()
+        first = run()
+        above = megabytes() - idle
+        output = first.nngp.nbytes + first.ntk.nbytes
+        value = float(np.asarray(first.ntk).sum())
+    else:
+        import jax
+
+        jax.config.update("jax_enable_x64", dtype == "float64")
+        from neural_tangents import stax
+
+        act = {"relu": stax.Relu, "erf": stax.Erf}[activation]
+        layers = [layer for _ in range(DEPTH) for layer in (stax.Dense(8, W_STD, B_STD), act())]
+        fn = jax.jit(stax.serial(*layers, stax.Dense(1, W_STD, B_STD))[2], static_argnames="get")
+
+        def run():
+            k = fn(x, z, get=("nngp", "ntk"))
+            return np.asarray(k.nngp), np.asarray(k.ntk)
+
+        idle = resident()
+        first = run()
+        above = megabytes() - idle
+        output = first[0].nbytes + first[1].nbytes
+        value = float(first[1].sum())
+    return {"seconds": timed(run, 5), "memory / output": above / (output / 2**20), "sum": value}
+
+
+def tangent(side: str, n: int) -> dict:
+    """The tangent kernel [n, n, 10, 10] of a finite network, 3 × 512, inputs of 3072."""
+    import jax
+
+    x = inputs(n, 3072, 0.0, "float32")
+    if side == "ours":
+        from limits import empirical_ntk
+        from zoo import MLP
+
+        net = MLP(width=512, depth=3, outputs=10)
+        params = net.init(jax.random.key(0), x)
+        fn = jax.jit(lambda p, x: empirical_ntk(net.apply, p, x, outputs="full"))
+        return {"seconds": timed(lambda: fn(params, x).block_until_ready(), 10)}
+    import neural_tangents as nt
+    from neural_tangents import stax
+
+    layers = [layer for _ in range(3) for layer in (stax.Dense(512), stax.Relu())]
+    init, apply, _ = stax.serial(*layers, stax.Dense(10))
+    params = init(jax.random.key(0), x.shape)[1]
+    out = {}
+    for name, method in (("seconds", 3), ("seconds by Jacobian product", 1)):
+        fn = jax.jit(nt.empirical_ntk_fn(apply, trace_axes=(), vmap_axes=0, implementation=method))
+        out[name] = timed(lambda fn=fn: fn(x, None, params).block_until_ready(), 10 if method == 3 else 2)
+    return out
+
+
+if __name__ == "__main__":
+    job = json.loads(sys.argv[1])
+    print("RESULT " + json.dumps({"kernels": kernels, "tangent": tangent}[job.pop("what")](**job)))
