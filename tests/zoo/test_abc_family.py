@@ -40,7 +40,9 @@ def reference(d, bias_init="normal"):
     return outputs_while_training(Parameterization.family(a=0.5, d=d), bias_init)
 
 
-@pytest.mark.parametrize(("a", "d", "bias_init"), [*itertools.product((0.0, 0.25, 0.9), (0.0, 0.5), ("normal",)), (0, 0.5, "zeros")])
+@pytest.mark.parametrize(
+    ("a", "d", "bias_init"), [*itertools.product((0.0, 0.25, 0.9), (0.0, 0.5), ("normal",)), (0, 0.5, "zeros")]
+)
 def test_members_of_the_family_are_one_function_at_every_step(a, d, bias_init):
     expected = reference(d, bias_init)
     found = outputs_while_training(Parameterization.family(a=a, d=d), bias_init)

@@ -77,7 +77,13 @@ def test_activation_names_may_be_spelled_freely(name):
 
 @pytest.mark.parametrize(
     ("foreign", "name"),
-    [(jax.nn.relu, "relu"), (jax.nn.tanh, "tanh"), (jax.lax.erf, "erf"), (jax.scipy.special.erf, "erf"), (jnp.abs, "abs")],
+    [
+        (jax.nn.relu, "relu"),
+        (jax.nn.tanh, "tanh"),
+        (jax.lax.erf, "erf"),
+        (jax.scipy.special.erf, "erf"),
+        (jnp.abs, "abs"),
+    ],
 )
 def test_jaxs_own_activations_become_ours(foreign, name):
     assert activation_function(foreign) is activation_function(name)

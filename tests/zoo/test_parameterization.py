@@ -89,6 +89,8 @@ def test_a_changed_copy_is_named_custom_and_keeps_the_rest():
 
 
 def test_unknown_parameterization_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r'Unknown parameterization "mpu"\. Did you mean "mup"\? Known: mup, ntk, stand'):
+    with pytest.raises(
+        ValueError, match=r'Unknown parameterization "mpu"\. Did you mean "mup"\? Known: mup, ntk, stand'
+    ):
         parameterization("mpu")
     assert parameterization(Parameterization.mup) is Parameterization.mup
