@@ -31,7 +31,9 @@ def measure(python: str, job: dict[str, Any]) -> dict[str, float]:
     child = Path(__file__).with_name("bench_child.py")
     home = str(child.parent.parent)
     environment = {**os.environ, "PYTHONPATH": home} if job["side"] == "ours" else dict(os.environ)
-    done = subprocess.run([python, str(child), json.dumps(job)], capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        [python, str(child), json.dumps(job)], capture_output=True, text=True, env=environment, check=False
+    )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if done.returncode or not lines:
         raise RuntimeError(f"{python} could not run {job}:\n{done.stderr[-2000:]}")

@@ -41,45 +41,47 @@ def timed(function, repeats: int) -> float:
     return best
 
 
+def our_kernels(activation: str, dtype: str, n: int, x: np.ndarray, z: np.ndarray | None):
+    """A function that computes both kernels; its blocks are compiled already."""
+    from limits import twin
+    from zoo import MLP
+
+    limit = twin(MLP(width=8, depth=DEPTH, activation=activation, w_std=W_STD, b_std=B_STD))
+
+    def run(rows: int = n):
+        k = limit.kernels(x[:rows], z if z is None else z[:rows], dtype=np.dtype(dtype).type)
+        return k.nngp, k.ntk
+
+    run(min(n, 400))
+    return run
+
+
+def their_kernels(activation: str, dtype: str, n: int, x: np.ndarray, z: np.ndarray | None):
+    """The same with neural-tangents."""
+    import jax
+    from neural_tangents import stax  # pyright: ignore
+
+    jax.config.update("jax_enable_x64", dtype == "float64")
+    act = {"relu": stax.Relu, "erf": stax.Erf}[activation]
+    layers = [layer for _ in range(DEPTH) for layer in (stax.Dense(8, W_STD, B_STD), act())]
+    fn = jax.jit(stax.serial(*layers, stax.Dense(1, W_STD, B_STD))[2], static_argnames="get")
+
+    def run():
+        k = fn(x, z, get=("nngp", "ntk"))
+        return np.asarray(k.nngp), np.asarray(k.ntk)
+
+    return run
+
+
 def kernels(side: str, activation: str, dtype: str, pair: str, n: int) -> dict:
     """NNGP and NTK of a dense network of depth 10."""
     x, z = inputs(n, 512, 0.0, dtype), None if pair == "xx" else inputs(n, 512, 1.0, dtype)
-    if side == "ours":
-        from limits import twin
-        from zoo import MLP
-
-        limit = twin(MLP(width=8, depth=DEPTH, activation=activation, w_std=W_STD, b_std=B_STD))
-        kind = np.dtype(dtype).type
-
-        def run(rows: int = n):
-            return limit.kernels(x[:rows], z if z is None else z[:rows], dtype=kind)
-
-        run(400)  # compiles the blocks
-        idle = resident()
-        first = run()
-        above = megabytes() - idle
-        output = first.nngp.nbytes + first.ntk.nbytes
-        value = float(np.asarray(first.ntk).sum())
-    else:
-        import jax
-
-        jax.config.update("jax_enable_x64", dtype == "float64")
-        from neural_tangents import stax
-
-        act = {"relu": stax.Relu, "erf": stax.Erf}[activation]
-        layers = [layer for _ in range(DEPTH) for layer in (stax.Dense(8, W_STD, B_STD), act())]
-        fn = jax.jit(stax.serial(*layers, stax.Dense(1, W_STD, B_STD))[2], static_argnames="get")
-
-        def run():
-            k = fn(x, z, get=("nngp", "ntk"))
-            return np.asarray(k.nngp), np.asarray(k.ntk)
-
-        idle = resident()
-        first = run()
-        above = megabytes() - idle
-        output = first[0].nbytes + first[1].nbytes
-        value = float(first[1].sum())
-    return {"seconds": timed(run, 5), "memory / output": above / (output / 2**20), "sum": value}
+    run = (our_kernels if side == "ours" else their_kernels)(activation, dtype, n, x, z)
+    idle = resident()
+    first = run()
+    above = megabytes() - idle
+    output = sum(part.nbytes for part in first) / 2**20
+    return {"seconds": timed(run, 5), "memory / output": above / output, "sum": float(first[1].sum(dtype=np.float64))}
 
 
 def tangent(side: str, n: int) -> dict:
@@ -95,8 +97,8 @@ def tangent(side: str, n: int) -> dict:
         params = net.init(jax.random.key(0), x)
         fn = jax.jit(lambda p, x: empirical_ntk(net.apply, p, x, outputs="full"))
         return {"seconds": timed(lambda: fn(params, x).block_until_ready(), 10)}
-    import neural_tangents as nt
-    from neural_tangents import stax
+    import neural_tangents as nt  # pyright: ignore
+    from neural_tangents import stax  # pyright: ignore
 
     layers = [layer for _ in range(3) for layer in (stax.Dense(512), stax.Relu())]
     init, apply, _ = stax.serial(*layers, stax.Dense(10))

@@ -16,7 +16,9 @@ def main() -> None:
     """Runs `launch.COMMAND` with the remaining arguments."""
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help", "help"):
         lines = "\n".join(f"  {name:10s} {text}" for name, text in COMMANDS.items())
-        print(f"usage: limit-zoo COMMAND [--config=NAME] [flags]\n\n{lines}\n\n`limit-zoo COMMAND --help` lists a command's flags.")
+        print(
+            f"usage: limit-zoo COMMAND [--config=NAME] [flags]\n\n{lines}\n\n`limit-zoo COMMAND --help` lists a command's flags."
+        )
         raise SystemExit(0 if len(sys.argv) > 1 else 2)
     command = sys.argv.pop(1)
     if command not in COMMANDS:

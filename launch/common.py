@@ -19,9 +19,14 @@ import configs
 from zoo.messages import did_you_mean
 
 CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "A config file, or the name of a packaged one; --config.FIELD=VALUE overrides a field.", lock_config=True
+    "config",
+    None,
+    "A config file, or the name of a packaged one; --config.FIELD=VALUE overrides a field.",
+    lock_config=True,
 )
-WORKDIR = flags.DEFINE_string("workdir", None, "Where results go; default runs/NAME of the config. A rerun continues there.")
+WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Where results go; default runs/NAME of the config. A rerun continues there."
+)
 DEBUG = flags.DEFINE_boolean("debug", False, "Show Python's traceback with an error.")
 _EXPECTED = (ValueError, MemoryError, FloatingPointError, OSError, AttributeError, KeyError, TypeError)
 
@@ -39,7 +44,9 @@ def find_config(value: str) -> str:
     if not Path(path).is_file():
         name = Path(path).stem
         if name not in known:
-            raise SystemExit(f'There is no config file "{path}", and no packaged config of that name. {did_you_mean(name, known)}')
+            raise SystemExit(
+                f'There is no config file "{path}", and no packaged config of that name. {did_you_mean(name, known)}'
+            )
         path = str(known[name])
     return f"{path}:{argument}" if argument else path
 
@@ -102,7 +109,9 @@ def workdir(name: str) -> Path:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise OSError(f"The output folder {folder} cannot be written ({error.strerror}): choose another with --workdir.") from None
+        raise OSError(
+            f"The output folder {folder} cannot be written ({error.strerror}): choose another with --workdir."
+        ) from None
     return folder
 
 

@@ -23,14 +23,19 @@ ARCHITECTURES = {"mlp": MLP}
 def definitions(config: Any) -> dict[str, Any]:
     """name → (width, depth) → definition, for every combination of activation and parameterization in the config."""
     if config.architecture not in ARCHITECTURES:
-        raise ValueError(f'Unknown architecture "{config.architecture}". {did_you_mean(config.architecture, ARCHITECTURES)}')
+        raise ValueError(
+            f'Unknown architecture "{config.architecture}". {did_you_mean(config.architecture, ARCHITECTURES)}'
+        )
     make = ARCHITECTURES[config.architecture]
     families = {}
     for activation in config.activations:
         activation_function(activation)
         for parameterization in config.parameterizations:
             label = f"{activation} {parameterization}" if len(config.activations) > 1 else parameterization
-            fields = dict(config.net.get(activation, {})) | {"activation": activation, "parameterization": parameterization}
+            fields = dict(config.net.get(activation, {})) | {
+                "activation": activation,
+                "parameterization": parameterization,
+            }
             families[label] = functools.partial(_build, make, config.task_outputs, config.gamma, fields)
     return families
 

@@ -1,6 +1,9 @@
 """Infinite-size twins of the networks in `zoo`."""
 
+from limits.lazy import lazy as lazy
 from limits.mlp import MLPTwin as MLPTwin
+from limits.tangent import empirical_ntk as empirical_ntk
+from limits.tangent import linearize as linearize
 from limits.trajectory import Trajectory as Trajectory
 from limits.twin import Twin as Twin
 from limits.twin import register_twin as register_twin
@@ -9,6 +12,3 @@ from limits.types import AbsentError as AbsentError
 from limits.types import Kernels as Kernels
 from limits.types import Provenance as Provenance
 from limits.types import Task as Task
-from limits.lazy import lazy as lazy
-from limits.tangent import empirical_ntk as empirical_ntk
-from limits.tangent import linearize as linearize

@@ -18,7 +18,7 @@ class DenseCall(NamedTuple):
 def without_jit(function: Callable) -> Callable:
     """The function under `jax.jit`, whose inside an interceptor can see."""
     while isinstance(function, type(jax.jit(lambda: None))):
-        function = function.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]
+        function = function.__wrapped__  # pyright: ignore
     return function
 
 

@@ -13,7 +13,9 @@ def as_rows(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
     """
     rows = np.asarray(x, dtype)
     if rows.ndim < 2 or not rows.size:
-        raise ValueError(f"{name} must hold samples along its first axis, [n, …] with n ≥ 1; its shape is {rows.shape}.")
+        raise ValueError(
+            f"{name} must hold samples along its first axis, [n, …] with n ≥ 1; its shape is {rows.shape}."
+        )
     bad = int(rows.size - np.isfinite(rows).sum())
     if bad:
         raise ValueError(f"{name} holds {bad} values that are NaN or infinite (of {rows.size}); remove them first.")

@@ -7,11 +7,11 @@ import numpy as np
 import scipy.special
 
 from limits import predict
-from limits.trajectory import Trajectory
+from limits.trajectory import QUANTITIES, Trajectory
 from limits.types import Provenance, Task
 
 
-def record_times(steps: int, times: Sequence[int] | None) -> np.ndarray:
+def record_times(steps: int, times: Sequence[int] | np.ndarray | None) -> np.ndarray:
     """The steps to record: those given, or eleven from 0 to `steps`.
 
     >>> record_times(3, None).tolist()
@@ -37,7 +37,7 @@ def lazy(
     task: Task,
     steps: int,
     learning_rate: float,
-    times: Sequence[int] | None = None,
+    times: Sequence[int] | np.ndarray | None = None,
     momentum: float = 0.0,
     centred: bool = False,
     flow: bool = False,
@@ -89,8 +89,8 @@ def lazy(
         errors |= {"f_train": sem[:, :n], "f_test": sem[:, n:]}
         provenance = Provenance("monte_carlo", f"{samples} draws of f(0)")
     phi, g = twin.layers(x)
-    held = {"phi": tuple(_held(k, recorded) for k in phi), "g": tuple(_held(k, recorded) for k in g)}
-    trained = dict.fromkeys(("loss", "test_loss", "f_train", "f_test", "f_train_cov", "f_test_cov"), provenance)
+    origin: dict[str, Provenance] = dict.fromkeys(QUANTITIES, provenance)
+    origin |= {"phi": kernels.provenance["ntk"], "g": kernels.provenance["ntk"], "ntk": kernels.provenance["ntk"]}
     return Trajectory(
         times=recorded,
         loss=loss,
@@ -99,11 +99,12 @@ def lazy(
         f_test=f[:, n:],
         f_train_cov=cov[:, :n, :n],
         f_test_cov=cov[:, n:, n:],
+        phi=tuple(_held(k, recorded) for k in phi),
+        g=tuple(_held(k, recorded) for k in g),
         ntk=_held(ntk, recorded),
         errors=errors,
-        provenance=trained | dict.fromkeys(("phi", "g", "ntk"), kernels.provenance["ntk"]),
+        provenance=origin,
         source="lazy",
-        **held,
     )
 
 

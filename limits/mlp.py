@@ -122,10 +122,9 @@ class MLPTwin(Twin):
         """(Φ^l, G^l) at initialisation for l = 1 … depth: features <φφ'> and gradients <g g'>, G^L = w² E[φ'φ']."""
         x = as_rows(x, "x")
         with jax.enable_x64(True):
-            first, later, absent = self._affine()
+            first, later, _ = self._affine()
             recursion, _ = self._static(x)
-            phi, _, has_bias = recursion.args
-            orders = recursion.args[1]
+            phi, orders, has_bias = recursion.args
             state = algebra.dense(algebra.inputs(jnp.asarray(x), jnp.asarray(x)), first, has_bias)
             features, slopes = [], []
             for _ in range(self.net.depth):
@@ -145,7 +144,9 @@ def _x64_call(recursion: Any, dtype: Any, a: np.ndarray, b: np.ndarray, tail: tu
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _recursion(phi: Any, orders: int, has_bias: bool, diagonal: bool, x1: Any, x2: Any, first: Any, later: Any, depth: Any) -> Any:
+def _recursion(
+    phi: Any, orders: int, has_bias: bool, diagonal: bool, x1: Any, x2: Any, first: Any, later: Any, depth: Any
+) -> Any:
     """(covariance, tangent kernel) of the last pre-activation. The depth is traced: one compilation serves all."""
     state = algebra.diagonal_inputs(x1) if diagonal else algebra.inputs(x1, x2)
     state = algebra.dense(state, first, has_bias)

@@ -50,7 +50,9 @@ class Trajectory(_KnowsAbsence):
     def __getattr__(self, name: str) -> Any:
         base = name.removesuffix("_sem")
         if base == name or base not in (*QUANTITIES, *self.observed):
-            raise AttributeError(f"Trajectory has no quantity {name}; it has {', '.join(QUANTITIES)} and NAME_sem of each.")
+            raise AttributeError(
+                f"Trajectory has no quantity {name}; it has {', '.join(QUANTITIES)} and NAME_sem of each."
+            )
         if base in self.errors:
             return self.errors[base]
         value = self.observed[base] if base in self.observed else getattr(self, base)

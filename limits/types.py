@@ -44,7 +44,9 @@ class Kernels(_KnowsAbsence):
     provenance: dict[str, Provenance] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
-        shapes = [f"{name}: {np.shape(getattr(self, name)) if self.has(name) else 'absent'}" for name in ("nngp", "ntk")]
+        shapes = [
+            f"{name}: {np.shape(getattr(self, name)) if self.has(name) else 'absent'}" for name in ("nngp", "ntk")
+        ]
         return f"Kernels({', '.join(shapes)})"
 
 
@@ -52,7 +54,9 @@ def _checked(name: str, value: Any) -> np.ndarray:
     array = np.asarray(value, dtype=np.float64)
     bad = int(array.size - np.isfinite(array).sum())
     if bad:
-        raise ValueError(f"Task: {name} holds {bad} values that are NaN or infinite (of {array.size}); remove them first.")
+        raise ValueError(
+            f"Task: {name} holds {bad} values that are NaN or infinite (of {array.size}); remove them first."
+        )
     return array
 
 
@@ -97,7 +101,9 @@ class Task:
         if self.loss == "cross_entropy":
             for part, targets in (("train", y), ("test", y_test)):
                 if np.any(targets < 0) or not np.allclose(targets.sum(1), 1):
-                    raise ValueError(f"Task: cross-entropy needs one-hot labels or probabilities in y_{part} (rows sum to 1).")
+                    raise ValueError(
+                        f"Task: cross-entropy needs one-hot labels or probabilities in y_{part} (rows sum to 1)."
+                    )
         for field, value in (("x_train", x), ("y_train", y), ("x_test", x_test), ("y_test", y_test)):
             object.__setattr__(self, field, value)
 

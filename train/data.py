@@ -13,7 +13,9 @@ def _check(n_train: int, n_test: int, available: int | None = None) -> None:
     if n_train < 1 or n_test < 0:
         raise ValueError(f"A task needs n_train ≥ 1 and n_test ≥ 0; got {n_train} and {n_test}.")
     if available is not None and n_train + n_test > available:
-        raise ValueError(f"n_train + n_test = {n_train + n_test}, but these data have {available} samples: ask for fewer.")
+        raise ValueError(
+            f"n_train + n_test = {n_train + n_test}, but these data have {available} samples: ask for fewer."
+        )
 
 
 def on_sphere(x: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The finite side of a comparison: many networks of one definition, trained at once."""
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -49,12 +50,12 @@ def run_members(
     members: int,
     steps: int,
     learning_rate: float,
-    times: Sequence[int] | None = None,
+    times: Sequence[int] | np.ndarray | None = None,
     seed: int = 0,
     momentum: float = 0.0,
     centred: bool = False,
     kernels: tuple[str, ...] = KERNELS,
-    kernel_times: Sequence[int] | None = None,
+    kernel_times: Sequence[int] | np.ndarray | None = None,
     observe: Callable | None = None,
     chunk: int | None = None,
 ) -> Iterator[dict[str, Any]]:
@@ -73,7 +74,7 @@ def run_members(
     for first in range(0, members, size):
         params, state = compiled.init(member_keys(seed, first, size), dials, data)
         start, now, outputs, seen = params, 0, [], []
-        for t in recorded:
+        for t in recorded.tolist():
             if t > now:
                 params, state = compiled.advance(params, state, start, dials, data, t - now)
                 now = t
@@ -81,12 +82,12 @@ def run_members(
             _check_finite(outputs[-1], t, first, learning_rate)
             if t in at and (kernels or observe):
                 seen.append(jax.tree.map(np.asarray, compiled.kernels(params, dials, data)))
-        keep = min(size, members - first)
-        together = jax.tree.map(lambda *parts: np.stack(parts, axis=1)[:keep], *seen) if seen else {}
-        f = np.stack(outputs, axis=1)[:keep]
+        f = np.stack(outputs, axis=1)
         if centred:
-            f -= f[:, :1] if recorded[0] == 0 else np.asarray(compiled.outputs(start, dials, data))[:keep, None]
-        yield {"f": f, **together}
+            f -= f[:, :1] if recorded[0] == 0 else np.asarray(compiled.outputs(start, dials, data))[:, None]
+        together = jax.tree.map(lambda *parts: np.stack(parts, axis=1), *seen) if seen else {}
+        kept = slice(min(size, members - first))
+        yield {name: jax.tree.map(operator.itemgetter(kept), value) for name, value in {"f": f, **together}.items()}
 
 
 def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float) -> None:
@@ -105,7 +106,7 @@ def ensemble(
     members: int,
     steps: int,
     learning_rate: float,
-    times: Sequence[int] | None = None,
+    times: Sequence[int] | np.ndarray | None = None,
     seed: int = 0,
     momentum: float = 0.0,
     centred: bool = False,
@@ -117,7 +118,8 @@ def ensemble(
 
     learning_rate is η₀: the definition's width, depth and γ₀ factors come on top. `centred` subtracts f(0) in the loss
     and the output. `observe(net, variables, x)` may return any array, recorded as observed["observe"]. In float32, or in
-    float64 under `jax.enable_x64(True)`. `kernels` names the kernels to record, of phi, g, ntk. Members are spread over the devices there are.
+    float64 under `jax.enable_x64(True)`. `kernels` names the kernels to record, of phi, g, ntk. Members are spread over
+    the devices there are.
 
     >>> from zoo import MLP
     >>> task = Task([[1.0, 0.0]], [1.0], [[0.0, 1.0]], [0.0])
@@ -132,7 +134,9 @@ def ensemble(
     def add(name: str, value: Any) -> None:
         totals.setdefault(name, Moments()).add(value)
 
-    chunks = run_members(net, task, members, steps, learning_rate, recorded, seed, momentum, centred, kernels, None, observe)  # pyright: ignore[reportArgumentType]
+    chunks = run_members(
+        net, task, members, steps, learning_rate, recorded, seed, momentum, centred, kernels, None, observe
+    )  # pyright: ignore[reportArgumentType]
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
         counter = bar.add_task(f"{members} × width {net.width}, depth {net.depth}", total=members)
         for seen in chunks:

@@ -69,14 +69,18 @@ class Programs:
     kernels: Callable
 
 
-def programs(net: nn.Module, task: Task, momentum: float, centred: bool, kernels: tuple[str, ...], observe: Any) -> Programs:
+def programs(
+    net: nn.Module, task: Task, momentum: float, centred: bool, kernels: tuple[str, ...], observe: Any
+) -> Programs:
     """The programs for this definition's shape (its parameterization and γ₀ are dials)."""
     shape = net.clone(parameterization="ntk", gamma=1.0)
     return _programs(shape, task.loss, len(task.x_train), momentum, centred, kernels, observe)
 
 
 @functools.lru_cache(maxsize=64)
-def _programs(net: Any, loss: str, n_train: int, momentum: float, centred: bool, kernels: tuple[str, ...], user: Any) -> Programs:
+def _programs(
+    net: Any, loss: str, n_train: int, momentum: float, centred: bool, kernels: tuple[str, ...], user: Any
+) -> Programs:
     def dialled(dials: Dials) -> Any:
         return net.clone(parameterization=dials.parameterization, gamma=dials.gamma)
 

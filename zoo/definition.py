@@ -4,7 +4,7 @@ import functools
 import inspect
 from typing import Any, TypeVar
 
-import jax
+from jax.core import Tracer
 
 from zoo.messages import did_you_mean
 
@@ -39,7 +39,7 @@ def check_count(owner: str, field: str, value: Any, at_least: int = 1) -> None:
 
 def check_scale(owner: str, field: str, value: Any, positive: bool = False) -> None:
     """Raises unless `value` is a finite number ≥ 0 (> 0 if `positive`); traced values pass."""
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return
     number = float(value)
     if not 0 <= number < float("inf") or (positive and number == 0):

@@ -111,7 +111,11 @@ def closed_form(phi: zoo.Activation) -> Dual | None:
     (True, True)
     """
     if phi in (zoo.erf, jnp.sin, zoo.gelu):
-        table = {zoo.erf: (_erf, _erf_derivative), jnp.sin: (_sin, _sin_derivative), zoo.gelu: (_gelu, _gelu_derivative)}
+        table = {
+            zoo.erf: (_erf, _erf_derivative),
+            jnp.sin: (_sin, _sin_derivative),
+            zoo.gelu: (_gelu, _gelu_derivative),
+        }
         return _from_covariance(*table[phi])
     if isinstance(phi, zoo.Quadratic):
         return quadratic(phi)

@@ -48,9 +48,7 @@ def pairwise(
         )
     out = [np.empty((n1, n2), x1.dtype) for _ in range(count)]
     size = _block_rows(max(n1, n2)) if block is None else min(block, max(n1, n2))
-    corners = [
-        (i, j) for i, j in itertools.product(range(0, n1, size), range(0, n2, size)) if x2 is not None or i <= j
-    ]
+    corners = [(i, j) for i, j in itertools.product(range(0, n1, size), range(0, n2, size)) if x2 is not None or i <= j]
 
     def fill(corner: tuple[int, int]) -> None:
         i, j = corner

@@ -20,7 +20,7 @@ def _arcsine_polynomial(degree: int) -> tuple[float, ...]:
         s = np.sqrt((t + 1) / 8)
         return np.where(s > 0, np.arcsin(s) / np.where(s > 0, s, 1), 1)
 
-    chebyshev = np.polynomial.chebyshev.chebinterpolate(arcsine, degree)
+    chebyshev = np.polynomial.chebyshev.chebinterpolate(arcsine, degree)  # pyright: ignore
     return tuple(np.polynomial.chebyshev.cheb2poly(chebyshev)[::-1].tolist())
 
 

@@ -42,9 +42,9 @@ def posterior(
 
     noise is a variance, absolute (neural-tangents' diag_reg is relative: noise = diag_reg · mean(diag K)).
 
-    >>> p = posterior(np.eye(1), np.ones((1, 1)), np.ones((1, 1)), np.ones((1, 1)), noise=1.0)
+    >>> p = posterior(np.eye(1), np.ones((1, 1)), np.ones((1, 1)), np.ones((1, 1)), noise=3.0)
     >>> p.mean.item(), p.cov.item()
-    (0.5, 0.5)
+    (0.25, 0.75)
     """
     factor = _factor(k_train, noise)
     weights = scipy.linalg.cho_solve(factor, y)
@@ -63,7 +63,7 @@ def kernel_regression(
 ) -> Float[np.ndarray, "m k"]:
     """K_* (K + noise)⁻¹ y: what training to the end predicts (from f(0) = 0), with the NTK.
 
-    >>> kernel_regression(2 * np.eye(1), np.ones((1, 1)), np.ones((1, 1))).item()
-    0.5
+    >>> kernel_regression(4 * np.eye(1), np.ones((1, 1)), np.ones((1, 1))).item()
+    0.25
     """
     return k_test_train @ scipy.linalg.cho_solve(_factor(k_train, noise), y)

@@ -1,7 +1,7 @@
 """Computes the golden numbers with neural-tangents.
 
-    python3.11 -m venv /tmp/oracle && /tmp/oracle/bin/pip install -r tests/golden/requirements.txt
-    /tmp/oracle/bin/python tests/golden/make_goldens.py        # about a minute; writes fc.npz and versions.json here
+python3.11 -m venv /tmp/oracle && /tmp/oracle/bin/pip install -r tests/golden/requirements.txt
+/tmp/oracle/bin/python tests/golden/make_goldens.py        # about a minute; writes fc.npz and versions.json here
 """
 
 import json
@@ -47,7 +47,9 @@ def kernels(out):
 
 def predictions(out):
     fn = kernel_fn("relu", 2, 1.4, 0.3)
-    train, cross, test = (fn(a, b) for a, b in ((cases.X_TRAIN, None), (cases.X_TEST, cases.X_TRAIN), (cases.X_TEST, None)))
+    train, cross, test = (
+        fn(a, b) for a, b in ((cases.X_TRAIN, None), (cases.X_TEST, cases.X_TRAIN), (cases.X_TEST, None))
+    )
     rate, reg, times = cases.PREDICTION_RATE, cases.DIAG_REG, np.array(cases.PREDICTION_TIMES)
     for name, y in (("one", cases.Y1), ("three", cases.Y3)):
         f0, f0_test = 0.1 * y**2, 0.2 * np.ones((len(cases.X_TEST), y.shape[1]))
@@ -79,6 +81,11 @@ out = {}
 kernels(out)
 predictions(out)
 np.savez_compressed(HERE / "fc.npz", **{key: np.asarray(value) for key, value in out.items()})
-versions = {"python": sys.version.split()[0], "neural-tangents": nt.__version__, "jax": jax.__version__, "numpy": np.__version__}
+versions = {
+    "python": sys.version.split()[0],
+    "neural-tangents": nt.__version__,
+    "jax": jax.__version__,
+    "numpy": np.__version__,
+}
 (HERE / "versions.json").write_text(json.dumps(versions, indent=2) + "\n")
 print(f"{len(out)} arrays", versions)

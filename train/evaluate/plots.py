@@ -48,7 +48,13 @@ def convergence(result: Comparison, observable: str) -> Figure:
                     fmt="o-", ms=3.5, lw=1, capsize=2, color=colour, label=name,
                 )  # fmt: skip
                 axis.errorbar(
-                    [0], [part["extrapolated"] / scale], [2 * part["sem"] / scale], fmt="*", ms=9, capsize=2, color=colour
+                    [0],
+                    [part["extrapolated"] / scale],
+                    [2 * part["sem"] / scale],
+                    fmt="*",
+                    ms=9,
+                    capsize=2,
+                    color=colour,
                 )
             axis.axhline(1, color="k", ls="--", lw=1)
             axis.set(title=f"{label}, depth {depth}\n{verdict.sentence}", xlabel="1 / width")
@@ -143,7 +149,9 @@ def all_figures(result: Comparison) -> Sequence[tuple[str, str, Figure]]:
     ):
         if observable in present:
             pictures.append((title, relative, convergence(result, observable)))
-    spread = "The spread over initialisations falls as 1/width where a deterministic limit exists. In brackets: the fitted "
+    spread = (
+        "The spread over initialisations falls as 1/width where a deterministic limit exists. In brackets: the fitted "
+    )
     spread += "exponent and its 95 % bootstrap interval."
     pictures.insert(1, ("Variance over members", spread, variances(result)))
     pictures.insert(1, ("Training loss", "Means over members, ± 2 standard errors.", losses(result)))

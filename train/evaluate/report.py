@@ -83,9 +83,7 @@ def reading(result: Comparison) -> list[str]:
 
 def as_json(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
     """Every number of the comparison with its standard error, and what was run."""
-    curves = [
-        {f.name: _plain(getattr(curve, f.name)) for f in dataclasses.fields(curve)} for curve in result.curves
-    ]
+    curves = [{f.name: _plain(getattr(curve, f.name)) for f in dataclasses.fields(curve)} for curve in result.curves]
     limits = [
         {"label": label, "depth": depth, "times": _plain(t.times), "loss": _plain(t.loss),
          "f": _plain(np.concatenate([t.f_train, t.f_test], axis=1)), "provenance": t.provenance["loss"].detail}
@@ -117,11 +115,14 @@ def _plain(value: Any) -> Any:
 
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff; max-width: 1180px; margin: 2rem auto; padding: 0 1rem }
+body { font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff }
+body { max-width: 1180px; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.6rem; margin-bottom: .2rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
 p { max-width: 52rem } img { max-width: 100%; height: auto }
-.scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .82rem } th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #d8dee4; white-space: nowrap }
-tr.agrees td:nth-child(4) { color: #116329 } tr.does-not-converge td:nth-child(4) { color: #a40e26 } tr.undecided td:nth-child(4) { color: #7d4e00 }
+.scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .82rem }
+th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #d8dee4; white-space: nowrap }
+tr.agrees td:nth-child(4) { color: #116329 } tr.does-not-converge td:nth-child(4) { color: #a40e26 }
+tr.undecided td:nth-child(4) { color: #7d4e00 }
 pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: .8rem } .muted { color: #57606a }
 """
 
@@ -166,7 +167,8 @@ def headline(result: Comparison) -> str:
         count[verdict.verdict] = count.get(verdict.verdict, 0) + 1
     parts = ", ".join(f"{n} {name}" for name, n in count.items())
     widths = f"widths {result.widths[0]}–{result.widths[-1]}, depths {', '.join(map(str, result.depths))}"
-    return f"{result.task.name}: {len(result.task.x_train)} training and {len(result.task.x_test)} test points; {widths}; {parts}."
+    points = f"{len(result.task.x_train)} training and {len(result.task.x_test)} test points"
+    return f"{result.task.name}: {points}; {widths}; {parts}."
 
 
 def write(result: Comparison, run: dict[str, Any], folder: Path) -> tuple[Path, Path]:
@@ -175,5 +177,3 @@ def write(result: Comparison, run: dict[str, Any], folder: Path) -> tuple[Path, 
     paths[0].write_text(json.dumps(as_json(result, run), indent=1) + "\n")
     paths[1].write_text(as_html(result, run))
     return paths
-
-

@@ -111,7 +111,9 @@ class PowerLaw:
         return bool(near and self.high - self.low < widest)
 
 
-def power_law(x: Sequence[float], samples: Sequence[np.ndarray], statistic: Any, draws: int = 400, seed: int = 0) -> PowerLaw:
+def power_law(
+    x: Sequence[float], samples: Sequence[np.ndarray], statistic: Any, draws: int = 400, seed: int = 0
+) -> PowerLaw:
     """The slope of log statistic(members) against log x, members resampled within each x for the interval.
 
     statistic maps weighted members to a positive number: statistic(samples [members, …], weights [draw, members]).

@@ -1,0 +1,79 @@
+"""The programs as a user starts them: each in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SMALL = [
+    "--config.widths=(8,16,32)", "--config.depths=(1,)", "--config.members=8", "--config.init_members=8",
+    "--config.steps=2", "--config.task.n_train=6", "--config.task.n_test=4",
+]  # fmt: skip
+
+
+def launch(*arguments, folder=ROOT, module=None):
+    command = (
+        [sys.executable, "-m", f"launch.{module}"] if module else [str(Path(sys.executable).with_name("limit-zoo"))]
+    )
+    return subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_compare_from_any_folder(tmp_path):
+    done = launch("compare", "--config=mlp", "--workdir=out", *SMALL, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Finite ensembles against their infinite-width twins" in done.stdout
+    document = json.loads((tmp_path / "out/report.json").read_text())
+    assert document["run"]["config"]["widths"] == [8, 16, 32]
+    assert document["run"]["versions"]["jax"]
+    assert (tmp_path / "out/report.html").stat().st_size > 10_000
+    assert json.loads((tmp_path / "out/config.json").read_text())["seed"] == 0
+
+
+def test_limit_by_path(tmp_path):
+    done = launch("--config=configs/mlp.py", f"--workdir={tmp_path}", "--config.depths=(1,)", module="limit")
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "limit.json").read_text())
+    assert {record["family"] for record in document["limits"]} == {"ntk", "mup"}
+    assert (tmp_path / "limit_ntk_depth1.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare", "--config=mpl"], 'Did you mean "mlp"'),
+        (["compare", "--config=mlp", "--config.widht=3"], 'Did you mean "widths"'),
+        (["compare", "--config=mlp", "--config.task.n_tran=3"], 'Did you mean "n_train"'),
+        (["comapre"], 'Did you mean "compare"'),
+        (["compare"], "Give a config"),
+        (["compare", "--config=mlp", "--config.activations=('rleu',)"], 'Did you mean "relu"'),
+        (["compare", "--config=mlp", "--config.widths=(0,8)"], "width must be an integer of at least 1"),
+        (["compare", "--config=mlp", "--workdir=/proc/nowhere"], "choose another with --workdir"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(arguments, message, tmp_path):
+    done = launch(*arguments, folder=tmp_path)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_shadowing_file_is_named(tmp_path):
+    (tmp_path / "train.py").write_text("raise RuntimeError('not ours')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "launch.compare", "--config=mlp"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert str(tmp_path / "train.py") in done.stderr
+    assert "limit-zoo COMMAND" in done.stderr
+    assert launch("compare", "--config=mlp", "--workdir=out", *SMALL, folder=tmp_path).returncode == 0
+
+
+def test_help_names_every_command():
+    done = launch("--help")
+    for name in ("compare", "limit", "bench"):
+        assert f"  {name}" in done.stdout

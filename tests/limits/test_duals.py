@@ -1,0 +1,160 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracle import FUNCTIONS, average
+
+from limits.kernels import closed_form, dual, dual_for
+from limits.kernels.hermite import hermite, orders_needed
+from zoo import PiecewiseLinear, Quadratic, activation_function
+
+pytestmark = pytest.mark.usefixtures("x64")
+CLOSED = ("linear", "relu", "leaky_relu", "abs", "erf", "gelu", "sin", "quadratic")
+CALLABLES = {"tanh": jnp.tanh, "elu": jax.nn.elu, "silu": jax.nn.silu}
+# Standard deviations and correlation: equal and unequal, of both signs, and at ±1.
+PAIRS = np.array(
+    [
+        (1, 1, 1),
+        (1, 1, 0.3),
+        (0.5, 2, -0.7),
+        (1.3, 0.8, 1),
+        (1.3, 0.8, -1),
+        (2, 2, 0),
+        (0.7, 0.7, 0.999),
+        (0.6, 1.9, 0.95),
+    ]
+)
+STEP = 1e-5
+NEIGHBOURS = np.array([(1.5, 0.7, c + shift) for shift in (STEP, -STEP, 0) for c in (-0.6, 0.0, 0.3, 0.8)])
+
+
+def function(name):
+    return CALLABLES[name] if name in CALLABLES else activation_function(name)
+
+
+def moments(dual, pairs):
+    """[pairs, 4]: E φ(u)², E φ(v)², E φ(u)φ(v), E φ'(u)φ'(v)."""
+    s1, s2, gap, slope = dual(*jnp.asarray(pairs * [1, 1, -1] + [0, 0, 1]).T)
+    return np.stack([s1**2, s2**2, s1 * s2 * (1 - gap), slope], axis=-1)
+
+
+@functools.cache
+def found(name, series=False):
+    """The moments at `PAIRS`, then at `NEIGHBOURS`; by a Hermite series where asked for or there is nothing else."""
+    phi = function(name)
+    orders = orders_needed(phi, 2.0)[0] if series else dual_for(phi, 2.0)[0]
+    return moments(hermite(phi, orders) if series else dual(phi, orders), np.concatenate([PAIRS, NEIGHBOURS]))
+
+
+@functools.cache
+def quadrature(name):
+    f, slope = FUNCTIONS[name]
+    rows = [
+        (average(f, a, a, 1), average(f, b, b, 1), average(f, a, b, c), average(slope, a, b, c)) for a, b, c in PAIRS
+    ]
+    return np.array(rows)
+
+
+def test_every_activation_with_a_closed_form_is_in_the_table():
+    from zoo.activations import ACTIVATIONS
+
+    closed = {name for name, phi in ACTIVATIONS.items() if closed_form(phi) is not None}
+    assert closed == {*CLOSED, "scaled_relu"}
+    assert set(FUNCTIONS) == {*CLOSED, *CALLABLES}
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_closed_forms_are_the_double_integrals(name):
+    np.testing.assert_allclose(found(name)[:8], quadrature(name), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_hermite_series_of_callables_are_the_double_integrals(name):
+    orders, provenance = dual_for(function(name), 2.0)
+    missing = orders_needed(function(name), 2.0)[1]
+    assert (provenance.kind == "exact") == (missing == 0) == (name != "elu")
+    # The provenance's own bound: missing · |c|^orders · E φ'², and rounding.
+    bound = missing * np.abs(PAIRS[:, 2]) ** orders * average(FUNCTIONS[name][1], 2, 2, 1) + 1e-12
+    assert np.all(np.abs(found(name)[:8] - quadrature(name)) <= bound[:, None])
+
+
+@pytest.mark.parametrize("name", ["erf", "gelu"])
+def test_hermite_series_agree_with_the_closed_forms(name):
+    assert orders_needed(function(name), 2.0)[1] == 0
+    np.testing.assert_allclose(found(name, series=True), found(name), rtol=1e-11, atol=1e-12)
+
+
+def test_a_series_that_is_too_short_is_wrong():
+    assert np.abs(moments(hermite(jnp.tanh, 4), PAIRS) - quadrature("tanh")).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", [*CLOSED, *CALLABLES])
+def test_derivative_average_is_the_slope_of_the_average(name):
+    # Price's theorem: E φ'φ' = ∂ E φφ' / ∂k at fixed variances, k = r1 r2 c.
+    up, down, here = found(name)[8:].reshape(3, 4, 4)
+    # Central differences at step s are off by s² ∂³/6 ≈ 1e-10 and by rounding / s ≈ 1e-10.
+    np.testing.assert_allclose((up - down)[:, 2] / (2 * STEP * 1.5 * 0.7), here[:, 3], atol=1e-8)
+
+
+@pytest.mark.parametrize("name", [*CLOSED, "tanh"])
+def test_identical_pairs_stay_identical(name):
+    phi, r = function(name), jnp.full(len(PAIRS), 1.7)
+    s1, s2, gap, _ = dual(phi, dual_for(phi, 1.7)[0])(r, r, jnp.zeros_like(r))
+    assert not np.any(gap)
+    assert np.array_equal(s1, s2)
+
+
+@pytest.mark.parametrize(
+    ("phi", "same"),
+    [
+        (lambda x: jnp.maximum(x, 0.3 * x), PiecewiseLinear(0.3, 1.0)),
+        (lambda x: 2 * jnp.abs(x), PiecewiseLinear(-2.0, 2.0)),
+        (jax.nn.relu, PiecewiseLinear(0.0, 1.0)),
+        (lambda x: x, PiecewiseLinear(1.0, 1.0)),
+    ],
+)
+def test_homogeneous_callables_are_recognised(phi, same):
+    form = closed_form(phi)
+    assert form is not None
+    np.testing.assert_allclose(moments(form, PAIRS), moments(dual(same, 0), PAIRS), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("phi", [jnp.tanh, jax.nn.elu, lambda x: x + 1e-6, lambda x: x**3, jax.nn.softplus])
+def test_other_callables_are_not_taken_for_homogeneous(phi):
+    assert closed_form(phi) is None
+
+
+def test_parameters_of_activations_enter_their_closed_forms():
+    pair = np.array([(1.5, 0.7, 0.4)])
+    mine = moments(dual(Quadratic(0.2), 0), pair)[0]
+    expected = [average(lambda x: x + 0.2 * x * x, 1.5, 0.7, 0.4), average(lambda x: 1 + 0.4 * x, 1.5, 0.7, 0.4)]
+    np.testing.assert_allclose(mine[2:], expected, rtol=1e-12)
+    assert moments(dual(PiecewiseLinear(2.0, 3.0), 0), PAIRS)[0, 3] == pytest.approx(6.5)  # (2² + 3²)/2
+
+
+@pytest.mark.parametrize("name", [*CLOSED, "tanh"])
+def test_identical_pairs_stay_identical(name):
+    phi = function(name)
+    s1, s2, gap, _ = dual(phi, dual_for(phi, 1.7)[0])(jnp.array([0.3, 1.7]), jnp.array([0.3, 1.7]), jnp.zeros(2))
+    assert gap.tolist() == [0.0, 0.0]
+    assert s1.tolist() == s2.tolist()
+
+
+def test_relu_keeps_the_digits_of_a_small_gap():
+    # 1 − c' = gap − θ³/(3π) (1 + O(θ²)), θ = sqrt(2 gap): a difference that a rounded c = 1 − 1e-9 would hold to 7 digits.
+    gap = 1e-9
+    bent = dual(activation_function("relu"), 0)(jnp.ones(1), jnp.ones(1), jnp.array([gap]))[2]
+    assert float(gap - bent[0]) == pytest.approx((2 * gap) ** 1.5 / (3 * np.pi), rel=1e-6)
+
+
+def test_an_activation_of_zero_signal_gives_zero():
+    mine = moments(dual(activation_function("relu"), 0), np.array([(0.0, 1.0, 0.5)]))[0]
+    assert mine[[0, 2]].tolist() == [0.0, 0.0]
+    assert np.isfinite(mine).all()
+
+
+def test_an_overflowing_signal_is_an_error():
+    with pytest.raises(ValueError, match="The signal overflows before the last layer"):
+        dual_for(jnp.tanh, np.inf)

@@ -1,0 +1,121 @@
+"""A small comparison from end to end: right twins agree, wrong ones are found out, an interrupted run goes on."""
+
+import dataclasses
+import functools
+import json
+
+import numpy as np
+import pytest
+
+import limits.mlp
+from train import data
+from train.evaluate import compare, grid, report
+from zoo import MLP
+
+WIDTHS = (32, 64, 128)
+TASK = data.digits(6, 4)
+
+
+def build(parameterization, activation, width, depth):
+    return MLP(width, depth, activation=activation, w_std=1.3, b_std=0.2, parameterization=parameterization)
+
+
+def run(families=("ntk", "mup"), activation="erf", folder=None, **options):
+    makers = {p: functools.partial(build, p, activation) for p in families}
+    settings = {"steps": 6, "learning_rate": 0.3, "members": 64, "init_members": 192} | options
+    return compare(makers, WIDTHS, (2,), TASK, folder=folder, **settings)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    return run(folder=tmp_path_factory.mktemp("cells"))
+
+
+def test_kernels_and_lazy_training_agree_and_feature_learning_does_not(result):
+    assert result.find("nngp", "ntk, mup", 2).verdict == "agrees"
+    assert result.find("ntk", "ntk, mup", 2).verdict == "agrees"
+    assert result.find("f", "ntk", 2).verdict == "agrees"
+    assert result.find("f", "mup", 2).verdict == "does not converge"
+
+
+def test_variance_falls_as_one_over_width(result):
+    for observable in ("nngp", "ntk"):
+        law = result.find(observable, "ntk, mup", 2).variance
+        # 192 members: standard error of a log-variance about .1, of the slope over two octaves about .07
+        assert abs(law.exponent + 1) < 0.25
+
+
+def test_a_wrong_twin_is_found_out(monkeypatch):
+    right = limits.mlp.MLPTwin.kernels
+
+    def wrong(self, *args, **kwargs):
+        k = right(self, *args, **kwargs)
+        return dataclasses.replace(k, nngp=1.12 * k.nngp, ntk=1.12 * k.ntk)  # about 7 standard errors
+
+    monkeypatch.setattr(limits.mlp.MLPTwin, "kernels", wrong)
+    result = run(families=("ntk",), steps=1)
+    assert result.find("nngp", "ntk", 2).verdict == "does not converge"
+    assert result.find("ntk", "ntk", 2).verdict == "does not converge"
+
+
+def test_few_members_leave_it_undecided():
+    result = run(families=("ntk",), init_members=8, members=8, steps=1)
+    assert result.find("nngp", "ntk", 2).verdict == "undecided"
+
+
+def test_an_interrupted_run_continues(tmp_path, monkeypatch):
+    measure, done = grid.measure, []
+
+    def breaks(cell, *args):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(cell)
+        return measure(cell, *args)
+
+    small = {"families": ("ntk",), "folder": tmp_path, "members": 8, "init_members": 8, "steps": 1}
+    monkeypatch.setattr(grid, "measure", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        run(**small)
+    kept = len(list(tmp_path.glob("*.npz")))
+    assert kept == 2
+
+    def counts(cell, *args):
+        done.append(cell)
+        return measure(cell, *args)
+
+    done.clear()
+    monkeypatch.setattr(grid, "measure", counts)
+    run(**small)
+    assert len(done) == 2 * len(WIDTHS) - kept
+    done.clear()
+    run(**small)
+    assert not done
+    run(**(small | {"learning_rate": 0.2}))  # other settings are other cells
+    assert len(done) == len(WIDTHS)
+
+
+def test_report_is_self_contained_and_complete(result, tmp_path):
+    json_path, html_path = report.write(result, {"seed": 0}, tmp_path)
+    document = json.loads(json_path.read_text())
+    assert len(document["verdicts"]) == 6
+    assert all(part["sem"] > 0 for v in document["verdicts"] for part in v["projections"].values())
+    page = html_path.read_text()
+    assert page.count("data:image/png;base64,") == 7
+    assert "http" not in page.replace("http-equiv", "")
+    for verdict in result.verdicts:
+        assert verdict.sentence in page
+
+
+def test_curves_are_those_of_the_lazy_limit_in_ntk(result):
+    run = result.limits["ntk", 2]
+    wide = next(c for c in result.curves if c.label == "ntk" and c.width == 128)
+    away = np.abs(wide.loss - run.loss)
+    assert np.all(away <= 5 * wide.loss_sem + 0.03 * run.loss)  # noise, and the bias of O(1/128)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"members": 4}, "at least 8 members"), ({"learning_rate": 50.0}, "diverge|too large")]
+)
+def test_mistakes(options, message):
+    with pytest.raises((ValueError, FloatingPointError, UserWarning), match=message):
+        run(families=("ntk",), **options)

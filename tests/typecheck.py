@@ -1,0 +1,5 @@
+"""The checker that pytest runs over annotations: beartype, with int allowed where float is annotated (PEP 484)."""
+
+import beartype
+
+typechecked = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
