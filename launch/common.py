@@ -1,5 +1,6 @@
 """What every program shares: flags, config files by name, the output folder, and errors as sentences."""
 
+import ast
 import importlib.metadata
 import json
 import os
@@ -51,8 +52,21 @@ def find_config(value: str) -> str:
     return f"{path}:{argument}" if argument else path
 
 
-def start(main: Callable[[], None]) -> None:
+def help_text(about: str | None) -> str:
+    """A command's description, its flags, and the configs there are."""
+    lines = [(about or "").strip(), "", "flags:"]
+    lines += [f"  --{flag.name}: {flag.help}" for flag in (flags.FLAGS[name] for name in ("config", "workdir", "debug"))]
+    lines += ["", "packaged configs (their headers say the time and the result to expect):"]
+    for name, file in packaged().items():
+        lines.append(f"  {name:10s} {(ast.get_docstring(ast.parse(file.read_text())) or '').splitlines()[0]}")
+    return "\n".join(lines)
+
+
+def start(main: Callable[[], None], about: str | None) -> None:
     """Parses the flags and runs `main`; an expected error ends in one sentence and exit code 1."""
+    if {"-h", "--help", "-help"} & set(sys.argv[1:]):
+        print(help_text(about))
+        raise SystemExit(0)
     arguments, path = [], ""
     for i, argument in enumerate(sys.argv):
         if argument.startswith(("--config=", "-config=")):

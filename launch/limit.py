@@ -76,7 +76,7 @@ def main() -> None:
 
 def run() -> None:
     """Entry point."""
-    common.start(main)
+    common.start(main, __doc__)
 
 
 if __name__ == "__main__":

@@ -65,17 +65,18 @@ class MLPTwin(Twin):
         absent = Provenance("absent", _NTK_GROWS.format(name=p.name, power=largest)) if largest > 0 else None
         return first, later, absent
 
-    def _static(self, x: np.ndarray) -> tuple[Any, Provenance]:
+    def _static(self, *inputs: np.ndarray) -> tuple[Any, Provenance]:
         """The compiled recursion's static choices, and what they make of the result."""
         net, (first, later, _) = self.net, self._affine()
-        phi = activation_function(net.activation)
-        orders = algebra.dual_for(phi, 1.0)[0]
-        if orders:  # a Hermite series must be long enough for the largest signal it meets
-            largest = float(_largest_r(phi, later.b > 0, jnp.asarray(x), first, later, net.depth))
-            orders, provenance = algebra.dual_for(phi, largest)
+        phi, has_bias = activation_function(net.activation), later.b > 0 or later.b_tangent > 0
+        if algebra.closed_form(phi) is None:  # a Hermite series must be long enough for the largest signal it meets
+            sizes = np.concatenate([np.sqrt(np.mean(np.square(x, dtype=np.float64), axis=1)) for x in inputs])
+            spread = jnp.linspace(sizes.min(), sizes.max(), 33)
+            largest = float(_largest_r(phi, spread, first, later, net.depth))
         else:
-            provenance = Provenance("exact", "closed form")
-        return functools.partial(_recursion, phi, orders, later.b > 0 or later.b_tangent > 0), provenance
+            largest = 0.0
+        orders, provenance = algebra.dual_for(phi, largest)
+        return functools.partial(_recursion, phi, orders, has_bias), provenance
 
     def kernels(
         self,
@@ -97,7 +98,7 @@ class MLPTwin(Twin):
                 raise ValueError("kernels: the diagonal is that of x1 with itself; leave x2 out.")
         with jax.enable_x64(dtype == np.float64):
             first, later, absent = self._affine()
-            recursion, provenance = self._static(x1)
+            recursion, provenance = self._static(x1, *([] if x2 is None else [x2]))
             tail = (first, later, self.net.depth)
             if diagonal:
                 arrays = [np.asarray(part) for part in recursion(True, x1, x1, *tail)]
@@ -155,15 +156,14 @@ def _recursion(
     return state.covariance, state.ntk
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _largest_r(phi: Any, has_bias: bool, x: Any, first: Any, later: Any, depth: Any) -> Any:
-    """The largest standard deviation of any pre-activation, in any layer."""
-    layer = algebra.dual(phi, 1024)
+@functools.partial(jax.jit, static_argnums=0)
+def _largest_r(phi: Any, r: Any, first: Any, later: Any, depth: Any) -> Any:
+    """The largest standard deviation of any pre-activation in any layer, of inputs with standard deviations r [n]."""
 
     def step(_: Any, carry: tuple) -> tuple:
-        state, largest = carry
-        state = algebra.dense(algebra.activate(state, layer), later, has_bias)
-        return state, jnp.maximum(largest, state.r1.max())
+        r, largest = carry
+        r = jnp.sqrt(later.w * algebra.rms(phi, r) ** 2 + later.b)
+        return r, jnp.maximum(largest, r.max())
 
-    state = algebra.dense(algebra.diagonal_inputs(x), first, has_bias)
-    return jax.lax.fori_loop(0, depth, step, (state, state.r1.max()))[1]
+    r = jnp.sqrt(first.w * r**2 + first.b)
+    return jax.lax.fori_loop(0, depth, step, (r, r.max()))[1]

@@ -24,9 +24,9 @@ def plot_trajectory(run: Any, points: int = 6) -> Figure:
         for i in range(f.shape[1]):
             (line,) = outputs.plot(run.times, f[:, i], label=f"point {i}")
             outputs.fill_between(
-                run.times, f[:, i] - 2 * spread[:, i], f[:, i] + 2 * spread[:, i], alpha=0.15, color=line.get_color()
+                run.times, f[:, i] - 2 * spread[:, i], f[:, i] + 2 * spread[:, i], alpha=0.08, color=line.get_color()
             )
-        outputs.set(xlabel="step", title="outputs on training points (± 2 standard deviations)")
+        outputs.set(xlabel="step", title="training outputs, ± 2 standard deviations")
     for name, label in (("phi", "Φ"), ("g", "G")):
         if run.has(name):
             for l, kernel in enumerate(getattr(run, name), start=1):

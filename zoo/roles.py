@@ -14,7 +14,7 @@ def roles(net: nn.Module, x: Any) -> dict:
     """The role of every parameter, as a tree like the parameters'. Nothing is computed: shapes are enough.
 
     >>> from zoo import MLP
-    >>> roles(MLP(width=4, depth=1, b_std=0.1), jax.ShapeDtypeStruct((1, 3), float))["hidden_1"]
+    >>> roles(MLP(width=4, depth=1, b_std=0.1), jax.ShapeDtypeStruct((1, 3), "float32"))["hidden_1"]
     {'bias': 'bias', 'kernel': 'input'}
     """
     found: dict[tuple[str, ...], str] = {}
@@ -39,7 +39,7 @@ def learning_rate_factors(net: Any, x: Any) -> dict:
 
     >>> from zoo import MLP
     >>> net = MLP(width=100, depth=1, parameterization="mup", gamma=2.0)
-    >>> learning_rate_factors(net, jax.ShapeDtypeStruct((1, 3), float))["readout"]
+    >>> learning_rate_factors(net, jax.ShapeDtypeStruct((1, 3), "float32"))["readout"]
     {'kernel': 400.0}
     """
     p = parameterization(net.parameterization)

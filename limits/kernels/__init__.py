@@ -4,6 +4,7 @@ from limits.kernels.activations import closed_form as closed_form
 from limits.kernels.blocks import pairwise as pairwise
 from limits.kernels.duals import dual as dual
 from limits.kernels.duals import dual_for as dual_for
+from limits.kernels.hermite import rms as rms
 from limits.kernels.state import Affine as Affine
 from limits.kernels.state import State as State
 from limits.kernels.state import activate as activate

@@ -46,6 +46,13 @@ def coefficients(phi: Any, r: jax.Array, orders: int) -> jax.Array:
     return jnp.concatenate([a, rest[:, None]], axis=-1).T.reshape(orders + 1, *r.shape)
 
 
+def rms(phi: Any, r: jax.Array) -> jax.Array:
+    """sqrt(E φ(r z)²)."""
+    z, table = (jnp.asarray(part, r.dtype) for part in _nodes(2))
+    values = phi(r[:, None] * z[None, :])
+    return safe_sqrt(jnp.matmul(values * values, table[:, 0]))
+
+
 def derivative(phi: Any) -> Any:
     """φ', elementwise, by automatic differentiation."""
     return lambda x: jax.jvp(phi, (x,), (jnp.ones_like(x),))[1]

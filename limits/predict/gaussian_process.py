@@ -17,7 +17,7 @@ class Posterior:
     log_marginal_likelihood: float
 
 
-def _factor(k_train: np.ndarray, noise: float) -> tuple[np.ndarray, bool]:
+def _factor(k_train: np.ndarray, noise: float) -> Any:
     try:
         return scipy.linalg.cho_factor(k_train + noise * np.eye(len(k_train)), lower=True)
     except np.linalg.LinAlgError as error:

@@ -77,3 +77,7 @@ def test_help_names_every_command():
     done = launch("--help")
     for name in ("compare", "limit", "bench"):
         assert f"  {name}" in done.stdout
+    done = launch("compare", "--help")
+    assert done.returncode == 0
+    for words in ("--config.FIELD=VALUE", "--workdir", "mlp_full", "interrupted"):
+        assert words in done.stdout

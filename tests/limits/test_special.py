@@ -7,7 +7,6 @@ import pytest
 
 from limits.kernels.special import angle, safe_sqrt
 
-
 TINY = np.array([1e-30, 1e-20, 1e-12, 1e-8, 1e-5])
 MIDDLE = np.arange(13, 244) / 128  # exact in both types; the branches change at gap = 1/2 and 3/2
 SHORT = np.array([0.0, 2.0**-20, 2.0**-10])

@@ -2,8 +2,9 @@
 
 import dataclasses
 import hashlib
+import threading
 from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +144,12 @@ def run_grid(
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
         count = bar.add_task("ensembles", total=sum(_work(cell) for group in todo.values() for cell, _ in group))
 
+        stop = threading.Event()
+
         def work(group: list[tuple[Cell, Path | None]]) -> None:
             for cell, file in group:
+                if stop.is_set():
+                    return
                 results[cell] = measure(cell, task, limits[limit_of(cell)])
                 if file:
                     _write(file, results[cell])
@@ -152,11 +157,15 @@ def run_grid(
 
         with ThreadPoolExecutor(max_workers=2) as pool:
             futures = [pool.submit(work, group) for group in todo.values()]
-            done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
-            for future in waiting:
-                future.cancel()
-            for future in done:
-                future.result()
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException as error:  # an interrupt too: let the cells in progress finish, start no others
+                stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                if isinstance(error, KeyboardInterrupt):
+                    console.print("Interrupted: finishing the ensembles in progress, which will be kept.")
+                raise
     return results
 
 

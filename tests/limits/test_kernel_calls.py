@@ -1,0 +1,153 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from limits import kernels as algebra
+from limits import twin
+from zoo import MLP
+
+NETS = {
+    "relu": MLP(8, 3, activation="relu", w_std=1.4, b_std=0.3),
+    "erf": MLP(8, 2, activation="erf", w_std=1.4),
+    "tanh": MLP(8, 2, activation="tanh", w_std=1.4, b_std=0.3),
+}
+X = np.sin(1.7 * np.arange(7)[:, None] * np.arange(1, 6) + 0.4) + 0.1
+X[0] = 0
+each = pytest.mark.parametrize("limit", [twin(net) for net in NETS.values()], ids=NETS)
+closed = pytest.mark.parametrize("limit", [twin(NETS["relu"]), twin(NETS["erf"])], ids=["relu", "erf"])
+
+
+def assert_same(left, right, rtol=1e-12):
+    np.testing.assert_allclose(left.nngp, right.nngp, rtol=rtol, atol=1e-14)
+    np.testing.assert_allclose(left.ntk, right.ntk, rtol=rtol, atol=1e-14)
+
+
+@each
+def test_a_set_with_itself_is_two_equal_sets(limit):
+    mine, two = limit.kernels(X), limit.kernels(X, X)
+    assert_same(mine, two)
+    assert np.array_equal(mine.ntk, mine.ntk.T)
+
+
+@closed
+def test_swapping_the_sets_transposes(limit):
+    one, other = limit.kernels(X[:4], X[4:]), limit.kernels(X[4:], X[:4])
+    np.testing.assert_allclose(one.ntk, other.ntk.T, rtol=1e-12)
+
+
+@each
+def test_the_diagonal_alone_is_the_diagonal(limit):
+    diagonal, full = limit.kernels(X, diagonal=True), limit.kernels(X)
+    assert diagonal.ntk.shape == diagonal.nngp.shape == (7,)
+    np.testing.assert_allclose(diagonal.nngp, np.diag(full.nngp), rtol=1e-12)
+    np.testing.assert_allclose(diagonal.ntk, np.diag(full.ntk), rtol=1e-12)
+
+
+def test_the_diagonal_of_two_sets_is_refused():
+    with pytest.raises(ValueError, match="the diagonal is that of x1 with itself; leave x2 out"):
+        twin(NETS["relu"]).kernels(X, X, diagonal=True)
+
+
+@pytest.mark.parametrize("block", [1, 3, 7, 100])
+@pytest.mark.parametrize("other", [None, X[:2] + 1], ids=["xx", "xz"])
+def test_blocks_of_any_size_give_the_same(block, other):
+    limit = twin(NETS["relu"])
+    assert_same(limit.kernels(X, other, block=block), limit.kernels(X, other), rtol=1e-13)
+
+
+@pytest.mark.parametrize(("n1", "n2"), [(1, 1), (5, 2), (2, 5), (400, 400), (401, 3), (805, 805)])
+def test_blocks_cover_ragged_sizes(n1, n2):
+    rows, columns = np.arange(n1 * 2.0).reshape(n1, 2), np.arange(n2 * 2.0).reshape(n2, 2)
+    product, total = algebra.pairwise(lambda a, b: (a @ b.T, a.sum(1)[:, None] + b.sum(1)[None, :]), rows, columns)
+    assert np.array_equal(product, rows @ columns.T)
+    assert np.array_equal(total, rows.sum(1)[:, None] + columns.sum(1)[None, :])
+    (symmetric,) = algebra.pairwise(lambda a, b: [a @ b.T], rows, count=1)
+    assert np.array_equal(symmetric, rows @ rows.T)
+
+
+def test_a_symmetric_kernel_computes_no_block_twice():
+    calls = []
+    algebra.pairwise(lambda a, b: (calls.append(1), [a @ b.T])[1], np.eye(10), count=1, block=2)
+    assert len(calls) == 15  # 5 on the diagonal, 10 above it, of 25
+
+
+def test_kernels_that_do_not_fit_are_refused(monkeypatch):
+    import collections
+
+    import psutil
+
+    memory = collections.namedtuple("memory", "available")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory(available=100))
+    with pytest.raises(MemoryError, match=r"2 kernels of 7 × 7 need .* GiB are free: ask for fewer inputs at a time"):
+        twin(NETS["relu"]).kernels(X)
+
+
+@each
+def test_callers_jax_settings_are_left_alone(limit):
+    kernels = limit.kernels(X)
+    assert (type(kernels.ntk), kernels.ntk.dtype, kernels.nngp.dtype) == (np.ndarray, np.float64, np.float64)
+    assert not jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    assert jnp.ones(2).dtype == (jnp.asarray(X) @ jnp.ones(5)).dtype == jnp.float32
+
+
+@closed
+def test_results_do_not_depend_on_the_callers_float_type(limit):
+    outside = limit.kernels(X)
+    with jax.enable_x64(True):
+        assert_same(outside, limit.kernels(X), rtol=1e-15)
+        assert jnp.ones(2).dtype == jnp.float64
+    single = limit.kernels(X, dtype=np.float32)
+    assert single.ntk.dtype == np.float32
+    # Some ten operations a layer, each off by 6e-8.
+    np.testing.assert_allclose(single.ntk, outside.ntk, rtol=2e-5, atol=2e-5)
+
+
+@each
+def test_identical_rows_of_two_sets_are_recognised(limit):
+    # At c = 1 E φ'φ' has a square-root singularity for relu: a correlation off by 1e-16 would show as 1e-8.
+    full, twice = limit.kernels(X, diagonal=True), limit.kernels(X, np.concatenate([X, X[::-1]]))
+    np.testing.assert_allclose(np.diag(twice.ntk), full.ntk, rtol=1e-13)
+    np.testing.assert_allclose(np.diag(twice.ntk[:, :6:-1]), full.ntk, rtol=1e-13)
+
+
+@each
+def test_zero_inputs(limit):
+    kernels, b = limit.kernels(X), limit.net.b_std  # the first of X is zero
+    assert np.isfinite(kernels.ntk).all()
+    zeros = limit.kernels(np.concatenate([X[:1], X[:1], X[2:]]))
+    assert zeros.ntk[0, 1] == zeros.ntk[0, 0] == kernels.ntk[0, 0]
+    if b == 0:  # an odd function of nothing
+        assert not np.any(kernels.nngp[0])
+        assert not np.any(kernels.ntk[0])
+    else:  # only the biases speak
+        assert b**2 < kernels.nngp[0, 0] < kernels.ntk[0, 0]
+
+
+@closed
+def test_images_are_flattened(limit):
+    assert_same(limit.kernels(X.reshape(7, 5, 1, 1)), limit.kernels(X))
+
+
+@pytest.mark.parametrize(
+    ("x1", "x2", "message"),
+    [
+        (np.where(X > 0.8, np.nan, X), None, r"x1 holds \d+ values that are NaN or infinite \(of 35\)"),
+        (X, np.array([[1.0, np.inf, 0, 0, 0]]), "x2 holds 1 values that are NaN or infinite"),
+        (X, X[:, :3], "x1 has 5 features a sample and x2 has 3"),
+        (X[0], None, r"x1 must hold samples along its first axis.*its shape is \(5,\)"),
+        (X[:0], None, r"x1 must hold samples .* n ≥ 1; its shape is \(0, 5\)"),
+    ],
+)
+def test_bad_inputs_are_named(x1, x2, message):
+    with pytest.raises(ValueError, match=message):
+        twin(NETS["relu"]).kernels(x1, x2)
+
+
+def test_series_are_long_enough_for_both_sets():
+    # Collinear inputs, the second far larger: orders that suffice for the first alone leave 1e-6 out.
+    limit = twin(MLP(8, 1, activation="tanh"))
+    small, large = np.array([[0.3, 0.4]]), np.array([[60.0, 80.0]])
+    one, other = limit.kernels(small, large), limit.kernels(large, small)
+    np.testing.assert_allclose(one.ntk, other.ntk.T, rtol=1e-12)
+    assert one.provenance == other.provenance
