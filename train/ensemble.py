@@ -19,6 +19,7 @@ from train.moments import Moments
 
 KERNELS = ("phi", "g", "ntk")
 _LARGEST_CHUNK = 64
+_CPU_CHUNK_BYTES = 2**30  # more at once is slower on a CPU: buffers leave the cache and their pages are new each time
 
 
 def member_bytes(net: Any, task: Task, recorded: int, kernels: tuple[str, ...]) -> int:
@@ -41,7 +42,10 @@ def chunk_size(net: Any, task: Task, members: int, recorded: int, kernels: tuple
             f"One member needs about {need * devices / 2**30:.1f} GiB on {devices} device(s) and {have / 2**30:.1f} GiB are "
             f"free: use fewer points (now {len(task.x)}), fewer recorded times (now {recorded}), or kernels=()."
         )
-    return min(fitting, -(-min(members, _LARGEST_CHUNK) // devices) * devices)
+    largest = _LARGEST_CHUNK
+    while jax.default_backend() == "cpu" and largest > devices and largest * need > _CPU_CHUNK_BYTES:
+        largest //= 2
+    return min(fitting, -(-min(members, largest) // devices) * devices)
 
 
 def run_members(

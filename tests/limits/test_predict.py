@@ -1,0 +1,166 @@
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.linalg
+import scipy.stats
+
+from limits import empirical_ntk, linearize, predict
+from limits.lazy import losses
+from limits.types import Task
+from zoo import MLP, learning_rate_factors, scale_gradients
+
+random = np.random.default_rng(0)
+ROOT = random.normal(size=(7, 7))
+KERNEL = ROOT @ ROOT.T / 7  # of 5 training and 2 test points
+K, K_STAR = KERNEL[:5, :5], KERNEL[5:, :5]
+Y, F0 = random.normal(size=(5, 2)), random.normal(size=(7, 2))
+LABELS = np.eye(3)[[0, 1, 2, 0, 1]]
+
+
+NET = MLP(9, 1, activation="tanh", b_std=0.3, parameterization="mup", gamma=0.5)
+X6, Y4 = random.normal(size=(6, 3)), random.normal(size=(4, 1))
+
+
+@jax.jit
+def linearised_training(start, momentum):
+    """Outputs of the linearised network at every step of Optax's descent on the first four points."""
+    x, y, linear = jnp.asarray(X6), jnp.asarray(Y4), linearize(NET.apply, start)
+    tx = optax.chain(scale_gradients(learning_rate_factors(NET, x)), optax.sgd(0.7, momentum))
+
+    def step(carry, _):
+        params, state = carry
+        f, pullback = jax.vjp(lambda p: linear(p, x), params)
+        updates, state = tx.update(pullback(jnp.concatenate([f[:4] - y, 0 * f[4:]]) / 4)[0]["params"], state)
+        return ({"params": optax.apply_updates(params["params"], updates)}, state), f
+
+    return jax.lax.scan(step, (start, tx.init(start["params"])), None, length=31)[1]
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_mse_dynamics_are_those_of_the_linearised_network(momentum):
+    shapes = jax.eval_shape(NET.init, jax.random.key(0), jnp.asarray(X6))
+    start = jax.tree.map(lambda leaf: jnp.asarray(np.random.default_rng(1).normal(size=leaf.shape)), shapes)
+    expected = np.asarray(linearised_training(start, momentum))
+    rates = {"params": learning_rate_factors(NET, X6)}
+    kernel = np.asarray(jax.jit(lambda params: empirical_ntk(NET.apply, params, X6, rates=rates))(start))
+    f0, times = expected[0], [0, 1, 2, 17, 30]
+    k, k_star = kernel[:4, :4], kernel[4:, :4]
+    train, test = predict.mse_dynamics(k, Y4, times, 0.7, k_star, f0[:4], f0[4:], momentum)
+    assert np.abs(expected[30] - f0).max() > 0.1
+    np.testing.assert_allclose(train, expected[times, :4], atol=1e-10)
+    np.testing.assert_allclose(test, expected[times, 4:], atol=1e-10)
+
+
+def test_flow_is_the_matrix_exponential():
+    times, rate = np.array([0.0, 0.3, 5.0, np.inf]), 0.8
+    train, test = predict.mse_dynamics(K, Y, times, rate, K_STAR, F0[:5], F0[5:], flow=True)
+    for f, f_test, t in zip(train, test, times, strict=True):
+        decay = scipy.linalg.expm(-rate * t * K / 5) if np.isfinite(t) else np.zeros((5, 5))
+        np.testing.assert_allclose(f, Y + decay @ (F0[:5] - Y), atol=1e-10)
+        moved = np.linalg.solve(K, (np.eye(5) - decay) @ (Y - F0[:5]))
+        np.testing.assert_allclose(f_test, F0[5:] + K_STAR @ moved, atol=1e-9)
+
+
+def test_descent_converges_to_flow_as_the_step_shrinks():
+    flow = predict.mse_dynamics(K, Y, [2.0], 1.0, flow=True)[0]
+    errors = [np.abs(predict.mse_dynamics(K, Y, [2 * n], 1.0 / n)[0] - flow).max() for n in (200, 400)]
+    assert errors[0] / errors[1] == pytest.approx(2, abs=0.02)  # first order, and the next one 1/n smaller
+
+
+def test_singular_directions_of_the_kernel_do_not_learn():
+    kernel = np.ones((2, 2))
+    for flow in (True, False):
+        f = predict.mse_dynamics(kernel, np.array([[1.0], [-1.0]]), [1000], 0.5, flow=flow)[0]
+        np.testing.assert_allclose(f, 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("flow", [False, True])
+def test_ensemble_is_the_image_of_the_starting_functions(flow):
+    # f_t is affine in f₀: its mean is that of f₀ = 0, its covariance M Σ Mᵀ with M taken column by column.
+    nngp = KERNEL @ KERNEL + np.eye(7)
+    times, y, how = [0, 3, 40], Y[:, :1], {"momentum": 0.0 if flow else 0.5, "flow": flow}
+    mean, cov = predict.mse_ensemble(nngp, KERNEL, y, times, 0.5, **how)
+
+    def trained(f0):
+        return np.concatenate(predict.mse_dynamics(K, y, times, 0.5, K_STAR, f0[:5, None], f0[5:, None], **how), axis=1)
+
+    none = trained(np.zeros(7))
+    np.testing.assert_allclose(mean, none, atol=1e-12)
+    columns = np.concatenate([trained(unit) - none for unit in np.eye(7)], axis=2)
+    np.testing.assert_allclose(cov, columns @ nngp @ columns.transpose(0, 2, 1), atol=1e-10)
+    np.testing.assert_allclose(cov[0], nngp, atol=1e-12)
+
+
+def test_posterior_is_the_conditional_gaussian():
+    noise, joint = 0.3, KERNEL + 0.3 * np.diag([1, 1, 1, 1, 1, 0, 0])
+    found = predict.posterior(K, Y, K_STAR, KERNEL[5:, 5:], noise)
+    precision = np.linalg.inv(joint)[5:, 5:]  # conditioning by the precision matrix
+    np.testing.assert_allclose(found.cov, np.linalg.inv(precision), rtol=1e-10)
+    np.testing.assert_allclose(found.mean, -found.cov @ np.linalg.inv(joint)[5:, :5] @ Y, rtol=1e-10)
+    prior: Any = scipy.stats.multivariate_normal
+    evidence = sum(prior(np.zeros(5), joint[:5, :5]).logpdf(column) for column in Y.T)
+    assert found.log_marginal_likelihood == pytest.approx(evidence, rel=1e-12)
+    np.testing.assert_allclose(predict.kernel_regression(K, Y, K_STAR, noise), found.mean, rtol=1e-12)
+
+
+def test_a_singular_kernel_asks_for_noise():
+    with pytest.raises(ValueError, match=r"not positive definite \(smallest eigenvalue .*two inputs may coincide"):
+        predict.kernel_regression(np.ones((2, 2)) - 1e-9 * np.eye(2), np.ones((2, 1)), np.ones((1, 2)))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_cross_entropy_descent_is_the_loop_written_out(momentum):
+    f, w, v, task = F0[:, [0, 1, 0]], np.zeros((5, 3)), np.zeros((5, 3)), Task(np.eye(5), LABELS, loss="cross_entropy")
+    train, test = predict.cross_entropy_dynamics(K, LABELS, [0, 1, 7], 0.9, K_STAR, f[:5], f[5:], momentum)
+    rows = []
+    for _ in range(8):
+        now = f[:5] + K @ w
+        rows.append((now, f[5:] + K_STAR @ w))
+        exponentials = np.exp(now)
+        v = momentum * v + (LABELS - exponentials / exponentials.sum(1, keepdims=True)) / 5
+        w = w + 0.9 * v
+    for t, mine, mine_test in zip((0, 1, 7), train, test, strict=True):
+        np.testing.assert_allclose(mine, rows[t][0], rtol=1e-12)
+        np.testing.assert_allclose(mine_test, rows[t][1], rtol=1e-12)
+    slope = jax.grad(lambda f: optax.softmax_cross_entropy(f, LABELS).mean())(jnp.asarray(train[0]))
+    np.testing.assert_allclose(train[1] - train[0], -0.9 * K @ np.asarray(slope, float), atol=1e-6)  # float32
+    loss = losses(task, train, LABELS)
+    assert loss[0] > loss[1] > loss[2]
+
+
+def test_cross_entropy_flow_is_descent_at_small_steps():
+    many = np.stack([F0[:, [0, 1, 0]], F0[:, [1, 0, 1]]])  # two starting points at once
+    arguments = K_STAR, many[:, :5], many[:, 5:]
+    flow = predict.cross_entropy_dynamics(K, LABELS, [0, 1.5, 4.0], 2.0, *arguments, flow=True)
+    for side in (0, 1):
+        rough, fine = (
+            predict.cross_entropy_dynamics(K, LABELS, [0, 3 * n, 8 * n], 1.0 / n, *arguments)[side] for n in (200, 400)
+        )
+        # Descent is off by c/n + O(1/n²), so that 2 fine − rough is off by O(1/n²).
+        off, extrapolated = np.abs(flow[side] - fine).max(), np.abs(flow[side] - (2 * fine - rough)).max()
+        assert extrapolated < off / 50
+        assert off < 1e-3
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_a_rate_beyond_the_stable_one_warns_and_one_below_does_not(momentum):
+    edge = 2 * (1 + momentum) * 5 / np.linalg.eigvalsh(K)[-1]
+    stable = predict.mse_dynamics(K, Y, [400], 0.99 * edge, momentum=momentum)[0]
+    with pytest.warns(UserWarning, match="beyond the largest stable one, .*: the dynamics diverge"):
+        unstable = predict.mse_dynamics(K, Y, [400], 1.01 * edge, momentum=momentum)[0]
+    assert np.abs(unstable).max() > 100 * np.abs(stable).max()
+
+
+def test_messages():
+    with pytest.raises(ValueError, match="Gradient flow has no momentum"):
+        predict.mse_dynamics(K, Y, [1], 0.1, momentum=0.9, flow=True)
+    with pytest.raises(ValueError, match="Gradient flow has no momentum"):
+        predict.cross_entropy_dynamics(K, LABELS, [1], 0.1, K_STAR, LABELS, LABELS[:2], momentum=0.9, flow=True)
+    for times in ([0.5], [2, 1], [-1]):
+        with pytest.raises(ValueError, match=r"recorded at whole, ascending numbers of steps; got \["):
+            predict.mse_dynamics(K, Y, times, 0.1)

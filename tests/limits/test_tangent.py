@@ -1,0 +1,160 @@
+"""The tangent kernel against the products of Jacobians that define it, in float64."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from networks import DEEP, IMAGES, MODELS, VECTORS, Bag, numbers, variables
+
+from limits import dense_calls, empirical_ntk, linearize, tangent
+from zoo import learning_rate_factors
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def quickly(function):
+    """Compiled without LLVM's slower passes: small programs that run once."""
+    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def by_definition(apply, params, x1, x2, rates=None) -> Any:
+    """Σ rate ∂f_k(x1) ∂f_l(x2), [n1, n2, k, l]."""
+
+    def jacobians(x):
+        leaves = jax.tree.leaves(jax.jacrev(lambda p: apply(p, x))(params))
+        return [leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves]
+
+    left = jacobians(x1)
+    right = left if x2 is x1 else jacobians(x2)
+    weights = [1.0] * len(left) if rates is None else jax.tree.leaves(rates)
+    parts = [w * jnp.einsum("ikp,jlp->ijkl", a, b) for w, a, b in zip(weights, left, right, strict=True)]
+    return sum(parts[1:], parts[0])
+
+
+def assert_equal(found, full):
+    """`found` against all pairs of outputs, or their mean over the diagonal."""
+    expected = full if found.ndim == 4 else np.trace(full, axis1=2, axis2=3) / full.shape[-1]
+    assert found.dtype == jnp.float64
+    np.testing.assert_allclose(found, expected, atol=1e-10 * np.abs(expected).max(), rtol=0)
+
+
+@pytest.mark.parametrize(("net", "x"), MODELS.values(), ids=MODELS)
+def test_kernels_are_products_of_jacobians(net, x):
+    params, x, other = variables(net, x), jnp.asarray(x), jnp.asarray(x[:2] + 0.3)
+
+    @quickly
+    def both(params, x, other):
+        full = by_definition(net.apply, params, x, jnp.concatenate([x, other]))
+        mine = empirical_ntk(net.apply, params, x), empirical_ntk(net.apply, params, x, other, outputs="full")
+        return mine, (full[:, : len(x)], full[:, len(x) :])
+
+    for found, expected in zip(*both(params, x, other), strict=True):
+        assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("positions", [2, 40])
+def test_the_cheaper_of_two_contractions_is_right(positions):
+    draw = np.random.default_rng(2)
+    a1, a2 = (draw.normal(size=(n, positions, 4)) for n in (2, 1))
+    g1, g2 = (draw.normal(size=(3, n, positions, 5)) for n in (2, 1))
+    full = np.einsum("ipd,kipm,jqd,ljqm->ijkl", a1, g1, a2, g2, optimize=True)
+    parts = [jnp.asarray(part) for part in (a1, g1, a2, g2)]
+    for found in quickly(lambda parts: [tangent._contract(*parts, outputs) for outputs in ("mean", "full")])(parts):
+        assert_equal(found, full)
+
+
+def test_rates_weigh_the_parameters():
+    params, x = variables(DEEP, VECTORS), jnp.asarray(VECTORS)
+    own = {"params": learning_rate_factors(DEEP, x)}
+    other = jax.tree.map(lambda rate: abs(float(rate.sum())), numbers(params, 3))
+
+    @quickly
+    def pairs(p):
+        return [(empirical_ntk(DEEP.apply, p, x, rates=r), by_definition(DEEP.apply, p, x, x, r)) for r in (own, other)]
+
+    for found, expected in pairs(params):
+        assert_equal(found, expected)
+
+
+def test_a_function_that_maps_over_samples_itself():
+    net, x = Bag(), jnp.asarray(IMAGES[:3])  # as many positions as samples
+
+    def mapped(p, x):
+        return jax.vmap(lambda sample: net.apply(p, sample))(x)
+
+    pair = quickly(lambda p: (empirical_ntk(mapped, p, x), by_definition(net.apply, p, x, x)))
+    assert_equal(*pair(variables(net, x)))
+
+
+def test_jit_and_vmap_inside_and_outside():
+    net, x = MODELS["mlp of images"]
+    members, x = [variables(net, x, seed) for seed in (1, 2)], jnp.asarray(x)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+
+    @quickly
+    @jax.vmap
+    def ways(p):
+        jitted, inside = jax.jit(net.apply), lambda q, x: jax.jit(net.apply)(q, x)
+        kernels = [empirical_ntk(apply, p, x) for apply in (net.apply, jitted, inside)]
+        return jnp.stack(kernels), by_definition(net.apply, p, x, x)
+
+    for params, kernels, full in zip(members, *ways(stacked), strict=True):
+        for found in (*kernels, empirical_ntk(net.apply, params, x)):
+            assert_equal(found, full)
+
+
+def test_any_pure_function_will_do_a_few_samples_at_a_time(monkeypatch):
+    def apply(p, x):
+        return jnp.sin(x @ p["w"]) * p["s"]
+
+    monkeypatch.setattr(tangent, "_JACOBIAN_ENTRIES", 50)  # two samples at a time: 12 parameters, 2 outputs
+    params, x = {"w": jnp.arange(8.0).reshape(4, 2), "s": jnp.ones((1, 2))}, jnp.asarray(VECTORS)
+    blocks, trace = [], tangent._trace
+    monkeypatch.setattr(tangent, "_trace", lambda j, *rest: (blocks.append(j.shape[1]), trace(j, *rest))[1])
+    found = quickly(lambda p: (empirical_ntk(apply, p, x), empirical_ntk(apply, p, x, x[:3])))(params)
+    full = quickly(lambda p: by_definition(apply, p, x, x))(params)
+    assert set(blocks) == {2, 1}
+    assert_equal(found[0], full)
+    assert_equal(found[1], full[:, :3])
+
+
+@pytest.mark.parametrize(("name", "expected"), [("mlp", 3), ("flax", 2), ("used twice", 4), ("tokens", 3), ("tied", 0)])
+def test_dense_layers_are_found(name, expected):
+    # Not found, a layer is still right, by Jacobians: this is what makes the kernel fast.
+    net, x = MODELS[name]
+    assert len(dense_calls.find(net.apply, variables(net, x), jnp.asarray(x))) == expected
+
+
+def test_linearisation_has_the_value_and_the_slope():
+    params, shift, x = variables(DEEP, VECTORS), variables(DEEP, VECTORS, 2), jnp.asarray(VECTORS)
+    f, linear = quickly(DEEP.apply), quickly(linearize(DEEP.apply, params))
+
+    def moved(step):
+        return jax.tree.map(lambda p, s: p + step * s, params, shift)
+
+    value = np.asarray(f(params, x))
+    np.testing.assert_allclose(linear(params, x), value, rtol=1e-13)
+    # A straight line, whose slope is the network's by central differences: off by s² f'''/6 and rounding / s, 1e-9.
+    slope = linear(moved(1.0), x) - value
+    np.testing.assert_allclose(linear(moved(-3.0), x) - value, -3 * slope, rtol=1e-10, atol=1e-12)
+    numeric = (np.asarray(f(moved(1e-5), x)) - np.asarray(f(moved(-1e-5), x))) / 2e-5
+    np.testing.assert_allclose(numeric, slope, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"x2": np.ones((2, 3))}, r"x1 has samples of shape \(4,\) and x2 of shape \(3,\)"),
+        ({"rates": {"params": {}}}, "rates has 0 leaves and params has 6: they must be trees alike"),
+    ],
+)
+def test_messages(options, message):
+    with pytest.raises(ValueError, match=message):
+        empirical_ntk(DEEP.apply, variables(DEEP, VECTORS), VECTORS, **options)
+
+
+def test_a_function_without_an_axis_of_outputs_is_refused():
+    with pytest.raises(ValueError, match=r"\[n, outputs\]"):
+        empirical_ntk(lambda w, x: x @ w, jnp.ones(4), VECTORS)
