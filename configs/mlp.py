@@ -2,7 +2,7 @@
 
     python3 -m launch.compare --config=configs/mlp.py
 
-About 70 seconds on two CPU cores, compilation included. Expect: NNGP and tangent kernel agree with the twin when
+About 65 seconds on two CPU cores, compilation included. Expect: NNGP and tangent kernel agree with the twin when
 extrapolated to infinite width, variances fall as 1/N; trained predictions agree with the lazy limit in `ntk`, and do not
 converge to it in `mup` with γ₀ = 1, which learns features. Ends in runs/mlp/report.html.
 """
@@ -26,7 +26,7 @@ def get_config() -> ConfigDict:
             "steps": 12,
             "learning_rate": 0.05,  # η₀; the width and γ₀ factors are the parameterization's
             "centred": True,  # f(0) subtracted in the loss and the output
-            "members": 96,  # trained networks a cell
+            "members": 64,  # trained networks a cell
             "init_members": 256,  # untrained networks a cell, for the kernels at initialisation
             "seed": 0,
         }

@@ -18,5 +18,4 @@ def get_config() -> ConfigDict:
     config.activations = ("relu", "erf")
     config.widths = (32, 64, 128, 256, 512, 1024)
     config.depths = (1, 2, 3, 4)
-    config.members = 64
     return config

@@ -61,7 +61,9 @@ def test_the_cheaper_of_two_contractions_is_right(positions):
     g1, g2 = (draw.normal(size=(3, n, positions, 5)) for n in (2, 1))
     full = np.einsum("ipd,kipm,jqd,ljqm->ijkl", a1, g1, a2, g2, optimize=True)
     parts = [jnp.asarray(part) for part in (a1, g1, a2, g2)]
-    for found in quickly(lambda parts: [tangent._contract(*parts, outputs) for outputs in ("mean", "full")])(parts):
+    for found in quickly(
+        lambda parts: [tangent._contract(parts[0], parts[1], parts[2], parts[3], o) for o in ("mean", "full")]
+    )(parts):
         assert_equal(found, full)
 
 

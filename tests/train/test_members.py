@@ -1,0 +1,178 @@
+import collections
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import psutil
+import pytest
+
+from limits import Task, empirical_ntk
+from train.data import gaussian_teacher
+from train.ensemble import chunk_size, ensemble, member_bytes, run_members
+from train.members import Data, Dials, feature_kernels, gradient_kernels, point_loss, programs
+from zoo import MLP, Parameterization, learning_rate_factors, parameterization
+
+TASK = gaussian_teacher(4, 2, dim=3, seed=1)
+NET = MLP(width=9, depth=2, activation="erf", w_std=1.3, b_std=0.4, parameterization="mup", gamma=0.7)
+STEPS, RATE, CHUNK = 10, 0.3, 4
+
+
+def run(net=NET, members=5, rate=RATE, chunk=CHUNK, **options):
+    """All members' f [members, time, n, outputs] and ntk."""
+    parts = list(run_members(net, TASK, members, STEPS, rate, kernels=("ntk",), chunk=chunk, **options))
+    return [np.concatenate([part[name] for part in parts]) for name in ("f", "ntk")]
+
+
+def test_members_do_not_depend_on_the_chunk_they_are_computed_in():
+    (f, ntk), (f_two, ntk_two) = run(), run(chunk=2)
+    assert f.shape == (5, 11, 6, 1)
+    assert np.ptp(f[:, 0], axis=0).min() > 1e-3  # members differ
+    # Float32, summed in another order: a few 1e-7 a step.
+    np.testing.assert_allclose(f_two, f, atol=1e-5)
+    np.testing.assert_allclose(ntk_two, ntk, rtol=1e-4, atol=1e-5)
+
+
+def test_one_seed_is_one_ensemble_and_more_members_extend_it():
+    f = run()[0]
+    assert np.array_equal(f, run()[0])
+    assert not np.array_equal(f, run(seed=1)[0])
+    assert np.array_equal(run(members=2)[0], f[:2])
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(
+    ("momentum", "centred", "loss"), [(0.9, True, "mse"), (0.0, False, "mse"), (0.5, False, "cross_entropy")]
+)
+def test_training_is_the_loop_written_out(momentum, centred, loss):
+    labels = np.eye(2)[[0, 1, 1, 0, 1, 0]]
+    task = Task(TASK.x_train, labels[:4], TASK.x_test, labels[4:], loss=loss)
+    net = NET.clone(outputs=2)
+    dials, data, x = Dials.of(net, RATE), Data.of(task), jnp.asarray(TASK.x)
+    random, shapes = np.random.default_rng(0), jax.eval_shape(net.init, jax.random.key(0), x)["params"]
+    params = start = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape)), shapes)
+    factors = learning_rate_factors(net, x)
+
+    compiled = programs(net, task, momentum, centred, (), None)
+    state = optax.chain(optax.stateless(lambda g, _: g), optax.sgd(RATE, momentum=momentum or None)).init(params)
+    one = jax.tree.map(lambda leaf: leaf[None], (params, state, start))
+    found = compiled.advance(*one, dials, data, STEPS)[0]
+
+    @jax.jit
+    def step(params, velocity, offset):
+        def objective(p):
+            f = net.apply({"params": p}, x[:4]) - offset
+            return jnp.sum((f - data.y) ** 2) / 8 if loss == "mse" else -jnp.sum(data.y * jax.nn.log_softmax(f)) / 4
+
+        velocity = jax.tree.map(lambda v, g: momentum * v + g, velocity, jax.grad(objective)(params))
+        return jax.tree.map(lambda p, v, factor: p - RATE * factor * v, params, velocity, factors), velocity
+
+    velocity, offset = jax.tree.map(jnp.zeros_like, params), net.apply({"params": params}, x[:4]) if centred else 0.0
+    for _ in range(STEPS):
+        params, velocity = step(params, velocity, offset)
+    assert max(float(jnp.abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, (params, start)), strict=True)) > 0.01
+    for mine, theirs in zip(*map(jax.tree.leaves, (found, params)), strict=True):
+        np.testing.assert_allclose(mine[0], theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_point_losses():
+    f, y = jnp.array([[1.0, 2.0], [0.0, -1.0]]), jnp.array([[0.0, 1.0], [0.0, 1.0]])
+    assert point_loss("mse")(f, y) == 0.5 * (2 + 4) / 2
+    expected = (np.log(1 + np.exp(-1)) + np.log(1 + np.exp(1))) / 2
+    assert point_loss("cross_entropy")(f, y) == pytest.approx(expected, rel=1e-6)
+
+
+def test_centred_outputs_have_the_start_subtracted():
+    plain, centred = run()[0], run(centred=True)[0]
+    assert not np.any(centred[:, 0])
+    # The loss is another one as well: subtracting f(0) afterwards would not do.
+    assert np.abs(centred[:, -1] - (plain[:, -1] - plain[:, 0])).max() > 1e-2
+    late = run(centred=True, times=[5, 10])[0]  # the start is subtracted where it is not recorded
+    np.testing.assert_allclose(late, centred[:, [5, 10]], atol=1e-6)
+
+
+@pytest.mark.usefixtures("x64")
+def test_field_kernels_of_one_network():
+    x, random = jnp.asarray(TASK.x), np.random.default_rng(0)
+    shapes = jax.eval_shape(NET.init, jax.random.key(0), x)["params"]
+    normal = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape)), shapes)
+    seen = {}
+    for form in ("mup", "ntk", Parameterization.family(a=0.0, d=0.5)):
+        net = NET.clone(parameterization=form)
+        params = jax.tree.map(lambda leaf, b=parameterization(form).b: leaf * 9.0 ** (-b / 2), normal)
+
+        def kernels(params, net=net):
+            rates = learning_rate_factors(net, x)
+            ntk = empirical_ntk(lambda p, x: net.apply({"params": p}, x), params, x, rates=rates)
+            return feature_kernels(net, params, x), gradient_kernels(net, params, x), ntk
+
+        seen[form] = jax.jit(kernels, compiler_options={"xla_backend_optimization_level": 0})(params)
+    features, gradients, ntk = seen["mup"]
+    layers = zip((x @ x.T / 3, *features), (*gradients, jnp.ones((6, 6))), strict=True)
+    np.testing.assert_allclose(ntk, sum(g * (1.3**2 * phi + 0.4**2) for phi, g in layers), rtol=1e-10)
+    for other in seen.values():  # one network, in three forms
+        for mine, theirs in zip(jax.tree.leaves(other), jax.tree.leaves(seen["mup"]), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-10)
+    h = (
+        1.3 / 3**0.5 * TASK.x @ np.asarray(normal["hidden_1"]["kernel"])
+        + 0.4 * np.asarray(normal["hidden_1"]["bias"])[None]
+    )
+    np.testing.assert_allclose(features[0], jax.lax.erf(h) @ jax.lax.erf(h).T / 9, rtol=1e-10)
+
+
+def test_sweeps_do_not_compile_again():
+    forms = ("ntk", "standard", Parameterization.family(a=0.3, d=0.5))
+    variants = [NET.clone(gamma=0.2), *(NET.clone(parameterization=form) for form in forms)]
+    run()
+    compiled = []
+
+    def listen(event, *_, **__):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        results = [run(net)[0] for net in variants] + [run(rate=0.01)[0], run(seed=7)[0]]
+        assert not compiled
+        run(NET.clone(width=8))
+        assert compiled  # the listener listens
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert len({f.tobytes() for f in results}) == len(results)
+
+
+@pytest.mark.parametrize("runner", [ensemble, lambda *a: list(run_members(*a))], ids=["ensemble", "run_members"])
+def test_diverging_members_are_named(runner):
+    with pytest.raises(
+        FloatingPointError, match=r"\d+ of \d+ members had infinite .* \(first: member 0\).*lower learning_rate"
+    ):
+        runner(MLP(width=4, depth=2), TASK, 3, 60, 1e6)
+
+
+def test_no_members_is_an_error():
+    with pytest.raises(ValueError, match="members must be at least 1, got 0"):
+        ensemble(NET, TASK, 0, 1, 0.1)
+
+
+@contextlib.contextmanager
+def free_memory(monkeypatch, size):
+    memory = collections.namedtuple("memory", "available")
+    with monkeypatch.context() as patch:
+        patch.setattr(psutil, "virtual_memory", lambda: memory(size))
+        yield
+
+
+def test_chunks_fit_half_of_the_free_memory(monkeypatch):
+    need = member_bytes(NET, TASK, 11, ("ntk",))
+    assert need > 4 * 4 * (9 * 3 + 9 * 9 + 9)  # four copies of the weights in float32
+    for members, free, expected in ((100, 20 * need, 10), (100, 1e12, 64), (5, 1e12, 5)):
+        with free_memory(monkeypatch, int(free)):
+            assert chunk_size(NET, TASK, members, 11, ("ntk",)) == expected
+    with (
+        free_memory(monkeypatch, need),
+        pytest.raises(
+            MemoryError, match=r"One member needs about .* GiB are free: use fewer points \(now 6\), fewer rec"
+        ),
+    ):
+        ensemble(NET, TASK, 3, STEPS, RATE)
