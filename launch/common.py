@@ -55,7 +55,9 @@ def find_config(value: str) -> str:
 def help_text(about: str | None) -> str:
     """A command's description, its flags, and the configs there are."""
     lines = [(about or "").strip(), "", "flags:"]
-    lines += [f"  --{flag.name}: {flag.help}" for flag in (flags.FLAGS[name] for name in ("config", "workdir", "debug"))]
+    lines += [
+        f"  --{flag.name}: {flag.help}" for flag in (flags.FLAGS[name] for name in ("config", "workdir", "debug"))
+    ]
     lines += ["", "packaged configs (their headers say the time and the result to expect):"]
     for name, file in packaged().items():
         lines.append(f"  {name:10s} {(ast.get_docstring(ast.parse(file.read_text())) or '').splitlines()[0]}")

@@ -45,7 +45,9 @@ def chunk_size(net: Any, task: Task, members: int, recorded: int, kernels: tuple
     largest = _LARGEST_CHUNK
     while jax.default_backend() == "cpu" and largest > devices and largest * need > _CPU_CHUNK_BYTES:
         largest //= 2
-    even = -(-members // -(-members // min(largest, fitting)))  # 96 members: twice 48 rather than 64 and 32 padded to 64
+    even = -(
+        -members // -(-members // min(largest, fitting))
+    )  # 96 members: twice 48 rather than 64 and 32 padded to 64
     return min(fitting, -(-even // devices) * devices)
 
 

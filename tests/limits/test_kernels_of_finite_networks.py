@@ -28,7 +28,7 @@ def kernels_of_members(width):
         return jnp.stack([limit.readout(last @ last.T / width), empirical_ntk(net.apply, params, x, rates=rates)])
 
     keys = jax.random.split(jax.random.key(5), MEMBERS)
-    members = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=40))(keys)
+    members = jax.jit(jax.vmap(one), compiler_options={"xla_backend_optimization_level": 1})(keys)
     return np.asarray(members, np.float64)[:, :, *PAIRS]
 
 

@@ -20,8 +20,8 @@ def build(parameterization, activation, width, depth):
     return MLP(width, depth, activation=activation, w_std=1.3, b_std=0.2, parameterization=parameterization)
 
 
-def run(families=("ntk", "mup"), activation="erf", folder=None, **options):
-    makers = {p: functools.partial(build, p, activation) for p in families}
+def run(families=("ntk", "mup"), folder=None, **options):
+    makers = {p: functools.partial(build, p, "erf") for p in families}
     settings = {"steps": 6, "learning_rate": 0.3, "members": 64, "init_members": 192} | options
     return compare(makers, WIDTHS, (2,), TASK, folder=folder, **settings)
 
@@ -72,7 +72,7 @@ def test_an_interrupted_run_continues(tmp_path, monkeypatch):
         done.append(cell)
         return measure(cell, *args)
 
-    small = {"families": ("ntk",), "folder": tmp_path, "members": 8, "init_members": 8, "steps": 1}
+    small: dict = {"families": ("ntk",), "folder": tmp_path, "members": 8, "init_members": 8, "steps": 1}
     monkeypatch.setattr(grid, "measure", breaks)
     with pytest.raises(KeyboardInterrupt):
         run(**small)

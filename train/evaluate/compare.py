@@ -183,9 +183,9 @@ def _cells(
         for depth in depths:
             for kind in ["init", "train"] if original == label else ["train"]:
                 # Kernels at initialisation do not depend on how one trains: a rerun with another rate keeps them.
-                count, *how = (init_members, 0, 0.0) if kind == "init" else (members, steps, rate)
+                count, last, eta = (init_members, 0, 0.0) if kind == "init" else (members, steps, rate)
                 nets = [make(w, depth) for w in widths]
-                group = [Cell(kind, label, n, count, *how, seed + i, centred) for i, n in enumerate(nets)]
+                group = [Cell(kind, label, n, count, last, eta, seed + i, centred) for i, n in enumerate(nets)]
                 groups[kind, label, depth] = group
                 cells += group
     return cells, groups, sharing
