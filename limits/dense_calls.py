@@ -7,6 +7,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from zoo import Dense
+
 
 class DenseCall(NamedTuple):
     """One use of a dense layer: which leaves of the parameters it holds, and its output."""
@@ -22,44 +24,64 @@ def without_jit(function: Callable) -> Callable:
     return function
 
 
-def _multipliers(module: nn.Module, fan_in: int) -> dict[str, Any] | None:
-    if isinstance(module, nn.Dense):
+def _multipliers(context: Any, args: Any) -> dict[str, Any] | None:
+    """The forward multipliers of a dense layer's parameters; None for any other method or module."""
+    module = context.module
+    if context.method_name != "__call__" or not args:
+        return None
+    if type(module) is nn.Dense:  # a subclass may do anything
         return {"kernel": 1.0, "bias": 1.0}
-    known = getattr(module, "multipliers", None)
-    return known(fan_in) if known else None
+    return module.multipliers(args[0].shape[-1]) if type(module) is Dense else None
 
 
 def find(apply: Callable, params: Any, x: Any) -> list[DenseCall]:
     """The calls of dense layers in apply(params, x), in order; [] where their parts cannot be taken apart.
 
     A layer counts if its weights are leaves of `params` as they stand (recognised by identity), its input has the samples
-    first, and nothing else uses the same leaf: any other use is left to plain differentiation.
+    first, and nothing else uses the same leaf: any other use is left to plain differentiation. The axis of samples is the
+    one that grows when a sample is added: another axis may have the same length by chance.
     """
+    longer = jax.ShapeDtypeStruct((x.shape[0] + 1, *x.shape[1:]), x.dtype)
+    try:
+        calls, uses = _traced(apply, params, jax.ShapeDtypeStruct(x.shape, x.dtype))
+        more, _ = _traced(apply, params, longer)
+    except jax.errors.UnexpectedTracerError:  # layers inside vmap, scan or jit: their signals cannot be taken out
+        return []
+    if [call.leaves for call in calls] != [call.leaves for call in more]:
+        return []
+    n = x.shape[0]
+    claimed = {i: sum(i in call.leaves.values() for call in calls) for call in calls for i in call.leaves.values()}
+    grows = [a.output.shape[:1] == (n,) and b.output.shape[:1] == (n + 1,) for a, b in zip(calls, more, strict=True)]
+    mixed = {i for call, good in zip(calls, grows, strict=True) if not good for i in call.leaves.values()}
+    return [call for call in calls if all(uses[i] == claimed[i] and i not in mixed for i in call.leaves.values())]
+
+
+def _traced(apply: Callable, params: Any, x: Any) -> tuple[list[DenseCall], list[int]]:
+    """All calls of dense layers whose weights are leaves of params, and how often each leaf is used in all."""
     calls: list[DenseCall] = []
 
     def trace(params: Any, x: Any) -> Any:
         position = {id(leaf): i for i, leaf in enumerate(jax.tree.leaves(params))}
+        signals = []
 
         def note(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
             out = run(*args, **kwargs)
-            module = context.module
-            scale = _multipliers(module, args[0].shape[-1]) if context.method_name == "__call__" and args else None
-            if scale is not None and args[0].ndim > 1 and args[0].shape[0] == x.shape[0]:
-                variables = module.variables.get("params", {})
+            scale = _multipliers(context, args)
+            if scale is not None and args[0].ndim > 1:
+                variables = context.module.variables.get("params", {})
                 leaves = {name: position.get(id(value), -1) for name, value in variables.items() if name in scale}
                 if "kernel" in leaves and -1 not in leaves.values():
                     calls.append(DenseCall(leaves, jax.ShapeDtypeStruct(out.shape, out.dtype)))
+                    signals.append(args[0])
             return out
 
         with nn.intercept_methods(note):
-            return without_jit(apply)(params, x)
+            return without_jit(apply)(params, x), signals
 
     jaxpr = jax.make_jaxpr(trace)(params, x).jaxpr
-    found = list(calls)
     variables = jaxpr.invars[: len(jax.tree.leaves(params))]
     uses = [sum(any(v is variable for v in equation.invars) for equation in jaxpr.eqns) for variable in variables]
-    claimed = [sum(i in call.leaves.values() for call in found) for i in range(len(variables))]
-    return [call for call in found if all(uses[i] == claimed[i] for i in call.leaves.values())]
+    return calls, uses
 
 
 def run(apply: Callable, params: Any, x: Any, calls: list[DenseCall], shifts: Any) -> tuple[Any, list[Any]]:
@@ -69,11 +91,10 @@ def run(apply: Callable, params: Any, x: Any, calls: list[DenseCall], shifts: An
 
     def shift(original: Any, args: Any, kwargs: Any, context: Any) -> Any:
         out = original(*args, **kwargs)
-        module = context.module
-        scale = _multipliers(module, args[0].shape[-1]) if context.method_name == "__call__" and args else None
+        scale = _multipliers(context, args)
         if scale is None:
             return out
-        leaf = position.get(id(module.variables.get("params", {}).get("kernel")))
+        leaf = position.get(id(context.module.variables.get("params", {}).get("kernel")))
         i = len(inputs)
         if i < len(calls) and leaf == calls[i].leaves["kernel"]:
             inputs.append((args[0], scale))

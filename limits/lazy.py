@@ -19,7 +19,10 @@ def record_times(steps: int, times: Sequence[int] | np.ndarray | None) -> np.nda
     """
     if steps < 0 or int(steps) != steps:
         raise ValueError(f"steps must be a whole number ≥ 0, got {steps}.")
-    chosen = np.unique(np.linspace(0, steps, 11).round().astype(int) if times is None else np.asarray(times, int))
+    given = np.linspace(0, steps, 11).round() if times is None else np.asarray(times)
+    if not given.size or np.any(given != np.round(given)):
+        raise ValueError(f"times must be whole numbers of steps, at least one of them; got {given.tolist()}.")
+    chosen = np.unique(given.astype(int))
     if chosen[0] < 0 or chosen[-1] > steps:
         raise ValueError(f"times must lie between 0 and steps = {steps}; got {chosen[0]} … {chosen[-1]}.")
     return chosen
@@ -73,7 +76,7 @@ def lazy(
             cov = np.zeros((len(recorded), len(x), len(x)))
         variance = np.diagonal(cov, axis1=1, axis2=2)
         loss = losses(task, f[:, :n], task.y_train, variance[:, :n])
-        test_loss = losses(task, f[:, n:], task.y_test, variance[:, n:])
+        test_loss = losses(task, f[:, n:], task.y_test, variance[:, n:]) if len(task.x_test) else None
         provenance = Provenance("exact", "closed form")
     else:
         draws = _draw(start, samples, task.outputs, seed)
@@ -82,8 +85,9 @@ def lazy(
         away = each - f[:, None]
         cov = np.einsum("tsik,tsjk->tij", away, away) / ((samples - 1) * task.outputs)
         part = {"loss": losses(task, each[..., :n, :], task.y_train)}
-        part["test_loss"] = losses(task, each[..., n:, :], task.y_test)
-        loss, test_loss = part["loss"].mean(1), part["test_loss"].mean(1)
+        if len(task.x_test):
+            part["test_loss"] = losses(task, each[..., n:, :], task.y_test)
+        loss, test_loss = part["loss"].mean(1), part["test_loss"].mean(1) if len(task.x_test) else None
         errors = {name: value.std(1, ddof=1) / samples**0.5 for name, value in part.items()}
         sem = each.std(1, ddof=1) / samples**0.5
         errors |= {"f_train": sem[:, :n], "f_test": sem[:, n:]}
@@ -94,7 +98,7 @@ def lazy(
     return Trajectory(
         times=recorded,
         loss=loss,
-        test_loss=test_loss if len(task.x_test) else None,
+        test_loss=test_loss,
         f_train=f[:, :n],
         f_test=f[:, n:],
         f_train_cov=cov[:, :n, :n],

@@ -106,7 +106,7 @@ class MLPTwin(Twin):
                 arrays = algebra.pairwise(lambda a, b: _x64_call(recursion, dtype, a, b, tail), x1, x2, 2, block)
         nngp, ntk = arrays[0], arrays[1]
         if self._output_variance != 1:
-            nngp *= self._output_variance
+            nngp = nngp * self._output_variance
         return Kernels(nngp, ntk if absent is None else absent, {"nngp": provenance, "ntk": absent or provenance})
 
     def initial_covariance(self, x: Any) -> Float[np.ndarray, "n n"]:

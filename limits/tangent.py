@@ -61,9 +61,10 @@ def empirical_ntk(
     if len(weights) != len(leaves):
         raise ValueError(f"rates has {len(weights)} leaves and params has {len(leaves)}: they must be trees alike.")
 
+    shape = jax.eval_shape(dense_calls.without_jit(apply), params, x1).shape
+    if len(shape) != 2 or shape[0] != len(x1):
+        raise ValueError(f"apply must return [n, outputs]; for {len(x1)} samples it returns shape {shape}.")
     calls = dense_calls.find(apply, params, x1)
-    if x2 is not None and [c.leaves for c in dense_calls.find(apply, params, x2)] != [c.leaves for c in calls]:
-        calls = []  # a batch size mistaken for another axis
     total: Any = 0.0
     if calls:
         left = dense_calls.gradients(apply, params, x1, calls)

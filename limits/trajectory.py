@@ -56,7 +56,7 @@ class Trajectory(_KnowsAbsence):
         if base in self.errors:
             return self.errors[base]
         value = self.observed[base] if base in self.observed else getattr(self, base)
-        return _map(np.zeros_like, value)
+        return None if value is None else _map(np.zeros_like, value)
 
     def __repr__(self) -> str:
         held = [name for name in QUANTITIES if self.has(name)]
@@ -72,7 +72,8 @@ class Trajectory(_KnowsAbsence):
 
     def save(self, path: "str | Path") -> Path:
         """Writes everything into one .npz file and returns its path."""
-        path = Path(path).with_suffix(".npz")
+        path = Path(path)
+        path = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")  # "gamma_0.5" keeps its point
         arrays: dict[str, np.ndarray] = {"times": np.asarray(self.times)}
         for prefix, table in (("value", self._values()), ("error", self.errors), ("observed", self.observed)):
             for name, value in table.items():

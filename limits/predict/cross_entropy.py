@@ -31,6 +31,8 @@ def cross_entropy_dynamics(
     >>> f[1].tolist()
     [[0.5, -0.5]]
     """
+    if flow and momentum:
+        raise ValueError("Gradient flow has no momentum: its limit is flow at rate learning_rate / (1 − momentum).")
     rate = learning_rate / len(k_train)
 
     def slope(w: np.ndarray) -> np.ndarray:

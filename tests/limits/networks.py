@@ -67,6 +67,28 @@ class Bag(nn.Module):
         return nn.Dense(2, **F64)(jnp.tanh(nn.Dense(5, **F64)(x)).mean(-2))
 
 
+class Pairs(nn.Module):
+    """A layer inside a module whose argument is no array."""
+
+    @nn.compact
+    def __call__(self, x):
+        class Product(nn.Module):
+            @nn.compact
+            def __call__(self, pair):
+                return nn.Dense(2, **F64)(pair[0] * pair[1])
+
+        return Product()((x, jnp.sin(x)))
+
+
+class Mapped(nn.Module):
+    """One layer over the positions by Flax's vmap."""
+
+    @nn.compact
+    def __call__(self, x):
+        shared = nn.vmap(nn.Dense, variable_axes={"params": None}, split_rngs={"params": False}, in_axes=1, out_axes=1)
+        return nn.Dense(2, **F64)(jnp.tanh(shared(5, **F64)(x)).mean(1))
+
+
 class Doubled(nn.Dense):
     """A child of Flax's layer that does something else with the weights."""
 
@@ -104,6 +126,8 @@ MODELS = {
     "tokens first": (TokensFirst(), IMAGES),
     "as many tokens first as samples": (TokensFirst(), IMAGES[:3]),
     "as many embedded tokens as samples": (Embedded(), IMAGES[:3]),
+    "pairs": (Pairs(), VECTORS),
+    "mapped": (Mapped(), IMAGES),
     "child of Dense": (Doubled(2), VECTORS),
     "tied": (Tied(), VECTORS),
     "remat": (Remat(), VECTORS),

@@ -80,13 +80,14 @@ def test_rates_weigh_the_parameters():
         assert_equal(found, expected)
 
 
-def test_a_function_that_maps_over_samples_itself():
+@pytest.mark.parametrize("inner", [jax.vmap, jax.jit, jax.checkpoint], ids=["vmap", "jit", "checkpoint"])
+def test_a_function_that_closes_over_its_parameters(inner):
     net, x = Bag(), jnp.asarray(IMAGES[:3])  # as many positions as samples
 
-    def mapped(p, x):
-        return jax.vmap(lambda sample: net.apply(p, sample))(x)
+    def apply(p, x):
+        return inner(lambda part: net.apply(p, part))(x)
 
-    pair = quickly(lambda p: (empirical_ntk(mapped, p, x), by_definition(net.apply, p, x, x)))
+    pair = quickly(lambda p: (empirical_ntk(apply, p, x), by_definition(net.apply, p, x, x)))
     assert_equal(*pair(variables(net, x)))
 
 
