@@ -42,11 +42,8 @@ def find(apply: Callable, params: Any, x: Any) -> list[DenseCall]:
     one that grows when a sample is added: another axis may have the same length by chance.
     """
     longer = jax.ShapeDtypeStruct((x.shape[0] + 1, *x.shape[1:]), x.dtype)
-    try:
-        calls, uses = _traced(apply, params, jax.ShapeDtypeStruct(x.shape, x.dtype))
-        more, _ = _traced(apply, params, longer)
-    except jax.errors.UnexpectedTracerError:  # layers inside vmap, scan or jit: their signals cannot be taken out
-        return []
+    calls, uses = _traced(apply, params, jax.ShapeDtypeStruct(x.shape, x.dtype))
+    more, _ = _traced(apply, params, longer)
     if [call.leaves for call in calls] != [call.leaves for call in more]:
         return []
     n = x.shape[0]
@@ -62,21 +59,24 @@ def _traced(apply: Callable, params: Any, x: Any) -> tuple[list[DenseCall], list
 
     def trace(params: Any, x: Any) -> Any:
         position = {id(leaf): i for i, leaf in enumerate(jax.tree.leaves(params))}
-        signals = []
 
         def note(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
             out = run(*args, **kwargs)
             scale = _multipliers(context, args)
-            if scale is not None and args[0].ndim > 1:
+            # A signal inside an inner vmap, scan, jit or checkpoint belongs to that trace and cannot be taken out of it.
+            if (
+                scale is not None
+                and args[0].ndim > 1
+                and getattr(args[0], "_trace", None) is getattr(x, "_trace", None)
+            ):
                 variables = context.module.variables.get("params", {})
                 leaves = {name: position.get(id(value), -1) for name, value in variables.items() if name in scale}
                 if "kernel" in leaves and -1 not in leaves.values():
                     calls.append(DenseCall(leaves, jax.ShapeDtypeStruct(out.shape, out.dtype)))
-                    signals.append(args[0])
             return out
 
         with nn.intercept_methods(note):
-            return without_jit(apply)(params, x), signals
+            return without_jit(apply)(params, x)
 
     jaxpr = jax.make_jaxpr(trace)(params, x).jaxpr
     variables = jaxpr.invars[: len(jax.tree.leaves(params))]

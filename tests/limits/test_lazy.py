@@ -108,7 +108,7 @@ def test_cross_entropy_is_averaged_over_drawn_starting_functions():
 
 
 def test_without_test_points():
-    run = LIMIT.lazy(Task(X[:4], Y[:4]), 3, 0.7)
+    run = LIMIT.lazy(Task(X, Y), 3, 0.7)
     assert run.f_test.shape == (4, 0, 2)
     assert not run.has("test_loss")
     assert np.isfinite(run.loss).all()
