@@ -117,5 +117,5 @@ def test_exact_parameter_count_of_the_definitions(cls):
     import jax
 
     net, shape, expected = SIZES[cls]
-    params = jax.eval_shape(net.init, jax.random.key(0), jax.ShapeDtypeStruct((1, *shape), float))
+    params = jax.eval_shape(net.init, jax.random.key(0), jax.ShapeDtypeStruct((1, *shape), "float32"))
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == expected

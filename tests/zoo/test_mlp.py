@@ -64,7 +64,7 @@ def test_parameter_names_shapes_and_roles():
 def test_learning_rate_factors_are_one_number_a_parameter(form, factor):
     # a = 0: c = 1 takes back the power of N that d = 1/2 brings.
     net = MLP(width=10, depth=2, b_std=0.1, parameterization=form, gamma=3.0)
-    factors = learning_rate_factors(net, jax.ShapeDtypeStruct((1, 6), float))
+    factors = learning_rate_factors(net, jax.ShapeDtypeStruct((1, 6), "float32"))
     assert jax.tree.structure(factors) == jax.tree.structure(shapes_of(net))
     assert jax.tree.leaves(factors) == pytest.approx([factor] * 6, rel=1e-14)
 
