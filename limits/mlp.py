@@ -69,6 +69,10 @@ class MLPTwin(Twin):
         """The compiled recursion's static choices, and what they make of the result."""
         net, (first, later, _) = self.net, self._affine()
         phi, has_bias = activation_function(net.activation), later.b > 0 or later.b_tangent > 0
+        if getattr(phi, "__hash__", None) is None:
+            raise ValueError(
+                f"The activation {phi!r} cannot be hashed, so it cannot be compiled for: wrap it in a function."
+            )
         if algebra.closed_form(phi) is None:  # a Hermite series must be long enough for the largest signal it meets
             sizes = np.concatenate([np.sqrt(np.mean(np.square(x, dtype=np.float64), axis=1)) for x in inputs])
             spread = jnp.linspace(sizes.min(), sizes.max(), 33)

@@ -72,8 +72,7 @@ class Trajectory(_KnowsAbsence):
 
     def save(self, path: "str | Path") -> Path:
         """Writes everything into one .npz file and returns its path."""
-        path = Path(path)
-        path = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")  # "gamma_0.5" keeps its point
+        path = _npz(path)
         arrays: dict[str, np.ndarray] = {"times": np.asarray(self.times)}
         for prefix, table in (("value", self._values()), ("error", self.errors), ("observed", self.observed)):
             for name, value in table.items():
@@ -87,7 +86,7 @@ class Trajectory(_KnowsAbsence):
     @classmethod
     def load(cls, path: "str | Path") -> "Trajectory":
         """Reads what `save` wrote."""
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(_npz(path), allow_pickle=False) as file:
             tables: dict[str, dict[str, Any]] = {"value": {}, "error": {}, "observed": {}}
             for key in file.files:
                 if "/" in key:
@@ -120,6 +119,12 @@ class Trajectory(_KnowsAbsence):
 
     def _values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in QUANTITIES if self.has(name)}
+
+
+def _npz(path: "str | Path") -> Path:
+    """The path with .npz at its end; "gamma_0.5" keeps its point."""
+    path = Path(path)
+    return path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
 
 
 def _map(function: Any, *values: Any) -> Any:

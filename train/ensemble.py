@@ -76,6 +76,8 @@ def run_members(
     recorded = record_times(steps, times)
     data, dials = Data.of(task), Dials.of(net, learning_rate)
     at = recorded if kernel_times is None else np.asarray(kernel_times)
+    if not np.isin(at, recorded).all():
+        raise ValueError(f"kernel_times {at.tolist()} must be among the recorded times {recorded.tolist()}.")
     compiled = programs(net, task, momentum, centred, kernels, observe)
     size = chunk or chunk_size(net, task, members, len(at), kernels)
     for first in range(0, members, size):

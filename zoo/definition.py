@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import numbers
 from typing import Any, TypeVar
 
 from jax.core import Tracer
@@ -33,7 +34,7 @@ def definition(cls: T) -> T:
 
 def check_count(owner: str, field: str, value: Any, at_least: int = 1) -> None:
     """Raises unless `value` is an integer of at least `at_least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
         raise ValueError(f"{owner}: {field} must be an integer of at least {at_least}, got {value!r}.")
 
 

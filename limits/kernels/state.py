@@ -43,7 +43,7 @@ def inputs(x1: jax.Array, x2: jax.Array) -> State:
     norm1, norm2 = (safe_sqrt(jnp.sum(x * x, axis=-1)) for x in (x1, x2))
     u1, u2 = (x / jnp.where(norm > 0, norm, 1)[:, None] for x, norm in ((x1, norm1), (x2, norm2)))
     gap = jnp.clip(1 - jnp.matmul(u1, u2.T, precision=jax.lax.Precision.HIGHEST), 0, 2)
-    gap = jnp.where(gap < 8 * jnp.finfo(gap.dtype).eps, 0, gap)
+    gap = jnp.where(gap < 16 * jnp.finfo(gap.dtype).eps, 0, gap)
     return State(norm1[:, None] / d**0.5, norm2[None, :] / d**0.5, gap, jnp.zeros_like(gap))
 
 

@@ -163,3 +163,14 @@ def test_subclasses_of_a_definition_have_its_twin_unless_they_have_their_own():
         pass
 
     assert (type(twin(Mine(8, 1))), type(twin(Other(8, 1)))) == (MLPTwin, OtherTwin)
+
+
+def test_an_activation_that_cannot_be_hashed_is_refused():
+    class Square:
+        __hash__ = None
+
+        def __call__(self, x):
+            return x * x
+
+    with pytest.raises(ValueError, match="wrap it in a function"):
+        twin(MLP(width=4, depth=1, activation=Square())).kernels(np.eye(2))

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory, twin
+from limits.lazy import losses
 from train.ensemble import run_members
 from train.evaluate.projections import Projections, of_kernel, of_predictions
 from train.moments import Moments
@@ -98,8 +99,7 @@ def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
     for chunk in chunks:
         f = chunk["f"].astype(np.float64)
         train = f[:, :, : len(task.x_train)]
-        squared = 0.5 * ((train - task.y_train) ** 2).sum(-1).mean(-1)
-        loss.add(squared if task.loss == "mse" else _losses(task, train))
+        loss.add(losses(task, train, task.y_train))
         f_mean.add(f)
         projected.append(limit.of_f(f[:, -1]))
         kernel.append(limit.of_ntk(chunk["ntk"][:, -1]))
@@ -111,12 +111,6 @@ def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
         "f_mean": f_mean.mean,
         "f_sem": f_mean.sem,
     }
-
-
-def _losses(task: Task, f: np.ndarray) -> np.ndarray:
-    from limits.lazy import losses
-
-    return losses(task, f, task.y_train)
 
 
 def run_grid(
