@@ -167,7 +167,7 @@ def test_subclasses_of_a_definition_have_its_twin_unless_they_have_their_own():
 
 def test_an_activation_that_cannot_be_hashed_is_refused():
     class Square:
-        __hash__ = None
+        __hash__ = None  # pyright: ignore[reportAssignmentType]
 
         def __call__(self, x):
             return x * x
