@@ -2,8 +2,8 @@
 
     python3 -m launch.compare --config=configs/mlp_full.py
 
-15 minutes of CPU time: 13.6 minutes measured on two cores that did other work beside. Expect the same verdicts as of
-configs/mlp.py, with narrower intervals; erf moves less than relu in `mup`. Ends in runs/mlp_full/report.html.
+About 8 minutes on two CPU cores (493 s measured). Expect the same verdicts as of configs/mlp.py, with narrower intervals;
+erf moves less than relu in `mup`. Ends in runs/mlp_full/report.html.
 """
 
 from ml_collections import ConfigDict
