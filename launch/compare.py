@@ -14,10 +14,10 @@ from typing import Any
 from launch import common
 from train.data import make_task
 from train.evaluate import compare, report
-from zoo import MLP, activation_function
+from zoo import CNN, MLP, ResNet, ViT, activation_function
 from zoo.messages import did_you_mean
 
-ARCHITECTURES = {"mlp": MLP}
+ARCHITECTURES = {"mlp": MLP, "cnn": CNN, "resnet": ResNet, "vit": ViT}
 
 
 def definitions(config: Any) -> dict[str, Any]:
@@ -32,10 +32,8 @@ def definitions(config: Any) -> dict[str, Any]:
         activation_function(activation)
         for parameterization in config.parameterizations:
             label = f"{activation} {parameterization}" if len(config.activations) > 1 else parameterization
-            fields = dict(config.net.get(activation, {})) | {
-                "activation": activation,
-                "parameterization": parameterization,
-            }
+            fields = {**config.get("fields", {}), **config.net.get(activation, {})}
+            fields |= {"activation": activation, "parameterization": parameterization}
             families[label] = functools.partial(_build, make, config.task_outputs, config.gamma, fields)
     return families
 

@@ -1,7 +1,10 @@
 """Infinite-size twins of the networks in `zoo`."""
 
+from limits.cnn import CNNTwin as CNNTwin
+from limits.kernel_twin import KernelTwin as KernelTwin
 from limits.lazy import lazy as lazy
 from limits.mlp import MLPTwin as MLPTwin
+from limits.resnet import ResNetTwin as ResNetTwin
 from limits.tangent import empirical_ntk as empirical_ntk
 from limits.tangent import linearize as linearize
 from limits.trajectory import Trajectory as Trajectory
@@ -12,3 +15,4 @@ from limits.types import AbsentError as AbsentError
 from limits.types import Kernels as Kernels
 from limits.types import Provenance as Provenance
 from limits.types import Task as Task
+from limits.vit import ViTTwin as ViTTwin

@@ -1,4 +1,4 @@
-"""Finds the dense layers inside a function, so that gradients with respect to their weights stay outer products."""
+"""Finds the dense and conv layers inside a function, so that gradients with respect to their weights stay outer products."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,11 +7,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from zoo import Dense
+from zoo import Conv, Dense
 
 
 class DenseCall(NamedTuple):
-    """One use of a dense layer: which leaves of the parameters it holds, and its output."""
+    """One use of a dense or conv layer: which leaves of the parameters it holds, and its output."""
 
     leaves: dict[str, int]  # "kernel" and "bias" → position among the flattened parameters
     output: jax.ShapeDtypeStruct
@@ -25,13 +25,13 @@ def without_jit(function: Callable) -> Callable:
 
 
 def _multipliers(context: Any, args: Any) -> dict[str, Any] | None:
-    """The forward multipliers of a dense layer's parameters; None for any other method or module."""
+    """The forward multipliers of a dense or conv layer's parameters; None for any other method or module."""
     module = context.module
     if context.method_name != "__call__" or not args:
         return None
     if type(module) is nn.Dense:  # a subclass may do anything
         return {"kernel": 1.0, "bias": 1.0}
-    return module.multipliers(args[0].shape[-1]) if type(module) is Dense else None
+    return module.multipliers(args[0].shape[-1]) if type(module) in (Dense, Conv) else None
 
 
 def find(apply: Callable, params: Any, x: Any) -> list[DenseCall]:
@@ -97,7 +97,8 @@ def run(apply: Callable, params: Any, x: Any, calls: list[DenseCall], shifts: An
         leaf = position.get(id(context.module.variables.get("params", {}).get("kernel")))
         i = len(inputs)
         if i < len(calls) and leaf == calls[i].leaves["kernel"]:
-            inputs.append((args[0], scale))
+            # A convolution is a dense layer of what its window sees.
+            inputs.append((context.module.patches(args[0]) if type(context.module) is Conv else args[0], scale))
             out = out + shifts[i]
         return out
 

@@ -5,24 +5,26 @@ from typing import Any
 import numpy as np
 
 
-def as_rows(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
-    """x as an array [n, D]: inputs of any shape are flattened; NaN and infinities are refused.
+def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
+    """x as an array [n, …] with n ≥ 1; NaN and infinities are refused.
 
-    >>> as_rows([[[1, 2], [3, 4]]], "x").shape
-    (1, 4)
+    >>> as_samples([[1, 2]], "x").shape
+    (1, 2)
     """
-    rows = np.asarray(x, dtype)
-    if rows.ndim < 2 or not rows.size:
+    samples = np.asarray(x, dtype)
+    if samples.ndim < 2 or not samples.size:
         raise ValueError(
-            f"{name} must hold samples along its first axis, [n, …] with n ≥ 1; its shape is {rows.shape}."
+            f"{name} must hold samples along its first axis, [n, …] with n ≥ 1; its shape is {samples.shape}."
         )
-    bad = int(rows.size - np.isfinite(rows).sum())
+    bad = int(samples.size - np.isfinite(samples).sum())
     if bad:
-        raise ValueError(f"{name} holds {bad} values that are NaN or infinite (of {rows.size}); remove them first.")
-    return rows.reshape(len(rows), -1)
+        raise ValueError(f"{name} holds {bad} values that are NaN or infinite (of {samples.size}); remove them first.")
+    return samples
 
 
-def check_same_width(x1: np.ndarray, x2: np.ndarray) -> None:
-    """Raises unless both have the same number of features."""
-    if x1.shape[1] != x2.shape[1]:
-        raise ValueError(f"x1 has {x1.shape[1]} features a sample and x2 has {x2.shape[1]}: they must have the same.")
+def check_same_shape(x1: np.ndarray, x2: np.ndarray) -> None:
+    """Raises unless samples of both have the same shape."""
+    if x1.shape[1:] != x2.shape[1:]:
+        raise ValueError(
+            f"x1 has samples of shape {x1.shape[1:]} and x2 of shape {x2.shape[1:]}: they must have the same."
+        )

@@ -37,11 +37,25 @@ class _KnowsAbsence:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Kernels(_KnowsAbsence):
-    """NNGP and NTK of a limit: NumPy arrays [n1, n2] ([n] if only the diagonal was asked for)."""
+    """NNGP and NTK of a limit: NumPy arrays [n1, n2] ([n] if only the diagonal was asked for).
+
+    `errors` holds the standard errors of those that are Monte-Carlo; `nngp_sem` and `ntk_sem` are these, or zero.
+    """
 
     nngp: Any
     ntk: Any
     provenance: dict[str, Provenance] = dataclasses.field(default_factory=dict)
+    errors: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def nngp_sem(self) -> np.ndarray:
+        """The standard error of `nngp`."""
+        return self.errors.get("nngp", np.zeros_like(self.nngp))
+
+    @property
+    def ntk_sem(self) -> np.ndarray:
+        """The standard error of `ntk`."""
+        return self.errors.get("ntk", np.zeros_like(self.ntk))
 
     def __repr__(self) -> str:
         shapes = [

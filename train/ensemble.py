@@ -25,11 +25,16 @@ _CPU_CHUNK_BYTES = 2**30  # more at once is slower on a CPU: buffers leave the c
 def member_bytes(net: Any, task: Task, recorded: int, kernels: tuple[str, ...]) -> int:
     """About what one member needs while it trains and while its kernels are measured."""
     n, size = len(task.x), jnp.asarray(0.0).dtype.itemsize
-    params = jax.eval_shape(net.init, jax.random.key(0), jnp.asarray(task.x[:1], float))["params"]
-    weights = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
-    fields = n * net.width * net.depth * (2 + task.outputs)
-    held = (recorded + 2) * n * n * sum(1 if name == "ntk" else net.depth for name in kernels)
-    return size * (4 * weights + 2 * fields + held)
+
+    def shapes(key: Any, x: Any) -> Any:
+        params = net.init(key, x[:1])["params"]
+        return params, net.apply({"params": params}, x, intermediates=True)[1]["h"]
+
+    params, hidden = jax.eval_shape(shapes, jax.random.key(0), jax.ShapeDtypeStruct(task.x.shape, jnp.asarray(0.0).dtype))
+    weights, fields = (sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree)) for tree in (params, hidden))
+    window = getattr(net, "kernel", 1) ** 2 if "ntk" in kernels else 1  # the tangent kernel needs what each window sees
+    held = (recorded + 2) * n * n * sum(1 if name in ("ntk", "features") else len(hidden) for name in kernels)
+    return size * (4 * weights + 2 * fields * (1 + task.outputs + window) + held)
 
 
 def chunk_size(net: Any, task: Task, members: int, recorded: int, kernels: tuple[str, ...] = KERNELS) -> int:
@@ -172,7 +177,8 @@ def _trajectory(task: Task, recorded: np.ndarray, totals: dict[str, Moments], f:
                 table[name] = getattr(totals[name], part)
         for name in ("phi", "g"):
             if f"{name}/0" in totals:
-                table[name] = tuple(getattr(totals[f"{name}/{l}"], part) for l in range(net.depth))
+                layers = sum(key.startswith(f"{name}/") for key in totals)
+                table[name] = tuple(getattr(totals[f"{name}/{l}"], part) for l in range(layers))
     away = f - f.mean(0)
     cov = np.einsum("mtik,mtjk->tij", away, away) / (max(len(f) - 1, 1) * f.shape[-1])
     n = len(task.x_train)

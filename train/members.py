@@ -112,6 +112,9 @@ def _programs(
 
     def measure(params: Any, dials: Dials, data: Data) -> dict[str, Any]:
         seen: dict[str, Any] = {}
+        if "features" in kernels:
+            _, inside = dialled(dials).apply({"params": params}, data.x, intermediates=True)
+            seen["features"] = inside["features"] @ inside["features"].T / inside["features"].shape[-1]
         if "phi" in kernels:
             seen["phi"] = feature_kernels(dialled(dials), params, data.x)
         if "g" in kernels:
@@ -140,15 +143,16 @@ def _jit(function: Callable) -> Callable:
 
 
 def feature_kernels(net: Any, params: Any, x: Any) -> tuple:
-    """Φ^l = <φ φ'> over the neurons of each layer."""
+    """Φ^l = <φ φ'> over the neurons of each layer, and over its positions."""
     _, inside = net.apply({"params": params}, x, intermediates=True)
-    return tuple(a @ a.T / a.shape[-1] for a in inside["phi"])
+    flat = [a.reshape(len(a), -1) for a in inside["phi"]]
+    return tuple(a @ a.T / a.shape[-1] for a in flat)
 
 
 def gradient_kernels(net: Any, params: Any, x: Any) -> tuple:
-    """G^l = <g g'> over neurons, with g = √N γ ∂f/∂h in the mean-field normalisation, averaged over outputs.
+    """G^l = <g g'> over neurons, with g = √N γ ∂f/∂h in the mean-field normalisation, averaged over outputs and positions.
 
-    So G^l is O(1), and the tangent kernel is Σ_l G^l (w² Φ^(l−1) + b²).
+    So G^l is O(1), and the tangent kernel of a dense network is Σ_l G^l (w² Φ^(l−1) + b²).
     """
     f, inside = net.apply({"params": params}, x, intermediates=True)
     n, k = f.shape
@@ -158,7 +162,8 @@ def gradient_kernels(net: Any, params: Any, x: Any) -> tuple:
     slopes = jax.vmap(pullback)(basis)[0]
     p = parameterization(net.parameterization)
     scale = jnp.asarray(p.output_scale(net.width, net.gamma) ** 2 / k * net.width ** (1 - 2 * p.a - p.b), f.dtype)
-    return tuple(scale * jnp.einsum("knm,kjm->nj", slopes[name], slopes[name]) for name in shifts)
+    flat = [slopes[name].reshape(k, n, -1, slopes[name].shape[-1]) for name in shifts]
+    return tuple(scale / g.shape[2] * jnp.einsum("knpm,kjpm->nj", g, g) for g in flat)
 
 
 def member_sharding() -> NamedSharding:

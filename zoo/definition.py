@@ -3,15 +3,27 @@
 import functools
 import inspect
 import numbers
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from jax.core import Tracer
 
+from zoo.activations import activation_function
 from zoo.messages import did_you_mean
+from zoo.parameterization import parameterization
 
 T = TypeVar("T", bound=type)
 # Names of other packages, with ours.
-_ALIASES = {"W_std": "w_std", "B_std": "b_std", "hidden": "width", "out_dim": "outputs", "num_classes": "outputs"}
+_ALIASES = {
+    "W_std": "w_std",
+    "B_std": "b_std",
+    "hidden": "width",
+    "out_dim": "outputs",
+    "num_classes": "outputs",
+    "num_heads": "heads",
+    "patch_size": "patch",
+    "alpha": "parameterization=Parameterization.mup.replace(alpha=…): the depth exponent is a field of the parameterization",
+}
 
 
 def definition(cls: T) -> T:
@@ -45,3 +57,32 @@ def check_scale(owner: str, field: str, value: Any, positive: bool = False) -> N
     number = float(value)
     if not 0 <= number < float("inf") or (positive and number == 0):
         raise ValueError(f"{owner}: {field} must be a finite number {'> 0' if positive else '≥ 0'}, got {value!r}.")
+
+
+def check_choice(owner: str, field: str, value: Any, choices: Sequence[Any]) -> None:
+    """Raises unless `value` is one of `choices`."""
+    if value not in choices:
+        named = ", ".join(f'"{c}"' if isinstance(c, str) else str(c) for c in choices)
+        raise ValueError(f"{owner}: {field} must be one of {named}; got {value!r}.")
+
+
+def check_common(net: Any) -> None:
+    """The checks of the fields that all definitions have."""
+    owner = type(net).__name__
+    for name in ("width", "depth", "outputs"):
+        check_count(owner, name, getattr(net, name))
+    activation_function(net.activation)
+    parameterization(net.parameterization)
+    check_scale(owner, "w_std", net.w_std, positive=True)
+    check_scale(owner, "b_std", net.b_std)
+    check_scale(owner, "gamma", net.gamma, positive=True)
+    check_choice(owner, "bias_init", net.bias_init, ("normal", "zeros"))
+
+
+def check_images(net: Any, x: Any) -> None:
+    """Raises unless x is [n, height, width, channels]."""
+    if x.ndim != 4:
+        raise ValueError(
+            f"{type(net).__name__} needs images [n, height, width, channels]; the input has shape {tuple(x.shape)}. "
+            "Add the axis of channels with x[..., None], or the axis of samples with x[None]."
+        )

@@ -1,12 +1,15 @@
-"""Layers that know the role of their parameters."""
+"""Layers that know the role of their parameters: `Dense`, `Conv` and `Norm`."""
 
+import itertools
+import math
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from zoo.parameterization import ROLES, Parameterization
+from zoo.geometry import pads
+from zoo.parameterization import ROLES, Parameterization, parameterization
 
 
 def scaled_normal(std: Any) -> nn.initializers.Initializer:
@@ -18,16 +21,12 @@ def scaled_normal(std: Any) -> nn.initializers.Initializer:
     return init
 
 
-class Dense(nn.Module):
-    """y = m_w x W + m_b b, with initial scales and multipliers m from the parameterization and the layer's role.
+class Linear(nn.Module):
+    """What `Dense` and `Conv` share: y = m_w (W x) + m_b b, with scales and multipliers m from the parameterization.
 
     `width` is the definition's N: what the exponents are powers of. b_std = 0 means no bias; `bias_init="zeros"` gives
-    a bias that starts at zero and is trained with its multiplier. Parameters have the default float type (float64
-    under `jax.enable_x64`).
-
-    >>> layer = Dense(3, role="input", width=3, parameterization=Parameterization.ntk)
-    >>> layer.init(jax.random.key(0), jnp.ones((1, 4)))["params"]["kernel"].shape
-    (4, 3)
+    a bias that starts at zero and is trained with its multiplier; `zero_init` the same for weights and bias. Parameters
+    have the default float type (float64 under `jax.enable_x64`); `dtype` is that of the computation, if it is another.
     """
 
     features: int
@@ -38,6 +37,8 @@ class Dense(nn.Module):
     b_std: Any = 0.0
     use_bias: bool | None = None  # None: where b_std is not 0 (say it where b_std is traced)
     bias_init: str = "normal"
+    zero_init: bool = False
+    dtype: Any = None
 
     @property
     def param_roles(self) -> dict[str, str]:
@@ -45,33 +46,184 @@ class Dense(nn.Module):
         return {"kernel": self.role, **({"bias": "bias"} if self.has_bias else {})}
 
     @property
+    def in_branch(self) -> bool:
+        """Whether it lies in a residual branch, whose parameters share one depth factor."""
+        return self.role == "branch"
+
+    @property
     def has_bias(self) -> bool:
         """Whether there is a bias."""
         return bool(self.b_std != 0) if self.use_bias is None else self.use_bias
 
-    def multipliers(self, fan_in: int) -> dict[str, Any]:
-        """The forward multiplier of each parameter."""
-        return {name: self._scales(name, fan_in)[1] for name in self.param_roles}
+    @property
+    def window(self) -> tuple[int, ...]:
+        """The axes of the weights before (inputs, outputs)."""
+        return ()
 
-    def _scales(self, name: str, fan_in: int) -> tuple[Any, Any]:
+    def multipliers(self, inputs: int) -> dict[str, Any]:
+        """The forward multiplier of each parameter, for so many input features."""
+        return {name: self._scales(name, inputs)[1] for name in self.param_roles}
+
+    def _scales(self, name: str, inputs: int) -> tuple[Any, Any]:
         if name == "bias":
             return self.parameterization.scales("bias", 1, self.width, self.b_std)
+        fan_in = inputs * math.prod(self.window)
         return self.parameterization.scales(self.role, fan_in, self.width, self.w_std)
+
+    def product(self, x: jax.Array, kernel: jax.Array) -> jax.Array:
+        """W x."""
+        return x @ kernel
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:  # noqa: D102
         if self.role not in ROLES:
-            raise ValueError(f'Dense: role must be one of {", ".join(ROLES)}, got "{self.role}".')
-        dtype = jax.dtypes.canonicalize_dtype(float)
-        std, multiplier = self._scales("kernel", x.shape[-1])
-        kernel = self.param("kernel", scaled_normal(std), (x.shape[-1], self.features), dtype)
-        y = jnp.asarray(multiplier, dtype) * (x @ kernel)
+            raise ValueError(f'{type(self).__name__}: role must be one of {", ".join(ROLES)}, got "{self.role}".')
+        inputs, store = x.shape[-1], jax.dtypes.canonicalize_dtype(float)
+        dtype = store if self.dtype is None else self.dtype
+        if self.has_variable("params", "kernel"):
+            expected = jnp.shape(self.get_variable("params", "kernel"))[-2]
+            if expected != inputs:
+                raise ValueError(
+                    f"{'.'.join(self.path)} was initialised for {expected} input features and now gets {inputs}: use "
+                    "inputs of the shape that init saw, or initialise again."
+                )
+        std, multiplier = self._scales("kernel", inputs)
+        init = nn.initializers.zeros if self.zero_init else scaled_normal(std)
+        kernel = self.param("kernel", init, (*self.window, inputs, self.features), store)
+        y = jnp.asarray(multiplier, dtype) * self.product(jnp.asarray(x, dtype), jnp.asarray(kernel, dtype))
         if self.has_bias:
             std, multiplier = self._scales("bias", 1)
-            init = nn.initializers.zeros if self.bias_init == "zeros" else scaled_normal(std)
-            bias = self.param("bias", init, (self.features,), dtype)
+            init = nn.initializers.zeros if self.bias_init == "zeros" or self.zero_init else scaled_normal(std)
+            bias = jnp.asarray(self.param("bias", init, (self.features,), store), dtype)
             y = y + jnp.expand_dims(jnp.asarray(multiplier, dtype) * bias, range(y.ndim - 1))
         return y
+
+
+class Dense(Linear):
+    """A linear map of the last axis.
+
+    >>> layer = Dense(3, role="input", width=3, parameterization=Parameterization.ntk)
+    >>> layer.init(jax.random.key(0), jnp.ones((1, 4)))["params"]["kernel"].shape
+    (4, 3)
+    """
+
+
+class Conv(Linear):
+    """A convolution of inputs [n, *positions, channels] with a window of `size` along every axis of positions.
+
+    The fan-in is (positions in the window) × channels, also where the window reaches over the edge: there the missing
+    inputs count as zeros ("SAME"), or come from the other side ("CIRCULAR"), or are not asked for ("VALID").
+
+    >>> layer = Conv(3, "input", 3, Parameterization.ntk, size=5, strides=2)
+    >>> layer.init_with_output(jax.random.key(0), jnp.ones((1, 8, 8, 2)))[0].shape
+    (1, 4, 4, 3)
+    """
+
+    size: int = 3
+    strides: int = 1
+    padding: str = "SAME"
+    dimensions: int = 2
+
+    @property
+    def window(self) -> tuple[int, ...]:  # noqa: D102
+        return (self.size,) * self.dimensions
+
+    def _padded(self, x: jax.Array) -> tuple[jax.Array, list[tuple[int, int]]]:
+        """x, wrapped round if that is the padding; and how many zeros are missing along each axis of positions."""
+        if x.ndim != self.dimensions + 2:
+            raise ValueError(f"Conv needs inputs [n, {self.dimensions} axes of positions, channels], got {x.shape}.")
+        edges = [pads(n, self.size, self.strides, self.padding) for n in x.shape[1:-1]]
+        if self.padding == "CIRCULAR":
+            return jnp.pad(x, [(0, 0), *edges, (0, 0)], mode="wrap"), [(0, 0)] * self.dimensions
+        return x, edges
+
+    def product(self, x: jax.Array, kernel: jax.Array) -> jax.Array:  # noqa: D102
+        x, edges = self._padded(x)
+        letters = "XYZ"[: self.dimensions]
+        layout = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
+        return jax.lax.conv_general_dilated(x, kernel, (self.strides,) * self.dimensions, edges, dimension_numbers=layout)
+
+    def patches(self, x: jax.Array) -> jax.Array:
+        """What the window sees at every position, [n, *positions, size² · channels]: y = patches · weights."""
+        x, edges = self._padded(x)
+        x = jnp.pad(x, [(0, 0), *edges, (0, 0)])
+        spans = [(n - self.size) // self.strides * self.strides + 1 for n in x.shape[1:-1]]
+
+        def seen(offsets: tuple[int, ...]) -> jax.Array:
+            window = x
+            for axis, (offset, span) in enumerate(zip(offsets, spans, strict=True), start=1):
+                window = jax.lax.slice_in_dim(window, offset, offset + span, self.strides, axis)
+            return window
+
+        return jnp.concatenate([seen(o) for o in itertools.product(range(self.size), repeat=self.dimensions)], axis=-1)
+
+
+class Norm(nn.Module):
+    """Normalisation, then gain and bias a channel (`affine`). kind, and what mean and variance are taken over:
+
+    "layer": the features (at every position); "spatial": the positions (of every channel); "batch": inputs and positions
+    (of every channel) where `train`, else their running averages, in the collection "batch_stats".
+
+    >>> layer = Norm("layer", width=3, parameterization=Parameterization.ntk)
+    >>> layer.init_with_output(jax.random.key(0), jnp.array([[1.0, 2.0, 3.0]]))[0].round(2).tolist()
+    [[-1.2200000286102295, 0.0, 1.2200000286102295]]
+    """
+
+    kind: str
+    width: int
+    parameterization: Parameterization
+    affine: bool = True
+    epsilon: float = 1e-6
+    momentum: float = 0.9
+    in_branch: bool = False
+    zero_init: bool = False  # of the gain
+    dtype: Any = None
+
+    @property
+    def param_roles(self) -> dict[str, str]:
+        """The role of each parameter, by its name."""
+        return {"scale": "norm", "bias": "norm"} if self.affine else {}
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:  # noqa: D102
+        store = jax.dtypes.canonicalize_dtype(float)
+        dtype, x = x.dtype, jnp.asarray(x, store)
+        mean, variance = self._moments(x, train)
+        y = (x - mean) * jax.lax.rsqrt(variance + self.epsilon)
+        if self.affine:
+            std, multiplier = self.parameterization.scales("norm", 1, self.width, 1.0)
+            start = nn.initializers.zeros if self.zero_init else _constant(std)
+            gain = self.param("scale", start, x.shape[-1:], store)
+            bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], store)
+            gain, bias = (jnp.expand_dims(part * multiplier, range(x.ndim - 1)) for part in (gain, bias))
+            y = y * gain + bias
+        return jnp.asarray(y, dtype if self.dtype is None else self.dtype)
+
+    def _moments(self, x: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
+        axes = {"layer": (-1,), "spatial": tuple(range(1, x.ndim - 1)), "batch": tuple(range(x.ndim - 1))}
+        if self.kind not in axes:
+            raise ValueError(f'Norm: kind must be "layer", "spatial" or "batch", got "{self.kind}".')
+        mean, variance = (function(x, axis=axes[self.kind], keepdims=True) for function in (jnp.mean, jnp.var))
+        if self.kind != "batch":
+            return mean, variance
+        shape = mean.shape
+        kept = [
+            self.variable("batch_stats", name, start, shape) for name, start in (("mean", jnp.zeros), ("var", jnp.ones))
+        ]
+        if not train:
+            return kept[0].value, kept[1].value
+        if not self.is_initializing():
+            for variable, now in zip(kept, (mean, variance), strict=True):
+                variable.value = self.momentum * variable.value + (1 - self.momentum) * now
+        return mean, variance
+
+
+def _constant(value: Any) -> nn.initializers.Initializer:
+    def init(key: jax.Array, shape: Any, dtype: Any = None) -> jax.Array:
+        del key
+        return jnp.broadcast_to(jnp.asarray(value, dtype), shape)
+
+    return init
 
 
 def field(module: nn.Module, name: str, value: jax.Array) -> jax.Array:
@@ -82,3 +234,17 @@ def field(module: nn.Module, name: str, value: jax.Array) -> jax.Array:
     if module.has_variable("perturbations", name):
         return value + module.get_variable("perturbations", name)
     return value
+
+
+def layer(net: Any, cls: type, features: int, role: str, name: str, **options: Any) -> Any:
+    """A `Dense` or `Conv` of this definition: scales, biases, parameterization and precision are the definition's."""
+    p = parameterization(net.parameterization)
+    common = {"bias_init": net.bias_init, "dtype": net.dtype, "name": name, **options}
+    return cls(features, role, net.width, p, net.w_std, net.b_std, **common)
+
+
+def output(net: Any, features: jax.Array) -> jax.Array:
+    """f = (readout of features [n, F]) / γ, in the default float type."""
+    f = layer(net, Dense, net.outputs, "readout", "readout")(features)
+    scale = parameterization(net.parameterization).output_scale(net.width, net.gamma)
+    return jnp.asarray(f, jax.dtypes.canonicalize_dtype(float)) / scale

@@ -6,9 +6,9 @@ import flax.linen as nn
 import jax
 
 from zoo.activations import activation_function
-from zoo.definition import check_count, check_scale, definition
-from zoo.layers import Dense, field
-from zoo.parameterization import Parameterization, parameterization
+from zoo.definition import check_common, definition
+from zoo.layers import Dense, field, layer, output
+from zoo.parameterization import Parameterization
 
 
 @definition
@@ -25,7 +25,8 @@ class MLP(nn.Module):
     With w_std = 1 a relu network halves its signal's variance in every layer: kernels decay as 2^(-depth). Use
     w_std = sqrt(2) (or activation="scaled_relu") to keep it.
 
-    `apply(..., intermediates=True)` returns (f, {"h": pre-activations by layer, "phi": activations by layer}).
+    `apply(..., intermediates=True)` returns (f, {"h": pre-activations by layer, "phi": activations by layer, "features":
+    what enters the readout, [n, F]}).
 
     >>> net = MLP(width=64, depth=2, activation="erf")
     >>> params = net.init(jax.random.key(0), jax.numpy.ones((5, 10)))
@@ -43,31 +44,24 @@ class MLP(nn.Module):
     parameterization: str | Parameterization = "ntk"
     gamma: Any = 1.0
     bias_init: str = "normal"
+    dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
+
+    branches = 0
+    branch_scale = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("width", "depth", "outputs"):
-            check_count("MLP", name, getattr(self, name))
-        activation_function(self.activation)
-        parameterization(self.parameterization)
-        check_scale("MLP", "w_std", self.w_std, positive=True)
-        check_scale("MLP", "b_std", self.b_std)
-        check_scale("MLP", "gamma", self.gamma, positive=True)
-        if self.bias_init not in ("normal", "zeros"):
-            raise ValueError(f'MLP: bias_init must be "normal" or "zeros", got "{self.bias_init}".')
+        check_common(self)
         super().__post_init__()
 
     @nn.compact
     def __call__(self, x: jax.Array, intermediates: bool = False) -> Any:  # noqa: D102
-        p, phi = parameterization(self.parameterization), activation_function(self.activation)
-        a = x.reshape(x.shape[0], -1)
-        inside: dict[str, list[jax.Array]] = {"h": [], "phi": []}
+        phi, a = activation_function(self.activation), x.reshape(x.shape[0], -1)
+        hs, phis = [], []
         for l in range(1, self.depth + 1):
-            h = field(self, f"h{l}", self._dense(self.width, "input" if l == 1 else "hidden", p, f"hidden_{l}")(a))
-            a = phi(h)
-            inside["h"].append(h)
-            inside["phi"].append(a)
-        f = self._dense(self.outputs, "readout", p, "readout")(a) / p.output_scale(self.width, self.gamma)
-        return (f, {name: tuple(values) for name, values in inside.items()}) if intermediates else f
-
-    def _dense(self, features: int, role: str, p: Parameterization, name: str) -> Dense:
-        return Dense(features, role, self.width, p, self.w_std, self.b_std, bias_init=self.bias_init, name=name)
+            hs.append(
+                field(self, f"h{l}", layer(self, Dense, self.width, "input" if l == 1 else "hidden", f"hidden_{l}")(a))
+            )
+            a = phi(hs[-1])
+            phis.append(a)
+        f = output(self, a)
+        return (f, {"h": tuple(hs), "phi": tuple(phis), "features": a}) if intermediates else f

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from zoo.messages import did_you_mean
 
@@ -22,8 +23,9 @@ class Parameterization:
 
     and a layer with finite fan-in D (role input; biases, norms and embeddings have D = 1) uses `a_in`, `b_in` for a, b.
     The finite factor w_std / sqrt(D) (b_std for a bias) multiplies the forward pass to the power `forward`, and the
-    initialisation to the power 1 − `forward`. Residual branches are multiplied by L^(-α); their learning rate gets
-    L^(2α − 1) where α > 1/2, so that an update of all L branches moves the features by O(1).
+    initialisation to the power 1 − `forward`. Residual branches are multiplied by L^(-α) (1/2 in `ntk` and `mup`, 0 in
+    `standard`); their learning rate gets L^(2α − 1) where α > 1/2, so that an update of all L branches moves the features
+    by O(1).
 
     Features are O(1) at initialisation if 2a + b = 1 and 2 a_in + b_in = 0; predictions move in O(1) time if
     2a + c = 1 and 2 a_in + c = 0; features move by O(1) if d = 1/2, by O(N^(-1/2)) if d = 0. What remains is the
@@ -57,7 +59,7 @@ class Parameterization:
     mup: ClassVar["Parameterization"]
 
     @classmethod
-    def family(cls, a: float, d: float, alpha: float = 0.0, name: str | None = None) -> "Parameterization":
+    def family(cls, a: float, d: float, alpha: float = 0.5, name: str | None = None) -> "Parameterization":
         """The member with hidden exponent a of the family that has features, predictions and kernels of O(1)."""
         theta = 0.5 - a
         return cls(a, 2 * theta, 2 * theta, d, -theta, 2 * theta, alpha=alpha, name=name or f"family(a={a}, d={d})")
@@ -77,10 +79,22 @@ class Parameterization:
         """γ = γ₀ N^d, by which the output is divided."""
         return gamma * width**self.d
 
-    def learning_rate_factor(self, role: str, width: int, gamma: Any, depth: int = 1) -> Any:
-        """γ₀² N^(2d − c), times L^(2α − 1) in a branch with α > 1/2: SGD's learning rate over η₀."""
-        factor = gamma**2 * width ** (2 * self.d - self.c)
-        return factor * max(depth, 1) ** max(2 * self.alpha - 1, 0.0) if role == "branch" else factor
+    def learning_rate_factor(
+        self, role: str, width: int, gamma: Any, depth: int = 1, in_branch: bool | None = None
+    ) -> Any:
+        """γ₀² N^(2d − c), times L^(2α − 1) in a branch with α > 1/2: SGD's learning rate over η₀.
+
+        `in_branch` (default: where the role is "branch"): biases and norms of a branch share its factor.
+        """
+        inside = role == "branch" if in_branch is None else in_branch
+        return gamma**2 * width ** (2 * self.d - self.c) * (depth**self.branch_rate_exponent if inside else 1)
+
+    @property
+    def branch_rate_exponent(self) -> Any:
+        """2α − 1 where α > 1/2, else 0."""
+        return (
+            jnp.maximum(2 * self.alpha - 1, 0.0) if isinstance(self.alpha, jax.Array) else max(2 * self.alpha - 1, 0.0)
+        )
 
     def tangent_exponent(self, role: str) -> Any:
         """The power of N with which this role's share of γ² N^(-c) ∂f ∂f' grows: 0 = learns, < 0 = freezes."""

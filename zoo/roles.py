@@ -17,12 +17,17 @@ def roles(net: nn.Module, x: Any) -> dict:
     >>> roles(MLP(width=4, depth=1, b_std=0.1), jax.ShapeDtypeStruct((1, 3), "float32"))["hidden_1"]
     {'bias': 'bias', 'kernel': 'input'}
     """
-    found: dict[tuple[str, ...], str] = {}
+    return jax.tree.map(lambda where: where[0], _placed(net, x), is_leaf=lambda where: isinstance(where, tuple))
+
+
+def _placed(net: nn.Module, x: Any) -> dict:
+    """(role, whether it lies in a residual branch) of every parameter."""
+    found: dict[tuple[str, ...], tuple[str, bool]] = {}
 
     def note(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
         if context.method_name == "__call__" and hasattr(context.module, "param_roles"):
             for name, role in context.module.param_roles.items():
-                found[(*context.module.path, name)] = role
+                found[(*context.module.path, name)] = (role, getattr(context.module, "in_branch", False))
         return run(*args, **kwargs)
 
     with nn.intercept_methods(note):
@@ -43,7 +48,11 @@ def learning_rate_factors(net: Any, x: Any) -> dict:
     {'kernel': 400.0}
     """
     p = parameterization(net.parameterization)
-    return jax.tree.map(lambda role: p.learning_rate_factor(role, net.width, net.gamma, net.depth), roles(net, x))
+    return jax.tree.map(
+        lambda where: p.learning_rate_factor(where[0], net.width, net.gamma, net.depth, in_branch=where[1]),
+        _placed(net, x),
+        is_leaf=lambda where: isinstance(where, tuple),
+    )
 
 
 def scale_gradients(factors: Any) -> optax.GradientTransformation:

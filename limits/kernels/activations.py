@@ -34,7 +34,10 @@ def piecewise_linear(phi: zoo.PiecewiseLinear) -> Dual:
         theta = angle(gap)
         sine = safe_sqrt(gap * (2 - gap))
         bent = gap - share * (2 / np.pi) * (sine - theta * (1 - gap))
-        return size * r1, size * r2, jnp.maximum(bent, 0), odd + even * (1 - theta * (2 / np.pi))
+        slope = odd + even * (1 - theta * (2 / np.pi))
+        # Where a signal vanishes (a black pixel without bias) its slope is φ'(0), which is the left one.
+        s1, s2 = (jnp.where(r > 0, (phi.positive + phi.negative) / 2, phi.negative) for r in (r1, r2))
+        return size * r1, size * r2, jnp.maximum(bent, 0), jnp.where(r1 * r2 > 0, slope, s1 * s2)
 
     return dual
 

@@ -1,15 +1,31 @@
 """Big kernels in blocks: bounded memory, and each pair of a symmetric kernel computed once."""
 
+import hashlib
 import itertools
+import json
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import psutil
 from rich.progress import track
 
-BLOCK = 400  # rows; its arrays stay in the cache of one core
+BLOCK = 400  # rows of a block, at most
+_ARRAY_BYTES = 2**21  # of one array of a block: what a core works on stays near it
+_PATIENCE = 3.0  # seconds without progress
+
+
+def block_rows(positions: int, itemsize: int) -> int:
+    """Rows of a block whose pairs have so many covariances each.
+
+    >>> block_rows(1, 8), block_rows(64**2, 8), block_rows(1024**2, 8)
+    (400, 8, 1)
+    """
+    return int(max(1, min(BLOCK, (_ARRAY_BYTES / (positions * itemsize)) ** 0.5)))
 
 
 def _padded(x: np.ndarray, start: int, block: int) -> np.ndarray:
@@ -17,9 +33,46 @@ def _padded(x: np.ndarray, start: int, block: int) -> np.ndarray:
     return x[np.minimum(np.arange(start, start + block), len(x) - 1)]
 
 
-def _block_rows(n: int) -> int:
-    """About `BLOCK` rows, so that blocks of one size cover n with little left over."""
-    return n if n <= BLOCK else -(-n // -(-n // BLOCK) // 8) * 8
+def _even(n: int, limit: int) -> int:
+    """At most `limit` rows, so that blocks of one size cover n with little left over."""
+    if n <= limit:
+        return n
+    rows = -(-n // -(-n // limit))
+    return rows if rows < 32 else -(-rows // 8) * 8
+
+
+class Store:
+    """Kernels in files of a folder, with a note of which blocks are finished.
+
+    `what` describes all that the numbers depend on but the inputs; a folder of other numbers is refused.
+    """
+
+    def __init__(self, folder: Any, what: str, names: Sequence[str]) -> None:
+        self.folder, self.what, self.names = Path(folder), what, names
+
+    def open(self, x1: np.ndarray, x2: np.ndarray | None, rows: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """(the kernels, which blocks are finished), as memory maps."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256(self.what.encode())
+        for part in (x1, x1[:0] if x2 is None else x2):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        other = x1 if x2 is None else x2
+        note = {"kernels": digest.hexdigest(), "rows": rows, "shape": [len(x1), len(other)]}
+        file = self.folder / "blocks.json"
+        if file.exists() and json.loads(file.read_text()) != note:
+            raise ValueError(
+                f"{self.folder} holds blocks of other kernels or inputs: give another folder, or empty this one."
+            )
+        fresh = not file.exists()
+        counts = tuple(-(-len(x) // rows) for x in (x1, other))
+        open_map = np.lib.format.open_memmap
+        mode = "w+" if fresh else "r+"
+        shapes = dict.fromkeys(self.names, (note["shape"], x1.dtype)) | {"finished": (counts, np.bool_)}
+        maps = [
+            open_map(self.folder / f"{name}.npy", mode, dtype, tuple(shape)) for name, (shape, dtype) in shapes.items()
+        ]
+        file.write_text(json.dumps(note))
+        return maps[:-1], maps[-1]
 
 
 def pairwise(
@@ -29,39 +82,65 @@ def pairwise(
     count: int = 2,
     block: int | None = None,
     progress: bool | None = None,
+    store: Store | None = None,
 ) -> list[np.ndarray]:
-    """`count` kernels [n1, n2], from a function of two blocks of rows that returns so many blocks [block, block].
+    """`count` kernels [n1, n2], from a function of two blocks of inputs that returns so many blocks [block, block].
 
-    x2 = None means x1 with itself: blocks below the diagonal are copied from above it. Progress shows where there are
-    more than 1,000 blocks (or as `progress` says).
+    x2 = None means x1 with itself: blocks below the diagonal are copied from above it. Blocks run on all devices in turn.
+    Progress shows where it takes more than a few seconds (or as `progress` says). With `store` finished blocks stay on disk.
 
     >>> pairwise(lambda a, b: [a @ b.T], np.eye(3), block=2, count=1)[0].tolist()
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     other = x1 if x2 is None else x2
     n1, n2 = len(x1), len(other)
-    need, have = count * n1 * n2 * x1.itemsize, psutil.virtual_memory().available
-    if need > have:
-        raise MemoryError(
-            f"{count} kernels of {n1} × {n2} need {need / 2**30:.1f} GiB and {have / 2**30:.1f} GiB are free: "
-            "ask for fewer inputs at a time (x1 in parts against x2), or for the diagonal alone."
-        )
-    out = [np.empty((n1, n2), x1.dtype) for _ in range(count)]
-    size = _block_rows(max(n1, n2)) if block is None else min(block, max(n1, n2))
+    size = _even(max(n1, n2), BLOCK) if block is None else _even(max(n1, n2), block)
+    if store is None:
+        need, have = count * n1 * n2 * x1.itemsize, psutil.virtual_memory().available
+        if need > have:
+            raise MemoryError(
+                f"{count} kernels of {n1} × {n2} need {need / 2**30:.1f} GiB and {have / 2**30:.1f} GiB are free: "
+                "ask for fewer inputs at a time (x1 in parts against x2), for the diagonal alone, or give a folder."
+            )
+        out, finished = [np.empty((n1, n2), x1.dtype) for _ in range(count)], None
+    else:
+        out, finished = store.open(x1, x2, size)
     corners = [(i, j) for i, j in itertools.product(range(0, n1, size), range(0, n2, size)) if x2 is not None or i <= j]
+    if finished is not None:
+        corners = [(i, j) for i, j in corners if not finished[i // size, j // size]]
+    devices = jax.local_devices()
 
-    def fill(corner: tuple[int, int]) -> None:
-        i, j = corner
-        parts = function(_padded(x1, i, size), _padded(other, j, size))
+    def fill(task: tuple[int, tuple[int, int]]) -> None:
+        number, (i, j) = task
+        with jax.default_device(devices[number % len(devices)]):
+            parts = function(_padded(x1, i, size), _padded(other, j, size))
         for whole, part in zip(out, parts, strict=True):
             values = np.asarray(part)[: n1 - i, : n2 - j]
             whole[i : i + size, j : j + size] = values
             if x2 is None and i != j:
                 whole[j : j + size, i : i + size] = values.T
+        if finished is not None:
+            finished[i // size, j // size] = True
 
-    show = len(corners) > 1000 if progress is None else progress
-    with ThreadPoolExecutor(max_workers=min(4, psutil.cpu_count() or 1)) as pool:
-        done = pool.map(fill, corners)
-        for _ in track(done, "kernel blocks", total=len(corners)) if show else done:
-            pass
+    workers = max(min(4, psutil.cpu_count() or 1), len(devices))
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        done = pool.map(fill, enumerate(corners))
+        try:
+            _wait(done, len(corners), progress)
+        except BaseException:  # an interrupt too: what is finished is kept, nothing else is begun
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return out
+
+
+def _wait(done: Any, count: int, progress: bool | None) -> None:
+    """Until all is done; a bar with the time left appears if that takes a while."""
+    if progress is None:
+        start, left = time.monotonic(), count
+        while left and time.monotonic() - start < _PATIENCE:
+            next(done)
+            left -= 1
+        progress = left > 1
+        count = left
+    for _ in track(done, "kernel blocks", total=count) if progress else done:
+        pass

@@ -1,6 +1,7 @@
 """The state that the kernel algebra carries through a network, and the two linear steps."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -69,7 +70,8 @@ class Affine:
     b_tangent: Any
 
 
-def dense(state: State, layer: Affine, has_bias: bool) -> State:
+@functools.singledispatch
+def dense(state: Any, layer: Affine, has_bias: bool) -> Any:
     """h = W φ + b:  q ← w q + b,  K ← w K + (w_tangent Φ + b_tangent).
 
     The gap of w q + b, for A = w r1², B = w r2²:
@@ -87,7 +89,23 @@ def dense(state: State, layer: Affine, has_bias: bool) -> State:
     return State(r1, r2, gap, ntk + layer.b_tangent)
 
 
-def activate(state: State, dual: Callable) -> State:
+@functools.singledispatch
+def activate(state: Any, dual: Callable) -> Any:
     """φ = φ(h): the covariance by the activation's `dual`, and K ← K · E[φ'φ']."""
     r1, r2, gap, derivative = dual(state.r1, state.r2, state.gap)
     return State(r1, r2, gap, state.ntk * derivative)
+
+
+@functools.singledispatch
+def add(state: Any, branch: Any, scale: Any) -> Any:
+    """h + scale · F(h), where F ends in weights of its own: covariances and tangent kernels add.
+
+    With unit vectors (A, B) / R from standard deviations A of h and B of the scaled branch:
+    1 − c' = ½ |(A1, B1)/R1 − (A2, B2)/R2|² + (A1 A2 (1 − c) + B1 B2 (1 − c_F)) / (R1 R2), which has no cancellation.
+    """
+    b1, b2 = scale * branch.r1, scale * branch.r2
+    r1, r2 = jnp.sqrt(state.r1**2 + b1**2), jnp.sqrt(state.r2**2 + b2**2)
+    d1, d2 = jnp.where(r1 > 0, r1, 1), jnp.where(r2 > 0, r2, 1)
+    apart = (state.r1 / d1 - state.r2 / d2) ** 2 + (b1 / d1 - b2 / d2) ** 2
+    gap = apart / 2 + (state.r1 * state.r2 * state.gap + b1 * b2 * branch.gap) / (d1 * d2)
+    return State(r1, r2, jnp.clip(gap, 0, 2), state.ntk + scale**2 * branch.ntk)

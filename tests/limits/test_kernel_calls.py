@@ -134,7 +134,7 @@ def test_images_are_flattened(limit):
     [
         (np.where(X > 0.8, np.nan, X), None, r"x1 holds \d+ values that are NaN or infinite \(of 35\)"),
         (X, np.array([[1.0, np.inf, 0, 0, 0]]), "x2 holds 1 values that are NaN or infinite"),
-        (X, X[:, :3], "x1 has 5 features a sample and x2 has 3"),
+        (X, X[:, :3], r"x1 has samples of shape \(5,\) and x2 of shape \(3,\)"),
         (X[0], None, r"x1 must hold samples along its first axis.*its shape is \(5,\)"),
         (X[:0], None, r"x1 must hold samples .* n ≥ 1; its shape is \(0, 5\)"),
     ],

@@ -84,9 +84,9 @@ def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
     """Runs one ensemble. Projections are [members, projection]; curves are means over members, with errors."""
     if cell.kind == "init":
         chunks = run_members(
-            cell.net, task, cell.members, 0, 1.0, seed=cell.seed, centred=cell.centred, kernels=("phi", "ntk")
+            cell.net, task, cell.members, 0, 1.0, seed=cell.seed, centred=cell.centred, kernels=("features", "ntk")
         )
-        parts = [(limit.of_nngp(limit.readout(c["phi"][-1][:, 0])), limit.of_ntk(c["ntk"][:, 0])) for c in chunks]
+        parts = [(limit.of_nngp(limit.readout(c["features"][:, 0])), limit.of_ntk(c["ntk"][:, 0])) for c in chunks]
         return {
             name: np.concatenate(column) for name, column in zip(("nngp", "ntk"), zip(*parts, strict=True), strict=True)
         }
@@ -94,7 +94,7 @@ def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
     loss, f_mean, projected, kernel = Moments(), Moments(), [], []
     chunks = run_members(
         cell.net, task, cell.members, cell.steps, cell.learning_rate, times, cell.seed,
-        centred=cell.centred, kernels=("phi", "ntk"), kernel_times=[cell.steps],
+        centred=cell.centred, kernels=("ntk",), kernel_times=[cell.steps],
     )  # fmt: skip
     for chunk in chunks:
         f = chunk["f"].astype(np.float64)

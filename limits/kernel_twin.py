@@ -1,0 +1,256 @@
+"""What the kernel twins of all architectures share: from a walk through the network to kernels of many inputs."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from limits import kernels as algebra
+from limits.inputs import as_samples, check_same_shape
+from limits.twin import Twin
+from limits.types import Kernels, Provenance
+from limits.walk import Walk
+from zoo import activation_function, parameterization
+
+_NTK_GROWS = (
+    "the tangent kernel of the {name} parameterization grows as N^{power:g} with the width: it has no limit. "
+    'Use parameterization="ntk" or "mup".'
+)
+_FIRST_ORDERS = 32  # of a Hermite series, to find out how large signals get: variances are exact whatever the orders
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelTwin(Twin):
+    """A twin whose limit at initialisation is Gaussian, layer by layer.
+
+    A subclass says how inputs are prepared (`_prepare`), the state they start in (`_start`), the way through the network
+    up to the features that enter the readout (`_walk`), and which numbers of the definition are traced (`_numbers`) and
+    hence need no compilation of their own (`_shape`).
+
+    In `ntk` the output is divided by γ, so nngp is the covariance of the readout over γ²; in `mup` it is the kernel of
+    the last features times the readout's scale, and f(0) = 0. The tangent kernel is that of the parameterization's
+    learning rate: df = −η₀ K ∂loss/∂f.
+    """
+
+    def _prepare(self, x: np.ndarray) -> np.ndarray:
+        return x.reshape(len(x), -1)
+
+    def _start(self, x1: jax.Array, x2: jax.Array) -> Any:
+        return algebra.inputs(x1, x2)
+
+    def _walk(self, state: Any, walk: Walk) -> tuple[Any, Any]:
+        raise NotImplementedError
+
+    def _numbers(self) -> dict[str, Any]:
+        return {}
+
+    def _shape(self) -> Any:
+        """The definition without what is traced: twins of equal shape share a compilation."""
+        return self.net.clone(w_std=1.0, b_std=1.0, gamma=1.0, parameterization="ntk", bias_init="normal")
+
+    def _positions(self, x: Any) -> int:
+        """How many covariances a pair of inputs has."""
+        return 1
+
+    @property
+    def _absent(self) -> dict[str, Provenance]:
+        """The kernels that do not exist, with the reason."""
+        p, bias = parameterization(self.net.parameterization), ("bias",) if self._has_bias else ()
+        largest = max(float(p.tangent_exponent(role)) for role in ("input", "hidden", *bias))
+        detail = _NTK_GROWS.format(name=p.name, power=largest)
+        return {"ntk": Provenance("absent", detail)} if largest > 0 else {}
+
+    @property
+    def _has_bias(self) -> bool:
+        return float(self.net.b_std) > 0
+
+    @property
+    def _output_variance(self) -> float:
+        """nngp over the covariance of the last pre-activation: 1/γ² where the output stays random, else 1."""
+        p = parameterization(self.net.parameterization)
+        return 1 / float(self.net.gamma) ** 2 if p.d == 0 else 1.0
+
+    def _tangent_weight(self, role: str) -> float:
+        """1 where parameters of this role learn in the limit, 0 where they are frozen."""
+        return 1.0 if float(parameterization(self.net.parameterization).tangent_exponent(role)) == 0 else 0.0
+
+    def _layers(self) -> dict[str, algebra.Affine]:
+        """The constants of a layer of each role; "zero" is a branch's layer that starts at zero."""
+        net, p = self.net, parameterization(self.net.parameterization)
+        if 2 * p.a + p.b != 1 or 2 * p.a_in + p.b_in != 0:
+            raise ValueError(
+                f"The {p.name} parameterization has no infinite-width limit: pre-activations are O(1) only if 2a + b = 1 "
+                f"and 2 a_in + b_in = 0, here {2 * p.a + p.b:g} and {2 * p.a_in + p.b_in:g}."
+            )
+        w, b = float(net.w_std) ** 2, float(net.b_std) ** 2
+        start = 0.0 if net.bias_init == "zeros" else b
+        weight, bias = float(net.depth**p.branch_rate_exponent), self._tangent_weight("bias") * b
+        layers = {
+            role: algebra.Affine(w, start, w * self._tangent_weight(role), bias)
+            for role in ("input", "hidden", "readout")
+        }
+        layers["branch"] = algebra.Affine(w, start, weight * w * self._tangent_weight("branch"), weight * bias)
+        return layers | {"zero": dataclasses.replace(layers["branch"], w=0.0, b=0.0)}
+
+    def _arguments(self, dtype: Any) -> tuple:
+        """Everything that is traced."""
+        scales = np.broadcast_to(np.asarray(self.net.branch_scale, dtype), (self.net.branches,))
+        return self._layers(), scales, self._numbers()
+
+    def _orders(self, inputs: list[np.ndarray]) -> tuple[int, Provenance]:
+        """How long a Hermite series must be for the largest signal that these inputs make (0: closed form)."""
+        phi, largest = activation_function(self.net.activation), 0.0
+        if getattr(phi, "__hash__", None) is None:
+            raise ValueError(
+                f"The activation {phi!r} cannot be hashed, so it cannot be compiled for: wrap it in a function."
+            )
+        if algebra.closed_form(phi) is None:
+            largest = max(
+                float(np.max(_own(self._static(_FIRST_ORDERS), x, *self._arguments(x.dtype), None)[2])) for x in inputs
+            )
+        return algebra.dual_for(phi, largest)
+
+    def _static(self, orders: int) -> tuple:
+        return type(self)(self._shape()), activation_function(self.net.activation), orders, self._has_bias
+
+    def _draws(self, x: np.ndarray, samples: int, seed: int) -> list[Any]:
+        """Sample points for averages without closed form; each entry is one independent estimate."""
+        return [None]
+
+    def kernels(
+        self,
+        x1: Any,
+        x2: Any = None,
+        diagonal: bool = False,
+        block: int | None = None,
+        dtype: Any = np.float64,
+        folder: Any = None,
+        samples: int = 256,
+        seed: int = 0,
+    ) -> Kernels:
+        """NNGP and NTK between x1 and x2 (or x1 and itself), or of each input with itself (`diagonal`).
+
+        Computed in blocks of `block` rows, spread over the devices there are, in float64 whatever the caller's jax settings
+        (dtype=np.float32 for speed). With `folder`, finished blocks are kept there and an interrupted computation goes on
+        from them; the kernels are then memory maps of files in it. `samples` and `seed` are for averages without closed
+        form (softmax of random logits): their standard errors are in `nngp_sem` and `ntk_sem`.
+        """
+        x1, x2 = as_samples(x1, "x1", dtype), None if x2 is None else as_samples(x2, "x2", dtype)
+        if x2 is not None:
+            check_same_shape(x1, x2)
+            if diagonal:
+                raise ValueError("kernels: the diagonal is that of x1 with itself; leave x2 out.")
+        absent = self._absent
+        if "nngp" in absent:
+            return Kernels(absent["nngp"], absent.get("ntk", absent["nngp"]), absent)
+        x1, x2 = self._prepare(x1), None if x2 is None else self._prepare(x2)
+        with jax.enable_x64(dtype == np.float64):
+            orders, provenance = self._orders([x for x in (x1, x2) if x is not None])
+            static, arguments = self._static(orders), self._arguments(dtype)
+            estimates = []
+            for i, draws in enumerate(self._draws(x1, samples, seed)):
+                if diagonal:
+                    estimates.append([np.asarray(part) for part in _own(static, x1, *arguments, draws)[:2]])
+                    continue
+
+                def pair(a: np.ndarray, b: np.ndarray, draws: Any = draws) -> Any:
+                    with jax.enable_x64(
+                        dtype == np.float64
+                    ):  # the setting belongs to a thread, and blocks run in several
+                        return _compiled(static, a, b, *arguments, draws)[:2]
+
+                rows = block or algebra.block_rows(self._positions(x1), np.dtype(dtype).itemsize)
+                keep = (
+                    None
+                    if folder is None
+                    else algebra.Store(folder, repr((self, dtype, samples, seed, i)), ("nngp", "ntk"))
+                )
+                estimates.append(algebra.pairwise(pair, x1, x2, 2, rows, store=keep))
+        return self._collect(estimates, provenance, samples, absent)
+
+    def _collect(self, estimates: list, provenance: Provenance, samples: int, absent: dict) -> Kernels:
+        """The mean of the estimates (there is one where all averages are closed), over γ²."""
+        nngp, ntk = (part if len(estimates) == 1 else np.mean(part, axis=0)
+                     for part in (estimates[0] if len(estimates) == 1 else zip(*estimates, strict=True)))  # fmt: skip
+        scale, errors = self._output_variance, {}
+        if len(estimates) > 1:
+            count = len(estimates)
+            errors = {name: np.std(part, axis=0, ddof=1) / count**0.5
+                      for name, part in zip(("nngp", "ntk"), zip(*estimates, strict=True), strict=True)}  # fmt: skip
+            errors["nngp"] = errors["nngp"] * scale
+            provenance = Provenance(
+                "monte_carlo", f"attention averaged over {count} × {samples} scrambled Sobol points"
+            )
+        how = {"nngp": provenance, "ntk": absent.get("ntk", provenance)}
+        return Kernels(nngp if scale == 1 else nngp * scale, absent.get("ntk", ntk), how, errors)
+
+    def initial_covariance(self, x: Any) -> Float[np.ndarray, "n n"]:
+        """Covariance of f(0) over initialisations: the NNGP where d = 0, zero where the output scale grows with N."""
+        nngp = self.kernels(x).nngp
+        return nngp if parameterization(self.net.parameterization).d == 0 else np.zeros_like(nngp)
+
+    def readout(self, features: Any) -> Any:
+        """A kernel Φ of the features that enter the readout, the limit's or a finite network's, carried through it: w² Φ + b²."""
+        layer = self._layers()["readout"]
+        return (layer.w * features + layer.b) * self._output_variance
+
+    def layers(self, x: Any) -> tuple[list[Float[np.ndarray, "n n"]], list[Float[np.ndarray, "n n"]]]:
+        """(Φ^l, G^l) at initialisation for every h^l that the definition returns: features <φφ'> and gradients <g g'>.
+
+        Averaged over equal positions. The tangent kernel is linear in what layers add to it, and G^l is its derivative
+        with respect to what is added at h^l.
+        """
+        x = self._prepare(as_samples(x, "x", np.float64))
+        with jax.enable_x64(True):
+            orders, _ = self._orders([x])
+            layers, scales, numbers = self._arguments(np.float64)
+            dual = algebra.dual(activation_function(self.net.activation), orders)
+            common = (layers, dual, self._has_bias, scales, {**numbers, "draws": self._draws(x, 256, 0)[0]}, True)
+            plain = Walk(*common)
+            self._walk(self._start(jnp.asarray(x), jnp.asarray(x)), plain)
+
+            def tangent(shifts: list) -> tuple:
+                walk = Walk(*common, shifts=shifts)
+                _, ntk = self._walk(self._start(jnp.asarray(x), jnp.asarray(x)), walk)
+                return layers["readout"].w * ntk, walk.marks
+
+            _, pull, marks = jax.vjp(tangent, [jnp.zeros_like(state.ntk) for state in plain.marks], has_aux=True)
+            (slopes,) = pull(jnp.ones((len(x), len(x))))
+            features = [self._recorded(state, dual).covariance for state in marks]
+            flat = [
+                [np.asarray(algebra.over_positions(a, getattr(state, "cross", False), True)) for a in parts]
+                for parts, state in zip(zip(features, slopes, strict=True), marks, strict=True)
+            ]
+        return [phi for phi, _ in flat], [g for _, g in flat]
+
+    def _recorded(self, state: Any, dual: Any) -> Any:
+        """What `phi` records, from a marked state: the activations."""
+        return algebra.activate(state, dual)
+
+
+def _through(static: tuple, x1: Any, x2: Any, layers: Any, scales: Any, numbers: Any, draws: Any) -> Any:
+    twin, phi, orders, has_bias = static
+    walk = Walk(layers, algebra.dual(phi, orders), has_bias, scales, {**numbers, "draws": draws})
+    k, ntk = twin._walk(twin._start(x1, x2), walk)
+    last = layers["readout"]
+    b, b_tangent = (last.b, last.b_tangent) if has_bias else (0.0, 0.0)
+    return last.w * k + b, last.w * ntk + last.w_tangent * k + b_tangent, walk.largest
+
+
+_compiled = functools.partial(jax.jit, static_argnums=0)(_through)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _own(static: tuple, x: Any, layers: Any, scales: Any, numbers: Any, draws: Any) -> Any:
+    """Each input with itself: [n]."""
+
+    def one(sample: Any) -> Any:
+        nngp, ntk, largest = _through(static, sample[None], sample[None], layers, scales, numbers, draws)
+        return nngp[0, 0], ntk[0, 0], largest
+
+    batch = algebra.block_rows(static[0]._positions(x), x.dtype.itemsize) ** 2
+    return jax.lax.map(one, x, batch_size=min(len(x), batch))

@@ -1,0 +1,101 @@
+"""Convolutional networks. The infinite-width twin is in `limits/cnn.py`."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from zoo.activations import activation_function
+from zoo.definition import check_choice, check_common, check_count, check_images, definition
+from zoo.geometry import PADDINGS, check_window, mean_pool, out_size
+from zoo.layers import Conv, field, layer, output
+from zoo.parameterization import Parameterization
+
+
+@definition
+class CNN(nn.Module):
+    """A convolutional network with `depth` conv layers of `width` channels, for images [n, height, width, channels].
+
+        h^l_a = w_std (k² C)^(-1/2) Σ_o W^l_o x^(l−1)_(s a + o) + b_std b^l,   x^l = pool φ(h^l),   f = readout(x^depth) / γ
+
+    with a the position, o the offsets in a window of k × k, k = `kernel`, s the stride and C the channels before. `padding`: "SAME" (zeros
+    outside the image, which count in k²), "VALID" or "CIRCULAR". `strides`: one for all layers or one a layer.
+    `pool_after` names layers (1 … depth) whose activations are pooled over windows of `pool_size` that do not overlap:
+    pool="average", or "sum" (the average times the number of positions). `readout`: "flatten" has weights for every
+    position, "average" averages over positions first. The other fields are those of `MLP`.
+
+    `apply(..., intermediates=True)` returns (f, {"h": pre-activations by layer, "phi": activations by layer (before
+    pooling), "features": what enters the readout, [n, F]}).
+
+    >>> net = CNN(width=16, depth=2, readout="average")
+    >>> params = net.init(jax.random.key(0), jax.numpy.ones((5, 8, 8, 3)))
+    >>> net.apply(params, jax.numpy.ones((5, 8, 8, 3))).shape
+    (5, 1)
+    """
+
+    width: int
+    depth: int
+    outputs: int = 1
+    activation: Any = "relu"
+    w_std: Any = 1.0
+    b_std: Any = 0.0
+    parameterization: str | Parameterization = "ntk"
+    gamma: Any = 1.0
+    bias_init: str = "normal"
+    kernel: int = 3
+    strides: int | tuple[int, ...] = 1
+    padding: str = "SAME"
+    pool: str = "average"
+    pool_after: tuple[int, ...] = ()
+    pool_size: int = 2
+    readout: str = "flatten"
+    dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
+
+    branches = 0
+    branch_scale = 1.0
+
+    def __post_init__(self) -> None:
+        check_common(self)
+        check_count("CNN", "kernel", self.kernel)
+        check_count("CNN", "pool_size", self.pool_size)
+        for name in ("strides", "pool_after"):  # lists, as configs have them, cannot be hashed
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        if isinstance(self.strides, tuple) and len(self.strides) != self.depth:
+            raise ValueError(f"CNN: strides has {len(self.strides)} entries for {self.depth} layers; give one a layer.")
+        for stride in self.strides if isinstance(self.strides, tuple) else (self.strides,):
+            check_count("CNN", "strides", stride)
+        check_choice("CNN", "padding", self.padding, PADDINGS)
+        check_choice("CNN", "pool", self.pool, ("average", "sum"))
+        check_choice("CNN", "readout", self.readout, ("flatten", "average"))
+        if not set(self.pool_after) <= set(range(1, self.depth + 1)):
+            raise ValueError(f"CNN: pool_after {self.pool_after} must name layers from 1 to {self.depth}.")
+        super().__post_init__()
+
+    def stride(self, l: int) -> int:
+        """The stride of layer l = 1 … depth."""
+        return self.strides[l - 1] if isinstance(self.strides, tuple) else self.strides
+
+    def check_layer(self, l: int, shape: tuple[int, ...]) -> None:
+        """Raises if the windows of layer l do not fit on its inputs of this shape."""
+        check_window("CNN", shape, self.kernel, self.padding, f"layer {l}")
+        if l in self.pool_after:
+            after = tuple(out_size(n, self.kernel, self.stride(l), self.padding) for n in shape)
+            check_window("CNN", after, self.pool_size, "VALID", f"the pooling after layer {l}")
+
+    @nn.compact
+    def __call__(self, x: jax.Array, intermediates: bool = False) -> Any:  # noqa: D102
+        check_images(self, x)
+        phi, hs, phis = activation_function(self.activation), [], []
+        for l in range(1, self.depth + 1):
+            self.check_layer(l, x.shape[1:-1])
+            window = {"size": self.kernel, "strides": self.stride(l), "padding": self.padding}
+            conv = layer(self, Conv, self.width, "input" if l == 1 else "hidden", f"conv_{l}", **window)
+            hs.append(field(self, f"h{l}", conv(x)))
+            x = phi(hs[-1])
+            phis.append(x)
+            if l in self.pool_after:
+                x = mean_pool(x, self.pool_size) * (self.pool_size**2 if self.pool == "sum" else 1)
+        x = x.mean((1, 2)) if self.readout == "average" else x.reshape(len(x), -1)
+        f = output(self, x)
+        return (f, {"h": tuple(hs), "phi": tuple(phis), "features": x}) if intermediates else f

@@ -1,0 +1,202 @@
+"""Vision transformers. The infinite-width twin is in `limits/vit.py`."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from zoo.activations import activation_function
+from zoo.definition import check_choice, check_common, check_count, check_images, check_scale, definition
+from zoo.layers import Dense, Norm, field, layer, output, scaled_normal
+from zoo.parameterization import Parameterization, parameterization
+
+
+class Embedding(nn.Module):
+    """An array of N(0, std²) entries, [*shape, width], in the parameterization's role "embedding".
+
+    >>> e = Embedding((3,), 2, Parameterization.ntk, std=0.0)
+    >>> e.init_with_output(jax.random.key(0))[0].shape
+    (3, 2)
+    """
+
+    shape: tuple[int, ...]
+    width: int
+    parameterization: Parameterization
+    std: Any = 1.0
+
+    @property
+    def param_roles(self) -> dict[str, str]:
+        """The role of each parameter, by its name."""
+        return {"embedding": "embedding"}
+
+    @nn.compact
+    def __call__(self) -> jax.Array:  # noqa: D102
+        store = jax.dtypes.canonicalize_dtype(float)
+        std, multiplier = self.parameterization.scales("embedding", 1, self.width, self.std)
+        return jnp.asarray(multiplier, store) * self.param(
+            "embedding", scaled_normal(std), (*self.shape, self.width), store
+        )
+
+
+def sines(tokens: int, width: int) -> jax.Array:
+    """Fixed positions: sines and cosines of a ω, with frequencies ω from 1 to 1e-4 in a geometric series, times √2.
+
+    >>> sines(3, 4).shape
+    (3, 4)
+    """
+    frequency = 1e4 ** -((jnp.arange(width // 2) + 0.5) / (width // 2))
+    phase = jnp.arange(tokens)[:, None] * frequency
+    return jnp.sqrt(2.0) * jnp.concatenate([jnp.sin(phase), jnp.cos(phase)], axis=1)
+
+
+@definition
+class ViT(nn.Module):
+    """A vision transformer: `depth` blocks of attention and MLP on tokens of `width` features.
+
+        h = embedding of patches (+ class token) + positions
+        h ← h + s Attention(norm h),   h ← h + s MLP(norm h)       (depth times),   f = readout(pool(norm h)) / γ
+        Attention: W_o [Σ_b softmax_b(q_a·k_b / d^p) v_b by head],   MLP: W₂ φ(W₁ h), `mlp_ratio` times as wide
+
+    s = β depth^(−α), α the parameterization's (1/2 in `ntk` and `mup`, 0 in `standard`). w_std and b_std hold for every
+    dense layer. `logits` = "1/d" (p = 1) or "1/sqrt(d)", d the head dimension; `heads`: a number, or "grow" for
+    about √width of them. `query_init="zeros"` starts the queries at zero, `tied` uses one layer for queries and keys.
+    `attention="identity"` leaves the softmax out. `norm`: "layer" (before each branch and before the readout) or None,
+    with gain and bias if `norm_affine`. `positions`: "learned" (N(0, position_std²)), "fixed" (sines, of
+    variance position_std²) or None. `pool`: "mean" over tokens, or "class" for the output of a class token.
+
+    `apply(..., intermediates=True)` returns (f, {"h": the tokens after the embedding and after every block, "phi": the
+    same, "features": what enters the readout}).
+
+    >>> net = ViT(width=16, depth=2, patch=4, heads=2)
+    >>> net.init_with_output(jax.random.key(0), jnp.ones((5, 8, 8, 3)))[0].shape
+    (5, 1)
+
+    Reference: Dosovitskiy et al. (2020), An image is worth 16x16 words.
+    """
+
+    width: int
+    depth: int
+    outputs: int = 1
+    activation: Any = "gelu"
+    w_std: Any = 1.0
+    b_std: Any = 0.0
+    parameterization: str | Parameterization = "ntk"
+    gamma: Any = 1.0
+    bias_init: str = "normal"
+    patch: int = 4
+    heads: int | str = 4
+    logits: str = "1/d"
+    query_init: str = "normal"
+    tied: bool = False
+    attention: str = "softmax"
+    mlp_ratio: int = 4
+    norm: str | None = "layer"
+    norm_affine: bool = True
+    norm_epsilon: float = 1e-6
+    positions: str | None = "learned"
+    position_std: Any = 1.0
+    pool: str = "mean"
+    beta: Any = 1.0
+    dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
+
+    def __post_init__(self) -> None:
+        check_common(self)
+        for name in ("patch", "mlp_ratio"):
+            check_count("ViT", name, getattr(self, name))
+        for name in ("position_std", "beta"):
+            check_scale("ViT", name, getattr(self, name))
+        check_choice("ViT", "logits", self.logits, ("1/d", "1/sqrt(d)"))
+        check_choice("ViT", "query_init", self.query_init, ("normal", "zeros"))
+        check_choice("ViT", "attention", self.attention, ("softmax", "identity"))
+        check_choice("ViT", "norm", self.norm, ("layer", None))
+        check_choice("ViT", "positions", self.positions, ("learned", "fixed", None))
+        check_choice("ViT", "pool", self.pool, ("mean", "class"))
+        if self.heads != "grow":
+            check_count("ViT", 'heads (or "grow")', self.heads)
+            if self.width % int(self.heads):
+                raise ValueError(f"ViT: width {self.width} does not divide into {self.heads} heads; change either.")
+        if self.tied and self.query_init == "zeros":
+            raise ValueError('ViT: tied queries and keys cannot start at zero; use tied=False or query_init="normal".')
+        if self.positions == "fixed" and self.width % 2:
+            raise ValueError(f"ViT: fixed positions come in pairs of sine and cosine; width {self.width} is odd.")
+        super().__post_init__()
+
+    @property
+    def head_count(self) -> int:
+        """The number of heads: for "grow" the largest divisor of the width up to its square root."""
+        if self.heads != "grow":
+            return int(self.heads)
+        return max(h for h in range(1, int(self.width**0.5) + 1) if self.width % h == 0)
+
+    @property
+    def branches(self) -> int:
+        """The number of residual branches: attention and MLP of every block."""
+        return 2 * self.depth
+
+    @property
+    def branch_scale(self) -> Any:
+        """The factor of every branch."""
+        return self.beta * self.depth ** -parameterization(self.parameterization).alpha
+
+    def patches(self, x: Any) -> Any:
+        """Images [n, height, width, channels] cut into flattened patches [n, tokens, patch² channels], row by row."""
+        check_images(self, x)
+        n, rows, columns, channels = x.shape
+        if rows % self.patch or columns % self.patch:
+            raise ValueError(
+                f"ViT: images of {rows} × {columns} do not divide into patches of {self.patch} × {self.patch}: "
+                "change patch, or crop or pad the images."
+            )
+        x = x.reshape(n, rows // self.patch, self.patch, columns // self.patch, self.patch, channels)
+        return x.swapaxes(2, 3).reshape(n, -1, self.patch**2 * channels)
+
+    @nn.compact
+    def __call__(self, x: jax.Array, intermediates: bool = False) -> Any:  # noqa: D102
+        phi = activation_function(self.activation)
+        h = self._embed(self.patches(x))
+        scale = jnp.asarray(self.branch_scale, h.dtype)
+        hs = [field(self, "h1", h)]
+        for l in range(1, self.depth + 1):
+            h = hs[-1] + scale * self._attend(self._norm(hs[-1], f"block_{l}_norm_1", True), f"block_{l}")
+            a = layer(self, Dense, self.mlp_ratio * self.width, "branch", f"block_{l}_mlp_1")(
+                self._norm(h, f"block_{l}_norm_2", True)
+            )
+            h = h + scale * layer(self, Dense, self.width, "branch", f"block_{l}_mlp_2")(phi(a))
+            hs.append(field(self, f"h{l + 1}", h))
+        h = self._norm(hs[-1], "norm", False)
+        features = h[:, 0] if self.pool == "class" else h.mean(1)
+        f = output(self, features)
+        return (f, {"h": tuple(hs), "phi": tuple(hs), "features": features}) if intermediates else f
+
+    def _embed(self, patches: jax.Array) -> jax.Array:
+        h, p = layer(self, Dense, self.width, "input", "embedding")(patches), parameterization(self.parameterization)
+        if self.pool == "class":
+            token = Embedding((1, 1), self.width, p, 1.0, name="class_token")()
+            h = jnp.concatenate([jnp.broadcast_to(token, (len(h), 1, self.width)).astype(h.dtype), h], axis=1)
+        if self.positions is None:
+            return h
+        if self.positions == "fixed":
+            at = self.position_std * sines(h.shape[1], self.width)
+        else:
+            at = Embedding((h.shape[1],), self.width, p, self.position_std, name="positions")()
+        return h + at.astype(h.dtype)[None]
+
+    def _norm(self, h: jax.Array, name: str, in_branch: bool) -> jax.Array:
+        if self.norm is None:
+            return h
+        p = parameterization(self.parameterization)
+        return Norm("layer", self.width, p, self.norm_affine, self.norm_epsilon, in_branch=in_branch, name=name)(h)
+
+    def _attend(self, h: jax.Array, name: str) -> jax.Array:
+        n, tokens, _ = h.shape
+        split = (n, tokens, self.head_count, self.width // self.head_count)
+        start = {"zero_init": self.query_init == "zeros"}
+        query = layer(self, Dense, self.width, "branch", f"{name}_query", **start)
+        key = query if self.tied else layer(self, Dense, self.width, "branch", f"{name}_key")
+        value = layer(self, Dense, self.width, "branch", f"{name}_value")
+        q, k, v = (part(h).reshape(split) for part in (query, key, value))
+        logits = jnp.einsum("nahd,nbhd->nhab", q, k) / split[-1] ** (1.0 if self.logits == "1/d" else 0.5)
+        weights = jax.nn.softmax(logits, axis=-1) if self.attention == "softmax" else logits
+        out = jnp.einsum("nhab,nbhd->nahd", weights, v).reshape(n, tokens, self.width)
+        return layer(self, Dense, self.width, "branch", f"{name}_out")(out)
