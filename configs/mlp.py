@@ -21,6 +21,7 @@ def get_config() -> ConfigDict:
             "widths": (32, 64, 128, 256, 512),
             "depths": (1, 2, 4),
             "gamma": 1.0,  # γ₀
+            "fields": {},  # of the definition, for all activations
             "net": {"relu": {"w_std": 2**0.5, "b_std": 0.0}, "erf": {"w_std": 1.5, "b_std": 0.1}},
             "task": {"name": "digits", "classes": (0, 1), "n_train": 20, "n_test": 20, "seed": 0},
             "steps": 12,

@@ -1,6 +1,7 @@
 """Infinite-size twins of the networks in `zoo`."""
 
 from limits.cnn import CNNTwin as CNNTwin
+from limits.heresnet import HeResNetTwin as HeResNetTwin
 from limits.kernel_twin import KernelTwin as KernelTwin
 from limits.lazy import lazy as lazy
 from limits.mlp import MLPTwin as MLPTwin

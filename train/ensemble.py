@@ -30,7 +30,9 @@ def member_bytes(net: Any, task: Task, recorded: int, kernels: tuple[str, ...]) 
         params = net.init(key, x[:1])["params"]
         return params, net.apply({"params": params}, x, intermediates=True)[1]["h"]
 
-    params, hidden = jax.eval_shape(shapes, jax.random.key(0), jax.ShapeDtypeStruct(task.x.shape, jnp.asarray(0.0).dtype))
+    params, hidden = jax.eval_shape(
+        shapes, jax.random.key(0), jax.ShapeDtypeStruct(task.x.shape, jnp.asarray(0.0).dtype)
+    )
     weights, fields = (sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree)) for tree in (params, hidden))
     window = getattr(net, "kernel", 1) ** 2 if "ntk" in kernels else 1  # the tangent kernel needs what each window sees
     held = (recorded + 2) * n * n * sum(1 if name in ("ntk", "features") else len(hidden) for name in kernels)

@@ -18,11 +18,12 @@ class CNN(nn.Module):
 
         h^l_a = w_std (k² C)^(-1/2) Σ_o W^l_o x^(l−1)_(s a + o) + b_std b^l,   x^l = pool φ(h^l),   f = readout(x^depth) / γ
 
-    with a the position, o the offsets in a window of k × k, k = `kernel`, s the stride and C the channels before. `padding`: "SAME" (zeros
-    outside the image, which count in k²), "VALID" or "CIRCULAR". `strides`: one for all layers or one a layer.
-    `pool_after` names layers (1 … depth) whose activations are pooled over windows of `pool_size` that do not overlap:
-    pool="average", or "sum" (the average times the number of positions). `readout`: "flatten" has weights for every
-    position, "average" averages over positions first. The other fields are those of `MLP`.
+    with a the position, o the offsets in a window of k × k, k = `kernel`, s the stride, C the channels before.
+    `padding`: "SAME" (zeros outside the image, which count in k²), "VALID" or "CIRCULAR". `strides`: one for all layers
+    or one a layer. `pool_after` names layers (1 … depth) whose activations are pooled over windows of `pool_size` that do
+    not overlap (what is left over at the edge is dropped): pool="average", or "sum" (the average times the number of
+    positions). `readout`: "flatten" has weights for every position, "average" averages over positions first. The other
+    fields are those of `MLP`.
 
     `apply(..., intermediates=True)` returns (f, {"h": pre-activations by layer, "phi": activations by layer (before
     pooling), "features": what enters the readout, [n, F]}).

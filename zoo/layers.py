@@ -141,7 +141,9 @@ class Conv(Linear):
         x, edges = self._padded(x)
         letters = "XYZ"[: self.dimensions]
         layout = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
-        return jax.lax.conv_general_dilated(x, kernel, (self.strides,) * self.dimensions, edges, dimension_numbers=layout)
+        return jax.lax.conv_general_dilated(
+            x, kernel, (self.strides,) * self.dimensions, edges, dimension_numbers=layout
+        )
 
     def patches(self, x: jax.Array) -> jax.Array:
         """What the window sees at every position, [n, *positions, size² · channels]: y = patches · weights."""

@@ -27,7 +27,8 @@ class ResNet(nn.Module):
 
     form="conv" has convolutions with window `kernel`. With `stages` = S > 1 its blocks are dealt to S stages, as evenly as
     possible; between two stages the map is averaged over 2 × 2 and h ← W φ(h) doubles the channels. Then L counts these
-    doubling layers in place of the read-in, L = S − 1 + blocks ("fixed": L blocks), and `width` is that of the last stage. `readout` as in `CNN`.
+    doubling layers in place of the read-in, L = S − 1 + blocks ("fixed": L blocks), and `width` is that of the last
+    stage. `readout` as in `CNN`.
 
     >>> net = ResNet(width=16, depth=4, parameterization="mup")
     >>> net.branches, net.branch_scale

@@ -1,3 +1,4 @@
+import contextlib
 import functools
 import itertools
 from typing import Any
@@ -51,11 +52,17 @@ def apply(net, variables, x, **options) -> Any:
     return hurried(compiled_apply(net, **options), variables, x)
 
 
-def init(net, x) -> Any:
-    """net.init with NumPy's normal numbers: jax's take seconds to compile."""
-    random = np.random.default_rng(3)
+@contextlib.contextmanager
+def normal_numbers(draw):
+    """draw(shape) for jax's normal numbers, which take long to trace and to compile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax.random, "normal", lambda key, shape, dtype: jnp.asarray(random.normal(size=shape), dtype))
+        patch.setattr(jax.random, "normal", lambda key, shape, dtype: jnp.asarray(draw(shape), dtype))
+        yield
+
+
+def init(net, x) -> Any:
+    random = np.random.default_rng(3)
+    with normal_numbers(lambda shape: random.normal(size=shape)):
         return net.init(jax.random.key(0), x)
 
 
@@ -66,13 +73,14 @@ def start(net, x) -> Any:
 def some_variables(net, x) -> Any:
     """Normal numbers, whatever the definition would start from (their squares for running averages)."""
     random = np.random.default_rng(1)
-    shapes = jax.eval_shape(net.init, jax.random.key(0), jax.ShapeDtypeStruct(x.shape, "float32"))
+    with normal_numbers(jnp.zeros):
+        shapes = jax.eval_shape(net.init, jax.random.key(0), jax.ShapeDtypeStruct(x.shape, "float32"))
     numbers = jax.tree.map(lambda leaf: random.normal(size=leaf.shape), shapes)
     return numbers | {"batch_stats": jax.tree.map(np.square, numbers.get("batch_stats", {}))}
 
 
 # (dimensions, size of the window, stride)
-WINDOWS = [(2, 2, 1), (2, 3, 1), (2, 5, 1), (2, 1, 2), (2, 3, 2), (2, 4, 2), (2, 2, 3), (1, 3, 2), (3, 3, 1)]
+WINDOWS = [(2, 2, 1), (2, 3, 1), (2, 1, 2), (2, 3, 2), (2, 4, 2), (2, 2, 3), (1, 3, 2), (3, 3, 1)]
 CASES = [*itertools.product(WINDOWS, ("SAME", "VALID", "CIRCULAR")), ((2, 9, 1), "SAME"), ((2, 9, 1), "CIRCULAR")]
 
 

@@ -21,8 +21,9 @@ def linear(p, x, stride=1, padding="SAME"):
     return W * math.prod(w.shape[:-1]) ** -0.5 * y + B * p.get("bias", 0)
 
 
-def averaged(x, size):
-    return x.reshape(len(x), x.shape[1] // size, size, x.shape[2] // size, size, -1).mean((2, 4))
+def averaged(x):
+    """Over 2 × 2 positions."""
+    return x.reshape(len(x), x.shape[1] // 2, 2, x.shape[2] // 2, 2, -1).mean((2, 4))
 
 
 def network(depth=4, **options) -> Any:
@@ -44,14 +45,14 @@ CASES: dict[str, Any] = {
 }
 
 
-def reference(net, params, x, scales, doublings):
+def reference(net, params, x, scales, doublings=()):
     """(h of every layer, f) by the equations of the docstring."""
     x = x if net.form == "conv" else x.reshape(len(x), -1)
     hs = [linear(params["read_in"], x, padding=net.padding)]
     for block in range(len(scales) + 1):
         for stage, blocks in enumerate(doublings, start=1):
             if blocks == block:
-                hs.append(linear(params[f"double_{stage}"], np.tanh(averaged(hs[-1], 2)), padding=net.padding))
+                hs.append(linear(params[f"double_{stage}"], np.tanh(averaged(hs[-1])), padding=net.padding))
         if block < len(scales):
             branch = hs[-1]
             for k in range(1, net.branch_layers + 1):
@@ -64,16 +65,17 @@ def reference(net, params, x, scales, doublings):
 
 @pytest.mark.parametrize("case", CASES)
 def test_forward_pass_is_the_loop_of_the_docstring(case):
-    options, scales, doublings = (*CASES[case], ())[:3]
+    options, scales, *doublings = CASES[case]
     net, x = network(**options), X[:, :4, :8]
     assert net.branches == len(scales)
     np.testing.assert_allclose(np.broadcast_to(net.branch_scale, len(scales)), scales, rtol=1e-6)
     variables = some_variables(net, x)
     f, inside = apply(net, variables, x, intermediates=True)
-    hs, expected = reference(net, variables["params"], x, scales, doublings)
+    hs, expected = reference(net, variables["params"], x, scales, *doublings)
     np.testing.assert_allclose(f, expected, atol=1e-12)
-    for found, theirs in zip(inside["h"], hs, strict=True):
+    for found, phi, theirs in zip(inside["h"], inside["phi"], hs, strict=True):
         np.testing.assert_allclose(found, theirs, atol=1e-12)
+        np.testing.assert_allclose(phi, np.tanh(theirs), atol=1e-12)
 
 
 ZERO: dict[str, Any] = {

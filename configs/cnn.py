@@ -1,0 +1,28 @@
+"""Ensembles of convolutional networks meet their infinite-width twin, on handwritten digits.
+
+    python3 -m launch.compare --config=configs/cnn.py
+
+TIME. Expect: NNGP and tangent kernel agree with the twin when
+extrapolated to infinite width, variances fall as 1/N; trained predictions agree with the lazy limit in `ntk`, and do not
+converge to it in `mup` with γ₀ = 1. Ends in runs/cnn/report.html.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import mlp
+
+
+def get_config() -> ConfigDict:
+    """configs/mlp.py, with conv layers of stride 2 and a global average."""
+    config = mlp.get_config()
+    config.update(
+        {
+            "name": "cnn",
+            "architecture": "cnn",
+            "widths": (16, 32, 64, 128, 256),
+            "depths": (1, 2, 3),
+            "fields": {"strides": 2, "readout": "average"},
+            "learning_rate": 0.05,
+        }
+    )
+    return config

@@ -1,0 +1,29 @@
+"""Ensembles of vision transformers meet their infinite-width twin, on handwritten digits.
+
+    python3 -m launch.compare --config=configs/vit.py
+
+TIME. Expect: NNGP and tangent kernel agree with the twin at every depth when
+extrapolated to infinite width, variances fall as 1/N; trained predictions agree with the lazy limit in `ntk`, and do not
+converge to it in `mup` with γ₀ = 1. Ends in runs/vit/report.html.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import mlp
+
+
+def get_config() -> ConfigDict:
+    """configs/mlp.py, with patches of 4 × 4, two heads whose size grows with the width, and gelu."""
+    config = mlp.get_config()
+    config.update(
+        {
+            "name": "vit",
+            "architecture": "vit",
+            "activations": ("gelu",),
+            "widths": (32, 64, 128, 256),
+            "depths": (1, 2, 4),
+            "fields": {"patch": 4, "heads": 2, "mlp_ratio": 2},
+            "net": {"gelu": {"w_std": 1.0}},
+        }
+    )
+    return config
