@@ -1,6 +1,6 @@
 """Times the kernels against neural-tangents, each in its own environment, in turn on this machine.
 
-    python3 -m launch.bench --what=kernels [--oracle=/path/to/oracle/bin/python] [--n=2000] [--rounds=3]
+    python3 -m launch.bench --what=kernels|architectures|tangent [--oracle=/path/to/oracle/bin/python] [--n=2000] [--rounds=3]
 
 --oracle is the Python of an environment made from tests/golden/requirements.txt; without it only this side is timed. Each
 figure is the median over rounds of the fastest run in a fresh process, compilation apart.
@@ -18,9 +18,10 @@ from absl import app, flags
 from rich.progress import track
 from rich.table import Table
 
+from launch.bench_child import ARCHITECTURES
 from launch.common import console
 
-_WHAT = flags.DEFINE_enum("what", "kernels", ["kernels", "tangent"], "What to time.")
+_WHAT = flags.DEFINE_enum("what", "kernels", ["kernels", "architectures", "tangent"], "What to time.")
 _ORACLE = flags.DEFINE_string("oracle", None, "Python of neural-tangents' environment.")
 _N = flags.DEFINE_integer("n", None, "Inputs; default 2000 for kernels and 16 for tangent.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Times each measurement is repeated, the two sides in turn.", lower_bound=1)
@@ -44,6 +45,12 @@ def jobs() -> list[dict[str, Any]]:
     """What is timed."""
     if _WHAT.value == "tangent":
         return [{"what": "tangent", "n": _N.value or 16}]
+    if _WHAT.value == "architectures":
+        return [
+            {"what": "architecture", "name": name, "dtype": dtype}
+            for name in ARCHITECTURES
+            for dtype in ("float32", "float64")
+        ]
     return [
         {"what": "kernels", "activation": activation, "dtype": dtype, "pair": pair, "n": _N.value or 2000}
         for activation in ("relu", "erf")
@@ -56,7 +63,7 @@ def main(_: list[str]) -> None:
     """Measures and prints the table."""
     sides = {"ours": sys.executable} | ({"theirs": _ORACLE.value} if _ORACLE.value else {})
     screen, table = console(), Table(title=f"{_WHAT.value}: limit-zoo against neural-tangents, {os.cpu_count()} cores")
-    for column in ("case", "limit-zoo", "neural-tangents", "speed-up", "memory above idle / output (ours, theirs)"):
+    for column in ("case", "limit-zoo", "neural-tangents", "speed-up", "memory above idle (ours, theirs)"):
         table.add_column(column)
     todo = [(i, side) for i in range(len(jobs())) for _ in range(_ROUNDS.value) for side in sides]
     results: dict[tuple[int, str], list[dict[str, float]]] = {}
@@ -64,7 +71,8 @@ def main(_: list[str]) -> None:
         results.setdefault((i, side), []).append(measure(sides[side], {**jobs()[i], "side": side}))
     for i, job in enumerate(jobs()):
         seconds = {side: statistics.median(r["seconds"] for r in results[i, side]) for side in sides}
-        memory = [f"{results[i, s][0]['memory / output']:.1f}" for s in sides if "memory / output" in results[i, s][0]]
+        memory = [f"{results[i, s][0][key]:.{digits}f}" for key, digits in (("memory / output", 1), ("megabytes", 0))
+                  for s in sides if key in results[i, s][0]]  # fmt: skip
         case = ", ".join(str(value) for key, value in job.items() if key != "what")
         theirs = f"{seconds['theirs']:.4f} s" if "theirs" in seconds else "–"
         ratio = f"{seconds['theirs'] / seconds['ours']:.2f}×" if "theirs" in seconds else "–"

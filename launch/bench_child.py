@@ -4,13 +4,41 @@ Runs in this project's environment ("ours") or in neural-tangents' ("theirs"), s
 """
 
 import json
+import math
 import resource
+import runpy
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
 DEPTH, W_STD, B_STD = 10, 1.4, 0.1
+_COMMON = {"activation": "relu", "w_std": W_STD, "b_std": B_STD}
+_CNN = {**_COMMON, "depth": 5, "kernel": 3, "padding": "SAME", "strides": 1}
+_CNN |= {"pool": "average", "pool_after": (), "pool_size": 2}
+_RESNET = {**_COMMON, "depth": 5, "form": "conv", "kernel": 3, "padding": "SAME", "beta": 1.0, "residual": "uniform"}
+_VIT = {
+    **_COMMON,
+    "depth": 3,
+    "patch": 4,
+    "heads": 4,
+    "logits": "1/d",
+    "tied": True,
+    "attention": "softmax",
+    "norm": "layer",
+}
+_VIT |= {"norm_affine": False, "norm_epsilon": 1e-12, "positions": None, "pool": "mean", "beta": 1.0}
+# name → (definition, its arguments, image, inputs)
+ARCHITECTURES = {
+    "conv flatten 16": ("CNN", {**_CNN, "readout": "flatten"}, (16, 16, 3), 100),
+    "conv flatten 32": ("CNN", {**_CNN, "readout": "flatten"}, (32, 32, 3), 50),
+    "conv average 16": ("CNN", {**_CNN, "readout": "average"}, (16, 16, 3), 6),
+    "conv average 32": ("CNN", {**_CNN, "readout": "average"}, (32, 32, 3), 2),
+    "conv average 32 depth 21": ("CNN", {**_CNN, "depth": 21, "readout": "average"}, (32, 32, 3), 1),
+    "residual conv 16": ("ResNet", {**_RESNET, "branch_layers": 1, "stages": 1, "readout": "average"}, (16, 16, 3), 6),
+    "attention 32": ("ViT", _VIT, (32, 32, 3), 12),
+}
 
 
 def inputs(n: int, d: int, phase: float, dtype: str) -> np.ndarray:
@@ -84,6 +112,40 @@ def kernels(side: str, activation: str, dtype: str, pair: str, n: int) -> dict:
     return {"seconds": timed(run, 5), "memory / output": above / output, "sum": float(first[1].sum(dtype=np.float64))}
 
 
+def architecture(side: str, name: str, dtype: str) -> dict:
+    """NNGP and NTK of a convolutional, residual or attention network."""
+    definition, arguments, shape, n = ARCHITECTURES[name]
+    x = inputs(n, math.prod(shape), 0.0, dtype).reshape(n, *shape)
+    if side == "ours":
+        import zoo
+        from limits import twin
+
+        limit = twin(getattr(zoo, definition)(width=8, **arguments))
+
+        def run():
+            k = limit.kernels(x, dtype=np.dtype(dtype).type)
+            return k.nngp, k.ntk
+
+        run()
+    else:
+        import jax
+
+        golden = Path(__file__).parent.parent / "tests" / "golden"
+        sys.path.insert(0, str(golden))
+        networks = runpy.run_path(str(golden / "make_architecture_goldens.py"))["NETWORKS"]
+        jax.config.update("jax_enable_x64", dtype == "float64")
+        fn = jax.jit(networks[definition](arguments)[2], static_argnames="get")
+
+        def run():
+            k = fn(x, None, get=("nngp", "ntk"))
+            return np.asarray(k.nngp), np.asarray(k.ntk)
+
+    idle = resident()
+    first = run()
+    above = megabytes() - idle
+    return {"seconds": timed(run, 3), "megabytes": above, "sum": float(first[1].sum(dtype=np.float64))}
+
+
 def tangent(side: str, n: int) -> dict:
     """The tangent kernel [n, n, 10, 10] of a finite network, 3 × 512, inputs of 3072."""
     import jax
@@ -112,4 +174,7 @@ def tangent(side: str, n: int) -> dict:
 
 if __name__ == "__main__":
     job = json.loads(sys.argv[1])
-    print("RESULT " + json.dumps({"kernels": kernels, "tangent": tangent}[job.pop("what")](**job)))
+    print(
+        "RESULT "
+        + json.dumps({"kernels": kernels, "tangent": tangent, "architecture": architecture}[job.pop("what")](**job))
+    )

@@ -40,9 +40,9 @@ def empirical_ntk(
     outputs="mean" is the trace over outputs divided by their number, [n1, n2]; "full" is [n1, n2, outputs, outputs].
     `rates` (a tree like params, default 1) are learning-rate factors, `zoo.learning_rate_factors(net, x)`.
 
-    Dense and conv layers (zoo's; flax.linen's dense ones) are taken apart: the gradient of one is input ⊗ backward signal, so their share
-    is (a·a')(g·g') and no Jacobian is built. All other parameters are differentiated a few samples at a time. The function
-    must treat samples independently (no batch statistics); it may be used under jit and vmap.
+    Dense and conv layers (zoo's; flax.linen's dense ones) are taken apart: the gradient of one is input ⊗ backward signal,
+    so their share is (a·a')(g·g') and no Jacobian is built. All other parameters are differentiated a few samples at a
+    time. The function must treat samples independently (no batch statistics); it may be used under jit and vmap.
 
     >>> net = lambda w, x: x @ w
     >>> empirical_ntk(net, jnp.ones((3, 1)), jnp.eye(2, 3)).tolist()

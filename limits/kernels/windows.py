@@ -21,29 +21,19 @@ def _slide(a: jax.Array, pairs: bool, size: int, stride: int, padding: str) -> j
         axes = (2 + i, 2 + d + i) if pairs else (2 + i,)
         n = a.shape[axes[0]]
         edges = pads(n, size, stride, padding)
-        if stride == 1 and padding == "SAME" and size <= n:
-            a = sum((_moved(a, axes, offset - edges[0]) for offset in range(size) if offset != edges[0]), a) / size
-            continue
         if any(edges):
             widths = [edges if axis in axes else (0, 0) for axis in range(a.ndim)]
             a = jnp.pad(a, widths, mode="wrap" if padding == "CIRCULAR" else "constant")
         span = (out_size(n, size, stride, padding) - 1) * stride + 1
         a = sum((_cut(a, axes, o, o + span, stride) for o in range(1, size)), _cut(a, axes, 0, span, stride)) / size
-    return a
+    # What follows is costly for every entry: fused into it, the sums would be done again and again.
+    return jax.lax.optimization_barrier(a)
 
 
-def _cut(a: jax.Array, axes: tuple[int, ...], start: int, stop: int, stride: int = 1) -> jax.Array:
+def _cut(a: jax.Array, axes: tuple[int, ...], start: int, stop: int, stride: int) -> jax.Array:
     for axis in axes:
         a = jax.lax.slice_in_dim(a, start, stop, stride, axis)
     return a
-
-
-def _moved(a: jax.Array, axes: tuple[int, ...], offset: int) -> jax.Array:
-    """a at positions + offset along the axes, zero beyond the edge: several times faster than padding and cutting."""
-    n = a.shape[axes[0]]
-    low, high = max(-offset, 0), max(offset, 0)
-    widths = [(low, high) if axis in axes else (0, 0) for axis in range(a.ndim)]
-    return jnp.pad(_cut(a, axes, high, n - low), widths)
 
 
 def pool(state: Positions, size: int, total: bool) -> Positions:

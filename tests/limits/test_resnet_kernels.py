@@ -232,7 +232,7 @@ def test_parts_of_the_kernel_reach_those_of_infinite_depth_at_rate_one_over_dept
 @pytest.mark.parametrize("depth", [1, 4, 1000])
 def test_linear_networks_of_any_depth(depth):
     grow = 1 + 1 / depth
-    q, k, ntk = at_last(increasing(depth, 1.0, activation="linear"), pair())
+    q, _, ntk = at_last(increasing(depth, 1.0, activation="linear"), pair())
     np.testing.assert_allclose(q, grow ** (depth - 1) * pair() @ pair().T / 2, rtol=1e-11, atol=1e-12)
     body = (depth - 1) / depth * grow ** (depth - 2)
     np.testing.assert_allclose(ntk[0, 0], 2 * grow ** (depth - 1) + body, rtol=1e-11)
@@ -266,6 +266,6 @@ def test_branches_of_several_layers_against_finite_networks(zero):
     assert np.all(np.abs(mean - recursion(net, x, faster=False)[3]) > 5 * sem)
     if not zero:
         assert np.all(np.abs(mean - recursion(net, x, inner=False)[3]) > 5 * sem)
-    for name in ("phi", "g"):
-        for (found, error), expected in zip(seen[name], twin(net).layers(x)["phi g".split().index(name)], strict=True):
+    for name, limit in zip(("phi", "g"), twin(net).layers(x), strict=True):
+        for (found, error), expected in zip(seen[name], limit, strict=True):
             assert np.all(np.abs(found - expected) < 4 * error + 0.01 * expected.max())
