@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from launch import common
+from limits import Task
 from train.data import make_task
 from train.evaluate import compare, report
 from zoo import CNN, MLP, ResNet, ViT, activation_function
@@ -21,25 +22,41 @@ ARCHITECTURES = {"mlp": MLP, "cnn": CNN, "resnet": ResNet, "vit": ViT}
 
 
 def definitions(config: Any) -> dict[str, Any]:
-    """name → (width, depth) → definition, for every combination of activation and parameterization in the config."""
-    if config.architecture not in ARCHITECTURES:
-        raise ValueError(
-            f'Unknown architecture "{config.architecture}". {did_you_mean(config.architecture, ARCHITECTURES)}'
-        )
-    make = ARCHITECTURES[config.architecture]
+    """name → (width, depth) → definition: one for every combination of activation and parameterization in the config, or
+    for every entry of its `variants` (label → architecture and fields)."""
     families = {}
+    for label, fields in config.get("variants", {}).items():
+        fields = dict(fields)
+        families[label] = functools.partial(_build, _architecture(fields.pop("architecture")), config, fields)
+    if families:
+        return families
+    make = _architecture(config.architecture)
     for activation in config.activations:
         activation_function(activation)
         for parameterization in config.parameterizations:
             label = f"{activation} {parameterization}" if len(config.activations) > 1 else parameterization
             fields = {**config.get("fields", {}), **config.net.get(activation, {})}
             fields |= {"activation": activation, "parameterization": parameterization}
-            families[label] = functools.partial(_build, make, config.task_outputs, config.gamma, fields)
+            families[label] = functools.partial(_build, make, config, fields)
     return families
 
 
-def _build(make: Any, outputs: int, gamma: float, fields: dict[str, Any], width: int, depth: int) -> Any:
-    return make(width=width, depth=depth, outputs=outputs, gamma=gamma, **fields)
+def _architecture(name: str) -> Any:
+    if name not in ARCHITECTURES:
+        raise ValueError(f'Unknown architecture "{name}". {did_you_mean(name, ARCHITECTURES)}')
+    return ARCHITECTURES[name]
+
+
+def _build(make: Any, config: Any, fields: dict[str, Any], width: int, depth: int) -> Any:
+    return make(width=width, depth=depth, outputs=config.task_outputs, gamma=config.gamma, **fields)
+
+
+def task_of(config: Any) -> Task:
+    """The config's task; the definitions learn their number of outputs from it."""
+    task = make_task(config.task.name, **{key: value for key, value in config.task.items() if key != "name"})
+    with config.unlocked():
+        config.task_outputs = task.outputs
+    return task
 
 
 def main() -> None:
@@ -49,9 +66,7 @@ def main() -> None:
     folder = common.workdir(config.name)
     run = common.provenance(config)
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
-    task = make_task(config.task.name, **{key: value for key, value in config.task.items() if key != "name"})
-    with config.unlocked():
-        config.task_outputs = task.outputs
+    task = task_of(config)
     result = compare(
         definitions(config),
         config.widths,

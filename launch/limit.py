@@ -2,7 +2,8 @@
 
     python3 -m launch.limit --config=configs/mlp.py [--workdir=DIR] [--config.FIELD=VALUE …]
 
-Prints a table over depths and writes DIR/limit.json, and for each family and depth DIR/NAME.npz (a Trajectory) and a plot.
+Prints a table over depths and writes DIR/limit.json, and for each family and depth DIR/NAME.npz (a Trajectory) and a plot
+(without training, steps = 0, only the table).
 """
 
 import json
@@ -13,9 +14,8 @@ from rich.progress import track
 from rich.table import Table
 
 from launch import common
-from launch.compare import definitions
+from launch.compare import definitions, task_of
 from limits import Task, predict, twin
-from train.data import make_task
 
 
 def error_rate(f: np.ndarray, y: np.ndarray) -> float:
@@ -25,10 +25,10 @@ def error_rate(f: np.ndarray, y: np.ndarray) -> float:
 
 
 def summary(net: Any, task: Task, steps: int, learning_rate: float, noise: float) -> tuple[dict[str, Any], Any]:
-    """Numbers of one twin, and its lazy trajectory."""
+    """Numbers of one twin, and its lazy trajectory (None without steps)."""
     limit, n = twin(net), len(task.x_train)
     kernels = limit.kernels(task.x)
-    run = limit.lazy(task, steps, learning_rate)
+    run = limit.lazy(task, steps, learning_rate) if steps else None
     eigenvalues = np.linalg.eigvalsh(kernels.ntk[:n, :n])
     ridge = noise * float(np.trace(kernels.nngp[:n, :n])) / n
     posterior = predict.posterior(kernels.nngp[:n, :n], task.y_train, kernels.nngp[n:, :n], kernels.nngp[n:, n:], ridge)
@@ -42,8 +42,9 @@ def summary(net: Any, task: Task, steps: int, learning_rate: float, noise: float
         "evidence / point": posterior.log_marginal_likelihood / n,
         "NNGP test error": error_rate(posterior.mean, task.y_test),
         "NTK test error": error_rate(regression, task.y_test),
-        f"lazy loss, step {steps}": float(run.loss[-1]),
     }
+    if run is not None:
+        numbers[f"lazy loss, step {steps}"] = float(run.loss[-1])
     return numbers, run
 
 
@@ -51,18 +52,17 @@ def main() -> None:
     """Runs the config."""
     config, screen = common.config(), common.console()
     folder = common.workdir(config.name)
-    task = make_task(config.task.name, **{key: value for key, value in config.task.items() if key != "name"})
+    task = task_of(config)
     if not len(task.x_test):
         raise ValueError("limit needs test points: set --config.task.n_test to 1 or more.")
-    with config.unlocked():
-        config.task_outputs = task.outputs
     table, records = Table(title=f"Infinite-width twins — {task.name}"), []
     jobs = [(label, depth, make) for label, make in definitions(config).items() for depth in config.depths]
     for label, depth, make in track(jobs, "twins", console=screen):
         numbers, run = summary(make(max(config.widths), depth), task, config.steps, config.learning_rate, noise=1e-3)
         name = f"limit_{label.replace(' ', '_')}_depth{depth}"
-        run.save(folder / name)
-        run.plot().savefig(folder / f"{name}.png", dpi=100)
+        if run is not None:
+            run.save(folder / name)
+            run.plot().savefig(folder / f"{name}.png", dpi=100)
         records.append({"family": label, "depth": depth, **numbers})
     for column in records[0]:
         table.add_column(column)
@@ -71,7 +71,8 @@ def main() -> None:
     screen.print(table)
     document = {"run": common.provenance(config), "noise": "1e-3 of the mean diagonal", "limits": records}
     (folder / "limit.json").write_text(json.dumps(document, indent=2) + "\n")
-    screen.print(f"wrote {folder}/limit.json, and a trajectory (.npz) and a plot (.png) of each", highlight=False)
+    more = ", and a trajectory (.npz) and a plot (.png) of each" if config.steps else ""
+    screen.print(f"wrote {folder}/limit.json{more}", highlight=False)
 
 
 def run() -> None:

@@ -207,25 +207,11 @@ class KernelTwin(Twin):
         x = self._prepare(as_samples(x, "x", np.float64))
         with jax.enable_x64(True):
             orders, _ = self._orders([x])
-            layers, scales, numbers = self._arguments(np.float64)
-            dual = algebra.dual(activation_function(self.net.activation), orders)
-            common = (layers, dual, self._has_bias, scales, {**numbers, "draws": self._draws(x, 256, 0)[0]}, True)
-            plain = Walk(*common)
-            self._walk(self._start(jnp.asarray(x), jnp.asarray(x)), plain)
-
-            def tangent(shifts: list) -> tuple:
-                walk = Walk(*common, shifts=shifts)
-                _, ntk = self._walk(self._start(jnp.asarray(x), jnp.asarray(x)), walk)
-                return layers["readout"].w * ntk, walk.marks
-
-            _, pull, marks = jax.vjp(tangent, [jnp.zeros_like(state.ntk) for state in plain.marks], has_aux=True)
-            (slopes,) = pull(jnp.ones((len(x), len(x))))
-            features = [self._recorded(state, dual).covariance for state in marks]
-            flat = [
-                [np.asarray(algebra.over_positions(a, getattr(state, "cross", False), True)) for a in parts]
-                for parts, state in zip(zip(features, slopes, strict=True), marks, strict=True)
-            ]
-        return [phi for phi, _ in flat], [g for _, g in flat]
+            static, draws = (self, *self._static(orders)[1:]), self._draws(x, 256, 0)[0]
+            # Step by step, so that layers of one shape share their compilation; whole where positions make it heavy.
+            run = _by_layer if self._positions(x) == 1 else _compiled_by_layer
+            features, slopes = run(static, jnp.asarray(x), *self._arguments(np.float64), draws)
+        return [np.asarray(a) for a in features], [np.asarray(a) for a in slopes]
 
     def _recorded(self, state: Any, dual: Any) -> Any:
         """What `phi` records, from a marked state: the activations."""
@@ -254,3 +240,27 @@ def _own(static: tuple, x: Any, layers: Any, scales: Any, numbers: Any, draws: A
 
     batch = algebra.block_rows(static[0]._positions(x), x.dtype.itemsize) ** 2
     return jax.lax.map(one, x, batch_size=min(len(x), batch))
+
+
+def _by_layer(static: tuple, x: Any, layers: Any, scales: Any, numbers: Any, draws: Any) -> Any:
+    """(Φ^l, G^l) [n, n] at every mark, averaged over equal positions."""
+    twin, phi, orders, has_bias = static
+    dual = algebra.dual(phi, orders)
+
+    def tangent(shifts: list | None) -> tuple:
+        walk = Walk(layers, dual, has_bias, scales, {**numbers, "draws": draws}, unrolled=True, shifts=shifts)
+        _, ntk = twin._walk(twin._start(x, x), walk)
+        return layers["readout"].w * ntk, walk.marks
+
+    marks = jax.eval_shape(lambda: tangent(None)[1])
+    _, pull, marks = jax.vjp(tangent, [jnp.zeros(state.ntk.shape, state.ntk.dtype) for state in marks], has_aux=True)
+    (slopes,) = pull(jnp.ones((len(x), len(x))))
+    pairs = [getattr(state, "cross", False) for state in marks]
+    features = [twin._recorded(state, dual).covariance for state in marks]
+    return tuple(
+        [algebra.over_positions(a, cross, True) for a, cross in zip(part, pairs, strict=True)]
+        for part in (features, slopes)
+    )
+
+
+_compiled_by_layer = functools.partial(jax.jit, static_argnums=0)(_by_layer)

@@ -46,12 +46,13 @@ def lazy(
     flow: bool = False,
     samples: int = 256,
     seed: int = 0,
+    kernels: tuple[str, ...] = ("phi", "g", "ntk"),
 ) -> Trajectory:
     """Full-batch gradient descent (or `flow`) with the twin's NTK: mean and spread over initialisations.
 
     For "mse" exact: outputs stay Gaussian. For "cross_entropy" the mean over initialisations is taken over `samples`
     draws of f(0) (Monte-Carlo, with standard errors); `centred` (f(0) subtracted) is exact for both. Reported losses are
-    means over initialisations, so they include the spread.
+    means over initialisations, so they include the spread. `kernels` names the kernels to record.
 
     >>> from zoo import MLP
     >>> from limits import twin
@@ -62,8 +63,8 @@ def lazy(
     """
     recorded = record_times(steps, times)
     x, n = task.x, len(task.x_train)
-    kernels = twin.kernels(x)
-    ntk = kernels.ntk
+    limit = twin.kernels(x)
+    ntk = limit.ntk
     start = np.zeros_like(ntk) if centred else twin.initial_covariance(x)
     how: dict[str, Any] = {"momentum": momentum, "flow": flow}
     errors: dict[str, Any] = {}
@@ -92,9 +93,9 @@ def lazy(
         sem = each.std(1, ddof=1) / samples**0.5
         errors |= {"f_train": sem[:, :n], "f_test": sem[:, n:]}
         provenance = Provenance("monte_carlo", f"{samples} draws of f(0)")
-    phi, g = twin.layers(x)
+    phi, g = twin.layers(x) if {"phi", "g"} & set(kernels) else ([], [])
     origin: dict[str, Provenance] = dict.fromkeys(QUANTITIES, provenance)
-    origin |= {"phi": kernels.provenance["ntk"], "g": kernels.provenance["ntk"], "ntk": kernels.provenance["ntk"]}
+    origin |= {"phi": limit.provenance["ntk"], "g": limit.provenance["ntk"], "ntk": limit.provenance["ntk"]}
     return Trajectory(
         times=recorded,
         loss=loss,
@@ -103,9 +104,9 @@ def lazy(
         f_test=f[:, n:],
         f_train_cov=cov[:, :n, :n],
         f_test_cov=cov[:, n:, n:],
-        phi=tuple(_held(k, recorded) for k in phi),
-        g=tuple(_held(k, recorded) for k in g),
-        ntk=_held(ntk, recorded),
+        phi=tuple(_held(k, recorded) for k in phi) if "phi" in kernels else None,
+        g=tuple(_held(k, recorded) for k in g) if "g" in kernels else None,
+        ntk=_held(ntk, recorded) if "ntk" in kernels else None,
         errors=errors,
         provenance=origin,
         source="lazy",

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from zoo.geometry import pads
 from zoo.parameterization import ROLES, Parameterization, parameterization
 
+_LARGEST_PATCHES = 2**26  # entries that may be held for a convolution as a matrix product
+
 
 def scaled_normal(std: Any) -> nn.initializers.Initializer:
     """N(0, std²) entries: standard normals times std, so that one key gives one network in every parameterization."""
@@ -138,6 +140,9 @@ class Conv(Linear):
         return x, edges
 
     def product(self, x: jax.Array, kernel: jax.Array) -> jax.Array:  # noqa: D102
+        if jax.default_backend() == "cpu" and x.size * math.prod(self.window) < _LARGEST_PATCHES:
+            # Members of an ensemble have weights of their own, and grouped convolutions are slow on a CPU.
+            return self.patches(x) @ kernel.reshape(-1, kernel.shape[-1])
         x, edges = self._padded(x)
         letters = "XYZ"[: self.dimensions]
         layout = (f"N{letters}C", f"{letters}IO", f"N{letters}C")

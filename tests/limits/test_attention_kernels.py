@@ -104,7 +104,12 @@ def test_queries_at_rest_are_the_limit_of_small_ones():
     for found, expected in zip(near, exact, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)  # small by the root of the variance, 1e-4, times draws
     still = dataclasses.replace(rest, w_tangent=0.0, b_tangent=0.0)
-    assert np.all(exact[1] > 1.01 * attended(*example(), "none", still)[1])
+    (q, k), flat = (
+        (l.w_tangent * example()[0][:T, T:] + l.b_tangent for l in (rest, LAYERS["k"])),
+        np.eye(T) / T - 1 / T**2,  # ∂p/∂s of uniform attention
+    )
+    extra = exact[1] - attended(*example(), "none", still)[1]
+    np.testing.assert_allclose(extra, q * np.sum(k * (flat @ v @ flat)), rtol=1e-9)
 
 
 def test_without_softmax_the_averages_are_products():

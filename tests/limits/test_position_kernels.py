@@ -98,7 +98,7 @@ def test_means_over_positions():
 
 FLAT = np.broadcast_to(random.normal(size=(3, 1, 1, 2)), (3, 4, 4, 2))  # every pixel alike
 SAME_AS_DENSE = {
-    "cnn": (CNN(8, 3, w_std=1.3, b_std=0.3, padding="CIRCULAR"), MLP(8, 3, w_std=1.3, b_std=0.3)),
+    "cnn": (CNN(8, 2, 1, "erf", 1.3, 0.3, padding="CIRCULAR"), MLP(8, 2, 1, "erf", 1.3, 0.3)),
     "pooled": (CNN(8, 2, w_std=1.3, b_std=0.3, padding="VALID", kernel=2, pool_after=(2,)), MLP(8, 2, w_std=1.3, b_std=0.3)),
     "resnet": (
         ResNet(8, 3, form="conv", padding="CIRCULAR", readout="average", branch_layers=2, b_std=0.3),
@@ -131,7 +131,7 @@ FINITE = {
 }
 
 
-@pytest.mark.parametrize("name", FINITE)
+@pytest.mark.parametrize("name", ["cnn", pytest.param("resnet", marks=pytest.mark.slow), "vit"])
 def test_features_and_gradients_of_every_layer_against_finite_networks(name):
     net, x = FINITE[name], X[:2]
     seen, limit = ensemble(net, x, 200, ("layers",)), twin(net)

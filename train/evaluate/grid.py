@@ -62,7 +62,7 @@ class Limit:
         limit = twin(net)
         kernels = limit.kernels(task.x)
         times = np.unique(np.linspace(0, steps, RECORDED).round().astype(int)).tolist()
-        run = limit.lazy(task, steps, learning_rate, times=times, centred=centred)
+        run = limit.lazy(task, steps, learning_rate, times=times, centred=centred, kernels=())
         f = np.concatenate([run.f_train[-1], run.f_test[-1]])
         return cls(
             kernels.nngp,
