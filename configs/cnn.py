@@ -19,7 +19,8 @@ def get_config() -> ConfigDict:
         {
             "name": "cnn",
             "architecture": "cnn",
-            "widths": (16, 32, 64, 128, 256),
+            "widths": (16, 32, 64, 128),
+            "members": 96,
             "depths": (1, 2, 3),
             "fields": {"strides": 2, "readout": "average"},
             "learning_rate": 0.05,

@@ -46,7 +46,7 @@ def sines(tokens: int, width: int) -> jax.Array:
     (3, 4)
     """
     frequency = 1e4 ** -((jnp.arange(width // 2) + 0.5) / (width // 2))
-    phase = jnp.arange(tokens)[:, None] * frequency
+    phase = jnp.arange(tokens)[:, None] * frequency[None]
     return jnp.sqrt(2.0) * jnp.concatenate([jnp.sin(phase), jnp.cos(phase)], axis=1)
 
 

@@ -45,8 +45,9 @@ def softmax_averages(q: Positions, k: Positions, v: Positions, draws: Any) -> Po
             size, cross, motion = args  # K^q_a'a', K^q_aa' [a], Θ^q_aa' [a]
             product = jnp.sqrt(jnp.diagonal(q1) * size)
             rho = (cross / jnp.where(product > 0, product, 1))[None, :, None]
-            rest = jnp.sqrt(jnp.clip(1 - (rho * d) ** 2, 0, 1))
-            white = rho * d * draws[:, None, 0] + rest * draws[:, None, 1]
+            along = rho * d[None, None]
+            rest = jnp.sqrt(jnp.clip(1 - along**2, 0, 1))
+            white = along * draws[:, None, 0] + rest * draws[:, None, 1]
             p2 = jax.nn.softmax(jnp.sqrt(size) * (white @ (root2 @ vt.T).T), axis=-1)
             pair = jnp.einsum("sac,sad->acd", p1, p2) / len(draws)
             kernel, tangent = (jnp.einsum("acd,cd->a", pair, a) for a in (v12, tv))
@@ -84,4 +85,4 @@ def _root(k: jax.Array) -> tuple[jax.Array, jax.Array]:
     values, vectors = jnp.linalg.eigh(k)
     kept = values > 1e-12 * values[-1]
     root = jnp.sqrt(jnp.where(kept, values, 0))
-    return vectors * root, (vectors / jnp.where(kept, root, 1) * kept).T
+    return vectors * root[None], (vectors / jnp.where(kept, root, 1)[None] * kept[None]).T

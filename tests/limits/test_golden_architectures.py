@@ -15,7 +15,11 @@ CASES = ARCHITECTURES["cases"]()
 GOLDEN = np.load(_GOLDEN / "architectures.npz", allow_pickle=False)
 
 
-@pytest.mark.parametrize(("key", "definition", "arguments"), CASES, ids=[case[0] for case in CASES])
+# Each case compiles a network of its own, 1 to 4 s: every fourth runs by default, all of them with -m slow.
+MARKED = [pytest.param(*case, marks=[] if i % 4 == 0 else [pytest.mark.slow]) for i, case in enumerate(CASES)]
+
+
+@pytest.mark.parametrize(("key", "definition", "arguments"), MARKED, ids=[case[0] for case in CASES])
 def test_kernels_of_an_architecture(key, definition, arguments):
     x1, x2 = ARCHITECTURES["inputs"](definition)
     limit = twin(getattr(zoo, definition)(width=8, parameterization="ntk", **arguments))

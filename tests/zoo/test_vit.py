@@ -42,14 +42,14 @@ def attention(params, name, x, heads, power, softmax=True):
     return dense(params[f"{name}_out"], out)
 
 
-def reference(params, x, heads=2, power=1, softmax=True, norm=True, depth=1, scale=1, pool="mean"):
+def reference(params, x, heads=2, power=1, softmax=True, norm=True, depth=1, scale=1, pool="mean", at=1):
     """(f, the tokens after the embedding and after every block, features) by the equations of the docstring."""
     normed = lambda name, h: normalised(params.get(name, {}), h) if norm else h  # noqa: E731
     corners = [(i, j) for i in (0, 2) for j in (0, 2, 4)]
     h = np.stack([dense(params["embedding"], x[:, i : i + 2, j : j + 2].reshape(3, -1)) for i, j in corners], axis=1)
     if pool == "class":
         h = np.concatenate([np.broadcast_to(params["class_token"]["embedding"], (3, 1, N)), h], axis=1)
-    h = h + (params["positions"]["embedding"] if "positions" in params else 0)
+    h = h + at * (params["positions"]["embedding"] if "positions" in params else 0)
     hs = [h]
     for name in ("block_1", "block_2")[:depth]:
         images = normed(f"{name}_norm_1", h)
@@ -62,13 +62,13 @@ def reference(params, x, heads=2, power=1, softmax=True, norm=True, depth=1, sca
 
 
 LINEAR = {"attention": "identity", "norm": None, "positions": None}
-DEEP = {"depth": 2, "beta": 0.7, "heads": "grow", "parameterization": P.replace(alpha=1.0)}
+DEEP = {"depth": 2, "beta": 0.7, "heads": "grow", "parameterization": P.replace(alpha=1.0), "position_std": 0.5}
 CASES: dict[str, Any] = {
     "as it comes": ({}, {}),
     "tied, 1/sqrt(d)": ({"logits": "1/sqrt(d)", "tied": True, "heads": 1}, {"power": 0.5, "heads": 1}),
     "no softmax, no norm": (LINEAR, {"softmax": False, "norm": False}),
     "class token": ({"pool": "class", "norm_affine": False, "mlp_ratio": 1}, {"pool": "class"}),
-    "two scaled blocks, growing heads": (DEEP, {"heads": 3, "depth": 2, "scale": 0.7 / 2}),
+    "two scaled blocks, growing heads": (DEEP, {"heads": 3, "depth": 2, "scale": 0.7 / 2, "at": 0.5}),
 }
 
 
