@@ -252,8 +252,8 @@ def _by_layer(static: tuple, x: Any, layers: Any, scales: Any, numbers: Any, dra
         _, ntk = twin._walk(twin._start(x, x), walk)
         return layers["readout"].w * ntk, walk.marks
 
-    marks = jax.eval_shape(lambda: tangent(None)[1])
-    _, pull, marks = jax.vjp(tangent, [jnp.zeros(state.ntk.shape, state.ntk.dtype) for state in marks], has_aux=True)
+    shapes = jax.eval_shape(lambda: [state.ntk for state in tangent(None)[1]])
+    _, pull, marks = jax.vjp(tangent, [jnp.zeros(a.shape, a.dtype) for a in shapes], has_aux=True)
     (slopes,) = pull(jnp.ones((len(x), len(x))))
     pairs = [getattr(state, "cross", False) for state in marks]
     features = [twin._recorded(state, dual).covariance for state in marks]

@@ -62,6 +62,8 @@ class CNN(nn.Module):
         for name in ("strides", "pool_after"):  # lists, as configs have them, cannot be hashed
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not isinstance(self.pool_after, tuple):
+            raise ValueError(f"CNN: pool_after must be a tuple of layers, such as (2,); got {self.pool_after!r}.")
         if isinstance(self.strides, tuple) and len(self.strides) != self.depth:
             raise ValueError(f"CNN: strides has {len(self.strides)} entries for {self.depth} layers; give one a layer.")
         for stride in self.strides if isinstance(self.strides, tuple) else (self.strides,):

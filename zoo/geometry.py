@@ -11,6 +11,8 @@ def pads(size: int, window: int, stride: int, padding: str) -> tuple[int, int]:
     >>> pads(8, 3, 1, "SAME"), pads(8, 3, 2, "SAME"), pads(8, 3, 1, "VALID")
     ((1, 1), (0, 1), (0, 0))
     """
+    if padding not in PADDINGS:
+        raise ValueError(f'padding must be one of {", ".join(PADDINGS)}; got "{padding}".')
     if padding == "VALID":
         return 0, 0
     total = max((-(-size // stride) - 1) * stride + window - size, 0)
@@ -38,7 +40,7 @@ def check_window(owner: str, shape: tuple[int, ...], window: int, padding: str, 
 def mean_pool(x: jax.Array, window: int) -> jax.Array:
     """Averages over windows that do not overlap, of [n, *positions, channels]; what is left over at the end is dropped.
 
-    >>> mean_pool(jnp.arange(4.0).reshape(1, 4, 1), 2).ravel().tolist()
+    >>> mean_pool(jax.numpy.arange(4.0).reshape(1, 4, 1), 2).ravel().tolist()
     [0.5, 2.5]
     """
     for axis in range(1, x.ndim - 1):

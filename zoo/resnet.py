@@ -105,7 +105,7 @@ class ResNet(nn.Module):
             x = x.reshape(x.shape[0], -1)
         else:
             check_images(self, x)
-        scales = jnp.broadcast_to(jnp.asarray(self.branch_scale, x.dtype), (self.branches,))
+        scales = jnp.broadcast_to(jnp.asarray(self.branch_scale, float), (self.branches,))
         hs = [field(self, "h1", self._layer(self.width >> (self.stages - 1), "input", "read_in")(x))]
         block = 0
         for stage, count in enumerate(self.blocks_by_stage):
@@ -190,6 +190,10 @@ class HeResNet(nn.Module):
         check_choice("HeResNet", "order", self.order, ("post", "pre"))
         check_choice("HeResNet", "stem", self.stem, ("imagenet", "small"))
         check_choice("HeResNet", "padding", self.padding, ("SAME", "CIRCULAR"))
+        if self.zero_init and self.norm is not None and not self.norm_affine:
+            raise ValueError(
+                "HeResNet: zero_init starts the gain of a norm at zero, and norm_affine=False has no gain."
+            )
         super().__post_init__()
 
     @property

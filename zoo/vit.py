@@ -33,6 +33,13 @@ class Embedding(nn.Module):
     @nn.compact
     def __call__(self) -> jax.Array:  # noqa: D102
         store = jax.dtypes.canonicalize_dtype(float)
+        if self.has_variable("params", "embedding"):
+            expected = jnp.shape(self.get_variable("params", "embedding"))[:-1]
+            if expected != self.shape:
+                raise ValueError(
+                    f"{'.'.join(self.path)} was initialised for {' × '.join(map(str, expected))} tokens and now meets "
+                    f"{' × '.join(map(str, self.shape))}: use images of the size that init saw, or initialise again."
+                )
         std, multiplier = self.parameterization.scales("embedding", 1, self.width, self.std)
         return jnp.asarray(multiplier, store) * self.param(
             "embedding", scaled_normal(std), (*self.shape, self.width), store

@@ -17,10 +17,10 @@ X = np.sin(1.7 * np.arange(2 * 4 * 4 * 2).reshape(2, 4, 4, 2) ** 1.1)
 Y = np.array([[1.0, -0.5], [0.3, 2.0]])
 N, GAMMA, W, B, STEPS = 8, 1.5, 1.3, 0.4, 5
 COMMON: dict[str, Any] = {"outputs": 2, "activation": "erf", "w_std": W, "b_std": B, "gamma": GAMMA}
-HE: dict[str, Any] = {"norm": "layer", "stem": "small", "order": "pre", "windows": (3,), "parameterization": "ntk"}
+HE: dict[str, Any] = {"norm": "layer", "stem": "small", "order": "pre", "windows": (2,), "parameterization": "ntk"}
 NETS: dict[str, Any] = {
     "cnn": CNN(N, 2, **COMMON, pool_after=(1,), padding="CIRCULAR", kernel=2),
-    "resnet": ResNet(N, 2, **COMMON, form="conv", branch_layers=2, stages=2),
+    "resnet": ResNet(N, 2, **COMMON, form="conv", branch_layers=2, stages=2, kernel=2),
     "he_resnet": HeResNet(N, (1, 1), **COMMON, **HE),
     "vit": ViT(N, 1, **COMMON, pool="class", query_init="zeros", heads=2, patch=2, mlp_ratio=2),
 }

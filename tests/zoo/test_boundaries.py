@@ -97,7 +97,24 @@ def test_importing_zoo_does_not_import_the_rooms_above():
 
 # Definitions of the zoo, by class: an instance, the shape of a sample, and its exact number of parameters.
 SIZES: dict[type, Any] = {
-    zoo.MLP: (zoo.MLP(width=512, depth=3, outputs=10, b_std=0.1), (28, 28, 1), 785 * 512 + 2 * 513 * 512 + 5130)
+    zoo.MLP: (zoo.MLP(width=512, depth=3, outputs=10, b_std=0.1), (28, 28, 1), 785 * 512 + 2 * 513 * 512 + 5130),
+    zoo.CNN: (
+        zoo.CNN(width=8, depth=3, outputs=10, b_std=0.1, pool_after=(1,)),
+        (8, 8, 3),
+        (27 + 1) * 8 + 2 * (9 * 8 + 1) * 8 + (16 * 8 + 1) * 10,
+    ),
+    zoo.ResNet: (
+        zoo.ResNet(width=16, depth=6, outputs=10, form="conv", stages=3, readout="average"),
+        (8, 8, 3),
+        # read-in, two blocks of 4 channels, doubling, a block of 8, doubling, a block of 16, readout
+        27 * 4 + 2 * 36 * 4 + 36 * 8 + 72 * 8 + 72 * 16 + 144 * 16 + 160,
+    ),
+    zoo.ViT: (
+        zoo.ViT(width=16, depth=2, outputs=10, patch=4, pool="class"),
+        (8, 8, 3),
+        # patches, class token, positions, two blocks (norms, attention, MLP), the last norm, readout
+        48 * 16 + 16 + 5 * 16 + 2 * (4 * 16 + 4 * 16**2 + 8 * 16**2) + 2 * 16 + 160,
+    ),
 }
 
 

@@ -42,8 +42,14 @@ CASES: dict[str, Any] = {
     "valid": ({"padding": "VALID", "strides": (1, 2), "readout": "average"}, {"strides": (1, 2), "flatten": 0}),
     "same, strides": ({"kernel": 4, "strides": (3, 1)}, {"strides": (3, 1)}),
     "sums": ({"pool_after": [1], "pool": "sum"}, {"pools": ((2, np.sum), None)}),
-    "averages": ({"pool_after": (1, 2), "readout": "average"}, {"pools": ((2, np.mean),) * 2, "flatten": 0}),
-    "last of three": ({"depth": 3, "pool_after": (3,), "pool_size": 3}, {"pools": (None, None, (3, np.mean))}),
+    "averages": (
+        {"pool_after": (1, 2), "readout": "average", "kernel": 2},
+        {"pools": ((2, np.mean),) * 2, "flatten": 0},
+    ),
+    "last of three": (
+        {"depth": 3, "kernel": 1, "pool_after": (3,), "pool_size": 3},
+        {"pools": (None, None, (3, np.mean))},
+    ),
 }
 
 

@@ -24,7 +24,7 @@ SIZES: dict[str, Any] = {"width": 4, "depth": 1}
         ({"b_std": -0.1}, "MLP: b_std must be a finite number ≥ 0, got -0.1"),
         ({"b_std": float("inf")}, "MLP: b_std must be a finite number ≥ 0, got inf"),
         ({"gamma": 0}, "MLP: gamma must be a finite number > 0, got 0"),
-        ({"bias_init": "zero"}, 'MLP: bias_init must be "normal" or "zeros", got "zero"'),
+        ({"bias_init": "zero"}, """MLP: bias_init must be one of "normal", "zeros"; got 'zero'"""),
     ],
 )
 def test_a_bad_value_is_named_with_its_field(arguments, message):

@@ -127,8 +127,7 @@ def test_what_starts_at_zero_and_what_has_a_bias():
     dense = functools.partial(Dense, 4, "branch", 4, P)
     kinds = [{}, {"b_std": 0.5, "use_bias": False}, {"b_std": 0.5}, {"use_bias": True}]
     assert ["bias" in some_variables(dense(**kind), X)["params"] for kind in kinds] == [False, False, True, True]
-    zero = start(dense(b_std=0.5, zero_init=True), X)
-    assert not any(np.any(leaf) for leaf in jax.tree.leaves(zero))
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(start(dense(b_std=0.5, zero_init=True), X)))
     assert not np.any(start(dense(b_std=0.5, bias_init="zeros"), X)["params"]["bias"])
 
 

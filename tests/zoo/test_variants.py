@@ -70,13 +70,14 @@ def he_reference(net, variables, x, scale, halving, train):
 
 
 BOTTLENECK = {"windows": (1, 3, 1), "expansion": 4}
+SHORT = {"windows": (3,), "norm": None, "stem": "imagenet", "order": "pre", "beta": 0.5}
 HE_CASES: dict[str, Any] = {
-    "post, running averages": ({"norm": "batch", "stages": (2, 1)}, 3**-0.5, (2, 1), False),
-    "post, averages of the batch": ({"norm": "batch", "stages": (1, 2)}, 3**-0.5, (2, 1), True),
+    "post, running averages": ({"norm": "batch"}, 2**-0.5, (2, 1), False),
+    "post, averages of the batch": ({"norm": "batch", "stages": (2, 1), "windows": (2,)}, 3**-0.5, (2,), True),
     "pre, every position its features": ({"norm": "layer", "order": "pre"} | BOTTLENECK, 2**-0.5, (1, 2, 1), False),
     "pre, every channel its positions": ({"norm": "spatial", "order": "pre", "windows": (2,)}, 2**-0.5, (2,), False),
     "post, without norm": ({"norm": None, "stem": "imagenet"}, 2**-0.5, (2, 1), False),
-    "pre, with β": ({"norm": None, "stem": "imagenet", "order": "pre", "beta": 0.5}, 0.5 * 2**-0.5, (2, 1), False),
+    "pre, with β": (SHORT, 0.5 * 2**-0.5, (2,), False),
 }
 
 

@@ -84,7 +84,6 @@ def test_forward_pass_is_the_loop_of_the_docstring(case):
     np.testing.assert_allclose([*inside["h"], *inside["phi"]], [*hs, *hs], atol=1e-11)
 
 
-@pytest.mark.xfail(reason="sines multiplies [tokens, 1] by [width / 2]: refused where rank promotion is", strict=True)
 @pytest.mark.parametrize("pool", ["mean", "class"])
 def test_fixed_positions_are_sines_and_cosines_of_unit_variance(pool):
     phase = np.arange(tokens := 6 + (pool == "class"))[:, None] * 1e4 ** -((np.arange(N // 2) + 0.5) / (N // 2))
@@ -139,7 +138,7 @@ def test_a_bad_value_or_image_is_named_with_its_numbers(arguments, message):
     [
         ((1, 4, 6, 3), "embedding was initialised for 8 input features and now gets 12: use inputs of the shape"),
         ((4, 6, 2), r"ViT needs images .* the input has shape \(4, 6, 2\)"),
-        pytest.param((1, 4, 4, 2), "positions.* 6 .* 4", marks=pytest.mark.xfail(reason="flax's", strict=True)),
+        ((1, 4, 4, 2), "positions.* 6 .* 4"),
     ],
 )
 def test_images_of_another_shape_than_at_init_are_answered_with_both_numbers(shape, message):
