@@ -2,7 +2,7 @@
 
     python3 -m launch.limit --config=configs/kernels.py
 
-TIME. Expect test errors of a few per cent, smaller for networks that know
+Some hundred seconds on two CPU cores. Expect test errors of a few per cent, smaller for networks that know
 what an image is. No network is trained. Ends in runs/kernels/limit.json.
 """
 

@@ -2,9 +2,9 @@
 
     python3 -m launch.compare --config=configs/vit.py
 
-TIME. Expect: NNGP and tangent kernel agree with the twin at every depth when
-extrapolated to infinite width, variances fall as 1/N; trained predictions agree with the lazy limit in `ntk`, and do not
-converge to it in `mup` with γ₀ = 1. Ends in runs/vit/report.html.
+119 seconds, measured on two CPU cores that did other work beside. Expect: NNGP and tangent kernel agree with the twin at every depth when
+extrapolated to infinite width. With three widths and so few members exponents and trained predictions stay undecided
+(standard errors just above 2 %): raise --config.members and --config.init_members. Ends in runs/vit/report.html.
 """
 
 from ml_collections import ConfigDict
@@ -13,18 +13,18 @@ from configs import mlp
 
 
 def get_config() -> ConfigDict:
-    """configs/mlp.py, with patches of 4 × 4, one head whose size is the width, and gelu."""
+    """configs/mlp.py, with patches of 4 × 4, two heads whose size grows with the width, and gelu."""
     config = mlp.get_config()
     config.update(
         {
             "name": "vit",
             "architecture": "vit",
             "activations": ("gelu",),
-            "widths": (32, 64, 128, 256),
+            "widths": (32, 64, 128),
             "depths": (1, 2),
             # Gains, biases and positions are parameters without a matrix, whose tangent kernel takes long in ensembles.
-            "fields": {"patch": 4, "heads": 1, "mlp_ratio": 2, "norm_affine": False, "positions": None},
-            "members": 96,
+            "fields": {"patch": 4, "heads": 2, "mlp_ratio": 2, "norm_affine": False, "positions": None},
+            "init_members": 128,
             "net": {"gelu": {"w_std": 1.0}},
         }
     )

@@ -174,13 +174,12 @@ class KernelTwin(Twin):
 
     def _collect(self, estimates: list, provenance: Provenance, samples: int, absent: dict) -> Kernels:
         """The mean of the estimates (there is one where all averages are closed), over γ²."""
-        nngp, ntk = (part if len(estimates) == 1 else np.mean(part, axis=0)
-                     for part in (estimates[0] if len(estimates) == 1 else zip(*estimates, strict=True)))  # fmt: skip
-        scale, errors = self._output_variance, {}
-        if len(estimates) > 1:
-            count = len(estimates)
-            errors = {name: np.std(part, axis=0, ddof=1) / count**0.5
-                      for name, part in zip(("nngp", "ntk"), zip(*estimates, strict=True), strict=True)}  # fmt: skip
+        scale, errors, count = self._output_variance, {}, len(estimates)
+        nngp, ntk = estimates[0]
+        if count > 1:
+            columns = {name: np.stack([each[i] for each in estimates]) for i, name in enumerate(("nngp", "ntk"))}
+            nngp, ntk = (column.mean(0) for column in columns.values())
+            errors = {name: column.std(0, ddof=1) / count**0.5 for name, column in columns.items()}
             errors["nngp"] = errors["nngp"] * scale
             provenance = Provenance(
                 "monte_carlo", f"attention averaged over {count} × {samples} scrambled Sobol points"
@@ -210,7 +209,7 @@ class KernelTwin(Twin):
             static, draws = (self, *self._static(orders)[1:]), self._draws(x, 256, 0)[0]
             # Step by step, so that layers of one shape share their compilation; whole where positions make it heavy.
             run = _by_layer if self._positions(x) == 1 else _compiled_by_layer
-            features, slopes = run(static, jnp.asarray(x), *self._arguments(np.float64), draws)
+            features, slopes = run(static, jnp.asarray(x), *self._arguments(np.float64), draws)  # pyright: ignore[reportCallIssue]
         return [np.asarray(a) for a in features], [np.asarray(a) for a in slopes]
 
     def _recorded(self, state: Any, dual: Any) -> Any:

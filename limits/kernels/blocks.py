@@ -50,7 +50,7 @@ class Store:
     def __init__(self, folder: Any, what: str, names: Sequence[str]) -> None:
         self.folder, self.what, self.names = Path(folder), what, names
 
-    def open(self, x1: np.ndarray, x2: np.ndarray | None, rows: int) -> tuple[list[np.ndarray], np.ndarray]:
+    def open(self, x1: np.ndarray, x2: np.ndarray | None, rows: int) -> tuple[list[Any], Any]:
         """(the kernels, which blocks are finished), as memory maps."""
         self.folder.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256(self.what.encode())

@@ -17,7 +17,7 @@ def normal_draws(tokens: int, samples: int, seed: int) -> np.ndarray:
     >>> normal_draws(3, 8, seed=0).shape
     (8, 2, 3)
     """
-    sampler = qmc.Sobol(2 * tokens, seed=np.random.default_rng(seed))
+    sampler = qmc.Sobol(2 * tokens, rng=np.random.default_rng(seed))
     points = np.clip(sampler.random(samples), 1e-12, 1 - 1e-12)
     return norm.ppf(points).reshape(samples, 2, tokens)
 

@@ -1,5 +1,8 @@
 """Attention whose logits stay random, and the parts of a ViT that neural-tangents does not have."""
 
+# pyright: reportArgumentType=false
+# (Linen modules are frozen dataclasses: hashable, which their stubs do not say.)
+
 import dataclasses
 import functools
 from typing import Any
@@ -29,7 +32,7 @@ def tokens(random):
 def state(k, ntk):
     """The pair (first input, second input) of these."""
     return algebra.Positions(
-        *(jnp.asarray(a[None, None]) for a in (k[:T, T:], ntk[:T, T:], k[:T, :T], k[T:, T:])), True, True
+        *(jnp.asarray(a[None, None]) for a in (k[:T, T:], ntk[:T, T:], k[:T, :T], k[T:, T:])), cross=True, within=True
     )
 
 
