@@ -44,14 +44,14 @@ def _measure(net: Any, x: np.ndarray, members: int, seed: int, batch: bool) -> d
     how: dict[str, Any] = {"train": True, "mutable": ["batch_stats"]} if batch else {}
 
     def one(key: jax.Array) -> dict[str, jax.Array]:
-        variables = net.init(key, x)
+        variables = net.init(key, jnp.asarray(x))
         rest = {name: value for name, value in variables.items() if name != "params"}
 
         def apply(params: Any, x: Any, intermediates: bool = False) -> Any:
             out = net.apply({"params": params, **rest}, x, intermediates=intermediates, **how)
             return out[0] if batch else out
 
-        features = apply(variables["params"], x, True)[1]["features"]
+        features = apply(variables["params"], jnp.asarray(x), True)[1]["features"]
         tangent = _of_batch if batch else empirical_ntk
         ntk = tangent(apply, variables["params"], jnp.asarray(x), rates=rates)
         return {"nngp": features @ features.T / features.shape[-1], "ntk": ntk}
