@@ -22,7 +22,7 @@ def test_header_says_command_and_time_and_the_config_builds(name):
     assert "second" in header or "minute" in header
     config = module.get_config()
     assert config.name == name
-    assert config.members >= 64
+    assert config.steps == 0 or config.members >= 64  # nothing is trained without steps
     config.task_outputs = 1
     for make in definitions(config).values():
         for width in config.widths:
