@@ -43,7 +43,8 @@ class KernelTwin(Twin):
         return algebra.inputs(x1, x2)
 
     def _walk(self, state: Any, walk: Walk) -> tuple[Any, Any]:
-        raise NotImplementedError
+        """(covariance, tangent kernel) of the features that enter the readout; every subclass has its own."""
+        raise NotImplementedError(f"{type(self).__name__} must say the way through its network in _walk.")
 
     def _numbers(self) -> dict[str, Any]:
         return {}

@@ -123,7 +123,7 @@ class ViTTwin(KernelTwin):
         if net.positions == "learned":
             own = numbers["position"] * jnp.eye(state.k.shape[-1], dtype=state.k.dtype)[None, None]
             return _shifted(state, own, numbers["embedding"] * own), None
-        covariance, mean = _sine_kernels(state.k.shape[-1], net.width)
+        covariance, mean = _sine_kernels(state.k.shape[-1])
         root = jnp.sqrt(numbers["position"])
         return _shifted(state, numbers["position"] * covariance[None, None], 0.0), root * mean
 
@@ -138,12 +138,11 @@ def _shifted(state: Any, covariance: Any, tangent: Any) -> Any:
     return dataclasses.replace(state, k=k, ntk=state.ntk + tangent, k1=k1, k2=k2)
 
 
-def _sine_kernels(tokens: int, width: int) -> tuple[jax.Array, jax.Array]:
+def _sine_kernels(tokens: int) -> tuple[jax.Array, jax.Array]:
     """Second moments [T, T] and means [T] over neurons of `zoo.vit.sines`, in the limit of many frequencies.
 
     Averages over u in [0, 1] of cos((a − b) 10^(−4u)) and of (sin + cos)(a 10^(−4u)) / √2.
     """
-    del width
     points, weights = np.polynomial.legendre.leggauss(max(64, 4 * tokens))
     frequency, weights = 1e4 ** -((points + 1) / 2), weights / 2
     a = np.arange(tokens)

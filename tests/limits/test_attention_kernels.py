@@ -201,7 +201,7 @@ def test_one_seed_gives_the_same_numbers():
 def test_fixed_positions_are_those_of_many_frequencies():
     with jax.enable_x64(True):
         at = np.asarray(sines(17, 4096))
-        covariance, mean = (np.asarray(part) for part in _sine_kernels(17, 4096))
+        covariance, mean = (np.asarray(part) for part in _sine_kernels(17))
     # Midpoints against the integral over 2048 frequencies; the fastest waves turn by 16 · log 10⁴ / 2048 from one to the next.
     np.testing.assert_allclose(at @ at.T / 4096, covariance, atol=1e-3)
     np.testing.assert_allclose(at.mean(1), mean, atol=1e-3)
