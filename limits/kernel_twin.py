@@ -1,7 +1,6 @@
 """What the kernel twins of all architectures share: from a walk through the network to kernels of many inputs."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -227,11 +226,10 @@ def _through(static: tuple, x1: Any, x2: Any, layers: Any, scales: Any, numbers:
     return last.w * k + b, last.w * ntk + last.w_tangent * k + b_tangent, walk.largest
 
 
-_compiled = functools.partial(jax.jit, static_argnums=0)(_through)
+_compiled = algebra.compiled(_through, static_argnums=0)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _own(static: tuple, x: Any, layers: Any, scales: Any, numbers: Any, draws: Any) -> Any:
+def _each(static: tuple, x: Any, layers: Any, scales: Any, numbers: Any, draws: Any) -> Any:
     """Each input with itself: [n]."""
 
     def one(sample: Any) -> Any:
@@ -240,6 +238,9 @@ def _own(static: tuple, x: Any, layers: Any, scales: Any, numbers: Any, draws: A
 
     batch = algebra.block_rows(static[0]._positions(x), x.dtype.itemsize) ** 2
     return jax.lax.map(one, x, batch_size=min(len(x), batch))
+
+
+_own = algebra.compiled(_each, static_argnums=0)
 
 
 def _by_layer(static: tuple, x: Any, layers: Any, scales: Any, numbers: Any, draws: Any) -> Any:
@@ -263,4 +264,4 @@ def _by_layer(static: tuple, x: Any, layers: Any, scales: Any, numbers: Any, dra
     )
 
 
-_compiled_by_layer = functools.partial(jax.jit, static_argnums=0)(_by_layer)
+_compiled_by_layer = algebra.compiled(_by_layer, static_argnums=0)
