@@ -20,8 +20,9 @@ def get_config() -> ConfigDict:
             "name": "cnn",
             "architecture": "cnn",
             "widths": (16, 32, 64, 128),
-            "members": 96,
-            "depths": (1, 2, 3),
+            "members": 192,
+            "init_members": 384,
+            "depths": (1, 2),
             "fields": {"strides": 2, "readout": "average"},
             "learning_rate": 0.05,
         }

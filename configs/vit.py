@@ -14,18 +14,18 @@ from configs import mlp
 
 
 def get_config() -> ConfigDict:
-    """configs/mlp.py, with patches of 4 × 4, two heads whose size grows with the width, and gelu."""
+    """configs/mlp.py, with patches of 4 × 4, one head whose size grows with the width, and gelu."""
     config = mlp.get_config()
     config.update(
         {
             "name": "vit",
             "architecture": "vit",
             "activations": ("gelu",),
-            "widths": (32, 64, 128),
+            "widths": (32, 64, 128, 256),
             "depths": (1, 2),
             # Gains, biases and positions are parameters without a matrix, whose tangent kernel takes long in ensembles.
-            "fields": {"patch": 4, "heads": 2, "mlp_ratio": 2, "norm_affine": False, "positions": None},
-            "init_members": 128,
+            "fields": {"patch": 4, "heads": 1, "mlp_ratio": 2, "norm_affine": False, "positions": None},
+            "members": 128,
             "net": {"gelu": {"w_std": 1.0}},
         }
     )

@@ -59,31 +59,45 @@ def jobs() -> list[dict[str, Any]]:
     ]
 
 
+def rows(job: dict[str, Any], runs: dict[str, list[dict[str, float]]]) -> list[list[str]]:
+    """The lines of the table for one case; refuses sides that computed different kernels."""
+    case = ", ".join(str(value) for key, value in job.items() if key != "what")
+    seconds = {side: statistics.median(run["seconds"] for run in each) for side, each in runs.items()}
+    first = {side: each[0] for side, each in runs.items()}
+    memory = [
+        f"{run[key]:.{digits}f}"
+        for key, digits in (("memory / output", 1), ("megabytes", 0))
+        for run in first.values()
+        if key in run
+    ]
+    if "theirs" not in runs:
+        return [[case, f"{seconds['ours']:.4f} s", "–", "–", ", ".join(memory) or "–"]]
+    if "sum" in first["ours"] and abs(first["ours"]["sum"] / first["theirs"]["sum"] - 1) > 1e-3:
+        raise ValueError(f"{case}: the two sides disagree, {first['ours']['sum']} and {first['theirs']['sum']}.")
+
+    def row(name: str, theirs: float, digits: int) -> list[str]:
+        return [name, f"{seconds['ours']:.4f} s", f"{theirs:.4f} s", f"{theirs / seconds['ours']:.{digits}f}×"]
+
+    lines = [[*row(case, seconds["theirs"], 2), ", ".join(memory) or "–"]]
+    if "seconds by Jacobian product" in first["theirs"]:
+        lines.append([*row(f"{case}, by Jacobian product", first["theirs"]["seconds by Jacobian product"], 0), ""])
+    return lines
+
+
 def main(_: list[str]) -> None:
     """Measures and prints the table."""
     sides = {"ours": sys.executable} | ({"theirs": _ORACLE.value} if _ORACLE.value else {})
     screen, table = console(), Table(title=f"{_WHAT.value}: limit-zoo against neural-tangents, {os.cpu_count()} cores")
     for column in ("case", "limit-zoo", "neural-tangents", "speed-up", "memory above idle (ours, theirs)"):
         table.add_column(column)
-    todo = [(i, side) for i in range(len(jobs())) for _ in range(_ROUNDS.value) for side in sides]
-    results: dict[tuple[int, str], list[dict[str, float]]] = {}
-    for i, side in track(todo, "measuring", console=screen):
-        results.setdefault((i, side), []).append(measure(sides[side], {**jobs()[i], "side": side}))
-    for i, job in enumerate(jobs()):
-        seconds = {side: statistics.median(r["seconds"] for r in results[i, side]) for side in sides}
-        memory = [f"{results[i, s][0][key]:.{digits}f}" for key, digits in (("memory / output", 1), ("megabytes", 0))
-                  for s in sides if key in results[i, s][0]]  # fmt: skip
-        case = ", ".join(str(value) for key, value in job.items() if key != "what")
-        theirs = f"{seconds['theirs']:.4f} s" if "theirs" in seconds else "–"
-        ratio = f"{seconds['theirs'] / seconds['ours']:.2f}×" if "theirs" in seconds else "–"
-        table.add_row(case, f"{seconds['ours']:.4f} s", theirs, ratio, ", ".join(memory) or "–")
-        if "theirs" in sides and "sum" in results[i, "ours"][0]:
-            ours_sum, their_sum = (results[i, side][0]["sum"] for side in ("ours", "theirs"))
-            if abs(ours_sum / their_sum - 1) > 1e-3:
-                raise ValueError(f"{case}: the two sides disagree, {ours_sum} and {their_sum}.")
-        if "seconds by Jacobian product" in results.get((i, "theirs"), [{}])[0]:
-            slow = results[i, "theirs"][0]["seconds by Jacobian product"]
-            table.add_row(f"{case}, by Jacobian product", "", f"{slow:.4f} s", f"{slow / seconds['ours']:.0f}×", "")
+    for job in track(jobs(), "measuring", console=screen):
+        runs: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+        for _round in range(_ROUNDS.value):
+            for side, python in sides.items():
+                runs[side].append(measure(python, {**job, "side": side}))
+        for row in rows(job, runs):
+            table.add_row(*row)
+            screen.print(" | ".join(row), highlight=False)
     screen.print(table)
 
 

@@ -88,19 +88,19 @@ def _structured(calls: list, left: Any, right: Any, weights: list, outputs: str)
         )
         leaves, scale = calls[uses[0]].leaves, left[2][uses[0]]
         strength = jnp.asarray(weights[kernel] * scale["kernel"] ** 2, a1.dtype)
-        total = total + strength * _contract(a1, g1, a2, g2, outputs)
+        total = total + strength * contract(a1, g1, a2, g2, outputs)
         if "bias" in leaves:
             strength = jnp.asarray(weights[leaves["bias"]] * scale["bias"] ** 2, a1.dtype)
-            total = total + strength * _trace(g1.sum(2), g2.sum(2), outputs)
+            total = total + strength * trace(g1.sum(2), g2.sum(2), outputs)
     return total
 
 
-def _contract(a1: Any, g1: Any, a2: Any, g2: Any, outputs: str) -> Any:
+def contract(a1: Any, g1: Any, a2: Any, g2: Any, outputs: str) -> Any:
     """Inner products of Σ_p a_p ⊗ g_p; a: [n, p, d], g: [k, n, p, m]. By pairs of positions, or by the sums themselves."""
     (n1, p, d), (k, n2, q, m) = a1.shape, g2.shape
     if p == q == 1:
         similar = a1[:, 0] @ a2[:, 0].T
-        return (similar if outputs == "mean" else similar[:, :, None, None]) * _trace(g1[:, :, 0], g2[:, :, 0], outputs)
+        return (similar if outputs == "mean" else similar[:, :, None, None]) * trace(g1[:, :, 0], g2[:, :, 0], outputs)
     many = k if outputs == "mean" else k * k
     if n1 * n2 * p * q * (d + many * m) < (n1 * p + n2 * q + n1 * n2 * many / k) * k * d * m:
         similar = jnp.einsum("ipd,jqd->ijpq", a1, a2)
@@ -108,10 +108,10 @@ def _contract(a1: Any, g1: Any, a2: Any, g2: Any, outputs: str) -> Any:
             return jnp.einsum("ijpq,kipm,kjqm->ij", similar, g1, g2) / k
         return jnp.einsum("ijpq,kipm,ljqm->ijkl", similar, g1, g2)
     j1, j2 = (jnp.einsum("ipd,kipm->kidm", a, g) for a, g in ((a1, g1), (a2, g2)))
-    return _trace(j1.reshape(k, n1, -1), j2.reshape(k, n2, -1), outputs)
+    return trace(j1.reshape(k, n1, -1), j2.reshape(k, n2, -1), outputs)
 
 
-def _trace(j1: Any, j2: Any, outputs: str) -> Any:
+def trace(j1: Any, j2: Any, outputs: str) -> Any:
     """J Jᵀ of [k, n, size]: summed over outputs and divided by their number, or for every pair of outputs."""
     if outputs == "mean":
         return jnp.einsum("kis,kjs->ij", j1, j2) / j1.shape[0]
@@ -144,7 +144,7 @@ def _by_jacobian(apply: Any, params: Any, x1: Any, x2: Any, which: list[int], we
         for j in range(0, len(x2), rows):
             right = left if x2 is x1 and i == j else jacobian(x2[j : j + rows])
             shares = [
-                jnp.asarray(weights[leaf], j1.dtype) * _trace(j1, j2, outputs)
+                jnp.asarray(weights[leaf], j1.dtype) * trace(j1, j2, outputs)
                 for leaf, j1, j2 in zip(which, left, right, strict=True)
             ]
             line.append(sum(shares[1:], shares[0]))

@@ -17,6 +17,8 @@ import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits import Task, empirical_ntk
+from limits.losses import point_loss
+from limits.observables import feature_kernels, gradient_kernels, output_basis
 from zoo import learning_rate_factors, parameterization, scale_gradients
 
 
@@ -50,13 +52,6 @@ class Data:
     def of(cls, task: Task) -> "Data":
         """The task's arrays in the default float type."""
         return cls(jnp.asarray(task.x, float), jnp.asarray(task.y_train, float))
-
-
-def point_loss(kind: str) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """The loss of outputs [n, k] and targets, mean over samples."""
-    if kind == "mse":
-        return lambda f, y: 0.5 * jnp.mean(jnp.sum((f - y) ** 2, axis=-1))
-    return lambda f, y: jnp.mean(optax.losses.softmax_cross_entropy(f, y))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,9 +111,10 @@ def _programs(
             _, inside = dialled(dials).apply({"params": params}, data.x, intermediates=True)
             seen["features"] = inside["features"] @ inside["features"].T / inside["features"].shape[-1]
         if "phi" in kernels:
-            seen["phi"] = feature_kernels(dialled(dials), params, data.x)
+            _, inside = dialled(dials).apply({"params": params}, data.x, intermediates=True)
+            seen["phi"] = feature_kernels(inside["phi"])
         if "g" in kernels:
-            seen["g"] = gradient_kernels(dialled(dials), params, data.x)
+            seen["g"] = gradient_kernels(dialled(dials), slopes(dialled(dials), params, data.x))
         if "ntk" in kernels:
             rates = learning_rate_factors(dialled(dials), data.x[:1])
             seen["ntk"] = empirical_ntk(
@@ -142,28 +138,13 @@ def _jit(function: Callable) -> Callable:
     return jax.jit(function, compiler_options=options)
 
 
-def feature_kernels(net: Any, params: Any, x: Any) -> tuple:
-    """Φ^l = <φ φ'> over the neurons of each layer, and over its positions."""
-    _, inside = net.apply({"params": params}, x, intermediates=True)
-    flat = [a.reshape(len(a), -1) for a in inside["phi"]]
-    return tuple(a @ a.T / a.shape[-1] for a in flat)
-
-
-def gradient_kernels(net: Any, params: Any, x: Any) -> tuple:
-    """G^l = <g g'> over neurons, with g = √N γ ∂f/∂h in the mean-field normalisation, averaged over outputs and positions.
-
-    So G^l is O(1), and the tangent kernel of a dense network is Σ_l G^l (w² Φ^(l−1) + b²).
-    """
+def slopes(net: Any, params: Any, x: Any) -> list[Any]:
+    """∂f_k/∂h^l [outputs, n, …] of every h^l that the definition returns."""
     f, inside = net.apply({"params": params}, x, intermediates=True)
-    n, k = f.shape
     shifts = {f"h{l}": jnp.zeros_like(h) for l, h in enumerate(inside["h"], start=1)}
     _, pullback = jax.vjp(lambda s: net.apply({"params": params, "perturbations": s}, x), shifts)
-    basis = jnp.broadcast_to(jnp.eye(k, dtype=f.dtype)[:, None, :], (k, n, k))
-    slopes = jax.vmap(pullback)(basis)[0]
-    p = parameterization(net.parameterization)
-    scale = jnp.asarray(p.output_scale(net.width, net.gamma) ** 2 / k * net.width ** (1 - 2 * p.a - p.b), f.dtype)
-    flat = [slopes[name].reshape(k, n, -1, slopes[name].shape[-1]) for name in shifts]
-    return tuple(scale / g.shape[2] * jnp.einsum("knpm,kjpm->nj", g, g) for g in flat)
+    found = jax.vmap(pullback)(output_basis(*f.shape, f.dtype))[0]
+    return [found[name] for name in shifts]
 
 
 def member_sharding() -> NamedSharding:

@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import jax.numpy as jnp
 from jax.core import Tracer
 
 from zoo.activations import activation_function
@@ -50,6 +51,14 @@ def check_count(owner: str, field: str, value: Any, at_least: int = 1) -> None:
         raise ValueError(f"{owner}: {field} must be an integer of at least {at_least}, got {value!r}.")
 
 
+def check_counts(owner: str, field: str, value: Any) -> None:
+    """Raises unless `value` is a tuple of integers of at least 1, with at least one of them."""
+    if not isinstance(value, tuple) or not value:
+        raise ValueError(f"{owner}: {field} must be a tuple of integers such as (2, 2), got {value!r}.")
+    for count in value:
+        check_count(owner, field, count)
+
+
 def check_scale(owner: str, field: str, value: Any, positive: bool = False) -> None:
     """Raises unless `value` is a finite number ≥ 0 (> 0 if `positive`); traced values pass."""
     if isinstance(value, Tracer):
@@ -77,6 +86,12 @@ def check_common(net: Any) -> None:
     check_scale(owner, "b_std", net.b_std)
     check_scale(owner, "gamma", net.gamma, positive=True)
     check_choice(owner, "bias_init", net.bias_init, ("normal", "zeros"))
+    try:
+        real = net.dtype is None or jnp.issubdtype(jnp.dtype(net.dtype), jnp.floating)
+    except TypeError:
+        real = False
+    if not real:
+        raise ValueError(f'{owner}: dtype must be a float type such as "bfloat16" or "float32", got {net.dtype!r}.')
 
 
 def check_images(net: Any, x: Any) -> None:

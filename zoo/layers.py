@@ -64,9 +64,10 @@ class Linear(nn.Module):
 
     def multipliers(self, inputs: int) -> dict[str, Any]:
         """The forward multiplier of each parameter, for so many input features."""
-        return {name: self._scales(name, inputs)[1] for name in self.param_roles}
+        return {name: self.scales(name, inputs)[1] for name in self.param_roles}
 
-    def _scales(self, name: str, inputs: int) -> tuple[Any, Any]:
+    def scales(self, name: str, inputs: int) -> tuple[Any, Any]:
+        """(standard deviation at initialisation, forward multiplier) of a parameter, for so many input features."""
         if name == "bias":
             return self.parameterization.scales("bias", 1, self.width, self.b_std)
         fan_in = inputs * math.prod(self.window)
@@ -76,6 +77,18 @@ class Linear(nn.Module):
         """W x."""
         return x @ kernel
 
+    def patches(self, x: jax.Array) -> jax.Array:
+        """What the weights multiply: `weigh(x)` is patches(x) @ weights [inputs, features]."""
+        return x
+
+    def weigh(self, x: jax.Array) -> jax.Array:
+        """W x with the layer's own weights. `limits.fields` replaces it by a matrix that is never drawn."""
+        std, _ = self.scales("kernel", x.shape[-1])
+        init = nn.initializers.zeros if self.zero_init else scaled_normal(std)
+        store = jax.dtypes.canonicalize_dtype(float)
+        kernel = self.param("kernel", init, (*self.window, x.shape[-1], self.features), store)
+        return self.product(x, jnp.asarray(kernel, x.dtype))
+
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:  # noqa: D102
         if self.role not in ROLES:
@@ -83,18 +96,21 @@ class Linear(nn.Module):
         inputs, store = x.shape[-1], jax.dtypes.canonicalize_dtype(float)
         dtype = store if self.dtype is None else self.dtype
         if self.has_variable("params", "kernel"):
-            expected = jnp.shape(self.get_variable("params", "kernel"))[-2]
+            *window, expected, _ = jnp.shape(self.get_variable("params", "kernel"))
+            if tuple(window) != self.window:
+                had, has = (" × ".join(map(str, each)) for each in (window, self.window))
+                raise ValueError(
+                    f"{'.'.join(self.path)} was initialised with a window of {had} and now has {has}: initialise again."
+                )
             if expected != inputs:
                 raise ValueError(
                     f"{'.'.join(self.path)} was initialised for {expected} input features and now gets {inputs}: use "
                     "inputs of the shape that init saw, or initialise again."
                 )
-        std, multiplier = self._scales("kernel", inputs)
-        init = nn.initializers.zeros if self.zero_init else scaled_normal(std)
-        kernel = self.param("kernel", init, (*self.window, inputs, self.features), store)
-        y = jnp.asarray(multiplier, dtype) * self.product(jnp.asarray(x, dtype), jnp.asarray(kernel, dtype))
+        _, multiplier = self.scales("kernel", inputs)
+        y = jnp.asarray(multiplier, dtype) * self.weigh(jnp.asarray(x, dtype))
         if self.has_bias:
-            std, multiplier = self._scales("bias", 1)
+            std, multiplier = self.scales("bias", 1)
             init = nn.initializers.zeros if self.bias_init == "zeros" or self.zero_init else scaled_normal(std)
             bias = jnp.asarray(self.param("bias", init, (self.features,), store), dtype)
             y = y + jnp.expand_dims(jnp.asarray(multiplier, dtype) * bias, range(y.ndim - 1))
@@ -193,10 +209,8 @@ class Norm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:  # noqa: D102
-        store = jax.dtypes.canonicalize_dtype(float)
-        dtype, x = x.dtype, jnp.asarray(x, store)
-        mean, variance = self._moments(x, train)
-        y = (x - mean) * jax.lax.rsqrt(variance + self.epsilon)
+        store, dtype = jax.dtypes.canonicalize_dtype(float), x.dtype
+        y = self.normalise(jnp.asarray(x, store), train)
         if self.affine:
             std, multiplier = self.parameterization.scales("norm", 1, self.width, 1.0)
             start = nn.initializers.zeros if self.zero_init else _constant(std)
@@ -205,6 +219,11 @@ class Norm(nn.Module):
             gain, bias = (jnp.expand_dims(part * multiplier, range(x.ndim - 1)) for part in (gain, bias))
             y = y * gain + bias
         return jnp.asarray(y, dtype if self.dtype is None else self.dtype)
+
+    def normalise(self, x: jax.Array, train: bool) -> jax.Array:
+        """x, before gain and bias."""
+        mean, variance = self._moments(x, train)
+        return (x - mean) * jax.lax.rsqrt(variance + self.epsilon)
 
     def _moments(self, x: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
         axes = {"layer": (-1,), "spatial": tuple(range(1, x.ndim - 1)), "batch": tuple(range(x.ndim - 1))}

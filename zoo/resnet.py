@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from zoo.activations import activation_function
-from zoo.definition import check_choice, check_common, check_count, check_images, check_scale, definition
+from zoo.definition import check_choice, check_common, check_count, check_counts, check_images, check_scale, definition
 from zoo.geometry import PADDINGS, check_window, mean_pool
 from zoo.layers import Conv, Dense, Norm, field, layer, output
 from zoo.parameterization import Parameterization, parameterization
@@ -181,8 +181,7 @@ class HeResNet(nn.Module):
         for name in ("stages", "windows"):  # lists, as configs have them, cannot be hashed
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-            for count in getattr(self, name):
-                check_count("HeResNet", name, count)
+            check_counts("HeResNet", name, getattr(self, name))
         check_common(self)
         check_count("HeResNet", "expansion", self.expansion)
         check_scale("HeResNet", "beta", self.beta)

@@ -13,11 +13,11 @@ from zoo.parameterization import Parameterization, parameterization
 
 
 class Embedding(nn.Module):
-    """An array of N(0, std²) entries, [*shape, width], in the parameterization's role "embedding".
+    """An array of N(0, std²) entries, the same for n inputs, [n, *shape, width]; its role is "embedding".
 
     >>> e = Embedding((3,), 2, Parameterization.ntk, std=0.0)
-    >>> e.init_with_output(jax.random.key(0))[0].shape
-    (3, 2)
+    >>> e.init_with_output(jax.random.key(0), 5)[0].shape
+    (5, 3, 2)
     """
 
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class Embedding(nn.Module):
         return {"embedding": "embedding"}
 
     @nn.compact
-    def __call__(self) -> jax.Array:  # noqa: D102
+    def __call__(self, n: int) -> jax.Array:  # noqa: D102
         store = jax.dtypes.canonicalize_dtype(float)
         if self.has_variable("params", "embedding"):
             expected = jnp.shape(self.get_variable("params", "embedding"))[:-1]
@@ -41,9 +41,10 @@ class Embedding(nn.Module):
                     f"{' × '.join(map(str, self.shape))}: use images of the size that init saw, or initialise again."
                 )
         std, multiplier = self.parameterization.scales("embedding", 1, self.width, self.std)
-        return jnp.asarray(multiplier, store) * self.param(
+        table = jnp.asarray(multiplier, store) * self.param(
             "embedding", scaled_normal(std), (*self.shape, self.width), store
         )
+        return jnp.broadcast_to(table, (n, *table.shape))
 
 
 def sines(tokens: int, width: int) -> jax.Array:
@@ -179,15 +180,15 @@ class ViT(nn.Module):
     def _embed(self, patches: jax.Array) -> jax.Array:
         h, p = layer(self, Dense, self.width, "input", "embedding")(patches), parameterization(self.parameterization)
         if self.pool == "class":
-            token = Embedding((1, 1), self.width, p, 1.0, name="class_token")()
-            h = jnp.concatenate([jnp.broadcast_to(token, (len(h), 1, self.width)).astype(h.dtype), h], axis=1)
+            token = Embedding((1,), self.width, p, 1.0, name="class_token")(len(h))
+            h = jnp.concatenate([token.astype(h.dtype), h], axis=1)
         if self.positions is None:
             return h
         if self.positions == "fixed":
-            at = self.position_std * sines(h.shape[1], self.width)
+            at = self.position_std * sines(h.shape[1], self.width)[None]
         else:
-            at = Embedding((h.shape[1],), self.width, p, self.position_std, name="positions")()
-        return h + at.astype(h.dtype)[None]
+            at = Embedding((h.shape[1],), self.width, p, self.position_std, name="positions")(len(h))
+        return h + at.astype(h.dtype)
 
     def _norm(self, h: jax.Array, name: str, in_branch: bool) -> jax.Array:
         if self.norm is None:

@@ -11,8 +11,9 @@ import pytest
 
 from limits import empirical_ntk, twin
 from limits import kernels as algebra
+from limits.observables import feature_kernels, gradient_kernels
 from limits.walk import Walk
-from train.members import feature_kernels, gradient_kernels
+from train.members import slopes
 from zoo import Parameterization, ResNet, activation_function, learning_rate_factors, parameterization
 
 PLAIN = Parameterization.ntk.replace(alpha=0.0)  # branches that are not scaled down
@@ -29,7 +30,10 @@ def _observer(shape, names):
             inside = net.apply({"params": params}, x, intermediates=True)[1]["features"]
             seen["last"] = inside @ inside.T / inside.shape[1]
         if "layers" in names:
-            seen |= {"phi": feature_kernels(net, params, x), "g": gradient_kernels(net, params, x)}
+            seen |= {
+                "phi": feature_kernels(net.apply({"params": params}, x, intermediates=True)[1]["phi"]),
+                "g": gradient_kernels(net, slopes(net, params, x)),
+            }
         return seen
 
     return jax.jit(jax.vmap(one, (0, None, None, None, None)), compiler_options=QUICK)

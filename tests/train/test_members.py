@@ -9,9 +9,11 @@ import psutil
 import pytest
 
 from limits import Task, empirical_ntk
+from limits.losses import point_loss
+from limits.observables import feature_kernels, gradient_kernels
 from train.data import gaussian_teacher
 from train.ensemble import chunk_size, ensemble, member_bytes, run_members
-from train.members import Data, Dials, feature_kernels, gradient_kernels, point_loss, programs
+from train.members import Data, Dials, programs, slopes
 from zoo import MLP, Parameterization, learning_rate_factors, parameterization
 
 TASK = gaussian_teacher(4, 2, dim=3, seed=1)
@@ -104,7 +106,8 @@ def test_field_kernels_of_one_network():
         def kernels(params, net=net):
             rates = learning_rate_factors(net, x)
             ntk = empirical_ntk(lambda p, x: net.apply({"params": p}, x), params, x, rates=rates)
-            return feature_kernels(net, params, x), gradient_kernels(net, params, x), ntk
+            phi = feature_kernels(net.apply({"params": params}, x, intermediates=True)[1]["phi"])
+            return phi, gradient_kernels(net, slopes(net, params, x)), ntk
 
         seen[form] = jax.jit(kernels, compiler_options={"xla_backend_optimization_level": 0})(params)
     features, gradients, ntk = seen["mup"]

@@ -24,6 +24,8 @@ SIZES: dict[str, Any] = {"width": 4, "depth": 1}
         ({"b_std": -0.1}, "MLP: b_std must be a finite number ≥ 0, got -0.1"),
         ({"b_std": float("inf")}, "MLP: b_std must be a finite number ≥ 0, got inf"),
         ({"gamma": 0}, "MLP: gamma must be a finite number > 0, got 0"),
+        ({"dtype": "bfloat"}, 'MLP: dtype must be a float type such as "bfloat16" or "float32", got \'bfloat\''),
+        ({"dtype": "int32"}, 'MLP: dtype must be a float type such as "bfloat16" or "float32", got \'int32\''),
         ({"bias_init": "zero"}, """MLP: bias_init must be one of "normal", "zeros"; got 'zero'"""),
     ],
 )

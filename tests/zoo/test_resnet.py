@@ -125,6 +125,8 @@ def test_integer_inputs_are_numbers_too():
         (ResNet, {"residual": "none"}, '"uniform", "decreasing", "fixed"; got \'none\''),
         (ResNet, {"beta": -1.0}, "ResNet: beta must be a finite number ≥ 0, got -1.0"),
         (HeResNet, {"stages": (1, 0)}, "HeResNet: stages must be an integer of at least 1, got 0"),
+        (HeResNet, {"stages": 2}, r"HeResNet: stages must be a tuple of integers such as \(2, 2\), got 2"),
+        (HeResNet, {"windows": ()}, r"HeResNet: windows must be a tuple of integers such as \(2, 2\), got \(\)"),
         (HeResNet, {"norm": "group"}, '"batch", "layer", "spatial", None; got \'group\''),
         (HeResNet, {"order": "both"}, 'HeResNet: order must be one of "post", "pre"; got \'both\''),
     ],

@@ -1,0 +1,130 @@
+"""A Gaussian matrix that is never drawn: it is revealed along the directions that it meets."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """W = s W⁰ + Vᵀ M U, [inputs, outputs], with W⁰ standard normal, known only through V W⁰ = Y and W⁰ Uᵀ = Zᵀ.
+
+    The rows of v [k, inputs] and of u [k, outputs] are orthonormal, zero from the counts on. A new direction q of inputs
+    has the image  q W⁰ = (q Zᵀ) U + ε (1 − Uᵀ U)  with fresh ε ~ N(0, 1): the law of W⁰ given all that is known, so
+    that whatever is computed with it has the law of a network with a drawn matrix, at every size. Directions of outputs
+    are the mirror image. All leaves are floating point, so that a state can be its own cotangent.
+    """
+
+    v: Any
+    y: Any
+    u: Any
+    z: Any
+    known_in: Any  # rows of v and y
+    known_out: Any  # rows of u and z
+    start: Any  # s
+    trained: Any  # M [k, k]
+    gradient: Any  # of the loss with respect to M
+
+    @classmethod
+    def fresh(cls, inputs: int, outputs: int, capacity: int, start: Any, dtype: Any) -> "Matrix":
+        """Nothing known, nothing trained.
+
+        >>> Matrix.fresh(5, 3, 2, 1.0, "float32").v.shape
+        (2, 5)
+        """
+        wide, narrow, zero = (jnp.zeros(shape, dtype) for shape in ((capacity, inputs), (capacity, outputs), ()))
+        square = jnp.zeros((capacity, capacity), dtype)
+        return cls(wide, narrow, narrow, wide, zero, zero, jnp.asarray(start, dtype), square, square)
+
+    @property
+    def transposed(self) -> "Matrix":
+        """The same matrix, seen from its outputs."""
+        return Matrix(self.u, self.z, self.v, self.y, self.known_out, self.known_in, self.start,
+                      self.trained.T, self.gradient.T)  # fmt: skip
+
+    def resized(self, capacity: int) -> "Matrix":
+        """Room for `capacity` directions of either side."""
+        more = capacity - self.v.shape[-2]
+        rows = [(0, more), (0, 0)]
+        square = [(0, more), (0, more)]
+
+        def grown(a: Any, widths: list) -> Any:
+            return jnp.pad(a, [(0, 0)] * (a.ndim - 2) + widths)
+
+        bases = {name: grown(getattr(self, name), rows) for name in ("v", "y", "u", "z")}
+        squares = {name: grown(getattr(self, name), square) for name in ("trained", "gradient")}
+        return dataclasses.replace(self, **bases, **squares)
+
+
+def outside(a: jax.Array, basis: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The rows of a as (coefficients on the orthonormal rows of `basis`, what is left); twice, against rounding."""
+    first = a @ basis.T
+    rest = a - first @ basis
+    second = rest @ basis.T
+    return first + second, rest - second @ basis
+
+
+def new_directions(a: jax.Array, rest: jax.Array, basis: jax.Array, tolerance: float) -> jax.Array:
+    """Orthonormal rows, also to the basis, that span `rest`, what is left of a; the last of them zero where it has fewer.
+
+    A direction in which `rest` has less than `tolerance` of the longest row of a is left out: it would be noise.
+    """
+    scale = jnp.max(jnp.sum(a * a, axis=-1))
+    values, vectors = jnp.linalg.eigh(rest @ rest.T)
+    keep = (values > tolerance**2 * scale)[::-1]
+    rate = jnp.where(keep, jax.lax.rsqrt(jnp.where(keep, values[::-1], 1)), 0)
+    q = rate[:, None] * (vectors[:, ::-1].T @ rest)
+    q = q - (q @ basis.T) @ basis
+    for _ in range(3):  # to the nearest orthonormal rows (Newton, Schulz)
+        q = 1.5 * q - 0.5 * (q @ q.T) @ q
+    return q
+
+
+def meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tuple[jax.Array, Matrix]:
+    """(coefficients c of rows a = c V, the matrix with what they reveal)."""
+    c, rest = outside(a, matrix.v)
+    q = new_directions(a, rest, matrix.v, tolerance)
+    kept = jnp.sum(q * q, axis=-1) > 0.5
+    noise = jnp.where(kept[:, None], jax.random.normal(key, (len(a), matrix.y.shape[-1]), a.dtype), 0)
+    image = noise + (q @ matrix.z.T - noise @ matrix.u.T) @ matrix.u
+    at = matrix.known_in.astype(jnp.int32)
+    c = jax.lax.dynamic_update_slice(c, rest @ q.T, (0, at))
+    v, y = (jax.lax.dynamic_update_slice(old, new, (at, 0)) for old, new in ((matrix.v, q), (matrix.y, image)))
+    known = matrix.known_in + jnp.sum(kept).astype(a.dtype)
+    return c, dataclasses.replace(matrix, v=v, y=y, known_in=known)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def multiply(tolerance: float, a: jax.Array, matrix: Matrix, key: jax.Array) -> tuple[jax.Array, Matrix]:
+    """(a W for rows a, the matrix with what they revealed); `key` is raw key data.
+
+    The cotangent of the matrix that comes out is the matrix itself: the backward pass hands the state on, with the
+    directions ȳ of the outputs revealed and Vᵀ(c ȳ Uᵀ)U added to the gradient, through all uses in reverse order. So
+    `jax.vjp` of a whole network with the cotangents (1, final state) returns the updated state.
+    """
+    return _forward(tolerance, a, matrix, key)[0]
+
+
+def _forward(tolerance: float, a: jax.Array, matrix: Matrix, key: jax.Array) -> Any:
+    c, after = meet(matrix, a, jax.random.fold_in(_key(key), 0), tolerance)
+    return (matrix.start * (c @ after.y) + (c @ after.trained) @ after.u, after), (c, key)
+
+
+def _backward(tolerance: float, kept: Any, cotangents: Any) -> Any:
+    (c, key), (slope, matrix) = kept, cotangents
+    d, after = meet(matrix.transposed, slope, jax.random.fold_in(_key(key), 1), tolerance)
+    after = dataclasses.replace(after.transposed, gradient=matrix.gradient + c.T @ d)
+    back = matrix.start * (d @ after.z) + (d @ after.trained.T) @ after.v
+    return back, after, np.zeros(key.shape, jax.dtypes.float0)
+
+
+def _key(data: jax.Array) -> jax.Array:
+    return jax.random.wrap_key_data(data)
+
+
+multiply.defvjp(_forward, _backward)

@@ -1,0 +1,118 @@
+"""Kernels at one time of a sweep: one pass with all points, whose reveals are thrown away."""
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from limits.fields.network import REVEALED, forward
+from limits.observables import feature_kernels, gradient_kernels, output_basis
+from limits.tangent import contract, trace
+from zoo.layers import Linear, Norm
+from zoo.vit import Embedding
+
+
+class Tap(NamedTuple):
+    """One use of a layer with parameters: what enters its gradient beside the signal that comes back."""
+
+    path: tuple[str, ...]
+    multipliers: dict[str, Any]
+    seen: Any  # [n, …, features], or None
+
+
+class Taps:
+    """An interceptor that adds shifts to the outputs of layers with parameters, and notes what enters their gradients."""
+
+    def __init__(self, shifts: list[Any] | None) -> None:
+        self.shifts, self.taps, self.shapes, self.normalised = shifts, [], [], None
+
+    def __call__(self, run: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        """What flax.linen asks for."""
+        module, out = context.module, run(*args, **kwargs)
+        if isinstance(module, Norm) and context.method_name == "normalise":
+            self.normalised = out
+        if context.method_name != "__call__" or not isinstance(module, (Linear, Norm, Embedding)):
+            return out
+        seen = None
+        if isinstance(module, Linear):
+            multipliers, seen = module.multipliers(args[0].shape[-1]), module.patches(args[0])
+        else:
+            role = "norm" if isinstance(module, Norm) else "embedding"
+            std = module.std if isinstance(module, Embedding) else 1.0
+            scale = module.parameterization.scales(role, 1, module.width, std)[1]
+            multipliers = dict.fromkeys(module.param_roles, scale)
+            seen = self.normalised if isinstance(module, Norm) else None
+        if not multipliers:
+            return out
+        self.taps.append(Tap(module.path, multipliers, seen))
+        self.shapes.append(jax.ShapeDtypeStruct(out.shape, out.dtype))
+        return out if self.shifts is None else out + self.shifts[len(self.taps) - 1]
+
+
+def measure(net: nn.Module, factors: Any, kernels: tuple[str, ...], variables: Any, x: Any, key: Any) -> dict[str, Any]:
+    """f [n, outputs], the features' kernel and, as asked, phi, g (tuples by layer) and ntk [n, n] at this time.
+
+    `factors`: learning rates over η₀, by path. All backward passes share one state, so that they agree on overlaps.
+    """
+    revealed = variables.get(REVEALED, {})
+    fixed = {name: value for name, value in variables.items() if name != REVEALED}
+
+    def run(shifts: list | None, fields: dict, revealed: Any) -> Any:
+        taps = Taps(shifts)
+        held = {**fixed, "perturbations": fields} | ({REVEALED: revealed} if revealed else {})
+        with nn.intercept_methods(taps):
+            (f, inside), after = forward(net, held, x, key, intermediates=True)
+        return (f, after.get(REVEALED, {})), inside, taps
+
+    layers: list[tuple[Any, Any]] = []
+
+    def shapes() -> Any:
+        _, inside, taps = run(None, {}, revealed)
+        layers.extend((tap.path, tap.multipliers) for tap in taps.taps)
+        return inside["h"], taps.shapes
+
+    hidden, outputs = jax.eval_shape(shapes)
+
+    def tapped(shifts: list, fields: dict, revealed: Any) -> Any:
+        out, inside, taps = run(shifts, fields, revealed)
+        return out, (inside, [tap.seen for tap in taps.taps])
+
+    shifts = [jnp.zeros(a.shape, a.dtype) for a in outputs]
+    fields = {f"h{l}": jnp.zeros(h.shape, h.dtype) for l, h in enumerate(hidden, start=1)}
+    (f, after), pull, (inside, seen) = jax.vjp(tapped, shifts, fields, revealed, has_aux=True)
+    found: dict[str, Any] = {"f": f, "features": feature_kernels([inside["features"]])[0]}
+    if "phi" in kernels:
+        found["phi"] = feature_kernels(inside["phi"])
+    if not {"g", "ntk"} & set(kernels):
+        return found
+    backs, slopes = [], []
+    for cotangent in output_basis(*f.shape, f.dtype):
+        back, slope, after = pull((cotangent, after))
+        backs.append(back)
+        slopes.append([slope[name] for name in fields])
+    if "g" in kernels:
+        found["g"] = gradient_kernels(net, [jnp.stack(each) for each in zip(*slopes, strict=True)])
+    if "ntk" in kernels:
+        found["ntk"] = _tangent(layers, seen, [jnp.stack(each) for each in zip(*backs, strict=True)], factors)
+    return found
+
+
+def _tangent(layers: list, seen: list, backs: list, factors: Any) -> jax.Array:
+    """Σ over parameters of factor · ∂f ∂f', the uses of one layer taken together; backs: [outputs, n, …, features]."""
+    total: Any = 0.0
+    for path in dict.fromkeys(path for path, _ in layers):
+        uses = [i for i, (other, _) in enumerate(layers) if other == path]
+        flat = [backs[i].reshape(*backs[i].shape[:2], -1, backs[i].shape[-1]) for i in uses]
+        g = jnp.concatenate(flat, axis=2)
+        for name, multiplier in layers[uses[0]][1].items():
+            strength = factors[(*path, name)] * multiplier**2
+            if name in ("kernel", "scale"):
+                a = jnp.concatenate([seen[i].reshape(len(seen[i]), -1, seen[i].shape[-1]) for i in uses], axis=1)
+            if name == "kernel":
+                share = contract(a, g, a, g, "mean")
+            else:  # a gain sees what it multiplies, a bias sums over positions, an embedding has one entry a position
+                j = (g * a if name == "scale" else g).sum(2) if name != "embedding" else g.reshape(*g.shape[:2], -1)
+                share = trace(j, j, "mean")
+            total = total + jnp.asarray(strength, g.dtype) * share
+    return total

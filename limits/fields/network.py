@@ -1,0 +1,76 @@
+"""A network's own forward code, with revealed matrices in place of drawn ones."""
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from limits.fields.matrix import Matrix, multiply
+from zoo.layers import Linear
+
+REVEALED = "revealed"  # the collection that holds the matrices, by the path of their layer
+_BOTH_SIDES = ("hidden", "branch")  # roles of weights whose inputs and outputs both grow with the width
+TOLERANCE = {"float32": 1e-3, "float64": 1e-6}  # of directions, relative to the longest vector met with them
+
+
+def is_revealed(module: Any, method: str) -> bool:
+    """Whether this is the product with a matrix that grows on both sides."""
+    return method == "weigh" and isinstance(module, Linear) and module.role in _BOTH_SIDES
+
+
+def revealing(capacity: int, rows: dict[tuple[str, ...], int] | None = None) -> Any:
+    """The interceptor: weights with the width on both sides become a `Matrix` in the collection "revealed".
+
+    Where there is none yet (in `init`), one with room for `capacity` directions is put there. `rows` is told how many
+    vectors each matrix meets.
+    """
+
+    def replace(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        module = context.module
+        if not is_revealed(module, context.method_name):
+            return run(*args, **kwargs)
+        seen = module.patches(args[0])
+        flat = seen.reshape(-1, seen.shape[-1])
+        if rows is not None:
+            rows[module.path] = rows.get(module.path, 0) + len(flat)
+        if not module.has_variable(REVEALED, "matrix"):
+            std, _ = module.scales("kernel", args[0].shape[-1])
+            start = 0.0 if module.zero_init else std
+            fresh = Matrix.fresh(flat.shape[-1], module.features, capacity, start, flat.dtype)
+            module.put_variable(REVEALED, "matrix", fresh)
+            return jnp.zeros((*seen.shape[:-1], module.features), flat.dtype)
+        key = jax.random.key_data(module.make_rng("reveal"))
+        matrix = module.get_variable(REVEALED, "matrix")
+        out, after = multiply(TOLERANCE[str(flat.dtype)], flat, matrix, key)
+        module.put_variable(REVEALED, "matrix", after)
+        return out.reshape(*seen.shape[:-1], module.features)
+
+    return replace
+
+
+def forward(net: nn.Module, variables: dict[str, Any], x: Any, key: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """(the network's outputs, its collections but for "params" afterwards)."""
+    mutable = [name for name in variables if name not in ("params", "perturbations")]
+    with nn.intercept_methods(revealing(0)):
+        return net.apply(variables, x, rngs={"reveal": key}, mutable=mutable, **options)  # pyright: ignore
+
+
+def start(net: nn.Module, x: Any, key: Any, capacity: int) -> dict[str, Any]:
+    """The network's variables at initialisation: parameters, and matrices of which nothing is known."""
+    with nn.intercept_methods(revealing(capacity)):
+        return dict(net.init({"params": key, "reveal": key}, x[:1]))
+
+
+def vectors_met(net: nn.Module, x: Any) -> dict[tuple[str, ...], int]:
+    """How many vectors each matrix meets in one pass of inputs of this shape. Nothing is computed."""
+    rows: dict[tuple[str, ...], int] = {}
+    with nn.intercept_methods(revealing(1, rows)):
+        jax.eval_shape(lambda x: net.init({"params": jax.random.key(0), "reveal": jax.random.key(0)}, x), x)
+    return rows
+
+
+def size(tree: Any) -> int:
+    """The number of entries of a tree of arrays."""
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
