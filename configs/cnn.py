@@ -20,7 +20,7 @@ def get_config() -> ConfigDict:
             "name": "cnn",
             "architecture": "cnn",
             "widths": (16, 32, 64, 128),
-            "members": 192,
+            "members": 256,
             "init_members": 384,
             "depths": (1, 2),
             "fields": {"strides": 2, "readout": "average"},

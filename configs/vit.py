@@ -21,7 +21,7 @@ def get_config() -> ConfigDict:
             "name": "vit",
             "architecture": "vit",
             "activations": ("gelu",),
-            "widths": (32, 64, 128, 256),
+            "widths": (16, 32, 64, 128),
             "depths": (1, 2),
             # Gains, biases and positions are parameters without a matrix, whose tangent kernel takes long in ensembles.
             "fields": {"patch": 4, "heads": 1, "mlp_ratio": 2, "norm_affine": False, "positions": None},

@@ -34,6 +34,7 @@ def gradient_kernels(net: Any, slopes: Any) -> tuple:
     return tuple(out)
 
 
-def output_basis(n: int, outputs: int, dtype: Any) -> jax.Array:
-    """[outputs, n, outputs]: the cotangents that give ∂f_k of all inputs at once, where inputs do not mix."""
-    return jnp.broadcast_to(jnp.eye(outputs, dtype=dtype)[:, None, :], (outputs, n, outputs))
+def output_basis(f: Any) -> jax.Array:
+    """The cotangents [outputs, n, outputs] that give ∂f_k of all n inputs at once, where inputs do not mix."""
+    n, outputs = f.shape
+    return jnp.broadcast_to(jnp.eye(outputs, dtype=f.dtype)[:, None, :], (outputs, n, outputs))

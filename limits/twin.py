@@ -30,6 +30,12 @@ class Twin:
 
         return lazy(self, task, steps, learning_rate, **options)
 
+    def rich(self, task: Any, steps: int, learning_rate: float, **options: Any) -> Any:
+        """Training with feature learning; see `limits.rich.rich`."""
+        from limits.rich import rich
+
+        return rich(self, task, steps, learning_rate, **options)
+
 
 def register_twin(definition: type[nn.Module]) -> Callable[[T], T]:
     """Class decorator: the twin of this definition. A registered type serves its subclasses too, unless they have their own."""

@@ -142,8 +142,8 @@ def slopes(net: Any, params: Any, x: Any) -> list[Any]:
     """∂f_k/∂h^l [outputs, n, …] of every h^l that the definition returns."""
     f, inside = net.apply({"params": params}, x, intermediates=True)
     shifts = {f"h{l}": jnp.zeros_like(h) for l, h in enumerate(inside["h"], start=1)}
-    _, pullback = jax.vjp(lambda s: net.apply({"params": params, "perturbations": s}, x), shifts)
-    found = jax.vmap(pullback)(output_basis(*f.shape, f.dtype))[0]
+    passed: Any = jax.vjp(lambda s: net.apply({"params": params, "perturbations": s}, x), shifts)
+    found = jax.vmap(passed[1])(output_basis(f))[0]
     return [found[name] for name in shifts]
 
 

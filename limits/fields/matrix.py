@@ -8,6 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.fields.exact import unit_vectors
+
+Source = tuple[int, int]  # the first coordinate, and the number of parts that have a coordinate each
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -29,23 +33,41 @@ class Matrix:
     start: Any  # s
     trained: Any  # M [k, k]
     gradient: Any  # of the loss with respect to M
+    exact: tuple[Source, Source] | None = dataclasses.field(default=None, metadata={"static": True})
 
     @classmethod
-    def fresh(cls, inputs: int, outputs: int, capacity: int, start: Any, dtype: Any) -> "Matrix":
-        """Nothing known, nothing trained.
+    def fresh(
+        cls,
+        inputs: int,
+        outputs: int,
+        capacity: int,
+        start: Any,
+        dtype: Any,
+        exact: tuple[Source, Source] | None = None,
+    ) -> "Matrix":
+        """Nothing known, nothing trained. `exact`: where new images come from, of inputs and of outputs.
 
         >>> Matrix.fresh(5, 3, 2, 1.0, "float32").v.shape
         (2, 5)
         """
         wide, narrow, zero = (jnp.zeros(shape, dtype) for shape in ((capacity, inputs), (capacity, outputs), ()))
         square = jnp.zeros((capacity, capacity), dtype)
-        return cls(wide, narrow, narrow, wide, zero, zero, jnp.asarray(start, dtype), square, square)
+        return cls(wide, narrow, narrow, wide, zero, zero, jnp.asarray(start, dtype), square, square, exact)
 
     @property
     def transposed(self) -> "Matrix":
         """The same matrix, seen from its outputs."""
+        exact = None if self.exact is None else (self.exact[1], self.exact[0])
         return Matrix(self.u, self.z, self.v, self.y, self.known_out, self.known_in, self.start,
-                      self.trained.T, self.gradient.T)  # fmt: skip
+                      self.trained.T, self.gradient.T, exact)  # fmt: skip
+
+    def noise(self, key: jax.Array, count: int) -> jax.Array:
+        """Images of `count` new directions, before what is known of them."""
+        size, dtype = self.y.shape[-1], self.y.dtype
+        if self.exact is None:
+            return jax.random.normal(key, (count, size), dtype)
+        first, blocks = self.exact[0]
+        return unit_vectors(first + self.known_in * blocks, count, size, blocks, dtype)
 
     def resized(self, capacity: int) -> "Matrix":
         """Room for `capacity` directions of either side."""
@@ -90,23 +112,28 @@ def meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tupl
     c, rest = outside(a, matrix.v)
     q = new_directions(a, rest, matrix.v, tolerance)
     kept = jnp.sum(q * q, axis=-1) > 0.5
-    noise = jnp.where(kept[:, None], jax.random.normal(key, (len(a), matrix.y.shape[-1]), a.dtype), 0)
+    noise = jnp.where(kept[:, None], matrix.noise(key, len(a)), 0)
     image = noise + (q @ matrix.z.T - noise @ matrix.u.T) @ matrix.u
     at = matrix.known_in.astype(jnp.int32)
-    c = jax.lax.dynamic_update_slice(c, rest @ q.T, (0, at))
-    v, y = (jax.lax.dynamic_update_slice(old, new, (at, 0)) for old, new in ((matrix.v, q), (matrix.y, image)))
+    c = jax.lax.dynamic_update_slice_in_dim(c, rest @ q.T, at, 1)
+    v, y = (jax.lax.dynamic_update_slice_in_dim(old, new, at, 0) for old, new in ((matrix.v, q), (matrix.y, image)))
     known = matrix.known_in + jnp.sum(kept).astype(a.dtype)
     return c, dataclasses.replace(matrix, v=v, y=y, known_in=known)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def multiply(tolerance: float, a: jax.Array, matrix: Matrix, key: jax.Array) -> tuple[jax.Array, Matrix]:
+def multiply(a: jax.Array, matrix: Matrix, key: Any, tolerance: float) -> tuple[jax.Array, Matrix]:
     """(a W for rows a, the matrix with what they revealed); `key` is raw key data.
 
     The cotangent of the matrix that comes out is the matrix itself: the backward pass hands the state on, with the
     directions ȳ of the outputs revealed and Vᵀ(c ȳ Uᵀ)U added to the gradient, through all uses in reverse order. So
     `jax.vjp` of a whole network with the cotangents (1, final state) returns the updated state.
     """
+    out: Any = _multiply(tolerance, a, matrix, key)
+    return out
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _multiply(tolerance: float, a: jax.Array, matrix: Matrix, key: jax.Array) -> Any:
     return _forward(tolerance, a, matrix, key)[0]
 
 
@@ -127,4 +154,4 @@ def _key(data: jax.Array) -> jax.Array:
     return jax.random.wrap_key_data(data)
 
 
-multiply.defvjp(_forward, _backward)
+_multiply.defvjp(_forward, _backward)

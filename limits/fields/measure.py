@@ -50,8 +50,10 @@ class Taps:
         return out if self.shifts is None else out + self.shifts[len(self.taps) - 1]
 
 
-def measure(net: nn.Module, factors: Any, kernels: tuple[str, ...], variables: Any, x: Any, key: Any) -> dict[str, Any]:
-    """f [n, outputs], the features' kernel and, as asked, phi, g (tuples by layer) and ntk [n, n] at this time.
+def measure(
+    net: nn.Module, factors: Any, kernels: tuple[str, ...], variables: Any, x: Any, key: Any
+) -> tuple[dict[str, Any], Any]:
+    """(f [n, outputs], the features' kernel and, as asked, phi, g (tuples by layer) and ntk [n, n]; the matrices after it).
 
     `factors`: learning rates over η₀, by path. All backward passes share one state, so that they agree on overlaps.
     """
@@ -80,14 +82,15 @@ def measure(net: nn.Module, factors: Any, kernels: tuple[str, ...], variables: A
 
     shifts = [jnp.zeros(a.shape, a.dtype) for a in outputs]
     fields = {f"h{l}": jnp.zeros(h.shape, h.dtype) for l, h in enumerate(hidden, start=1)}
-    (f, after), pull, (inside, seen) = jax.vjp(tapped, shifts, fields, revealed, has_aux=True)
+    passed: Any = jax.vjp(tapped, shifts, fields, revealed, has_aux=True)
+    (f, after), pull, (inside, seen) = passed
     found: dict[str, Any] = {"f": f, "features": feature_kernels([inside["features"]])[0]}
     if "phi" in kernels:
         found["phi"] = feature_kernels(inside["phi"])
     if not {"g", "ntk"} & set(kernels):
-        return found
+        return found, after
     backs, slopes = [], []
-    for cotangent in output_basis(*f.shape, f.dtype):
+    for cotangent in output_basis(f):
         back, slope, after = pull((cotangent, after))
         backs.append(back)
         slopes.append([slope[name] for name in fields])
@@ -95,7 +98,7 @@ def measure(net: nn.Module, factors: Any, kernels: tuple[str, ...], variables: A
         found["g"] = gradient_kernels(net, [jnp.stack(each) for each in zip(*slopes, strict=True)])
     if "ntk" in kernels:
         found["ntk"] = _tangent(layers, seen, [jnp.stack(each) for each in zip(*backs, strict=True)], factors)
-    return found
+    return found, after
 
 
 def _tangent(layers: list, seen: list, backs: list, factors: Any) -> jax.Array:
@@ -112,7 +115,11 @@ def _tangent(layers: list, seen: list, backs: list, factors: Any) -> jax.Array:
             if name == "kernel":
                 share = contract(a, g, a, g, "mean")
             else:  # a gain sees what it multiplies, a bias sums over positions, an embedding has one entry a position
-                j = (g * a if name == "scale" else g).sum(2) if name != "embedding" else g.reshape(*g.shape[:2], -1)
+                j = (
+                    (g * a[None] if name == "scale" else g).sum(2)
+                    if name != "embedding"
+                    else g.reshape(*g.shape[:2], -1)
+                )
                 share = trace(j, j, "mean")
             total = total + jnp.asarray(strength, g.dtype) * share
     return total

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from limits.fields.exact import Coordinates
 from limits.fields.matrix import Matrix, multiply
 from zoo.layers import Linear
 
@@ -15,35 +16,43 @@ _BOTH_SIDES = ("hidden", "branch")  # roles of weights whose inputs and outputs 
 TOLERANCE = {"float32": 1e-3, "float64": 1e-6}  # of directions, relative to the longest vector met with them
 
 
-def is_revealed(module: Any, method: str) -> bool:
-    """Whether this is the product with a matrix that grows on both sides."""
-    return method == "weigh" and isinstance(module, Linear) and module.role in _BOTH_SIDES
-
-
-def revealing(capacity: int, rows: dict[tuple[str, ...], int] | None = None) -> Any:
+def revealing(capacity: int, rows: dict[tuple[str, ...], int] | None = None, exact: Coordinates | None = None) -> Any:
     """The interceptor: weights with the width on both sides become a `Matrix` in the collection "revealed".
 
     Where there is none yet (in `init`), one with room for `capacity` directions is put there. `rows` is told how many
-    vectors each matrix meets.
+    vectors each matrix meets. With `exact`, coordinates replace all that `init` draws.
     """
 
     def replace(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
         module = context.module
-        if not is_revealed(module, context.method_name):
+        if not isinstance(module, Linear) or context.method_name not in ("weigh", "__call__"):
             return run(*args, **kwargs)
+        if context.method_name == "__call__":
+            out = run(*args, **kwargs)
+            if exact is not None:
+                exact.bias(module)
+            return out
+        if module.role not in _BOTH_SIDES:
+            out = run(*args, **kwargs)
+            if exact is not None:
+                exact.weights(module, args[0].shape[-1])
+            return out
         seen = module.patches(args[0])
         flat = seen.reshape(-1, seen.shape[-1])
         if rows is not None:
             rows[module.path] = rows.get(module.path, 0) + len(flat)
-        if not module.has_variable(REVEALED, "matrix"):
+        if module.is_initializing():
+            if module.has_variable(REVEALED, "matrix"):  # a layer that is used twice
+                return jnp.zeros((*seen.shape[:-1], module.features), flat.dtype)
             std, _ = module.scales("kernel", args[0].shape[-1])
-            start = 0.0 if module.zero_init else std
-            fresh = Matrix.fresh(flat.shape[-1], module.features, capacity, start, flat.dtype)
+            source = None if exact is None else exact.matrix(capacity, math.prod(module.window))
+            fresh = Matrix.fresh(
+                flat.shape[-1], module.features, capacity, 0.0 if module.zero_init else std, flat.dtype, source
+            )
             module.put_variable(REVEALED, "matrix", fresh)
             return jnp.zeros((*seen.shape[:-1], module.features), flat.dtype)
         key = jax.random.key_data(module.make_rng("reveal"))
-        matrix = module.get_variable(REVEALED, "matrix")
-        out, after = multiply(TOLERANCE[str(flat.dtype)], flat, matrix, key)
+        out, after = multiply(flat, module.get_variable(REVEALED, "matrix"), key, TOLERANCE[str(flat.dtype)])
         module.put_variable(REVEALED, "matrix", after)
         return out.reshape(*seen.shape[:-1], module.features)
 
@@ -57,20 +66,23 @@ def forward(net: nn.Module, variables: dict[str, Any], x: Any, key: Any, **optio
         return net.apply(variables, x, rngs={"reveal": key}, mutable=mutable, **options)  # pyright: ignore
 
 
-def start(net: nn.Module, x: Any, key: Any, capacity: int) -> dict[str, Any]:
+def start(net: nn.Module, x: Any, key: Any, capacity: int, exact: Coordinates | None = None) -> dict[str, Any]:
     """The network's variables at initialisation: parameters, and matrices of which nothing is known."""
-    with nn.intercept_methods(revealing(capacity)):
+    with nn.intercept_methods(revealing(capacity, None, exact)):
         return dict(net.init({"params": key, "reveal": key}, x[:1]))
 
 
 def vectors_met(net: nn.Module, x: Any) -> dict[tuple[str, ...], int]:
     """How many vectors each matrix meets in one pass of inputs of this shape. Nothing is computed."""
     rows: dict[tuple[str, ...], int] = {}
+    key = jax.random.key(0)
     with nn.intercept_methods(revealing(1, rows)):
-        jax.eval_shape(lambda x: net.init({"params": jax.random.key(0), "reveal": jax.random.key(0)}, x), x)
+        jax.eval_shape(lambda x: net.init({"params": key, "reveal": key}, x), x)
     return rows
 
 
-def size(tree: Any) -> int:
-    """The number of entries of a tree of arrays."""
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+def coordinates_needed(net: nn.Module, x: Any, capacity: int) -> int:
+    """How many coordinates stand for all that is drawn, with so much room in every matrix. Nothing is computed."""
+    exact = Coordinates()
+    jax.eval_shape(lambda x: start(net, x, jax.random.key(0), capacity, exact), x)
+    return exact.used

@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.fields.exact import Coordinates
 from limits.fields.matrix import Matrix
+from limits.fields.measure import measure
 from limits.fields.network import REVEALED, forward, start, vectors_met
 from limits.losses import point_loss
 from zoo import learning_rate_factors
@@ -45,39 +47,57 @@ def matrices(tree: Any, function: Callable) -> Any:
 
 
 class Sweep:
-    """The programs of one network and one rule, compiled once for every capacity of the bases."""
+    """The programs of one network and one rule, compiled once for every capacity of the bases.
 
-    def __init__(self, net: Any, rule: Rule, x: Any, x_train: Any) -> None:
-        self.net, self.rule = net, rule
-        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
-        self.per_pass = max(vectors_met(net, jax.ShapeDtypeStruct(x_train.shape, x.dtype)).values(), default=0)
-        self.at_start = max(vectors_met(net, shape).values(), default=0)
-        factors = flax.traverse_util.flatten_dict(learning_rate_factors(net, shape))
+    `exact` (linear networks): the room for directions is fixed to this many, and coordinates stand for what is drawn.
+    """
+
+    def __init__(
+        self, net: Any, rule: Rule, shape: tuple[int, ...], n_train: int, dtype: str, exact: int | None = None
+    ) -> None:
+        self.net, self.rule, self.exact = net, rule, exact
+        points, batch = (jax.ShapeDtypeStruct((n, *shape[1:]), dtype) for n in (shape[0], n_train))
+        self.per_pass = max(vectors_met(net, batch).values(), default=0)
+        self.at_start = max(vectors_met(net, points).values(), default=0)
+        factors: Any = flax.traverse_util.flatten_dict(learning_rate_factors(net, points))
         self.factors = {path: float(factor) for path, factor in factors.items()}
         self._advance = jax.jit(self._step, donate_argnums=0)
-        self._begin = jax.jit(self._start, static_argnums=2)
+        self._begin = jax.jit(self._start)
+        self._look = jax.jit(self._measure, static_argnums=3)
 
-    def begin(self, key: Any, x: Any, n_train: int) -> State:
-        """The network at initialisation, having met all points."""
-        return self._begin(key, x, n_train)
+    def begin(self, key: Any, x: Any) -> State:
+        """The network at initialisation, having met all points (training points first)."""
+        return self._begin(key, x)
 
-    def _start(self, key: Any, x: Any, n_train: int) -> State:
-        first, second = jax.random.split(key)
-        variables = start(self.net, x, first, self.at_start + _FIRST_STEPS * self.per_pass)
+    def _start(self, key: Any, x: Any) -> State:
+        first, second = (jax.random.fold_in(key, i) for i in range(2))
+        capacity = self.exact or self.at_start + _FIRST_STEPS * self.per_pass
+        variables = start(self.net, x, first, capacity, Coordinates() if self.exact else None)
         f, after = forward(self.net, variables, x, second)
         variables = variables | after
         velocity = jax.tree.map(jnp.zeros_like, variables["params"])
         velocities = matrices(variables.get(REVEALED, {}), lambda m: m.trained)
         return State(variables, velocity, velocities, f)
 
-    def grown(self, state: State) -> State:
-        """The same state, with room for one more step."""
+    def measure(self, state: State, x: Any, key: Any, kernels: tuple[str, ...]) -> dict[str, Any]:
+        """f, features and the kernels asked for, at this time; the state stays as it is."""
+        outputs = state.offset.shape[-1] if {"g", "ntk"} & set(kernels) else 1
+        return self._look(self.grown(state, outputs * self.at_start).variables, x, key, tuple(kernels))
+
+    def _measure(self, variables: Any, x: Any, key: Any, kernels: tuple[str, ...]) -> dict[str, Any]:
+        return measure(self.net, self.factors, kernels, variables, x, key)[0]
+
+    def grown(self, state: State, rows: int) -> State:
+        """The same state, with room for so many new directions; sizes grow by half, so that few are compiled."""
         held = jax.tree.leaves(state.variables.get(REVEALED, {}), is_leaf=lambda leaf: isinstance(leaf, Matrix))
-        known = max((float(jnp.max(jnp.maximum(m.known_in, m.known_out))) for m in held), default=0.0)
-        capacity = max((m.v.shape[-2] for m in held), default=0)
-        if known + self.per_pass <= capacity:
+        if not held:
             return state
-        larger = capacity + max(2 * self.per_pass, capacity // 2)
+        known = max(float(jnp.max(jnp.maximum(m.known_in, m.known_out))) for m in held)
+        capacity = larger = held[0].v.shape[-2]
+        while known + rows > larger:
+            larger += max(rows, larger // 2)
+        if larger == capacity:
+            return state
         revealed = matrices(state.variables[REVEALED], lambda m: m.resized(larger))
         velocities = jax.tree.map(
             lambda a: jnp.pad(a, [(0, 0)] * (a.ndim - 2) + [(0, larger - capacity)] * 2), state.velocities
@@ -86,7 +106,7 @@ class Sweep:
 
     def step(self, state: State, x: Any, y: Any, key: Any, rate: float) -> tuple[State, Any]:
         """(the state after one step on these training points, the loss before it)."""
-        return self._advance(self.grown(state), x, y, key, rate)
+        return self._advance(self.grown(state, self.per_pass), x, y, key, rate)
 
     def _step(self, state: State, x: Any, y: Any, key: Any, rate: Any) -> tuple[State, Any]:
         rule, fixed = self.rule, {k: v for k, v in state.variables.items() if k not in ("params", REVEALED)}
@@ -98,7 +118,8 @@ class Sweep:
             return (point_loss(rule.loss)(f - centre, y), after.pop(REVEALED, {})), after
 
         revealed = state.variables.get(REVEALED, {})
-        (loss, met), pull, fixed = jax.vjp(objective, state.variables["params"], revealed, has_aux=True)
+        passed: Any = jax.vjp(objective, state.variables["params"], revealed, has_aux=True)
+        (loss, met), pull, fixed = passed
         gradient, met = pull((jnp.ones_like(loss), met))
         velocity = self._moved(state.velocity, gradient)
         shrink = 1 - rate * rule.decay
@@ -131,9 +152,26 @@ class Sweep:
         return jax.tree_util.tree_map_with_path(one, velocity, gradient)
 
 
-def check_finite(loss: float, step: int, rate: float) -> None:
+def check_finite(f: Any, step: int, rate: float) -> None:
     """Says at which step training diverged."""
-    if not np.isfinite(loss):
+    broken = int(np.size(f) - np.isfinite(f).sum())
+    if broken:
         raise FloatingPointError(
-            f"The loss was {loss} at step {step}: the learning rate {rate:g} is too large; lower learning_rate or w_std."
+            f"{broken} of {np.size(f)} outputs were infinite or NaN at step {step}: the learning rate {rate:g} is too large, "
+            "or the signal overflows; lower learning_rate or w_std."
         )
+
+
+def check_rank(state: State, step: int, at_most: int) -> None:
+    """Says where a matrix has been revealed whole, so that the sweep is a finite network at a higher price."""
+    for path, m in jax.tree_util.tree_leaves_with_path(
+        state.variables.get(REVEALED, {}), is_leaf=lambda leaf: isinstance(leaf, Matrix)
+    ):
+        for known, size in ((m.known_in, m.v.shape[-1]), (m.known_out, m.u.shape[-1])):
+            if float(jnp.max(known)) >= size:
+                name = ".".join(str(entry.key) for entry in path[:-1])
+                raise ValueError(
+                    f"{name} has met as many independent vectors as it has samples, {size}, by step {step}: from here on the "
+                    f"sweep is no limit but a finite network. Use more samples ({at_most} are enough for any run of "
+                    "this length), fewer points, or fewer steps."
+                )
