@@ -2,7 +2,7 @@
 
     python3 -m launch.compare --config=configs/resnet.py
 
-204 seconds, measured on two CPU cores that did other work beside. Expect: NNGP and tangent kernel agree with the twin
+142 seconds, measured on two CPU cores that did other work beside. Expect: NNGP and tangent kernel agree with the twin
 at every depth when extrapolated to infinite width, variances fall as 1/N and level off in depth; trained predictions
 agree with the lazy limit in `ntk`, and do not converge to it in `mup` with γ₀ = 1.
 Ends in runs/resnet/report.html.

@@ -138,7 +138,7 @@ def test_the_revealed_matrix_is_standard_normal_and_one_matrix(shape):
         there_and_back: Any = jax.jit(step)
 
         for seed in range(30):
-            matrix = Matrix.fresh(*shape, 64, 1.0, "float64")
+            matrix = Matrix.fresh(shape[0], shape[1], 64, 1.0, "float64")
             a = jnp.asarray(np.random.default_rng(0).normal(size=(4, shape[0])))
             for i in range(12):
                 key = jax.random.key_data(jax.random.key(1000 * seed + i))
