@@ -80,6 +80,7 @@ def main() -> None:
         centred=config.centred,
         folder=folder / "cells",
         console=screen,
+        rich=dict(config.rich) if config.get("rich") else None,
     )
     run["seconds"] = round(time.time() - started, 1)
     report.print_table(result, screen)

@@ -10,8 +10,9 @@ import numpy as np
 from rich.progress import track
 
 from limits.fields.network import coordinates_needed
-from limits.fields.sweep import Rule, Sweep, check_finite, check_rank
+from limits.fields.sweep import Sweep, check_finite, check_rank
 from limits.lazy import losses, record_times
+from limits.rule import Rule
 from limits.trajectory import Trajectory
 from limits.types import AbsentError, Provenance, Task
 from zoo import CNN, MLP, ResNet, activation_function, parameterization
@@ -36,6 +37,7 @@ def rich(
     times: Sequence[int] | np.ndarray | None = None,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
+    trained: tuple[str, ...] | None = None,
     centred: bool = False,
     kernels: tuple[str, ...] = ("phi", "g", "ntk"),
     dtype: Any = np.float32,
@@ -47,12 +49,14 @@ def rich(
     layer suffice (see `limits.fields.matrix`): the law is that of a network of width `samples`, whose deviation from the
     limit is O(1/samples), at a cost linear in `samples`. Numbers are means over `replicas` independent sweeps, with
     standard errors. f(0) is 0 in this limit, so what sampling leaves of it is subtracted, with `centred` or without.
+    Linear MLPs, CNNs and ResNets are exact: coordinates take the place of samples (`limits.fields.exact`). `momentum`,
+    `weight_decay` and `trained` are those of `ensemble`.
 
     >>> from zoo import MLP
     >>> from limits import twin
     >>> task = Task([[1.0, 0.0]], [1.0], [[0.0, 1.0]], [0.0])
     >>> net = MLP(width=8, depth=2, activation="erf", parameterization="mup")
-    >>> run = twin(net).rich(task, steps=10, learning_rate=0.5, samples=256)
+    >>> run = twin(net).rich(task, steps=10, learning_rate=0.5, samples=256, kernels=())
     >>> bool(run.loss[-1] < 0.1 * run.loss[0]), run.f_train.shape
     (True, (11, 1, 1))
 
@@ -60,25 +64,41 @@ def rich(
     networks. Divergence: there the kernels and responses are iterated to a fixed point; here time is swept once.
     """
     del centred
-    net = twin.net
+    recorded = record_times(steps, times)
+    rule = Rule(task.loss, momentum, weight_decay, True, trained)
+    each, how = sweeps(twin.net, task, rule, learning_rate, recorded, samples, replicas, key, kernels, dtype, progress)
+    return _trajectory(task, recorded, each, kernels, how)
+
+
+def sweeps(
+    net: Any,
+    task: Task,
+    rule: Rule,
+    rate: float,
+    times: np.ndarray,
+    samples: int,
+    replicas: int,
+    key: Any = 0,
+    kernels: tuple[str, ...] = (),
+    dtype: Any = np.float32,
+    progress: bool = False,
+) -> tuple[dict[str, Any], Provenance]:
+    """(what independent sweeps saw: leaves [replica, time, …], where the numbers come from); one sweep if it is exact."""
     _check(net)
     if samples < 2 or replicas < 2:
         raise ValueError(f"rich: samples and replicas must be at least 2, got {samples} and {replicas}.")
-    recorded = record_times(steps, times)
-    rule = Rule(task.loss, momentum, weight_decay)
     if _is_linear(net):
-        exact = _exact(net, task, rule, recorded, learning_rate, kernels)
+        exact = _exact(net, task, rule, times, rate, kernels)
         if exact is not None:
-            return exact
+            return exact, Provenance("exact", "linear network: closed equations of its kernels")
     root = jax.random.key(key) if isinstance(key, int) else key
     with jax.enable_x64(dtype == np.float64):
         x, y, n = jnp.asarray(task.x, dtype), jnp.asarray(task.y_train, dtype), len(task.x_train)
         sweep = _sweep(net.clone(width=samples), rule, x.shape, n, str(x.dtype))
         chosen = track(range(replicas), f"{replicas} sweeps of {samples} samples", disable=not progress)
-        runs = [_run(sweep, jax.random.fold_in(root, r), x, y, n, recorded, learning_rate, kernels) for r in chosen]
-    together = jax.tree.map(lambda *parts: np.stack(parts).astype(np.float64), *runs)
-    how = Provenance("monte_carlo", f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped")
-    return _trajectory(task, recorded, together, kernels, how)
+        runs = [_run(sweep, jax.random.fold_in(root, r), x, y, n, times, rate, kernels) for r in chosen]
+    each = jax.tree.map(lambda *parts: np.stack(parts).astype(np.float64), *runs)
+    return each, Provenance("monte_carlo", f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped")
 
 
 def _is_linear(net: Any) -> bool:
@@ -88,7 +108,7 @@ def _is_linear(net: Any) -> bool:
 
 def _exact(
     net: Any, task: Task, rule: Rule, times: np.ndarray, rate: float, kernels: tuple[str, ...]
-) -> Trajectory | None:
+) -> dict[str, Any] | None:
     """A linear network without sampling, in float64; None where that needs too many coordinates."""
     with jax.enable_x64(True):
         x, y, n = jnp.asarray(task.x), jnp.asarray(task.y_train), len(task.x_train)
@@ -100,10 +120,7 @@ def _exact(
         stages = 2 ** (getattr(net, "stages", 1) - 1)
         sweep = _sweep(net.clone(width=-(-needed // stages) * stages), rule, x.shape, n, "float64", room)
         run = _run(sweep, jax.random.key(0), x, y, n, times, rate, kernels)
-    once = jax.tree.map(lambda a: np.stack([a]), run)
-    return _trajectory(
-        task, times, once, kernels, Provenance("exact", "linear network: closed equations of its kernels")
-    )
+    return jax.tree.map(lambda a: np.stack([a]), run)
 
 
 @functools.lru_cache(maxsize=16)

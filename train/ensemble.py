@@ -13,6 +13,7 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory
 from limits.lazy import losses, record_times
+from limits.rule import Rule
 from limits.types import Provenance
 from train.members import Data, Dials, member_keys, programs
 from train.moments import Moments
@@ -67,6 +68,8 @@ def run_members(
     times: Sequence[int] | np.ndarray | None = None,
     seed: int = 0,
     momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    trained: tuple[str, ...] | None = None,
     centred: bool = False,
     kernels: tuple[str, ...] = KERNELS,
     kernel_times: Sequence[int] | np.ndarray | None = None,
@@ -85,7 +88,8 @@ def run_members(
     at = recorded if kernel_times is None else np.asarray(kernel_times)
     if not np.isin(at, recorded).all():
         raise ValueError(f"kernel_times {at.tolist()} must be among the recorded times {recorded.tolist()}.")
-    compiled = programs(net, task, momentum, centred, kernels, observe)
+    rule = Rule(task.loss, momentum, weight_decay, centred, trained)
+    compiled = programs(net, task, rule, kernels, observe)
     size = chunk or chunk_size(net, task, members, len(at), kernels)
     for first in range(0, members, size):
         params, state = compiled.init(member_keys(seed, first, size), dials, data)
@@ -125,6 +129,8 @@ def ensemble(
     times: Sequence[int] | np.ndarray | None = None,
     seed: int = 0,
     momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    trained: tuple[str, ...] | None = None,
     centred: bool = False,
     kernels: tuple[str, ...] = KERNELS,
     observe: Callable | None = None,
@@ -133,9 +139,9 @@ def ensemble(
     """Trains `members` networks by full-batch gradient descent; means over members, with standard errors.
 
     learning_rate is η₀: the definition's width, depth and γ₀ factors come on top. `centred` subtracts f(0) in the loss
-    and the output. `observe(net, variables, x)` may return any array, recorded as observed["observe"]. In float32, or in
-    float64 under `jax.enable_x64(True)`. `kernels` names the kernels to record, of phi, g, ntk. Members are spread over
-    the devices there are.
+    and the output; `momentum`, `weight_decay` and `trained` are explained in `limits.rule.Rule`. `observe(net, variables, x)` may
+    return any array, recorded as observed["observe"]. In float32, or in float64 under `jax.enable_x64(True)`. `kernels`
+    names the kernels to record, of phi, g, ntk. Members are spread over the devices there are.
 
     >>> from zoo import MLP
     >>> task = Task([[1.0, 0.0]], [1.0], [[0.0, 1.0]], [0.0])
@@ -151,7 +157,20 @@ def ensemble(
         totals.setdefault(name, Moments()).add(value)
 
     chunks = run_members(
-        net, task, members, steps, learning_rate, recorded, seed, momentum, centred, kernels, None, observe
+        net,
+        task,
+        members,
+        steps,
+        learning_rate,
+        recorded,
+        seed,
+        momentum,
+        weight_decay,
+        trained,
+        centred,
+        kernels,
+        None,
+        observe,
     )  # pyright: ignore[reportArgumentType]
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
         counter = bar.add_task(f"{members} × width {net.width}, depth {net.depth}", total=members)

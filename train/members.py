@@ -19,7 +19,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from limits import Task, empirical_ntk
 from limits.losses import point_loss
 from limits.observables import feature_kernels, gradient_kernels, output_basis
-from zoo import learning_rate_factors, parameterization, scale_gradients
+from limits.rule import Rule
+from zoo import parameterization
 
 
 @jax.tree_util.register_dataclass
@@ -64,24 +65,19 @@ class Programs:
     kernels: Callable
 
 
-def programs(
-    net: nn.Module, task: Task, momentum: float, centred: bool, kernels: tuple[str, ...], observe: Any
-) -> Programs:
+def programs(net: nn.Module, task: Task, rule: Rule, kernels: tuple[str, ...], observe: Any) -> Programs:
     """The programs for this definition's shape (its parameterization and γ₀ are dials)."""
     shape = net.clone(parameterization="ntk", gamma=1.0)
-    return _programs(shape, task.loss, len(task.x_train), momentum, centred, kernels, observe)
+    return _programs(shape, len(task.x_train), rule, kernels, observe)
 
 
 @functools.lru_cache(maxsize=64)
-def _programs(
-    net: Any, loss: str, n_train: int, momentum: float, centred: bool, kernels: tuple[str, ...], user: Any
-) -> Programs:
+def _programs(net: Any, n_train: int, rule: Rule, kernels: tuple[str, ...], user: Any) -> Programs:
     def dialled(dials: Dials) -> Any:
         return net.clone(parameterization=dials.parameterization, gamma=dials.gamma)
 
     def optimiser(dials: Dials, x: Any) -> optax.GradientTransformation:
-        factors = scale_gradients(learning_rate_factors(dialled(dials), x))
-        return optax.chain(factors, optax.sgd(dials.learning_rate, momentum=momentum or None))
+        return rule.optimiser(dialled(dials), x, dials.learning_rate)
 
     def init(key: Any, dials: Dials, data: Data) -> Any:
         params = dialled(dials).init(key, data.x[:1])["params"]
@@ -90,10 +86,10 @@ def _programs(
     def advance(params: Any, state: Any, start: Any, dials: Dials, data: Data, steps: Any) -> Any:
         tx, x = optimiser(dials, data.x[:1]), data.x[:n_train]
         # The starting outputs do not change: one forward pass, not one a step.
-        offset = dialled(dials).apply({"params": start}, x) if centred else 0.0
+        offset = dialled(dials).apply({"params": start}, x) if rule.centred else 0.0
 
         def objective(p: Any) -> Any:
-            return point_loss(loss)(dialled(dials).apply({"params": p}, x) - offset, data.y)
+            return point_loss(rule.loss)(dialled(dials).apply({"params": p}, x) - offset, data.y)
 
         def step(_: Any, carry: Any) -> Any:
             p, s = carry
@@ -116,7 +112,7 @@ def _programs(
         if "g" in kernels:
             seen["g"] = gradient_kernels(dialled(dials), slopes(dialled(dials), params, data.x))
         if "ntk" in kernels:
-            rates = learning_rate_factors(dialled(dials), data.x[:1])
+            rates = rule.factors(dialled(dials), data.x[:1])
             seen["ntk"] = empirical_ntk(
                 lambda p, x: dialled(dials).apply({"params": p}, x), params, data.x, rates=rates
             )

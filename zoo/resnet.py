@@ -148,9 +148,9 @@ class HeResNet(nn.Module):
     norm the last weights. stem="imagenet" is a 7 × 7 convolution and a max-pool, both with stride 2; "small" a 3 × 3 one.
     `train=True` normalises by the batch and updates the collection "batch_stats" (make it mutable).
 
-    >>> net = HeResNet(width=8, stages=(1, 1), outputs=10, stem="small")
-    >>> variables = net.init(jax.random.key(0), jnp.ones((2, 8, 8, 3)))
-    >>> f, state = net.apply(variables, jnp.ones((2, 8, 8, 3)), train=True, mutable=["batch_stats"])
+    >>> net = HeResNet(width=8, stages=(1,), outputs=10, stem="small")
+    >>> variables = jax.jit(net.init)(jax.random.key(0), jnp.ones((2, 4, 4, 3)))
+    >>> f, state = net.apply(variables, jnp.ones((2, 4, 4, 3)), train=True, mutable=["batch_stats"])
     >>> f.shape
     (2, 10)
 

@@ -13,7 +13,7 @@ from zoo.layers import Linear
 
 REVEALED = "revealed"  # the collection that holds the matrices, by the path of their layer
 _BOTH_SIDES = ("hidden", "branch")  # roles of weights whose inputs and outputs both grow with the width
-TOLERANCE = {"float32": 1e-3, "float64": 1e-6}  # of directions, relative to the longest vector met with them
+TOLERANCE = {"float32": 1e-3, "float64": 1e-8}  # of directions, relative to the longest vector met with them
 
 
 def revealing(capacity: int, rows: dict[tuple[str, ...], int] | None = None, exact: Coordinates | None = None) -> Any:

@@ -15,19 +15,9 @@ from limits.fields.matrix import Matrix
 from limits.fields.measure import measure
 from limits.fields.network import REVEALED, forward, start, vectors_met
 from limits.losses import point_loss
-from zoo import learning_rate_factors
+from limits.rule import Rule
 
 _FIRST_STEPS = 4  # as many steps of full new directions fit before the bases grow
-
-
-@dataclasses.dataclass(frozen=True)
-class Rule:
-    """How parameters move: v ← momentum v + rate ∂loss/∂w, w ← (1 − η₀ decay) w − η₀ v; those of `trained` roles."""
-
-    loss: str
-    momentum: float = 0.0
-    decay: float = 0.0
-    centred: bool = True
 
 
 @jax.tree_util.register_dataclass
@@ -59,8 +49,10 @@ class Sweep:
         points, batch = (jax.ShapeDtypeStruct((n, *shape[1:]), dtype) for n in (shape[0], n_train))
         self.per_pass = max(vectors_met(net, batch).values(), default=0)
         self.at_start = max(vectors_met(net, points).values(), default=0)
-        factors: Any = flax.traverse_util.flatten_dict(learning_rate_factors(net, points))
+        factors: Any = flax.traverse_util.flatten_dict(rule.factors(net, points))
+        moves: Any = flax.traverse_util.flatten_dict(rule.moves(net, points))
         self.factors = {path: float(factor) for path, factor in factors.items()}
+        self.decays = {path: rule.weight_decay * move for path, move in moves.items()}
         self._advance = jax.jit(self._step, donate_argnums=0)
         self._begin = jax.jit(self._start)
         self._look = jax.jit(self._measure, static_argnums=3)
@@ -71,8 +63,8 @@ class Sweep:
 
     def _start(self, key: Any, x: Any) -> State:
         first, second = (jax.random.fold_in(key, i) for i in range(2))
-        capacity = self.exact or self.at_start + _FIRST_STEPS * self.per_pass
-        variables = start(self.net, x, first, capacity, Coordinates() if self.exact else None)
+        capacity = self.at_start + _FIRST_STEPS * self.per_pass if self.exact is None else self.exact
+        variables = start(self.net, x, first, capacity, None if self.exact is None else Coordinates())
         f, after = forward(self.net, variables, x, second)
         variables = variables | after
         velocity = jax.tree.map(jnp.zeros_like, variables["params"])
@@ -122,17 +114,20 @@ class Sweep:
         (loss, met), pull, fixed = passed
         gradient, met = pull((jnp.ones_like(loss), met))
         velocity = self._moved(state.velocity, gradient)
-        shrink = 1 - rate * rule.decay
-        params = jax.tree.map(lambda p, v: shrink * p - rate * v, state.variables["params"], velocity)
-        velocities = self._moved(state.velocities, matrices(met, lambda m: m.gradient), "kernel")
+        velocities = self._moved(state.velocities, matrices(met, lambda m: m.gradient))
 
-        def moved(m: Matrix, v: Any) -> Matrix:
-            nothing = jnp.zeros_like(m.gradient)
+        def moved(path: Any, p: Any, v: Any) -> Any:
+            shrink = 1 - rate * self.decays[_names(path)]
+            if not isinstance(p, Matrix):
+                return shrink * p - rate * v
+            nothing = jnp.zeros_like(p.gradient)
             return dataclasses.replace(
-                m, start=shrink * m.start, trained=shrink * m.trained - rate * v, gradient=nothing
+                p, start=shrink * p.start, trained=shrink * p.trained - rate * v, gradient=nothing
             )
 
-        met = jax.tree.map(moved, met, velocities, is_leaf=lambda m: isinstance(m, Matrix))
+        leaf: Any = lambda entry: isinstance(entry, Matrix)  # noqa: E731
+        params = jax.tree_util.tree_map_with_path(moved, state.variables["params"], velocity)
+        met = jax.tree_util.tree_map_with_path(moved, met, velocities, is_leaf=leaf)
         variables = {"params": params, **fixed} | ({REVEALED: met} if met else {})
         return dataclasses.replace(state, variables=variables, velocity=velocity, velocities=velocities), loss
 
@@ -141,15 +136,17 @@ class Sweep:
         """What the forward pass of training is told, where it differs from that of prediction."""
         return {"train": True} if getattr(self.net, "norm", None) == "batch" else {}
 
-    def _moved(self, velocity: Any, gradient: Any, name: str | None = None) -> Any:
-        """momentum v + factor ∂loss/∂w; `name` stands in for the last part of a path."""
+    def _moved(self, velocity: Any, gradient: Any) -> Any:
+        """momentum v + factor ∂loss/∂w."""
+        return jax.tree_util.tree_map_with_path(
+            lambda path, v, g: self.rule.momentum * v + self.factors[_names(path)] * g, velocity, gradient
+        )
 
-        def one(path: Any, v: Any, g: Any) -> Any:
-            keys = tuple(entry.key for entry in path)
-            factor = self.factors[keys if name is None else (*keys[:-1], name)]
-            return self.rule.momentum * v + factor * g
 
-        return jax.tree_util.tree_map_with_path(one, velocity, gradient)
+def _names(path: Any) -> tuple[str, ...]:
+    """The path of a parameter; a matrix stands for the kernel of its layer."""
+    names = tuple(entry.key for entry in path)
+    return (*names[:-1], "kernel") if names[-1] == "matrix" else names
 
 
 def check_finite(f: Any, step: int, rate: float) -> None:

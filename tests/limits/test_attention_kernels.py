@@ -157,6 +157,7 @@ def assert_excluded(net, ntk):
     assert np.max(np.abs(mean - ntk) / sem) > 5
 
 
+@pytest.mark.slow
 def test_many_heads_with_random_logits_against_finite_networks():
     # Sixteen heads of sixteen neurons: logits of so few are not quite Gaussian, 0.2 % in these kernels.
     assert_near(GROW, 0.002)
@@ -171,6 +172,7 @@ def test_queries_at_rest_that_move_against_finite_networks():
     assert_excluded(net, kernels(net.clone(logits="1/d")).ntk)
 
 
+@pytest.mark.slow
 def test_class_token_fixed_positions_and_gains_against_finite_networks():
     # Logits of one head of 128 neurons have variances of some 3/128 where the limit has none: 1 % in these kernels.
     assert_near(CLASS, 0.01)

@@ -38,6 +38,13 @@ def test_kernels_and_lazy_training_agree_and_feature_learning_does_not(result):
     assert result.find("f", "mup", 2).verdict == "does not converge"
 
 
+@pytest.mark.slow
+def test_networks_that_learn_features_agree_with_the_limit_that_does():
+    result = run(families=("mup",), rich={"samples": 2048, "replicas": 8})
+    assert result.find("f", "mup", 2).verdict == "agrees"
+    assert result.find("f", "mup", 2).against == "feature learning"
+
+
 def test_variance_falls_as_one_over_width(result):
     for observable in ("nngp", "ntk"):
         law = result.find(observable, "ntk, mup", 2).variance

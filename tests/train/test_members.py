@@ -4,13 +4,13 @@ import contextlib
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import psutil
 import pytest
 
 from limits import Task, empirical_ntk
 from limits.losses import point_loss
 from limits.observables import feature_kernels, gradient_kernels
+from limits.rule import Rule
 from train.data import gaussian_teacher
 from train.ensemble import chunk_size, ensemble, member_bytes, run_members
 from train.members import Data, Dials, programs, slopes
@@ -54,8 +54,8 @@ def test_training_is_the_loop_written_out(momentum, centred, loss):
     params = start = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape)), shapes)
     factors = learning_rate_factors(net, x)
 
-    compiled = programs(net, task, momentum, centred, (), None)
-    state = optax.chain(optax.stateless(lambda g, _: g), optax.sgd(RATE, momentum=momentum or None)).init(params)
+    rule = Rule(task.loss, momentum, centred=centred)
+    compiled, state = programs(net, task, rule, (), None), rule.optimiser(net, x, RATE).init(params)
     one = jax.tree.map(lambda leaf: leaf[None], (params, state, start))
     found = compiled.advance(*one, dials, data, STEPS)[0]
 

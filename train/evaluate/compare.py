@@ -18,8 +18,8 @@ PRECISION = 0.02  # a standard error above this share of the observable decides 
 MEANING = {
     "nngp": "NNGP at initialisation (feature kernel through the readout)",
     "ntk": "tangent kernel at initialisation",
-    "f": "predictions after training, against the lazy limit",
-    "ntk_end": "tangent kernel after training, against the lazy limit",
+    "f": "predictions after training, against the limit of training: lazy, or with feature learning where it says so",
+    "ntk_end": "tangent kernel after training, against the same limit",
 }
 
 
@@ -36,6 +36,7 @@ class Verdict:
     t2: float
     p: float
     level: float
+    against: str  # which limit: "initialisation", "lazy" or "feature learning"
     dimensions: int
     largest_z: float
     model: str
@@ -76,6 +77,7 @@ class Comparison:
     verdicts: list[Verdict]
     curves: list[Curves]
     limits: dict[tuple[str, int], Trajectory]
+    learned: dict[tuple[str, int], dict[str, np.ndarray]]  # sweeps of the limit with feature learning
     depth_laws: dict[str, PowerLaw]
     widths: tuple[int, ...]
     depths: tuple[int, ...]
@@ -99,12 +101,14 @@ def compare(
     centred: bool = True,
     folder: Path | None = None,
     console: Console | None = None,
+    rich: dict[str, int] | None = None,
 ) -> Comparison:
     """Runs the grid and judges it.
 
     families: name → (width, depth) → definition. Definitions that differ only in parameterization share their kernels at
     initialisation, which are measured once, on `init_members` networks. With `folder`, finished cells are kept there and
-    a rerun continues from them.
+    a rerun continues from them. `rich` (samples and replicas): families in `mup` are held against the limit with feature
+    learning, `limits.rich`; without it against the lazy limit, which they do not follow.
     """
     widths, depths = tuple(sorted(widths)), tuple(sorted(depths))
     if len(widths) < 2:
@@ -112,7 +116,7 @@ def compare(
     if members < 8 or init_members < 8:
         raise ValueError(f"compare needs at least 8 members for its tests, got {members} and {init_members}.")
     limits = {
-        (label, depth): Limit.of(make(widths[-1], depth), task, steps, learning_rate, centred)
+        (label, depth): Limit.of(make(widths[-1], depth), task, steps, learning_rate, centred, rich)
         for label, make in families.items()
         for depth in depths
     }
@@ -136,7 +140,8 @@ def compare(
         for cell in group
     ]
     runs = {key: limit.run for key, limit in limits.items()}
-    return Comparison(verdicts, curves, runs, _depth_laws(rows, depths), widths, depths, task)
+    learned = {key: limit.rich for key, limit in limits.items() if limit.rich is not None}
+    return Comparison(verdicts, curves, runs, learned, _depth_laws(rows, depths), widths, depths, task)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,10 +160,22 @@ class Row:
         return {"nngp": self.limit.of_nngp, "f": self.limit.of_f}.get(self.observable, self.limit.of_ntk)
 
     @property
+    def against(self) -> str:
+        """Which limit this is."""
+        if self.observable in ("nngp", "ntk"):
+            return "initialisation"
+        return "lazy" if self.limit.rich is None else "feature learning"
+
+    @property
     def expected(self) -> np.ndarray:
         """Their values in the limit."""
-        limit = {"nngp": self.limit.nngp, "f": self.limit.f}.get(self.observable, self.limit.ntk)
-        return self.functional(limit)
+        return self.functional(self.limit.estimates(self.observable)).mean(0)
+
+    @property
+    def uncertainty(self) -> np.ndarray:
+        """The covariance of `expected`: zero where the limit is exact."""
+        each = self.functional(self.limit.estimates(self.observable))
+        return np.atleast_2d(np.cov(each.T)) / len(each) if len(each) > 1 else np.zeros((each.shape[1],) * 2)
 
 
 def _cells(
@@ -196,12 +213,14 @@ def _judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
     size = float(np.linalg.norm(expected))
     fit = extrapolate(widths, samples)
     difference = fit.a - expected
-    t2, p, dimensions = hotelling(difference, fit.cov, fit.dof)
-    relative_sem = float(np.sqrt(np.trace(fit.cov)) / size)
+    cov = fit.cov + row.uncertainty
+    sem = np.sqrt(np.diag(cov))
+    t2, p, dimensions = hotelling(difference, cov, fit.dof)
+    relative_sem = float(np.sqrt(np.trace(cov)) / size)
     variance = power_law(widths, samples, relative_variance(size)) if len(widths) > 2 else None
     bias, bias_projection = _bias(widths, samples, expected, names)
     projections = {
-        name: {"limit": expected[j], "extrapolated": fit.a[j], "sem": fit.sem[j],
+        name: {"limit": expected[j], "extrapolated": fit.a[j], "sem": sem[j],
                "means": [float(s[:, j].mean()) for s in samples],
                "sems": [float(s[:, j].std(ddof=1) / len(s) ** 0.5) for s in samples]}
         for j, name in enumerate(names)
@@ -216,8 +235,9 @@ def _judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
         t2=t2,
         p=p,
         level=level,
+        against=row.against,
         dimensions=dimensions,
-        largest_z=float(np.max(np.abs(difference) / fit.sem)),
+        largest_z=float(np.max(np.abs(difference) / sem)),
         model=fit.model,
         variance=variance,
         bias=bias,

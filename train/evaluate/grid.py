@@ -15,9 +15,12 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory, twin
 from limits.lazy import losses
+from limits.rich import sweeps
+from limits.rule import Rule
 from train.ensemble import run_members
 from train.evaluate.projections import Projections, of_kernel, of_predictions
 from train.moments import Moments
+from zoo import parameterization
 
 RECORDED = 6  # times along training
 
@@ -46,38 +49,58 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """What the twin says of one (label, depth): the limits of all observables, and the projections they fix."""
+    """What the twin says of one (label, depth): the limits of all observables, and the projections they fix.
+
+    `lazy` is training in the kernel regime. In `mup` the limit of training is the one with feature learning: `rich` has
+    its sweeps, f and ntk [sweep, n, …] at the end, if they were asked for.
+    """
 
     nngp: np.ndarray
     ntk: np.ndarray
     run: Trajectory
+    rich: dict[str, np.ndarray] | None
     of_nngp: Projections
     of_ntk: Projections
     of_f: Projections
     readout: Callable[[np.ndarray], np.ndarray]
 
     @classmethod
-    def of(cls, net: Any, task: Task, steps: int, learning_rate: float, centred: bool) -> "Limit":
-        """Computes them; the width of the definition plays no part."""
+    def of(cls, net: Any, task: Task, steps: int, learning_rate: float, centred: bool, rich: Any = None) -> "Limit":
+        """Computes them; the width of the definition plays no part. `rich`: samples and replicas of the sweeps."""
         limit = twin(net)
         kernels = limit.kernels(task.x)
         times = np.unique(np.linspace(0, steps, RECORDED).round().astype(int)).tolist()
         run = limit.lazy(task, steps, learning_rate, times=times, centred=centred, kernels=())
-        f = np.concatenate([run.f_train[-1], run.f_test[-1]])
+        f, learned = np.concatenate([run.f_train[-1], run.f_test[-1]]), None
+        if rich and parameterization(net.parameterization).d == 0.5:
+            rule, names = Rule(task.loss, centred=True), ("ntk",)
+            seen, _ = sweeps(net, task, rule, learning_rate, np.array(times), **rich, kernels=names)
+            learned = {
+                "f": seen["f"][:, -1],
+                "ntk": seen["ntk"][:, -1],
+                "loss": losses(task, seen["f"][:, :, : len(task.x_train)], task.y_train),
+            }
+            f = learned["f"].mean(0)
         return cls(
             kernels.nngp,
             kernels.ntk,
             run,
+            learned,
             of_kernel(kernels.nngp, task),
             of_kernel(kernels.ntk, task),
             of_predictions(f, kernels.ntk, task),
             limit.readout,
         )
 
-    @property
-    def f(self) -> np.ndarray:
-        """Predictions at the end, train points then test points."""
-        return np.concatenate([self.run.f_train[-1], self.run.f_test[-1]])
+    def estimates(self, observable: str) -> np.ndarray:
+        """The limit of an observable, [1, n, …], or one for every sweep where it is an average over sweeps."""
+        if observable in ("nngp", "ntk"):
+            return getattr(self, observable)[None]
+        if self.rich is not None:
+            return self.rich["f" if observable == "f" else "ntk"]
+        return (
+            np.concatenate([self.run.f_train[-1], self.run.f_test[-1]])[None] if observable == "f" else self.ntk[None]
+        )
 
 
 def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:

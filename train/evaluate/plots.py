@@ -57,7 +57,7 @@ def convergence(result: Comparison, observable: str) -> Figure:
                     color=colour,
                 )
             axis.axhline(1, color="k", ls="--", lw=1)
-            axis.set(title=f"{label}, depth {depth}\n{verdict.sentence}", xlabel="1 / width")
+            axis.set(title=f"{label}, depth {depth}, {verdict.against}\n{verdict.sentence}", xlabel="1 / width")
             axis.title.set_fontsize(9)
         row[0].set_ylabel("ensemble mean / limit")
     axes[0, 0].legend(fontsize=7, title="projection", title_fontsize=7)
@@ -94,7 +94,7 @@ def variances(result: Comparison) -> Figure:
 
 
 def losses(result: Comparison) -> Figure:
-    """Training loss of ensembles of each width, and of the lazy limit."""
+    """Training loss of ensembles of each width, and of their limits."""
     labels = list(dict.fromkeys(curve.label for curve in result.curves))
     figure, axes = _panels(len(labels), len(result.depths))
     shades = mpl.colormaps["viridis"](np.linspace(0.9, 0.1, len(result.widths)))
@@ -107,9 +107,13 @@ def losses(result: Comparison) -> Figure:
                 low, high = curve.loss - 2 * curve.loss_sem, curve.loss + 2 * curve.loss_sem
                 axis.fill_between(run.times, low, high, color=colour, alpha=0.2, lw=0)
             axis.plot(run.times, run.loss, "k--", lw=1.5, label="lazy limit")
+            if (label, depth) in result.learned:
+                learned = result.learned[label, depth]["loss"].mean(0)
+                axis.plot(run.times, learned, color="#d55e00", lw=1.5, label="limit with feature learning")
             axis.set(title=f"{label}, depth {depth}", xlabel="step", yscale="log")
         row[0].set_ylabel("training loss")
-    axes[0, 0].legend(fontsize=7)
+    for axis in axes[:, 0]:
+        axis.legend(fontsize=7)
     return figure
 
 
@@ -142,10 +146,10 @@ def all_figures(result: Comparison) -> Sequence[tuple[str, str, Figure]]:
     relative += "extrapolation to infinite width. "
     pictures = []
     for observable, title in (
-        ("f", "Predictions after training, against the lazy limit"),
+        ("f", "Predictions after training, against their limit"),
         ("nngp", "NNGP at initialisation"),
         ("ntk", "Tangent kernel at initialisation"),
-        ("ntk_end", "Tangent kernel after training, against the kernel at initialisation"),
+        ("ntk_end", "Tangent kernel after training, against its limit"),
     ):
         if observable in present:
             pictures.append((title, relative, convergence(result, observable)))

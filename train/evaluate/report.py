@@ -37,6 +37,7 @@ def rows(result: Comparison) -> list[dict[str, str]]:
             "observable": v.observable,
             "family": v.label,
             "depth": str(v.depth),
+            "limit": v.against,
             "verdict": v.sentence,
             "largest z": f"{v.largest_z:.1f}",
             "p": f"{v.p:.2g}",
@@ -72,11 +73,11 @@ def reading(result: Comparison) -> list[str]:
         f"✓: the exponent's 95 % interval meets −1 ± {VARIANCE_TOLERANCE} and is narrower than 0.3.",
     ]
     lines += [f"{name}: {MEANING[name]}." for name in dict.fromkeys(v.observable for v in result.verdicts)]
-    away = [v.label for v in result.verdicts if v.verdict == "does not converge" and v.observable in ("f", "ntk_end")]
+    away = [v.label for v in result.verdicts if v.verdict == "does not converge" and v.against == "lazy"]
     if away:
         lines.append(
-            f"{', '.join(dict.fromkeys(away))}: features move by O(1) at any width, so training does not follow the lazy "
-            "limit; the limit that it does follow is the one with feature learning (dynamical mean-field theory)."
+            f"{', '.join(dict.fromkeys(away))}: where features move by O(1) at any width, training does not follow the lazy "
+            "limit; the limit that it does follow is the one with feature learning (config.rich)."
         )
     return lines
 
@@ -88,6 +89,12 @@ def as_json(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
         {"label": label, "depth": depth, "times": _plain(t.times), "loss": _plain(t.loss),
          "f": _plain(np.concatenate([t.f_train, t.f_test], axis=1)), "provenance": t.provenance["loss"].detail}
         for (label, depth), t in result.limits.items()
+    ]  # fmt: skip
+    limits += [
+        {"label": label, "depth": depth, "times": _plain(result.limits[label, depth].times), "provenance": "feature learning",
+         **{name: _plain(value.mean(0)) for name, value in each.items()},
+         **{f"{name}_sem": _plain(value.std(0, ddof=1) / len(value) ** 0.5) for name, value in each.items() if len(value) > 1}}
+        for (label, depth), each in result.learned.items()
     ]  # fmt: skip
     return {
         "run": run,
@@ -121,8 +128,8 @@ h1 { font-size: 1.6rem; margin-bottom: .2rem } h2 { font-size: 1.15rem; margin-t
 p { max-width: 52rem } img { max-width: 100%; height: auto }
 .scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .82rem }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #d8dee4; white-space: nowrap }
-tr.agrees td:nth-child(4) { color: #116329 } tr.does-not-converge td:nth-child(4) { color: #a40e26 }
-tr.undecided td:nth-child(4) { color: #7d4e00 }
+tr.agrees td:nth-child(5) { color: #116329 } tr.does-not-converge td:nth-child(5) { color: #a40e26 }
+tr.undecided td:nth-child(5) { color: #7d4e00 }
 pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: .8rem } .muted { color: #57606a }
 """
 
