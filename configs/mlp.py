@@ -29,8 +29,9 @@ def get_config() -> ConfigDict:
             "centred": True,  # f(0) subtracted in the loss and the output
             "members": 64,  # trained networks a cell
             "init_members": 256,  # untrained networks a cell, for the kernels at initialisation
-            # The limit with feature learning, for families in `mup`; {} holds them against the lazy limit instead.
-            "rich": {"samples": 4096, "replicas": 8},
+            # Samples and replicas of the limit with feature learning, for families in `mup` (configs/mlp_rich.py);
+            # {} holds them against the lazy limit, which they do not follow.
+            "rich": {},
             "seed": 0,
         }
     )

@@ -82,13 +82,18 @@ def sweeps(
     kernels: tuple[str, ...] = (),
     dtype: Any = np.float32,
     progress: bool = False,
+    kernel_times: Sequence[int] | np.ndarray | None = None,
 ) -> tuple[dict[str, Any], Provenance]:
-    """(what independent sweeps saw: leaves [replica, time, …], where the numbers come from); one sweep if it is exact."""
+    """(what independent sweeps saw: leaves [replica, time, …], where the numbers come from); one sweep if it is exact.
+
+    Kernels, which cost more than outputs, are taken at `kernel_times` (default: all times).
+    """
+    at = times if kernel_times is None else np.asarray(kernel_times)
     _check(net)
     if samples < 2 or replicas < 2:
         raise ValueError(f"rich: samples and replicas must be at least 2, got {samples} and {replicas}.")
     if _is_linear(net):
-        exact = _exact(net, task, rule, times, rate, kernels)
+        exact = _exact(net, task, rule, times, rate, kernels, at)
         if exact is not None:
             return exact, Provenance("exact", "linear network: closed equations of its kernels")
     root = jax.random.key(key) if isinstance(key, int) else key
@@ -96,7 +101,7 @@ def sweeps(
         x, y, n = jnp.asarray(task.x, dtype), jnp.asarray(task.y_train, dtype), len(task.x_train)
         sweep = _sweep(net.clone(width=samples), rule, x.shape, n, str(x.dtype))
         chosen = track(range(replicas), f"{replicas} sweeps of {samples} samples", disable=not progress)
-        runs = [_run(sweep, jax.random.fold_in(root, r), x, y, n, times, rate, kernels) for r in chosen]
+        runs = [_run(sweep, jax.random.fold_in(root, r), x, y, n, times, rate, kernels, at) for r in chosen]
     each = jax.tree.map(lambda *parts: np.stack(parts).astype(np.float64), *runs)
     return each, Provenance("monte_carlo", f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped")
 
@@ -107,7 +112,7 @@ def _is_linear(net: Any) -> bool:
 
 
 def _exact(
-    net: Any, task: Task, rule: Rule, times: np.ndarray, rate: float, kernels: tuple[str, ...]
+    net: Any, task: Task, rule: Rule, times: np.ndarray, rate: float, kernels: tuple[str, ...], at: Any
 ) -> dict[str, Any] | None:
     """A linear network without sampling, in float64; None where that needs too many coordinates."""
     with jax.enable_x64(True):
@@ -119,7 +124,7 @@ def _exact(
             return None
         stages = 2 ** (getattr(net, "stages", 1) - 1)
         sweep = _sweep(net.clone(width=-(-needed // stages) * stages), rule, x.shape, n, "float64", room)
-        run = _run(sweep, jax.random.key(0), x, y, n, times, rate, kernels)
+        run = _run(sweep, jax.random.key(0), x, y, n, times, rate, kernels, at)
     return jax.tree.map(lambda a: np.stack([a]), run)
 
 
@@ -141,21 +146,32 @@ def _check(net: Any) -> None:
 
 
 def _run(
-    sweep: Sweep, key: Any, x: Any, y: Any, n: int, times: np.ndarray, rate: float, kernels: tuple[str, ...]
+    sweep: Sweep,
+    key: Any,
+    x: Any,
+    y: Any,
+    n: int,
+    times: np.ndarray,
+    rate: float,
+    kernels: tuple[str, ...],
+    at: np.ndarray,
 ) -> dict[str, Any]:
-    """What was seen at the recorded times: leaves [time, …]."""
+    """What was seen at the recorded times, and of the kernels at the times `at`: leaves [time, …]."""
     begin, walk, look = (jax.random.fold_in(key, i) for i in range(3))
-    state, now, seen = sweep.begin(begin, x), 0, []
-    offset = np.asarray(state.offset)
+    state, now = sweep.begin(begin, x), 0
+    offset, outputs, seen = np.asarray(state.offset), [], []
     for t in times.tolist():
         while now < t:
             state, _ = sweep.step(state, x[:n], y, jax.random.fold_in(walk, now), rate)
             now += 1
         check_rank(state, t, sweep.at_start + int(times[-1]) * sweep.per_pass)
-        found = jax.tree.map(np.asarray, sweep.measure(state, x, jax.random.fold_in(look, t), kernels))
+        names = kernels if t in at else ()
+        found = jax.tree.map(np.asarray, sweep.measure(state, x, jax.random.fold_in(look, t), names))
         check_finite(found["f"], t, rate)
-        seen.append(found | {"f": found["f"] - offset})
-    return jax.tree.map(lambda *parts: np.stack(parts), *seen)
+        outputs.append(found["f"] - offset)
+        if names:
+            seen.append({name: found[name] for name in names})
+    return {"f": np.stack(outputs), **(jax.tree.map(lambda *parts: np.stack(parts), *seen) if seen else {})}
 
 
 def _trajectory(

@@ -74,7 +74,9 @@ class Limit:
         f, learned = np.concatenate([run.f_train[-1], run.f_test[-1]]), None
         if rich and parameterization(net.parameterization).d == 0.5:
             rule, names = Rule(task.loss, centred=True), ("ntk",)
-            seen, _ = sweeps(net, task, rule, learning_rate, np.array(times), **rich, kernels=names)
+            seen, _ = sweeps(
+                net, task, rule, learning_rate, np.array(times), **rich, kernels=names, kernel_times=[steps]
+            )
             learned = {
                 "f": seen["f"][:, -1],
                 "ntk": seen["ntk"][:, -1],
