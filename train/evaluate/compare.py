@@ -215,7 +215,10 @@ def _judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
     difference = fit.a - expected
     cov = fit.cov + row.uncertainty
     sem = np.sqrt(np.diag(cov))
-    t2, p, dimensions = hotelling(difference, cov, fit.dof)
+    spread, sweeps = float(np.trace(row.uncertainty)), len(row.limit.estimates(row.observable))
+    both = float(np.trace(fit.cov)) ** 2 / fit.dof + spread**2 / max(sweeps - 1, 1)
+    dof = float(np.trace(cov)) ** 2 / both if spread else fit.dof  # Welch, Satterthwaite
+    t2, p, dimensions = hotelling(difference, cov, dof)
     relative_sem = float(np.sqrt(np.trace(cov)) / size)
     variance = power_law(widths, samples, relative_variance(size)) if len(widths) > 2 else None
     bias, bias_projection = _bias(widths, samples, expected, names)
