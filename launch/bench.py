@@ -1,9 +1,11 @@
-"""Times the kernels against neural-tangents, each in its own environment, in turn on this machine.
+"""Times the kernels against neural-tangents, each in its own environment, in turn on this machine; or feature learning.
 
-    python3 -m launch.bench --what=kernels|architectures|tangent [--oracle=/path/to/oracle/bin/python] [--n=2000] [--rounds=3]
+    python3 -m launch.bench --what=kernels|architectures|tangent|fields
+                            [--oracle=/path/to/oracle/bin/python] [--n=2000] [--rounds=3]
 
---oracle is the Python of an environment made from tests/golden/requirements.txt; without it only this side is timed. Each
-figure is the median over rounds of the fastest run in a fresh process, compilation apart.
+fields: a sweep of the limit against training a dense network whose width is the number of samples, both in this
+environment. Otherwise --oracle is the Python of an environment made from tests/golden/requirements.txt; without it only
+this side is timed. Each figure is the median over rounds of the fastest run in a fresh process, compilation apart.
 """
 
 import json
@@ -21,7 +23,7 @@ from rich.table import Table
 from launch.bench_child import ARCHITECTURES
 from launch.common import console
 
-_WHAT = flags.DEFINE_enum("what", "kernels", ["kernels", "architectures", "tangent"], "What to time.")
+_WHAT = flags.DEFINE_enum("what", "kernels", ["kernels", "architectures", "tangent", "fields"], "What to time.")
 _ORACLE = flags.DEFINE_string("oracle", None, "Python of neural-tangents' environment.")
 _N = flags.DEFINE_integer("n", None, "Inputs; default 2000 for kernels and 16 for tangent.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Times each measurement is repeated, the two sides in turn.", lower_bound=1)
@@ -31,7 +33,7 @@ def measure(python: str, job: dict[str, Any]) -> dict[str, float]:
     """One measurement in a fresh process."""
     child = Path(__file__).with_name("bench_child.py")
     home = str(child.parent.parent)
-    environment = {**os.environ, "PYTHONPATH": home} if job["side"] == "ours" else dict(os.environ)
+    environment = {**os.environ, "PYTHONPATH": home} if python == sys.executable else dict(os.environ)
     done = subprocess.run(
         [python, str(child), json.dumps(job)], capture_output=True, text=True, env=environment, check=False
     )
@@ -45,6 +47,12 @@ def jobs() -> list[dict[str, Any]]:
     """What is timed."""
     if _WHAT.value == "tangent":
         return [{"what": "tangent", "n": _N.value or 16}]
+    if _WHAT.value == "fields":
+        return [
+            {"what": "fields", "samples": samples, "steps": steps}
+            for samples in (1024, 4096, 16384)
+            for steps in (16, 50)
+        ]
     if _WHAT.value == "architectures":
         return [
             {"what": "architecture", "name": name, "dtype": dtype}
@@ -86,9 +94,11 @@ def rows(job: dict[str, Any], runs: dict[str, list[dict[str, float]]]) -> list[l
 
 def main(_: list[str]) -> None:
     """Measures and prints the table."""
-    sides = {"ours": sys.executable} | ({"theirs": _ORACLE.value} if _ORACLE.value else {})
-    screen, table = console(), Table(title=f"{_WHAT.value}: limit-zoo against neural-tangents, {os.cpu_count()} cores")
-    for column in ("case", "limit-zoo", "neural-tangents", "speed-up", "memory above idle (ours, theirs)"):
+    oracle = sys.executable if _WHAT.value == "fields" else _ORACLE.value
+    other = "dense network" if _WHAT.value == "fields" else "neural-tangents"
+    sides = {"ours": sys.executable} | ({"theirs": oracle} if oracle else {})
+    screen, table = console(), Table(title=f"{_WHAT.value}: limit-zoo against {other}, {os.cpu_count()} cores")
+    for column in ("case", "limit-zoo", other, "speed-up", "memory above idle (ours, theirs)"):
         table.add_column(column)
     for job in track(jobs(), "measuring", console=screen):
         runs: dict[str, list[dict[str, float]]] = {side: [] for side in sides}

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.console import Console
 from rich.progress import track
 
 from limits.tangent import empirical_ntk
@@ -60,7 +61,12 @@ def _measure(net: Any, x: np.ndarray, members: int, seed: int, batch: bool) -> d
     keys = jax.random.split(jax.random.key(seed), members)
     parts = [
         jax.tree.map(np.asarray, run(keys[i : i + _AT_ONCE]))
-        for i in track(range(0, members, _AT_ONCE), f"networks of width {net.width}", disable=members <= _AT_ONCE)
+        for i in track(
+            range(0, members, _AT_ONCE),
+            f"networks of width {net.width}",
+            console=Console(stderr=True),
+            disable=members <= _AT_ONCE,
+        )
     ]
     return {name: np.concatenate([part[name] for part in parts]).astype(np.float64) for name in ("nngp", "ntk")}
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.console import Console
 from rich.progress import track
 
 from limits.fields.network import coordinates_needed
@@ -100,7 +101,12 @@ def sweeps(
     with jax.enable_x64(dtype == np.float64):
         x, y, n = jnp.asarray(task.x, dtype), jnp.asarray(task.y_train, dtype), len(task.x_train)
         sweep = _sweep(net.clone(width=samples), rule, x.shape, n, str(x.dtype))
-        chosen = track(range(replicas), f"{replicas} sweeps of {samples} samples", disable=not progress)
+        chosen = track(
+            range(replicas),
+            f"{replicas} sweeps of {samples} samples",
+            console=Console(stderr=True),
+            disable=not progress,
+        )
         runs = [_run(sweep, jax.random.fold_in(root, r), x, y, n, times, rate, kernels, at) for r in chosen]
     each = jax.tree.map(lambda *parts: np.stack(parts).astype(np.float64), *runs)
     return each, Provenance("monte_carlo", f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped")
@@ -143,6 +149,8 @@ def _check(net: Any) -> None:
         raise AbsentError(
             _NOT_RICH.format(name=name, p=p.name, what="outputs or features move without bound", instead="")
         )
+    if getattr(net, "norm", None) == "batch":
+        raise AbsentError(f'{name}: rich does not cover batch normalisation; use norm="layer" or norm=None.')
 
 
 def _run(

@@ -1,7 +1,6 @@
 """Training in the limit: one causal sweep over the steps."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -84,7 +83,7 @@ class Sweep:
         held = jax.tree.leaves(state.variables.get(REVEALED, {}), is_leaf=lambda leaf: isinstance(leaf, Matrix))
         if not held:
             return state
-        known = max(float(jnp.max(jnp.maximum(m.known_in, m.known_out))) for m in held)
+        known = max(float(np.max(count)) for count in jax.device_get([(m.known_in, m.known_out) for m in held]))
         capacity = larger = held[0].v.shape[-2]
         while known + rows > larger:
             larger += max(rows, larger // 2)
@@ -105,7 +104,7 @@ class Sweep:
 
         def objective(params: Any, revealed: Any) -> Any:
             held = {"params": params, **fixed} | ({REVEALED: revealed} if revealed else {})
-            f, after = forward(self.net, held, x, key, **self._training)
+            f, after = forward(self.net, held, x, key)
             centre = state.offset[: len(x)] if rule.centred else 0.0
             return (point_loss(rule.loss)(f - centre, y), after.pop(REVEALED, {})), after
 
@@ -130,11 +129,6 @@ class Sweep:
         met = jax.tree_util.tree_map_with_path(moved, met, velocities, is_leaf=leaf)
         variables = {"params": params, **fixed} | ({REVEALED: met} if met else {})
         return dataclasses.replace(state, variables=variables, velocity=velocity, velocities=velocities), loss
-
-    @functools.cached_property
-    def _training(self) -> dict[str, Any]:
-        """What the forward pass of training is told, where it differs from that of prediction."""
-        return {"train": True} if getattr(self.net, "norm", None) == "batch" else {}
 
     def _moved(self, velocity: Any, gradient: Any) -> Any:
         """momentum v + factor ∂loss/∂w."""

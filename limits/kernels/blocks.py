@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 import psutil
+from rich.console import Console
 from rich.progress import track
 
 BLOCK = 400  # rows of a block, at most
@@ -142,5 +143,6 @@ def _wait(done: Any, count: int, progress: bool | None) -> None:
             left -= 1
         progress = left > 1
         count = left
-    for _ in track(done, "kernel blocks", total=count) if progress else done:
+    screen = Console(stderr=True)  # stdout belongs to the caller's own output
+    for _ in track(done, "kernel blocks", total=count, console=screen) if progress else done:
         pass
