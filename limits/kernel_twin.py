@@ -176,6 +176,12 @@ class KernelTwin(Twin):
         """The mean of the estimates (there is one where all averages are closed), over γ²."""
         scale, errors, count = self._output_variance, {}, len(estimates)
         nngp, ntk = estimates[0]
+        broken = nngp.size - np.isfinite(nngp).sum()
+        if broken:
+            raise FloatingPointError(
+                f"{broken} of {nngp.size} entries of the NNGP are infinite or NaN: at depth {self.net.depth} signals have left "
+                f'the range of {nngp.dtype}. Lower w_std, scale residual branches (residual="uniform"), or use dtype=float64.'
+            )
         if count > 1:
             columns = {name: np.stack([each[i] for each in estimates]) for i, name in enumerate(("nngp", "ntk"))}
             nngp, ntk = (column.mean(0) for column in columns.values())

@@ -273,3 +273,9 @@ def test_branches_of_several_layers_against_finite_networks(zero):
     for name, limit in zip(("phi", "g"), twin(net).layers(x), strict=True):
         for (found, error), expected in zip(seen[name], limit, strict=True):
             assert np.all(np.abs(found - expected) < 4 * error + 0.01 * expected.max())
+
+
+def test_signals_that_leave_the_range_of_floats_are_reported():
+    net = ResNet(width=8, depth=1000, residual="fixed", w_std=3.0)
+    with pytest.raises(FloatingPointError, match=r"4 of 4 entries of the NNGP .* at depth 1000 .* range of float64"):
+        twin(net).kernels(np.eye(2))
