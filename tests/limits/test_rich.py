@@ -8,7 +8,7 @@ import pytest
 
 from limits import AbsentError, Task, twin
 from train import ensemble
-from zoo import MLP, HeResNet, ResNet
+from zoo import CNN, MLP, HeResNet, ResNet
 
 ONE = Task([[1.0]], [1.0])
 
@@ -67,6 +67,38 @@ def test_two_linear_layers_with_whitened_data_in_closed_form():
     np.testing.assert_allclose(f[0], f_y * y, atol=1e-7)
     np.testing.assert_allclose(h[0], np.sqrt(1 + gamma**2 * f_y**2), atol=1e-7)
     assert h[0] ** 2 - gamma**2 * f_y**2 == pytest.approx(1, abs=1e-7)
+
+
+def identity(x):
+    """A linear activation that is not recognised as one: its networks are sampled."""
+    return x
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("net", "shape"),
+    [
+        (MLP(8, 2, outputs=2, activation="linear", b_std=0.4, w_std=1.2, parameterization="mup"), (4,)),
+        (CNN(8, 2, activation="linear", readout="flatten", b_std=0.4, parameterization="mup"), (3, 3, 2)),
+        (
+            ResNet(8, 3, activation="linear", form="conv", stages=2, readout="average", parameterization="mup"),
+            (4, 4, 2),
+        ),
+    ],
+)
+def test_exact_and_sampled_linear_networks_agree(net, shape):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(3, *shape)), rng.normal(size=(3, net.outputs))
+    task, how = Task(x[:2], y[:2], x[2:], y[2:]), {"steps": 3, "learning_rate": 0.2, "times": [0, 3]}
+    exact = twin(net).rich(task, **how)
+    sampled = twin(net.clone(activation=identity)).rich(task, samples=1024, replicas=16, **how)
+    assert (exact.provenance["ntk"].kind, sampled.provenance["ntk"].kind) == ("exact", "monte_carlo")
+    for name in ("f_train", "f_test", "ntk"):
+        right, found, sem = (
+            getattr(each, key)[-1] for each, key in ((exact, name), (sampled, name), (sampled, f"{name}_sem"))
+        )
+        # 4 standard errors of 16 sweeps, and a bias of O(1/1024)
+        assert np.all(np.abs(right - found) < 4 * sem + 0.003 * np.abs(right).max()), name
 
 
 def test_small_gamma_is_the_lazy_limit():
