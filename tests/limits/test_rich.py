@@ -114,7 +114,8 @@ def test_small_gamma_is_the_lazy_limit():
         assert np.all(away <= 5 * getattr(rich, f"{name}_sem") + 0.005), name
 
 
-@pytest.mark.parametrize("options", [{}, pytest.param({"momentum": 0.5, "weight_decay": 0.4}, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "weight_decay": 0.4}])
 def test_ensembles_close_in_on_it(options):
     """N |<f_N> − f| stays bounded while features move by tens of per cent; the lazy limit is excluded."""
     rng = np.random.default_rng(1)
