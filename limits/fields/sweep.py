@@ -30,9 +30,13 @@ class State:
     offset: Any  # outputs of the training points at the start
 
 
+def _is_matrix(leaf: Any) -> bool:
+    return isinstance(leaf, Matrix)
+
+
 def matrices(tree: Any, function: Callable) -> Any:
     """`function` of every matrix of a tree."""
-    return jax.tree.map(function, tree, is_leaf=lambda leaf: isinstance(leaf, Matrix))
+    return jax.tree.map(function, tree, is_leaf=_is_matrix)
 
 
 class Sweep:
@@ -80,7 +84,7 @@ class Sweep:
 
     def grown(self, state: State, rows: int) -> State:
         """The same state, with room for so many new directions; sizes grow by half, so that few are compiled."""
-        held = jax.tree.leaves(state.variables.get(REVEALED, {}), is_leaf=lambda leaf: isinstance(leaf, Matrix))
+        held = jax.tree.leaves(state.variables.get(REVEALED, {}), is_leaf=_is_matrix)
         if not held:
             return state
         known = max(float(np.max(count)) for count in jax.device_get([(m.known_in, m.known_out) for m in held]))
@@ -124,9 +128,8 @@ class Sweep:
                 p, start=shrink * p.start, trained=shrink * p.trained - rate * v, gradient=nothing
             )
 
-        leaf: Any = lambda entry: isinstance(entry, Matrix)  # noqa: E731
         params = jax.tree_util.tree_map_with_path(moved, state.variables["params"], velocity)
-        met = jax.tree_util.tree_map_with_path(moved, met, velocities, is_leaf=leaf)
+        met = jax.tree_util.tree_map_with_path(moved, met, velocities, is_leaf=_is_matrix)
         variables = {"params": params, **fixed} | ({REVEALED: met} if met else {})
         return dataclasses.replace(state, variables=variables, velocity=velocity, velocities=velocities), loss
 
@@ -155,9 +158,7 @@ def check_finite(f: Any, step: int, rate: float) -> None:
 
 def check_rank(state: State, step: int, at_most: int) -> None:
     """Says where a matrix has been revealed whole, so that the sweep is a finite network at a higher price."""
-    for path, m in jax.tree_util.tree_leaves_with_path(
-        state.variables.get(REVEALED, {}), is_leaf=lambda leaf: isinstance(leaf, Matrix)
-    ):
+    for path, m in jax.tree_util.tree_leaves_with_path(state.variables.get(REVEALED, {}), is_leaf=_is_matrix):
         for known, size in ((m.known_in, m.v.shape[-1]), (m.known_out, m.u.shape[-1])):
             if float(jnp.max(known)) >= size:
                 name = ".".join(str(entry.key) for entry in path[:-1])
