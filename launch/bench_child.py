@@ -199,7 +199,7 @@ def fields(side: str, samples: int, steps: int) -> dict:
             return sweep.begin(jax.random.key(0), x)
 
         def step(state: Any, t: int) -> Any:
-            return sweep.step(state, x, y, jax.random.key(t + 1), rate)[0]
+            return sweep.step(state, x, y, np.arange(16), jax.random.key(t + 1), rate)[0]
 
     else:
         tx = rule.optimiser(net, x, rate)

@@ -5,6 +5,7 @@ from limits.heresnet import HeResNetTwin as HeResNetTwin
 from limits.kernel_twin import KernelTwin as KernelTwin
 from limits.lazy import lazy as lazy
 from limits.mlp import MLPTwin as MLPTwin
+from limits.own import SampledTwin as SampledTwin
 from limits.resnet import ResNetTwin as ResNetTwin
 from limits.tangent import empirical_ntk as empirical_ntk
 from limits.tangent import linearize as linearize

@@ -54,7 +54,8 @@ class HeResNetTwin(KernelTwin):
             )
         first = as_samples(x1, "x1")
         if x2 is None:
-            return sampled_kernels(self.net, first, self.readout, members, seed, self.net.norm == "batch")
+            batch = self.net.norm == "batch"
+            return sampled_kernels(self.net, first, self.readout, members, seed, batch, self.trained)
         second = as_samples(x2, "x2")
         check_same_shape(first, second)
         both = self.kernels(np.concatenate([first, second]), members=members, seed=seed)

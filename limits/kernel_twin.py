@@ -10,15 +10,11 @@ from jaxtyping import Float
 
 from limits import kernels as algebra
 from limits.inputs import as_samples, check_same_shape
-from limits.twin import Twin
+from limits.twin import NTK_GROWS, Twin
 from limits.types import Kernels, Provenance
 from limits.walk import Walk
 from zoo import activation_function, parameterization
 
-_NTK_GROWS = (
-    "the tangent kernel of the {name} parameterization grows as N^{power:g} with the width: it has no limit. "
-    'Use parameterization="ntk" or "mup".'
-)
 _FIRST_ORDERS = 32  # of a Hermite series, to find out how large signals get: variances are exact whatever the orders
 
 
@@ -61,7 +57,7 @@ class KernelTwin(Twin):
         """The kernels that do not exist, with the reason."""
         p, bias = parameterization(self.net.parameterization), ("bias",) if self._has_bias else ()
         largest = max(float(p.tangent_exponent(role)) for role in ("input", "hidden", *bias))
-        detail = _NTK_GROWS.format(name=p.name, power=largest)
+        detail = NTK_GROWS.format(name=p.name, power=largest)
         return {"ntk": Provenance("absent", detail)} if largest > 0 else {}
 
     @property
@@ -76,6 +72,8 @@ class KernelTwin(Twin):
 
     def _tangent_weight(self, role: str) -> float:
         """1 where parameters of this role learn in the limit, 0 where they are frozen."""
+        if self.trained is not None and role not in self.trained:
+            return 0.0
         return 1.0 if float(parameterization(self.net.parameterization).tangent_exponent(role)) == 0 else 0.0
 
     def _layers(self) -> dict[str, algebra.Affine]:
@@ -115,7 +113,12 @@ class KernelTwin(Twin):
         return algebra.dual_for(phi, largest)
 
     def _static(self, orders: int) -> tuple:
-        return type(self)(self._shape()), activation_function(self.net.activation), orders, self._has_bias
+        return (
+            type(self)(self._shape(), trained=self.trained),
+            activation_function(self.net.activation),
+            orders,
+            self._has_bias,
+        )
 
     def _draws(self, x: np.ndarray, samples: int, seed: int) -> list[Any]:
         """Sample points for averages without closed form; each entry is one independent estimate."""

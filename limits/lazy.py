@@ -1,5 +1,6 @@
 """Training in the kernel regime: the infinite-width limit in which features stay where they were."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,8 +8,10 @@ import numpy as np
 import scipy.special
 
 from limits import predict
+from limits.rule import Rule
+from limits.schedule import LearningRate, Schedule
 from limits.trajectory import QUANTITIES, Trajectory
-from limits.types import Provenance, Task
+from limits.types import AbsentError, Provenance, Task
 
 
 def record_times(steps: int, times: Sequence[int] | np.ndarray | None) -> np.ndarray:
@@ -39,20 +42,25 @@ def lazy(
     twin: Any,
     task: Task,
     steps: int,
-    learning_rate: float,
+    learning_rate: LearningRate,
     times: Sequence[int] | np.ndarray | None = None,
     momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    trained: tuple[str, ...] | None = None,
+    batches: Any = None,
     centred: bool = False,
     flow: bool = False,
     samples: int = 256,
     seed: int = 0,
     kernels: tuple[str, ...] = ("phi", "g", "ntk"),
 ) -> Trajectory:
-    """Full-batch gradient descent (or `flow`) with the twin's NTK: mean and spread over initialisations.
+    """Gradient descent (or `flow`) with the twin's NTK: mean and spread over initialisations.
 
     For "mse" exact: outputs stay Gaussian. For "cross_entropy" the mean over initialisations is taken over `samples`
     draws of f(0) (Monte-Carlo, with standard errors); `centred` (f(0) subtracted) is exact for both. Reported losses are
-    means over initialisations, so they include the spread. `kernels` names the kernels to record.
+    means over initialisations, so they include the spread. `kernels` names the kernels to record. `learning_rate` may be
+    a function of the step, `batches` [steps, size] names the training points of every step, and the parameters of other
+    roles than `trained` stay where they are. Weight decay has no kernel regime: it shrinks the network itself.
 
     >>> from zoo import MLP
     >>> from limits import twin
@@ -63,25 +71,38 @@ def lazy(
     """
     recorded = record_times(steps, times)
     x, n = task.x, len(task.x_train)
+    if weight_decay:
+        raise AbsentError(
+            f"lazy: weight decay ({weight_decay:g}) moves all weights by O(1), so that no kernel stays constant; use "
+            "`rich` in the mup parameterization, or weight_decay=0."
+        )
+    schedule, rule = Schedule.of(steps, learning_rate, batches, n), Rule(task.loss, momentum, 0.0, centred, trained)
+    if trained is not None:
+        twin = dataclasses.replace(twin, trained=rule.trained)
     limit = twin.kernels(x)
     ntk = limit.ntk
     start = np.zeros_like(ntk) if centred else twin.initial_covariance(x)
-    how: dict[str, Any] = {"momentum": momentum, "flow": flow}
+    how: dict[str, Any] = {
+        "momentum": momentum,
+        "flow": flow,
+        "weights": None if batches is None else schedule.weights(n),
+    }
+    rate = (float(schedule.rates[0]) if steps else 0.0) if schedule.plain else schedule.rates
     errors: dict[str, Any] = {}
     if task.loss == "mse" or not start.any():
         if task.loss == "mse":
-            f, cov = predict.mse_ensemble(start, ntk, task.y_train, recorded, learning_rate, **how)
+            f, cov = predict.mse_ensemble(start, ntk, task.y_train, recorded, rate, **how)
         else:
             zero = np.zeros((len(x), task.outputs))
-            f = _cross_entropy(task, ntk, zero, recorded, learning_rate, how)
+            f = _cross_entropy(task, ntk, zero, recorded, rate, how)
             cov = np.zeros((len(recorded), len(x), len(x)))
         variance = np.diagonal(cov, axis1=1, axis2=2)
         loss = losses(task, f[:, :n], task.y_train, variance[:, :n])
         test_loss = losses(task, f[:, n:], task.y_test, variance[:, n:]) if len(task.x_test) else None
-        provenance = Provenance("exact", "closed form")
+        provenance = kernel_of_training(limit.provenance["ntk"])
     else:
         draws = _draw(start, samples, task.outputs, seed)
-        each = _cross_entropy(task, ntk, draws, recorded, learning_rate, how)
+        each = _cross_entropy(task, ntk, draws, recorded, rate, how)
         f = each.mean(1)
         away = each - f[:, None]
         cov = np.einsum("tsik,tsjk->tij", away, away) / ((samples - 1) * task.outputs)
@@ -113,12 +134,19 @@ def lazy(
     )
 
 
+def kernel_of_training(ntk: Provenance) -> Provenance:
+    """Where outputs come from that are closed in the tangent kernel."""
+    if ntk.kind == "exact":
+        return Provenance("exact", "closed form")
+    return Provenance("approximate", f"closed form in a tangent kernel that is {ntk.kind}: {ntk.detail}")
+
+
 def _held(kernel: np.ndarray, times: np.ndarray) -> np.ndarray:
     """The same kernel at every time (a view: no memory)."""
     return np.broadcast_to(kernel, (len(times), *kernel.shape))
 
 
-def _cross_entropy(task: Task, ntk: np.ndarray, f0: np.ndarray, times: Any, rate: float, how: dict) -> np.ndarray:
+def _cross_entropy(task: Task, ntk: np.ndarray, f0: np.ndarray, times: Any, rate: Any, how: dict) -> np.ndarray:
     n = len(task.x_train)
     both = predict.cross_entropy_dynamics(
         ntk[:n, :n], task.y_train, times, rate, ntk[n:, :n], f0[..., :n, :], f0[..., n:, :], **how

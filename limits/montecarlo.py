@@ -8,24 +8,36 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from limits.rule import Rule
 from limits.tangent import empirical_ntk
 from limits.types import Kernels, Provenance
-from zoo import learning_rate_factors
 
 _AT_ONCE = 8  # networks
 
 
-def sampled_kernels(net: Any, x: np.ndarray, readout: Any, members: int, seed: int, batch: bool = False) -> Kernels:
+def sampled_kernels(
+    net: Any,
+    x: np.ndarray,
+    readout: Any,
+    members: int,
+    seed: int,
+    batch: bool = False,
+    trained: tuple[str, ...] | None = None,
+) -> Kernels:
     """NNGP and NTK [n, n] of a definition from `members` networks of its width N and as many of width 2N.
 
         K ≈ 2 <K_2N> − <K_N>,   standard error sqrt(4 s²_2N + s²_N)
 
     which removes the 1/N correction of finite networks; what is dropped is O(1/N²). `readout` carries the kernel of the
-    features that enter the readout through it. `batch`: the network mixes the inputs of a batch (batch normalisation with
+    features that enter the readout through it. `trained`: roles of the parameters
+    that the NTK is of. `batch`: the network mixes the inputs of a batch (batch normalisation with
     train=True); the batch is x, whole. In float32, as networks are trained.
     """
     wide = net.clone(width=2 * net.width)
-    runs = [_measure(each, np.asarray(x, np.float32), members, seed + i, batch) for i, each in enumerate((net, wide))]
+    runs = [
+        _measure(each, np.asarray(x, np.float32), members, seed + i, batch, trained)
+        for i, each in enumerate((net, wide))
+    ]
     values, errors = {}, {}
     for name in ("nngp", "ntk"):
         (narrow, s1), (broad, s2) = ((np.mean(r[name], 0), np.std(r[name], 0, ddof=1) / members**0.5) for r in runs)
@@ -39,9 +51,11 @@ def sampled_kernels(net: Any, x: np.ndarray, readout: Any, members: int, seed: i
     return Kernels(values["nngp"], values["ntk"], {"nngp": how, "ntk": how}, errors)
 
 
-def _measure(net: Any, x: np.ndarray, members: int, seed: int, batch: bool) -> dict[str, np.ndarray]:
+def _measure(
+    net: Any, x: np.ndarray, members: int, seed: int, batch: bool, trained: tuple[str, ...] | None
+) -> dict[str, np.ndarray]:
     """Kernels of each of `members` networks: [members, n, n]."""
-    rates = learning_rate_factors(net, jax.ShapeDtypeStruct(x.shape, x.dtype))
+    rates = Rule("mse", trained=trained).factors(net, jax.ShapeDtypeStruct(x.shape, x.dtype))
     how: dict[str, Any] = {"train": True, "mutable": ["batch_stats"]} if batch else {}
 
     def one(key: jax.Array) -> dict[str, jax.Array]:

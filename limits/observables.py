@@ -18,19 +18,23 @@ def feature_kernels(phis: Any) -> tuple:
     return tuple(a @ a.T / a.shape[-1] for a in flat)
 
 
+def gradient_scale(net: Any) -> Any:
+    """g = √N γ ∂f/∂h in the mean-field normalisation, so that G^l is O(1): the factor of ∂f/∂h."""
+    p = parameterization(net.parameterization)
+    return p.output_scale(net.width, getattr(net, "gamma", 1.0)) * net.width ** ((1 - 2 * p.a - p.b) / 2 + 0.5)
+
+
 def gradient_kernels(net: Any, slopes: Any) -> tuple:
     """G^l = <g g'> over neurons, of slopes ∂f_k/∂h^l [outputs, n, …, neurons], averaged over outputs and positions.
 
-    g = √N γ ∂f/∂h in the mean-field normalisation, so that G^l is O(1), and the tangent kernel of a dense network is
-    Σ_l G^l (w² Φ^(l−1) + b²).
+    With g of `gradient_scale`, the tangent kernel of a dense network is Σ_l G^l (w² Φ^(l−1) + b²).
     """
-    p = parameterization(net.parameterization)
-    power = p.output_scale(net.width, net.gamma) ** 2 * net.width ** (1 - 2 * p.a - p.b)
-    out = []
+    scale, out = gradient_scale(net), []
     for g in slopes:
         k, n = g.shape[:2]
         flat = g.reshape(k, n, -1, g.shape[-1])
-        out.append(jnp.asarray(power / k, g.dtype) / flat.shape[2] * jnp.einsum("knpm,kjpm->nj", flat, flat))
+        square = jnp.asarray(scale**2 / net.width / k, g.dtype) / flat.shape[2]
+        out.append(square * jnp.einsum("knpm,kjpm->nj", flat, flat))
     return tuple(out)
 
 

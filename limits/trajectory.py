@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 QUANTITIES = ("loss", "test_loss", "f_train", "f_test", "phi", "g", "ntk", "f_train_cov", "f_test_cov")
-_LAYERED = ("phi", "g")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -76,7 +75,7 @@ class Trajectory(_KnowsAbsence):
         arrays: dict[str, np.ndarray] = {"times": np.asarray(self.times)}
         for prefix, table in (("value", self._values()), ("error", self.errors), ("observed", self.observed)):
             for name, value in table.items():
-                parts = enumerate(value) if name in _LAYERED else [("", value)]
+                parts = enumerate(value) if isinstance(value, tuple) else [("", value)]
                 arrays.update({f"{prefix}/{name}/{i}": np.asarray(part) for i, part in parts})
         notes = {name: [p.kind, p.detail] for name, p in self.provenance.items()}
         arrays["notes"] = np.array(json.dumps({"source": self.source, "provenance": notes}))

@@ -9,6 +9,10 @@ import flax.linen as nn
 
 from limits.types import AbsentError, Kernels
 
+NTK_GROWS = (
+    "the tangent kernel of the {name} parameterization grows as N^{power:g} with the width: it has no limit. "
+    'Use parameterization="ntk" or "mup".'
+)
 T = TypeVar("T", bound="type[Twin]")
 _TWINS: dict[type, "type[Twin]"] = {}
 
@@ -19,18 +23,19 @@ class Twin:
 
     net: Any
     depth: float | None = None
+    trained: tuple[str, ...] | None = None  # roles of the parameters that the tangent kernel is of; None: all
 
     def kernels(self, x1: Any, x2: Any = None) -> Kernels:
         """NNGP and NTK at initialisation."""
         raise AbsentError(f"{type(self).__name__} has no closed kernels.")
 
-    def lazy(self, task: Any, steps: int, learning_rate: float, **options: Any) -> Any:
+    def lazy(self, task: Any, steps: int, learning_rate: Any, **options: Any) -> Any:
         """Training in the kernel regime; see `limits.lazy.lazy`."""
         from limits.lazy import lazy
 
         return lazy(self, task, steps, learning_rate, **options)
 
-    def rich(self, task: Any, steps: int, learning_rate: float, **options: Any) -> Any:
+    def rich(self, task: Any, steps: int, learning_rate: Any, **options: Any) -> Any:
         """Training with feature learning; see `limits.rich.rich`."""
         from limits.rich import rich
 
@@ -50,6 +55,9 @@ def register_twin(definition: type[nn.Module]) -> Callable[[T], T]:
 def twin(net: nn.Module, depth: float | None = None) -> Any:
     """The infinite-width limit of a definition, with the same depth and parameterization.
 
+    A module of your own that is built from zoo's layers and has the fields `width` and `parameterization` gets a
+    `SampledTwin`: Monte-Carlo kernels and training. `register_twin` is for those with a closed form.
+
     depth=inf asks for the joint limit of width and depth, where the definition has one.
 
     >>> from zoo import MLP
@@ -61,11 +69,15 @@ def twin(net: nn.Module, depth: float | None = None) -> Any:
             found = _TWINS[cls]
             break
     else:
-        known = ", ".join(sorted(cls.__name__ for cls in _TWINS))
-        raise ValueError(
-            f"No twin is known for {type(net).__name__}; there are twins for {known}. "
-            "Register your own with @limits.register_twin."
-        )
+        if not {"width", "parameterization"} <= {field.name for field in dataclasses.fields(net)}:
+            known = ", ".join(sorted(cls.__name__ for cls in _TWINS))
+            raise ValueError(
+                f"No twin is known for {type(net).__name__}; there are twins for {known}, for modules of zoo's layers with the "
+                "fields `width` and `parameterization`, and for what is registered with @limits.register_twin."
+            )
+        from limits.own import SampledTwin
+
+        found = SampledTwin
     if depth is not None and math.isinf(depth):
         raise AbsentError(
             f"{type(net).__name__} has no infinite-depth limit: without residual branches scaled down with depth its kernel "

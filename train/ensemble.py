@@ -13,9 +13,11 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory
 from limits.lazy import losses, record_times
+from limits.passes import absent_kernels, shows_inside
 from limits.rule import Rule
+from limits.schedule import LearningRate, Schedule
 from limits.types import Provenance
-from train.members import Data, Dials, member_keys, programs
+from train.members import Data, Dials, Steps, member_keys, programs
 from train.moments import Moments
 
 KERNELS = ("phi", "g", "ntk")
@@ -28,8 +30,8 @@ def member_bytes(net: Any, task: Task, recorded: int, kernels: tuple[str, ...]) 
     n, size = len(task.x), jnp.asarray(0.0).dtype.itemsize
 
     def shapes(key: Any, x: Any) -> Any:
-        params = net.init(key, x[:1])["params"]
-        return params, net.apply({"params": params}, x, intermediates=True)[1]["h"]
+        variables = net.init(key, x[:1])
+        return variables["params"], net.apply(variables, x, intermediates=True)[1]["h"] if shows_inside(net) else ()
 
     params, hidden = jax.eval_shape(
         shapes, jax.random.key(0), jax.ShapeDtypeStruct(task.x.shape, jnp.asarray(0.0).dtype)
@@ -64,12 +66,13 @@ def run_members(
     task: Task,
     members: int,
     steps: int,
-    learning_rate: float,
+    learning_rate: LearningRate,
     times: Sequence[int] | np.ndarray | None = None,
     seed: int = 0,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     trained: tuple[str, ...] | None = None,
+    batches: Any = None,
     centred: bool = False,
     kernels: tuple[str, ...] = KERNELS,
     kernel_times: Sequence[int] | np.ndarray | None = None,
@@ -84,24 +87,27 @@ def run_members(
     if members < 1:
         raise ValueError(f"ensemble: members must be at least 1, got {members}.")
     recorded = record_times(steps, times)
-    data, dials = Data.of(task), Dials.of(net, learning_rate)
+    data, dials, n = Data.of(task), Dials.of(net), len(task.x_train)
+    schedule = Schedule.of(steps, learning_rate, batches, n)
     at = recorded if kernel_times is None else np.asarray(kernel_times)
     if not np.isin(at, recorded).all():
         raise ValueError(f"kernel_times {at.tolist()} must be among the recorded times {recorded.tolist()}.")
+    absent = absent_kernels(net, task.x)
+    kernels = tuple(name for name in kernels if name not in absent)
     rule = Rule(task.loss, momentum, weight_decay, centred, trained)
     compiled = programs(net, task, rule, kernels, observe)
     size = chunk or chunk_size(net, task, members, len(at), kernels)
     for first in range(0, members, size):
-        params, state = compiled.init(member_keys(seed, first, size), dials, data)
-        start, now, outputs, seen = params, 0, [], []
+        variables, state = compiled.init(member_keys(seed, first, size), dials, data)
+        start, now, outputs, seen = variables, 0, [], []
         for t in recorded.tolist():
             if t > now:
-                params, state = compiled.advance(params, state, start, dials, data, t - now)
+                variables, state = compiled.advance(variables, state, start, dials, data, Steps.of(schedule, n, now, t))
                 now = t
-            outputs.append(np.asarray(compiled.outputs(params, dials, data)))
-            _check_finite(outputs[-1], t, first, learning_rate)
+            outputs.append(np.asarray(compiled.outputs(variables, dials, data)))
+            _check_finite(outputs[-1], t, first, float(np.abs(schedule.rates).max(initial=0)))
             if t in at and (kernels or observe):
-                seen.append(jax.tree.map(np.asarray, compiled.kernels(params, dials, data)))
+                seen.append(jax.tree.map(np.asarray, compiled.kernels(variables, dials, data)))
         f = np.stack(outputs, axis=1)
         if centred:
             f -= f[:, :1] if recorded[0] == 0 else np.asarray(compiled.outputs(start, dials, data))[:, None]
@@ -125,23 +131,26 @@ def ensemble(
     task: Task,
     members: int,
     steps: int,
-    learning_rate: float,
+    learning_rate: LearningRate,
     times: Sequence[int] | np.ndarray | None = None,
     seed: int = 0,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     trained: tuple[str, ...] | None = None,
+    batches: Any = None,
     centred: bool = False,
     kernels: tuple[str, ...] = KERNELS,
     observe: Callable | None = None,
     progress: bool = False,
 ) -> Trajectory:
-    """Trains `members` networks by full-batch gradient descent; means over members, with standard errors.
+    """Trains `members` networks by gradient descent; means over members, with standard errors.
 
-    learning_rate is η₀: the definition's width, depth and γ₀ factors come on top. `centred` subtracts f(0) in the loss
-    and the output; `momentum`, `weight_decay` and `trained` are explained in `limits.rule.Rule`. `observe(net, variables, x)` may
-    return any array, recorded as observed["observe"]. In float32, or in float64 under `jax.enable_x64(True)`. `kernels`
-    names the kernels to record, of phi, g, ntk. Members are spread over the devices there are.
+    learning_rate is η₀: the definition's width, depth and γ₀ factors come on top; it may be a function of the step (an
+    Optax schedule). `batches` [steps, size] names the training points of every step (default: all). `centred` subtracts
+    f(0) in the loss and the output; `momentum`, `weight_decay` and `trained` are explained in `limits.rule.Rule`.
+    `observe(net, variables, x)` may return any array, recorded as observed["observe"]. In float32, or in float64 under
+    `jax.enable_x64(True)`. `kernels` names the kernels to record, of phi, g, ntk. Members are spread over the devices
+    there are. Networks with batch normalisation: see `rich`.
 
     >>> from zoo import MLP
     >>> task = Task([[1.0, 0.0]], [1.0], [[0.0, 1.0]], [0.0])
@@ -167,13 +176,14 @@ def ensemble(
         momentum,
         weight_decay,
         trained,
+        batches,
         centred,
         kernels,
         None,
         observe,
     )  # pyright: ignore[reportArgumentType]
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
-        counter = bar.add_task(f"{members} × width {net.width}, depth {net.depth}", total=members)
+        counter = bar.add_task(f"{members} × width {net.width}", total=members)
         for seen in chunks:
             f = seen["f"].astype(np.float64)
             everyone.append(f)
@@ -209,6 +219,7 @@ def _trajectory(task: Task, recorded: np.ndarray, totals: dict[str, Moments], f:
         variance = np.diagonal(values[name], axis1=1, axis2=2)
         errors[name] = np.sqrt((values[name] ** 2 + variance[:, :, None] * variance[:, None, :]) / freedom)
     how = Provenance("monte_carlo", f"{len(f)} members of width {net.width}")
+    values |= absent_kernels(net, task.x)
     observed = {}
     if "observed" in totals:
         observed["observe"], errors["observe"] = totals["observed"].mean, totals["observed"].sem
@@ -217,6 +228,6 @@ def _trajectory(task: Task, recorded: np.ndarray, totals: dict[str, Moments], f:
         **values,
         errors=errors,
         observed=observed,
-        provenance=dict.fromkeys(values, how),
+        provenance={name: value if isinstance(value, Provenance) else how for name, value in values.items()},
         source=f"ensemble of {len(f)}, width {net.width}",
     )

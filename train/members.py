@@ -19,7 +19,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from limits import Task, empirical_ntk
 from limits.losses import point_loss
 from limits.observables import feature_kernels, gradient_kernels, output_basis
+from limits.passes import STATISTICS, mixes_inputs, on_all_points
 from limits.rule import Rule
+from limits.schedule import Schedule
 from zoo import parameterization
 
 
@@ -30,15 +32,17 @@ class Dials:
 
     parameterization: Any
     gamma: Any
-    learning_rate: Any
 
     @classmethod
-    def of(cls, net: Any, learning_rate: float) -> "Dials":
+    def of(cls, net: Any) -> "Dials":
         """The dials of this definition."""
         named = parameterization(net.parameterization).replace()
         # As arrays of the default float type, so that their values do not enter the compiled program.
-        numbers = jax.tree.map(lambda number: jnp.asarray(number, float), (named, net.gamma, learning_rate))
-        return cls(*numbers)
+        return cls(*jax.tree.map(lambda number: jnp.asarray(number, float), (named, getattr(net, "gamma", 1.0))))
+
+    def on(self, net: Any) -> Any:
+        """The definition with these dials."""
+        return _with(net, self.parameterization, self.gamma)
 
 
 @jax.tree_util.register_dataclass
@@ -55,9 +59,27 @@ class Data:
         return cls(jnp.asarray(task.x, float), jnp.asarray(task.y_train, float))
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """The learning rate of every step of the run, its training points [steps, size], and which steps to make."""
+
+    rates: Any
+    rows: Any
+    first: Any
+    last: Any
+
+    @classmethod
+    def of(cls, schedule: Schedule, n: int, first: int, last: int) -> "Steps":
+        """The steps from `first` on, before `last`; the arrays' length is a power of two, so that few are compiled."""
+        more = 2 ** (max(len(schedule.rates), 16) - 1).bit_length() - len(schedule.rates)
+        rates, rows = np.pad(schedule.rates, (0, more)), np.pad(schedule.rows(n), ((0, more), (0, 0)))
+        return cls(jnp.asarray(rates, float), jnp.asarray(rows), first, last)
+
+
 @dataclasses.dataclass(frozen=True)
 class Programs:
-    """The jitted functions of one shape; the first axis of keys, params and states is members."""
+    """The jitted functions of one shape; the first axis of keys, variables and states is members."""
 
     init: Callable
     advance: Callable
@@ -67,63 +89,77 @@ class Programs:
 
 def programs(net: nn.Module, task: Task, rule: Rule, kernels: tuple[str, ...], observe: Any) -> Programs:
     """The programs for this definition's shape (its parameterization and γ₀ are dials)."""
-    shape = net.clone(parameterization="ntk", gamma=1.0)
-    return _programs(shape, len(task.x_train), rule, kernels, observe)
+    return _programs(_with(net, "ntk", 1.0), len(task.x_train), rule, kernels, observe)
+
+
+def _with(net: Any, parameterization: Any, gamma: Any) -> Any:
+    """A module of the user's need not have γ."""
+    return net.clone(parameterization=parameterization, **({"gamma": gamma} if hasattr(net, "gamma") else {}))
 
 
 @functools.lru_cache(maxsize=64)
 def _programs(net: Any, n_train: int, rule: Rule, kernels: tuple[str, ...], user: Any) -> Programs:
-    def dialled(dials: Dials) -> Any:
-        return net.clone(parameterization=dials.parameterization, gamma=dials.gamma)
-
-    def optimiser(dials: Dials, x: Any) -> optax.GradientTransformation:
-        return rule.optimiser(dialled(dials), x, dials.learning_rate)
+    def optimiser(dials: Dials, x: Any, rate: Any) -> optax.GradientTransformation:
+        return rule.optimiser(dials.on(net), x, rate)
 
     def init(key: Any, dials: Dials, data: Data) -> Any:
-        params = dialled(dials).init(key, data.x[:1])["params"]
-        return params, optimiser(dials, data.x[:1]).init(params)
+        variables = dict(dials.on(net).init(key, data.x[:1]))
+        return variables, optimiser(dials, data.x[:1], 1.0).init(variables["params"])
 
-    def advance(params: Any, state: Any, start: Any, dials: Dials, data: Data, steps: Any) -> Any:
-        tx, x = optimiser(dials, data.x[:1]), data.x[:n_train]
+    def apply(variables: Any, x: Any, dials: Dials, **options: Any) -> Any:
+        """(what the network returns, its collections but for the parameters afterwards)."""
+        mutable = [STATISTICS] if options.get("train") else False
+        out: Any = dials.on(net).apply(variables, x, mutable=mutable, **options)
+        return out if mutable else (out, {name: part for name, part in variables.items() if name != "params"})
+
+    def advance(variables: Any, state: Any, start: Any, dials: Dials, data: Data, steps: Steps) -> Any:
+        mixes = mixes_inputs(variables)
+        train = {"train": True} if mixes else {}
         # The starting outputs do not change: one forward pass, not one a step.
-        offset = dialled(dials).apply({"params": start}, x) if rule.centred else 0.0
+        offset = apply(start, data.x[:n_train], dials, **train)[0] if rule.centred else jnp.zeros_like(data.y)
 
-        def objective(p: Any) -> Any:
-            return point_loss(rule.loss)(dialled(dials).apply({"params": p}, x) - offset, data.y)
+        def objective(params: Any, rest: Any, rows: Any) -> Any:
+            f, rest = apply({"params": params, **rest}, data.x[rows], dials, **train)
+            return point_loss(rule.loss)(f - offset[rows], data.y[rows]), rest
 
-        def step(_: Any, carry: Any) -> Any:
-            p, s = carry
-            updates, s = tx.update(jax.grad(objective)(p), s, p)
-            return optax.apply_updates(p, updates), s
+        def step(i: Any, carry: Any) -> Any:
+            variables, state = carry
+            params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
+            gradient, rest = jax.grad(objective, has_aux=True)(params, rest, steps.rows[i])
+            updates, state = optimiser(dials, data.x[:1], steps.rates[i]).update(gradient, state, params)
+            return {"params": optax.apply_updates(params, updates), **rest}, state
 
-        return jax.lax.fori_loop(0, steps, step, (params, state))
+        return jax.lax.fori_loop(steps.first, steps.last, step, (variables, state))
 
-    def outputs(params: Any, dials: Dials, data: Data) -> Any:
-        return dialled(dials).apply({"params": params}, data.x)
+    def everywhere(variables: Any, dials: Dials, data: Data, **options: Any) -> Any:
+        def run(x: Any, **more: Any) -> Any:
+            return apply(variables, x, dials, **options, **more)[0]
 
-    def measure(params: Any, dials: Dials, data: Data) -> dict[str, Any]:
+        return on_all_points(run, data.x, n_train, mixes_inputs(variables))
+
+    def measure(variables: Any, dials: Dials, data: Data) -> dict[str, Any]:
         seen: dict[str, Any] = {}
-        if "features" in kernels:
-            _, inside = dialled(dials).apply({"params": params}, data.x, intermediates=True)
-            seen["features"] = inside["features"] @ inside["features"].T / inside["features"].shape[-1]
-        if "phi" in kernels:
-            _, inside = dialled(dials).apply({"params": params}, data.x, intermediates=True)
-            seen["phi"] = feature_kernels(inside["phi"])
+        if {"features", "phi"} & set(kernels):
+            _, inside = everywhere(variables, dials, data, intermediates=True)
+            seen = {"features": feature_kernels([inside["features"]])[0], "phi": feature_kernels(inside["phi"])}
+            seen = {name: value for name, value in seen.items() if name in kernels}
         if "g" in kernels:
-            seen["g"] = gradient_kernels(dialled(dials), slopes(dialled(dials), params, data.x))
+            seen["g"] = gradient_kernels(dials.on(net), slopes(dials.on(net), variables["params"], data.x))
         if "ntk" in kernels:
-            rates = rule.factors(dialled(dials), data.x[:1])
             seen["ntk"] = empirical_ntk(
-                lambda p, x: dialled(dials).apply({"params": p}, x), params, data.x, rates=rates
+                lambda p, x: dials.on(net).apply({"params": p}, x),
+                variables["params"],
+                data.x,
+                rates=rule.factors(dials.on(net), data.x[:1]),
             )
         if user is not None:
-            seen["observed"] = user(dialled(dials), {"params": params}, data.x)
+            seen["observed"] = user(dials.on(net), variables, data.x)
         return seen
 
     return Programs(
         _jit(jax.vmap(init, (0, None, None))),
         _jit(jax.vmap(advance, (0, 0, 0, None, None, None))),
-        _jit(jax.vmap(outputs, (0, None, None))),
+        _jit(jax.vmap(everywhere, (0, None, None))),
         _jit(jax.vmap(measure, (0, None, None))),
     )
 

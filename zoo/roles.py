@@ -47,9 +47,9 @@ def learning_rate_factors(net: Any, x: Any) -> dict:
     >>> learning_rate_factors(net, jax.ShapeDtypeStruct((1, 3), "float32"))["readout"]
     {'kernel': 400.0}
     """
-    p = parameterization(net.parameterization)
+    p, gamma, depth = parameterization(net.parameterization), getattr(net, "gamma", 1.0), getattr(net, "depth", 1)
     return jax.tree.map(
-        lambda where: p.learning_rate_factor(where[0], net.width, net.gamma, net.depth, in_branch=where[1]),
+        lambda where: p.learning_rate_factor(where[0], net.width, gamma, depth, in_branch=where[1]),
         _placed(net, x),
         is_leaf=lambda where: isinstance(where, tuple),
     )

@@ -6,8 +6,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from limits.fields.network import REVEALED, forward
-from limits.observables import feature_kernels, gradient_kernels, output_basis
+from limits.fields.network import REVEALED, forward, on_points
+from limits.observables import feature_kernels, gradient_kernels, gradient_scale, output_basis
+from limits.passes import mixes_inputs, shows_inside
 from limits.tangent import contract, trace
 from zoo.layers import Linear, Norm
 from zoo.vit import Embedding
@@ -25,7 +26,7 @@ class Taps:
     """An interceptor that adds shifts to the outputs of layers with parameters, and notes what enters their gradients."""
 
     def __init__(self, shifts: list[Any] | None) -> None:
-        self.shifts, self.taps, self.shapes, self.normalised = shifts, [], [], None
+        self.shifts, self.taps, self.shapes, self.normalised, self.features = shifts, [], [], None, None
 
     def __call__(self, run: Any, args: Any, kwargs: Any, context: Any) -> Any:
         """What flax.linen asks for."""
@@ -37,6 +38,8 @@ class Taps:
         seen = None
         if isinstance(module, Linear):
             multipliers, seen = module.multipliers(args[0].shape[-1]), module.patches(args[0])
+            if module.role == "readout":
+                self.features = args[0]
         else:
             role = "norm" if isinstance(module, Norm) else "embedding"
             std = module.std if isinstance(module, Embedding) else 1.0
@@ -51,20 +54,28 @@ class Taps:
 
 
 def measure(
-    net: nn.Module, factors: Any, kernels: tuple[str, ...], variables: Any, x: Any, key: Any
+    net: nn.Module, factors: Any, kernels: tuple[str, ...], variables: Any, x: Any, n_train: int, key: Any
 ) -> tuple[dict[str, Any], Any]:
     """(f [n, outputs], the features' kernel and, as asked, phi, g (tuples by layer) and ntk [n, n]; the matrices after it).
 
     `factors`: learning rates over η₀, by path. All backward passes share one state, so that they agree on overlaps.
+    phi and g need a network that returns its intermediates, g and ntk one that does not mix inputs. "fields" adds what the
+    kernels are averages of: fields_h, fields_phi [n, …, neurons] and fields_g [outputs, n, …, neurons], tuples by layer.
     """
+    if mixes_inputs(variables):
+        (f, inside), after = on_points(net, variables, x, n_train, key, intermediates=True)
+        found = {"f": f, "features": feature_kernels([inside["features"]])[0]}
+        return found | ({"phi": feature_kernels(inside["phi"])} if "phi" in kernels else {}), after
     revealed = variables.get(REVEALED, {})
     fixed = {name: value for name, value in variables.items() if name != REVEALED}
+    shows = shows_inside(net)
 
     def run(shifts: list | None, fields: dict, revealed: Any) -> Any:
         taps = Taps(shifts)
         held = {**fixed, "perturbations": fields} | ({REVEALED: revealed} if revealed else {})
         with nn.intercept_methods(taps):
-            (f, inside), after = forward(net, held, x, key, intermediates=True)
+            out, after = forward(net, held, x, key, **({"intermediates": True} if shows else {}))
+        f, inside = out if shows else (out, {"h": (), "phi": ()})
         return (f, after.get(REVEALED, {})), inside, taps
 
     layers: list[tuple[Any, Any]] = []
@@ -78,27 +89,52 @@ def measure(
 
     def tapped(shifts: list, fields: dict, revealed: Any) -> Any:
         out, inside, taps = run(shifts, fields, revealed)
-        return out, (inside, [tap.seen for tap in taps.taps])
+        return out, (inside["h"], inside["phi"], taps.features, [tap.seen for tap in taps.taps])
 
     shifts = [jnp.zeros(a.shape, a.dtype) for a in outputs]
     fields = {f"h{l}": jnp.zeros(h.shape, h.dtype) for l, h in enumerate(hidden, start=1)}
     passed: Any = jax.vjp(tapped, shifts, fields, revealed, has_aux=True)
-    (f, after), pull, (inside, seen) = passed
-    found: dict[str, Any] = {"f": f, "features": feature_kernels([inside["features"]])[0]}
+    (f, after), pull, (hs, phis, features, seen) = passed
+    found: dict[str, Any] = {"f": f, "features": feature_kernels([features])[0]}
     if "phi" in kernels:
-        found["phi"] = feature_kernels(inside["phi"])
-    if not {"g", "ntk"} & set(kernels):
+        found["phi"] = feature_kernels(phis)
+    if not {"g", "ntk", "fields"} & set(kernels):
         return found, after
     backs, slopes = [], []
     for cotangent in output_basis(f):
         back, slope, after = pull((cotangent, after))
         backs.append(back)
         slopes.append([slope[name] for name in fields])
+    gradients = [jnp.stack(each) for each in zip(*slopes, strict=True)]
     if "g" in kernels:
-        found["g"] = gradient_kernels(net, [jnp.stack(each) for each in zip(*slopes, strict=True)])
+        found["g"] = gradient_kernels(net, gradients)
+    if "fields" in kernels:
+        scale = gradient_scale(net)
+        found |= {"fields_h": hs, "fields_phi": phis, "fields_g": tuple(scale * g for g in gradients)}
     if "ntk" in kernels:
         found["ntk"] = _tangent(layers, seen, [jnp.stack(each) for each in zip(*backs, strict=True)], factors)
     return found, after
+
+
+class Infinite:
+    """A network with revealed matrices, as an observable of the user's sees it: `apply` is that of the module."""
+
+    def __init__(self, net: nn.Module, key: Any) -> None:
+        self._net, self._key, self._calls = net, key, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._net, name)
+
+    def apply(self, variables: Any, x: Any, **options: Any) -> Any:
+        """What the network returns."""
+        self._calls += 1
+        return forward(self._net, variables, x, jax.random.fold_in(self._key, self._calls), **options)[0]
+
+
+def observed(user: Any, net: nn.Module, variables: Any, x: Any, key: Any) -> Any:
+    """user(net, variables, x), all points having met the matrices, so that their parts agree with one another."""
+    _, after = forward(net, variables, x, key)
+    return user(Infinite(net, key), variables | {k: v for k, v in after.items() if k == REVEALED}, x)
 
 
 def _tangent(layers: list, seen: list, backs: list, factors: Any) -> jax.Array:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from limits.fields.exact import Coordinates
 from limits.fields.matrix import Matrix, multiply
+from limits.passes import STATISTICS, mixes_inputs, on_all_points
 from zoo.layers import Linear
 
 REVEALED = "revealed"  # the collection that holds the matrices, by the path of their layer
@@ -61,9 +62,26 @@ def revealing(capacity: int, rows: dict[tuple[str, ...], int] | None = None, exa
 
 def forward(net: nn.Module, variables: dict[str, Any], x: Any, key: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
     """(the network's outputs, its collections but for "params" afterwards)."""
-    mutable = [name for name in variables if name not in ("params", "perturbations")]
+    mutable = [name for name in variables if name == REVEALED or (name == STATISTICS and options.get("train"))]
     with nn.intercept_methods(revealing(0)):
-        return net.apply(variables, x, rngs={"reveal": key}, mutable=mutable, **options)  # pyright: ignore
+        found: Any = net.apply(variables, x, rngs={"reveal": key}, mutable=mutable, **options)
+    out, after = found
+    return out, {name: part for name, part in variables.items() if name not in ("params", "perturbations")} | after
+
+
+def on_points(net: nn.Module, variables: dict[str, Any], x: Any, n: int, key: Any, **options: Any) -> tuple[Any, Any]:
+    """(what the network returns for all points, the first n of them training points; the matrices afterwards)."""
+    revealed = variables.get(REVEALED, {})
+
+    def run(x: Any, **more: Any) -> Any:
+        nonlocal revealed
+        held = variables | ({REVEALED: revealed} if revealed else {})
+        out, after = forward(net, held, x, jax.random.fold_in(key, int(bool(more))), **options, **more)
+        revealed = after.get(REVEALED, {})
+        return out
+
+    out = on_all_points(run, x, n, mixes_inputs(variables))
+    return out, revealed
 
 
 def start(net: nn.Module, x: Any, key: Any, capacity: int, exact: Coordinates | None = None) -> dict[str, Any]:
@@ -79,6 +97,27 @@ def vectors_met(net: nn.Module, x: Any) -> dict[tuple[str, ...], int]:
     with nn.intercept_methods(revealing(1, rows)):
         jax.eval_shape(lambda x: net.init({"params": key, "reveal": key}, x), x)
     return rows
+
+
+def readout_scales(net: nn.Module, x: Any) -> tuple[float, float]:
+    """(w, b) of the readout, whose output has the covariance w² Φ + b² before it is scaled down. Nothing is computed."""
+    found: list[tuple[float, float]] = []
+
+    def note(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        module = context.module
+        if isinstance(module, Linear) and module.role == "readout" and context.method_name == "__call__":
+            starts = module.has_bias and module.bias_init != "zeros" and not module.zero_init
+            found.append((0.0 if module.zero_init else float(module.w_std), float(module.b_std) if starts else 0.0))
+        return run(*args, **kwargs)
+
+    with nn.intercept_methods(note):
+        jax.eval_shape(net.init, jax.random.key(0), x)
+    if len(found) != 1:
+        raise ValueError(
+            f'{type(net).__name__} has {len(found)} layers of role "readout"; its kernels need exactly one, from the last '
+            "features to the outputs."
+        )
+    return found[0]
 
 
 def coordinates_needed(net: nn.Module, x: Any, capacity: int) -> int:

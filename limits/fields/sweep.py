@@ -11,9 +11,10 @@ import numpy as np
 
 from limits.fields.exact import Coordinates
 from limits.fields.matrix import Matrix
-from limits.fields.measure import measure
-from limits.fields.network import REVEALED, forward, start, vectors_met
+from limits.fields.measure import measure, observed
+from limits.fields.network import REVEALED, forward, on_points, start, vectors_met
 from limits.losses import point_loss
+from limits.passes import mixes_inputs
 from limits.rule import Rule
 
 _FIRST_STEPS = 4  # as many steps of full new directions fit before the bases grow
@@ -27,7 +28,7 @@ class State:
     variables: dict[str, Any]
     velocity: Any
     velocities: Any
-    offset: Any  # outputs of the training points at the start
+    offset: Any  # outputs of all points at the start
 
 
 def _is_matrix(leaf: Any) -> bool:
@@ -42,15 +43,25 @@ def matrices(tree: Any, function: Callable) -> Any:
 class Sweep:
     """The programs of one network and one rule, compiled once for every capacity of the bases.
 
+    shape: of all inputs, the first `n_train` of which are the training points; `batch` of them (default: all) a step.
     `exact` (linear networks): the room for directions is fixed to this many, and coordinates stand for what is drawn.
     """
 
     def __init__(
-        self, net: Any, rule: Rule, shape: tuple[int, ...], n_train: int, dtype: str, exact: int | None = None
+        self,
+        net: Any,
+        rule: Rule,
+        shape: tuple[int, ...],
+        n_train: int,
+        dtype: str,
+        batch: int | None = None,
+        exact: int | None = None,
+        observe: Any = None,
     ) -> None:
-        self.net, self.rule, self.exact = net, rule, exact
-        points, batch = (jax.ShapeDtypeStruct((n, *shape[1:]), dtype) for n in (shape[0], n_train))
-        self.per_pass = max(vectors_met(net, batch).values(), default=0)
+        self.net, self.rule, self.exact, self.n_train, self.user = net, rule, exact, n_train, observe
+        points, rows = (jax.ShapeDtypeStruct((n, *shape[1:]), dtype) for n in (shape[0], batch or n_train))
+        self.mixes = mixes_inputs(jax.eval_shape(net.init, jax.random.key(0), points))
+        self.per_pass = max(vectors_met(net, rows).values(), default=0)
         self.at_start = max(vectors_met(net, points).values(), default=0)
         factors: Any = flax.traverse_util.flatten_dict(rule.factors(net, points))
         moves: Any = flax.traverse_util.flatten_dict(rule.moves(net, points))
@@ -68,19 +79,34 @@ class Sweep:
         first, second = (jax.random.fold_in(key, i) for i in range(2))
         capacity = self.at_start + _FIRST_STEPS * self.per_pass if self.exact is None else self.exact
         variables = start(self.net, x, first, capacity, None if self.exact is None else Coordinates())
-        f, after = forward(self.net, variables, x, second)
-        variables = variables | after
+        f, revealed = on_points(self.net, variables, x, self.n_train, second)
+        variables = variables | ({REVEALED: revealed} if revealed else {})
         velocity = jax.tree.map(jnp.zeros_like, variables["params"])
         velocities = matrices(variables.get(REVEALED, {}), lambda m: m.trained)
         return State(variables, velocity, velocities, f)
 
     def measure(self, state: State, x: Any, key: Any, kernels: tuple[str, ...]) -> dict[str, Any]:
-        """f, features and the kernels asked for, at this time; the state stays as it is."""
-        outputs = state.offset.shape[-1] if {"g", "ntk"} & set(kernels) else 1
-        return self._look(self.grown(state, outputs * self.at_start).variables, x, key, tuple(kernels))
+        """f, features and what else is asked for (`limits.fields.measure`) at this time; the state stays as it is."""
+        return self._look(self._with_room(state, kernels).variables, x, key, tuple(kernels))[0]
 
-    def _measure(self, variables: Any, x: Any, key: Any, kernels: tuple[str, ...]) -> dict[str, Any]:
-        return measure(self.net, self.factors, kernels, variables, x, key)[0]
+    def measure_and_keep(
+        self, state: State, x: Any, key: Any, kernels: tuple[str, ...]
+    ) -> tuple[dict[str, Any], State]:
+        """The same, and the state that remembers what was revealed: what is seen at several times is of one network."""
+        state = self._with_room(state, kernels)
+        found, revealed = self._look(state.variables, x, key, tuple(kernels))
+        return found, dataclasses.replace(state, variables=state.variables | ({REVEALED: revealed} if revealed else {}))
+
+    def _with_room(self, state: State, kernels: tuple[str, ...]) -> State:
+        outputs = state.offset.shape[-1] if {"g", "ntk", "fields"} & set(kernels) else 1
+        return self.grown(state, (outputs + (self.user is not None)) * self.at_start)
+
+    def _measure(self, variables: Any, x: Any, key: Any, kernels: tuple[str, ...]) -> Any:
+        first, second = (jax.random.fold_in(key, i) for i in range(2))
+        found, revealed = measure(self.net, self.factors, kernels, variables, x, self.n_train, first)
+        if self.user is not None:
+            found["observed"] = observed(self.user, self.net, variables, x, second)
+        return found, revealed
 
     def grown(self, state: State, rows: int) -> State:
         """The same state, with room for so many new directions; sizes grow by half, so that few are compiled."""
@@ -99,18 +125,18 @@ class Sweep:
         )
         return dataclasses.replace(state, variables=state.variables | {REVEALED: revealed}, velocities=velocities)
 
-    def step(self, state: State, x: Any, y: Any, key: Any, rate: float) -> tuple[State, Any]:
-        """(the state after one step on these training points, the loss before it)."""
-        return self._advance(self.grown(state, self.per_pass), x, y, key, rate)
+    def step(self, state: State, x: Any, y: Any, rows: Any, key: Any, rate: float) -> tuple[State, Any]:
+        """(the state after one step on these rows of the training points, the loss of them before it)."""
+        return self._advance(self.grown(state, self.per_pass), x, y, rows, key, rate)
 
-    def _step(self, state: State, x: Any, y: Any, key: Any, rate: Any) -> tuple[State, Any]:
+    def _step(self, state: State, x: Any, y: Any, rows: Any, key: Any, rate: Any) -> tuple[State, Any]:
         rule, fixed = self.rule, {k: v for k, v in state.variables.items() if k not in ("params", REVEALED)}
 
         def objective(params: Any, revealed: Any) -> Any:
             held = {"params": params, **fixed} | ({REVEALED: revealed} if revealed else {})
-            f, after = forward(self.net, held, x, key)
-            centre = state.offset[: len(x)] if rule.centred else 0.0
-            return (point_loss(rule.loss)(f - centre, y), after.pop(REVEALED, {})), after
+            f, after = forward(self.net, held, x[rows], key, **({"train": True} if self.mixes else {}))
+            centre = state.offset[rows] if rule.centred else 0.0
+            return (point_loss(rule.loss)(f - centre, y[rows]), after.pop(REVEALED, {})), after
 
         revealed = state.variables.get(REVEALED, {})
         passed: Any = jax.vjp(objective, state.variables["params"], revealed, has_aux=True)

@@ -13,18 +13,20 @@ def cross_entropy_dynamics(
     k_train: Float[np.ndarray, "n n"],
     y: Float[np.ndarray, "n k"],
     times: Sequence[float] | np.ndarray,
-    learning_rate: float,
+    learning_rate: float | np.ndarray,
     k_test_train: Float[np.ndarray, "m n"],
     f0_train: Float[np.ndarray, "*s n k"],
     f0_test: Float[np.ndarray, "*s m k"],
     momentum: float = 0.0,
     flow: bool = False,
+    weights: np.ndarray | None = None,
 ) -> tuple[Any, Any]:
     """(f_t on the training points, f_t on the test points): [time, *s, n, k], for any number of starting points *s.
 
         f_t(x) = f₀(x) + K(x, X) w_t,   v ← μ v + y − softmax(f_t(X)),   w ← w + (η/n) v,
 
     or, for gradient flow, dw/dt = (η/n) (y − softmax f) by an adaptive solver at relative tolerance 1e-9.
+    A learning rate that changes and minibatches are given as in `response`.
 
     >>> start = np.zeros((1, 2))
     >>> f, _ = cross_entropy_dynamics(np.eye(1), np.array([[1.0, 0.0]]), [0, 1], 1.0, np.eye(1), start, start)
@@ -33,22 +35,31 @@ def cross_entropy_dynamics(
     """
     if flow and momentum:
         raise ValueError("Gradient flow has no momentum: its limit is flow at rate learning_rate / (1 − momentum).")
-    rate = learning_rate / len(k_train)
+    if flow and (weights is not None or np.ndim(learning_rate)):
+        raise ValueError("Gradient flow has one rate and uses all points: leave out `flow`, batches or the schedule.")
+    rate, last = np.asarray(learning_rate) / len(k_train), int(max(times)) if not flow else 0
 
     def slope(w: np.ndarray) -> np.ndarray:
         return y - scipy.special.softmax(f0_train + k_train @ w, axis=-1)
 
-    w = _flow(slope, f0_train.shape, rate, times) if flow else _descend(slope, f0_train.shape, rate, momentum, times)
+    w = (
+        _flow(slope, f0_train.shape, float(rate), times)
+        if flow
+        else _descend(
+            slope, f0_train.shape, np.broadcast_to(rate, last) if rate.ndim == 0 else rate, momentum, times, weights
+        )
+    )
     return f0_train + k_train @ w, f0_test + k_test_train @ w
 
 
-def _descend(slope: Any, shape: tuple, rate: float, momentum: float, times: Any) -> np.ndarray:
+def _descend(slope: Any, shape: tuple, rates: np.ndarray, momentum: float, times: Any, weights: Any) -> np.ndarray:
     w, v, recorded, wanted = np.zeros(shape), np.zeros(shape), {}, [int(t) for t in times]
     for step in range(max(wanted) + 1):
         if step in wanted:
             recorded[step] = w.copy()
-        v = momentum * v + slope(w)
-        w = w + rate * v
+        if step < max(wanted):
+            v = momentum * v + (1 if weights is None else weights[step][:, None]) * slope(w)
+            w = w + rates[step] * v
     return np.stack([recorded[t] for t in wanted])
 
 

@@ -11,9 +11,10 @@ from jaxtyping import Float
 def response(
     k_train: Float[np.ndarray, "n n"],
     times: Sequence[float] | np.ndarray,
-    learning_rate: float,
+    learning_rate: float | np.ndarray,
     momentum: float = 0.0,
     flow: bool = False,
+    weights: np.ndarray | None = None,
 ) -> Float[np.ndarray, "t n n"]:
     """B_t such that training from f₀ gives f_t(x) = f₀(x) + K(x, X) B_t (y − f₀(X)), at every recorded time.
 
@@ -22,12 +23,21 @@ def response(
     powers. Gradient flow (`flow`) has b = (1 − exp(−λ η t/n)) / λ, with `times` in steps, so that η t is the flow's time;
     times may be inf.
 
+    A learning rate that changes is given as an array, one entry a step, and minibatches by `weights` [steps, n], how much
+    each point counts (1: as in the mean over all points):  V ← μ V + W_t (1 − K B),  B ← B + (η_t/n) V, step by step.
+
     >>> response(np.eye(1), [0, 1, 2], learning_rate=0.5).ravel().tolist()
     [0.0, 0.5, 0.75]
     """
+    if weights is not None or np.ndim(learning_rate):
+        if flow:
+            raise ValueError(
+                "Gradient flow has one rate and uses all points: leave out `flow`, batches or the schedule."
+            )
+        return _stepwise(k_train, times, np.asarray(learning_rate), momentum, weights)
     eigenvalues, vectors = np.linalg.eigh(k_train)
     eigenvalues = np.maximum(eigenvalues, 0)
-    rate = learning_rate / len(k_train)
+    rate = float(learning_rate) / len(k_train)
     if flow:
         if momentum:
             raise ValueError("Gradient flow has no momentum: its limit is flow at rate learning_rate / (1 − momentum).")
@@ -67,16 +77,31 @@ def _discrete_factors(eigenvalues: np.ndarray, rate: float, momentum: float, tim
     return factors
 
 
+def _stepwise(k: np.ndarray, times: Any, rates: np.ndarray, momentum: float, weights: np.ndarray | None) -> np.ndarray:
+    n, last = len(k), int(max(times))
+    rates = np.broadcast_to(rates, (last,)) if rates.ndim == 0 else rates
+    counted = np.ones((last, n)) if weights is None else weights
+    b, v, recorded = np.zeros((n, n)), np.zeros((n, n)), {}
+    for step in range(last + 1):
+        if step in times:
+            recorded[step] = b
+        if step < last:
+            v = momentum * v + counted[step][:, None] * (np.eye(n) - k @ b)
+            b = b + rates[step] / n * v
+    return np.stack([recorded[int(t)] for t in times])
+
+
 def mse_dynamics(
     k_train: Float[np.ndarray, "n n"],
     y: Float[np.ndarray, "n k"],
     times: Sequence[float] | np.ndarray,
-    learning_rate: float,
+    learning_rate: float | np.ndarray,
     k_test_train: Float[np.ndarray, "m n"] | None = None,
     f0_train: Float[np.ndarray, "n k"] | None = None,
     f0_test: Float[np.ndarray, "m k"] | None = None,
     momentum: float = 0.0,
     flow: bool = False,
+    weights: np.ndarray | None = None,
 ) -> tuple[Float[np.ndarray, "t n k"], Any]:
     """(f_t on the training points, f_t on the test points or None) of one network that starts at f₀ (default 0).
 
@@ -84,7 +109,7 @@ def mse_dynamics(
     [0.0, 0.5]
     """
     f0_train = np.zeros_like(y) if f0_train is None else f0_train
-    weights = response(k_train, times, learning_rate, momentum, flow) @ (y - f0_train)
+    weights = response(k_train, times, learning_rate, momentum, flow, weights) @ (y - f0_train)
     f_train = f0_train + k_train @ weights
     if k_test_train is None:
         return f_train, None
@@ -96,9 +121,10 @@ def mse_ensemble(
     ntk: Float[np.ndarray, "p p"],
     y: Float[np.ndarray, "n k"],
     times: Sequence[float] | np.ndarray,
-    learning_rate: float,
+    learning_rate: float | np.ndarray,
     momentum: float = 0.0,
     flow: bool = False,
+    weights: np.ndarray | None = None,
 ) -> tuple[Float[np.ndarray, "t p k"], Float[np.ndarray, "t p p"]]:
     """(mean, covariance) over initialisations f₀ ~ N(0, nngp), at all points: the first n are the training points.
 
@@ -109,7 +135,7 @@ def mse_ensemble(
     (0.5, 0.25)
     """
     n = len(y)
-    gain = ntk[:, :n] @ response(ntk[:n, :n], times, learning_rate, momentum, flow)
+    gain = ntk[:, :n] @ response(ntk[:n, :n], times, learning_rate, momentum, flow, weights)
     keep = np.tile(np.eye(len(ntk)), (len(gain), 1, 1))
     keep[:, :, :n] -= gain
     return gain @ y, keep @ nngp @ keep.transpose(0, 2, 1)

@@ -7,7 +7,6 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 import scipy.stats
 
@@ -20,9 +19,10 @@ from limits.losses import point_loss
 from limits.observables import feature_kernels, gradient_kernels
 from limits.rule import Rule
 from train.members import slopes
-from zoo import CNN, MLP, HeResNet, ResNet, ViT, learning_rate_factors, scale_gradients
+from zoo import CNN, MLP, HeResNet, ResNet, ViT, learning_rate_factors
 
 S, STEPS = 16, 4
+ROWS, RATES = np.array([[0, 1], [1, 1], [0, 1], [1, 0]]), [0.1, 0.05, 0.1, 0.02]  # of the steps
 COMMON: dict[str, Any] = {"width": S, "parameterization": "mup", "w_std": 1.3}
 VIT: dict[str, Any] = {**COMMON, "depth": 1, "patch": 2, "mlp_ratio": 1, "b_std": 0.2}
 NETWORKS: dict[str, Any] = {
@@ -37,6 +37,7 @@ NETWORKS: dict[str, Any] = {
     "ViT, tied, class token": ViT(**VIT, heads=1, tied=True, pool="class"),
     "ViT, queries from zero": ViT(**VIT, heads=2, query_init="zeros", positions="fixed"),
     "HeResNet": HeResNet(**COMMON, stages=(1, 1), stem="small", norm="layer", order="pre", activation="tanh"),
+    "HeResNet, batch norm": HeResNet(**COMMON, stages=(1, 1), stem="small", norm="batch", activation="tanh"),
 }
 
 
@@ -65,27 +66,42 @@ def completed(matrix: Any) -> Matrix:
     return multiply(jnp.eye(inputs), room, jnp.array([0, 9], "uint32"), 1e-9)[1]
 
 
-def gradient_descent(net: Any, params: Any, x: Any, y: Any, rule: Rule, rate: float) -> Any:
-    """The parameters after ordinary training."""
-    factors = scale_gradients(learning_rate_factors(net, x[:1]))
-    tx = optax.chain(
-        factors, optax.trace(rule.momentum), optax.add_decayed_weights(rule.weight_decay), optax.scale(-rate)
-    )
-    state, offset = tx.init(params), net.apply({"params": params}, x[:2])
+def gradient_descent(net: Any, variables: Any, x: Any, y: Any, rule: Rule) -> Any:
+    """The variables after ordinary training."""
+    factors, train = learning_rate_factors(net, x[:1]), {"train": True} if "batch_stats" in variables else {}
 
-    def step(_: Any, carry: Any) -> Any:
-        params, state = carry
-        loss = lambda p: point_loss(rule.loss)(net.apply({"params": p}, x[:2]) - offset, y)  # noqa: E731
-        updates, state = tx.update(jax.grad(loss)(params), state, params)
-        return optax.apply_updates(params, updates), state
+    def apply(variables: Any, x: Any) -> Any:
+        return net.apply(variables, x, **train, mutable=["batch_stats"])
 
-    return jax.lax.fori_loop(0, STEPS, step, (params, state))[0]
+    params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
+    velocity, offset = jax.tree.map(jnp.zeros_like, params), apply(variables, x[:2])[0]
+
+    def step(i: Any, carry: Any) -> Any:
+        params, velocity, rest = carry
+
+        def loss(params: Any, rows: Any) -> Any:
+            f, after = apply({"params": params, **rest}, x[rows])
+            return point_loss(rule.loss)(f - offset[rows], y[rows]), after
+
+        gradient, rest = jax.grad(loss, has_aux=True)(params, jnp.asarray(ROWS)[i])
+        velocity = jax.tree.map(lambda v, c, g: rule.momentum * v + c * g, velocity, factors, gradient)
+        rate = jnp.asarray(RATES)[i]
+        params = jax.tree.map(lambda p, v: (1 - rate * rule.weight_decay) * p - rate * v, params, velocity)
+        return params, velocity, rest
+
+    params, _, rest = jax.lax.fori_loop(0, STEPS, step, (params, velocity, rest))
+    return {"params": params, **rest}
 
 
-def what_is_measured(net: Any, params: Any, x: Any) -> dict[str, Any]:
+def what_is_measured(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     """f and kernels of an ordinary network."""
-    f, inside = net.apply({"params": params}, x, intermediates=True)
-    rates = learning_rate_factors(net, x[:1])
+    if "batch_stats" in variables:
+        (f, inside), _ = net.apply(variables, x[:2], intermediates=True, train=True, mutable=["batch_stats"])
+        g, seen = net.apply(variables, x[2:], intermediates=True)
+        phis = [jnp.concatenate(both) for both in zip(inside["phi"], seen["phi"], strict=True)]
+        return {"f": jnp.concatenate([f, g]), "phi": feature_kernels(phis)}
+    f, inside = net.apply(variables, x, intermediates=True)
+    rates, params = learning_rate_factors(net, x[:1]), variables["params"]
     return {
         "f": f,
         "phi": feature_kernels(inside["phi"]),
@@ -101,29 +117,28 @@ DEFAULT = ("MLP", "CNN")
     "name", [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
 )
 def test_a_sweep_is_gradient_descent_of_the_network_with_the_matrices_that_it_reveals(name):
-    net, kernels = NETWORKS[name], ("phi", "g", "ntk")
+    net = NETWORKS[name]
+    kernels = ("phi",) if getattr(net, "norm", "") == "batch" else ("phi", "g", "ntk")
     with jax.enable_x64(True):
         x, y = task(net)
         rule = Rule("mse", momentum=0.5, weight_decay=0.3, centred=True)
         sweep = Sweep(net, rule, x.shape, 2, "float64")
         state: Any = sweep.begin(jax.random.key(3), x)
-        params = state.variables["params"]
-        scale = jax.tree.map(
-            lambda m: m.start, state.variables.get(REVEALED, {}), is_leaf=lambda m: isinstance(m, Matrix)
-        )
-        params, scale = jax.tree.map(jnp.copy, (params, scale))
+        start = {name: part for name, part in state.variables.items() if name != REVEALED}
+        scale = jax.tree.map(lambda m: m.start, state.variables[REVEALED], is_leaf=lambda m: isinstance(m, Matrix))
+        start, scale = jax.tree.map(jnp.copy, (start, scale))  # a step takes its state's memory
         for t in range(STEPS):
-            state, _ = sweep.step(state, x[:2], y, jax.random.key(100 + t), 0.1)
+            state, _ = sweep.step(state, x, y, ROWS[t], jax.random.key(100 + t), RATES[t])
         variables = sweep.grown(state, 3 * sweep.at_start).variables
-        look: Any = jax.jit(lambda variables: measure(net, sweep.factors, kernels, variables, x, jax.random.key(50)))
+        look: Any = jax.jit(lambda held: measure(net, sweep.factors, kernels, held, x, 2, jax.random.key(50)))
         found, after = look(variables)
 
         @jax.jit
-        def reference(params: Any, after: Any, scale: Any) -> Any:
-            end = gradient_descent(net, drawn(net, params, after, scale, x[:1]), x, y, rule, 0.1)
-            return what_is_measured(net, end, x)
+        def reference(start: Any, after: Any, scale: Any) -> Any:
+            whole = start | {"params": drawn(net, start["params"], after, scale, x[:1])}
+            return what_is_measured(net, gradient_descent(net, whole, x, y, rule), x)
 
-        for key, value in reference(params, after, scale).items():
+        for key, value in reference(start, after, scale).items():
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-7), found[key], value)
 
 
@@ -182,7 +197,7 @@ def test_training_never_makes_a_matrix_of_samples_times_samples():
     x, y = jnp.ones((2, 3)), jnp.ones((2, 1))
     sweep = Sweep(net, Rule("mse"), x.shape, 2, "float32")
     state = jax.eval_shape(sweep._start, jax.random.key(0), x)
-    program: Any = jax.jit(sweep._step).lower(state, x, y, jax.random.key(0), 0.1).compile()
+    program: Any = jax.jit(sweep._step).lower(state, x, y, np.arange(2), jax.random.key(0), 0.1).compile()
     memory: Any = program.memory_analysis()
     assert memory.temp_size_in_bytes < 3000 * 3000  # a quarter of one matrix
     assert max(leaf.size for leaf in jax.tree.leaves(state)) < 3000 * 100
@@ -228,14 +243,14 @@ def test_scanned_layers_have_matrices_of_their_own():
         state = sweep.begin(jax.random.key(0), x)
         start = jax.tree.map(jnp.copy, state)
         for t in range(STEPS):
-            state, _ = sweep.step(state, x[:2], y, jax.random.key(100 + t), 0.1)
+            state, _ = sweep.step(state, x, y, ROWS[t], jax.random.key(100 + t), RATES[t])
         matrix = state.variables[REVEALED]["blocks"]["w"]["matrix"]
         assert matrix.v.ndim == 3
         whole = jax.jit(jax.vmap(completed))(matrix)
         kernel = jnp.einsum("lki,lko->lio", whole.v, whole.y)
         assert np.abs(np.corrcoef(kernel.reshape(3, -1)) - np.eye(3)).max() < 0.2
         params = start.variables["params"] | {"blocks": {"w": {"kernel": kernel}}}
-        end = gradient_descent(net, params, x, y, rule, 0.1)
+        end = gradient_descent(net, {"params": params}, x, y, rule)
         found = sweep.measure(state, x[:2], jax.random.key(5), ())["f"]
-        f: Any = net.apply({"params": end}, x[:2])
+        f: Any = net.apply(end, x[:2])
         np.testing.assert_allclose(found, f, rtol=1e-5)

@@ -8,7 +8,7 @@ import pytest
 
 from limits import AbsentError, Task, twin
 from train import ensemble
-from zoo import CNN, MLP, HeResNet, ResNet
+from zoo import CNN, MLP, ResNet
 
 ONE = Task([[1.0]], [1.0])
 
@@ -148,12 +148,6 @@ def test_the_same_key_gives_the_same_numbers():
 def test_a_network_without_feature_learning_names_the_one_with(parameterization):
     with pytest.raises(AbsentError, match=f'{parameterization} parameterization .* Use parameterization="mup"'):
         twin(MLP(8, 2, parameterization=parameterization)).rich(ONE, 2, 0.1)
-
-
-def test_batch_normalisation_is_refused():
-    net = HeResNet(8, (1,), stem="small", parameterization="mup")
-    with pytest.raises(AbsentError, match='rich does not cover batch normalisation; use norm="layer"'):
-        twin(net).rich(Task(np.ones((2, 4, 4, 1)), [1.0, -1.0]), 2, 0.1)
 
 
 @pytest.mark.parametrize(

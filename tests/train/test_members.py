@@ -11,9 +11,10 @@ from limits import Task, empirical_ntk
 from limits.losses import point_loss
 from limits.observables import feature_kernels, gradient_kernels
 from limits.rule import Rule
+from limits.schedule import Schedule
 from train.data import gaussian_teacher
 from train.ensemble import chunk_size, ensemble, member_bytes, run_members
-from train.members import Data, Dials, programs, slopes
+from train.members import Data, Dials, Steps, programs, slopes
 from zoo import MLP, Parameterization, learning_rate_factors, parameterization
 
 TASK = gaussian_teacher(4, 2, dim=3, seed=1)
@@ -49,15 +50,16 @@ def test_training_is_the_loop_written_out(momentum, centred, loss):
     labels = np.eye(2)[[0, 1, 1, 0, 1, 0]]
     task = Task(TASK.x_train, labels[:4], TASK.x_test, labels[4:], loss=loss)
     net = NET.clone(outputs=2)
-    dials, data, x = Dials.of(net, RATE), Data.of(task), jnp.asarray(TASK.x)
+    dials, data, x = Dials.of(net), Data.of(task), jnp.asarray(TASK.x)
     random, shapes = np.random.default_rng(0), jax.eval_shape(net.init, jax.random.key(0), x)["params"]
     params = start = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape)), shapes)
     factors = learning_rate_factors(net, x)
 
     rule = Rule(task.loss, momentum, centred=centred)
     compiled, state = programs(net, task, rule, (), None), rule.optimiser(net, x, RATE).init(params)
-    one = jax.tree.map(lambda leaf: leaf[None], (params, state, start))
-    found = compiled.advance(*one, dials, data, STEPS)[0]
+    one, state, first = jax.tree.map(lambda leaf: leaf[None], ({"params": params}, state, {"params": start}))
+    every = Steps.of(Schedule.of(STEPS, RATE), 4, 0, STEPS)
+    found = compiled.advance(one, state, first, dials, data, every)[0]["params"]
 
     @jax.jit
     def step(params, velocity, offset):

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory, twin
+from limits.fields.sweeps import Plan, sweeps
 from limits.lazy import losses
-from limits.rich import sweeps
 from limits.rule import Rule
+from limits.schedule import Schedule
 from train.ensemble import run_members
 from train.evaluate.projections import Projections, of_kernel, of_predictions
 from train.moments import Moments
@@ -73,10 +74,9 @@ class Limit:
         run = limit.lazy(task, steps, learning_rate, times=times, centred=centred, kernels=())
         f, learned = np.concatenate([run.f_train[-1], run.f_test[-1]]), None
         if rich and parameterization(net.parameterization).d == 0.5:
-            rule, names = Rule(task.loss, centred=True), ("ntk",)
-            seen, _ = sweeps(
-                net, task, rule, learning_rate, np.array(times), **rich, kernels=names, kernel_times=[steps]
-            )
+            rule, schedule = Rule(task.loss, centred=True), Schedule.of(steps, learning_rate)
+            plan = Plan(net, task, rule, schedule, np.array(times), ("ntk",), [steps])
+            seen, _ = sweeps(plan, **rich)
             learned = {
                 "f": seen["f"][:, -1],
                 "ntk": seen["ntk"][:, -1],

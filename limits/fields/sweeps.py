@@ -1,0 +1,168 @@
+"""Independent sweeps of one network: what they see at the recorded times, kept on disk if asked for."""
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
+
+from limits.fields.keep import Keep
+from limits.fields.network import coordinates_needed
+from limits.fields.record import reduce
+from limits.fields.sweep import State, Sweep, check_finite, check_rank
+from limits.rule import Rule
+from limits.schedule import Schedule
+from limits.types import Provenance, Task
+from zoo import CNN, MLP, ResNet, activation_function
+from zoo.activations import PiecewiseLinear
+
+_MOST_COORDINATES = 8192  # of an exact linear sweep
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """What is trained, how, and what is looked at.
+
+    Kernels (of phi, g, ntk), which cost more than outputs, are taken at `kernel_times` (None: at all recorded `times`).
+    """
+
+    net: Any
+    task: Task
+    rule: Rule
+    schedule: Schedule
+    times: np.ndarray
+    kernels: tuple[str, ...] = ()
+    kernel_times: Any = None
+    observe: Any = None
+    record: tuple[str, ...] = ()
+
+    @property
+    def n(self) -> int:
+        """How many training points there are."""
+        return len(self.task.x_train)
+
+    @property
+    def batch(self) -> int | None:
+        """How many of them a step uses; None: all."""
+        return None if self.schedule.batches is None else self.schedule.batches.shape[1]
+
+    def looks(self, t: int) -> tuple[str, ...]:
+        """The kernels to take at this time."""
+        kernels = self.kernels if self.kernel_times is None or t in np.asarray(self.kernel_times) else ()
+        return (*kernels, "fields") if self.record else kernels
+
+    def points(self, dtype: Any) -> tuple[Any, Any]:
+        """(all inputs, the training targets)."""
+        return jnp.asarray(self.task.x, dtype), jnp.asarray(self.task.y_train, dtype)
+
+
+def sweeps(
+    plan: Plan,
+    samples: int,
+    replicas: int,
+    key: Any = 0,
+    dtype: Any = np.float32,
+    progress: bool = False,
+    folder: str | Path | None = None,
+) -> tuple[dict[str, Any], Provenance]:
+    """(what independent sweeps saw: leaves [replica, time, …], where the numbers come from); one sweep if it is exact.
+
+    With `folder`, the state at the last recorded time and all that was seen are kept there, and a sweep that was
+    interrupted goes on from them.
+    """
+    if samples < 2 or replicas < 2:
+        raise ValueError(f"rich: samples and replicas must be at least 2, got {samples} and {replicas}.")
+    if plan.observe is None and "fields" not in plan.record and _is_linear(plan.net):
+        exact = _exact(plan)
+        if exact is not None:
+            return exact, Provenance("exact", "linear network: closed equations of its kernels")
+    root = jax.random.key(key) if isinstance(key, int) else key
+    bar = Progress(
+        *Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True), disable=not progress
+    )
+    runs = []
+    with jax.enable_x64(dtype == np.float64), bar:
+        x, y = plan.points(dtype)
+        net = plan.net.clone(width=samples)
+        sweep = _sweep(net, plan.rule, x.shape, plan.n, str(x.dtype), plan.batch, observe=plan.observe)
+        count = bar.add_task(f"{replicas} sweeps of {samples} samples", total=replicas * (int(plan.times[-1]) + 1))
+        for r in range(replicas):
+            mine = jax.random.fold_in(root, r)
+            keep = None if folder is None else Keep(folder, f"sweep_{r}", (plan, net, str(x.dtype), mine))
+            runs.append(_run(sweep, plan, mine, x, y, keep, functools.partial(bar.advance, count)))
+    each = jax.tree.map(lambda *parts: np.stack(parts).astype(np.float64), *runs)
+    return each, Provenance("monte_carlo", f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped")
+
+
+def _is_linear(net: Any) -> bool:
+    phi = activation_function(net.activation) if isinstance(net, (MLP, CNN, ResNet)) else None
+    return isinstance(phi, PiecewiseLinear) and phi.negative == phi.positive
+
+
+def _exact(plan: Plan) -> dict[str, Any] | None:
+    """A linear network without sampling, in float64; None where that needs too many coordinates."""
+    net = plan.net
+    with jax.enable_x64(True):
+        x, y = plan.points(np.float64)
+        plain = _sweep(net, plan.rule, x.shape, plan.n, "float64", plan.batch)
+        looks = len(plan.times) if plan.record else 1  # that are kept
+        room = (1 + looks * plan.task.outputs) * plain.at_start + (int(plan.times[-1]) + 1) * plain.per_pass
+        needed = coordinates_needed(net, jax.ShapeDtypeStruct(x.shape, x.dtype), room)
+        if needed > _MOST_COORDINATES:
+            return None
+        stages = 2 ** (getattr(net, "stages", 1) - 1)
+        wide = net.clone(width=-(-needed // stages) * stages)
+        sweep = _sweep(wide, plan.rule, x.shape, plan.n, "float64", plan.batch, exact=room)
+        run = _run(sweep, plan, jax.random.key(0), x, y)
+    return jax.tree.map(lambda a: np.stack([a]), run)
+
+
+@functools.lru_cache(maxsize=16)
+def _sweep(*args: Any, **options: Any) -> Sweep:
+    return Sweep(*args, **options)
+
+
+def _run(
+    sweep: Sweep, plan: Plan, key: Any, x: Any, y: Any, keep: Keep | None = None, advance: Any = lambda steps: None
+) -> dict[str, Any]:
+    """What one sweep sees at the recorded times, and of the kernels at theirs: leaves [time, …]."""
+    begin, walk, look = (jax.random.fold_in(key, i) for i in range(3))
+    times, rows, rates = plan.times.tolist(), plan.schedule.rows(plan.n), plan.schedule.rates
+    kept = None if keep is None else keep.load(jax.eval_shape(sweep.begin, begin, x))
+    state, now, seen = kept or (sweep.begin(begin, x), 0, [])
+    advance(now + 1)
+    for t in times[len(seen) :]:
+        while now < t:
+            state, _ = sweep.step(state, x, y, rows[now], jax.random.fold_in(walk, now), rates[now])
+            now += 1
+            advance(1)
+        found, state = _look(sweep, plan, state, x, t, jax.random.fold_in(look, t))
+        seen.append(found)
+        if keep is not None:
+            keep.save(state, now, seen)
+    names = {name for each in seen for name in each}
+    stacked = {
+        name: jax.tree.map(lambda *parts: np.stack(parts), *[each[name] for each in seen if name in each])
+        for name in names
+    }
+    return reduce(stacked, plan.record) if plan.record else stacked
+
+
+def _look(sweep: Sweep, plan: Plan, state: State, x: Any, t: int, key: Any) -> tuple[dict[str, Any], State]:
+    """(what is seen at this time, the state: it remembers what a look reveals where times are to be compared)."""
+    names = plan.looks(t)
+    check_rank(state, t, sweep.at_start + int(plan.times[-1]) * sweep.per_pass)
+    if plan.record:
+        found, state = sweep.measure_and_keep(state, x, key, names)
+    else:
+        found = sweep.measure(state, x, key, names)
+    found = jax.tree.map(np.asarray, found)
+    check_finite(found["f"], t, float(np.abs(plan.schedule.rates).max(initial=0)))
+    found["f"] = found["f"] - np.asarray(state.offset)
+    found.pop("features", None)
+    return found, state

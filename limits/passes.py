@@ -1,0 +1,54 @@
+"""How a network is run on training and test points, also where the inputs of a batch are normalised together."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from limits.types import Provenance
+
+STATISTICS = "batch_stats"
+_MIXED = (
+    "batch normalisation makes every output depend on all inputs of the batch, so that no gradient kernel of a pair of inputs "
+    'exists; use norm="layer", or kernels=("phi",)'
+)
+_SILENT = "this network has no argument `intermediates` to return its layers with (see zoo/mlp.py)"
+
+
+def mixes_inputs(variables: Any) -> bool:
+    """Whether the network normalises over the inputs of a batch (it keeps running averages)."""
+    return STATISTICS in variables
+
+
+def on_all_points(run: Callable, x: Any, n: int, mixes: bool) -> Any:
+    """run(x, **options) for all points, the first n of them training points; leaves are [points, …].
+
+    Where inputs mix, the training points are one batch in training mode, and the test points are normalised by the
+    running averages that training has left so far.
+
+    >>> on_all_points(lambda x, train=False: x + train, jnp.zeros(3), 2, True).tolist()
+    [1.0, 1.0, 0.0]
+    """
+    if not mixes:
+        return run(x)
+    parts = [run(x[:n], train=True)] + ([run(x[n:])] if len(x) > n else [])
+    return jax.tree.map(lambda *each: jnp.concatenate(each), *parts)
+
+
+def shows_inside(net: nn.Module) -> bool:
+    """Whether the network returns its intermediates where asked to, as those of the zoo do."""
+    return "intermediates" in inspect.signature(net.__call__).parameters  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def absent_kernels(net: nn.Module, x: Any) -> dict[str, Provenance]:
+    """Which of phi, g, ntk do not exist along training on inputs of this shape, and why."""
+    shape = jax.ShapeDtypeStruct((1, *x.shape[1:]), jnp.asarray(0.0).dtype)
+    missing: dict[str, Provenance] = {}
+    if not shows_inside(net):
+        missing |= dict.fromkeys(("phi", "g"), Provenance("absent", _SILENT))
+    if mixes_inputs(jax.eval_shape(net.init, jax.random.key(0), shape)):
+        missing |= dict.fromkeys(("g", "ntk"), Provenance("absent", _MIXED))
+    return missing
