@@ -164,6 +164,7 @@ def test_many_heads_with_random_logits_against_finite_networks():
     assert_excluded(GROW, kernels(GROW.clone(logits="1/d")).ntk)
 
 
+@pytest.mark.slow
 def test_queries_at_rest_that_move_against_finite_networks():
     net = GROW.clone(query_init="zeros")
     assert_near(net, 0.002)

@@ -110,7 +110,7 @@ def what_is_measured(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     }
 
 
-DEFAULT = ("MLP", "CNN")
+DEFAULT = ("MLP",)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +234,7 @@ class Scanned(nn.Module):
         return (f, {"h": (h,), "phi": (jnp.tanh(h),), "features": jnp.tanh(h)}) if intermediates else f
 
 
+@pytest.mark.slow
 def test_scanned_layers_have_matrices_of_their_own():
     with jax.enable_x64(True):
         net = Scanned()

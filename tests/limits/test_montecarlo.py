@@ -15,6 +15,7 @@ PRE = HeResNet(
 )
 
 
+@pytest.mark.slow
 def test_the_practical_network_of_one_stage_is_the_theorys():
     # The same equations by another way: two blocks of one convolution, each scaled by 2^(−1/2).
     theory = ResNet(8, 2, form="conv", residual="fixed", beta=2**-0.5, readout="average", b_std=0.3, w_std=1.4)
@@ -25,7 +26,7 @@ def test_the_practical_network_of_one_stage_is_the_theorys():
 
 
 def test_sampled_kernels_are_the_closed_ones_within_their_errors():
-    net = MLP(width=64, depth=2, b_std=0.5)
+    net = MLP(width=64, depth=1, b_std=0.5)
     closed, sampled = twin(net).kernels(X), sampled_kernels(net, X, twin(net).readout, members=64, seed=0)
     for name in ("nngp", "ntk"):
         error = getattr(sampled, f"{name}_sem")

@@ -131,7 +131,8 @@ FINITE = {
 }
 
 
-@pytest.mark.parametrize("name", ["cnn", pytest.param("resnet", marks=pytest.mark.slow), "vit"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FINITE)
 def test_features_and_gradients_of_every_layer_against_finite_networks(name):
     net, x = FINITE[name], X[:2]
     seen, limit = ensemble(net, x, 200, ("layers",)), twin(net)

@@ -101,6 +101,7 @@ def test_exact_and_sampled_linear_networks_agree(net, shape):
         assert np.all(np.abs(right - found) < 4 * sem + 0.003 * np.abs(right).max()), name
 
 
+@pytest.mark.slow  # tests/limits/test_rich_options.py has one with batches
 def test_small_gamma_is_the_lazy_limit():
     rng = np.random.default_rng(0)
     task = Task(rng.normal(size=(3, 4)), [1.0, -1.0, 0.5], rng.normal(size=(2, 4)), [0.0, 0.0])

@@ -70,6 +70,7 @@ def test_records_of_two_times_and_of_fields(tmp_path, capsys):
         twin(NET).rich(TASK, 3, 0.5, record=("two_times",))
 
 
+@pytest.mark.slow
 def test_two_times_of_a_linear_network_are_exact():
     net, how = NET.clone(activation="linear"), {"steps": 2, "learning_rate": 0.5}
     exact = twin(net).rich(TASK, record=("two_time",), **how)
@@ -128,7 +129,7 @@ class Own(nn.Module):
         return Dense(1, "readout", self.width, p, 1.3, 0.4)(jnp.tanh(h)) / p.output_scale(self.width, 1.0)
 
 
-@pytest.mark.parametrize("form", ["ntk", "mup"])
+@pytest.mark.parametrize("form", ["ntk", pytest.param("mup", marks=pytest.mark.slow)])
 def test_an_own_module_has_the_kernels_of_the_same_definition(form):
     closed = twin(MLP(8, 2, activation="tanh", w_std=1.3, b_std=0.4, parameterization=form)).kernels(TASK.x)
     found = twin(Own(8, form)).kernels(TASK.x_train, TASK.x_test, samples=1024)
@@ -139,6 +140,7 @@ def test_an_own_module_has_the_kernels_of_the_same_definition(form):
     assert found.provenance["ntk"].kind == "monte_carlo"
 
 
+@pytest.mark.slow
 def test_an_own_module_trains_like_the_same_definition():
     how = {"steps": 3, "learning_rate": 0.5}
     own = twin(Own(8, "mup")).rich(TASK, samples=256, replicas=32, **how)
