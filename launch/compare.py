@@ -48,7 +48,7 @@ def _architecture(name: str) -> Any:
 
 
 def _build(make: Any, config: Any, fields: dict[str, Any], width: int, depth: int) -> Any:
-    return make(width=width, depth=depth, outputs=config.task_outputs, gamma=config.gamma, **fields)
+    return make(width=width, depth=depth, outputs=config.task_outputs, **{"gamma": config.gamma, **fields})
 
 
 def task_of(config: Any) -> Task:

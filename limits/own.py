@@ -72,7 +72,10 @@ class SampledTwin(Twin):
         scale = 1 / float(gamma) ** 2 if p.d == 0 else 1.0
         with jax.enable_x64(dtype == np.float64):
             rule = Rule("mse", trained=self.trained)
-            sweep, found = Sweep(self.net.clone(width=samples), rule, x.shape, len(x), str(np.dtype(dtype))), []
+            sweep, found = (
+                Sweep(self.net.clone(width=samples), rule, x.shape, len(x), str(np.dtype(dtype)), steps=0),
+                [],
+            )
             w, b = readout_scales(self.net, jax.ShapeDtypeStruct(x.shape, x.dtype))
             for r in range(replicas):
                 key = jax.random.fold_in(jax.random.key(seed), r)

@@ -8,6 +8,7 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits.fields.exact import Coordinates
 from limits.fields.matrix import Matrix
@@ -18,6 +19,7 @@ from limits.passes import mixes_inputs
 from limits.rule import Rule
 
 _FIRST_STEPS = 4  # as many steps of full new directions fit before the bases grow
+_SMALL = 4e9  # operations: a run that takes fewer in all does not grow, which would compile again
 
 
 @jax.tree_util.register_dataclass
@@ -45,6 +47,7 @@ class Sweep:
 
     shape: of all inputs, the first `n_train` of which are the training points; `batch` of them (default: all) a step.
     `exact` (linear networks): the room for directions is fixed to this many, and coordinates stand for what is drawn.
+    `steps` and `looks` (that are kept, or 1): how long the run will be, if it is known.
     """
 
     def __init__(
@@ -57,19 +60,34 @@ class Sweep:
         batch: int | None = None,
         exact: int | None = None,
         observe: Any = None,
+        steps: int | None = None,
+        looks: int = 1,
     ) -> None:
         self.net, self.rule, self.exact, self.n_train, self.user = net, rule, exact, n_train, observe
         points, rows = (jax.ShapeDtypeStruct((n, *shape[1:]), dtype) for n in (shape[0], batch or n_train))
         self.mixes = mixes_inputs(jax.eval_shape(net.init, jax.random.key(0), points))
         self.per_pass = max(vectors_met(net, rows).values(), default=0)
         self.at_start = max(vectors_met(net, points).values(), default=0)
+        self.first_room = self._first_room(steps, looks)
         factors: Any = flax.traverse_util.flatten_dict(rule.factors(net, points))
         moves: Any = flax.traverse_util.flatten_dict(rule.moves(net, points))
         self.factors = {path: float(factor) for path, factor in factors.items()}
         self.decays = {path: rule.weight_decay * move for path, move in moves.items()}
+        self._spread = over_devices(net.width) if exact is None else lambda tree: tree
         self._advance = jax.jit(self._step, donate_argnums=0)
         self._begin = jax.jit(self._start)
         self._look = jax.jit(self._measure, static_argnums=3)
+
+    def _first_room(self, steps: int | None, looks: int) -> int:
+        """The capacity to begin with: for all directions of a small run, for those of a few steps of a large one."""
+        if self.exact is not None:
+            return self.exact
+        few = self.at_start + _FIRST_STEPS * self.per_pass
+        if steps is None:
+            return few
+        outputs = getattr(self.net, "outputs", 1) + (self.user is not None)
+        most = (1 + looks * outputs) * self.at_start + steps * self.per_pass
+        return most if 16.0 * most**2 * self.net.width < _SMALL else few
 
     def begin(self, key: Any, x: Any) -> State:
         """The network at initialisation, having met all points (training points first)."""
@@ -77,13 +95,12 @@ class Sweep:
 
     def _start(self, key: Any, x: Any) -> State:
         first, second = (jax.random.fold_in(key, i) for i in range(2))
-        capacity = self.at_start + _FIRST_STEPS * self.per_pass if self.exact is None else self.exact
-        variables = start(self.net, x, first, capacity, None if self.exact is None else Coordinates())
+        variables = start(self.net, x, first, self.first_room, None if self.exact is None else Coordinates())
         f, revealed = on_points(self.net, variables, x, self.n_train, second)
         variables = variables | ({REVEALED: revealed} if revealed else {})
         velocity = jax.tree.map(jnp.zeros_like, variables["params"])
         velocities = matrices(variables.get(REVEALED, {}), lambda m: m.trained)
-        return State(variables, velocity, velocities, f)
+        return self._spread(State(variables, velocity, velocities, f))
 
     def measure(self, state: State, x: Any, key: Any, kernels: tuple[str, ...]) -> dict[str, Any]:
         """f, features and what else is asked for (`limits.fields.measure`) at this time; the state stays as it is."""
@@ -95,6 +112,8 @@ class Sweep:
         """The same, and the state that remembers what was revealed: what is seen at several times is of one network."""
         state = self._with_room(state, kernels)
         found, revealed = self._look(state.variables, x, key, tuple(kernels))
+        # A look differentiates outputs, not the loss: its share of the gradient is not kept.
+        revealed = matrices(revealed, lambda m: dataclasses.replace(m, gradient=jnp.zeros_like(m.gradient)))
         return found, dataclasses.replace(state, variables=state.variables | ({REVEALED: revealed} if revealed else {}))
 
     def _with_room(self, state: State, kernels: tuple[str, ...]) -> State:
@@ -157,13 +176,34 @@ class Sweep:
         params = jax.tree_util.tree_map_with_path(moved, state.variables["params"], velocity)
         met = jax.tree_util.tree_map_with_path(moved, met, velocities, is_leaf=_is_matrix)
         variables = {"params": params, **fixed} | ({REVEALED: met} if met else {})
-        return dataclasses.replace(state, variables=variables, velocity=velocity, velocities=velocities), loss
+        state = dataclasses.replace(state, variables=variables, velocity=velocity, velocities=velocities)
+        return self._spread(state), loss
 
     def _moved(self, velocity: Any, gradient: Any) -> Any:
         """momentum v + factor ∂loss/∂w."""
         return jax.tree_util.tree_map_with_path(
             lambda path, v, g: self.rule.momentum * v + self.factors[_names(path)] * g, velocity, gradient
         )
+
+
+def over_devices(samples: int) -> Callable:
+    """A function for use under jit that spreads the samples of a tree over all devices, where they can be dealt out evenly.
+
+    A sum over samples is then one over each device and one between devices; the little rest of a state is on every one.
+    """
+    devices = jax.device_count()
+    if devices == 1 or samples % devices:
+        return lambda tree: tree
+    mesh = jax.make_mesh((devices,), ("samples",), axis_types=(AxisType.Auto,))
+
+    def place(leaf: Any) -> Any:
+        axes = [axis for axis, size in enumerate(leaf.shape) if size >= samples and size % samples == 0]
+        spec = [None] * leaf.ndim
+        if axes:
+            spec[axes[-1]] = "samples"
+        return jax.lax.with_sharding_constraint(leaf, NamedSharding(mesh, PartitionSpec(*spec)))
+
+    return lambda tree: jax.tree.map(place, tree)
 
 
 def _names(path: Any) -> tuple[str, ...]:

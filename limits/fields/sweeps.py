@@ -56,6 +56,11 @@ class Plan:
         kernels = self.kernels if self.kernel_times is None or t in np.asarray(self.kernel_times) else ()
         return (*kernels, "fields") if self.record else kernels
 
+    @property
+    def length(self) -> dict[str, int]:
+        """How many steps there are, and how many looks that are kept (or one that is not)."""
+        return {"steps": int(self.times[-1]), "looks": len(self.times) if self.record else 1}
+
     def points(self, dtype: Any) -> tuple[Any, Any]:
         """(all inputs, the training targets)."""
         return jnp.asarray(self.task.x, dtype), jnp.asarray(self.task.y_train, dtype)
@@ -89,7 +94,7 @@ def sweeps(
     with jax.enable_x64(dtype == np.float64), bar:
         x, y = plan.points(dtype)
         net = plan.net.clone(width=samples)
-        sweep = _sweep(net, plan.rule, x.shape, plan.n, str(x.dtype), plan.batch, observe=plan.observe)
+        sweep = _sweep(net, plan.rule, x.shape, plan.n, str(x.dtype), plan.batch, observe=plan.observe, **plan.length)
         count = bar.add_task(f"{replicas} sweeps of {samples} samples", total=replicas * (int(plan.times[-1]) + 1))
         for r in range(replicas):
             mine = jax.random.fold_in(root, r)
@@ -110,8 +115,9 @@ def _exact(plan: Plan) -> dict[str, Any] | None:
     with jax.enable_x64(True):
         x, y = plan.points(np.float64)
         plain = _sweep(net, plan.rule, x.shape, plan.n, "float64", plan.batch)
-        looks = len(plan.times) if plan.record else 1  # that are kept
-        room = (1 + looks * plan.task.outputs) * plain.at_start + (int(plan.times[-1]) + 1) * plain.per_pass
+        room = (1 + plan.length["looks"] * plan.task.outputs) * plain.at_start + (
+            int(plan.times[-1]) + 1
+        ) * plain.per_pass
         needed = coordinates_needed(net, jax.ShapeDtypeStruct(x.shape, x.dtype), room)
         if needed > _MOST_COORDINATES:
             return None

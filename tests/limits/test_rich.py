@@ -44,7 +44,7 @@ def test_nonlinear_residual_network():
 
 
 def test_two_linear_layers_with_whitened_data_in_closed_form():
-    """Gradient flow, from gradient descent with 4 step sizes by Richardson extrapolation.
+    """Gradient flow, from gradient descent with 5 step sizes by Richardson extrapolation.
 
     f = f_y y/|y|,  w = (w₋ + ρ w₊)/(1 + ρ),  w± = Y ± R,  R = sqrt(1 + Y²),  Y = γ₀ |y|,  ρ = (1 − w₋)/(w₊ − 1) e^(2 η₀ R t/P);
     H_y = sqrt(1 + γ₀² f_y²) is conserved.
@@ -52,11 +52,11 @@ def test_two_linear_layers_with_whitened_data_in_closed_form():
     y, gamma, t = np.array([0.6, -0.8]), 1.3, 0.5
     task, net = Task(np.sqrt(2) * np.eye(2), y), MLP(8, 1, activation="linear", parameterization="mup", gamma=gamma)
     f, h = [], []
-    for steps in (8, 16, 32, 64):
+    for steps in (8, 16, 32, 64, 128):
         run = twin(net).rich(task, steps=steps, learning_rate=t / steps, times=[steps], kernels=("phi",))
         f.append(run.f_train[0, :, 0])
         h.append(y @ run.phi[0][0] @ y)
-    for power in (1, 2, 3):
+    for power in (1, 2, 3, 4):
         f, h = ([(2**power * b - a) / (2**power - 1) for a, b in itertools.pairwise(e)] for e in (f, h))
     large = gamma * np.linalg.norm(y)
     root = np.sqrt(1 + large**2)
@@ -64,9 +64,9 @@ def test_two_linear_layers_with_whitened_data_in_closed_form():
     rho = (1 - low) / (high - 1) * np.exp(2 * root * t / 2)
     w = (low + rho * high) / (1 + rho)
     f_y = (w - 1 / w) / (2 * gamma)
-    np.testing.assert_allclose(f[0], f_y * y, atol=1e-7)
-    np.testing.assert_allclose(h[0], np.sqrt(1 + gamma**2 * f_y**2), atol=1e-7)
-    assert h[0] ** 2 - gamma**2 * f_y**2 == pytest.approx(1, abs=1e-7)
+    np.testing.assert_allclose(f[0], f_y * y, atol=1e-8)
+    np.testing.assert_allclose(h[0], np.sqrt(1 + gamma**2 * f_y**2), atol=1e-8)
+    assert h[0] ** 2 - gamma**2 * f_y**2 == pytest.approx(1, abs=1e-8)
 
 
 def identity(x):

@@ -26,12 +26,17 @@ def run(families=("ntk", "mup"), folder=None, **options):
     return compare(makers, WIDTHS, (2,), TASK, folder=folder, **settings)
 
 
-@pytest.fixture(scope="module")
-def result(tmp_path_factory):
-    return run(folder=tmp_path_factory.mktemp("cells"))
+def test_a_comparison_from_end_to_end(tmp_path):
+    """One test, so that one worker computes it once."""
+    (tmp_path / "cells").mkdir()
+    result = run(folder=tmp_path / "cells")
+    kernels_and_lazy_training_agree_and_feature_learning_does_not(result)
+    variance_falls_as_one_over_width(result)
+    report_is_self_contained_and_complete(result, tmp_path)
+    curves_are_those_of_the_lazy_limit_in_ntk(result)
 
 
-def test_kernels_and_lazy_training_agree_and_feature_learning_does_not(result):
+def kernels_and_lazy_training_agree_and_feature_learning_does_not(result):
     assert result.find("nngp", "ntk, mup", 2).verdict == "agrees"
     assert result.find("ntk", "ntk, mup", 2).verdict == "agrees"
     assert result.find("f", "ntk", 2).verdict == "agrees"
@@ -43,9 +48,13 @@ def test_networks_that_learn_features_agree_with_the_limit_that_does():
     result = run(families=("mup",), rich={"samples": 2048, "replicas": 8})
     assert result.find("f", "mup", 2).verdict == "agrees"
     assert result.find("f", "mup", 2).against == "feature learning"
+    assert result.find("path", "mup", 2).verdict == "agrees"
+    products = result.products["mup", 2]
+    assert max(products) < 2 * min(products)
+    assert any("largest over smallest" in line for line in report.reading(result))
 
 
-def test_variance_falls_as_one_over_width(result):
+def variance_falls_as_one_over_width(result):
     for observable in ("nngp", "ntk"):
         law = result.find(observable, "ntk, mup", 2).variance
         # 192 members: standard error of a log-variance about .1, of the slope over two octaves about .07
@@ -97,7 +106,7 @@ def test_an_interrupted_run_continues_and_few_members_leave_it_undecided(tmp_pat
     assert len(done) == len(WIDTHS)
 
 
-def test_report_is_self_contained_and_complete(result, tmp_path):
+def report_is_self_contained_and_complete(result, tmp_path):
     json_path, html_path = report.write(result, {"seed": 0}, tmp_path)
     document = json.loads(json_path.read_text())
     assert len(document["verdicts"]) == 6
@@ -109,7 +118,7 @@ def test_report_is_self_contained_and_complete(result, tmp_path):
         assert verdict.sentence in page
 
 
-def test_curves_are_those_of_the_lazy_limit_in_ntk(result):
+def curves_are_those_of_the_lazy_limit_in_ntk(result):
     run = result.limits["ntk", 2]
     wide = next(c for c in result.curves if c.label == "ntk" and c.width == 128)
     away = np.abs(wide.loss - run.loss)

@@ -19,6 +19,7 @@ MEANING = {
     "nngp": "NNGP at initialisation (feature kernel through the readout)",
     "ntk": "tangent kernel at initialisation",
     "f": "predictions after training, against the limit of training: lazy, or with feature learning where it says so",
+    "path": "predictions along training, their size in the direction of the limit at each recorded step",
     "ntk_end": "tangent kernel after training, against the same limit",
 }
 
@@ -78,6 +79,7 @@ class Comparison:
     curves: list[Curves]
     limits: dict[tuple[str, int], Trajectory]
     learned: dict[tuple[str, int], dict[str, np.ndarray]]  # sweeps of the limit with feature learning
+    products: dict[tuple[str, int], list[float]]  # N·E|f_N − f|² / |f|² by width, where the limit learns features
     depth_laws: dict[str, PowerLaw]
     widths: tuple[int, ...]
     depths: tuple[int, ...]
@@ -121,7 +123,7 @@ def compare(
         for depth in depths
     }
     cells, groups, sharing = _cells(
-        families, widths, depths, members, init_members, steps, learning_rate, seed, centred
+        families, widths, depths, members, init_members, steps, learning_rate, seed, centred, repr(rich or "")
     )
     results = run_grid(
         cells, task, limits, lambda cell: (cell.label, cell.net.depth), folder, console or Console(quiet=True)
@@ -130,7 +132,7 @@ def compare(
         Row(observable, label if kind == "train" else ", ".join(sharing[label]), depth, limits[label, depth],
             [results[cell][observable] for cell in group])
         for (kind, label, depth), group in groups.items()
-        for observable in (("nngp", "ntk") if kind == "init" else ("f", "ntk_end"))
+        for observable in _observables(kind, limits[label, depth])
     ]  # fmt: skip
     verdicts = [_judge(row, widths, FAMILYWISE / len(rows)) for row in rows]
     curves = [
@@ -139,9 +141,21 @@ def compare(
         if kind == "train"
         for cell in group
     ]
+    products = {
+        (label, depth): [_squared_error(cell, results[cell], limits[label, depth]) for cell in group]
+        for (kind, label, depth), group in groups.items()
+        if kind == "train" and limits[label, depth].rich is not None
+    }
     runs = {key: limit.run for key, limit in limits.items()}
     learned = {key: limit.rich for key, limit in limits.items() if limit.rich is not None}
-    return Comparison(verdicts, curves, runs, learned, _depth_laws(rows, depths), widths, depths, task)
+    return Comparison(verdicts, curves, runs, learned, products, _depth_laws(rows, depths), widths, depths, task)
+
+
+def _observables(kind: str, limit: Limit) -> tuple[str, ...]:
+    """What is judged of untrained and of trained ensembles."""
+    if kind == "init":
+        return "nngp", "ntk"
+    return ("f", "ntk_end") if limit.rich is None else ("f", "path", "ntk_end")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +171,8 @@ class Row:
     @property
     def functional(self) -> Projections:
         """The projections of this observable."""
-        return {"nngp": self.limit.of_nngp, "f": self.limit.of_f}.get(self.observable, self.limit.of_ntk)
+        limit = self.limit
+        return {"nngp": limit.of_nngp, "f": limit.of_f, "path": limit.of_path}.get(self.observable, limit.of_ntk)
 
     @property
     def against(self) -> str:
@@ -188,6 +203,7 @@ def _cells(
     rate: float,
     seed: int,
     centred: bool,
+    against: str,
 ) -> tuple[list[Cell], dict[tuple[str, str, int], list[Cell]], dict[str, list[str]]]:
     """All cells; the same in groups over widths; and which families share the kernels at initialisation of one."""
     cells: list[Cell] = []
@@ -202,7 +218,8 @@ def _cells(
                 # Kernels at initialisation do not depend on how one trains: a rerun with another rate keeps them.
                 count, last, eta = (init_members, 0, 0.0) if kind == "init" else (members, steps, rate)
                 nets = [make(w, depth) for w in widths]
-                group = [Cell(kind, label, n, count, last, eta, seed + i, centred) for i, n in enumerate(nets)]
+                limit = against if kind == "train" else ""
+                group = [Cell(kind, label, n, count, last, eta, seed + i, centred, limit) for i, n in enumerate(nets)]
                 groups[kind, label, depth] = group
                 cells += group
     return cells, groups, sharing
@@ -261,6 +278,14 @@ def _bias(
         return None, ""
     law = power_law([widths[i] for i in clear], [samples[i][:, j] for i in clear], absolute_bias(expected[j]))
     return law, names[j]
+
+
+def _squared_error(cell: Cell, seen: dict[str, np.ndarray], limit: Limit) -> float:
+    """N·E|f_N − f|² / |f|², over members, points and recorded times: level in N where the limit is right."""
+    assert limit.rich is not None
+    f = limit.rich["path"].mean(0)
+    away = (seen["f_mean"] - f) ** 2 + cell.members * seen["f_sem"] ** 2
+    return float(cell.net.width * away[1:].sum() / (f[1:] ** 2).sum())
 
 
 def _depth_laws(rows: list[Row], depths: Sequence[int]) -> dict[str, PowerLaw]:

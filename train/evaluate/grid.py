@@ -19,7 +19,7 @@ from limits.lazy import losses
 from limits.rule import Rule
 from limits.schedule import Schedule
 from train.ensemble import run_members
-from train.evaluate.projections import Projections, of_kernel, of_predictions
+from train.evaluate.projections import Projections, of_kernel, of_path, of_predictions
 from train.moments import Moments
 from zoo import parameterization
 
@@ -38,6 +38,7 @@ class Cell:
     learning_rate: float
     seed: int
     centred: bool
+    against: str = ""  # settings of its limit, which fixes the projections
 
     def key(self, task: Task) -> str:
         """A fingerprint of everything the numbers depend on."""
@@ -52,8 +53,8 @@ class Cell:
 class Limit:
     """What the twin says of one (label, depth): the limits of all observables, and the projections they fix.
 
-    `lazy` is training in the kernel regime. In `mup` the limit of training is the one with feature learning: `rich` has
-    its sweeps, f and ntk [sweep, n, …] at the end, if they were asked for.
+    `run` is training in the kernel regime. In `mup` the limit of training is the one with feature learning: `rich` has
+    its sweeps, if they were asked for: path [sweep, time, n, outputs], loss [sweep, time], and f, ntk at the end.
     """
 
     nngp: np.ndarray
@@ -63,6 +64,7 @@ class Limit:
     of_nngp: Projections
     of_ntk: Projections
     of_f: Projections
+    of_path: Projections
     readout: Callable[[np.ndarray], np.ndarray]
 
     @classmethod
@@ -72,17 +74,18 @@ class Limit:
         kernels = limit.kernels(task.x)
         times = np.unique(np.linspace(0, steps, RECORDED).round().astype(int)).tolist()
         run = limit.lazy(task, steps, learning_rate, times=times, centred=centred, kernels=())
-        f, learned = np.concatenate([run.f_train[-1], run.f_test[-1]]), None
+        path, learned = np.concatenate([run.f_train, run.f_test], axis=1), None
         if rich and parameterization(net.parameterization).d == 0.5:
             rule, schedule = Rule(task.loss, centred=True), Schedule.of(steps, learning_rate)
             plan = Plan(net, task, rule, schedule, np.array(times), ("ntk",), [steps])
             seen, _ = sweeps(plan, **rich)
             learned = {
+                "path": seen["f"],
                 "f": seen["f"][:, -1],
                 "ntk": seen["ntk"][:, -1],
                 "loss": losses(task, seen["f"][:, :, : len(task.x_train)], task.y_train),
             }
-            f = learned["f"].mean(0)
+            path = seen["f"].mean(0)
         return cls(
             kernels.nngp,
             kernels.ntk,
@@ -90,7 +93,8 @@ class Limit:
             learned,
             of_kernel(kernels.nngp, task),
             of_kernel(kernels.ntk, task),
-            of_predictions(f, kernels.ntk, task),
+            of_predictions(path[-1], kernels.ntk, task),
+            of_path(path, times),
             limit.readout,
         )
 
@@ -99,10 +103,9 @@ class Limit:
         if observable in ("nngp", "ntk"):
             return getattr(self, observable)[None]
         if self.rich is not None:
-            return self.rich["f" if observable == "f" else "ntk"]
-        return (
-            np.concatenate([self.run.f_train[-1], self.run.f_test[-1]])[None] if observable == "f" else self.ntk[None]
-        )
+            return self.rich["ntk" if observable == "ntk_end" else observable]
+        path = np.concatenate([self.run.f_train, self.run.f_test], axis=1)[None]
+        return {"path": path, "f": path[:, -1], "ntk_end": self.ntk[None]}[observable]
 
 
 def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
@@ -116,7 +119,7 @@ def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
             name: np.concatenate(column) for name, column in zip(("nngp", "ntk"), zip(*parts, strict=True), strict=True)
         }
     times = limit.run.times
-    loss, f_mean, projected, kernel = Moments(), Moments(), [], []
+    loss, f_mean, columns = Moments(), Moments(), {"f": [], "path": [], "ntk_end": []}
     chunks = run_members(
         cell.net, task, cell.members, cell.steps, cell.learning_rate, times, cell.seed,
         centred=cell.centred, kernels=("ntk",), kernel_times=[cell.steps],
@@ -126,11 +129,11 @@ def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
         train = f[:, :, : len(task.x_train)]
         loss.add(losses(task, train, task.y_train))
         f_mean.add(f)
-        projected.append(limit.of_f(f[:, -1]))
-        kernel.append(limit.of_ntk(chunk["ntk"][:, -1]))
+        columns["f"].append(limit.of_f(f[:, -1]))
+        columns["path"].append(limit.of_path(f))
+        columns["ntk_end"].append(limit.of_ntk(chunk["ntk"][:, -1]))
     return {
-        "f": np.concatenate(projected),
-        "ntk_end": np.concatenate(kernel),
+        **{name: np.concatenate(parts) for name, parts in columns.items()},
         "loss": loss.mean,
         "loss_sem": loss.sem,
         "f_mean": f_mean.mean,

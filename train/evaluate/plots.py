@@ -149,6 +149,7 @@ def all_figures(result: Comparison) -> Sequence[tuple[str, str, Figure]]:
         ("f", "Predictions after training, against their limit"),
         ("nngp", "NNGP at initialisation"),
         ("ntk", "Tangent kernel at initialisation"),
+        ("path", "Predictions along training, against their limit"),
         ("ntk_end", "Tangent kernel after training, against its limit"),
     ):
         if observable in present:

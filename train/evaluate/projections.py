@@ -5,6 +5,7 @@ projections chosen before any network is drawn.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -68,3 +69,13 @@ def of_predictions(limit: np.ndarray, kernel: np.ndarray, task: Task) -> Project
         add("test, limit's direction", test, limit[n:])
         add("test mean", test, np.ones((p - n, 1)) * limit[n:].mean(0))
     return Projections(tuple(named), np.stack(list(named.values())))
+
+
+def of_path(limit: np.ndarray, times: Sequence[int]) -> Projections:
+    """Of outputs [time, p, k] along training: onto the limit's own direction, at every recorded time but the first, 0."""
+    size = np.linalg.norm(limit.reshape(len(limit), -1), axis=1)
+    moved = [i for i in range(len(limit)) if times[i] > 0 and size[i] > 0]
+    weights = np.zeros((len(moved), *limit.shape))
+    for j, i in enumerate(moved):
+        weights[j, i] = limit[i] / size[i]
+    return Projections(tuple(f"step {times[i]}" for i in moved), weights)

@@ -73,6 +73,11 @@ def reading(result: Comparison) -> list[str]:
         f"✓: the exponent's 95 % interval meets −1 ± {VARIANCE_TOLERANCE} and is narrower than 0.3.",
     ]
     lines += [f"{name}: {MEANING[name]}." for name in dict.fromkeys(v.observable for v in result.verdicts)]
+    lines += [
+        f"{label}, depth {depth}: N·E|f_N − f|² / |f|² = {', '.join(f'{p:.3g}' for p in products)} at widths "
+        f"{', '.join(map(str, result.widths))}; largest over smallest {max(products) / min(products):.2f}."
+        for (label, depth), products in result.products.items()
+    ]
     away = [v.label for v in result.verdicts if v.verdict == "does not converge" and v.against == "lazy"]
     if away:
         lines.append(
@@ -100,6 +105,10 @@ def as_json(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
         "run": run,
         "verdicts": [{**_plain(dataclasses.asdict(v)), "sentence": v.sentence} for v in result.verdicts],
         "variance_by_depth": {name: _plain(dataclasses.asdict(law)) for name, law in result.depth_laws.items()},
+        "width times squared error": [
+            {"label": label, "depth": depth, "widths": list(result.widths), "values": products}
+            for (label, depth), products in result.products.items()
+        ],
         "curves": curves,
         "limits": limits,
         "how_to_read": reading(result),

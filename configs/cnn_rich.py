@@ -1,0 +1,19 @@
+"""Convolutional networks that learn features meet the limit that does, on handwritten digits.
+
+    python3 -m launch.compare --config=configs/cnn_rich.py
+
+TIME Ends in runs/cnn_rich/report.html.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import cnn
+
+
+def get_config() -> ConfigDict:
+    """configs/cnn.py, in `mup` alone, against dynamical mean-field theory."""
+    config = cnn.get_config()
+    config.update({"name": "cnn_rich", "parameterizations": ("mup",), "depths": (2,), "steps": 8})
+    config.rich = {"samples": 2048, "replicas": 8}
+    config.task.update({"n_train": 6, "n_test": 4})  # every point has 16 positions: that many vectors a matrix meets
+    return config

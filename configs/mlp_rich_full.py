@@ -1,0 +1,24 @@
+"""MLPs that learn features little, much and very much (γ₀ = 0.2, 1, 3) meet the limit that does: tanh, relu, erf.
+
+    python3 -m launch.compare --config=configs/mlp_rich_full.py
+
+TIME Ends in runs/mlp_rich_full/report.html.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import mlp_rich
+
+
+def get_config() -> ConfigDict:
+    """configs/mlp_rich.py with nine families of three hidden layers."""
+    config = mlp_rich.get_config()
+    config.update({"name": "mlp_rich_full", "depths": (3,), "widths": (32, 64, 128, 256), "members": 128})
+    w_std = {"tanh": 1.2, "relu": 2**0.5, "erf": 1.5}
+    config.variants = {
+        f"{phi}, γ₀ = {gamma}": {
+            "architecture": "mlp", "activation": phi, "w_std": w_std[phi], "gamma": gamma, "parameterization": "mup",
+        }
+        for phi in w_std for gamma in (0.2, 1.0, 3.0)
+    }  # fmt: skip
+    return config

@@ -1,0 +1,21 @@
+"""Residual networks that learn features meet the limit that does, on handwritten digits.
+
+    python3 -m launch.compare --config=configs/resnet_rich.py
+
+TIME Ends in runs/resnet_rich/report.html.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import resnet
+
+
+def get_config() -> ConfigDict:
+    """configs/resnet.py, in `mup` alone, against dynamical mean-field theory."""
+    config = resnet.get_config()
+    config.update(
+        {"name": "resnet_rich", "parameterizations": ("mup",), "depths": (4, 16), "widths": (32, 64, 128, 256)}
+    )
+    config.update({"rich": {"samples": 2048, "replicas": 8}, "members": 96})
+    config.task.update({"n_train": 10, "n_test": 10})
+    return config

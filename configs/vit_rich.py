@@ -1,0 +1,19 @@
+"""Vision transformers that learn features meet the limit that does, on handwritten digits.
+
+    python3 -m launch.compare --config=configs/vit_rich.py
+
+TIME Ends in runs/vit_rich/report.html.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import vit
+
+
+def get_config() -> ConfigDict:
+    """configs/vit.py, in `mup` alone, against dynamical mean-field theory."""
+    config = vit.get_config()
+    config.update({"name": "vit_rich", "parameterizations": ("mup",), "depths": (1,), "steps": 8})
+    config.rich = {"samples": 2048, "replicas": 8}
+    config.task.update({"n_train": 8, "n_test": 8})  # every point has 4 tokens: that many vectors a matrix meets
+    return config

@@ -1,0 +1,122 @@
+"""Feature learning against the theory's own equations: deep linear networks, and the reaction term."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from limits import Task, twin
+from limits.fields import matrix as engine
+from limits.fields import network
+from limits.fields.sweeps import _sweep
+from train import ensemble
+from zoo import MLP
+
+
+def deep_linear(x: np.ndarray, y: np.ndarray, rate: float, gamma: float, steps: int) -> dict[str, Any]:
+    """Two hidden linear layers by the closed equations of kernels H, G and responses A, B, for all times at once.
+
+        C = A^(l−1) + (η/P) Δ H^(l−1),  D = B^(l) + (η/P) G^(l+1) Δ,  R = (1 − γ² C D)⁻¹,  Q = (1 − γ² D C)⁻¹,
+        H^(l) = R [H^(l−1) + γ² C G^(l+1) Cᵀ] Rᵀ,  G^(l) = Q [G^(l+1) + γ² D H^(l−1) Dᵀ] Qᵀ,  A^(l) = R C,  B^(l−1) = Q D,
+        f = R H^(1) Dᵀ Qᵀ + R C G^(3) Qᵀ at equal times of the last layer.
+
+    Causal: every sweep over the equations makes one more step right.
+    """
+    p, t = len(x), steps + 1
+    before = np.tril(np.ones((t, t)), -1)  # s < t
+    one, zero = np.ones((t, t)), np.zeros((p * t, t))  # index (point, time)
+    h = [np.kron(x @ x.T / x.shape[1], one), np.zeros((p * t, p * t)), np.zeros((p * t, p * t))]
+    g, f = [None, np.zeros((t, t)), np.zeros((t, t)), one], np.zeros((p, t))
+    a, b = [zero, zero, zero], [None, zero.T, zero.T]
+    for _ in range(3 * t):
+        delta = y[:, None] - f
+        for l in (1, 2):
+            history = (h[l - 1].reshape(p, t, p, t) * before[None, :, None]).transpose(0, 1, 2, 3)
+            c = a[l - 1] + rate / p * np.einsum("atbs,bs->ats", history, delta).reshape(p * t, t)
+            d = b[l] + rate / p * np.einsum("ts,bs->tbs", g[l + 1] * before, delta).reshape(t, p * t)
+            r, q = np.linalg.inv(np.eye(p * t) - gamma**2 * c @ d), np.linalg.inv(np.eye(t) - gamma**2 * d @ c)
+            if l == 2:
+                whole = r @ h[1] @ d.T @ q.T + r @ c @ g[3] @ q.T
+                f = np.einsum("att->at", whole.reshape(p, t, t))
+            h[l] = r @ (h[l - 1] + gamma**2 * c @ g[l + 1] @ c.T) @ r.T
+            g[l] = q @ (g[l + 1] + gamma**2 * d @ h[l - 1] @ d.T) @ q.T
+            a[l], b[l - 1] = r @ c, q @ d
+    return {"f": f.T, "h": [part.reshape(p, t, p, t).transpose(1, 3, 0, 2) for part in h[1:]], "g": g[1:3]}
+
+
+def test_deep_linear_networks_follow_the_closed_equations():
+    rng = np.random.default_rng(0)
+    x, y, rate, gamma, steps = rng.normal(size=(2, 3)), np.array([1.0, -0.7]), 1.0, 1.5, 6
+    closed = deep_linear(x, y, rate, gamma, steps)
+    net = MLP(8, 2, activation="linear", parameterization="mup", gamma=gamma)
+    run = twin(net).rich(Task(x, y), steps, rate, times=range(steps + 1), record=("two_time",))
+    np.testing.assert_allclose(run.f_train[:, :, 0], closed["f"], atol=1e-9)
+    for l in (0, 1):
+        np.testing.assert_allclose(run.observed["phi_two_time"][l], closed["h"][l], rtol=1e-8, atol=1e-9)
+        gradients = run.observed["g_two_time"][l]
+        np.testing.assert_allclose(gradients, closed["g"][l][:, :, None, None] * np.ones((2, 2)), rtol=1e-8, atol=1e-9)
+    assert abs(run.phi[1][-1] - run.phi[1][0]).max() > 0.1
+
+
+def without_reaction_in_the_step() -> Any:
+    """`multiply`, but what the backward pass reveals forgets the directions that the same forward pass revealed."""
+
+    @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+    def product(tolerance: float, a: Any, matrix: Any, key: Any) -> Any:
+        return engine._forward(tolerance, a, matrix, key)[0]
+
+    def forward(tolerance: float, a: Any, matrix: Any, key: Any) -> Any:
+        out, kept = engine._forward(tolerance, a, matrix, key)
+        return out, (*kept, matrix.known_in)
+
+    def backward(tolerance: float, kept: Any, cotangents: Any) -> Any:
+        c, key, known = kept
+        _, matrix = cotangents
+        old = (jnp.arange(matrix.v.shape[0]) < known)[:, None]
+        forgetful = engine.dataclasses.replace(matrix, y=jnp.where(old, matrix.y, 0))
+        back, after, nothing = engine._backward(tolerance, (c, key), (cotangents[0], forgetful))
+        return back, engine.dataclasses.replace(after, y=matrix.y), nothing
+
+    product.defvjp(forward, backward)
+    return lambda a, matrix, key, tolerance: product(tolerance, a, matrix, key)
+
+
+TASK = Task(np.random.default_rng(2).normal(size=(2, 4)), [1.0, -1.0])
+HOW: dict[str, Any] = {"steps": 8, "learning_rate": 0.25, "times": [0, 8]}
+
+
+def gradients(net: MLP, samples: int, replicas: int) -> np.ndarray:
+    run = twin(net).rich(TASK, samples=samples, replicas=replicas, kernels=("phi", "g"), **HOW)
+    return run.g[0]
+
+
+def forgetful_gradients(monkeypatch: Any, net: MLP, samples: int, replicas: int) -> np.ndarray:
+    _sweep.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(network, "multiply", without_reaction_in_the_step())
+        found = gradients(net, samples, replicas)
+    _sweep.cache_clear()
+    return found
+
+
+@pytest.mark.slow
+def test_without_the_reaction_to_the_same_step_the_first_gradient_kernel_is_off_by_a_third(monkeypatch):
+    """The term <φ''(h) z> of the theory: nothing else moves G¹ by so much."""
+    net = MLP(8, 2, activation="tanh", w_std=1.4, parameterization="mup", gamma=2.0)
+    right, wrong = gradients(net, 512, 3), forgetful_gradients(monkeypatch, net, 512, 3)
+    assert np.linalg.norm(wrong[0] - right[0]) < 1e-6  # no reaction at the start
+    assert np.linalg.norm(wrong[-1] - right[-1]) > 0.2 * np.linalg.norm(right[-1])  # one sweep varies by 5 %
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_the_first_gradient_kernel_against_finite_networks(activation, monkeypatch):
+    """For relu φ'' is a delta function, which no automatic derivative sees and revealed matrices do not need."""
+    net = MLP(1024, 2, activation=activation, w_std=1.4, parameterization="mup", gamma=2.0)
+    finite = ensemble(net, TASK, 96, centred=True, kernels=("g",), **HOW).g[0][-1]
+    right, wrong = gradients(net, 2048, 16)[-1], forgetful_gradients(monkeypatch, net, 2048, 16)[-1]
+    assert np.linalg.norm(finite - right) < 0.02 * np.linalg.norm(right)
+    assert np.linalg.norm(finite - wrong) > 3 * np.linalg.norm(finite - right)
