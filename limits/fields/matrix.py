@@ -94,17 +94,22 @@ def outside(a: jax.Array, basis: jax.Array) -> tuple[jax.Array, jax.Array]:
 def new_directions(a: jax.Array, rest: jax.Array, basis: jax.Array, tolerance: float) -> jax.Array:
     """Orthonormal rows, also to the basis, that span `rest`, what is left of a; the last of them zero where it has fewer.
 
-    A direction in which `rest` has less than `tolerance` of the longest row of a is left out: it would be noise.
+    A direction in which `rest` has less than `tolerance` of the longest row of a is left out: it would be noise. What is
+    just above it is far from orthonormal after one pass, by rounding; so there are two, and the second leaves out what
+    the first mistook for a direction.
     """
-    scale = jnp.max(jnp.sum(a * a, axis=-1))
-    values, vectors = jnp.linalg.eigh(rest @ rest.T)
-    keep = (values > tolerance**2 * scale)[::-1]
-    rate = jnp.where(keep, jax.lax.rsqrt(jnp.where(keep, values[::-1], 1)), 0)
-    q = rate[:, None] * (vectors[:, ::-1].T @ rest)
+    q = _whitened(rest, tolerance**2 * jnp.max(jnp.sum(a * a, axis=-1)))
+    q = _whitened(q - (q @ basis.T) @ basis, 0.25)
     q = q - (q @ basis.T) @ basis
-    for _ in range(3):  # to the nearest orthonormal rows (Newton, Schulz)
-        q = 1.5 * q - 0.5 * (q @ q.T) @ q
-    return q
+    return 1.5 * q - 0.5 * (q @ q.T) @ q  # to the nearest orthonormal rows (Newton, Schulz)
+
+
+def _whitened(a: jax.Array, least: Any) -> jax.Array:
+    """The principal directions of the rows of a with more than `least` of their squared length, then rows of zeros."""
+    values, vectors = jnp.linalg.eigh(a @ a.T)
+    keep = (values > least)[::-1]
+    rate = jnp.where(keep, jax.lax.rsqrt(jnp.where(keep, values[::-1], 1)), 0)
+    return rate[:, None] * (vectors[:, ::-1].T @ a)
 
 
 def meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tuple[jax.Array, Matrix]:

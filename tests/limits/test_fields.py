@@ -162,7 +162,7 @@ def test_the_revealed_matrix_is_standard_normal_and_one_matrix(shape):
                 key = jax.random.key_data(jax.random.key(1000 * seed + i))
                 back, matrix, product = there_and_back(a, matrix, key)
                 assert float(jnp.sum(back * a)) == pytest.approx(float(product), rel=1e-9)
-                a = jnp.tanh(back) + 0.3 * a
+                a = jnp.tanh(back) + 0.3 * jnp.roll(a, 5, axis=1)
             assert float(matrix.known_in) == shape[0]
             assert float(matrix.known_out) == shape[1]
             w = np.asarray(matrix.v.T @ matrix.y)
@@ -190,6 +190,26 @@ def test_bases_stay_orthonormal_with_repeated_vanishing_and_slowly_moving_vector
         tolerance = {"float32": 1e-5, "float64": 1e-12}[dtype]
         np.testing.assert_allclose(matrix.v[:known] @ matrix.v[:known].T, np.eye(known), atol=tolerance)
         assert not matrix.v[known:].any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_directions_at_the_edge_of_rounding_are_orthonormal_too(dtype):
+    """Many rows in few dimensions, with lengths down to rounding: as tokens of equal patches, or normalised ones, are."""
+    with jax.enable_x64(dtype == "float64"):
+        rng, tolerance = np.random.default_rng(0), {"float32": 1e-3, "float64": 1e-8}[dtype]
+        matrix = Matrix.fresh(500, 300, 200, 1.0, dtype)
+        for i in range(3):
+            directions = rng.normal(size=(30, 500)) * np.geomspace(1, tolerance / 30, 30)[:, None]
+            a = jnp.asarray(rng.normal(size=(64, 30)) @ directions, dtype)
+            key = jnp.array([0, i], "uint32")
+            (out, matrix), pull = jax.vjp(lambda a, m, key=key: multiply(a, m, key, tolerance), a, matrix)
+            _, matrix = pull((jnp.tanh(out), matrix))
+        for basis, known in ((matrix.v, matrix.known_in), (matrix.u, matrix.known_out)):
+            found, count = np.asarray(basis)[: int(known)], int(known)
+            assert count > 60
+            np.testing.assert_allclose(found @ found.T, np.eye(count), atol={"float32": 5e-6, "float64": 1e-12}[dtype])
+        agreed = matrix.u @ matrix.y.T - (matrix.v @ matrix.z.T).T
+        np.testing.assert_allclose(agreed, 0, atol={"float32": 1e-4, "float64": 1e-10}[dtype])
 
 
 def test_training_never_makes_a_matrix_of_samples_times_samples():
