@@ -3,12 +3,14 @@
     python3 -m launch.bench --what=kernels|architectures|tangent|fields
                             [--oracle=/path/to/oracle/bin/python] [--n=2000] [--rounds=3]
 
-fields: a sweep of the limit against training a dense network whose width is the number of samples, both in this
-environment. Otherwise --oracle is the Python of an environment made from tests/golden/requirements.txt; without it only
-this side is timed. Each figure is the median over rounds of the fastest run in a fresh process, compilation apart.
+fields: a sweep of the limit against training a dense network whose width is the number of samples, and against an
+iterated fixed point at equal standard error, all in this environment. Otherwise --oracle is the Python of an environment
+made from tests/golden/requirements.txt; without it only this side is timed. Each figure is the median over rounds of the
+fastest run in a fresh process, compilation apart.
 """
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -50,9 +52,9 @@ def jobs() -> list[dict[str, Any]]:
     if _WHAT.value == "fields":
         return [
             {"what": "fields", "samples": samples, "steps": steps}
-            for samples in (1024, 4096, 16384)
             for steps in (16, 50)
-        ]
+            for samples in (1024, 4096, 16384)
+        ] + [{"what": "fixed point", "samples": 1024, "steps": 16}]
     if _WHAT.value == "architectures":
         return [
             {"what": "architecture", "name": name, "dtype": dtype}
@@ -86,6 +88,11 @@ def rows(job: dict[str, Any], runs: dict[str, list[dict[str, float]]]) -> list[l
     def row(name: str, theirs: float, digits: int) -> list[str]:
         return [name, f"{seconds['ours']:.4f} s", f"{theirs:.4f} s", f"{theirs / seconds['ours']:.{digits}f}×"]
 
+    if "standard error" in first["ours"]:  # falls as 1/sqrt(samples) on both sides, and the cost is linear in them
+        ours, theirs = first["ours"], first["theirs"]
+        equal = seconds["theirs"] * (theirs["standard error"] / ours["standard error"]) ** 2
+        errors = f"standard errors {ours['standard error']:.4f}, {theirs['standard error']:.4f}"
+        return [[*row(f"fixed point at equal standard error, {case}", equal, 0), errors]]
     lines = [[*row(case, seconds["theirs"], 2), ", ".join(memory) or "–"]]
     if "seconds by Jacobian product" in first["theirs"]:
         lines.append([*row(f"{case}, by Jacobian product", first["theirs"]["seconds by Jacobian product"], 0), ""])
@@ -100,6 +107,7 @@ def main(_: list[str]) -> None:
     screen, table = console(), Table(title=f"{_WHAT.value}: limit-zoo against {other}, {os.cpu_count()} cores")
     for column in ("case", "limit-zoo", other, "speed-up", "memory above idle (ours, theirs)"):
         table.add_column(column)
+    times: dict[int, list[tuple[int, float]]] = {}
     for job in track(jobs(), "measuring", console=screen):
         runs: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
         for _round in range(_ROUNDS.value):
@@ -108,7 +116,15 @@ def main(_: list[str]) -> None:
         for row in rows(job, runs):
             table.add_row(*row)
             screen.print(" | ".join(row), highlight=False)
+        if job["what"] == "fields":
+            ours = statistics.median(run["seconds"] for run in runs["ours"])
+            times.setdefault(job["steps"], []).append((job["samples"], ours))
+            screen.print(f"compilation {runs['ours'][0]['compilation']:.1f} s", highlight=False)
     screen.print(table)
+    for steps, pairs in times.items():
+        (small, low), (large, high) = pairs[0], pairs[-1]
+        slope = math.log(high / low) / math.log(large / small)
+        screen.print(f"{steps} steps: time grows as samples^{slope:.2f} from {small} to {large}.", highlight=False)
 
 
 def run() -> None:
