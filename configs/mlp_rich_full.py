@@ -16,9 +16,9 @@ def get_config() -> ConfigDict:
     config.update({"name": "mlp_rich_full", "depths": (3,), "widths": (32, 64, 128, 256), "members": 128})
     w_std = {"tanh": 1.2, "relu": 2**0.5, "erf": 1.5}
     config.variants = {
-        f"{phi}, γ₀ = {gamma}": {
+        f"{phi}, γ₀ = {name}": {
             "architecture": "mlp", "activation": phi, "w_std": w_std[phi], "gamma": gamma, "parameterization": "mup",
         }
-        for phi in w_std for gamma in (0.2, 1.0, 3.0)
+        for phi in w_std for name, gamma in (("1/5", 0.2), ("1", 1.0), ("3", 3.0))
     }  # fmt: skip
     return config
