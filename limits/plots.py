@@ -40,3 +40,53 @@ def plot_trajectory(run: Any, points: int = 6) -> Figure:
         axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle(run.source, fontsize=10)
     return figure
+
+
+def plot_fields(run: Any, point: int = 0) -> Figure:
+    """Histograms over neurons of the signals h and the gradients g of one input, at the first and the last recorded time.
+
+    For runs of `rich` with record=("fields",). Dashed: a Gaussian of the same variance as at the first time.
+    """
+    if "h" not in run.observed:
+        raise ValueError('This run has no samples of fields: ask for them with rich(…, record=("fields",)).')
+    rows = [("h", run.observed["h"]), ("g", run.observed["g_fields"])]
+    layers = len(rows[0][1])
+    figure = Figure(figsize=(1 + 3.2 * layers, 5.2), layout="constrained")
+    for line, (name, fields) in zip(figure.subplots(2, layers, squeeze=False), rows, strict=True):
+        for l, (axis, field) in enumerate(zip(line, fields, strict=True), start=1):
+            first, last = (field[t, point].ravel() for t in (0, -1))
+            largest = 1.05 * max(np.abs(first).max(), np.abs(last).max(), 1e-12)
+            edges = np.linspace(-largest, largest, 41)
+            for values, time in ((first, run.times[0]), (last, run.times[-1])):
+                axis.hist(values, edges, density=True, alpha=0.5, label=f"step {time}")
+            grid, width = np.linspace(-largest, largest, 200), max(first.std(), 1e-12)
+            axis.plot(grid, np.exp(-((grid / width) ** 2) / 2) / (width * (2 * np.pi) ** 0.5), "k--", lw=1)
+            axis.set(title=f"{name}, layer {l}", yticks=[])
+            axis.spines[["top", "right", "left"]].set_visible(False)
+    figure.axes[0].legend(fontsize=8)
+    figure.suptitle(f"{run.source}: fields of point {point} over neurons", fontsize=10)
+    return figure
+
+
+def plot_kernels(run: Any) -> Figure:
+    """Φ^l, G^l and the tangent kernel as pictures, at the first and the last recorded time."""
+    named = [
+        (f"{label}, layer {l}", kernel)
+        for name, label in (("phi", "Φ"), ("g", "G"))
+        if run.has(name)
+        for l, kernel in enumerate(getattr(run, name), start=1)
+    ]
+    if run.has("ntk"):
+        named.append(("tangent kernel", run.ntk))
+    if not named:
+        raise ValueError('This run has no kernels: ask for them with kernels=("phi", "g", "ntk").')
+    figure = Figure(figsize=(1 + 2.1 * len(named), 4.6), layout="constrained")
+    for column, (title, kernel) in zip(figure.subplots(2, len(named), squeeze=False).T, named, strict=True):
+        largest = max(np.quantile(np.abs(kernel[[0, -1]]), 0.97), 1e-12)  # one point far out does not hide the rest
+        for axis, t in zip(column, (0, -1), strict=True):
+            image = axis.imshow(kernel[t], cmap="RdBu_r", vmin=-largest, vmax=largest)
+            axis.set(xticks=[], yticks=[], title=f"{title}\nstep {run.times[t]}" if t == 0 else f"step {run.times[t]}")
+            axis.title.set_fontsize(9)
+        figure.colorbar(image, ax=column, shrink=0.6)
+    figure.suptitle(run.source, fontsize=10)
+    return figure

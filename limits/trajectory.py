@@ -110,11 +110,15 @@ class Trajectory(_KnowsAbsence):
             source=notes["source"],
         )
 
-    def plot(self) -> "Figure":
-        """Loss, predictions and kernels over time, as a matplotlib figure."""
-        from limits.plots import plot_trajectory
+    def plot(self, what: str = "curves", point: int = 0) -> "Figure":
+        """A matplotlib figure: "curves" (loss, predictions and kernels over time), "kernels" (as pictures, first and last
+        time), or "fields" (histograms over neurons at one point, for record=("fields",))."""
+        from limits import plots
 
-        return plot_trajectory(self)
+        drawn = {"curves": plots.plot_trajectory, "kernels": plots.plot_kernels, "fields": plots.plot_fields}
+        if what not in drawn:
+            raise ValueError(f'plot: choose one of {", ".join(drawn)}; got "{what}".')
+        return drawn[what](self, point) if what == "fields" else drawn[what](self)
 
     def _values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in QUANTITIES if self.has(name)}

@@ -101,6 +101,19 @@ def sphere(n_train: int = 32, n_test: int = 32, dim: int = 10, degree: int = 2, 
     return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="sphere")
 
 
+def shuffled_batches(n: int, size: int, steps: int, seed: int = 0) -> np.ndarray:
+    """The points of every step, [steps, size]: each epoch goes through all n once, in a new order (a rest is left out).
+
+    >>> sorted(shuffled_batches(4, 2, steps=2).ravel().tolist())
+    [0, 1, 2, 3]
+    """
+    if not 1 <= size <= n:
+        raise ValueError(f"A batch of {size} cannot be drawn from {n} points: size must lie between 1 and {n}.")
+    random, each = np.random.default_rng(seed), n // size
+    epochs = [random.permutation(n)[: each * size].reshape(each, size) for _ in range(-(-steps // each))]
+    return np.concatenate([np.zeros((0, size), int), *epochs])[:steps]
+
+
 TASKS: dict[str, Callable[..., Task]] = {
     "digits": digits,
     "gaussian_teacher": gaussian_teacher,

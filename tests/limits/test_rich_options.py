@@ -66,6 +66,12 @@ def test_records_of_two_times_and_of_fields(tmp_path, capsys):
     loaded = Trajectory.load(run.save(tmp_path / "run"))
     np.testing.assert_array_equal(loaded.observed["phi_two_time"][1], run.observed["phi_two_time"][1])
     np.testing.assert_array_equal(loaded.phi_two_time_sem[1], run.phi_two_time_sem[1])
+    assert len(loaded.plot("fields").axes) == 4
+    assert (
+        len(loaded.plot("kernels", 0).axes) == 2 * 5 + 5
+    )  # Φ, G of two layers and the tangent kernel, with colour bars
+    with pytest.raises(ValueError, match="plot: choose one of curves, kernels, fields"):
+        run.plot("field")
     with pytest.raises(ValueError, match="record must name some of two_time, fields; got two_times"):
         twin(NET).rich(TASK, 3, 0.5, record=("two_times",))
 

@@ -118,7 +118,9 @@ def compare(
     if members < 8 or init_members < 8:
         raise ValueError(f"compare needs at least 8 members for its tests, got {members} and {init_members}.")
     limits = {
-        (label, depth): Limit.of(make(widths[-1], depth), task, steps, learning_rate, centred, rich)
+        (label, depth): Limit.of(
+            make(widths[-1], depth), task, steps, learning_rate, centred, rich, console is not None
+        )
         for label, make in families.items()
         for depth in depths
     }

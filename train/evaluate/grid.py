@@ -68,7 +68,16 @@ class Limit:
     readout: Callable[[np.ndarray], np.ndarray]
 
     @classmethod
-    def of(cls, net: Any, task: Task, steps: int, learning_rate: float, centred: bool, rich: Any = None) -> "Limit":
+    def of(
+        cls,
+        net: Any,
+        task: Task,
+        steps: int,
+        learning_rate: float,
+        centred: bool,
+        rich: Any = None,
+        progress: bool = False,
+    ) -> "Limit":
         """Computes them; the width of the definition plays no part. `rich`: samples and replicas of the sweeps."""
         limit = twin(net)
         kernels = limit.kernels(task.x)
@@ -78,7 +87,7 @@ class Limit:
         if rich and parameterization(net.parameterization).d == 0.5:
             rule, schedule = Rule(task.loss, centred=True), Schedule.of(steps, learning_rate)
             plan = Plan(net, task, rule, schedule, np.array(times), ("ntk",), [steps])
-            seen, _ = sweeps(plan, **rich)
+            seen, _ = sweeps(plan, **rich, progress=progress)
             learned = {
                 "path": seen["f"],
                 "f": seen["f"][:, -1],
