@@ -73,7 +73,7 @@ def rich(
     """
     del centred
     recorded, rule = record_times(steps, times), Rule(task.loss, momentum, weight_decay, True, trained)
-    check_learns(twin.net)
+    check_learns(twin)
     schedule = Schedule.of(steps, learning_rate, batches, len(task.x_train))
     absent = absent_kernels(twin.net, task.x)
     kernels = tuple(name for name in kernels if name not in absent)
@@ -86,8 +86,9 @@ def rich(
     return _trajectory(absent, task, recorded, each, how)
 
 
-def check_learns(net: Any) -> None:
-    """Raises unless features learn in this parameterization, and stay finite."""
+def check_learns(twin: Any) -> None:
+    """Raises unless features learn in this parameterization, stay finite, and the network has a limit at all."""
+    net = twin.net
     p, name = parameterization(net.parameterization), type(net).__name__
     if p.d < 0.5 and p.tangent_exponent("hidden") <= 0:
         instead = "; or lazy, which is this network's own limit"
@@ -96,6 +97,9 @@ def check_learns(net: Any) -> None:
         raise AbsentError(
             _NOT_RICH.format(name=name, p=p.name, what="outputs or features move without bound", instead="")
         )
+    start = getattr(twin, "_absent", {}).get("nngp")
+    if start is not None:
+        raise AbsentError(f"{name} has no limit, with feature learning or without: {start.detail}")
 
 
 def _trajectory(

@@ -8,7 +8,7 @@ import pytest
 
 from limits import AbsentError, Task, twin
 from train import ensemble
-from zoo import CNN, MLP, ResNet
+from zoo import CNN, MLP, ResNet, ViT
 
 ONE = Task([[1.0]], [1.0])
 
@@ -149,6 +149,12 @@ def test_the_same_key_gives_the_same_numbers():
 def test_a_network_without_feature_learning_names_the_one_with(parameterization):
     with pytest.raises(AbsentError, match=f'{parameterization} parameterization .* Use parameterization="mup"'):
         twin(MLP(8, 2, parameterization=parameterization)).rich(ONE, 2, 0.1)
+
+
+def test_a_network_without_deterministic_limit_is_refused():
+    net = ViT(8, 1, patch=2, heads=2, logits="1/sqrt(d)", parameterization="mup")
+    with pytest.raises(AbsentError, match=r"ViT has no limit, with feature learning or without: .*heads"):
+        twin(net).rich(Task(np.ones((2, 4, 4, 1)), [1.0, -1.0]), 2, 0.1)
 
 
 @pytest.mark.parametrize(
