@@ -54,7 +54,7 @@ def jobs() -> list[dict[str, Any]]:
             {"what": "fields", "samples": samples, "steps": steps}
             for steps in (16, 50)
             for samples in (1024, 4096, 16384)
-        ] + [{"what": "fixed point", "samples": 1024, "steps": 16}]
+        ] + [{"what": "fixed point", "samples": 256, "steps": 16}]
     if _WHAT.value == "architectures":
         return [
             {"what": "architecture", "name": name, "dtype": dtype}

@@ -244,7 +244,7 @@ def points(n: int) -> tuple[np.ndarray, np.ndarray]:
     return inputs(n, 16, 0.0, "float32"), np.sign(np.sin(np.arange(n) + 0.5)).astype("float32")[:, None]
 
 
-def fixed_point(side: str, samples: int, steps: int, replicas: int = 6) -> dict:
+def fixed_point(side: str, samples: int, steps: int, replicas: int = 4) -> dict:
     """The limit by a sweep, or by an iterated fixed point: 8 points, 3 hidden layers; time a replica and scatter of f."""
     import jax
     import jax.numpy as jnp
