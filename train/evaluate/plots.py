@@ -2,6 +2,7 @@
 
 import base64
 import io
+import textwrap
 from collections.abc import Sequence
 
 import matplotlib as mpl
@@ -57,7 +58,10 @@ def convergence(result: Comparison, observable: str) -> Figure:
                     color=colour,
                 )
             axis.axhline(1, color="k", ls="--", lw=1)
-            axis.set(title=f"{label}, depth {depth}, {verdict.against}\n{verdict.sentence}", xlabel="1 / width")
+            axis.set(
+                title=f"{label}, depth {depth}, {verdict.against}\n{textwrap.fill(verdict.sentence, 46)}",
+                xlabel="1 / width",
+            )
             axis.title.set_fontsize(9)
         row[0].set_ylabel("ensemble mean / limit")
     axes[0, 0].legend(fontsize=7, title="projection", title_fontsize=7)
