@@ -2,7 +2,9 @@
 
     python3 -m launch.compare --config=configs/mlp_rich_full.py
 
-TIME Ends in runs/mlp_rich_full/report.html.
+7 minutes, measured on two CPU cores that did other work beside. Expect: predictions at the end and along training agree
+with the limit (relu with γ₀ = 1/5 stays just above a standard error of 2 %), and N·E|f_N − f|² is level to 30 % over three
+octaves of width. Ends in runs/mlp_rich_full/report.html.
 """
 
 from ml_collections import ConfigDict
