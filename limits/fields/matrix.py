@@ -94,22 +94,25 @@ def outside(a: jax.Array, basis: jax.Array) -> tuple[jax.Array, jax.Array]:
 def new_directions(a: jax.Array, rest: jax.Array, basis: jax.Array, tolerance: float) -> jax.Array:
     """Orthonormal rows, also to the basis, that span `rest`, what is left of a; the last of them zero where it has fewer.
 
-    A direction in which `rest` has less than `tolerance` of the longest row of a is left out: it would be noise. What is
-    just above it is far from orthonormal after one pass, by rounding; so there are two, and the second leaves out what
-    the first mistook for a direction.
+    A direction in which `rest` has less than `tolerance` of the longest row of a is left out: it would be noise. Of those
+    just above it rounding takes a part, so that their length is not 1: what lost half of it is left out too.
     """
-    q = _whitened(rest, tolerance**2 * jnp.max(jnp.sum(a * a, axis=-1)))
-    q = _whitened(q - (q @ basis.T) @ basis, 0.25)
+    values, vectors = jnp.linalg.eigh(rest @ rest.T)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    largest = jnp.take_along_axis(vectors, jnp.argmax(jnp.abs(vectors), axis=0)[None], axis=0)
+    keep = values > tolerance**2 * jnp.max(jnp.sum(a * a, axis=-1))
+    # The sign is fixed, so that rounding does not decide which network it is.
+    rate = jnp.where(keep, jnp.sign(largest[0]) * jax.lax.rsqrt(jnp.where(keep, values, 1)), 0)
+    q = rate[:, None] * (vectors.T @ rest)
     q = q - (q @ basis.T) @ basis
-    return 1.5 * q - 0.5 * (q @ q.T) @ q  # to the nearest orthonormal rows (Newton, Schulz)
-
-
-def _whitened(a: jax.Array, least: Any) -> jax.Array:
-    """The principal directions of the rows of a with more than `least` of their squared length, then rows of zeros."""
-    values, vectors = jnp.linalg.eigh(a @ a.T)
-    keep = (values > least)[::-1]
-    rate = jnp.where(keep, jax.lax.rsqrt(jnp.where(keep, values[::-1], 1)), 0)
-    return rate[:, None] * (vectors[:, ::-1].T @ a)
+    # Gram and Schmidt, in order: what is not left out keeps its orientation, which rounding does not decide either.
+    lower = jnp.linalg.cholesky(q @ q.T + 1e-5 * jnp.eye(len(q), dtype=q.dtype))
+    keep = jnp.cumprod(jnp.diagonal(lower) > 0.5)  # rows that are kept come first
+    q = jnp.where(keep[:, None] > 0, jax.scipy.linalg.solve_triangular(lower, q, lower=True), 0)
+    q = q - (q @ basis.T) @ basis
+    for _ in range(2):  # to the nearest orthonormal rows (Newton, Schulz)
+        q = 1.5 * q - 0.5 * (q @ q.T) @ q
+    return q
 
 
 def meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tuple[jax.Array, Matrix]:

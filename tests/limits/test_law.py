@@ -80,8 +80,11 @@ def test_means_and_spreads_of_loss_and_kernel_are_those_of_networks_of_the_same_
 
     def one(key: Any) -> Any:
         state = sweep._start(key, x)
-        for t in range(STEPS):
-            state, _ = sweep._step(state, x, y, rows, jax.random.fold_in(key, 10 + t), RATE)
+
+        def step(t: Any, state: Any) -> Any:
+            return sweep._step(state, x, y, rows, jax.random.fold_in(key, 10 + t), RATE)[0]
+
+        state = jax.lax.fori_loop(0, STEPS, step, state)
         found, _ = measure(net, sweep.factors, ("phi",), state.variables, x, 3, jax.random.fold_in(key, 99))
         f = found["f"] - state.offset
         return 0.5 * jnp.mean((f - y) ** 2), jnp.trace(found["phi"][-1]) / 3
