@@ -196,11 +196,6 @@ class KernelTwin(Twin):
         how = {"nngp": provenance, "ntk": absent.get("ntk", provenance)}
         return Kernels(nngp if scale == 1 else nngp * scale, absent.get("ntk", ntk), how, errors)
 
-    def initial_covariance(self, x: Any) -> Float[np.ndarray, "n n"]:
-        """Covariance of f(0) over initialisations: the NNGP where d = 0, zero where the output scale grows with N."""
-        nngp = self.kernels(x).nngp
-        return nngp if parameterization(self.net.parameterization).d == 0 else np.zeros_like(nngp)
-
     def readout(self, features: Any) -> Any:
         """A kernel Φ of the features that enter the readout, the limit's or a finite network's, carried through it: w² Φ + b²."""
         layer = self._layers()["readout"]

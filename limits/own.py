@@ -86,11 +86,6 @@ class SampledTwin(Twin):
                 found.append(seen | {"nngp": scale * (w**2 * seen["features"] + b**2)})
         return found
 
-    def initial_covariance(self, x: Any) -> np.ndarray:
-        """Covariance of f(0) over initialisations: the NNGP where d = 0, zero where the output scale grows with N."""
-        nngp = self.kernels(x).nngp
-        return nngp if parameterization(self.net.parameterization).d == 0 else np.zeros_like(nngp)
-
     def layers(self, x: Any, samples: int = 2048, replicas: int = 8, seed: int = 0) -> Any:
         """(Φ^l, G^l) at initialisation for every h^l that the module returns; none where inputs mix."""
         if "g" in absent_kernels(self.net, np.asarray(x)):

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from limits.fields.record import check_record, record_bytes
+from limits.fields.record import AVERAGED, check_record, record_bytes
 from limits.fields.sweeps import Plan, sweeps
 from limits.lazy import losses, record_times
 from limits.passes import absent_kernels
@@ -55,7 +55,9 @@ def rich(
     `momentum`, `weight_decay`, `trained`, `batches`, `observe`, and a `learning_rate` that is a function of the step, are
     those of `ensemble`; in `observe`, neurons are samples. `record` adds to `observed`, at the recorded times:
     "two_time": Φ^l(t, s) and G^l(t, s), phi_two_time and g_two_time [time, time, n, n]; "fields": samples h and g_fields
-    [time, n, …, sample] of the first sweep. With `folder`, sweeps are kept there and interrupted ones go on.
+    [time, n, …, sample] of the first sweep; "responses": A and B of every hidden matrix, responses_a and responses_b
+    [time, time, n, n] (positions and outputs count as inputs; see `limits.fields.responses`). With `folder`, sweeps are
+    kept there and interrupted ones go on.
 
     Where the network normalises over batches, training outputs are those of training mode, with the statistics of all
     training points, test outputs are normalised by the running averages, and G and the NTK are absent.
@@ -79,8 +81,9 @@ def rich(
     kernels = tuple(name for name in kernels if name not in absent)
     check_record(record, absent)
     if record:
-        size = record_bytes(twin.net, task.x, len(recorded), samples, task.outputs, np.dtype(dtype).itemsize)
-        Console(stderr=True).print(f"record: the fields at {len(recorded)} times take {size / 2**20:,.1f} MiB.")
+        count = len(recorded)
+        size = record_bytes(twin.net, task.x, record, count, samples, task.outputs, np.dtype(dtype).itemsize)
+        Console(stderr=True).print(f"record: {', '.join(record)} at {count} times: {size / 2**20:,.1f} MiB.")
     plan = Plan(twin.net, task, rule, schedule, recorded, kernels, observe=observe, record=record)
     each, how = sweeps(plan, samples, replicas, key, dtype, progress, folder)
     return _trajectory(absent, task, recorded, each, how)
@@ -110,16 +113,12 @@ def _trajectory(
     each = {"f_train": f[:, :, :n], "f_test": f[:, :, n:], "loss": losses(task, f[:, :, :n], task.y_train)}
     if len(task.x_test):
         each["test_loss"] = losses(task, f[:, :, n:], task.y_test)
-    each |= {name: runs[name] for name in ("phi", "g", "ntk", "observed", "phi_two_time", "g_two_time") if name in runs}
-    values = jax.tree.map(lambda a: a.mean(0), each)
-    errors = jax.tree.map(lambda a: a.std(0, ddof=1) / len(a) ** 0.5, each) if len(f) > 1 else {}
-    observed = {
-        name: values.pop(source)
-        for name, source in (("observe", "observed"), ("phi_two_time",) * 2, ("g_two_time",) * 2)
-        if source in values
-    }
-    if "observe" in observed and errors:
-        errors["observe"] = errors.pop("observed")
+    each |= {name: runs[name] for name in ("phi", "g", "ntk") if name in runs}
+    watched = {name: runs[name] for name in AVERAGED if name in runs}
+    if "observed" in runs:
+        watched["observe"] = runs["observed"]
+    values, observed = (jax.tree.map(lambda a: a.mean(0), part) for part in (each, watched))
+    errors = jax.tree.map(lambda a: a.std(0, ddof=1) / len(a) ** 0.5, each | watched) if len(f) > 1 else {}
     observed |= {name: jax.tree.map(lambda a: a[0], runs[name]) for name in ("h", "g_fields") if name in runs}
     zero: dict[str, Any] = {
         name: np.zeros((len(times), size, size))

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import flax.linen as nn
+import numpy as np
 
 from limits.types import AbsentError, Kernels
+from zoo import parameterization
 
 NTK_GROWS = (
     "the tangent kernel of the {name} parameterization grows as N^{power:g} with the width: it has no limit. "
@@ -28,6 +30,11 @@ class Twin:
     def kernels(self, x1: Any, x2: Any = None) -> Kernels:
         """NNGP and NTK at initialisation."""
         raise AbsentError(f"{type(self).__name__} has no closed kernels.")
+
+    def initial_covariance(self, x: Any) -> np.ndarray:
+        """Covariance of f(0) over initialisations: the NNGP where d = 0, zero where the output scale grows with N."""
+        nngp = self.kernels(x).nngp
+        return nngp if parameterization(self.net.parameterization).d == 0 else np.zeros_like(nngp)
 
     def lazy(self, task: Any, steps: int, learning_rate: Any, **options: Any) -> Any:
         """Training in the kernel regime; see `limits.lazy.lazy`."""

@@ -33,6 +33,8 @@ class Matrix:
     start: Any  # s
     trained: Any  # M [k, k]
     gradient: Any  # of the loss with respect to M
+    then_in: Any  # [k]: how many rows of u were known when each row of v was met
+    then_out: Any  # [k]: how many rows of v were known when each row of u was met
     exact: tuple[Source, Source] | None = dataclasses.field(default=None, metadata={"static": True})
 
     @classmethod
@@ -50,16 +52,18 @@ class Matrix:
         >>> Matrix.fresh(5, 3, 2, 1.0, "float32").v.shape
         (2, 5)
         """
-        wide, narrow, zero = (jnp.zeros(shape, dtype) for shape in ((capacity, inputs), (capacity, outputs), ()))
+        wide, narrow, row, zero = (
+            jnp.zeros(shape, dtype) for shape in ((capacity, inputs), (capacity, outputs), (capacity,), ())
+        )
         square = jnp.zeros((capacity, capacity), dtype)
-        return cls(wide, narrow, narrow, wide, zero, zero, jnp.asarray(start, dtype), square, square, exact)
+        return cls(wide, narrow, narrow, wide, zero, zero, jnp.asarray(start, dtype), square, square, row, row, exact)
 
     @property
     def transposed(self) -> "Matrix":
         """The same matrix, seen from its outputs."""
         exact = None if self.exact is None else (self.exact[1], self.exact[0])
         return Matrix(self.u, self.z, self.v, self.y, self.known_out, self.known_in, self.start,
-                      self.trained.T, self.gradient.T, exact)  # fmt: skip
+                      self.trained.T, self.gradient.T, self.then_out, self.then_in, exact)  # fmt: skip
 
     def noise(self, key: jax.Array, count: int) -> jax.Array:
         """Images of `count` new directions, before what is known of them."""
@@ -76,11 +80,12 @@ class Matrix:
         square = [(0, more), (0, more)]
 
         def grown(a: Any, widths: list) -> Any:
-            return jnp.pad(a, [(0, 0)] * (a.ndim - 2) + widths)
+            return jnp.pad(a, [(0, 0)] * (a.ndim - len(widths)) + widths)
 
         bases = {name: grown(getattr(self, name), rows) for name in ("v", "y", "u", "z")}
         squares = {name: grown(getattr(self, name), square) for name in ("trained", "gradient")}
-        return dataclasses.replace(self, **bases, **squares)
+        counts = {name: grown(getattr(self, name), rows[:1]) for name in ("then_in", "then_out")}
+        return dataclasses.replace(self, **bases, **squares, **counts)
 
 
 def outside(a: jax.Array, basis: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -126,7 +131,8 @@ def meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tupl
     c = jax.lax.dynamic_update_slice_in_dim(c, rest @ q.T, at, 1)
     v, y = (jax.lax.dynamic_update_slice_in_dim(old, new, at, 0) for old, new in ((matrix.v, q), (matrix.y, image)))
     known = matrix.known_in + jnp.sum(kept).astype(a.dtype)
-    return c, dataclasses.replace(matrix, v=v, y=y, known_in=known)
+    then = jax.lax.dynamic_update_slice_in_dim(matrix.then_in, jnp.broadcast_to(matrix.known_out, len(a)), at, 0)
+    return c, dataclasses.replace(matrix, v=v, y=y, known_in=known, then_in=then)
 
 
 def multiply(a: jax.Array, matrix: Matrix, key: Any, tolerance: float) -> tuple[jax.Array, Matrix]:

@@ -7,11 +7,14 @@ import jax
 import jax.numpy as jnp
 
 from limits.fields.network import REVEALED, forward, on_points
+from limits.fields.responses import coefficients
 from limits.observables import feature_kernels, gradient_kernels, gradient_scale, output_basis
 from limits.passes import mixes_inputs, shows_inside
 from limits.tangent import contract, trace
 from zoo.layers import Linear, Norm
 from zoo.vit import Embedding
+
+BACKWARD = {"g", "ntk", "fields", "responses"}  # what takes a backward pass for every output
 
 
 class Tap(NamedTuple):
@@ -60,7 +63,8 @@ def measure(
 
     `factors`: learning rates over η₀, by path. All backward passes share one state, so that they agree on overlaps.
     phi and g need a network that returns its intermediates, g and ntk one that does not mix inputs. "fields" adds what the
-    kernels are averages of: fields_h, fields_phi [n, …, neurons] and fields_g [outputs, n, …, neurons], tuples by layer.
+    kernels are averages of: fields_h, fields_phi [n, …, neurons] and fields_g [outputs, n, …, neurons], tuples by layer;
+    "responses" adds what `limits.fields.responses` needs.
     """
     if mixes_inputs(variables):
         (f, inside), after = on_points(net, variables, x, n_train, key, intermediates=True)
@@ -98,7 +102,7 @@ def measure(
     found: dict[str, Any] = {"f": f, "features": feature_kernels([features])[0]}
     if "phi" in kernels:
         found["phi"] = feature_kernels(phis)
-    if not {"g", "ntk", "fields"} & set(kernels):
+    if not BACKWARD & set(kernels):
         return found, after
     backs, slopes = [], []
     for cotangent in output_basis(f):
@@ -111,8 +115,11 @@ def measure(
     if "fields" in kernels:
         scale = gradient_scale(net)
         found |= {"fields_h": hs, "fields_phi": phis, "fields_g": tuple(scale * g for g in gradients)}
+    whole = [jnp.stack(each) for each in zip(*backs, strict=True)]
     if "ntk" in kernels:
-        found["ntk"] = _tangent(layers, seen, [jnp.stack(each) for each in zip(*backs, strict=True)], factors)
+        found["ntk"] = _tangent(layers, seen, whole, factors)
+    if "responses" in kernels:
+        found |= coefficients(layers, seen, whole, after, gradient_scale(net))
     return found, after
 
 

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits.fields.exact import Coordinates
 from limits.fields.matrix import Matrix
-from limits.fields.measure import measure, observed
+from limits.fields.measure import BACKWARD, measure, observed
 from limits.fields.network import REVEALED, forward, on_points, start, vectors_met
 from limits.losses import point_loss
 from limits.passes import mixes_inputs
@@ -117,7 +117,7 @@ class Sweep:
         return found, dataclasses.replace(state, variables=state.variables | ({REVEALED: revealed} if revealed else {}))
 
     def _with_room(self, state: State, kernels: tuple[str, ...]) -> State:
-        outputs = state.offset.shape[-1] if {"g", "ntk", "fields"} & set(kernels) else 1
+        outputs = state.offset.shape[-1] if BACKWARD & set(kernels) else 1
         return self.grown(state, (outputs + (self.user is not None)) * self.at_start)
 
     def _measure(self, variables: Any, x: Any, key: Any, kernels: tuple[str, ...]) -> Any:

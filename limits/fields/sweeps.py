@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
 from limits.fields.keep import Keep
-from limits.fields.network import coordinates_needed
-from limits.fields.record import reduce
+from limits.fields.network import REVEALED, coordinates_needed, vectors_met
+from limits.fields.record import needs, reduce
+from limits.fields.responses import NOTED, all_responses
 from limits.fields.sweep import State, Sweep, check_finite, check_rank
 from limits.rule import Rule
 from limits.schedule import Schedule
@@ -54,7 +55,7 @@ class Plan:
     def looks(self, t: int) -> tuple[str, ...]:
         """The kernels to take at this time."""
         kernels = self.kernels if self.kernel_times is None or t in np.asarray(self.kernel_times) else ()
-        return (*kernels, "fields") if self.record else kernels
+        return (*kernels, *needs(self.record))
 
     @property
     def length(self) -> dict[str, int]:
@@ -151,12 +152,15 @@ def _run(
         seen.append(found)
         if keep is not None:
             keep.save(state, now, seen)
-    names = {name for each in seen for name in each}
+    answers = {}
+    if "responses" in plan.record:
+        answers = all_responses(state.variables[REVEALED], list(vectors_met(sweep.net, x)), seen)
+    names = {name for each in seen for name in each} - set(NOTED)
     stacked = {
         name: jax.tree.map(lambda *parts: np.stack(parts), *[each[name] for each in seen if name in each])
         for name in names
     }
-    return reduce(stacked, plan.record) if plan.record else stacked
+    return reduce(stacked, plan.record) | answers
 
 
 def _look(sweep: Sweep, plan: Plan, state: State, x: Any, t: int, key: Any) -> tuple[dict[str, Any], State]:

@@ -53,7 +53,7 @@ def test_observables_mean_the_same_in_limit_and_ensemble():
 
 def test_records_of_two_times_and_of_fields(tmp_path, capsys):
     run = twin(NET).rich(TASK, 3, 0.5, samples=512, replicas=3, record=("two_time", "fields"))
-    assert "record: the fields at 4 times take 0.3 MiB" in capsys.readouterr().err
+    assert "record: two_time, fields at 4 times: 0.3 MiB" in capsys.readouterr().err
     for name in ("phi", "g"):
         for two, one in zip(run.observed[f"{name}_two_time"], getattr(run, name), strict=True):
             assert two.shape == (4, 4, 6, 6)
@@ -72,7 +72,7 @@ def test_records_of_two_times_and_of_fields(tmp_path, capsys):
     )  # Φ, G of two layers and the tangent kernel, with colour bars
     with pytest.raises(ValueError, match="plot: choose one of curves, kernels, fields"):
         run.plot("field")
-    with pytest.raises(ValueError, match="record must name some of two_time, fields; got two_times"):
+    with pytest.raises(ValueError, match="record must name some of two_time, fields, responses; got two_times"):
         twin(NET).rich(TASK, 3, 0.5, record=("two_times",))
 
 

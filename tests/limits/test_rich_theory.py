@@ -44,7 +44,8 @@ def deep_linear(x: np.ndarray, y: np.ndarray, rate: float, gamma: float, steps: 
             h[l] = r @ (h[l - 1] + gamma**2 * c @ g[l + 1] @ c.T) @ r.T
             g[l] = q @ (g[l + 1] + gamma**2 * d @ h[l - 1] @ d.T) @ q.T
             a[l], b[l - 1] = r @ c, q @ d
-    return {"f": f.T, "h": [part.reshape(p, t, p, t).transpose(1, 3, 0, 2) for part in h[1:]], "g": g[1:3]}
+    answers = {"forward": gamma * a[1] @ g[2], "back": gamma * b[1] @ h[1]}  # of the matrix between the layers
+    return {"f": f.T, "h": [part.reshape(p, t, p, t).transpose(1, 3, 0, 2) for part in h[1:]], "g": g[1:3]} | answers
 
 
 def test_deep_linear_networks_follow_the_closed_equations():
@@ -52,13 +53,59 @@ def test_deep_linear_networks_follow_the_closed_equations():
     x, y, rate, gamma, steps = rng.normal(size=(2, 3)), np.array([1.0, -0.7]), 1.0, 1.5, 6
     closed = deep_linear(x, y, rate, gamma, steps)
     net = MLP(8, 2, activation="linear", parameterization="mup", gamma=gamma)
-    run = twin(net).rich(Task(x, y), steps, rate, times=range(steps + 1), record=("two_time",))
+    run = twin(net).rich(Task(x, y), steps, rate, times=range(steps + 1), record=("two_time", "responses"))
     np.testing.assert_allclose(run.f_train[:, :, 0], closed["f"], atol=1e-9)
     for l in (0, 1):
         np.testing.assert_allclose(run.observed["phi_two_time"][l], closed["h"][l], rtol=1e-8, atol=1e-9)
         gradients = run.observed["g_two_time"][l]
         np.testing.assert_allclose(gradients, closed["g"][l][:, :, None, None] * np.ones((2, 2)), rtol=1e-8, atol=1e-9)
     assert abs(run.phi[1][-1] - run.phi[1][0]).max() > 0.1
+    # Here many A give the same Σ_s A(t, s) g(s): what is unique is its overlap with every g, and that of B φ with every φ.
+    (a,), (b,) = run.observed["responses_a"], run.observed["responses_b"]
+    forward = np.einsum("tsij,suj->itu", a, closed["g"][1][:, :, None] * np.ones(2)).reshape(2 * (steps + 1), -1)
+    np.testing.assert_allclose(forward, closed["forward"], rtol=1e-7, atol=1e-8)
+    back = np.einsum("tsij,sujk->tiku", b, closed["h"][0])
+    np.testing.assert_allclose(back[:, 0].reshape(steps + 1, -1), closed["back"], rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(back[:, 1], back[:, 0], rtol=1e-7, atol=1e-8)
+    assert abs(forward).max() > 0.1 < abs(back).max()
+
+
+def first_responses(task: Task, w: float, gamma: float, rate: float) -> np.ndarray:
+    """A(1, 0) = w² <∂φ(h¹(1))/∂r(0)>, with h¹(1) = h¹(0) + γ η/P Σ w² Φ⁰ y φ'(h¹(0)) r(0): two tanh layers."""
+    rng, count = np.random.default_rng(0), 10**6
+
+    def slope(h: np.ndarray) -> np.ndarray:
+        return 1 - np.tanh(h) ** 2
+
+    phi0 = w**2 * task.x @ task.x.T / task.x.shape[1]
+    h1 = rng.multivariate_normal(np.zeros(2), phi0, count)
+    h2 = rng.multivariate_normal(np.zeros(2), w**2 * np.tanh(h1).T @ np.tanh(h1) / count, count)
+    g2 = w * slope(h2) * rng.normal(size=(count, 1))
+    r = rng.multivariate_normal(np.zeros(2), w**2 * g2.T @ g2 / count, count)
+    move = gamma * rate / 2 * phi0 * task.y_train[:, 0]
+    after = h1 + (slope(h1) * r) @ move.T
+    return w**2 * move * (slope(after).T @ slope(h1) / count)
+
+
+def test_response_functions_are_the_averaged_derivatives():
+    w, gamma, rate = 1.4, 2.0, 0.8
+    net = MLP(8, 2, activation="tanh", w_std=w, parameterization="mup", gamma=gamma)
+    how: dict[str, Any] = {"samples": 2048, "replicas": 8, "record": ("fields", "responses"), "dtype": np.float64}
+    run = twin(net).rich(TASK, 2, rate, kernels=(), **how)
+    (a,), (b,) = run.observed["responses_a"], run.observed["responses_b"]
+    (a_sem,), (b_sem,) = run.responses_a_sem, run.responses_b_sem
+    assert max(a_sem.max(), b_sem.max()) < 0.05
+    assert np.all(np.abs(a[1, 0] - first_responses(TASK, w, gamma, rate)) < 4 * a_sem[1, 0])
+    # B at equal times: w² <φ''(h) z> for the same input, nothing between two inputs; here φ''(h) z = −2 tanh(h) g.
+    h, g = run.observed["h"][1], run.observed["g_fields"][1]
+    reaction = -2 * w**2 * np.mean(np.tanh(h) * g, axis=-1)
+    for t in (0, 1, 2):
+        assert np.all(np.abs(b[t, t] - np.diag(reaction[t])) < 4 * b_sem[t, t] + 4 * w**2 / 1000**0.5)
+    assert np.all(np.abs(np.diagonal(b[1, 1])) > 10 * np.diagonal(b_sem[1, 1]))
+    later = np.triu_indices(3, 1)
+    assert not np.any(b[later])
+    assert not np.any(a[later])
+    assert not np.any(a[np.arange(3), np.arange(3)])
 
 
 def without_reaction_in_the_step() -> Any:
