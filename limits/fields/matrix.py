@@ -111,9 +111,13 @@ def new_directions(a: jax.Array, rest: jax.Array, basis: jax.Array, tolerance: f
     q = rate[:, None] * (vectors.T @ rest)
     q = q - (q @ basis.T) @ basis
     # Gram and Schmidt, in order: what is not left out keeps its orientation, which rounding does not decide either.
-    lower = jnp.linalg.cholesky(q @ q.T + 1e-5 * jnp.eye(len(q), dtype=q.dtype))
+    one = jnp.eye(len(q), dtype=q.dtype)
+    lower = jnp.linalg.cholesky(q @ q.T + 1e-5 * one)
     keep = jnp.cumprod(jnp.diagonal(lower) > 0.5)  # rows that are kept come first
-    q = jnp.where(keep[:, None] > 0, jax.scipy.linalg.solve_triangular(lower, q, lower=True), 0)
+    inverse = jax.scipy.linalg.solve_triangular(
+        lower, one, lower=True
+    )  # small: with all of q it would take as long as a step
+    q = jnp.where(keep[:, None] > 0, inverse @ q, 0)
     q = q - (q @ basis.T) @ basis
     for _ in range(2):  # to the nearest orthonormal rows (Newton, Schulz)
         q = 1.5 * q - 0.5 * (q @ q.T) @ q
