@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from limits import kernels as algebra
 from limits.inputs import as_samples, check_same_shape
-from limits.twin import NTK_GROWS, Twin
+from limits.twin import NTK_GROWS, NTK_OF_BASE, Twin
 from limits.types import Kernels, Provenance
 from limits.walk import Walk
 from zoo import activation_function, parameterization
@@ -57,8 +57,10 @@ class KernelTwin(Twin):
         """The kernels that do not exist, with the reason."""
         p, bias = parameterization(self.net.parameterization), ("bias",) if self._has_bias else ()
         largest = max(float(p.tangent_exponent(role)) for role in ("input", "hidden", *bias))
-        detail = NTK_GROWS.format(name=p.name, power=largest)
-        return {"ntk": Provenance("absent", detail)} if largest > 0 else {}
+        if largest > 0:
+            return {"ntk": Provenance("absent", NTK_GROWS.format(name=p.name, power=largest))}
+        # Only with multipliers in the forward pass does every layer enter with its own w² and b², whatever its fan-in.
+        return {} if float(p.forward) == 1 and p.base_width is None else {"ntk": Provenance("absent", NTK_OF_BASE)}
 
     @property
     def _has_bias(self) -> bool:
@@ -86,7 +88,7 @@ class KernelTwin(Twin):
             )
         w, b = float(net.w_std) ** 2, float(net.b_std) ** 2
         start = 0.0 if net.bias_init == "zeros" else b
-        weight, bias = float(net.depth**p.branch_rate_exponent), self._tangent_weight("bias") * b
+        weight, bias = float(p.depth_ratio(net.depth) ** p.branch_rate_exponent), self._tangent_weight("bias") * b
         layers = {
             role: algebra.Affine(w, start, w * self._tangent_weight(role), bias)
             for role in ("input", "hidden", "readout")

@@ -15,6 +15,11 @@ NTK_GROWS = (
     "the tangent kernel of the {name} parameterization grows as N^{power:g} with the width: it has no limit. "
     'Use parameterization="ntk" or "mup".'
 )
+NTK_OF_BASE = (
+    "with multipliers folded into the initialisation (forward=0, or a base width) layers of different fan-in learn at "
+    "different speeds, and the tangent kernel has no closed form here. Use the form without a base, Parameterization.ntk or "
+    "Parameterization.mup, whose twin has one; rich and ensembles work with either."
+)
 T = TypeVar("T", bound="type[Twin]")
 _TWINS: dict[type, "type[Twin]"] = {}
 

@@ -47,7 +47,8 @@ class ViTTwin(KernelTwin):
         return (x.shape[1] + (self.net.pool == "class")) ** 2
 
     def _numbers(self) -> dict[str, Any]:
-        in_branch = float(self.net.depth ** parameterization(self.net.parameterization).branch_rate_exponent)
+        p = parameterization(self.net.parameterization)
+        in_branch = float(p.depth_ratio(self.net.depth) ** p.branch_rate_exponent)
         norm = self._tangent_weight("norm") if self.net.norm_affine else 0.0
         return {
             "position": float(self.net.position_std) ** 2,

@@ -34,6 +34,10 @@ class Parameterization:
     Members: `standard` (fan-in initialisation, no multipliers, one learning rate: its tangent kernel grows with N),
     `ntk`, and `mup` (mean field: f = w·φ / (γ₀ N), learning rate η₀ γ₀² N).
 
+    With a base width and depth (`based`), N and L stand for the ratios N / base_width and L / base_depth in all powers: a
+    network of the base size is its `standard` self under the plain optimiser, and hyperparameters found there carry over
+    to other sizes. Without (None), the powers are of N and L themselves: the form of the theory.
+
     >>> Parameterization.mup.output_scale(width=100, gamma=2.0)
     20.0
     >>> Parameterization.family(a=0.25, d=0.5).c
@@ -52,6 +56,8 @@ class Parameterization:
     b_in: Any
     forward: Any = 1.0
     alpha: Any = 0.0
+    base_width: float | None = None
+    base_depth: float | None = None
     name: str = "custom"
 
     standard: ClassVar["Parameterization"]
@@ -68,16 +74,38 @@ class Parameterization:
         """A copy with some exponents changed; it is named "custom" unless the change names it."""
         return dataclasses.replace(self, **{"name": "custom", **changes})
 
+    def based(self, width: float, depth: float = 1) -> "Parameterization":
+        """This parameterization with powers of width and depth relative to a base size, all factors 1 there.
+
+        >>> Parameterization.mup.based(width=64).learning_rate_factor("input", width=256, gamma=1.0)
+        1.0
+        """
+        if not width > 0 < depth:
+            raise ValueError(f"Parameterization.based: width and depth must be positive, got {width} and {depth}.")
+        return dataclasses.replace(self, forward=0.0, base_width=width, base_depth=depth)
+
+    def width_ratio(self, width: int) -> Any:
+        """N, or N / base_width."""
+        return width if self.base_width is None else width / self.base_width
+
+    def depth_ratio(self, depth: int) -> Any:
+        """L, or L / base_depth."""
+        return depth if self.base_depth is None else depth / self.base_depth
+
+    def branch_factor(self, depth: int) -> Any:
+        """L^(−α), by which residual branches are multiplied."""
+        return self.depth_ratio(depth) ** -self.alpha
+
     def scales(self, role: str, fan_in: int, width: int, std: Any) -> tuple[Any, Any]:
         """(standard deviation at initialisation, forward multiplier) of one parameter; std is its w_std or b_std."""
-        finite = role in FINITE_FAN_IN
+        finite, n = role in FINITE_FAN_IN, self.width_ratio(width)
         a, b = (self.a_in, self.b_in) if finite else (self.a, self.b)
-        factor = std / (fan_in if finite else fan_in / width) ** 0.5
-        return factor ** (1 - self.forward) * width ** (-b / 2), factor**self.forward * width ** (-a)
+        factor = std / (fan_in if finite else fan_in / n) ** 0.5
+        return factor ** (1 - self.forward) * n ** (-b / 2), factor**self.forward * n ** (-a)
 
     def output_scale(self, width: int, gamma: Any) -> Any:
         """γ = γ₀ N^d, by which the output is divided."""
-        return gamma * width**self.d
+        return gamma * self.width_ratio(width) ** self.d
 
     def learning_rate_factor(
         self, role: str, width: int, gamma: Any, depth: int = 1, in_branch: bool | None = None
@@ -87,7 +115,25 @@ class Parameterization:
         `in_branch` (default: where the role is "branch"): biases and norms of a branch share its factor.
         """
         inside = role == "branch" if in_branch is None else in_branch
-        return gamma**2 * width ** (2 * self.d - self.c) * (depth**self.branch_rate_exponent if inside else 1)
+        in_depth = self.depth_ratio(depth) ** self.branch_rate_exponent if inside else 1
+        return gamma**2 * self.width_ratio(width) ** (2 * self.d - self.c) * in_depth
+
+    def gradient_size(
+        self, role: str, width: int, gamma: Any, depth: int = 1, in_branch: bool | None = None
+    ) -> Any:
+        """How the entries of a parameter's gradient scale: an optimiser that divides by their size gets it back as a factor.
+
+            N^(−a − d − 1/2) / γ₀ for hidden weights, N^(−a_in − d − 1/2) / γ₀ for finite fan-in, N^(−a − d) / γ₀ for the
+            readout, times L^(−α) in a branch.
+        """
+        inside = role == "branch" if in_branch is None else in_branch
+        power = self.d + (0 if role == "readout" else 0.5) + (self.a_in if role in FINITE_FAN_IN else self.a)
+        return self.width_ratio(width) ** -power / gamma * (self.branch_factor(depth) if inside else 1)
+
+    @property
+    def learning_rates_scale(self) -> bool:
+        """Whether learning rates follow the family (2a + c = 1); where not, as in `standard`, optimisers are plain."""
+        return bool(2 * self.a + self.c == 1)
 
     @property
     def branch_rate_exponent(self) -> Any:
@@ -101,9 +147,10 @@ class Parameterization:
         return -2 * self.a_in - self.c if role in FINITE_FAN_IN else 1 - 2 * self.a - self.c
 
 
-_EXPONENTS = [f.name for f in dataclasses.fields(Parameterization) if f.name != "name"]
+_STATIC = ["base_width", "base_depth", "name"]
+_EXPONENTS = [f.name for f in dataclasses.fields(Parameterization) if f.name not in _STATIC]
 # A pytree, so that the exponents can be traced: networks that differ only in them share one compilation.
-jax.tree_util.register_dataclass(Parameterization, data_fields=_EXPONENTS, meta_fields=["name"])
+jax.tree_util.register_dataclass(Parameterization, data_fields=_EXPONENTS, meta_fields=_STATIC)
 
 Parameterization.standard = Parameterization(0.0, 1.0, 0.0, 0.0, 0.0, 0.0, forward=0.0, name="standard")
 Parameterization.ntk = Parameterization.family(a=0.5, d=0.0, name="ntk")

@@ -87,10 +87,10 @@ class ResNet(nn.Module):
     @property
     def branch_scale(self) -> Any:
         """The factor of every branch: one number, or an array [branches] where they differ."""
-        alpha = parameterization(self.parameterization).alpha
+        p = parameterization(self.parameterization)
         if self.residual == "decreasing":
-            return self.beta * jnp.arange(2, self.branches + 2, dtype=float) ** -alpha
-        return self.beta if self.residual == "fixed" else self.beta * self.depth**-alpha
+            return self.beta * jnp.arange(2, self.branches + 2, dtype=float) ** -p.alpha
+        return self.beta if self.residual == "fixed" else self.beta * p.branch_factor(self.depth)
 
     @property
     def blocks_by_stage(self) -> tuple[int, ...]:
@@ -208,7 +208,7 @@ class HeResNet(nn.Module):
     @property
     def branch_scale(self) -> Any:
         """The factor of every branch."""
-        return self.beta * self.depth ** -parameterization(self.parameterization).alpha
+        return self.beta * parameterization(self.parameterization).branch_factor(self.depth)
 
     def strides(self, stage: int, block: int) -> tuple[int, ...]:
         """The stride of every layer of a branch: the first block of a later stage halves the image, once."""

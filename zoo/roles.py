@@ -1,5 +1,6 @@
 """From a definition to one number a parameter: its role, and its learning rate over η₀."""
 
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -37,6 +38,90 @@ def _placed(net: nn.Module, x: Any) -> dict:
     if missing:
         raise ValueError(f"No role is known for {', '.join(missing)}: build the network from zoo's layers.")
     return flax.traverse_util.unflatten_dict({path: found[path] for path in params})
+
+
+@dataclasses.dataclass(frozen=True)
+class Factors:
+    """What a plain optimiser is corrected by for one parameter; 1 at the base size.
+
+    `rate`: SGD's learning rate over η₀. `size`: of the entries of its gradient. `step` = rate × size: the learning rate of
+    optimisers that divide by the size of the gradient (Adam, Lion; their ε gets `size`). Learning rate × weight decay
+    stays what it is. `matrix`: both sides grow with the width, so that Muon applies, with the factor `spectral`.
+    """
+
+    role: str
+    rate: float
+    size: float
+    matrix: bool = False
+    width: float = 1.0  # N over the base width
+    stacked: int = 0  # leading axes of layers
+
+    @property
+    def step(self) -> float:
+        """rate × size."""
+        return self.rate * self.size
+
+    @property
+    def spectral(self) -> float:
+        """Muon's learning rate: its updates have entries of size 1/√(fan_in fan_out), Adam's of size 1."""
+        return self.step * self.width
+
+
+def factors(net: Any, params: Any, x: Any = None) -> Any:
+    """The `Factors` of every parameter: a tree like params (arrays or shapes), for a definition or `Roles`.
+
+    x: an input (or its shape), where it does not follow from the parameters: for modules of your own.
+
+    >>> from zoo import MLP, Parameterization
+    >>> net = MLP(width=256, depth=2, parameterization=Parameterization.mup.based(width=64))
+    >>> params = jax.eval_shape(net.init, jax.random.key(0), jax.ShapeDtypeStruct((1, 3), "float32"))["params"]
+    >>> hidden = factors(net, params)["hidden_2"]["kernel"]
+    >>> hidden.rate, hidden.step, hidden.spectral
+    (1.0, 0.25, 1.0)
+    """
+    if not isinstance(net, nn.Module):
+        return net.factors(params)
+    if isinstance(params, dict) and set(params) == {"params"}:
+        return {"params": factors(net, params["params"], x)}
+    p, gamma, depth = parameterization(net.parameterization), getattr(net, "gamma", 1.0), getattr(net, "depth", 1)
+    x = example_input(net, params) if x is None else x
+
+    def factor(where: tuple[str, bool]) -> Factors:
+        role, in_branch = where
+        if not p.learning_rates_scale:
+            return Factors(role, 1.0, 1.0, role in ("hidden", "branch"), 1.0)
+        rate = p.learning_rate_factor(role, net.width, gamma, depth, in_branch)
+        size = p.gradient_size(role, net.width, gamma, depth, in_branch)
+        return Factors(role, float(rate), float(size), role in ("hidden", "branch"), p.width_ratio(net.width))
+
+    found = jax.tree.map(factor, _placed(net, x), is_leaf=lambda where: isinstance(where, tuple))
+    return jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(found))
+
+
+def example_input(net: nn.Module, params: Any) -> Any:
+    """The shape of an input for which the network has these parameters (its layers, whatever the number of positions)."""
+    wanted = _shapes(params)
+    inputs = sorted({shape[-2] for shape in wanted.values() if len(shape) > 1})
+    channels = [n // net.patch**2 for n in inputs if n % net.patch**2 == 0] if hasattr(net, "patch") else inputs
+    images = [(1, size, size, n) for n in channels for size in (32, 64, 56)]
+    for shape in [*((1, n) for n in inputs), *images]:
+        x = jax.ShapeDtypeStruct(shape, "float32")
+        try:
+            found = _shapes(jax.eval_shape(net.init, jax.random.key(0), x)["params"])
+        except (ValueError, TypeError):
+            continue  # not an input of this network
+        if found.keys() == wanted.keys() and all(
+            found[path] == shape for path, shape in wanted.items() if path[0] not in ("readout", "positions")
+        ):
+            return x
+    raise ValueError(
+        f"The parameters are not those of this {type(net).__name__}, or it takes inputs of another kind: pass an input as x, "
+        "and give the definition that the parameters were initialised with."
+    )
+
+
+def _shapes(params: Any) -> dict[tuple[str, ...], tuple[int, ...]]:
+    return {path: tuple(leaf.shape) for path, leaf in flax.traverse_util.flatten_dict(params).items()}
 
 
 def learning_rate_factors(net: Any, x: Any) -> dict:

@@ -145,7 +145,7 @@ class ViT(nn.Module):
     @property
     def branch_scale(self) -> Any:
         """The factor of every branch."""
-        return self.beta * self.depth ** -parameterization(self.parameterization).alpha
+        return self.beta * parameterization(self.parameterization).branch_factor(self.depth)
 
     def patches(self, x: Any) -> Any:
         """Images [n, height, width, channels] cut into flattened patches [n, tokens, patch² channels], row by row."""

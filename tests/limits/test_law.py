@@ -90,7 +90,8 @@ def test_means_and_spreads_of_loss_and_kernel_are_those_of_networks_of_the_same_
         return 0.5 * jnp.mean((f - y) ** 2), jnp.trace(found["phi"][-1]) / 3
 
     keys = jax.vmap(lambda m: jax.random.fold_in(jax.random.key(11), m))(jnp.arange(SEEDS))
-    engine = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=50))(keys)
+    # One after the other: jaxlib 0.10 on two cores was seen to stop for ever in batches of eigendecompositions.
+    engine = jax.block_until_ready(jax.jit(lambda keys: jax.lax.map(one, keys))(keys))
     how: Any = {"times": [STEPS], "seed": 12, "centred": True, "kernels": ("phi",)}
     chunks = list(run_members(net, task, SEEDS, STEPS, RATE, **how))
     f = np.concatenate([chunk["f"][:, 0] for chunk in chunks])

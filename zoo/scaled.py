@@ -1,0 +1,129 @@
+"""Any Optax optimiser with the learning rates, epsilons and decays that a definition's width and depth ask for."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import optax
+
+from zoo.messages import did_you_mean
+from zoo.roles import Factors, factors
+
+OPTIMIZERS: dict[str, Callable] = {
+    "sgd": optax.sgd,
+    "momentum": lambda learning_rate, momentum=0.9, **options: optax.sgd(learning_rate, momentum, **options),
+    "adam": optax.adam,
+    "adamw": optax.adamw,
+    "lion": optax.lion,
+}
+_MUON_NOT_WRAPPED = (
+    "scaled: this optimiser is Muon, whose updates of matrices scale otherwise than those of the rest. Say "
+    'scaled("muon", net, learning_rate=…): it applies Muon to the matrices whose both sides grow and Adam to the others.'
+)
+_CONSISTENT_RMS = (
+    "scaled: Muon with consistent_rms multiplies its updates by √max(fan_in, fan_out), so that features move more the wider "
+    "the network is: the learning rate does not transfer. Leave consistent_rms out."
+)
+
+
+def scaled(
+    optimizer: str | optax.GradientTransformation, net: Any, x: Any = None, **options: Any
+) -> optax.GradientTransformation:
+    """The optimiser, made to move a network of any width and depth as it moves that of the base size.
+
+        g → g / size,   w → w / step,   then the optimiser,   then Δ → step Δ,   with step = rate × size
+
+    where `rate` is SGD's learning rate over η₀ and `size` how gradients scale (`zoo.factors`). One rule for all of Optax:
+    an optimiser linear in g gets the learning rate `rate`; one that divides by the size of g (Adam, Lion) gets `step`,
+    with its ε in proportion to g; weight decay inside either acts on w with the product learning rate × decay that was
+    given, whatever the size of the network, and so does decay that no learning rate multiplies. At the base size of
+    `Parameterization.based`, and in `standard`, all factors are 1 and nothing changes, bit for bit.
+
+    optimizer: an Optax transformation, or a name with its options: sgd, momentum, adam, adamw, lion, muon (Muon for the
+    matrices whose both sides grow, Adam for the rest). net: a definition, or `Roles` of any model (`infer_roles`); x, an
+    input, for modules whose input shape does not follow from their parameters. It composes: put clipping before it
+    (outside it sees gradients as they are) and schedules after it, or inside.
+
+    >>> import optax
+    >>> from zoo import MLP, Parameterization
+    >>> net = MLP(width=256, depth=2, parameterization=Parameterization.mup.based(width=64))
+    >>> tx = optax.chain(optax.clip_by_global_norm(1.0), scaled(optax.adamw(1e-3, weight_decay=0.1), net))
+    >>> tx = scaled("muon", net, learning_rate=0.02)
+
+    Reference: Yang et al. (2022), Tensor Programs V, table 8; Dey et al. (2025), CompleteP, for depth and ε. Divergence:
+    there decay in blocks shrinks with depth as their learning rate; here learning rate × decay is the same at every depth.
+    """
+    if isinstance(optimizer, str):
+        if optimizer == "muon":
+            return _corrected(_muon(net, x, **options), net, x, spectral=True)
+        if optimizer not in OPTIMIZERS:
+            raise ValueError(f'scaled: unknown optimiser "{optimizer}". {did_you_mean(optimizer, [*OPTIMIZERS, "muon"])}')
+        return _corrected(OPTIMIZERS[optimizer](**options), net, x)
+    if options:
+        raise TypeError(f"scaled: {', '.join(options)} belong to an optimiser given by name; give them to the optimiser.")
+    return _corrected(optimizer, net, x)
+
+
+def _corrected(
+    inner: optax.GradientTransformation, net: Any, x: Any, spectral: bool = False
+) -> optax.GradientTransformation:
+    found: dict[Any, Any] = {}  # by structure and shapes, since a state from a checkpoint has no `init`
+
+    def of(tree: Any) -> Any:
+        key = (jax.tree.structure(tree), tuple(leaf.shape for leaf in jax.tree.leaves(tree)))
+        if key not in found:
+            found[key] = factors(net, tree, x)
+        return found[key]
+
+    def step(factor: Factors) -> float:
+        return factor.spectral if spectral and factor.matrix else factor.step
+
+    def scaled_by(value: Callable, tree: Any, table: Any) -> Any:
+        return jax.tree.map(lambda leaf, factor: _times(leaf, value(factor)), tree, table)
+
+    def init(params: Any) -> Any:
+        state = inner.init(scaled_by(lambda factor: 1 / step(factor), params, of(params)))
+        if not spectral and any(isinstance(part, optax.contrib.MuonState) for part in _parts(state)):
+            raise ValueError(_MUON_NOT_WRAPPED)
+        return state
+
+    def update(updates: Any, state: Any, params: Any = None, **more: Any) -> Any:
+        table = of(updates)
+        updates = scaled_by(lambda factor: 1 / factor.size, updates, table)
+        params = None if params is None else scaled_by(lambda factor: 1 / step(factor), params, table)
+        updates, state = optax.with_extra_args_support(inner).update(updates, state, params, **more)
+        return scaled_by(step, updates, table), state
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _times(leaf: Any, factor: float) -> Any:
+    return leaf if factor == 1 else leaf * factor
+
+
+def _parts(state: Any) -> list[Any]:
+    """All tuples inside a state, itself included."""
+    if not isinstance(state, (tuple, dict, list)):
+        return []
+    inside = state.values() if isinstance(state, dict) else state
+    return [state, *(part for each in inside for part in _parts(each))]
+
+
+def _muon(net: Any, x: Any, learning_rate: Any, **options: Any) -> optax.GradientTransformation:
+    """Optax's Muon, told which parameters are matrices."""
+    if options.get("consistent_rms") is not None:
+        raise ValueError(_CONSISTENT_RMS)
+
+    def dimensions(leaf: Any, factor: Factors) -> Any:
+        if not factor.matrix:
+            return None
+        inputs = tuple(range(factor.stacked, leaf.ndim - 1))  # scanned layers are matrices side by side
+        return optax.contrib.MuonDimensionNumbers(inputs, leaf.ndim - 1)
+
+    def of(tree: Any) -> optax.GradientTransformation:
+        matrices = jax.tree.map(dimensions, tree, factors(net, tree, x))
+        return optax.contrib.muon(learning_rate, muon_weight_dimension_numbers=matrices, **options)
+
+    return optax.GradientTransformation(
+        lambda params: of(params).init(params), lambda updates, *rest: of(updates).update(updates, *rest)
+    )
