@@ -16,6 +16,6 @@ def get_config() -> ConfigDict:
     """configs/cnn.py, in `mup` alone, against dynamical mean-field theory."""
     config = cnn.get_config()
     config.update({"name": "cnn_rich", "parameterizations": ("mup",), "depths": (2,), "steps": 8})
-    config.rich = {"samples": 2048, "replicas": 8}
+    config.update({"rich": {"samples": 2048, "replicas": 12}, "members": 384})
     config.task.update({"n_train": 6, "n_test": 4})  # every point has 16 positions: that many vectors a matrix meets
     return config

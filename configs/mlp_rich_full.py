@@ -15,7 +15,7 @@ from configs import mlp_rich
 def get_config() -> ConfigDict:
     """configs/mlp_rich.py with nine families of three hidden layers."""
     config = mlp_rich.get_config()
-    config.update({"name": "mlp_rich_full", "depths": (3,), "widths": (32, 64, 128, 256), "members": 128})
+    config.update({"name": "mlp_rich_full", "depths": (3,), "widths": (32, 64, 128, 256), "members": 256})
     config.learning_rate = 0.025  # at 0.05 relu with γ₀ = 3 becomes unstable: outputs of members spread at any width
     w_std = {"tanh": 1.2, "relu": 2**0.5, "erf": 1.5}
     config.variants = {

@@ -18,6 +18,6 @@ def get_config() -> ConfigDict:
     config.update(
         {"name": "resnet_rich", "parameterizations": ("mup",), "depths": (4, 16), "widths": (32, 64, 128, 256)}
     )
-    config.update({"rich": {"samples": 2048, "replicas": 8}, "members": 96})
+    config.update({"rich": {"samples": 2048, "replicas": 12}, "members": 160})
     config.task.update({"n_train": 10, "n_test": 10})
     return config

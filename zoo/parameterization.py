@@ -84,15 +84,15 @@ class Parameterization:
             raise ValueError(f"Parameterization.based: width and depth must be positive, got {width} and {depth}.")
         return dataclasses.replace(self, forward=0.0, base_width=width, base_depth=depth)
 
-    def width_ratio(self, width: int) -> Any:
+    def width_ratio(self, width: float) -> Any:
         """N, or N / base_width."""
         return width if self.base_width is None else width / self.base_width
 
-    def depth_ratio(self, depth: int) -> Any:
+    def depth_ratio(self, depth: float) -> Any:
         """L, or L / base_depth."""
         return depth if self.base_depth is None else depth / self.base_depth
 
-    def branch_factor(self, depth: int) -> Any:
+    def branch_factor(self, depth: float) -> Any:
         """L^(−α), by which residual branches are multiplied."""
         return self.depth_ratio(depth) ** -self.alpha
 
@@ -108,7 +108,7 @@ class Parameterization:
         return gamma * self.width_ratio(width) ** self.d
 
     def learning_rate_factor(
-        self, role: str, width: int, gamma: Any, depth: int = 1, in_branch: bool | None = None
+        self, role: str, width: float, gamma: Any, depth: float = 1, in_branch: bool | None = None
     ) -> Any:
         """γ₀² N^(2d − c), times L^(2α − 1) in a branch with α > 1/2: SGD's learning rate over η₀.
 
@@ -119,12 +119,12 @@ class Parameterization:
         return gamma**2 * self.width_ratio(width) ** (2 * self.d - self.c) * in_depth
 
     def gradient_size(
-        self, role: str, width: int, gamma: Any, depth: int = 1, in_branch: bool | None = None
+        self, role: str, width: float, gamma: Any, depth: float = 1, in_branch: bool | None = None
     ) -> Any:
         """How the entries of a parameter's gradient scale: an optimiser that divides by their size gets it back as a factor.
 
-            N^(−a − d − 1/2) / γ₀ for hidden weights, N^(−a_in − d − 1/2) / γ₀ for finite fan-in, N^(−a − d) / γ₀ for the
-            readout, times L^(−α) in a branch.
+        N^(−a − d − 1/2) / γ₀ for hidden weights, N^(−a_in − d − 1/2) / γ₀ for finite fan-in, N^(−a − d) / γ₀ for the
+        readout, times L^(−α) in a branch.
         """
         inside = role == "branch" if in_branch is None else in_branch
         power = self.d + (0 if role == "readout" else 0.5) + (self.a_in if role in FINITE_FAN_IN else self.a)

@@ -121,7 +121,8 @@ def example_input(net: nn.Module, params: Any) -> Any:
 
 
 def _shapes(params: Any) -> dict[tuple[str, ...], tuple[int, ...]]:
-    return {path: tuple(leaf.shape) for path, leaf in flax.traverse_util.flatten_dict(params).items()}
+    flat: Any = flax.traverse_util.flatten_dict(params)
+    return {path: tuple(leaf.shape) for path, leaf in flat.items()}
 
 
 def learning_rate_factors(net: Any, x: Any) -> dict:

@@ -57,10 +57,14 @@ def scaled(
         if optimizer == "muon":
             return _corrected(_muon(net, x, **options), net, x, spectral=True)
         if optimizer not in OPTIMIZERS:
-            raise ValueError(f'scaled: unknown optimiser "{optimizer}". {did_you_mean(optimizer, [*OPTIMIZERS, "muon"])}')
+            raise ValueError(
+                f'scaled: unknown optimiser "{optimizer}". {did_you_mean(optimizer, [*OPTIMIZERS, "muon"])}'
+            )
         return _corrected(OPTIMIZERS[optimizer](**options), net, x)
     if options:
-        raise TypeError(f"scaled: {', '.join(options)} belong to an optimiser given by name; give them to the optimiser.")
+        raise TypeError(
+            f"scaled: {', '.join(options)} belong to an optimiser given by name; give them to the optimiser."
+        )
     return _corrected(optimizer, net, x)
 
 
@@ -125,5 +129,6 @@ def _muon(net: Any, x: Any, learning_rate: Any, **options: Any) -> optax.Gradien
         return optax.contrib.muon(learning_rate, muon_weight_dimension_numbers=matrices, **options)
 
     return optax.GradientTransformation(
-        lambda params: of(params).init(params), lambda updates, *rest: of(updates).update(updates, *rest)
+        lambda params: of(params).init(params),
+        lambda updates, state, params=None: of(updates).update(updates, state, params),
     )

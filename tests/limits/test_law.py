@@ -17,7 +17,7 @@ from train.ensemble import run_members
 from zoo import CNN, Dense, Norm, ResNet, ViT, parameterization
 
 pytestmark = pytest.mark.slow
-S, SEEDS, STEPS, RATE = 64, 2000, 3, 0.4
+S, SEEDS, STEPS = 64, 2000, 3
 COMMON: dict[str, Any] = {"width": S, "parameterization": "mup", "w_std": 1.3, "gamma": 2.0}
 
 
@@ -75,6 +75,7 @@ def test_means_and_spreads_of_loss_and_kernel_are_those_of_networks_of_the_same_
     net, rng = NETWORKS[name], np.random.default_rng(0)
     shape = (4, 4, 2) if isinstance(net, (CNN, ViT)) else (3,)
     task = Task(rng.normal(size=(3, *shape)), [1.0, -1.0, 0.5])
+    rate = 0.1 if isinstance(net, ViT) else 0.4  # with 0.4 some of these transformers diverge, and spreads mean little
     x, y, rows = jnp.asarray(task.x, "float32"), jnp.asarray(task.y_train, "float32"), np.arange(3)
     sweep = Sweep(net, Rule("mse", centred=True), x.shape, 3, "float32")
 
@@ -82,7 +83,7 @@ def test_means_and_spreads_of_loss_and_kernel_are_those_of_networks_of_the_same_
         state = sweep._start(key, x)
 
         def step(t: Any, state: Any) -> Any:
-            return sweep._step(state, x, y, rows, jax.random.fold_in(key, 10 + t), RATE)[0]
+            return sweep._step(state, x, y, rows, jax.random.fold_in(key, 10 + t), rate)[0]
 
         state = jax.lax.fori_loop(0, STEPS, step, state)
         found, _ = measure(net, sweep.factors, ("phi",), state.variables, x, 3, jax.random.fold_in(key, 99))
@@ -93,7 +94,7 @@ def test_means_and_spreads_of_loss_and_kernel_are_those_of_networks_of_the_same_
     # One after the other: jaxlib 0.10 on two cores was seen to stop for ever in batches of eigendecompositions.
     engine = jax.block_until_ready(jax.jit(lambda keys: jax.lax.map(one, keys))(keys))
     how: Any = {"times": [STEPS], "seed": 12, "centred": True, "kernels": ("phi",)}
-    chunks = list(run_members(net, task, SEEDS, STEPS, RATE, **how))
+    chunks = list(run_members(net, task, SEEDS, STEPS, rate, **how))
     f = np.concatenate([chunk["f"][:, 0] for chunk in chunks])
     phi = np.concatenate([chunk["phi"][-1][:, 0] for chunk in chunks])
     dense = 0.5 * np.mean((f - task.y_train) ** 2, axis=(1, 2)), np.einsum("mii->m", phi) / 3
