@@ -4,6 +4,8 @@ from zoo.activations import PiecewiseLinear as PiecewiseLinear
 from zoo.activations import Quadratic as Quadratic
 from zoo.activations import activation_function as activation_function
 from zoo.cnn import CNN as CNN
+from zoo.infer import Roles as Roles
+from zoo.infer import infer_roles as infer_roles
 from zoo.layers import Conv as Conv
 from zoo.layers import Dense as Dense
 from zoo.layers import Norm as Norm
@@ -13,9 +15,11 @@ from zoo.parameterization import Parameterization as Parameterization
 from zoo.parameterization import parameterization as parameterization
 from zoo.resnet import HeResNet as HeResNet
 from zoo.resnet import ResNet as ResNet
+from zoo.roles import factors as factors
 from zoo.roles import learning_rate_factors as learning_rate_factors
 from zoo.roles import roles as roles
 from zoo.roles import scale_gradients as scale_gradients
+from zoo.scaled import scaled as scaled
 from zoo.variants import VARIANTS as VARIANTS
 from zoo.variants import variant as variant
 from zoo.vit import ViT as ViT

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from zoo.roles import Factors
 
 IN_CODE = "in code"
 _VECTORS = ("bias", "scale", "gain", "b")  # names of parameters that are no matrices, whatever their shape
+_MEASURED = 2**24  # parameters drawn in all to see how initialisations scale
 _POWERS = (0.0, -0.5, -1.0, 0.5)  # of the width or depth that initialisations scale with
 
 
@@ -71,11 +72,7 @@ class Roles:
 
     def init_factor(self, place: Place) -> float:
         """By what `rescale` multiplies it: the standard deviation over the base's that is wanted, over what it has."""
-        wanted = self.width ** (-0.5 if place.role == "hidden" else 0.0) if place.role != "readout" else 1.0
-        has = self.width ** place.init[0] * self.depth ** place.init[1]
-        if place.role == "hidden":
-            return self._stored(place) * self.width**0.5 * wanted / has
-        return self._stored(place) * wanted / has
+        return self._stored(place) / (self.width ** place.init[0] * self.depth ** place.init[1])
 
     def _stored(self, place: Place) -> float:
         """The parameter over that of the mean-field form, in which weights are N(0, 1) whatever the width."""
@@ -210,13 +207,13 @@ def _in_blocks(small: dict[str, Any], tall: dict[str, Any]) -> set[str]:
     return {name for name in tall if group(name) in more}
 
 
-def _role(name: str, shape: tuple[int, ...], grows: tuple[int, ...], stacked: int) -> str:
+def _role(name: str, shape: tuple[int, ...], grows: Sequence[int], stacked: int) -> str:
     axes = len(shape) - stacked
     if not grows:
         return "constant"
     if name.split(".")[-1] in _VECTORS or axes == 1:
         return "bias"
-    if len(grows) > 2 or (len(grows) == 2 and axes == 2 and grows != (stacked, stacked + 1)):
+    if len(grows) > 2 or (len(grows) == 2 and axes == 2 and list(grows) != [stacked, stacked + 1]):
         raise ValueError(f"infer_roles: {name} of shape {shape} grows along the axes {grows}; say its role in `roles`.")
     if len(grows) == 2:
         return "hidden"
@@ -237,8 +234,8 @@ def _mark_branch_outputs(places: dict[str, Place], pattern: Any, depth: float, a
     if pattern is None:
         raise ValueError(
             f"infer_roles: the depth grows by {depth:g}, and branches need the factor {depth:g}^(−{alpha:g}). Which of these "
-            f"write to the residual stream: {', '.join(matrices)}? Say branch_outputs=<regular expression>; or multiply branches by "
-            f'{depth:g}**-{alpha:g} in your code and say branch_outputs="{IN_CODE}".'
+            f"write to the residual stream: {', '.join(matrices)}? Say branch_outputs=<regular expression>; or multiply "
+            f'branches by {depth:g}**-{alpha:g} in your code and say branch_outputs="{IN_CODE}".'
         )
     found = [name for name, place in places.items() if place.in_block and re.search(pattern, name)]
     if not any(name in matrices for name in found):
@@ -250,22 +247,22 @@ def _mark_branch_outputs(places: dict[str, Place], pattern: Any, depth: float, a
 def _init_powers(init: Callable, sizes: Any, ratios: tuple[float, float], places: dict[str, Place]) -> dict:
     """The powers of width and depth that initialisations scale with, measured and rounded to halves."""
 
+    def squares(at: Mapping[str, Any]) -> Callable[[Any], Any]:
+        return lambda key: jax.tree.map(lambda a: jnp.mean(jnp.square(a.astype("float32"))), init(key, **at))
+
+    count = int(np.clip(_MEASURED / sum(math.prod(place.shape) for place in places.values()), 1, 64))
+    keys = jax.random.split(jax.random.key(0), count)
+
     def sizes_of(at: Mapping[str, Any]) -> dict[str, float]:
-        rms = jax.jit(
-            lambda: jax.tree.map(lambda a: jnp.sqrt(jnp.mean(jnp.square(a.astype("float32")))), _at(init, at)())
-        )
-        return {name: float(value) for name, value in _leaves(rms()).items()}
+        found: Any = jax.jit(lambda keys: jax.lax.map(squares(at), keys))(keys)
+        return {name: float(np.mean(value) ** 0.5) for name, value in _leaves(found).items()}
 
     small, tall, large = (sizes_of(at) for at in sizes)
     out = {}
     for name, place in places.items():
         first = small.get(name, next((small[other] for other in small if _alike(other, name)), 0.0))
-        rows = (
-            int(np.prod(place.shape))
-            / max(ratios[0], 1.0) ** len(place.grows)
-            / (place.shape[0] if place.stacked else 1)
-        )
-        noise = 5 * (1 / max(rows, 1)) ** 0.5  # of a ratio of two root mean squares, five standard errors
+        entries = math.prod(place.shape[place.stacked :]) / max(ratios[0], 1.0) ** len(place.grows)
+        noise = 5 / max(entries * count, 1) ** 0.5  # of a ratio of two root mean squares, five standard errors
         out[name] = (
             _power(f"{name}: the width", tall[name], large[name], ratios[0], noise),
             _power(f"{name}: the depth", first, tall[name], ratios[1], noise),

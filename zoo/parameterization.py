@@ -78,7 +78,7 @@ class Parameterization:
         """This parameterization with powers of width and depth relative to a base size, all factors 1 there.
 
         >>> Parameterization.mup.based(width=64).learning_rate_factor("input", width=256, gamma=1.0)
-        1.0
+        4.0
         """
         if not width > 0 < depth:
             raise ValueError(f"Parameterization.based: width and depth must be positive, got {width} and {depth}.")
