@@ -4,6 +4,8 @@ from zoo.activations import PiecewiseLinear as PiecewiseLinear
 from zoo.activations import Quadratic as Quadratic
 from zoo.activations import activation_function as activation_function
 from zoo.cnn import CNN as CNN
+from zoo.explain import Explanation as Explanation
+from zoo.explain import explain as explain
 from zoo.infer import Roles as Roles
 from zoo.infer import infer_roles as infer_roles
 from zoo.layers import Conv as Conv

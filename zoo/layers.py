@@ -23,7 +23,19 @@ def scaled_normal(std: Any) -> nn.initializers.Initializer:
     return init
 
 
-class Linear(nn.Module):
+class HasRoles:
+    """What all layers with parameters say: `param_roles`, and scales(name, inputs) → (standard deviation, multiplier)."""
+
+    param_roles: Any
+    scales: Any
+    path: Any
+
+    def multipliers(self, inputs: int) -> dict[str, Any]:
+        """The forward multiplier of each parameter, for so many input features."""
+        return {name: self.scales(name, inputs)[1] for name in self.param_roles}
+
+
+class Linear(HasRoles, nn.Module):
     """What `Dense` and `Conv` share: y = m_w (W x) + m_b b, with scales and multipliers m from the parameterization.
 
     `width` is the definition's N: what the exponents are powers of. b_std = 0 means no bias; `bias_init="zeros"` gives
@@ -61,10 +73,6 @@ class Linear(nn.Module):
     def window(self) -> tuple[int, ...]:
         """The axes of the weights before (inputs, outputs)."""
         return ()
-
-    def multipliers(self, inputs: int) -> dict[str, Any]:
-        """The forward multiplier of each parameter, for so many input features."""
-        return {name: self.scales(name, inputs)[1] for name in self.param_roles}
 
     def scales(self, name: str, inputs: int) -> tuple[Any, Any]:
         """(standard deviation at initialisation, forward multiplier) of a parameter, for so many input features."""
@@ -181,7 +189,7 @@ class Conv(Linear):
         return jnp.concatenate([seen(o) for o in itertools.product(range(self.size), repeat=self.dimensions)], axis=-1)
 
 
-class Norm(nn.Module):
+class Norm(HasRoles, nn.Module):
     """Normalisation, then gain and bias a channel (`affine`). kind, and what mean and variance are taken over:
 
     "layer": the features (at every position); "spatial": the positions (of every channel); "batch": inputs and positions
@@ -207,12 +215,17 @@ class Norm(nn.Module):
         """The role of each parameter, by its name."""
         return {"scale": "norm", "bias": "norm"} if self.affine else {}
 
+    def scales(self, name: str, inputs: int) -> tuple[Any, Any]:
+        """(start of the gain, forward multiplier) of a parameter; the bias starts at zero."""
+        std, multiplier = self.parameterization.scales("norm", 1, self.width, 1.0)
+        return (0.0 if name == "bias" else std), multiplier
+
     @nn.compact
     def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:  # noqa: D102
         store, dtype = jax.dtypes.canonicalize_dtype(float), x.dtype
         y = self.normalise(jnp.asarray(x, store), train)
         if self.affine:
-            std, multiplier = self.parameterization.scales("norm", 1, self.width, 1.0)
+            std, multiplier = self.scales("scale", 1)
             start = nn.initializers.zeros if self.zero_init else _constant(std)
             gain = self.param("scale", start, x.shape[-1:], store)
             bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], store)

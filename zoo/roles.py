@@ -8,6 +8,7 @@ import flax.traverse_util
 import jax
 import optax
 
+from zoo.layers import HasRoles, Linear
 from zoo.parameterization import parameterization
 
 
@@ -18,17 +19,34 @@ def roles(net: nn.Module, x: Any) -> dict:
     >>> roles(MLP(width=4, depth=1, b_std=0.1), jax.ShapeDtypeStruct((1, 3), "float32"))["hidden_1"]
     {'bias': 'bias', 'kernel': 'input'}
     """
-    return jax.tree.map(lambda where: where[0], _placed(net, x), is_leaf=lambda where: isinstance(where, tuple))
+    return jax.tree.map(lambda where: where.role, placed(net, x), is_leaf=lambda where: isinstance(where, Where))
 
 
-def _placed(net: nn.Module, x: Any) -> dict:
-    """(role, whether it lies in a residual branch) of every parameter."""
-    found: dict[tuple[str, ...], tuple[str, bool]] = {}
+@dataclasses.dataclass(frozen=True)
+class Where:
+    """What a definition says of one parameter: `std` at initialisation, `multiplier` in the forward pass."""
+
+    role: str
+    in_branch: bool
+    std: Any
+    multiplier: Any
+
+
+def placed(net: nn.Module, x: Any) -> dict:
+    """`Where` every parameter is: a tree like the parameters."""
+    found: dict[tuple[str, ...], Where] = {}
 
     def note(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
-        if context.method_name == "__call__" and hasattr(context.module, "param_roles"):
-            for name, role in context.module.param_roles.items():
-                found[(*context.module.path, name)] = (role, getattr(context.module, "in_branch", False))
+        module = context.module
+        if context.method_name == "__call__" and isinstance(module, HasRoles):
+            inputs = args[0].shape[-1] if isinstance(module, Linear) else 1
+            for name, role in module.param_roles.items():
+                std, multiplier = module.scales(name, inputs)
+                zero = isinstance(module, Linear) and (
+                    module.zero_init or (name == "bias" and module.bias_init == "zeros")
+                )
+                where = Where(role, getattr(module, "in_branch", False), 0.0 if zero else std, multiplier)
+                found[(*module.path, name)] = where
         return run(*args, **kwargs)
 
     with nn.intercept_methods(note):
@@ -77,7 +95,7 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
     >>> params = jax.eval_shape(net.init, jax.random.key(0), jax.ShapeDtypeStruct((1, 3), "float32"))["params"]
     >>> hidden = factors(net, params)["hidden_2"]["kernel"]
     >>> hidden.rate, hidden.step, hidden.spectral
-    (1.0, 0.25, 1.0)
+    (4.0, 0.5, 2.0)
     """
     if not isinstance(net, nn.Module):
         return net.factors(params)
@@ -86,15 +104,15 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
     p, gamma, depth = parameterization(net.parameterization), getattr(net, "gamma", 1.0), getattr(net, "depth", 1)
     x = example_input(net, params) if x is None else x
 
-    def factor(where: tuple[str, bool]) -> Factors:
-        role, in_branch = where
+    def factor(where: Where) -> Factors:
+        role, in_branch = where.role, where.in_branch
         if not p.learning_rates_scale:
             return Factors(role, 1.0, 1.0, role in ("hidden", "branch"), 1.0)
         rate = p.learning_rate_factor(role, net.width, gamma, depth, in_branch)
         size = p.gradient_size(role, net.width, gamma, depth, in_branch)
         return Factors(role, float(rate), float(size), role in ("hidden", "branch"), p.width_ratio(net.width))
 
-    found = jax.tree.map(factor, _placed(net, x), is_leaf=lambda where: isinstance(where, tuple))
+    found = jax.tree.map(factor, placed(net, x), is_leaf=lambda where: isinstance(where, Where))
     return jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(found))
 
 
@@ -135,9 +153,9 @@ def learning_rate_factors(net: Any, x: Any) -> dict:
     """
     p, gamma, depth = parameterization(net.parameterization), getattr(net, "gamma", 1.0), getattr(net, "depth", 1)
     return jax.tree.map(
-        lambda where: p.learning_rate_factor(where[0], net.width, gamma, depth, in_branch=where[1]),
-        _placed(net, x),
-        is_leaf=lambda where: isinstance(where, tuple),
+        lambda where: p.learning_rate_factor(where.role, net.width, gamma, depth, in_branch=where.in_branch),
+        placed(net, x),
+        is_leaf=lambda where: isinstance(where, Where),
     )
 
 

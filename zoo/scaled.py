@@ -20,7 +20,7 @@ _MUON_NOT_WRAPPED = (
     "scaled: this optimiser is Muon, whose updates of matrices scale otherwise than those of the rest. Say "
     'scaled("muon", net, learning_rate=…): it applies Muon to the matrices whose both sides grow and Adam to the others.'
 )
-_CONSISTENT_RMS = (
+CONSISTENT_RMS = (
     "scaled: Muon with consistent_rms multiplies its updates by √max(fan_in, fan_out), so that features move more the wider "
     "the network is: the learning rate does not transfer. Leave consistent_rms out."
 )
@@ -116,7 +116,7 @@ def _parts(state: Any) -> list[Any]:
 def _muon(net: Any, x: Any, learning_rate: Any, **options: Any) -> optax.GradientTransformation:
     """Optax's Muon, told which parameters are matrices."""
     if options.get("consistent_rms") is not None:
-        raise ValueError(_CONSISTENT_RMS)
+        raise ValueError(CONSISTENT_RMS)
 
     def dimensions(leaf: Any, factor: Factors) -> Any:
         if not factor.matrix:

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 
 from zoo.activations import activation_function
 from zoo.definition import check_choice, check_common, check_count, check_images, check_scale, definition
-from zoo.layers import Dense, Norm, field, layer, output, scaled_normal
+from zoo.layers import Dense, HasRoles, Norm, field, layer, output, scaled_normal
 from zoo.parameterization import Parameterization, parameterization
 
 
-class Embedding(nn.Module):
+class Embedding(HasRoles, nn.Module):
     """An array of N(0, std²) entries, the same for n inputs, [n, *shape, width]; its role is "embedding".
 
     >>> e = Embedding((3,), 2, Parameterization.ntk, std=0.0)
@@ -30,6 +30,11 @@ class Embedding(nn.Module):
         """The role of each parameter, by its name."""
         return {"embedding": "embedding"}
 
+    def scales(self, name: str, inputs: int) -> tuple[Any, Any]:
+        """(standard deviation at initialisation, forward multiplier) of the entries."""
+        del name, inputs
+        return self.parameterization.scales("embedding", 1, self.width, self.std)
+
     @nn.compact
     def __call__(self, n: int) -> jax.Array:  # noqa: D102
         store = jax.dtypes.canonicalize_dtype(float)
@@ -40,7 +45,7 @@ class Embedding(nn.Module):
                     f"{'.'.join(self.path)} was initialised for {' × '.join(map(str, expected))} tokens and now meets "
                     f"{' × '.join(map(str, self.shape))}: use images of the size that init saw, or initialise again."
                 )
-        std, multiplier = self.parameterization.scales("embedding", 1, self.width, self.std)
+        std, multiplier = self.scales("embedding", 1)
         table = jnp.asarray(multiplier, store) * self.param(
             "embedding", scaled_normal(std), (*self.shape, self.width), store
         )

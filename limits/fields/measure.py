@@ -11,8 +11,7 @@ from limits.fields.responses import coefficients
 from limits.observables import feature_kernels, gradient_kernels, gradient_scale, output_basis
 from limits.passes import mixes_inputs, shows_inside
 from limits.tangent import contract, trace
-from zoo.layers import Linear, Norm
-from zoo.vit import Embedding
+from zoo.layers import HasRoles, Linear, Norm
 
 BACKWARD = {"g", "ntk", "fields", "responses"}  # what takes a backward pass for every output
 
@@ -36,19 +35,16 @@ class Taps:
         module, out = context.module, run(*args, **kwargs)
         if isinstance(module, Norm) and context.method_name == "normalise":
             self.normalised = out
-        if context.method_name != "__call__" or not isinstance(module, (Linear, Norm, Embedding)):
+        if context.method_name != "__call__" or not isinstance(module, HasRoles):
             return out
-        seen = None
+        seen, inputs = None, 1
         if isinstance(module, Linear):
-            multipliers, seen = module.multipliers(args[0].shape[-1]), module.patches(args[0])
+            seen, inputs = module.patches(args[0]), args[0].shape[-1]
             if module.role == "readout":
                 self.features = args[0]
-        else:
-            role = "norm" if isinstance(module, Norm) else "embedding"
-            std = module.std if isinstance(module, Embedding) else 1.0
-            scale = module.parameterization.scales(role, 1, module.width, std)[1]
-            multipliers = dict.fromkeys(module.param_roles, scale)
-            seen = self.normalised if isinstance(module, Norm) else None
+        elif isinstance(module, Norm):
+            seen = self.normalised
+        multipliers = module.multipliers(inputs)
         if not multipliers:
             return out
         self.taps.append(Tap(module.path, multipliers, seen))

@@ -1,0 +1,204 @@
+"""Roles of models that know nothing of this package: a scanned language model, an NNX one, and what is refused."""
+
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from zoo import Parameterization, ResNet, ViT, explain, infer_roles, scaled
+from zoo.infer import IN_CODE, Place, Roles
+
+VOCABULARY, HEADS = 11, 2
+
+
+class Block(nn.Module):
+    """Pre-norm attention and MLP."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, h: Any, _: Any) -> Any:
+        a = nn.LayerNorm(name="norm_1")(h)
+        h = h + nn.MultiHeadDotProductAttention(HEADS, name="attention")(a, a)
+        a = nn.gelu(nn.Dense(4 * self.width, name="up")(nn.LayerNorm(name="norm_2")(h)))
+        return h + nn.Dense(self.width, name="down")(a), None
+
+
+class Language(nn.Module):
+    """Scanned blocks on nn.Embed."""
+
+    width: int
+    depth: int
+
+    @nn.compact
+    def __call__(self, tokens: Any) -> Any:
+        scan = nn.scan(Block, variable_axes={"params": 0}, split_rngs={"params": True}, length=self.depth)
+        h, _ = scan(self.width, name="blocks")(nn.Embed(VOCABULARY, self.width, name="embed")(tokens), None)
+        return nn.Dense(VOCABULARY, name="readout")(nn.LayerNorm(name="norm")(h))
+
+
+TOKENS = jnp.zeros((1, 5), int)
+
+
+def language(key: Any, width: int, depth: int) -> Any:
+    return Language(width, depth).init(key, TOKENS)["params"]
+
+
+BASE, TARGET = {"width": 16, "depth": 2}, {"width": 64, "depth": 8}
+OUTPUTS = r"attention\.out|down"
+
+
+def test_a_scanned_language_model():
+    roles = infer_roles(language, BASE, TARGET, alpha=0.5, branch_outputs=OUTPUTS)
+    found = {
+        name: (place.role, place.stacked, place.in_block, place.branch_output) for name, place in roles.places.items()
+    }
+    assert found["embed.embedding"] == ("input", 0, False, False)
+    assert found["readout.kernel"] == ("readout", 0, False, False)
+    assert found["readout.bias"] == ("constant", 0, False, False)
+    assert found["blocks.attention.query.kernel"] == ("hidden", 1, True, False)
+    assert found["blocks.attention.query.bias"] == ("bias", 1, True, False)
+    assert found["blocks.attention.out.kernel"] == ("hidden", 1, True, True)
+    assert found["blocks.down.bias"] == ("bias", 1, True, True)
+    assert found["norm.scale"] == ("bias", 0, False, False)
+    params = jax.jit(lambda: language(jax.random.key(1), **TARGET))()
+    start = roles.rescale(params)
+    ratio = {name: float(jnp.std(start[name]["kernel"]) / jnp.std(params[name]["kernel"])) for name in ("readout",)}
+    assert ratio["readout"] == pytest.approx(0.5)  # 1/m in place of 1/√m
+    down = start["blocks"]["down"]["kernel"] / params["blocks"]["down"]["kernel"]
+    np.testing.assert_allclose(down, 0.5, rtol=1e-6)  # m_L^(−1/2)
+    np.testing.assert_array_equal(start["blocks"]["up"]["kernel"], params["blocks"]["up"]["kernel"])
+    # nn.Embed starts with 1/√width: rescaled to the base's.
+    embedding = start["embed"]["embedding"] / params["embed"]["embedding"]
+    np.testing.assert_allclose(embedding, 2.0, rtol=1e-6)
+    table = roles.factors(params)
+    assert table["blocks"]["up"]["kernel"].step == pytest.approx(0.25 * 0.5)
+    assert table["blocks"]["down"]["kernel"].step == pytest.approx(0.25 * 0.5 * 0.5)
+    assert table["blocks"]["norm_1"]["scale"].step == pytest.approx(0.5)
+    assert table["readout"]["kernel"].step == pytest.approx(0.25)
+    for kind in ("adamw", "muon"):
+        tx = scaled(kind, roles, learning_rate=0.1)
+        updates = jax.jit(tx.update)(params, tx.init(params), params)[0]
+        assert jax.tree.all(jax.tree.map(lambda u: bool(jnp.isfinite(u).all()), updates))
+
+
+def test_a_muon_update_of_stacked_layers_is_one_for_each_layer():
+    roles = infer_roles(language, BASE, TARGET, alpha=1.0, branch_outputs=IN_CODE)
+    params = jax.jit(lambda: language(jax.random.key(1), **TARGET))()
+    tx = scaled("muon", roles, learning_rate=1.0)
+    updates = jax.jit(tx.update)(params, tx.init(params), params)[0]["blocks"]["up"]["kernel"]
+    norms = np.linalg.norm(updates, ord=2, axis=(1, 2))  # √(fan_out/fan_in) = 2 times an orthogonal matrix
+    np.testing.assert_allclose(norms, 2.0, rtol=0.35)  # Newton and Schulz leave singular values between .7 and 1.2
+
+
+def test_at_the_base_size_nothing_changes():
+    roles = infer_roles(language, BASE, BASE, branch_outputs=OUTPUTS)
+    params = jax.jit(lambda: language(jax.random.key(1), **BASE))()
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), roles.rescale(params), params))
+    plain, mine = optax.adamw(0.1, weight_decay=0.1), scaled(optax.adamw(0.1, weight_decay=0.1), roles)
+    expected, found = (jax.jit(tx.update)(params, tx.init(params), params)[0] for tx in (plain, mine))
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), found, expected))
+
+
+def test_layers_under_names_of_their_own_and_nnx():
+    class Net(nnx.Module):
+        def __init__(self, width: int, depth: int, rngs: nnx.Rngs) -> None:
+            self.first = nnx.Linear(3, width, rngs=rngs)
+            self.layers = nnx.List([nnx.Linear(width, width, rngs=rngs) for _ in range(depth)])
+            self.last = nnx.Linear(width, 1, rngs=rngs)
+
+    def init(key: Any, width: int, depth: int) -> Any:
+        return nnx.state(Net(width, depth, nnx.Rngs(key)), nnx.Param)
+
+    roles = infer_roles(init, BASE, TARGET, alpha=1.0, branch_outputs="layers")
+    kernel = roles.places["layers.7.kernel"]
+    assert (kernel.role, kernel.in_block, kernel.branch_output) == ("hidden", True, True)
+    assert not roles.places["first.kernel"].in_block
+    params = init(jax.random.key(0), **TARGET)
+    tx = scaled(optax.adam(0.1), roles)
+    updates = tx.update(params, tx.init(params), params)[0]
+    assert jax.tree.structure(updates) == jax.tree.structure(params)
+    start = roles.rescale(params)
+    np.testing.assert_allclose(start["layers"][7]["kernel"][...], params["layers"][7]["kernel"][...] / 4, rtol=1e-6)
+
+
+def test_what_cannot_be_inferred_is_refused():
+    with pytest.raises(ValueError, match=r"Which of these .*blocks.down.kernel.*branch_outputs=<regular"):
+        infer_roles(language, BASE, TARGET)
+    with pytest.raises(ValueError, match='branch_outputs="residual" names none of'):
+        infer_roles(language, BASE, TARGET, branch_outputs="residual")
+
+    def odd(key: Any, width: int) -> Any:
+        return {"w": jax.random.normal(key, (3, width + 5))}
+
+    with pytest.raises(ValueError, match=r"axis 1 of w grows from 21 to 69, by 3.28571, while the width grows by 4"):
+        infer_roles(odd, {"width": 16}, {"width": 64})
+
+    def strange(key: Any, width: int) -> Any:
+        return {"w": jax.random.normal(key, (width, width)) / width**0.25}
+
+    with pytest.raises(ValueError, match=r"w: the width changes by 4 and its initialisation by .*power -0.25"):
+        infer_roles(strange, {"width": 64}, {"width": 256})
+
+    def first_axis(key: Any, width: int) -> Any:
+        return {"w": jax.random.normal(key, (width, 3, 3))}
+
+    with pytest.raises(ValueError, match="grows along axis 0 only"):
+        infer_roles(first_axis, {"width": 16}, {"width": 64})
+    assert infer_roles(first_axis, {"width": 16}, {"width": 64}, roles={"w": "readout"}).places["w"].role == "readout"
+    roles = Roles({})
+    with pytest.raises(ValueError, match="No role is known for the parameter w"):
+        roles.rescale({"w": jnp.ones(3)})
+
+
+def blocks(key: Any, width: int, depth: int, gpt2: bool = False, tied: bool = False) -> Any:
+    """The parameters of a language model without attention, small to compile."""
+    normal, keys = jax.random.normal, jax.random.split(key, 4)
+    std = (2 * depth) ** -0.5 if gpt2 else 1.0
+    up = {"kernel": normal(keys[1], (depth, width, 4 * width)) / width**0.5, "bias": jnp.zeros((depth, 4 * width))}
+    down = {"kernel": std * normal(keys[2], (depth, 4 * width, width)) / width**0.5, "bias": jnp.zeros((depth, width))}
+    head = {} if tied else {"readout": normal(keys[3], (width, VOCABULARY)) / width**0.5}
+    return {"embed": normal(keys[0], (VOCABULARY, width)), "up": up, "down": down, **head}
+
+
+def test_explain_names_the_misuses():
+    heads = Roles(
+        {"query": Place("hidden", (2, 64, 2, 32), (1, 3), 1, True), "out": Place("readout", (64, 1), (0,))}, 4.0, 4.0
+    )
+    assert "query: d_head grows with the width" in explain(heads, "adamw", show=False).warnings[0]
+    assert not explain(infer_roles(blocks, BASE, TARGET, branch_outputs="down"), show=False).warnings
+    twice = infer_roles(functools.partial(blocks, gpt2=True), BASE, TARGET, branch_outputs="down")
+    assert "down.kernel: its initialisation falls as depth^(-0.5)" in explain(twice, show=False).warnings[0]
+    outside = infer_roles(blocks, BASE, TARGET, branch_outputs=r"down\.kernel")
+    assert "down.bias: a bias of a layer whose weights" in explain(outside, show=False).warnings[0]
+    roles = infer_roles(functools.partial(blocks, tied=True), BASE, TARGET, branch_outputs="down")
+    with pytest.raises(ValueError, match=r"embed: no parameter.*write logits = h @ embed.T / 4"):
+        explain(roles, show=False)
+    assert explain(roles, tied=True, show=False).rows
+    net = ViT(16, 1, logits="1/sqrt(d)", heads=2, parameterization=Parameterization.mup.based(8))
+    assert "d_head grows" in explain(net, show=False).warnings[0]
+    dense = ResNet(16, 3, parameterization=Parameterization.mup.based(8, 3))
+    under = explain(dense, optax.contrib.muon(0.1), show=False).warnings
+    assert [each.split(" ")[0] for each in under] == ["read_in.kernel", "readout.kernel"]
+    assert "adamw" in explain(dense, "adam", weight_decay=0.1, show=False).warnings[0]
+    for muon in ("muon", optax.contrib.muon(0.1, consistent_rms=0.2)):
+        options = {"consistent_rms": 0.2} if muon == "muon" else {}
+        with pytest.raises(ValueError, match="√max"):
+            explain(dense, muon, show=False, **options)
+
+
+def test_explain_shows_its_table(capsys):
+    net = ResNet(64, 8, b_std=0.1, parameterization=Parameterization.mup.replace(alpha=1.0).based(16, 4))
+    found = explain(net, "adamw", learning_rate=0.1, weight_decay=0.2)
+    rows = {row.name: row for row in found.rows}
+    block, readout = rows["block_1_1.kernel"], rows["readout.kernel"]
+    assert (block.rate, block.decay, block.epsilon) == pytest.approx((0.05, 0.4, 1e-8 / 4**1.5 / 2))
+    assert (readout.multiplier, readout.rate, readout.std) == pytest.approx((0.5, 0.1, readout.std))
+    assert readout.std == "0.25"  # N(0, 1/16) as at the base: 1/√64 √4
+    assert "block_#_#.kernel (7)" in capsys.readouterr().out

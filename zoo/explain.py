@@ -1,0 +1,229 @@
+"""What an optimiser does to every parameter of a model, as a table; and the misuses that it shows."""
+
+import dataclasses
+import re
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from zoo.infer import Roles, path_name
+from zoo.roles import Factors, Where, factors, placed
+from zoo.scaled import CONSISTENT_RMS
+
+_TIED = (
+    "{name}: no parameter maps features to outputs, so it seems that the embedding {name} is also the readout. One matrix "
+    "cannot have the initialisation and learning rate of both: where your code has logits = h @ {name}.T, write "
+    "logits = h @ {name}.T / {m:g} (width over base width), and say so by explain(…, tied=True)."
+)
+_HEADS = (
+    "{name}: d_head grows with the width, so logits must be q·k / d_head: with 1/√d_head they grow as √d_head once queries "
+    "and keys have aligned. {how}"
+)
+_TWICE = (
+    "{name}: its initialisation falls as depth^({power:g}) and it also takes the branch factor depth^(−{alpha:g}): depth would "
+    "count twice (GPT-2's 1/√(2L) beside a branch factor). rescale takes the former out; without it, initialise "
+    "branches as at the base depth."
+)
+_MUON_READOUT = (
+    "{name} ({role}) is under Muon, which is for matrices whose both sides grow: orthogonalised updates of a {role} do not "
+    'scale as it needs. Use scaled("muon", …), or give muon_weight_dimension_numbers that leave it to Adam.'
+)
+_ADAM_DECAY = (
+    "weight_decay with plain Adam enters the gradient and is divided by its size: what decays depends on the width. Use "
+    '"adamw".'
+)
+_BIAS_OUTSIDE = (
+    "{name}: a bias of a layer whose weights take the branch factor, but outside it: its updates in all blocks would add up. "
+    "Let branch_outputs name the layer, not its weights alone."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One parameter: numbers that it starts with and is trained with."""
+
+    name: str
+    shape: tuple[int, ...]
+    role: str
+    std: str  # at initialisation; for inferred roles, what rescale multiplies it by
+    multiplier: float  # in the forward pass
+    rate: float  # learning rate
+    epsilon: float | None
+    decay: float  # shrinks by learning rate × this; the product is the same for all sizes
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """The table and its warnings; printing shows both."""
+
+    optimizer: str
+    rows: tuple[Row, ...]
+    warnings: tuple[str, ...]
+
+    def __rich__(self) -> Group:
+        table = Table(title=f"{self.optimizer}: what every parameter is trained with")
+        for column in ("parameter", "shape", "role", "initial std", "multiplier", "learning rate", "ε", "decay"):
+            table.add_column(column, justify="left" if column in ("parameter", "role") else "right", no_wrap=True)
+        groups: dict[tuple, int] = {}
+        for row in self.rows:  # layers that are treated alike share a line
+            alike = (re.sub(r"\d+", "#", row.name), *dataclasses.astuple(row)[1:])
+            groups[alike] = groups.get(alike, 0) + 1
+        single = {(re.sub(r"\d+", "#", row.name), *dataclasses.astuple(row)[1:]): row.name for row in self.rows}
+        for alike, count in groups.items():
+            name, shape, role, std, multiplier, rate, epsilon, decay = alike
+            named = f"{name} ({count})" if count > 1 else single[alike]
+            eps = "" if epsilon is None else f"{epsilon:.3g}"
+            table.add_row(
+                named, "×".join(map(str, shape)), role, std, f"{multiplier:.4g}", f"{rate:.4g}", eps, f"{decay:.4g}"
+            )
+        return Group(table, *(Text(f"• {warning}") for warning in self.warnings))
+
+
+def explain(
+    net: Any,
+    optimizer: Any = "adam",
+    x: Any = None,
+    learning_rate: float = 1.0,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    tied: bool = False,
+    show: bool = True,
+    **options: Any,
+) -> Explanation:
+    """Prints and returns what `scaled(optimizer, net)` does: effective learning rate, ε, decay, start and multiplier.
+
+    net: a definition (with an input x, else one is made up), or `Roles`. optimizer: a name, or an Optax transformation of
+    your own, whose use of Muon is looked into. Misuses come as warnings; what the form cannot express is a ValueError
+    that names the parameter and the line to change.
+
+    >>> from zoo import MLP, Parameterization
+    >>> net = MLP(width=256, depth=2, parameterization=Parameterization.mup.based(width=64))
+    >>> table = explain(net, "adamw", learning_rate=1e-3, weight_decay=0.1, show=False)
+    >>> [(row.name, row.rate, row.decay) for row in table.rows]
+    [('hidden_1.kernel', 0.001, 0.1), ('hidden_2.kernel', 0.0005, 0.2), ('readout.kernel', 0.001, 0.1)]
+    """
+    if options.get("consistent_rms") is not None or _root_of_the_larger_side(optimizer):
+        raise ValueError(CONSISTENT_RMS)
+    shapes, stds, multipliers = _inferred(net) if isinstance(net, Roles) else _defined(net, x)
+    table = _by_name(factors(net, shapes, None if isinstance(net, Roles) else _input(net, x)))
+    warnings = _warnings(net, optimizer, table, shapes, weight_decay, tied)
+    name = optimizer if isinstance(optimizer, str) else "your optimiser"
+    rows = []
+    for path, leaf in _by_name(shapes).items():
+        factor = table[path]
+        rate = _rate(factor, name)
+        rows.append(
+            Row(
+                path, tuple(leaf.shape), factor.role, stds[path], multipliers[path], learning_rate * rate,
+                None if name in ("sgd", "momentum", "lion") else eps * factor.size, weight_decay / rate,
+            )
+        )  # fmt: skip
+    found = Explanation(name, tuple(rows), tuple(warnings))
+    if show:
+        Console(width=max(Console().width, 120)).print(found)
+    return found
+
+
+def _rate(factor: Factors, optimizer: str) -> float:
+    if optimizer in ("sgd", "momentum"):
+        return factor.rate
+    return factor.spectral if optimizer == "muon" and factor.matrix else factor.step
+
+
+def _by_name(tree: Any) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda leaf: isinstance(leaf, (Factors, Where)))
+    return {path_name(path): leaf for path, leaf in leaves}
+
+
+def _inferred(roles: Roles) -> tuple[Any, dict[str, str], dict[str, float]]:
+    shapes = {name: jax.ShapeDtypeStruct(place.shape, "float32") for name, place in roles.places.items()}
+    stds = {name: f"× {roles.init_factor(place):.4g}" for name, place in roles.places.items()}
+    return shapes, stds, dict.fromkeys(shapes, 1.0)
+
+
+def _defined(net: nn.Module, x: Any) -> tuple[Any, dict[str, str], dict[str, float]]:
+    x = _input(net, x)
+    where = _by_name(placed(net, x))
+    shapes = jax.eval_shape(net.init, jax.random.key(0), x)["params"]
+    stds = {name: f"{float(each.std):.4g}" for name, each in where.items()}
+    return shapes, stds, {name: float(each.multiplier) for name, each in where.items()}
+
+
+def _input(net: Any, x: Any) -> Any:
+    """x, or the shape of some input that the definition takes."""
+    if x is not None:
+        return jax.ShapeDtypeStruct(x.shape, "float32")
+    for shape in ((1, 32, 32, 3), (1, 8)):
+        try:
+            jax.eval_shape(net.init, jax.random.key(0), jax.ShapeDtypeStruct(shape, "float32"))
+        except (ValueError, TypeError):
+            continue
+        return jax.ShapeDtypeStruct(shape, "float32")
+    raise ValueError(f"explain: pass an input of {type(net).__name__} as x.")
+
+
+def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: float, tied: bool) -> list[str]:
+    found = []
+    if optimizer == "adam" and weight_decay:
+        found.append(_ADAM_DECAY)
+    if not isinstance(optimizer, str):
+        under = _under_muon(optimizer, shapes)
+        found += [_MUON_READOUT.format(name=n, role=table[n].role) for n in under if not table[n].matrix]
+    if isinstance(net, Roles):
+        return found + _of_roles(net, tied)
+    if getattr(net, "logits", None) == "1/sqrt(d)" and net.heads != "grow":
+        how = 'Use logits="1/d", or heads="grow" with heads of one size.'
+        found.append(_HEADS.format(name=type(net).__name__, how=how))
+    return found
+
+
+def _of_roles(roles: Roles, tied: bool) -> list[str]:
+    places, found = roles.places, []
+    embeddings = [name for name, place in places.items() if place.role == "input" and len(place.shape) > 1]
+    if not tied and embeddings and not any(place.role == "readout" for place in places.values()):
+        raise ValueError(_TIED.format(name=embeddings[0], m=roles.width))
+    for name, place in places.items():
+        axes = len(place.shape) - place.stacked
+        if place.role == "hidden" and axes == 3 and place.grows[-1] == len(place.shape) - 1 and place.shape[-2] > 1:
+            found.append(_HEADS.format(name=name, how="Multiply by √(d_head at the base) to keep the base as it is."))
+        if place.branch_output and place.init[1] != 0 and roles.alpha > 0:
+            found.append(_TWICE.format(name=name, power=place.init[1], alpha=roles.alpha))
+        outside = place.role == "bias" and place.in_block and not place.branch_output and not roles.in_code
+        if outside and any(places[other].branch_output for other in places if _layer(other) == _layer(name)):
+            found.append(_BIAS_OUTSIDE.format(name=name))
+    return found
+
+
+def _layer(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _under_muon(optimizer: optax.GradientTransformation, shapes: Any) -> list[str]:
+    """Names of the parameters whose momentum Muon keeps."""
+    state = jax.eval_shape(optimizer.init, shapes)
+    parts = jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, optax.contrib.MuonState))
+    return [name for part in parts if isinstance(part, optax.contrib.MuonState) for name in _by_name(part.mu)]
+
+
+def _root_of_the_larger_side(optimizer: Any) -> bool:
+    """Whether it is a Muon whose updates of a wide and of a tall matrix have one norm, √max(fan_in, fan_out)."""
+    if isinstance(optimizer, str):
+        return False
+    norms = []
+    for shape in ((4, 64), (64, 4)):
+        w = jax.random.normal(jax.random.key(0), shape)
+        state = optimizer.init(w)
+        if not any(isinstance(s, optax.contrib.MuonState) for s in jax.tree.leaves(state, is_leaf=_is_muon)):
+            return False
+        norms.append(float(jnp.linalg.norm(jax.jit(optimizer.update)(w, state, w)[0], 2)))
+    return norms[0] > 0 and 0.5 < norms[0] / norms[1] < 2
+
+
+def _is_muon(part: Any) -> bool:
+    return isinstance(part, optax.contrib.MuonState)
