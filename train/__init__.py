@@ -1,4 +1,5 @@
 """Training finite networks, and measuring how far they are from their limits."""
 
 from train import data as data
+from train.coordinates import coord_check as coord_check
 from train.ensemble import ensemble as ensemble

@@ -136,7 +136,7 @@ def infer_roles(
     """
     m, m_depth = _ratio(base, target, width), _ratio(base, target, depth) if depth in target else 1.0
     deep = {**base, **({depth: target[depth]} if depth in target else {})}
-    small, tall, large = (_leaves(jax.eval_shape(_at(init, sizes))) for sizes in (base, deep, target))
+    small, tall, large = _each_once(lambda sizes: _leaves(jax.eval_shape(_at(init, sizes))), (base, deep, target))
     same = tall.keys() == large.keys()
     if not same:
         raise ValueError(
@@ -169,6 +169,15 @@ def path_name(path: Any) -> str:
     """A key path as words with dots between."""
     words = (str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)
     return ".".join(word for word in words if word != "value")
+
+
+def _each_once(function: Callable, sizes: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """function of each, once where they are the same."""
+    found: dict[tuple, Any] = {}
+    for each in sizes:
+        key = tuple(sorted(each.items()))
+        found[key] = found[key] if key in found else function(each)
+    return [found[tuple(sorted(each.items()))] for each in sizes]
 
 
 def _leaves(tree: Any) -> dict[str, Any]:
@@ -257,7 +266,7 @@ def _init_powers(init: Callable, sizes: Any, ratios: tuple[float, float], places
         found: Any = jax.jit(lambda keys: jax.lax.map(squares(at), keys))(keys)
         return {name: float(np.mean(value) ** 0.5) for name, value in _leaves(found).items()}
 
-    small, tall, large = (sizes_of(at) for at in sizes)
+    small, tall, large = _each_once(sizes_of, sizes)
     out = {}
     for name, place in places.items():
         first = small.get(name, next((small[other] for other in small if _alike(other, name)), 0.0))

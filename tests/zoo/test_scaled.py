@@ -61,8 +61,17 @@ def forms(net: Any, alpha: float) -> list[Any]:
     return [net.clone(parameterization=p.based(*base)) for p in named]
 
 
+SLOW = pytest.mark.slow  # what compiles for long; the same code with the cases that stay
+
+
 @pytest.mark.parametrize(
-    ("name", "optimizer"), [*(("ResNet", each) for each in OPTIMIZERS), ("MLP", "adamw"), ("ViT", "adamw")]
+    ("name", "optimizer"),
+    [
+        ("ResNet", "momentum and decay"),
+        ("MLP", "adamw"),
+        *(pytest.param("ResNet", each, marks=SLOW) for each in OPTIMIZERS if each != "momentum and decay"),
+        pytest.param("ViT", "adamw", marks=SLOW),
+    ],
 )
 def test_three_forms_have_one_trajectory(name, optimizer):
     """a + θ, b − 2θ, and the learning rate: SGD's with 2θ, others' with θ, ε with −θ; decay × learning rate unchanged."""
@@ -78,7 +87,7 @@ def test_three_forms_have_one_trajectory(name, optimizer):
         np.testing.assert_allclose(run, runs[0], rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", pytest.param("sgd", marks=SLOW), pytest.param("muon", marks=SLOW)])
 def test_the_form_without_multipliers_has_the_same_trajectory(optimizer):
     """TP5's table 3: what `Roles` make of a plain network is the definition with its multipliers."""
     width, depth = 32, 4
@@ -108,7 +117,7 @@ def test_the_form_without_multipliers_has_the_same_trajectory(optimizer):
     assert np.abs(mine[-1] - mine[0]).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", ["MLP", *(pytest.param(name, marks=SLOW) for name in NETS if name != "MLP")])
 def test_at_the_base_size_a_network_is_its_standard_self_under_the_plain_optimiser(name):
     net, shape = NETS[name]
     net = net.clone(gamma=1.0)

@@ -1,0 +1,174 @@
+"""The coordinate check: flat for the right rules, and every broken one is named with its layer."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from train import coord_check
+from train.coordinates import Slope
+from zoo import MLP, Parameterization, ResNet, factors, scaled
+from zoo.scaled import _corrected
+
+WIDTHS, DEPTHS = (32, 64, 128, 256), (8, 16, 32)
+RNG = np.random.default_rng(0)
+BATCH = jnp.asarray(RNG.normal(size=(8, 5)), "float32"), jnp.asarray(RNG.normal(size=(8, 1)), "float32")
+# In all of them hidden weights have no multiplier, so that the factors are those of the usual table.
+FORM = Parameterization.family(0.0, 0.5, alpha=0.5)
+
+
+def mlp(width: int, depth: int) -> MLP:
+    return MLP(width, depth, activation="tanh", w_std=1.2, b_std=0.1, parameterization=FORM.based(32))
+
+
+def resnet(width: int, depth: int, alpha: float = 0.5) -> ResNet:
+    """Depth counts the read-in, so that L − 1 branches of size 1/L are 1/L short of the limit: not too shallow."""
+    form = FORM.replace(alpha=alpha).based(32, 8)
+    return ResNet(width, depth, activation="tanh", b_std=0.1, beta=0.5, parameterization=form)
+
+
+def loss(f: Any, y: Any) -> Any:
+    return -jnp.mean(f * y)  # linear: the random outputs at the start, which shrink with the width, play no part
+
+
+def check(make: Callable, optimizer: Any, over: str = "width", steps: int = 3) -> Any:
+    widths, depths = (WIDTHS, (3,)) if over == "width" else ((32,), DEPTHS)
+    return coord_check(make, widths, depths, BATCH, loss, optimizer, steps, seeds=12)
+
+
+class Broken:
+    """A definition's factors with some changed."""
+
+    def __init__(self, net: Any, change: Callable) -> None:
+        self.net, self.change = net, change
+
+    def factors(self, params: Any) -> Any:
+        return jax.tree.map(self.change, factors(self.net, params))
+
+
+RIGHT = {
+    "sgd": lambda net: scaled(optax.sgd(0.1, momentum=0.5), net),
+    "adam": lambda net: scaled(optax.adam(0.01), net),
+    "muon": lambda net: scaled("muon", net, learning_rate=0.02),
+}
+
+
+def first_only(cases: list) -> list:
+    """The others take minutes together."""
+    return [
+        cases[0],
+        *(pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow) for case in cases[1:]),
+    ]
+
+
+@pytest.mark.parametrize(("name", "over"), first_only([(name, over) for over in ("width", "depth") for name in RIGHT]))
+def test_the_right_rules_are_flat(name, over):
+    found = check(mlp if over == "width" else resnet, RIGHT[name], over)
+    assert found
+    assert "does not show that it holds" in found.sentence
+    for slope in found.slopes:
+        assert abs(slope.exponent) < 0.1, slope
+        assert slope.high - slope.low < 0.3
+
+
+def without_width(role: str) -> Callable:
+    """Learning rates of this role as at the base width."""
+
+    def change(factor: Any) -> Any:
+        return dataclasses.replace(factor, rate=1.0 / factor.size) if factor.role == role else factor
+
+    return change
+
+
+def muon_of_the_larger_side(net: Any) -> Any:
+    def of(params: Any) -> Any:
+        dimensions = jax.tree.map(
+            lambda f: optax.contrib.MuonDimensionNumbers(0, 1) if f.matrix else None, factors(net, params)
+        )
+        how = {"consistent_rms": 0.2, "adam_learning_rate": 1e-4}  # so that what moves is the matrices
+        return optax.contrib.muon(0.02, muon_weight_dimension_numbers=dimensions, **how)
+
+    inner = optax.GradientTransformation(
+        lambda params: of(params).init(params), lambda g, state, params=None: of(g).update(g, state, params)
+    )
+    return _corrected(inner, net, None, spectral=True)
+
+
+def adam(change: Callable) -> Callable:
+    return lambda net: scaled(optax.adam(0.003), Broken(net, change))
+
+
+def inputs_as_at_the_base(factor: Any) -> Any:
+    return dataclasses.replace(factor, rate=factor.rate / factor.width) if factor.role == "input" else factor
+
+
+def branches_without_depth(factor: Any) -> Any:
+    return dataclasses.replace(factor, rate=1 / factor.width / factor.size) if factor.role == "branch" else factor
+
+
+# what is wrong: (model, over, what must be named, optimiser)
+BROKEN: dict[str, tuple[Callable, str, str, Callable]] = {
+    "Adam on hidden weights without 1/m": (mlp, "width", "the change of h2 grows", adam(without_width("hidden"))),
+    "SGD on inputs without m": (
+        mlp, "width", "the change of h1 shrinks", lambda net: scaled(optax.sgd(0.3), Broken(net, inputs_as_at_the_base)),
+    ),
+    "readout that starts and learns as in the standard form": (
+        lambda width, depth: mlp(width, depth).clone(parameterization="standard"), "width", "outputs grows",
+        lambda net: scaled(optax.adam(0.003), net),
+    ),
+    "Adam in blocks without the depth": (
+        lambda width, depth: resnet(width, depth, 0.5), "depth", "h# (last) grows", adam(branches_without_depth),
+    ),
+    "Muon with √max(fan_in, fan_out)": (mlp, "width", "the change of h2 grows", muon_of_the_larger_side),
+    "no branch factor": (
+        lambda width, depth: resnet(width, depth, 0.0), "depth", "h# (last) grows", lambda net: scaled(optax.sgd(0.1), net),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", first_only(list(BROKEN)))
+def test_broken_rules_are_caught_with_the_layer_named(name):
+    make, over, named, optimizer = BROKEN[name]
+    found = check(make, optimizer, over)
+    assert not found
+    assert named in found.sentence, found.sentence
+
+
+def test_a_model_of_the_users_own_report_and_divergence(tmp_path):
+    class Net(nn.Module):
+        width: int
+
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            return nn.Dense(1, name="last")(nn.relu(nn.Dense(self.width, name="first")(x)))
+
+    def run(rate: float) -> Any:
+        return coord_check(
+            lambda width, depth: Net(width), (16, 64), (1,), BATCH, lambda f, y: jnp.mean((f - y) ** 2), optax.sgd(rate),
+            steps=3, seeds=4, predict=jnp.tanh,
+        )  # fmt: skip
+
+    found = run(0.01)
+    assert {slope.quantity for slope in found.slopes} == {"first", "last", "outputs", "predictions"}
+    assert "Coordinate check" in found.save(tmp_path).read_text()
+    assert (tmp_path / "coordinates.json").exists()
+    assert not run(1e20)
+    assert "diverges at some width" in run(1e20).sentence
+    with pytest.raises(ValueError, match="at least two widths or two depths"):
+        coord_check(lambda width, depth: Net(width), (16,), (1,), BATCH, loss, optax.sgd(0.1))
+
+
+def test_verdicts_of_intervals():
+    def verdict(low: float, high: float) -> str:
+        return Slope("h", "width", (1, 2), np.ones((2, 2)), (low + high) / 2, low, high).verdict
+
+    assert verdict(-0.05, 0.08) == "flat"
+    assert verdict(0.12, 0.2) == "grows"
+    assert verdict(-0.4, -0.2) == "shrinks"
+    assert verdict(-0.05, 0.2) == "undecided"

@@ -1,0 +1,256 @@
+"""The coordinate check: whether training moves features and outputs by as much at every width and every depth."""
+
+import dataclasses
+import html
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import scipy.stats
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from limits.passes import shows_inside
+from train.evaluate.plots import as_png
+
+TOLERANCE = 0.1  # of an exponent
+
+
+@dataclasses.dataclass(frozen=True)
+class Slope:
+    """How a quantity's movement scales: size^exponent, with its 95 % interval over seeds."""
+
+    quantity: str
+    over: str
+    sizes: tuple[int, ...]
+    movement: np.ndarray  # [size, seed], root mean square change after the last step
+    exponent: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """flat (the interval lies within ± TOLERANCE), grows, shrinks (it lies outside), undecided, or diverged."""
+        if not np.isfinite(self.movement).all():
+            return "diverged"
+        if self.low > -TOLERANCE and self.high < TOLERANCE:
+            return "flat"
+        if self.low > TOLERANCE or self.high < -TOLERANCE:
+            return "grows" if self.low > 0 else "shrinks"
+        return "undecided"
+
+
+@dataclasses.dataclass(frozen=True)
+class CoordinateCheck:
+    """What `coord_check` found. Falsy where something speaks against transfer."""
+
+    slopes: tuple[Slope, ...]
+    steps: int
+
+    @property
+    def against(self) -> list[Slope]:
+        """What speaks against transfer."""
+        return [slope for slope in self.slopes if slope.verdict in ("grows", "shrinks", "diverged")]
+
+    def __bool__(self) -> bool:
+        return not self.against
+
+    @property
+    def sentence(self) -> str:
+        """The verdict. It never says that hyperparameters transfer: that takes a sweep (launch.transfer)."""
+        if self.against:
+            named = "; ".join(
+                f"{s.quantity} diverges at some {s.over}"
+                if s.verdict == "diverged"
+                else f"the change of {s.quantity} {s.verdict} as {s.over}^{s.exponent:.2f} [{s.low:.2f}, {s.high:.2f}]"
+                for s in self.against
+            )
+            return f"Against transfer: {named}."
+        unsure = [f"{s.quantity} over {s.over}" for s in self.slopes if s.verdict == "undecided"]
+        more = f" Undecided: {', '.join(unsure)}; use more seeds or a wider range." if unsure else ""
+        return (
+            f"Nothing speaks against transfer in the first {self.steps} steps, which does not show that it holds.{more}"
+        )
+
+    def __rich__(self) -> Table:
+        table = Table(title=f"Changes after {self.steps} steps", caption=self.sentence)
+        for column in ("quantity", "over", "sizes", "exponent", "95 % interval", "verdict"):
+            table.add_column(column)
+        for s in self.slopes:
+            sizes = ", ".join(map(str, s.sizes))
+            table.add_row(s.quantity, s.over, sizes, f"{s.exponent:.3f}", f"[{s.low:.3f}, {s.high:.3f}]", s.verdict)
+        return table
+
+    def plot(self) -> Figure:
+        """Change against width and against depth, a line a quantity; shaded: one standard deviation over seeds."""
+        kinds = list(dict.fromkeys(s.over for s in self.slopes))
+        figure = Figure(figsize=(1 + 5.2 * len(kinds), 4.2), layout="constrained")
+        for axis, over in zip(np.atleast_1d(figure.subplots(1, len(kinds))), kinds, strict=True):
+            for s in (s for s in self.slopes if s.over == over):
+                mean, spread = s.movement.mean(1), s.movement.std(1)
+                style = "-" if s.verdict in ("flat", "undecided") else "--"
+                (line,) = axis.plot(s.sizes, mean, style, marker="o", ms=4, label=f"{s.quantity}: {s.exponent:.2f}")
+                axis.fill_between(s.sizes, mean - spread, mean + spread, alpha=0.15, color=line.get_color())
+            axis.set(
+                xscale="log", yscale="log", xlabel=over, ylabel=f"root mean square change after {self.steps} steps"
+            )
+            axis.set_xticks(s.sizes, labels=list(map(str, s.sizes)))
+            axis.minorticks_off()
+            axis.spines[["top", "right"]].set_visible(False)
+            axis.legend(fontsize=8, title="exponent", title_fontsize=8)
+        return figure
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes coordinates.html and coordinates.json into the folder; returns the former."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = [{**dataclasses.asdict(s), "movement": s.movement.tolist(), "verdict": s.verdict} for s in self.slopes]
+        (folder / "coordinates.json").write_text(json.dumps({"verdict": self.sentence, "slopes": rows}, indent=1))
+        console = Console(record=True, file=io.StringIO(), width=120)
+        console.print(self)
+        page = folder / "coordinates.html"
+        table = console.export_html(inline_styles=True)
+        page.write_text(
+            f"<!doctype html><meta charset=utf-8><title>Coordinate check</title><h1>Coordinate check</h1>"
+            f"<p>{html.escape(self.sentence)}</p><img src='{as_png(self.plot())}'>{table}"
+        )
+        return page
+
+
+def coord_check(
+    make: Callable[[int, int], Any],
+    widths: Sequence[int],
+    depths: Sequence[int],
+    batch: tuple[Any, Any],
+    loss_fn: Callable[[Any, Any], Any],
+    optimizer: Any,
+    steps: int = 4,
+    seeds: int = 8,
+    look: Callable[[Any, Any, Any], dict[str, Any]] | None = None,
+    predict: Callable[[Any], Any] | None = None,
+    progress: bool = False,
+) -> CoordinateCheck:
+    """Trains `steps` steps at every width (at the first depth) and every depth (at the middle width), and compares.
+
+    make(width, depth) returns a model with `init` and `apply`, such as a Flax module; batch is (inputs, targets);
+    loss_fn(outputs, targets) a number; optimizer an Optax transformation, or a function from the model to one.
+    Of every feature, of the outputs and of predict(outputs) the root mean square change is measured, which the right rules
+    make independent of the size. Features: the definition's h^l, or what every submodule of a Flax module returns; or
+    look(model, variables, inputs), a dictionary of arrays. Over depth, of layers that differ by their number only the
+    first and the last are compared. What outputs are at the start falls as 1/√width and moves features of small networks
+    by itself: a readout that starts at zero, or many seeds, make for clean exponents. A rule that fails here does not
+    transfer; one that passes may still fail later.
+
+    >>> from zoo import MLP, Parameterization, scaled
+    >>> def make(width, depth):
+    ...     return MLP(width, depth, activation="tanh", parameterization=Parameterization.mup.based(32))
+    >>> batch = jnp.ones((2, 3)), jnp.array([[1.0], [-1.0]])
+    >>> check = coord_check(make, (32, 64, 128), (2,), batch, lambda f, y: jnp.mean((f - y) ** 2),
+    ...                     lambda net: scaled(optax.adam(1e-3), net))
+    >>> bool(check)
+    True
+    """
+    if len(widths) < 2 and len(depths) < 2:
+        raise ValueError("coord_check: give at least two widths or two depths.")
+    if seeds < 2:
+        raise ValueError(f"coord_check: an interval needs at least 2 seeds, got {seeds}.")
+    middle = widths[len(widths) // 2]
+    cells = [*((width, depths[0]) for width in widths), *((middle, depth) for depth in depths[1:])]
+    moved = {}
+    for width, depth in track(dict.fromkeys(cells), "training", disable=not progress):
+        net = make(width, depth)
+        tx = optimizer if isinstance(optimizer, optax.GradientTransformation) else optimizer(net)
+        moved[width, depth] = _movement(net, tx, batch, loss_fn, steps, seeds, look or _look, predict)
+    slopes = []
+    if len(widths) > 1:
+        slopes += _slopes("width", widths, [moved[width, depths[0]] for width in widths])
+    if len(depths) > 1:
+        slopes += _slopes("depth", depths, [_ends(moved[middle, depth]) for depth in depths])
+    return CoordinateCheck(tuple(slopes), steps)
+
+
+def _look(net: Any, variables: Any, x: Any) -> dict[str, Any]:
+    """The features of a model by name."""
+    if shows_inside(net):
+        return {f"h{l}": h for l, h in enumerate(net.apply(variables, x, intermediates=True)[1]["h"], start=1)}
+    if not isinstance(net, nn.Module):
+        return {}
+    _, seen = net.apply(variables, x, capture_intermediates=True, mutable=["intermediates"])
+    leaves = jax.tree_util.tree_leaves_with_path(seen["intermediates"])
+    names = [".".join(str(k.key) for k in path if hasattr(k, "key")) for path, _ in leaves]
+    pairs = zip(names, (leaf for _, leaf in leaves), strict=True)
+    return {
+        name.removesuffix(".__call__"): leaf
+        for name, leaf in pairs
+        if name != "__call__" and jnp.issubdtype(leaf.dtype, jnp.floating)
+    }
+
+
+def _movement(
+    net: Any, tx: Any, batch: Any, loss_fn: Callable, steps: int, seeds: int, look: Callable, predict: Any
+) -> dict[str, np.ndarray]:
+    """The change of every quantity [seed]: one compilation, seeds one after the other."""
+    x, y = batch
+
+    def seen(variables: Any) -> dict[str, Any]:
+        f = net.apply(variables, x)
+        found = {**look(net, variables, x), "outputs": f}
+        return found if predict is None else found | {"predictions": predict(f)}
+
+    def run(key: Any) -> dict[str, Any]:
+        start = net.init(key, x)
+
+        def step(_: Any, carry: Any) -> Any:
+            variables, state = carry
+            slope = jax.grad(lambda variables: loss_fn(net.apply(variables, x), y))(variables)
+            updates, state = tx.update(slope, state, variables)
+            return optax.apply_updates(variables, updates), state
+
+        end, _ = jax.lax.fori_loop(0, steps, step, (start, tx.init(start)))
+        return jax.tree.map(lambda a, b: jnp.sqrt(jnp.mean((a - b) ** 2)), seen(end), seen(start))
+
+    keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(0), seed))(jnp.arange(seeds))
+    return jax.tree.map(np.asarray, jax.jit(lambda keys: jax.lax.map(run, keys))(keys))
+
+
+def _ends(moved: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Layers that differ by their numbers only: the first and the last of them."""
+    groups: dict[str, list[tuple[list[int], str]]] = {}
+    for name in moved:
+        numbers = [int(n) for n in re.findall(r"\d+", name)]
+        groups.setdefault(re.sub(r"\d+", "#", name), []).append((numbers, name))
+    found = {}
+    for group, members in groups.items():
+        first, *_, last = [*sorted(members), max(members)]
+        if first == last:
+            found[first[1]] = moved[first[1]]
+        else:
+            found |= {f"{group} (first)": moved[first[1]], f"{group} (last)": moved[last[1]]}
+    return found
+
+
+def _slopes(over: str, sizes: Sequence[int], moved: list[dict[str, np.ndarray]]) -> list[Slope]:
+    """A straight line in log-log for every seed; the interval is Student's over seeds."""
+    found, x = [], np.log2(np.asarray(sizes, float))
+    for name in moved[0]:
+        if any(name not in each for each in moved):
+            continue
+        movement = np.stack([each[name] for each in moved])
+        if not movement.any():
+            continue  # a layer that does not move, such as a frozen one
+        with np.errstate(divide="ignore", invalid="ignore"):
+            each = ((x - x.mean()) @ np.log2(movement)) / ((x - x.mean()) ** 2).sum()
+        half = scipy.stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / len(each) ** 0.5
+        mean = float(each.mean())
+        found.append(Slope(name, over, tuple(sizes), movement, mean, mean - half, mean + half))
+    return found
