@@ -91,11 +91,12 @@ def muon_of_the_larger_side(net: Any) -> Any:
         dimensions = jax.tree.map(
             lambda f: optax.contrib.MuonDimensionNumbers(0, 1) if f.matrix else None, factors(net, params)
         )
-        how = {"consistent_rms": 0.2, "adam_learning_rate": 1e-4}  # so that what moves is the matrices
+        how: dict[str, Any] = {"consistent_rms": 0.2, "adam_learning_rate": 1e-4}  # so that what moves is the matrices
         return optax.contrib.muon(0.02, muon_weight_dimension_numbers=dimensions, **how)
 
     inner = optax.GradientTransformation(
-        lambda params: of(params).init(params), lambda g, state, params=None: of(g).update(g, state, params)
+        lambda params: of(params).init(params),
+        lambda updates, state, params=None: of(updates).update(updates, state, params),
     )
     return _corrected(inner, net, None, spectral=True)
 
