@@ -1,9 +1,12 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
 from limits import AbsentError, Task, predict, twin
 from limits.lazy import losses, record_times
-from zoo import MLP
+from train import ensemble
+from zoo import MLP, Parameterization, ResNet
 
 X = np.sin(1.7 * np.arange(6)[:, None] * np.arange(1, 5) + 0.4)
 Y = np.stack([np.cos(np.arange(6.0)), np.sin(np.arange(6.0))], axis=1)
@@ -150,3 +153,26 @@ def test_losses_are_those_of_the_task():
     assert losses(mse, f, y, np.array([[0.5, 1.5]])).tolist() == [1.5 + 0.5 * 2 * (0.5 + 1.5) / 2]  # two outputs each
     expected = (np.log(1 + np.exp(-1)) + np.log(1 + np.exp(1))) / 2
     np.testing.assert_allclose(losses(cross, f, y), [expected], rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["MLP", "ResNet"])
+def test_the_kernels_of_single_roles_add_up(name):
+    """`trained`: the tangent kernel of some roles alone; against the finite network's own in each role."""
+    common: dict[str, Any] = {"activation": "erf", "w_std": 1.4, "b_std": 0.3, "parameterization": "ntk"}
+    net = MLP(8, 2, **common) if name == "MLP" else ResNet(8, 3, branch_layers=2, **common)
+    there = ("input", "hidden", "readout", "bias") if name == "MLP" else ("input", "branch", "readout", "bias")
+    task = Task(X[:4], Y[:4, :1], X[4:], Y[4:, :1])
+    alone = {role: twin(net).lazy(task, 1, 0.1, trained=(role,)).ntk[0] for role in there}
+    np.testing.assert_allclose(sum(alone.values()), twin(net).kernels(X).ntk, rtol=1e-12)
+    assert all(np.trace(kernel) > 0 for kernel in alone.values())
+    finite = ensemble(net.clone(width=512), task, 24, 0, 0.1, trained=(there[1],), kernels=("ntk",))
+    away = np.abs(finite.ntk[0] - alone[there[1]])
+    assert np.all(away < 4.5 * finite.ntk_sem[0] + 0.01 * np.abs(alone[there[1]]).max())  # O(1/512) is dropped
+
+
+def test_a_base_width_has_no_closed_tangent_kernel():
+    net = MLP(8, 2, parameterization=Parameterization.ntk.based(8))
+    kernels = twin(net).kernels(X)
+    np.testing.assert_allclose(kernels.nngp, twin(net.clone(parameterization="ntk")).kernels(X).nngp, rtol=1e-12)
+    with pytest.raises(AbsentError, match="with multipliers folded into the initialisation"):
+        kernels.ntk  # noqa: B018
