@@ -2,9 +2,9 @@
 
     python3 -m launch.compare --config=configs/cnn_rich.py
 
-112 seconds, measured on two CPU cores that did other work beside. Expect: predictions at the end and along training agree
-with the limit, N·E|f_N − f|² is level over three octaves of width; the tangent kernel after training needs more members
-than these. Ends in runs/cnn_rich/report.html.
+161 seconds, measured on two CPU cores that did other work beside. Expect: predictions at the end and along training and the
+tangent kernel after it agree with the limit, N·E|f_N − f|² is level over three octaves of width. Ends in
+runs/cnn_rich/report.html.
 """
 
 from ml_collections import ConfigDict

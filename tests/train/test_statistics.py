@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from train.evaluate.statistics import absolute_bias, extrapolate, hotelling, power_law, relative_variance
+from train.evaluate.statistics import (
+    absolute_bias,
+    extrapolate,
+    extrapolate_curved,
+    hotelling,
+    power_law,
+    relative_variance,
+)
 
 WIDTHS = (32, 64, 128, 256, 512)
 
@@ -41,6 +48,22 @@ def test_residuals_demand_a_second_order_term():
     bent = extrapolate(WIDTHS, members(rng, np.ones(3), slope=3.0, bend=400.0))
     assert (straight.order, bent.order) == (1, 2)
     assert np.all(np.abs(bent.a - 1) < 4 * bent.sem)
+
+
+def test_a_curve_that_residuals_do_not_show_is_found_before_a_rejection():
+    """A bend of two of its standard errors: residuals accept a straight line, a test of the bend alone does not."""
+    limit, found, runs = np.ones(3), 0, 40
+    rng = np.random.default_rng(3)
+    for _ in range(runs):
+        data = members(rng, limit, members=256, slope=3.0, bend=60.0)
+        curved = extrapolate_curved(WIDTHS, data)
+        found += curved is not None and extrapolate(WIDTHS, data).order == 1
+        if curved is not None:
+            assert hotelling(curved.a - limit, curved.cov, curved.dof)[1] > 1e-4
+    assert found > runs / 4
+    straight = [extrapolate_curved(WIDTHS, members(rng, limit, slope=3.0)) is not None for _ in range(200)]
+    assert sum(straight) < 10 + 4 * 3.1  # Binomial(200, .05)
+    assert extrapolate_curved(WIDTHS[:3], members(rng, limit)[:3]) is None
 
 
 def test_extrapolation_needs_two_widths():

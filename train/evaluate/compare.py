@@ -11,7 +11,16 @@ from rich.console import Console
 from limits import Task, Trajectory
 from train.evaluate.grid import Cell, Limit, run_grid
 from train.evaluate.projections import Projections
-from train.evaluate.statistics import PowerLaw, absolute_bias, extrapolate, hotelling, power_law, relative_variance
+from train.evaluate.statistics import (
+    Extrapolation,
+    PowerLaw,
+    absolute_bias,
+    extrapolate,
+    extrapolate_curved,
+    hotelling,
+    power_law,
+    relative_variance,
+)
 
 FAMILYWISE = 0.003  # probability that a report rejects anything although every limit is right
 PRECISION = 0.02  # a standard error above this share of the observable decides nothing
@@ -231,13 +240,13 @@ def _judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
     names, expected, samples = row.functional.names, row.expected, row.samples
     size = float(np.linalg.norm(expected))
     fit = extrapolate(widths, samples)
-    difference = fit.a - expected
-    cov = fit.cov + row.uncertainty
+    difference, cov, (t2, p, dimensions) = _tested(row, fit)
+    if p < level and fit.order == 1:
+        curved = extrapolate_curved(widths, samples)
+        if curved is not None:
+            fit = curved
+            difference, cov, (t2, p, dimensions) = _tested(row, fit)
     sem = np.sqrt(np.diag(cov))
-    spread, sweeps = float(np.trace(row.uncertainty)), len(row.limit.estimates(row.observable))
-    both = float(np.trace(fit.cov)) ** 2 / fit.dof + spread**2 / max(sweeps - 1, 1)
-    dof = float(np.trace(cov)) ** 2 / both if spread else fit.dof  # Welch, Satterthwaite
-    t2, p, dimensions = hotelling(difference, cov, dof)
     relative_sem = float(np.sqrt(np.trace(cov)) / size)
     variance = power_law(widths, samples, relative_variance(size)) if len(widths) > 2 else None
     bias, bias_projection = _bias(widths, samples, expected, names)
@@ -266,6 +275,15 @@ def _judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
         bias_projection=bias_projection,
         projections=projections,
     )
+
+
+def _tested(row: Row, fit: Extrapolation) -> tuple[np.ndarray, np.ndarray, tuple[float, float, int]]:
+    """(extrapolated − limit, its covariance, Hotelling's test of it)."""
+    difference, cov = fit.a - row.expected, fit.cov + row.uncertainty
+    spread, sweeps = float(np.trace(row.uncertainty)), len(row.limit.estimates(row.observable))
+    both = float(np.trace(fit.cov)) ** 2 / fit.dof + spread**2 / max(sweeps - 1, 1)
+    dof = float(np.trace(cov)) ** 2 / both if spread else fit.dof  # Welch, Satterthwaite
+    return difference, cov, hotelling(difference, cov, dof)
 
 
 def _bias(

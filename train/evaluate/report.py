@@ -13,7 +13,7 @@ from rich.table import Table
 
 from train.evaluate.compare import FAMILYWISE, MEANING, PRECISION, Comparison
 from train.evaluate.plots import all_figures, as_png
-from train.evaluate.statistics import PowerLaw
+from train.evaluate.statistics import CURVED, LACK_OF_FIT, PowerLaw
 
 VARIANCE_TOLERANCE = 0.15
 
@@ -69,7 +69,8 @@ def reading(result: Comparison) -> list[str]:
     level = result.verdicts[0].level
     lines = [
         f"Agrees: the extrapolation to infinite width passes Hotelling's T² over fixed projections at level {level:.1e} "
-        f"({FAMILYWISE:.1%} for the whole report), with a standard error below {PRECISION:.0%}. "
+        f"({FAMILYWISE:.1%} for the whole report), with a standard error below {PRECISION:.0%}. The fit takes a 1/N² term "
+        f"where residuals demand it at {LACK_OF_FIT:.0%}, or, before a rejection, a test of that term alone at {CURVED:.0%}. "
         f"✓: the exponent's 95 % interval meets −1 ± {VARIANCE_TOLERANCE} and is narrower than 0.3.",
     ]
     lines += [f"{name}: {MEANING[name]}." for name in dict.fromkeys(v.observable for v in result.verdicts)]
