@@ -3,7 +3,7 @@
     python3 -m launch.compare --config=configs/cnn_rich.py
 
 104 seconds, measured on two CPU cores. Expect: predictions at the end and along training and the tangent kernel after it
-agree with the limit with feature learning, while predictions are off the lazy one by a third; N·E|f_N − f|² is level over
+agree with the limit with feature learning, while predictions are off the lazy one by a half; N·E|f_N − f|² is level over
 three octaves of width. Ends in runs/cnn_rich/report.html.
 """
 

@@ -67,7 +67,9 @@ def first_only(cases: list) -> list:
     ]
 
 
-@pytest.mark.parametrize(("name", "over"), first_only([(name, over) for over in ("width", "depth") for name in RIGHT]))
+@pytest.mark.slow  # the example of coord_check has one of them
+@pytest.mark.parametrize("over", ["width", "depth"])
+@pytest.mark.parametrize("name", RIGHT)
 def test_the_right_rules_are_flat(name, over):
     found = check(mlp if over == "width" else resnet, RIGHT[name], over)
     assert found

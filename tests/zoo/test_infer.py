@@ -1,5 +1,6 @@
 """Roles of models that know nothing of this package: a scanned language model, an NNX one, and what is refused."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -82,10 +83,9 @@ def test_a_scanned_language_model():
     assert table["blocks"]["down"]["kernel"].step == pytest.approx(0.25 * 0.5 * 0.5)
     assert table["blocks"]["norm_1"]["scale"].step == pytest.approx(0.5)
     assert table["readout"]["kernel"].step == pytest.approx(0.25)
-    for kind in ("adamw", "muon"):
-        tx = scaled(kind, roles, learning_rate=0.1)
-        updates = jax.jit(tx.update)(params, tx.init(params), params)[0]
-        assert jax.tree.all(jax.tree.map(lambda u: bool(jnp.isfinite(u).all()), updates))
+    tx = scaled("adamw", roles, learning_rate=0.1)
+    updates = jax.jit(tx.update)(params, tx.init(params), params)[0]
+    assert jax.tree.all(jax.tree.map(lambda u: bool(jnp.isfinite(u).all()), updates))
 
 
 @pytest.mark.slow
@@ -159,14 +159,14 @@ def test_what_cannot_be_inferred_is_refused():
         roles.rescale({"w": jnp.ones(3)})
 
 
-def blocks(key: Any, width: int, depth: int, gpt2: bool = False, tied: bool = False) -> Any:
+def blocks(key: Any, width: int, depth: int, gpt2: bool = False) -> Any:
     """The parameters of a language model without attention, small to compile."""
     normal, keys = jax.random.normal, jax.random.split(key, 4)
     std = (2 * depth) ** -0.5 if gpt2 else 1.0
     up = {"kernel": normal(keys[1], (depth, width, 4 * width)) / width**0.5, "bias": jnp.zeros((depth, 4 * width))}
     down = {"kernel": std * normal(keys[2], (depth, 4 * width, width)) / width**0.5, "bias": jnp.zeros((depth, width))}
-    head = {} if tied else {"readout": normal(keys[3], (width, VOCABULARY)) / width**0.5}
-    return {"embed": normal(keys[0], (VOCABULARY, width)), "up": up, "down": down, **head}
+    head = normal(keys[3], (width, VOCABULARY)) / width**0.5
+    return {"embed": normal(keys[0], (VOCABULARY, width)), "up": up, "down": down, "readout": head}
 
 
 def test_explain_names_the_misuses():
@@ -174,15 +174,17 @@ def test_explain_names_the_misuses():
         {"query": Place("hidden", (2, 64, 2, 32), (1, 3), 1, True), "out": Place("readout", (64, 1), (0,))}, 4.0, 4.0
     )
     assert "query: d_head grows with the width" in explain(heads, "adamw", show=False).warnings[0]
-    assert not explain(infer_roles(blocks, BASE, TARGET, branch_outputs="down"), show=False).warnings
     twice = infer_roles(functools.partial(blocks, gpt2=True), BASE, TARGET, branch_outputs="down")
     assert "down.kernel: its initialisation falls as depth^(-0.5)" in explain(twice, show=False).warnings[0]
-    outside = infer_roles(blocks, BASE, TARGET, branch_outputs=r"down\.kernel")
-    assert "down.bias: a bias of a layer whose weights" in explain(outside, show=False).warnings[0]
-    roles = infer_roles(functools.partial(blocks, tied=True), BASE, TARGET, branch_outputs="down")
+    once = {name: dataclasses.replace(place, init=(place.init[0], 0.0)) for name, place in twice.places.items()}
+    assert not explain(dataclasses.replace(twice, places=once), show=False).warnings
+    outside = once | {"down.bias": dataclasses.replace(once["down.bias"], branch_output=False)}
+    said = explain(dataclasses.replace(twice, places=outside), show=False).warnings
+    assert "down.bias: a bias of a layer whose weights" in said[0]
+    tied = dataclasses.replace(twice, places={name: place for name, place in once.items() if name != "readout"})
     with pytest.raises(ValueError, match=r"embed: no parameter.*write logits = h @ embed.T / 4"):
-        explain(roles, show=False)
-    assert explain(roles, tied=True, show=False).rows
+        explain(tied, show=False)
+    assert explain(tied, tied=True, show=False).rows
     net = ViT(16, 1, logits="1/sqrt(d)", heads=2, parameterization=Parameterization.mup.based(8))
     assert "d_head grows" in explain(net, show=False).warnings[0]
     dense = ResNet(16, 3, parameterization=Parameterization.mup.based(8, 3))

@@ -1,0 +1,128 @@
+"""Learning-rate sweeps: what they train, what they record of divergence, and what they make of the curves."""
+
+from typing import Any
+
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from train.transfer import Sweep, Transfer, loss_at, optimum, sweep_rates, transfer
+from zoo import MLP, Parameterization, scaled
+
+RNG = np.random.default_rng(0)
+X, Y = (jnp.asarray(RNG.normal(size=(12, 8, size)), "float32") for size in (5, 1))
+
+
+def make(width: int, depth: int) -> MLP:
+    return MLP(width, depth, activation="tanh", parameterization=Parameterization.mup.based(8))
+
+
+def adam(net: Any, rate: Any) -> Any:
+    return scaled(optax.adam(rate), net)
+
+
+def loss(f: Any, y: Any) -> Any:
+    return jnp.mean((f - y) ** 2)
+
+
+def test_every_run_is_that_of_a_loop_of_its_own():
+    rates = [0.003, 0.03]
+    found = sweep_rates(make, adam, loss, (X, Y), 16, 2, rates, seeds=3)
+    together = sweep_rates(make, adam, loss, (X, Y), 16, 2, rates, seeds=3, together=6)
+    np.testing.assert_allclose(together.curves, found.curves, rtol=2e-4)
+    net = make(16, 2)
+    for i, rate in enumerate(rates):
+        key = jax.random.fold_in(jax.random.key(0), 2)
+        params = jax.jit(net.init)(key, X[0])
+        tx = adam(net, rate)
+        state = tx.init(params)
+
+        @jax.jit
+        def step(params: Any, state: Any, x: Any, y: Any, tx: Any = tx) -> Any:
+            value, slope = jax.value_and_grad(lambda params: loss(net.apply(params, x), y))(params)
+            updates, state = tx.update(slope, state, params)
+            return optax.apply_updates(params, updates), state, value
+
+        for t in range(len(X)):
+            params, state, value = step(params, state, X[t], Y[t])
+            np.testing.assert_allclose(found.curves[i, 2, t], value, rtol=2e-4)
+    assert abs(found.curves[0] - found.curves[1])[:, -1].max() > 0.01
+
+
+def test_a_size_compiles_once_whatever_the_number_of_rates_and_seeds():
+    seen: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, duration_secs, **more: seen.append(event) if "backend_compile" in event else None
+    )
+    counts = []
+    for rates, seeds in ((2, 2), (9, 3)):
+        sweep_rates(make, adam, loss, (X, Y), 8, 2, np.geomspace(0.001, 0.1, rates).tolist(), seeds)
+        seen.clear()
+        sweep_rates(make, adam, loss, (X, Y), 12, 2, np.geomspace(0.002, 0.1, rates).tolist(), seeds)
+        counts.append(len(seen))
+    assert 1 <= counts[1] <= counts[0] <= 3
+
+
+def test_what_diverges_is_recorded_and_does_not_come_back():
+    found = sweep_rates(
+        make, lambda net, rate: scaled(optax.sgd(rate), net), loss, (X, Y), 8, 2, [0.1, 1e6, 1e20], seeds=2
+    )
+    assert found.diverged.tolist() == [0, 2, 2]
+    broken = ~np.isfinite(found.curves)
+    assert np.array_equal(np.maximum.accumulate(broken, axis=2), broken)
+    assert found.optimum().rate == pytest.approx(0.1)
+    assert found.optimum().edge
+
+
+def test_the_optimum_of_a_curve():
+    rates = 2.0 ** np.arange(-6, 3)
+    best = optimum(rates, (np.log2(rates) + 2.3) ** 2 + 0.7)
+    assert (best.log_rate, best.loss, best.edge) == pytest.approx((-2.3, 0.7, False))
+    assert optimum(rates, np.log2(rates)).edge
+    beside = np.where(rates > 0.25, np.inf, -np.log2(rates))  # the best rate is the last that does not diverge
+    assert (optimum(rates, beside).rate, optimum(rates, beside).edge) == (0.25, False)
+    assert not np.isfinite(optimum(rates, np.full(9, np.inf)).loss)
+    assert loss_at(rates, np.arange(9.0), -5.5) == 0.5
+
+
+def sweeps(exponent: float, seeds: int = 6) -> Transfer:
+    """Loss (log₂ rate − optimum)² + 1 with the optimum at width^exponent, and seeds that scatter by a tenth of an octave."""
+    rng, rates = np.random.default_rng(1), 2.0 ** np.arange(-8, 3)
+    found = []
+    for width in (64, 128, 256, 512):
+        best = -2 + exponent * np.log2(width / 64) + 0.1 * rng.normal(size=seeds)
+        losses = (np.log2(rates)[:, None] - best) ** 2 + 1
+        found.append(Sweep(width, 2, rates, losses[..., None]))
+    return Transfer("width", tuple(found))
+
+
+@pytest.mark.parametrize("exponent", [0.0, -0.5, -1.0])
+def test_the_shift_of_the_optimum_over_sizes(exponent):
+    found = sweeps(exponent)
+    slope, low, high = found.slope()
+    assert low < exponent < high
+    assert abs(slope - exponent) < 0.06
+    assert high - low < 0.2
+    assert found.shift() == pytest.approx(3 * exponent, abs=0.15)
+    cost, least, most = found.regret()
+    assert least <= cost <= most
+    assert cost == pytest.approx(
+        (3 * exponent) ** 2, abs=0.4
+    )  # straight lines between grid points, at most 1/4 too high
+
+
+def test_sizes_are_kept_and_gone_on_from(tmp_path, monkeypatch):
+    how: dict[str, Any] = {"rates": [0.01, 0.1, 1.0], "seeds": 2, "folder": tmp_path}
+    whole = transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **how)
+    assert [each.over for each in whole] == ["width", "depth"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "width_16_depth_1.json", "width_8_depth_1.json", "width_8_depth_2.json",
+    ]  # fmt: skip
+    monkeypatch.setattr("train.transfer.sweep_rates", None)  # nothing is trained again
+    again = transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **how)
+    np.testing.assert_array_equal(again[0].sweeps[1].curves, whole[0].sweeps[1].curves)
+    with pytest.raises(ValueError, match="other than asked for"):
+        transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **{**how, "seeds": 3})
