@@ -59,14 +59,6 @@ RIGHT = {
 }
 
 
-def first_only(cases: list) -> list:
-    """The others take minutes together."""
-    return [
-        cases[0],
-        *(pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow) for case in cases[1:]),
-    ]
-
-
 @pytest.mark.slow  # the example of coord_check has one of them
 @pytest.mark.parametrize("over", ["width", "depth"])
 @pytest.mark.parametrize("name", RIGHT)
@@ -135,7 +127,8 @@ BROKEN: dict[str, tuple[Callable, str, str, Callable]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", first_only(list(BROKEN)))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BROKEN)
 def test_broken_rules_are_caught_with_the_layer_named(name):
     make, over, named, optimizer = BROKEN[name]
     found = check(make, optimizer, over)
