@@ -94,7 +94,7 @@ class CoordinateCheck:
     def plot(self) -> Figure:
         """Change against width and against depth, a line a quantity; shaded: one standard deviation over seeds."""
         kinds = list(dict.fromkeys(s.over for s in self.slopes))
-        figure = Figure(figsize=(1 + 5.2 * len(kinds), 4.2), layout="constrained")
+        figure = Figure(figsize=(1 + 6.4 * len(kinds), 4.2), layout="constrained")
         for axis, over in zip(np.atleast_1d(figure.subplots(1, len(kinds))), kinds, strict=True):
             for s in (s for s in self.slopes if s.over == over):
                 mean, spread = s.movement.mean(1), s.movement.std(1)
@@ -107,7 +107,7 @@ class CoordinateCheck:
             axis.set_xticks(s.sizes, labels=list(map(str, s.sizes)))
             axis.minorticks_off()
             axis.spines[["top", "right"]].set_visible(False)
-            axis.legend(fontsize=8, title="exponent", title_fontsize=8)
+            axis.legend(fontsize=8, title="exponent", title_fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
         return figure
 
     def save(self, folder: str | Path) -> Path:
