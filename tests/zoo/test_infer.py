@@ -55,6 +55,7 @@ BASE, TARGET = {"width": 16, "depth": 2}, {"width": 64, "depth": 8}
 OUTPUTS = r"attention\.out|down"
 
 
+@pytest.mark.slow  # the smaller model of the misuses is scanned too
 def test_a_scanned_language_model():
     roles = infer_roles(language, BASE, TARGET, alpha=0.5, branch_outputs=OUTPUTS)
     found = {
