@@ -16,7 +16,7 @@ from train.coordinates import Slope
 from zoo import MLP, Parameterization, ResNet, factors, scaled
 from zoo.scaled import _corrected
 
-WIDTHS, DEPTHS = (32, 64, 128, 256), (8, 16, 32)
+WIDTHS, DEPTHS = (32, 64, 128, 256), (16, 32, 64)
 RNG = np.random.default_rng(0)
 BATCH = jnp.asarray(RNG.normal(size=(8, 5)), "float32"), jnp.asarray(RNG.normal(size=(8, 1)), "float32")
 # In all of them hidden weights have no multiplier, so that the factors are those of the usual table.
@@ -29,7 +29,7 @@ def mlp(width: int, depth: int) -> MLP:
 
 def resnet(width: int, depth: int, alpha: float = 0.5) -> ResNet:
     """Depth counts the read-in, so that L − 1 branches of size 1/L are 1/L short of the limit: not too shallow."""
-    form = FORM.replace(alpha=alpha).based(32, 8)
+    form = FORM.replace(alpha=alpha).based(32, 16)
     return ResNet(width, depth, activation="tanh", b_std=0.1, beta=0.5, parameterization=form)
 
 
