@@ -208,12 +208,8 @@ def _stacked(small: Any, tall: Any) -> int:
 
 def _in_blocks(small: dict[str, Any], tall: dict[str, Any]) -> set[str]:
     """Parameters of layers that the deeper model has more of: equal names but for their numbers."""
-
-    def group(name: str) -> str:
-        return re.sub(r"\d+", "#", name)
-
-    more = {group(name) for name in tall.keys() - small.keys()}
-    return {name for name in tall if group(name) in more}
+    more = {_numberless(name) for name in tall.keys() - small.keys()}
+    return {name for name in tall if _numberless(name) in more}
 
 
 def _role(name: str, shape: tuple[int, ...], grows: Sequence[int], stacked: int) -> str:
@@ -269,7 +265,7 @@ def _init_powers(init: Callable, sizes: Any, ratios: tuple[float, float], places
     small, tall, large = _each_once(sizes_of, sizes)
     out = {}
     for name, place in places.items():
-        first = small.get(name, next((small[other] for other in small if _alike(other, name)), 0.0))
+        first = small.get(name, next((small[other] for other in small if _numberless(other) == _numberless(name)), 0.0))
         entries = math.prod(place.shape[place.stacked :]) / max(ratios[0], 1.0) ** len(place.grows)
         noise = 5 / max(entries * count, 1) ** 0.5  # of a ratio of two root mean squares, five standard errors
         out[name] = (
@@ -279,8 +275,8 @@ def _init_powers(init: Callable, sizes: Any, ratios: tuple[float, float], places
     return out
 
 
-def _alike(one: str, other: str) -> bool:
-    return re.sub(r"\d+", "#", one) == re.sub(r"\d+", "#", other)
+def _numberless(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
 
 
 def _power(what: str, before: float, after: float, ratio: float, noise: float) -> float:
