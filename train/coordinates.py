@@ -21,7 +21,8 @@ from rich.progress import track
 from rich.table import Table
 
 from limits.passes import shows_inside
-from train.evaluate.plots import as_png
+from train.evaluate.page import as_png, page
+from train.variables import forward, split
 
 TOLERANCE = 0.1  # of an exponent
 
@@ -118,13 +119,11 @@ class CoordinateCheck:
         (folder / "coordinates.json").write_text(json.dumps({"verdict": self.sentence, "slopes": rows}, indent=1))
         console = Console(record=True, file=io.StringIO(), width=120)
         console.print(self)
-        page = folder / "coordinates.html"
-        table = console.export_html(inline_styles=True)
-        page.write_text(
-            f"<!doctype html><meta charset=utf-8><title>Coordinate check</title><h1>Coordinate check</h1>"
-            f"<p>{html.escape(self.sentence)}</p><img src='{as_png(self.plot())}'>{table}"
-        )
-        return page
+        file = folder / "coordinates.html"
+        lines = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+        body = f"<p>{html.escape(self.sentence)}</p><img src='{as_png(self.plot())}'>{lines}"
+        file.write_text(page("coordinate check", f"<h1>Coordinate check</h1>{body}"))
+        return file
 
 
 def coord_check(
@@ -142,7 +141,8 @@ def coord_check(
 ) -> CoordinateCheck:
     """Trains `steps` steps at every width (at the first depth) and every depth (at the middle width), and compares.
 
-    make(width, depth) returns a model with `init` and `apply`, such as a Flax module; batch is (inputs, targets);
+    make(width, depth) returns a model with `init` and `apply`, such as a Flax module (batch statistics are kept, in
+    training mode); batch is (inputs, targets);
     loss_fn(outputs, targets) a number; optimizer an Optax transformation, or a function from the model to one.
     Of every feature, of the outputs and of predict(outputs) the root mean square change is measured, which the right rules
     make independent of the size. Features: the definition's h^l, or what every submodule of a Flax module returns; or
@@ -182,10 +182,11 @@ def coord_check(
 def _look(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     """The features of a model by name."""
     if shows_inside(net):
-        return {f"h{l}": h for l, h in enumerate(net.apply(variables, x, intermediates=True)[1]["h"], start=1)}
+        (_, inside), _ = forward(net, *split(variables), x, intermediates=True)
+        return {f"h{l}": h for l, h in enumerate(inside["h"], start=1)}
     if not isinstance(net, nn.Module):
         return {}
-    _, seen = net.apply(variables, x, capture_intermediates=True, mutable=["intermediates"])
+    _, seen = forward(net, *split(variables), x, collect=("intermediates",), capture_intermediates=True)
     leaves = jax.tree_util.tree_leaves_with_path(seen["intermediates"])
     names = [".".join(str(k.key) for k in path if hasattr(k, "key")) for path, _ in leaves]
     pairs = zip(names, (leaf for _, leaf in leaves), strict=True)
@@ -203,20 +204,26 @@ def _movement(
     x, y = batch
 
     def seen(variables: Any) -> dict[str, Any]:
-        f = net.apply(variables, x)
+        f, _ = forward(net, *split(variables), x)
         found = {**look(net, variables, x), "outputs": f}
         return found if predict is None else found | {"predictions": predict(f)}
 
     def run(key: Any) -> dict[str, Any]:
         start = net.init(key, x)
+        trained, state = split(start)
+
+        def objective(trained: Any, state: Any) -> Any:
+            f, after = forward(net, trained, state, x)
+            return loss_fn(f, y), after
 
         def step(_: Any, carry: Any) -> Any:
-            variables, state = carry
-            slope = jax.grad(lambda variables: loss_fn(net.apply(variables, x), y))(variables)
-            updates, state = tx.update(slope, state, variables)
-            return optax.apply_updates(variables, updates), state
+            trained, state, memory = carry
+            slope, state = jax.grad(objective, has_aux=True)(trained, state)
+            updates, memory = tx.update(slope, memory, trained)
+            return optax.apply_updates(trained, updates), state, memory
 
-        end, _ = jax.lax.fori_loop(0, steps, step, (start, tx.init(start)))
+        trained, state, _ = jax.lax.fori_loop(0, steps, step, (trained, state, tx.init(trained)))
+        end = {**trained, **state} if state else trained
         return jax.tree.map(lambda a, b: jnp.sqrt(jnp.mean((a - b) ** 2)), seen(end), seen(start))
 
     keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(0), seed))(jnp.arange(seeds))

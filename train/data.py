@@ -1,6 +1,6 @@
 """Tasks that need no download: handwritten digits from scikit-learn, and synthetic ones."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import sklearn.datasets
@@ -112,6 +112,16 @@ def shuffled_batches(n: int, size: int, steps: int, seed: int = 0) -> np.ndarray
     random, each = np.random.default_rng(seed), n // size
     epochs = [random.permutation(n)[: each * size].reshape(each, size) for _ in range(-(-steps // each))]
     return np.concatenate([np.zeros((0, size), int), *epochs])[:steps]
+
+
+def minibatches(task: Task, size: int, steps: int, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(inputs, targets) of every step, in the order of `shuffled_batches`.
+
+    >>> [x.shape for x, y in minibatches(sphere(8, 0, dim=3), 4, steps=2)]
+    [(4, 3), (4, 3)]
+    """
+    for rows in shuffled_batches(len(task.x_train), size, steps, seed):
+        yield task.x_train[rows], task.y_train[rows]
 
 
 TASKS: dict[str, Callable[..., Task]] = {

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from zoo.parameterization import Parameterization
-from zoo.roles import Factors
+from zoo.roles import Factors, number, times
 
 IN_CODE = "in code"
 _VECTORS = ("bias", "scale", "gain", "b")  # names of parameters that are no matrices, whatever their shape
@@ -49,7 +49,7 @@ class Roles:
     width: float = 1.0
     depth: float = 1.0
     alpha: float = 0.5
-    gamma: float = 1.0
+    gamma: Any = 1.0
     in_code: bool = False  # the forward pass multiplies branches by m_L^(−α)
 
     def factors(self, params: Any) -> Any:
@@ -64,17 +64,16 @@ class Roles:
         [0.5]
         """
 
-        def times(path: Any, leaf: Any) -> Any:
-            factor = self.init_factor(self._place(path, leaf))
-            return leaf if factor == 1 else leaf * factor
+        def rescaled(path: Any, leaf: Any) -> Any:
+            return times(leaf, self.init_factor(self._place(path, leaf)))
 
-        return jax.tree_util.tree_map_with_path(times, params)
+        return jax.tree_util.tree_map_with_path(rescaled, params)
 
-    def init_factor(self, place: Place) -> float:
+    def init_factor(self, place: Place) -> Any:
         """By what `rescale` multiplies it: the standard deviation over the base's that is wanted, over what it has."""
         return self._stored(place) / (self.width ** place.init[0] * self.depth ** place.init[1])
 
-    def _stored(self, place: Place) -> float:
+    def _stored(self, place: Place) -> Any:
         """The parameter over that of the mean-field form, in which weights are N(0, 1) whatever the width."""
         s = {"hidden": self.width**-0.5, "readout": 1 / (self.gamma * self.width)}.get(place.role, 1.0)
         return s * (self.depth**-self.alpha if place.branch_output and not self.in_code else 1.0)
@@ -85,7 +84,7 @@ class Roles:
         p, s = Parameterization.mup.replace(alpha=self.alpha), self._stored(place)
         how = (place.role, self.width, self.gamma, self.depth, place.in_block)
         rate, size = p.learning_rate_factor(*how) * s**2, p.gradient_size(*how) / s
-        return Factors(place.role, float(rate), float(size), place.role == "hidden", self.width, place.stacked)
+        return Factors(place.role, number(rate), number(size), place.role == "hidden", self.width, place.stacked)
 
     def _place(self, path: Any, leaf: Any) -> Place:
         name = path_name(path)
@@ -106,7 +105,7 @@ def infer_roles(
     base: Mapping[str, Any],
     target: Mapping[str, Any],
     alpha: float = 0.5,
-    gamma: float = 1.0,
+    gamma: Any = 1.0,
     branch_outputs: Any = None,
     width: str = "width",
     depth: str = "depth",
@@ -256,11 +255,12 @@ def _init_powers(init: Callable, sizes: Any, ratios: tuple[float, float], places
         return lambda key: jax.tree.map(lambda a: jnp.mean(jnp.square(a.astype("float32"))), init(key, **at))
 
     count = int(np.clip(_MEASURED / sum(math.prod(place.shape) for place in places.values()), 1, 64))
-    keys = jax.random.split(jax.random.key(0), count)
 
     def sizes_of(at: Mapping[str, Any]) -> dict[str, float]:
-        found: Any = jax.jit(lambda keys: jax.lax.map(squares(at), keys))(keys)
-        return {name: float(np.mean(value) ** 0.5) for name, value in _leaves(found).items()}
+        with jax.ensure_compile_time_eval():  # a caller may be tracing
+            keys = jax.random.split(jax.random.key(0), count)
+            found: Any = jax.jit(lambda keys: jax.lax.map(squares(at), keys))(keys)
+        return {name: float(np.mean(np.asarray(value)) ** 0.5) for name, value in _leaves(found).items()}
 
     small, tall, large = _each_once(sizes_of, sizes)
     out = {}

@@ -7,6 +7,7 @@ import flax.linen as nn
 import flax.traverse_util
 import jax
 import optax
+from jax.core import Tracer
 
 from zoo.layers import HasRoles, Linear
 from zoo.parameterization import parameterization
@@ -68,19 +69,19 @@ class Factors:
     """
 
     role: str
-    rate: float
-    size: float
+    rate: Any  # numbers, or traced arrays where γ₀ is traced
+    size: Any
     matrix: bool = False
     width: float = 1.0  # N over the base width
     stacked: int = 0  # leading axes of layers
 
     @property
-    def step(self) -> float:
+    def step(self) -> Any:
         """rate × size."""
         return self.rate * self.size
 
     @property
-    def spectral(self) -> float:
+    def spectral(self) -> Any:
         """Muon's learning rate: its updates have entries of size 1/√(fan_in fan_out), Adam's of size 1."""
         return self.step * self.width
 
@@ -110,10 +111,22 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
             return Factors(role, 1.0, 1.0, role in ("hidden", "branch"), 1.0)
         rate = p.learning_rate_factor(role, net.width, gamma, depth, in_branch)
         size = p.gradient_size(role, net.width, gamma, depth, in_branch)
-        return Factors(role, float(rate), float(size), role in ("hidden", "branch"), p.width_ratio(net.width))
+        return Factors(role, number(rate), number(size), role in ("hidden", "branch"), p.width_ratio(net.width))
 
     found = jax.tree.map(factor, placed(net, x), is_leaf=lambda where: isinstance(where, Where))
     return jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(found))
+
+
+def number(value: Any) -> Any:
+    """A Python float, or the array itself while jax traces it (γ₀ may be swept)."""
+    return value if isinstance(value, Tracer) else float(value)
+
+
+def times(leaf: Any, factor: Any) -> Any:
+    """leaf × factor; the leaf itself, bit for bit, where the factor is 1."""
+    if isinstance(factor, Tracer):
+        return leaf * factor.astype(leaf.dtype)
+    return leaf if factor == 1 else leaf * factor
 
 
 def example_input(net: nn.Module, params: Any) -> Any:

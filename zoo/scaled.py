@@ -7,7 +7,7 @@ import jax
 import optax
 
 from zoo.messages import did_you_mean
-from zoo.roles import Factors, factors
+from zoo.roles import Factors, factors, times
 
 OPTIMIZERS: dict[str, Callable] = {
     "sgd": optax.sgd,
@@ -79,11 +79,11 @@ def _corrected(
             found[key] = factors(net, tree, x)
         return found[key]
 
-    def step(factor: Factors) -> float:
+    def step(factor: Factors) -> Any:
         return factor.spectral if spectral and factor.matrix else factor.step
 
     def scaled_by(value: Callable, tree: Any, table: Any) -> Any:
-        return jax.tree.map(lambda leaf, factor: _times(leaf, value(factor)), tree, table)
+        return jax.tree.map(lambda leaf, factor: times(leaf, value(factor)), tree, table)
 
     def init(params: Any) -> Any:
         state = inner.init(scaled_by(lambda factor: 1 / step(factor), params, of(params)))
@@ -99,10 +99,6 @@ def _corrected(
         return scaled_by(step, updates, table), state
 
     return optax.GradientTransformationExtraArgs(init, update)
-
-
-def _times(leaf: Any, factor: float) -> Any:
-    return leaf if factor == 1 else leaf * factor
 
 
 def _parts(state: Any) -> list[Any]:

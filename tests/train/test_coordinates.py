@@ -168,3 +168,38 @@ def test_verdicts_of_intervals():
     assert verdict(0.12, 0.2) == "grows"
     assert verdict(-0.4, -0.2) == "shrinks"
     assert verdict(-0.05, 0.2) == "undecided"
+
+
+class Normalised(nn.Module):
+    width: int
+
+    @nn.compact
+    def __call__(self, x: Any, train: bool = False) -> Any:
+        h = nn.BatchNorm(use_running_average=not train, name="norm")(nn.Dense(self.width, name="first")(x))
+        return nn.Dense(1, name="last")(nn.relu(h))
+
+
+def test_batch_statistics_are_kept():
+    (x, y), mean_square = BATCH, lambda f, y: jnp.mean((f - y) ** 2)
+    check = coord_check(
+        lambda width, _: Normalised(width), (4, 8), (1,), BATCH, mean_square, optax.sgd(0.1), steps=2, seeds=2
+    )
+    moved = {s.quantity: s.movement for s in check.slopes}
+    assert set(moved) == {"first", "norm", "last", "outputs"}
+    net = Normalised(4)
+    variables = jax.jit(net.init)(jax.random.fold_in(jax.random.key(0), 0), x)
+
+    @jax.jit
+    def outputs(variables: Any) -> Any:
+        return net.apply(variables, x, train=True, mutable=["batch_stats"])
+
+    def objective(params: Any, stats: Any) -> Any:
+        f, after = outputs({"params": params, "batch_stats": stats})
+        return mean_square(f, y), after["batch_stats"]
+
+    f, params, stats = outputs(variables)[0], variables["params"], variables["batch_stats"]
+    for _ in range(2):
+        slope, stats = jax.grad(objective, has_aux=True)(params, stats)
+        params = jax.tree.map(lambda p, g: p - 0.1 * g, params, slope)
+    after, _ = outputs({"params": params, "batch_stats": stats})
+    np.testing.assert_allclose(moved["outputs"][0, 0], jnp.sqrt(jnp.mean((after - f) ** 2)), rtol=1e-4)

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from train.transfer import Sweep, Transfer, loss_at, optimum, sweep_rates, transfer
+from train.transfer import Sweep, Transfer, loss_at, optimum, sweep_rates, train_runs, transfer
 from zoo import MLP, Parameterization, scaled
 
 RNG = np.random.default_rng(0)
@@ -106,7 +106,7 @@ def test_the_shift_of_the_optimum_over_sizes(exponent):
     assert low < exponent < high
     assert abs(slope - exponent) < 0.06
     assert high - low < 0.2
-    assert found.shift() == pytest.approx(3 * exponent, abs=0.15)
+    assert found.shift()[0] == pytest.approx(3 * exponent, abs=0.15)
     cost, least, most = found.regret()
     assert least <= cost <= most
     assert cost == pytest.approx(
@@ -119,10 +119,23 @@ def test_sizes_are_kept_and_gone_on_from(tmp_path, monkeypatch):
     whole = transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **how)
     assert [each.over for each in whole] == ["width", "depth"]
     assert sorted(file.name for file in tmp_path.iterdir()) == [
-        "width_16_depth_1.json", "width_8_depth_1.json", "width_8_depth_2.json",
+        "width_16_depth_1.npz", "width_8_depth_1.npz", "width_8_depth_2.npz",
     ]  # fmt: skip
-    monkeypatch.setattr("train.transfer.sweep_rates", None)  # nothing is trained again
+    monkeypatch.setattr("train.transfer.cells.sweep_rates", None)  # nothing is trained again
     again = transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **how)
     np.testing.assert_array_equal(again[0].sweeps[1].curves, whole[0].sweeps[1].curves)
     with pytest.raises(ValueError, match="other than asked for"):
         transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **{**how, "seeds": 3})
+
+
+def test_batches_that_do_not_fit_at_once_and_a_device_for_many_runs_change_nothing(monkeypatch):
+    how = lambda together: train_runs(  # noqa: E731
+        lambda job: (make(8, 2), adam(make(8, 2), job["rate"])), loss, zip(X, Y, strict=True), len(X),
+        {"rate": [0.01, 0.02, 0.03]}, [0, 1, 2], together,
+    )  # fmt: skip
+    whole = how(None)
+    monkeypatch.setattr("train.transfer.runs._CHUNK_BYTES", 5 * X[0].nbytes)
+    np.testing.assert_allclose(how(None), whole, rtol=2e-5)
+    np.testing.assert_allclose(how(2), whole, rtol=2e-4)
+    with pytest.raises(ValueError, match="end after 12 of 13 steps"):
+        train_runs(lambda job: (make(8, 2), optax.sgd(0.1)), loss, zip(X, Y, strict=True), 13, {}, [0])

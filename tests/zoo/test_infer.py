@@ -213,3 +213,19 @@ def test_explain_shows_its_table(capsys):
     assert (readout.multiplier, readout.rate, readout.std) == pytest.approx((0.5, 0.1, readout.std))
     assert readout.std == "0.25"  # N(0, 1/16) as at the base: 1/√64 √4
     assert "block_#_#.kernel (7)" in capsys.readouterr().out
+
+
+def test_roles_inside_a_traced_function_and_a_traced_gamma():
+    def init(key: Any, width: int) -> dict:
+        a, b = jax.random.split(key)
+        return {"in": jax.random.normal(a, (3, width)), "out": jax.random.normal(b, (width, 1)) / width**0.5}
+
+    def rates(gamma: Any) -> Any:
+        roles = infer_roles(init, base={"width": 8}, target={"width": 32}, gamma=gamma)
+        params = roles.rescale(init(jax.random.key(0), 32))
+        tx = scaled(optax.sgd(1.0), roles)
+        updates: Any = tx.update(jax.tree.map(jnp.ones_like, params), tx.init(params), params)[0]
+        return updates["in"], params["out"]
+
+    for traced, plain in zip(jax.jit(rates)(2.0), rates(2.0), strict=True):
+        np.testing.assert_allclose(traced, plain, rtol=1e-6)

@@ -1,7 +1,5 @@
 """The pictures of a comparison."""
 
-import base64
-import io
 import textwrap
 from collections.abc import Sequence
 
@@ -10,15 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from train.evaluate.compare import Comparison, Verdict
-
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-
-
-def as_png(figure: Figure) -> str:
-    """The figure as a data URI."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+from train.evaluate.page import COLOURS
 
 
 def _panels(rows: int, columns: int, height: float = 2.9) -> tuple[Figure, np.ndarray]:

@@ -3,7 +3,6 @@
 import dataclasses
 import html
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from train.evaluate.compare import FAMILYWISE, MEANING, PRECISION, Comparison
-from train.evaluate.plots import all_figures, as_png
+from train.evaluate.page import page, picture, plain, table
+from train.evaluate.plots import all_figures
 from train.evaluate.statistics import CURVED, LACK_OF_FIT, PowerLaw
 
 VARIANCE_TOLERANCE = 0.15
@@ -52,14 +52,14 @@ def rows(result: Comparison) -> list[dict[str, str]]:
 
 def print_table(result: Comparison, console: Console) -> None:
     """The table on the terminal, and how to read it."""
-    table = Table(title=f"Finite ensembles against their infinite-width twins — {result.task.name}")
+    screen = Table(title=f"Finite ensembles against their infinite-width twins — {result.task.name}")
     colours = {"agrees": "green", "does not converge": "red", "undecided": "yellow"}
     lines = rows(result)
     for name in lines[0]:
-        table.add_column(name, overflow="fold")
+        screen.add_column(name, overflow="fold")
     for line, verdict in zip(lines, result.verdicts, strict=True):
-        table.add_row(*line.values(), style=colours[verdict.verdict])
-    console.print(table)
+        screen.add_row(*line.values(), style=colours[verdict.verdict])
+    console.print(screen)
     for line in reading(result):
         console.print(f"[dim]{line}[/dim]", highlight=False)
 
@@ -90,22 +90,22 @@ def reading(result: Comparison) -> list[str]:
 
 def as_json(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
     """Every number of the comparison with its standard error, and what was run."""
-    curves = [{f.name: _plain(getattr(curve, f.name)) for f in dataclasses.fields(curve)} for curve in result.curves]
+    curves = [{f.name: plain(getattr(curve, f.name)) for f in dataclasses.fields(curve)} for curve in result.curves]
     limits = [
-        {"label": label, "depth": depth, "times": _plain(t.times), "loss": _plain(t.loss),
-         "f": _plain(np.concatenate([t.f_train, t.f_test], axis=1)), "provenance": t.provenance["loss"].detail}
+        {"label": label, "depth": depth, "times": plain(t.times), "loss": plain(t.loss),
+         "f": plain(np.concatenate([t.f_train, t.f_test], axis=1)), "provenance": t.provenance["loss"].detail}
         for (label, depth), t in result.limits.items()
     ]  # fmt: skip
     limits += [
-        {"label": label, "depth": depth, "times": _plain(result.limits[label, depth].times), "provenance": "feature learning",
-         **{name: _plain(value.mean(0)) for name, value in each.items()},
-         **{f"{name}_sem": _plain(value.std(0, ddof=1) / len(value) ** 0.5) for name, value in each.items() if len(value) > 1}}
+        {"label": label, "depth": depth, "times": plain(result.limits[label, depth].times), "provenance": "feature learning",
+         **{name: plain(value.mean(0)) for name, value in each.items()},
+         **{f"{name}_sem": plain(value.std(0, ddof=1) / len(value) ** 0.5) for name, value in each.items() if len(value) > 1}}
         for (label, depth), each in result.learned.items()
     ]  # fmt: skip
     return {
         "run": run,
-        "verdicts": [{**_plain(dataclasses.asdict(v)), "sentence": v.sentence} for v in result.verdicts],
-        "variance_by_depth": {name: _plain(dataclasses.asdict(law)) for name, law in result.depth_laws.items()},
+        "verdicts": [{**plain(dataclasses.asdict(v)), "sentence": v.sentence} for v in result.verdicts],
+        "variance_by_depth": {name: plain(dataclasses.asdict(law)) for name, law in result.depth_laws.items()},
         "width times squared error": [
             {"label": label, "depth": depth, "widths": list(result.widths), "values": products}
             for (label, depth), products in result.products.items()
@@ -116,64 +116,28 @@ def as_json(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
-    """JSON has no NaN, infinity or arrays."""
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
-
-
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff }
-body { max-width: 1180px; margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.6rem; margin-bottom: .2rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
-p { max-width: 52rem } img { max-width: 100%; height: auto }
-.scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .82rem }
-th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #d8dee4; white-space: nowrap }
-tr.agrees td:nth-child(5) { color: #116329 } tr.does-not-converge td:nth-child(5) { color: #a40e26 }
-tr.undecided td:nth-child(5) { color: #7d4e00 }
-pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: .8rem } .muted { color: #57606a }
-"""
-
-
 def _table(result: Comparison) -> str:
-    lines = rows(result)
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in lines[0])
-    body = "".join(
-        f'<tr class="{verdict.verdict.replace(" ", "-")}">'
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in line.values())
-        + "</tr>"
-        for line, verdict in zip(lines, result.verdicts, strict=True)
+    lines, kind = rows(result), {"agrees": "good", "does not converge": "bad", "undecided": "unsure"}
+    column = list(lines[0]).index("verdict")
+    return table(
+        list(lines[0]), [list(line.values()) for line in lines], [{column: kind[v.verdict]} for v in result.verdicts]
     )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def as_html(result: Comparison, run: dict[str, Any]) -> str:
     """One self-contained page."""
-    pictures = "".join(
-        f'<h2>{html.escape(title)}</h2><p>{html.escape(text)}</p><img src="{as_png(figure)}" alt="{html.escape(title)}">'
-        for title, text, figure in all_figures(result)
-    )
+    pictures = "".join(picture(*parts) for parts in all_figures(result))
     depth = "".join(
         f"<li>{html.escape(name)}: depth<sup>{law.exponent:.2f}</sup> [{law.low:.2f}, {law.high:.2f}]</li>"
         for name, law in result.depth_laws.items()
     )
     depths = f"<h2>Variance against depth</h2><p>At width {result.widths[-1]}:</p><ul>{depth}</ul>" if depth else ""
     notes = "".join(f"<p class='muted'>{html.escape(line)}</p>" for line in reading(result))
-    return (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
-        f"<title>limit-zoo: {html.escape(result.task.name)}</title><style>{_STYLE}</style></head><body>"
+    return page(
+        result.task.name,
         f"<h1>Finite ensembles against their infinite-width twins</h1><p class='muted'>{html.escape(headline(result))}</p>"
         f"{_table(result)}{notes}{pictures}{depths}"
-        f"<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre></body></html>"
+        f"<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre>",
     )
 
 

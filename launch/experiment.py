@@ -1,0 +1,90 @@
+"""A config file with functions of its own: a model, an optimiser, a loss and batches, from any place on the disk."""
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from zoo.messages import did_you_mean
+
+NEEDED = {
+    "make": "make(width, depth, …) returns a model with init and apply, such as a Flax module",
+    "optimizer": "optimizer(net, learning_rate, …) returns an Optax transformation",
+    "loss": "loss(outputs, targets) returns a number",
+    "batches": "batches(…) returns an iterator of (inputs, targets)",
+}
+
+
+class Experiment:
+    """The fields of a config, and its functions.
+
+    A function's arguments that the caller does not give are filled with the config's fields of that name.
+    """
+
+    def __init__(self, path: str, config: ConfigDict) -> None:
+        self.path, self.config = Path(path.partition(":")[0]), config
+        self.module = load(self.path)
+        missing = [text for name, text in NEEDED.items() if not callable(getattr(self.module, name, None))]
+        if missing:
+            raise ValueError(f"{self.path} lacks functions: {'; '.join(missing)}.")
+
+    def has(self, name: str) -> bool:
+        """Whether the config defines this function."""
+        return callable(getattr(self.module, name, None))
+
+    def call(self, function: str, *positional: Any, **given: Any) -> Any:
+        """Calls the function with what it asks for by name."""
+        wanted = list(inspect.signature(getattr(self.module, function)).parameters.values())[len(positional) :]
+        known = {**self.config, **given}
+        found = {}
+        for parameter in wanted:
+            if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+                raise ValueError(f"{self.path}: {function} must name its arguments; it has *{parameter.name}.")
+            if parameter.name in known:
+                found[parameter.name] = known[parameter.name]
+            elif parameter.default is parameter.empty:
+                raise ValueError(
+                    f'{self.path}: {function} asks for "{parameter.name}", and the config has no such field. '
+                    f"{did_you_mean(parameter.name, known)}"
+                )
+        return getattr(self.module, function)(*positional, **found)
+
+    def asks_for(self, name: str, among: Iterable[str] = tuple(NEEDED)) -> bool:
+        """Whether any of these functions has an argument of this name."""
+        functions = (getattr(self.module, each) for each in among)
+        return any(name in inspect.signature(function).parameters for function in functions)
+
+    def fingerprint(self, *more: Any) -> str:
+        """Of the file's code without `get_config` and docstrings, and of `more`. Code it imports is not watched."""
+        tree = ast.parse(self.path.read_text(encoding="utf-8"))
+        tree.body = [node for node in tree.body if getattr(node, "name", "") != "get_config"]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+                node.body = node.body[1:]
+        return hashlib.sha256(repr((ast.dump(tree), more)).encode()).hexdigest()[:12]
+
+
+def load(path: Path) -> ModuleType:
+    """The module of this file; its folder can be imported from, after everything else."""
+    spec = importlib.util.spec_from_file_location(f"config_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} is not a Python file.")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested config dictionaries as dictionaries."""
+    return {key: plain_fields(value) if hasattr(value, "items") else value for key, value in fields.items()}

@@ -1,0 +1,69 @@
+"""What every report shares: a self-contained page, and numbers that JSON can hold."""
+
+import base64
+import html
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff }
+body { max-width: 1180px; margin: 2rem auto; padding: 0 1rem }
+h1 { font-size: 1.6rem; margin-bottom: .2rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
+p { max-width: 52rem } img { max-width: 100%; height: auto }
+.scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .82rem }
+th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #d8dee4; white-space: nowrap }
+.good { color: #116329 } .bad { color: #a40e26 } .unsure { color: #7d4e00 }
+pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: .8rem } .muted { color: #57606a }
+"""
+
+
+def as_png(figure: Figure) -> str:
+    """The figure as a data URI."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def page(title: str, body: str) -> str:
+    """A whole HTML document."""
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
+        f"<title>limit-zoo: {html.escape(title)}</title><style>{_STYLE}</style></head><body>{body}</body></html>"
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], kinds: Sequence[dict[int, str]] = ()) -> str:
+    """An HTML table; kinds: of every row, {column: good | bad | unsure}."""
+    lines = []
+    for row, kind in zip(rows, kinds or [{}] * len(rows), strict=True):
+        cells = (f'<td class="{kind.get(i, "")}">{html.escape(cell)}</td>' for i, cell in enumerate(row))
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    names = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+    return f'<div class="scroll"><table><thead><tr>{names}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def picture(title: str, text: str, figure: Figure) -> str:
+    """A figure under its title, with a line on how to read it."""
+    return f'<h2>{html.escape(title)}</h2><p>{html.escape(text)}</p><img src="{as_png(figure)}" alt="{html.escape(title)}">'
+
+
+def plain(value: Any) -> Any:
+    """JSON has no NaN, infinity or arrays."""
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,141 @@
+"""The sizes of a comparison: one sweep each, kept on disk as soon as it is finished."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optax
+from rich.console import Console
+from rich.progress import track
+
+from train.transfer.runs import train_runs
+from train.transfer.shift import Transfer
+from train.transfer.sweep import Sweep
+
+
+def sweep_rates(
+    make: Callable[[int, int], Any],
+    optimizer: Callable[[Any, Any], optax.GradientTransformation],
+    loss_fn: Callable[[Any, Any], Any],
+    batches: tuple[Any, Any],
+    width: int,
+    depth: int,
+    rates: Sequence[float],
+    seeds: int = 5,
+    together: int | None = None,
+) -> Sweep:
+    """Trains one size at every learning rate and seed, in one compiled program in which both are arguments.
+
+    make(width, depth): a model with `init` and `apply`; batch statistics are kept where it has them. optimizer(model,
+    learning_rate): an Optax transformation; the rate is traced. batches: (inputs, targets) with a leading axis of steps.
+    loss_fn(outputs, targets): a number, before each step. Seed i has the same initial weights at every rate. How runs
+    are placed: `train_runs`.
+
+    >>> import jax.numpy as jnp
+    >>> from zoo import MLP, Parameterization, scaled
+    >>> def make(width, depth):
+    ...     return MLP(width, depth, parameterization=Parameterization.mup.based(8))
+    >>> x, y = jnp.ones((20, 4, 3)), jnp.ones((20, 4, 1))
+    >>> found = sweep_rates(make, lambda net, rate: scaled(optax.adam(rate), net), lambda f, y: jnp.mean((f - y) ** 2),
+    ...                     (x, y), 8, 2, rates=[0.01, 0.1], seeds=2)
+    >>> found.curves.shape
+    (2, 2, 20)
+    """
+    if seeds < 2 or len(rates) < 2:
+        raise ValueError(f"sweep_rates: at least 2 seeds and 2 learning rates, got {seeds} and {len(rates)}.")
+    net = make(width, depth)
+    jobs = {"rate": np.repeat(np.asarray(rates, float), seeds)}
+    curves = train_runs(
+        lambda job: (net, optimizer(net, job["rate"])),
+        loss_fn,
+        zip(*batches, strict=True),
+        len(batches[0]),
+        jobs,
+        np.tile(np.arange(seeds), len(rates)),
+        together,
+    )
+    return Sweep(width, depth, np.asarray(rates, float), curves.reshape(len(rates), seeds, -1))
+
+
+def transfer(
+    make: Callable[[int, int], Any],
+    optimizer: Callable[[Any, Any], optax.GradientTransformation],
+    loss_fn: Callable[[Any, Any], Any],
+    batches: tuple[Any, Any],
+    widths: Sequence[int],
+    depths: Sequence[int],
+    rates: Sequence[float],
+    seeds: int = 5,
+    folder: str | Path | None = None,
+    progress: bool = False,
+) -> list[Transfer]:
+    """Sweeps over widths (at the first depth) and over depths (at the first width), see `sweep_rates`.
+
+    With `folder`, every size is kept there as soon as it is finished, and an interrupted call goes on: give every model,
+    optimiser and task a folder of its own. Where `Optimum.edge` says that a grid ends at its optimum, widen it. With a
+    report, further hyperparameters, and grids split between machines: `launch.transfer`.
+    """
+    cells = [*((width, depths[0]) for width in widths), *((widths[0], depth) for depth in depths[1:])]
+    found = {}
+    for width, depth in track(list(dict.fromkeys(cells)), "sizes", disable=not progress, console=Console(stderr=True)):
+        file = None if folder is None else Path(folder) / f"width_{width}_depth_{depth}.npz"
+        sweep = None if file is None else read(file)
+        if sweep is None:
+            sweep = sweep_rates(make, optimizer, loss_fn, batches, width, depth, rates, seeds)
+            if file is not None:
+                write(file, [sweep])
+        elif (
+            len(sweep[0].rates) != len(rates)
+            or not np.allclose(sweep[0].rates, rates)
+            or sweep[0].curves.shape[1] != seeds
+        ):
+            raise ValueError(
+                f"{file} holds learning rates {sweep[0].rates.tolist()} and {sweep[0].curves.shape[1]} seeds, other than "
+                "asked for: use another folder, or delete it."
+            )
+        else:
+            sweep = sweep[0]
+        found[width, depth] = sweep
+    return along(found)
+
+
+def along(found: dict[tuple[float, int], Sweep]) -> list[Transfer]:
+    """All series of at least two sizes that differ in width alone, or in depth alone."""
+    result: list[Transfer] = []
+    for over, axis in (("width", 0), ("depth", 1)):
+        for other in dict.fromkeys(size[1 - axis] for size in found):
+            sizes = sorted(size for size in found if size[1 - axis] == other)
+            if len(sizes) > 1:
+                result.append(Transfer(over, tuple(found[size] for size in sizes)))
+    return result
+
+
+def write(file: Path, sweeps: Iterable[Sweep]) -> None:
+    """Whole or not at all, whoever else writes there."""
+    sweeps = list(sweeps)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(f".{os.getpid()}.part.npz")
+    sizes = np.array([(sweep.width, sweep.depth) for sweep in sweeps], float)
+    np.savez_compressed(
+        part,
+        sizes=sizes,
+        rates=sweeps[0].rates,
+        curves=np.stack([sweep.curves for sweep in sweeps]),
+        allow_pickle=False,
+    )
+    part.replace(file)
+
+
+def read(file: Path) -> list[Sweep] | None:
+    """What `write` wrote, None where there is nothing."""
+    if not file.exists():
+        return None
+    with np.load(file) as held:
+        pairs = zip(held["sizes"], held["curves"], strict=True)
+        return [Sweep(_whole(size[0]), int(size[1]), held["rates"], curves) for size, curves in pairs]
+
+
+def _whole(width: float) -> float:
+    return int(width) if np.isfinite(width) else float(width)

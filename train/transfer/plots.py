@@ -1,0 +1,140 @@
+"""The pictures of a transfer study."""
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from train.evaluate.page import COLOURS
+from train.transfer.outcome import Outcome
+from train.transfer.sweep import Sweep
+
+
+def _panels(rows: int, columns: int) -> tuple[Figure, np.ndarray]:
+    figure = Figure(figsize=(1.4 + 4.6 * columns, 3.5 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+    return figure, axes
+
+
+def _shades(count: int) -> list:
+    return [colormaps["viridis"](0.9 - 0.9 * i / max(count - 1, 1)) for i in range(count)]
+
+
+def curves(outcome: Outcome) -> Figure:
+    """Loss against the hyperparameter, a curve a size: mean and standard error over seeds, diverged rates on top."""
+    figure, axes = _panels(len(outcome.labels), max(len(outcome.series(label)) or 1 for label in outcome.labels))
+    for row, label in zip(axes, outcome.labels, strict=True):
+        all_series = outcome.series(label)
+        for axis, series in zip(row, all_series, strict=False):
+            limit = outcome.limits.get(label, {}).get(series.sweeps[0].depth) if series.over == "width" else None
+            _draw_curves(axis, series.sweeps, series.over, limit)
+            axis.set_title(f"{label}, {series.fixed}", fontsize=9)
+        for axis in row[max(len(all_series), 1) :]:
+            axis.set_visible(False)
+        if not all_series:
+            _draw_curves(row[0], outcome.sweeps[label].values(), "width", None)
+            row[0].set_title(label, fontsize=9)
+        row[0].set_ylabel("training loss at the end")
+    for axis in axes[-1]:
+        axis.set_xlabel(outcome.dial.replace("_", " "))
+    return figure
+
+
+def _draw_curves(axis, sweeps, over: str, limit: Sweep | None) -> None:
+    sweeps = list(sweeps)
+    finite = [loss for s in sweeps for loss in s.losses.mean(1) if np.isfinite(loss)]
+    starts = [float(np.mean(s.curves[..., 0])) for s in sweeps if np.isfinite(s.curves[..., 0]).all()]
+    top = min(1.3 * max(starts, default=1.0), max(finite, default=1.0) * 1.05) if finite else 1.0
+    drawn: list[Sweep] = [*sweeps, *([limit] if limit else [])]
+    for sweep, colour in zip(drawn, [*_shades(len(sweeps)), "k"], strict=False):
+        losses, style = sweep.losses, "--" if sweep is limit else "-"
+        mean, sem = losses.mean(1), _spread(losses)
+        size = getattr(sweep, over)
+        name = "limit" if sweep is limit else f"{over} {size:g}"
+        axis.errorbar(sweep.rates, np.where(np.isfinite(mean), mean, np.nan), sem, fmt=f"o{style}", ms=3, lw=1.2,
+                      color=colour, label=name)  # fmt: skip
+        lost = ~np.isfinite(mean)
+        axis.plot(sweep.rates[lost], np.full(lost.sum(), top), "x", color=colour, ms=6)
+        best, (low, high) = sweep.optimum(), sweep.interval()
+        if np.isfinite(best.loss):
+            axis.plot([low, high], [best.loss] * 2, color=colour, lw=3, alpha=0.4)
+            axis.plot([best.rate], [best.loss], "*", ms=10, color=colour, mec="k", mew=0.5)
+    axis.set(xscale="log", ylim=(None, top * 1.04))
+    if finite and min(finite) < top / 20:
+        axis.set_yscale("log")
+    axis.legend(fontsize=7)
+
+
+def _spread(losses: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        sem = losses.std(1) / max(losses.shape[1] - 1, 1) ** 0.5
+    return np.where(np.isfinite(sem), sem, 0.0)
+
+
+def optima(outcome: Outcome) -> Figure:
+    """The optimum against the size, with bootstrap intervals, a line a setting."""
+    kinds = list(dict.fromkeys((s.over, s.fixed) for label in outcome.labels for s in outcome.series(label)))
+    figure, axes = _panels(1, len(kinds))
+    for axis, (over, fixed) in zip(axes[0], kinds, strict=True):
+        for number, label in enumerate(outcome.labels):
+            colour = COLOURS[number % len(COLOURS)]
+            for series in (s for s in outcome.series(label) if (s.over, s.fixed) == (over, fixed)):
+                best = np.array([s.optimum().rate for s in series.sweeps])
+                ends = np.abs(np.array([s.interval() for s in series.sweeps]).T - best)
+                shifted = series.sizes * 1.02**number  # so that bars lie side by side
+                axis.errorbar(shifted, best, ends, fmt="o-", ms=4, capsize=3, color=colour, label=label)
+                axis.set_xticks(series.sizes, labels=[f"{size:g}" for size in series.sizes])
+            limit = outcome.limits.get(label, {})
+            if over == "width" and limit:
+                axis.axhline(next(iter(limit.values())).optimum().rate, ls="--", lw=1, color=colour)
+        axis.set(xscale="log", yscale="log", xlabel=over, title=f"{fixed}")
+        axis.set_xticks(axis.get_xticks(), labels=[t.get_text() for t in axis.get_xticklabels()])
+        axis.minorticks_off()
+        axis.legend(fontsize=7)
+    axes[0, 0].set_ylabel(f"best {outcome.dial.replace('_', ' ')}")
+    return figure
+
+
+def early(outcome: Outcome) -> Figure:
+    """The optimum had training ended earlier, a line a size."""
+    columns = min(len(outcome.labels), 3)
+    figure, axes = _panels(-(-len(outcome.labels) // columns), columns)
+    for axis, label in zip(axes.flat, outcome.labels, strict=False):
+        sweeps = list(outcome.sweeps[label].values())
+        for sweep, colour in zip(sweeps, _shades(len(sweeps)), strict=True):
+            steps, path = sweep.moving_optimum()
+            axis.plot(steps, 2.0**path, color=colour, label=f"{sweep.width:g} × {sweep.depth}")
+        axis.set(yscale="log", xlabel="training steps", title=label)
+        axis.title.set_fontsize(9)
+        axis.legend(fontsize=7, title="width × depth", title_fontsize=7)
+    for axis in axes.flat[len(outcome.labels) :]:
+        axis.set_visible(False)
+    axes[0, 0].set_ylabel(f"best {outcome.dial.replace('_', ' ')} so far")
+    return figure
+
+
+def training(outcome: Outcome) -> Figure:
+    """The loss along training at one value of the hyperparameter: the smallest size's best on the grid, a curve a size."""
+    columns = min(len(outcome.labels), 3)
+    figure, axes = _panels(-(-len(outcome.labels) // columns), columns)
+    for axis, label in zip(axes.flat, outcome.labels, strict=False):
+        sweeps = list(outcome.sweeps[label].values())
+        rate = int(np.argmin(sweeps[0].losses.mean(1)))
+        for sweep, colour in zip(sweeps, _shades(len(sweeps)), strict=True):
+            mean = sweep.curves[rate].mean(0)
+            window = max(len(mean) // 50, 1)
+            smooth = mean[: len(mean) // window * window].reshape(-1, window).mean(1)
+            steps = (np.arange(len(smooth)) + 0.5) * window
+            axis.plot(steps, np.where(np.isfinite(smooth), smooth, np.nan), color=colour,
+                      label=f"{sweep.width:g} × {sweep.depth}")  # fmt: skip
+        axis.set(
+            xlabel="training steps", title=f"{label}, {outcome.dial.replace('_', ' ')} {sweeps[0].rates[rate]:.3g}"
+        )
+        axis.title.set_fontsize(9)
+        axis.legend(fontsize=7, title="width × depth", title_fontsize=7)
+    for axis in axes.flat[len(outcome.labels) :]:
+        axis.set_visible(False)
+    axes[0, 0].set_ylabel("training loss")
+    return figure

@@ -1,0 +1,132 @@
+"""report.html and report.json of a transfer study."""
+
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from train.evaluate.page import page, picture, plain, table
+from train.transfer import plots
+from train.transfer.outcome import Outcome
+from train.transfer.shift import COLUMNS, rows
+
+NOT_TRANSFERRED = (
+    "What is not expected to transfer: another batch size, another number of steps or schedule, other data or more of "
+    "them, and regularisation (weight decay, dropout, augmentation) as far as it acts against overfitting, which depends on "
+    "the size. Tune these at the target size, or keep them as they were in this sweep."
+)
+READING = (
+    "The optimum is the minimum of a parabola through the least mean loss and its neighbours in log₂; intervals are 95 % "
+    "bootstrap intervals over seeds. The loss is the training loss, averaged over the last tenth of the steps. A setting with "
+    "a diverged seed counts as infinite. Settled: the step after which the optimum stays within an octave of the final one."
+)
+
+
+def print_report(outcome: Outcome, command: str, console: Console) -> None:
+    """On the terminal."""
+    for label in outcome.labels:
+        for series in outcome.series(label):
+            console.print(f"\n{label}", style="bold")
+            console.print(series)
+    for line in (*_limit_lines(outcome), READING, NOT_TRANSFERRED):
+        console.print(f"[dim]{line}[/dim]", highlight=False)
+    console.print(f"\n{_command_line(outcome)}", highlight=False)
+    console.print(f"  {command}", highlight=False, soft_wrap=True)
+
+
+def write(outcome: Outcome, run: dict[str, Any], command: str, folder: Path) -> tuple[Path, Path]:
+    """Writes both files and returns their paths."""
+    files = folder / "report.json", folder / "report.html"
+    files[0].write_text(json.dumps(as_json(outcome, run, command), indent=1) + "\n")
+    files[1].write_text(as_html(outcome, run, command))
+    return files
+
+
+def as_json(outcome: Outcome, run: dict[str, Any], command: str) -> dict[str, Any]:
+    """Every number: optima, shifts, regrets with their intervals, and the losses [value, seed]."""
+    names = ("value", "low", "high")
+    series = [
+        {
+            "setting": label, "over": s.over, "fixed": s.fixed, "sizes": s.sizes,
+            **{name: dict(zip(names, getattr(s, name)(), strict=True)) for name in ("slope", "shift", "regret")},
+        }
+        for label in outcome.labels for s in outcome.series(label)
+    ]  # fmt: skip
+    limits = [(label, sweep) for label, depths in outcome.limits.items() for sweep in depths.values()]
+    finite = [(label, sweep) for label, sizes in outcome.sweeps.items() for sweep in sizes.values()]
+    sweeps = [
+        {
+            "setting": label, "width": sweep.width, "depth": sweep.depth, outcome.dial: sweep.rates, "losses": sweep.losses,
+            "diverged": sweep.diverged, "optimum": sweep.optimum().rate, "interval": sweep.interval(),
+            "loss": sweep.optimum().loss, "edge": sweep.optimum().edge, "settled": sweep.settled(),
+            "steps": sweep.curves.shape[-1],
+        }
+        for label, sweep in finite + limits
+    ]  # fmt: skip
+    found = {"run": run, "series": series, "sweeps": sweeps, "best": outcome.best_values(), "absent": outcome.absent}
+    return plain({**found, "command": command, "how_to_read": [READING, NOT_TRANSFERRED]})
+
+
+def as_html(outcome: Outcome, run: dict[str, Any], command: str) -> str:
+    """One self-contained page."""
+    dial = outcome.dial.replace("_", " ")
+    parts = [f"<h1>Does the best {html.escape(dial)} carry over?</h1>"]
+    for label in outcome.labels:
+        parts.append(f"<h2>{html.escape(label)}</h2>")
+        for series in outcome.series(label):
+            parts.append(f"<p>{html.escape(series.sentence)}</p>{table(COLUMNS, series.rows())}")
+        if not outcome.series(label):
+            parts += [table(COLUMNS, rows(outcome.sweeps[label].values()))]
+    parts += [f"<p>{html.escape(line)}</p>" for line in _limit_lines(outcome)]
+    if best := outcome.best_values():
+        parts += [
+            "<h2>The other hyperparameters</h2><p>The best value of each, everything else tuned, size by size.</p>"
+        ]
+        parts += [table(("setting", "hyperparameter", "width × depth", "best value", "loss"), best)]
+    parts += [picture(*each) for each in figures(outcome)]
+    parts += [f"<p class='muted'>{html.escape(line)}</p>" for line in (READING, NOT_TRANSFERRED)]
+    parts += [f"<h2>To train the target size</h2><p>{html.escape(_command_line(outcome))}</p>"]
+    parts += [f"<pre>{html.escape(command)}</pre><h2>What was run</h2>"]
+    parts += [f"<pre>{html.escape(json.dumps(run, indent=2))}</pre>"]
+    return page(f"transfer of {dial}", "".join(parts))
+
+
+def figures(outcome: Outcome) -> list[tuple[str, str, Any]]:
+    """(title, how to read it, figure)."""
+    dial = outcome.dial.replace("_", " ")
+    several = any(outcome.series(label) for label in outcome.labels)
+    scan = any(len(s.rates) > 2 for sizes in outcome.sweeps.values() for s in sizes.values())
+    found = []
+    if scan:
+        text = "Stars: optima, on bars that are their intervals; crosses on top: values at which a seed diverged."
+        found.append((f"Loss against {dial}", text, plots.curves(outcome)))
+    if scan and several:
+        text = "Level lines mean that the optimum found on a small network is that of a large one; dashed: the limit's."
+        found.append(("The optimum against the size", text, plots.optima(outcome)))
+    text = "All sizes with the value that is best for the smallest one: where hyperparameters carry over, curves lie together."
+    found.append(("Along training", text, plots.training(outcome)))
+    if scan:
+        text = "How soon the best value can be read off: the optimum had training ended at the step on the horizontal axis."
+        found.append(("Early selection", text, plots.early(outcome)))
+    return found
+
+
+def _limit_lines(outcome: Outcome) -> list[str]:
+    lines = [
+        f"{label}, depth {depth}: the limit's own optimum is {s.optimum().rate:.3g} [{s.interval()[0]:.3g}, "
+        f"{s.interval()[1]:.3g}], its loss there {s.optimum().loss:.4g}."
+        for label, depths in outcome.limits.items()
+        for depth, s in depths.items()
+    ]
+    return lines + [f"{label} has no curve of its limit: {why}" for label, why in outcome.absent.items()]
+
+
+def _command_line(outcome: Outcome) -> str:
+    label = outcome.best_label()
+    small = next(iter(outcome.sweeps[label].values()))
+    return (
+        f"The target size with the {outcome.dial.replace('_', ' ')} found at width {small.width:g}, depth {small.depth} "
+        f'({small.optimum().rate:.3g}, setting "{label}"):'
+    )

@@ -1,0 +1,123 @@
+"""Many training runs of one shape, in one compiled program: hyperparameters and seeds are its arguments."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from train.variables import forward, split
+
+_CHUNK_BYTES = 2**28  # of batches on the device at once
+
+
+def train_runs(
+    build: Callable[[dict[str, Any]], tuple[Any, optax.GradientTransformation]],
+    loss_fn: Callable[[Any, Any], Any],
+    batches: Iterable[Any],
+    steps: int,
+    jobs: Mapping[str, Any],
+    seeds: Any,
+    together: int | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> np.ndarray:
+    """The loss of every run before every step, [run, step]; infinite from the step on at which a run diverged.
+
+    build({name: value}) returns a model and its optimiser; the values, one of each array of `jobs` [run], are traced.
+    batches: (inputs, targets), the same for every run; `loss_fn(outputs, targets)` is a number. seeds [run] of the initial
+    weights. On a CPU, runs go one by one on each core, on accelerators `together` at a time (None: all), spread over the
+    devices. `advance` hears of finished runs.
+    """
+    count = len(np.asarray(seeds))
+    rows = {name: jnp.asarray(value, float) for name, value in jobs.items()}
+    keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(0), seed))(jnp.asarray(seeds))
+
+    def run(carry: Any, job: Any, key: Any, chunk: Any) -> Any:
+        net, tx = build(job)
+        if carry is None:
+            trained, state = split(net.init(key, jax.tree.map(lambda a: a[0], chunk[0])))
+            carry = trained, state, tx.init(trained)
+
+        def step(carry: Any, batch: Any) -> Any:
+            trained, state, memory = carry
+
+            def objective(trained: Any) -> Any:
+                outputs, after = forward(net, trained, state, batch[0])
+                return loss_fn(outputs, batch[1]), after
+
+            (loss, state), slope = jax.value_and_grad(objective, has_aux=True)(trained)
+            updates, memory = tx.update(slope, memory, trained)
+            return (optax.apply_updates(trained, updates), state, memory), loss
+
+        return jax.lax.scan(step, carry, chunk)
+
+    if jax.default_backend() == "cpu" and jax.device_count() == 1 and together is None:
+        groups, place, threads = list(np.arange(count)), lambda job: job, os.cpu_count()
+    else:
+        groups, place, threads = *_spread(count, together or count), 1
+        run = jax.vmap(run, in_axes=(0, 0, 0, None))
+    parts = list(_advance(jax.jit(run), place, groups, (rows, keys), _chunks(batches, steps), threads, advance))
+    curves = np.concatenate(parts, axis=1)[:count]
+    broken = np.maximum.accumulate(~np.isfinite(curves), axis=1)  # a run that was lost does not come back
+    return np.where(broken, np.inf, curves)
+
+
+def _advance(
+    program: Any, place: Any, groups: list, jobs: Any, chunks: Iterable, threads: int | None, advance: Any
+) -> Iterator[np.ndarray]:
+    """The losses of all groups of runs, [run, step], a chunk of steps at a time."""
+    carries: list[Any] = [None] * len(groups)
+    placed = [place(jax.tree.map(lambda a, i=i: a[i], jobs)) for i in groups]
+    compiled: dict[Any, Any] = {}
+    with ThreadPoolExecutor(threads) as pool:
+        for chunk, last in chunks:
+            shape = (carries[0] is None, len(jax.tree.leaves(chunk)[0]))
+            if shape not in compiled:
+                compiled[shape] = program.lower(carries[0], *placed[0], chunk).compile()
+
+            def one(g: int, chunk: Any = chunk, last: bool = last, go: Any = compiled[shape]) -> np.ndarray:
+                carry, losses = go(carries[g], *placed[g], chunk)
+                carries[g] = None if last else carry
+                if last:
+                    advance(np.size(groups[g]))
+                return np.asarray(losses, np.float64).reshape(np.size(groups[g]), -1)
+
+            yield np.concatenate(list(pool.map(one, range(len(groups)))))
+
+
+def _spread(count: int, together: int) -> tuple[list[np.ndarray], Callable[[Any], Any]]:
+    """(groups of about `together` runs, a multiple of the devices each; what spreads a group over the devices)."""
+    devices = jax.device_count()
+    size = min(-(-together // devices), -(-count // devices)) * devices
+    spread = NamedSharding(jax.make_mesh((devices,), ("runs",), axis_types=(AxisType.Auto,)), PartitionSpec("runs"))
+    everyone = np.arange(-(-count // size) * size).clip(max=count - 1)  # the last one again where a group is not filled
+    return list(everyone.reshape(-1, size)), lambda job: jax.device_put(job, spread)
+
+
+def _chunks(batches: Iterable[Any], steps: int) -> Iterator[tuple[Any, bool]]:
+    """(batches on top of each other, as many as fit the memory set aside for them; whether they are the last)."""
+    held: list[Any] = []
+    size = seen = 0
+    for seen, (x, y) in enumerate(itertools.islice(iter(batches), steps), start=1):
+        batch = jax.tree.map(np.asarray, (x, y))
+        held.append(batch)
+        size += sum(leaf.nbytes for leaf in jax.tree.leaves(batch))
+        if size > _CHUNK_BYTES or seen == steps:
+            yield _stack(held), seen == steps
+            held, size = [], 0
+    if seen < steps:
+        raise ValueError(f"The batches end after {seen} of {steps} steps: repeat them, or lower steps.")
+
+
+def _stack(held: list[Any]) -> Any:
+    return jax.tree.map(lambda *parts: _default_float(np.stack(parts)), *held)
+
+
+def _default_float(array: np.ndarray) -> Any:
+    return jnp.asarray(array, float) if array.dtype == np.float64 else jnp.asarray(array)

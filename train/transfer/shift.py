@@ -1,0 +1,107 @@
+"""How far the optimum moves from size to size, and what that costs."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from train.transfer.sweep import DRAWS, Sweep, loss_at, optimum
+
+
+@dataclasses.dataclass(frozen=True)
+class Transfer:
+    """Sweeps of several sizes, in the order of their size along `over`."""
+
+    over: str
+    sweeps: tuple[Sweep, ...]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Widths or depths."""
+        return np.array([getattr(sweep, self.over) for sweep in self.sweeps], float)
+
+    @property
+    def fixed(self) -> str:
+        """The size that is the same for all, in words."""
+        other = "depth" if self.over == "width" else "width"
+        return f"{other} {getattr(self.sweeps[0], other):g}"
+
+    def slope(self) -> tuple[float, float, float]:
+        """log₂ optimum against log₂ size: (slope, low, high), a 95 % bootstrap interval over seeds."""
+        x = np.log2(self.sizes) - np.log2(self.sizes).mean()
+        fitted = [np.array([s.optimum().log_rate for s in self.sweeps])]
+        fitted += list(np.stack([s.optima(seed=i) for i, s in enumerate(self.sweeps)], axis=1))
+        slopes = np.array(fitted) @ x / (x @ x)
+        low, high = np.percentile(slopes[1:], [2.5, 97.5])
+        return float(slopes[0]), float(low), float(high)
+
+    def shift(self) -> tuple[float, float, float]:
+        """How many octaves the optimum moves from the smallest to the largest size: (shift, low, high)."""
+        small, large = self.sweeps[0], self.sweeps[-1]
+        low, high = np.percentile(large.optima(seed=1) - small.optima(seed=0), [2.5, 97.5])
+        return large.optimum().log_rate - small.optimum().log_rate, float(low), float(high)
+
+    def regret(self) -> tuple[float, float, float]:
+        """What the smallest size's optimum costs at the largest, over the loss at its own: (loss ratio − 1, low, high).
+
+        Infinite where the largest size diverges at that rate, or everywhere.
+        """
+        small, large = self.sweeps[0], self.sweeps[-1]
+        random = np.random.default_rng(0)
+
+        def once(a: Any, b: Any) -> float:
+            losses = large.losses[:, b].mean(1)
+            own = optimum(large.rates, losses).loss
+            there = loss_at(large.rates, losses, small.optimum(a).log_rate)
+            return there / own - 1 if math.isfinite(own) else math.inf
+
+        counts = [sweep.losses.shape[1] for sweep in (small, large)]
+        drawn = [once(*(random.integers(n, size=n) for n in counts)) for _ in range(DRAWS)]
+        low, high = np.percentile(drawn, [2.5, 97.5], method="nearest")
+        return once(slice(None), slice(None)), float(low), float(high)
+
+    @property
+    def sentence(self) -> str:
+        """What was found, with its intervals."""
+        (slope, *bounds), (shift, *ends), (cost, least, most) = self.slope(), self.shift(), self.regret()
+        ends_at = [s for s in self.sweeps if s.optimum().edge]
+        beyond = (
+            f" At {len(ends_at)} of {len(self.sweeps)} sizes the optimum is at an end of the grid." if ends_at else ""
+        )
+        return (
+            f"From {self.over} {self.sizes[0]:g} to {self.sizes[-1]:g} at {self.fixed} the optimum moves by {shift:+.2f} "
+            f"[{ends[0]:+.2f}, {ends[1]:+.2f}] octaves, {slope:+.2f} [{bounds[0]:+.2f}, {bounds[1]:+.2f}] a doubling; "
+            f"the smallest size's optimum costs the largest {cost:.1%} [{least:.1%}, {most:.1%}] of its loss.{beyond}"
+        )
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """A line a size."""
+        return rows(self.sweeps)
+
+    def __rich__(self) -> Table:
+        table = Table(title=f"Optimum over {self.over}, {self.fixed}", caption=self.sentence)
+        for column in COLUMNS:
+            table.add_column(column, justify="right")
+        for row in self.rows():
+            table.add_row(*row)
+        return table
+
+
+def rows(sweeps: Iterable[Sweep]) -> list[tuple[str, ...]]:
+    """A line a size, under `COLUMNS`."""
+    found = []
+    for sweep in sweeps:
+        best, (low, high) = sweep.optimum(), sweep.interval()
+        mark = " (end of the grid)" if best.edge and len(sweep.rates) > 1 else ""
+        found.append((
+            f"{sweep.width:g}", str(sweep.depth), f"{best.rate:.3g}{mark}", f"[{low:.3g}, {high:.3g}]",
+            f"{best.loss:.4g}", f"{sweep.diverged.sum()} of {sweep.losses.size}",
+            f"{sweep.settled()} of {sweep.curves.shape[-1]}",
+        ))  # fmt: skip
+    return found
+
+
+COLUMNS = ("width", "depth", "optimum", "95 % interval", "loss", "diverged runs", "settled after step")
