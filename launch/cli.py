@@ -8,6 +8,7 @@ from zoo.messages import did_you_mean
 COMMANDS = {
     "compare": "train ensembles over widths and depths and compare them with their twins",
     "transfer": "sweep learning rates over widths and depths: where the optimum lies, and what its shift costs",
+    "reproduce": "repeat a figure of a paper and check its claims; --list shows them",
     "limit": "compute a twin alone: kernels and lazy training",
     "bench": "time the kernels and tangent kernels, side by side with neural-tangents where it is installed",
 }

@@ -62,13 +62,32 @@ class Experiment:
         return any(name in inspect.signature(function).parameters for function in functions)
 
     def fingerprint(self, *more: Any) -> str:
-        """Of the file's code without `get_config` and docstrings, and of `more`. Code it imports is not watched."""
-        tree = ast.parse(self.path.read_text(encoding="utf-8"))
-        tree.body = [node for node in tree.body if getattr(node, "name", "") != "get_config"]
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
-                node.body = node.body[1:]
-        return hashlib.sha256(repr((ast.dump(tree), more)).encode()).hexdigest()[:12]
+        """Of the code without `get_config` and docstrings, and of `more`. Of what it imports, its own folder is watched."""
+        files = [self.path.resolve()]
+        for file in files:  # grows meanwhile
+            files += [f for f in _imported(file) if f.parent == files[0].parent and f not in files]
+        return hashlib.sha256(repr(([_code(file) for file in files], more)).encode()).hexdigest()[:12]
+
+
+def _imported(file: Path) -> list[Path]:
+    """The files of the modules that a file imports."""
+    names = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    found = (getattr(sys.modules.get(name), "__file__", None) for name in names)
+    return [Path(each).resolve() for each in found if each]
+
+
+def _code(file: Path) -> str:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    tree.body = [node for node in tree.body if getattr(node, "name", "") != "get_config"]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree)
 
 
 def load(path: Path) -> ModuleType:

@@ -250,6 +250,11 @@ def shard(text: str) -> tuple[int, int]:
     return int(i), int(n)
 
 
+def part_of_grid() -> tuple[int, int]:
+    """--shard, read."""
+    return shard(_SHARD.value)
+
+
 def _cost(cell: Cell) -> float:
     return (4096 if math.isinf(cell.width) else cell.width) ** 2 * cell.depth
 
@@ -307,7 +312,7 @@ def conduct(study: Study, part: tuple[int, int], screen: Any) -> Outcome | None:
 def main() -> None:
     """Runs the config."""
     started, config, screen = time.time(), common.config(), common.console()
-    folder, part = common.workdir(config.name), shard(_SHARD.value)
+    folder, part = common.workdir(config.name), part_of_grid()
     study = study_of(config_flags.get_config_filename(flags.FLAGS["config"]), config, folder)
     run = common.provenance(config)
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")

@@ -61,9 +61,13 @@ def _draw_curves(axis, sweeps, over: str, limit: Sweep | None) -> None:
         if np.isfinite(best.loss):
             axis.plot([low, high], [best.loss] * 2, color=colour, lw=3, alpha=0.4)
             axis.plot([best.rate], [best.loss], "*", ms=10, color=colour, mec="k", mew=0.5)
-    axis.set(xscale="log", ylim=(None, top * 1.04))
-    if finite and min(finite) < top / 20:
-        axis.set_yscale("log")
+    steep = bool(finite) and min(finite) < top / 20
+    axis.set_xscale("log")
+    if steep:
+        axis.set_yscale("log", nonpositive="clip")
+        axis.set_ylim(0.7 * min(finite), 1.4 * top)
+    else:
+        axis.set_ylim(top=1.04 * top)
     axis.legend(fontsize=7)
 
 
@@ -78,20 +82,21 @@ def optima(outcome: Outcome) -> Figure:
     kinds = list(dict.fromkeys((s.over, s.fixed) for label in outcome.labels for s in outcome.series(label)))
     figure, axes = _panels(1, len(kinds))
     for axis, (over, fixed) in zip(axes[0], kinds, strict=True):
+        sizes: set[float] = set()
         for number, label in enumerate(outcome.labels):
             colour = COLOURS[number % len(COLOURS)]
             for series in (s for s in outcome.series(label) if (s.over, s.fixed) == (over, fixed)):
                 best = np.array([s.optimum().rate for s in series.sweeps])
                 ends = np.abs(np.array([s.interval() for s in series.sweeps]).T - best)
-                shifted = series.sizes * 1.02**number  # so that bars lie side by side
+                shifted = series.sizes * 1.03**number  # so that bars lie side by side
                 axis.errorbar(shifted, best, ends, fmt="o-", ms=4, capsize=3, color=colour, label=label)
-                axis.set_xticks(series.sizes, labels=[f"{size:g}" for size in series.sizes])
+                sizes |= set(series.sizes.tolist())
             limit = outcome.limits.get(label, {})
             if over == "width" and limit:
                 axis.axhline(next(iter(limit.values())).optimum().rate, ls="--", lw=1, color=colour)
-        axis.set(xscale="log", yscale="log", xlabel=over, title=f"{fixed}")
-        axis.set_xticks(axis.get_xticks(), labels=[t.get_text() for t in axis.get_xticklabels()])
+        axis.set(xscale="log", yscale="log", xlabel=over, title=fixed)
         axis.minorticks_off()
+        axis.set_xticks(sorted(sizes), labels=[f"{size:g}" for size in sorted(sizes)])
         axis.legend(fontsize=7)
     axes[0, 0].set_ylabel(f"best {outcome.dial.replace('_', ' ')}")
     return figure

@@ -3,12 +3,11 @@
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from train.transfer.sweep import DRAWS, Sweep, loss_at, optimum
+from train.transfer.sweep import DRAWS, Sweep, loss_at, minimum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,18 +49,18 @@ class Transfer:
         Infinite where the largest size diverges at that rate, or everywhere.
         """
         small, large = self.sweeps[0], self.sweeps[-1]
-        random = np.random.default_rng(0)
-
-        def once(a: Any, b: Any) -> float:
-            losses = large.losses[:, b].mean(1)
-            own = optimum(large.rates, losses).loss
-            there = loss_at(large.rates, losses, small.optimum(a).log_rate)
-            return there / own - 1 if math.isfinite(own) else math.inf
-
-        counts = [sweep.losses.shape[1] for sweep in (small, large)]
-        drawn = [once(*(random.integers(n, size=n) for n in counts)) for _ in range(DRAWS)]
-        low, high = np.percentile(drawn, [2.5, 97.5], method="nearest")
-        return once(slice(None), slice(None)), float(low), float(high)
+        random, counts = np.random.default_rng(0), [sweep.losses.shape[1] for sweep in (small, large)]
+        drawn = [random.integers(n, size=(DRAWS, n)) for n in counts]
+        rows = [
+            np.concatenate([np.arange(n)[None], each]) for n, each in zip(counts, drawn, strict=True)
+        ]  # all seeds first
+        best, _, _ = minimum(np.log2(small.rates), small.losses[:, rows[0]].mean(-1).T)
+        losses = large.losses[:, rows[1]].mean(-1).T
+        _, own, _ = minimum(np.log2(large.rates), losses)
+        there = np.array([loss_at(large.rates, *pair) for pair in zip(losses, best, strict=True)])
+        cost = np.where(np.isfinite(own), there / np.where(np.isfinite(own), own, 1) - 1, math.inf)
+        low, high = np.percentile(cost[1:], [2.5, 97.5], method="nearest")
+        return float(cost[0]), float(low), float(high)
 
     @property
     def sentence(self) -> str:

@@ -58,7 +58,7 @@ class Sweep:
         """log₂ of the optimum for seeds drawn with replacement, [draw]."""
         count = self.losses.shape[1]
         drawn = np.random.default_rng(seed).integers(count, size=(draws, count))
-        return _minimum(np.log2(self.rates), self.losses[:, drawn].mean(-1).T)[0]
+        return minimum(np.log2(self.rates), self.losses[:, drawn].mean(-1).T)[0]
 
     def interval(self) -> tuple[float, float]:
         """A 95 % interval of the optimal rate, by bootstrap over seeds."""
@@ -70,7 +70,7 @@ class Sweep:
         steps = np.unique(np.linspace(self.curves.shape[-1] / points, self.curves.shape[-1], points).astype(int))
         steps = steps[steps > 0]
         means = np.stack([self.until(step).mean(1) for step in steps.tolist()])
-        return steps, _minimum(np.log2(self.rates), means)[0]
+        return steps, minimum(np.log2(self.rates), means)[0]
 
     def settled(self, octaves: float = 1.0) -> int:
         """Early selection: the step from which on the optimum stays within so many octaves of the final one."""
@@ -87,11 +87,11 @@ def optimum(rates: Sequence[float] | np.ndarray, losses: np.ndarray) -> Optimum:
     >>> optimum([0.25, 0.5, 1.0], np.array([2.0, 1.0, 2.0])).rate
     0.5
     """
-    place, loss, edge = _minimum(np.log2(np.asarray(rates, float)), np.asarray(losses, float)[None])
+    place, loss, edge = minimum(np.log2(np.asarray(rates, float)), np.asarray(losses, float)[None])
     return Optimum(float(place[0]), float(loss[0]), bool(edge[0]))
 
 
-def _minimum(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def minimum(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(place, loss, whether at an end) of the minimum of every row, [row]."""
     best = np.argmin(losses, axis=1)
     least = np.take_along_axis(losses, best[:, None], 1)[:, 0]
@@ -112,7 +112,7 @@ def _minimum(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     return np.where(smooth, place, x[best]), np.where(smooth, loss, least), edge
 
 
-def loss_at(rates: np.ndarray, losses: np.ndarray, log_rate: float) -> float:
+def loss_at(rates: np.ndarray, losses: np.ndarray, log_rate: Any) -> float:
     """The loss at a rate between those of the grid, by straight lines in log₂ rate; infinite beside divergence."""
     x = np.log2(rates)
     if len(x) == 1:

@@ -1,0 +1,1 @@
+"""Figures of papers, by source."""

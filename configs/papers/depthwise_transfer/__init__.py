@@ -1,0 +1,1 @@
+"""Bordelon, Noci, Li, Hanin, Pehlevan (2023), Depthwise hyperparameter transfer in residual networks."""

@@ -1,0 +1,50 @@
+"""Figure 3: a ViT with branches times 1/√L keeps Adam's learning rate over depth, and improves with depth.
+
+small: TIME minutes, handwritten digits, patches of 2. paper: images of 64 × 64 in place of Tiny ImageNet, 20 epochs.
+"""
+
+import optax
+
+from configs.papers.depthwise_transfer.shared import batches as batches
+from configs.papers.depthwise_transfer.shared import improves, keeps, loses, octaves, settings, vit
+from configs.papers.depthwise_transfer.shared import loss as loss
+from zoo import scaled
+
+A, B, C, D = "a no norm, 1⁄√L", "b norm first, 1⁄√L", "c norm first, branches not scaled", "d no norm, 1⁄√L, cosine"
+OFF = "no norm, branches not scaled"
+
+
+def get_config(size="small"):
+    small = {
+        "widths": (16,), "depths": (2, 4, 8, 16), "values": octaves(-11, -2), "seeds": 3, "steps": 150, "warmup": 20,
+        "base": (16, 2),
+    }  # fmt: skip
+    paper = {
+        "dataset": "imagenet_resized/64x64", "widths": (256, 320), "depths": (12, 18, 24, 36, 60), "seeds": 1,
+        "values": octaves(-14, -8), "steps": 31250, "warmup": 1000, "base": (256, 12),
+    }  # fmt: skip
+    config = settings("fig3", size, small, paper)
+    config.variants = {
+        A: {"norm": "none", "alpha": 0.5, "cosine": False},
+        B: {"norm": "layer", "alpha": 0.5, "cosine": False},
+        C: {"norm": "layer", "alpha": 0.0, "cosine": False},
+        D: {"norm": "none", "alpha": 0.5, "cosine": True},
+        OFF: {"norm": "none", "alpha": 0.0, "cosine": False},
+    }
+    return config
+
+
+def make(width, depth, dataset, base, alpha, norm):
+    return vit(width, depth, dataset, base, alpha, None if norm == "none" else norm)
+
+
+def optimizer(net, learning_rate, warmup, steps, cosine):
+    rates = optax.linear_schedule(0.0, learning_rate, warmup)
+    if cosine:
+        rates = optax.join_schedules([rates, optax.cosine_decay_schedule(learning_rate, steps - warmup)], [warmup])
+    return scaled(optax.adam(rates), net)
+
+
+def claims(outcome):
+    kept = [keeps(outcome, label, "depth") for label in (A, B, D)]
+    return [*kept, loses(outcome, OFF, "depth"), improves(outcome, A, "depth"), improves(outcome, B, "depth")]

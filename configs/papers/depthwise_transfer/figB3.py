@@ -1,0 +1,50 @@
+"""Figure B.3: the best learning rate can be read off after a small part of the training.
+
+small: TIME minutes, handwritten digits; convolutions and a ViT. paper: CIFAR-10 and 64 × 64 ImageNet, 20 epochs, read after 3.
+"""
+
+import optax
+
+from configs.papers.depthwise_transfer.shared import batches as batches
+from configs.papers.depthwise_transfer.shared import conv_resnet, octaves, settings, vit
+from configs.papers.depthwise_transfer.shared import loss as loss
+from train.evaluate.claim import Claim
+from zoo import scaled
+
+CONV, VIT = "convolutions, SGD", "ViT, Adam"
+SHARE = 0.15
+
+
+def get_config(size="small"):
+    small = {"widths": (16,), "depths": (4, 8), "values": octaves(-4, 4), "seeds": 4, "steps": 240, "base": (16, 4)}
+    paper = {
+        "dataset": "cifar10", "widths": (512,), "depths": (6, 12), "values": octaves(-4, 4), "seeds": 3, "steps": 15640,
+        "base": (128, 6),
+    }  # fmt: skip
+    config = settings("figB3", size, small, paper)
+    config.variants = {CONV: {"model": "conv"}, VIT: {"model": "vit"}}
+    return config
+
+
+def make(width, depth, dataset, base, model):
+    if model == "conv":
+        return conv_resnet(width, depth, dataset, base, 0.5)
+    return vit(width, depth, "digits" if dataset == "digits" else "imagenet_resized/64x64", base, 0.5, None)
+
+
+def optimizer(net, learning_rate, model):
+    return scaled(optax.sgd(learning_rate) if model == "conv" else optax.adam(learning_rate / 128), net)
+
+
+def claims(outcome):
+    found = []
+    for label in outcome.labels:
+        for (_, depth), sweep in outcome.sweeps[label].items():
+            steps = sweep.curves.shape[-1]
+            settled = sweep.settled()
+            figures = (
+                f"within an octave of the final optimum, {sweep.optimum().rate:.3g}, from step {settled} of {steps} on"
+            )
+            text = f"{label}, L = {depth}: read off after {SHARE:.0%} of the steps"
+            found.append(Claim(text, settled <= SHARE * steps, figures))
+    return found

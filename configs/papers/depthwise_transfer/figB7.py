@@ -1,0 +1,146 @@
+"""Figure B.7 (and 5): predictions scatter as 1/N at every depth, and their mean converges in depth, squared, as 1/L².
+
+small: TIME minutes, handwritten digits, dense layers. paper: CIFAR-10, convolutions, 250 steps, widths to 512, depths to 128.
+"""
+
+import itertools
+import math
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.progress import track
+
+from configs.papers.depthwise_transfer.shared import settings
+from limits import Task
+from train.ensemble import run_members
+from train.evaluate.claim import Claim
+from train.images import image_batches
+from zoo import ResNet
+
+
+def get_config(size="small"):
+    small = {
+        "widths": (16, 32, 64, 128), "depths": (4, 8, 16, 32), "members": 128, "steps": 60, "batch": 16, "learning_rate": 0.2,
+        "form": "dense", "test": 16,
+    }  # fmt: skip
+    paper = {
+        "dataset": "cifar10", "widths": (32, 64, 128, 256, 512), "depths": (8, 16, 32, 64, 128), "members": 15, "steps": 250,
+        "batch": 32, "learning_rate": 0.2, "form": "conv", "test": 64,
+    }  # fmt: skip
+    return settings("figB7", size, small, paper)
+
+
+def study(config):
+    """(task, the training points of every step)."""
+    images = image_batches(config.dataset, config.batch, config.steps + -(-config.test // config.batch), config.seed)
+    x, y = (np.concatenate(parts) for parts in zip(*images, strict=True))
+    signs = np.where(y.argmax(1) < y.shape[1] / 2, 1.0, -1.0)[
+        :, None
+    ]  # one output: the first half of the classes or not
+    count = config.steps * config.batch
+    task = Task(x[:count], signs[:count], x[count:][: config.test], signs[count:][: config.test])
+    return task, np.arange(count).reshape(config.steps, config.batch)
+
+
+def run(config, folder, screen):
+    task, rows = study(config)
+    found = {"widths": np.array(config.widths), "depths": np.array(config.depths)}
+    sizes = list(itertools.product(config.depths, config.widths))
+    for depth, width in track(sizes, "ensembles", console=screen):
+        file = (
+            folder
+            / "cells"
+            / f"depth_{depth}_width_{width}_{config.members}_{config.steps}_{config.learning_rate:g}.npy"
+        )
+        if not file.exists():
+            net = ResNet(width, depth, form=config.form, readout="average", parameterization="mup")
+            chunks = run_members(
+                net,
+                task,
+                config.members,
+                config.steps,
+                config.learning_rate,
+                times=[config.steps],
+                batches=rows,
+                kernels=(),
+            )
+            test = np.concatenate([chunk["f"][:, -1, len(task.x_train) :, 0] for chunk in chunks])
+            np.save(file.with_suffix(".part.npy"), test)
+            file.with_suffix(".part.npy").replace(file)
+        found[f"f_{depth}_{width}"] = np.load(file)
+    return found
+
+
+def scatter(arrays):
+    """E|f − <f>|² over points, [depth, width]."""
+    return np.array([[arrays[f"f_{d}_{w}"].var(0, ddof=1).mean() for w in arrays["widths"]] for d in arrays["depths"]])
+
+
+def steps_in_depth(arrays):
+    """|<f> at L − <f> at 2L|² at the largest width, without what the scatter of the means adds: [depth but the last]."""
+    width = arrays["widths"][-1]
+    each = [arrays[f"f_{d}_{width}"] for d in arrays["depths"]]
+    noise = [(f.var(0, ddof=1) / len(f)).mean() for f in each]
+    pairs = zip(itertools.pairwise(each), itertools.pairwise(noise), strict=True)
+    return np.array([((a.mean(0) - b.mean(0)) ** 2).mean() - sum(both) for (a, b), both in pairs])
+
+
+def slope(x, y):
+    """The exponent; not a number where y is below its noise."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0]) if min(y) > 0 else math.nan
+
+
+def claims(arrays):
+    widths, depths = arrays["widths"], arrays["depths"]
+    spread, steps = scatter(arrays), steps_in_depth(arrays)
+    slopes = [slope(widths, row) for row in spread]
+    level = (spread * widths).mean(1)
+    falls = slope(depths[:-1], steps)
+    words = ", ".join(f"L = {d}: {s:.2f}" for d, s in zip(depths, slopes, strict=True))
+    return [
+        Claim(
+            "At every depth predictions scatter as 1/N (exponent −1 ± 0.2)",
+            max(abs(s + 1) for s in slopes) < 0.2,
+            words,
+        ),
+        Claim(
+            "N times the scatter is the same at every depth, to a factor of 2",
+            bool(level.max() / level.min() < 2),
+            ", ".join(f"L = {d}: {v:.3g}" for d, v in zip(depths, level, strict=True)),
+        ),
+        Claim(
+            "The squared distance of mean predictions from L to 2L falls as 1/L² (exponent −2 ± 0.5)",
+            abs(falls + 2) < 0.5 if math.isfinite(falls) else None,
+            f"{falls:.2f}; " + ", ".join(f"L = {d}: {v:.3g}" for d, v in zip(depths, steps, strict=False)),
+        ),
+        Claim(
+            "Single networks are farther from each other than depths are: width is the bottleneck",
+            bool(spread[0, 0] > steps[0]),
+            f"scatter at the smallest size {spread[0, 0]:.3g}, between its depth and the next {steps[0]:.3g}",
+        ),
+    ]
+
+
+def figures(arrays):
+    widths, depths = arrays["widths"], arrays["depths"]
+    figure = Figure(figsize=(10, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for depth, row in zip(depths, scatter(arrays), strict=True):
+        left.loglog(widths, row, "o-", ms=4, label=f"L = {depth}")
+    left.loglog(widths, scatter(arrays)[0, 0] * widths[0] / widths, "k--", lw=1, label="1/N")
+    left.set(xlabel="width", ylabel="scatter of predictions over networks")
+    steps = steps_in_depth(arrays)
+    right.loglog(depths[:-1], abs(steps), "o-", ms=4, label="ensemble means, L to 2L")
+    right.loglog(depths[:-1], abs(steps[0]) * (depths[0] / depths[:-1]) ** 2, "k--", lw=1, label="1/L²")
+    right.set(xlabel="depth L", ylabel="squared distance")
+    for axis in (left, right):
+        axis.legend(fontsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+    return [
+        (
+            "Convergence in width and depth",
+            "Left: single networks; right: means over networks at the largest width.",
+            figure,
+        )
+    ]

@@ -1,0 +1,43 @@
+"""Figure B.8: the best weight decay is the same at two depths, and the curves lie together.
+
+small: TIME minutes, handwritten digits. paper: CIFAR-10, 20 epochs.
+"""
+
+import optax
+
+from configs.papers.depthwise_transfer.shared import batches as batches
+from configs.papers.depthwise_transfer.shared import conv_resnet, keeps, octaves, overlap, settings
+from configs.papers.depthwise_transfer.shared import loss as loss
+from zoo import scaled
+
+LABEL = "branches times 1⁄√L"
+
+
+def get_config(size="small"):
+    small = {
+        "widths": (16,), "depths": (6, 18), "values": octaves(-9, -1), "seeds": 4, "steps": 120, "base": (16, 6),
+        "learning_rate": 0.5,
+    }  # fmt: skip
+    paper = {
+        "dataset": "cifar10", "widths": (256,), "depths": (6, 18), "values": octaves(-14, -6), "seeds": 3, "steps": 15640,
+        "base": (64, 6), "learning_rate": 0.5,
+    }  # fmt: skip
+    config = settings("figB8", size, small, paper)
+    config.dial, config.variants = "weight_decay", {LABEL: {"alpha": 0.5}}
+    return config
+
+
+def make(width, depth, dataset, base, alpha):
+    return conv_resnet(width, depth, dataset, base, alpha)
+
+
+def optimizer(net, learning_rate, weight_decay):
+    tx = optax.chain(optax.add_decayed_weights(weight_decay), optax.sgd(learning_rate))
+    return scaled(tx, net)
+
+
+def claims(outcome):
+    return [
+        keeps(outcome, LABEL, "depth", 1.0, "weight decay acts alike at every depth"),
+        overlap(outcome, LABEL, "depth", 0.1),
+    ]

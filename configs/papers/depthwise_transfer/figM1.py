@@ -1,0 +1,45 @@
+"""Figure M.1: blocks of four layers that start at zero: α = 1 and α = 1/2 both transfer, and α = 1 improves with depth.
+
+small: TIME minutes, handwritten digits, dense layers, SGD. paper: CIFAR-10, convolutions, 20 epochs.
+"""
+
+import optax
+
+from configs.papers.depthwise_transfer.shared import batches as batches
+from configs.papers.depthwise_transfer.shared import classes, improves, keeps, octaves, settings, worsens
+from configs.papers.depthwise_transfer.shared import loss as loss
+from zoo import Parameterization, ResNet, scaled
+
+ODE, SDE = "α = 1", "α = 1⁄2"
+EARLY = 0.1  # of the steps
+
+
+def get_config(size="small"):
+    small = {
+        "widths": (64,), "depths": (3, 5, 9, 17), "values": octaves(-6, 4), "seeds": 3, "steps": 150, "base": (64, 3),
+        "form": "dense", "stages": 1,
+    }  # fmt: skip
+    paper = {
+        "dataset": "cifar10", "widths": (256,), "depths": (6, 12, 24), "values": octaves(-8, 3), "seeds": 3, "steps": 15640,
+        "base": (64, 6), "form": "conv", "stages": 4,
+    }  # fmt: skip
+    config = settings("figM1", size, small, paper)
+    config.variants = {ODE: {"alpha": 1.0}, SDE: {"alpha": 0.5}}
+    return config
+
+
+def make(width, depth, dataset, base, alpha, form, stages):
+    p = Parameterization.mup.replace(alpha=alpha).based(*base)
+    options = {"form": form, "stages": stages, "branch_layers": 4, "zero_init": True, "parameterization": p}
+    return ResNet(width, depth, classes(dataset), w_std=2**0.5, **options)
+
+
+def optimizer(net, learning_rate):
+    return scaled(optax.sgd(learning_rate), net)
+
+
+def claims(outcome):
+    return [
+        keeps(outcome, ODE, "depth"), keeps(outcome, SDE, "depth"), improves(outcome, ODE, "depth", EARLY),
+        worsens(outcome, SDE, "depth", EARLY),
+    ]  # fmt: skip
