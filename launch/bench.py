@@ -1,12 +1,13 @@
 """Times the kernels against neural-tangents, each in its own environment, in turn on this machine; or feature learning.
 
-    python3 -m launch.bench --what=kernels|architectures|tangent|fields
+    python3 -m launch.bench --what=kernels|architectures|tangent|fields|transfer
                             [--oracle=/path/to/oracle/bin/python] [--n=2000] [--rounds=3]
 
 fields: a sweep of the limit against training a dense network whose width is the number of samples, and against an
-iterated fixed point at equal standard error, all in this environment. Otherwise --oracle is the Python of an environment
-made from tests/golden/requirements.txt; without it only this side is timed. Each figure is the median over rounds of the
-fastest run in a fresh process, compilation apart.
+iterated fixed point at equal standard error, all in this environment. transfer: a sweep of 9 learning rates and 3 seeds, as
+train.transfer runs it, against one compiled program in a loop, and against compiling each run; compilation included.
+Otherwise --oracle is the Python of an environment made from tests/golden/requirements.txt; without it only this side is
+timed. Each figure is the median over rounds of the fastest run in a fresh process, compilation apart where not said.
 """
 
 import json
@@ -25,7 +26,9 @@ from rich.table import Table
 from launch.bench_child import ARCHITECTURES
 from launch.common import console
 
-_WHAT = flags.DEFINE_enum("what", "kernels", ["kernels", "architectures", "tangent", "fields"], "What to time.")
+_WHAT = flags.DEFINE_enum(
+    "what", "kernels", ["kernels", "architectures", "tangent", "fields", "transfer"], "What to time."
+)
 _ORACLE = flags.DEFINE_string("oracle", None, "Python of neural-tangents' environment.")
 _N = flags.DEFINE_integer("n", None, "Inputs; default 2000 for kernels and 16 for tangent.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Times each measurement is repeated, the two sides in turn.", lower_bound=1)
@@ -55,6 +58,12 @@ def jobs() -> list[dict[str, Any]]:
             for steps in (16, 50)
             for samples in (1024, 4096, 16384)
         ] + [{"what": "fixed point", "samples": 256, "steps": 16}]
+    if _WHAT.value == "transfer":
+        return [
+            {"what": "transfer", "width": width, "against": against}
+            for width in (64, 256, 512)
+            for against in ("one loop", "each compiled")
+        ]
     if _WHAT.value == "architectures":
         return [
             {"what": "architecture", "name": name, "dtype": dtype}
@@ -101,8 +110,8 @@ def rows(job: dict[str, Any], runs: dict[str, list[dict[str, float]]]) -> list[l
 
 def main(_: list[str]) -> None:
     """Measures and prints the table."""
-    oracle = sys.executable if _WHAT.value == "fields" else _ORACLE.value
-    other = "dense network" if _WHAT.value == "fields" else "neural-tangents"
+    other = {"fields": "dense network", "transfer": "the other way"}.get(_WHAT.value, "neural-tangents")
+    oracle = _ORACLE.value if other == "neural-tangents" else sys.executable
     sides = {"ours": sys.executable} | ({"theirs": oracle} if oracle else {})
     screen, table = console(), Table(title=f"{_WHAT.value}: limit-zoo against {other}, {os.cpu_count()} cores")
     for column in ("case", "limit-zoo", other, "speed-up", "memory above idle (ours, theirs)"):

@@ -280,8 +280,16 @@ def fixed_point(side: str, samples: int, steps: int, replicas: int = 4) -> dict:
     return {"seconds": min(seconds), "standard error": spread, "mean": float(np.mean(np.abs(found)))}
 
 
+def transfer(**job: Any) -> dict:
+    """A learning-rate sweep."""
+    from launch.bench_transfer import sweep
+
+    return sweep(**job)
+
+
 WHAT = {
     "kernels": kernels, "tangent": tangent, "architecture": architecture, "fields": fields, "fixed point": fixed_point,
+    "transfer": transfer,
 }  # fmt: skip
 
 if __name__ == "__main__":

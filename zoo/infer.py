@@ -141,7 +141,7 @@ def infer_roles(
         raise ValueError(
             "infer_roles: parameters come and go with the width: " + ", ".join(sorted(tall.keys() ^ large.keys())) + "."
         )
-    blocks, known = _in_blocks(small, tall), dict(roles or {})
+    blocks, known = _in_blocks(small, large), dict(roles or {})
     places: dict[str, Place] = {}
     for name, leaf in large.items():
         shape, narrow = tuple(leaf.shape), tuple(tall[name].shape)
@@ -205,10 +205,12 @@ def _stacked(small: Any, tall: Any) -> int:
     )
 
 
-def _in_blocks(small: dict[str, Any], tall: dict[str, Any]) -> set[str]:
-    """Parameters of layers that the deeper model has more of: equal names but for their numbers."""
-    more = {_numberless(name) for name in tall.keys() - small.keys()}
-    return {name for name in tall if _numberless(name) in more}
+def _in_blocks(small: dict[str, Any], large: dict[str, Any]) -> set[str]:
+    """Parameters of layers that the deeper model has more of: equal names but for their numbers, and equal shapes (a
+    read-in that is counted with the blocks differs from them when the width does)."""
+    kind = {name: (_numberless(name), tuple(leaf.shape)) for name, leaf in large.items()}
+    more = {kind[name] for name in large.keys() - small.keys()}
+    return {name for name in large if kind[name] in more}
 
 
 def _role(name: str, shape: tuple[int, ...], grows: Sequence[int], stacked: int) -> str:

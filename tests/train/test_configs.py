@@ -7,10 +7,11 @@ from pathlib import Path
 
 import jax
 import pytest
+from rich.console import Console
 
 import configs
 from launch.compare import definitions
-from launch.transfer import study_of
+from launch.transfer import conduct, study_of
 from train.data import make_task
 from train.evaluate import compare
 
@@ -66,3 +67,35 @@ def test_main_config_holds_what_the_readme_says():
             assert law.meets(-1.0, 0.15)
         assert result.find("f", "mup", depth).verdict == "does not converge"
     jax.clear_caches()
+
+
+def conducted(name, tmp_path):
+    module = importlib.import_module(f"configs.{name}")
+    (tmp_path / "cells").mkdir()
+    return conduct(study_of(module.__file__, module.get_config(), tmp_path), (0, 1), Console(quiet=True))
+
+
+@pytest.mark.slow
+def test_learning_rates_transfer_over_width_in_mup_and_not_in_standard(tmp_path):
+    outcome = conducted("transfer_width", tmp_path)
+    standard, mup = (outcome.over(label, "width") for label in ("standard", "mup"))
+    slope, _, high = standard.slope()
+    assert slope <= -0.5
+    assert high < 0
+    assert abs(mup.slope()[0]) < 0.35
+    assert mup.regret()[2] < standard.regret()[1]  # beyond the intervals
+
+
+@pytest.mark.slow
+def test_learning_rates_transfer_over_depth_where_branches_are_scaled(tmp_path):
+    outcome = conducted("transfer_depth", tmp_path)
+    for name in ("adam", "muon"):
+        none, *scaled = (abs(outcome.over(f"{name}, α = {alpha}", "depth").shift()[0]) for alpha in ("0", "1⁄2", "1"))
+        assert max(scaled) < 1 < none
+
+
+@pytest.mark.slow
+def test_the_widest_networks_have_the_curve_of_the_limit(tmp_path):
+    outcome = conducted("transfer_limit", tmp_path)
+    limit, wide = outcome.limits["transfer_limit"][3], outcome.sweeps["transfer_limit"][512, 3]
+    assert abs(limit.optimum().log_rate - wide.optimum().log_rate) < 0.5

@@ -77,10 +77,26 @@ def test_what_diverges_is_recorded_and_does_not_come_back():
     assert found.optimum().edge
 
 
+def test_a_run_that_ends_far_above_its_start_has_diverged_and_a_spike_has_not():
+    curves = np.ones((3, 2, 20))
+    curves[1, 0, 5] = 1e6  # a spike
+    curves[2, 1, 12:] = 11.0
+    found = Sweep(8, 2, np.array([0.1, 0.2, 0.4]), curves)
+    assert found.diverged.tolist() == [0, 0, 1]
+    assert found.until(12)[2, 1] == 1
+    assert found.optimum().loss == 1
+
+
+def test_a_neighbour_that_explodes_does_not_enter_the_loss():
+    best = optimum([0.1, 0.2, 0.4], np.array([0.06, 0.05, 1e6]))
+    assert best.loss == 0.05
+    assert np.log2(0.1) < best.log_rate <= np.log2(0.2)
+
+
 def test_the_optimum_of_a_curve():
     rates = 2.0 ** np.arange(-6, 3)
     best = optimum(rates, (np.log2(rates) + 2.3) ** 2 + 0.7)
-    assert (best.log_rate, best.loss, best.edge) == pytest.approx((-2.3, 0.7, False))
+    assert (best.log_rate, best.loss, best.edge) == pytest.approx((-2.3, 0.79, False))  # the least loss is that at −2
     assert optimum(rates, np.log2(rates)).edge
     beside = np.where(rates > 0.25, np.inf, -np.log2(rates))  # the best rate is the last that does not diverge
     assert (optimum(rates, beside).rate, optimum(rates, beside).edge) == (0.25, False)
@@ -90,7 +106,7 @@ def test_the_optimum_of_a_curve():
 
 def sweeps(exponent: float, seeds: int = 6) -> Transfer:
     """Loss (log₂ rate − optimum)² + 1 with the optimum at width^exponent, and seeds that scatter by a tenth of an octave."""
-    rng, rates = np.random.default_rng(1), 2.0 ** np.arange(-8, 3)
+    rng, rates = np.random.default_rng(1), 2.0 ** np.arange(-8, 3, 0.25)
     found = []
     for width in (64, 128, 256, 512):
         best = -2 + exponent * np.log2(width / 64) + 0.1 * rng.normal(size=seeds)
@@ -109,9 +125,7 @@ def test_the_shift_of_the_optimum_over_sizes(exponent):
     assert found.shift()[0] == pytest.approx(3 * exponent, abs=0.15)
     cost, least, most = found.regret()
     assert least <= cost <= most
-    assert cost == pytest.approx(
-        (3 * exponent) ** 2, abs=0.4
-    )  # straight lines between grid points, at most 1/4 too high
+    assert cost == pytest.approx((3 * exponent) ** 2, abs=0.15)
 
 
 def test_sizes_are_kept_and_gone_on_from(tmp_path, monkeypatch):

@@ -229,3 +229,15 @@ def test_roles_inside_a_traced_function_and_a_traced_gamma():
 
     for traced, plain in zip(jax.jit(rates)(2.0), rates(2.0), strict=True):
         np.testing.assert_allclose(traced, plain, rtol=1e-6)
+
+
+def test_a_read_in_that_is_counted_with_the_blocks_is_not_in_a_block():
+    def init(key: Any, width: int, depth: int) -> dict:
+        shapes = [(8, width), *[(width, width)] * depth]  # as many inputs as the base width
+        layers = {f"layer_{l}": jax.random.normal(key, shape) / shape[0] ** 0.5 for l, shape in enumerate(shapes)}
+        return {**layers, "out": jax.random.normal(key, (width, 1)) / width**0.5}
+
+    sizes: dict = {"base": {"width": 8, "depth": 2}, "target": {"width": 32, "depth": 4}}
+    roles = infer_roles(init, **sizes, branch_outputs="layer")
+    assert {name for name, place in roles.places.items() if place.in_block} == {f"layer_{l}" for l in (1, 2, 3, 4)}
+    assert not roles.places["layer_0"].branch_output

@@ -19,8 +19,9 @@ NOT_TRANSFERRED = (
 )
 READING = (
     "The optimum is the minimum of a parabola through the least mean loss and its neighbours in log₂; intervals are 95 % "
-    "bootstrap intervals over seeds. The loss is the training loss, averaged over the last tenth of the steps. A setting with "
-    "a diverged seed counts as infinite. Settled: the step after which the optimum stays within an octave of the final one."
+    "bootstrap intervals over seeds. The loss is the training loss, averaged over the last tenth of the steps. A run has "
+    "diverged if its loss is infinite or ends above ten times what it was at the start; a value at which a seed diverged "
+    "counts as infinite. Settled: the step after which the optimum stays within an octave of the final one."
 )
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 DRAWS = 1000  # of the bootstrap over seeds
+LOST = 10.0  # times the loss at the start: a run that ends above it has diverged
 
 
 @dataclasses.dataclass(frozen=True)
 class Optimum:
-    """The best learning rate of a curve, log₂ of it, the loss there; `edge`: the grid ends there, so it may lie beyond."""
+    """The best learning rate of a curve (log₂), the least loss on the grid; `edge`: the grid ends there, it may lie beyond."""
 
     log_rate: float
     loss: float
@@ -25,7 +26,7 @@ class Optimum:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """Losses of one size: `curves` [rate, seed, step], infinite from the step on at which a run diverged.
+    """Losses of one size: `curves` [rate, seed, step], infinite from the step on at which a run became infinite.
 
     `rates` may be the values of any positive hyperparameter. Width infinity: the limit, where replicas take the place of
     seeds.
@@ -38,12 +39,16 @@ class Sweep:
 
     @property
     def losses(self) -> np.ndarray:
-        """The mean over the last tenth of the steps, [rate, seed]; infinite for runs that diverged."""
+        """The mean over the last tenth of the steps, [rate, seed]; infinite for runs that diverged.
+
+        Diverged: the loss is infinite, or ends above ten times what it was at the start.
+        """
         return self.until(self.curves.shape[-1])
 
     def until(self, step: int) -> np.ndarray:
         """What `losses` would be, had training ended after so many steps."""
-        return self.curves[..., step - max(step // 10, 1) : step].mean(-1)
+        end = self.curves[..., step - max(step // 10, 1) : step].mean(-1)
+        return np.where(end > LOST * abs(self.curves[..., 0]), np.inf, end)
 
     @property
     def diverged(self) -> np.ndarray:
@@ -92,7 +97,7 @@ def optimum(rates: Sequence[float] | np.ndarray, losses: np.ndarray) -> Optimum:
 
 
 def minimum(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(place, loss, whether at an end) of the minimum of every row, [row]."""
+    """(place by a parabola, least loss on the grid, whether at an end) of the minimum of every row, [row]."""
     best = np.argmin(losses, axis=1)
     least = np.take_along_axis(losses, best[:, None], 1)[:, 0]
     edge = (best == 0) | (best == len(x) - 1) | ~np.isfinite(least)
@@ -107,9 +112,8 @@ def minimum(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
         first, second = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
         a = (second - first) / (x2 - x0)
         place = (x0 + x1) / 2 - first / (2 * a)
-        loss = y1 - a * (x1 - place) ** 2
     smooth = ~edge & np.isfinite(y0 + y2) & (a > 0)
-    return np.where(smooth, place, x[best]), np.where(smooth, loss, least), edge
+    return np.where(smooth, place, x[best]), least, edge
 
 
 def loss_at(rates: np.ndarray, losses: np.ndarray, log_rate: Any) -> float:

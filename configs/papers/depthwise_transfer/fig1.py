@@ -12,13 +12,13 @@ from zoo import scaled
 
 
 def get_config(size="small"):
-    small = {"widths": (16, 8, 32), "depths": (6, 3, 12, 24), "values": octaves(-7, 4), "seeds": 3, "steps": 120}
+    small = {"widths": (16, 8, 32), "depths": (6, 12, 24), "values": octaves(-9, 1), "seeds": 4, "steps": 100}
     paper = {
         "dataset": "cifar10", "widths": (128, 64, 256, 512), "depths": (9, 6, 12, 18, 30), "values": octaves(-8, 3),
         "seeds": 3, "steps": 15640,
     }  # fmt: skip
     config = settings("fig1", size, small, paper)
-    base = (16, 3) if size == "small" else (64, 6)
+    base = (16, 6) if size == "small" else (64, 6)
     config.variants = {MUP: {"base": base, "alpha": 0.0}, OURS: {"base": base, "alpha": 0.5}}
     return config
 

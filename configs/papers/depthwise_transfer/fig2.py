@@ -15,7 +15,7 @@ ALONE, SCALED = "normalised", "normalised, branches times 3⁄√L"
 
 
 def get_config(size="small", name="fig2"):
-    small = {"widths": (8,), "depths": (2, 4, 8, 16), "values": octaves(-6, 4), "seeds": 3, "steps": 80}
+    small = {"widths": (8,), "depths": (2, 4, 8, 16), "values": octaves(-6, 2), "seeds": 3, "steps": 80}
     paper = {
         "dataset": "cifar10", "widths": (64, 128), "depths": (8, 16, 32), "values": octaves(-8, 3), "seeds": 3, "steps": 15640,
     }  # fmt: skip

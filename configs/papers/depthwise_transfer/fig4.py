@@ -16,7 +16,7 @@ MOMENTUM, GAMMA = "momentum 1 − 1⁄v", "γ₀ = v⁄8"
 def get_config(size="small"):
     small = {
         "widths": (16,), "depths": (6, 18), "seeds": 4, "steps": 100, "values": tuple(2.0**k for k in range(7)),
-        "base": (16, 6), "learning_rate": 0.125,
+        "base": (16, 6), "learning_rate": 0.03125,
     }  # fmt: skip
     paper = {
         "dataset": "cifar10", "widths": (256,), "depths": (6, 18), "seeds": 3, "steps": 15640,

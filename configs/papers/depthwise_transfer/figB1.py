@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import conv_resnet, settings
+from configs.papers.depthwise_transfer.shared import conv_resnet, octaves, settings
 from configs.papers.depthwise_transfer.shared import loss as loss
 from train.evaluate.claim import Claim
 from zoo import scaled
@@ -17,7 +17,7 @@ from zoo import scaled
 
 def get_config(size="small"):
     small = {
-        "widths": (8, 16, 32), "depths": (3, 6, 12, 24), "grid": "product", "values": (0.25, 0.5, 1.0, 2.0), "seeds": 3,
+        "widths": (8, 16, 32), "depths": (3, 6, 12, 24), "grid": "product", "values": octaves(-5, -2), "seeds": 3,
         "steps": 100, "base": (16, 3),
     }  # fmt: skip
     paper = {

@@ -14,7 +14,7 @@ PLAIN, SCALED = "standard", "standard, branches times 1⁄√L"
 
 
 def get_config(size="small"):
-    small = {"widths": (8, 16, 32, 64), "depths": (6, 3, 12), "values": octaves(-10, 2), "seeds": 3, "steps": 60}
+    small = {"widths": (8, 16, 32, 64), "depths": (6, 3, 12), "values": octaves(-10, 0), "seeds": 3, "steps": 80}
     paper = {
         "dataset": "cifar10", "widths": (64, 128, 256, 512), "depths": (6, 9, 12, 18), "values": octaves(-14, 0), "seeds": 3,
         "steps": 15640,

@@ -16,7 +16,7 @@ SHARE = 0.15
 
 
 def get_config(size="small"):
-    small = {"widths": (16,), "depths": (4, 8), "values": octaves(-4, 4), "seeds": 4, "steps": 240, "base": (16, 4)}
+    small = {"widths": (16,), "depths": (4, 8), "values": octaves(-7, 1), "seeds": 4, "steps": 240, "base": (16, 4)}
     paper = {
         "dataset": "cifar10", "widths": (512,), "depths": (6, 12), "values": octaves(-4, 4), "seeds": 3, "steps": 15640,
         "base": (128, 6),
@@ -33,7 +33,7 @@ def make(width, depth, dataset, base, model):
 
 
 def optimizer(net, learning_rate, model):
-    return scaled(optax.sgd(learning_rate) if model == "conv" else optax.adam(learning_rate / 128), net)
+    return scaled(optax.sgd(learning_rate) if model == "conv" else optax.adam(learning_rate / 16), net)
 
 
 def claims(outcome):

@@ -14,7 +14,7 @@ ALONE, SCALED = "normalised", "normalised, branches times 1⁄√L"
 
 
 def get_config(size="small"):
-    small = {"widths": (8, 4, 16), "depths": (4, 2, 8, 16), "values": octaves(-5, 4), "seeds": 3, "steps": 80}
+    small = {"widths": (8, 4, 16), "depths": (4, 8, 16), "values": octaves(-6, 2), "seeds": 3, "steps": 80}
     paper = {
         "dataset": "cifar10", "widths": (64, 32, 128), "depths": (8, 16, 32), "values": octaves(-8, 3), "seeds": 3,
         "steps": 15640,

@@ -15,8 +15,8 @@ LABEL = "branches times 1⁄√L"
 
 def get_config(size="small"):
     small = {
-        "widths": (16,), "depths": (6, 18), "values": octaves(-9, -1), "seeds": 4, "steps": 120, "base": (16, 6),
-        "learning_rate": 0.5,
+        "widths": (16,), "depths": (6, 18), "values": octaves(-8, 0), "seeds": 4, "steps": 120, "base": (16, 6),
+        "learning_rate": 0.125,
     }  # fmt: skip
     paper = {
         "dataset": "cifar10", "widths": (256,), "depths": (6, 18), "values": octaves(-14, -6), "seeds": 3, "steps": 15640,

@@ -23,7 +23,7 @@ def settings(name, size, small, paper):
     """The fields of a figure at this size."""
     if size not in ("small", "paper"):
         raise ValueError(f'{name}: size must be "small" or "paper", got "{size}".')
-    fields = {"seed": 0, "dataset": "digits", "batch": 32, "n_train": 1500, "image": 0, "grid": "cross"}
+    fields = {"seed": 0, "dataset": "digits", "batch": 16, "n_train": 1500, "image": 0, "grid": "cross"}
     fields |= small if size == "small" else {"batch": 64, "n_train": 0, **paper}
     return ConfigDict({"name": name, "size": size, **fields})
 
