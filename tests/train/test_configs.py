@@ -4,6 +4,7 @@ import importlib
 import math
 import pkgutil
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -15,7 +16,7 @@ from launch.transfer import conduct, study_of
 from train.data import make_task
 from train.evaluate import compare
 
-NAMES = sorted(module.name for module in pkgutil.iter_modules(configs.__path__))
+NAMES = sorted(module.name for module in pkgutil.iter_modules(configs.__path__) if not module.ispkg)
 
 
 def check_study(module, config):
@@ -69,7 +70,7 @@ def test_main_config_holds_what_the_readme_says():
     jax.clear_caches()
 
 
-def conducted(name, tmp_path):
+def conducted(name, tmp_path) -> Any:
     module = importlib.import_module(f"configs.{name}")
     (tmp_path / "cells").mkdir()
     return conduct(study_of(module.__file__, module.get_config(), tmp_path), (0, 1), Console(quiet=True))
