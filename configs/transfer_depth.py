@@ -30,7 +30,7 @@ def get_config() -> ConfigDict:
             "variants": {
                 f"{name}, α = {words}": {"optimizer_name": name, "alpha": alpha}
                 for name in ("adam", "muon")
-                for words, alpha in (("0", 0.0), ("1⁄2", 0.5), ("1", 1.0))
+                for words, alpha in (("0", 0.0), ("1/2", 0.5), ("1", 1.0))
             },
         }
     )

@@ -24,7 +24,8 @@ from rich.table import Table
 import configs
 from launch import common
 from launch.experiment import load
-from launch.transfer import conduct, part_of_grid, study_of
+from launch.study import conduct, study_of
+from launch.transfer import part_of_grid
 from train.evaluate import claim
 from train.evaluate.page import page, picture, plain
 from train.transfer import report as transfer_report

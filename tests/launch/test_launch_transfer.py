@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from launch.transfer import conduct, shard, study_of
+from launch.study import conduct, study_of
+from launch.transfer import shard
 from train.transfer import report
 
 HERE = Path(__file__).parent

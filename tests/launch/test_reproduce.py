@@ -14,7 +14,7 @@ from rich.console import Console
 
 from launch import reproduce
 from launch.experiment import load
-from launch.transfer import study_of
+from launch.study import study_of
 from train.evaluate.claim import Claim
 from train.transfer import Outcome, Sweep
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import configs
 from launch.compare import definitions
-from launch.transfer import conduct, study_of
+from launch.study import conduct, study_of
 from train.data import make_task
 from train.evaluate import compare
 
@@ -21,7 +21,7 @@ NAMES = sorted(module.name for module in pkgutil.iter_modules(configs.__path__) 
 
 def check_study(module, config):
     """A config of launch.transfer: its networks can be initialised with its batches in every setting and size."""
-    study = study_of(module.__file__, config, Path())
+    study = study_of(str(module.__file__), config, Path())
     for cell in study.cells():
         if math.isfinite(cell.width):
             x, _ = next(iter(study.call("batches", **cell.fields)))
@@ -73,7 +73,7 @@ def test_main_config_holds_what_the_readme_says():
 def conducted(name, tmp_path) -> Any:
     module = importlib.import_module(f"configs.{name}")
     (tmp_path / "cells").mkdir()
-    return conduct(study_of(module.__file__, module.get_config(), tmp_path), (0, 1), Console(quiet=True))
+    return conduct(study_of(str(module.__file__), module.get_config(), tmp_path), (0, 1), Console(quiet=True))
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_learning_rates_transfer_over_width_in_mup_and_not_in_standard(tmp_path)
 def test_learning_rates_transfer_over_depth_where_branches_are_scaled(tmp_path):
     outcome = conducted("transfer_depth", tmp_path)
     for name in ("adam", "muon"):
-        none, *scaled = (abs(outcome.over(f"{name}, α = {alpha}", "depth").shift()[0]) for alpha in ("0", "1⁄2", "1"))
+        none, *scaled = (abs(outcome.over(f"{name}, α = {alpha}", "depth").shift()[0]) for alpha in ("0", "1/2", "1"))
         assert max(scaled) < 1 < none
 
 

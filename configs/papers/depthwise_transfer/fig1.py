@@ -18,7 +18,7 @@ def get_config(size="small"):
         "seeds": 3, "steps": 15640,
     }  # fmt: skip
     config = settings("fig1", size, small, paper)
-    base = (16, 6) if size == "small" else (64, 6)
+    base = (16, 1) if size == "small" else (64, 1)
     config.variants = {MUP: {"base": base, "alpha": 0.0}, OURS: {"base": base, "alpha": 0.5}}
     return config
 

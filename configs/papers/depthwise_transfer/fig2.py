@@ -11,7 +11,7 @@ from configs.papers.depthwise_transfer.shared import loss as loss
 from zoo import scaled
 
 NORM = "batch"
-ALONE, SCALED = "normalised", "normalised, branches times 3⁄√L"
+ALONE, SCALED = "normalised", "normalised, branches times 3/√L"
 
 
 def get_config(size="small", name="fig2"):

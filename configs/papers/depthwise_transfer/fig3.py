@@ -10,18 +10,18 @@ from configs.papers.depthwise_transfer.shared import improves, keeps, loses, oct
 from configs.papers.depthwise_transfer.shared import loss as loss
 from zoo import scaled
 
-A, B, C, D = "a no norm, 1⁄√L", "b norm first, 1⁄√L", "c norm first, branches not scaled", "d no norm, 1⁄√L, cosine"
+A, B, C, D = "a no norm, 1/√L", "b norm first, 1/√L", "c norm first, branches not scaled", "d no norm, 1/√L, cosine"
 OFF = "no norm, branches not scaled"
 
 
 def get_config(size="small"):
     small = {
         "widths": (16,), "depths": (2, 4, 8, 16), "values": octaves(-11, -2), "seeds": 3, "steps": 150, "warmup": 20,
-        "base": (16, 2),
+        "base": (16, 1),
     }  # fmt: skip
     paper = {
         "dataset": "imagenet_resized/64x64", "widths": (256, 320), "depths": (12, 18, 24, 36, 60), "seeds": 1,
-        "values": octaves(-14, -8), "steps": 31250, "warmup": 1000, "base": (256, 12),
+        "values": octaves(-14, -8), "steps": 31250, "warmup": 1000, "base": (256, 1),
     }  # fmt: skip
     config = settings("fig3", size, small, paper)
     config.variants = {

@@ -10,17 +10,17 @@ from configs.papers.depthwise_transfer.shared import conv_resnet, keeps, overlap
 from configs.papers.depthwise_transfer.shared import loss as loss
 from zoo import scaled
 
-MOMENTUM, GAMMA = "momentum 1 − 1⁄v", "γ₀ = v⁄8"
+MOMENTUM, GAMMA = "momentum 1 − 1/v", "γ₀ = v/8"
 
 
 def get_config(size="small"):
     small = {
         "widths": (16,), "depths": (6, 18), "seeds": 4, "steps": 100, "values": tuple(2.0**k for k in range(7)),
-        "base": (16, 6), "learning_rate": 0.03125,
+        "base": (16, 1), "learning_rate": 0.0625,
     }  # fmt: skip
     paper = {
         "dataset": "cifar10", "widths": (256,), "depths": (6, 18), "seeds": 3, "steps": 15640,
-        "values": tuple(2.0**k for k in range(7)), "base": (64, 6), "learning_rate": 0.125,
+        "values": tuple(2.0**k for k in range(7)), "base": (64, 1), "learning_rate": 0.125,
     }  # fmt: skip
     config = settings("fig4", size, small, paper)
     config.dial, config.variants = "value", {MOMENTUM: {"what": "momentum"}, GAMMA: {"what": "gamma"}}

@@ -18,11 +18,11 @@ from zoo import scaled
 def get_config(size="small"):
     small = {
         "widths": (8, 16, 32), "depths": (3, 6, 12, 24), "grid": "product", "values": octaves(-5, -2), "seeds": 3,
-        "steps": 100, "base": (16, 3),
+        "steps": 100, "base": (16, 1),
     }  # fmt: skip
     paper = {
         "dataset": "cifar10", "widths": (128, 256, 512, 1024, 2048), "depths": (6, 9, 12, 18, 30), "grid": "product",
-        "values": (0.046,), "seeds": 1, "steps": 15640, "base": (64, 6),
+        "values": (0.046,), "seeds": 1, "steps": 15640, "base": (64, 1),
     }  # fmt: skip
     return settings("figB1", size, small, paper)
 
@@ -38,7 +38,7 @@ def optimizer(net, learning_rate):
 def parameters(width, depth, dataset="digits"):
     """How many a network has."""
     x = jax.ShapeDtypeStruct((1, 8, 8, 1) if dataset == "digits" else (1, 32, 32, 3), jnp.float32)
-    net = conv_resnet(width, depth, dataset, (16, 3), 0.5)
+    net = conv_resnet(width, depth, dataset, (16, 1), 0.5)
     return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(net.init, jax.random.key(0), x)))
 
 

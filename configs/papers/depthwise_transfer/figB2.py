@@ -10,7 +10,7 @@ from configs.papers.depthwise_transfer.shared import conv_resnet, loses, octaves
 from configs.papers.depthwise_transfer.shared import loss as loss
 from zoo import scaled
 
-PLAIN, SCALED = "standard", "standard, branches times 1⁄√L"
+PLAIN, SCALED = "standard", "standard, branches times 1/√L"
 
 
 def get_config(size="small"):

@@ -16,10 +16,10 @@ SHARE = 0.15
 
 
 def get_config(size="small"):
-    small = {"widths": (16,), "depths": (4, 8), "values": octaves(-7, 1), "seeds": 4, "steps": 240, "base": (16, 4)}
+    small = {"widths": (16,), "depths": (4, 8), "values": octaves(-7, 1), "seeds": 4, "steps": 240, "base": (16, 1)}
     paper = {
         "dataset": "cifar10", "widths": (512,), "depths": (6, 12), "values": octaves(-4, 4), "seeds": 3, "steps": 15640,
-        "base": (128, 6),
+        "base": (128, 1),
     }  # fmt: skip
     config = settings("figB3", size, small, paper)
     config.variants = {CONV: {"model": "conv"}, VIT: {"model": "vit"}}

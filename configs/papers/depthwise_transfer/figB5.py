@@ -10,7 +10,7 @@ from configs.papers.depthwise_transfer.shared import compared, he_resnet, keeps,
 from configs.papers.depthwise_transfer.shared import loss as loss
 from zoo import scaled
 
-ALONE, SCALED = "normalised", "normalised, branches times 1⁄√L"
+ALONE, SCALED = "normalised", "normalised, branches times 1/√L"
 
 
 def get_config(size="small"):

@@ -10,7 +10,7 @@ from configs.papers.depthwise_transfer.shared import he_resnet, keeps, octaves, 
 from configs.papers.depthwise_transfer.shared import loss as loss
 from zoo import scaled
 
-LABEL = "no norm, branches times 1⁄√L"
+LABEL = "no norm, branches times 1/√L"
 
 
 def get_config(size="small"):

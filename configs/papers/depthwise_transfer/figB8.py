@@ -10,17 +10,17 @@ from configs.papers.depthwise_transfer.shared import conv_resnet, keeps, octaves
 from configs.papers.depthwise_transfer.shared import loss as loss
 from zoo import scaled
 
-LABEL = "branches times 1⁄√L"
+LABEL = "branches times 1/√L"
 
 
 def get_config(size="small"):
     small = {
-        "widths": (16,), "depths": (6, 18), "values": octaves(-8, 0), "seeds": 4, "steps": 120, "base": (16, 6),
+        "widths": (16,), "depths": (6, 18), "values": octaves(-8, 0), "seeds": 4, "steps": 120, "base": (16, 1),
         "learning_rate": 0.125,
     }  # fmt: skip
     paper = {
         "dataset": "cifar10", "widths": (256,), "depths": (6, 18), "values": octaves(-14, -6), "seeds": 3, "steps": 15640,
-        "base": (64, 6), "learning_rate": 0.5,
+        "base": (64, 1), "learning_rate": 0.5,
     }  # fmt: skip
     config = settings("figB8", size, small, paper)
     config.dial, config.variants = "weight_decay", {LABEL: {"alpha": 0.5}}

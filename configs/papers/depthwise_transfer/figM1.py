@@ -10,18 +10,18 @@ from configs.papers.depthwise_transfer.shared import classes, improves, keeps, o
 from configs.papers.depthwise_transfer.shared import loss as loss
 from zoo import Parameterization, ResNet, scaled
 
-ODE, SDE = "α = 1", "α = 1⁄2"
+ODE, SDE = "α = 1", "α = 1/2"
 EARLY = 0.1  # of the steps
 
 
 def get_config(size="small"):
     small = {
-        "widths": (64,), "depths": (3, 5, 9, 17), "values": octaves(-6, 4), "seeds": 3, "steps": 150, "base": (64, 3),
+        "widths": (64,), "depths": (3, 5, 9, 17), "values": octaves(-6, 4), "seeds": 3, "steps": 150, "base": (64, 1),
         "form": "dense", "stages": 1,
     }  # fmt: skip
     paper = {
         "dataset": "cifar10", "widths": (256,), "depths": (6, 12, 24), "values": octaves(-8, 3), "seeds": 3, "steps": 15640,
-        "base": (64, 6), "form": "conv", "stages": 4,
+        "base": (64, 1), "form": "conv", "stages": 4,
     }  # fmt: skip
     config = settings("figM1", size, small, paper)
     config.variants = {ODE: {"alpha": 1.0}, SDE: {"alpha": 0.5}}

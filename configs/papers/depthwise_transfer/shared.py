@@ -16,7 +16,7 @@ from train.images import image_batches
 from train.transfer import Outcome, Transfer
 from zoo import HeResNet, Parameterization, ResNet, ViT
 
-MUP, OURS = "muP, branches not scaled", "muP, branches times 1⁄√L"
+MUP, OURS = "muP, branches not scaled", "muP, branches times 1/√L"
 
 
 def settings(name, size, small, paper):

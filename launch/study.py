@@ -1,0 +1,269 @@
+"""A config of launch.transfer, read: its settings and sizes, what trains each, and all of them together."""
+
+import dataclasses
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import Progress, TimeElapsedColumn
+
+from launch.experiment import Experiment, plain_fields
+from limits import AbsentError
+from train.transfer import Outcome, Sweep, train_runs
+from train.transfer.cells import read, write
+from train.transfer.limit import check_has_limit, limit_losses
+
+_NOT_IN_CELLS = ("name", "widths", "depths", "grid", "variants", "axes", "only", "target", "limit")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One size in one setting: what one compilation trains. An infinite width is the limit."""
+
+    label: str
+    fields: dict[str, Any]
+    width: float
+    depth: int
+
+    @property
+    def name(self) -> str:
+        """In words, for files and messages."""
+        word = "".join(c if c.isalnum() else "_" for c in self.label)
+        return f"{word}_width_{self.width:g}_depth_{self.depth}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A config, read: its cells, and the hyperparameters that are traced in each."""
+
+    experiment: Experiment
+    folder: Path
+
+    @property
+    def config(self) -> Any:
+        """Its fields."""
+        return self.experiment.config
+
+    @property
+    def dial(self) -> str:
+        """What is swept."""
+        return self.config.get("dial", "learning_rate")
+
+    @property
+    def values(self) -> np.ndarray:
+        """The values of the dial, ascending."""
+        return np.sort(np.asarray(self.config["values"], float))
+
+    @property
+    def axes(self) -> dict[str, tuple]:
+        """More hyperparameters and their values."""
+        return {name: tuple(values) for name, values in self.config.get("axes", {}).items()}
+
+    @property
+    def traced(self) -> dict[str, tuple]:
+        """Axes of numbers, which a compiled program takes as arguments."""
+        return {k: v for k, v in self.axes.items() if all(isinstance(each, int | float) for each in v)}
+
+    @property
+    def variants(self) -> dict[str, dict[str, Any]]:
+        """Settings with a compilation of their own: `variants` times the axes that are not numbers."""
+        variants = plain_fields(self.config.get("variants", {})) or {"": {}}
+        only = self.config.get("only", "")
+        if only and only not in variants:
+            raise ValueError(f'config.only="{only}" is none of the variants: {", ".join(variants)}.')
+        kept = {only: variants[only]} if only else variants
+        words = {name: values for name, values in self.axes.items() if name not in self.traced}
+        return {
+            _label(label, chosen): {**fields, **chosen} for label, fields in kept.items() for chosen in _products(words)
+        }
+
+    def cells(self) -> list[Cell]:
+        """All of them, in the order of the report."""
+        widths, depths = sorted(self.config.widths), sorted(self.config.depths)
+        grid = self.config.get("grid", "product")
+        if grid not in ("product", "cross"):
+            raise ValueError(f'config.grid must be "product" or "cross", got "{grid}".')
+        sizes = list(itertools.product(widths, depths))
+        if grid == "cross":
+            sizes = [(w, d) for w, d in sizes if w == self.config.widths[0] or d == self.config.depths[0]]
+        if self.config.get("limit"):
+            sizes += [(math.inf, depth) for depth in depths]
+        return [Cell(label, fields, *size) for label, fields in self.variants.items() for size in sizes]
+
+    def file(self, cell: Cell) -> Path:
+        """Where its sweeps are kept: a name that changes with everything they depend on."""
+        common_fields = {k: v for k, v in plain_fields(self.config).items() if k not in _NOT_IN_CELLS}
+        limit = plain_fields(self.config.limit) if math.isinf(cell.width) else None
+        code = self.experiment.fingerprint(sorted(common_fields.items()), cell.fields, self.traced, limit)
+        return self.folder / "cells" / f"{cell.name}_{code}.npz"
+
+    def settings(self) -> list[dict[str, float]]:
+        """The combinations of traced axes."""
+        return _products(self.traced)
+
+    def call(self, function: str, *positional: Any, **given: Any) -> Any:
+        """A function of the config's file."""
+        return self.experiment.call(function, *positional, **given)
+
+    def train(self, cell: Cell, advance: Any) -> list[Sweep]:
+        """The sweeps of a cell, one for each of `settings`."""
+        settings, values, seeds = self.settings(), self.values, self.config.seeds
+        count = len(settings) * len(values) * seeds
+        jobs = {name: np.repeat([each[name] for each in settings], len(values) * seeds) for name in self.traced}
+        jobs[self.dial] = np.tile(np.repeat(values, seeds), len(settings))
+
+        def model(job: dict[str, Any]) -> Any:
+            return self.call("make", cell.width, cell.depth, **cell.fields, **job)
+
+        one = None if any(self.experiment.asks_for(name, ("make",)) for name in jobs) else model({})
+
+        def build(job: dict[str, Any]) -> Any:
+            net = model(job) if one is None else one  # a user's own `make` need not be traceable
+            return net, self.call("optimizer", net, **cell.fields, **job)
+
+        first = self.config.get("seed", 0) * 1000
+        curves = train_runs(
+            build,
+            lambda outputs, targets: self.call("loss", outputs, targets, **cell.fields),
+            self.call("batches", **cell.fields),
+            self.config.steps,
+            jobs,
+            first + np.tile(np.arange(seeds), count // seeds),
+            self.config.get("together", 0) or None,
+            advance,
+        ).reshape(len(settings), len(values), seeds, -1)
+        return [Sweep(cell.width, cell.depth, values, each) for each in curves]
+
+    def limit(self, cell: Cell, advance: Any) -> list[Sweep]:
+        """The same of the infinitely wide network."""
+        how, found = plain_fields(self.config.limit), []
+        task = self.call("task", **cell.fields)
+        batches = self.call("rows", **cell.fields) if self.experiment.has("rows") else None
+        for setting in self.settings():
+            curves = []
+            for value in self.values:
+                job = {**cell.fields, **setting, self.dial: float(value)}
+                net = self.call("make", self.config.widths[0], cell.depth, **job)
+                rule = {name: job.get(name, how.get(name, 0.0)) for name in ("momentum", "weight_decay")}
+                rate = job.get("learning_rate", self.config.get("learning_rate"))
+                options = {name: how[name] for name in ("samples", "replicas")}
+                curves.append(limit_losses(net, task, self.config.steps, rate, batches=batches, **rule, **options))
+                advance(self.config.seeds)
+            found.append(Sweep(math.inf, cell.depth, self.values, np.stack(curves)))
+        return found
+
+    def no_limit(self, label: str) -> str:
+        """Why a setting has no limit with feature learning, or an empty string."""
+        fields = self.variants[label]
+        net = self.call("make", self.config.widths[0], self.config.depths[0], **fields, **self.job_example())
+        try:
+            check_has_limit(net)
+        except (AbsentError, ValueError, TypeError) as error:
+            return str(error)
+        return ""
+
+    def job_example(self) -> dict[str, Any]:
+        """The first value of every traced hyperparameter."""
+        return {**self.settings()[0], self.dial: float(self.values[0])}
+
+    def outcome(self, found: dict[str, list[Sweep]], absent: dict[str, str]) -> Outcome:
+        """All sweeps by setting and size."""
+        sweeps: dict[str, Any] = {}
+        limits: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
+        for cell in self.cells():
+            for setting, sweep in zip(self.settings(), found.get(cell.name, []), strict=False):
+                label = _label(cell.label, setting) or self.config.name
+                words = {name: cell.fields[name] for name in self.axes if name not in self.traced}
+                settings[label] = {
+                    "setting": cell.label.partition(", ")[0] if words else cell.label,
+                    **words,
+                    **setting,
+                }
+                if math.isinf(cell.width):
+                    limits.setdefault(label, {})[cell.depth] = sweep
+                else:
+                    sweeps.setdefault(label, {})[cell.width, cell.depth] = sweep
+        return Outcome(self.dial, sweeps, limits, settings, absent)
+
+    def command(self, outcome: Outcome) -> str:
+        """What trains the target size with the smallest size's optimum."""
+        label = outcome.best_label()
+        sizes = list(outcome.sweeps[label].values())
+        target = self.config.get("target", {})
+        width, depth = target.get("width", sizes[-1].width), target.get("depth", sizes[-1].depth)
+        setting = outcome.settings[label]
+        chosen = [f"--config.only='{setting['setting']}'"] if self.config.get("variants") else []
+        chosen += [f"--config.axes.{name}='({value!r},)'" for name, value in setting.items() if name != "setting"]
+        best = sizes[0].optimum().rate
+        return " ".join([
+            f"python3 -m launch.transfer --config={self.experiment.path}", *chosen, f"--config.widths='({width},)'",
+            f"--config.depths='({depth},)'", f"--config.values='({best:.6g},)'", "--config.seeds=1",
+            f"--workdir={self.folder / 'target'}",
+        ])  # fmt: skip
+
+
+def _label(label: str, chosen: dict[str, Any]) -> str:
+    words = [f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float | int) else f"{value}" for name, value in
+             chosen.items()]  # fmt: skip
+    return ", ".join([label, *words] if label else words)
+
+
+def _products(axes: dict[str, tuple]) -> list[dict[str, Any]]:
+    return [dict(zip(axes, chosen, strict=True)) for chosen in itertools.product(*axes.values())]
+
+
+def _cost(cell: Cell) -> float:
+    return (4096 if math.isinf(cell.width) else cell.width) ** 2 * cell.depth
+
+
+def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[str, list[Sweep]], dict[str, str]]:
+    """(sweeps by cell, why settings have no limit): those of this part that are not kept yet are trained."""
+    cells = study.cells()
+    absent = {label: study.no_limit(label) for label in study.variants} if study.config.get("limit") else {}
+    absent = {label: why for label, why in absent.items() if why}
+    cells = [cell for cell in cells if not (math.isinf(cell.width) and cell.label in absent)]
+    mine = sorted(cells, key=_cost, reverse=True)[part[0] :: part[1]]
+    todo = [cell for cell in mine if not study.file(cell).exists()]
+    if len(todo) < len(mine):
+        screen.print(f"{len(mine) - len(todo)} of {len(mine)} sizes were already there: continuing from them.")
+    runs = len(study.settings()) * len(study.values) * study.config.seeds
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=screen) as bar:
+        count = bar.add_task("sizes", total=sum(_cost(cell) for cell in todo))
+        for cell in reversed(todo):
+            bar.update(count, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
+            train = study.limit if math.isinf(cell.width) else study.train
+            write(study.file(cell), train(cell, lambda done, cell=cell: bar.advance(count, _cost(cell) * done / runs)))
+    found = {cell.name: read(study.file(cell)) for cell in cells}
+    return {name: sweeps for name, sweeps in found.items() if sweeps is not None}, absent
+
+
+def study_of(path: str, config: Any, folder: Path) -> Study:
+    """The study of a config file."""
+    study = Study(Experiment(path, config), folder)
+    for name in (study.dial, *study.axes):
+        if not study.experiment.asks_for(name):
+            raise ValueError(
+                f'{path}: "{name}" is swept, but neither make, optimizer, loss nor batches has an argument of that name.'
+            )
+    if not len(study.values) or study.values[0] <= 0:
+        raise ValueError(f"config.values must be positive numbers of {study.dial}, got {study.config['values']}.")
+    return study
+
+
+def conduct(study: Study, part: tuple[int, int], screen: Any) -> Outcome | None:
+    """Trains this part's cells; the outcome where all cells are there."""
+    found, absent = run_cells(study, part, screen)
+    wanted = [cell for cell in study.cells() if not (math.isinf(cell.width) and cell.label in absent)]
+    missing = [cell.name for cell in wanted if cell.name not in found]
+    if missing:
+        screen.print(
+            f"Part {part[0]} of {part[1]} is finished; {len(wanted) - len(missing)} of {len(wanted)} sizes are there. The "
+            "report is written by whoever finds all of them: run any part again."
+        )
+        return None
+    outcome = study.outcome(found, absent)
+    np.savez_compressed(study.folder / "arrays.npz", allow_pickle=False, **outcome.arrays())
+    return outcome
