@@ -22,8 +22,8 @@ def get_config() -> ConfigDict:
             "depths": (3,),
             "values": tuple(2.0 ** (k / 2) for k in range(-14, -3)),
             "seeds": 8,
-            "steps": 16,
-            "n_train": 16,
+            "steps": 32,
+            "n_train": 8,
             "limit": {"samples": 1024, "replicas": 4},
             "target": {"width": 2048, "depth": 3},
         }

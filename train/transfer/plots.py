@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from train.evaluate.page import COLOURS
 from train.transfer.outcome import Outcome
@@ -95,7 +96,7 @@ def optima(outcome: Outcome) -> Figure:
             if over == "width" and limit:
                 axis.axhline(next(iter(limit.values())).optimum().rate, ls="--", lw=1, color=colour)
         axis.set(xscale="log", yscale="log", xlabel=over, title=fixed)
-        axis.minorticks_off()
+        axis.xaxis.set_minor_locator(NullLocator())
         axis.set_xticks(sorted(sizes), labels=[f"{size:g}" for size in sorted(sizes)])
         axis.legend(fontsize=7)
     axes[0, 0].set_ylabel(f"best {outcome.dial.replace('_', ' ')}")

@@ -73,7 +73,8 @@ class Transfer:
         return (
             f"From {self.over} {self.sizes[0]:g} to {self.sizes[-1]:g} at {self.fixed} the optimum moves by {shift:+.2f} "
             f"[{ends[0]:+.2f}, {ends[1]:+.2f}] octaves, {slope:+.2f} [{bounds[0]:+.2f}, {bounds[1]:+.2f}] a doubling; "
-            f"the smallest size's optimum costs the largest {cost:.1%} [{least:.1%}, {most:.1%}] of its loss.{beyond}"
+            f"the smallest size's optimum costs the largest {percent(cost)} [{percent(least)}, {percent(most)}] of its loss."
+            f"{beyond}"
         )
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -87,6 +88,11 @@ class Transfer:
         for row in self.rows():
             table.add_row(*row)
         return table
+
+
+def percent(cost: float) -> str:
+    """A cost in words."""
+    return f"{cost:.1%}" if math.isfinite(cost) else "∞ (it diverges)"
 
 
 def rows(sweeps: Iterable[Sweep]) -> list[tuple[str, ...]]:

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from train.evaluate.claim import Claim
 from train.images import image_batches
 from train.transfer import Outcome, Transfer
+from train.transfer.shift import percent
 from zoo import HeResNet, Parameterization, ResNet, ViT
 
 MUP, OURS = "muP, branches not scaled", "muP, branches times 1/√L"
@@ -104,7 +105,8 @@ def loses(outcome: Outcome, label: str, over: str, octave: float = 2.0) -> Claim
 def compared(outcome: Outcome, worse: str, better: str, over: str) -> Claim:
     """What the smallest size's optimum costs the largest is more in one setting than in the other, beyond the intervals."""
     (a, a_low, a_high), (b, b_low, b_high) = (outcome.over(label, over).regret() for label in (worse, better))
-    figures = f"{worse}: {a:.1%} [{a_low:.1%}, {a_high:.1%}]; {better}: {b:.1%} [{b_low:.1%}, {b_high:.1%}]"
+    costs = ((worse, a, a_low, a_high), (better, b, b_low, b_high))
+    figures = "; ".join(f"{name}: {percent(x)} [{percent(low)}, {percent(high)}]" for name, x, low, high in costs)
     holds = True if a_low > b_high else False if b_low > a_high else None
     return Claim(
         f"Over {over}, the smallest size's optimum costs the largest more in “{worse}” than in “{better}”",
