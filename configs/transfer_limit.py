@@ -14,7 +14,7 @@ from zoo import MLP, Parameterization, scaled
 
 
 def get_config() -> ConfigDict:
-    """MLPs of three hidden layers, gradient descent on 16 digits, 8 seeds."""
+    """MLPs of three hidden layers, gradient descent on 8 digits, 8 seeds."""
     return ConfigDict(
         {
             "name": "transfer_limit",

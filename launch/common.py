@@ -6,6 +6,8 @@ import json
 import os
 import platform
 import runpy
+import shlex
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -142,8 +144,21 @@ def provenance(settings: ConfigDict) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **versions},
         "device": {"kind": device.device_kind, "platform": device.platform, "count": jax.device_count()},
         "processor": {"cores": os.cpu_count(), "machine": platform.machine(), "system": platform.system()},
-        "command": " ".join(["limit-zoo" if "limit-zoo" in sys.argv[0] else "python3 -m launch", *sys.argv[1:]]),
+        "command": command_line(),
     }
+
+
+def command_line() -> str:
+    """What the user typed."""
+    program = sys.argv[0].split() if sys.argv[0].startswith("limit-zoo") else None
+    return shlex.join([*(program or ["python3", "-m", f"launch.{Path(sys.argv[0]).stem}"]), *sys.argv[1:]])
+
+
+def write_whole(file: Path, text: str) -> Path:
+    """Whole or not at all, whoever else writes it."""
+    part = file.with_name(f".{file.name}.{socket.gethostname()}-{os.getpid()}")
+    part.write_text(text)
+    return part.replace(file)
 
 
 def console() -> Console:

@@ -29,7 +29,7 @@ class Experiment:
     """
 
     def __init__(self, path: str, config: ConfigDict) -> None:
-        self.path, self.config = Path(path.partition(":")[0]), config
+        self.given, self.path, self.config = path, Path(path.partition(":")[0]), config
         self.module = load(self.path)
         missing = [text for name, text in NEEDED.items() if not callable(getattr(self.module, name, None))]
         if missing:
@@ -62,7 +62,7 @@ class Experiment:
         return any(name in inspect.signature(function).parameters for function in functions)
 
     def fingerprint(self, *more: Any) -> str:
-        """Of the code without `get_config` and docstrings, and of `more`. Of what it imports, its own folder is watched."""
+        """Of the code, and of `more`: without `get_config`, what only judges, and docstrings; with imports from its folder."""
         files = [self.path.resolve()]
         for file in files:  # grows meanwhile
             files += [f for f in _imported(file) if f.parent == files[0].parent and f not in files]
@@ -83,7 +83,7 @@ def _imported(file: Path) -> list[Path]:
 
 def _code(file: Path) -> str:
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    tree.body = [node for node in tree.body if getattr(node, "name", "") != "get_config"]
+    tree.body = [node for node in tree.body if getattr(node, "name", "") not in ("get_config", "claims", "figures")]
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]

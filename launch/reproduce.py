@@ -4,8 +4,8 @@
     python3 -m launch.reproduce depthwise_transfer/fig1 [--size=small|paper] [--workdir=DIR] [--shard=i/n] [--config.FIELD=…]
 
 small: minutes on two CPU cores, with handwritten digits. paper: the paper's own setting, where the data are on this machine.
-A figure is a config in configs/papers/SOURCE: a study of launch.transfer with claims(outcome), or run(config, folder, progress)
-that returns arrays, with claims(arrays) and figures(arrays). Ends in DIR/report.html, report.json, arrays.npz, figure_*.png.
+A figure is a config in configs/papers/SOURCE: a study of launch.transfer with claims(outcome, …), or run(config, folder, console,
+part) that returns arrays, with claims(arrays) and figures(arrays). Ends in report.html, report.json, arrays.npz, figure_*.png.
 """
 
 import ast
@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from absl import flags
 from ml_collections import config_flags
 from rich.table import Table
@@ -29,6 +28,7 @@ from launch.transfer import part_of_grid
 from train.evaluate import claim
 from train.evaluate.page import page, picture, plain
 from train.transfer import report as transfer_report
+from train.transfer.cells import save_arrays
 from zoo.messages import did_you_mean
 
 _SIZES = ("small", "paper")
@@ -78,30 +78,34 @@ def listing() -> Table:
 
 
 def repeat(path: str, config: Any, folder: Path, screen: Any, part: tuple[int, int] = (0, 1)) -> Any:
-    """(claims, pictures, arrays); None where other parts of the grid are not there yet."""
+    """(claims, pictures); None where other parts of the grid are not there yet."""
     module = load(Path(path.partition(":")[0]))
-    if hasattr(module, "make"):
-        outcome = conduct(study_of(path, config, folder), part, screen)
-        if outcome is None:
+    if not hasattr(module, "make"):
+        arrays = module.run(config, folder, screen, part)
+        if arrays is None:
+            screen.print("This part is finished; others are not: run any part again for the report.")
             return None
-        for label in outcome.labels:
-            for series in outcome.series(label):
-                screen.print(f"\n{label}", style="bold")
-                screen.print(series)
-        return module.claims(outcome), transfer_report.figures(outcome), outcome.arrays()
-    arrays = module.run(config, folder, screen)
-    np.savez_compressed(folder / "arrays.npz", allow_pickle=False, **arrays)
-    return module.claims(arrays), module.figures(arrays), arrays
+        save_arrays(folder / "arrays.npz", arrays)
+        return module.claims(arrays), module.figures(arrays)
+    study = study_of(path, config, folder)
+    outcome = conduct(study, part, screen)
+    if outcome is None:
+        return None
+    for label in outcome.labels:
+        for series in outcome.series(label):
+            screen.print(f"\n{label}", style="bold")
+            screen.print(series)
+    return study.call("claims", outcome), transfer_report.figures(outcome)
 
 
 def write(title: str, found: tuple, run: dict[str, Any], folder: Path) -> list[Path]:
     """The report, its numbers, and every picture as a file of its own."""
-    claims, pictures, _ = found
-    files = [folder / "report.html", folder / "report.json"]
+    claims, pictures = found
     body = f"<h1>{html.escape(title)}</h1>{claim.as_html(claims)}{''.join(picture(*each) for each in pictures)}"
-    files[0].write_text(page(title, f"{body}<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre>"))
+    whole = page(title, f"{body}<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre>")
     rows = [{"claim": c.text, "verdict": c.verdict, "figures": c.figures} for c in claims]
-    files[1].write_text(json.dumps(plain({"run": run, "title": title, "claims": rows}), indent=1) + "\n")
+    numbers = json.dumps(plain({"run": run, "title": title, "claims": rows}), indent=1) + "\n"
+    files = [common.write_whole(folder / "report.html", whole), common.write_whole(folder / "report.json", numbers)]
     for number, (_, _, figure) in enumerate(pictures, start=1):
         files.append(folder / f"figure_{number}.png")
         figure.savefig(files[-1], dpi=150)
@@ -112,10 +116,12 @@ def main() -> None:
     """Runs one figure."""
     started, config, screen = time.time(), common.config(), common.console()
     path = config_flags.get_config_filename(flags.FLAGS["config"])
-    folder = common.workdir(f"papers/{Path(path.partition(':')[0]).parent.name}/{config.name}/{config.size}")
-    run = common.provenance(config)
+    file = Path(path.partition(":")[0])
+    name = f"{file.parent.name}/{file.stem}"
+    folder = common.workdir(f"papers/{name}/{config.size}")
+    run = common.provenance(config) | {"command": f"python3 -m launch.reproduce {name} --size={config.size}"}
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
-    title, small, paper = describe(Path(path.partition(":")[0]))
+    title, small, paper = describe(file)
     screen.print(f"{title}\nsmall: {small}; paper: {paper}. Now: {config.size}, into {folder}.", highlight=False)
     found = repeat(path, config, folder, screen, part_of_grid())
     if found is None:
@@ -127,19 +133,25 @@ def main() -> None:
     screen.print(f"{time.time() - started:.0f} s", highlight=False)
 
 
+def _is_value(before: list[str]) -> bool:
+    """Whether the next argument is the value of the flag before it."""
+    return bool(before) and before[-1] in ("--size", "--workdir", "--shard", "--only")
+
+
 def run() -> None:
     """Entry point: the figure's name becomes its config."""
     arguments = sys.argv[1:]
     if "--list" in arguments:
         common.console().print(listing())
         return
-    names = [a for a in arguments if not a.startswith("-")]
+    names = [a for i, a in enumerate(arguments) if not a.startswith("-") and not _is_value(arguments[:i])]
     if not {"-h", "--help"} & set(arguments):
         known = papers()
         if len(names) != 1 or names[0] not in known:
             hint = did_you_mean(names[0], known) if names else f"One of {', '.join(known)}."
             raise SystemExit(f"error: name one figure, such as depthwise_transfer/fig1; --list shows them. {hint}")
-        size = next((a.partition("=")[2] for a in arguments if a.startswith(("--size=", "-size="))), "small")
+        words = " ".join(arguments).replace("=", " ").split()
+        size = words[words.index("--size") + 1] if "--size" in words[:-1] else "small"
         if size not in _SIZES:
             raise SystemExit(f'error: --size must be small or paper, got "{size}".')
         rest = [a for a in arguments if a != names[0]]

@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import math
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +14,26 @@ from rich.progress import Progress, TimeElapsedColumn
 from launch.experiment import Experiment, plain_fields
 from limits import AbsentError
 from train.transfer import Outcome, Sweep, train_runs
-from train.transfer.cells import read, write
+from train.transfer.cells import read, save_arrays, write
 from train.transfer.limit import check_has_limit, limit_losses
 
-_NOT_IN_CELLS = ("name", "widths", "depths", "grid", "variants", "axes", "only", "target", "limit")
+_NOT_IN_CELLS = ("name", "widths", "depths", "grid", "variants", "axes", "target", "limit", "together")
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
     """One size in one setting: what one compilation trains. An infinite width is the limit."""
 
-    label: str
+    variant: str
+    label: str  # the variant's, with the axes that are compiled
     fields: dict[str, Any]
     width: float
     depth: int
+
+    @property
+    def key(self) -> tuple[str, float, int]:
+        """What tells it apart in a study."""
+        return self.label, self.width, self.depth
 
     @property
     def name(self) -> str:
@@ -40,6 +48,7 @@ class Study:
 
     experiment: Experiment
     folder: Path
+    only: str = ""  # one of the variants
 
     @property
     def config(self) -> Any:
@@ -63,21 +72,26 @@ class Study:
 
     @property
     def traced(self) -> dict[str, tuple]:
-        """Axes of numbers, which a compiled program takes as arguments."""
-        return {k: v for k, v in self.axes.items() if all(isinstance(each, int | float) for each in v)}
+        """Axes of numbers, which a compiled program takes as arguments (whole numbers that `make` asks for may be shapes)."""
+        return {name: values for name, values in self.axes.items() if self._traceable(name, values)}
 
-    @property
-    def variants(self) -> dict[str, dict[str, Any]]:
-        """Settings with a compilation of their own: `variants` times the axes that are not numbers."""
+    def _traceable(self, name: str, values: tuple) -> bool:
+        numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
+        shapes = all(isinstance(each, int) for each in values) and self.experiment.asks_for(name, ("make",))
+        return numbers and not shapes and self.experiment.asks_for(name, ("make", "optimizer"))
+
+    def variants(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """(variant, label, fields) of everything with a compilation of its own: `variants` times the axes that are not traced."""
         variants = plain_fields(self.config.get("variants", {})) or {"": {}}
-        only = self.config.get("only", "")
-        if only and only not in variants:
-            raise ValueError(f'config.only="{only}" is none of the variants: {", ".join(variants)}.')
-        kept = {only: variants[only]} if only else variants
-        words = {name: values for name, values in self.axes.items() if name not in self.traced}
-        return {
-            _label(label, chosen): {**fields, **chosen} for label, fields in kept.items() for chosen in _products(words)
-        }
+        if self.only and self.only not in variants:
+            raise ValueError(f'--only="{self.only}" is none of the variants: {", ".join(variants)}.')
+        kept = {self.only: variants[self.only]} if self.only else variants
+        compiled = {name: values for name, values in self.axes.items() if name not in self.traced}
+        return [
+            (variant, _label(variant, chosen), {**fields, **chosen})
+            for variant, fields in kept.items()
+            for chosen in _products(compiled)
+        ]
 
     def cells(self) -> list[Cell]:
         """All of them, in the order of the report."""
@@ -88,9 +102,9 @@ class Study:
         sizes = list(itertools.product(widths, depths))
         if grid == "cross":
             sizes = [(w, d) for w, d in sizes if w == self.config.widths[0] or d == self.config.depths[0]]
-        if self.config.get("limit"):
+        if self.config.get("limit") is not None:
             sizes += [(math.inf, depth) for depth in depths]
-        return [Cell(label, fields, *size) for label, fields in self.variants.items() for size in sizes]
+        return [Cell(variant, label, fields, *size) for variant, label, fields in self.variants() for size in sizes]
 
     def file(self, cell: Cell) -> Path:
         """Where its sweeps are kept: a name that changes with everything they depend on."""
@@ -146,17 +160,19 @@ class Study:
             for value in self.values:
                 job = {**cell.fields, **setting, self.dial: float(value)}
                 net = self.call("make", self.config.widths[0], cell.depth, **job)
-                rule = {name: job.get(name, how.get(name, 0.0)) for name in ("momentum", "weight_decay")}
-                rate = job.get("learning_rate", self.config.get("learning_rate"))
-                options = {name: how[name] for name in ("samples", "replicas")}
+                given = {**self.config, **how, **job}
+                rule = {name: given.get(name, 0.0) for name in ("momentum", "weight_decay")}
+                rate, options = (
+                    given["learning_rate"],
+                    {name: how[name] for name in ("samples", "replicas") if name in how},
+                )
                 curves.append(limit_losses(net, task, self.config.steps, rate, batches=batches, **rule, **options))
                 advance(self.config.seeds)
             found.append(Sweep(math.inf, cell.depth, self.values, np.stack(curves)))
         return found
 
-    def no_limit(self, label: str) -> str:
+    def no_limit(self, fields: dict[str, Any]) -> str:
         """Why a setting has no limit with feature learning, or an empty string."""
-        fields = self.variants[label]
         net = self.call("make", self.config.widths[0], self.config.depths[0], **fields, **self.job_example())
         try:
             check_has_limit(net)
@@ -168,47 +184,54 @@ class Study:
         """The first value of every traced hyperparameter."""
         return {**self.settings()[0], self.dial: float(self.values[0])}
 
-    def outcome(self, found: dict[str, list[Sweep]], absent: dict[str, str]) -> Outcome:
+    def outcome(self, found: dict[tuple, list[Sweep]], absent: dict[str, str]) -> Outcome:
         """All sweeps by setting and size."""
         sweeps: dict[str, Any] = {}
         limits: dict[str, Any] = {}
         settings: dict[str, Any] = {}
         for cell in self.cells():
-            for setting, sweep in zip(self.settings(), found.get(cell.name, []), strict=False):
+            for setting, sweep in zip(self.settings(), found.get(cell.key, []), strict=False):
                 label = _label(cell.label, setting) or self.config.name
-                words = {name: cell.fields[name] for name in self.axes if name not in self.traced}
-                settings[label] = {
-                    "setting": cell.label.partition(", ")[0] if words else cell.label,
-                    **words,
-                    **setting,
-                }
+                compiled = {name: cell.fields[name] for name in self.axes if name not in self.traced}
+                settings[label] = {"setting": cell.variant, **compiled, **setting}
                 if math.isinf(cell.width):
                     limits.setdefault(label, {})[cell.depth] = sweep
                 else:
                     sweeps.setdefault(label, {})[cell.width, cell.depth] = sweep
         return Outcome(self.dial, sweeps, limits, settings, absent)
 
-    def command(self, outcome: Outcome) -> str:
-        """What trains the target size with the smallest size's optimum."""
+    def command(self, outcome: Outcome, given: Sequence[str] = ()) -> str:
+        """What trains the target size with the smallest size's optimum; `given`: the user's own overrides, which it keeps."""
         label = outcome.best_label()
-        sizes = list(outcome.sweeps[label].values())
-        target = self.config.get("target", {})
-        width, depth = target.get("width", sizes[-1].width), target.get("depth", sizes[-1].depth)
-        setting = outcome.settings[label]
-        chosen = [f"--config.only='{setting['setting']}'"] if self.config.get("variants") else []
-        chosen += [f"--config.axes.{name}='({value!r},)'" for name, value in setting.items() if name != "setting"]
-        best = sizes[0].optimum().rate
-        return " ".join([
-            f"python3 -m launch.transfer --config={self.experiment.path}", *chosen, f"--config.widths='({width},)'",
-            f"--config.depths='({depth},)'", f"--config.values='({best:.6g},)'", "--config.seeds=1",
-            f"--workdir={self.folder / 'target'}",
-        ])  # fmt: skip
+        sizes, target = outcome.sweeps[label], self.config.get("target", {})
+        width = target.get("width", max(width for width, _ in sizes))
+        depth = target.get("depth", max(depth for _, depth in sizes))
+        setting = {name: value for name, value in outcome.settings[label].items() if name != "setting"}
+        variant, best = outcome.settings[label]["setting"], next(iter(sizes.values())).optimum().rate
+        fields = {
+            **{f"axes.{name}": (value,) for name, value in setting.items()},
+            "widths": (width,),
+            "depths": (depth,),
+        }
+        fields |= {"values": (float(f"{best:.6g}"),), "seeds": 1}
+        new = [f"--config.{name}={value}" for name, value in fields.items()]
+        replaced = {each.partition("=")[0] for each in new}
+        kept = [each for each in given if each.startswith("--config.") and each.partition("=")[0] not in replaced]
+        chosen = [f"--only={variant}"] if variant else []
+        words = ["python3", "-m", "launch.transfer", f"--config={self.experiment.given}", *kept, *chosen, *new]
+        return shlex.join([*words, f"--workdir={self.folder / 'target'}"])
 
 
 def _label(label: str, chosen: dict[str, Any]) -> str:
-    words = [f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float | int) else f"{value}" for name, value in
-             chosen.items()]  # fmt: skip
+    words = [
+        f"{name.replace('_', ' ')} {_word(value)}" if not isinstance(value, str) else value
+        for name, value in chosen.items()
+    ]
     return ", ".join([label, *words] if label else words)
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 def _products(axes: dict[str, tuple]) -> list[dict[str, Any]]:
@@ -219,11 +242,11 @@ def _cost(cell: Cell) -> float:
     return (4096 if math.isinf(cell.width) else cell.width) ** 2 * cell.depth
 
 
-def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[str, list[Sweep]], dict[str, str]]:
+def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tuple, list[Sweep]], dict[str, str]]:
     """(sweeps by cell, why settings have no limit): those of this part that are not kept yet are trained."""
-    cells = study.cells()
-    absent = {label: study.no_limit(label) for label in study.variants} if study.config.get("limit") else {}
-    absent = {label: why for label, why in absent.items() if why}
+    cells, absent = study.cells(), {}
+    if study.config.get("limit") is not None:
+        absent = {label: why for _, label, fields in study.variants() if (why := study.no_limit(fields))}
     cells = [cell for cell in cells if not (math.isinf(cell.width) and cell.label in absent)]
     mine = sorted(cells, key=_cost, reverse=True)[part[0] :: part[1]]
     todo = [cell for cell in mine if not study.file(cell).exists()]
@@ -236,14 +259,18 @@ def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[st
             bar.update(count, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
             train = study.limit if math.isinf(cell.width) else study.train
             write(study.file(cell), train(cell, lambda done, cell=cell: bar.advance(count, _cost(cell) * done / runs)))
-    found = {cell.name: read(study.file(cell)) for cell in cells}
-    return {name: sweeps for name, sweeps in found.items() if sweeps is not None}, absent
+    found = {cell.key: read(study.file(cell)) for cell in cells}
+    return {key: sweeps for key, sweeps in found.items() if sweeps is not None}, absent
 
 
-def study_of(path: str, config: Any, folder: Path) -> Study:
+def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
     """The study of a config file."""
-    study = Study(Experiment(path, config), folder)
-    for name in (study.dial, *study.axes):
+    study = Study(Experiment(path, config), folder, only)
+    if not study.experiment.asks_for(study.dial, ("make", "optimizer")):
+        raise ValueError(
+            f'{path}: "{study.dial}" is swept, but neither make nor optimizer has an argument of that name.'
+        )
+    for name in study.axes:
         if not study.experiment.asks_for(name):
             raise ValueError(
                 f'{path}: "{name}" is swept, but neither make, optimizer, loss nor batches has an argument of that name.'
@@ -257,7 +284,7 @@ def conduct(study: Study, part: tuple[int, int], screen: Any) -> Outcome | None:
     """Trains this part's cells; the outcome where all cells are there."""
     found, absent = run_cells(study, part, screen)
     wanted = [cell for cell in study.cells() if not (math.isinf(cell.width) and cell.label in absent)]
-    missing = [cell.name for cell in wanted if cell.name not in found]
+    missing = [cell.name for cell in wanted if cell.key not in found]
     if missing:
         screen.print(
             f"Part {part[0]} of {part[1]} is finished; {len(wanted) - len(missing)} of {len(wanted)} sizes are there. The "
@@ -265,5 +292,5 @@ def conduct(study: Study, part: tuple[int, int], screen: Any) -> Outcome | None:
         )
         return None
     outcome = study.outcome(found, absent)
-    np.savez_compressed(study.folder / "arrays.npz", allow_pickle=False, **outcome.arrays())
+    save_arrays(study.folder / "arrays.npz", outcome.arrays())
     return outcome

@@ -8,16 +8,17 @@ targets), batches(); further arguments of these are filled with the config's fie
   dial, values           what is swept (default learning_rate); seeds, steps, seed
   variants               {label: {field: value}}: settings to compare, each compiled of its own
   axes                   {field: values}: more hyperparameters (momentum, …); numbers are traced, so nothing is compiled again
-  only                   one label of `variants`
-  limit                  {samples, replicas, momentum, weight_decay}: the limit's own curve, with task(…) and for minibatches
-                         rows(…) in the file; the optimiser must then be plain SGD with that momentum and decay
+  limit                  {samples, replicas}: the limit's own curve, with task(…) and for minibatches rows(…) in the file; the
+                         optimiser must then be plain SGD, with the fields momentum and weight_decay
   target                 {width, depth} of the network to be trained in the end
+  together               how many runs go side by side on an accelerator (default all)
 Ends in DIR/report.html, report.json, arrays.npz, config.json. Every size is kept in DIR/cells as soon as it is finished, and
-the same command continues. With --shard=i/n (i from 0) n processes that share DIR divide the sizes among them; the last one
-to finish writes the report.
+the same command continues. --only=LABEL takes one of the variants. With --shard=i/n (i from 0) n processes that share DIR
+divide the sizes among them; whoever finds all of them writes the report.
 """
 
 import json
+import sys
 import time
 
 from absl import flags
@@ -27,6 +28,7 @@ from launch import common
 from launch.study import conduct, study_of
 from train.transfer import report
 
+_ONLY = flags.DEFINE_string("only", "", "One of the config's variants.")
 _SHARD = flags.DEFINE_string("shard", "0/1", "i/n: only the i-th of n parts of the sizes, i from 0.")
 
 
@@ -51,16 +53,16 @@ def main() -> None:
     """Runs the config."""
     started, config, screen = time.time(), common.config(), common.console()
     folder, part = common.workdir(config.name), part_of_grid()
-    study = study_of(config_flags.get_config_filename(flags.FLAGS["config"]), config, folder)
+    study = study_of(config_flags.get_config_filename(flags.FLAGS["config"]), config, folder, _ONLY.value)
     run = common.provenance(config)
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
     outcome = conduct(study, part, screen)
     if outcome is None:
         return
-    run["seconds"], command = round(time.time() - started, 1), study.command(outcome)
+    run["seconds"], command = round(time.time() - started, 1), study.command(outcome, sys.argv[1:])
     report.print_report(outcome, command, screen)
-    for path in report.write(outcome, run, command, folder):
-        screen.print(f"wrote {path}", highlight=False)
+    for name, text in report.documents(outcome, run, command).items():
+        screen.print(f"wrote {common.write_whole(folder / name, text)}", highlight=False)
     screen.print(f"{time.time() - started:.0f} s", highlight=False)
 
 

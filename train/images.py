@@ -13,8 +13,8 @@ def image_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(images [batch, height, width, channels], labels as one-hot rows) of every step, epochs in a new order each.
 
-    dataset: "digits", or a name of TFDS such as "cifar10", read as array_record without TensorFlow. Images have mean 0 and
-    mean square 1; `size` resizes them. n_train: only so many of them.
+    dataset: "digits", or a name of TFDS such as "cifar10", read as array_record without TensorFlow, its
+    images centred. All have mean square 1. `size` resizes those of TFDS. n_train: only so many of them.
 
     >>> x, y = next(image_batches("digits", 4, steps=1, n_train=100))
     >>> x.shape, y.shape
@@ -58,4 +58,5 @@ def _resized(image: np.ndarray, size: int | None) -> np.ndarray:
         return image
     from PIL import Image  # comes with matplotlib
 
-    return np.asarray(Image.fromarray(image).resize((size, size))).reshape(size, size, -1)
+    whole = image[..., 0] if image.shape[-1] == 1 else image
+    return np.asarray(Image.fromarray(whole).resize((size, size))).reshape(size, size, -1)

@@ -1,5 +1,6 @@
 """launch.transfer: any file as a config, cells on disk, parts, axes that are traced, the limit's own curve."""
 
+import dataclasses
 import functools
 import json
 import shlex
@@ -162,9 +163,10 @@ def test_words_as_axes_and_variants(own: Any):
     ends = {label: sizes[8, 1].curves[-1, 0, -1] for label, sizes in outcome.sweeps.items()}
     assert len(set(ends.values())) == 4
     assert [row[0] for row in outcome.best_values()] == ["lazy", "rich"]
-    assert len(own(code=code, only="rich", **how).variants) == 2
+    one = dataclasses.replace(own(code=code, **how), only="rich")
+    assert [label for _, label, _ in one.variants()] == ["rich, constant", "rich, linear"]
     with pytest.raises(ValueError, match="none of the variants"):
-        _ = own(code=code, only="reach", **how).variants
+        dataclasses.replace(one, only="reach").variants()
 
 
 def test_the_curve_of_the_limit(own: Any):
@@ -185,12 +187,52 @@ def test_the_curve_of_the_limit(own: Any):
     assert "features stay where they are" in outcome.absent[""]
 
 
+def test_labels_that_differ_by_their_signs_only_stay_apart(own: Any):
+    study = own(widths=(8,), variants={"w+": {"gamma": 0.5}, "w-": {"gamma": 2.0}})
+    outcome = run(study)
+    plus, minus = (outcome.sweeps[label][8, 1].curves for label in ("w+", "w-"))
+    assert abs(plus - minus).max() > 1e-3
+
+
+def test_flags_words_and_whole_numbers_for_shapes_are_compiled(own: Any):
+    code = OWN.replace("gamma=1.0", "gamma=1.0, tied=False, layers=1").replace("MLP(width, depth", "MLP(width, layers")
+    axes = {"tied": (False, True), "layers": (1, 2), "momentum": (0.0, 0.9)}
+    study = own(code=code, widths=(8,), axes=axes)
+    assert list(study.traced) == ["momentum"]
+    assert [label for _, label, _ in study.variants()] == [
+        f"layers {n}, tied {flag}" for n in (1, 2) for flag in (False, True)
+    ]
+
+
+def test_the_command_for_the_target_keeps_what_was_asked_for(own: Any):
+    variants = {"a b": {"gamma": 1.0}}
+    study = own(depths=(1, 2), grid="cross", variants=variants, axes={"momentum": (0.0, 0.9)}, steps=3)
+    words = shlex.split(study.command(run(study), ["--config=own.py", "--config.steps=3", "--config.widths=(8,16)"]))
+    assert "--only=a b" in words
+    assert "--config.steps=3" in words
+    assert "--config.widths=(16,)" in words
+    assert "--config.depths=(2,)" in words
+    assert not [word for word in words if word == "--config.widths=(8,16)"]
+    assert [word for word in words if word.startswith("--config.axes.momentum=(0")]
+
+
+def test_the_limit_has_the_momentum_of_the_config(own: Any, monkeypatch: pytest.MonkeyPatch):
+    seen: list[dict] = []
+    monkeypatch.setattr("launch.study.limit_losses", lambda *args, **options: seen.append(options) or np.ones((2, 6)))
+    study = own(momentum=0.9, limit={"samples": 32})
+    cell = next(cell for cell in study.cells() if cell.width == np.inf)
+    study.limit(cell, lambda _: None)
+    assert {options["momentum"] for options in seen} == {0.9}
+    assert "replicas" not in seen[0]
+
+
 @pytest.mark.parametrize(
     ("code", "fields", "message"),
     [
         (OWN.replace("def loss", "def los"), {}, "lacks functions: loss"),
         (OWN.replace("gamma=1.0", "gama"), {"gamma": 1.0}, 'asks for "gama".*Did you mean "gamma"'),
         (OWN, {"axes": {"decay": (0.1,)}}, '"decay" is swept, but neither'),
+        (OWN, {"dial": "steps"}, '"steps" is swept, but neither make nor optimizer'),
         (OWN, {"values": (0.0, 0.1)}, "positive numbers of learning_rate"),
         (OWN, {"grid": "corner"}, '"product" or "cross"'),
         (OWN.replace("* steps", "* 2"), {}, "end after 2 of 6 steps"),

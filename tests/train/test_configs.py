@@ -23,7 +23,7 @@ def check_study(module, config):
     """A config of launch.transfer: its networks can be initialised with its batches in every setting and size."""
     study = study_of(str(module.__file__), config, Path())
     for cell in study.cells():
-        if math.isfinite(cell.width):
+        if math.isfinite(cell.width) and cell.depth == min(config.depths):
             x, _ = next(iter(study.call("batches", **cell.fields)))
             net = study.call("make", cell.width, cell.depth, **cell.fields, **study.job_example())
             tx = study.call("optimizer", net, **cell.fields, **study.job_example())

@@ -93,6 +93,43 @@ def test_a_neighbour_that_explodes_does_not_enter_the_loss():
     assert np.log2(0.1) < best.log_rate <= np.log2(0.2)
 
 
+def test_a_size_at_which_everything_diverges_has_no_optimum():
+    rates = np.array([0.1, 0.2, 0.4])
+    fine = Sweep(8, 2, rates, np.repeat(np.array([2.0, 1.0, 2.0])[:, None, None], 20, 2).repeat(3, 1))
+    none = Sweep(16, 2, rates, np.full((3, 3, 20), np.inf))
+    assert np.isnan(none.optimum().rate)
+    assert none.settled() == 20
+    found = Transfer("width", (fine, none))
+    assert "At width 16 (depth 2) every value diverges" in found.sentence
+    assert found.rows()[1][2] == "none: all diverge"
+    assert found.regret()[0] == np.inf
+    assert Transfer("width", (none, fine)).regret()[0] == np.inf
+
+
+def test_divergence_beside_the_optimum_is_not_divergence_at_it():
+    rates, losses = np.array([0.1, 0.2, 0.4]), np.array([1.2, 1.0, np.inf])
+    assert loss_at(rates, losses, np.log2(0.21)) == 1.0
+    assert loss_at(rates, losses, np.log2(0.39)) == np.inf
+
+
+def test_weights_of_bfloat16_with_a_traced_momentum():
+    def build(job: Any) -> Any:
+        net = make(8, 1)
+
+        class Half:
+            apply = net.apply
+
+            def init(self, key: Any, x: Any) -> Any:
+                return jax.tree.map(lambda a: a.astype("bfloat16"), net.init(key, x))
+
+        return Half(), optax.sgd(0.1, job["momentum"])
+
+    curves = train_runs(build, loss, zip(X, Y, strict=True), 4, {"momentum": [0.5, 0.9]}, [0, 0])
+    assert np.isfinite(curves).all()
+    with pytest.raises(ValueError, match="one shape"):
+        train_runs(build, loss, [(X[0], Y[0]), (X[0][:2], Y[0][:2])], 2, {"momentum": [0.5]}, [0])
+
+
 def test_the_optimum_of_a_curve():
     rates = 2.0 ** np.arange(-6, 3)
     best = optimum(rates, (np.log2(rates) + 2.3) ** 2 + 0.7)

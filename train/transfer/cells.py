@@ -1,6 +1,7 @@
 """The sizes of a comparison: one sweep each, kept on disk as soon as it is finished."""
 
 import os
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,22 +82,19 @@ def transfer(
     found = {}
     for width, depth in track(list(dict.fromkeys(cells)), "sizes", disable=not progress, console=Console(stderr=True)):
         file = None if folder is None else Path(folder) / f"width_{width}_depth_{depth}.npz"
-        sweep = None if file is None else read(file)
-        if sweep is None:
+        held = None if file is None else read(file)
+        if held is None:
             sweep = sweep_rates(make, optimizer, loss_fn, batches, width, depth, rates, seeds)
             if file is not None:
                 write(file, [sweep])
-        elif (
-            len(sweep[0].rates) != len(rates)
-            or not np.allclose(sweep[0].rates, rates)
-            or sweep[0].curves.shape[1] != seeds
-        ):
-            raise ValueError(
-                f"{file} holds learning rates {sweep[0].rates.tolist()} and {sweep[0].curves.shape[1]} seeds, other than "
-                "asked for: use another folder, or delete it."
-            )
         else:
-            sweep = sweep[0]
+            (sweep,) = held
+            shape = (len(rates), seeds, len(batches[0]))
+            if sweep.curves.shape != shape or not np.allclose(sweep.rates, rates):
+                raise ValueError(
+                    f"{file} holds learning rates {sweep.rates.tolist()} and {sweep.curves.shape[1:]} seeds and steps, other "
+                    f"than asked for ({shape[1:]}): use another folder, or delete it."
+                )
         found[width, depth] = sweep
     return along(found)
 
@@ -113,18 +111,18 @@ def along(found: dict[tuple[float, int], Sweep]) -> list[Transfer]:
 
 
 def write(file: Path, sweeps: Iterable[Sweep]) -> None:
-    """Whole or not at all, whoever else writes there."""
+    """Sweeps of one size over one grid."""
     sweeps = list(sweeps)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(f".{os.getpid()}.part.npz")
     sizes = np.array([(sweep.width, sweep.depth) for sweep in sweeps], float)
-    np.savez_compressed(
-        part,
-        sizes=sizes,
-        rates=sweeps[0].rates,
-        curves=np.stack([sweep.curves for sweep in sweeps]),
-        allow_pickle=False,
-    )
+    curves = np.stack([sweep.curves for sweep in sweeps])
+    save_arrays(file, {"sizes": sizes, "rates": sweeps[0].rates, "curves": curves})
+
+
+def save_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Whole or not at all, whoever else writes there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(f".{socket.gethostname()}-{os.getpid()}.part.npz")
+    np.savez_compressed(part, allow_pickle=False, **arrays)
     part.replace(file)
 
 

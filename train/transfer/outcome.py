@@ -36,7 +36,10 @@ class Outcome:
 
     def over(self, label: str, over: str) -> Transfer:
         """The first of them over width, or over depth."""
-        return next(series for series in self.series(label) if series.over == over)
+        found = [series for series in self.series(label) if series.over == over] if label in self.sweeps else []
+        if not found:
+            raise ValueError(f'There are no two sizes of "{label}" that differ in {over} alone.')
+        return found[0]
 
     def best_values(self) -> list[tuple[str, str, str, str, str]]:
         """(setting, axis, size, best value with everything else tuned, loss there), for axes with more than one value."""
@@ -57,11 +60,12 @@ class Outcome:
         return rows
 
     def best_label(self) -> str:
-        """The setting whose largest size has the least loss at its smallest size's optimum."""
+        """The setting whose largest sizes have the least loss at the smallest one's optimum."""
 
         def transferred(label: str) -> float:
-            small, *_, large = [*self.sweeps[label].values()] * 2
-            return loss_at(large.rates, large.losses.mean(1), small.optimum().log_rate)
+            ends = [(series.sweeps[0], series.sweeps[-1]) for series in self.series(label)]
+            ends = ends or [(sweep, sweep) for sweep in self.sweeps[label].values()]
+            return max(loss_at(large.rates, large.losses.mean(1), small.optimum().log_rate) for small, large in ends)
 
         return min(self.labels, key=transferred)
 

@@ -35,7 +35,8 @@ def curves(outcome: Outcome) -> Figure:
         for axis in row[max(len(all_series), 1) :]:
             axis.set_visible(False)
         if not all_series:
-            _draw_curves(row[0], outcome.sweeps[label].values(), "width", None)
+            limits = outcome.limits.get(label, {})
+            _draw_curves(row[0], outcome.sweeps[label].values(), "width", next(iter(limits.values()), None))
             row[0].set_title(label, fontsize=9)
         row[0].set_ylabel("training loss at the end")
     for axis in axes[-1]:
@@ -92,9 +93,9 @@ def optima(outcome: Outcome) -> Figure:
                 shifted = series.sizes * 1.03**number  # so that bars lie side by side
                 axis.errorbar(shifted, best, ends, fmt="o-", ms=4, capsize=3, color=colour, label=label)
                 sizes |= set(series.sizes.tolist())
-            limit = outcome.limits.get(label, {})
-            if over == "width" and limit:
-                axis.axhline(next(iter(limit.values())).optimum().rate, ls="--", lw=1, color=colour)
+                limit = outcome.limits.get(label, {}).get(series.sweeps[0].depth)
+                if over == "width" and limit:
+                    axis.axhline(limit.optimum().rate, ls="--", lw=1, color=colour)
         axis.set(xscale="log", yscale="log", xlabel=over, title=fixed)
         axis.xaxis.set_minor_locator(NullLocator())
         axis.set_xticks(sorted(sizes), labels=[f"{size:g}" for size in sorted(sizes)])

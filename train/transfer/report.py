@@ -2,7 +2,6 @@
 
 import html
 import json
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -37,12 +36,10 @@ def print_report(outcome: Outcome, command: str, console: Console) -> None:
     console.print(f"  {command}", highlight=False, soft_wrap=True)
 
 
-def write(outcome: Outcome, run: dict[str, Any], command: str, folder: Path) -> tuple[Path, Path]:
-    """Writes both files and returns their paths."""
-    files = folder / "report.json", folder / "report.html"
-    files[0].write_text(json.dumps(as_json(outcome, run, command), indent=1) + "\n")
-    files[1].write_text(as_html(outcome, run, command))
-    return files
+def documents(outcome: Outcome, run: dict[str, Any], command: str) -> dict[str, str]:
+    """Both files, by name."""
+    numbers = json.dumps(as_json(outcome, run, command), indent=1) + "\n"
+    return {"report.json": numbers, "report.html": as_html(outcome, run, command)}
 
 
 def as_json(outcome: Outcome, run: dict[str, Any], command: str) -> dict[str, Any]:

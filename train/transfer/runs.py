@@ -30,7 +30,8 @@ def train_runs(
     """The loss of every run before every step, [run, step]; infinite from the step on at which a run diverged.
 
     build({name: value}) returns a model and its optimiser; the values, one of each array of `jobs` [run], are traced.
-    batches: (inputs, targets), the same for every run; `loss_fn(outputs, targets)` is a number. seeds [run] of the initial
+    batches: (inputs, targets), the same for every run; `loss_fn(outputs, targets)` is a number. Batch statistics are kept
+    (the model then takes `train=True`); there are no random numbers for dropout. seeds [run] of the initial
     weights. On a CPU, runs go one by one on each core, on accelerators `together` at a time (None: all), spread over the
     devices. `advance` hears of finished runs.
     """
@@ -52,8 +53,10 @@ def train_runs(
                 return loss_fn(outputs, batch[1]), after
 
             (loss, state), slope = jax.value_and_grad(objective, has_aux=True)(trained)
-            updates, memory = tx.update(slope, memory, trained)
-            return (optax.apply_updates(trained, updates), state, memory), loss
+            updates, after = tx.update(slope, memory, trained)
+            after = jax.tree.map(lambda new, old: jnp.asarray(new, jnp.asarray(old).dtype), after, memory)  # a traced
+            # hyperparameter is a float32 array, which would promote the state of bf16 weights
+            return (optax.apply_updates(trained, updates), state, after), loss
 
         return jax.lax.scan(step, carry, chunk)
 
@@ -116,6 +119,11 @@ def _chunks(batches: Iterable[Any], steps: int) -> Iterator[tuple[Any, bool]]:
 
 
 def _stack(held: list[Any]) -> Any:
+    shapes = {tuple(leaf.shape for leaf in jax.tree.leaves(batch)) for batch in held}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"All batches must have one shape, got {', '.join(map(str, sorted(shapes)))}: leave a rest out."
+        )
     return jax.tree.map(lambda *parts: _default_float(np.stack(parts)), *held)
 
 

@@ -34,13 +34,14 @@ class Transfer:
         fitted = [np.array([s.optimum().log_rate for s in self.sweeps])]
         fitted += list(np.stack([s.optima(seed=i) for i, s in enumerate(self.sweeps)], axis=1))
         slopes = np.array(fitted) @ x / (x @ x)
-        low, high = np.percentile(slopes[1:], [2.5, 97.5])
+        low, high = np.nanpercentile(slopes[1:], [2.5, 97.5]) if np.isfinite(slopes[1:]).any() else (np.nan, np.nan)
         return float(slopes[0]), float(low), float(high)
 
     def shift(self) -> tuple[float, float, float]:
         """How many octaves the optimum moves from the smallest to the largest size: (shift, low, high)."""
         small, large = self.sweeps[0], self.sweeps[-1]
-        low, high = np.percentile(large.optima(seed=1) - small.optima(seed=0), [2.5, 97.5])
+        drawn = large.optima(seed=1) - small.optima(seed=0)
+        low, high = np.nanpercentile(drawn, [2.5, 97.5]) if np.isfinite(drawn).any() else (np.nan, np.nan)
         return large.optimum().log_rate - small.optimum().log_rate, float(low), float(high)
 
     def regret(self) -> tuple[float, float, float]:
@@ -65,16 +66,17 @@ class Transfer:
     @property
     def sentence(self) -> str:
         """What was found, with its intervals."""
+        lost = [getattr(s, self.over) for s in self.sweeps if not math.isfinite(s.optimum().loss)]
+        at_end = [s for s in self.sweeps if s.optimum().edge and len(s.rates) > 2]
+        more = f" At {len(at_end)} of {len(self.sweeps)} sizes the optimum is at an end of the grid." if at_end else ""
+        if lost:
+            return f"At {self.over} {', '.join(f'{size:g}' for size in lost)} ({self.fixed}) every value diverges."
         (slope, *bounds), (shift, *ends), (cost, least, most) = self.slope(), self.shift(), self.regret()
-        ends_at = [s for s in self.sweeps if s.optimum().edge]
-        beyond = (
-            f" At {len(ends_at)} of {len(self.sweeps)} sizes the optimum is at an end of the grid." if ends_at else ""
-        )
         return (
             f"From {self.over} {self.sizes[0]:g} to {self.sizes[-1]:g} at {self.fixed} the optimum moves by {shift:+.2f} "
             f"[{ends[0]:+.2f}, {ends[1]:+.2f}] octaves, {slope:+.2f} [{bounds[0]:+.2f}, {bounds[1]:+.2f}] a doubling; "
             f"the smallest size's optimum costs the largest {percent(cost)} [{percent(least)}, {percent(most)}] of its loss."
-            f"{beyond}"
+            f"{more}"
         )
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -97,16 +99,21 @@ def percent(cost: float) -> str:
 
 def rows(sweeps: Iterable[Sweep]) -> list[tuple[str, ...]]:
     """A line a size, under `COLUMNS`."""
-    found = []
-    for sweep in sweeps:
-        best, (low, high) = sweep.optimum(), sweep.interval()
-        mark = " (end of the grid)" if best.edge and len(sweep.rates) > 1 else ""
-        found.append((
-            f"{sweep.width:g}", str(sweep.depth), f"{best.rate:.3g}{mark}", f"[{low:.3g}, {high:.3g}]",
-            f"{best.loss:.4g}", f"{sweep.diverged.sum()} of {sweep.losses.size}",
-            f"{sweep.settled()} of {sweep.curves.shape[-1]}",
-        ))  # fmt: skip
-    return found
+    return [
+        (f"{s.width:g}", str(s.depth), *_optimum(s), f"{s.diverged.sum()} of {s.losses.size}",
+         f"{s.settled()} of {s.curves.shape[-1]}")
+        for s in sweeps
+    ]  # fmt: skip
+
+
+def _optimum(sweep: Sweep) -> tuple[str, str, str]:
+    """The optimum, its interval, the loss there."""
+    best, (low, high) = sweep.optimum(), sweep.interval()
+    if not math.isfinite(best.loss):
+        return "none: all diverge", "", ""
+    mark = " (end of the grid)" if best.edge and len(sweep.rates) > 2 else ""
+    interval = f"[{low:.3g}, {high:.3g}]" if sweep.losses.shape[1] > 1 else "one seed"
+    return f"{best.rate:.3g}{mark}", interval, f"{best.loss:.4g}"
 
 
 COLUMNS = ("width", "depth", "optimum", "95 % interval", "loss", "diverged runs", "settled after step")

@@ -1,6 +1,7 @@
 """One size: losses over a grid of learning rates, and the optimum among them."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ LOST = 10.0  # times the loss at the start: a run that ends above it has diverge
 
 @dataclasses.dataclass(frozen=True)
 class Optimum:
-    """The best learning rate of a curve (log₂), the least loss on the grid; `edge`: the grid ends there, it may lie beyond."""
+    """The best learning rate (log₂; NaN where all diverge), the least loss on the grid; `edge`: the grid ends there."""
 
     log_rate: float
     loss: float
@@ -67,7 +68,10 @@ class Sweep:
 
     def interval(self) -> tuple[float, float]:
         """A 95 % interval of the optimal rate, by bootstrap over seeds."""
-        low, high = 2.0 ** np.percentile(self.optima(), [2.5, 97.5])
+        places = self.optima()
+        if not np.isfinite(places).any():
+            return math.nan, math.nan
+        low, high = 2.0 ** np.nanpercentile(places, [2.5, 97.5])
         return float(low), float(high)
 
     def moving_optimum(self, points: int = 24) -> tuple[np.ndarray, np.ndarray]:
@@ -80,7 +84,9 @@ class Sweep:
     def settled(self, octaves: float = 1.0) -> int:
         """Early selection: the step from which on the optimum stays within so many octaves of the final one."""
         steps, path = self.moving_optimum()
-        away = np.abs(path - path[-1]) > octaves
+        away = ~(np.abs(path - path[-1]) <= octaves)
+        if away[-1]:
+            return int(steps[-1])  # everything diverged
         return int(steps[np.flatnonzero(away)[-1] + 1]) if away.any() else int(steps[0])
 
 
@@ -101,8 +107,9 @@ def minimum(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     best = np.argmin(losses, axis=1)
     least = np.take_along_axis(losses, best[:, None], 1)[:, 0]
     edge = (best == 0) | (best == len(x) - 1) | ~np.isfinite(least)
+    on_grid = np.where(np.isfinite(least), x[best], np.nan)
     if len(x) < 3:
-        return x[best], least, edge
+        return on_grid, least, edge
     inner = np.clip(best, 1, len(x) - 2)
     (x0, x1, x2), (y0, y1, y2) = (
         (x[inner - 1], x[inner], x[inner + 1]),
@@ -113,15 +120,19 @@ def minimum(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
         a = (second - first) / (x2 - x0)
         place = (x0 + x1) / 2 - first / (2 * a)
     smooth = ~edge & np.isfinite(y0 + y2) & (a > 0)
-    return np.where(smooth, place, x[best]), least, edge
+    return np.where(smooth, place, on_grid), least, edge
 
 
 def loss_at(rates: np.ndarray, losses: np.ndarray, log_rate: Any) -> float:
-    """The loss at a rate between those of the grid, by straight lines in log₂ rate; infinite beside divergence."""
+    """The loss at a rate between those of the grid, by a straight line in log₂ rate; beside divergence the nearer one's."""
     x = np.log2(rates)
+    if not np.isfinite(log_rate):
+        return math.inf
     if len(x) == 1:
         return float(losses[0])
     right = int(np.clip(np.searchsorted(x, log_rate), 1, len(x) - 1))
     part = np.clip((log_rate - x[right - 1]) / (x[right] - x[right - 1]), 0, 1)
-    shares = ((1 - part, losses[right - 1]), (part, losses[right]))
-    return float(sum(share * loss for share, loss in shares if share > 0))
+    ends = losses[right - 1], losses[right]
+    if not np.isfinite(ends).all():
+        return float(ends[int(part > 0.5)])
+    return float((1 - part) * ends[0] + part * ends[1])

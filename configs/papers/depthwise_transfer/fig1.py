@@ -5,9 +5,10 @@ small: TIME minutes, handwritten digits. paper: CIFAR-10, 20 epochs.
 
 import optax
 
-from configs.papers.depthwise_transfer.shared import MUP, OURS, conv_resnet, keeps, loses, octaves, settings
+from configs.papers.depthwise_transfer.shared import MUP, OURS, conv_resnet, octaves, settings
 from configs.papers.depthwise_transfer.shared import batches as batches
 from configs.papers.depthwise_transfer.shared import loss as loss
+from train.transfer.claims import keeps, loses
 from zoo import scaled
 
 

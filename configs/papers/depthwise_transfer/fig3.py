@@ -1,4 +1,4 @@
-"""Figure 3: a ViT with branches times 1/√L keeps Adam's learning rate over depth, and improves with depth.
+"""Figure 3 (a to d): a ViT with branches times 1/√L keeps Adam's learning rate over depth, and improves with depth.
 
 small: TIME minutes, handwritten digits, patches of 2. paper: images of 64 × 64 in place of Tiny ImageNet, 20 epochs.
 """
@@ -6,8 +6,9 @@ small: TIME minutes, handwritten digits, patches of 2. paper: images of 64 × 64
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import improves, keeps, loses, octaves, settings, vit
 from configs.papers.depthwise_transfer.shared import loss as loss
+from configs.papers.depthwise_transfer.shared import octaves, settings, vit
+from train.transfer.claims import ends_lower, falls, keeps, loses
 from zoo import scaled
 
 A, B, C, D = "a no norm, 1/√L", "b norm first, 1/√L", "c norm first, branches not scaled", "d no norm, 1/√L, cosine"
@@ -20,7 +21,7 @@ def get_config(size="small"):
         "base": (16, 1),
     }  # fmt: skip
     paper = {
-        "dataset": "imagenet_resized/64x64", "widths": (256, 320), "depths": (12, 18, 24, 36, 60), "seeds": 1,
+        "dataset": "imagenet_resized/64x64", "n_train": 100000, "widths": (256, 320), "depths": (12, 18, 24, 36, 60), "seeds": 1,
         "values": octaves(-14, -8), "steps": 31250, "warmup": 1000, "base": (256, 1),
     }  # fmt: skip
     config = settings("fig3", size, small, paper)
@@ -47,4 +48,5 @@ def optimizer(net, learning_rate, warmup, steps, cosine):
 
 def claims(outcome):
     kept = [keeps(outcome, label, "depth") for label in (A, B, D)]
-    return [*kept, loses(outcome, OFF, "depth"), improves(outcome, A, "depth"), improves(outcome, B, "depth")]
+    better = [falls(outcome, label, "depth") for label in (A, B)]
+    return [*kept, loses(outcome, OFF, "depth"), *better, ends_lower(outcome, B, C, "depth")]

@@ -6,8 +6,9 @@ small: TIME minutes, handwritten digits. paper: CIFAR-10, 20 epochs. The swept n
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import conv_resnet, keeps, overlap, settings
+from configs.papers.depthwise_transfer.shared import conv_resnet, settings
 from configs.papers.depthwise_transfer.shared import loss as loss
+from train.transfer.claims import keeps, overlap
 from zoo import scaled
 
 MOMENTUM, GAMMA = "momentum 1 − 1/v", "γ₀ = v/8"
@@ -39,4 +40,4 @@ def optimizer(net, learning_rate, what, value):
 
 def claims(outcome):
     kept = [keeps(outcome, label, "depth") for label in (MOMENTUM, GAMMA)]
-    return kept + [overlap(outcome, label, "depth", 0.1) for label in (MOMENTUM, GAMMA)]
+    return kept + [overlap(outcome, label, "depth") for label in (MOMENTUM, GAMMA)]

@@ -6,8 +6,9 @@ small: TIME minutes, handwritten digits. paper: CIFAR-10, 20 epochs.
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import conv_resnet, loses, octaves, settings
+from configs.papers.depthwise_transfer.shared import conv_resnet, octaves, settings
 from configs.papers.depthwise_transfer.shared import loss as loss
+from train.transfer.claims import loses
 from zoo import scaled
 
 PLAIN, SCALED = "standard", "standard, branches times 1/√L"
@@ -33,8 +34,4 @@ def optimizer(net, learning_rate):
 
 
 def claims(outcome):
-    return [
-        loses(outcome, PLAIN, "width", 1.0),
-        loses(outcome, SCALED, "width", 1.0),
-        loses(outcome, PLAIN, "depth", 1.0),
-    ]
+    return [loses(outcome, PLAIN, "width"), loses(outcome, SCALED, "width"), loses(outcome, PLAIN, "depth")]

@@ -7,15 +7,9 @@ from configs.papers.depthwise_transfer import fig2
 from configs.papers.depthwise_transfer.fig2 import batches as batches
 from configs.papers.depthwise_transfer.fig2 import claims as claims
 from configs.papers.depthwise_transfer.fig2 import loss as loss
+from configs.papers.depthwise_transfer.fig2 import make as make
 from configs.papers.depthwise_transfer.fig2 import optimizer as optimizer
-from configs.papers.depthwise_transfer.shared import he_resnet
-
-NORM = "spatial"
 
 
 def get_config(size="small"):
-    return fig2.get_config(size, "figB4")
-
-
-def make(width, depth, dataset, alpha, beta):
-    return he_resnet(width, depth, dataset, 8 if dataset == "digits" else 64, alpha, NORM, beta)
+    return fig2.get_config(size, "figB4", "spatial")

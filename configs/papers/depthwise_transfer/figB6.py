@@ -6,8 +6,9 @@ small: TIME minutes, handwritten digits, momentum 0.9. paper: ImageNet, 5 epochs
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import he_resnet, keeps, octaves, overlap, settings
+from configs.papers.depthwise_transfer.shared import he_resnet, octaves, settings
 from configs.papers.depthwise_transfer.shared import loss as loss
+from train.transfer.claims import keeps, overlap
 from zoo import scaled
 
 LABEL = "no norm, branches times 1/√L"
@@ -33,4 +34,4 @@ def optimizer(net, learning_rate):
 
 
 def claims(outcome):
-    return [keeps(outcome, LABEL, "depth"), overlap(outcome, LABEL, "depth", 0.1)]
+    return [keeps(outcome, LABEL, "depth"), overlap(outcome, LABEL, "depth")]

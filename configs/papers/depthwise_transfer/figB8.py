@@ -1,4 +1,4 @@
-"""Figure B.8: the best weight decay is the same at two depths, and the curves lie together.
+"""Figure B.8: with weight decay too, loss curves of two depths lie together, for every strength of it.
 
 small: TIME minutes, handwritten digits. paper: CIFAR-10, 20 epochs.
 """
@@ -6,11 +6,13 @@ small: TIME minutes, handwritten digits. paper: CIFAR-10, 20 epochs.
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import conv_resnet, keeps, octaves, overlap, settings
+from configs.papers.depthwise_transfer.shared import conv_resnet, octaves, settings
 from configs.papers.depthwise_transfer.shared import loss as loss
+from train.transfer.claims import overlap
 from zoo import scaled
 
 LABEL = "branches times 1/√L"
+MOST = 0.125
 
 
 def get_config(size="small"):
@@ -37,7 +39,5 @@ def optimizer(net, learning_rate, weight_decay):
 
 
 def claims(outcome):
-    return [
-        keeps(outcome, LABEL, "depth", 1.0, "weight decay acts alike at every depth"),
-        overlap(outcome, LABEL, "depth", 0.1),
-    ]
+    # On the training loss the best decay is none, so that curves are compared, up to where nothing is learned any more.
+    return [overlap(outcome, LABEL, "depth", 0.1, MOST)]

@@ -6,12 +6,13 @@ small: TIME minutes, handwritten digits, dense layers, SGD. paper: CIFAR-10, con
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import classes, improves, keeps, octaves, settings, worsens
+from configs.papers.depthwise_transfer.shared import classes, octaves, settings
 from configs.papers.depthwise_transfer.shared import loss as loss
+from train.transfer.claims import falls, keeps
 from zoo import Parameterization, ResNet, scaled
 
 ODE, SDE = "α = 1", "α = 1/2"
-EARLY = 0.1  # of the steps
+EARLY = 0.2  # of the steps
 
 
 def get_config(size="small"):
@@ -40,6 +41,6 @@ def optimizer(net, learning_rate):
 
 def claims(outcome):
     return [
-        keeps(outcome, ODE, "depth"), keeps(outcome, SDE, "depth"), improves(outcome, ODE, "depth", EARLY),
-        worsens(outcome, SDE, "depth", EARLY),
+        keeps(outcome, ODE, "depth"), keeps(outcome, SDE, "depth"), falls(outcome, ODE, "depth"),
+        falls(outcome, ODE, "depth", EARLY), falls(outcome, SDE, "depth", EARLY, 1),
     ]  # fmt: skip

@@ -1,0 +1,119 @@
+"""What a paper says of optima over width and depth, as checks of an `Outcome`. Undecided where the grid does not show it."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from train.evaluate.claim import Claim
+from train.transfer.outcome import Outcome
+from train.transfer.shift import Transfer, percent
+from train.transfer.sweep import DRAWS
+
+
+def _judged(check: Callable[[Outcome, str, str, Any], Claim]) -> Callable[..., Claim]:
+    """A check of one setting over width or depth; undecided where there are no two such sizes."""
+
+    def judge(outcome: Outcome, label: str, over: str, *more: Any) -> Claim:
+        try:
+            outcome.over(label, over)
+        except ValueError as error:
+            return Claim(f"{label}, over {over}", None, str(error))
+        return check(outcome, label, over, *more)
+
+    return judge
+
+
+def moved(series: Transfer) -> float:
+    """By how many octaves optima move from that of the smallest size, at most; infinite where a size diverges everywhere."""
+    places = np.array([sweep.optimum().log_rate for sweep in series.sweeps])
+    return float(np.max(np.abs(places[1:] - places[0]))) if np.isfinite(places).all() else math.inf
+
+
+def lost(series: Transfer) -> bool:
+    """Whether the largest size diverges at the optimum of the smallest one."""
+    return not math.isfinite(series.regret()[0])
+
+
+@_judged
+def keeps(outcome: Outcome, label: str, over: str, octaves: float = 1.0) -> Claim:
+    """Optima move by at most so many octaves, and nothing diverges there. Undecided where the grid ends at one of them."""
+    series = outcome.over(label, over)
+    holds: bool | None = moved(series) <= octaves and not lost(series)
+    if holds and any(sweep.optimum().edge for sweep in series.sweeps):
+        holds = None
+    text = f"{label}: the best {outcome.dial.replace('_', ' ')} is the same at every {over}, to {octaves:g} octave"
+    return Claim(text, holds, series.sentence)
+
+
+@_judged
+def loses(outcome: Outcome, label: str, over: str, octaves: float = 2.0) -> Claim:
+    """Optima move by at least so many octaves, or what was best for the smallest size diverges at the largest."""
+    series = outcome.over(label, over)
+    text = f"{label}: the best {outcome.dial.replace('_', ' ')} moves with the {over}, by {octaves:g} octaves or into divergence"
+    return Claim(text, moved(series) >= octaves or lost(series), series.sentence)
+
+
+def compared(outcome: Outcome, worse: str, better: str, over: str) -> Claim:
+    """What the smallest size's optimum costs the largest is more in one setting, beyond the intervals."""
+    text = f"Over {over}, the smallest size's optimum costs the largest more in “{worse}” than in “{better}”"
+    try:
+        (a, a_low, a_high), (b, b_low, b_high) = (outcome.over(label, over).regret() for label in (worse, better))
+    except ValueError as error:
+        return Claim(text, None, str(error))
+    costs = ((worse, a, a_low, a_high), (better, b, b_low, b_high))
+    figures = "; ".join(f"{name}: {percent(x)} [{percent(low)}, {percent(high)}]" for name, x, low, high in costs)
+    return Claim(text, True if a_low > b_high else False if b_low > a_high else None, figures)
+
+
+def _tuned(series: Transfer, until: float) -> tuple[np.ndarray, np.ndarray, int]:
+    """(tuned losses by size, the same for seeds drawn with replacement [draw, size], after how many steps)."""
+    step = max(int(series.sweeps[0].curves.shape[-1] * until), 1)
+    whole, drawn = [], []
+    for number, sweep in enumerate(series.sweeps):
+        losses = sweep.until(step)
+        seeds = np.random.default_rng(number).integers(losses.shape[1], size=(DRAWS, losses.shape[1]))
+        whole.append(losses.mean(1).min())
+        drawn.append(losses[:, seeds].mean(-1).min(0))
+    return np.array(whole), np.stack(drawn, axis=1), step
+
+
+@_judged
+def falls(outcome: Outcome, label: str, over: str, until: float = 1.0, sign: int = -1) -> Claim:
+    """The tuned loss after this share of the steps falls (sign −1; rises: 1) from every size to the next, beyond 95 %."""
+    losses, drawn, step = _tuned(outcome.over(label, over), until)
+    change = sign * np.diff(drawn, axis=1)
+    low, high = np.percentile(change, [2.5, 97.5], axis=0)
+    holds = True if (low > 0).all() else False if (high < 0).any() else None
+    figures = f"after {step} steps: " + ", ".join(f"{loss:.4g}" for loss in losses)
+    return Claim(f"{label}: the tuned loss {'falls' if sign < 0 else 'rises'} with the {over}", holds, figures)
+
+
+def ends_lower(outcome: Outcome, better: str, worse: str, over: str) -> Claim:
+    """At the largest size the tuned loss is lower in one setting than in the other, beyond 95 %."""
+    text = f"At the largest {over} the tuned loss is lower in “{better}” than in “{worse}”"
+    try:
+        (a, a_drawn, _), (b, b_drawn, _) = (_tuned(outcome.over(label, over), 1.0) for label in (better, worse))
+    except ValueError as error:
+        return Claim(text, None, str(error))
+    low, high = np.percentile(b_drawn[:, -1] - a_drawn[:, -1], [2.5, 97.5])
+    return Claim(text, True if low > 0 else False if high < 0 else None, f"{a[-1]:.4g} and {b[-1]:.4g}")
+
+
+@_judged
+def overlap(outcome: Outcome, label: str, over: str, within: float = 0.1, most: float = math.inf) -> Claim:
+    """Loss curves of all sizes lie together at every value up to `most` and to the smallest size's optimum."""
+    sweeps = outcome.over(label, over).sweeps
+    best = sweeps[0].optimum().rate if most == math.inf else most
+    rows = [i for i, value in enumerate(sweeps[0].rates) if value <= best * 1.001]
+    away = {
+        float(sweeps[0].rates[i]): max(
+            float(abs(s.curves[i].mean(0) - sweeps[0].curves[i].mean(0)).mean() / sweeps[0].curves[i].mean())
+            for s in sweeps[1:]
+        )
+        for i in rows
+    }
+    figures = "; ".join(f"{value:.3g}: {part:.1%}" for value, part in away.items()) + " apart on average over the steps"
+    text = f"{label}: at the same {outcome.dial.replace('_', ' ')}, loss curves agree over {over} to {within:.0%}"
+    return Claim(text, max(away.values()) <= within if away else None, figures)
