@@ -27,6 +27,7 @@ def test_linear_residual_network_exactly():
     assert not run.f_train_sem.any()
 
 
+@pytest.mark.slow
 def test_training_the_body_only():
     """Fixture F1b."""
     run = twin(residual("linear")).rich(ONE, steps=5, learning_rate=0.1, trained=("branch",), kernels=("phi",))

@@ -28,6 +28,7 @@ def fourth_moment(net: Any, variables: Any, x: Any) -> Any:
     return (inside["h"][1] ** 4).mean(-1)
 
 
+@pytest.mark.slow
 def test_small_gamma_with_batches_and_schedule_is_the_lazy_limit():
     net, how = NET.clone(gamma=0.01), {"steps": 3, "learning_rate": rate, "batches": BATCHES, "momentum": 0.4}
     rich = twin(net).rich(TASK, samples=1024, replicas=8, **how, kernels=())
@@ -40,6 +41,7 @@ def test_small_gamma_with_batches_and_schedule_is_the_lazy_limit():
         assert np.any(np.abs(mine - other) > 5 * error)
 
 
+@pytest.mark.slow
 def test_observables_mean_the_same_in_limit_and_ensemble():
     how = {"steps": 3, "learning_rate": rate, "batches": BATCHES, "observe": fourth_moment, "times": [0, 3]}
     rich = twin(NET).rich(TASK, samples=2048, replicas=8, kernels=(), **how)
@@ -188,6 +190,7 @@ class Normalised(nn.Module):
         return (f, {"h": (h,), "phi": (a,), "features": a}) if intermediates else f
 
 
+@pytest.mark.slow
 def test_batch_normalisation_against_networks():
     """Training outputs by the batch, test outputs by running averages, minibatches carried."""
     how = {"steps": 4, "learning_rate": 0.5, "times": [0, 4], "batches": [[0, 1, 2], [1, 2, 3], [0, 2, 3], [0, 1, 3]]}
