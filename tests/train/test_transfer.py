@@ -190,3 +190,13 @@ def test_batches_that_do_not_fit_at_once_and_a_device_for_many_runs_change_nothi
     np.testing.assert_allclose(how(2), whole, rtol=2e-4)
     with pytest.raises(ValueError, match="end after 12 of 13 steps"):
         train_runs(lambda job: (make(8, 2), optax.sgd(0.1)), loss, zip(X, Y, strict=True), 13, {}, [0])
+
+
+def test_a_run_that_was_infinite_once_stays_so():
+    def loss_with_a_hole(f: Any, y: Any) -> Any:
+        return loss(f, y) + jnp.where(y[0, 0] == Y[3, 0, 0], jnp.inf, 0.0)
+
+    curves = train_runs(
+        lambda job: (make(8, 1), optax.sgd(0.01)), loss_with_a_hole, zip(X, Y, strict=True), 6, {}, [0]
+    )
+    assert np.isfinite(curves[0]).tolist() == [True] * 3 + [False] * 3
