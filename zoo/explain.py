@@ -99,7 +99,8 @@ def explain(
     """Prints and returns what `scaled(optimizer, net)` does: effective learning rate, ε, decay, start and multiplier.
 
     net: a definition (with an input x, else one is made up), or `Roles`. optimizer: a name, or an Optax transformation of
-    your own, whose use of Muon is looked into. Misuses come as warnings; what the form cannot express is a ValueError
+    your own, whose use of Muon is looked into. Muon's weight_decay is that of matrices, adam_weight_decay that of the rest.
+    Misuses come as warnings; what the form cannot express is a ValueError
     that names the parameter and the line to change.
 
     >>> from zoo import MLP, Parameterization
@@ -118,10 +119,12 @@ def explain(
     for path, leaf in _by_name(shapes).items():
         factor = table[path]
         rate = _rate(factor, name)
+        by_adam = name == "muon" and not factor.matrix  # Optax's Muon has a decay of its own for these
+        decay = options.get("adam_weight_decay", 0.0) if by_adam else weight_decay
         rows.append(
             Row(
                 path, tuple(leaf.shape), factor.role, stds[path], multipliers[path], learning_rate * rate,
-                None if name in ("sgd", "momentum", "lion") else eps * factor.size, weight_decay / rate,
+                None if name in ("sgd", "momentum", "lion") else eps * factor.size, decay / rate,
             )
         )  # fmt: skip
     found = Explanation(name, tuple(rows), tuple(warnings))

@@ -107,6 +107,7 @@ def test_parts_of_a_grid_and_what_is_kept(own: Any):
     assert len(list((study.folder / "cells").iterdir())) == 4
     assert all((study.folder / "cells" / name).stat().st_mtime_ns == time for name, time in kept.items())
     np.testing.assert_array_equal(parts.sweeps["own"][16, 1].curves, alone.sweeps["own"][16, 1].curves)
+    assert all((sweep.width, sweep.depth) == size for size, sweep in parts.sweeps["own"].items())
     assert [s.over for s in parts.series("own")] == ["width", "width", "depth", "depth"]
     cross = own("cross", depths=(1, 2), grid="cross")
     assert [(cell.width, cell.depth) for cell in cross.cells()] == [(8, 1), (8, 2), (16, 1)]

@@ -78,6 +78,7 @@ def test_claims_judge_what_they_say():
     lost = outcome(0.0, ("a",), diverge=True)
     assert claims.loses(lost, "a", "depth").holds
     assert not claims.keeps(lost, "a", "depth").holds
+    assert not claims.keeps(outcome(0.6, ("a",), diverge=True), "a", "depth", 9.0).holds  # near it, but divergent there
     assert claims.falls(same, "a", "depth").holds
     assert not claims.falls(same, "a", "width").holds
     assert not claims.falls(same, "a", "depth", 1.0, 1).holds

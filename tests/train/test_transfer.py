@@ -196,7 +196,5 @@ def test_a_run_that_was_infinite_once_stays_so():
     def loss_with_a_hole(f: Any, y: Any) -> Any:
         return loss(f, y) + jnp.where(y[0, 0] == Y[3, 0, 0], jnp.inf, 0.0)
 
-    curves = train_runs(
-        lambda job: (make(8, 1), optax.sgd(0.01)), loss_with_a_hole, zip(X, Y, strict=True), 6, {}, [0]
-    )
+    curves = train_runs(lambda job: (make(8, 1), optax.sgd(0.01)), loss_with_a_hole, zip(X, Y, strict=True), 6, {}, [0])
     assert np.isfinite(curves[0]).tolist() == [True] * 3 + [False] * 3

@@ -241,3 +241,29 @@ def test_a_read_in_that_is_counted_with_the_blocks_is_not_in_a_block():
     roles = infer_roles(init, **sizes, branch_outputs="layer")
     assert {name for name, place in roles.places.items() if place.in_block} == {f"layer_{l}" for l in (1, 2, 3, 4)}
     assert not roles.places["layer_0"].branch_output
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw", "muon"])
+def test_explain_says_what_the_optimiser_does(name: str):
+    net = ResNet(64, 8, parameterization=Parameterization.mup.replace(alpha=1.0).based(16, 4))
+    params = jax.jit(net.init)(jax.random.key(0), jnp.ones((1, 5)))["params"]
+    slopes = jax.tree.map(lambda w: jax.random.normal(jax.random.key(1), w.shape), params)
+    decay: dict = {"sgd": {}, "adamw": {"weight_decay": 0.2}, "muon": {"weight_decay": 0.2, "adam_weight_decay": 0.1}}[
+        name
+    ]
+    rows = {row.name: row for row in explain(net, name, learning_rate=0.1, show=False, **decay).rows}
+    options = {} if name == "sgd" else {"weight_decay": 0.0}
+
+    def moved(tx: Any) -> Any:
+        return tx.update(slopes, tx.init(params), params)[0]
+
+    plain = getattr(optax.contrib if name == "muon" else optax, name)
+    ours, theirs = moved(scaled(name, net, learning_rate=0.1, **options)), moved(plain(1.0, **options))
+    decayed = moved(scaled(name, net, learning_rate=0.1, **decay)) if decay else ours
+    for block, part in (("read_in", "kernel"), ("block_1_1", "kernel"), ("readout", "kernel")):
+        row, w = rows[f"{block}.{part}"], params[block][part]
+        if not (name == "muon" and block != "block_1_1"):  # the rest is under Adam
+            np.testing.assert_allclose(ours[block][part], row.rate * theirs[block][part], rtol=2e-3, atol=1e-6)
+        if decay:
+            by_decay = decayed[block][part] - ours[block][part]
+            np.testing.assert_allclose(by_decay, -row.rate * row.decay * w, rtol=1e-3, atol=1e-6)
