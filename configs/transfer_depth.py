@@ -2,7 +2,8 @@
 
     python3 -m launch.transfer --config=configs/transfer_depth.py
 
-TIME minutes, measured on two CPU cores. Expect: α = 1/2 and 1 keep the optimum within an octave, α = 0 does not.
+253 seconds, measured on two CPU cores that did other work beside. Expect: α = 1/2 and 1 keep the optimum within an octave,
+α = 0 does not.
 """
 
 import optax

@@ -25,22 +25,24 @@ def _shades(count: int) -> list:
 
 def curves(outcome: Outcome) -> Figure:
     """Loss against the hyperparameter, a curve a size: mean and standard error over seeds, diverged rates on top."""
-    figure, axes = _panels(len(outcome.labels), max(len(outcome.series(label)) or 1 for label in outcome.labels))
-    for row, label in zip(axes, outcome.labels, strict=True):
-        all_series = outcome.series(label)
-        for axis, series in zip(row, all_series, strict=False):
-            limit = outcome.limits.get(label, {}).get(series.sweeps[0].depth) if series.over == "width" else None
-            _draw_curves(axis, series.sweeps, series.over, limit)
-            axis.set_title(f"{label}, {series.fixed}", fontsize=9)
-        for axis in row[max(len(all_series), 1) :]:
-            axis.set_visible(False)
-        if not all_series:
-            limits = outcome.limits.get(label, {})
-            _draw_curves(row[0], outcome.sweeps[label].values(), "width", next(iter(limits.values()), None))
-            row[0].set_title(label, fontsize=9)
-        row[0].set_ylabel("training loss at the end")
-    for axis in axes[-1]:
-        axis.set_xlabel(outcome.dial.replace("_", " "))
+    rows = [(label, outcome.series(label)) for label in outcome.labels]
+    most = max(len(series) for _, series in rows)
+    columns = most if most > 1 else min(len(rows), 3)
+    figure, axes = _panels(len(rows) if most > 1 else -(-len(rows) // columns), columns)
+    for axis in axes.flat:
+        axis.set_visible(False)
+    for number, (label, all_series) in enumerate(rows):
+        places = axes[number] if most > 1 else [axes.flat[number]]
+        for axis, series in zip(places, all_series or [None], strict=False):
+            limits, sweeps = outcome.limits.get(label, {}), list(outcome.sweeps[label].values())
+            limit = limits.get(series.sweeps[0].depth) if series else next(iter(limits.values()), None)
+            over, drawn, fixed = (series.over, series.sweeps, f", {series.fixed}") if series else ("width", sweeps, "")
+            _draw_curves(axis, drawn, over, limit if over == "width" else None)
+            axis.set_visible(True)
+            axis.set_title(f"{label}{fixed}", fontsize=9)
+            axis.set_xlabel(outcome.dial.replace("_", " "))
+    for axis in axes[:, 0]:
+        axis.set_ylabel("training loss at the end")
     return figure
 
 

@@ -1,6 +1,6 @@
 """Figure 3 (a to d): a ViT with branches times 1/√L keeps Adam's learning rate over depth, and improves with depth.
 
-small: TIME minutes, handwritten digits, patches of 2. paper: images of 64 × 64 in place of Tiny ImageNet, 20 epochs.
+small: minutes (not timed yet), handwritten digits, patches of 2. paper: images of 64 × 64 in place of Tiny ImageNet, 20 epochs.
 """
 
 import optax

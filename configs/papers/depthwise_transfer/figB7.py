@@ -1,6 +1,6 @@
 """Figure B.7 (and 5): predictions scatter as 1/N at every depth, and their mean converges in depth, squared, as 1/L².
 
-small: TIME minutes, handwritten digits, dense layers. paper: CIFAR-10, convolutions, 250 steps, widths to 512, depths to 128.
+small: minutes (not timed yet), handwritten digits, dense layers. paper: CIFAR-10, convolutions, widths to 512, depths to 128.
 """
 
 import hashlib
