@@ -162,10 +162,8 @@ class Study:
                 net = self.call("make", self.config.widths[0], cell.depth, **job)
                 given = {**self.config, **how, **job}
                 rule = {name: given.get(name, 0.0) for name in ("momentum", "weight_decay")}
-                rate, options = (
-                    given["learning_rate"],
-                    {name: how[name] for name in ("samples", "replicas") if name in how},
-                )
+                options = {name: how[name] for name in ("samples", "replicas") if name in how}
+                rate = given["learning_rate"]
                 curves.append(limit_losses(net, task, self.config.steps, rate, batches=batches, **rule, **options))
                 advance(self.config.seeds)
             found.append(Sweep(math.inf, cell.depth, self.values, np.stack(curves)))

@@ -181,6 +181,7 @@ def test_class_token_fixed_positions_and_gains_against_finite_networks():
     assert_excluded(CLASS, kernels(CLASS.clone(parameterization="mup", beta=2**-0.5)).ntk)  # the branches' rates
 
 
+@pytest.mark.slow
 def test_stated_errors_are_the_scatter_of_seeds_and_fall_with_samples():
     few, more = ([kernels(GROW, samples, seed) for seed in range(4)] for samples in (64, 1024))
     stated = []

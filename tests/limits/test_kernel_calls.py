@@ -144,6 +144,7 @@ def test_bad_inputs_are_named(x1, x2, message):
         twin(NETS["relu"]).kernels(x1, x2)
 
 
+@pytest.mark.slow
 def test_series_are_long_enough_for_both_sets():
     # Collinear inputs, the second far larger: orders that suffice for the first alone leave 1e-6 out.
     limit = twin(MLP(8, 1, activation="tanh"))

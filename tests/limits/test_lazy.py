@@ -155,6 +155,7 @@ def test_losses_are_those_of_the_task():
     np.testing.assert_allclose(losses(cross, f, y), [expected], rtol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["MLP", pytest.param("ResNet", marks=pytest.mark.slow)])
 def test_the_kernels_of_single_roles_add_up(name):
     """`trained`: the tangent kernel of some roles alone; against the finite network's own in each role."""

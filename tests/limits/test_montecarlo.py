@@ -36,6 +36,7 @@ def test_sampled_kernels_are_the_closed_ones_within_their_errors():
     assert sampled.provenance["ntk"].kind == "monte_carlo"
 
 
+@pytest.mark.slow
 def test_the_jacobian_of_a_batch_gives_the_tangent_kernel():
     net, x = MLP(width=8, depth=1, outputs=2), jnp.asarray(X, jnp.float32)
     params = net.init(jax.random.key(0), x)

@@ -137,6 +137,7 @@ def test_ensembles_close_in_on_it(options):
     assert moved > 0.2
 
 
+@pytest.mark.slow
 def test_the_same_key_gives_the_same_numbers():
     net, task = MLP(8, 2, parameterization="mup"), Task(np.eye(2), [1.0, -1.0])
     runs = [twin(net).rich(task, 2, 0.1, samples=64, replicas=2, key=key) for key in (5, 5, 6)]

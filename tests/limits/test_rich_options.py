@@ -53,6 +53,7 @@ def test_observables_mean_the_same_in_limit_and_ensemble():
     assert error.max() < 0.1 * rich.observed["observe"].max()
 
 
+@pytest.mark.slow
 def test_records_of_two_times_and_of_fields(tmp_path, capsys):
     run = twin(NET).rich(TASK, 3, 0.5, samples=512, replicas=3, record=("two_time", "fields"))
     assert "record: two_time, fields at 4 times: 0.3 MiB" in capsys.readouterr().err
@@ -137,6 +138,7 @@ class Own(nn.Module):
         return Dense(1, "readout", self.width, p, 1.3, 0.4)(jnp.tanh(h)) / p.output_scale(self.width, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["ntk", pytest.param("mup", marks=pytest.mark.slow)])
 def test_an_own_module_has_the_kernels_of_the_same_definition(form):
     closed = twin(MLP(8, 2, activation="tanh", w_std=1.3, b_std=0.4, parameterization=form)).kernels(TASK.x)

@@ -74,6 +74,7 @@ def test_a_wrong_twin_is_found_out(monkeypatch):
     assert result.find("ntk", "ntk", 2).verdict == "does not converge"
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_continues_and_few_members_leave_it_undecided(tmp_path, monkeypatch):
     measure, done = grid.measure, []
 

@@ -68,6 +68,7 @@ def test_ntk_form_has_gamma_over_the_root_of_the_width(gamma):
     assert error(found, gamma, steps=2) > 1e-2
 
 
+@pytest.mark.slow
 def test_another_recursion_is_told_apart():
     found = trained(16, 1.0)
     assert error(found, 1.01) > 1e-4

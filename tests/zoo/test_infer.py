@@ -109,6 +109,7 @@ def test_at_the_base_size_nothing_changes():
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), found, expected))
 
 
+@pytest.mark.slow
 def test_layers_under_names_of_their_own_and_nnx():
     class Net(nnx.Module):
         def __init__(self, width: int, depth: int, rngs: nnx.Rngs) -> None:
