@@ -196,3 +196,12 @@ def test_a_run_that_was_infinite_once_stays_so():
 
     curves = train_runs(lambda job: (make(8, 1), optax.sgd(0.01)), loss_with_a_hole, zip(X, Y, strict=True), 6, {}, [0])
     assert np.isfinite(curves[0]).tolist() == [True] * 3 + [False] * 3
+
+
+def test_regret_is_that_of_the_largest_size():
+    rates = 2.0 ** np.arange(-6, 3)
+    small, large = (
+        Sweep(width, 2, rates, np.repeat((steep * (np.log2(rates) - best) ** 2 + 1)[:, None, None], 3, 1))
+        for width, steep, best in ((8, 1.0, -2.0), (16, 4.0, -1.0))
+    )
+    assert Transfer("width", (small, large)).regret() == pytest.approx((4.0, 4.0, 4.0))
