@@ -100,8 +100,6 @@ def test_claims_judge_what_they_say():
 @pytest.mark.parametrize("name", [name for name, file in FIGURES.items() if "def make" in file.read_text()])
 def test_every_claim_can_be_judged(name: str):
     module = load(FIGURES[name])
-    if not hasattr(module, "claims"):
-        pytest.skip("its claims are those of another figure")
     study = study_of(str(FIGURES[name]), module.get_config("small"), Path())
     found = study.call("claims", outcome(0.1, tuple(label or "all" for _, label, _ in study.variants())))
     assert found

@@ -1,5 +1,8 @@
 """The pictures of a transfer study."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
@@ -108,42 +111,43 @@ def optima(outcome: Outcome) -> Figure:
 
 def early(outcome: Outcome) -> Figure:
     """The optimum had training ended earlier, a line a size."""
-    columns = min(len(outcome.labels), 3)
-    figure, axes = _panels(-(-len(outcome.labels) // columns), columns)
-    for axis, label in zip(axes.flat, outcome.labels, strict=False):
-        sweeps = list(outcome.sweeps[label].values())
+
+    def draw(axis: Any, label: str, sweeps: list[Sweep]) -> None:
         for sweep, colour in zip(sweeps, _shades(len(sweeps)), strict=True):
             steps, path = sweep.moving_optimum()
             axis.plot(steps, 2.0**path, color=colour, label=f"{sweep.width:g} × {sweep.depth}")
-        axis.set(yscale="log", xlabel="training steps", title=label)
-        axis.title.set_fontsize(9)
-        axis.legend(fontsize=7, title="width × depth", title_fontsize=7)
-    for axis in axes.flat[len(outcome.labels) :]:
-        axis.set_visible(False)
-    axes[0, 0].set_ylabel(f"best {outcome.dial.replace('_', ' ')} so far")
-    return figure
+        axis.set(yscale="log", title=label)
+
+    return _by_label(outcome, f"best {outcome.dial.replace('_', ' ')} so far", draw)
 
 
 def training(outcome: Outcome) -> Figure:
     """The loss along training at one value of the hyperparameter: the smallest size's best on the grid, a curve a size."""
-    columns = min(len(outcome.labels), 3)
-    figure, axes = _panels(-(-len(outcome.labels) // columns), columns)
-    for axis, label in zip(axes.flat, outcome.labels, strict=False):
-        sweeps = list(outcome.sweeps[label].values())
+
+    def draw(axis: Any, label: str, sweeps: list[Sweep]) -> None:
         rate = int(np.argmin(sweeps[0].losses.mean(1)))
         for sweep, colour in zip(sweeps, _shades(len(sweeps)), strict=True):
             mean = sweep.curves[rate].mean(0)
             window = max(len(mean) // 50, 1)
             smooth = mean[: len(mean) // window * window].reshape(-1, window).mean(1)
+            loss = np.where(np.isfinite(smooth), smooth, np.nan)
             steps = (np.arange(len(smooth)) + 0.5) * window
-            axis.plot(steps, np.where(np.isfinite(smooth), smooth, np.nan), color=colour,
-                      label=f"{sweep.width:g} × {sweep.depth}")  # fmt: skip
-        axis.set(
-            xlabel="training steps", title=f"{label}, {outcome.dial.replace('_', ' ')} {sweeps[0].rates[rate]:.3g}"
-        )
+            axis.plot(steps, loss, color=colour, label=f"{sweep.width:g} × {sweep.depth}")
+        axis.set(title=f"{label}, {outcome.dial.replace('_', ' ')} {sweeps[0].rates[rate]:.3g}")
+
+    return _by_label(outcome, "training loss", draw)
+
+
+def _by_label(outcome: Outcome, quantity: str, draw: Callable[[Any, str, list[Sweep]], None]) -> Figure:
+    """A panel a setting, over training steps."""
+    columns = min(len(outcome.labels), 3)
+    figure, axes = _panels(-(-len(outcome.labels) // columns), columns)
+    for axis, label in zip(axes.flat, outcome.labels, strict=False):
+        draw(axis, label, list(outcome.sweeps[label].values()))
+        axis.set_xlabel("training steps")
         axis.title.set_fontsize(9)
         axis.legend(fontsize=7, title="width × depth", title_fontsize=7)
     for axis in axes.flat[len(outcome.labels) :]:
         axis.set_visible(False)
-    axes[0, 0].set_ylabel("training loss")
+    axes[0, 0].set_ylabel(quantity)
     return figure
