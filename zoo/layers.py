@@ -1,7 +1,10 @@
 """Layers that know the role of their parameters: `Dense`, `Conv` and `Norm`."""
 
+import contextlib
 import itertools
 import math
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import flax.linen as nn
@@ -242,7 +245,9 @@ class Norm(HasRoles, nn.Module):
         axes = {"layer": (-1,), "spatial": tuple(range(1, x.ndim - 1)), "batch": tuple(range(x.ndim - 1))}
         if self.kind not in axes:
             raise ValueError(f'Norm: kind must be "layer", "spatial" or "batch", got "{self.kind}".')
-        mean, variance = (function(x, axis=axes[self.kind], keepdims=True) for function in (jnp.mean, jnp.var))
+        over = _SYNCHRONISED.get() if self.kind == "batch" and train else None
+        mean = _mean(x, axes[self.kind], over)
+        variance = _mean((x - mean) ** 2, axes[self.kind], over)
         if self.kind != "batch":
             return mean, variance
         shape = mean.shape
@@ -255,6 +260,27 @@ class Norm(HasRoles, nn.Module):
             for variable, now in zip(kept, (mean, variance), strict=True):
                 variable.value = self.momentum * variable.value + (1 - self.momentum) * now
         return mean, variance
+
+
+_SYNCHRONISED: ContextVar[str | None] = ContextVar("synchronised", default=None)
+
+
+@contextlib.contextmanager
+def synchronised(axis: str) -> Iterator[None]:
+    """Batch statistics are of all devices along a mapped axis, in a forward pass traced inside (`jax.pmap`, `jax.shard_map`).
+
+    Under `jax.jit` an array is whole, however it is sharded, and nothing is needed.
+    """
+    token = _SYNCHRONISED.set(axis)
+    try:
+        yield
+    finally:
+        _SYNCHRONISED.reset(token)
+
+
+def _mean(x: jax.Array, axes: tuple[int, ...], over: str | None) -> jax.Array:
+    mean = jnp.mean(x, axis=axes, keepdims=True)
+    return mean if over is None else jax.lax.pmean(mean, over)
 
 
 def _constant(value: Any) -> nn.initializers.Initializer:
