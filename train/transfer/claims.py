@@ -25,10 +25,14 @@ def _judged(check: Callable[[Outcome, str, str, Any], Claim]) -> Callable[..., C
     return judge
 
 
-def moved(series: Transfer) -> float:
-    """By how many octaves optima move from that of the smallest size, at most; infinite where a size diverges everywhere."""
-    places = np.array([sweep.optimum().log_rate for sweep in series.sweeps])
-    return float(np.max(np.abs(places[1:] - places[0]))) if np.isfinite(places).all() else math.inf
+def moved(series: Transfer) -> tuple[float, float, float]:
+    """By how many octaves optima move from that of the smallest size, at most: (distance, low, high), infinite where a size
+    diverges everywhere; a 95 % bootstrap interval over seeds."""
+    places = [np.append(s.optimum().log_rate, s.optima(seed=i)) for i, s in enumerate(series.sweeps)]
+    away = np.max(np.abs(np.stack(places[1:]) - places[0]), axis=0)
+    away = np.where(np.isfinite(away), away, math.inf)
+    low, high = np.percentile(away[1:], [2.5, 97.5], method="nearest")
+    return float(away[0]), float(low), float(high)
 
 
 def lost(series: Transfer) -> bool:
@@ -38,21 +42,33 @@ def lost(series: Transfer) -> bool:
 
 @_judged
 def keeps(outcome: Outcome, label: str, over: str, octaves: float = 1.0) -> Claim:
-    """Optima move by at most so many octaves, and nothing diverges there. Undecided where the grid ends at one of them."""
+    """Optima move by at most so many octaves, and nothing diverges there. Undecided where the interval of the largest move
+    holds more and less, or where the grid ends at an optimum."""
     series = outcome.over(label, over)
-    holds: bool | None = moved(series) <= octaves and not lost(series)
-    if holds and any(sweep.optimum().edge for sweep in series.sweeps):
+    _, low, high = moved(series)
+    holds = None if low <= octaves < high else high <= octaves
+    if lost(series):
+        holds = False
+    elif holds and any(sweep.optimum().edge for sweep in series.sweeps):
         holds = None
     text = f"{label}: the best {outcome.dial.replace('_', ' ')} is the same at every {over}, to {octaves:g} octave"
-    return Claim(text, holds, series.sentence)
+    return Claim(text, holds, f"{series.sentence} {_largest(series)}")
 
 
 @_judged
 def loses(outcome: Outcome, label: str, over: str, octaves: float = 2.0) -> Claim:
-    """Optima move by at least so many octaves, or what was best for the smallest size diverges at the largest."""
+    """Optima move by at least so many octaves (undecided where the interval of the largest move holds more and less), or
+    what was best for the smallest size diverges at the largest."""
     series = outcome.over(label, over)
+    _, low, high = moved(series)
+    holds = True if lost(series) else None if low < octaves <= high else low >= octaves
     text = f"{label}: the best {outcome.dial.replace('_', ' ')} moves with the {over}, by {octaves:g} octaves or into divergence"
-    return Claim(text, moved(series) >= octaves or lost(series), series.sentence)
+    return Claim(text, holds, f"{series.sentence} {_largest(series)}")
+
+
+def _largest(series: Transfer) -> str:
+    far, low, high = moved(series)
+    return f"Largest move of any size: {far:.2f} [{low:.2f}, {high:.2f}] octaves."
 
 
 def compared(outcome: Outcome, worse: str, better: str, over: str) -> Claim:

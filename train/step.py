@@ -1,0 +1,143 @@
+"""One step of training: what is carried from step to step, and how a batch changes it."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+
+from train.variables import forward, split
+from zoo.layers import synchronised
+
+REMAT = {
+    "none": None,
+    "all": jax.checkpoint_policies.nothing_saveable,
+    "dots": jax.checkpoint_policies.dots_saveable,
+    "blocks": jax.checkpoint_policies.save_only_these_names("block"),
+}
+
+
+@flax.struct.dataclass
+class State:
+    """Everything that a step changes: with the data's order and the number of the step, all there is to continue from."""
+
+    step: Any
+    trained: Any  # what the optimiser changes
+    collections: Any  # what the forward pass changes: batch statistics
+    memory: Any  # the optimiser's
+    average: Any  # exponential moving average of `trained`, or None
+    key: Any  # of random numbers in the forward pass
+
+    @property
+    def variables(self) -> Any:
+        """What `apply` takes: averaged parameters where they are averaged."""
+        trained = self.trained if self.average is None else self.average
+        return {**trained, **self.collections} if self.collections else trained
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A model, its optimiser and its loss: `initial` and `step` are pure functions of arrays.
+
+    loss(outputs, targets) is a mean over samples. accumulate: a batch is divided into so many parts, one after the other,
+    whose gradients are averaged (batch statistics are then those of each part). remat: what the backward pass computes
+    again instead of keeping: "none", all but products of matrices ("dots"), all but what enters a block ("blocks"),
+    "all". average: the decay of an exponential moving average of the parameters, used in evaluation; 0 for none.
+    mapped: the name of the axis when the step runs under `jax.pmap`.
+
+    >>> from zoo import MLP
+    >>> program = Program(MLP(8, 1), optax.sgd(0.1), lambda f, y: ((f - y) ** 2).mean())
+    >>> x, y = jnp.ones((4, 3)), jnp.ones((4, 1))
+    >>> state, metrics = program.step(program.initial(0, x), (x, y))
+    >>> int(state.step), sorted(metrics)
+    (1, ['gradient_norm', 'loss', 'parameter_norm', 'update_norm'])
+    """
+
+    net: Any
+    tx: optax.GradientTransformation
+    loss: Callable[[Any, Any], Any]
+    accumulate: int = 1
+    remat: str = "none"
+    average: float = 0.0
+    mapped: str | None = None
+
+    def initial(self, seed: Any, x: Any) -> State:
+        """The state before the first step; the same seed gives `launch.transfer`'s network of that seed."""
+        key = jax.random.fold_in(jax.random.key(0), seed)
+        trained, collections = split(self.net.init(key, x))
+        average = jax.tree.map(jnp.copy, trained) if self.average else None
+        draws = jax.random.key_data(jax.random.fold_in(key, 1))
+        return State(jnp.zeros((), jnp.int32), trained, collections, self.tx.init(trained), average, draws)
+
+    def step(self, state: State, batch: Any) -> tuple[State, dict[str, Any]]:
+        """(the state after a batch (inputs, targets), numbers about the step; the loss is the one before it)."""
+        (loss, aux), gradient = self._gradients(state, batch)
+        collections, right = aux
+        updates, memory = self.tx.update(gradient, state.memory, state.trained)
+        memory = jax.tree.map(lambda new, old: jnp.asarray(new, jnp.asarray(old).dtype), memory, state.memory)
+        trained = optax.apply_updates(state.trained, updates)
+        average = state.average
+        if average is not None:
+            weight = jnp.minimum(self.average, (1 + state.step) / (10 + state.step))  # short memory in the beginning
+            average = optax.incremental_update(trained, average, 1 - weight)
+        norms = {"gradient_norm": gradient, "update_norm": updates, "parameter_norm": trained}
+        metrics = {"loss": loss, **right, **{name: optax.global_norm(tree) for name, tree in norms.items()}}
+        return State(state.step + 1, trained, collections, memory, average, state.key), metrics
+
+    def _gradients(self, state: State, batch: Any) -> Any:
+        if self.accumulate == 1:
+            return self._gradient(state.trained, state.collections, self._draws(state, 0), batch)
+        parts = jax.tree.map(self._apart, batch)
+
+        def one(carry: Any, part: Any) -> Any:
+            collections, total, i = carry
+            (loss, (collections, right)), gradient = self._gradient(
+                state.trained, collections, self._draws(state, i), part
+            )
+            total = jax.tree.map(jnp.add, total, gradient)
+            return (collections, total, i + 1), (loss, right)
+
+        start = state.collections, jax.tree.map(jnp.zeros_like, state.trained), jnp.zeros((), jnp.int32)
+        (collections, total, _), (losses, rights) = jax.lax.scan(one, start, parts)
+        gradient = jax.tree.map(lambda g: g / self.accumulate, total)
+        return (losses.mean(), (collections, jax.tree.map(jnp.mean, rights))), gradient
+
+    def _apart(self, a: jax.Array) -> jax.Array:
+        """[samples, …] as [parts, samples / parts, …], where every part has samples of every device."""
+        if len(a) % self.accumulate:
+            raise ValueError(f"A batch of {len(a)} does not divide into accumulate = {self.accumulate} parts.")
+        return a.reshape(len(a) // self.accumulate, self.accumulate, *a.shape[1:]).swapaxes(0, 1)
+
+    def _draws(self, state: State, part: Any) -> Any:
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
+        return jax.random.fold_in(key, part)
+
+    def _gradient(self, trained: Any, collections: Any, key: Any, batch: Any) -> Any:
+        options = {"rngs": {"dropout": key}} if isinstance(self.net, nn.Module) else {}
+
+        def objective(trained: Any) -> Any:
+            x, y = batch
+            outputs, after = forward(self.net, trained, collections, x, **options)
+            outputs = jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
+            return self.loss(outputs, y), (after, hits(outputs, y))
+
+        policy = REMAT[self.remat]
+        shaped = objective if policy is None else jax.checkpoint(objective, policy=policy)
+        if self.mapped is None:
+            return jax.value_and_grad(shaped, has_aux=True)(trained)
+        with synchronised(self.mapped):
+            found = jax.value_and_grad(shaped, has_aux=True)(trained)
+        return jax.lax.pmean(found, self.mapped)
+
+
+def hits(outputs: Any, targets: Any) -> dict[str, Any]:
+    """{"accuracy": …} where targets are class probabilities, one column each, or whole numbers; else nothing."""
+    if jnp.issubdtype(targets.dtype, jnp.integer):
+        return {"accuracy": jnp.mean(outputs.argmax(-1) == targets)}
+    if targets.shape == outputs.shape and outputs.shape[-1] > 1:
+        return {"accuracy": jnp.mean(outputs.argmax(-1) == targets.argmax(-1))}
+    return {}
