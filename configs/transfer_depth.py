@@ -23,7 +23,7 @@ def get_config() -> ConfigDict:
             "widths": (32,),
             "depths": (3, 9, 33),
             "values": tuple(2.0**k for k in range(-13, -1)),
-            "seeds": 5,
+            "seeds": 8,
             "steps": 100,
             "batch": 64,
             "n_train": 1500,

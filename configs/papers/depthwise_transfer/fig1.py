@@ -13,7 +13,7 @@ from zoo import scaled
 
 
 def get_config(size="small"):
-    small = {"widths": (16, 8, 32), "depths": (6, 12, 24), "values": octaves(-9, 1), "seeds": 4, "steps": 100}
+    small = {"widths": (16, 8, 32), "depths": (6, 12, 24), "values": octaves(-9, 1), "seeds": 8, "steps": 100}
     paper = {
         "dataset": "cifar10", "widths": (128, 64, 256, 512), "depths": (9, 6, 12, 18, 30), "values": octaves(-8, 3),
         "seeds": 3, "steps": 15640,

@@ -15,7 +15,7 @@ LABEL = "no norm, branches times 1/√L"
 
 
 def get_config(size="small"):
-    small = {"widths": (8,), "depths": (4, 8, 16), "values": octaves(-8, -1), "seeds": 4, "steps": 100}
+    small = {"widths": (8,), "depths": (4, 8, 16), "values": octaves(-8, -1), "seeds": 8, "steps": 100}
     paper = {
         "dataset": "imagenet2012", "image": 224, "batch": 128, "widths": (64,), "depths": (8, 16, 32), "seeds": 1,
         "values": octaves(-8, -1), "steps": 50000,

@@ -22,7 +22,7 @@ from zoo import ResNet
 
 def get_config(size="small"):
     small = {
-        "widths": (16, 32, 64, 128), "depths": (4, 8, 16, 32), "members": 128, "steps": 60, "batch": 16, "learning_rate": 0.2,
+        "widths": (32, 64, 128, 256), "depths": (4, 8, 16, 32), "members": 64, "steps": 60, "batch": 16, "learning_rate": 0.2,
         "form": "dense", "test": 16,
     }  # fmt: skip
     paper = {

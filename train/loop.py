@@ -1,0 +1,130 @@
+"""The loop: evaluate, save, take a batch, step; and read the numbers of a step while the next one runs."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+
+@dataclasses.dataclass
+class Loop:
+    """Steps from `start` to `steps`, with what happens between them.
+
+    At every step k, in this order: `evaluate(k, state)` where due; `save(k, state)` where due, or where `stopped(k)` (a
+    preemption, on all processes at the same step), after which the loop ends; the next batch; the step. Numbers of step
+    k − 1 are read after step k is on its way; before a checkpoint is written, all of them. `write(k, numbers)` hears of each step;
+    a number that is not finite ends the run with its name. profile: these steps are traced into the folder.
+    """
+
+    step: Callable[[Any, Any], tuple[Any, dict[str, Any]]]
+    batches: Iterator[Any]
+    start: int
+    steps: int
+    write: Callable[[int, dict[str, Any]], None]
+    evaluate: Callable[[int, Any], None] = lambda k, state: None
+    evaluate_every: int = 0
+    save: Callable[[int, Any], None] = lambda k, state: None
+    saves_at: Callable[[int], bool] = lambda k: False
+    stopped: Callable[[int], bool] = lambda k: False
+    rates: np.ndarray | None = None  # the learning rate of every step
+    profile: tuple[int, int] = (0, 0)
+    profile_folder: Path | None = None
+
+    def run(self, state: Any) -> tuple[Any, bool]:
+        """(the last state, whether the run is finished)."""
+        pending: tuple[int, Any] | None = None
+        clock = Clock(self.start, self.steps)
+        with contextlib.ExitStack() as tracing, jax.transfer_guard("disallow"):
+            for k in range(self.start, self.steps):
+                if self.evaluate_every and k and k % self.evaluate_every == 0:
+                    with clock.paused(), jax.transfer_guard("allow"):
+                        self.evaluate(k, state)
+                stop = self.stopped(k)
+                if stop or self.saves_at(k):
+                    self._read(pending, clock)
+                    pending = None
+                    with clock.paused(), jax.transfer_guard("allow"):
+                        self.save(k, state)
+                if stop:
+                    return state, False
+                self._trace(k, tracing)
+                with jax.profiler.StepTraceAnnotation("train", step_num=k):
+                    state, numbers = self.step(state, next(self.batches))
+                self._read(pending, clock)
+                pending = k, numbers
+            self._read(pending, clock)
+        if self.evaluate_every:
+            self.evaluate(self.steps, state)
+        self.save(self.steps, state)
+        return state, True
+
+    def _read(self, pending: tuple[int, Any] | None, clock: "Clock") -> None:
+        if pending is None:
+            return
+        k, numbers = pending
+        found = {name: np.asarray(value, np.float64) for name, value in jax.device_get(numbers).items()}
+        check_finite(k, found)
+        clock.step(k)
+        rate = {} if self.rates is None else {"learning_rate": float(self.rates[k])}
+        plain = {name: value.mean().item() for name, value in found.items()}
+        members = {f"{name}_members": value.tolist() for name, value in found.items() if name == "loss" and value.ndim}
+        self.write(k, {**plain, **members, **rate, **clock.numbers()})
+
+    def _trace(self, k: int, tracing: contextlib.ExitStack) -> None:
+        first, count = self.profile
+        if not count or self.profile_folder is None:
+            return
+        if k == self.start + first:
+            tracing.enter_context(jax.profiler.trace(str(self.profile_folder)))
+        elif k == self.start + first + count:
+            tracing.close()
+
+
+def check_finite(k: int, numbers: Mapping[str, np.ndarray]) -> None:
+    """Raises where a number is not finite, with its name and step."""
+    for name, value in numbers.items():
+        broken = np.flatnonzero(~np.isfinite(np.atleast_1d(value)))
+        if len(broken):
+            who = f" of {len(broken)} of {np.size(value)} members (the first: {broken[0]})" if np.ndim(value) else ""
+            raise FloatingPointError(
+                f"The {name.replace('_', ' ')}{who} is not finite at step {k}. Usual causes: a learning rate that is too "
+                "large (lower it, or warm up longer), float16 overflow. The last checkpoint is from before it."
+            )
+
+
+class Clock:
+    """Time a step and time left, without the first step (compilation) and without pauses (evaluation, saving)."""
+
+    def __init__(self, start: int, steps: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._steps, self._done = now, steps, start
+        self._begun: float | None = None
+        self._first = start
+        self._idle = 0.0
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time in here does not count."""
+        before = self._now()
+        try:
+            yield
+        finally:
+            self._idle += self._now() - before if self._begun is not None else 0.0
+
+    def step(self, k: int) -> None:
+        """Step k is finished."""
+        self._done = k + 1
+        if self._begun is None:
+            self._begun, self._first = self._now(), k + 1
+
+    def numbers(self) -> dict[str, float]:
+        """Seconds a step so far, and seconds left; nothing after the first step."""
+        count = self._done - self._first
+        if self._begun is None or not count:
+            return {}
+        each = (self._now() - self._begun - self._idle) / count
+        return {"seconds_a_step": each, "seconds_left": each * (self._steps - self._done)}

@@ -1,0 +1,119 @@
+"""A program on a mesh of devices: where its state lives, its compiled step, and evaluation."""
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+from train.mesh import Placement, to_devices
+from train.replicated import pmap_step
+from train.step import Program, State, hits
+
+
+class Trainer:
+    """Compiled `initial`, `step` and `evaluate` of a `Program`, for one network or `members` of them at once.
+
+    Parameters are placed by `rules` (see `train.mesh.Placement`), batches divided over the data axis, members over the
+    ensemble axis. Member i is the network of seed + i; all see the same batches. The program under `pmap` has no mesh
+    of its own: a copy on each device.
+
+    >>> import optax
+    >>> from train.mesh import make_mesh
+    >>> from zoo import MLP
+    >>> program = Program(MLP(8, 1), optax.sgd(0.1), lambda f, y: ((f - y) ** 2).mean())
+    >>> trainer = Trainer(program, make_mesh(), (4, 3), members=2)
+    >>> state, metrics = trainer.step(trainer.initial(), (np.ones((4, 3)), np.ones((4, 1))))
+    >>> metrics["loss"].shape
+    (2,)
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        mesh: Mesh,
+        inputs: tuple[int, ...],
+        rules: Any = "replicate",
+        members: int = 0,
+        seed: int = 0,
+        pmap: bool = False,
+    ) -> None:
+        if pmap and members:
+            raise ValueError("The step under pmap trains one network: take members away, or pmap.")
+        if not members and mesh.shape["ensemble"] > 1:
+            raise ValueError(
+                f"The mesh has {mesh.shape['ensemble']} devices for an ensemble, and there is one network: set members."
+            )
+        self.program, self.size, self.members = program, inputs[0], members
+        self.placement = Placement(mesh, rules, bool(members))
+        x = jax.ShapeDtypeStruct((1, *inputs[1:]), jax.dtypes.canonicalize_dtype(float))
+
+        def initial() -> State:
+            one = functools.partial(program.initial, x=jnp.zeros(x.shape, x.dtype))
+            return jax.vmap(one)(seed + jnp.arange(members)) if members else one(seed)
+
+        self.shapes = jax.eval_shape(initial)
+        self.shardings = self.placement.of(self.shapes)
+        self.initial = jax.jit(initial, out_shardings=self.shardings)
+        step = jax.vmap(program.step, in_axes=(0, None)) if members else program.step
+        shard = self.placement.batch
+        self._step = pmap_step(program) if pmap else jax.jit(
+            step, in_shardings=(self.shardings, shard), out_shardings=(self.shardings, self.placement.copied), donate_argnums=0
+        )  # fmt: skip
+        self._pmap = pmap
+        self._evaluate = jax.jit(self._sums, out_shardings=self.placement.copied)
+
+    @property
+    def abstract(self) -> State:
+        """Shapes and shardings of the state, for restoring one."""
+        return jax.tree.map(
+            lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), self.shapes, self.shardings
+        )
+
+    def place(self, batch: Any) -> Any:
+        """The global batch on the devices, from the rows that this process has."""
+        return batch if self._pmap else to_devices(batch, self.placement.batch, self.size)
+
+    def step(self, state: State, batch: Any) -> tuple[State, dict[str, Any]]:
+        """The state after this process's rows of a batch, and numbers about the step."""
+        return self._step(state, self.place(batch))
+
+    def compiled(self, state: State, batch: Any) -> Any:
+        """The compiled step, which says what memory it takes and how many operations."""
+        return self._step.lower(state, self.place(batch)).compile()  # pyright: ignore[reportFunctionMemberAccess]
+
+    def evaluate(self, state: State, batches: Iterable[Any]) -> dict[str, Any]:
+        """Means over all samples of (inputs, targets, mask) batches: {"loss", "accuracy" where there are classes}, by member."""
+        total: dict[str, Any] = {}
+        for batch in batches:
+            sums = self._evaluate(state, to_devices(batch, self.placement.batch, self._whole(batch)))
+            total = sums if not total else jax.tree.map(jnp.add, total, sums)
+        found = jax.device_get(total)
+        count = found.pop("count")
+        return {name: np.asarray(value, np.float64) / count for name, value in found.items()}
+
+    def _whole(self, batch: Any) -> int:
+        """The size of the global batch of which this process has a part."""
+        sharding: NamedSharding = self.placement.batch
+        return len(batch[0]) * sharding.mesh.shape["data"] // len(_data_rows(sharding))
+
+    def _sums(self, state: State, batch: Any) -> dict[str, Any]:
+        def one(variables: Any) -> dict[str, Any]:
+            x, y, mask = batch
+            outputs = self.program.net.apply(variables, x)
+            outputs = jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
+            losses = jax.vmap(lambda f, y: self.program.loss(f[None], y[None]))(outputs, y)
+            each = {"loss": losses, **jax.vmap(lambda f, y: hits(f[None], y[None]))(outputs, y)}
+            return {name: jnp.sum(value * mask) for name, value in each.items()}
+
+        found = jax.vmap(one)(state.variables) if self.members else one(state.variables)
+        return {**found, "count": batch[2].sum()}
+
+
+def _data_rows(sharding: NamedSharding) -> set[tuple[int, int]]:
+    """Which parts of a batch lie on this process."""
+    count = sharding.mesh.shape["data"]
+    return {index[0].indices(count)[:2] for index in sharding.addressable_devices_indices_map((count,)).values()}
