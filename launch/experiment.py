@@ -28,10 +28,10 @@ class Experiment:
     A function's arguments that the caller does not give are filled with the config's fields of that name.
     """
 
-    def __init__(self, path: str, config: ConfigDict) -> None:
+    def __init__(self, path: str, config: ConfigDict, needed: Iterable[str] = tuple(NEEDED)) -> None:
         self.given, self.path, self.config = path, Path(path.partition(":")[0]), config
         self.module = load(self.path)
-        missing = [text for name, text in NEEDED.items() if not callable(getattr(self.module, name, None))]
+        missing = [NEEDED[name] for name in needed if not callable(getattr(self.module, name, None))]
         if missing:
             raise ValueError(f"{self.path} lacks functions: {'; '.join(missing)}.")
 
@@ -58,7 +58,7 @@ class Experiment:
 
     def asks_for(self, name: str, among: Iterable[str] = tuple(NEEDED)) -> bool:
         """Whether any of these functions has an argument of this name."""
-        functions = (getattr(self.module, each) for each in among)
+        functions = (getattr(self.module, each) for each in among if self.has(each))
         return any(name in inspect.signature(function).parameters for function in functions)
 
     def fingerprint(self, *more: Any) -> str:

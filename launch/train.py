@@ -1,0 +1,218 @@
+"""Trains a network, or an ensemble of them, on one device or on every host of a pod.
+
+    python3 -m launch.train --config=configs/train_vit.py [--workdir=DIR] [--config.FIELD=VALUE …] [--distributed=auto|on|off]
+
+The config is any Python file with get_config() and make(width, depth), optimizer(net, learning_rate), loss(outputs, targets); further
+arguments of these are filled with the config's fields of that name. `learning_rate` is a schedule, which Optax takes for a number.
+Fields:
+  width, depth, steps, batch, seed
+  learning_rate, schedule, warmup   "constant", "cosine", "linear", "inverse_sqrt" (train.schedules)
+  data                   {name, train, test, augment, normalise, …} as train.stream.source takes it; or batches(start) in the file,
+                         an iterator of (inputs, targets) from that step on
+  members                train so many networks of seeds seed, seed + 1, … at once (default: one)
+  mesh, sharding         {data, model, ensemble}: how many devices; "replicate", "fsdp", "model", "fsdp+model" or ((pattern, rule), …)
+  accumulate, remat, average   parts of a batch; "none", "dots", "blocks", "all"; decay of averaged parameters (train.step)
+  evaluate_every, save_every, keep, analysis   steps; how many checkpoints are kept; how many log-spaced ones for launch.analyze
+  also                   "tensorboard", "wandb", or both with a comma
+  profile                (first, count): steps that are traced into DIR/profile
+Ends in DIR/log.jsonl (a line a step), DIR/report.html, DIR/checkpoints, DIR/config.json. The same command continues from the latest
+checkpoint that is whole, bit by bit as if it had not stopped. Exit codes: 0 finished, 42 preempted (SIGTERM) and saved.
+"""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+from ml_collections import config_flags
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from launch import common, distributed, exit_codes
+from launch.experiment import Experiment, plain_fields
+from train.checkpoints import Checkpoints, log_spaced
+from train.loop import Loop
+from train.mesh import make_mesh, rows_here
+from train.preemption import Preemption
+from train.records import Records
+from train.schedules import make_schedule
+from train.step import Program
+from train.stream import Batches, evaluation_batches, source
+from train.trainer import Trainer
+from zoo.saved import to_json
+
+_PMAP = flags.DEFINE_boolean("pmap", False, "The step under jax.pmap in place of jax.jit on a mesh (to compare them).")
+DEFAULTS = {
+    "seed": 0, "schedule": "constant", "warmup": 0, "members": 0, "mesh": {}, "sharding": "replicate", "accumulate": 1,
+    "remat": "none", "average": 0.0, "evaluate_every": 0, "save_every": 0, "keep": 3, "analysis": 0, "also": "", "profile": (0, 0),
+}  # fmt: skip
+
+
+class Run:
+    """A config, read: its program on a mesh, its data, its folder."""
+
+    def __init__(self, experiment: Experiment, folder: Any, pmap: bool = False) -> None:
+        self.experiment, self.folder = experiment, folder
+        self.fields = {**DEFAULTS, **plain_fields(experiment.config)}
+        self.data = dict(self.fields.get("data", {}))
+        if not self.data and not experiment.has("batches"):
+            raise ValueError(f"{experiment.path} needs a field `data`, or a function batches(start).")
+        kept = ("name", "train", "test", "augment", "normalise")
+        options = {name: value for name, value in self.data.items() if name not in kept}
+        self.source = source(self.data["name"], self.data.get("train", "train"), **options) if self.data else None
+        test = self.data.get("test")
+        self.test = source(self.data["name"], test, **options) if test else None
+        rate, steps = self.fields["learning_rate"], self.fields["steps"]
+        schedule = make_schedule(self.fields["schedule"], rate, steps, self.fields["warmup"])
+        self.rates = np.asarray(jax.vmap(schedule)(jax.numpy.arange(steps)) * np.ones(steps), float)
+        net = experiment.call("make", self.fields["width"], self.fields["depth"])
+        tx = experiment.call("optimizer", net, learning_rate=schedule)
+        how = {name: self.fields[name] for name in ("accumulate", "remat", "average")}
+        self.program = Program(net, tx, lambda f, y: experiment.call("loss", f, y), **how)
+        self.trainer = Trainer(
+            self.program, make_mesh(**self.fields["mesh"]), self._input_shape(), self.fields["sharding"],
+            self.fields["members"], self.fields["seed"], pmap,
+        )  # fmt: skip
+        self.part = rows_here(self.trainer.placement.batch, self.fields["batch"])
+        if pmap:
+            self.part = jax.process_index(), jax.process_count()
+
+    def _input_shape(self) -> tuple[int, ...]:
+        if self.source is not None:
+            return (self.fields["batch"], *self.source.shape)
+        return np.shape(next(iter(self.experiment.call("batches", start=0)))[0])
+
+    def batches(self, start: int) -> Iterator[Any]:
+        """This process's rows of every batch from that step on."""
+        part, parts = self.part
+        if self.source is not None:
+            options = {name: self.data.get(name) for name in ("augment", "normalise")}
+            stream = Batches(self.source, self.fields["batch"], self.fields["seed"], part, parts, **options)
+            yield from stream.iterate(start)
+        for batch in self.experiment.call("batches", start=start):
+            size = len(batch[0]) // parts
+            yield jax.tree.map(lambda a, size=size: np.asarray(a)[part * size : (part + 1) * size], batch)
+
+    def evaluate(self, state: Any) -> dict[str, np.ndarray]:
+        """Means over the test samples, by member."""
+        if self.test is None:
+            return {}
+        part, parts = self.part
+        how = {"normalise": self.data.get("normalise")}
+        return self.trainer.evaluate(state, evaluation_batches(self.test, self.fields["batch"], part, parts, **how))
+
+    def info(self) -> dict[str, Any]:
+        """What lies in every checkpoint beside the weights."""
+        try:
+            definition = to_json(self.program.net)
+        except (TypeError, ValueError) as error:
+            definition = {"absent": str(error)}
+        return {"definition": definition, "config": json.loads(self.experiment.config.to_json_best_effort()),
+                "config_file": self.experiment.path.name, "members": self.fields["members"]}  # fmt: skip
+
+
+def conduct(run: Run, screen: Any) -> bool:
+    """Trains from the latest checkpoint, or from the start; whether it is finished."""
+    fields, trainer = run.fields, run.trainer
+    steps, always = fields["steps"], log_spaced(fields["steps"], fields["analysis"])
+    checkpoints = Checkpoints(run.folder / "checkpoints", fields["keep"], always, run.info())
+    start, state = restored(checkpoints, trainer)
+    if start:
+        screen.print(f"continuing from the checkpoint of step {start}")
+    if start >= steps:
+        return True
+    for line in trainer.placement.log:
+        screen.print(f"not sharded: {line}")
+    records = Records(run.folder / "log.jsonl", start, fields["also"], run.fields["name"])
+    tests = Records(run.folder / "test.jsonl", start + 1)
+    preemption = Preemption()
+    with _progress(screen) as progress:
+        task = progress.add_task("training", total=steps, completed=start, loss="", left="")
+
+        def write(k: int, numbers: dict[str, Any]) -> None:
+            records.write(k, numbers)
+            left = f"{numbers['seconds_left']:.0f} s left" if "seconds_left" in numbers else "compiling"
+            progress.update(task, completed=k + 1, loss=f"{numbers['loss']:.4g}", left=left)
+
+        def evaluate(k: int, state: Any) -> None:
+            found = run.evaluate(state)
+            if found:
+                tests.write(k, {name: value.mean().item() for name, value in found.items()} | _by_member(found))
+                progress.console.print(f"step {k}: " + ", ".join(f"test {n} {v.mean():.4g}" for n, v in found.items()))
+
+        every = fields["save_every"]
+        loop = Loop(
+            trainer.step, run.batches(start), start, steps, write, evaluate, fields["evaluate_every"],
+            lambda k, state: checkpoints.save(k, *parts_of(state)),
+            lambda k: k in always or bool(every and k and k % every == 0),
+            preemption.at, run.rates, tuple(fields["profile"]), run.folder / "profile",
+        )  # fmt: skip
+        try:
+            state, finished = loop.run(state)
+        finally:
+            checkpoints.close()
+            records.close()
+            tests.close()
+    return finished
+
+
+def parts_of(state: Any) -> tuple[Any, Any]:
+    """(what a model is, what its training needs besides) of a state."""
+    model = {**state.trained, **state.collections} if state.collections else state.trained
+    return model, {"step": state.step, "memory": state.memory, "average": state.average, "key": state.key}
+
+
+def restored(checkpoints: Checkpoints, trainer: Trainer) -> tuple[int, Any]:
+    """(step, state) of the latest checkpoint, or the initial ones."""
+    abstract = trainer.abstract
+    found = checkpoints.latest(*parts_of(abstract))
+    if found is None:
+        return 0, trainer.initial()
+    step, model, training = found
+    if not abstract.collections:
+        return step, abstract.replace(trained=model, **training)
+    collections = {name: model[name] for name in abstract.collections}
+    trained = {name: part for name, part in model.items() if name not in collections}
+    return step, abstract.replace(trained=trained, collections=collections, **training)
+
+
+def _by_member(found: dict[str, np.ndarray]) -> dict[str, list[float]]:
+    return {f"{name}_members": value.tolist() for name, value in found.items() if value.ndim}
+
+
+def _progress(screen: Any) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total}, loss {task.fields[loss]}, "
+               "{task.fields[left]}"), TimeElapsedColumn())  # fmt: skip
+    return Progress(*columns, console=screen, disable=jax.process_index() != 0)
+
+
+def main() -> None:
+    """Runs the config."""
+    distributed.initialize_from_flags()
+    started, config, screen = time.time(), common.config(), common.console()
+    if jax.process_index() != 0:
+        screen.quiet = True
+    folder = common.workdir(config.name)
+    path = config_flags.get_config_filename(flags.FLAGS["config"])
+    experiment = Experiment(path, config, ("make", "optimizer", "loss"))
+    run = Run(experiment, folder, _PMAP.value)
+    if jax.process_index() == 0:
+        common.write_whole(folder / "config.json", json.dumps(common.provenance(config), indent=2) + "\n")
+        shutil.copy(experiment.path, folder / experiment.path.name)
+    finished = conduct(run, screen)
+    screen.print(f"{'finished' if finished else 'preempted and saved'}, {time.time() - started:.0f} s", highlight=False)
+    if not finished:
+        sys.exit(exit_codes.PREEMPTED)
+
+
+def run() -> None:
+    """Entry point."""
+    common.start(main, __doc__)
+
+
+if __name__ == "__main__":
+    run()
