@@ -19,9 +19,9 @@ def _check(n_train: int, n_test: int, available: int | None = None) -> None:
 
 
 def on_sphere(x: np.ndarray) -> np.ndarray:
-    """Rows scaled to |x|² = D, so that every input has variance 1 a feature."""
+    """Rows scaled to |x|² = D, so that every input has variance 1 a feature; a row of zeros stays."""
     norm = np.linalg.norm(x.reshape(len(x), -1), axis=1)
-    return x * (x[0].size ** 0.5 / np.maximum(norm, 1e-300)).reshape(-1, *[1] * (x.ndim - 1))
+    return x * (x[0].size ** 0.5 / np.where(norm > 0, norm, 1)).reshape(-1, *[1] * (x.ndim - 1))
 
 
 def digits(

@@ -1,0 +1,49 @@
+"""Random changes of images that keep their label, chosen by name in a config.
+
+The depthwise-transfer experiments (Bordelon et al., https://arxiv.org/abs/2309.16620, appendix A.4) use flips, rotations by 10°,
+affine maps and colour jitter on CIFAR-10, crops and flips on ImageNet. It gives no strength but the 10°; the others are ours.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from train.stream.colour import colour_jitter
+from train.stream.geometry import affine, crop, flip, resized_crop, rotation
+from train.stream.named import chosen
+
+AUGMENTATIONS: dict[str, Callable[..., np.ndarray]] = {
+    "flip": flip,
+    "crop": crop,
+    "resized_crop": resized_crop,
+    "rotation": rotation,
+    "affine": affine,
+    "colour_jitter": colour_jitter,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Augmentation:
+    """(image, generator) → image: one step after the other."""
+
+    steps: tuple[Callable[..., np.ndarray], ...]
+
+    def __call__(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """The image changed; shape and type stay."""
+        for step in self.steps:
+            image = step(image, random)
+        return image
+
+
+def augmentation(steps: Sequence[Any]) -> Augmentation:
+    """The composition of named steps, each "name" or ("name", options).
+
+    >>> change = augmentation([("crop", {"padding": 1}), "flip", ("rotation", {"degrees": 10.0})])
+    >>> change(np.ones((8, 8, 1)), np.random.default_rng(0)).shape
+    (8, 8, 1)
+    """
+    if isinstance(steps, str):
+        raise ValueError(f'Augmentation is a list of steps: ["{steps}"], not "{steps}".')
+    return Augmentation(tuple(chosen(AUGMENTATIONS, step, "augmentation") for step in steps))
