@@ -10,6 +10,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from zoo.geometry import pads
 from zoo.parameterization import ROLES, Parameterization, parameterization
@@ -294,11 +295,12 @@ def _constant(value: Any) -> nn.initializers.Initializer:
 def field(module: nn.Module, name: str, value: jax.Array) -> jax.Array:
     """Marks an intermediate by name: adds the entry of collection "perturbations" of that name, if there is one.
 
-    The gradient with respect to that entry, at zero, is the gradient with respect to the intermediate.
+    The gradient with respect to that entry, at zero, is the gradient with respect to the intermediate. A backward pass may
+    keep these values alone and compute the rest again: `jax.checkpoint_policies.save_only_these_names("block")`.
     """
     if module.has_variable("perturbations", name):
-        return value + module.get_variable("perturbations", name)
-    return value
+        value = value + module.get_variable("perturbations", name)
+    return checkpoint_name(value, "block")
 
 
 def layer(net: Any, cls: type, features: int, role: str, name: str, **options: Any) -> Any:

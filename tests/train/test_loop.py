@@ -1,0 +1,134 @@
+"""In which order things happen between steps, what is written down, and what ends a run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from train.loop import Clock, Loop, check_finite
+from train.losses import cross_entropy, mse
+from train.records import Records, read_records
+from train.schedules import make_schedule
+
+
+def looped(events: list, **options: Any) -> Loop:
+    def step(state: Any, batch: Any) -> Any:
+        events.append(("step", state))
+        return state + 1, {"loss": np.asarray(float(batch))}
+
+    def batches() -> Any:
+        for k in range(100):
+            events.append(("batch", k))
+            yield k
+
+    common: dict[str, Any] = {
+        "write": lambda k, numbers: events.append(("write", k, numbers["loss"])),
+        "evaluate": lambda k, state: events.append(("evaluate", k, state)),
+        "save": lambda k, state: events.append(("save", k, state)),
+    }
+    return Loop(step, batches(), 0, 4, **{**common, **options})
+
+
+def test_the_order_is_evaluate_save_batch_step_and_numbers_come_a_step_later():
+    events: list = []
+    state, finished = looped(events, evaluate_every=2, saves_at=lambda k: k == 2).run(0)
+    assert (state, finished) == (4, True)
+    assert events == [
+        ("batch", 0), ("step", 0), ("batch", 1), ("step", 1), ("write", 0, 0.0),
+        ("evaluate", 2, 2), ("write", 1, 1.0), ("save", 2, 2),  # what the checkpoint follows is on disk before it
+        ("batch", 2), ("step", 2), ("batch", 3), ("step", 3), ("write", 2, 2.0), ("write", 3, 3.0),
+        ("evaluate", 4, 4), ("save", 4, 4),
+    ]  # fmt: skip
+
+
+def test_a_preemption_saves_and_stops_before_the_next_batch():
+    events: list = []
+    state, finished = looped(events, stopped=lambda k: k == 1).run(0)
+    assert (state, finished) == (1, False)
+    assert events == [("batch", 0), ("step", 0), ("write", 0, 0.0), ("save", 1, 1)]
+
+
+def test_a_number_that_is_not_finite_is_named_with_its_step_and_member():
+    with pytest.raises(FloatingPointError, match="gradient norm is not finite at step 7"):
+        check_finite(7, {"loss": np.array(1.0), "gradient_norm": np.array(np.inf)})
+    with pytest.raises(FloatingPointError, match=r"loss of 2 of 3 members \(the first: 1\) is not finite at step 0"):
+        check_finite(0, {"loss": np.array([1.0, np.nan, np.inf])})
+    events: list = []
+    broken = looped(events)
+    broken.batches = iter([1.0, float("nan"), 1.0, 1.0])
+    with pytest.raises(FloatingPointError, match="at step 1"):
+        broken.run(0)
+    assert ("write", 0, 1.0) in events
+
+
+def test_time_left_is_without_the_first_step_and_without_pauses():
+    at = [0.0]
+    clock = Clock(10, 20, now=lambda: at[0])
+    assert clock.numbers() == {}
+    at[0] = 100.0  # compilation
+    clock.step(10)
+    assert clock.numbers() == {}
+    at[0] += 2.0
+    clock.step(11)
+    with clock.paused():
+        at[0] += 50.0  # evaluation
+    at[0] += 4.0
+    clock.step(12)
+    assert clock.numbers() == {"seconds_a_step": 3.0, "seconds_left": 21.0}
+
+
+def test_lines_of_a_run_that_got_further_are_taken_away(tmp_path: Path):
+    file = tmp_path / "log.jsonl"
+    first = Records(file)
+    for k in range(5):
+        first.write(k, {"loss": 0.1 * k, "bad": float("nan"), "each": [1.0, float("inf")]})
+    first.close()
+    with file.open("a") as cut:
+        cut.write('{"step": 5, "lo')  # the process ended here
+    again = Records(file, start=3)
+    again.write(3, {"loss": 7.0})
+    again.close()
+    lines = read_records(file)
+    assert [line["step"] for line in lines] == [0, 1, 2, 3]
+    assert lines[3]["loss"] == 7.0
+    assert lines[0]["bad"] is None
+    assert lines[0]["each"] == [1.0, None]
+    assert all(json.dumps(line) for line in lines)
+
+
+def test_schedules_at_their_corners():
+    def rates(name: str, **options: Any) -> Any:
+        schedule = make_schedule(name, 2.0, steps=100, **options)
+        return [float(schedule(k)) for k in (0, 5, 10, 40, 100)]
+
+    np.testing.assert_allclose(rates("constant"), 2.0)
+    np.testing.assert_allclose(rates("linear", end=0.5), [2.0, 1.95, 1.9, 1.6, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(rates("linear", warmup=10), [0.0, 1.0, 2.0, 2 * 60 / 90, 0.0], rtol=1e-6)
+    cosine = [0.0, 1.0, 2.0, 1 + np.cos(np.pi / 3), 0.0]
+    np.testing.assert_allclose(rates("cosine", warmup=10), cosine, rtol=1e-6, atol=1e-7)
+    roots = [0.0, 1.0, 2.0, 1.0, 2 * 0.1**0.5]
+    np.testing.assert_allclose(rates("inverse_sqrt", warmup=10), roots, rtol=1e-6)
+    with pytest.raises(ValueError, match="warm-up of 100 steps must be shorter than the 100 steps"):
+        rates("linear", warmup=100)
+    with pytest.raises(ValueError, match="cosine"):
+        rates("cosin")
+
+
+def test_losses_against_their_formulas():
+    random = np.random.default_rng(0)
+    f, labels = jnp.asarray(3 * random.normal(size=(5, 4))), random.integers(4, size=5)
+    log_p = np.asarray(f) - np.log(np.exp(np.asarray(f)).sum(1, keepdims=True))
+    smooth = 0.9 * np.eye(4)[labels] + 0.1 / 4
+    z = np.log(np.exp(np.asarray(f)).sum(1)) ** 2
+    expected = (-(smooth * log_p).sum(1) + 0.01 * z).mean()
+    np.testing.assert_allclose(cross_entropy(f, jnp.asarray(np.eye(4)[labels]), 0.1, 0.01), expected, rtol=1e-5)
+    np.testing.assert_allclose(cross_entropy(f, jnp.asarray(labels), 0.1, 0.01), expected, rtol=1e-5)
+    plain = optax.softmax_cross_entropy_with_integer_labels(f, jnp.asarray(labels)).mean()
+    np.testing.assert_allclose(cross_entropy(f, jnp.asarray(labels)), plain, rtol=1e-6)
+    np.testing.assert_allclose(mse(f, jnp.zeros_like(f)), 0.5 * (np.asarray(f) ** 2).sum() / 5, rtol=1e-5)
+    assert jax.grad(lambda f: cross_entropy(f, jnp.asarray(labels)))(f).shape == f.shape

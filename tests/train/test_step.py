@@ -1,0 +1,162 @@
+"""A step against the same step written out: gradients, parts of a batch, averages, recomputation, members, sharding."""
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from train.data import digits
+from train.losses import cross_entropy
+from train.mesh import Placement, make_mesh, rows_here
+from train.step import Program
+from train.trainer import Trainer
+from zoo import MLP, HeResNet, ViT, scaled
+
+NET = ViT(8, 1, 10, patch=4, heads=2, parameterization="mup")
+TASK = digits(48, 20, classes=range(10), targets="one_hot", loss="cross_entropy")
+X, Y = jnp.asarray(TASK.x_train, "float32"), jnp.asarray(TASK.y_train, "float32")
+
+
+def program(net: Any = NET, **options: Any) -> Program:
+    return Program(net, scaled(optax.sgd(0.1, 0.9), net), cross_entropy, **options)
+
+
+def after(given: Program, steps: int = 2, size: int = 16) -> Any:
+    step, state, metrics = jax.jit(given.step), given.initial(3, X), {}
+    for k in range(steps):
+        state, metrics = step(state, (X[k * size : (k + 1) * size], Y[k * size : (k + 1) * size]))
+    return state, metrics
+
+
+@pytest.fixture(scope="module")
+def plain() -> Any:
+    return after(program())
+
+
+def close(a: Any, b: Any, rtol: float = 2e-5) -> None:
+    scale = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(b))
+    jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, rtol=rtol, atol=rtol * scale), a, b)
+
+
+def test_a_step_is_gradient_and_optimiser_written_out(plain: Any):
+    net, tx = NET, scaled(optax.sgd(0.1, 0.9), NET)
+    params: Any = net.init(jax.random.fold_in(jax.random.key(0), 3), X)
+    memory, value, slope = tx.init(params), 0.0, None
+
+    @jax.jit
+    def gradient(params: Any, x: Any, y: Any) -> Any:
+        return jax.value_and_grad(lambda p: optax.softmax_cross_entropy(net.apply(p, x), y).mean())(params)
+
+    for k in range(2):
+        value, slope = gradient(params, X[16 * k : 16 * k + 16], Y[16 * k : 16 * k + 16])
+        updates, memory = tx.update(slope, memory, params)
+        params = optax.apply_updates(params, updates)
+    state, metrics = plain
+    close(state.trained, params)
+    np.testing.assert_allclose(metrics["loss"], value, rtol=1e-5)
+    np.testing.assert_allclose(metrics["gradient_norm"], optax.global_norm(slope), rtol=1e-4)
+    np.testing.assert_allclose(metrics["parameter_norm"], optax.global_norm(params), rtol=1e-5)
+    assert int(state.step) == 2
+
+
+@pytest.mark.parametrize("options", [{"accumulate": 4}, {"remat": "dots"}, {"remat": "blocks"}, {"remat": "all"}], ids=str)
+def test_parts_of_a_batch_and_recomputation_change_nothing(plain: Any, options: dict):
+    state, metrics = after(program(**options))
+    close(state.trained, plain[0].trained)
+    for name in ("loss", "accuracy", "gradient_norm"):
+        np.testing.assert_allclose(metrics[name], plain[1][name], rtol=1e-4)
+
+
+def test_recomputation_keeps_less():
+    def memory(remat: str) -> int:
+        net = ViT(32, 6, 10, patch=2, heads=2)
+        given = dataclasses.replace(program(net), remat=remat)
+        state = jax.eval_shape(lambda: given.initial(0, X))
+        analysis = jax.jit(given.step).lower(state, (X, Y)).compile().memory_analysis()
+        assert analysis is not None
+        return analysis.temp_size_in_bytes
+
+    assert memory("blocks") < 0.7 * memory("none")
+
+
+def test_averaged_parameters_are_the_moving_average():
+    given = program(average=0.5)
+    step, state = jax.jit(given.step), given.initial(3, X)
+    expected = state.trained
+    for k in range(4):
+        weight = min(0.5, (1 + k) / (10 + k))
+        state, _ = step(state, (X[:16], Y[:16]))
+        expected = jax.tree.map(lambda a, p, w=weight: w * a + (1 - w) * p, expected, state.trained)
+    close(state.average, expected)
+    assert state.variables is state.average
+
+
+def test_batch_statistics_of_parts_follow_one_another():
+    net = HeResNet(4, (1,), 10, norm="batch")
+    state, _ = after(program(net, accumulate=2), steps=1)
+    variables: Any = net.init(jax.random.fold_in(jax.random.key(0), 3), X)
+    for part in (slice(0, 16, 2), slice(1, 16, 2)):
+        _, changed = net.apply(variables, X[:16][part], train=True, mutable=["batch_stats"])  # pyright: ignore[reportGeneralTypeIssues]
+        variables = {**variables, **changed}
+    close(state.collections, {"batch_stats": variables["batch_stats"]})
+
+
+def test_members_are_the_networks_of_the_next_seeds(plain: Any):
+    trainer = Trainer(program(), make_mesh(), (16, 8, 8, 1), members=2, seed=2)
+    state: Any = trainer.initial()
+    for k in range(2):
+        state, metrics = trainer.step(state, (X[16 * k : 16 * k + 16], Y[16 * k : 16 * k + 16]))
+    close(jax.tree.map(lambda a: a[1], state.trained), plain[0].trained)
+    np.testing.assert_allclose(metrics["loss"][1], plain[1]["loss"], rtol=1e-5)
+    assert abs(metrics["loss"][0] - metrics["loss"][1]) > 1e-4
+
+
+def test_evaluation_weighs_by_the_mask(plain: Any):
+    trainer = Trainer(program(), make_mesh(), (16, 8, 8, 1))
+    x, y = TASK.x_test.astype("float32"), TASK.y_test.astype("float32")
+    padded = [np.concatenate([a, 7 * np.ones((12, *a.shape[1:]), "float32")]) for a in (x, y)]
+    mask = (np.arange(32) < 20).astype("float32")
+    found = trainer.evaluate(plain[0], [(padded[0][i : i + 16], padded[1][i : i + 16], mask[i : i + 16]) for i in (0, 16)])
+    f = NET.apply(plain[0].trained, jnp.asarray(x))
+    np.testing.assert_allclose(found["loss"], optax.softmax_cross_entropy(f, y).mean(), rtol=1e-5)
+    np.testing.assert_allclose(found["accuracy"], np.mean(np.argmax(f, 1) == y.argmax(1)), rtol=1e-6)
+
+
+def test_random_numbers_of_the_forward_pass_differ_between_steps_and_members():
+    class Noisy(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            return nn.Dropout(0.5, deterministic=False)(nn.Dense(10)(x.reshape(len(x), -1)))
+
+    given = Program(Noisy(), optax.sgd(0.0), cross_entropy)
+    step, state, losses = jax.jit(given.step), given.initial(0, X), []
+    for _ in range(2):
+        after_it, metrics = step(state, (X, Y))
+        again = step(state, (X, Y))[1]
+        assert metrics["loss"] == again["loss"]
+        losses.append(float(metrics["loss"]))
+        state = after_it
+    assert losses[0] != losses[1]
+    other = step(given.initial(1, X).replace(trained=state.trained), (X, Y))[1]
+    assert float(other["loss"]) != losses[0]
+
+
+def test_rules_place_arrays():
+    mesh = make_mesh(data=1)
+    with pytest.raises(ValueError, match=r'Unknown placement rule "fspd"\. Did you mean "fsdp"'):
+        Placement(mesh, "fspd")
+    with pytest.raises(ValueError, match="do not fit 1 devices"):
+        make_mesh(data=2)
+    with pytest.raises(ValueError, match="at most one may be −1"):
+        make_mesh(-1, -1)
+    assert rows_here(Placement(mesh).batch, 16) == (0, 1)
+    with pytest.raises(ValueError, match="set members"):
+        Trainer(program(), make_mesh(data=1, ensemble=1).__class__(np.array(jax.devices()[:1] * 2).reshape(1, 1, 2), mesh.axis_names),
+                (16, 8, 8, 1))  # fmt: skip
+    with pytest.raises(ValueError, match="take members away"):
+        Trainer(program(MLP(4, 1, 10)), mesh, (16, 8, 8, 1), members=2, pmap=True)
