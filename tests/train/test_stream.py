@@ -93,6 +93,7 @@ def test_a_data_set_of_tfds_from_array_record_files(folder):
         assert found[3]["label"] == DIGITS.target[rows[3]]
         np.testing.assert_array_equal(found[3]["image"], pixels[rows[3]])
     kept = source("array_record_digits", "train[1400:]+test[:2]", data_dir=str(folder), memory=True)
+    assert (kept.shape, kept.classes, kept.normalise) == (found.shape, found.classes, found.normalise)
     for one, other in zip(kept.read(np.array([5, 101])), found.read(np.array([5, 101])), strict=True):
         np.testing.assert_array_equal(one, other)
 
