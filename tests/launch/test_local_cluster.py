@@ -67,7 +67,7 @@ time.sleep(60)
 
 
 def test_who_has_finished_does_not_end_the_others():
-    result = run_cluster(python(f"time.sleep(1.5 * {ME}); print('done')"), 2, 1, timeout=60, grace=0.1)
+    result = run_cluster(python(f"time.sleep(0.8 * {ME}); print('done')"), 2, 1, timeout=60, grace=0.1)
     assert result == ([0, 0], ["done\n", "done\n"], 0)
 
 
@@ -75,7 +75,7 @@ def test_timeout_tells_who_still_ran_and_leaves_nothing_behind():
     code = f"""
 import subprocess
 if {ME} == 1:
-    print("child", subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid, "of the slow one")
+    print("child", subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, "of the slow one")
     time.sleep(60)
 """
     with start_cluster(python(code), 2, 1) as cluster:
@@ -83,7 +83,7 @@ if {ME} == 1:
         with pytest.raises(TimeoutError) as error:
             cluster.wait(timeout=0.5)
     assert "still ran: [1].\n[1] child" in str(error.value)
-    until(lambda: not alive(int(str(error.value).split("child ")[1].split()[0])))
+    until(lambda: not alive(int(str(error.value).split("child ")[1].split()[0])), seconds=10)
 
 
 def test_a_test_can_kill_one_by_its_handle():
