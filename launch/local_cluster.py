@@ -1,0 +1,149 @@
+"""Several processes with several CPU devices each, on one machine: what a pod does, to be tried out and tested.
+
+    python3 -m launch.local_cluster --processes=2 --devices=4 [--grace=30] [--dry_run] -- python3 -m launch.train --config=…
+
+Each process is told its place by three variables of the environment, which launch.distributed reads: LIMIT_ZOO_COORDINATOR,
+LIMIT_ZOO_PROCESSES, LIMIT_ZOO_PROCESS. (Set them by hand on a cluster that jax does not know.) Lines of output begin with the
+process that wrote them. SIGTERM and SIGINT are passed on, a second SIGINT kills. When a process fails, the others have `grace`
+seconds to end by themselves, as many after a SIGTERM, and are then killed. The exit code is that of the first process that
+failed (128 + signal, if it was a signal), or 0.
+"""
+
+import argparse
+import shlex
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+
+from launch.processes import Cluster, Result
+
+COORDINATOR, PROCESSES, PROCESS = "LIMIT_ZOO_COORDINATOR", "LIMIT_ZOO_PROCESSES", "LIMIT_ZOO_PROCESS"
+GRACE = 30.0
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environment(process: int, processes: int, devices: int, coordinator: str) -> dict[str, str]:
+    """The variables that make a process the one it is.
+
+    >>> environment(1, 2, 4, "127.0.0.1:5000")["LIMIT_ZOO_PROCESS"]
+    '1'
+    """
+    return {
+        COORDINATOR: coordinator,
+        PROCESSES: str(processes),
+        PROCESS: str(process),
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _places(processes: int, devices: int) -> list[dict[str, str]]:
+    if processes < 1 or devices < 1:
+        raise ValueError(f"processes and devices must be at least 1; got {processes} and {devices}.")
+    coordinator = f"127.0.0.1:{free_port()}"
+    return [environment(i, processes, devices, coordinator) for i in range(processes)]
+
+
+def start_cluster(
+    command: Sequence[str],
+    processes: int,
+    devices: int,
+    env: Mapping[str, str] | None = None,
+    grace: float = GRACE,
+    echo: bool = False,
+) -> Cluster:
+    """Starts `processes` times `command`, each with `devices` CPU devices; use it in a `with` block.
+
+    Args:
+      command: program and arguments, the same for all.
+      processes: how many.
+      devices: CPU devices of each.
+      env: variables beside, or in place of, those of this process.
+      grace: seconds that the others have once one has failed.
+      echo: print the lines as they come.
+
+    >>> with start_cluster([sys.executable, "-c", "import os; print(os.environ['LIMIT_ZOO_PROCESS'])"], 2, 1) as cluster:
+    ...     cluster.wait(timeout=60).outputs
+    ['0\\n', '1\\n']
+    """
+    return Cluster([(command, {**(env or {}), **place}) for place in _places(processes, devices)], grace, echo)
+
+
+def run_cluster(
+    command: Sequence[str],
+    processes: int,
+    devices: int,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    grace: float = GRACE,
+    echo: bool = False,
+) -> Result:
+    """Starts a cluster (see `start_cluster`) and waits for its end, at most `timeout` seconds."""
+    with start_cluster(command, processes, devices, env, grace, echo) as cluster:
+        return cluster.wait(timeout)
+
+
+def shell_lines(command: Sequence[str], processes: int, devices: int) -> str:
+    """The same as lines for a shell."""
+    lines = []
+    for place in _places(processes, devices):
+        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in place.items())
+        lines.append(f"{variables} {shlex.join(command)} &")
+    return "\n".join([*lines, "wait"])
+
+
+def _arguments(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    at = argv.index("--") if "--" in argv else len(argv)
+    parser = argparse.ArgumentParser("launch.local_cluster", "", __doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = "python3 -m launch.local_cluster [flags] -- COMMAND …"
+    parser.add_argument("--processes", type=int, default=2, help="how many (default 2)")
+    parser.add_argument("--devices", type=int, default=4, help="CPU devices of each (default 4)")
+    parser.add_argument(
+        "--grace", type=float, default=GRACE, help="seconds to end in, once one has failed (default 30)"
+    )
+    parser.add_argument("--dry_run", action="store_true", help="print the commands instead of running them")
+    flags, command = parser.parse_args(argv[:at]), list(argv[at + 1 :])
+    if not command:
+        parser.error("there is no command to run: give one after --, such as -- python3 -m launch.train --config=…")
+    return flags, command
+
+
+def main(argv: Sequence[str]) -> int:
+    """The exit code of the cluster."""
+    flags, command = _arguments(argv)
+    if flags.dry_run:
+        print(shell_lines(command, flags.processes, flags.devices))
+        return 0
+    interrupts = []
+    with start_cluster(command, flags.processes, flags.devices, grace=flags.grace, echo=True) as cluster:
+
+        def forward(number: int, _: object) -> None:
+            interrupts.extend([number] if number == signal.SIGINT else [])
+            cluster.kill_groups() if len(interrupts) > 1 else cluster.send(number)
+
+        signal.signal(signal.SIGTERM, forward)
+        signal.signal(signal.SIGINT, forward)
+        code = cluster.wait().returncode
+    return code if code >= 0 else 128 - code
+
+
+def run() -> None:
+    """Entry point."""
+    try:
+        raise SystemExit(main(sys.argv[1:]))
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    run()
