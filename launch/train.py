@@ -11,7 +11,7 @@ Fields:
                          an iterator of (inputs, targets) from that step on
   members                train so many networks of seeds seed, seed + 1, … at once (default: one)
   mesh, sharding         {data, model, ensemble}: how many devices; "replicate", "fsdp", "model", "fsdp+model" or ((pattern, rule), …)
-  accumulate, remat, average   parts of a batch; "none", "dots", "blocks", "all"; decay of averaged parameters (train.step)
+  accumulate, average    parts of a batch, one after the other; decay of averaged parameters, with which is evaluated
   evaluate_every, save_every, keep, analysis   steps; how many checkpoints are kept; how many log-spaced ones for launch.analyze
   also                   "tensorboard", "wandb", or both with a comma
   profile                (first, count): steps that are traced into DIR/profile
@@ -48,7 +48,7 @@ from zoo.saved import to_json
 _PMAP = flags.DEFINE_boolean("pmap", False, "The step under jax.pmap in place of jax.jit on a mesh (to compare them).")
 DEFAULTS = {
     "seed": 0, "schedule": "constant", "warmup": 0, "members": 0, "mesh": {}, "sharding": "replicate", "accumulate": 1,
-    "remat": "none", "average": 0.0, "evaluate_every": 0, "save_every": 0, "keep": 3, "analysis": 0, "also": "", "profile": (0, 0),
+    "average": 0.0, "evaluate_every": 0, "save_every": 0, "keep": 3, "analysis": 0, "also": "", "profile": (0, 0),
 }  # fmt: skip
 
 
@@ -71,7 +71,7 @@ class Run:
         self.rates = np.asarray(jax.vmap(schedule)(jax.numpy.arange(steps)) * np.ones(steps), float)
         net = experiment.call("make", self.fields["width"], self.fields["depth"])
         tx = experiment.call("optimizer", net, learning_rate=schedule)
-        how = {name: self.fields[name] for name in ("accumulate", "remat", "average")}
+        how = {name: self.fields[name] for name in ("accumulate", "average")}
         self.program = Program(net, tx, lambda f, y: experiment.call("loss", f, y), **how)
         self.trainer = Trainer(
             self.program, make_mesh(**self.fields["mesh"]), self._input_shape(), self.fields["sharding"],

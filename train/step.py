@@ -13,14 +13,6 @@ import optax
 from train.variables import forward, split
 from zoo.layers import synchronised
 
-REMAT = {
-    "none": None,
-    "all": jax.checkpoint_policies.nothing_saveable,
-    "dots": jax.checkpoint_policies.dots_saveable,
-    "blocks": jax.checkpoint_policies.save_only_these_names("block"),
-}
-
-
 @flax.struct.dataclass
 class State:
     """Everything that a step changes: with the data's order and the number of the step, all there is to continue from."""
@@ -44,9 +36,7 @@ class Program:
     """A model, its optimiser and its loss: `initial` and `step` are pure functions of arrays.
 
     loss(outputs, targets) is a mean over samples. accumulate: a batch is divided into so many parts, one after the other,
-    whose gradients are averaged (batch statistics are then those of each part). remat: what the backward pass computes
-    again instead of keeping: "none", all but products of matrices ("dots"), all but what enters a block ("blocks"),
-    "all". average: the decay of an exponential moving average of the parameters, used in evaluation; 0 for none.
+    whose gradients are averaged (batch statistics are then those of each part). average: the decay of an exponential moving average of the parameters, used in evaluation; 0 for none.
     mapped: the name of the axis when the step runs under `jax.pmap`.
 
     >>> from zoo import MLP
@@ -61,7 +51,6 @@ class Program:
     tx: optax.GradientTransformation
     loss: Callable[[Any, Any], Any]
     accumulate: int = 1
-    remat: str = "none"
     average: float = 0.0
     mapped: str | None = None
 
@@ -125,12 +114,10 @@ class Program:
             outputs = jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
             return self.loss(outputs, y), (after, hits(outputs, y))
 
-        policy = REMAT[self.remat]
-        shaped = objective if policy is None else jax.checkpoint(objective, policy=policy)
         if self.mapped is None:
-            return jax.value_and_grad(shaped, has_aux=True)(trained)
+            return jax.value_and_grad(objective, has_aux=True)(trained)
         with synchronised(self.mapped):
-            found = jax.value_and_grad(shaped, has_aux=True)(trained)
+            found = jax.value_and_grad(objective, has_aux=True)(trained)
         return jax.lax.pmean(found, self.mapped)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from zoo.geometry import pads
 from zoo.parameterization import ROLES, Parameterization, parameterization
@@ -295,12 +294,11 @@ def _constant(value: Any) -> nn.initializers.Initializer:
 def field(module: nn.Module, name: str, value: jax.Array) -> jax.Array:
     """Marks an intermediate by name: adds the entry of collection "perturbations" of that name, if there is one.
 
-    The gradient with respect to that entry, at zero, is the gradient with respect to the intermediate. A backward pass may
-    keep these values alone and compute the rest again: `jax.checkpoint_policies.save_only_these_names("block")`.
+    The gradient with respect to that entry, at zero, is the gradient with respect to the intermediate.
     """
     if module.has_variable("perturbations", name):
-        value = value + module.get_variable("perturbations", name)
-    return checkpoint_name(value, "block")
+        return value + module.get_variable("perturbations", name)
+    return value
 
 
 def layer(net: Any, cls: type, features: int, role: str, name: str, **options: Any) -> Any:

@@ -58,6 +58,7 @@ class ResNet(nn.Module):
     stages: int = 1
     readout: str = "flatten"
     dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
+    remat: bool = False  # the backward pass computes the inside of a branch again instead of keeping it
 
     def __post_init__(self) -> None:
         check_common(self)
@@ -107,7 +108,7 @@ class ResNet(nn.Module):
             check_images(self, x)
         scales = jnp.broadcast_to(jnp.asarray(self.branch_scale, float), (self.branches,))
         hs = [field(self, "h1", self._layer(self.width >> (self.stages - 1), "input", "read_in")(x))]
-        block = 0
+        block, run = 0, nn.remat(ResNet._branch, static_argnums=(2, 3)) if self.remat else ResNet._branch
         for stage, count in enumerate(self.blocks_by_stage):
             width = self.width >> (self.stages - 1 - stage)
             if stage > 0:
@@ -115,10 +116,7 @@ class ResNet(nn.Module):
                 h = self._layer(width, "hidden", f"double_{stage}")(phi(mean_pool(hs[-1], 2)))
                 hs.append(field(self, f"h{len(hs) + 1}", h))
             for _ in range(count):
-                branch = hs[-1]
-                for k in range(1, self.branch_layers + 1):
-                    last = self.zero_init and k == self.branch_layers
-                    branch = self._layer(width, "branch", f"block_{block + 1}_{k}", zero_init=last)(phi(branch))
+                branch = run(self, hs[-1], width, f"block_{block + 1}")
                 h = hs[-1] + jnp.asarray(scales[block], branch.dtype) * branch
                 hs.append(field(self, f"h{len(hs) + 1}", h))
                 block += 1
@@ -128,6 +126,13 @@ class ResNet(nn.Module):
             a = a.mean((1, 2)) if self.readout == "average" else a.reshape(len(a), -1)
         f = output(self, a)
         return (f, {"h": tuple(hs), "phi": phis, "features": a}) if intermediates else f
+
+    def _branch(self, h: jax.Array, width: int, name: str) -> jax.Array:
+        phi = activation_function(self.activation)
+        for k in range(1, self.branch_layers + 1):
+            last = self.zero_init and k == self.branch_layers
+            h = self._layer(width, "branch", f"{name}_{k}", zero_init=last)(phi(h))
+        return h
 
     def _layer(self, features: int, role: str, name: str, **options: Any) -> Any:
         if self.form == "dense":
@@ -176,6 +181,7 @@ class HeResNet(nn.Module):
     zero_init: bool = False
     norm_affine: bool = True
     dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
+    remat: bool = False  # the backward pass computes the inside of a branch again instead of keeping it
 
     def __post_init__(self) -> None:
         for name in ("stages", "windows"):  # lists, as configs have them, cannot be hashed
@@ -225,25 +231,27 @@ class HeResNet(nn.Module):
             h = nn.max_pool(phi(h) if post else h, (3, 3), (2, 2), "SAME")
         hs = [field(self, "h1", h)]
         h = phi(hs[0]) if post and self.stem == "small" else hs[0]
+        branch = nn.remat(HeResNet._branch, static_argnums=(2, 3, 4)) if self.remat else HeResNet._branch
         for stage, count in enumerate(self.stages):
             for block in range(count):
-                name, strides = f"stage_{stage + 1}_block_{block + 1}", self.strides(stage, block)
-                widths = [self.width * 2**stage] * (len(self.windows) - 1) + [self.width * 2**stage * self.expansion]
-                a = h
-                for k, (features, window, stride) in enumerate(
-                    zip(widths, self.windows, strides, strict=True), start=1
-                ):
-                    a = a if post and k == 1 else phi(a)
-                    last = self.zero_init and k == len(self.windows)
-                    a = self._conv(features, window, stride, "branch", f"{name}_{k}", a, train, last)
+                a = branch(self, h, stage, block, train)
                 if h.shape != a.shape:
-                    step = 2 if max(strides) > 1 else 1
-                    h = self._conv(widths[-1], 1, step, "hidden", f"{name}_shortcut", h, train)
+                    step, name = max(self.strides(stage, block)), f"stage_{stage + 1}_block_{block + 1}_shortcut"
+                    h = self._conv(a.shape[-1], 1, step, "hidden", name, h, train)
                 hs.append(field(self, f"h{len(hs) + 1}", h + jnp.asarray(self.branch_scale, a.dtype) * a))
                 h = phi(hs[-1]) if post else hs[-1]
         a = (h if post else phi(h)).mean((1, 2))
         f = output(self, a)
         return (f, {"h": tuple(hs), "phi": tuple(phi(h) for h in hs), "features": a}) if intermediates else f
+
+    def _branch(self, h: jax.Array, stage: int, block: int, train: bool) -> jax.Array:
+        phi, strides = activation_function(self.activation), self.strides(stage, block)
+        widths = [self.width * 2**stage] * (len(self.windows) - 1) + [self.width * 2**stage * self.expansion]
+        for k, (features, window, stride) in enumerate(zip(widths, self.windows, strides, strict=True), start=1):
+            h = h if self.order == "post" and k == 1 else phi(h)
+            last = self.zero_init and k == len(self.windows)
+            h = self._conv(features, window, stride, "branch", f"stage_{stage + 1}_block_{block + 1}_{k}", h, train, last)
+        return h
 
     def _conv(
         self, features: int, size: int, stride: int, role: str, name: str, x: jax.Array, train: bool, last: bool = False

@@ -112,6 +112,7 @@ class ViT(nn.Module):
     pool: str = "mean"
     beta: Any = 1.0
     dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
+    remat: bool = False  # the backward pass computes a block's inside again instead of keeping it
 
     def __post_init__(self) -> None:
         check_common(self)
@@ -166,21 +167,23 @@ class ViT(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, intermediates: bool = False) -> Any:  # noqa: D102
-        phi = activation_function(self.activation)
         h = self._embed(self.patches(x))
-        scale = jnp.asarray(self.branch_scale, h.dtype)
         hs = [field(self, "h1", h)]
+        block = nn.remat(ViT._block, static_argnums=(2,)) if self.remat else ViT._block
         for l in range(1, self.depth + 1):
-            h = hs[-1] + scale * self._attend(self._norm(hs[-1], f"block_{l}_norm_1", True), f"block_{l}")
-            a = layer(self, Dense, self.mlp_ratio * self.width, "branch", f"block_{l}_mlp_1")(
-                self._norm(h, f"block_{l}_norm_2", True)
-            )
-            h = h + scale * layer(self, Dense, self.width, "branch", f"block_{l}_mlp_2")(phi(a))
-            hs.append(field(self, f"h{l + 1}", h))
+            hs.append(field(self, f"h{l + 1}", block(self, hs[-1], l)))
         h = self._norm(hs[-1], "norm", False)
         features = h[:, 0] if self.pool == "class" else h.mean(1)
         f = output(self, features)
         return (f, {"h": tuple(hs), "phi": tuple(hs), "features": features}) if intermediates else f
+
+    def _block(self, h: jax.Array, l: int) -> jax.Array:
+        phi, scale = activation_function(self.activation), jnp.asarray(self.branch_scale, h.dtype)
+        h = h + scale * self._attend(self._norm(h, f"block_{l}_norm_1", True), f"block_{l}")
+        a = layer(self, Dense, self.mlp_ratio * self.width, "branch", f"block_{l}_mlp_1")(
+            self._norm(h, f"block_{l}_norm_2", True)
+        )
+        return h + scale * layer(self, Dense, self.width, "branch", f"block_{l}_mlp_2")(phi(a))
 
     def _embed(self, patches: jax.Array) -> jax.Array:
         h, p = layer(self, Dense, self.width, "input", "embedding")(patches), parameterization(self.parameterization)

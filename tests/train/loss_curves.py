@@ -27,7 +27,7 @@ def curve(case: dict[str, Any]) -> list[float]:
         net: Any = HeResNet(8, (1, 1), 10, norm="batch", parameterization="mup", w_std=2**0.5)
     else:
         net = ViT(16, 2, 10, patch=4, heads=2, parameterization="mup", dtype=case.get("dtype"))
-    options = {name: case[name] for name in ("accumulate", "remat", "average") if name in case}
+    options = {name: case[name] for name in ("accumulate", "average") if name in case}
     program = Program(net, scaled(optax.sgd(0.1), net), cross_entropy, **options)
     task = digits(400, 0, classes=range(10), targets="one_hot", loss="cross_entropy")
     options = {name: case[name] for name in ("rules", "members", "pmap") if name in case}
