@@ -46,6 +46,7 @@ from train.trainer import Trainer
 from zoo.saved import to_json
 
 _PMAP = flags.DEFINE_boolean("pmap", False, "The step under jax.pmap in place of jax.jit on a mesh (to compare them).")
+NEEDED = ("make", "optimizer", "loss")
 DEFAULTS = {
     "seed": 0, "schedule": "constant", "warmup": 0, "members": 0, "mesh": {}, "sharding": "replicate", "accumulate": 1,
     "average": 0.0, "evaluate_every": 0, "save_every": 0, "keep": 3, "analysis": 0, "also": "", "profile": (0, 0),
@@ -198,7 +199,7 @@ def main() -> None:
         screen.quiet = True
     folder = common.workdir(config.name)
     path = config_flags.get_config_filename(flags.FLAGS["config"])
-    experiment = Experiment(path, config, ("make", "optimizer", "loss"))
+    experiment = Experiment(path, config, NEEDED)
     run = Run(experiment, folder, _PMAP.value)
     if jax.process_index() == 0:
         common.write_whole(folder / "config.json", json.dumps(common.provenance(config), indent=2) + "\n")

@@ -1,0 +1,131 @@
+"""launch.train in this process: a run that is stopped and goes on is the run that was not; what it leaves behind."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+
+from launch import train
+from launch.experiment import Experiment, load
+from train.checkpoints import load_model, steps_in
+from train.records import read_records
+from zoo.saved import from_json
+
+HERE = Path(__file__).resolve().parent
+SILENT = Console(quiet=True)
+
+
+def prepared(folder: Path, source: Path = HERE / "training_config.py", **changes: Any) -> train.Run:
+    folder.mkdir(exist_ok=True)
+    config = load(source).get_config()
+    for name, value in changes.items():
+        config[name] = value
+    return train.Run(Experiment(str(source), config, train.NEEDED), folder)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    assert train.conduct(prepared(folder), SILENT)
+    return folder
+
+
+def equal(one: Path, other: Path) -> None:
+    jax.tree.map(np.testing.assert_array_equal, load_model(one / "checkpoints")[1], load_model(other / "checkpoints")[1])
+    timeless = [[{k: v for k, v in line.items() if "seconds" not in k} for line in read_records(folder / "log.jsonl")]
+                for folder in (one, other)]  # fmt: skip
+    assert timeless[0] == timeless[1]
+    assert [line["step"] for line in timeless[0]] == list(range(12))
+    assert read_records(one / "test.jsonl") == read_records(other / "test.jsonl")
+
+
+def test_a_run_that_is_stopped_and_continued_is_the_same_run(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for stop in (3, 8):
+        monkeypatch.setattr(train.Preemption, "at", lambda self, step, stop=stop: step == stop)
+        assert not train.conduct(prepared(tmp_path), SILENT)
+        assert steps_in(tmp_path / "checkpoints")[-1] == stop
+    monkeypatch.undo()
+    assert train.conduct(prepared(tmp_path), SILENT)
+    equal(whole, tmp_path)
+    assert train.conduct(prepared(tmp_path), SILENT)  # there is nothing left to do
+
+
+def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before(whole: Path, tmp_path: Path):
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    for step in (10, 12):
+        file = max((tmp_path / f"checkpoints/{step}/model").rglob("*"), key=lambda f: f.stat().st_size * f.is_file())
+        file.write_bytes(file.read_bytes()[:-7])
+    with pytest.warns(UserWarning, match="damaged and not used"):
+        assert train.conduct(prepared(tmp_path), SILENT)
+    equal(whole, tmp_path)
+
+
+def test_what_a_run_leaves_behind(whole: Path):
+    assert steps_in(whole / "checkpoints") == [0, 1, 10, 12]
+    lines = read_records(whole / "log.jsonl")
+    assert {"loss", "accuracy", "gradient_norm", "update_norm", "parameter_norm", "learning_rate"} <= set(lines[0])
+    assert [line["step"] for line in read_records(whole / "test.jsonl")] == [6, 12]
+    assert lines[0]["learning_rate"] == 0.0
+    assert lines[2]["learning_rate"] == pytest.approx(0.5)
+    tests = read_records(whole / "test.jsonl")
+    assert tests[1]["loss"] < tests[0]["loss"] < 2.3
+    assert "seconds_left" not in lines[0]
+    step, model, info = load_model(whole / "checkpoints")
+    net = from_json(info["definition"])
+    assert (step, net) == (12, prepared(whole).program.net)
+    assert net.apply(model, np.ones((2, 8, 8, 1), "float32")).shape == (2, 10)
+    assert info["config"]["batch"] == 16
+
+
+def test_an_ensemble_is_its_members(whole: Path, tmp_path: Path):
+    assert train.conduct(prepared(tmp_path, members=3, seed=0), SILENT)
+    members, alone = load_model(tmp_path / "checkpoints")[1], load_model(whole / "checkpoints")[1]
+    # Batches are those of seed 0 here, of seed 1 there, so that only the first parameters are the same.
+    assert [leaf.shape[0] for leaf in jax.tree.leaves(members)] == [3] * len(jax.tree.leaves(members))
+    first, same = load_model(tmp_path / "checkpoints", 0)[1], load_model(whole / "checkpoints", 0)[1]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a[1], b, rtol=1e-6), first, same)
+    assert jax.tree.structure(members) == jax.tree.structure(alone)
+    lines = read_records(tmp_path / "log.jsonl")
+    np.testing.assert_allclose(np.mean(lines[3]["loss_members"]), lines[3]["loss"])
+    assert len(read_records(tmp_path / "test.jsonl")[-1]["accuracy_members"]) == 3
+
+
+OWN = '''
+import numpy as np
+
+def batches(start, batch):
+    k = start
+    while True:
+        random = np.random.default_rng(k)
+        yield random.normal(size=(batch, 5)).astype("float32"), np.eye(10, dtype="float32")[random.integers(10, size=batch)]
+        k += 1
+'''
+
+
+def test_batches_of_ones_own_from_a_step_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source = tmp_path / "own_config.py"
+    source.write_text((HERE / "training_config.py").read_text().replace('"data": {"name": "digits", "test": "test", '
+                      '"augment": ("crop",)},', "") + OWN)  # fmt: skip
+    assert train.conduct(prepared(tmp_path / "whole", source), SILENT)
+    monkeypatch.setattr(train.Preemption, "at", lambda self, step: step == 7)
+    assert not train.conduct(prepared(tmp_path / "parts", source), SILENT)
+    monkeypatch.undo()
+    assert train.conduct(prepared(tmp_path / "parts", source), SILENT)
+    jax.tree.map(np.testing.assert_array_equal, *(load_model(tmp_path / f / "checkpoints")[1] for f in ("whole", "parts")))
+
+
+def test_what_is_wrong_with_a_config_is_said(tmp_path: Path):
+    with pytest.raises(ValueError, match="A batch of 2000 cannot be drawn from the 1437 samples"):
+        train.conduct(prepared(tmp_path, batch=2000), SILENT)
+    with pytest.raises(ValueError, match=r"needs a field `data`, or a function batches\(start\)"):
+        prepared(tmp_path, data={})
+    with pytest.raises(ValueError, match="warm-up of 50 steps"):
+        prepared(tmp_path, warmup=50)
+    with pytest.raises(FloatingPointError, match=r"not finite at step \d+"):
+        train.conduct(prepared(tmp_path / "lost", learning_rate=1e25, schedule="constant"), SILENT)
+    assert json.loads((tmp_path / "lost/log.jsonl").read_text().splitlines()[0])["step"] == 0
