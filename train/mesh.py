@@ -128,6 +128,7 @@ def rows_here(sharding: NamedSharding, batch: int) -> tuple[int, int]:
 
 def to_devices(batch: Any, sharding: NamedSharding, size: int) -> Any:
     """A global batch from the rows that this process has."""
-    return jax.tree.map(
-        lambda a: jax.make_array_from_process_local_data(sharding, a, (size, *np.shape(a)[1:])), batch
-    )
+    with jax.transfer_guard_host_to_device("allow"):  # with several processes JAX takes this for an oversight
+        return jax.tree.map(
+            lambda a: jax.make_array_from_process_local_data(sharding, a, (size, *np.shape(a)[1:])), batch
+        )

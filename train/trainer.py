@@ -87,10 +87,12 @@ class Trainer:
 
     def evaluate(self, state: State, batches: Iterable[Any]) -> dict[str, Any]:
         """Means over all samples of (inputs, targets, mask) batches: {"loss", "accuracy" where there are classes}, by member."""
-        total: dict[str, Any] = {}
+        total: dict[str, Any] | None = None
         for batch in batches:
-            sums = self._evaluate(state, to_devices(batch, self.placement.batch, self._whole(batch)))
-            total = sums if not total else jax.tree.map(jnp.add, total, sums)
+            # One after the other: collectives of programs side by side could meet in different orders on different hosts.
+            total = self._evaluate(state, to_devices(batch, self.placement.batch, self._whole(batch)), total)
+        if total is None:
+            raise ValueError("There are no samples to evaluate on.")
         found = jax.device_get(total)
         count = found.pop("count")
         return {name: np.asarray(value, np.float64) / count for name, value in found.items()}
@@ -100,7 +102,7 @@ class Trainer:
         sharding: NamedSharding = self.placement.batch
         return len(batch[0]) * sharding.mesh.shape["data"] // len(_data_rows(sharding))
 
-    def _sums(self, state: State, batch: Any) -> dict[str, Any]:
+    def _sums(self, state: State, batch: Any, total: dict[str, Any] | None) -> dict[str, Any]:
         def one(variables: Any) -> dict[str, Any]:
             x, y, mask = batch
             outputs = self.program.net.apply(variables, x)
@@ -110,7 +112,8 @@ class Trainer:
             return {name: jnp.sum(value * mask) for name, value in each.items()}
 
         found = jax.vmap(one)(state.variables) if self.members else one(state.variables)
-        return {**found, "count": batch[2].sum()}
+        sums = {**found, "count": batch[2].sum()}
+        return sums if total is None else jax.tree.map(jnp.add, total, sums)
 
 
 def _data_rows(sharding: NamedSharding) -> set[tuple[int, int]]:

