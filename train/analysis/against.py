@@ -13,6 +13,7 @@ _MIXED = (
     "the network normalises over batches: its kernels are measured in inference mode, with running averages, and the twin's "
     "are those of training mode, with the statistics of the batch"
 )
+_ROUNDING = 1e-6  # of the largest size over time: a limit below is zero, as f(0) in mup
 _NO_LAYERS = "the twin records nothing by layer for this definition"
 
 
@@ -137,7 +138,7 @@ def distances(values: np.ndarray, limit: Any, sem: Any, spread: Any = None) -> d
 
     size, unknown = norm(limit), np.full(times, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
-        over = np.where(size > 0, 1 / size, np.nan)
+        over = np.where(size > _ROUNDING * size.max(initial=0.0), 1 / size, np.nan)
     each = norm(values - limit) * over
     found = {
         "each": each,

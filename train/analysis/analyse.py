@@ -1,5 +1,6 @@
 """Everything that is measured of one run, from its checkpoints."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,9 +12,9 @@ import numpy as np
 from train.analysis.alignment import label_alignment
 from train.analysis.kernels import CHUNK, drift, layer_kernels, tangent_kernel
 from train.analysis.linearisation import departure, linearised, parameter_movement
-from train.analysis.network import missing
+from train.analysis.network import missing, rates_of
 from train.analysis.programs import loss_function, programs
-from train.analysis.sharpness import sharpness
+from train.analysis.sharpness import Top, sharpness
 from train.analysis.spectra import spectrum, weight_spectra
 from train.variables import split
 
@@ -150,22 +151,28 @@ class Look:
                     "nngp", "The twin of this network has no closed readout to carry its features through."
                 )
         if ("ntk" in self.parts or look_into) and "ntk" not in self.absent:
-            found["ntk"] = tangent_kernel(self.net, variables, self.points, self.rates, self.chunk)
+            found["ntk"] = tangent_kernel(self.net, variables, self.points, self.factors(variables), self.chunk)
         return found
 
     def sharpness(self, variables: Any) -> dict[str, Any]:
         """Of the Hessian, and of the preconditioned one where there are factors."""
-        found = {}
-        for name in ("hessian", "preconditioned"):
-            if name not in self.absent:
-                largest = sharpness(
-                    self.net, variables, self.data, self.loss, self.rates, name == "preconditioned", self.top,
-                    self.tolerance, self.chunk, self.seed,
-                )  # fmt: skip
-                found[name] = {
-                    "eigenvalues": largest.eigenvalues, "residuals": largest.residuals, "products": largest.products,
-                }  # fmt: skip
-        return found
+
+        def largest(rates: Any) -> Top:
+            how = (self.top, self.tolerance, self.chunk, self.seed)
+            return sharpness(self.net, variables, self.data, self.loss, rates, rates is not None, *how)
+
+        found = {"hessian": largest(None)}
+        if "preconditioned" not in self.absent:
+            factors = set(jax.tree.leaves(self.factors(variables)))
+            one = len(factors) == 1  # as in every family without depth factors: no second search
+            found["preconditioned"] = found["hessian"].scaled(factors.pop()) if one else largest(self.rates)
+        return {name: dataclasses.asdict(each) for name, each in found.items()}
+
+    def factors(self, variables: Any) -> Any:
+        """The learning-rate factors: the user's, or the definition's, found once."""
+        if self.rates is None:
+            self.rates = rates_of(self.net, split(variables)[0], self.x)
+        return self.rates
 
     def linearisation(self, variables: Any, start: Any) -> dict[str, Any]:
         """On training points and test points, and of the parameters."""

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from train.evaluate.page import COLOURS
 
 Runs = Mapping[str, dict[str, Any]]
-_NAMES = {"nngp": "NNGP", "phi": "Φ", "g": "G", "ntk": "NTK"}
+_NAMES = {"nngp": "last features (NNGP)", "phi": "Φ", "g": "G", "ntk": "NTK"}
 
 
 def panels(rows: int, columns: int, height: float = 3.2) -> tuple[Figure, np.ndarray]:
@@ -45,19 +45,22 @@ def _series(part: dict[str, Any], quantity: str) -> dict[str, np.ndarray]:
 
 
 def _grid(rows: dict[str, dict[str, dict[str, Any]]], draw: Callable, ends: tuple[str, str]) -> Figure:
-    """A row a quantity, a column a kernel; rows: axis label → run → title → values. ends: labels of x, and of the legend."""
+    """A panel a quantity and kernel; rows: axis label → run → title → values. ends: labels of x, and of the legend."""
     titles = list(dict.fromkeys(t for runs in rows.values() for each in runs.values() for t in each))
     if not titles:
         raise ValueError("These runs have no such kernels: analyse them with the parts that measure them.")
-    figure, axes = panels(len(rows), len(titles), 2.8)
-    for line, (label, runs) in zip(axes, rows.items(), strict=True):
-        for axis, title in zip(line, titles, strict=True):
-            for number, (run, each) in enumerate(runs.items()):
-                if title in each:
-                    draw(axis, run, each[title], _colour(number))
-            axis.set_title(title, fontsize=9)
-            axis.set_xlabel(ends[0])
-        line[0].set_ylabel(label)
+    columns, places = min(len(titles), 3), [(label, title) for label in rows for title in titles]
+    lines = -(-len(titles) // columns)
+    figure, axes = panels(len(rows) * lines, columns, 2.8)
+    blocks = axes.reshape(len(rows), -1)
+    for axis in blocks[:, len(titles) :].flat:
+        axis.set_visible(False)
+    for axis, (label, title) in zip(blocks[:, : len(titles)].flat, places, strict=True):
+        for number, (run, each) in enumerate(rows[label].items()):
+            if title in each:
+                draw(axis, run, each[title], _colour(number))
+        axis.set_title(title, fontsize=9)
+        axis.set(xlabel=ends[0], ylabel=label if axis.get_subplotspec().is_first_col() else "")
     axes[0, 0].legend(fontsize=7, title=ends[1] or None, title_fontsize=7)
     return figure
 
@@ -109,9 +112,13 @@ def spectra(runs: Runs) -> Figure:
 
 
 def weights(runs: Runs, names: tuple[str, ...] | None = None) -> Figure:
-    """Singular values of weight matrices at the first (dashed) and the last checkpoint over the edge of a random matrix."""
+    """Singular values of weight matrices at the first (dashed) and the last checkpoint over the edge of a random matrix.
+
+    names: which ones; default the first six.
+    """
     tables = {label: run.get("spectra", {}).get("weights", {}) for label, run in runs.items()}
-    shown = names or tuple(dict.fromkeys(name for table in tables.values() for name in table))[:4]
+    wide = [n for table in tables.values() for n, part in table.items() if part["singular_values"].shape[-1] > 1]
+    shown = names or tuple(dict.fromkeys(wide))[:6]
     rows = {
         "singular value / edge": {
             label: {
@@ -124,12 +131,12 @@ def weights(runs: Runs, names: tuple[str, ...] | None = None) -> Figure:
     }
 
     def draw(axis: Any, label: str, values: np.ndarray, colour: str) -> None:
-        share = (np.arange(values.shape[-1]) + 0.5) / values.shape[-1]
+        rank = np.arange(1, values.shape[-1] + 1)
         for t, style in ((0, "--"), (-1, "-")):
-            axis.plot(share, values[t], style, lw=1.2, color=colour, label=label if t == -1 else None)
+            axis.semilogx(rank, values[t], style, lw=1.2, color=colour, label=label if t == -1 else None)
         axis.axhline(1, color="k", lw=0.8, ls=":")
 
-    return _grid(rows, draw, ("rank / number", "dashed: first step"))
+    return _grid(rows, draw, ("rank", "dashed: first step"))
 
 
 def sharpness(runs: Runs, edges: Mapping[str, float] | None = None) -> Figure:
@@ -144,7 +151,8 @@ def sharpness(runs: Runs, edges: Mapping[str, float] | None = None) -> Figure:
         kind = "preconditioned" if "preconditioned" in part else "hessian"
         draw(axis, label, part[kind]["eigenvalues"][:, 0], colour)
         if edges and label in edges:
-            axis.axhline(edges[label], color=colour, ls="--", lw=1)
+            shared = len(set(edges.values())) == 1
+            axis.axhline(edges[label], color="k" if shared else colour, ls="--", lw=1)
     axis.set(xlabel="step", ylabel="largest eigenvalue" + (" (dashed: 2/η₀)" if edges else ""), ylim=(0, None))
     axis.legend(fontsize=7)
     return figure
@@ -193,8 +201,11 @@ def distances(compared: Mapping[str, dict[str, Any]], steps: Any, name: str = "t
     present = {q: part for q, part in compared.items() if "absent" not in part}
     if not present:
         raise ValueError("Nothing to draw: " + "; ".join(f"{q}: {part['absent']}" for q, part in compared.items()))
-    figure, axes = panels(1, len(present), 3.2)
-    for axis, (quantity, part) in zip(axes[0], present.items(), strict=True):
+    columns = min(len(present), 3)
+    figure, axes = panels(-(-len(present) // columns), columns, 3.2)
+    for axis in axes.flat[len(present) :]:
+        axis.set_visible(False)
+    for axis, (quantity, part) in zip(axes.flat, present.items(), strict=False):
         layers = np.atleast_2d(part["mean"])
         for l in range(len(layers)):
             mean, sem, of_mean, noise = (np.atleast_2d(part[key])[l] for key in ("mean", "sem", "of_mean", "noise"))
@@ -209,5 +220,6 @@ def distances(compared: Mapping[str, dict[str, Any]], steps: Any, name: str = "t
         axis.legend(
             fontsize=7, title="dashed: mean, dotted: its noise" if len(part["each"]) > 1 else None, title_fontsize=7
         )
-    axes[0, 0].set_ylabel(f"|K − {name}| / |{name}|")
+    for axis in axes[:, 0]:
+        axis.set_ylabel(f"|K − {name}| / |{name}|")
     return figure

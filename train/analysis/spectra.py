@@ -104,8 +104,9 @@ def weight_spectra(params: Any) -> dict[str, dict[str, Any]]:
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if np.ndim(leaf) < 2:
             continue
-        matrix = np.asarray(leaf, np.float64).reshape(-1, leaf.shape[-1])
-        values, mean_square = np.linalg.svd(matrix, compute_uv=False), float(np.mean(matrix**2))
+        matrix = np.asarray(leaf).reshape(-1, leaf.shape[-1])
+        values = np.linalg.svd(matrix, compute_uv=False).astype(np.float64)
+        mean_square = float(np.sum(values**2)) / matrix.size
         found[path_name(path).removeprefix("params.")] = {
             "singular_values": values,
             "stable_rank": float(np.sum(values**2) / values[0] ** 2) if values[0] > 0 else float("nan"),
