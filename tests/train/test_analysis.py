@@ -34,7 +34,7 @@ from train.ensemble import run_members
 from train.members import member_keys
 from zoo import MLP
 
-TASK = gaussian_teacher(7, 3, dim=3, seed=1)
+TASK = gaussian_teacher(8, 3, dim=3, seed=1)
 NET = MLP(5, 2, outputs=2, activation="tanh", w_std=1.4, b_std=0.3, parameterization="mup", gamma=0.8)
 Y = np.stack([TASK.y_train[:, 0], 0.5 - TASK.y_train[:, 0] ** 2], axis=1)
 
@@ -161,7 +161,7 @@ def test_sharpness_is_the_top_of_the_dense_hessian(loss):
     written_out = own_loss if loss is own_loss else lambda f, y: 0.5 * jnp.sum((f - y) ** 2) / len(f)
     dense = dense_hessian(written_out)
     assert len(dense) == 36  # more than are written out
-    found = sharpness(tanh_net, PARAMS, DATA, loss, top=3, tolerance=1e-4, chunk=3)  # 3 + 3 + 1 samples
+    found = sharpness(tanh_net, PARAMS, DATA, loss, top=3, tolerance=1e-4, chunk=3)  # 3 + 3 + 2 samples
     np.testing.assert_allclose(found.eigenvalues, np.linalg.eigvalsh(dense)[::-1][:3], rtol=1e-4)
     assert found.converged
     assert np.all(found.residuals <= 2e-4 * found.eigenvalues)  # twice: it is measured again, in float32
@@ -235,6 +235,17 @@ def test_the_distance_from_the_linearisation_is_of_second_order():
     slope = np.log10(moved[0]["distance"] / moved[1]["distance"])
     assert slope == pytest.approx(2, abs=0.02)  # the next order makes it 2 + O(1e-2)
     assert np.log10(moved[0]["moved"] / moved[1]["moved"]) == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize("chunk", [8, 5, 3])  # whole, 4 + 4, 3 + 3 + 2
+def test_the_tangent_kernel_is_put_together_from_blocks(chunk):
+    x = jnp.asarray(TASK.x_train, float)
+    found = tangent_kernel(_linear, jnp.ones((3, 2)), x, rates=2.0, chunk=chunk)
+    np.testing.assert_allclose(found, 2 * TASK.x_train @ TASK.x_train.T, rtol=1e-5, atol=1e-6)
+
+
+def _linear(w: Any, x: Any) -> Any:
+    return x @ w
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ def linearisation_distance(net: Any, start: Any, variables: Any, x: Any, chunk: 
     moved), of order 1 where features are learnt. In inference mode; running averages of batch normalisation are those of
     `variables` on both sides, so that only parameters make a difference.
 
-    >>> found = linearisation_distance(lambda w, x: x * w**2, np.array([3.0]), np.array([4.0]), np.ones((1, 1)))
+    >>> found = linearisation_distance(lambda w, x: x @ w**2, np.array([[3.0]]), np.array([[4.0]]), np.ones((1, 1)))
     >>> found["distance"], found["moved"]
     (1.0, 7.0)
     """

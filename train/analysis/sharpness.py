@@ -108,8 +108,8 @@ def sharpness(
     at a time; the memory is that of some twenty copies of the parameters. Where a network normalises over batches, this is
     not the Hessian of training, in which the statistics move with the parameters.
 
-    >>> quadratic = lambda w, x: x * w
-    >>> found = sharpness(quadratic, np.ones(1, np.float32), (np.ones((2, 1)), np.zeros((2, 1))))
+    >>> linear = lambda w, x: x @ w
+    >>> found = sharpness(linear, np.ones((1, 1), np.float32), (np.ones((2, 1)), np.zeros((2, 1))))
     >>> found.eigenvalues.tolist(), found.residuals.tolist()
     ([1.0], [0.0])
 
