@@ -97,7 +97,7 @@ def test_batch_statistics_are_fixed_and_count():
 
 
 def test_numbers_are_those_of_the_functions_and_of_numpy():
-    found = look(NET, chunk=4, top=2)
+    found = look(NET, top=2)
     start, end = (v for _, v in run(NET))
     f = np.asarray(NET.apply(end, jnp.asarray(IMAGES)))
     np.testing.assert_allclose(
@@ -115,10 +115,10 @@ def test_numbers_are_those_of_the_functions_and_of_numpy():
     a, b = h @ kernels[1][:6, :6] @ h, h @ y @ h
     cka = np.sum(a * b) / np.linalg.norm(a) / np.linalg.norm(b)
     assert found["alignment"]["phi"]["cka"][1, 1] == pytest.approx(cka, rel=1e-4)
-    top = sharpness(NET, end, (jnp.asarray(X), jnp.asarray(Y)), top=2, chunk=4)
+    top = sharpness(NET, end, (jnp.asarray(X), jnp.asarray(Y)), top=2)
     np.testing.assert_allclose(found["sharpness"]["hessian"]["eigenvalues"][1], top.eigenvalues, rtol=1e-4)
     np.testing.assert_allclose(found["sharpness"]["preconditioned"]["eigenvalues"][1], top.eigenvalues, rtol=1e-4)
-    from_elsewhere = look(NET, steps=(2,), chunk=4, parts=("kernels",), reference=start)
+    from_elsewhere = look(NET, steps=(2,), parts=("kernels",), reference=start)
     assert from_elsewhere["kernels"]["drift"]["phi"]["relative"][1, 0] == pytest.approx(relative, rel=1e-3)
     assert set(from_elsewhere) == {"steps", "batch_statistics", "absent", "outputs", "kernels"}
 

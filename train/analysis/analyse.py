@@ -59,11 +59,13 @@ def analyse(
         linearisation  {train, test: distance, moved, relative}, parameters {name: moved, relative}
 
     >>> import zoo
-    >>> net, x = zoo.MLP(width=8, depth=1), jnp.eye(4)
+    >>> net, x, y = zoo.MLP(width=8, depth=1), jnp.eye(4), [1.0, -1.0, 1.0, 1.0]
     >>> start = net.init(jax.random.key(0), x)
-    >>> found = analyse(net, [(0, start), (5, jax.tree.map(lambda a: 1.1 * a, start))], x, [1.0, -1.0, 1.0, 1.0])
+    >>> found = analyse(net, [(0, start), (5, jax.tree.map(lambda a: 1.1 * a, start))], x, y, parts=("ntk", "alignment"))
     >>> found["ntk"]["ntk"].shape, found["ntk"]["drift"]["ntk"]["relative"].round(4).tolist()
     ((2, 4, 4), [0.0, 0.21])
+    >>> found["alignment"]["phi"]["cka"].shape
+    (1, 2)
     """
     if set(parts) - set(PARTS):
         raise ValueError(f"analyse: parts are {', '.join(PARTS)}; got {', '.join(sorted(set(parts) - set(PARTS)))}.")
