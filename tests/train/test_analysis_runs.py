@@ -57,9 +57,7 @@ def test_everything_is_measured_of_every_architecture(net):
         assert found["spectra"][name]["eigenvalues"].shape == (2, 2, 6)
     check_kernels(found)
     check_sharpness(found)
-    near = found["linearisation"]["train"]
-    assert near["relative"][0] == 0
-    assert 0 < near["relative"][1] < 1
+    check_linearisation(found)
     assert set(found["spectra"]["weights"]) < set(found["linearisation"]["parameters"])
 
 
@@ -77,11 +75,19 @@ def check_sharpness(found: dict[str, Any]) -> None:
     assert np.all(top["residuals"] <= 2e-3 * top["eigenvalues"])
 
 
-def test_of_a_vision_transformer_the_sharpness():
-    found = look(VIT, parts=("sharpness",))
-    check_sharpness(found)
-    # In the ntk parameterization every factor is 1.
-    assert np.array_equal(*(found["sharpness"][name]["eigenvalues"] for name in ("hessian", "preconditioned")))
+def check_linearisation(found: dict[str, Any]) -> None:
+    near = found["linearisation"]["train"]
+    assert near["relative"][0] == 0
+    assert 0 < near["relative"][1] < 1
+
+
+def test_a_vision_transformer_leaves_its_linearisation():
+    found = look(VIT, parts=("linearisation",))
+    check_linearisation(found)
+    # Every parameter has moved by 0.02 of a standard normal one.
+    moved = found["linearisation"]["parameters"]
+    assert moved["all"]["moved"][1] == pytest.approx(0.02, rel=0.1)
+    assert moved["positions.embedding"]["relative"][1] > 0.01
 
 
 def test_batch_statistics_are_fixed_and_count():
