@@ -51,7 +51,8 @@ def placed(net: nn.Module, x: Any) -> dict:
         return run(*args, **kwargs)
 
     with nn.intercept_methods(note):
-        variables = jax.eval_shape(net.init, jax.random.key(0), x)
+        # A function of its own: a trace of net.init that jax has kept would pass the interceptor by.
+        variables = jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), x)
     params = flax.traverse_util.flatten_dict(variables["params"])
     missing = [".".join(path) for path in params if path not in found]
     if missing:

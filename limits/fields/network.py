@@ -111,7 +111,7 @@ def readout_scales(net: nn.Module, x: Any) -> tuple[float, float]:
         return run(*args, **kwargs)
 
     with nn.intercept_methods(note):
-        jax.eval_shape(net.init, jax.random.key(0), x)
+        jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), x)  # see zoo.roles.placed
     if len(found) != 1:
         raise ValueError(
             f'{type(net).__name__} has {len(found)} layers of role "readout"; its kernels need exactly one, from the last '

@@ -66,6 +66,13 @@ def test_a_dense_layer_of_unknown_role_is_refused():
         layer.init(jax.random.key(0), jnp.ones((1, 3)))
 
 
+def test_roles_are_found_again_while_a_compiled_init_is_alive():
+    net, x = MLP(width=4, depth=1), jnp.ones((1, 3))
+    init = jax.jit(net.init)
+    init(jax.random.key(0), x)
+    assert roles(net, x) == roles(net, x)
+
+
 def test_roles_of_foreign_layers_are_refused_by_name():
     import flax.linen as nn
 

@@ -1,0 +1,219 @@
+"""Everything that is measured of one run, from its checkpoints."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from train.analysis.alignment import label_alignment
+from train.analysis.kernels import CHUNK, drift, layer_kernels, tangent_kernel
+from train.analysis.linearisation import departure, linearised, parameter_movement
+from train.analysis.network import missing, rates_of
+from train.analysis.programs import loss_function, programs
+from train.analysis.sharpness import Top, sharpness
+from train.analysis.spectra import spectrum, weight_spectra
+from train.variables import split
+
+PARTS = ("kernels", "ntk", "alignment", "spectra", "sharpness", "linearisation")
+KERNELS = ("nngp", "phi", "g", "ntk")
+
+
+def analyse(
+    net: Any,
+    checkpoints: Iterable[tuple[int, Any]],
+    inputs: Any,
+    targets: Any,
+    loss: Any = "mse",
+    test_inputs: Any = None,
+    parts: tuple[str, ...] = PARTS,
+    reference: Any = None,
+    rates: Any = None,
+    sharpness_on: tuple[Any, Any] | None = None,
+    top: int = 1,
+    tolerance: float = 1e-3,
+    chunk: int = CHUNK,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Measures one run at its checkpoints, (step, variables) in order, read one at a time.
+
+    net: a definition, any Flax module whose default is inference, or a function apply(variables, x); always the same one, so
+    that it compiles once. loss: "mse", "cross_entropy", or a function of (outputs, targets). Kernels are of `inputs` then
+    `test_inputs`, as in `Trajectory`; alignment and spectra of `inputs` alone. Drift, movement and linearisation are from
+    `reference` (default: the first checkpoint). rates: learning-rate factors (default: the definition's). sharpness_on:
+    (inputs, targets) to take the loss's Hessian on, if other ones; its memory does not grow with their number, `chunk` at a
+    time. Networks with batch normalisation are analysed in inference mode, with the running averages of each checkpoint.
+
+    Returns a dictionary of NumPy arrays whose leading axis is time ([layer, time, …] where it is by layer):
+
+        steps, batch_statistics, absent {quantity: reason}
+        outputs        f_train, f_test, loss
+        kernels        phi, g (tuples by layer of [time, n, n]), nngp;  drift {phi, g, nngp: relative, cosine}
+        ntk            ntk;  drift {ntk: relative, cosine}
+        alignment      {phi, g, nngp, ntk: cka, cka_unbiased, uncentred} with y yᵀ
+        spectra        {phi, g, nngp, ntk: eigenvalues, effective_rank, participation_ratio}, weights {name: …}
+        sharpness      {hessian, preconditioned: eigenvalues [time, top], residuals, products}
+        linearisation  {train, test: distance, moved, relative}, parameters {name: moved, relative}
+
+    >>> import zoo
+    >>> net, x, y = zoo.MLP(width=8, depth=1), jnp.eye(4), [1.0, -1.0, 1.0, 1.0]
+    >>> start = net.init(jax.random.key(0), x)
+    >>> found = analyse(net, [(0, start), (5, jax.tree.map(lambda a: 1.1 * a, start))], x, y, parts=("ntk", "alignment"))
+    >>> found["ntk"]["ntk"].shape, found["ntk"]["drift"]["ntk"]["relative"].round(4).tolist()
+    ((2, 4, 4), [0.0, 0.21])
+    >>> found["alignment"]["phi"]["cka"].shape
+    (1, 2)
+    """
+    if set(parts) - set(PARTS):
+        raise ValueError(f"analyse: parts are {', '.join(PARTS)}; got {', '.join(sorted(set(parts) - set(PARTS)))}.")
+    x, y = jnp.asarray(inputs), jnp.asarray(targets)
+    y = y[:, None] if y.ndim == 1 else y
+    if len(x) != len(y) or not len(x):
+        raise ValueError(f"analyse: {len(x)} inputs and {len(y)} targets: there must be as many, and at least one.")
+    points = x if test_inputs is None or not len(test_inputs) else jnp.concatenate([x, jnp.asarray(test_inputs)])
+    looked = Look(net, loss, x, y, points, parts, rates, sharpness_on or (x, y), top, tolerance, chunk, seed)
+
+    ordered = _in_order(checkpoints)
+    first = next(ordered)
+    start = first[1] if reference is None else reference
+    steps, seen = [], []
+    for step, variables in itertools.chain([first], ordered):
+        steps.append(step)
+        seen.append(looked.at(step, variables, start))
+    together = jax.tree.map(lambda *each: np.stack(each), *seen)
+    origin = jax.tree.map(lambda a: a[0], together["kernels"]) if reference is None else looked.kernels(start)
+    return _report(looked, np.asarray(steps), together, origin, start)
+
+
+def _in_order(checkpoints: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    before = None
+    for step, variables in checkpoints:
+        if before is not None and step <= before:
+            raise ValueError(f"analyse: checkpoints must be in the order of their steps; {step} came after {before}.")
+        before = step
+        yield int(step), variables
+    if before is None:
+        raise ValueError("analyse: there are no checkpoints.")
+
+
+class Look:
+    """What is looked at, at every checkpoint; `absent` collects the reasons for what does not exist."""
+
+    def __init__(
+        self, net: Any, loss: Any, x: Any, y: Any, points: Any, parts: tuple[str, ...], rates: Any, data: Any, top: int,
+        tolerance: float, chunk: int, seed: int,
+    ) -> None:  # fmt: skip
+        self.net, self.loss, self.x, self.y, self.points, self.parts = net, loss, x, y, points, parts
+        self.rates, self.data, self.top, self.tolerance, self.chunk, self.seed = (
+            rates,
+            data,
+            top,
+            tolerance,
+            chunk,
+            seed,
+        )
+        self.absent = missing(net)
+        if rates is not None:
+            self.absent.pop("preconditioned", None)
+
+    def at(self, step: int, variables: Any, start: Any) -> dict[str, Any]:
+        """One checkpoint; its kernels under "kernels", whether they are to be kept or only looked into."""
+        trained, state = split(variables)
+        f = np.asarray(programs(self.net, self.chunk).outputs(trained, state, self.points))
+        if not np.isfinite(f).all():
+            raise FloatingPointError(
+                f"{f.size - np.isfinite(f).sum()} of {f.size} outputs at step {step} are infinite or NaN: this run has "
+                "diverged; analyse the checkpoints before."
+            )
+        n = len(self.x)
+        loss = float(loss_function(self.loss)(f[:n], self.y))
+        found: dict[str, Any] = {"outputs": {"f_train": f[:n], "f_test": f[n:], "loss": loss}}
+        if f.ndim != 2 and "ntk" not in self.absent:
+            self.absent["ntk"] = f"The tangent kernel is of outputs [n, outputs]; these have the shape {f.shape}."
+        found["kernels"] = self.kernels(variables)
+        if "spectra" in self.parts:
+            found["weights"] = weight_spectra(trained)
+        if "sharpness" in self.parts:
+            found["sharpness"] = self.sharpness(variables)
+        if "linearisation" in self.parts:
+            found["linearisation"] = self.linearisation(variables, start)
+        return found
+
+    def kernels(self, variables: Any) -> dict[str, Any]:
+        """The kernels that the parts ask for, on all points."""
+        look_into = bool({"alignment", "spectra"} & set(self.parts))
+        found: dict[str, Any] = {}
+        if "kernels" in self.parts or look_into:
+            found |= layer_kernels(self.net, variables, self.points, self.chunk)
+            if "nngp" not in found:
+                self.absent.setdefault(
+                    "nngp", "The twin of this network has no closed readout to carry its features through."
+                )
+        if ("ntk" in self.parts or look_into) and "ntk" not in self.absent:
+            found["ntk"] = tangent_kernel(self.net, variables, self.points, self.factors(variables), self.chunk)
+        return found
+
+    def sharpness(self, variables: Any) -> dict[str, Any]:
+        """Of the Hessian, and of the preconditioned one where there are factors."""
+
+        def largest(rates: Any) -> Top:
+            how = (self.top, self.tolerance, self.chunk, self.seed)
+            return sharpness(self.net, variables, self.data, self.loss, rates, rates is not None, *how)
+
+        found = {"hessian": largest(None)}
+        if "preconditioned" not in self.absent:
+            factors = set(jax.tree.leaves(self.factors(variables)))
+            one = len(factors) == 1  # as in every family without depth factors: no second search
+            found["preconditioned"] = found["hessian"].scaled(factors.pop()) if one else largest(self.rates)
+        return {name: dataclasses.asdict(each) for name, each in found.items()}
+
+    def factors(self, variables: Any) -> Any:
+        """The learning-rate factors: the user's, or the definition's, found once."""
+        if self.rates is None:
+            self.rates = rates_of(self.net, split(variables)[0], self.x)
+        return self.rates
+
+    def linearisation(self, variables: Any, start: Any) -> dict[str, Any]:
+        """On training points and test points, and of the parameters."""
+        n, each = len(self.x), linearised(self.net, start, variables, self.points, self.chunk)
+        found: dict[str, Any] = {"train": departure(*(part[:n] for part in each))}
+        if len(self.points) > n:
+            found["test"] = departure(*(part[n:] for part in each))
+        return found | {"parameters": parameter_movement(start, variables)}
+
+
+def _report(looked: Look, steps: np.ndarray, seen: dict[str, Any], origin: Any, start: Any) -> dict[str, Any]:
+    """By part, of what was seen [time, …] and the kernels of the reference."""
+    n, kernels, parts = len(looked.x), seen["kernels"], looked.parts
+    result: dict[str, Any] = {
+        "steps": steps,
+        "batch_statistics": bool(split(start)[1]),
+        "absent": dict(looked.absent),
+        "outputs": seen["outputs"],
+    }
+    for part, names in (("kernels", ("nngp", "phi", "g")), ("ntk", ("ntk",))):
+        if part in parts:
+            held = {name: kernels[name] for name in names if name in kernels}
+            result[part] = held | {"drift": {name: _by_layer(drift, k, origin[name]) for name, k in held.items()}}
+    train = {name: jax.tree.map(lambda k: k[..., :n, :n], kernels[name]) for name in KERNELS if name in kernels}
+    if "alignment" in parts:
+        result["alignment"] = {
+            name: _by_layer(lambda kernel: label_alignment(kernel, looked.y), k) for name, k in train.items()
+        }
+    if "spectra" in parts:
+        result["spectra"] = {name: _by_layer(spectrum, k) for name, k in train.items()} | {"weights": seen["weights"]}
+    for part in ("sharpness", "linearisation"):
+        if part in parts:
+            result[part] = seen[part]
+    return result
+
+
+def _by_layer(function: Any, kernels: Any, *others: Any) -> dict[str, Any]:
+    """function of a kernel [time, n, n]; of a tuple of them, stacked by layer."""
+    if not isinstance(kernels, tuple):
+        return function(kernels, *others)
+    layers = [function(*each) for each in zip(kernels, *others, strict=True)]
+    return {name: np.stack([layer[name] for layer in layers]) for name in layers[0]}

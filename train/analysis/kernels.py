@@ -1,0 +1,77 @@
+"""Kernels of a finite network at given parameters, and how far they have moved."""
+
+from typing import Any
+
+import numpy as np
+
+from limits import Twin, twin
+from train.analysis.chunks import even
+from train.analysis.network import check_rates, missing, rates_of
+from train.analysis.programs import programs
+from train.variables import split
+
+CHUNK = 256  # samples at a time
+
+
+def layer_kernels(net: Any, variables: Any, x: Any, chunk: int = CHUNK) -> dict[str, Any]:
+    """Of those that exist: Φ^l and G^l as `phi` and `g` (tuples by layer), and `nngp`, all [n, n] in float64.
+
+    In the normalisation of `Trajectory`; nngp is the kernel of the last features carried through the readout. In
+    inference mode: batch statistics are those of `variables`. All samples at once.
+
+    >>> import jax, zoo
+    >>> net, x = zoo.MLP(width=8, depth=2), jax.numpy.ones((3, 4))
+    >>> [k.shape for k in layer_kernels(net, net.init(jax.random.key(0), x), x)["g"]]
+    [(3, 3), (3, 3)]
+    """
+    trained, state = split(variables)
+    seen = programs(net, chunk).inside(trained, state, x)
+    found: dict[str, Any] = {
+        name: tuple(np.asarray(k, np.float64) for k in seen[name]) for name in ("phi", "g") if name in seen
+    }
+    if "features" in seen and "nngp" not in missing(net):
+        limit: Twin = twin(net)
+        if hasattr(limit, "readout"):
+            found["nngp"] = limit.readout(np.asarray(seen["features"], np.float64))  # pyright: ignore[reportAttributeAccessIssue]
+    return found
+
+
+def tangent_kernel(net: Any, variables: Any, x: Any, rates: Any = None, chunk: int = CHUNK) -> np.ndarray:
+    """The tangent kernel [n, n] with learning-rate factors (`rates`; default the definition's), in float64.
+
+    `limits.empirical_ntk` in inference mode, on blocks of `chunk` × `chunk` samples. Without a definition and without rates,
+    all factors are 1.
+
+    >>> tangent_kernel(lambda w, x: x @ w, np.ones((2, 1)), np.eye(2)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    trained, state = split(variables)
+    rates = rates_of(net, trained, x) if rates is None else check_rates(rates, trained)
+    compiled, n, chunk = programs(net, chunk).tangent, len(x), even(len(x), chunk)
+    kernel = np.zeros((n, n))
+    for i in range(0, n, chunk):
+        for j in range(i, n, chunk):
+            rows, columns = slice(i, i + chunk), slice(j, j + chunk)
+            other = None if i == j else x[columns]
+            kernel[rows, columns] = compiled(trained, state, x[rows], other, rates)
+            kernel[columns, rows] = kernel[rows, columns].T
+    return kernel
+
+
+def drift(kernels: Any, reference: Any) -> dict[str, Any]:
+    """How far kernels [..., n, n] are from one of reference: `relative` |K − K₀| / |K₀| and `cosine` 1 − <K, K₀> / |K||K₀|.
+
+    Norms are Frobenius'. The second does not see a change of scale. NaN where K₀ is zero.
+
+    >>> {name: float(value.round(9)) for name, value in drift(3 * np.eye(2), np.eye(2)).items()}
+    {'relative': 2.0, 'cosine': 0.0}
+
+    Reference: Fort et al. (2020), Deep learning versus kernel learning.
+    """
+    k, k0 = np.asarray(kernels, np.float64), np.asarray(reference, np.float64)
+    size, size0 = np.linalg.norm(k, axis=(-2, -1)), np.linalg.norm(k0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(size0 > 0, np.linalg.norm(k - k0, axis=(-2, -1)) / size0, np.nan)
+        # 1 − cos as half the squared distance of directions: no cancellation where nothing has moved.
+        away = k / size[..., None, None] - k0 / size0
+    return {"relative": relative, "cosine": 0.5 * np.sum(away**2, axis=(-2, -1))}

@@ -1,0 +1,73 @@
+"""How far a network is from its linearisation at the start, and how far its parameters have moved."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from train.analysis.kernels import CHUNK
+from train.analysis.programs import programs
+from train.variables import split
+from zoo.infer import path_name
+
+
+def linearisation_distance(net: Any, start: Any, variables: Any, x: Any, chunk: int = CHUNK) -> dict[str, float]:
+    """f(θ, x) against f_lin(θ, x) = f(θ₀, x) + ∂f(θ₀, x)·(θ − θ₀): root mean squares over samples and outputs.
+
+    `distance` |f − f_lin|, `moved` |f − f(θ₀)|, and `relative`, their ratio: 0 in the kernel regime (and where nothing has
+    moved), of order 1 where features are learnt. In inference mode; running averages of batch normalisation are those of
+    `variables` on both sides, so that only parameters make a difference.
+
+    >>> found = linearisation_distance(lambda w, x: x @ w**2, np.array([[3.0]]), np.array([[4.0]]), np.ones((1, 1)))
+    >>> found["distance"], found["moved"]
+    (1.0, 7.0)
+    """
+    return departure(*linearised(net, start, variables, x, chunk))
+
+
+def linearised(net: Any, start: Any, variables: Any, x: Any, chunk: int = CHUNK) -> tuple[np.ndarray, ...]:
+    """f(θ, x), f(θ₀, x) and f_lin(θ, x), in float64."""
+    (before, _), (trained, state), compiled = split(start), split(variables), programs(net, chunk)
+    each = (
+        compiled.outputs(trained, state, x),
+        compiled.outputs(before, state, x),
+        compiled.linear(before, trained, state, x),
+    )
+    return tuple(np.asarray(part, np.float64) for part in each)
+
+
+def departure(f: np.ndarray, before: np.ndarray, straight: np.ndarray) -> dict[str, float]:
+    """What `linearisation_distance` explains, of outputs: the network's, those at the start, and the linearised ones.
+
+    >>> departure(np.array([3.0]), np.array([1.0]), np.array([2.0]))
+    {'distance': 1.0, 'moved': 2.0, 'relative': 0.5}
+    """
+    distance, moved = _size(f - straight), _size(f - before)
+    relative = distance / moved if moved else float("inf") if distance else 0.0
+    return {"distance": distance, "moved": moved, "relative": relative}
+
+
+def parameter_movement(start: Any, variables: Any) -> dict[str, dict[str, float]]:
+    """By name, and for `all` together: `moved` |θ − θ₀| (root mean square an entry) and `relative` |θ − θ₀| / |θ₀|.
+
+    `relative` is NaN for parameters that started at zero.
+
+    >>> parameter_movement({"a": np.array([3.0, 4.0])}, {"a": np.array([3.0, 5.0])})["a"]["relative"]
+    0.2
+    """
+    (before, _), (trained, _) = split(start), split(variables)
+    old, new = (jax.tree_util.tree_leaves_with_path(tree) for tree in (before, trained))
+    pairs = {
+        path_name(path).removeprefix("params."): [np.asarray(leaf, np.float64).ravel() for leaf in (a, b)]
+        for (path, a), (_, b) in zip(old, new, strict=True)
+    }
+    pairs["all"] = [np.concatenate(part) for part in zip(*pairs.values(), strict=True)]
+    found = {}
+    for name, (a, b) in pairs.items():
+        size, moved = _size(a), _size(b - a)
+        found[name] = {"moved": moved, "relative": moved / size if size else float("nan")}
+    return found
+
+
+def _size(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(values**2)))
