@@ -17,7 +17,7 @@ OFF = "no norm, branches not scaled"
 
 def get_config(size="small"):
     small = {
-        "widths": (16,), "depths": (3, 6, 12), "values": octaves(-11, -2), "seeds": 5, "steps": 200, "warmup": 20,
+        "widths": (16,), "depths": (2, 4, 8, 16), "values": octaves(-11, -2), "seeds": 6, "steps": 150, "warmup": 20,
         "base": (16, 1),
     }  # fmt: skip
     paper = {
