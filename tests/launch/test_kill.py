@@ -20,6 +20,12 @@ from train.records import read_records
 
 HERE = Path(__file__).resolve().parent
 STEPS = 60
+CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+
+
+def cache(folder: Path) -> dict[str, str]:
+    """Programs are compiled once for all runs."""
+    return {"JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"), **CACHE}
 
 
 def command(folder: Path) -> list[str]:
@@ -30,7 +36,7 @@ def command(folder: Path) -> list[str]:
 
 
 def train(folder: Path, processes: int = 2) -> None:
-    result = run_cluster(command(folder), processes, 4 // processes, timeout=300)
+    result = run_cluster(command(folder), processes, 4 // processes, cache(folder), timeout=300)
     assert result.returncode == 0, result.outputs
 
 
@@ -52,7 +58,7 @@ def killed(folder: Path, number: int, after: int) -> None:
     """Starts two processes, sends the signal to one of them when the log has so many lines more, and waits for both."""
     log = folder / "log.jsonl"
     had = len(log.read_text().splitlines()) if log.exists() else 0
-    with start_cluster(command(folder), 2, 2, grace=5.0) as cluster:
+    with start_cluster(command(folder), 2, 2, cache(folder), grace=5.0) as cluster:
         until = time.monotonic() + 240
         while cluster.processes[0].poll() is None and time.monotonic() < until:
             now = len(log.read_text().splitlines()) if log.exists() else 0

@@ -1,16 +1,17 @@
 """Thirty steps of a network, as JSON: python3 loss_curves.py '{"net": "vit", "mesh": {"data": 8}, …}' in a process of its own.
 
-Several cases in one process: a list of them. With PROCESSES, PROCESS and PORT in the environment, one of several processes.
+Several cases in one process: a list of them. Under `launch.local_cluster`, one of several processes.
 """
 
 import json
-import os
 import sys
 from typing import Any
 
 import jax
 import numpy as np
 import optax
+
+from launch.distributed import initialize
 
 STEPS, BATCH = 30, 16
 
@@ -24,11 +25,11 @@ def curve(case: dict[str, Any]) -> list[float]:
     from zoo import HeResNet, ViT, scaled
 
     if case["net"] == "conv":
-        net: Any = HeResNet(8, (1, 1), 10, norm="batch", parameterization="mup", w_std=2**0.5)
+        net: Any = HeResNet(16, (1,), 10, stem="small", norm="batch")
     else:
-        net = ViT(16, 2, 10, patch=4, heads=2, parameterization="mup", dtype=case.get("dtype"))
+        net = ViT(16, 1, 10, patch=4, heads=2, parameterization="standard")
     options = {name: case[name] for name in ("accumulate", "average") if name in case}
-    program = Program(net, scaled(optax.sgd(0.1), net), cross_entropy, **options)
+    program = Program(net, scaled(optax.sgd(0.3 if case["net"] == "vit" else 1.0), net), cross_entropy, **options)
     task = digits(400, 0, classes=range(10), targets="one_hot", loss="cross_entropy")
     options = {name: case[name] for name in ("rules", "members", "pmap") if name in case}
     trainer = Trainer(program, make_mesh(**case.get("mesh", {})), (BATCH, 8, 8, 1), **options)
@@ -42,14 +43,17 @@ def curve(case: dict[str, Any]) -> list[float]:
         mine = slice(part * size, (part + 1) * size)
         state, metrics = trainer.step(state, (x[mine].astype(kind), y[mine].astype(kind)))
         losses.append(np.asarray(metrics["loss"], float).tolist())
+    divided = any(not leaf.is_fully_replicated for leaf in jax.tree.leaves(state.trained))
+    assert divided == bool(case.get("rules")), "parameters are divided where they should be, and only there"
     return losses
 
 
 if __name__ == "__main__":
-    if "PROCESSES" in os.environ:
-        count, index = int(os.environ["PROCESSES"]), int(os.environ["PROCESS"])
-        jax.distributed.initialize(f"localhost:{os.environ['PORT']}", count, index)
+    initialize("auto")
     cases = json.loads(sys.argv[1])
-    curves = [curve(case) for case in cases]
+    curves = []
+    for case in cases:
+        with jax.enable_x64(case.get("float64", False)):
+            curves.append(curve(case))
     if jax.process_index() == 0:
         print(json.dumps({"devices": jax.device_count(), "processes": jax.process_count(), "curves": curves}))

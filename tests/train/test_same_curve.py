@@ -1,0 +1,65 @@
+"""One network, one loss curve: on one device and on eight, in one process and in two, under jit and pmap, divided or not.
+
+With plain SGD, which shows a gradient of the wrong size (Adam would hide it).
+"""
+
+import functools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from launch.local_cluster import run_cluster
+
+PROGRAM = Path(__file__).with_name("loss_curves.py")
+PATHS = str(PROGRAM.parents[2])
+EIGHT: dict[str, dict[str, Any]] = {
+    "conv, eight devices": {"net": "conv"},
+    "conv, pmap": {"net": "conv", "pmap": True},
+    "conv, fsdp": {"net": "conv", "rules": "fsdp"},
+    "vit, pmap": {"net": "vit", "pmap": True},
+    "vit, fsdp, accumulated": {"net": "vit", "rules": "fsdp", "accumulate": 2},
+    "vit, data and model": {"net": "vit", "mesh": {"data": 4, "model": 2}, "rules": "fsdp+model"},
+}
+TWO: dict[str, dict[str, Any]] = {
+    "conv, two processes": {"net": "conv"},
+    "vit, two processes, fsdp": {"net": "vit", "rules": "fsdp"},
+    "vit, two processes, pmap": {"net": "vit", "pmap": True},
+}
+TOLERANCE = {False: 1e-5, True: 1e-10}
+
+
+@functools.cache
+def curves(processes: int, devices: int, float64: bool) -> dict[str, Any]:
+    cases = {1: {"conv": {"net": "conv"}, "vit": {"net": "vit"}}, 8: EIGHT, 4: TWO}[devices]
+    if float64 and processes == 2:  # slow on two cores, where eight threads wait for each other
+        cases = {name: case for name, case in cases.items() if "pmap" not in case}
+    words = json.dumps([{**case, "float64": float64} for case in cases.values()])
+    environment = {"PYTHONPATH": PATHS, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    done = run_cluster([sys.executable, str(PROGRAM), words], processes, devices, {**os.environ, **environment}, timeout=400)
+    assert done.returncode == 0, done.outputs
+    found = json.loads(done.outputs[0].strip().splitlines()[-1])
+    assert (found["devices"], found["processes"]) == (processes * devices, processes)
+    return dict(zip(cases, found["curves"], strict=True))
+
+
+def agree(found: dict[str, Any], float64: bool) -> None:
+    alone = curves(1, 1, float64)
+    for name, curve in found.items():
+        expected = alone[name.partition(",")[0]]
+        np.testing.assert_allclose(curve, expected, rtol=TOLERANCE[float64], err_msg=name)
+        assert np.mean(expected[-5:]) < 0.85 * expected[0], "it learns, so that a wrong gradient would show"
+
+
+@pytest.mark.parametrize("float64", [False, True], ids=["float32", "float64"])
+def test_eight_devices(float64: bool):
+    agree(curves(1, 8, float64), float64)
+
+
+@pytest.mark.parametrize("float64", [False, True], ids=["float32", "float64"])
+def test_two_processes_of_four_devices(float64: bool):
+    agree(curves(2, 4, float64), float64)
