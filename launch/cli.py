@@ -6,9 +6,11 @@ import sys
 from zoo.messages import did_you_mean
 
 COMMANDS = {
+    "train": "train a network, or an ensemble of them, from a laptop to a pod; continues after a preemption",
     "compare": "train ensembles over widths and depths and compare them with their twins",
     "transfer": "sweep learning rates over widths and depths: where the optimum lies, and what its shift costs",
     "reproduce": "repeat a figure of a paper and check its claims; --list shows them",
+    "local_cluster": "run a command as several processes on this machine, as on the hosts of a pod",
     "limit": "compute a twin alone: kernels and lazy training",
     "bench": "time the kernels and tangent kernels, side by side with neural-tangents where it is installed",
 }

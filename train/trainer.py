@@ -17,7 +17,7 @@ from train.step import Program, State, hits
 class Trainer:
     """Compiled `initial`, `step` and `evaluate` of a `Program`, for one network or `members` of them at once.
 
-    Parameters are placed by `rules` (see `train.mesh.Placement`), batches divided over the data axis, members over the
+    Parameters are placed by `rules` (see `train.mesh.Placement`; those with fewer than `least` entries are copied), batches divided over the data axis, members over the
     ensemble axis. Member i is the network of seed + i; all see the same batches. The program under `pmap` has no mesh
     of its own: a copy on each device.
 
@@ -40,6 +40,7 @@ class Trainer:
         members: int = 0,
         seed: int = 0,
         pmap: bool = False,
+        least: int = 1024,
     ) -> None:
         if pmap and members:
             raise ValueError("The step under pmap trains one network: take members away, or pmap.")
@@ -48,7 +49,7 @@ class Trainer:
                 f"The mesh has {mesh.shape['ensemble']} devices for an ensemble, and there is one network: set members."
             )
         self.program, self.size, self.members = program, inputs[0], members
-        self.placement = Placement(mesh, rules, bool(members))
+        self.placement = Placement(mesh, rules, bool(members), least)
         x = jax.ShapeDtypeStruct((1, *inputs[1:]), jax.dtypes.canonicalize_dtype(float))
 
         def initial() -> State:

@@ -25,14 +25,14 @@ def curve(case: dict[str, Any]) -> list[float]:
     from zoo import HeResNet, ViT, scaled
 
     if case["net"] == "conv":
-        net: Any = HeResNet(16, (1,), 10, stem="small", norm="batch")
+        net: Any = HeResNet(8, (1,), 10, stem="small", norm="batch")
     else:
         net = ViT(16, 1, 10, patch=4, heads=2, parameterization="standard")
     options = {name: case[name] for name in ("accumulate", "average") if name in case}
     program = Program(net, scaled(optax.sgd(0.3 if case["net"] == "vit" else 1.0), net), cross_entropy, **options)
     task = digits(400, 0, classes=range(10), targets="one_hot", loss="cross_entropy")
     options = {name: case[name] for name in ("rules", "members", "pmap") if name in case}
-    trainer = Trainer(program, make_mesh(**case.get("mesh", {})), (BATCH, 8, 8, 1), **options)
+    trainer = Trainer(program, make_mesh(**case.get("mesh", {})), (BATCH, 8, 8, 1), least=64, **options)
     state, losses = trainer.initial(), []
     part, parts = rows_here(trainer.placement.batch, BATCH)
     if case.get("pmap"):
