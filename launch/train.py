@@ -34,6 +34,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from launch import common, distributed, exit_codes
 from launch.experiment import Experiment, plain_fields
+from train import curves
 from train.checkpoints import Checkpoints, log_spaced
 from train.loop import Loop
 from train.mesh import make_mesh, rows_here
@@ -205,6 +206,10 @@ def main() -> None:
         common.write_whole(folder / "config.json", json.dumps(common.provenance(config), indent=2) + "\n")
         shutil.copy(experiment.path, folder / experiment.path.name)
     finished = conduct(run, screen)
+    if jax.process_index() == 0 and finished:
+        provenance = common.provenance(config) | {"seconds": round(time.time() - started, 1)}
+        for name, text in curves.documents(folder, config.name, provenance).items():
+            screen.print(f"wrote {common.write_whole(folder / name, text)}", highlight=False)
     screen.print(f"{'finished' if finished else 'preempted and saved'}, {time.time() - started:.0f} s", highlight=False)
     if not finished:
         sys.exit(exit_codes.PREEMPTED)

@@ -1,0 +1,58 @@
+"""The report of a training run: loss and accuracy over the steps, of one run or of several on top of each other."""
+
+import html
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from train.evaluate.page import COLOURS, page, picture, plain, table
+from train.records import read_records
+
+
+def column(lines: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(steps, values) of the lines that have a number of this name."""
+    found = [(line["step"], line[name]) for line in lines if line.get(name) is not None]
+    steps, values = zip(*found, strict=True) if found else ((), ())
+    return np.array(steps), np.array(values, float)
+
+
+def figure(runs: Mapping[str, Path]) -> Figure:
+    """Loss, accuracy, learning rate and gradient norm of runs by label; thin lines are training batches, dots the test set."""
+    panels = (("loss", "log"), ("accuracy", "linear"), ("learning_rate", "linear"), ("gradient_norm", "log"))
+    logs = {label: (read_records(folder / "log.jsonl"), _tests(folder)) for label, folder in runs.items()}
+    shown = [(name, scale) for name, scale in panels if any(len(column(log, name)[0]) for log, _ in logs.values())]
+    whole = Figure(figsize=(4.2 * len(shown), 3.4), layout="constrained")
+    for axis, (name, scale) in zip(whole.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+        for number, (label, (log, tests)) in enumerate(logs.items()):
+            colour = COLOURS[number % len(COLOURS)]
+            axis.plot(*column(log, name), lw=0.9, color=colour, alpha=0.75, label=label)
+            axis.plot(*column(tests, name), "o-", ms=4, color=colour, markeredgecolor="black", lw=1.2)
+        axis.set(xlabel="step", ylabel=name.replace("_", " "), yscale=scale)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+        if len(logs) > 1:
+            axis.legend(fontsize=8)
+    return whole
+
+
+def documents(folder: Path, title: str, run: dict[str, Any]) -> dict[str, str]:
+    """{file name: text} of the report of a run, from its logs."""
+    log, tests = read_records(folder / "log.jsonl"), _tests(folder)
+    names = [name for name in ("loss", "accuracy") if any(name in line for line in log)]
+    rows = [["training, last step", *(f"{log[-1][name]:.4g}" for name in names)]]
+    rows += [[f"test, step {line['step']}", *(f"{line[name]:.4g}" for name in names)] for line in tests]
+    last = {f"test_{name}": tests[-1][name] for name in names} if tests else {}
+    numbers = {"run": run, "steps": len(log), **{f"train_{name}": log[-1][name] for name in names}, **last}
+    body = f"<h1>{html.escape(title)}</h1>{table(['', *names], rows)}"
+    body += picture("Over the steps", "Lines: batches of training, before each step. Dots: the test set.", figure({title: folder}))
+    body += f"<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre>"
+    return {"report.html": page(title, body), "report.json": json.dumps(plain(numbers), indent=1) + "\n"}
+
+
+def _tests(folder: Path) -> list[dict[str, Any]]:
+    file = folder / "test.jsonl"
+    return read_records(file) if file.exists() else []
