@@ -19,7 +19,7 @@ def get_config() -> ConfigDict:
             "name": "train_cnn",
             "width": 64,
             "depth": 3,
-            "steps": 1500,
+            "steps": 800,
             "batch": 64,
             "seed": 0,
             "learning_rate": 4e-3,

@@ -19,7 +19,7 @@ def get_config() -> ConfigDict:
             "name": "train_vit",
             "width": 64,
             "depth": 4,
-            "steps": 2000,
+            "steps": 1500,
             "batch": 64,
             "seed": 0,
             "learning_rate": 2e-3,

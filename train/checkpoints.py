@@ -34,7 +34,9 @@ class Checkpoints:
     sizes and check sums: a checkpoint that differs from its list is not used.
     """
 
-    def __init__(self, folder: Any, keep: int = 3, always: Iterable[int] = (), info: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, folder: Any, keep: int = 3, always: Iterable[int] = (), info: dict[str, Any] | None = None
+    ) -> None:
         self.folder, self.info, self._unlisted = epath.Path(folder), info or {}, set()
         if jax.process_index() == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -104,7 +106,9 @@ class Checkpoints:
             act()
         except Exception as error:
             words = str(error)
-            if not any(sign in words for sign in ("No space left", "ENOSPC", "RESOURCE_EXHAUSTED", "File too large", "quota")):
+            if not any(
+                sign in words for sign in ("No space left", "ENOSPC", "RESOURCE_EXHAUSTED", "File too large", "quota")
+            ):
                 raise
             there = sorted(step for step in steps_in(self.folder) if not find_flaw(self.folder, step))
             raise OSError(
@@ -176,7 +180,9 @@ def load_model(folder: Any, step: int | None = None) -> tuple[int, Any, dict[str
     folder = epath.Path(folder)
     steps = [each for each in steps_in(folder) if not find_flaw(folder, each)]
     if not steps or (step is not None and step not in steps):
-        raise FileNotFoundError(f"There is no whole checkpoint{f' of step {step}' if step is not None else ''} in {folder}.")
+        raise FileNotFoundError(
+            f"There is no whole checkpoint{f' of step {step}' if step is not None else ''} in {folder}."
+        )
     step = steps[-1] if step is None else step
     described = ocp.checkpointables_metadata(folder / str(step))
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])

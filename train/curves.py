@@ -48,7 +48,9 @@ def documents(folder: Path, title: str, run: dict[str, Any]) -> dict[str, str]:
     last = {f"test_{name}": tests[-1][name] for name in names} if tests else {}
     numbers = {"run": run, "steps": len(log), **{f"train_{name}": log[-1][name] for name in names}, **last}
     body = f"<h1>{html.escape(title)}</h1>{table(['', *names], rows)}"
-    body += picture("Over the steps", "Lines: batches of training, before each step. Dots: the test set.", figure({title: folder}))
+    body += picture(
+        "Over the steps", "Lines: batches of training, before each step. Dots: the test set.", figure({title: folder})
+    )
     body += f"<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre>"
     return {"report.html": page(title, body), "report.json": json.dumps(plain(numbers), indent=1) + "\n"}
 

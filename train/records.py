@@ -73,7 +73,9 @@ def _tensorboard(folder: Path, name: str) -> Any:
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
-        raise ValueError("To write for TensorBoard: pip install tensorboardX, or take tensorboard out of config.also.") from None
+        raise ValueError(
+            "To write for TensorBoard: pip install tensorboardX, or take tensorboard out of config.also."
+        ) from None
     writer = SummaryWriter(str(folder))
 
     def write(step: int, numbers: Mapping[str, Any]) -> None:
@@ -89,7 +91,9 @@ def _wandb(folder: Path, name: str) -> Any:
     try:
         import wandb
     except ImportError:
-        raise ValueError("To write for Weights & Biases: pip install wandb, or take wandb out of config.also.") from None
+        raise ValueError(
+            "To write for Weights & Biases: pip install wandb, or take wandb out of config.also."
+        ) from None
     run = wandb.init(dir=str(folder), name=name, resume="allow")
     return lambda step, numbers: run.log(dict(numbers), step=step)
 

@@ -13,6 +13,7 @@ import optax
 from train.variables import forward, split
 from zoo.layers import synchronised
 
+
 @flax.struct.dataclass
 class State:
     """Everything that a step changes: with the data's order and the number of the step, all there is to continue from."""

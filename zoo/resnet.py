@@ -250,7 +250,9 @@ class HeResNet(nn.Module):
         for k, (features, window, stride) in enumerate(zip(widths, self.windows, strides, strict=True), start=1):
             h = h if self.order == "post" and k == 1 else phi(h)
             last = self.zero_init and k == len(self.windows)
-            h = self._conv(features, window, stride, "branch", f"stage_{stage + 1}_block_{block + 1}_{k}", h, train, last)
+            h = self._conv(
+                features, window, stride, "branch", f"stage_{stage + 1}_block_{block + 1}_{k}", h, train, last
+            )
         return h
 
     def _conv(

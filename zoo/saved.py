@@ -51,7 +51,9 @@ def _object(value: Any) -> dict[str, Any]:
         try:
             fields[f.name] = _write(getattr(value, f.name))
         except TypeError as error:
-            raise ValueError(f"{cls.__name__}: the field {f.name} cannot be written into a checkpoint. {error}") from None
+            raise ValueError(
+                f"{cls.__name__}: the field {f.name} cannot be written into a checkpoint. {error}"
+            ) from None
     return {"class": f"{cls.__module__}:{cls.__qualname__}", "fields": fields}
 
 

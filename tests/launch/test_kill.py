@@ -48,7 +48,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def equal(one: Path, other: Path) -> None:
-    jax.tree.map(np.testing.assert_array_equal, load_model(one / "checkpoints")[1], load_model(other / "checkpoints")[1])
+    jax.tree.map(
+        np.testing.assert_array_equal, load_model(one / "checkpoints")[1], load_model(other / "checkpoints")[1]
+    )
     a, b = (read_records(folder / "log.jsonl") for folder in (one, other))
     assert [line["step"] for line in a] == list(range(STEPS))
     assert [(line["step"], line["loss"]) for line in a] == [(line["step"], line["loss"]) for line in b]
@@ -101,5 +103,3 @@ def test_half_of_the_processes_continue_the_same_data(whole: Path, tmp_path: Pat
     a, b = (read_records(folder / "log.jsonl") for folder in (whole, tmp_path))
     np.testing.assert_allclose([line["loss"] for line in a], [line["loss"] for line in b], rtol=1e-5)
     assert json.loads((tmp_path / "config.json").read_text())["device"]["count"] == 4
-
-

@@ -75,12 +75,16 @@ def test_claims_judge_what_they_say():
     assert claims.keeps(far, "a", "depth").holds is False
     assert claims.loses(far, "a", "depth").holds
     assert claims.loses(same, "a", "depth").holds is False
-    assert claims.keeps(outcome(0.9, ("a",), noise=1.0), "a", "depth").holds is None  # seeds differ by more than is left
+    assert (
+        claims.keeps(outcome(0.9, ("a",), noise=1.0), "a", "depth").holds is None
+    )  # seeds differ by more than is left
     assert claims.loses(outcome(2.0, ("a",), noise=1.0), "a", "depth").holds is None
     lost = outcome(0.0, ("a",), diverge=True)
     assert claims.loses(lost, "a", "depth").holds
     assert claims.keeps(lost, "a", "depth").holds is False
-    assert claims.keeps(outcome(0.6, ("a",), diverge=True), "a", "depth", 9.0).holds is False  # near it, but divergent there
+    assert (
+        claims.keeps(outcome(0.6, ("a",), diverge=True), "a", "depth", 9.0).holds is False
+    )  # near it, but divergent there
     assert claims.falls(same, "a", "depth").holds
     assert not claims.falls(same, "a", "width").holds
     assert not claims.falls(same, "a", "depth", 1.0, 1).holds

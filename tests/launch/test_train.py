@@ -36,7 +36,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def equal(one: Path, other: Path) -> None:
-    jax.tree.map(np.testing.assert_array_equal, load_model(one / "checkpoints")[1], load_model(other / "checkpoints")[1])
+    jax.tree.map(
+        np.testing.assert_array_equal, load_model(one / "checkpoints")[1], load_model(other / "checkpoints")[1]
+    )
     timeless = [[{k: v for k, v in line.items() if "seconds" not in k} for line in read_records(folder / "log.jsonl")]
                 for folder in (one, other)]  # fmt: skip
     assert timeless[0] == timeless[1]
@@ -44,7 +46,9 @@ def equal(one: Path, other: Path) -> None:
     assert read_records(one / "test.jsonl") == read_records(other / "test.jsonl")
 
 
-def test_a_run_that_is_stopped_and_continued_is_the_same_run(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_that_is_stopped_and_continued_is_the_same_run(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     for stop in (3, 8):
         monkeypatch.setattr(train.Preemption, "at", lambda self, step, stop=stop: step == stop)
         assert not train.conduct(prepared(tmp_path), SILENT)
@@ -95,7 +99,7 @@ def test_an_ensemble_is_its_members(whole: Path, tmp_path: Path):
     assert len(read_records(tmp_path / "test.jsonl")[-1]["accuracy_members"]) == 3
 
 
-OWN = '''
+OWN = """
 import numpy as np
 
 def batches(start, batch):
@@ -104,7 +108,7 @@ def batches(start, batch):
         random = np.random.default_rng(k)
         yield random.normal(size=(batch, 5)).astype("float32"), np.eye(10, dtype="float32")[random.integers(10, size=batch)]
         k += 1
-'''
+"""
 
 
 def test_batches_of_ones_own_from_a_step_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -116,7 +120,9 @@ def test_batches_of_ones_own_from_a_step_on(tmp_path: Path, monkeypatch: pytest.
     assert not train.conduct(prepared(tmp_path / "parts", source), SILENT)
     monkeypatch.undo()
     assert train.conduct(prepared(tmp_path / "parts", source), SILENT)
-    jax.tree.map(np.testing.assert_array_equal, *(load_model(tmp_path / f / "checkpoints")[1] for f in ("whole", "parts")))
+    jax.tree.map(
+        np.testing.assert_array_equal, *(load_model(tmp_path / f / "checkpoints")[1] for f in ("whole", "parts"))
+    )
 
 
 def test_what_is_wrong_with_a_config_is_said(tmp_path: Path):

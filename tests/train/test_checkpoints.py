@@ -14,7 +14,9 @@ import pytest
 from train import checkpoints as module
 from train.checkpoints import Checkpoints, find_flaw, load_model, log_spaced, steps_in
 
-MODEL = {"params": {"kernel": np.arange(4000.0, dtype="float32").reshape(40, 100), "inner": {"bias": np.ones(3, "float32")}}}
+MODEL = {
+    "params": {"kernel": np.arange(4000.0, dtype="float32").reshape(40, 100), "inner": {"bias": np.ones(3, "float32")}}
+}
 TRAINING = {"step": np.asarray(0), "memory": optax.adam(0.1).init(MODEL["params"]), "average": None}
 
 
@@ -128,7 +130,9 @@ def test_no_room_is_a_sentence_and_the_last_good_one_stays(tmp_path: Path, monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoints._checkpointer, "save_checkpointables_async", full)
-    with pytest.raises(OSError, match=re.escape(f"no room for a checkpoint in {tmp_path}. The last good one is of step 1")):
+    with pytest.raises(
+        OSError, match=re.escape(f"no room for a checkpoint in {tmp_path}. The last good one is of step 1")
+    ):
         checkpoints.save(2, *state(2))
     monkeypatch.undo()
     checkpoints.close()

@@ -40,7 +40,9 @@ def curves(processes: int, devices: int, float64: bool) -> dict[str, Any]:
         cases = {name: case for name, case in cases.items() if "pmap" not in case}
     words = json.dumps([{**case, "float64": float64} for case in cases.values()])
     environment = {"PYTHONPATH": PATHS, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    done = run_cluster([sys.executable, str(PROGRAM), words], processes, devices, {**os.environ, **environment}, timeout=400)
+    done = run_cluster(
+        [sys.executable, str(PROGRAM), words], processes, devices, {**os.environ, **environment}, timeout=400
+    )
     assert done.returncode == 0, done.outputs
     found = json.loads(done.outputs[0].strip().splitlines()[-1])
     assert (found["devices"], found["processes"]) == (processes * devices, processes)

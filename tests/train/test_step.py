@@ -70,7 +70,11 @@ def test_parts_of_a_batch_change_nothing(plain: Any):
         np.testing.assert_allclose(metrics[name], plain[1][name], rtol=1e-4)
 
 
-@pytest.mark.parametrize("net", [NET, HeResNet(4, (1, 1), 10, norm="batch"), ResNet(8, 8, branch_layers=4)], ids=lambda net: type(net).__name__)
+@pytest.mark.parametrize(
+    "net",
+    [NET, HeResNet(4, (1, 1), 10, norm="batch"), ResNet(8, 8, branch_layers=4)],
+    ids=lambda net: type(net).__name__,
+)
 def test_recomputation_changes_nothing_and_keeps_less(net: Any):
     variables = net.init(jax.random.key(0), X)
     mode = {"train": True, "mutable": ["batch_stats"]} if "batch_stats" in variables else {}
@@ -126,7 +130,9 @@ def test_evaluation_weighs_by_the_mask(plain: Any):
     x, y = TASK.x_test.astype("float32"), TASK.y_test.astype("float32")
     padded = [np.concatenate([a, 7 * np.ones((12, *a.shape[1:]), "float32")]) for a in (x, y)]
     mask = (np.arange(32) < 20).astype("float32")
-    found = trainer.evaluate(plain[0], [(padded[0][i : i + 16], padded[1][i : i + 16], mask[i : i + 16]) for i in (0, 16)])
+    found = trainer.evaluate(
+        plain[0], [(padded[0][i : i + 16], padded[1][i : i + 16], mask[i : i + 16]) for i in (0, 16)]
+    )
     f = NET.apply(plain[0].trained, jnp.asarray(x))
     np.testing.assert_allclose(found["loss"], optax.softmax_cross_entropy(f, y).mean(), rtol=1e-5)
     np.testing.assert_allclose(found["accuracy"], np.mean(np.argmax(f, 1) == y.argmax(1)), rtol=1e-6)

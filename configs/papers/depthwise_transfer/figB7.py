@@ -118,7 +118,8 @@ def claims(arrays):
         Claim(
             "The squared distance of mean predictions from L to 2L falls as 1/L² (exponent −2 ± 0.5)",
             judged(falls, error, -2, 0.5),
-            f"{falls:.2f} ± {error:.2f}; " + ", ".join(f"L = {d}: {v:.3g}" for d, v in zip(depths, steps, strict=False)),
+            f"{falls:.2f} ± {error:.2f}; "
+            + ", ".join(f"L = {d}: {v:.3g}" for d, v in zip(depths, steps, strict=False)),
         ),
         Claim(
             "At the largest width single networks scatter by more than depths L and 2L differ: width is the bottleneck",
