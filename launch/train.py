@@ -2,21 +2,23 @@
 
     python3 -m launch.train --config=configs/train_vit.py [--workdir=DIR] [--config.FIELD=VALUE …] [--distributed=auto|on|off]
 
-The config is any Python file with get_config() and make(width, depth), optimizer(net, learning_rate), loss(outputs, targets); further
-arguments of these are filled with the config's fields of that name. `learning_rate` is a schedule, which Optax takes for a number.
+The config is any Python file with get_config() and make(width, depth), optimizer(net, learning_rate), loss(outputs,
+targets); further arguments of these are filled with the config's fields of that name. `learning_rate` is a schedule, which
+Optax takes for a number.
 Fields:
   width, depth, steps, batch, seed
   learning_rate, schedule, warmup   "constant", "cosine", "linear", "inverse_sqrt" (train.schedules)
-  data                   {name, train, test, augment, normalise, …} as train.stream.source takes it; or batches(start) in the file,
-                         an iterator of (inputs, targets) from that step on
+  data                   {name, train, test, augment, normalise, …} as train.stream.source takes it; or batches(start)
+                         in the file, an iterator of (inputs, targets) from that step on
   members                train so many networks of seeds seed, seed + 1, … at once (default: one)
-  mesh, sharding         {data, model, ensemble}: how many devices; "replicate", "fsdp", "model", "fsdp+model" or ((pattern, rule), …)
+  mesh, sharding         {data, model, ensemble}: how many devices; "replicate", "fsdp", "model", "fsdp+model", or
+                         ((pattern, rule), …) of parameters by path
   accumulate, average    parts of a batch, one after the other; decay of averaged parameters, with which is evaluated
   evaluate_every, save_every, keep, analysis   steps; how many checkpoints are kept; how many log-spaced ones for launch.analyze
   also                   "tensorboard", "wandb", or both with a comma
   profile                (first, count): steps that are traced into DIR/profile
-Ends in DIR/log.jsonl (a line a step), DIR/report.html, DIR/checkpoints, DIR/config.json. The same command continues from the latest
-checkpoint that is whole, bit by bit as if it had not stopped. Exit codes: 0 finished, 42 preempted (SIGTERM) and saved.
+Ends in DIR/log.jsonl (a line a step), DIR/report.html, DIR/checkpoints, DIR/config.json. The same command continues from the
+latest checkpoint that is whole, bit by bit as if it had not stopped. Exit codes: 0 finished, 42 preempted (SIGTERM) and saved.
 """
 
 import json
@@ -59,7 +61,7 @@ class Run:
 
     def __init__(self, experiment: Experiment, folder: Any, pmap: bool = False) -> None:
         self.experiment, self.folder = experiment, folder
-        self.fields = {**DEFAULTS, **plain_fields(experiment.config)}
+        self.fields = {**DEFAULTS, **plain_fields(dict(experiment.config.items()))}
         self.data = dict(self.fields.get("data", {}))
         if not self.data and not experiment.has("batches"):
             raise ValueError(f"{experiment.path} needs a field `data`, or a function batches(start).")
@@ -104,8 +106,8 @@ class Run:
         if self.test is None:
             return {}
         part, parts = self.part
-        how = {"normalise": self.data.get("normalise")}
-        return self.trainer.evaluate(state, evaluation_batches(self.test, self.fields["batch"], part, parts, **how))
+        batches = evaluation_batches(self.test, self.fields["batch"], part, parts, self.data.get("normalise"))
+        return self.trainer.evaluate(state, batches)
 
     def info(self) -> dict[str, Any]:
         """What lies in every checkpoint beside the weights."""
@@ -170,7 +172,7 @@ def parts_of(state: Any) -> tuple[Any, Any]:
 
 def restored(checkpoints: Checkpoints, trainer: Trainer) -> tuple[int, Any]:
     """(step, state) of the latest checkpoint, or the initial ones."""
-    abstract = trainer.abstract
+    abstract: Any = trainer.abstract
     found = checkpoints.latest(*parts_of(abstract))
     if found is None:
         return 0, trainer.initial()
@@ -187,8 +189,8 @@ def _by_member(found: dict[str, np.ndarray]) -> dict[str, list[float]]:
 
 
 def _progress(screen: Any) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total}, loss {task.fields[loss]}, "
-               "{task.fields[left]}"), TimeElapsedColumn())  # fmt: skip
+    text = "{task.completed} of {task.total}, loss {task.fields[loss]}, {task.fields[left]}"
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeElapsedColumn())
     return Progress(*columns, console=screen, disable=jax.process_index() != 0)
 
 

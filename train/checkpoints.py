@@ -45,8 +45,9 @@ class Checkpoints:
         kept: list[Any] = [policies.LatestN(keep)]
         if self.always:
             kept.append(policies.CustomSteps(sorted(self.always)))
+        either: Any = policies.AnyPreservationPolicy(kept)
         self._checkpointer = ocp.training.Checkpointer(
-            self.folder, preservation_policy=policies.AnyPreservationPolicy(kept), cleanup_tmp_directories=True
+            self.folder, preservation_policy=either, cleanup_tmp_directories=True
         )
 
     def save(self, step: int, model: Any, training: Any) -> None:
@@ -112,8 +113,8 @@ class Checkpoints:
                 raise
             there = sorted(step for step in steps_in(self.folder) if not find_flaw(self.folder, step))
             raise OSError(
-                f"There is no room for a checkpoint in {self.folder}. The last good one is of step {there[-1]}: make room, and the "
-                "same command continues from it."
+                f"There is no room for a checkpoint in {self.folder}. The last good one is of step {there[-1]}: make room, and "
+                "the same command continues from it."
                 if there
                 else f"There is no room for a checkpoint in {self.folder}, and there is none before it: make room."
             ) from error
@@ -184,7 +185,7 @@ def load_model(folder: Any, step: int | None = None) -> tuple[int, Any, dict[str
             f"There is no whole checkpoint{f' of step {step}' if step is not None else ''} in {folder}."
         )
     step = steps[-1] if step is None else step
-    described = ocp.checkpointables_metadata(folder / str(step))
+    described: Any = ocp.checkpointables_metadata(folder / str(step))
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     abstract = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here), described.metadata["model"]

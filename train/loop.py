@@ -17,8 +17,9 @@ class Loop:
 
     At every step k, in this order: `evaluate(k, state)` where due; `save(k, state)` where due, or where `stopped(k)` (a
     preemption, on all processes at the same step), after which the loop ends; the next batch; the step. Numbers of step
-    k − 1 are read after step k is on its way; before a checkpoint is written, all of them. `write(k, numbers)` hears of each step;
-    a number that is not finite ends the run with its name. profile: these steps are traced into the folder.
+    k − 1 are read after step k is on its way; before a checkpoint is written, all of them. `write(k, numbers)` hears of
+    each step; a number that is not finite ends the run with its name. profile: (first, count) of the steps that are
+    traced into the folder.
     """
 
     step: Callable[[Any, Any], tuple[Any, dict[str, Any]]]

@@ -117,7 +117,8 @@ def rows_here(sharding: NamedSharding, batch: int) -> tuple[int, int]:
     count = sharding.mesh.shape["data"]
     if batch % count:
         raise ValueError(f"A batch of {batch} does not divide over {count} devices of the data axis: change either.")
-    where = [index[0].indices(batch)[:2] for index in sharding.addressable_devices_indices_map((batch,)).values()]
+    parts: Any = sharding.addressable_devices_indices_map((batch,)).values()
+    where = [index[0].indices(batch)[:2] for index in parts]
     start, stop = min(a for a, _ in where), max(b for _, b in where)
     size = stop - start
     if start % size or batch % size:

@@ -1,5 +1,6 @@
 """What a run writes down: one JSON line a step, by the first process; optionally TensorBoard and Weights & Biases."""
 
+import importlib
 import json
 import math
 from collections.abc import Mapping
@@ -71,12 +72,11 @@ def _finite(value: Any) -> Any:
 def _tensorboard(folder: Path, name: str) -> Any:
     del name
     try:
-        from tensorboardX import SummaryWriter
+        writer = importlib.import_module("tensorboardX").SummaryWriter(str(folder))
     except ImportError:
         raise ValueError(
             "To write for TensorBoard: pip install tensorboardX, or take tensorboard out of config.also."
         ) from None
-    writer = SummaryWriter(str(folder))
 
     def write(step: int, numbers: Mapping[str, Any]) -> None:
         for key, value in numbers.items():
@@ -89,12 +89,11 @@ def _tensorboard(folder: Path, name: str) -> Any:
 
 def _wandb(folder: Path, name: str) -> Any:
     try:
-        import wandb
+        run = importlib.import_module("wandb").init(dir=str(folder), name=name, resume="allow")
     except ImportError:
         raise ValueError(
             "To write for Weights & Biases: pip install wandb, or take wandb out of config.also."
         ) from None
-    run = wandb.init(dir=str(folder), name=name, resume="allow")
     return lambda step, numbers: run.log(dict(numbers), step=step)
 
 

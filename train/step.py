@@ -37,8 +37,9 @@ class Program:
     """A model, its optimiser and its loss: `initial` and `step` are pure functions of arrays.
 
     loss(outputs, targets) is a mean over samples. accumulate: a batch is divided into so many parts, one after the other,
-    whose gradients are averaged (batch statistics are then those of each part). average: the decay of an exponential moving average of the parameters, used in evaluation; 0 for none.
-    mapped: the name of the axis when the step runs under `jax.pmap`.
+    whose gradients are averaged (batch statistics are then those of each part). average: the decay of an exponential
+    moving average of the parameters, used in evaluation; 0 for none. mapped: the name of the axis when the step runs
+    under `jax.pmap`.
 
     >>> from zoo import MLP
     >>> program = Program(MLP(8, 1), optax.sgd(0.1), lambda f, y: ((f - y) ** 2).mean())
@@ -107,11 +108,11 @@ class Program:
         return jax.random.fold_in(key, part)
 
     def _gradient(self, trained: Any, collections: Any, key: Any, batch: Any) -> Any:
-        options = {"rngs": {"dropout": key}} if isinstance(self.net, nn.Module) else {}
+        options: dict[str, Any] = {"rngs": {"dropout": key}} if isinstance(self.net, nn.Module) else {}
 
         def objective(trained: Any) -> Any:
             x, y = batch
-            outputs, after = forward(self.net, trained, collections, x, **options)
+            outputs, after = forward(self.net, trained, collections, x, (), **options)
             outputs = jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
             return self.loss(outputs, y), (after, hits(outputs, y))
 

@@ -17,9 +17,9 @@ from train.step import Program, State, hits
 class Trainer:
     """Compiled `initial`, `step` and `evaluate` of a `Program`, for one network or `members` of them at once.
 
-    Parameters are placed by `rules` (see `train.mesh.Placement`; those with fewer than `least` entries are copied), batches divided over the data axis, members over the
-    ensemble axis. Member i is the network of seed + i; all see the same batches. The program under `pmap` has no mesh
-    of its own: a copy on each device.
+    Parameters are placed by `rules` (see `train.mesh.Placement`; those with fewer than `least` entries are copied),
+    batches divided over the data axis, members over the ensemble axis. Member i is the network of seed + i; all see the
+    same batches. The program under `pmap` has no mesh of its own: a copy on each device.
 
     >>> import optax
     >>> from train.mesh import make_mesh
@@ -120,4 +120,5 @@ class Trainer:
 def _data_rows(sharding: NamedSharding) -> set[tuple[int, int]]:
     """Which parts of a batch lie on this process."""
     count = sharding.mesh.shape["data"]
-    return {index[0].indices(count)[:2] for index in sharding.addressable_devices_indices_map((count,)).values()}
+    parts: Any = sharding.addressable_devices_indices_map((count,)).values()
+    return {index[0].indices(count)[:2] for index in parts}

@@ -7,6 +7,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 
 from zoo.activations import ACTIVATIONS, activation_function
 
@@ -62,6 +63,7 @@ def _is_module(value: Any) -> bool:
 
 
 def _write(value: Any) -> Any:
+    function: Any = value
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, numbers.Integral):
@@ -73,17 +75,17 @@ def _write(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _object(value)
     try:
-        return float(value)
+        return float(function)
     except (TypeError, ValueError):
         pass
-    names = [name for name, known in ACTIVATIONS.items() if callable(value) and known is activation_function(value)]
+    names = [name for name, known in ACTIVATIONS.items() if callable(value) and known is activation_function(function)]
     if names:
         return names[0]
     try:
-        dtype = jnp.dtype(value)
+        dtype = jnp.dtype(function)
     except TypeError:
-        dtype = jnp.dtype(object)
-    if dtype == object:
+        dtype = np.dtype(object)
+    if dtype.kind == "O":
         raise TypeError(
             f"It is {value!r}: use a name, numbers, tuples, or a frozen dataclass of them, as zoo.Quadratic is."
         )

@@ -103,7 +103,7 @@ def test_lines_of_a_run_that_got_further_are_taken_away(tmp_path: Path):
 
 def test_schedules_at_their_corners():
     def rates(name: str, **options: Any) -> Any:
-        schedule = make_schedule(name, 2.0, steps=100, **options)
+        schedule: Any = make_schedule(name, 2.0, steps=100, **options)
         return [float(schedule(k)) for k in (0, 5, 10, 40, 100)]
 
     np.testing.assert_allclose(rates("constant"), 2.0)

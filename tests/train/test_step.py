@@ -25,6 +25,10 @@ def program(net: Any = NET, **options: Any) -> Program:
     return Program(net, scaled(optax.sgd(0.1, 0.9), net), cross_entropy, **options)
 
 
+def outputs(net: Any, params: Any, x: Any) -> Any:
+    return net.apply(params, x)
+
+
 def after(given: Program, steps: int = 2, size: int = 16) -> Any:
     step, state, metrics = jax.jit(given.step), given.initial(3, X), {}
     for k in range(steps):
@@ -49,7 +53,7 @@ def test_a_step_is_gradient_and_optimiser_written_out(plain: Any):
 
     @jax.jit
     def gradient(params: Any, x: Any, y: Any) -> Any:
-        return jax.value_and_grad(lambda p: optax.softmax_cross_entropy(net.apply(p, x), y).mean())(params)
+        return jax.value_and_grad(lambda p: optax.softmax_cross_entropy(outputs(net, p, x), y).mean())(params)
 
     for k in range(2):
         value, slope = gradient(params, X[16 * k : 16 * k + 16], Y[16 * k : 16 * k + 16])
@@ -133,7 +137,7 @@ def test_evaluation_weighs_by_the_mask(plain: Any):
     found = trainer.evaluate(
         plain[0], [(padded[0][i : i + 16], padded[1][i : i + 16], mask[i : i + 16]) for i in (0, 16)]
     )
-    f = NET.apply(plain[0].trained, jnp.asarray(x))
+    f = outputs(NET, plain[0].trained, jnp.asarray(x))
     np.testing.assert_allclose(found["loss"], optax.softmax_cross_entropy(f, y).mean(), rtol=1e-5)
     np.testing.assert_allclose(found["accuracy"], np.mean(np.argmax(f, 1) == y.argmax(1)), rtol=1e-6)
 
@@ -145,7 +149,8 @@ def test_random_numbers_of_the_forward_pass_differ_between_steps_and_members():
             return nn.Dropout(0.5, deterministic=False)(nn.Dense(10)(x.reshape(len(x), -1)))
 
     given = Program(Noisy(), optax.sgd(0.0), cross_entropy)
-    step, state, losses = jax.jit(given.step), given.initial(0, X), []
+    step, losses = jax.jit(given.step), []
+    state: Any = given.initial(0, X)
     for _ in range(2):
         after_it, metrics = step(state, (X, Y))
         again = step(state, (X, Y))[1]
@@ -153,7 +158,8 @@ def test_random_numbers_of_the_forward_pass_differ_between_steps_and_members():
         losses.append(float(metrics["loss"]))
         state = after_it
     assert losses[0] != losses[1]
-    other = step(given.initial(1, X).replace(trained=state.trained), (X, Y))[1]
+    seeded: Any = given.initial(1, X)
+    other = step(seeded.replace(trained=state.trained), (X, Y))[1]
     assert float(other["loss"]) != losses[0]
 
 
@@ -166,8 +172,8 @@ def test_rules_place_arrays():
     with pytest.raises(ValueError, match="at most one may be −1"):
         make_mesh(-1, -1)
     assert rows_here(Placement(mesh).batch, 16) == (0, 1)
+    twice = jax.sharding.Mesh(np.array(jax.devices()[:1] * 2).reshape(1, 1, 2), mesh.axis_names)
     with pytest.raises(ValueError, match="set members"):
-        Trainer(program(), make_mesh(data=1, ensemble=1).__class__(np.array(jax.devices()[:1] * 2).reshape(1, 1, 2), mesh.axis_names),
-                (16, 8, 8, 1))  # fmt: skip
+        Trainer(program(), twice, (16, 8, 8, 1))
     with pytest.raises(ValueError, match="take members away"):
         Trainer(program(MLP(4, 1, 10)), mesh, (16, 8, 8, 1), members=2, pmap=True)

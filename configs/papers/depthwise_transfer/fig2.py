@@ -1,6 +1,7 @@
 """Figure 2: normalisation alone transfers a learning rate over depth less reliably than with branches times 3/√L.
 
-small: 170 seconds on two cores with much other work, handwritten digits; batch normalisation. paper: CIFAR-10, 20 epochs, ResNet-18 and its relatives.
+small: 170 seconds on two cores, busy with other work, handwritten digits; batch normalisation.
+paper: CIFAR-10, 20 epochs, ResNet-18 and its relatives.
 """
 
 import optax

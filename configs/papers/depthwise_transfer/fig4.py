@@ -1,6 +1,7 @@
 """Figure 4: the best momentum and the best γ₀ are the same at two depths, where branches are times 1/√L.
 
-small: 63 seconds on two cores with much other work, handwritten digits. paper: CIFAR-10, 20 epochs. Swept: v, with momentum 1 − 1/v, γ₀ = v/8.
+small: 63 seconds on two cores, busy with other work, handwritten digits.
+paper: CIFAR-10, 20 epochs. Swept: v, with momentum 1 − 1/v, γ₀ = v/8.
 """
 
 import optax

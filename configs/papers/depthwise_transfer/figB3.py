@@ -1,6 +1,7 @@
 """Figure B.3: the best learning rate can be read off after a small part of the training.
 
-small: 11 minutes on two cores with much other work, handwritten digits; convolutions and a ViT. paper: CIFAR-10 and 64 × 64 ImageNet, 20 epochs.
+small: 11 minutes on two cores, busy with other work, handwritten digits; convolutions and a ViT.
+paper: CIFAR-10 and 64 × 64 ImageNet, 20 epochs.
 """
 
 import optax

@@ -1,6 +1,7 @@
 """Figure B.6: without normalisation, networks of different depths have the same loss curve at the same learning rate.
 
-small: 159 seconds on two cores with much other work, handwritten digits, momentum 0.9. paper: ImageNet, 5 epochs, batches of 128, ResNet-18 and deeper.
+small: 159 seconds on two cores, busy with other work, handwritten digits, momentum 0.9.
+paper: ImageNet, 5 epochs, batches of 128, ResNet-18 and deeper.
 """
 
 import optax

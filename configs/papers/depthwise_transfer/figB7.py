@@ -1,6 +1,7 @@
 """Figure B.7 (and 5): predictions scatter as 1/N at every depth, and their mean converges in depth, squared, as 1/L².
 
-small: 209 seconds on two cores with much other work, handwritten digits, dense layers. paper: CIFAR-10, convolutions, widths to 512, depths to 128.
+small: 209 seconds on two cores, busy with other work, handwritten digits, dense layers.
+paper: CIFAR-10, convolutions, widths to 512, depths to 128.
 """
 
 import hashlib
