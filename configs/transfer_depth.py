@@ -2,7 +2,7 @@
 
     python3 -m launch.transfer --config=configs/transfer_depth.py
 
-253 seconds, measured on two CPU cores that did other work beside. Expect: α = 1/2 and 1 keep the optimum within an octave,
+415 seconds, measured on two CPU cores that did other work beside. Expect: α = 1/2 and 1 keep the optimum within an octave,
 α = 0 does not.
 """
 
@@ -16,7 +16,7 @@ BASE_WIDTH, BASE_DEPTH = 32, 3
 
 
 def get_config() -> ConfigDict:
-    """Residual networks of two-layer blocks (depth counts the read-in: 2, 8 and 32 blocks), 5 seeds."""
+    """Residual networks of two-layer blocks (depth counts the read-in: 2, 8 and 32 blocks), 8 seeds."""
     return ConfigDict(
         {
             "name": "transfer_depth",

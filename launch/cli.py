@@ -11,6 +11,7 @@ COMMANDS = {
     "transfer": "sweep learning rates over widths and depths: where the optimum lies, and what its shift costs",
     "reproduce": "repeat a figure of a paper and check its claims; --list shows them",
     "local_cluster": "run a command as several processes on this machine, as on the hosts of a pod",
+    "analyze": "look into trained networks from their checkpoints: kernels, alignment, spectra, sharpness, the twin",
     "limit": "compute a twin alone: kernels and lazy training",
     "bench": "time the kernels and tangent kernels, side by side with neural-tangents where it is installed",
 }

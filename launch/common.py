@@ -31,6 +31,7 @@ WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where results go; default runs/NAME of the config. A rerun continues there."
 )
 DEBUG = flags.DEFINE_boolean("debug", False, "Show Python's traceback with an error.")
+NAMED: list[str] = []  # what the user named beside flags, once `start` has read the command line
 _EXPECTED = (ValueError, MemoryError, FloatingPointError, OSError, AttributeError, KeyError, TypeError)
 
 
@@ -82,7 +83,8 @@ def start(main: Callable[[], None], about: str | None) -> None:
     if path:
         _check_overrides(arguments, path)
 
-    def guarded(_: Any) -> None:
+    def guarded(rest: Any) -> None:
+        NAMED[:] = rest[1:]
         logging.set_verbosity(logging.WARNING)  # jax reports every backend it does not find
         try:
             main()

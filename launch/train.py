@@ -119,8 +119,9 @@ class Run:
                 "config_file": self.experiment.path.name, "members": self.fields["members"]}  # fmt: skip
 
 
-def conduct(run: Run, screen: Any) -> bool:
+def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool:
     """Trains from the latest checkpoint, or from the start; whether it is finished."""
+    preemption = preemption or Preemption()
     fields, trainer = run.fields, run.trainer
     steps, always = fields["steps"], log_spaced(fields["steps"], fields["analysis"])
     checkpoints = Checkpoints(run.folder / "checkpoints", fields["keep"], always, run.info())
@@ -133,7 +134,6 @@ def conduct(run: Run, screen: Any) -> bool:
         screen.print(f"not sharded: {line}")
     records = Records(run.folder / "log.jsonl", start, fields["also"], run.fields["name"])
     tests = Records(run.folder / "test.jsonl", start + 1)
-    preemption = Preemption()
     with _progress(screen) as progress:
         task = progress.add_task("training", total=steps, completed=start, loss="", left="")
 
@@ -197,6 +197,7 @@ def _progress(screen: Any) -> Progress:
 def main() -> None:
     """Runs the config."""
     distributed.initialize_from_flags()
+    preemption = Preemption()  # early: a signal that comes while the program is compiled must not be lost
     started, config, screen = time.time(), common.config(), common.console()
     if jax.process_index() != 0:
         screen.quiet = True
@@ -207,7 +208,7 @@ def main() -> None:
     if jax.process_index() == 0:
         common.write_whole(folder / "config.json", json.dumps(common.provenance(config), indent=2) + "\n")
         shutil.copy(experiment.path, folder / experiment.path.name)
-    finished = conduct(run, screen)
+    finished = conduct(run, screen, preemption)
     if jax.process_index() == 0 and finished:
         provenance = common.provenance(config) | {"seconds": round(time.time() - started, 1)}
         for name, text in curves.documents(folder, config.name, provenance).items():

@@ -1,0 +1,204 @@
+"""Looks into trained networks, from their checkpoints alone: kernels, alignment, spectra, sharpness, distance from the limit.
+
+    python3 -m launch.analyze RUN… [--workdir=DIR] [--points=64] [--test_points=32] [--parts=kernels,ntk,…]
+
+Each RUN is the folder of a run of launch.train (or its folder of checkpoints), of one network or of an ensemble; runs of one
+definition are taken together as members. Parts: kernels, ntk, alignment, spectra, sharpness, linearisation. Kernels are of the
+first points of the training and test sets. Everything that has a limit at initialisation is compared with the twin. With
+--learning_rate=… (of plain full-batch gradient descent on the first --points points, constant, with --momentum) training is held
+against the twin's `lazy` and `rich` training too. Ends in DIR/report.html, report.json and a table. What is finished is kept in
+DIR/cells, and the same command continues. Networks are spread over the devices of this machine.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import html
+import json
+import pickle
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+from rich.progress import Progress, TimeElapsedColumn
+from rich.table import Table
+
+from launch import common
+from limits import Kernels, Task
+from train import curves
+from train.analysis import PARTS, against_twin, analyse, edge_of_stability, limits_of, plots
+from train.analysis.runs import TrainedRun
+from train.evaluate.page import page, picture, plain
+from train.evaluate.page import table as html_table
+from zoo.saved import to_json
+
+_POINTS = flags.DEFINE_integer("points", 64, "How many training points to look at.", lower_bound=1)
+_TEST_POINTS = flags.DEFINE_integer("test_points", 32, "How many test points to look at.", lower_bound=0)
+_PARTS = flags.DEFINE_list("parts", list(PARTS), "What to measure.")
+_LOSS = flags.DEFINE_enum("loss", "cross_entropy", ["cross_entropy", "mse"], "The loss, for sharpness.")
+_RATE = flags.DEFINE_float("learning_rate", None, "Of plain gradient descent on these points: compare training with the twin's.")
+_MOMENTUM = flags.DEFINE_float("momentum", 0.0, "Of that gradient descent.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One network of a run."""
+
+    run: TrainedRun
+    member: int | None
+
+    @property
+    def label(self) -> str:
+        """The run's name, with the member's number."""
+        return self.run.name if self.member is None else f"{self.run.name} [{self.member}]"
+
+
+def jobs_of(folders: Sequence[str]) -> list[Job]:
+    """All networks of these runs."""
+    if not folders:
+        raise ValueError("Name at least one run: python3 -m launch.analyze runs/train_mlp")
+    runs = [TrainedRun.read(folder) for folder in folders]
+    return [Job(run, member) for run in runs for member in (range(run.members) if run.members else [None])]
+
+
+def conduct(jobs: list[Job], task: Task, folder: Path, how: dict[str, Any], screen: Any) -> list[dict[str, Any]]:
+    """What was measured of every network, from DIR/cells where it is there; as many at once as there are devices."""
+    nets: dict[str, Any] = {}
+    for job in jobs:
+        nets.setdefault(json.dumps(job.run.info.get("definition")), job.run.definition())
+    devices = jax.local_devices()
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=screen) as progress:
+        bar = progress.add_task("networks", total=len(jobs))
+
+        def one(numbered: tuple[int, Job]) -> dict[str, Any]:
+            number, job = numbered
+            key = repr((str(job.run.folder), job.run.info, job.run.steps, job.member, task.x.tobytes(), sorted(how.items())))
+            file = folder / "cells" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.pickle"
+            if file.exists():
+                with contextlib.suppress(EOFError, pickle.UnpicklingError):
+                    found = pickle.loads(file.read_bytes())
+                    progress.advance(bar)
+                    return found
+            net = nets[json.dumps(job.run.info.get("definition"))]
+            with jax.default_device(devices[number % len(devices)]):
+                found = analyse(net, job.run.checkpoints(job.member), task.x_train, task.y_train, test_inputs=task.x_test, **how)
+            part = file.with_suffix(".part")
+            part.write_bytes(pickle.dumps(found))
+            part.replace(file)
+            progress.advance(bar)
+            return found
+
+        with ThreadPoolExecutor(len(devices)) as pool:
+            return list(pool.map(one, enumerate(jobs)))
+
+
+def groups(jobs: list[Job], found: list[dict[str, Any]]) -> list[tuple[Any, list[dict[str, Any]]]]:
+    """[(definition, what was measured of its members)]: networks of one definition with checkpoints at the same steps."""
+    together: dict[str, tuple[Any, list]] = {}
+    for job, each in zip(jobs, found, strict=True):
+        net = job.run.definition()
+        key = json.dumps([to_json(net), np.asarray(each["steps"]).tolist()])
+        together.setdefault(key, (net, []))[1].append(each)
+    return list(together.values())
+
+
+def against(net: Any, members: list[dict[str, Any]], task: Task, rate: float | None, momentum: float) -> dict[str, Any]:
+    """{"kernels" (at the first checkpoint), "lazy", "rich"}: what `against_twin` returns, or {"absent": …}."""
+    which = ("kernels",) if rate is None else ("kernels", "lazy", "rich")
+    steps = np.asarray(members[0]["steps"])
+    limits = limits_of(net, task, steps, rate or 0.0, which, momentum)
+    start = [at_start(member) for member in members]
+    return {name: against_twin(start if isinstance(limit, Kernels) else members, limit) for name, limit in limits.items()}
+
+
+def at_start(member: dict[str, Any]) -> dict[str, Any]:
+    """The first checkpoint alone."""
+    def first(value: Any) -> Any:
+        return tuple(each[:1] for each in value) if isinstance(value, tuple) else value[:1]
+
+    parts = {part: {name: first(value) for name, value in member[part].items() if name != "drift"}
+             for part in ("kernels", "ntk", "outputs") if part in member}  # fmt: skip
+    return {**member, **parts, "steps": np.asarray(member["steps"])[:1]}
+
+
+def title(net: Any) -> str:
+    """A definition in few words."""
+    return f"{type(net).__name__}, width {net.width}, depth {net.depth}" if hasattr(net, "width") else type(net).__name__
+
+
+def rows_of(net: Any, members: list[dict[str, Any]], compared: dict[str, Any]) -> list[list[str]]:
+    """(definition, limit, quantity, distance) of what was compared, at the last step that both have."""
+    rows = []
+    for limit, quantities in compared.items():
+        for name, found in quantities.items():
+            if name == "absent" or "absent" in found:
+                reason = found if name == "absent" else found["absent"]
+                rows.append([title(net), limit, name, "absent", "", str(reason)])
+                continue
+            mean, sem = (np.atleast_2d(np.asarray(found[part]))[-1, -1] for part in ("mean", "sem"))
+            error = f"± {2 * sem:.1%}" if np.isfinite(sem) else ""
+            rows.append([title(net), limit, name, f"{mean:.1%}", error, f"{len(members)} network{'s' if len(members) > 1 else ''}"])
+    return rows
+
+
+def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: dict[str, float]) -> list[tuple]:
+    """(title, how to read it, figure) of everything that was measured."""
+    found = []
+    if {"kernels", "ntk"} & set(parts):
+        found.append(("Drift of kernels", "Relative change from the first checkpoint, and 1 − cosine.", plots.drift(labelled)))
+    if "alignment" in parts:
+        found.append(("Alignment with labels", "Centred kernel alignment with y yᵀ.", plots.alignment(labelled)))
+    if "spectra" in parts:
+        found.append(("Spectra of kernels", "Dashed: first checkpoint; solid: last.", plots.spectra(labelled)))
+        found.append(("Spectra of weights", "Over the edge of a random matrix of that size.", plots.weights(labelled)))
+    if "sharpness" in parts:
+        edges = {label: edge_of_stability(rate) for label, rate in rates.items()}
+        text = "Largest eigenvalue of the loss's Hessian; dotted: 2 over the learning rate, where plain descent becomes unstable."
+        found.append(("Sharpness", text, plots.sharpness(labelled, edges)))
+    if "linearisation" in parts:
+        found.append(("Distance from linearisation", "Relative to how far outputs moved.", plots.linearisation(labelled)))
+    return found
+
+
+def main() -> None:
+    """Analyses the runs that were named."""
+    started, screen = time.time(), common.console()
+    jobs = jobs_of(common.NAMED)
+    folder = common.workdir("analysis")
+    task = jobs[0].run.task(_POINTS.value, _TEST_POINTS.value, _LOSS.value)
+    how = {"loss": _LOSS.value, "parts": tuple(_PARTS.value)}
+    found = conduct(jobs, task, folder, how, screen)
+    labelled = {job.label: each for job, each in zip(jobs, found, strict=True)}
+    shown = dict(list(labelled.items())[:12])  # more curves than that cannot be told apart
+    rates = {job.label: float(job.run.config["learning_rate"]) for job in jobs if "learning_rate" in job.run.config}
+    compared = [(net, members, against(net, members, task, _RATE.value, _MOMENTUM.value)) for net, members in groups(jobs, found)]
+    rows = [row for net, members, each in compared for row in rows_of(net, members, each)]
+    head = ("definition", "limit", "quantity", "distance", "2 standard errors", "")
+    listing = Table(*head, title="Distance from the twin")
+    for row in rows:
+        listing.add_row(*row)
+    screen.print(listing)
+    logs = {job.run.name: Path(job.run.folder).parent for job in jobs if (Path(job.run.folder).parent / "log.jsonl").exists()}
+    images = [("Loss", "Lines: batches of training. Dots: the test set.", curves.figure(logs))] if logs else []
+    images += pictures(shown, _PARTS.value, {label: rates[label] for label in shown if label in rates})
+    body = f"<h1>Analysis: {", ".join(dict.fromkeys(job.run.name for job in jobs))}</h1><h2>Distance from the twin</h2>{html_table(head, rows)}"
+    body += "".join(picture(*image) for image in images) + f"<h2>Command</h2><pre>{html.escape(common.command_line())}</pre>"
+    numbers = {"command": common.command_line(), "seconds": round(time.time() - started, 1), "networks": labelled,
+               "against": [{"definition": to_json(net), "distances": each} for net, _, each in compared]}  # fmt: skip
+    for name, text in (("report.html", page("analysis", body)), ("report.json", json.dumps(plain(numbers), default=str) + "\n")):
+        screen.print(f"wrote {common.write_whole(folder / name, text)}", highlight=False)
+    screen.print(f"{time.time() - started:.0f} s", highlight=False)
+
+
+def run() -> None:
+    """Entry point."""
+    common.start(main, __doc__)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,85 @@
+"""launch.analyze reads what launch.train left, measures every member, keeps what is finished, and holds it against the twin."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rich.console import Console
+
+from launch import analyze, train
+from launch.experiment import Experiment, load
+from limits import empirical_ntk, twin
+from train.analysis.runs import TrainedRun
+from train.checkpoints import load_model
+
+SILENT = Console(quiet=True)
+HOW = {"loss": "cross_entropy", "parts": ("kernels", "ntk")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("members")
+    source = Path(__file__).with_name("training_config.py")
+    config = load(source).get_config()
+    config.members, config.evaluate_every = 2, 0
+    assert train.conduct(train.Run(Experiment(str(source), config, train.NEEDED), place), SILENT)
+    (place / "cells").mkdir()
+    return place
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> tuple[list, Any, list]:
+    jobs = analyze.jobs_of([str(folder)])
+    task = jobs[0].run.task(6, 3)
+    return jobs, task, analyze.conduct(jobs, task, folder, HOW, SILENT)
+
+
+def test_every_member_is_measured_at_every_checkpoint(folder: Path, found: Any):
+    jobs, task, measured = found
+    assert [job.member for job in jobs] == [0, 1]
+    assert all(each["steps"].tolist() == [0, 1, 10, 12] for each in measured)
+    net, variables = jobs[1].run.definition(), load_model(folder / "checkpoints", 12)[1]
+    one = jax.tree.map(lambda a: a[1], variables)
+    points = jnp.asarray(np.concatenate([task.x_train, task.x_test]), "float32")
+    np.testing.assert_allclose(measured[1]["outputs"]["f_train"][-1], net.apply(one, points[:6]), rtol=1e-4, atol=1e-6)
+    direct = empirical_ntk(net.apply, one, points)
+    ratio = measured[1]["ntk"]["ntk"][-1] / direct  # the definition's learning-rate factors: one number in this family
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-3)
+
+
+def test_points_are_those_of_training(found: Any):
+    _, task, _ = found
+    np.testing.assert_allclose((task.x_train**2).sum((1, 2, 3)), 64, rtol=1e-5)
+    assert task.y_test.shape == (3, 10)
+
+
+def test_finished_networks_are_not_measured_again(folder: Path, found: Any, monkeypatch: pytest.MonkeyPatch):
+    jobs, task, measured = found
+    monkeypatch.setattr(analyze, "analyse", lambda *_, **__: pytest.fail("measured again"))
+    again = analyze.conduct(jobs, task, folder, HOW, SILENT)
+    np.testing.assert_array_equal(again[0]["ntk"]["ntk"], measured[0]["ntk"]["ntk"])
+
+
+def test_members_are_held_against_their_twin(found: Any):
+    jobs, task, measured = found
+    ((net, members),) = analyze.groups(jobs, measured)
+    assert len(members) == 2
+    compared = analyze.against(net, members, task, None, 0.0)
+    kernels = twin(net).kernels(np.concatenate([task.x_train, task.x_test]))
+    expected = np.linalg.norm(measured[0]["ntk"]["ntk"][0] - kernels.ntk) / np.linalg.norm(kernels.ntk)
+    np.testing.assert_allclose(np.ravel(compared["kernels"]["ntk"]["each"])[0], expected, rtol=1e-5)
+    rows = analyze.rows_of(net, members, compared)
+    assert {row[2] for row in rows} >= {"nngp", "ntk"}
+    assert rows[0][5] == "2 networks"
+    pictures = analyze.pictures({job.label: each for job, each in zip(jobs, measured, strict=True)}, HOW["parts"], {})
+    assert [title for title, _, _ in pictures] == ["Drift of kernels"]
+
+
+def test_a_folder_without_checkpoints_is_said(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match="holds no checkpoints"):
+        TrainedRun.read(tmp_path)
+    with pytest.raises(ValueError, match="Name at least one run"):
+        analyze.jobs_of([])

@@ -1,0 +1,80 @@
+"""Runs of launch.train, read back: their definition, the points to look at, and their checkpoints, one variable tree a member."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from limits import Task
+from train.checkpoints import find_flaw, load_model, steps_in
+from train.stream import Batches, source
+from zoo.saved import from_json
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedRun:
+    """The folder of a run and what its checkpoints say of it."""
+
+    folder: Any
+    info: dict[str, Any]
+    steps: tuple[int, ...]
+
+    @classmethod
+    def read(cls, folder: Any) -> "TrainedRun":
+        """The run in this folder, which holds `checkpoints`, or is that folder itself."""
+        folder = epath.Path(folder)
+        place = folder / "checkpoints" if (folder / "checkpoints").exists() else folder
+        steps = tuple(step for step in steps_in(place) if not find_flaw(place, step))
+        if not steps:
+            raise FileNotFoundError(f"{folder} holds no checkpoints of launch.train.")
+        return cls(place, load_model(place, steps[0])[2], steps)
+
+    @property
+    def name(self) -> str:
+        """Its folder's name."""
+        return self.folder.parent.name if self.folder.name == "checkpoints" else self.folder.name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The fields of its config."""
+        return self.info.get("config", {})
+
+    @property
+    def members(self) -> int:
+        """How many networks were trained at once; 0 for one alone."""
+        return self.info.get("members") or 0
+
+    def definition(self) -> Any:
+        """The definition that was trained."""
+        saved = self.info.get("definition", {"absent": "it was not saved"})
+        if "absent" in saved:
+            raise ValueError(f"{self.folder}: the definition cannot be rebuilt from the checkpoint: {saved['absent']}")
+        return from_json(saved)
+
+    def task(self, points: int, test_points: int, loss: str = "cross_entropy") -> Task:
+        """The first points of its training and test data, normalised as in training, without augmentation."""
+        data = dict(self.config.get("data") or {})
+        if not data:
+            raise ValueError(f"{self.folder}: this run had batches of its own; its data cannot be found from the checkpoint.")
+        kept = ("name", "train", "test", "augment", "normalise")
+        options = {name: value for name, value in data.items() if name not in kept}
+
+        def first(split: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+            found = source(data["name"], split, **options)
+            count = min(count, len(found))
+            batches = Batches(found, len(found), normalise=data.get("normalise"))
+            x, y = found.read(np.arange(count))
+            return batches.normalise(x), y
+
+        x, y = first(data.get("train", "train"), points)
+        x_test, y_test = first(data["test"], test_points) if data.get("test") and test_points else (x[:0], y[:0])
+        return Task(x, y, x_test, y_test, loss, name=data["name"])  # pyright: ignore[reportArgumentType]
+
+    def checkpoints(self, member: int | None = None) -> Iterator[tuple[int, Any]]:
+        """(step, variables) of every checkpoint, of one member where there are several."""
+        for step in self.steps:
+            variables = load_model(self.folder, step)[1]
+            yield step, variables if member is None else jax.tree.map(lambda a: a[member], variables)
