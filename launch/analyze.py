@@ -41,7 +41,9 @@ _POINTS = flags.DEFINE_integer("points", 64, "How many training points to look a
 _TEST_POINTS = flags.DEFINE_integer("test_points", 32, "How many test points to look at.", lower_bound=0)
 _PARTS = flags.DEFINE_list("parts", list(PARTS), "What to measure.")
 _LOSS = flags.DEFINE_enum("loss", "cross_entropy", ["cross_entropy", "mse"], "The loss, for sharpness.")
-_RATE = flags.DEFINE_float("learning_rate", None, "Of plain gradient descent on these points: compare training with the twin's.")
+_RATE = flags.DEFINE_float(
+    "learning_rate", None, "Of plain gradient descent on these points: compare training with the twin's."
+)
 _MOMENTUM = flags.DEFINE_float("momentum", 0.0, "Of that gradient descent.")
 
 
@@ -77,7 +79,9 @@ def conduct(jobs: list[Job], task: Task, folder: Path, how: dict[str, Any], scre
 
         def one(numbered: tuple[int, Job]) -> dict[str, Any]:
             number, job = numbered
-            key = repr((str(job.run.folder), job.run.info, job.run.steps, job.member, task.x.tobytes(), sorted(how.items())))
+            key = repr(
+                (str(job.run.folder), job.run.info, job.run.steps, job.member, task.x.tobytes(), sorted(how.items()))
+            )
             file = folder / "cells" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.pickle"
             if file.exists():
                 with contextlib.suppress(EOFError, pickle.UnpicklingError):
@@ -86,7 +90,9 @@ def conduct(jobs: list[Job], task: Task, folder: Path, how: dict[str, Any], scre
                     return found
             net = nets[json.dumps(job.run.info.get("definition"))]
             with jax.default_device(devices[number % len(devices)]):
-                found = analyse(net, job.run.checkpoints(job.member), task.x_train, task.y_train, test_inputs=task.x_test, **how)
+                found = analyse(
+                    net, job.run.checkpoints(job.member), task.x_train, task.y_train, test_inputs=task.x_test, **how
+                )
             part = file.with_suffix(".part")
             part.write_bytes(pickle.dumps(found))
             part.replace(file)
@@ -113,11 +119,14 @@ def against(net: Any, members: list[dict[str, Any]], task: Task, rate: float | N
     steps = np.asarray(members[0]["steps"])
     limits = limits_of(net, task, steps, rate or 0.0, which, momentum)
     start = [at_start(member) for member in members]
-    return {name: against_twin(start if isinstance(limit, Kernels) else members, limit) for name, limit in limits.items()}
+    return {
+        name: against_twin(start if isinstance(limit, Kernels) else members, limit) for name, limit in limits.items()
+    }
 
 
 def at_start(member: dict[str, Any]) -> dict[str, Any]:
     """The first checkpoint alone."""
+
     def first(value: Any) -> Any:
         return tuple(each[:1] for each in value) if isinstance(value, tuple) else value[:1]
 
@@ -128,7 +137,9 @@ def at_start(member: dict[str, Any]) -> dict[str, Any]:
 
 def title(net: Any) -> str:
     """A definition in few words."""
-    return f"{type(net).__name__}, width {net.width}, depth {net.depth}" if hasattr(net, "width") else type(net).__name__
+    return (
+        f"{type(net).__name__}, width {net.width}, depth {net.depth}" if hasattr(net, "width") else type(net).__name__
+    )
 
 
 def rows_of(net: Any, members: list[dict[str, Any]], compared: dict[str, Any]) -> list[list[str]]:
@@ -142,7 +153,16 @@ def rows_of(net: Any, members: list[dict[str, Any]], compared: dict[str, Any]) -
                 continue
             mean, sem = (np.atleast_2d(np.asarray(found[part]))[-1, -1] for part in ("mean", "sem"))
             error = f"± {2 * sem:.1%}" if np.isfinite(sem) else ""
-            rows.append([title(net), limit, name, f"{mean:.1%}", error, f"{len(members)} network{'s' if len(members) > 1 else ''}"])
+            rows.append(
+                [
+                    title(net),
+                    limit,
+                    name,
+                    f"{mean:.1%}",
+                    error,
+                    f"{len(members)} network{'s' if len(members) > 1 else ''}",
+                ]
+            )
     return rows
 
 
@@ -150,7 +170,9 @@ def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: d
     """(title, how to read it, figure) of everything that was measured."""
     found = []
     if {"kernels", "ntk"} & set(parts):
-        found.append(("Drift of kernels", "Relative change from the first checkpoint, and 1 − cosine.", plots.drift(labelled)))
+        found.append(
+            ("Drift of kernels", "Relative change from the first checkpoint, and 1 − cosine.", plots.drift(labelled))
+        )
     if "alignment" in parts:
         found.append(("Alignment with labels", "Centred kernel alignment with y yᵀ.", plots.alignment(labelled)))
     if "spectra" in parts:
@@ -161,7 +183,9 @@ def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: d
         text = "Largest eigenvalue of the loss's Hessian; dotted: 2 over the learning rate, where plain descent becomes unstable."
         found.append(("Sharpness", text, plots.sharpness(labelled, edges)))
     if "linearisation" in parts:
-        found.append(("Distance from linearisation", "Relative to how far outputs moved.", plots.linearisation(labelled)))
+        found.append(
+            ("Distance from linearisation", "Relative to how far outputs moved.", plots.linearisation(labelled))
+        )
     return found
 
 
@@ -176,21 +200,33 @@ def main() -> None:
     labelled = {job.label: each for job, each in zip(jobs, found, strict=True)}
     shown = dict(list(labelled.items())[:12])  # more curves than that cannot be told apart
     rates = {job.label: float(job.run.config["learning_rate"]) for job in jobs if "learning_rate" in job.run.config}
-    compared = [(net, members, against(net, members, task, _RATE.value, _MOMENTUM.value)) for net, members in groups(jobs, found)]
+    compared = [
+        (net, members, against(net, members, task, _RATE.value, _MOMENTUM.value))
+        for net, members in groups(jobs, found)
+    ]
     rows = [row for net, members, each in compared for row in rows_of(net, members, each)]
     head = ("definition", "limit", "quantity", "distance", "2 standard errors", "")
     listing = Table(*head, title="Distance from the twin")
     for row in rows:
         listing.add_row(*row)
     screen.print(listing)
-    logs = {job.run.name: Path(job.run.folder).parent for job in jobs if (Path(job.run.folder).parent / "log.jsonl").exists()}
+    logs = {
+        job.run.name: Path(job.run.folder).parent
+        for job in jobs
+        if (Path(job.run.folder).parent / "log.jsonl").exists()
+    }
     images = [("Loss", "Lines: batches of training. Dots: the test set.", curves.figure(logs))] if logs else []
     images += pictures(shown, _PARTS.value, {label: rates[label] for label in shown if label in rates})
-    body = f"<h1>Analysis: {", ".join(dict.fromkeys(job.run.name for job in jobs))}</h1><h2>Distance from the twin</h2>{html_table(head, rows)}"
-    body += "".join(picture(*image) for image in images) + f"<h2>Command</h2><pre>{html.escape(common.command_line())}</pre>"
+    names = ", ".join(dict.fromkeys(job.run.name for job in jobs))
+    body = f"<h1>Analysis: {names}</h1><h2>Distance from the twin</h2>{html_table(head, rows, wrap=True)}"
+    body += "".join(picture(*image) for image in images)
+    body += f"<h2>Command</h2><pre>{html.escape(common.command_line())}</pre>"
     numbers = {"command": common.command_line(), "seconds": round(time.time() - started, 1), "networks": labelled,
                "against": [{"definition": to_json(net), "distances": each} for net, _, each in compared]}  # fmt: skip
-    for name, text in (("report.html", page("analysis", body)), ("report.json", json.dumps(plain(numbers), default=str) + "\n")):
+    for name, text in (
+        ("report.html", page("analysis", body)),
+        ("report.json", json.dumps(plain(numbers), default=str) + "\n"),
+    ):
         screen.print(f"wrote {common.write_whole(folder / name, text)}", highlight=False)
     screen.print(f"{time.time() - started:.0f} s", highlight=False)
 

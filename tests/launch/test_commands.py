@@ -38,6 +38,7 @@ def test_compare_from_any_folder(tmp_path):
     assert json.loads((tmp_path / "out/config.json").read_text())["seed"] == 0
 
 
+@pytest.mark.slow
 def test_limit_by_path(tmp_path):
     done = launch("--config=configs/mlp.py", f"--workdir={tmp_path}", "--config.depths=(1,)", module="limit")
     assert done.returncode == 0, done.stderr
@@ -49,10 +50,10 @@ def test_limit_by_path(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["compare", "--config=mpl"], 'Did you mean "mlp"'),
+        slow(["compare", "--config=mpl"], 'Did you mean "mlp"'),
         (["compare", "--config=mlp", "--config.widht=3"], 'Did you mean "widths"'),
         (["comapre"], 'Did you mean "compare"'),
-        (["compare", "--config=mlp", "--config.activations=('rleu',)"], 'Did you mean "relu"'),
+        slow(["compare", "--config=mlp", "--config.activations=('rleu',)"], 'Did you mean "relu"'),
         slow(["compare", "--config=mlp", "--config.task.n_tran=3"], 'Did you mean "n_train"'),
         slow(["compare"], "Give a config"),
         slow(["compare", "--config=mlp", "--config.widths=(0,8)"], "width must be an integer of at least 1"),

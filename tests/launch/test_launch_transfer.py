@@ -69,6 +69,7 @@ def run(study: Any, part: tuple[int, int] = (0, 1)) -> Any:
     return conduct(study, part, Console(quiet=True))
 
 
+@pytest.mark.slow
 def test_a_language_model_from_outside_the_checkout(tmp_path: Path):
     shutil.copy(HERE / "language_model.py", tmp_path / "mine.py")
     program = str(Path(sys.executable).with_name("limit-zoo"))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
@@ -82,7 +83,7 @@ def test_what_a_run_leaves_behind(whole: Path):
     step, model, info = load_model(whole / "checkpoints")
     net = from_json(info["definition"])
     assert (step, net) == (12, prepared(whole).program.net)
-    assert net.apply(model, np.ones((2, 8, 8, 1), "float32")).shape == (2, 10)
+    assert net.apply(model, jnp.ones((2, 8, 8, 1))).shape == (2, 10)
     assert info["config"]["batch"] == 16
 
 

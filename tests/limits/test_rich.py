@@ -36,6 +36,7 @@ def test_training_the_body_only():
     np.testing.assert_allclose(run.phi[-1][:, 0, 0], expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_nonlinear_residual_network():
     """Fixture F3, known to ± .0007 (f) and ± .0013 (Φ); 4 sweeps of 8192 samples add about .002."""
     run = twin(residual("tanh")).rich(ONE, steps=4, learning_rate=0.25, samples=8192, kernels=("phi",))

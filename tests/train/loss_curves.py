@@ -32,7 +32,7 @@ def curve(case: dict[str, Any]) -> list[float]:
     program = Program(net, scaled(optax.sgd(0.3 if case["net"] == "vit" else 1.0), net), cross_entropy, **options)
     task = digits(400, 0, classes=range(10), targets="one_hot", loss="cross_entropy")
     options = {name: case[name] for name in ("rules", "members", "pmap") if name in case}
-    trainer = Trainer(program, make_mesh(**case.get("mesh", {})), (BATCH, 8, 8, 1), least=64, **options)
+    trainer = Trainer(program, make_mesh(**case.get("mesh", {})), (BATCH, 8, 8, 1), least=500, **options)
     state, losses = trainer.initial(), []
     part, parts = rows_here(trainer.placement.batch, BATCH)
     if case.get("pmap"):

@@ -12,7 +12,9 @@ from rich.console import Console
 
 import configs
 from launch.compare import definitions
+from launch.experiment import Experiment
 from launch.study import conduct, study_of
+from launch.train import NEEDED, Run
 from train.data import make_task
 from train.evaluate import compare
 
@@ -31,13 +33,19 @@ def check_study(module, config):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_header_says_command_and_time_and_the_config_builds(name):
+def test_header_says_command_and_time_and_the_config_builds(name, tmp_path):
     module = importlib.import_module(f"configs.{name}")
     header = module.__doc__ or ""
     assert f"--config=configs/{name}.py" in header
     assert "second" in header or "minute" in header
     config = module.get_config()
     assert config.name == name
+    if name.startswith("train_"):
+        config.batch = 8
+        run = Run(Experiment(module.__file__, config, NEEDED), tmp_path)
+        x, y = next(run.batches(0))
+        assert (len(x), y.shape) == (8, (8, 10))
+        return
     if hasattr(module, "make"):
         check_study(module, config)
         return

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from limits import twin
 from train import data, ensemble
@@ -30,6 +31,7 @@ print(json.dumps({"devices": jax.device_count(), "f": run.f_test.tolist(), "ntk"
 RICH = {"samples": 64, "replicas": 2, "dtype": np.float64}
 
 
+@pytest.mark.slow
 def test_two_devices_give_what_one_gives():
     environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "2"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=environment)

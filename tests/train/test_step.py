@@ -76,7 +76,7 @@ def test_parts_of_a_batch_change_nothing(plain: Any):
 
 @pytest.mark.parametrize(
     "net",
-    [NET, HeResNet(4, (1, 1), 10, norm="batch"), ResNet(8, 8, branch_layers=4)],
+    [NET, pytest.param(HeResNet(4, (1, 1), 10, norm="batch"), marks=pytest.mark.slow), ResNet(8, 8, branch_layers=4)],
     ids=lambda net: type(net).__name__,
 )
 def test_recomputation_changes_nothing_and_keeps_less(net: Any):

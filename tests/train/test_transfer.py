@@ -177,6 +177,7 @@ def test_sizes_are_kept_and_gone_on_from(tmp_path, monkeypatch):
         transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **{**how, "seeds": 3})
 
 
+@pytest.mark.slow
 def test_batches_that_do_not_fit_at_once_and_a_device_for_many_runs_change_nothing(monkeypatch):
     how = lambda together: train_runs(  # noqa: E731
         lambda job: (make(8, 2), adam(make(8, 2), job["rate"])), loss, zip(X, Y, strict=True), len(X),

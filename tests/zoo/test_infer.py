@@ -244,7 +244,7 @@ def test_a_read_in_that_is_counted_with_the_blocks_is_not_in_a_block():
     assert not roles.places["layer_0"].branch_output
 
 
-@pytest.mark.parametrize("name", ["sgd", "adamw", "muon"])
+@pytest.mark.parametrize("name", ["sgd", "adamw", pytest.param("muon", marks=pytest.mark.slow)])
 def test_explain_says_what_the_optimiser_does(name: str):
     net = ResNet(64, 8, parameterization=Parameterization.mup.replace(alpha=1.0).based(16, 4))
     params = jax.jit(net.init)(jax.random.key(0), jnp.ones((1, 5)))["params"]

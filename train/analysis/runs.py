@@ -58,7 +58,9 @@ class TrainedRun:
         """The first points of its training and test data, normalised as in training, without augmentation."""
         data = dict(self.config.get("data") or {})
         if not data:
-            raise ValueError(f"{self.folder}: this run had batches of its own; its data cannot be found from the checkpoint.")
+            raise ValueError(
+                f"{self.folder}: this run had batches of its own; its data cannot be found from the checkpoint."
+            )
         kept = ("name", "train", "test", "augment", "normalise")
         options = {name: value for name, value in data.items() if name not in kept}
 

@@ -37,4 +37,4 @@ def as_html(claims: Sequence[Claim]) -> str:
     """For a page."""
     rows = [(claim.verdict, claim.text, claim.figures) for claim in claims]
     kinds = [{0: {True: "good", False: "bad", None: "unsure"}[claim.holds]} for claim in claims]
-    return table(("verdict", "claim", "figures"), rows, kinds)
+    return table(("verdict", "claim", "figures"), rows, kinds, wrap=True)

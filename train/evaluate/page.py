@@ -19,6 +19,7 @@ h1 { font-size: 1.6rem; margin-bottom: .2rem } h2 { font-size: 1.15rem; margin-t
 p { max-width: 52rem } img { max-width: 100%; height: auto }
 .scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .82rem }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #d8dee4; white-space: nowrap }
+.wrap th, .wrap td { white-space: normal; vertical-align: top }
 .good { color: #116329 } .bad { color: #a40e26 } .unsure { color: #7d4e00 }
 pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: .8rem } .muted { color: #57606a }
 """
@@ -39,14 +40,17 @@ def page(title: str, body: str) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], kinds: Sequence[dict[int, str]] = ()) -> str:
-    """An HTML table; kinds: of every row, {column: good | bad | unsure}."""
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], kinds: Sequence[dict[int, str]] = (), wrap: bool = False
+) -> str:
+    """An HTML table; kinds: of every row, {column: good | bad | unsure}. wrap: cells are sentences, which may break."""
     lines = []
     for row, kind in zip(rows, kinds or [{}] * len(rows), strict=True):
         cells = (f'<td class="{kind.get(i, "")}">{html.escape(cell)}</td>' for i, cell in enumerate(row))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     names = "".join(f"<th>{html.escape(name)}</th>" for name in head)
-    return f'<div class="scroll"><table><thead><tr>{names}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    kind = "wrap" if wrap else "scroll"
+    return f'<div class="{kind}"><table><thead><tr>{names}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
 def picture(title: str, text: str, figure: Figure) -> str:

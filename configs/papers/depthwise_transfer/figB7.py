@@ -78,8 +78,8 @@ def steps_in_depth(arrays):
 
 
 def slope(x, y):
-    """The exponent; not a number where y is below its noise."""
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0]) if min(y) > 0 else math.nan
+    """The exponent; not a number where y is below its noise, or a single point."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0]) if len(x) > 1 and min(y) > 0 else math.nan
 
 
 def with_errors(arrays, number):
