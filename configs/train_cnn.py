@@ -2,7 +2,7 @@
 
     python3 -m launch.train --config=configs/train_cnn.py
 
-TIME seconds on two CPU cores. Expect a test accuracy of ACC %.
+39 seconds on two CPU cores. Expect a test accuracy of about 99.7 % (one seed).
 """
 
 import optax

@@ -2,7 +2,7 @@
 
     python3 -m launch.train --config=configs/train_vit.py
 
-TIME seconds on two CPU cores. Expect a test accuracy of ACC %.
+154 seconds on two CPU cores. Expect a test accuracy of about 97.8 % (one seed).
 """
 
 import optax

@@ -36,12 +36,14 @@ def train_runs(
     devices. `advance` hears of finished runs.
     """
     count = len(np.asarray(seeds))
-    rows = {name: jnp.asarray(value, float) for name, value in jobs.items()}
-    keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(0), seed))(jnp.asarray(seeds))
+    # NumPy arrays, and keys made inside: every small program of its own would take as long to compile as a run takes.
+    rows = {name: np.asarray(value, jax.dtypes.canonicalize_dtype(float)) for name, value in jobs.items()}
+    numbers = np.asarray(seeds, np.int32)
 
-    def run(carry: Any, job: Any, key: Any, chunk: Any) -> Any:
+    def run(carry: Any, job: Any, seed: Any, chunk: Any) -> Any:
         net, tx = build(job)
         if carry is None:
+            key = jax.random.fold_in(jax.random.key(0), seed)
             trained, state = split(net.init(key, jax.tree.map(lambda a: a[0], chunk[0])))
             carry = trained, state, tx.init(trained)
 
@@ -65,7 +67,7 @@ def train_runs(
     else:
         groups, place, threads = *_spread(count, together or count), 1
         run = jax.vmap(run, in_axes=(0, 0, 0, None))
-    parts = list(_advance(jax.jit(run), place, groups, (rows, keys), _chunks(batches, steps), threads, advance))
+    parts = list(_advance(jax.jit(run), place, groups, (rows, numbers), _chunks(batches, steps), threads, advance))
     curves = np.concatenate(parts, axis=1)[:count]
     broken = np.maximum.accumulate(~np.isfinite(curves), axis=1)  # a run that was lost does not come back
     return np.where(broken, np.inf, curves)

@@ -1,6 +1,6 @@
 """Figure M.1: blocks of four layers that start at zero: α = 1 and α = 1/2 both transfer, and α = 1 improves with depth.
 
-small: minutes (not timed yet), handwritten digits, dense layers, SGD. paper: CIFAR-10, convolutions, 20 epochs.
+small: 2 minutes on two cores, handwritten digits, dense layers, SGD. paper: CIFAR-10, convolutions, 20 epochs.
 """
 
 import optax
