@@ -1,6 +1,7 @@
 """Figure 3 (a to d): a ViT with branches times 1/√L keeps Adam's learning rate over depth, and improves with depth.
 
-small: about 10 minutes on two cores, handwritten digits, patches of 2. paper: images of 64 × 64 in place of Tiny ImageNet, 20 epochs.
+small: about 10 minutes on two cores, handwritten digits, patches of 2.
+paper: images of 64 × 64 in place of Tiny ImageNet, 20 epochs.
 """
 
 import optax
