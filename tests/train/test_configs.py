@@ -42,7 +42,7 @@ def test_header_says_command_and_time_and_the_config_builds(name, tmp_path):
     assert config.name == name
     if name.startswith("train_"):
         config.batch = 8
-        run = Run(Experiment(module.__file__, config, NEEDED), tmp_path)
+        run = Run(Experiment(str(module.__file__), config, NEEDED), tmp_path)
         x, y = next(run.batches(0))
         assert (len(x), y.shape) == (8, (8, 10))
         return
