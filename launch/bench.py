@@ -1,11 +1,12 @@
 """Times the kernels against neural-tangents, each in its own environment, in turn on this machine; or feature learning.
 
-    python3 -m launch.bench --what=kernels|architectures|tangent|fields|transfer
+    python3 -m launch.bench --what=kernels|architectures|tangent|fields|transfer|train
                             [--oracle=/path/to/oracle/bin/python] [--n=2000] [--rounds=3]
 
 fields: a sweep of the limit against training a dense network whose width is the number of samples, and against an
 iterated fixed point at equal standard error, all in this environment. transfer: a sweep of 9 learning rates and 3 seeds, as
-train.transfer runs it, against one compiled program in a loop, and against compiling each run; compilation included.
+train.transfer runs it, against one compiled program in a loop, and against compiling each run; compilation included. train: a
+step of launch.train, and making its batch, against the compiled step alone on a batch that lies on the device.
 Otherwise --oracle is the Python of an environment made from tests/golden/requirements.txt; without it only this side is
 timed. Each figure is the median over rounds of the fastest run in a fresh process, compilation apart where not said.
 """
@@ -27,7 +28,7 @@ from launch.bench_child import ARCHITECTURES
 from launch.common import console
 
 _WHAT = flags.DEFINE_enum(
-    "what", "kernels", ["kernels", "architectures", "tangent", "fields", "transfer"], "What to time."
+    "what", "kernels", ["kernels", "architectures", "tangent", "fields", "transfer", "train"], "What to time."
 )
 _ORACLE = flags.DEFINE_string("oracle", None, "Python of neural-tangents' environment.")
 _N = flags.DEFINE_integer("n", None, "Inputs; default 2000 for kernels and 16 for tangent.", lower_bound=1)
@@ -63,6 +64,12 @@ def jobs() -> list[dict[str, Any]]:
             {"what": "transfer", "width": width, "against": against}
             for width in (64, 256, 512)
             for against in ("one loop", "each compiled")
+        ]
+    if _WHAT.value == "train":
+        return [
+            {"what": "train", "config": f"train_{name}", "part": part}
+            for name in ("mlp", "cnn", "resnet", "vit")
+            for part in ("loop", "data")
         ]
     if _WHAT.value == "architectures":
         return [
@@ -110,7 +117,9 @@ def rows(job: dict[str, Any], runs: dict[str, list[dict[str, float]]]) -> list[l
 
 def main(_: list[str]) -> None:
     """Measures and prints the table."""
-    other = {"fields": "dense network", "transfer": "the other way"}.get(_WHAT.value, "neural-tangents")
+    other = {"fields": "dense network", "transfer": "the other way", "train": "the step alone"}.get(
+        _WHAT.value, "neural-tangents"
+    )
     oracle = _ORACLE.value if other == "neural-tangents" else sys.executable
     sides = {"ours": sys.executable} | ({"theirs": oracle} if oracle else {})
     screen, table = console(), Table(title=f"{_WHAT.value}: limit-zoo against {other}, {os.cpu_count()} cores")

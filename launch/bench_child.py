@@ -280,6 +280,13 @@ def fixed_point(side: str, samples: int, steps: int, replicas: int = 4) -> dict:
     return {"seconds": min(seconds), "standard error": spread, "mean": float(np.mean(np.abs(found)))}
 
 
+def train(**job: Any) -> dict:
+    """The training loop."""
+    from launch.bench_train import seconds_a_step
+
+    return seconds_a_step(**job)
+
+
 def transfer(**job: Any) -> dict:
     """A learning-rate sweep."""
     from launch.bench_transfer import sweep
@@ -289,6 +296,7 @@ def transfer(**job: Any) -> dict:
 
 WHAT = {
     "kernels": kernels, "tangent": tangent, "architecture": architecture, "fields": fields, "fixed point": fixed_point,
+    "train": train,
     "transfer": transfer,
 }  # fmt: skip
 

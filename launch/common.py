@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 from absl import app, flags, logging
+from etils import epath
 from ml_collections import ConfigDict, config_flags
 from rich.console import Console
 
@@ -58,9 +59,9 @@ def find_config(value: str) -> str:
 def help_text(about: str | None) -> str:
     """A command's description, its flags, and the configs there are."""
     lines = [(about or "").strip(), "", "flags:"]
-    lines += [
-        f"  --{flag.name}: {flag.help}" for flag in (flags.FLAGS[name] for name in ("config", "workdir", "debug"))
-    ]
+    by_module = flags.FLAGS.flags_by_module_dict()
+    ours = [module for module in by_module if module.startswith("launch.") or module == sys.argv[0]]
+    lines += [f"  --{flag.name}: {flag.help}" for module in ours for flag in by_module[module]]
     lines += ["", "packaged configs (their headers say the time and the result to expect):"]
     for name, file in packaged().items():
         lines.append(f"  {name:10s} {(ast.get_docstring(ast.parse(file.read_text())) or '').splitlines()[0]}")
@@ -122,6 +123,10 @@ def config() -> ConfigDict:
 
 def workdir(name: str) -> Path:
     """The output folder, made and tried out before any work is done."""
+    if "://" in (WORKDIR.value or ""):
+        raise ValueError(
+            f"--workdir={WORKDIR.value}: only launch.train and launch.analyze read and write shared storage."
+        )
     folder = Path(WORKDIR.value or Path("runs") / name)
     try:
         (folder / "cells").mkdir(parents=True, exist_ok=True)
@@ -131,6 +136,23 @@ def workdir(name: str) -> Path:
     except OSError as error:
         raise OSError(
             f"The output folder {folder} cannot be written ({error.strerror}): choose another with --workdir."
+        ) from None
+    return folder
+
+
+def run_folder(name: str) -> Any:
+    """The folder of a training run: as `workdir`, or on shared storage (gs://…), where the first process makes it."""
+    if "://" not in (WORKDIR.value or ""):
+        return workdir(name)
+    folder = epath.Path(str(WORKDIR.value))
+    try:
+        if jax.process_index() == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / ".writable").write_text("")
+    except (ImportError, OSError, ValueError) as error:
+        raise OSError(
+            f"The output folder {folder} cannot be written ({error}): is the bucket there, may this machine write to it, and is "
+            "gcsfs installed (pip install gcsfs)?"
         ) from None
     return folder
 
@@ -156,8 +178,11 @@ def command_line() -> str:
     return shlex.join([*(program or ["python3", "-m", f"launch.{Path(sys.argv[0]).stem}"]), *sys.argv[1:]])
 
 
-def write_whole(file: Path, text: str) -> Path:
+def write_whole(file: Any, text: str) -> Any:
     """Whole or not at all, whoever else writes it."""
+    if "://" in str(file):  # an object of shared storage is always whole
+        file.write_text(text)
+        return file
     part = file.with_name(f".{file.name}.{socket.gethostname()}-{os.getpid()}")
     part.write_text(text)
     return part.replace(file)

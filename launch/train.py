@@ -22,7 +22,6 @@ latest checkpoint that is whole, bit by bit as if it had not stopped. Exit codes
 """
 
 import json
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -148,10 +147,15 @@ def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool
                 tests.write(k, {name: value.mean().item() for name, value in found.items()} | _by_member(found))
                 progress.console.print(f"step {k}: " + ", ".join(f"test {n} {v.mean():.4g}" for n, v in found.items()))
 
+        def save(k: int, state: Any) -> None:
+            records.flush()  # the lines before a checkpoint are there when it is
+            tests.flush()
+            checkpoints.save(k, *parts_of(state))
+
         every = fields["save_every"]
         loop = Loop(
             trainer.step, run.batches(start), start, steps, write, evaluate, fields["evaluate_every"],
-            lambda k, state: checkpoints.save(k, *parts_of(state)),
+            save,
             lambda k: k in always or bool(every and k and k % every == 0),
             preemption.at, run.rates, tuple(fields["profile"]), run.folder / "profile",
         )  # fmt: skip
@@ -201,13 +205,13 @@ def main() -> None:
     started, config, screen = time.time(), common.config(), common.console()
     if jax.process_index() != 0:
         screen.quiet = True
-    folder = common.workdir(config.name)
+    folder = common.run_folder(config.name)
     path = config_flags.get_config_filename(flags.FLAGS["config"])
     experiment = Experiment(path, config, NEEDED)
     run = Run(experiment, folder, _PMAP.value)
     if jax.process_index() == 0:
         common.write_whole(folder / "config.json", json.dumps(common.provenance(config), indent=2) + "\n")
-        shutil.copy(experiment.path, folder / experiment.path.name)
+        common.write_whole(folder / experiment.path.name, experiment.path.read_text())
     finished = conduct(run, screen, preemption)
     if jax.process_index() == 0 and finished:
         provenance = common.provenance(config) | {"seconds": round(time.time() - started, 1)}

@@ -3,7 +3,6 @@
 import html
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ def column(lines: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarr
     return np.array(steps), np.array(values, float)
 
 
-def figure(runs: Mapping[str, Path]) -> Figure:
+def figure(runs: Mapping[str, Any]) -> Figure:
     """Loss, accuracy, learning rate and gradient norm of runs by label; thin lines are training batches, dots the test set."""
     panels = (("loss", "log"), ("accuracy", "linear"), ("learning_rate", "linear"), ("gradient_norm", "log"))
     logs = {label: (read_records(folder / "log.jsonl"), _tests(folder)) for label, folder in runs.items()}
@@ -39,7 +38,7 @@ def figure(runs: Mapping[str, Path]) -> Figure:
     return whole
 
 
-def documents(folder: Path, title: str, run: dict[str, Any]) -> dict[str, str]:
+def documents(folder: Any, title: str, run: dict[str, Any]) -> dict[str, str]:
     """{file name: text} of the report of a run, from its logs."""
     log, tests = read_records(folder / "log.jsonl"), _tests(folder)
     names = [name for name in ("loss", "accuracy") if any(name in line for line in log)]
@@ -55,6 +54,6 @@ def documents(folder: Path, title: str, run: dict[str, Any]) -> dict[str, str]:
     return {"report.html": page(title, body), "report.json": json.dumps(plain(numbers), indent=1) + "\n"}
 
 
-def _tests(folder: Path) -> list[dict[str, Any]]:
+def _tests(folder: Any) -> list[dict[str, Any]]:
     file = folder / "test.jsonl"
     return read_records(file) if file.exists() else []

@@ -24,38 +24,57 @@ class Records:
     [0, 1, 2]
     """
 
-    def __init__(self, file: Path, start: int = 0, also: str = "", name: str = "") -> None:
-        self._file = None
+    def __init__(self, file: Any, start: int = 0, also: str = "", name: str = "") -> None:
+        self._file: Any = None
         self._others: list[Any] = []
+        self._open = False
         if jax.process_index() != 0:
             return
         kept = [line for line in read_records(file) if line["step"] < start] if file.exists() else []
-        part = file.with_name(f".{file.name}")
-        part.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        part.replace(file)
-        self._file = file.open("a", encoding="utf-8")
+        self._lines = "".join(json.dumps(line) + "\n" for line in kept)
+        self._place = file
+        if not _remote(file):
+            part = file.with_name(f".{file.name}")
+            part.write_text(self._lines, encoding="utf-8")
+            part.replace(file)
+            self._file = file.open("a", encoding="utf-8")
         self._others = [_OTHERS[each](file.parent, name) for each in also.split(",") if each]
+        self._open = True
 
     def write(self, step: int, numbers: Mapping[str, Any]) -> None:
         """A line; what is not finite is written as null."""
-        if self._file is None:
+        if not self._open:
             return
-        plain = {key: _finite(value) for key, value in numbers.items()}
-        self._file.write(json.dumps({"step": step, **plain}) + "\n")
-        self._file.flush()
+        line = json.dumps({"step": step, **{key: _finite(value) for key, value in numbers.items()}}) + "\n"
+        if self._file is None:
+            self._lines += line
+        else:
+            self._file.write(line)
+            self._file.flush()
         for other in self._others:
             other(step, numbers)
 
+    def flush(self) -> None:
+        """Everything is where it belongs: shared storage knows no appending, and gets the whole file anew."""
+        if self._open and self._file is None:
+            self._place.write_text(self._lines)
+
     def close(self) -> None:
         """No more lines."""
+        self.flush()
         if self._file is not None:
             self._file.close()
+        self._open = False
 
 
-def read_records(file: Path) -> list[dict[str, Any]]:
+def _remote(file: Any) -> bool:
+    return "://" in str(file)
+
+
+def read_records(file: Any) -> list[dict[str, Any]]:
     """All whole lines: one that was cut off by the end of its process is left out."""
     lines = []
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in file.read_text().splitlines():
         try:
             lines.append(json.loads(line))
         except json.JSONDecodeError:

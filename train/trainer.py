@@ -61,7 +61,7 @@ class Trainer:
         self.initial = jax.jit(initial, out_shardings=self.shardings)
         step = jax.vmap(program.step, in_axes=(0, None)) if members else program.step
         shard = self.placement.batch
-        self._step = pmap_step(program) if pmap else jax.jit(
+        self.compiled_step = pmap_step(program) if pmap else jax.jit(
             step, in_shardings=(self.shardings, shard), out_shardings=(self.shardings, self.placement.copied), donate_argnums=0
         )  # fmt: skip
         self._pmap = pmap
@@ -80,11 +80,12 @@ class Trainer:
 
     def step(self, state: State, batch: Any) -> tuple[State, dict[str, Any]]:
         """The state after this process's rows of a batch, and numbers about the step."""
-        return self._step(state, self.place(batch))
+        return self.compiled_step(state, self.place(batch))
 
     def compiled(self, state: State, batch: Any) -> Any:
         """The compiled step, which says what memory it takes and how many operations."""
-        return self._step.lower(state, self.place(batch)).compile()  # pyright: ignore[reportFunctionMemberAccess]
+        step: Any = self.compiled_step
+        return step.lower(state, self.place(batch)).compile()
 
     def evaluate(self, state: State, batches: Iterable[Any]) -> dict[str, Any]:
         """Means over all samples of (inputs, targets, mask) batches: {"loss", "accuracy" where there are classes}, by member."""

@@ -27,6 +27,7 @@ def launch(*arguments, folder=ROOT, module=None):
     return subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.slow
 def test_compare_from_any_folder(tmp_path):
     done = launch("compare", "--config=mlp", "--workdir=out", *SMALL, folder=tmp_path)
     assert done.returncode == 0, done.stderr

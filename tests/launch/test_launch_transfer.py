@@ -154,6 +154,7 @@ def test_axes_of_numbers_are_arguments_of_one_program(own: Any):
     assert set(best) == {"gamma", "momentum"}
 
 
+@pytest.mark.slow
 def test_words_as_axes_and_variants(own: Any):
     code = OWN.replace("momentum=0.0", "schedule").replace(
         "optax.sgd(learning_rate, momentum)",
@@ -171,6 +172,7 @@ def test_words_as_axes_and_variants(own: Any):
         dataclasses.replace(one, only="reach").variants()
 
 
+@pytest.mark.slow
 def test_the_curve_of_the_limit(own: Any):
     how = {"widths": (8, 64, 512), "values": (0.05, 0.2), "seeds": 16, "steps": 4}
     limit = {"samples": 512, "replicas": 8, "momentum": 0.0, "weight_decay": 0.0}

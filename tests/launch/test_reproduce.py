@@ -135,6 +135,7 @@ def test_a_figure_from_end_to_end(tmp_path: Path):
     assert found[0].text in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_convergence_in_width_and_depth_is_measured(tmp_path: Path):
     few = {"widths": (8, 16), "depths": (3, 5), "members": 16, "steps": 2}
     found, pictures = repeat("depthwise_transfer/figB7", tmp_path, **few)

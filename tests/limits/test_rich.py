@@ -17,6 +17,7 @@ def residual(activation: str) -> ResNet:
     return ResNet(width=8, depth=4, activation=activation, parameterization="mup")
 
 
+@pytest.mark.slow
 def test_linear_residual_network_exactly():
     """Fixture F1 of the depth theory: Δ = y − f, L = 4, η₀ = .1, γ₀ = 1."""
     run = twin(residual("linear")).rich(ONE, steps=5, learning_rate=0.1, kernels=("phi",))

@@ -87,6 +87,7 @@ def first_responses(task: Task, w: float, gamma: float, rate: float) -> np.ndarr
     return w**2 * move * (slope(after).T @ slope(h1) / count)
 
 
+@pytest.mark.slow
 def test_response_functions_are_the_averaged_derivatives():
     w, gamma, rate = 1.4, 2.0, 0.8
     net = MLP(8, 2, activation="tanh", w_std=w, parameterization="mup", gamma=gamma)

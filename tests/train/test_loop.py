@@ -132,3 +132,20 @@ def test_losses_against_their_formulas():
     np.testing.assert_allclose(cross_entropy(f, jnp.asarray(labels)), plain, rtol=1e-6)
     np.testing.assert_allclose(mse(f, jnp.zeros_like(f)), 0.5 * (np.asarray(f) ** 2).sum() / 5, rtol=1e-5)
     assert jax.grad(lambda f: cross_entropy(f, jnp.asarray(labels)))(f).shape == f.shape
+
+
+def test_where_files_cannot_grow_the_whole_log_is_written_before_every_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("train.records._remote", lambda file: True)  # as on gs://
+    file = tmp_path / "log.jsonl"
+    first = Records(file)
+    first.write(0, {"loss": 1.0})
+    assert not file.exists()
+    first.flush()
+    first.write(1, {"loss": 0.5})
+    assert [line["step"] for line in read_records(file)] == [0]
+    again = Records(file, start=1)  # the first process ended without a word
+    again.write(1, {"loss": 0.25})
+    again.close()
+    assert [(line["step"], line["loss"]) for line in read_records(file)] == [(0, 1.0), (1, 0.25)]

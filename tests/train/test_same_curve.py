@@ -30,7 +30,7 @@ TWO: dict[str, dict[str, Any]] = {
     "vit, two processes, fsdp": {"net": "vit", "rules": "fsdp"},
     "vit, two processes, pmap": {"net": "vit", "pmap": True},
 }
-DOUBLE = ("conv, fsdp", "conv, pmap", "vit, fsdp, accumulated", "conv, two processes", "vit, two processes, fsdp")
+DOUBLE = ("conv, fsdp", "vit, fsdp, accumulated", "conv, two processes", "vit, two processes, fsdp")
 TOLERANCE = {False: 1e-5, True: 1e-10}
 
 

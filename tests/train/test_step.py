@@ -109,6 +109,7 @@ def test_averaged_parameters_are_the_moving_average():
     assert state.variables is state.average
 
 
+@pytest.mark.slow
 def test_batch_statistics_of_parts_follow_one_another():
     net = HeResNet(4, (1,), 10, norm="batch")
     state, _ = after(program(net, accumulate=2), steps=1)

@@ -86,7 +86,8 @@ def test_three_forms_have_one_trajectory(name, optimizer):
         np.testing.assert_allclose(run, runs[0], rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", pytest.param("sgd", marks=SLOW), pytest.param("muon", marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
 def test_the_form_without_multipliers_has_the_same_trajectory(optimizer):
     """TP5's table 3: what `Roles` make of a plain network is the definition with its multipliers."""
     width, depth = 32, 4
