@@ -87,7 +87,7 @@ remote_setup() {
 set -eu
 mkdir -p ~/limit-zoo && cd ~/limit-zoo && tar -xzf ~/limit-zoo.tar.gz
 export PATH="\$HOME/.local/bin:\$PATH"
-command -v uv > /dev/null || curl -LsSf https://astral.sh/uv/install.sh | sh
+command -v uv > /dev/null || python3 -m pip install --user --quiet uv
 uv venv --quiet --allow-existing --python=$(quoted "$python") .venv
 uv pip install --quiet --python=.venv/bin/python -e ".[tpu]" gcsfs -c constraints.txt
 EOF
@@ -380,7 +380,7 @@ esac
 case $subcommand in
   run | retry) if ((${#command[@]} == 0)); then fail "the command is missing: … -- python -m launch.train --config=…"; fi ;;
 esac
-if ! ((dry_run)) && ! command -v gcloud > /dev/null; then fail "there is no gcloud: https://cloud.google.com/sdk/docs/install" 127; fi
+if ! ((dry_run)) && ! command -v gcloud > /dev/null; then fail "there is no gcloud on PATH: install the Google Cloud CLI" 127; fi
 
 code=0
 case $subcommand in
