@@ -6,20 +6,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from train.evaluate.page import COLOURS
+from train.evaluate.page import COLOURS, panels
 
 Runs = Mapping[str, dict[str, Any]]
 _NAMES = {"nngp": "last features (NNGP)", "phi": "Φ", "g": "G", "ntk": "NTK"}
-
-
-def panels(rows: int, columns: int, height: float = 3.2) -> tuple[Figure, np.ndarray]:
-    """An empty figure and its axes [row, column]."""
-    figure = Figure(figsize=(1.2 + 3.8 * columns, height * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for axis in axes.flat:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
-    return figure, axes
 
 
 def _colour(number: int) -> str:
@@ -51,7 +41,7 @@ def _grid(rows: dict[str, dict[str, dict[str, Any]]], draw: Callable, ends: tupl
         raise ValueError("These runs have no such kernels: analyse them with the parts that measure them.")
     columns, places = min(len(titles), 3), [(label, title) for label in rows for title in titles]
     lines = -(-len(titles) // columns)
-    figure, axes = panels(len(rows) * lines, columns, 2.8)
+    figure, axes = panels(len(rows) * lines, columns, 3.8, 2.8)
     blocks = axes.reshape(len(rows), -1)
     for axis in blocks[:, len(titles) :].flat:
         axis.set_visible(False)
@@ -144,7 +134,7 @@ def sharpness(runs: Runs, edges: Mapping[str, float] | None = None) -> Figure:
 
     edges: by run, what it is compared with, `edge_of_stability` of its η₀ (dashed).
     """
-    figure, axes = panels(1, 1, 3.6)
+    figure, axes = panels(1, 1, 3.8, 3.6)
     axis, draw = axes[0, 0], _over_steps(runs)
     for number, (label, run) in enumerate(runs.items()):
         part, colour = run["sharpness"], _colour(number)
@@ -160,7 +150,7 @@ def sharpness(runs: Runs, edges: Mapping[str, float] | None = None) -> Figure:
 
 def linearisation(runs: Runs) -> Figure:
     """Distance from the linearisation at the start over steps, relative to the movement of outputs; and of parameters."""
-    figure, axes = panels(1, 2, 3.4)
+    figure, axes = panels(1, 2, 3.8, 3.4)
     draw = _over_steps(runs)
     for number, (label, run) in enumerate(runs.items()):
         part, colour = run["linearisation"], _colour(number)
@@ -202,7 +192,7 @@ def distances(compared: Mapping[str, dict[str, Any]], steps: Any, name: str = "t
     if not present:
         raise ValueError("Nothing to draw: " + "; ".join(f"{q}: {part['absent']}" for q, part in compared.items()))
     columns = min(len(present), 3)
-    figure, axes = panels(-(-len(present) // columns), columns, 3.2)
+    figure, axes = panels(-(-len(present) // columns), columns, 3.8, 3.2)
     for axis in axes.flat[len(present) :]:
         axis.set_visible(False)
     for axis, (quantity, part) in zip(axes.flat, present.items(), strict=False):

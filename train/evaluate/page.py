@@ -25,6 +25,16 @@ pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: .8rem } 
 """
 
 
+def panels(rows: int, columns: int, width: float, height: float, margin: float = 1.2) -> tuple[Figure, np.ndarray]:
+    """An empty figure and its axes [row, column], each so many inches wide and high."""
+    figure = Figure(figsize=(margin + width * columns, height * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+    return figure, axes
+
+
 def as_png(figure: Figure) -> str:
     """The figure as a data URI."""
     buffer = io.BytesIO()

@@ -8,16 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from train.evaluate.compare import Comparison, Verdict
-from train.evaluate.page import COLOURS
-
-
-def _panels(rows: int, columns: int, height: float = 2.9) -> tuple[Figure, np.ndarray]:
-    figure = Figure(figsize=(1.2 + 4.0 * columns, height * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for axis in axes.flat:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
-    return figure, axes
+from train.evaluate.page import COLOURS, panels
 
 
 def _families(result: Comparison, observable: str) -> list[str]:
@@ -27,7 +18,7 @@ def _families(result: Comparison, observable: str) -> list[str]:
 def convergence(result: Comparison, observable: str) -> Figure:
     """Ensemble means against 1/width, relative to the limit, with the extrapolation at 1/width = 0."""
     labels = _families(result, observable)
-    figure, axes = _panels(len(labels), len(result.depths))
+    figure, axes = panels(len(labels), len(result.depths), 4.0, 2.9)
     x = 1 / np.array(result.widths)
     for row, label in zip(axes, labels, strict=True):
         for axis, depth in zip(row, result.depths, strict=True):
@@ -67,7 +58,7 @@ def _chosen(verdict: Verdict) -> list[tuple[str, dict]]:
 
 def variances(result: Comparison) -> Figure:
     """Variance over members against width, log-log."""
-    figure, axes = _panels(1, len(result.depths), 3.8)
+    figure, axes = panels(1, len(result.depths), 4.0, 3.8)
     widths = np.array(result.widths, float)
     for axis, depth in zip(axes[0], result.depths, strict=True):
         lines = [v for v in result.verdicts if v.depth == depth and v.variance is not None]
@@ -90,7 +81,7 @@ def variances(result: Comparison) -> Figure:
 def losses(result: Comparison) -> Figure:
     """Training loss of ensembles of each width, and of their limits."""
     labels = list(dict.fromkeys(curve.label for curve in result.curves))
-    figure, axes = _panels(len(labels), len(result.depths))
+    figure, axes = panels(len(labels), len(result.depths), 4.0, 2.9)
     shades = mpl.colormaps["viridis"](np.linspace(0.9, 0.1, len(result.widths)))
     for row, label in zip(axes, labels, strict=True):
         for axis, depth in zip(row, result.depths, strict=True):
@@ -114,7 +105,7 @@ def losses(result: Comparison) -> Figure:
 def distances(result: Comparison) -> Figure:
     """Distance of the mean prediction from the lazy limit at the last step, against width."""
     labels = list(dict.fromkeys(curve.label for curve in result.curves))
-    figure, axes = _panels(1, len(result.depths), 3.4)
+    figure, axes = panels(1, len(result.depths), 4.0, 3.4)
     for axis, depth in zip(axes[0], result.depths, strict=True):
         for label, colour in zip(labels, COLOURS, strict=False):
             run = result.limits[label, depth]

@@ -8,18 +8,9 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from train.evaluate.page import COLOURS
+from train.evaluate.page import COLOURS, panels
 from train.transfer.outcome import Outcome
 from train.transfer.sweep import Sweep
-
-
-def _panels(rows: int, columns: int) -> tuple[Figure, np.ndarray]:
-    figure = Figure(figsize=(1.4 + 4.6 * columns, 3.5 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for axis in axes.flat:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
-    return figure, axes
 
 
 def _shades(count: int) -> list:
@@ -31,7 +22,7 @@ def curves(outcome: Outcome) -> Figure:
     rows = [(label, outcome.series(label)) for label in outcome.labels]
     most = max(len(series) for _, series in rows)
     columns = most if most > 1 else min(len(rows), 3)
-    figure, axes = _panels(len(rows) if most > 1 else -(-len(rows) // columns), columns)
+    figure, axes = panels(len(rows) if most > 1 else -(-len(rows) // columns), columns, 4.6, 3.5, 1.4)
     for axis in axes.flat:
         axis.set_visible(False)
     for number, (label, all_series) in enumerate(rows):
@@ -87,7 +78,7 @@ def _spread(losses: np.ndarray) -> np.ndarray:
 def optima(outcome: Outcome) -> Figure:
     """The optimum against the size, with bootstrap intervals, a line a setting."""
     kinds = list(dict.fromkeys((s.over, s.fixed) for label in outcome.labels for s in outcome.series(label)))
-    figure, axes = _panels(1, len(kinds))
+    figure, axes = panels(1, len(kinds), 4.6, 3.5, 1.4)
     for axis, (over, fixed) in zip(axes[0], kinds, strict=True):
         sizes: set[float] = set()
         for number, label in enumerate(outcome.labels):
@@ -141,7 +132,7 @@ def training(outcome: Outcome) -> Figure:
 def _by_label(outcome: Outcome, quantity: str, draw: Callable[[Any, str, list[Sweep]], None]) -> Figure:
     """A panel a setting, over training steps."""
     columns = min(len(outcome.labels), 3)
-    figure, axes = _panels(-(-len(outcome.labels) // columns), columns)
+    figure, axes = panels(-(-len(outcome.labels) // columns), columns, 4.6, 3.5, 1.4)
     for axis, label in zip(axes.flat, outcome.labels, strict=False):
         draw(axis, label, list(outcome.sweeps[label].values()))
         axis.set_xlabel("training steps")
