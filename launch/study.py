@@ -17,6 +17,7 @@ from train.transfer import Outcome, Sweep, train_runs
 from train.transfer.cells import read, save_arrays, write
 from train.transfer.limit import check_has_limit, limit_losses
 
+_SWEPT = tuple(f"--config.{name}" for name in ("widths", "depths", "values", "seeds", "axes", "variants", "grid"))
 _NOT_IN_CELLS = ("name", "widths", "depths", "grid", "variants", "axes", "target", "limit", "together")
 
 
@@ -204,19 +205,18 @@ class Study:
         sizes, target = outcome.sweeps[label], self.config.get("target", {})
         width = target.get("width", max(width for width, _ in sizes))
         depth = target.get("depth", max(depth for _, depth in sizes))
-        setting = {name: value for name, value in outcome.settings[label].items() if name != "setting"}
-        variant, best = outcome.settings[label]["setting"], next(iter(sizes.values())).optimum().rate
+        chosen = dict(outcome.settings[label])
+        variant, best = chosen.pop("setting"), next(iter(sizes.values())).optimum().rate
         fields = {
-            **{f"axes.{name}": (value,) for name, value in setting.items()},
-            "widths": (width,),
-            "depths": (depth,),
+            "width": width,
+            "depth": depth,
+            **plain_fields(self.config.get("variants", {})).get(variant, {}),
+            **chosen,
         }
-        fields |= {"values": (float(f"{best:.6g}"),), "seeds": 1}
-        new = [f"--config.{name}={value}" for name, value in fields.items()]
-        replaced = {each.partition("=")[0] for each in new}
-        kept = [each for each in given if each.startswith("--config.") and each.partition("=")[0] not in replaced]
-        chosen = [f"--only={variant}"] if variant else []
-        words = ["python3", "-m", "launch.transfer", f"--config={self.experiment.given}", *kept, *chosen, *new]
+        fields[self.dial] = float(f"{best:.6g}")
+        kept = [each for each in given if each.startswith("--config.") and not each.startswith(_SWEPT)]
+        words = ["python3", "-m", "launch.train", f"--config={self.experiment.given}", *kept]
+        words += [f"--set={name}={value}" for name, value in fields.items()]
         return shlex.join([*words, f"--workdir={self.folder / 'target'}"])
 
 

@@ -1,15 +1,17 @@
 """Trains a network, or an ensemble of them, on one device or on every host of a pod.
 
-    python3 -m launch.train --config=configs/train_vit.py [--workdir=DIR] [--config.FIELD=VALUE …] [--distributed=auto|on|off]
+    python3 -m launch.train --config=configs/train_vit.py [--workdir=DIR] [--config.FIELD=VALUE …] [--set=FIELD=VALUE …]
+                            [--distributed=auto|on|off]
 
 The config is any Python file with get_config() and make(width, depth), optimizer(net, learning_rate), loss(outputs,
 targets); further arguments of these are filled with the config's fields of that name. `learning_rate` is a schedule, which
-Optax takes for a number.
+Optax takes for a number, or a number where the config has neither `schedule` nor `warmup`, or the optimiser asks for them.
+Configs of launch.transfer are such files too: --set gives the fields that they lack (width, depth) or that a setting has.
 Fields:
   width, depth, steps, batch, seed
   learning_rate, schedule, warmup   "constant", "cosine", "linear", "inverse_sqrt" (train.schedules)
   data                   {name, train, test, augment, normalise, …} as train.stream.source takes it; or batches(start)
-                         in the file, an iterator of (inputs, targets) from that step on
+                         in the file, an iterator of (inputs, targets) from that step on (without `start`: from step 0)
   members                train so many networks of seeds seed, seed + 1, … at once (default: one)
   mesh, sharding         {data, model, ensemble}: how many devices; "replicate", "fsdp", "model", "fsdp+model", or
                          ((pattern, rule), …) of parameters by path
@@ -21,6 +23,8 @@ Ends in DIR/log.jsonl (a line a step), DIR/report.html, DIR/checkpoints, DIR/con
 latest checkpoint that is whole, bit by bit as if it had not stopped. Exit codes: 0 finished, 42 preempted (SIGTERM) and saved.
 """
 
+import ast
+import itertools
 import json
 import sys
 import time
@@ -47,6 +51,7 @@ from train.stream import Batches, evaluation_batches, source
 from train.trainer import Trainer
 from zoo.saved import to_json
 
+_SET = flags.DEFINE_multi_string("set", [], "NAME=VALUE: a field of the config, also one that it does not have.")
 _PMAP = flags.DEFINE_boolean("pmap", False, "The step under jax.pmap in place of jax.jit on a mesh (to compare them).")
 NEEDED = ("make", "optimizer", "loss")
 DEFAULTS = {
@@ -69,25 +74,44 @@ class Run:
         self.source = source(self.data["name"], self.data.get("train", "train"), **options) if self.data else None
         test = self.data.get("test")
         self.test = source(self.data["name"], test, **options) if test else None
-        rate, steps = self.fields["learning_rate"], self.fields["steps"]
-        schedule = make_schedule(self.fields["schedule"], rate, steps, self.fields["warmup"])
-        self.rates = np.asarray(jax.vmap(schedule)(jax.numpy.arange(steps)) * np.ones(steps), float)
+        rate = self._rate()
         net = experiment.call("make", self.fields["width"], self.fields["depth"])
-        tx = experiment.call("optimizer", net, learning_rate=schedule)
+        tx = experiment.call("optimizer", net, learning_rate=rate)
         how = {name: self.fields[name] for name in ("accumulate", "average")}
         self.program = Program(net, tx, lambda f, y: experiment.call("loss", f, y), **how)
+        inputs = self._inputs()
         self.trainer = Trainer(
-            self.program, make_mesh(**self.fields["mesh"]), self._input_shape(), self.fields["sharding"],
+            self.program, make_mesh(**self.fields["mesh"]), inputs, self.fields["sharding"],
             self.fields["members"], self.fields["seed"], pmap,
         )  # fmt: skip
-        self.part = rows_here(self.trainer.placement.batch, self.fields["batch"])
+        self.part = rows_here(self.trainer.placement.batch, inputs.shape[0])
         if pmap:
             self.part = jax.process_index(), jax.process_count()
 
-    def _input_shape(self) -> tuple[int, ...]:
+    def _rate(self) -> Any:
+        """The schedule, or the number where the optimiser makes a schedule of its own."""
+        rate, steps = self.fields["learning_rate"], self.fields["steps"]
+        named = [name for name in ("schedule", "warmup") if name in self.experiment.config]
+        if not named or any(self.experiment.asks_for(name, ("optimizer",)) for name in named):
+            self.rates = None
+            return rate
+        schedule = make_schedule(self.fields["schedule"], rate, steps, self.fields["warmup"])
+        self.rates = np.asarray(jax.vmap(schedule)(jax.numpy.arange(steps)) * np.ones(steps), float)
+        return schedule
+
+    def _inputs(self) -> jax.ShapeDtypeStruct:
+        """A whole batch of inputs, as shape and type."""
         if self.source is not None:
-            return (self.fields["batch"], *self.source.shape)
-        return np.shape(next(iter(self.experiment.call("batches", start=0)))[0])
+            return jax.ShapeDtypeStruct(
+                (self.fields["batch"], *self.source.shape), jax.dtypes.canonicalize_dtype(float)
+            )
+        first = np.asarray(next(iter(self._own_batches(0)))[0])
+        return jax.ShapeDtypeStruct(first.shape, jax.dtypes.canonicalize_dtype(first.dtype))
+
+    def _own_batches(self, start: int) -> Iterator[Any]:
+        if self.experiment.asks_for("start", ("batches",)):
+            return iter(self.experiment.call("batches", start=start))
+        return itertools.islice(self.experiment.call("batches"), start, None)
 
     def batches(self, start: int) -> Iterator[Any]:
         """This process's rows of every batch from that step on."""
@@ -96,9 +120,10 @@ class Run:
             options = {name: self.data.get(name) for name in ("augment", "normalise")}
             stream = Batches(self.source, self.fields["batch"], self.fields["seed"], part, parts, **options)
             yield from stream.iterate(start)
-        for batch in self.experiment.call("batches", start=start):
-            size = len(batch[0]) // parts
-            yield jax.tree.map(lambda a, size=size: np.asarray(a)[part * size : (part + 1) * size], batch)
+        else:
+            for batch in self._own_batches(start):
+                size = len(batch[0]) // parts
+                yield jax.tree.map(lambda a, size=size: np.asarray(a)[part * size : (part + 1) * size], batch)
 
     def evaluate(self, state: Any) -> dict[str, np.ndarray]:
         """Means over the test samples, by member."""
@@ -188,6 +213,26 @@ def restored(checkpoints: Checkpoints, trainer: Trainer) -> tuple[int, Any]:
     return step, abstract.replace(trained=trained, collections=collections, **training)
 
 
+def with_fields(config: Any, given: list[str]) -> Any:
+    """The config with "NAME=VALUE" set, as a Python value or a word; names it does not have are new fields.
+
+    >>> from ml_collections import ConfigDict
+    >>> changed = with_fields(ConfigDict({"width": 8}).lock(), ["width=16", "norm=layer"])
+    >>> changed.width, changed.norm
+    (16, 'layer')
+    """
+    for each in given:
+        name, equal, value = each.partition("=")
+        if not equal or not name.isidentifier():
+            raise ValueError(f'--set takes NAME=VALUE, such as --set=width=512; got "{each}".')
+        with config.unlocked(), config.ignore_type():
+            try:
+                config[name] = ast.literal_eval(value)
+            except (ValueError, SyntaxError):
+                config[name] = value
+    return config
+
+
 def _by_member(found: dict[str, np.ndarray]) -> dict[str, list[float]]:
     return {f"{name}_members": value.tolist() for name, value in found.items() if value.ndim}
 
@@ -202,7 +247,7 @@ def main() -> None:
     """Runs the config."""
     distributed.initialize_from_flags()
     preemption = Preemption()  # early: a signal that comes while the program is compiled must not be lost
-    started, config, screen = time.time(), common.config(), common.console()
+    started, config, screen = time.time(), with_fields(common.config(), _SET.value), common.console()
     if jax.process_index() != 0:
         screen.quiet = True
     folder = common.run_folder(config.name)

@@ -4,6 +4,7 @@ import json
 import warnings
 import zlib
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -37,7 +38,7 @@ class Checkpoints:
     def __init__(
         self, folder: Any, keep: int = 3, always: Iterable[int] = (), info: dict[str, Any] | None = None
     ) -> None:
-        self.folder, self.info, self._unlisted = epath.Path(folder), info or {}, set()
+        self.folder, self.info, self._unlisted = _whole_path(folder), info or {}, set()
         if jax.process_index() == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
         self.always = frozenset(always)
@@ -120,9 +121,14 @@ class Checkpoints:
             ) from error
 
 
+def _whole_path(folder: Any) -> Any:
+    """Orbax takes no relative paths."""
+    return epath.Path(folder) if "://" in str(folder) else epath.Path(Path(folder).absolute())
+
+
 def steps_in(folder: Any) -> list[int]:
     """The steps of finished checkpoints, ascending."""
-    folder = epath.Path(folder)
+    folder = _whole_path(folder)
     return sorted(int(each.name) for each in folder.iterdir() if each.name.isdigit()) if folder.exists() else []
 
 
@@ -178,7 +184,7 @@ def _from_first(act: Callable[[], str]) -> str:
 
 def load_model(folder: Any, step: int | None = None) -> tuple[int, Any, dict[str, Any]]:
     """(step, variables, info) of a checkpoint, by default the latest, on this machine's first device, however it was sharded."""
-    folder = epath.Path(folder)
+    folder = _whole_path(folder)
     steps = [each for each in steps_in(folder) if not find_flaw(folder, each)]
     if not steps or (step is not None and step not in steps):
         raise FileNotFoundError(

@@ -17,9 +17,10 @@ from train.step import Program, State, hits
 class Trainer:
     """Compiled `initial`, `step` and `evaluate` of a `Program`, for one network or `members` of them at once.
 
-    Parameters are placed by `rules` (see `train.mesh.Placement`; those with fewer than `least` entries are copied),
-    batches divided over the data axis, members over the ensemble axis. Member i is the network of seed + i; all see the
-    same batches. The program under `pmap` has no mesh of its own: a copy on each device.
+    `inputs` is the shape of a whole batch of numbers, or its shape and type. Parameters are placed by `rules` (see
+    `train.mesh.Placement`; those with fewer than `least` entries are copied), batches divided over the data axis, members
+    over the ensemble axis. Member i is the network of seed + i; all see the same batches. The program under `pmap` has no
+    mesh of its own: a copy on each device.
 
     >>> import optax
     >>> from train.mesh import make_mesh
@@ -35,7 +36,7 @@ class Trainer:
         self,
         program: Program,
         mesh: Mesh,
-        inputs: tuple[int, ...],
+        inputs: tuple[int, ...] | jax.ShapeDtypeStruct,
         rules: Any = "replicate",
         members: int = 0,
         seed: int = 0,
@@ -48,12 +49,14 @@ class Trainer:
             raise ValueError(
                 f"The mesh has {mesh.shape['ensemble']} devices for an ensemble, and there is one network: set members."
             )
-        self.program, self.size, self.members = program, inputs[0], members
+        if isinstance(inputs, tuple):
+            inputs = jax.ShapeDtypeStruct(inputs, jax.dtypes.canonicalize_dtype(float))
+        self.program, self.size, self.members = program, inputs.shape[0], members
         self.placement = Placement(mesh, rules, bool(members), least)
-        x = jax.ShapeDtypeStruct((1, *inputs[1:]), jax.dtypes.canonicalize_dtype(float))
+        dtype, sample = inputs.dtype, (1, *inputs.shape[1:])
 
         def initial() -> State:
-            one = functools.partial(program.initial, x=jnp.zeros(x.shape, x.dtype))
+            one = functools.partial(program.initial, x=jnp.zeros(sample, dtype))
             return jax.vmap(one)(seed + jnp.arange(members)) if members else one(seed)
 
         self.shapes = jax.eval_shape(initial)

@@ -16,7 +16,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, h, _):
-        before = jnp.cumsum(h, axis=1) / (1 + jnp.arange(h.shape[1]))[:, None]
+        before = jnp.cumsum(h, axis=1) / (1 + jnp.arange(h.shape[1]))[None, :, None]
         mixed = nn.Dense(self.width, name="mix")(nn.LayerNorm()(before))
         return h + nn.Dense(self.width, name="out")(nn.gelu(mixed)), None
 

@@ -15,7 +15,9 @@ import pytest
 from rich.console import Console
 
 from launch.study import conduct, study_of
+from launch.train import with_fields
 from launch.transfer import shard
+from train.records import read_records
 from train.transfer import report
 
 HERE = Path(__file__).parent
@@ -91,11 +93,13 @@ def test_the_printed_command_trains_the_target_size(tmp_path: Path):
     program = str(Path(sys.executable).with_name("limit-zoo"))
     how: Any = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False, "timeout": 300}
     subprocess.run([program, "transfer", "--config=mine.py", "--workdir=out"], **how)
-    words = shlex.split(json.loads((tmp_path / "out/report.json").read_text())["command"])[3:]
-    done = subprocess.run([program, "transfer", *words], **how)
+    words = shlex.split(json.loads((tmp_path / "out/report.json").read_text())["command"])
+    assert words[:3] == ["python3", "-m", "launch.train"]
+    done = subprocess.run([program, "train", *words[3:]], **how)
     assert done.returncode == 0, done.stderr
-    target = json.loads((tmp_path / "out/target/report.json").read_text())["sweeps"]
-    assert [sweep["width"] for sweep in target] == [16]
+    log = read_records(tmp_path / "out/target/log.jsonl")
+    assert [line["step"] for line in log] == list(range(40))
+    assert log[-1]["loss"] < 0.9 * np.log(11)
 
 
 def test_parts_of_a_grid_and_what_is_kept(own: Any):
@@ -212,12 +216,12 @@ def test_the_command_for_the_target_keeps_what_was_asked_for(own: Any):
     variants = {"a b": {"gamma": 1.0}}
     study = own(depths=(1, 2), grid="cross", variants=variants, axes={"momentum": (0.0, 0.9)}, steps=3)
     words = shlex.split(study.command(run(study), ["--config=own.py", "--config.steps=3", "--config.widths=(8,16)"]))
-    assert "--only=a b" in words
-    assert "--config.steps=3" in words
-    assert "--config.widths=(16,)" in words
-    assert "--config.depths=(2,)" in words
-    assert not [word for word in words if word == "--config.widths=(8,16)"]
-    assert [word for word in words if word.startswith("--config.axes.momentum=(0")]
+    assert words[2:5] == ["launch.train", f"--config={study.experiment.given}", "--config.steps=3"]
+    assert not [word for word in words if "widths" in word]
+    fields = with_fields(study.config.copy_and_resolve_references(), [w[6:] for w in words if w.startswith("--set=")])
+    assert (fields.width, fields.depth, fields.gamma) == (16, 2, 1.0)
+    assert fields.momentum in (0.0, 0.9)
+    assert 0 < fields.learning_rate < 1
 
 
 def test_the_limit_has_the_momentum_of_the_config(own: Any, monkeypatch: pytest.MonkeyPatch):

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 from rich.console import Console
 
 from launch import train
@@ -124,6 +125,51 @@ def test_batches_of_ones_own_from_a_step_on(tmp_path: Path, monkeypatch: pytest.
     jax.tree.map(
         np.testing.assert_array_equal, *(load_model(tmp_path / f / "checkpoints")[1] for f in ("whole", "parts"))
     )
+
+
+def test_a_config_of_transfer_is_trained_and_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fields = ["width=16", "depth=2", "learning_rate=0.04", "steps=6"]
+
+    def once(folder: Path) -> train.Run:
+        run = prepared(folder, HERE / "language_model.py", **train.with_fields(ConfigDict(), fields))
+        assert run.rates is None  # a number reaches the optimiser
+        return run
+
+    assert train.conduct(once(tmp_path / "whole"), SILENT)
+    monkeypatch.setattr(train.Preemption, "at", lambda self, step: step == 3)
+    assert not train.conduct(once(tmp_path / "parts"), SILENT)
+    monkeypatch.undo()
+    assert train.conduct(once(tmp_path / "parts"), SILENT)
+    losses = [[line["loss"] for line in read_records(tmp_path / name / "log.jsonl")] for name in ("whole", "parts")]
+    assert len(losses[0]) == 6
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize(
+    ("asks", "fields", "scheduled"),
+    [
+        ("", {}, False),
+        ("", {"warmup": 2}, True),
+        (", warmup", {"warmup": 2}, False),
+        ("", {"schedule": "cosine"}, True),
+    ],
+)
+def test_the_rate_is_a_schedule_unless_the_optimiser_makes_its_own(
+    tmp_path: Path, asks: str, fields: dict, scheduled: bool
+):
+    code = f"""
+import numpy as np, optax
+from ml_collections import ConfigDict
+from zoo import MLP
+def get_config(): return ConfigDict({{"name": "own", "width": 4, "depth": 1, "steps": 4, "learning_rate": 0.1}})
+def make(width, depth): return MLP(width, depth)
+def optimizer(net, learning_rate{asks}): return optax.sgd(learning_rate)
+def loss(f, y): return ((f - y) ** 2).mean()
+def batches(): yield np.ones((2, 3)), np.ones((2, 1))
+"""
+    (tmp_path / "own.py").write_text(code)
+    run = prepared(tmp_path / "run", tmp_path / "own.py", **fields)
+    assert (run.rates is not None) == scheduled
 
 
 def test_what_is_wrong_with_a_config_is_said(tmp_path: Path):

@@ -105,6 +105,13 @@ def test_a_damaged_checkpoint_is_left_for_the_one_before(tmp_path: Path, damage:
     assert steps_in(tmp_path) == [0, 4, 6]
 
 
+def test_a_folder_may_be_given_relative_to_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    saved(Path("run"))
+    same(latest(Path("run")), 7)
+    assert load_model("run")[0] == 7
+
+
 def test_without_any_checkpoint_there_is_none(tmp_path: Path):
     assert latest(tmp_path / "new") is None
     with pytest.raises(FileNotFoundError, match="no whole checkpoint"):

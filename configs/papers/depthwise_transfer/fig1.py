@@ -8,7 +8,7 @@ import optax
 from configs.papers.depthwise_transfer.shared import MUP, OURS, conv_resnet, octaves, settings
 from configs.papers.depthwise_transfer.shared import batches as batches
 from configs.papers.depthwise_transfer.shared import loss as loss
-from train.transfer.claims import keeps, loses
+from train.transfer.claims import compared, keeps, loses
 from zoo import scaled
 
 
@@ -35,5 +35,5 @@ def optimizer(net, learning_rate):
 def claims(outcome):
     return [
         keeps(outcome, OURS, "width"), keeps(outcome, OURS, "depth"), keeps(outcome, MUP, "width"),
-        loses(outcome, MUP, "depth"),
+        loses(outcome, MUP, "depth"), compared(outcome, MUP, OURS, "depth"),
     ]  # fmt: skip

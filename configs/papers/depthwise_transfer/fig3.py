@@ -9,7 +9,7 @@ import optax
 from configs.papers.depthwise_transfer.shared import batches as batches
 from configs.papers.depthwise_transfer.shared import loss as loss
 from configs.papers.depthwise_transfer.shared import octaves, settings, vit
-from train.transfer.claims import ends_lower, falls, keeps, loses
+from train.transfer.claims import compared, ends_lower, falls, keeps, loses
 from zoo import scaled
 
 A, B, C, D = "a no norm, 1/√L", "b norm first, 1/√L", "c norm first, branches not scaled", "d no norm, 1/√L, cosine"
@@ -18,7 +18,7 @@ OFF = "no norm, branches not scaled"
 
 def get_config(size="small"):
     small = {
-        "widths": (16,), "depths": (2, 4, 8, 16), "values": octaves(-11, -2), "seeds": 3, "steps": 150, "warmup": 20,
+        "widths": (16,), "depths": (2, 4, 8, 16), "values": octaves(-11, -2), "seeds": 6, "steps": 150, "warmup": 20,
         "base": (16, 1),
     }  # fmt: skip
     paper = {
@@ -50,4 +50,5 @@ def optimizer(net, learning_rate, warmup, steps, cosine):
 def claims(outcome):
     kept = [keeps(outcome, label, "depth") for label in (A, B, D)]
     better = [falls(outcome, label, "depth") for label in (A, B)]
-    return [*kept, loses(outcome, OFF, "depth"), *better, ends_lower(outcome, B, C, "depth")]
+    moves = [loses(outcome, OFF, "depth"), compared(outcome, OFF, A, "depth")]
+    return [*kept, *moves, *better, ends_lower(outcome, B, C, "depth")]
