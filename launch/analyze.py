@@ -64,7 +64,12 @@ def jobs_of(folders: Sequence[str]) -> list[Job]:
     """All networks of these runs."""
     if not folders:
         raise ValueError("Name at least one run: python3 -m launch.analyze runs/train_mlp")
-    runs = [TrainedRun.read(folder) for folder in folders]
+    runs = [TrainedRun.read(folder) for folder in dict.fromkeys(folders)]
+    if len({run.name for run in runs}) < len(runs):  # a/run and b/run
+        runs = [
+            dataclasses.replace(run, label=str(folder).rstrip("/"))
+            for run, folder in zip(runs, dict.fromkeys(folders), strict=True)
+        ]
     return [Job(run, member) for run in runs for member in (range(run.members) if run.members else [None])]
 
 
@@ -210,12 +215,9 @@ def main() -> None:
     for row in rows:
         listing.add_row(*row)
     screen.print(listing)
-    logs = {
-        job.run.name: Path(job.run.folder).parent
-        for job in jobs
-        if (Path(job.run.folder).parent / "log.jsonl").exists()
-    }
-    images = [("Loss", "Lines: batches of training. Dots: the test set.", curves.figure(logs))] if logs else []
+    logs = {job.run.name: job.run.place for job in jobs if (job.run.place / "log.jsonl").exists()}
+    text = " ".join(["Lines: batches of training. Dots: the test set.", *curves.differences(logs)])
+    images = [("Loss", text, curves.figure(logs))] if logs else []
     images += pictures(shown, _PARTS.value, {label: rates[label] for label in shown if label in rates})
     names = ", ".join(dict.fromkeys(job.run.name for job in jobs))
     body = f"<h1>Analysis: {names}</h1><h2>Distance from the twin</h2>{html_table(head, rows, wrap=True)}"

@@ -28,7 +28,8 @@ def figure(runs: Mapping[str, Any]) -> Figure:
     for axis, (name, scale) in zip(whole.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         for number, (label, (log, tests)) in enumerate(logs.items()):
             colour = COLOURS[number % len(COLOURS)]
-            axis.plot(*column(log, name), lw=0.9, color=colour, alpha=0.75, label=label)
+            style = ("-", "--", "-.", ":")[number % 4]  # equal runs lie on top of each other
+            axis.plot(*column(log, name), style, lw=0.9 + number % 4 / 2, color=colour, alpha=0.75, label=label)
             axis.plot(*column(tests, name), "o-", ms=4, color=colour, markeredgecolor="black", lw=1.2)
         axis.set(xlabel="step", ylabel=name.replace("_", " "), yscale=scale)
         axis.spines[["top", "right"]].set_visible(False)
@@ -36,6 +37,25 @@ def figure(runs: Mapping[str, Any]) -> Figure:
         if len(logs) > 1:
             axis.legend(fontsize=8)
     return whole
+
+
+def differences(runs: Mapping[str, Any]) -> list[str]:
+    """A sentence for every run of as many steps as the first: how far its losses are from that one's."""
+    logs = {label: column(read_records(folder / "log.jsonl"), "loss") for label, folder in runs.items()}
+    found: list[str] = []
+    first, *others = logs or [""]
+    for other in others:
+        (steps, losses), (others_steps, others_losses) = logs[first], logs[other]
+        if not np.array_equal(steps, others_steps):
+            continue
+        away = np.abs(losses - others_losses)
+        far = (
+            f"differ by at most {away.max():.2g}, at step {steps[away.argmax()]}"
+            if away.max()
+            else "are equal in every bit"
+        )
+        found.append(f"The losses of {first} and {other} {far} ({len(steps)} steps).")
+    return found
 
 
 def documents(folder: Any, title: str, run: dict[str, Any]) -> dict[str, str]:

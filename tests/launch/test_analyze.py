@@ -1,5 +1,7 @@
 """launch.analyze reads what launch.train left, measures every member, keeps what is finished, and holds it against the twin."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from rich.console import Console
 from launch import analyze, train
 from launch.experiment import Experiment, load
 from limits import empirical_ntk, twin
+from train import curves
 from train.analysis.runs import TrainedRun
 from train.checkpoints import load_model
 
@@ -83,3 +86,17 @@ def test_a_folder_without_checkpoints_is_said(tmp_path: Path):
         TrainedRun.read(tmp_path)
     with pytest.raises(ValueError, match="Name at least one run"):
         analyze.jobs_of([])
+
+
+def test_runs_in_folders_of_one_name_are_told_apart_and_laid_on_each_other(folder: Path, tmp_path: Path):
+    others = [shutil.copytree(folder, tmp_path / name / folder.name) for name in ("a", "b")]
+    log = others[1] / "log.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[5]["loss"] += 0.25
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    jobs = analyze.jobs_of([str(each) for each in (folder, *others, folder)])
+    assert len({job.label for job in jobs}) == len(jobs) == 6
+    said = curves.differences({job.run.name: job.run.place for job in jobs})
+    assert len(said) == 2
+    assert "equal in every bit (12 steps)" in said[0]
+    assert "differ by at most 0.25, at step 5" in said[1]

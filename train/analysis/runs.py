@@ -21,6 +21,7 @@ class TrainedRun:
     folder: Any
     info: dict[str, Any]
     steps: tuple[int, ...]
+    label: str = ""
 
     @classmethod
     def read(cls, folder: Any) -> "TrainedRun":
@@ -34,8 +35,13 @@ class TrainedRun:
 
     @property
     def name(self) -> str:
-        """Its folder's name."""
-        return self.folder.parent.name if self.folder.name == "checkpoints" else self.folder.name
+        """Its label, or its folder's name."""
+        return self.label or self.place.name
+
+    @property
+    def place(self) -> Any:
+        """The folder that holds its logs."""
+        return self.folder.parent if self.folder.name == "checkpoints" else self.folder
 
     @property
     def config(self) -> dict[str, Any]:
