@@ -26,6 +26,7 @@ latest checkpoint that is whole, bit by bit as if it had not stopped. Exit codes
 import ast
 import itertools
 import json
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ from typing import Any
 import jax
 import numpy as np
 from absl import flags
+from absl import logging as absl_logging
 from ml_collections import config_flags
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -243,8 +245,14 @@ def _progress(screen: Any) -> Progress:
     return Progress(*columns, console=screen, disable=jax.process_index() != 0)
 
 
+def _said_once(record: logging.LogRecord) -> bool:
+    """Orbax logs what goes wrong in its threads with a traceback each, and then raises it."""
+    return not (record.exc_info and "orbax" in record.pathname)
+
+
 def main() -> None:
     """Runs the config."""
+    absl_logging.get_absl_handler().addFilter(_said_once)
     distributed.initialize_from_flags()
     preemption = Preemption()  # early: a signal that comes while the program is compiled must not be lost
     started, config, screen = time.time(), with_fields(common.config(), _SET.value), common.console()
