@@ -17,6 +17,7 @@ from zoo import activation_function
 
 _ORDERS = 256  # where there is no closed form: signals stay within the range of φ up to the optimum
 _END = 1e4  # of σ_w² ρ² L, where the search for an optimum ends
+_LARGEST = 1e8  # variance of a signal, likewise
 
 
 def deep_scale(k0: Any, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf") -> np.ndarray:
@@ -38,9 +39,7 @@ def deep_scale(k0: Any, w_std: float = 1.0, b_std: float = 0.0, activation: Any 
     return np.sqrt(found)
 
 
-def saturation_variance(
-    w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf", above: float = 1e-4
-) -> float:
+def saturation_variance(w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf", above: float = 1e-4) -> float:
     """K*, the last layer's variance at which the output of a deep network responds most: (f' v)' = 0, the first root above.
 
     Infinity where there is none: φ does not saturate.
@@ -102,8 +101,13 @@ def _pair_time(phi: Any, begin: np.ndarray, w: float, b: float) -> float:
 
     if gain(0.0, begin) <= 0:
         return 0.0
-    gain.terminal, gain.direction = True, -1  # pyright: ignore[reportFunctionMemberAccess]
-    found = solve_ivp(flow, (0.0, _END / w), begin, events=gain, rtol=1e-9, atol=1e-12, method="LSODA")
+
+    def room(_: float, k: np.ndarray) -> float:
+        return 1 - k.max() / _LARGEST
+
+    for event in (gain, room):
+        event.terminal, event.direction = True, -1  # pyright: ignore[reportFunctionMemberAccess]
+    found = solve_ivp(flow, (0.0, _END / w), begin, events=(gain, room), rtol=1e-9, atol=1e-12, method="LSODA")
     return float(found.t_events[0][0]) if len(found.t_events[0]) else np.inf
 
 

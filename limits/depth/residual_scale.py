@@ -12,12 +12,13 @@ from limits.depth.averages import slope
 from limits.depth.entropy import uniform_variance
 from limits.depth.response import advance, branch_scales, checked_kernel, orders_for, start, variance_layer
 from limits.kernels.hermite import derivative
-from limits.kernels.special import safe_sqrt
 from zoo import activation_function
 
-_GRID = np.geomspace(3e-3, 30, 49)  # times the scale at which all branches together move the response by a factor of e
+_GRID = np.linspace(
+    np.log(3e-3), np.log(30), 17
+)  # of ln ρ, with ρ = 1 where all branches together multiply a signal by about e
 _LARGEST = 1e8  # variance of a signal up to which an optimum is searched
-_GOLDEN = (5**0.5 - 1) / 2
+_REFINEMENTS = 4  # each 8 times finer, and a parabola at the end: ρ to about 1e-8
 
 
 def optimal_scale(
@@ -55,25 +56,46 @@ def optimal_scale(
 
 
 def largest_response(
-    phi: Any, depth: int, w: float, b: float, k1: np.ndarray, k2: np.ndarray | None = None, k12: np.ndarray | None = None
+    phi: Any,
+    depth: int,
+    w: float,
+    b: float,
+    k1: np.ndarray,
+    k2: np.ndarray | None = None,
+    k12: np.ndarray | None = None,
 ) -> np.ndarray:
     """argmax over ρ of χ^out for each of n elements: variances k1 [n], or pairs (k1, k2, k12)."""
     with jax.enable_x64(True):
-        scale = _unit(phi, k1, w, depth)
-        grid = scale[None, :] * _GRID[:, None]
+        unit = np.log(_unit(phi, k1, w, depth))
         at = np.concatenate([k1, k1 if k2 is None else k2])
-        orders = orders_for(phi, at, np.full(depth, grid[-1].max()), w, b, True)
-        static = (phi, orders, b > 0, k2 is None)
+        orders = orders_for(phi, at, np.full(depth, np.exp(unit.max() + _GRID[-1])), w, b, True)
         signal = tuple(jnp.asarray(part) for part in ((k1,) if k2 is None or k12 is None else (k1, k2, k12)))
-        numbers = depth, w, b
-        height = np.asarray(_log_response(*static, signal, jnp.asarray(grid), *numbers))
-        end = np.logical_and.accumulate(np.isfinite(height)).sum(0) - 1
-        best = np.where(np.arange(len(_GRID))[:, None] <= end, height, -np.inf).argmax(0)
-        inside, each = (best > 0) & (best < end), np.arange(len(k1))
-        around = np.clip(best, 1, len(_GRID) - 2)
-        low, high = np.log(grid[around - 1, each]), np.log(grid[around + 1, each])
-        refined = np.exp(np.asarray(_refine(*static, signal, jnp.asarray(low), jnp.asarray(high), *numbers)))
-    return np.where(inside, refined, np.where(best == 0, 0.0, np.inf))
+
+        def height(ln_rho: np.ndarray) -> np.ndarray:
+            rho = jnp.exp(jnp.asarray(ln_rho))
+            return np.asarray(_log_response(phi, orders, b > 0, k2 is None, signal, rho, depth, w, b))
+
+        grid = unit + _GRID[:, None]
+        found = height(grid)
+        end = np.logical_and.accumulate(np.isfinite(found)).sum(0) - 1
+        best = np.where(np.arange(len(_GRID))[:, None] <= end, found, -np.inf).argmax(0)
+        inside, outside = (best > 0) & (best < end), np.where(best == 0, 0.0, np.inf)
+        for _ in range(_REFINEMENTS):
+            middle, low, high = _around(grid, best)
+            grid = np.linspace(low, high, len(_GRID))
+            found = height(grid)
+            best = found.argmax(0)
+    middle, low, high = _around(grid, best)
+    left, top, right = (np.take_along_axis(found, np.clip(best, 1, 15)[None] + step, 0)[0] for step in (-1, 0, 1))
+    bend = left - 2 * top + right
+    peak = middle + (high - low) / 4 * np.where(bend < 0, (left - right) / np.where(bend < 0, bend, 1), 0)
+    return np.where(inside, np.exp(peak), outside)
+
+
+def _around(grid: np.ndarray, best: np.ndarray) -> list[np.ndarray]:
+    """The points of each column at its best one, before and behind it."""
+    inner = np.clip(best, 1, len(grid) - 2)[None]
+    return [np.take_along_axis(grid, inner + step, 0)[0] for step in (0, -1, 1)]
 
 
 def log_response(
@@ -98,7 +120,7 @@ def log_response(
 
 
 def estimated_scale(
-    variance: Any, depth: int, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf", target: float = 0.25
+    variance: Any, depth: float, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf", target: float = 0.25
 ) -> np.ndarray:
     """The closed estimate of ρ* for variances K^(0): φ taken as linear up to the last layer, where K^(L) = `target`.
 
@@ -116,13 +138,17 @@ def estimated_scale(
         a = float(w_std) ** 2 * float(derivative(activation_function(activation))(jnp.zeros(()))) ** 2
     if a == 0:
         raise ValueError("The estimate takes φ as linear near 0, and φ'(0) = 0 here: use optimal_scale.")
-    ratio = np.maximum((a * target + float(b_std) ** 2) / (a * np.asarray(variance, np.float64) + float(b_std) ** 2), 1.0)
-    return np.sqrt((np.log(ratio) if np.isinf(depth) else np.expm1(np.log(ratio) / depth)) / a)
+    ratio = np.maximum(
+        (a * target + float(b_std) ** 2) / (a * np.asarray(variance, np.float64) + float(b_std) ** 2), 1.0
+    )
+    return np.asarray(np.sqrt((np.log(ratio) if np.isinf(depth) else np.expm1(np.log(ratio) / depth)) / a))
 
 
 def _unit(phi: Any, q: np.ndarray, w: float, depth: int) -> np.ndarray:
     """1 / sqrt(σ_w² L <φ'²>), roughly: the ρ at which L branches multiply a signal by about e."""
-    steps = np.asarray(jax.vmap(lambda r: jnp.mean(derivative(phi)(r * jnp.linspace(-2, 2, 41)) ** 2))(jnp.sqrt(jnp.asarray(q))))
+    steps = np.asarray(
+        jax.vmap(lambda r: jnp.mean(derivative(phi)(r * jnp.linspace(-2, 2, 41)) ** 2))(jnp.sqrt(jnp.asarray(q)))
+    )
     return 1 / np.sqrt(w * depth * np.maximum(steps, 1e-12))
 
 
@@ -148,32 +174,6 @@ def _log_response(
     state, total = jax.lax.fori_loop(0, depth, through, (state, jnp.zeros_like(rho)))
     largest = state if alone else jnp.maximum(state.r1, state.r2) ** 2
     return jnp.where(largest < _LARGEST, total + jnp.log(jnp.abs(layer(state)[1])), jnp.nan)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _refine(
-    phi: Any, orders: int, has_bias: bool, alone: bool, signal: tuple, low: jax.Array, high: jax.Array, depth: Any, w: Any, b: Any
-) -> jax.Array:
-    """The maximum between low and high (of ln ρ), by golden section."""
-
-    def height(at: jax.Array) -> jax.Array:
-        return _log_response(phi, orders, has_bias, alone, signal, jnp.exp(at), depth, w, b)
-
-    def narrower(_: Any, bracket: tuple) -> tuple:
-        low, high, left, right, at_left, at_right = bracket
-        down = at_left > at_right  # the maximum lies left of `right`
-        low, high = jnp.where(down, low, left), jnp.where(down, right, high)
-        new = jnp.where(down, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
-        value = height(new)
-        return (
-            low, high, jnp.where(down, new, right), jnp.where(down, left, new),
-            jnp.where(down, value, at_right), jnp.where(down, at_left, value),
-        )  # fmt: skip
-
-    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    begin = (low, high, left, right, height(left), height(right))
-    low, high, *_ = jax.lax.fori_loop(0, 34, narrower, begin)
-    return (low + high) / 2
 
 
 def _filling(phi: Any, q: np.ndarray, depth: int, w: float, b: float) -> np.ndarray:

@@ -82,7 +82,7 @@ def response(
 
     >>> found = response([[1.4, 0.2], [0.2, 1.4]], 5, rho=1.0, w_std=1.2**0.5, b_std=0.2**0.5)
     >>> found.eta[1:, 0, 0].round(4).tolist()
-    [0.1565, 0.1026, 0.0711, 0.0519, 0.0397]
+    [0.1565, 0.1026, 0.0711, 0.0519, 0.0396]
 
     Reference: Fischer, Dahmen, Helias (2023), Optimal signal propagation in ResNets through residual scaling.
     Divergences: there η^(0) = 1/D_in, a normalisation of the field; the change of off-diagonal elements with the
@@ -144,7 +144,9 @@ def branch_scales(depth: int, rho: Any) -> np.ndarray:
     return np.broadcast_to(scales, (depth,)).copy()
 
 
-def advance(phi: Any, state: Any, scale: jax.Array, w: Any, b: Any, residual: bool, orders: int, has_bias: bool) -> tuple:
+def advance(
+    phi: Any, state: Any, scale: jax.Array, w: Any, b: Any, residual: bool, orders: int, has_bias: bool
+) -> tuple:
     """(the state behind a layer, its branch before the scale, E[φ'φ'])."""
     active = algebra.activate(state, algebra.dual(phi, orders))
     branch = algebra.dense(active, algebra.Affine(w, b, 0.0, 0.0), has_bias)
