@@ -137,6 +137,7 @@ def _reasons(
         estimate = float(np.mean(estimated_scale(q, depth, w, b, net.activation)))
         reasons.append(
             f"for the norms of {len(kept)} of {len(within)} inputs it would be {kept.mean():.3g} "
-            f"(closed estimate {estimate:.3g}), where signals end at a variance of about {full:.3g}: the range of φ is used and not cut off"
+            f"(closed estimate {estimate:.3g}); signals then end at a variance of about {full:.3g}, where the range of φ is "
+            "used and not cut off"
         )
     return tuple(reasons)
