@@ -33,19 +33,15 @@ def curvature(phi: Any, orders: int, q: jax.Array) -> jax.Array:
     return jax.jvp(lambda q: slope(phi, orders, q), (q,), (jnp.ones_like(q),))[1]
 
 
-def bends(phi: Any, orders: int, state: algebra.State) -> tuple[jax.Array, jax.Array]:
-    """∂E[φ_a φ_b] / ∂K_aa and ∂E[φ_a φ_b] / ∂K_bb at fixed K_ab, which are ½ E[φ_a'' φ_b] and ½ E[φ_a φ_b''].
+def bend(phi: Any, orders: int, state: algebra.State) -> jax.Array:
+    """∂E[φ_a φ_b] / ∂K_aa at fixed K_ab and K_bb, which is ½ E[φ_a'' φ_b].
 
     From the derivative in r_a at a fixed correlation, ∂_r E = E[z_a φ_a' φ_b], as (r_a ∂_r E − K_ab E[φ_a' φ_b']) / 2 K_aa.
     """
-    dual = algebra.dual(phi, orders)
 
-    def moment(r1: jax.Array, r2: jax.Array) -> jax.Array:
-        s1, s2, gap, _ = dual(r1, r2, state.gap)
-        return s1 * s2 * (1 - gap)
+    def moment(r1: jax.Array) -> tuple[jax.Array, jax.Array]:
+        s1, s2, gap, dot = algebra.dual(phi, orders)(r1, state.r2, state.gap)
+        return s1 * s2 * (1 - gap), dot
 
-    inner = state.covariance * dual(state.r1, state.r2, state.gap)[3]
-    still = jnp.zeros_like(state.r1), jnp.zeros_like(state.r2)
-    _, first = jax.jvp(moment, (state.r1, state.r2), (jnp.ones_like(state.r1), still[1]))
-    _, second = jax.jvp(moment, (state.r1, state.r2), (still[0], jnp.ones_like(state.r2)))
-    return (state.r1 * first - inner) / (2 * state.r1**2), (state.r2 * second - inner) / (2 * state.r2**2)
+    (_, dot), (change, _) = jax.jvp(moment, (state.r1,), (jnp.ones_like(state.r1),))
+    return (state.r1 * change - state.covariance * dot) / (2 * state.r1**2)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits import kernels as algebra
-from limits.depth.averages import bends, power, slope
+from limits.depth.averages import bend, power, slope
 from limits.kernels.duals import CLOSED
 from zoo import activation_function
 
@@ -196,7 +196,7 @@ def _kernels(
 
     def layer(carry: tuple, scale: jax.Array) -> tuple[tuple, tuple]:
         q, state = carry
-        bent = jnp.where(same, 0.0, w * bends(phi, orders, state)[0])
+        bent = jnp.where(same, 0.0, w * bend(phi, orders, state))
         after, branch, dot = advance(phi, state, scale, w, b, residual, orders, has_bias)
         gain = jnp.where(same, jnp.broadcast_to(w * slope(phi, orders, q)[:, None], dot.shape), w * dot)
         kernel = jnp.where(same, jnp.broadcast_to(q[:, None], dot.shape), state.covariance)

@@ -15,7 +15,7 @@ COLOURS = {"ResNet": "#0072b2", "FFNet": "#009e73"}
 
 
 def get_config(size="small"):
-    small = {"depth": 10, "width": 300, "networks": 200, "pairs": 10}
+    small = {"depth": 10, "width": 300, "networks": 1000, "pairs": 10}
     paper = {"depth": 10, "width": 500, "networks": 1000, "pairs": 50}
     return settings("fig4_2", size, small, paper)
 
@@ -41,10 +41,10 @@ def claims(arrays):
     for name in NETWORKS:
         for kind in (DIAGONAL, COVARIANCE):
             for key, words in (("c", "residual kernels"), ("eta", "responses")):
-                holds, figures = agrees(arrays[f"{name} {key} {kind}"], arrays[f"{name} theory {key} {kind}"], 0.01)
+                holds, figures = agrees(arrays[f"{name} {key} {kind}"], arrays[f"{name} theory {key} {kind}"], 0.02)
                 found.append(
                     Claim(
-                        f"{name}, {words}, {kind}: networks are at the theory, within 1 % of the largest",
+                        f"{name}, {words}, {kind}: networks are at the theory, within 2 % of the largest",
                         holds,
                         figures,
                     )

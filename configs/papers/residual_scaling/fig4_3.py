@@ -39,10 +39,10 @@ def claims(arrays):
         for kind in ELEMENTS:
             for name, words in (("K", "kernels"), ("chi", "responses")):
                 measured, expected = (arrays[f"{rho:g} {which}{name} {kind}"] for which in ("", "theory "))
-                holds, figures = agrees(measured, expected, 0.01)
+                holds, figures = agrees(measured, expected, 0.02)
                 found.append(
                     Claim(
-                        f"ρ = {rho:g}, {words}, {kind}: networks are at the theory, within 1 % of the largest",
+                        f"ρ = {rho:g}, {words}, {kind}: networks are at the theory, within 2 % of the largest",
                         holds,
                         figures,
                     )

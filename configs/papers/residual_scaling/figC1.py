@@ -15,7 +15,7 @@ FAR = 2000  # layers, for the exponent
 
 
 def get_config(size="small"):
-    small = {"depth": 20, "width": 200, "networks": 100, "pairs": 10}
+    small = {"depth": 20, "width": 250, "networks": 1500, "pairs": 20}
     paper = {"depth": 20, "width": 500, "networks": 1000, "pairs": 50}
     return settings("figC1", size, small, paper)
 
@@ -35,8 +35,8 @@ def claims(arrays):
     found = []
     for kind in KINDS:
         measured, expected = arrays[f"eta {kind}"], arrays[f"theory {kind}"]
-        holds, figures = agrees(measured, expected[: measured.shape[1]], 0.01)
-        found.append(Claim(f"{kind}: networks are at the theory, within 1 % of the largest", holds, figures))
+        holds, figures = agrees(measured, expected[: measured.shape[1]], 0.02)
+        found.append(Claim(f"{kind}: networks are at the theory, within 2 % of the largest", holds, figures))
         rates = -np.diff(np.log(expected[: measured.shape[1]]))
         found.append(
             Claim(

@@ -42,16 +42,16 @@ def test_several_samples():
     """The full Jacobian; without what covariances owe to variances, Var K_12 would be off by about 10 %."""
     plain = {"depth": 3, "w_std": 1.3**0.5, "b_std": 0.05**0.5}
     predicted = fluctuations(PAIR, **plain).std(200)[-1]
-    drawn = finite_kernels(PAIR, width=200, members=12000, seed=2, **plain)[:, -1]
-    np.testing.assert_allclose(drawn.std(0), predicted, rtol=0.02)  # standard error 0.65 %
-    residual = fluctuations(PAIR, 4, rho=0.5, **NET)
-    drawn = finite_kernels(PAIR, 4, width=200, members=12000, rho=0.5, seed=3, **NET)[:, -1]
+    drawn = finite_kernels(PAIR, width=200, members=8000, seed=2, **plain)[:, -1]
+    np.testing.assert_allclose(drawn.std(0), predicted, rtol=0.02)  # standard error 0.8 %
+    residual = fluctuations(PAIR, 3, rho=0.5, **NET)
+    drawn = finite_kernels(PAIR, 3, width=200, members=8000, rho=0.5, seed=3, **NET)[:, -1]
     np.testing.assert_allclose(drawn.std(0), residual.std(200)[-1], rtol=0.02)
     whole = 200 * np.cov(drawn[:, [0, 0, 1], [0, 1, 1]].T)
-    error = np.sqrt((whole**2 + np.outer(np.diag(whole), np.diag(whole))) / 12000)
+    error = np.sqrt((whole**2 + np.outer(np.diag(whole), np.diag(whole))) / 8000)
     assert (abs(whole - residual.kernels[-1, :, -1]) < 4 * error + 0.01 * abs(whole)).all()
     assert (residual.kernels_sem[-1, :, -1] < 0.03 * abs(whole)).all()
-    one = fluctuations([[0.3]], 4, rho=0.5, **NET)  # quadrature and sampled paths agree
+    one = fluctuations([[0.3]], 3, rho=0.5, **NET)  # quadrature and sampled paths agree
     away = one.kernels[-1, 0, -1, 0] - residual.kernels[-1, 0, -1, 0]
     assert abs(away) < 4 * residual.kernels_sem[-1, 0, -1, 0]
 
@@ -61,9 +61,9 @@ def test_the_law_of_homogeneous_activations():
     l = np.arange(6)
     np.testing.assert_allclose(predicted, 5 * np.minimum.outer(l, l), atol=1e-9)
     assert abs(variance_per_layer("relu") - 5) < 1e-9
-    drawn = finite_kernels([[1.0]], 4, width=100, members=20000, w_std=2**0.5, activation="relu", seed=4)[:, :, 0, 0]
+    drawn = finite_kernels([[1.0]], 4, width=100, members=10000, w_std=2**0.5, activation="relu", seed=4)[:, :, 0, 0]
     exact = (1 + 5 / 100) ** np.arange(5) - 1
-    np.testing.assert_allclose(drawn.var(0), exact, rtol=0.06)  # standard errors 1 to 3 %, by heavy tails
+    np.testing.assert_allclose(drawn.var(0), exact, rtol=0.1)  # standard errors 2 to 4 %, by heavy tails
     with pytest.raises(ValueError, match="homogeneous"):
         variance_per_layer("erf")
 
