@@ -84,3 +84,11 @@ def test_inputs_of_two_classes():
     np.testing.assert_allclose([(a * a).sum(1), (b * b).sum(1)], 100)
     with pytest.raises(ValueError, match="fewer than 500"):
         shared.samples("digits", (0, 3), 1000, 0)
+
+
+def test_inputs_of_tfds():
+    import tensorflow_datasets as tfds
+
+    for dataset, size in (("mnist", 784), ("cifar10", 3072)):
+        with tfds.testing.mock_data(num_examples=120):
+            assert shared.samples(dataset, (5, 0), 4, 0).shape == (4, size)

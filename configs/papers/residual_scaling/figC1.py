@@ -70,7 +70,8 @@ def figures(arrays):
             points(axis, layers, each, error, fmt="o", color=colour)
         axis.set(xlabel="layer l", ylabel="response η")
     axes[0, 1].set(xscale="log")
-    axes[0, 1].set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
-    axes[0, 1].minorticks_off()
+    for axis, ticks in zip(axes[0], ((1, 5, 10, 15, 20), (1, 2, 5, 10, 20)), strict=True):
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.tick_params(axis="x", which="minor", length=0)
     axes[0, 0].legend(fontsize=8)
     return [("Responses of residual kernels", "Lines: theory. Points: networks, with two standard errors.", figure)]

@@ -3,6 +3,8 @@
 Divergence: responses are those to the input kernel, η^(0) = 1; the paper divides all of them by the number of inputs D.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,7 +68,8 @@ def simulated(config, depth, rho, screen):
         variables = net.init(key, inputs[:1])
 
         def features(x):
-            return jnp.stack(net.apply(variables, x, intermediates=True)[1]["phi"][:depth])
+            inside: Any = net.apply(variables, x, intermediates=True)[1]
+            return jnp.stack(inside["phi"][:depth])
 
         phi, change = jax.jvp(features, (inputs,), (tangents,))
         (pa, pb, _), (da, _, db) = (jnp.split(each, 3, axis=1) for each in (phi, change))

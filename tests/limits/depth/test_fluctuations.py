@@ -1,6 +1,9 @@
 """Kernels of finite networks against their fluctuations in theory."""
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -80,13 +83,15 @@ def test_networks_of_the_zoo():
     x = np.random.default_rng(0).normal(size=(1, 20))
     x *= (20 * 0.2 / (x**2).sum()) ** 0.5  # K0 = 0.3
 
-    @jax.jit
-    def one(key):
-        variables = net.init(key, x)
-        phis = net.apply(variables, x, intermediates=True)[1]["phi"]
-        return jax.numpy.stack([(a**2).mean() for a in phis])
+    points = jnp.asarray(x, "float32")
 
-    phi = np.concatenate([jax.vmap(one)(jax.random.split(jax.random.key(i), 250)) for i in range(24)])
+    @jax.jit
+    @jax.vmap
+    def one(key: Any) -> Any:
+        inside: Any = net.apply(net.init(key, points), points, intermediates=True)[1]
+        return jnp.stack([(a**2).mean() for a in inside["phi"]])
+
+    phi = np.concatenate([one(jax.random.split(jax.random.key(i), 250)) for i in range(24)])
     k = 0.09 * (1.25 * phi.astype(np.float64) + 0.05).cumsum(1)  # K^(l + 1) − K^(0)
     k0 = input_kernel(x, NET["w_std"], NET["b_std"])
     assert abs(k0[0, 0] - 0.3) < 1e-9
