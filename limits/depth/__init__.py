@@ -8,10 +8,10 @@ from limits.depth.finite import finite_kernels as finite_kernels
 from limits.depth.fluctuations import Fluctuations as Fluctuations
 from limits.depth.fluctuations import fluctuations as fluctuations
 from limits.depth.fluctuations import variance_per_layer as variance_per_layer
+from limits.depth.output_response import log_response as log_response
 from limits.depth.recommend import Recommendation as Recommendation
 from limits.depth.recommend import recommend_residual_scale as recommend_residual_scale
 from limits.depth.residual_scale import estimated_scale as estimated_scale
-from limits.depth.residual_scale import log_response as log_response
 from limits.depth.residual_scale import optimal_scale as optimal_scale
 from limits.depth.response import Response as Response
 from limits.depth.response import input_kernel as input_kernel

@@ -6,6 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.console import Console
+from rich.progress import track
 from scipy.integrate import quad, solve_ivp
 from scipy.optimize import brentq
 
@@ -34,7 +36,8 @@ def deep_scale(k0: Any, w_std: float = 1.0, b_std: float = 0.0, activation: Any 
     k0, phi, w, b = checked_kernel(k0), activation_function(activation), float(w_std) ** 2, float(b_std) ** 2
     n = len(k0)
     found = np.diag([_own_time(phi, float(q), w, b) for q in np.diagonal(k0)])
-    for i, j in zip(*np.triu_indices(n, 1), strict=True):
+    pairs = list(zip(*np.triu_indices(n, 1), strict=True))
+    for i, j in track(pairs, "pairs of samples", console=Console(stderr=True), disable=len(pairs) < 50):
         found[i, j] = found[j, i] = _pair_time(phi, k0[[i, j, i], [i, j, j]], w, b)
     return np.sqrt(found)
 

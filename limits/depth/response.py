@@ -78,7 +78,8 @@ def response(
         η^(l)_ab = ρ² σ_w² <φ_a'φ_b' + δ_ab φ_a''φ_b> χ^(l−1)_ab,   χ^(l) = Σ_{k≤l} η^(k),   η^(0) = 1.
 
     `depth` counts layers with φ before the readout's (the fixed-ρ form of `zoo.ResNet`, and `zoo.MLP` with depth + 1).
-    Each readout variance is the other layers': another σ_w,out² multiplies what belongs to the readout by σ_w,out²/σ_w².
+    The readout has the variances of the other layers: another σ_w,out² multiplies its responses by σ_w,out²/σ_w². Activations
+    without closed averages go by Hermite series (`limits.kernels.dual_for`).
 
     >>> found = response([[1.4, 0.2], [0.2, 1.4]], 5, rho=1.0, w_std=1.2**0.5, b_std=0.2**0.5)
     >>> found.eta[1:, 0, 0].round(4).tolist()

@@ -83,6 +83,6 @@ def figures(arrays):
                 points(axis, layers, each, bars, fmt=marker, color=colour)
         axis.set(xlabel="layer l", ylabel=words)
     axes[0, 1].legend(fontsize=7)
-    text = "Lines: theory. Points: networks with weights; bars: one standard deviation (left), two standard errors (right; points "
-    text += "within two of zero are left out)."
+    text = "Lines: theory. Points: networks with weights; bars: one standard deviation (left), two standard errors (right; "
+    text += "points within two of zero are left out)."
     return [("Residual kernels and responses over layers", text, figure)]
