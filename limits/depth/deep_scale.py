@@ -12,7 +12,7 @@ from scipy.integrate import quad, solve_ivp
 from scipy.optimize import brentq
 
 from limits import kernels as algebra
-from limits.depth.averages import curvature, power, slope
+from limits.depth.slopes import curvature, power, slope
 from limits.depth.response import checked_kernel, start
 from limits.kernels.duals import CLOSED
 from zoo import activation_function

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits import kernels as algebra
-from limits.depth.averages import bend, power, slope
+from limits.depth.slopes import bend, power, slope
 from limits.kernels.duals import CLOSED
 from zoo import activation_function
 

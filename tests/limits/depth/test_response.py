@@ -9,7 +9,7 @@ import pytest
 
 from limits import twin
 from limits.depth import input_kernel, response
-from limits.depth.averages import bend, curvature, slope
+from limits.depth.slopes import bend, curvature, slope
 from limits.depth.response import pairs, start
 from zoo import MLP, ResNet
 from zoo.activations import erf
