@@ -1,0 +1,104 @@
+"""Figure 4.4: the output's response has one largest value over residual scales, at ρ* ∝ 1/√L.
+
+small: 20 seconds on two cores, no data.
+paper: the same setting, on a finer grid of scales.
+"""
+
+import numpy as np
+
+from configs.papers.residual_scaling.shared import COVARIANCE, DIAGONAL, K0, SMALL, settings
+from limits.depth import deep_scale, estimated_scale, log_response, optimal_scale
+from train.evaluate.claim import Claim
+from train.evaluate.page import panels
+
+KINDS = (DIAGONAL, COVARIANCE)
+COLOURS = {DIAGONAL: "#0072b2", COVARIANCE: "#009e73"}
+
+
+def get_config(size="small"):
+    common = {"depths": (10, 50, 100, 200)}
+    return settings("fig4_4", size, common | {"points": 200}, common | {"points": 2000})
+
+
+def run(config, folder, screen, part):
+    rho = np.geomspace(0.01, 3.0, config.points)
+    best = np.array([optimal_scale(K0, depth, **SMALL)[0] for depth in config.depths])
+    closed = [estimated_scale(K0[0, 0], depth, **SMALL).item() for depth in config.depths]
+    heights = np.array([log_response(K0, depth, rho, **SMALL) for depth in config.depths])
+    return {
+        "depths": np.array(config.depths), "rho": rho, "log_response": heights, "best": best, "estimate": np.array(closed),
+        "deep": deep_scale(K0, **SMALL)[0],
+    }  # fmt: skip
+
+
+def claims(arrays):
+    found = []
+    for i, kind in enumerate(KINDS):
+        turns = [int((np.diff(np.sign(np.diff(each[i]))) != 0).sum()) for each in arrays["log_response"]]
+        words = ", ".join(f"L = {d}: ρ* = {b:.4f}" for d, b in zip(arrays["depths"], arrays["best"][:, i], strict=True))
+        found.append(
+            Claim(f"The response of {kind} has a single maximum at every depth", turns == [1] * len(turns), words)
+        )
+        slope = np.diff(np.log(arrays["best"][-2:, i]))[0] / np.diff(np.log(arrays["depths"][-2:]))[0]
+        found.append(
+            Claim(
+                f"ρ* of {kind} falls as 1/√L (exponent −.5 ± .02 between the two largest depths)",
+                bool(abs(slope + 0.5) < 0.02),
+                f"exponent {slope:.3f}",
+            )
+        )
+        scaled = arrays["best"][:, i] * arrays["depths"] ** 0.5
+        distance = abs(scaled - arrays["deep"][i]) * arrays["depths"]
+        found.append(
+            Claim(
+                f"ρ* √L of {kind} tends to the deep limit, as 1/L: L times the distance is the same to 15 %",
+                bool(distance.max() / distance.min() < 1.15),
+                f"{', '.join(f'{s:.3f}' for s in scaled)} → {arrays['deep'][i]:.4f}",
+            )
+        )
+    deep = arrays["best"][arrays["depths"] >= 50]
+    found.append(
+        Claim(
+            "For deep networks (L ≥ 50) ρ* lies between .1 and .3, as in practice",
+            bool(((deep > 0.1) & (deep < 0.3)).all()),
+            "; ".join(f"{kind}: {', '.join(f'{b:.3f}' for b in deep[:, i])}" for i, kind in enumerate(KINDS)),
+        )
+    )
+    low = arrays["estimate"] / arrays["best"][:, 0]
+    found.append(
+        Claim(
+            "The closed estimate (with (V/2)² = 1/4) is within 15 % of ρ* of variances",
+            bool((abs(low - 1) < 0.15).all()),
+            ", ".join(
+                f"L = {d}: {e:.4f}, {r - 1:+.0%}"
+                for d, e, r in zip(arrays["depths"], arrays["estimate"], low, strict=True)
+            ),
+        )
+    )
+    return found
+
+
+def figures(arrays):
+    figure, axes = panels(1, 3, 4.0, 3.5)
+    shades = ("#9ecae1", "#6baed6", "#2171b5", "#08306b")
+    for i, kind in enumerate(KINDS):
+        axis = axes[0, i]
+        for depth, each, best, shade in zip(
+            arrays["depths"], arrays["log_response"], arrays["best"], shades, strict=False
+        ):
+            axis.semilogx(arrays["rho"], np.exp(each[i]), color=shade, label=f"L = {depth}")
+            axis.axvline(best[i], color=shade, lw=0.7, ls=":")
+        axis.set(xlabel="residual scale ρ", ylabel="response of the output", title=kind)
+    axis, depths = axes[0, 2], arrays["depths"]
+    for i, kind in enumerate(KINDS):
+        axis.loglog(depths, arrays["best"][:, i], "o", color=COLOURS[kind], label=f"ρ*, {kind}")
+        axis.loglog(
+            depths, arrays["deep"][i] / depths**0.5, color=COLOURS[kind], lw=1, label=f"{arrays['deep'][i]:.3f} / √L"
+        )
+    axis.loglog(depths, arrays["estimate"], "kx", ms=5, label="closed estimate")
+    axis.set(xlabel="depth L", ylabel="ρ*")
+    axis.set_xticks(depths, [str(d) for d in depths])
+    axis.minorticks_off()
+    axes[0, 0].legend(fontsize=8)
+    axis.legend(fontsize=7)
+    return [("Response of the output and its maximum", "Dotted: ρ*. Lines on the right: the deep limit.", figure)]

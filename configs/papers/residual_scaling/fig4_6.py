@@ -1,0 +1,81 @@
+"""Figure 4.6: the best residual scale depends on the angle between inputs, and is much the same over a real data set.
+
+small: 30 seconds on two cores, handwritten digits (0 and 3, 1 and 7).
+paper: MNIST, 0 and 3; CIFAR-10, dogs and airplanes. The paper does not say its depth; L = 50 here.
+"""
+
+import numpy as np
+
+from configs.papers.residual_scaling.shared import SMALL, elements, inner, matrix, overlaps, samples, settings
+from limits.depth import optimal_scale
+from train.evaluate.claim import Claim
+from train.evaluate.page import panels
+
+
+def get_config(size="small"):
+    small = {"tasks": (("digits", 0, 3), ("digits", 1, 7))}
+    paper = {"tasks": (("mnist", 0, 3), ("cifar10", 5, 0))}
+    return settings("fig4_6", size, small | {"count": 20, "depth": 50}, paper | {"count": 20, "depth": 50})
+
+
+def run(config, folder, screen, part):
+    angles = np.arange(config.count) * np.pi / config.count
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    arrays = {"angles": optimal_scale(overlaps(circle), config.depth, **SMALL), "depth": np.array(config.depth)}
+    for dataset, *classes in config.tasks:
+        k0 = overlaps(samples(dataset, tuple(classes), config.count, config.seed))
+        arrays[f"{dataset} {classes[0]}, {classes[1]}"] = optimal_scale(k0, config.depth, **SMALL)
+    return arrays
+
+
+def by_angle(arrays):
+    """(angles between inputs, ρ*) of the first input with the others; the angle is below π."""
+    best = arrays["angles"][0, 1:]
+    return np.arange(1, len(best) + 1) * np.pi / (len(best) + 1), best
+
+
+def spread(values):
+    return values.std() / values.mean()
+
+
+def claims(arrays):
+    angles, best = by_angle(arrays)
+    acute = best[angles <= np.pi / 2 + 1e-9]
+    found = [
+        Claim(
+            "Nearly parallel inputs allow larger scales and orthogonal ones need smaller: ρ* falls with the angle up to π/2",
+            bool((np.diff(acute) < 0).all()),
+            f"{best[0]:.3f} at {np.rad2deg(angles[0]):.0f}°, {acute[-1]:.3f} at {np.rad2deg(angles[len(acute) - 1]):.0f}°, "
+            f"{best[-1]:.3f} at {np.rad2deg(angles[-1]):.0f}°",
+        )
+    ]
+    for name in arrays:
+        if name not in ("angles", "depth"):
+            over = elements(arrays[name])[1]
+            found.append(
+                Claim(
+                    f"Over pairs of {name} ρ* is homogeneous: its relative spread is below half of that over angles",
+                    bool(len(inner(over)) == len(over) and spread(over) < spread(best) / 2),
+                    f"{over.mean():.3f}, spread {spread(over):.0%}, {len(over) - len(inner(over))} of {len(over)} without "
+                    f"optimum; over angles {spread(best):.0%}",
+                )
+            )
+    return found
+
+
+def figures(arrays):
+    names = [name for name in arrays if name != "depth"]
+    figure, axes = panels(1, len(names) + 1, 3.9, 3.4)
+    shown = {name: np.where(np.isfinite(arrays[name]), arrays[name], np.nan) for name in names}
+    for each in shown.values():
+        np.fill_diagonal(each, np.nan)
+    top = max(np.nanmax(each) for each in shown.values())
+    for axis, name in zip(axes[0], names, strict=False):
+        title = "angles 0 to π" if name == "angles" else name
+        matrix(axis, shown[name], title, figure, "ρ*", vmin=0, vmax=top, cmap="viridis")
+        axis.set(xlabel="input", ylabel="input")
+    angles, best = by_angle(arrays)
+    axes[0, -1].plot(np.rad2deg(angles), best, "o-", ms=4)
+    axes[0, -1].set(xlabel="angle between inputs, degrees", ylabel="ρ*", xlim=(0, 180), ylim=(0, None))
+    text = f"Covariances, at depth {int(arrays['depth'])}, inputs sorted by class. Variances, which are all equal, are left out."
+    return [("Best residual scale over pairs of inputs", text, figure)]
