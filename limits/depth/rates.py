@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import betaln, digamma, gammaln
 
 from limits.depth.averages import moment
 from limits.depth.phases import phase
@@ -228,8 +229,6 @@ def exact_diagonal(
     >>> np.exp(exact_diagonal([8], "decreasing")).round(2).tolist()
     [20.96]
     """
-    from scipy.special import digamma, gammaln
-
     _check(residual)
     l, a = np.asarray(depths, float), w_std**2 / 2
     q1 = w_std**2 if variance is None else variance
@@ -237,5 +236,5 @@ def exact_diagonal(
         return (l - 1) * math.log1p(a) + np.log(q1 * (1 + (l - 1) * a / (1 + a)))
     if residual == "decreasing":
         total = 1 + a * (digamma(l + 1 + a) - digamma(2 + a))
-        return gammaln(l + 1 + a) - gammaln(l + 1) - gammaln(2 + a) + np.log(q1 * total)
+        return gammaln(a) - betaln(l + 1, a) - gammaln(2 + a) + np.log(q1 * total)  # B(L+1, a) does not cancel
     return (l - 1) * math.log(a) + np.log(l * q1)

@@ -38,7 +38,10 @@ class _Layer:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class _Carry:
-    """y^l: covariances r1 r2 (1 − gap) 4^height, tangent kernel k 2^power; powers of two, so that scaling is exact."""
+    """y^l: covariances r1 r2 (1 − gap) 4^height, tangent kernel k 2^power; powers of two, so that scaling is exact.
+
+    same: pairs of an input with itself, whose gap is 0 by definition: in the chaotic phase a rounding error would grow as χ^l.
+    """
 
     l: Any
     r1: Any
@@ -47,11 +50,12 @@ class _Carry:
     height: Any
     k: Any
     power: Any
+    same: Any
 
 
 def deep_kernels(
     x: Any,
-    depths: Sequence[int],
+    depths: Sequence[int] | np.ndarray,
     activation: Any = "relu",
     w_std: float = math.sqrt(2),
     b_std: float = 0.0,
@@ -92,19 +96,19 @@ def deep_kernels(
             + (" Give window=3, say, for positions." if x.ndim == 3 else "")
         )
     with jax.enable_x64(True):
-        flat = inputs(*(jnp.asarray(x.reshape(-1, x.shape[-1])),) * 2)
+        flat = jax.jit(inputs)(*(jnp.asarray(x.reshape(-1, x.shape[-1])),) * 2)
         if not window:
             return _run(flat, depths, activation, w_std, b_std, residual, 0)
         n, p = x.shape[:2]
-        split = lambda a: a.reshape(n, p, n, p).transpose(0, 2, 1, 3)  # noqa: E731
-        r = flat.r1.reshape(n, p)
-        start = State(r[:, None, :, None], r[None, :, None, :], split(flat.gap), split(flat.ntk))
-        return _run(start, depths, activation, w_std, b_std, residual, window)
+        r = np.asarray(flat.r1).reshape(n, p)
+        gap = np.asarray(flat.gap).reshape(n, p, n, p).transpose(0, 2, 1, 3)
+        start = (jnp.asarray(a) for a in (r[:, None, :, None], r[None, :, None, :], gap, np.zeros_like(gap)))
+        return _run(State(*start), depths, activation, w_std, b_std, residual, window)
 
 
 def deep_pair(
     c: Any,
-    depths: Sequence[int],
+    depths: Sequence[int] | np.ndarray,
     activation: Any = "relu",
     w_std: float = math.sqrt(2),
     b_std: float = 0.0,
@@ -131,9 +135,8 @@ def deep_pair(
     if np.any((away < 0) | (away > 2)):
         raise ValueError("Correlations lie between −1 and 1 (1 − c between 0 and 2).")
     with jax.enable_x64(True):
-        gaps = jnp.asarray(away.ravel())
-        r = jnp.full((1,), math.sqrt(q))
-        first = State(r, r, gaps, q * (1 - gaps))
+        r, gaps = np.full((1,), math.sqrt(q)), away.ravel()
+        first = State(*(jnp.asarray(a) for a in (r, r, gaps, q * (1 - gaps))))
         found = _run(first, depths, activation, w_std, b_std, residual, 0, started=True)
     return found.reshaped(away.shape)
 
@@ -151,21 +154,28 @@ def _run(
     """Advances from the inputs (`started`: from y¹) through all depths."""
     _check(depths, residual, window)
     phi = activation_function(activation)
-    first = Affine(w_std**2, b_std**2, w_std**2, b_std**2)
-    state = start if started else dense(start, first, b_std > 0)
     layer = _Layer(phi, residual, window, b_std > 0, as_piecewise_linear(phi) is not None)
-    if window and not started:
-        state = _averaged(state, window)
-    zero = jnp.zeros((), jnp.int64)
-    powers = jnp.zeros((*state.ntk.shape[:2], 1, 1) if window else state.ntk.shape, jnp.int64)
-    carry = _rescaled(_Carry(jnp.ones((), jnp.int64), state.r1, state.r2, state.gap, zero, state.ntk, powers), layer)
     scales = (jnp.asarray(w_std**2, float), jnp.asarray(b_std**2, float))
+    carry = _first(start, scales, layer, started)
     recorded, walk, now = {}, _Walk(layer, scales), 1
     for depth in sorted({int(d) for d in depths}):
         carry = walk.advance(carry, depth - now)
         now = depth
         recorded[depth] = jax.tree.map(np.asarray, carry)
     return DeepKernels.of([recorded[int(d)] for d in depths], walk.provenance)
+
+
+@functools.partial(jax.jit, static_argnames=("layer", "started"))
+def _first(state: State, scales: tuple, layer: _Layer, started: bool) -> _Carry:
+    """y¹, from the inputs if that is not what was given."""
+    if not started:
+        state = dense(state, Affine(*scales, *scales), layer.has_bias)
+        state = _averaged(state, layer.window) if layer.window else state
+    zero = jnp.zeros((), jnp.int64)
+    powers = jnp.zeros((*state.ntk.shape[:2], 1, 1) if layer.window else state.ntk.shape, jnp.int64)
+    same = (state.gap == 0) & (state.r1 == state.r2)
+    carry = _Carry(jnp.ones((), jnp.int64), state.r1, state.r2, state.gap, zero, state.ntk, powers, same)
+    return _rescaled(carry, layer)
 
 
 def _check(depths: Any, residual: str, window: int) -> None:
@@ -195,10 +205,14 @@ class _Walk:
             self.layer = dataclasses.replace(self.layer, orders=orders)
             before, carry = carry, _layers(carry, done, None, self.scales, self.layer)
             if orders and done > 1 and all(_same(getattr(before, r), getattr(carry, r)) for r in ("r1", "r2")):
-                both = (self.layer.phi, derivative(self.layer.phi))
-                self.settled = tuple(coefficients(f, r, orders) for f in both for r in (carry.r1, carry.r2))
+                self.settled = _coefficients(self.layer.phi, carry.r1, carry.r2, orders)
             count -= done
         return carry
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def _coefficients(phi: Any, r1: jax.Array, r2: jax.Array, orders: int) -> tuple:
+    return tuple(coefficients(f, r, orders) for f in (phi, derivative(phi)) for r in (r1, r2))
 
 
 def _same(before: Any, after: Any) -> bool:
@@ -212,7 +226,7 @@ def _frozen(settled: tuple) -> Any:
     def dual(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> tuple:
         del r1, r2
         s1, s2 = (jnp.sqrt(jnp.sum(a * a, axis=0)) for a in (a1, a2))
-        return s1, s2, *series(a1 / s1, a2 / s2, d1, d2, gap)
+        return s1, s2, *series(a1 / s1[None], a2 / s2[None], d1, d2, gap)
 
     return dual
 
@@ -237,7 +251,8 @@ def _step(carry: _Carry, dual: Any, scales: tuple, layer: _Layer) -> _Carry:
     if layer.residual != "none":
         scale = 1 / jnp.sqrt(l.astype(float)) if layer.residual == "decreasing" else jnp.ones(())
         k, branch = carry.k + scale**2 * k, add(state, branch, scale)
-    return _rescaled(_Carry(l, branch.r1, branch.r2, branch.gap, carry.height, k, carry.power), layer)
+    gap = jnp.where(carry.same, 0, branch.gap)
+    return _rescaled(_Carry(l, branch.r1, branch.r2, gap, carry.height, k, carry.power, carry.same), layer)
 
 
 def _rescaled(carry: _Carry, layer: _Layer) -> _Carry:

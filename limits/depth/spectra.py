@@ -70,7 +70,7 @@ def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Seque
 
 
 def sphere_spectrum(
-    depths: Sequence[int],
+    depths: Sequence[int] | np.ndarray,
     orders: Sequence[int],
     d: int = 3,
     activation: Any = "relu",
