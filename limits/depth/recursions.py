@@ -24,7 +24,7 @@ _CHUNK = 32  # layers between two looks at whether the variances have settled
 
 
 @dataclasses.dataclass(frozen=True)
-class _Layer:
+class Layer:
     """What is the same in every layer: the code that is compiled is made from these."""
 
     phi: Any
@@ -37,7 +37,7 @@ class _Layer:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Carry:
+class Carry:
     """y^l: covariances r1 r2 (1 − gap) 4^height, tangent kernel k 2^power; powers of two, so that scaling is exact.
 
     same: pairs of an input with itself, whose gap is 0 by definition: in the chaotic phase a rounding error would grow as χ^l.
@@ -154,9 +154,9 @@ def _run(
     """Advances from the inputs (`started`: from y¹) through all depths."""
     _check(depths, residual, window)
     phi = activation_function(activation)
-    layer = _Layer(phi, residual, window, b_std > 0, as_piecewise_linear(phi) is not None)
+    layer = Layer(phi, residual, window, b_std > 0, as_piecewise_linear(phi) is not None)
     scales = (jnp.asarray(w_std**2, float), jnp.asarray(b_std**2, float))
-    carry = _first(start, scales, layer, started)
+    carry = first_layer(start, scales, layer, started)
     recorded, walk, now = {}, _Walk(layer, scales), 1
     for depth in sorted({int(d) for d in depths}):
         carry = walk.advance(carry, depth - now)
@@ -166,7 +166,7 @@ def _run(
 
 
 @functools.partial(jax.jit, static_argnames=("layer", "started"))
-def _first(state: State, scales: tuple, layer: _Layer, started: bool) -> _Carry:
+def first_layer(state: State, scales: tuple, layer: Layer, started: bool) -> Carry:
     """y¹, from the inputs if that is not what was given."""
     if not started:
         state = dense(state, Affine(*scales, *scales), layer.has_bias)
@@ -174,7 +174,7 @@ def _first(state: State, scales: tuple, layer: _Layer, started: bool) -> _Carry:
     zero = jnp.zeros((), jnp.int64)
     powers = jnp.zeros((*state.ntk.shape[:2], 1, 1) if layer.window else state.ntk.shape, jnp.int64)
     same = (state.gap == 0) & (state.r1 == state.r2)
-    carry = _Carry(jnp.ones((), jnp.int64), state.r1, state.r2, state.gap, zero, state.ntk, powers, same)
+    carry = Carry(jnp.ones((), jnp.int64), state.r1, state.r2, state.gap, zero, state.ntk, powers, same)
     return _rescaled(carry, layer)
 
 
@@ -191,27 +191,28 @@ def _check(depths: Any, residual: str, window: int) -> None:
 class _Walk:
     """Carries a state through layers; once no variance changes any more, with Hermite coefficients computed only once."""
 
-    def __init__(self, layer: _Layer, scales: tuple) -> None:
+    def __init__(self, layer: Layer, scales: tuple) -> None:
         self.layer, self.scales, self.settled = layer, scales, None
         self.provenance = Provenance("exact", "closed form")
 
-    def advance(self, carry: _Carry, count: int) -> _Carry:
+    def advance(self, carry: Carry, count: int) -> Carry:
         while count > 0:
             if self.layer.homogeneous or self.settled is not None:
-                return _layers(carry, count, self.settled, self.scales, self.layer)
+                return layers(carry, count, self.settled, self.scales, self.layer)
             done = min(count, _CHUNK)
             largest = float(max(carry.r1.max(), carry.r2.max()))
             orders, self.provenance = accurate_orders(self.layer.phi, largest)
             self.layer = dataclasses.replace(self.layer, orders=orders)
-            before, carry = carry, _layers(carry, done, None, self.scales, self.layer)
+            before, carry = carry, layers(carry, done, None, self.scales, self.layer)
             if orders and done > 1 and all(_same(getattr(before, r), getattr(carry, r)) for r in ("r1", "r2")):
-                self.settled = _coefficients(self.layer.phi, carry.r1, carry.r2, orders)
+                self.settled = settle(self.layer.phi, carry.r1, carry.r2, orders)
             count -= done
         return carry
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
-def _coefficients(phi: Any, r1: jax.Array, r2: jax.Array, orders: int) -> tuple:
+def settle(phi: Any, r1: jax.Array, r2: jax.Array, orders: int) -> tuple:
+    """Hermite coefficients at variances that no longer change."""
     return tuple(coefficients(f, r, orders) for f in (phi, derivative(phi)) for r in (r1, r2))
 
 
@@ -232,12 +233,13 @@ def _frozen(settled: tuple) -> Any:
 
 
 @functools.partial(jax.jit, static_argnames=("layer",))
-def _layers(carry: _Carry, count: Any, settled: Any, scales: tuple, layer: _Layer) -> _Carry:
+def layers(carry: Carry, count: Any, settled: Any, scales: tuple, layer: Layer) -> Carry:
+    """`count` layers further."""
     dual = accurate_dual(layer.phi, layer.orders) if settled is None else _frozen(settled)
     return jax.lax.fori_loop(0, count, lambda _, c: _step(c, dual, scales, layer), carry)
 
 
-def _step(carry: _Carry, dual: Any, scales: tuple, layer: _Layer) -> _Carry:
+def _step(carry: Carry, dual: Any, scales: tuple, layer: Layer) -> Carry:
     """One layer. With a tangent kernel of 1 put in, what comes out of the algebra is q̇ itself."""
     w, b = scales
     state = State(carry.r1, carry.r2, carry.gap, jnp.ones_like(carry.gap))
@@ -252,10 +254,10 @@ def _step(carry: _Carry, dual: Any, scales: tuple, layer: _Layer) -> _Carry:
         scale = 1 / jnp.sqrt(l.astype(float)) if layer.residual == "decreasing" else jnp.ones(())
         k, branch = carry.k + scale**2 * k, add(state, branch, scale)
     gap = jnp.where(carry.same, 0, branch.gap)
-    return _rescaled(_Carry(l, branch.r1, branch.r2, gap, carry.height, k, carry.power, carry.same), layer)
+    return _rescaled(Carry(l, branch.r1, branch.r2, gap, carry.height, k, carry.power, carry.same), layer)
 
 
-def _rescaled(carry: _Carry, layer: _Layer) -> _Carry:
+def _rescaled(carry: Carry, layer: Layer) -> Carry:
     """The same numbers with mantissas near 1."""
     k = jnp.abs(carry.k)
     _, up = jnp.frexp(k.max((2, 3), keepdims=True) if layer.window else k)
@@ -263,7 +265,8 @@ def _rescaled(carry: _Carry, layer: _Layer) -> _Carry:
     carry = dataclasses.replace(carry, k=jnp.ldexp(carry.k, -up), power=carry.power + up)
     if not layer.homogeneous:
         return carry
-    _, up = jnp.frexp(jnp.maximum(carry.r1.max(), carry.r2.max()))
+    top = jnp.maximum(carry.r1, carry.r2) if jnp.ndim(carry.height) else jnp.maximum(carry.r1.max(), carry.r2.max())
+    _, up = jnp.frexp(top)
     r1, r2 = (jnp.ldexp(r, -up) for r in (carry.r1, carry.r2))
     return dataclasses.replace(carry, r1=r1, r2=r2, height=carry.height + up)
 
