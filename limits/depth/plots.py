@@ -40,7 +40,8 @@ def plot_phase_diagram(
     right.set_title(f"lines: condition number of {points} inputs beyond float32, float64; ratio 0.05", fontsize=10)
     for axis in (left, right):
         seen = np.isfinite(diagram.edge)
-        axis.plot(diagram.edge[seen], b[seen], "k-" if seen.sum() > 1 else "ko", lw=2.5, clip_on=False)
+        if seen.any():
+            axis.plot(diagram.edge[seen], b[seen], "k-" if seen.sum() > 1 else "ko", lw=2.5)
         if not seen.all():
             _lines(axis, w, b, diagram.chi, (1.0,), ("χ = 1",), "black")
         axis.set(xlabel="w_std", ylabel="b_std", xlim=(w[0], w[-1]), ylim=(b[0], b[-1]))
