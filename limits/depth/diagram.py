@@ -85,7 +85,7 @@ def phase_diagram(
     shape = (len(b), len(w))
     arrays = [a.reshape(shape) for a in (q, chi, reach, found[1], found[2])]
     name = activation if isinstance(activation, str) else getattr(activation, "__name__", "activation")
-    return PhaseDiagram(name, w, b, depth, c, *arrays, _edges(activation, b))
+    return PhaseDiagram(name, w, b, depth, c, *arrays, edge=_edges(activation, b))
 
 
 def _edges(activation: Any, b: np.ndarray) -> np.ndarray:

@@ -50,7 +50,7 @@ def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Ca
     @jax.jit
     def step(gap: jax.Array) -> tuple:
         r = jnp.full((1,), math.sqrt(q))
-        end = dense(activate(State(r, r, gap, jnp.ones_like(gap)), dual), layer, b_std > 0)
+        end = dense(activate(State(r, r, gap, jnp.ones_like(gap)), dual), layer, bool(b_std > 0))
         return end.gap, end.ntk * growth
 
     def mapped(gap: Any) -> tuple:
@@ -129,7 +129,7 @@ def fixed_variance(activation: Any, w_std: float, b_std: float, start: float = 1
     ends = np.flatnonzero(np.sign(ahead(grid) - grid) != np.sign(rise))
     if not len(ends):
         return math.inf if rise > 0 else 0.0
-    return _root(lambda q: float(ahead(q)) - q, grid[ends[0] - 1], grid[ends[0]])
+    return _root(lambda q: float(ahead(q)) - q, float(grid[ends[0] - 1]), float(grid[ends[0]]))
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
@@ -227,5 +227,5 @@ def edge_of_chaos(activation: Any, b_std: float) -> float:
             f"{grid[0]:g} to {grid[-1]:g}, so no w_std has χ = 1 at its fixed point: try another b_std, or another activation."
         )
     i = crossings[0]
-    q = _root(lambda q: float(beyond(q)), grid[i], grid[i + 1])
+    q = _root(lambda q: float(beyond(q)), float(grid[i]), float(grid[i + 1]))
     return 1 / math.sqrt(float(moment(phi, q, 1)))

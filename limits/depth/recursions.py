@@ -154,7 +154,7 @@ def _run(
     """Advances from the inputs (`started`: from y¹) through all depths."""
     _check(depths, residual, window)
     phi = activation_function(activation)
-    layer = Layer(phi, residual, window, b_std > 0, as_piecewise_linear(phi) is not None)
+    layer = Layer(phi, residual, window, bool(b_std > 0), as_piecewise_linear(phi) is not None)
     scales = (jnp.asarray(w_std**2, float), jnp.asarray(b_std**2, float))
     carry = first_layer(start, scales, layer, started)
     recorded, walk, now = {}, _Walk(layer, scales), 1

@@ -7,17 +7,22 @@ import numpy as np
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
-from limits.depth import phase, phase_diagram, plot_phase_diagram
+from limits.depth import PhaseDiagram, edge_of_chaos, phase, phase_diagram, plot_phase_diagram
 from train.evaluate.claim import Claim
 
 PARTS = ("w_std", "b_std", "variance", "chi", "depth_scale", "ratio", "gap", "edge")
-POINTS = ((1.0, 0.3), (1.39558, 0.3), (2.0, 0.3), (2.5, 0.2))  # (w_std, b_std): ordered, critical, chaotic
+POINTS = (
+    (1.0, 0.3),
+    (edge_of_chaos("tanh", 0.3), 0.3),
+    (2.0, 0.3),
+    (2.5, 0.2),
+)  # (w_std, b_std): ordered, critical, chaotic
 
 
 def get_config(size="small"):
     if size not in ("small", "paper"):
         raise ValueError(f'phases: size must be "small" or "paper", got "{size}".')
-    small = {"activation": "tanh", "grid": (61, 40), "depth": 100, "width": 400, "layers": 40, "networks": 8}
+    small = {"activation": "tanh", "grid": (121, 60), "depth": 100, "width": 400, "layers": 40, "networks": 8}
     more = {"grid": (241, 160), "width": 2000, "networks": 16} if size == "paper" else {}
     return ConfigDict({"name": "phases", "size": size, "seed": 0, **small, **more})
 
@@ -67,10 +72,11 @@ def claims(arrays):
         theory, gradient = phase("tanh", w_std, b_std), arrays[f"gradient_{i}"]
         steps = (gradient[:, -1] - gradient[:, 0]) / (gradient.shape[1] - 1)
         mean, error = steps.mean(), steps.std(ddof=1) / len(steps) ** 0.5
+        rate = np.log(theory.chi) + 0.0
         made.append(
             Claim(
-                f"Gradients at {w_std:g}, {b_std:g} ({theory.name}) change by log χ = {np.log(theory.chi) + 0.0:.3f} a layer (± 0.02)",
-                None if error > 0.01 else bool(abs(mean - np.log(theory.chi)) < 0.02),
+                f"Gradients at {w_std:.4g}, {b_std:g} ({theory.name}) change by log χ = {rate:.3f} a layer (± 0.02)",
+                None if error > 0.01 else bool(abs(mean - rate) < 0.02),
                 f"{mean:.4f} ± {error:.4f}",
             )
         )
@@ -95,8 +101,6 @@ def claims(arrays):
 
 
 def figures(arrays):
-    from limits.depth import PhaseDiagram
-
     named = {name: arrays[name] for name in PARTS}
     diagram = PhaseDiagram(activation="tanh", depth=int(arrays["depth"]), c=float(arrays["c"]), **named)
     figure = Figure(figsize=(11, 3.8), layout="constrained")
@@ -105,7 +109,7 @@ def figures(arrays):
         theory, gradient, c = phase("tanh", w_std, b_std), arrays[f"gradient_{i}"], arrays[f"c_{i}"]
         back = np.arange(1, gradient.shape[1] + 1)
         (line,) = left.plot(
-            back, gradient.mean(0) - gradient.mean(0)[0], label=f"w {w_std:g}, b {b_std:g}: {theory.name}"
+            back, gradient.mean(0) - gradient.mean(0)[0], label=f"w {w_std:.4g}, b {b_std:g}: {theory.name}"
         )
         left.plot(back, np.log(theory.chi) * (back - 1), "--", lw=1, color=line.get_color())
         right.plot(np.arange(c.shape[1]), c.mean(0), color=line.get_color())

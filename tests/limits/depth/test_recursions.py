@@ -1,6 +1,7 @@
 """Kernels at great depth against extended precision, the twins of the networks, closed forms, and finite networks."""
 
 import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -189,16 +190,18 @@ def test_settled_variances_continue_without_a_seam():
 
 def test_mistakes_are_answered():
     x = np.ones((2, 3))
-    for arguments, message in (
+    cases: Any = (
         ({"depths": [0]}, "whole numbers from 1"),
         ({"depths": [3], "residual": "fixd"}, "Did you mean"),
         ({"depths": [3], "window": 3}, "with a window"),
-    ):
+    )
+    for arguments, message in cases:
         with pytest.raises(ValueError, match=message):
             deep_kernels(x, **arguments)
     with pytest.raises(ValueError, match="odd"):
         deep_kernels(np.ones((2, 4, 3)), [3], window=2)
-    for arguments in ({"c": 1.5}, {"c": None}, {"c": 0.5, "q": 0.0}):
+    wrong: Any = ({"c": 1.5}, {"c": None}, {"c": 0.5, "q": 0.0})
+    for arguments in wrong:
         with pytest.raises(ValueError, match=r"correlation|Correlations|variance"):
             deep_pair(depths=[3], **arguments)
 
