@@ -2,7 +2,8 @@
 
 Exact regression with infinite-width tangent kernels on the handwritten digits, trained to the end (t = ∞, no ridge) and, in
 float64, for the time t = 100 / mean eigenvalue of exp(−K t/n). Not repeated: the columns of networks trained by SGD.
-small: 4 minutes on two cores, handwritten digits. paper: 1,000 training points and depths 3 to 1000, handwritten digits.
+small: 4 to 7 minutes on two cores, busy with other work, handwritten digits.
+paper: 1,000 training points and depths 3 to 1000, handwritten digits.
 """
 
 import math
@@ -105,7 +106,6 @@ def claims(arrays):
     early, in_early = zip(*(row(arrays, t, "accuracy_early") for t in names), strict=True)
     spread, in_spread = row(arrays, EDGE, "spread")
     condition, in_condition = row(arrays, EDGE, "condition", "{:.3g}")
-    stopped = (early[0][0] - early[0][2] > 0.2, early[1][1] < 0.3, early[3][0] - early[3][2] < 0.1)
     return [
         Claim("relu at the edge of chaos: accuracy falls over L = 3, 30, 300 (t = ∞, float64)", falling(edge), in_edge),
         Claim(
@@ -125,10 +125,15 @@ def claims(arrays):
             f"scaled {in_scaled}; ResNet {in_resnet}; edge {in_edge}",
         ),
         Claim(
-            f"Stopped at t = {FLOW:g} / mean eigenvalue: the edge loses more than 20 points by L = 300, the scaled ResNet less "
-            "than 10, and the ordered network is below 30 % at L = 30",
-            all(bool(each) for each in stopped),
-            "; ".join(f"{title}: {words}" for title, words in zip(names, in_early, strict=True)),
+            f"Stopped at t = {FLOW:g} / mean eigenvalue (float64) the ordered network is at chance (below 20 %) from L = 30, the "
+            "scaled ResNet loses less than 3 points from L = 3 to 300",
+            bool(early[1][1] < 0.2 and early[3][0] - early[3][2] < 0.03),
+            f"{ORDERED}: {in_early[1]}; {SCALED}: {in_early[3]}",
+        ),
+        Claim(
+            "Stopped there the edge of chaos is at chance at L = 300, as for the paper's larger and harder images",
+            bool(early[0][2] < 0.2),
+            f"{EDGE}: {in_early[0]}; {RESNET}: {in_early[2]}",
         ),
     ]
 
@@ -146,7 +151,7 @@ def figures(arrays):
             values = np.where(np.isfinite(values) & (values < 1e18), values, math.nan)
             axis.plot(depths, values, "o-", ms=4, lw=1.4, color=colour, label=title)
         axes[0].plot(depths, arrays[f"{title}/accuracy32"], "x:", ms=5, lw=1, color=colour)
-    axes[0].set(title="test accuracy, t = ∞ (crosses: float32)", ylim=(0, 1))
+    axes[0].set(title="test accuracy, t = ∞ (crosses: float32)")
     axes[1].set(title="test accuracy, t = 100 / mean eigenvalue", ylim=(0, 1))
     axes[2].set(title="standard deviation of predictions", yscale="log")
     axes[3].set(title="condition number", yscale="log")
