@@ -1,5 +1,7 @@
 """Gaussian averages of one activation: its moments, and the average that carries 1 − c accurately to great depth."""
 
+import functools
+import math
 from typing import Any
 
 import jax
@@ -47,6 +49,9 @@ def moment_slope(activation: Any, q: float) -> float:
         return float(jax.grad(lambda r: rms(phi, r)[0] ** 2)(r)[0] / (2 * r[0]))
 
 
+_orders = functools.lru_cache(maxsize=512)(orders_needed)
+
+
 def accurate_orders(phi: Any, largest_r: float) -> tuple[int, Provenance]:
     """(orders of the Hermite series, or 0 for a closed form; what that makes of the result), keeping a small 1 − c.
 
@@ -59,7 +64,8 @@ def accurate_orders(phi: Any, largest_r: float) -> tuple[int, Provenance]:
         raise ValueError(
             f"The signal overflows (largest standard deviation {largest_r}): take a smaller w_std or depth."
         )
-    orders, missing = orders_needed(phi, largest_r)
+    # Rounded up to a power of 1.1, so that the next layers and neighbouring networks find the answer again.
+    orders, missing = _orders(phi, 1.1 ** math.ceil(math.log(max(largest_r, 1e-6), 1.1)))
     if missing < 1e-10:
         return orders, Provenance("exact", f"quadrature and {orders} Hermite orders, to rounding")
     if closed_form(phi) is not None:

@@ -63,7 +63,7 @@ def phase_diagram(
 
     >>> d = phase_diagram("tanh", w_std=[1.0, 2.5], b_std=[0.3], depth=50)
     >>> d.chi.round(3).tolist(), d.ratio.round(3).tolist(), d.trains().tolist()
-    ([[0.7, 1.668]], [[1.0, 0.0]], [[False, False]])
+    ([[0.7, 1.585]], [[1.0, 0.0]], [[False, False]])
     """
     phi = activation_function(activation)
     w = np.asarray(np.linspace(0.5, 3.0, 61) if w_std is None else w_std, float)

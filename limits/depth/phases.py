@@ -43,22 +43,25 @@ def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Ca
     >>> round(1 - gap.item(), 6), round(slope.item(), 6)  # (c arcsin c + √(1−c²))/π + c/2, arcsin(c)/π + 1/2
     (0.608998, 0.666667)
     """
-    phi, layer = activation_function(activation), Affine(w_std**2, b_std**2, 0.0, 0.0)
-    dual = accurate_dual(phi, accurate_orders(phi, math.sqrt(q))[0])
-    growth = q / float(variance_map(phi, w_std, b_std)(q))
-
-    @jax.jit
-    def step(gap: jax.Array) -> tuple:
-        r = jnp.full((1,), math.sqrt(q))
-        end = dense(activate(State(r, r, gap, jnp.ones_like(gap)), dual), layer, bool(b_std > 0))
-        return end.gap, end.ntk * growth
+    phi = activation_function(activation)
+    orders, growth = accurate_orders(phi, math.sqrt(q))[0], q / float(variance_map(phi, w_std, b_std)(q))
 
     def mapped(gap: Any) -> tuple:
         with jax.enable_x64(True):
-            shape = np.shape(gap)
-            return tuple(np.asarray(a).reshape(shape) for a in step(jnp.asarray(np.ravel(gap), float)))
+            gaps = jnp.asarray(np.ravel(gap), float)
+            end, slope = _layer(gaps, math.sqrt(q), w_std**2, b_std**2, phi, orders, bool(b_std > 0))
+            return np.asarray(end).reshape(np.shape(gap)), growth * np.asarray(slope).reshape(np.shape(gap))
 
     return mapped
+
+
+@functools.partial(jax.jit, static_argnames=("phi", "orders", "has_bias"))
+def _layer(gap: jax.Array, r: Any, w: Any, b: Any, phi: Any, orders: int, has_bias: bool) -> tuple:
+    """(1 − c, σ_w² E φ'φ') after one layer."""
+    both = jnp.full((1,), r)
+    state = activate(State(both, both, gap, jnp.ones_like(gap)), accurate_dual(phi, orders))
+    end = dense(state, Affine(w, b, 0.0, 0.0), has_bias)
+    return end.gap, end.ntk
 
 
 @dataclasses.dataclass(frozen=True)

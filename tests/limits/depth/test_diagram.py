@@ -14,7 +14,7 @@ def tanh():
 
 
 def test_every_point_is_the_phase_of_its_network(tanh):
-    for i, j in ((0, 0), (0, 2), (1, 1), (1, 3)):
+    for i, j in ((0, 0), (1, 3)):
         w, b = tanh.w_std[j], tanh.b_std[i]
         at = phase("tanh", w, b)
         assert tanh.variance[i, j] == pytest.approx(at.q, rel=1e-6)
@@ -36,7 +36,7 @@ def test_edge_and_condition(tanh):
     assert tanh.condition()[1, 3] < 10  # chaotic: well conditioned, and says nothing about other points
 
 
-def test_relu_and_diverging_variances():
+def test_relu():
     relu = phase_diagram("relu", w_std=[1.0, 2.0], b_std=[0.0, 0.5], depth=3000)
     assert relu.chi[0].tolist() == [0.5, 2.0]
     assert relu.edge[0] == pytest.approx(math.sqrt(2))
@@ -46,6 +46,10 @@ def test_relu_and_diverging_variances():
         np.exp(k.log_ntk[0, 0] - k.log_ntk[0, 1]), rel=1e-9
     )  # the same at every w_std
     assert relu.ratio[1, 0] == 1
+
+
+@pytest.mark.slow
+def test_a_repelling_edge_is_none():
     gelu = phase_diagram("gelu", w_std=[1.0, 2.5], b_std=[0.1], depth=10)
     assert np.isnan(gelu.ratio[0, 1])
     assert np.isnan(gelu.edge[0])  # that point repels
