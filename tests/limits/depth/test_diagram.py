@@ -13,6 +13,7 @@ def tanh():
     return phase_diagram("tanh", w_std=[0.8, 1.3, 2.0, 2.9], b_std=[0.1, 0.6], depth=30)
 
 
+@pytest.mark.slow
 def test_every_point_is_the_phase_of_its_network(tanh):
     for i, j in ((0, 0), (1, 3)):
         w, b = tanh.w_std[j], tanh.b_std[i]
