@@ -1,7 +1,12 @@
-"""What depth does to signals: kernels, their responses and fluctuations layer by layer, and the scale of residual branches."""
+"""What depth does: infinite depth, phases of deep kernels, responses and fluctuations, the scale of residual branches."""
 
+from limits.depth.convergence import Convergence as Convergence
+from limits.depth.convergence import convergence as convergence
+from limits.depth.deep_kernels import DeepKernels as DeepKernels
 from limits.depth.deep_scale import deep_scale as deep_scale
 from limits.depth.deep_scale import saturation_variance as saturation_variance
+from limits.depth.diagram import PhaseDiagram as PhaseDiagram
+from limits.depth.diagram import phase_diagram as phase_diagram
 from limits.depth.entropy import uniform_divergence as uniform_divergence
 from limits.depth.entropy import uniform_variance as uniform_variance
 from limits.depth.finite import finite_kernels as finite_kernels
@@ -9,10 +14,28 @@ from limits.depth.fluctuations import Fluctuations as Fluctuations
 from limits.depth.fluctuations import fluctuations as fluctuations
 from limits.depth.fluctuations import variance_per_layer as variance_per_layer
 from limits.depth.output_response import log_response as log_response
+from limits.depth.phases import Phase as Phase
+from limits.depth.phases import correlation_map as correlation_map
+from limits.depth.phases import edge_of_chaos as edge_of_chaos
+from limits.depth.phases import phase as phase
+from limits.depth.phases import variance_map as variance_map
+from limits.depth.plots import plot_phase_diagram as plot_phase_diagram
+from limits.depth.plots import plot_spectra as plot_spectra
+from limits.depth.profile import one_step_profile as one_step_profile
+from limits.depth.profile import one_step_recursion as one_step_recursion
+from limits.depth.rates import Limit as Limit
+from limits.depth.rates import Rate as Rate
+from limits.depth.rates import convergence_rate as convergence_rate
+from limits.depth.rates import limiting_kernel as limiting_kernel
+from limits.depth.rates import log_normaliser as log_normaliser
 from limits.depth.recommend import Recommendation as Recommendation
 from limits.depth.recommend import recommend_residual_scale as recommend_residual_scale
+from limits.depth.recursions import deep_kernels as deep_kernels
+from limits.depth.recursions import deep_pair as deep_pair
 from limits.depth.residual_scale import estimated_scale as estimated_scale
 from limits.depth.residual_scale import optimal_scale as optimal_scale
 from limits.depth.response import Response as Response
 from limits.depth.response import input_kernel as input_kernel
 from limits.depth.response import response as response
+from limits.depth.spectra import sphere_spectrum as sphere_spectrum
+from limits.depth.spectra import zonal_eigenvalues as zonal_eigenvalues

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.kernels.special import angle, safe_sqrt
+from limits.kernels.special import angle, safe_sqrt, sine_minus_theta_cosine
 from zoo import activations as zoo
 
 Dual = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array, jax.Array]]
@@ -22,6 +22,7 @@ def piecewise_linear(phi: zoo.PiecewiseLinear) -> Dual:
 
     With A = ((p+n)/2)², B = ((p−n)/2)²:  E φ² = (A + B) r²,
     1 − c' = (1 − c) − B/(A+B) (2/π) (sin θ − θ cos θ),   E φ'φ' = A + B (1 − 2θ/π).
+    The bracket, θ³/3 at small θ, is a series there: the difference would lose all its digits at a depth of 1e5.
 
     Reference: Cho & Saul, Kernel methods for deep learning (2009).
     """
@@ -33,7 +34,8 @@ def piecewise_linear(phi: zoo.PiecewiseLinear) -> Dual:
             return size * r1, size * r2, gap, jnp.full_like(gap, odd)
         theta = angle(gap)
         sine = safe_sqrt(gap * (2 - gap))
-        bent = gap - share * (2 / np.pi) * (sine - theta * (1 - gap))
+        bracket = jnp.where(theta < 0.5, sine_minus_theta_cosine(theta), sine - theta * (1 - gap))
+        bent = gap - share * (2 / np.pi) * bracket
         slope = odd + even * (1 - theta * (2 / np.pi))
         # Where a signal vanishes (a black pixel without bias) its slope is φ'(0), which is the left one.
         s1, s2 = (jnp.where(r > 0, (phi.positive + phi.negative) / 2, phi.negative) for r in (r1, r2))
@@ -122,16 +124,21 @@ def closed_form(phi: zoo.Activation) -> Dual | None:
         return _from_covariance(*table[phi])
     if isinstance(phi, zoo.Quadratic):
         return quadratic(phi)
+    same = as_piecewise_linear(phi)
+    return piecewise_linear(same) if same else None
+
+
+def as_piecewise_linear(phi: zoo.Activation) -> zoo.PiecewiseLinear | None:
+    """This activation as a PiecewiseLinear, if it is positively homogeneous (which its values tell).
+
+    >>> as_piecewise_linear(lambda x: jnp.maximum(x, 0.5 * x))
+    PiecewiseLinear(negative=0.5, positive=1.0)
+    """
     if isinstance(phi, zoo.PiecewiseLinear):
-        return piecewise_linear(phi)
-    slopes = _homogeneous_slopes(phi)
-    return piecewise_linear(zoo.PiecewiseLinear(*slopes)) if slopes else None
-
-
-def _homogeneous_slopes(phi: zoo.Activation) -> tuple[float, float] | None:
+        return phi
     with jax.enable_x64(True):
         x = jnp.array([1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0])
         left, right = -np.asarray(phi(-x)) / np.asarray(x), np.asarray(phi(x)) / np.asarray(x)
     if np.ptp(left) < 1e-12 * (1 + abs(left[0])) and np.ptp(right) < 1e-12 * (1 + abs(right[0])):
-        return float(left[3]), float(right[3])
+        return zoo.PiecewiseLinear(float(left[3]), float(right[3]))
     return None

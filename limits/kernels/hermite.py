@@ -86,18 +86,23 @@ def hermite(phi: Any, orders: int) -> Dual:
         d1, d2 = (coefficients(derivative(phi), r, orders) for r in (r1, r2))
         s1, s2 = (safe_sqrt(jnp.sum(a * a, axis=0)) for a in (a1, a2))
         a1, a2 = (a / jnp.where(s > 0, s, 1)[None] for a, s in ((a1, s1), (a2, s2)))
-        c = 1 - gap
-
-        def add(carry: tuple, terms: tuple) -> tuple[tuple, None]:
-            tail, bent, slope, spread = carry
-            u, v, du, dv = terms
-            tail = tail + u * v
-            return (tail, bent * c + tail, slope * c + du * dv, spread + (u - v) ** 2 / 2), None
-
-        zero = jnp.zeros_like(gap)
-        terms = tuple(x[:0:-1] for x in (a1, a2, d1, d2))
-        (_, bent, slope, spread), _ = jax.lax.scan(add, (zero, zero, zero, zero), terms)
-        spread = spread + (a1[0] - a2[0]) ** 2 / 2
-        return s1, s2, jnp.clip(spread + gap * bent, 0, 2), slope * c + d1[0] * d2[0]
+        return s1, s2, *series(a1, a2, d1, d2, gap)
 
     return dual
+
+
+def series(a1: jax.Array, a2: jax.Array, d1: jax.Array, d2: jax.Array, gap: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(1 − c', E φ'φ') from Hermite coefficients [orders, …]: unit vectors a of φ, and d of φ'. See `hermite`."""
+    c = 1 - gap
+
+    def add(carry: tuple, terms: tuple) -> tuple[tuple, None]:
+        tail, bent, slope, spread = carry
+        u, v, du, dv = terms
+        tail = tail + u * v
+        return (tail, bent * c + tail, slope * c + du * dv, spread + (u - v) ** 2 / 2), None
+
+    zero = jnp.zeros_like(gap)
+    terms = tuple(x[:0:-1] for x in (a1, a2, d1, d2))
+    (_, bent, slope, spread), _ = jax.lax.scan(add, (zero, zero, zero, zero), terms, unroll=8)
+    spread = spread + (a1[0] - a2[0]) ** 2 / 2
+    return jnp.clip(spread + gap * bent, 0, 2), slope * c + d1[0] * d2[0]

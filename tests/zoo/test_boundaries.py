@@ -64,7 +64,11 @@ def test_there_are_files_to_check():
 
 
 # What each engine of `limits` may import of this project: itself, the shared types, and what is named here.
-ENGINES = {"kernels": {"zoo", "limits.types"}, "predict": {"limits.types"}}
+ENGINES = {
+    "kernels": {"zoo", "limits.types"},
+    "predict": {"limits.types"},
+    "depth": {"zoo", "limits.types", "limits.kernels"},
+}
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -1,0 +1,1 @@
+"""Figures and tables of Hayou, Doucet, Rousseau: The curse of depth in kernel regime."""

@@ -1,0 +1,130 @@
+"""Phase diagram (no figure of the paper): which w_std and b_std train at which depth, with finite networks to check it.
+
+small: 40 seconds on two cores, no data. paper: a finer grid and wider networks, no data.
+"""
+
+import numpy as np
+from matplotlib.figure import Figure
+from ml_collections import ConfigDict
+
+from limits.depth import PhaseDiagram, edge_of_chaos, phase, phase_diagram, plot_phase_diagram
+from train.evaluate.claim import Claim
+
+PARTS = ("w_std", "b_std", "variance", "chi", "depth_scale", "ratio", "gap", "edge")
+POINTS = (
+    (1.0, 0.3),
+    (edge_of_chaos("tanh", 0.3), 0.3),
+    (2.0, 0.3),
+    (2.5, 0.2),
+)  # (w_std, b_std): ordered, critical, chaotic
+
+
+def get_config(size="small"):
+    if size not in ("small", "paper"):
+        raise ValueError(f'phases: size must be "small" or "paper", got "{size}".')
+    small = {"activation": "tanh", "grid": (121, 60), "depth": 100, "width": 400, "layers": 40, "networks": 8}
+    more = {"grid": (241, 160), "width": 2000, "networks": 16} if size == "paper" else {}
+    return ConfigDict({"name": "phases", "size": size, "seed": 0, **small, **more})
+
+
+def finite(config, w_std, b_std, activation, derivative):
+    """(log gradient norm² by layers from the output [network, layer], c^l [network, layer]) of finite networks."""
+    rng, width, layers = np.random.default_rng(config.seed), config.width, config.layers
+    q, gradients, correlations = phase(config.activation, w_std, b_std).q, [], []
+    for _ in range(config.networks):
+        z = rng.normal(size=(width, 2))
+        h = np.sqrt(q) * np.stack([z[:, 0], 0.5 * z[:, 0] + np.sqrt(0.75) * z[:, 1]], axis=1)
+        weights, slopes, cs = [], [], []
+        for _ in range(layers):
+            cs.append(h[:, 0] @ h[:, 1] / np.sqrt((h[:, 0] @ h[:, 0]) * (h[:, 1] @ h[:, 1])))
+            weights.append(rng.normal(size=(width, width)) * w_std / np.sqrt(width))
+            slopes.append(derivative(h[:, 0]))
+            h = weights[-1] @ activation(h) + b_std * rng.normal(size=(width, 1))
+        g, norms = rng.normal(size=width), []
+        for w, slope in zip(weights[::-1], slopes[::-1], strict=True):
+            g = slope * (w.T @ g)
+            norms.append(np.log(g @ g))
+        gradients.append(norms)
+        correlations.append(cs)
+    return np.array(gradients), np.array(correlations)
+
+
+def run(config, folder, screen, part):
+    del folder, part
+    if config.activation != "tanh":
+        raise ValueError(
+            "The finite networks of this report are tanh networks; limits.depth.phase_diagram takes any activation."
+        )
+    w, b = (np.linspace(*ends, n) for ends, n in zip(((0.5, 3.0), (0.025, 1.0)), config.grid, strict=True))
+    screen.print("phase diagram …", highlight=False)
+    diagram = phase_diagram(config.activation, w, b, config.depth)
+    found = {name: getattr(diagram, name) for name in PARTS}
+    found |= {"depth": np.array(config.depth), "c": np.array(diagram.c)}
+    for i, (w_std, b_std) in enumerate(POINTS):
+        screen.print(f"finite networks at w_std {w_std:g}, b_std {b_std:g} …", highlight=False)
+        found[f"gradient_{i}"], found[f"c_{i}"] = finite(config, w_std, b_std, np.tanh, lambda h: np.cosh(h) ** -2.0)
+    return found
+
+
+def claims(arrays):
+    made = []
+    for i, (w_std, b_std) in enumerate(POINTS):
+        theory, gradient = phase("tanh", w_std, b_std), arrays[f"gradient_{i}"]
+        steps = (gradient[:, -1] - gradient[:, 0]) / (gradient.shape[1] - 1)
+        mean, error = steps.mean(), steps.std(ddof=1) / len(steps) ** 0.5
+        rate = np.log(theory.chi) + 0.0
+        made.append(
+            Claim(
+                f"Gradients at {w_std:.4g}, {b_std:g} ({theory.name}) change by log χ = {rate:.3f} a layer (± 0.02)",
+                None if error > 0.01 else bool(abs(mean - rate) < 0.02),
+                f"{mean:.4f} ± {error:.4f}",
+            )
+        )
+    theory, c = phase("tanh", *POINTS[2]), arrays["c_2"][:, -10:].mean(1)
+    error = c.std(ddof=1) / len(c) ** 0.5
+    made.append(
+        Claim(
+            f"In the chaotic phase two inputs end at c* = {theory.c:.3f} (± 0.05)",
+            bool(abs(c.mean() - theory.c) < 0.05),
+            f"{c.mean():.3f} ± {error:.3f}",
+        )
+    )
+    inside = (6 * arrays["depth_scale"] > arrays["depth"]).mean()
+    made.append(
+        Claim(
+            "A narrow strip trains at this depth: less than a tenth of the diagram",
+            bool(0 < inside < 0.1),
+            f"{inside:.3f}",
+        )
+    )
+    return made
+
+
+def figures(arrays):
+    named = {name: arrays[name] for name in PARTS}
+    diagram = PhaseDiagram(activation="tanh", depth=int(arrays["depth"]), c=float(arrays["c"]), **named)
+    figure = Figure(figsize=(11, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for i, (w_std, b_std) in enumerate(POINTS):
+        theory, gradient, c = phase("tanh", w_std, b_std), arrays[f"gradient_{i}"], arrays[f"c_{i}"]
+        back = np.arange(1, gradient.shape[1] + 1)
+        (line,) = left.plot(
+            back, gradient.mean(0) - gradient.mean(0)[0], label=f"w {w_std:.4g}, b {b_std:g}: {theory.name}"
+        )
+        left.plot(back, np.log(theory.chi) * (back - 1), "--", lw=1, color=line.get_color())
+        right.plot(np.arange(c.shape[1]), c.mean(0), color=line.get_color())
+        right.axhline(theory.c, ls="--", lw=1, color=line.get_color())
+    left.set(xlabel="layers from the output", ylabel="log of the squared gradient", title="dashed: log χ a layer")
+    right.set(xlabel="layer", ylabel="correlation of two inputs", title="dashed: c*")
+    left.legend(fontsize=8)
+    for axis in (left, right):
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    return [
+        (
+            "Phase diagram",
+            "Left: over how many layers a signal lives. Right: what is left of the tangent kernel.",
+            plot_phase_diagram(diagram),
+        ),
+        ("Finite networks", "Means over networks of finite width.", figure),
+    ]

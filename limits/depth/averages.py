@@ -1,0 +1,80 @@
+"""Gaussian averages of one activation: its moments, and the average that carries 1 − c accurately to great depth."""
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from limits.kernels.activations import Dual, as_piecewise_linear, closed_form
+from limits.kernels.duals import CLOSED
+from limits.kernels.hermite import derivative, hermite, orders_needed, rms
+from limits.types import Provenance
+from zoo import activation_function
+
+
+def moment(activation: Any, q: Any, order: int = 0) -> np.ndarray:
+    """E[φ⁽ʲ⁾(√q Z)²], with j = `order` derivatives, for every variance in q.
+
+    A kink has an infinite second moment of φ''.
+
+    >>> float(moment("relu", 3.0)), float(moment("relu", 3.0, 1)), float(moment("relu", 3.0, 2))
+    (1.5, 0.5, inf)
+    """
+    phi, q = activation_function(activation), np.asarray(q, float)
+    linear = as_piecewise_linear(phi)
+    if linear is not None:
+        size = (linear.negative**2 + linear.positive**2) / 2
+        kink = np.inf if linear.negative != linear.positive else 0.0
+        return np.asarray(size * q) if order == 0 else np.full_like(q, size if order == 1 else kink)
+    with jax.enable_x64(True):
+        for _ in range(order):
+            phi = derivative(phi)
+        return np.asarray(np.square(rms(phi, jnp.sqrt(jnp.asarray(q.ravel()))))).reshape(q.shape)
+
+
+def moment_slope(activation: Any, q: float) -> float:
+    """d E φ(√q Z)² / dq.
+
+    >>> moment_slope("relu", 3.0)
+    0.5
+    """
+    phi = activation_function(activation)
+    if as_piecewise_linear(phi) is not None:
+        return float(moment(phi, 1.0))
+    with jax.enable_x64(True):
+        r = jnp.sqrt(jnp.asarray([q], float))
+        return float(jax.grad(lambda r: rms(phi, r)[0] ** 2)(r)[0] / (2 * r[0]))
+
+
+_orders = functools.lru_cache(maxsize=512)(orders_needed)
+
+
+def accurate_orders(phi: Any, largest_r: float) -> tuple[int, Provenance]:
+    """(orders of the Hermite series, or 0 for a closed form; what that makes of the result), keeping a small 1 − c.
+
+    As `limits.kernels.dual_for`, but the series comes before a closed form (except for piecewise linear φ): in the closed
+    forms of erf, gelu and sin 1 − c is a difference of numbers near 1, and is lost below 1e-16.
+    """
+    if as_piecewise_linear(phi) is not None:
+        return CLOSED, Provenance("exact", "closed form")
+    if not np.isfinite(largest_r):
+        raise ValueError(
+            f"The signal overflows (largest standard deviation {largest_r}): take a smaller w_std or depth."
+        )
+    # Rounded up to a power of 1.1, so that the next layers and neighbouring networks find the answer again.
+    orders, missing = _orders(phi, 1.1 ** math.ceil(math.log(max(largest_r, 1e-6), 1.1)))
+    if missing < 1e-10:
+        return orders, Provenance("exact", f"quadrature and {orders} Hermite orders, to rounding")
+    if closed_form(phi) is not None:
+        return CLOSED, Provenance("exact", "closed form; 1 − c to 1e-16")
+    detail = f"Hermite orders beyond {orders} dropped: the share {missing:.0e} of E φ² or E φ'²"
+    return orders, Provenance("approximate", detail)
+
+
+def accurate_dual(phi: Any, orders: int) -> Dual:
+    """The average that `accurate_orders` chose."""
+    closed = closed_form(phi) if orders == CLOSED else None
+    return hermite(phi, orders) if closed is None else closed

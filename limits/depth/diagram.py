@@ -1,0 +1,172 @@
+"""Which initialisations train at a given depth: depth scales and the state of the tangent kernel over (w_std, b_std)."""
+
+import contextlib
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.interpolate import CubicSpline
+
+from limits.depth.averages import accurate_orders, moment
+from limits.depth.phases import CRITICAL, edge_of_chaos, scale
+from limits.depth.recursions import Carry, Layer, layers, settle
+from limits.kernels.activations import as_piecewise_linear
+from limits.types import AbsentError
+from zoo import activation_function
+
+TRAINS = 6  # depth scales over which networks were seen to train (Schoenholz et al. 2017)
+_HALVINGS = 60
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class PhaseDiagram:
+    """Over a grid, arrays [b_std, w_std]; not a number where the variance has no fixed point.
+
+    chi: σ_w² E φ'². depth_scale: the layers over which the angle between two inputs, or the size of a gradient, is lost by a
+    factor e, whichever is sooner; networks train up to about six of them. ratio: K^L(x, x')/K^L(x, x) at `depth` for inputs
+    of correlation `c` in the first layer, whose variance is at its fixed point. edge: w_std of the edge of chaos for every
+    b_std (not a number where signals of variance 1 go to none).
+    """
+
+    activation: str
+    w_std: np.ndarray
+    b_std: np.ndarray
+    depth: int
+    c: float
+    variance: np.ndarray
+    chi: np.ndarray
+    depth_scale: np.ndarray
+    ratio: np.ndarray
+    gap: np.ndarray  # 1 − ratio
+    edge: np.ndarray
+
+    def trains(self, depth: int | None = None) -> np.ndarray:
+        """Whether a network of this depth is within six depth scales."""
+        return TRAINS * self.depth_scale > (self.depth if depth is None else depth)
+
+    def condition(self, points: int = 1000) -> np.ndarray:
+        """Condition number of the tangent kernel of so many inputs, all at correlation `c`: 1 + points · ρ/(1 − ρ)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return 1 + points * np.maximum(self.ratio, 0) / np.maximum(self.gap, 0)
+
+    def __repr__(self) -> str:
+        return f"PhaseDiagram({self.activation}, {len(self.b_std)} × {len(self.w_std)}, depth {self.depth})"
+
+
+def phase_diagram(
+    activation: Any = "tanh", w_std: Any = None, b_std: Any = None, depth: int = 100, c: float = 0.5
+) -> PhaseDiagram:
+    """The phase diagram of a feed-forward network. Default grid: w_std from 0.5 to 3, b_std to 1, 61 × 41.
+
+    >>> d = phase_diagram("tanh", w_std=[1.0, 2.5], b_std=[0.3], depth=50)
+    >>> d.chi.round(3).tolist(), d.ratio.round(3).tolist(), d.trains().tolist()
+    ([[0.7, 1.585]], [[1.0, 0.0]], [[False, False]])
+    """
+    phi = activation_function(activation)
+    w = np.asarray(np.linspace(0.5, 3.0, 61) if w_std is None else w_std, float)
+    b = np.asarray(np.linspace(0.025, 1.0, 40) if b_std is None else b_std, float)
+    if w.ndim != 1 or b.ndim != 1 or np.any(w <= 0) or np.any(b < 0):
+        raise ValueError("w_std (> 0) and b_std (≥ 0) are the values along the two sides of the grid.")
+    if depth < 1 or not -1 < c < 1:
+        raise ValueError(f"depth counts layers from 1 and c is a correlation inside (−1, 1); got {depth} and {c}.")
+    grid_w, grid_b = (a.ravel() for a in np.meshgrid(w, b))
+    homogeneous = as_piecewise_linear(phi) is not None
+    q, chi = (_homogeneous if homogeneous else _fixed_points)(phi, grid_w, grid_b)
+    ok = np.isfinite(chi) if homogeneous else np.isfinite(q)
+    start = np.where(np.isfinite(q) & (q > 0), q, 1.0)
+    found = np.full((3, len(q)), np.nan)  # slope, ratio, 1 − ratio
+    if ok.any():
+        found[:, ok] = _at_depth(phi, grid_w[ok], grid_b[ok], start[ok], chi[ok], depth, c, homogeneous)
+    slope = found[0]
+    reach = np.array([min(scale(f), scale(x)) if np.isfinite(f) else math.nan for f, x in zip(slope, chi, strict=True)])
+    shape = (len(b), len(w))
+    arrays = [a.reshape(shape) for a in (q, chi, reach, found[1], found[2])]
+    name = activation if isinstance(activation, str) else getattr(activation, "__name__", "activation")
+    return PhaseDiagram(name, w, b, depth, c, *arrays, edge=_edges(activation, b))
+
+
+def _edges(activation: Any, b: np.ndarray) -> np.ndarray:
+    found = np.full(len(b), np.nan)
+    for i, b_std in enumerate(b):
+        with contextlib.suppress(AbsentError):
+            found[i] = edge_of_chaos(activation, float(b_std))
+    phi = activation_function(activation)
+    if as_piecewise_linear(phi) is None:  # a repelling fixed point is no edge for signals that set out elsewhere
+        there = np.isfinite(found)
+        _, chi = _fixed_points(phi, np.where(there, found, 1.0), b)
+        found[~(np.abs(chi - 1) < 1e-4)] = np.nan
+    return found
+
+
+def _homogeneous(phi: Any, w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    chi = w**2 * float(moment(phi, 1.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        q = np.where(chi < 1, b**2 / (1 - chi), np.inf)
+    return q, chi
+
+
+def _fixed_points(phi: Any, w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(q*, χ) of every pair, from a table of E φ² and E φ'² over log q: to 1e-7, enough for a picture."""
+    logs = np.linspace(math.log(1e-8), math.log(1e4), 800)
+    grid = np.exp(logs)
+    value, slope = (CubicSpline(logs, moment(phi, grid, j)) for j in (0, 1))
+    rise = b[:, None] ** 2 + w[:, None] ** 2 * value(logs) - grid
+    from_one = int(np.searchsorted(logs, 0.0))  # signals of variance 1 set out, and go up or down
+    up = rise[:, from_one] > 0
+    ahead = np.where(np.arange(len(logs)) >= from_one, rise <= 0, False)
+    behind = np.where(np.arange(len(logs)) <= from_one, rise > 0, False)
+    high = np.where(up, np.argmax(ahead, axis=1), len(logs) - 1 - np.argmax(behind[:, ::-1], axis=1) + 1)
+    none_up, none_down = up & ~ahead.any(axis=1), ~up & ~behind.any(axis=1)
+    high = np.clip(high, 1, len(logs) - 1)
+    low, top = logs[high - 1], logs[high]
+    for _ in range(_HALVINGS):
+        middle = (low + top) / 2
+        above = b**2 + w**2 * value(middle) > np.exp(middle)
+        low, top = np.where(above, middle, low), np.where(above, top, middle)
+    q = np.where(none_up, np.inf, np.where(none_down, grid[0], np.exp((low + top) / 2)))
+    chi = np.where(none_up, np.nan, w**2 * slope(np.log(np.minimum(q, grid[-1]))))
+    return q, chi
+
+
+def _at_depth(
+    phi: Any, w: np.ndarray, b: np.ndarray, q: np.ndarray, chi: np.ndarray, depth: int, c: float, homogeneous: bool
+) -> np.ndarray:
+    """f'(c*), K^L(x, x')/K^L(x, x), and one minus that, [3, pairs]."""
+    with jax.enable_x64(True):
+        r = jnp.asarray(np.sqrt(q))
+        orders = 0 if homogeneous else accurate_orders(phi, float(r.max()))[0]
+        layer = Layer(phi, "none", 0, bool(np.any(b > 0)), homogeneous, orders)
+        settled = settle(phi, r, r, orders) if orders else None
+        scales = (jnp.asarray(w**2), jnp.asarray(b**2))
+
+        def run(gap: np.ndarray, count: int, k: Any) -> Carry:
+            zero = jnp.zeros(r.shape, jnp.int64)
+            gaps = jnp.asarray(gap)
+            first = Carry(jnp.ones((), jnp.int64), r, r, gaps, zero, jnp.asarray(k), zero, gaps == 0)
+            return layers(first, count, settled, scales, layer)
+
+        logs, signs = [], []
+        for gap in (np.full_like(q, 1 - c), np.zeros_like(q)):
+            end = run(gap, depth - 1, q * (1 - gap))
+            logs.append(np.log(np.maximum(np.abs(np.asarray(end.k)), 1e-300)) + np.asarray(end.power) * math.log(2))
+            signs.append(np.sign(np.asarray(end.k)))
+        slope = np.where(chi > 1 + CRITICAL, _slopes(run, q, homogeneous), np.minimum(chi, 1.0))
+    away = logs[0] - logs[1]
+    return np.stack([slope, signs[0] * np.exp(away), np.where(signs[0] > 0, -np.expm1(away), 1.0)])
+
+
+def _slopes(run: Any, q: np.ndarray, homogeneous: bool) -> np.ndarray:
+    """f'(c*) where χ > 1, with c* by bisection: f lies above the diagonal beyond its other fixed point."""
+    if homogeneous:
+        return np.ones_like(q)  # the bias is forgotten: a critical map of correlations
+    low, high = np.zeros_like(q), np.ones_like(q)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        larger = np.asarray(run(middle, 1, np.zeros_like(q)).gap) > middle
+        low, high = np.where(larger, middle, low), np.where(larger, high, middle)
+    with_one, without = (run((low + high) / 2, 1, k) for k in (np.ones_like(q), np.zeros_like(q)))
+    value = [np.ldexp(np.asarray(e.k), np.asarray(e.power).astype(int)) for e in (with_one, without)]
+    return value[0] - value[1]

@@ -1,0 +1,234 @@
+"""Fixed points of the signal in depth, the phase they make, its depth scales, and the edge of chaos."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import brentq
+
+from limits.depth.averages import accurate_dual, accurate_orders, moment, moment_slope
+from limits.kernels import Affine, State, activate, dense
+from limits.kernels.activations import as_piecewise_linear
+from limits.types import AbsentError
+from zoo import activation_function
+
+_GRID = np.geomspace(1e-10, 1e6, 641)  # variances at which roots are bracketed
+_LARGEST_EDGE = 1e4  # beyond, activations that end linearly have χ − 1 below the error of quadrature
+CRITICAL = 1e-8  # |χ − 1| below which a network is called critical
+
+
+def variance_map(activation: Any, w_std: float, b_std: float) -> Callable[[Any], np.ndarray]:
+    """q ↦ σ_b² + σ_w² E φ(√q Z)², the variance of the next layer.
+
+    >>> float(variance_map("relu", 2**0.5, 0.5)(1.0))
+    1.2500000000000002
+    """
+    return lambda q: np.asarray(b_std**2 + w_std**2 * moment(activation, q))
+
+
+def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Callable[[Any], tuple]:
+    """1 − c ↦ (1 − f(c), f'(c)) for two inputs of variance q, where f is the correlation of the next layer.
+
+        f(c) = (σ_b² + σ_w² E φφ') / q_next,   f'(c) = σ_w² q E[φ'φ'] / q_next
+
+    At a fixed point q_next = q and f' is the q̇ of the tangent kernel. 1 − c is what is mapped, so that no digit is lost
+    near c = 1.
+
+    >>> gap, slope = correlation_map("relu", 2**0.5, 0.0, 1.0)(1 - 0.5)
+    >>> round(1 - gap.item(), 6), round(slope.item(), 6)  # (c arcsin c + √(1−c²))/π + c/2, arcsin(c)/π + 1/2
+    (0.608998, 0.666667)
+    """
+    phi = activation_function(activation)
+    orders, growth = accurate_orders(phi, math.sqrt(q))[0], q / float(variance_map(phi, w_std, b_std)(q))
+
+    def mapped(gap: Any) -> tuple:
+        with jax.enable_x64(True):
+            gaps = jnp.asarray(np.ravel(gap), float)
+            end, slope = _layer(gaps, math.sqrt(q), w_std**2, b_std**2, phi, orders, bool(b_std > 0))
+            return np.asarray(end).reshape(np.shape(gap)), growth * np.asarray(slope).reshape(np.shape(gap))
+
+    return mapped
+
+
+@functools.partial(jax.jit, static_argnames=("phi", "orders", "has_bias"))
+def _layer(gap: jax.Array, r: Any, w: Any, b: Any, phi: Any, orders: int, has_bias: bool) -> tuple:
+    """(1 − c, σ_w² E φ'φ') after one layer."""
+    both = jnp.full((1,), r)
+    state = activate(State(both, both, gap, jnp.ones_like(gap)), accurate_dual(phi, orders))
+    end = dense(state, Affine(w, b, 0.0, 0.0), has_bias)
+    return end.gap, end.ntk
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """What infinite depth makes of a network's signals.
+
+    name: "ordered" (χ < 1), "critical" (χ = 1) or "chaotic" (χ > 1), with χ = σ_w² E φ'(√q* Z)², the factor of the
+    gradient's variance and of the tangent kernel's diagonal a layer. q: the variance's fixed point q*. c: the correlation
+    c* that two inputs approach, and `slope` the factor f'(c*) with which they do. curvature, third: f''(1) and f'''(1),
+    the j-th derivative being σ_w² q*^(j−1) E φ^(j)(√q* Z)². variance_slope: dq'/dq at q*; above 1 the fixed point is
+    repelling and only a signal that starts there stays.
+    """
+
+    name: str
+    q: float
+    c: float
+    chi: float
+    slope: float
+    curvature: float
+    third: float
+    variance_slope: float
+
+    @property
+    def depth_scale(self) -> float:
+        """ξ = −1/log f'(c*), the layers over which two inputs forget their angle as e^(−l/ξ); infinite where slower."""
+        return scale(self.slope)
+
+    @property
+    def gradient_depth_scale(self) -> float:
+        """1/|log χ|, the layers over which gradients vanish or explode by a factor e (in their square)."""
+        return scale(self.chi)
+
+
+def scale(factor: float) -> float:
+    """Layers after which factor^l has changed by e.
+
+    >>> round(scale(0.5), 4), scale(1.0), scale(0.0)
+    (1.4427, inf, 0.0)
+    """
+    if factor <= 0:
+        return 0.0
+    return math.inf if abs(factor - 1) < CRITICAL else 1 / abs(math.log(factor))
+
+
+def fixed_variance(activation: Any, w_std: float, b_std: float, start: float = 1.0) -> float:
+    """q*, to which the variance goes from `start`: the next root of q = σ_b² + σ_w² E φ² in its direction.
+
+    0 where it dies out, infinity where it grows without end.
+
+    >>> round(fixed_variance("tanh", 1.30415, 0.2), 4)
+    0.5121
+    """
+    if start <= 0:
+        raise ValueError(f"start is a variance to begin from, > 0; got {start}.")
+    phi = activation_function(activation)
+    linear = as_piecewise_linear(phi)
+    if linear is not None:
+        factor = w_std**2 * float(moment(phi, 1.0))
+        if abs(factor - 1) < 1e-12:
+            return start if b_std == 0 else math.inf
+        return b_std**2 / (1 - factor) if factor < 1 else math.inf
+    ahead = variance_map(phi, w_std, b_std)
+    rise = float(ahead(start)) - start
+    if abs(rise) <= 1e-15 * start:
+        return start
+    grid = np.sort(np.append(_GRID, start))
+    grid = grid[grid >= start] if rise > 0 else grid[grid <= start][::-1]
+    ends = np.flatnonzero(np.sign(ahead(grid) - grid) != np.sign(rise))
+    if not len(ends):
+        return math.inf if rise > 0 else 0.0
+    return _root(lambda q: float(ahead(q)) - q, float(grid[ends[0] - 1]), float(grid[ends[0]]))
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    return float(brentq(function, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps))  # pyright: ignore[reportArgumentType]
+
+
+def phase(activation: Any, w_std: float, b_std: float = 0.0, start: float = 1.0) -> Phase:
+    """Fixed points, χ and depth scales of a deep network, from signals of variance `start`.
+
+    Positively homogeneous activations (relu) without bias keep every norm ratio: their correlations follow the critical
+    map at any w_std, so that `slope` is 1 and the depth scale infinite although χ is not 1; the same holds where a relu
+    network's variance explodes (q* = ∞) and the bias is forgotten.
+
+    >>> found = phase("tanh", w_std=2.0, b_std=0.3)
+    >>> found.name, round(found.c, 4), round(found.slope, 3)
+    ('chaotic', 0.2639, 0.86)
+
+    Reference: Poole et al. (2016); Schoenholz et al. (2017), Deep information propagation.
+    """
+    phi = activation_function(activation)
+    q = fixed_variance(phi, w_std, b_std, start)
+    linear = as_piecewise_linear(phi)
+    if linear is not None and (b_std == 0 or math.isinf(q)):
+        chi = w_std**2 * float(moment(phi, 1.0, 1))
+        kink = float(moment(phi, 1.0, 2))
+        return Phase(_name(chi), q, 1.0, chi, 1.0, kink, kink, chi)
+    if math.isinf(q):
+        raise AbsentError(
+            f"The variance grows without end at w_std {w_std:g}, b_std {b_std:g} (beyond {_GRID[-1]:g}): there is no fixed "
+            "point and no phase. Take a smaller w_std."
+        )
+    chi, curvature, third = (
+        w_std**2 * q ** (j - 1) * float(moment(phi, q, j)) if q > 0 or j == 1 else 0.0 for j in (1, 2, 3)
+    )
+    spread = w_std**2 * moment_slope(phi, q) if q > 0 else chi
+    if chi <= 1 + CRITICAL or q == 0:
+        return Phase(_name(chi), q, 1.0, chi, chi, curvature, third, spread)
+    gap, slope = _chaotic_point(correlation_map(phi, w_std, b_std, q), chi)
+    return Phase("chaotic", q, 1 - gap, chi, slope, curvature, third, spread)
+
+
+def _name(chi: float) -> str:
+    return "critical" if abs(chi - 1) <= CRITICAL else "ordered" if chi < 1 else "chaotic"
+
+
+def _chaotic_point(step: Callable, chi: float) -> tuple[float, float]:
+    """(1 − c*, f'(c*)). f is convex on [0, 1] with f(1) = 1 and f'(1) > 1: it has one other fixed point there."""
+    away = lambda gap: float(step(gap)[0]) - gap  # noqa: E731
+    gap = 1.0 if away(1.0) >= -1e-15 else _root(away, 1e-3 * min(chi - 1, 1.0), 1.0)
+    return gap, float(step(gap)[1])
+
+
+@functools.lru_cache(maxsize=256)
+def edge_of_chaos(activation: Any, b_std: float) -> float:
+    """The w_std at which a network with this b_std is critical, χ = 1: the smallest root q of
+
+        q = σ_b² + E φ(√q Z)² / E φ'(√q Z)²,   σ_w² = 1 / E φ'(√q Z)².
+
+    For gelu, silu and others that bend upwards, that fixed point can be repelling (`Phase.variance_slope` > 1): the network
+    is critical for signals of variance q alone, and `phase` from another start says where they go.
+
+    >>> round(edge_of_chaos("tanh", 0.2), 5), round(edge_of_chaos("relu", 0.0), 5)
+    (1.30415, 1.41421)
+
+    Reference: Hayou, Doucet, Rousseau (2019), On the impact of the activation function on deep neural networks training.
+    """
+    phi = activation_function(activation)
+    if b_std < 0:
+        raise ValueError(f"b_std is a standard deviation, ≥ 0; got {b_std}.")
+    if as_piecewise_linear(phi) is not None:
+        if b_std > 0:
+            raise AbsentError(
+                f"{activation}: no edge of chaos at b_std {b_std:g}. A positively homogeneous φ has χ = 1 only where the "
+                "variance map is q + b_std², which has no fixed point: take b_std = 0."
+            )
+        return 1 / math.sqrt(float(moment(phi, 1.0, 1)))
+    if b_std == 0 and float(phi(jnp.zeros(()))) == 0:
+        slope = abs(float(jax.grad(lambda x: phi(x))(0.0)))
+        where = f"w_std = 1/|φ'(0)| = {1 / slope:g}" if slope > 0 else "no finite w_std"
+        raise AbsentError(
+            f"{activation}: at b_std 0 the edge is degenerate, {where} with variance q* = 0, which signals approach slower than "
+            "any exponential; none of the theorems about the edge hold there. Take b_std > 0, such as 0.05."
+        )
+
+    def beyond(q: Any) -> Any:
+        return q - b_std**2 - moment(phi, q) / moment(phi, q, 1)
+
+    grid = _GRID[_GRID <= _LARGEST_EDGE]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values = beyond(grid)
+    crossings = np.flatnonzero((values[:-1] < 0) & (values[1:] >= 0))
+    if not len(crossings):
+        raise AbsentError(
+            f"{activation}: no edge of chaos at b_std {b_std:g}. E φ²/E φ'² + b_std² stays above q for every variance q from "
+            f"{grid[0]:g} to {grid[-1]:g}, so no w_std has χ = 1 at its fixed point: try another b_std, or another activation."
+        )
+    i = crossings[0]
+    q = _root(lambda q: float(beyond(q)), float(grid[i]), float(grid[i + 1]))
+    return 1 / math.sqrt(float(moment(phi, q, 1)))

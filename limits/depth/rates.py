@@ -1,0 +1,240 @@
+"""The kernels that infinite depth leaves, and how fast they are reached: numbers, each with a sentence."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import betaln, digamma, gammaln
+
+from limits.depth.averages import moment
+from limits.depth.phases import phase
+from limits.depth.recursions import RESIDUAL
+from limits.kernels.activations import as_piecewise_linear
+from limits.types import AbsentError
+from zoo import activation_function
+from zoo.messages import did_you_mean
+
+KINK = 2 * math.sqrt(2) / (3 * math.pi)  # s of relu's f(c) = c + s (1 − c)^(3/2) + …
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """K^L / normaliser → `diagonal` for an input with itself and `off_diagonal` for two inputs that are not collinear.
+
+    Both for inputs of variance q¹ = `variance` in the first layer (off the diagonal √(q¹ q¹') stands in its place).
+    """
+
+    diagonal: float
+    off_diagonal: float
+    normaliser: str
+    sentence: str
+
+    @property
+    def ratio(self) -> float:
+        """off_diagonal / diagonal: 1/4, 1/3, 1 (ordered: a constant) or 0 (chaotic: a delta)."""
+        return self.off_diagonal / self.diagonal
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """|K^L / normaliser − limit| off the diagonal → coefficient · L^power · (log L)^log_power · factor^L.
+
+    factor = 1 where it is no exponential. coefficient: None where it depends on the inputs.
+    """
+
+    factor: float
+    power: float
+    log_power: float
+    coefficient: float | None
+    sentence: str
+
+    def __call__(self, depths: Any) -> np.ndarray:
+        """The leading term at these depths."""
+        if self.coefficient is None:
+            raise AbsentError(f"The coefficient of this rate depends on the inputs. {self.sentence}")
+        l = np.asarray(depths, float)
+        return self.coefficient * l**self.power * np.log(l) ** self.log_power * self.factor**l
+
+
+def log_normaliser(
+    depths: Sequence[int] | np.ndarray, residual: str = "none", w_std: float = math.sqrt(2)
+) -> np.ndarray:
+    """Logarithm of what the tangent kernel of a critical network is divided by, for `DeepKernels.normalised`.
+
+        feed-forward L,   "fixed" (1 + a)^(L−1) L,   "decreasing" L^a log L,   a = σ_w²/2 (relu)
+
+    For the decreasing scale Hayou, Doucet, Rousseau print L^(1+a): their proof adds the total covariance in every block.
+    The product Π (1 + a/k) ~ L^a / Γ(2 + a) times Σ a/(k + a) ~ a log L is what the increments give, and what finite networks do.
+
+    >>> np.exp(log_normaliser([10], "fixed", w_std=1.0)).round(3).tolist()  # 10 · 1.5⁹
+    [384.434]
+    """
+    l, a = np.asarray(depths, float), w_std**2 / 2
+    if np.any(l < 1) or (residual == "decreasing" and np.any(l < 2)):
+        raise ValueError('Depths count from 1 (from 2 for "decreasing", whose log L is 0 at 1).')
+    _check(residual)
+    if residual == "fixed":
+        return (l - 1) * math.log1p(a) + np.log(l)
+    return a * np.log(l) + np.log(np.log(l)) if residual == "decreasing" else np.log(l)
+
+
+def _check(residual: str) -> None:
+    if residual not in RESIDUAL:
+        raise ValueError(f'Unknown residual "{residual}". {did_you_mean(residual, RESIDUAL)}')
+
+
+def _relu_slope(activation: Any, w_std: float, b_std: float) -> float:
+    """a = σ_w² E φ'² of a residual network for which the theory is complete."""
+    linear = as_piecewise_linear(activation_function(activation))
+    if linear is None or linear.negative == linear.positive or b_std > 0:
+        raise AbsentError(
+            f"Limits of residual networks are known for positively homogeneous activations with a kink and without bias; got "
+            f"{activation} with b_std {b_std:g}. Measure them with deep_kernels(…, residual=…)."
+        )
+    return w_std**2 * float(moment(linear, 1.0, 1))
+
+
+def bend(activation: Any) -> float:
+    """s of f(c) = c + s (1 − c)^(3/2) + … at the critical point, for an activation with a kink; relu: 2√2/(3π).
+
+    With slopes n and p: s = (p − n)² / (p² + n²) · 2√2/(3π).
+
+    >>> round(bend("relu"), 6), round(bend("abs") / bend("relu"), 6)
+    (0.300105, 2.0)
+    """
+    linear = as_piecewise_linear(activation_function(activation))
+    if linear is None or linear.negative == linear.positive:
+        raise AbsentError(f"{activation} has no kink: f is smooth at c = 1, with f'' of `phase(…).curvature`.")
+    return KINK * (linear.positive - linear.negative) ** 2 / (linear.positive**2 + linear.negative**2)
+
+
+def limiting_kernel(
+    activation: Any = "relu",
+    w_std: float = math.sqrt(2),
+    b_std: float = 0.0,
+    residual: str = "none",
+    variance: float | None = None,
+) -> Limit:
+    """What the tangent kernel over its normaliser tends to as L → ∞.
+
+    variance: q¹, default σ_w² + σ_b² (inputs of size 1). Feed-forward networks forget it unless φ is homogeneous.
+
+    As printed by Hayou, Doucet, Rousseau, and corrected here (both corrections are confirmed by finite networks):
+    residual relu networks tend to q¹ a/(1+a) (1 or 1/4), a = σ_w²/2, where the paper lacks a/(1+a); with the decreasing scale
+    K / (L^a log L) tends to q¹ a/Γ(2+a) (1 or 1/4), where its proof normalises by L^(1+a) and finds one value everywhere. In
+    the chaotic phase the diagonal diverges as χ^L: the limit is no constant, but a delta.
+
+    >>> from limits.depth import edge_of_chaos
+    >>> limiting_kernel("relu").ratio, round(limiting_kernel("tanh", edge_of_chaos("tanh", 0.2), 0.2).ratio, 4)
+    (0.25, 0.3333)
+    >>> limiting_kernel("relu", w_std=1.0, b_std=1.0).off_diagonal  # σ_b² / (1 − σ_w²/2)²
+    4.0
+    """
+    _check(residual)
+    q1 = w_std**2 + b_std**2 if variance is None else variance
+    if residual != "none":
+        a = _relu_slope(activation, w_std, b_std)
+        if residual == "fixed":
+            top, name = q1 * a / (1 + a), "(1 + a)^(L−1) L"
+        else:
+            top, name = q1 * a / math.gamma(2 + a), "L^a log L"
+        words = f"K/({name}) with a = σ_w² E φ'² = {a:g}: {top:g} on the diagonal, a quarter of it off the diagonal."
+        return Limit(top, top / 4, name, words)
+    found = phase(activation, w_std, b_std, start=q1)
+    if found.q == 0 or math.isinf(found.q):
+        if found.slope == 1 and not math.isinf(found.curvature):
+            raise AbsentError(f"{activation} is linear: its kernels do not lose angles, and have no trivial limit.")
+        if math.isinf(found.curvature):
+            raise AbsentError(
+                f"The variance goes to {found.q:g}: up to the factor (σ_w² E φ'²)^L this is the critical kernel. Take "
+                "w_std = edge_of_chaos(activation, 0), or divide by (σ_w² E φ'²)^(L−1) first."
+            )
+        raise AbsentError(f"The variance goes to 0 at w_std {w_std:g}, b_std {b_std:g}, and every kernel with it.")
+    if found.name == "critical":
+        if found.curvature == 0:
+            raise AbsentError(f"{activation} is linear: its kernels do not lose angles, and have no trivial limit.")
+        share = 1 / 4 if math.isinf(found.curvature) else 1 / 3
+        part = "a quarter" if share == 1 / 4 else "a third"
+        words = f"K/L: q* = {found.q:g} on the diagonal and {part} of it off the diagonal."
+        return Limit(found.q, share * found.q, "L", words)
+    if found.name == "ordered":
+        value = found.q / (1 - found.chi)
+        return Limit(
+            value, value, "1", f"K: {value:g} = q*/(1 − χ) everywhere, a constant function, singular for regression."
+        )
+    value = found.q * found.c / (1 - found.slope)
+    words = (
+        f"K: {value:g} = q* c*/(1 − f'(c*)) off the diagonal, which itself grows as χ^L, χ = {found.chi:g}: a delta."
+    )
+    return Limit(math.inf, value, "1", words)
+
+
+def convergence_rate(
+    activation: Any = "relu",
+    w_std: float = math.sqrt(2),
+    b_std: float = 0.0,
+    residual: str = "none",
+    variance: float | None = None,
+) -> Rate:
+    """How fast the tangent kernel off the diagonal comes to `limiting_kernel`.
+
+    Critical, with K/(L q*) − λ:  + 3/8 log L/L for relu (and all kinks), (1 − κ²ζ)/3 log L/L for smooth φ, κ = 2/f''(1),
+    ζ = f'''(1)/6. They follow from f'(c^l) = 1 − 3/l + (9/2) log l/l² (kinks; the 9/2 whatever s) and
+    1 − 2/l + 2(1 − κ²ζ) log l/l² (smooth) in K^l = f' K^(l−1) + 1. For smooth φ the coefficient is negative where κ²ζ > 1 (tanh):
+    K/(Lq) crosses its limit and returns from below, so that a log-log fit over moderate depths is meaningless.
+    Ordered: L χ^L; for relu χ^(L/2), since f' is only Hölder-1/2 at c = 1 (the paper's one exponent holds for its diagonal).
+    Chaotic: L f'(c*)^L.
+
+    >>> from limits.depth import edge_of_chaos
+    >>> rate = convergence_rate("tanh", edge_of_chaos("tanh", 0.5), 0.5)
+    >>> round(rate.coefficient / limiting_kernel("tanh", edge_of_chaos("tanh", 0.5), 0.5).diagonal, 3)
+    -0.748
+    """
+    _check(residual)
+    limit = limiting_kernel(activation, w_std, b_std, residual, variance)
+    if residual == "fixed":
+        value = 3 / 8 * limit.diagonal
+        return Rate(1.0, -1.0, 1.0, value, f"log L/L with coefficient 3/8 of the diagonal's limit, {value:g}.")
+    if residual == "decreasing":
+        return Rate(1.0, 0.0, -1.0, None, "1/log L: a quarter is invisible at any depth that can be run.")
+    found = phase(activation, w_std, b_std, start=w_std**2 + b_std**2 if variance is None else variance)
+    if found.name == "critical":
+        kink = math.isinf(found.curvature)
+        share = 3 / 8 if kink else (1 - (2 / found.curvature) ** 2 * found.third / 6) / 3
+        words = f"K/L − limit ≈ {share:g} q* log L/L, {'3/8' if kink else '(1 − κ²ζ)/3'}."
+        return Rate(1.0, -1.0, 1.0, share * found.q, words)
+    if found.name == "ordered":
+        if math.isinf(found.curvature):
+            factor = math.sqrt(found.chi)
+            return Rate(factor, 0.0, 0.0, None, f"χ^(L/2) = {factor:g}^L off the diagonal, χ^L on it.")
+        return Rate(found.chi, 1.0, 0.0, None, f"L χ^L, χ = {found.chi:g}, everywhere.")
+    return Rate(
+        found.slope, 1.0, 0.0, None, f"L f'(c*)^L, f'(c*) = {found.slope:g}; the diagonal grows as {found.chi:g}^L."
+    )
+
+
+def exact_diagonal(
+    depths: Any, residual: str, w_std: float = math.sqrt(2), variance: float | None = None
+) -> np.ndarray:
+    """log K^L(x, x) of a relu network without bias, in closed form (q¹ = `variance`, default σ_w²):
+
+        feed-forward at σ_w² = 2:   L q¹
+        "fixed":        (1+a)^(L−1) q¹ (1 + (L−1) a/(1+a))
+        "decreasing":   P_L q¹ (1 + Σ_{k=2}^L a/(k+a)),   P_L = Γ(L+1+a) / (Γ(L+1) Γ(2+a)) = Π_{k=2}^L (1 + a/k)
+
+    The product starts at k = 2, since the first layer is no block.
+
+    >>> np.exp(exact_diagonal([8], "decreasing")).round(2).tolist()
+    [20.96]
+    """
+    _check(residual)
+    l, a = np.asarray(depths, float), w_std**2 / 2
+    q1 = w_std**2 if variance is None else variance
+    if residual == "fixed":
+        return (l - 1) * math.log1p(a) + np.log(q1 * (1 + (l - 1) * a / (1 + a)))
+    if residual == "decreasing":
+        total = 1 + a * (digamma(l + 1 + a) - digamma(2 + a))
+        return gammaln(a) - betaln(l + 1, a) - gammaln(2 + a) + np.log(q1 * total)  # B(L+1, a) does not cancel
+    return (l - 1) * math.log(a) + np.log(l * q1)

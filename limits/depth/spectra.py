@@ -1,0 +1,100 @@
+"""Eigenvalues of deep kernels on the sphere, where their eigenfunctions are the spherical harmonics."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import betaln, gammaln
+
+from limits.depth.recursions import deep_pair
+
+
+def harmonics(d: int, k: int) -> int:
+    """N(d, k), the number of spherical harmonics of order k on S^(d−1): the multiplicity of μ_k.
+
+    >>> harmonics(3, 2), harmonics(2, 5), harmonics(10, 1)
+    (5, 2, 10)
+    """
+    if k == 0:
+        return 1
+    return round((2 * k + d - 2) / k * math.exp(gammaln(k + d - 2) - gammaln(k) - gammaln(d - 1)))
+
+
+def _nodes(d: int, largest_k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Angles θ and weights w with Σ w g = ∫ g sin^(d−2) θ dθ / ∫ sin^(d−2) θ dθ, in panels that shrink towards θ = 0 and π.
+
+    A deep kernel varies on the scale 1/L near θ = 0, which equal panels would miss.
+    """
+    panels = max(24, largest_k)
+    edges = np.concatenate([[0], np.geomspace(1e-8, 0.05, 40), np.linspace(0.05, math.pi / 2, panels + 1)[1:]])
+    t, w = np.polynomial.legendre.leggauss(16)
+    half = np.diff(edges) / 2
+    theta = (edges[:-1] + half)[:, None] + half[:, None] * t
+    weight = half[:, None] * w
+    theta, weight = theta.ravel(), weight.ravel()
+    theta, weight = np.concatenate([theta, math.pi - theta[::-1]]), np.concatenate([weight, weight[::-1]])
+    log_total = betaln((d - 1) / 2, 0.5)
+    return theta, weight * np.exp((d - 2) * np.log(np.sin(theta)) - log_total)
+
+
+def _polynomials(c: np.ndarray, d: int, largest_k: int) -> np.ndarray:
+    """P_k(c), [k, …], with P_k(1) = 1: (k + d − 2) P_(k+1) = (2k + d − 2) c P_k − k P_(k−1)."""
+    table = [np.ones_like(c), c]
+    for k in range(1, largest_k):
+        table.append(((2 * k + d - 2) * c * table[k] - k * table[k - 1]) / (k + d - 2))
+    return np.stack(table[: largest_k + 1])
+
+
+def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Sequence[int]) -> np.ndarray:
+    """μ_k of a kernel g(x·x') on the unit sphere of d dimensions, for the uniform probability measure: [..., k].
+
+        μ_k = Ω_(d−1)/Ω_d ∫ g(c) P_k(c) (1 − c²)^((d−3)/2) dc,   P_k the Gegenbauer polynomial with P_k(1) = 1
+
+    and multiplicity `harmonics(d, k)`: g(1) = Σ_k N(d, k) μ_k. `kernel` takes the array of 1 − c, and returns [..., the same].
+
+    >>> zonal_eigenvalues(lambda gap: 1 - gap, d=3, orders=[0, 1, 2]).round(9).tolist()  # c itself: 1/d at k = 1
+    [0.0, 0.333333333, 0.0]
+
+    The paper prints another norm of P_k and "= δ": for d = 3 the norm is 2/(2k+1), and μ_k = ½ ∫ g P_k.
+    """
+    if d < 2:
+        raise ValueError(f"The sphere needs d ≥ 2 dimensions; got {d}.")
+    ks = np.asarray(orders, int)
+    if ks.size == 0 or ks.min() < 0:
+        raise ValueError(f"orders are whole numbers from 0; got {list(orders)}.")
+    theta, weight = _nodes(d, int(ks.max()))
+    values = np.asarray(kernel(2 * np.sin(theta / 2) ** 2), float)
+    basis = _polynomials(np.cos(theta), d, max(int(ks.max()), 1))[ks] * weight
+    return values @ basis.T
+
+
+def sphere_spectrum(
+    depths: Sequence[int] | np.ndarray,
+    orders: Sequence[int],
+    d: int = 3,
+    activation: Any = "relu",
+    w_std: float = math.sqrt(2),
+    b_std: float = 0.0,
+    residual: str = "none",
+    radius: float = 1.0,
+) -> np.ndarray:
+    """μ_k / μ_0 of the tangent kernel of a deep network, [depth, k].
+
+    Inputs have norm `radius`: q¹ = σ_b² + σ_w² radius²/d, as in the paper's figure 1 (radius √d makes inputs of size 1).
+
+    >>> sphere_spectrum([3, 300], [1, 2]).round(4).tolist()
+    [[0.3986, 0.1154], [0.0082, 0.0054]]
+    """
+    if radius <= 0:
+        raise ValueError(f"radius is the norm of the inputs, > 0; got {radius}.")
+    q = b_std**2 + w_std**2 * radius**2 / d
+
+    def kernel(gap: np.ndarray) -> np.ndarray:
+        found = deep_pair(None, depths, activation, w_std, b_std, residual, q, gap=gap * (1 - b_std**2 / q))
+        top = found.log_ntk.max(axis=1, keepdims=True)
+        return found.sign * np.exp(found.log_ntk - top)
+
+    with_zero = [0, *orders]
+    values = zonal_eigenvalues(kernel, d, with_zero)
+    return values[:, 1:] / values[:, :1]

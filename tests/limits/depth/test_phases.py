@@ -1,0 +1,158 @@
+"""Edge of chaos, fixed points and phases, against quadrature of scipy, finite differences, and the tables of the notes."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+from limits.depth import correlation_map, edge_of_chaos, phase, variance_map
+from limits.depth.averages import moment
+from limits.types import AbsentError
+
+SQRT2 = math.sqrt(2)
+
+
+def gaussian(f):
+    """E f(Z), by adaptive quadrature."""
+    return quad(
+        lambda z: f(z) * math.exp(-z * z / 2) / math.sqrt(2 * math.pi), -12, 12, epsabs=1e-13, epsrel=1e-13, limit=400
+    )[0]
+
+
+@pytest.mark.parametrize(
+    ("activation", "b_std", "q", "w_std"),
+    [
+        ("tanh", 0.05, 0.15369, 1.12254), ("tanh", 0.1, 0.27330, 1.19340), ("tanh", 0.2, 0.51208, 1.30415),
+        ("tanh", 0.3, 0.76348, 1.39558), ("tanh", 0.5, 1.31794, 1.54967), ("tanh", 1.0, 3.03640, 1.85559),
+        ("erf", 0.1, 0.25321, 1.05560), ("erf", 0.2, 0.46576, 1.15279), ("erf", 0.3, 0.68877, 1.23367),
+    ],
+)  # fmt: skip
+def test_edge_of_chaos_of_the_table(activation, b_std, q, w_std):
+    found = edge_of_chaos(activation, b_std)
+    assert found == pytest.approx(w_std, abs=1.1e-5)
+    at = phase(activation, found, b_std)
+    assert at.name == "critical"
+    assert at.q == pytest.approx(q, abs=1.1e-5)
+    assert abs(at.chi - 1) < 1e-10
+    assert at.depth_scale == at.gradient_depth_scale == math.inf
+
+
+def test_the_edge_by_independent_quadrature():
+    w, b = edge_of_chaos("tanh", 0.3), 0.3
+    q = phase("tanh", w, b).q
+    assert b**2 + w**2 * gaussian(lambda z: math.tanh(math.sqrt(q) * z) ** 2) == pytest.approx(q, abs=1e-11)
+    assert w**2 * gaussian(lambda z: math.cosh(math.sqrt(q) * z) ** -4) == pytest.approx(1, abs=1e-10)
+    assert variance_map("tanh", w, b)(np.array([q, 0.1]))[0] == pytest.approx(q, abs=1e-13)
+
+
+def test_relu_has_one_critical_point():
+    assert edge_of_chaos("relu", 0.0) == pytest.approx(SQRT2, abs=1e-15)
+    assert edge_of_chaos(lambda x: jax.numpy.maximum(x, 0.5 * x), 0.0) == pytest.approx(math.sqrt(2 / 1.25), abs=1e-12)
+    with pytest.raises(AbsentError, match="no fixed point"):
+        edge_of_chaos("relu", 0.1)
+    with pytest.raises(AbsentError, match="degenerate"):
+        edge_of_chaos("tanh", 0.0)
+    with pytest.raises(AbsentError, match="stays above q"):
+        edge_of_chaos(jax.nn.softplus, 0.5)
+    with pytest.raises(ValueError, match="≥ 0"):
+        edge_of_chaos("tanh", -0.1)
+
+
+def test_an_edge_may_be_repelling():
+    # gelu bends upwards: its smallest root has χ = 1, but variances leave it.
+    w = edge_of_chaos("gelu", 0.1)
+    with pytest.raises(AbsentError, match="grows without end"):
+        phase("gelu", w, 0.1)
+    w, b = edge_of_chaos("quadratic", 0.2), 0.2
+    q = min(roots_of_quadratic(w, b))
+    at = phase("quadratic", w, b, start=q * 0.9)
+    assert at.q <= q * (1 + 1e-6)
+    assert w**2 * (1 + q) == pytest.approx(1, abs=1e-9)  # E φ'² = 1 + 4ε² q with ε = 1/2
+
+
+def roots_of_quadratic(w, b):
+    """q = b² + w² (q + 3ε² q²) with ε = 1/2, at which w² (1 + q) = 1: the solution of q = b² + (q + 3q²/4)/(1 + q)."""
+    return [q.real for q in np.roots([0.25, -(b**2), -(b**2)]) if q.real > 0 and abs(q.imag) < 1e-12]
+
+
+def test_phases_of_tanh():
+    ordered, chaotic = phase("tanh", 1.0, 0.3), phase("tanh", 2.0, 0.3)
+    assert (ordered.name, chaotic.name) == ("ordered", "chaotic")
+    assert ordered.chi == pytest.approx(0.70026, abs=5e-6)
+    assert chaotic.c == pytest.approx(0.2639, abs=5e-5)
+    assert chaotic.slope == pytest.approx(0.860, abs=5e-4)
+    assert phase("tanh", 2.5, 0.2).slope == pytest.approx(0.83009, abs=5e-6)
+    assert chaotic.depth_scale == pytest.approx(-1 / math.log(chaotic.slope))
+    assert chaotic.gradient_depth_scale == pytest.approx(1 / math.log(chaotic.chi))
+    gap, slope = correlation_map("tanh", 2.0, 0.3, chaotic.q)(1 - chaotic.c)
+    assert gap == pytest.approx(1 - chaotic.c, abs=1e-12)
+    assert slope == pytest.approx(chaotic.slope, abs=1e-12)
+    assert phase("tanh", 3.0, 0.0).c == pytest.approx(0, abs=1e-12)  # odd and without bias
+    assert phase("tanh", 0.5, 0.0).q == 0
+
+
+def test_phases_of_relu():
+    ordered = phase("relu", 1.0, 1.0)
+    assert (ordered.name, ordered.q, ordered.chi, ordered.c) == ("ordered", 2.0, 0.5, 1.0)
+    assert math.isinf(ordered.curvature)
+    assert math.isinf(phase("relu", 2.0, 0.1).q)
+    assert phase("relu", 1.0, 0.0).slope == 1  # a rescaled critical network: it forgets no faster
+    assert phase("relu", SQRT2, 0.0, start=3.0).q == 3
+
+
+def test_derivatives_of_the_correlation_map_at_one():
+    w, b = edge_of_chaos("tanh", 0.2), 0.2
+    at = phase("tanh", w, b)
+    assert at.curvature == pytest.approx(0.28234, abs=5e-6)
+    assert at.third == pytest.approx(0.59669, abs=5e-6)
+    kappa = 2 / at.curvature
+    assert kappa == pytest.approx(7.084, abs=5e-4)
+    assert 1 - kappa**2 * at.third / 6 == pytest.approx(-3.990, abs=5e-4)
+    gaps = np.array([0.0, 1e-3, 2e-3])
+    mapped, slopes = correlation_map("tanh", w, b, at.q)(gaps)
+    assert mapped[0] == 0
+    # f' = 1 − f'' gap + f''' gap²/2 − …
+    first = (slopes[0] - slopes) / np.maximum(gaps, 1e-30)
+    assert 2 * first[1] - first[2] == pytest.approx(at.curvature, rel=1e-4)
+    assert 2 * (first[1] - first[2]) / 1e-3 == pytest.approx(at.third, rel=2e-2)
+
+
+def test_variance_slope_by_differences():
+    at, ahead = phase("tanh", 1.5, 0.3), variance_map("tanh", 1.5, 0.3)
+    change = float(ahead(at.q + 1e-5) - ahead(at.q - 1e-5)) / 2e-5
+    assert at.variance_slope == pytest.approx(change, rel=1e-7)
+
+
+def test_correlation_map_by_simulation():
+    rng, n, c = np.random.default_rng(0), 400_000, 0.4
+    u, v = rng.normal(size=(2, n))
+    v = c * u + math.sqrt(1 - c * c) * v
+    w, b, q = 1.6, 0.3, 1.2
+    gap, slope = correlation_map("tanh", w, b, q)(1 - c)
+    after = variance_map("tanh", w, b)(q)
+    root = math.sqrt(q)
+    products = (b**2 + w**2 * np.tanh(root * u) * np.tanh(root * v)) / after
+    slopes = w**2 * q / after / (np.cosh(root * u) * np.cosh(root * v)) ** 2
+    for sample, exact in ((products, 1 - gap), (slopes, slope)):
+        assert abs(sample.mean() - exact) < 4 * sample.std() / math.sqrt(n)
+
+
+def test_expansion_of_relu_near_one():
+    gap = np.array([1e-3, 1e-5, 1e-8])
+    mapped, slope = correlation_map("relu", SQRT2, 0.0, 1.0)(gap)
+    s, b = 2 * SQRT2 / (3 * math.pi), SQRT2 / (30 * math.pi)
+    np.testing.assert_allclose((gap - mapped) / gap**1.5, s + b * gap, rtol=1e-6)
+    np.testing.assert_allclose((1 - slope) / np.sqrt(gap), 1.5 * s, rtol=1e-3)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_moments(order):
+    derivative = {
+        0: math.tanh,
+        1: lambda x: math.cosh(x) ** -2,
+        2: lambda x: -2 * math.tanh(x) * math.cosh(x) ** -2,
+    }[order]
+    expected = [gaussian(lambda z, q=q: derivative(math.sqrt(q) * z) ** 2) for q in (0.3, 4.0)]
+    np.testing.assert_allclose(moment("tanh", np.array([0.3, 4.0]), order), expected, rtol=1e-9)
