@@ -1,0 +1,1 @@
+"""Infinite depth, and what depth does to kernels."""
