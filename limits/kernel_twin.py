@@ -149,7 +149,7 @@ class KernelTwin(Twin):
 
     def _static(self, orders: int) -> tuple:
         return (
-            type(self)(self._shape(), self.depth if self.deep else None, self.trained),
+            type(self)(self._shape(), self.depth if self.deep else None),
             activation_function(self.net.activation),
             orders,
             self._has_bias,
@@ -232,8 +232,9 @@ class KernelTwin(Twin):
         broken = nngp.size - np.isfinite(nngp).sum()
         if broken:
             raise FloatingPointError(
-                f"{broken} of {nngp.size} entries of the NNGP are infinite or NaN: at depth {self.depth or self.net.depth} signals have left "
-                f'the range of {nngp.dtype}. Lower w_std, scale residual branches (residual="uniform"), or use dtype=float64.'
+                f"{broken} of {nngp.size} entries of the NNGP are infinite or NaN: at depth {self.depth or self.net.depth} "
+                f"signals have left the range of {nngp.dtype}. Lower w_std or beta, scale residual branches "
+                '(residual="uniform"), or use dtype=float64.'
             )
         if count > 1:
             columns = {name: np.stack([each[i] for each in estimates]) for i, name in enumerate(("nngp", "ntk"))}
@@ -261,7 +262,7 @@ class KernelTwin(Twin):
             orders, _ = self._orders([x])
             static, draws = (self, *self._static(orders)[1:]), self._draws(x, 256, 0)[0]
             # Step by step, so that layers of one shape share their compilation; whole where positions make it heavy.
-            run = _by_layer if self._positions(x) == 1 else _compiled_by_layer
+            run = _by_layer if self._positions(x) == 1 and not self.deep else _compiled_by_layer
             features, slopes = run(static, jnp.asarray(x), *self._arguments(np.float64), draws)  # pyright: ignore[reportCallIssue]
         return [np.asarray(a) for a in features], [np.asarray(a) for a in slopes]
 

@@ -103,7 +103,7 @@ def twin(net: nn.Module, depth: float | None = None) -> Any:
 
         layer_time(net)  # raises where there is no limit
         return found(net, math.inf)
-    if depth is not None and math.isinf(depth) and hasattr(net, "branch_scale"):
+    if depth is not None and math.isinf(depth) and getattr(net, "branches", 0):
         raise AbsentError(
             f"{type(net).__name__} has no infinite-depth twin: only {_deepening()} do. Its kernels exist at any finite depth."
         )

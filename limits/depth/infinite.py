@@ -47,7 +47,7 @@ def in_layer_time(
 
 
 def solver_error(solve: Callable[[Any, Any, float], Any], x: np.ndarray, tolerance: float, count: int) -> float:
-    """The largest difference to a solution with a hundredth of the tolerance, relative to the largest entry, on `count` inputs."""
+    """The largest difference to a solution a hundred times more precise, relative to the largest entry, on `count` inputs."""
     some = x
     if len(x) > count:  # of all sizes, the smallest and the largest among them
         order = np.argsort([np.linalg.norm(a) for a in x])

@@ -1,4 +1,4 @@
-"""Layer time: residual branches of size L^(−1/2), of which there are L, turn the recursion over layers into an equation in time."""
+"""Layer time: with L residual branches of size L^(−1/2), the recursion over layers becomes an equation in time."""
 
 import dataclasses
 import functools
@@ -45,8 +45,8 @@ def layer_time(net: Any) -> float:
         raise AbsentError(_ABSENT.format(name=name, why=why, instead=use))
     if residual == "decreasing":
         why = (
-            f"branches of size β l^(−α), α = {alpha:g}, add up to a finite sum Σ_l s_l², while their learning rate has the factor "
-            f"L^(2α − 1) = L^{2 * alpha - 1:g}: the tangent kernel grows with it"
+            f"branches of size β l^(−α), α = {alpha:g}, add up to a finite Σ_l s_l², while their learning rate has the "
+            f"factor L^(2α − 1) = L^{2 * alpha - 1:g}: the tangent kernel grows with it"
         )
         raise AbsentError(_ABSENT.format(name=name, why=why, instead=use))
     if alpha < 0.5:
