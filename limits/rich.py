@@ -88,6 +88,10 @@ def rich(
         size = record_bytes(twin.net, task.x, record, count, samples, task.outputs, np.dtype(dtype).itemsize)
         Console(stderr=True).print(f"record: {', '.join(record)} at {count} times: {size / 2**20:,.1f} MiB.")
     plan = Plan(twin.net, task, rule, schedule, recorded, kernels, observe=observe, record=record)
+    if depths is not None and not getattr(twin, "deep", False):
+        raise ValueError(
+            f"rich: depths ({list(depths)}) are for infinite depth, twin(net, depth=inf); this one is the network's own."
+        )
     settings = (samples, replicas, key, dtype, progress, folder)
     if getattr(twin, "deep", False):
         from limits.depth.learning import deep_sweeps

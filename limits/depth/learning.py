@@ -15,7 +15,7 @@ from limits.types import Provenance
 from zoo import ResNet, ViT, parameterization
 
 SAMPLED = (4, 8, 16)  # depths, where numbers carry sampling errors that extrapolation magnifies
-LINEAR = (8, 12, 16, 24, 32, 48, 64)  # where they do not, and depth costs little
+LINEAR = (8, 12, 16, 24, 32, 48, 64, 96)  # where they do not, and depth costs little
 _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of layer time, at which layers are recorded
 _BYTES = 2**30  # of a linear run
 
@@ -64,7 +64,8 @@ def deep_sweeps(plan: Plan, depths: Sequence[int] | None, *settings: Any) -> tup
 def _check(net: Any, depths: Sequence[int]) -> None:
     if len(depths) < 3 or any(depth % 4 or depth < 4 for depth in depths) or len(set(depths)) < len(depths):
         raise ValueError(
-            f"rich at infinite depth: give at least three depths, multiples of 4 as layers are recorded at quarters; got {list(depths)}."
+            f"rich at infinite depth: give at least three depths, multiples of 4 (layers are recorded at quarters); "
+            f"got {list(depths)}."
         )
     if not isinstance(net, (ResNet, ViT)) or getattr(net, "stages", 1) > 1:
         raise ValueError(

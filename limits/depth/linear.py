@@ -203,9 +203,9 @@ def run(plan: Plan, depth: int) -> dict[str, Any]:
     net, seen, now = DeepLinear(plan, depth), [], 0
     rows = plan.schedule.rows(plan.n)
     for t in plan.times.tolist():
-        for now in range(now, t):
+        while now < t:
             net.step(rows[now], float(plan.schedule.rates[now]))
-        now = t
+            now += 1
         seen.append(net.look(plan.looks(t)))
     names = seen[0]
     stacked = {name: [each[name] for each in seen] for name in names}
