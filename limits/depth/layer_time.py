@@ -147,9 +147,10 @@ class LayerTime(Walk):
             y0=start,
             stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=tolerance * 1e-3, norm=_largest),
             max_steps=_STEPS,
-            throw=False,  # what did not converge is infinite, and is found with other overflows
+            throw=False,  # what was not solved becomes NaN, and is found with other overflows
         )
-        return unpack(state, jax.tree.map(lambda a: a[-1], solution.ys))
+        solved = solution.result == diffrax.RESULTS.successful
+        return unpack(state, jax.tree.map(lambda a: jnp.where(solved, a[-1], jnp.nan), solution.ys))
 
 
 def _largest(error: Any) -> jax.Array:

@@ -111,7 +111,7 @@ class DeepLinear:
 
     def _outer(self) -> np.ndarray:
         """A_t D_kμ(t) as a matrix [steps · outputs, steps · points]."""
-        return scipy.linalg.block_diag(*[a * d.T for a, d in zip(self.a, self.d, strict=True)])
+        return np.asarray(scipy.linalg.block_diag(*[a * d.T for a, d in zip(self.a, self.d, strict=True)]))
 
     def forward(self, points: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         """(h^l of these points, f)."""

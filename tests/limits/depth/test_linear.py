@@ -1,5 +1,7 @@
 """Deep linear networks in coordinates: the notes' numbers, and the general engine."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -55,5 +57,10 @@ def test_branches_that_start_at_zero():
 
 def test_where_it_applies():
     assert linear.applies(NET)
-    others = ({"activation": "relu"}, {"b_std": 0.1}, {"branch_layers": 2}, {"form": "conv"})
+    others: tuple[dict[str, Any], ...] = (
+        {"activation": "relu"},
+        {"b_std": 0.1},
+        {"branch_layers": 2},
+        {"form": "conv"},
+    )
     assert not any(linear.applies(NET.clone(**options)) for options in others)

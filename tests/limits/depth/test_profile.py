@@ -1,5 +1,7 @@
 """One step in a deep linear network: the corrected profile, the printed one, and finite networks."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,16 +62,21 @@ def finite(depth, width, members, rate):
     net, x = NET.clone(width=width, depth=depth), jnp.ones((1, 1))
     factor = float(parameterization("mup").learning_rate_factor("branch", width, 1.0, depth))
 
+    def output(params):
+        f: Any = net.apply({"params": params}, x)
+        return f[0, 0]
+
     def one(key):
         params = net.init(key, x)["params"]
-        slope = jax.grad(lambda p: net.apply({"params": p}, x)[0, 0])(params)
+        slope = jax.grad(output)(params)
         moved = {
             name: jax.tree.map(lambda w, g: w + rate * factor * g, params[name], slope[name])
             if name.startswith("block")
             else params[name]
             for name in params
         }
-        return jnp.mean(net.apply({"params": moved}, x, intermediates=True)[1]["h"][-1] ** 2)
+        inside: Any = net.apply({"params": moved}, x, intermediates=True)[1]
+        return jnp.mean(inside["h"][-1] ** 2)
 
     return np.asarray(jax.lax.map(jax.jit(one), jax.random.split(jax.random.key(0), members)), np.float64)
 
