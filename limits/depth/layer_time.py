@@ -187,16 +187,15 @@ def rate(state: Any, branches: list[Any]) -> Any:
 
 @pack.register
 def _(state: algebra.Positions) -> Any:
-    return state
+    return {name: getattr(state, name) for name in ("k", "ntk", "k1", "k2")}
 
 
 @unpack.register
 def _(like: algebra.Positions, y: Any) -> Any:
-    del like
-    return y
+    return dataclasses.replace(like, **y)
 
 
 @rate.register
 def _(state: algebra.Positions, branches: list[Any]) -> Any:
     del state
-    return jax.tree.map(lambda *parts: sum(parts), *branches)
+    return jax.tree.map(lambda *parts: sum(parts), *[pack(branch) for branch in branches])
