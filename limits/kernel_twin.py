@@ -230,9 +230,15 @@ class KernelTwin(Twin):
         scale, errors, count = self._output_variance, {}, len(estimates)
         nngp, ntk = estimates[0]
         broken = nngp.size - np.isfinite(nngp).sum()
+        if broken and self.deep:
+            raise FloatingPointError(
+                f"{broken} of {nngp.size} entries of the NNGP are infinite or NaN: at depth inf signals leave the range of "
+                f"{nngp.dtype}, or the layer-time equations could not be solved. Lower w_std or beta; leave out inputs that are "
+                "zero if the activation is not zero there (their correlations jump at the first block), or use b_std > 0."
+            )
         if broken:
             raise FloatingPointError(
-                f"{broken} of {nngp.size} entries of the NNGP are infinite or NaN: at depth {self.depth or self.net.depth} "
+                f"{broken} of {nngp.size} entries of the NNGP are infinite or NaN: at depth {self.net.depth} "
                 f"signals have left the range of {nngp.dtype}. Lower w_std or beta, scale residual branches "
                 '(residual="uniform"), or use dtype=float64.'
             )
