@@ -99,7 +99,7 @@ class HeResNetTwin(KernelTwin):
                     branch = conv(walk.activate(branch), window, stride, "zero" if last else "branch")
                 if i == 0 and (stage > 0 or net.expansion > 1):
                     state = conv(state, 1, math.prod(strides), "hidden")
-                state = walk.mark(algebra.add(state, branch, walk.scales[block]))
+                state = walk.mark(walk.add(state, branch, walk.scales[block]))
                 block += 1
         state = walk.activate(state)
         return tuple(algebra.over_positions(a, True, False) for a in (state.k, state.ntk))  # pyright: ignore

@@ -13,7 +13,7 @@ from limits.inputs import as_samples, check_same_shape
 from limits.twin import NTK_GROWS, NTK_OF_BASE, Twin
 from limits.types import Kernels, Provenance
 from limits.walk import Walk
-from zoo import activation_function, parameterization
+from zoo import Parameterization, activation_function, parameterization
 
 _FIRST_ORDERS = 32  # of a Hermite series, to find out how large signals get: variances are exact whatever the orders
 
@@ -29,7 +29,11 @@ class KernelTwin(Twin):
     In `ntk` the output is divided by γ, so nngp is the covariance of the readout over γ²; in `mup` it is the kernel of
     the last features times the readout's scale, and f(0) = 0. The tangent kernel is that of the parameterization's
     learning rate: df = −η₀ K ∂loss/∂f.
+
+    `tolerance` is that of the layer-time equations of an infinitely deep network (`limits.depth.layer_time`).
     """
+
+    tolerance: float = 1e-10
 
     def _prepare(self, x: np.ndarray) -> np.ndarray:
         return x.reshape(len(x), -1)
@@ -44,9 +48,32 @@ class KernelTwin(Twin):
     def _numbers(self) -> dict[str, Any]:
         return {}
 
+    def _shallow(self) -> tuple[Any, int]:
+        """For infinite depth: (the definition with one block in every run of equal blocks, how many runs there are)."""
+        raise NotImplementedError(f"{type(self).__name__} has no infinite depth.")
+
+    def _walker(self, *parts: Any, **options: Any) -> Walk:
+        """What walks through the network: layer by layer, or in layer time."""
+        if not self.deep:
+            return Walk(*parts, **options)
+        from limits.depth.layer_time import LayerTime
+
+        return LayerTime(*parts, **options, still=float(parameterization(self.net.parameterization).alpha) > 0.5)
+
+    @property
+    def _branch_rate(self) -> float:
+        """L^(2α − 1), the learning-rate factor of branches with α > 1/2; in layer time it is part of the time."""
+        p = parameterization(self.net.parameterization)
+        return 1.0 if self.deep else float(p.depth_ratio(self.net.depth) ** p.branch_rate_exponent)
+
     def _shape(self) -> Any:
         """The definition without what is traced: twins of equal shape share a compilation."""
-        return self.net.clone(w_std=1.0, b_std=1.0, gamma=1.0, parameterization="ntk", bias_init="normal")
+        net = self.net.clone(w_std=1.0, b_std=1.0, gamma=1.0, parameterization="ntk", bias_init="normal")
+        if not self.deep:
+            return net
+        still = float(parameterization(self.net.parameterization).alpha) > 0.5
+        shallow = dataclasses.replace(self, net=net)._shallow()[0]
+        return shallow.clone(parameterization=Parameterization.ntk.replace(alpha=1.0)) if still else shallow
 
     def _positions(self, x: Any) -> int:
         """How many covariances a pair of inputs has."""
@@ -88,7 +115,7 @@ class KernelTwin(Twin):
             )
         w, b = float(net.w_std) ** 2, float(net.b_std) ** 2
         start = 0.0 if net.bias_init == "zeros" else b
-        weight, bias = float(p.depth_ratio(net.depth) ** p.branch_rate_exponent), self._tangent_weight("bias") * b
+        weight, bias = self._branch_rate, self._tangent_weight("bias") * b
         layers = {
             role: algebra.Affine(w, start, w * self._tangent_weight(role), bias)
             for role in ("input", "hidden", "readout")
@@ -98,6 +125,12 @@ class KernelTwin(Twin):
 
     def _arguments(self, dtype: Any) -> tuple:
         """Everything that is traced."""
+        if self.deep:
+            from limits.depth.layer_time import layer_time
+
+            shallow, runs = self._shallow()
+            times = np.full(shallow.branches, layer_time(self.net) / runs, dtype)
+            return self._layers(), times, self._numbers() | {"tolerance": self._tolerance(dtype)}
         scales = np.broadcast_to(np.asarray(self.net.branch_scale, dtype), (self.net.branches,))
         return self._layers(), scales, self._numbers()
 
@@ -116,7 +149,7 @@ class KernelTwin(Twin):
 
     def _static(self, orders: int) -> tuple:
         return (
-            type(self)(self._shape(), trained=self.trained),
+            type(self)(self._shape(), self.depth if self.deep else None),
             activation_function(self.net.activation),
             orders,
             self._has_bias,
@@ -157,18 +190,22 @@ class KernelTwin(Twin):
             orders, provenance = self._orders([x for x in (x1, x2) if x is not None])
             static, arguments = self._static(orders), self._arguments(dtype)
             estimates = []
+            rows = block or algebra.block_rows(self._positions(x1), np.dtype(dtype).itemsize)
             for i, draws in enumerate(self._draws(x1, samples, seed)):
-                if diagonal:
-                    estimates.append([np.asarray(part) for part in _own(static, x1, *arguments, draws)[:2]])
-                    continue
 
-                def pair(a: np.ndarray, b: np.ndarray, draws: Any = draws) -> Any:
+                def pair(a: Any, b: Any, tolerance: Any = None, draws: Any = draws) -> Any:
+                    layers, scales, numbers = arguments
+                    numbers = numbers if tolerance is None else numbers | {"tolerance": tolerance}
                     with jax.enable_x64(
                         dtype == np.float64
                     ):  # the setting belongs to a thread, and blocks run in several
-                        return _compiled(static, a, b, *arguments, draws)[:2]
+                        return _compiled(static, a, b, layers, scales, numbers, draws)[:2]
 
-                rows = block or algebra.block_rows(self._positions(x1), np.dtype(dtype).itemsize)
+                if self.deep:
+                    pair, provenance = self._in_layer_time(pair, x1, x2, rows, orders > 0 and not diagonal, provenance)
+                if diagonal:
+                    estimates.append([np.asarray(part) for part in _own(static, x1, *arguments, draws)[:2]])
+                    continue
                 keep = (
                     None
                     if folder is None
@@ -177,24 +214,41 @@ class KernelTwin(Twin):
                 estimates.append(algebra.pairwise(pair, x1, x2, 2, rows, store=keep))
         return self._collect(estimates, provenance, samples, absent)
 
+    def _in_layer_time(self, pair: Any, x1: Any, x2: Any, rows: int, series: bool, base: Provenance) -> Any:
+        """(the kernels of two blocks at infinite depth, where they come from)."""
+        from limits.depth.infinite import in_layer_time
+
+        if float(parameterization(self.net.parameterization).alpha) > 0.5:
+            return pair, base  # nothing to be solved
+        return in_layer_time(pair, x1, x2, rows, self._tolerance(x1.dtype), base, series and self._positions(x1) == 1)
+
+    def _tolerance(self, dtype: Any) -> float:
+        return max(self.tolerance, 100 * float(np.finfo(dtype).eps))
+
     def _collect(self, estimates: list, provenance: Provenance, samples: int, absent: dict) -> Kernels:
         """The mean of the estimates (there is one where all averages are closed), over γ²."""
         scale, errors, count = self._output_variance, {}, len(estimates)
         nngp, ntk = estimates[0]
         broken = nngp.size - np.isfinite(nngp).sum()
+        if broken and self.deep:
+            raise FloatingPointError(
+                f"{broken} of {nngp.size} entries of the NNGP are infinite or NaN: at depth inf signals leave the range of "
+                f"{nngp.dtype}, or the layer-time equations could not be solved. Lower w_std or beta; leave out inputs that are "
+                "zero if the activation is not zero there (their correlations jump at the first block), or use b_std > 0."
+            )
         if broken:
             raise FloatingPointError(
-                f"{broken} of {nngp.size} entries of the NNGP are infinite or NaN: at depth {self.net.depth} signals have left "
-                f'the range of {nngp.dtype}. Lower w_std, scale residual branches (residual="uniform"), or use dtype=float64.'
+                f"{broken} of {nngp.size} entries of the NNGP are infinite or NaN: at depth {self.net.depth} "
+                f"signals have left the range of {nngp.dtype}. Lower w_std or beta, scale residual branches "
+                '(residual="uniform"), or use dtype=float64.'
             )
         if count > 1:
             columns = {name: np.stack([each[i] for each in estimates]) for i, name in enumerate(("nngp", "ntk"))}
             nngp, ntk = (column.mean(0) for column in columns.values())
             errors = {name: column.std(0, ddof=1) / count**0.5 for name, column in columns.items()}
             errors["nngp"] = errors["nngp"] * scale
-            provenance = Provenance(
-                "monte_carlo", f"attention averaged over {count} × {samples} scrambled Sobol points"
-            )
+            drawn = f"attention averaged over {count} × {samples} scrambled Sobol points"
+            provenance = Provenance("monte_carlo", f"{drawn}; {provenance.detail}" if self.deep else drawn)
         how = {"nngp": provenance, "ntk": absent.get("ntk", provenance)}
         return Kernels(nngp if scale == 1 else nngp * scale, absent.get("ntk", ntk), how, errors)
 
@@ -214,7 +268,7 @@ class KernelTwin(Twin):
             orders, _ = self._orders([x])
             static, draws = (self, *self._static(orders)[1:]), self._draws(x, 256, 0)[0]
             # Step by step, so that layers of one shape share their compilation; whole where positions make it heavy.
-            run = _by_layer if self._positions(x) == 1 else _compiled_by_layer
+            run = _by_layer if self._positions(x) == 1 and not self.deep else _compiled_by_layer
             features, slopes = run(static, jnp.asarray(x), *self._arguments(np.float64), draws)  # pyright: ignore[reportCallIssue]
         return [np.asarray(a) for a in features], [np.asarray(a) for a in slopes]
 
@@ -225,7 +279,7 @@ class KernelTwin(Twin):
 
 def _through(static: tuple, x1: Any, x2: Any, layers: Any, scales: Any, numbers: Any, draws: Any) -> Any:
     twin, phi, orders, has_bias = static
-    walk = Walk(layers, algebra.dual(phi, orders), has_bias, scales, {**numbers, "draws": draws})
+    walk = twin._walker(layers, algebra.dual(phi, orders), has_bias, scales, {**numbers, "draws": draws})
     k, ntk = twin._walk(twin._start(x1, x2), walk)
     last = layers["readout"]
     b, b_tangent = (last.b, last.b_tangent) if has_bias else (0.0, 0.0)
@@ -255,7 +309,7 @@ def _by_layer(static: tuple, x: Any, layers: Any, scales: Any, numbers: Any, dra
     dual = algebra.dual(phi, orders)
 
     def tangent(shifts: list | None) -> tuple:
-        walk = Walk(layers, dual, has_bias, scales, {**numbers, "draws": draws}, unrolled=True, shifts=shifts)
+        walk = twin._walker(layers, dual, has_bias, scales, {**numbers, "draws": draws}, unrolled=True, shifts=shifts)
         _, ntk = twin._walk(twin._start(x, x), walk)
         return layers["readout"].w * ntk, walk.marks
 

@@ -35,6 +35,7 @@ class ResNetTwin(KernelTwin):
     """
 
     net: ResNet
+    deepens = True
 
     @property
     def _pairs(self) -> tuple[bool, bool]:
@@ -49,6 +50,10 @@ class ResNetTwin(KernelTwin):
         small = self.net.clone(width=2 ** (self.net.stages - 1), depth=max(self.net.stages, 2), residual="uniform")
         jax.eval_shape(small.init, jax.random.key(0), jax.ShapeDtypeStruct((1, *x.shape[1:]), "float32"))
         return x
+
+    def _shallow(self) -> tuple[Any, int]:
+        stages = self.net.stages
+        return self.net.clone(depth=max(stages - 1, 1) + stages), stages
 
     def _shape(self) -> Any:
         return super()._shape().clone(width=2 ** (self.net.stages - 1), outputs=1, beta=1.0)
@@ -74,7 +79,7 @@ class ResNetTwin(KernelTwin):
             for k in range(1, net.branch_layers + 1):
                 last = net.zero_init and k == net.branch_layers
                 branch = weights(walk.activate(branch), "zero" if last else "branch")
-            return walk.mark(algebra.add(state, branch, scale))
+            return walk.mark(walk.add(state, branch, scale))
 
         state, done = walk.mark(weights(state, "input")), 0
         for stage, count in enumerate(net.blocks_by_stage):

@@ -43,6 +43,7 @@ def rich(
     dtype: Any = np.float32,
     progress: bool = False,
     folder: Any = None,
+    depths: Sequence[int] | None = None,
 ) -> Trajectory:
     """Gradient descent at infinite width in `mup`: features, gradients and predictions move together.
 
@@ -58,6 +59,8 @@ def rich(
     [time, n, …, sample] of the first sweep; "responses": A and B of every hidden matrix, responses_a and responses_b
     [time, time, n, n] (positions and outputs count as inputs; see `limits.fields.responses`). With `folder`, sweeps are
     kept there and interrupted ones go on.
+
+    At infinite depth (`twin(net, depth=inf)`) sweeps of several `depths` are extrapolated (`limits.depth.learning`).
 
     Where the network normalises over batches, training outputs are those of training mode, with the statistics of all
     training points, test outputs are normalised by the running averages, and G and the NTK are absent.
@@ -85,7 +88,17 @@ def rich(
         size = record_bytes(twin.net, task.x, record, count, samples, task.outputs, np.dtype(dtype).itemsize)
         Console(stderr=True).print(f"record: {', '.join(record)} at {count} times: {size / 2**20:,.1f} MiB.")
     plan = Plan(twin.net, task, rule, schedule, recorded, kernels, observe=observe, record=record)
-    each, how = sweeps(plan, samples, replicas, key, dtype, progress, folder)
+    if depths is not None and not getattr(twin, "deep", False):
+        raise ValueError(
+            f"rich: depths ({list(depths)}) are for infinite depth, twin(net, depth=inf); this one is the network's own."
+        )
+    settings = (samples, replicas, key, dtype, progress, folder)
+    if getattr(twin, "deep", False):
+        from limits.depth.learning import deep_sweeps
+
+        each, how = deep_sweeps(plan, depths, *settings)
+    else:
+        each, how = sweeps(plan, *settings)
     return _trajectory(absent, task, recorded, each, how)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import flax.linen as nn
 import numpy as np
@@ -31,6 +31,13 @@ class Twin:
     net: Any
     depth: float | None = None
     trained: tuple[str, ...] | None = None  # roles of the parameters that the tangent kernel is of; None: all
+
+    deepens: ClassVar[bool] = False  # whether definitions of this type have an infinite-depth limit
+
+    @property
+    def deep(self) -> bool:
+        """Whether this is the joint limit of width and depth."""
+        return self.depth is not None and math.isinf(self.depth)
 
     def kernels(self, x1: Any, x2: Any = None) -> Kernels:
         """NNGP and NTK at initialisation."""
@@ -70,7 +77,8 @@ def twin(net: nn.Module, depth: float | None = None) -> Any:
     A module of your own that is built from zoo's layers and has the fields `width` and `parameterization` gets a
     `SampledTwin`: Monte-Carlo kernels and training. `register_twin` is for those with a closed form.
 
-    depth=inf asks for the joint limit of width and depth, where the definition has one.
+    depth=inf asks for the joint limit of width and depth: residual networks whose branches are scaled by L^(−1/2) have one
+    (the definition's own depth plays no part in it), see `limits.depth`.
 
     >>> from zoo import MLP
     >>> twin(MLP(width=32, depth=2)).kernels([[1.0, 0.0], [0.6, 0.8]]).ntk.shape
@@ -90,6 +98,15 @@ def twin(net: nn.Module, depth: float | None = None) -> Any:
         from limits.own import SampledTwin
 
         found = SampledTwin
+    if depth is not None and math.isinf(depth) and found.deepens:
+        from limits.depth.layer_time import layer_time
+
+        layer_time(net)  # raises where there is no limit
+        return found(net, math.inf)
+    if depth is not None and math.isinf(depth) and getattr(net, "branches", 0):
+        raise AbsentError(
+            f"{type(net).__name__} has no infinite-depth twin: only {_deepening()} do. Its kernels exist at any finite depth."
+        )
     if depth is not None and math.isinf(depth):
         raise AbsentError(
             f"{type(net).__name__} has no infinite-depth limit: without residual branches scaled down with depth its kernel "
@@ -99,3 +116,7 @@ def twin(net: nn.Module, depth: float | None = None) -> Any:
     if depth is not None and depth != getattr(net, "depth", None):
         raise ValueError(f"twin: the depth belongs to the definition; use {type(net).__name__}(…, depth={depth}).")
     return found(net, depth)
+
+
+def _deepening() -> str:
+    return " and ".join(sorted(cls.__name__ for cls, found in _TWINS.items() if found.deepens))

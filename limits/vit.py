@@ -13,7 +13,7 @@ from limits.kernels.random_logits import normal_draws
 from limits.twin import register_twin
 from limits.types import Provenance
 from limits.walk import Walk
-from zoo import ViT, parameterization
+from zoo import ViT
 
 _REPEATS = 4  # scramblings, for the standard error
 
@@ -36,9 +36,13 @@ class ViTTwin(KernelTwin):
     """
 
     net: ViT
+    deepens = True
 
     def _prepare(self, x: np.ndarray) -> np.ndarray:
         return self.net.patches(x)
+
+    def _shallow(self) -> tuple[Any, int]:
+        return self.net.clone(depth=1), 1
 
     def _shape(self) -> Any:
         return super()._shape().clone(outputs=1, beta=1.0, position_std=1.0)
@@ -47,8 +51,7 @@ class ViTTwin(KernelTwin):
         return (x.shape[1] + (self.net.pool == "class")) ** 2
 
     def _numbers(self) -> dict[str, Any]:
-        p = parameterization(self.net.parameterization)
-        in_branch = float(p.depth_ratio(self.net.depth) ** p.branch_rate_exponent)
+        in_branch = self._branch_rate
         norm = self._tangent_weight("norm") if self.net.norm_affine else 0.0
         return {
             "position": float(self.net.position_std) ** 2,
@@ -102,9 +105,9 @@ class ViTTwin(KernelTwin):
             branch, query = walk.layers["branch"], walk.layers["zero" if net.query_init == "zeros" else "branch"]
             a = normed(state, numbers["branch_norm"])
             a = algebra.attend(a, self._rule, query, branch, branch, walk.has_bias, numbers["draws"])
-            state = algebra.add(state, walk.dense(a, "branch"), scale)
+            state = walk.add(state, walk.dense(a, "branch"), scale)
             a = walk.dense(normed(state, numbers["branch_norm"]), "branch")
-            return walk.mark(algebra.add(state, walk.dense(walk.activate(a), "branch"), scale))
+            return walk.mark(walk.add(state, walk.dense(walk.activate(a), "branch"), scale))
 
         state = walk.repeat(block, walk.mark(state), walk.scales[::2])
         state = normed(state, numbers["norm"])

@@ -14,7 +14,7 @@ from limits import kernels as algebra
 class Walk:
     """The constants of a network's layers, and what is noted on the way through it.
 
-    A twin's `_walk` calls `dense`, `activate`, `repeat` and `mark` in the order of the network's forward pass. `layers`
+    A twin's `_walk` calls `dense`, `activate`, `add`, `repeat` and `mark` in the order of the network's forward pass. `layers`
     are the constants by role; `dual` the activation's Gaussian average; `scales` the branch scales [branches]; `numbers`
     what else is traced.
     """
@@ -38,6 +38,10 @@ class Walk:
         r = state.r1 if isinstance(state, algebra.State) else jnp.sqrt(algebra.variances(state.k1, state.within).max())
         self.largest = jnp.maximum(self.largest, jnp.max(r))
         return algebra.activate(state, self.dual)
+
+    def add(self, state: Any, branch: Any, scale: Any) -> Any:
+        """h + scale · F(h)."""
+        return algebra.add(state, branch, scale)
 
     def mark(self, state: Any) -> Any:
         """Notes the state of pre-activations h^l."""

@@ -1,6 +1,7 @@
 """Ensembles over widths and depths against their twins: bias, variance, power laws, and a verdict for each observable."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from limits import Task, Trajectory
+from limits import AbsentError, Task, Trajectory, twin
+from limits.depth import Convergence
 from train.evaluate.grid import Cell, Limit, run_grid
 from train.evaluate.projections import Projections
 from train.evaluate.statistics import (
@@ -93,6 +95,9 @@ class Comparison:
     widths: tuple[int, ...]
     depths: tuple[int, ...]
     task: Task
+    to_infinite_depth: dict[str, Convergence] = dataclasses.field(
+        default_factory=dict
+    )  # of the twins, by kernel and family
 
     def find(self, observable: str, label: str, depth: int) -> Verdict:
         """The verdict on one observable."""
@@ -159,7 +164,8 @@ def compare(
     }
     runs = {key: limit.run for key, limit in limits.items()}
     learned = {key: limit.rich for key, limit in limits.items() if limit.rich is not None}
-    return Comparison(verdicts, curves, runs, learned, products, _depth_laws(rows, depths), widths, depths, task)
+    laws, rates = _depth_laws(rows, depths), to_infinite_depth(families, widths[-1], depths, limits, task)
+    return Comparison(verdicts, curves, runs, learned, products, laws, widths, depths, task, rates)
 
 
 def _observables(kind: str, limit: Limit) -> tuple[str, ...]:
@@ -306,6 +312,24 @@ def _squared_error(cell: Cell, seen: dict[str, np.ndarray], limit: Limit) -> flo
     f = limit.rich["path"].mean(0)
     away = (seen["f_mean"] - f) ** 2 + cell.members * seen["f_sem"] ** 2
     return float(cell.net.width * away[1:].sum() / (f[1:] ** 2).sum())
+
+
+def to_infinite_depth(
+    families: dict[str, Callable[[int, int], Any]], width: int, depths: Sequence[int], limits: Any, task: Task
+) -> dict[str, Convergence]:
+    """How the twins' kernels (`limits` by family and depth) come to those of infinite depth, for families that have them."""
+    rates: dict[str, Convergence] = {}
+    for label, make in families.items() if len(depths) > 2 else ():
+        try:
+            limit = twin(make(width, depths[-1]), depth=math.inf).kernels(task.x)
+        except AbsentError:  # not residual, or branches that are not scaled down
+            continue
+        for name in ("nngp", "ntk"):
+            each = [getattr(limits[label, depth], name) for depth in depths]
+            if any(np.array_equal(kernel, getattr(limit, name)) for kernel in each):  # branches that start at zero
+                continue
+            rates[f"{name}, {label}"] = Convergence.of(f"{name}, {label},", depths, each, getattr(limit, name))
+    return rates
 
 
 def _depth_laws(rows: list[Row], depths: Sequence[int]) -> dict[str, PowerLaw]:

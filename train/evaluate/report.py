@@ -85,7 +85,7 @@ def reading(result: Comparison) -> list[str]:
             f"{', '.join(dict.fromkeys(away))}: where features move by O(1) at any width, training does not follow the lazy "
             "limit; the limit that it does follow is the one with feature learning (config.rich)."
         )
-    return lines
+    return lines + [f"Infinite-width twins over depth: {rate.sentence}." for rate in result.to_infinite_depth.values()]
 
 
 def as_json(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
@@ -106,6 +106,7 @@ def as_json(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
         "run": run,
         "verdicts": [{**plain(dataclasses.asdict(v)), "sentence": v.sentence} for v in result.verdicts],
         "variance_by_depth": {name: plain(dataclasses.asdict(law)) for name, law in result.depth_laws.items()},
+        "to_infinite_depth": {name: plain(dataclasses.asdict(rate)) for name, rate in result.to_infinite_depth.items()},
         "width times squared error": [
             {"label": label, "depth": depth, "widths": list(result.widths), "values": products}
             for (label, depth), products in result.products.items()

@@ -1,0 +1,39 @@
+"""A comparison over depths of residual networks ends in how they come to infinite depth."""
+
+import math
+import types
+
+import numpy as np
+import pytest
+
+from limits import Task, twin
+from train.evaluate.compare import compare, to_infinite_depth
+from train.evaluate.report import as_json, reading
+from zoo import MLP, ResNet
+
+X = np.random.default_rng(0).normal(size=(3, 4))
+TASK = Task(X, np.ones(3))
+FAMILIES = {"res": lambda n, l: ResNet(n, l, parameterization="mup"), "mlp": lambda n, l: MLP(n, l)}
+
+
+def test_rates_of_families_that_have_infinite_depth():
+    depths = (16, 32, 64)
+    kernels = twin(ResNet(8, 4, parameterization="mup"), depth=math.inf).kernels(X)
+    # Twins that are off by 1/L, so that the rate is known.
+    limits = {
+        (label, depth): types.SimpleNamespace(nngp=kernels.nngp * (1 + 1 / depth), ntk=kernels.ntk * (1 - 2 / depth))
+        for label in FAMILIES
+        for depth in depths
+    }
+    rates = to_infinite_depth(FAMILIES, 8, depths, limits, TASK)
+    assert set(rates) == {"nngp, res", "ntk, res"}
+    assert all(rate.exponent == pytest.approx(1, abs=1e-6) for rate in rates.values())
+    assert not to_infinite_depth(FAMILIES, 8, depths[:2], limits, TASK)
+
+
+@pytest.mark.slow
+def test_the_report_says_so():
+    result = compare({"res": FAMILIES["res"]}, (8, 16), (8, 16, 32), TASK, 1, 0.1, members=8, init_members=8)
+    assert "converges to the infinite-depth twin as L^(−e), e = " in reading(result)[-1]
+    assert result.to_infinite_depth["ntk, res"].exponent == pytest.approx(1, abs=0.1)
+    assert "ntk, res" in as_json(result, {})["to_infinite_depth"]
