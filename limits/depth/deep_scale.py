@@ -12,8 +12,8 @@ from scipy.integrate import quad, solve_ivp
 from scipy.optimize import brentq
 
 from limits import kernels as algebra
-from limits.depth.slopes import curvature, power, slope
 from limits.depth.response import checked_kernel, start
+from limits.depth.slopes import curvature, power, slope
 from limits.kernels.duals import CLOSED
 from zoo import activation_function
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import track
 
 from limits import kernels as algebra
-from limits.depth.slopes import slope
 from limits.depth.response import advance, checked_kernel, orders_for, start, variance_layer
+from limits.depth.slopes import slope
 from limits.kernels.hermite import derivative
 from zoo import activation_function
 
