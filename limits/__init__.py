@@ -1,6 +1,8 @@
 """Infinite-size twins of the networks in `zoo`."""
 
 from limits.cnn import CNNTwin as CNNTwin
+from limits.convergence import Convergence as Convergence
+from limits.convergence import convergence as convergence
 from limits.heresnet import HeResNetTwin as HeResNetTwin
 from limits.kernel_twin import KernelTwin as KernelTwin
 from limits.lazy import lazy as lazy

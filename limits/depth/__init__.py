@@ -1,7 +1,5 @@
 """What depth does: infinite depth, phases of deep kernels, responses and fluctuations, the scale of residual branches."""
 
-from limits.depth.convergence import Convergence as Convergence
-from limits.depth.convergence import convergence as convergence
 from limits.depth.deep_kernels import DeepKernels as DeepKernels
 from limits.depth.deep_scale import deep_scale as deep_scale
 from limits.depth.deep_scale import saturation_variance as saturation_variance

@@ -127,22 +127,15 @@ def test_batches_of_ones_own_from_a_step_on(tmp_path: Path, monkeypatch: pytest.
     )
 
 
-def test_a_config_of_transfer_is_trained_and_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    fields = ["width=16", "depth=2", "learning_rate=0.04", "steps=6"]
-
-    def once(folder: Path) -> train.Run:
-        run = prepared(folder, HERE / "language_model.py", **train.with_fields(ConfigDict(), fields))
-        assert run.rates is None  # a number reaches the optimiser
-        return run
-
-    assert train.conduct(once(tmp_path / "whole"), SILENT)
-    monkeypatch.setattr(train.Preemption, "at", lambda self, step: step == 3)
-    assert not train.conduct(once(tmp_path / "parts"), SILENT)
-    monkeypatch.undo()
-    assert train.conduct(once(tmp_path / "parts"), SILENT)
-    losses = [[line["loss"] for line in read_records(tmp_path / name / "log.jsonl")] for name in ("whole", "parts")]
-    assert len(losses[0]) == 6
-    assert losses[0] == losses[1]
+def test_a_config_of_transfer_is_trained_and_goes_on_with_its_batches(tmp_path: Path):
+    fields = ["width=16", "depth=2", "learning_rate=0.04", "steps=2"]
+    run = prepared(tmp_path / "run", HERE / "language_model.py", **train.with_fields(ConfigDict(), fields))
+    assert run.rates is None  # a number reaches the optimiser
+    assert train.conduct(run, SILENT)
+    assert [line["step"] for line in read_records(tmp_path / "run/log.jsonl")] == [0, 1]
+    batches = load(HERE / "language_model.py").batches(12)
+    fourth = [next(batches) for _ in range(4)][-1]
+    jax.tree.map(np.testing.assert_array_equal, next(run.batches(3)), fourth)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_there_are_files_to_check():
 ENGINES = {
     "kernels": {"zoo", "limits.types"},
     "predict": {"limits.types"},
-    "depth": {"zoo", "limits.types", "limits.kernels"},
+    "depth": {"zoo", "limits.types", "limits.inputs", "limits.kernels", "limits.walk", "limits.fields"},
 }
 
 

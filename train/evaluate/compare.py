@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from limits import AbsentError, Task, Trajectory, twin
-from limits.depth import Convergence
+from limits import AbsentError, Convergence, Task, Trajectory, twin
 from train.evaluate.grid import Cell, Limit, run_grid
 from train.evaluate.projections import Projections
 from train.evaluate.statistics import (

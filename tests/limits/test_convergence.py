@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from limits.depth import Convergence, convergence
+from limits import Convergence, convergence
 from limits.depth.extrapolation import dropped, weights_at_infinity
 from zoo import Parameterization, ResNet
 
