@@ -64,7 +64,7 @@ def run(config, folder, screen, part):
     found |= {"finite_depths": np.array(config.finite_depths), "limit": limit.kernels(first, line).ntk[0]}
     found["kernels"] = np.stack([twin(network(8, d)).kernels(first, line).ntk[0] for d in config.depths])
     found["at"] = limit.kernels(first, few).ntk[0]
-    found["wide"] = np.stack([twin(network(8, d)).kernels(first, few).ntk[0] for d in config.finite_depths])
+    found["wide"] = np.stack([twin(network(8, d)).kernels(first, few).ntk[0] for d in config.depths])
     deep = tuple(d for d in config.depths if d >= 16)
     rate = convergence(network(8, 2), few, deep)
     found["rate"] = np.array([rate.exponent, rate.low, rate.high])
@@ -94,7 +94,7 @@ def claims(arrays):
     widths, depths = arrays["widths"], arrays["finite_depths"]
     (e, low, high), away = arrays["rate"], np.abs(arrays["kernels"] - arrays["limit"]).max(1)
     mean, sem = errors(arrays, widths[-1])
-    wide = ((arrays["wide"] - arrays["at"]) ** 2).mean(1)
+    wide = ((arrays["wide"] - arrays["at"]) ** 2).mean(1)[np.isin(arrays["depths"], depths)]
     z = (mean - wide) / sem
     scatter = np.array([[arrays[f"k_{d}_{w}"].var(0, ddof=1).mean() for w in widths] for d in depths])
     slopes = [float(np.polyfit(np.log(widths), np.log(row), 1)[0]) for row in scatter]
@@ -132,7 +132,7 @@ def figures(arrays):
     for width in arrays["widths"]:
         mean, sem = errors(arrays, width)
         right.errorbar(arrays["finite_depths"], np.maximum(mean, sem / 3), sem, fmt="o-", ms=4, label=f"N = {width}")
-    square = ((arrays["kernels"] - arrays["limit"]) ** 2).mean(1)
+    square = ((arrays["wide"] - arrays["at"]) ** 2).mean(1)
     right.loglog(arrays["depths"], square, "k--", lw=1, label="N = ∞")
     right.set(xlabel="depth L", ylabel="square error of the mean kernel", xscale="log", yscale="log")
     for axis in (left, right):
