@@ -39,7 +39,8 @@ def measure(python: str, job: dict[str, Any]) -> dict[str, float]:
     """One measurement in a fresh process."""
     child = Path(__file__).with_name("bench_child.py")
     home = str(child.parent.parent)
-    environment = {**os.environ, "PYTHONPATH": home} if python == sys.executable else dict(os.environ)
+    ours = {"PYTHONPATH": home, "PYTHONSAFEPATH": "1"}  # launch/train.py must not stand for the package `train`
+    environment = {**os.environ, **(ours if python == sys.executable else {})}
     done = subprocess.run(
         [python, str(child), json.dumps(job)], capture_output=True, text=True, env=environment, check=False
     )
