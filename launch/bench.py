@@ -70,7 +70,7 @@ def jobs() -> list[dict[str, Any]]:
         return [
             {"what": "train", "config": f"train_{name}", "part": part}
             for name in ("mlp", "cnn", "resnet", "vit")
-            for part in ("loop", "data")
+            for part in ("loop", "loop and data", "data")
         ]
     if _WHAT.value == "architectures":
         return [
