@@ -2,7 +2,7 @@
 
     python3 -m launch.train --config=configs/train_cnn.py
 
-39 seconds on two CPU cores. Expect a test accuracy of about 99.7 % (one seed).
+42 to 63 seconds on two CPU cores, with other work beside. Expect a test accuracy of 99.4 % ± 0.1 % (mean of 5 seeds).
 """
 
 import optax

@@ -2,7 +2,7 @@
 
     python3 -m launch.train --config=configs/train_resnet.py
 
-39 seconds on two CPU cores. Expect a test accuracy of about 98.6 % (one seed).
+37 to 48 seconds on two CPU cores, with other work beside. Expect a test accuracy of 98.9 % ± 0.2 % (mean of 5 seeds).
 """
 
 import optax

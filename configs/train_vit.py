@@ -2,7 +2,7 @@
 
     python3 -m launch.train --config=configs/train_vit.py
 
-154 seconds on two CPU cores. Expect a test accuracy of about 97.8 % (one seed).
+71 seconds on two CPU cores (158 with other work). Expect a test accuracy of 97.9 % ± 0.3 % (mean of 5 seeds).
 """
 
 import optax

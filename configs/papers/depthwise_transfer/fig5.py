@@ -1,0 +1,144 @@
+"""Figure 5: the joint limit of width and depth needs both; scatter falls as 1/N, the mean comes as 1/L.
+
+small: 55 seconds on two cores, handwritten digits. paper: widths to 512, depths to 128, 15 networks, handwritten digits.
+
+A linear network that learns features, whose infinitely wide and deep limit is known: the paper takes convolutions on CIFAR-10,
+and the mean over its largest networks for the limit (as figure B.7 here).
+"""
+
+import hashlib
+import math
+
+import numpy as np
+from matplotlib.figure import Figure
+from ml_collections import ConfigDict
+from rich.progress import track
+
+from limits import twin
+from train.data import digits
+from train.ensemble import run_members
+from train.evaluate.claim import Claim
+from train.evaluate.surface import error_surface
+from train.transfer.cells import save_arrays
+from zoo import ResNet
+
+
+def get_config(size="small"):
+    if size not in ("small", "paper"):
+        raise ValueError(f'fig5: size must be "small" or "paper", got "{size}".')
+    large = size == "paper"
+    return ConfigDict(
+        {
+            "name": "fig5", "size": size, "seed": 0, "members": 15 if large else 512, "n_train": 6, "n_test": 6,
+            "widths": (32, 64, 128, 256, 512) if large else (32, 64, 128),
+            "depths": (8, 16, 32, 64, 128) if large else (4, 8, 16, 32),
+            "steps": 20, "learning_rate": 0.2, "w_std": 0.7,
+        }
+    )  # fmt: skip
+
+
+def network(config, width, depth):
+    return ResNet(width, depth, activation="linear", w_std=config.w_std, parameterization="mup")
+
+
+def run(config, folder, screen, part):
+    task = digits(config.n_train, config.n_test, seed=config.seed)
+    sizes = [(n, l) for l in config.depths for n in config.widths]
+    fixed = {name: value for name, value in config.items() if name not in ("widths", "depths")}
+    word = hashlib.sha256(repr(sorted(fixed.items())).encode()).hexdigest()[:12]
+    files = {(n, l): folder / "cells" / f"width_{n}_depth_{l}_{word}.npz" for n, l in sizes}
+    times = np.arange(0, config.steps + 1, 2)
+    for n, l in track(sizes[part[0] :: part[1]], "ensembles", console=screen):
+        if not files[n, l].exists():
+            how = {"times": times, "seed": config.seed + 1000 * l, "kernels": ()}
+            chunks = run_members(network(config, n, l), task, config.members, config.steps, config.learning_rate, **how)
+            save_arrays(files[n, l], {"f": np.concatenate([chunk["f"][..., 0] for chunk in chunks])})
+    if not all(file.exists() for file in files.values()):
+        return None
+    deep = twin(network(config, 8, 4), depth=math.inf).rich(
+        task, config.steps, config.learning_rate, times=times, kernels=()
+    )
+    screen.print(f"limit: {deep.provenance['f_test']}", highlight=False)
+    limit = np.concatenate([deep.f_train, deep.f_test], axis=1)[..., 0]
+    found = {
+        "widths": np.array(config.widths),
+        "depths": np.array(config.depths),
+        "times": times,
+        "limit": limit,
+        "y": task.y_train[:, 0],
+    }
+    return found | {f"f_{n}_{l}": np.load(files[n, l])["f"] for n, l in sizes}
+
+
+def samples(arrays, time=-1):
+    return {(int(n), int(l)): arrays[f"f_{n}_{l}"][:, time] for n in arrays["widths"] for l in arrays["depths"]}
+
+
+def square_errors(arrays):
+    """E(f_NL − f)² over networks and points, [depth, width]."""
+    away = {size: ((f - arrays["limit"][-1]) ** 2).mean() for size, f in samples(arrays).items()}
+    return np.array([[away[n, l] for n in arrays["widths"]] for l in arrays["depths"]])
+
+
+def claims(arrays):
+    surface = error_surface(samples(arrays), arrays["limit"][-1])
+    size = float(np.sqrt((arrays["limit"][-1] ** 2).mean()))
+    n, l = arrays["widths"][None, :], arrays["depths"][:, None]
+    predicted, seen = surface.predicted(n, l), square_errors(arrays)
+    e = surface.depth_exponent
+    ends = (surface.width_first, surface.depth_first)
+    return [
+        Claim(
+            "E(f_NL − f)² = (a + a'/L)/N + (w/N + d/L)², to 25 % at every size",
+            bool(np.all(np.abs(predicted / seen - 1) < 0.25)),
+            f"{surface.sentence}; predicted over seen from {(predicted / seen).min():.2f} to {(predicted / seen).max():.2f}",
+        ),
+        Claim(
+            "Small networks are off by their width: at the smallest width depth changes the error by less than a factor of 2",
+            bool(seen[1:, 0].max() / seen[1:, 0].min() < 2),
+            ", ".join(f"L = {d}: {v:.3g}" for d, v in zip(arrays["depths"], seen[:, 0], strict=True)),
+        ),
+        Claim(
+            "Means over networks of the largest width come to the limit as 1/L² in square (exponent 2 ± 0.4)",
+            True if e.low >= 1.6 and e.high <= 2.4 else None if e.low <= 2.4 and e.high >= 1.6 else False,
+            f"{e}; " + ", ".join(f"L = {d}: {v:.2g}" for d, v in zip(arrays["depths"], surface.ensembled, strict=True)),
+        ),
+        Claim(
+            "The limits commute: N first or L first, extrapolations end within 3 % of the exact limit",
+            True
+            if all(p.high < 0.03 * size for p in ends)
+            else None
+            if all(p.low < 0.03 * size for p in ends)
+            else False,
+            f"N first: {ends[0]}, L first: {ends[1]}, of {size:.3g}",
+        ),
+    ]
+
+
+def figures(arrays):
+    figure = Figure(figsize=(13, 3.8), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    widest, y = arrays["widths"][-1], arrays["y"]
+    times = arrays["times"]
+
+    def loss(f):
+        return ((f[..., : len(y)] - y) ** 2).mean(-1) / 2
+
+    for depth in arrays["depths"]:
+        left.plot(times, loss(arrays[f"f_{widest}_{depth}"].mean(0)), lw=1.2, label=f"L = {depth}")
+    left.plot(times, loss(arrays["limit"]), "k--", lw=1.5, label="N = L = ∞")
+    left.set(xlabel="step", ylabel=f"training loss of the mean, width {widest}", yscale="log")
+    for depth, row in zip(arrays["depths"], square_errors(arrays), strict=True):
+        middle.loglog(arrays["widths"], row, "o-", ms=4, label=f"L = {depth}")
+    middle.set(xlabel="width N", ylabel="E(f − f∞)² of single networks")
+    squares = np.array(error_surface(samples(arrays), arrays["limit"][-1]).ensembled)
+    right.loglog(arrays["depths"], np.abs(squares), "o-", ms=4, label=f"means, width {widest}")
+    right.loglog(
+        arrays["depths"], squares[0] * (arrays["depths"][0] / arrays["depths"]) ** 2, "k--", lw=1, label="1/L²"
+    )
+    right.set(xlabel="depth L", ylabel="(mean f − f∞)²")
+    for axis in (left, middle, right):
+        axis.legend(fontsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+    return [("Width and depth", "After the last step, averaged over training and test points.", figure)]
