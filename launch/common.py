@@ -110,7 +110,8 @@ def _check_overrides(arguments: list[str], path: str) -> None:
         for name in override.split(".")[1:]:
             if not hasattr(place, "keys") or name not in place:
                 known = place.keys() if hasattr(place, "keys") else []
-                raise SystemExit(f'error: the config has no field "{override}": {did_you_mean(name, known)}')
+                more = " A field that the file lacks is given by --set=NAME=VALUE." if "set" in flags.FLAGS else ""
+                raise SystemExit(f'error: the config has no field "{override}": {did_you_mean(name, known)}{more}')
             place = place[name]
 
 
