@@ -76,7 +76,7 @@ def _name_phases(axis: Any, diagram: PhaseDiagram) -> None:
             axis.text(w[part].mean(), b[part].mean(), name, color="white", fontsize=11, ha="center", fontweight="bold")
 
 
-def plot_spectra(spectra: Mapping[str, tuple[Sequence[int], np.ndarray]], orders: Sequence[int]) -> Figure:
+def plot_spectra(spectra: Mapping[str, tuple[Any, np.ndarray]], orders: Sequence[int] | np.ndarray) -> Figure:
     """μ_k / μ_0 over k on two logarithmic axes, a panel for every title: (depths, values [depth, k])."""
     columns = min(2, len(spectra))
     rows = -(-len(spectra) // columns)

@@ -46,7 +46,7 @@ def _polynomials(c: np.ndarray, d: int, largest_k: int) -> np.ndarray:
     return np.stack(table[: largest_k + 1])
 
 
-def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Sequence[int]) -> np.ndarray:
+def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Sequence[int] | np.ndarray) -> np.ndarray:
     """μ_k of a kernel g(x·x') on the unit sphere of d dimensions, for the uniform probability measure: [..., k].
 
         μ_k = Ω_(d−1)/Ω_d ∫ g(c) P_k(c) (1 − c²)^((d−3)/2) dc,   P_k the Gegenbauer polynomial with P_k(1) = 1
@@ -71,7 +71,7 @@ def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Seque
 
 def sphere_spectrum(
     depths: Sequence[int] | np.ndarray,
-    orders: Sequence[int],
+    orders: Sequence[int] | np.ndarray,
     d: int = 3,
     activation: Any = "relu",
     w_std: float = math.sqrt(2),
@@ -95,6 +95,6 @@ def sphere_spectrum(
         top = found.log_ntk.max(axis=1, keepdims=True)
         return found.sign * np.exp(found.log_ntk - top)
 
-    with_zero = [0, *orders]
+    with_zero = [0, *(int(k) for k in orders)]
     values = zonal_eigenvalues(kernel, d, with_zero)
     return values[:, 1:] / values[:, :1]
