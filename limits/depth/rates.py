@@ -10,11 +10,10 @@ from scipy.special import betaln, digamma, gammaln
 
 from limits.depth.averages import moment
 from limits.depth.phases import phase
-from limits.depth.recursions import RESIDUAL
+from limits.depth.recursions import check_residual
 from limits.kernels.activations import as_piecewise_linear
 from limits.types import AbsentError
 from zoo import activation_function
-from zoo.messages import did_you_mean
 
 KINK = 2 * math.sqrt(2) / (3 * math.pi)  # s of relu's f(c) = c + s (1 − c)^(3/2) + …
 
@@ -74,15 +73,10 @@ def log_normaliser(
     l, a = np.asarray(depths, float), w_std**2 / 2
     if np.any(l < 1) or (residual == "decreasing" and np.any(l < 2)):
         raise ValueError('Depths count from 1 (from 2 for "decreasing", whose log L is 0 at 1).')
-    _check(residual)
+    check_residual(residual)
     if residual == "fixed":
         return (l - 1) * math.log1p(a) + np.log(l)
     return a * np.log(l) + np.log(np.log(l)) if residual == "decreasing" else np.log(l)
-
-
-def _check(residual: str) -> None:
-    if residual not in RESIDUAL:
-        raise ValueError(f'Unknown residual "{residual}". {did_you_mean(residual, RESIDUAL)}')
 
 
 def _relu_slope(activation: Any, w_std: float, b_std: float) -> float:
@@ -132,7 +126,7 @@ def limiting_kernel(
     >>> limiting_kernel("relu", w_std=1.0, b_std=1.0).off_diagonal  # σ_b² / (1 − σ_w²/2)²
     4.0
     """
-    _check(residual)
+    check_residual(residual)
     q1 = w_std**2 + b_std**2 if variance is None else variance
     if residual != "none":
         a = _relu_slope(activation, w_std, b_std)
@@ -192,7 +186,7 @@ def convergence_rate(
     >>> round(rate.coefficient / limiting_kernel("tanh", edge_of_chaos("tanh", 0.5), 0.5).diagonal, 3)
     -0.748
     """
-    _check(residual)
+    check_residual(residual)
     limit = limiting_kernel(activation, w_std, b_std, residual, variance)
     if residual == "fixed":
         value = 3 / 8 * limit.diagonal
@@ -229,7 +223,7 @@ def exact_diagonal(
     >>> np.exp(exact_diagonal([8], "decreasing")).round(2).tolist()
     [20.96]
     """
-    _check(residual)
+    check_residual(residual)
     l, a = np.asarray(depths, float), w_std**2 / 2
     q1 = w_std**2 if variance is None else variance
     if residual == "fixed":

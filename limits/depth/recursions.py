@@ -178,9 +178,14 @@ def first_layer(state: State, scales: tuple, layer: Layer, started: bool) -> Car
     return _rescaled(carry, layer)
 
 
-def _check(depths: Any, residual: str, window: int) -> None:
+def check_residual(residual: str) -> None:
+    """Raises for a word that names no residual form."""
     if residual not in RESIDUAL:
         raise ValueError(f'Unknown residual "{residual}". {did_you_mean(residual, RESIDUAL)}')
+
+
+def _check(depths: Any, residual: str, window: int) -> None:
+    check_residual(residual)
     wrong = [d for d in depths if int(d) != d or d < 1]
     if wrong or not len(depths):
         raise ValueError(f"depths count layers of weights: whole numbers from 1; got {wrong or 'none'}.")
