@@ -5,8 +5,8 @@
 
 fields: a sweep of the limit against training a dense network whose width is the number of samples, and against an
 iterated fixed point at equal standard error, all in this environment. transfer: a sweep of 9 learning rates and 3 seeds, as
-train.transfer runs it, against one compiled program in a loop, and against compiling each run; compilation included. train: a
-step of launch.train, and making its batch, against the compiled step alone on a batch that lies on the device.
+train.transfer runs it, against one compiled program in a loop, and against compiling each run; compilation included. train:
+launch.train over the compiled step alone on a batch that lies on the device, 6 rounds a `--rounds`, in turn in one process.
 Otherwise --oracle is the Python of an environment made from tests/golden/requirements.txt; without it only this side is
 timed. Each figure is the median over rounds of the fastest run in a fresh process, compilation apart where not said.
 """
@@ -24,6 +24,7 @@ from absl import app, flags
 from rich.progress import track
 from rich.table import Table
 
+from launch import bench_train
 from launch.bench_child import ARCHITECTURES
 from launch.common import console
 
@@ -35,7 +36,7 @@ _N = flags.DEFINE_integer("n", None, "Inputs; default 2000 for kernels and 16 fo
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Times each measurement is repeated, the two sides in turn.", lower_bound=1)
 
 
-def measure(python: str, job: dict[str, Any]) -> dict[str, float]:
+def measure(python: str, job: dict[str, Any]) -> dict[str, Any]:
     """One measurement in a fresh process."""
     child = Path(__file__).with_name("bench_child.py")
     home = str(child.parent.parent)
@@ -65,12 +66,6 @@ def jobs() -> list[dict[str, Any]]:
             {"what": "transfer", "width": width, "against": against}
             for width in (64, 256, 512)
             for against in ("one loop", "each compiled")
-        ]
-    if _WHAT.value == "train":
-        return [
-            {"what": "train", "config": f"train_{name}", "part": part}
-            for name in ("mlp", "cnn", "resnet", "vit")
-            for part in ("loop", "loop and data", "data")
         ]
     if _WHAT.value == "architectures":
         return [
@@ -116,11 +111,21 @@ def rows(job: dict[str, Any], runs: dict[str, list[dict[str, float]]]) -> list[l
     return lines
 
 
-def main(_: list[str]) -> None:
-    """Measures and prints the table."""
-    other = {"fields": "dense network", "transfer": "the other way", "train": "the step alone"}.get(
-        _WHAT.value, "neural-tangents"
-    )
+def training() -> None:
+    """Measures the training loop and prints its table."""
+    screen, table = console(), Table(title=f"train: the loop over its step, {os.cpu_count()} cores")
+    for column in ("config", "step alone", "loop / step", "loop with data / step", "making a batch"):
+        table.add_column(column)
+    for name in track(("mlp", "cnn", "resnet", "vit"), "measuring", console=screen):
+        config = f"train_{name}"
+        job = {"what": "train", "config": config, "rounds": 6 * _ROUNDS.value}
+        table.add_row(*bench_train.row(config, measure(sys.executable, job)))
+    screen.print(table)
+
+
+def against() -> None:
+    """Measures the two sides of every case and prints the table."""
+    other = {"fields": "dense network", "transfer": "the other way"}.get(_WHAT.value, "neural-tangents")
     oracle = _ORACLE.value if other == "neural-tangents" else sys.executable
     sides = {"ours": sys.executable} | ({"theirs": oracle} if oracle else {})
     screen, table = console(), Table(title=f"{_WHAT.value}: limit-zoo against {other}, {os.cpu_count()} cores")
@@ -144,6 +149,14 @@ def main(_: list[str]) -> None:
         (small, low), (large, high) = pairs[0], pairs[-1]
         slope = math.log(high / low) / math.log(large / small)
         screen.print(f"{steps} steps: time grows as samples^{slope:.2f} from {small} to {large}.", highlight=False)
+
+
+def main(_: list[str]) -> None:
+    """Measures and prints the tables."""
+    if _WHAT.value == "train":
+        training()
+    else:
+        against()
 
 
 def run() -> None:

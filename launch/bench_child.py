@@ -282,9 +282,9 @@ def fixed_point(side: str, samples: int, steps: int, replicas: int = 4) -> dict:
 
 def train(**job: Any) -> dict:
     """The training loop."""
-    from launch.bench_train import seconds_a_step
+    from launch.bench_train import turns
 
-    return seconds_a_step(**job)
+    return turns(**job)
 
 
 def transfer(**job: Any) -> dict:

@@ -44,6 +44,7 @@ from launch.experiment import Experiment, plain_fields
 from train import curves
 from train.checkpoints import Checkpoints, log_spaced
 from train.loop import Loop
+from train.memory import keep_freed_memory
 from train.mesh import make_mesh, rows_here
 from train.preemption import Preemption
 from train.records import Records
@@ -253,6 +254,7 @@ def _said_once(record: logging.LogRecord) -> bool:
 def main() -> None:
     """Runs the config."""
     absl_logging.get_absl_handler().addFilter(_said_once)
+    keep_freed_memory()
     distributed.initialize_from_flags()
     preemption = Preemption()  # early: a signal that comes while the program is compiled must not be lost
     started, config, screen = time.time(), with_fields(common.config(), _SET.value), common.console()

@@ -3,12 +3,14 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+
+from train.step import Numbers
 
 
 @dataclasses.dataclass
@@ -22,7 +24,7 @@ class Loop:
     traced into the folder.
     """
 
-    step: Callable[[Any, Any], tuple[Any, dict[str, Any]]]
+    step: Callable[[Any, Any], tuple[Any, Numbers]]
     batches: Iterator[Any]
     start: int
     steps: int
@@ -68,13 +70,14 @@ class Loop:
         if pending is None:
             return
         k, numbers = pending
-        found = {name: np.asarray(value, np.float64) for name, value in jax.device_get(numbers).items()}
+        values = np.asarray(jax.device_get(numbers.values), np.float64)
+        found = numbers.replace(values=values)
         check_finite(k, found)
         clock.step(k)
+        means = values.reshape(-1, len(found.names)).mean(0).tolist()
+        members = {"loss_members": found["loss"].tolist()} if values.ndim > 1 else {}
         rate = {} if self.rates is None else {"learning_rate": float(self.rates[k])}
-        plain = {name: value.mean().item() for name, value in found.items()}
-        members = {f"{name}_members": value.tolist() for name, value in found.items() if name == "loss" and value.ndim}
-        self.write(k, {**plain, **members, **rate, **clock.numbers()})
+        self.write(k, {**dict(zip(found.names, means, strict=True)), **members, **rate, **clock.numbers()})
 
     def _trace(self, k: int, tracing: contextlib.ExitStack) -> None:
         first, count = self.profile
@@ -86,12 +89,15 @@ class Loop:
             tracing.close()
 
 
-def check_finite(k: int, numbers: Mapping[str, np.ndarray]) -> None:
+def check_finite(k: int, numbers: Numbers) -> None:
     """Raises where a number is not finite, with its name and step."""
-    for name, value in numbers.items():
-        broken = np.flatnonzero(~np.isfinite(np.atleast_1d(value)))
+    if np.isfinite(numbers.values).all():
+        return
+    for name in numbers.names:
+        broken = np.flatnonzero(~np.isfinite(np.atleast_1d(numbers[name])))
         if len(broken):
-            who = f" of {len(broken)} of {np.size(value)} members (the first: {broken[0]})" if np.ndim(value) else ""
+            count = np.size(numbers[name])
+            who = f" of {len(broken)} of {count} members (the first: {broken[0]})" if np.ndim(numbers[name]) else ""
             raise FloatingPointError(
                 f"The {name.replace('_', ' ')}{who} is not finite at step {k}. Usual causes: a learning rate that is too "
                 "large (lower it, or warm up longer), float16 overflow. The last checkpoint is from before it."

@@ -41,8 +41,8 @@ def curve(case: dict[str, Any]) -> list[float]:
     kind = jax.dtypes.canonicalize_dtype(float)
     for x, y in minibatches(task, BATCH, STEPS):
         mine = slice(part * size, (part + 1) * size)
-        state, metrics = trainer.step(state, (x[mine].astype(kind), y[mine].astype(kind)))
-        losses.append(np.asarray(metrics["loss"], float).tolist())
+        state, numbers = trainer.step(state, (x[mine].astype(kind), y[mine].astype(kind)))
+        losses.append(np.asarray(numbers["loss"], float).tolist())
     divided = any(not leaf.is_fully_replicated for leaf in jax.tree.leaves(state.trained))
     assert divided == bool(case.get("rules")), "parameters are divided where they should be, and only there"
     return losses

@@ -14,12 +14,13 @@ from train.loop import Clock, Loop, check_finite
 from train.losses import cross_entropy, mse
 from train.records import Records, read_records
 from train.schedules import make_schedule
+from train.step import Numbers
 
 
 def looped(events: list, **options: Any) -> Loop:
     def step(state: Any, batch: Any) -> Any:
         events.append(("step", state))
-        return state + 1, {"loss": np.asarray(float(batch))}
+        return state + 1, Numbers(np.array([float(batch)]), ("loss",))
 
     def batches() -> Any:
         for k in range(100):
@@ -55,9 +56,9 @@ def test_a_preemption_saves_and_stops_before_the_next_batch():
 
 def test_a_number_that_is_not_finite_is_named_with_its_step_and_member():
     with pytest.raises(FloatingPointError, match="gradient norm is not finite at step 7"):
-        check_finite(7, {"loss": np.array(1.0), "gradient_norm": np.array(np.inf)})
+        check_finite(7, Numbers(np.array([1.0, np.inf]), ("loss", "gradient_norm")))
     with pytest.raises(FloatingPointError, match=r"loss of 2 of 3 members \(the first: 1\) is not finite at step 0"):
-        check_finite(0, {"loss": np.array([1.0, np.nan, np.inf])})
+        check_finite(0, Numbers(np.array([[1.0], [np.nan], [np.inf]]), ("loss",)))
     events: list = []
     broken = looped(events)
     broken.batches = iter([1.0, float("nan"), 1.0, 1.0])
