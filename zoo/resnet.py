@@ -90,7 +90,7 @@ class ResNet(nn.Module):
         """The factor of every branch: one number, or an array [branches] where they differ."""
         p = parameterization(self.parameterization)
         if self.residual == "decreasing":
-            return self.beta * jnp.arange(2, self.branches + 2, dtype=float) ** -p.alpha
+            return self.beta * decreasing(self.branches, p.alpha)
         return self.beta if self.residual == "fixed" else self.beta * p.branch_factor(self.depth)
 
     @property
@@ -140,6 +140,15 @@ class ResNet(nn.Module):
         return layer(self, Conv, features, role, name, size=self.kernel, padding=self.padding, **options)
 
 
+def decreasing(branches: int, alpha: Any) -> jax.Array:
+    """(l + 1)^(−α) for branch l = 1, 2, …
+
+    >>> decreasing(3, 1.0).round(3).tolist()
+    [0.5, 0.3330000042915344, 0.25]
+    """
+    return jnp.arange(2, branches + 2, dtype=float) ** -alpha
+
+
 @definition
 class HeResNet(nn.Module):
     """The practical residual network for images (He et al.): stages of blocks, the first of each halving the image.
@@ -148,8 +157,8 @@ class HeResNet(nn.Module):
     None, see `Norm`); windows=(1, 3, 1) with expansion=4 is the bottleneck. `width` counts the channels of the first
     stage, and every later stage has twice those of the one before; its branches end in `expansion` times as many.
     Shortcuts are the identity, or a 1 × 1 convolution (with norm) where the shape changes. order="post" is
-    x ← φ(shortcut(x) + s F(x)), "pre" is h ← shortcut(h) + s F(φ(h)); s = β L^(−α) with L the number of blocks and α
-    the parameterization's (0 in `standard`). `zero_init` starts every branch at zero: the last gain, or without
+    x ← φ(shortcut(x) + s F(x)), "pre" is h ← shortcut(h) + s F(φ(h)); s = β L^(−α) with L the number of blocks, or
+    β (l + 1)^(−α) in block l with residual="decreasing", and α the parameterization's (0 in `standard`). `zero_init` starts every branch at zero: the last gain, or without
     norm the last weights. stem="imagenet" is a 7 × 7 convolution and a max-pool, both with stride 2; "small" a 3 × 3 one.
     `train=True` normalises by the batch and updates the collection "batch_stats" (make it mutable).
 
@@ -180,6 +189,7 @@ class HeResNet(nn.Module):
     padding: str = "SAME"
     zero_init: bool = False
     norm_affine: bool = True
+    residual: str = "uniform"
     dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
     remat: bool = False  # the backward pass computes the inside of a branch again instead of keeping it
 
@@ -192,6 +202,7 @@ class HeResNet(nn.Module):
         check_count("HeResNet", "expansion", self.expansion)
         check_scale("HeResNet", "beta", self.beta)
         check_choice("HeResNet", "norm", self.norm, ("batch", "layer", "spatial", None))
+        check_choice("HeResNet", "residual", self.residual, ("uniform", "decreasing"))
         check_choice("HeResNet", "order", self.order, ("post", "pre"))
         check_choice("HeResNet", "stem", self.stem, ("imagenet", "small"))
         check_choice("HeResNet", "padding", self.padding, ("SAME", "CIRCULAR"))
@@ -213,8 +224,11 @@ class HeResNet(nn.Module):
 
     @property
     def branch_scale(self) -> Any:
-        """The factor of every branch."""
-        return self.beta * parameterization(self.parameterization).branch_factor(self.depth)
+        """The factor of every branch: one number, or an array [branches] where they differ."""
+        p = parameterization(self.parameterization)
+        if self.residual == "decreasing":
+            return self.beta * decreasing(self.branches, p.alpha)
+        return self.beta * p.branch_factor(self.depth)
 
     def strides(self, stage: int, block: int) -> tuple[int, ...]:
         """The stride of every layer of a branch: the first block of a later stage halves the image, once."""
@@ -232,13 +246,14 @@ class HeResNet(nn.Module):
         hs = [field(self, "h1", h)]
         h = phi(hs[0]) if post and self.stem == "small" else hs[0]
         branch = nn.remat(HeResNet._branch, static_argnums=(2, 3, 4)) if self.remat else HeResNet._branch
+        scales = jnp.broadcast_to(jnp.asarray(self.branch_scale, float), (self.branches,))
         for stage, count in enumerate(self.stages):
             for block in range(count):
                 a = branch(self, h, stage, block, train)
                 if h.shape != a.shape:
                     step, name = max(self.strides(stage, block)), f"stage_{stage + 1}_block_{block + 1}_shortcut"
                     h = self._conv(a.shape[-1], 1, step, "hidden", name, h, train)
-                hs.append(field(self, f"h{len(hs) + 1}", h + jnp.asarray(self.branch_scale, a.dtype) * a))
+                hs.append(field(self, f"h{len(hs) + 1}", h + jnp.asarray(scales[len(hs) - 1], a.dtype) * a))
                 h = phi(hs[-1]) if post else hs[-1]
         a = (h if post else phi(h)).mean((1, 2))
         f = output(self, a)

@@ -1,3 +1,4 @@
+import itertools
 import math
 from typing import Any
 
@@ -108,6 +109,25 @@ def test_branches_that_start_at_zero_leave_the_read_in(case):
         np.testing.assert_array_equal(f, apply(net.clone(depth=1), variables, x))  # which has only the read-in
     moved = jax.tree.map(lambda leaf: leaf + 0.1, variables)
     assert not np.array_equal(*apply(net, moved, x, intermediates=True)[1]["h"][:2])  # but there are branches
+
+
+def test_every_block_of_the_practical_network_has_its_scale():
+    half = Parameterization.standard.replace(alpha=0.5)
+    net = HeResNet(N, (2,), stem="small", order="pre", norm=None, parameterization=half, beta=0.7)
+    falling, x = net.clone(residual="decreasing"), X[:, :4, :4]
+    variables = some_variables(net, x)
+
+    def steps(net: Any) -> list[Any]:
+        h = apply(net, variables, x, intermediates=True)[1]["h"]
+        return [after - before for before, after in itertools.pairwise(h)]
+
+    np.testing.assert_allclose(falling.branch_scale, 0.7 / np.sqrt([2, 3]), rtol=1e-6)
+    for name in list(variables["params"]):
+        if "block_1" in name:
+            variables["params"][name] = jax.tree.map(jnp.zeros_like, variables["params"][name])  # the second alone
+    even, uneven = steps(net), steps(falling)
+    np.testing.assert_allclose(uneven[1], np.sqrt(2 / 3) * even[1], rtol=1e-6)
+    assert np.abs(even[1]).max() > 0.1
 
 
 def test_integer_inputs_are_numbers_too():

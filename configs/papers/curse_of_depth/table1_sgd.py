@@ -1,0 +1,131 @@
+"""Table 1 (networks trained by SGD): what the kernel regime loses with depth, training the network itself does not.
+
+Dense networks in the standard parameterization, cross-entropy, the best of a grid of learning rates for each (by accuracy on
+training points). The ResNet without scale has them over 2^L, by which its tangent kernel grows. Not repeated: convolutional
+networks; depth 300, where a branch without scale leaves the range of float32.
+small: 4 to 8 minutes on two cores, handwritten digits.
+paper: depths to 100, width 256, more steps; handwritten digits.
+"""
+
+import math
+
+import numpy as np
+from matplotlib.figure import Figure
+from ml_collections import ConfigDict
+
+from limits.depth import edge_of_chaos
+from train import ensemble
+from train.data import digits, shuffled_batches
+from train.evaluate.claim import Claim
+from train.evaluate.page import COLOURS
+from zoo import MLP, Parameterization, ResNet
+
+EDGE, TANH, ORDERED, FLAT, RESNET, SCALED = (
+    "relu, edge of chaos", "tanh, edge of chaos", "relu, ordered", "tanh, ordered", "ResNet", "scaled ResNet",
+)  # fmt: skip
+CHANCE, TRAINED = 0.1, 0.8
+
+
+def get_config(size="small"):
+    small = {"depths": (3, 30), "width": 128, "steps": 600, "members": 4}
+    paper = {"depths": (3, 30, 100), "width": 256, "steps": 2000, "members": 8}
+    if size not in ("small", "paper"):
+        raise ValueError(f'table1_sgd: size must be "small" or "paper", got "{size}".')
+    numbers = {"n_train": 400, "n_test": 700, "batch": 64, "rates": tuple(2.0**-k for k in (1, 3, 5, 7, 9))}
+    return ConfigDict(
+        {"name": "table1_sgd", "size": size, "seed": 0, **numbers, **(small if size == "small" else paper)}
+    )
+
+
+def networks(width, depth):
+    common = {"width": width, "depth": depth, "outputs": 10}
+    half = Parameterization.standard.replace(alpha=0.5)
+    relu, tanh = {"activation": "relu", "w_std": math.sqrt(2)}, {"activation": "tanh"}
+    return {
+        EDGE: MLP(**common, **relu, parameterization="standard"),
+        TANH: MLP(**common, **tanh, w_std=edge_of_chaos("tanh", 0.2), b_std=0.2, parameterization="standard"),
+        ORDERED: MLP(**common, activation="relu", w_std=1.0, b_std=1.0, parameterization="standard"),
+        FLAT: MLP(**common, **tanh, w_std=1.0, b_std=1.0, parameterization="standard"),
+        RESNET: ResNet(**common, **relu, residual="fixed", parameterization="standard"),
+        SCALED: ResNet(**common, **relu, residual="decreasing", parameterization=half),
+    }
+
+
+def accuracies(net, task, config):
+    """Mean accuracy on training and on test points at every learning rate, [rate, 2]; NaN where a member diverged."""
+    rows = shuffled_batches(len(task.x_train), config.batch, config.steps, config.seed)
+    labels, n = np.concatenate([task.y_train, task.y_test]).argmax(1), len(task.x_train)
+
+    def right(net, variables, x):
+        return (net.apply(variables, x).argmax(-1) == labels).astype(float)
+
+    found = []
+    growth = 2.0**net.depth if getattr(net, "residual", "") == "fixed" else 1.0
+    for rate in np.array(config.rates) / growth:
+        options = {"times": [config.steps], "seed": config.seed, "batches": rows, "kernels": (), "observe": right}
+        try:
+            hit = ensemble(net, task, config.members, config.steps, float(rate), **options).observed["observe"][-1]
+        except FloatingPointError:
+            found.append((math.nan, math.nan))
+            continue
+        found.append((hit[:n].mean(), hit[n:].mean()))
+    return np.array(found)
+
+
+def run(config, folder, screen, part):
+    del folder, part
+    task = digits(config.n_train, config.n_test, range(10), targets="one_hot", loss="cross_entropy", seed=config.seed)
+    found = {"depths": np.array(config.depths), "rates": np.array(config.rates)}
+    for depth in config.depths:
+        for title, net in networks(config.width, depth).items():
+            screen.print(f"{title}, depth {depth} …", highlight=False)
+            found[f"{title}/{depth}"] = accuracies(net, task, config)
+    return found
+
+
+def best(arrays, title, depth):
+    """Test accuracy at the learning rate with the best accuracy on training points."""
+    train, test = arrays[f"{title}/{depth}"].T
+    return float(test[np.nanargmax(train)]) if np.isfinite(train).any() else math.nan
+
+
+def claims(arrays):
+    shallow, *_, deep = arrays["depths"].tolist()
+    found = {title: [best(arrays, title, d) for d in (shallow, deep)] for title in networks(8, 3)}
+    words = {title: f"{title}: {a:.3f}, {b:.3f}" for title, (a, b) in found.items()}
+    both = f"at depths {shallow} and {deep}"
+
+    def trains(title):
+        return all(accuracy > TRAINED for accuracy in found[title])  # and not NaN
+
+    return [
+        Claim(
+            f"At the edge of chaos SGD trains to depth {deep} (test accuracy above {TRAINED:.0%})",
+            trains(EDGE) and trains(TANH),
+            f"{both}: {words[EDGE]}; {words[TANH]}",
+        ),
+        Claim(
+            f"Ordered networks train at depth {shallow} and not at {deep} (below {3 * CHANCE:.0%})",
+            all(found[title][0] > TRAINED and not found[title][1] > 3 * CHANCE for title in (ORDERED, FLAT)),
+            f"{both}: {words[ORDERED]}; {words[FLAT]}",
+        ),
+        Claim(f"ResNets scaled by 1/√l train to depth {deep}", trains(SCALED), f"{both}: {words[SCALED]}"),
+        Claim(
+            f"ResNets without scale train to depth {deep}, as in the paper", trains(RESNET), f"{both}: {words[RESNET]}"
+        ),
+    ]
+
+
+def figures(arrays):
+    depths = arrays["depths"].tolist()
+    figure = Figure(figsize=(4.6 * len(depths), 3.8), layout="constrained")
+    for axis, depth in zip(figure.subplots(1, len(depths), squeeze=False)[0], depths, strict=True):
+        for title, colour in zip(networks(8, 3), COLOURS, strict=True):
+            words = title + " (rates / 2^L)" * (title == RESNET)
+            axis.plot(arrays["rates"], arrays[f"{title}/{depth}"][:, 1], "o-", ms=4, lw=1.3, color=colour, label=words)
+        axis.set(xscale="log", ylim=(0, 1), xlabel="learning rate", ylabel="test accuracy", title=f"depth {depth}")
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].legend(fontsize=8)
+    text = "Means over networks; where one of them diverged there is no point."
+    return [("Networks trained by SGD", text, figure)]

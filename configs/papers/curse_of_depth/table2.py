@@ -1,0 +1,131 @@
+"""Table 2: residual networks trained by SGD with branches scaled by 1/√l, against the same without scale.
+
+Convolutional residual networks with batch normalisation, momentum 0.9, learning rate 0.1, a tenth of it from half of the epochs
+on and a hundredth from three quarters on (so "after n_e/4 epochs" in the paper is taken).
+small: 8 to 15 minutes on two cores, handwritten digits.
+paper: CIFAR-100 in TFDS, ResNet 32, 50 and 104 of basic blocks, an accelerator.
+"""
+
+import numpy as np
+import optax
+from matplotlib.figure import Figure
+from ml_collections import ConfigDict
+
+from train.data import digits
+from train.evaluate.claim import Claim
+from train.evaluate.page import COLOURS
+from train.losses import cross_entropy
+from train.mesh import make_mesh
+from train.step import Program
+from train.stream import Batches, evaluation_batches, source
+from train.trainer import Trainer
+from zoo import HeResNet, Parameterization
+
+KINDS = {"standard": "uniform", "scaled by 1/√l": "decreasing"}
+
+
+def get_config(size="small"):
+    small = {"dataset": "digits", "width": 8, "blocks": (1, 3, 8), "epochs": 32, "early": 2, "batch": 50, "augment": ()}
+    paper = {"dataset": "cifar100", "width": 16, "blocks": (5, 8, 17), "epochs": 160, "early": 10, "batch": 128}
+    paper |= {"augment": ("crop", "flip")}
+    if size not in ("small", "paper"):
+        raise ValueError(f'table2: size must be "small" or "paper", got "{size}".')
+    more = {"name": "table2", "size": size, "seed": 0, "members": 4, "n_train": 300, "rate": 0.1, "momentum": 0.9}
+    return ConfigDict({**more, **(small if size == "small" else paper)})
+
+
+def data(config):
+    """(training, test) samples."""
+    if config.dataset != "digits":
+        return source(config.dataset, "train"), source(config.dataset, "test")
+    options = {"targets": "one_hot", "loss": "cross_entropy", "seed": config.seed}
+    task = digits(config.n_train, 1797 - config.n_train, range(10), **options)
+    return source(task, "train"), source(task, "test")
+
+
+def network(config, blocks, residual, outputs):
+    alpha = 0.0 if residual == "uniform" else 0.5
+    p = Parameterization.standard.replace(alpha=alpha)
+    return HeResNet(config.width, (blocks,) * 3, outputs, stem="small", residual=residual, parameterization=p)
+
+
+def accuracies(net, train, test, config):
+    """Test accuracy of every member after the early epochs and after all, [2, member]."""
+    batches = Batches(train, config.batch, config.seed, augment=config.augment)
+    early, steps = (epochs * batches.steps_per_epoch for epochs in (config.early, config.epochs))
+    rate = optax.piecewise_constant_schedule(config.rate, {steps // 2: 0.1, 3 * steps // 4: 0.1})
+    program = Program(net, optax.sgd(rate, config.momentum), cross_entropy)
+    trainer = Trainer(program, make_mesh(), (config.batch, *train.shape), members=config.members, seed=config.seed)
+    state, found = trainer.initial(), []
+    for k, batch in zip(range(1, steps + 1), batches.iterate(), strict=False):
+        state, _ = trainer.step(state, batch)
+        if k in (early, steps):
+            found.append(trainer.evaluate(state, evaluation_batches(test, config.batch))["accuracy"])
+    return np.array(found)
+
+
+def run(config, folder, screen, part):
+    del folder, part
+    train, test = data(config)
+    found = {"blocks": np.array(config.blocks), "epochs": np.array([config.early, config.epochs])}
+    for blocks in config.blocks:
+        for title, residual in KINDS.items():
+            screen.print(f"{title}, {depth(blocks)} layers …", highlight=False)
+            net = network(config, blocks, residual, train.outputs)
+            found[f"{title}/{blocks}"] = accuracies(net, train, test, config)
+    return found
+
+
+def depth(blocks):
+    """Layers with weights on the way through three stages of blocks of two."""
+    return 6 * blocks + 2
+
+
+def gaps(arrays):
+    """Scaled less standard in points, [size, (early, end)], with its standard error (the initial weights are the same)."""
+    plain, scaled = KINDS
+    each = np.array([100 * (arrays[f"{scaled}/{b}"] - arrays[f"{plain}/{b}"]) for b in arrays["blocks"]])
+    return each.mean(-1), each.std(-1, ddof=1) / each.shape[-1] ** 0.5
+
+
+def beyond(value, error):
+    """Whether a difference is above zero by two standard errors; None where it is within two."""
+    return None if abs(value) < 2 * error else bool(value > 0)
+
+
+def claims(arrays):
+    gap, error = gaps(arrays)
+    early, last = arrays["epochs"].tolist()
+    words = [
+        "; ".join(f"{depth(b)} layers: {g:+.1f} ± {e:.1f}" for b, g, e in zip(arrays["blocks"], *pair, strict=True))
+        for pair in ((gap[:, 0], error[:, 0]), (gap[:, 1], error[:, 1]))
+    ]
+    ahead = [beyond(*pair) for pair in zip(gap[:, 1], error[:, 1], strict=True)]
+    return [
+        Claim(
+            f"Scaled networks are ahead of standard ones after {last} epochs, at every depth",
+            False if False in ahead else None if None in ahead else True,
+            f"points of test accuracy at {words[1]}",
+        ),
+        Claim(
+            f"The lead after {early} epochs grows with depth",
+            beyond(gap[-1, 0] - gap[0, 0], float(np.hypot(error[-1, 0], error[0, 0]))),
+            f"points at {words[0]}",
+        ),
+    ]
+
+
+def figures(arrays):
+    figure = Figure(figsize=(9.2, 3.8), layout="constrained")
+    for i, (axis, epochs) in enumerate(zip(figure.subplots(1, 2), arrays["epochs"], strict=True)):
+        for title, colour in zip(KINDS, COLOURS, strict=False):
+            each = np.array([arrays[f"{title}/{b}"][i] for b in arrays["blocks"]])
+            bars = each.std(1, ddof=1) / each.shape[1] ** 0.5
+            axis.errorbar(
+                depth(arrays["blocks"]), each.mean(1), bars, fmt="o-", ms=4, lw=1.4, color=colour, label=title
+            )
+        axis.set(xlabel="layers", ylabel="test accuracy", title=f"after {epochs} epochs")
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].legend(fontsize=8)
+    return [("Test accuracy over depth", "Means over networks with standard errors.", figure)]
