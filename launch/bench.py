@@ -1,6 +1,6 @@
 """Times the kernels against neural-tangents, each in its own environment, in turn on this machine; or feature learning.
 
-    python3 -m launch.bench --what=kernels|architectures|tangent|fields|transfer|train
+    python3 -m launch.bench [--what=]kernels|architectures|tangent|fields|transfer|train
                             [--oracle=/path/to/oracle/bin/python] [--n=2000] [--rounds=3]
 
 fields: a sweep of the limit against training a dense network whose width is the number of samples, and against an
@@ -28,9 +28,8 @@ from launch import bench_train
 from launch.bench_child import ARCHITECTURES
 from launch.common import console
 
-_WHAT = flags.DEFINE_enum(
-    "what", "kernels", ["kernels", "architectures", "tangent", "fields", "transfer", "train"], "What to time."
-)
+CHOICES = ("kernels", "architectures", "tangent", "fields", "transfer", "train")
+_WHAT = flags.DEFINE_enum("what", "kernels", CHOICES, "What to time.")
 _ORACLE = flags.DEFINE_string("oracle", None, "Python of neural-tangents' environment.")
 _N = flags.DEFINE_integer("n", None, "Inputs; default 2000 for kernels and 16 for tangent.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Times each measurement is repeated, the two sides in turn.", lower_bound=1)
@@ -151,8 +150,12 @@ def against() -> None:
         screen.print(f"{steps} steps: time grows as samples^{slope:.2f} from {small} to {large}.", highlight=False)
 
 
-def main(_: list[str]) -> None:
+def main(named: list[str]) -> None:
     """Measures and prints the tables."""
+    if len(named) > 2 or not set(named[1:]) <= set(CHOICES):
+        raise app.UsageError(f"bench times one of {', '.join(CHOICES)}; got {' '.join(named[1:])}.")
+    if len(named) == 2:  # `launch.bench train` is `launch.bench --what=train`
+        flags.FLAGS.what = named[1]
     if _WHAT.value == "train":
         training()
     else:
