@@ -83,10 +83,10 @@ def _annealed(stack: Stack, y: Any, noise: float, widths: list, draws: Draws, or
         try:
             start = _settle(stack, y, noise, width, draws, order, sweeps, start)
         except (DivergenceError, AbsentError) as error:
-            reached = (
-                f"down to width {widths[i - 1]:g} they do" if i else "nor do they at any larger width that was tried"
-            )
-            raise DivergenceError(f"{error} By annealing in the width, {reached}.") from error
+            reached = f"they do down to width {widths[i - 1]:g}" if i else "they fail at the first width"
+            raise DivergenceError(
+                f"{error} Annealing from width {widths[0]:g} to the {widths[-1]:g} that is asked for, {reached}."
+            ) from error
         iterations += start.iterations
     return dataclasses.replace(start, widths=tuple(widths), iterations=iterations)
 
