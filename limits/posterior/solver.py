@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from limits.posterior.equations import Stack, backward, forward, output_force, p
 from limits.posterior.tilted import tilted_backward, tilted_forward
 from limits.types import AbsentError
 
-Order = Literal["leading", "full"]
+Order = str  # "leading" or "full"
 ANNEALING = (32.0, 16.0, 8.0, 5.6, 4.0, 2.8, 2.0, 1.7, 1.4, 1.2, 1.0)  # widths, in units of the one that is asked for
 
 

@@ -62,7 +62,7 @@ def test_divergence_says_what_to_change():
     with pytest.raises(DivergenceError, match="after 3 iterations"):
         solve(stack, y, NOISE, 500, draws, sweeps=Sweeps(limit=3), widths=())
     with pytest.raises(ValueError, match="order must be"):
-        solve(stack, y, NOISE, 500, draws, order="second")  # pyright: ignore[reportArgumentType]
+        solve(stack, y, NOISE, 500, draws, order="second")
 
 
 def test_layers_are_checked():
