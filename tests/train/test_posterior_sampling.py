@@ -4,7 +4,6 @@ import warnings
 from typing import Any
 
 import flax.linen as nn
-import jax
 import numpy as np
 import pytest
 
