@@ -3,10 +3,13 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
+
+from limits.inputs import as_samples
 from limits.kernel_twin import KernelTwin
 from limits.twin import register_twin
 from limits.walk import Walk
-from zoo import MLP
+from zoo import MLP, parameterization
 
 
 @register_twin(MLP)
@@ -28,6 +31,16 @@ class MLPTwin(KernelTwin):
     """
 
     net: MLP
+
+    def dense_stack(self, x: Any, width: float | None = None) -> Any:
+        """C^(0) of these inputs and the variances of the layers behind, the readout's over γ² (γ² N^(2d) at width N)."""
+        from limits.posterior.equations import Stack
+
+        flat, layer = self._prepare(as_samples(x, "x", np.float64)), self._layers()["hidden"]
+        scale = parameterization(self.net.parameterization).output_scale(int(width or 1), self.net.gamma) ** 2
+        last = np.append(np.ones(self.net.depth - 1), 1 / float(scale))
+        k0 = layer.w * flat @ flat.T / flat.shape[1] + layer.b
+        return Stack(k0, layer.w * last, layer.b * last, self.net.activation)
 
     def _shape(self) -> Any:
         return super()._shape().clone(width=1, depth=1, outputs=1)

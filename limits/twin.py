@@ -60,6 +60,21 @@ class Twin:
 
         return rich(self, task, steps, learning_rate, **options)
 
+    def posterior(self, task: Any, noise: float, width: float | None = None, **options: Any) -> Any:
+        """The Bayesian network with this prior, given y = f + N(0, noise); see `limits.posterior.posterior`."""
+        from limits.posterior.infer import posterior
+
+        return posterior(self, task, noise, width, **options)
+
+    def dense_stack(self, x: Any, width: float | None = None) -> Any:
+        """The layers as the posterior's theory sees them; of fully connected networks only."""
+        raise AbsentError(
+            f"posterior: the correction at finite width is known for MLP only, not for {type(self.net).__name__}. There a "
+            "kernel of every layer, the same for all neurons, fixes the law of the next one; with convolutions and attention "
+            "the sums run over kernels at pairs of positions or tokens, and with skip connections the fluctuations of "
+            "different layers are not independent. Take width=None, or sample networks (train.posterior)."
+        )
+
 
 def register_twin(definition: type[nn.Module]) -> Callable[[T], T]:
     """Class decorator: the twin of this definition. A registered type serves its subclasses too, unless they have their own."""

@@ -1,0 +1,108 @@
+"""The forward–backward equations of a Bayesian network's kernels, one layer at a time."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from limits.posterior.averages import Draws, contraction, pair_averages
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stack:
+    """Fully connected layers as their kernels see them: C^(0) = k0, C^(l) = w_l <φφᵀ> + b_l 11ᵀ, l = 1 … L; f ~ N(0, C^(L)).
+
+    weights, biases: the variances w_l, b_l of the layer behind the l-th activation, [L]. A readout whose variance is divided
+    by γ₀ is `weights[-1] / γ₀`.
+
+    >>> Stack(np.eye(2), [1.2, 1.2], [0.05, 0.05], "erf").depth
+    2
+    """
+
+    k0: Any
+    weights: Any
+    biases: Any
+    activation: Any = "erf"
+
+    def __post_init__(self) -> None:
+        for name in ("k0", "weights", "biases"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), np.float64))
+        if self.weights.ndim != 1 or self.weights.shape != self.biases.shape or not len(self.weights):
+            raise ValueError(
+                f"Stack: one weight and one bias variance a layer; got {self.weights.shape} and {self.biases.shape}."
+            )
+
+    @property
+    def depth(self) -> int:
+        """L, the number of activations."""
+        return len(self.weights)
+
+    def first(self, samples: int) -> "Stack":
+        """The same layers with the first samples only."""
+        return dataclasses.replace(self, k0=self.k0[:samples, :samples])
+
+
+def prior_kernels(stack: Stack) -> list[np.ndarray]:
+    """C^(0) … C^(L) at infinite width (NNGP).
+
+    >>> [k.round(4).item() for k in prior_kernels(Stack([[0.5]], [1.2, 1.2], [0.05, 0.05]))]
+    [0.5, 0.45, 0.427]
+    """
+    kernels = [stack.k0]
+    for w, b in zip(stack.weights, stack.biases, strict=True):
+        kernels.append(w * pair_averages(stack.activation, kernels[-1])[0] + b)
+    return kernels
+
+
+def output_force(c: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
+    """C̃^(L) = ½ A⁻¹ (Y Yᵀ − K A) A⁻¹, A = C^(L) + κ: the derivative of log p(Y | C^(L)), of targets Y [P, K].
+
+    The residuals of the Gaussian process with kernel C^(L) have Σ_outputs <Δ_a Δ_b> = 2 κ² C̃_ab + K κ δ_ab.
+
+    >>> output_force(np.ones((1, 1)), np.full((1, 1), 2.0), noise=1.0).item()
+    0.25
+    """
+    inverse = _inverse(c + noise * np.eye(len(c)))
+    weights = inverse @ y
+    return (weights @ weights.T - y.shape[1] * inverse) / 2
+
+
+def _inverse(a: np.ndarray) -> np.ndarray:
+    inverse = scipy.linalg.inv(a)
+    return (inverse + inverse.T) / 2
+
+
+def forward(
+    mean: np.ndarray, draws: Draws, c: np.ndarray, force: np.ndarray, w: float, b: float, width: float
+) -> np.ndarray:
+    """C^(l+1) = w <φφᵀ> + b + (w²/N) Σ_cd V_ab,cd C̃^(l+1)_cd over N(0, C^(l)), to first order in C̃^(l+1)."""
+    return w * mean + b + w**2 / width * contraction(draws, c, force)
+
+
+def backward(force: np.ndarray, own: np.ndarray, across: np.ndarray, w: float) -> np.ndarray:
+    """C̃^(l)_ab = w C̃^(l+1)_ab <φ_a'φ_b'> + δ_ab w Σ_c C̃^(l+1)_ac <φ_a''φ_c>; own and across as of `pair_averages`.
+
+    This is Σ_cd C̃_cd ∂C^(l+1)_cd / ∂C^(l)_ab. Divergence: the sum over c is printed with its term c = a alone.
+
+    >>> c, force = np.array([[0.3, 0.1], [0.1, 0.2]]), np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> backward(force, *pair_averages("erf", c)[1:], 1.0).round(4).tolist()  # C̃_aa is pulled, too
+    [[-0.1073, 0.8584], [0.8584, -0.1226]]
+    """
+    back = w * force * own
+    back[np.diag_indices_from(back)] += 2 * w * (force * across).sum(1)
+    return back
+
+
+def backpropagated(stack: Stack, kernels: list[np.ndarray], force: np.ndarray) -> list[np.ndarray]:
+    """C̃^(0) … C̃^(L) from C̃^(L): at the kernels of infinite width, the derivative of log p(Y) in every layer's kernel.
+
+    >>> stack = Stack(np.eye(2), [1.2], [0.05])
+    >>> len(backpropagated(stack, prior_kernels(stack), np.eye(2)))
+    2
+    """
+    forces = [force]
+    for c, w in zip(kernels[-2::-1], stack.weights[::-1], strict=True):
+        _, own, across = pair_averages(stack.activation, c)
+        forces.append(backward(forces[-1], own, across, w))
+    return forces[::-1]

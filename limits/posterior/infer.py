@@ -1,0 +1,225 @@
+"""The posterior of a Bayesian network with the twin's prior: at infinite width, and to leading order at a finite one."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from limits import predict
+from limits.posterior.averages import Draws, is_linear, pair_averages
+from limits.posterior.equations import Stack, backpropagated, forward, output_force, prior_kernels
+from limits.posterior.result import Posterior
+from limits.posterior.solver import DivergenceError, Order, Solution, Sweeps, solve
+from limits.posterior.tilted import tilted_forward
+from limits.types import AbsentError, Provenance, Task
+from zoo import MLP, parameterization
+
+BATCHES = 4  # independent parts of the draws, for standard errors
+NO_EVIDENCE = (
+    "at finite width its first correction, of order P²/N, has two parts, the value of the action at its saddle point and the "
+    "determinant of its second derivative over all P(P + 1)/2 entries of every kernel, and the equations for the kernels give "
+    "the first alone. The evidence at infinite width is posterior(task, noise).log_evidence; an estimate at this width is "
+    "limits.posterior.log_evidence, from networks drawn from the prior."
+)
+
+
+def posterior(
+    twin: Any,
+    task: Task,
+    noise: float,
+    width: float | None = None,
+    order: Order = "leading",
+    samples: int = 20_000,
+    seed: int = 0,
+    damping: float = 0.5,
+    tolerance: float = 1e-7,
+    iterations: int = 200,
+    widths: Sequence[float] | None = None,
+    errors: bool = True,
+) -> Posterior:
+    """p(f | data) for networks whose parameters have their initial law as prior, and y = f + N(0, noise).
+
+    width=None: infinite width, a Gaussian process with the NNGP. For an MLP the kernels of all layers are in `kernels`, and in
+    `conjugate` the derivatives C̃^(l) of log p(y) in them; of other networks the output's only.
+
+    width=N (MLP): kernels adapt to the data. The force C̃^(L) of the data on the output's kernel goes back through the layers
+    and shifts the kernel of every layer against the next one's fluctuations, of order 1/N,
+
+        C^(l) = w² <φφᵀ> + b² + (w⁴/N) Σ_cd V_ab,cd C̃^(l)_cd,   C̃^(L) = ½ A⁻¹(Y Yᵀ − K A)A⁻¹,   A = C^(L) + noise,
+        C̃^(l)_ab = w² C̃^(l+1)_ab <φ_a'φ_b'> + δ_ab w² Σ_c C̃^(l+1)_ac <φ_a''φ_c>,
+
+    solved together; test points follow with C̃ = 0 on their rows. order="full" keeps all orders in C̃ (averages over tilted
+    Gaussians). `samples` draws serve the averages over four samples; `widths` is a falling list to anneal from, by default
+    only where the equations do not converge without. The width is this argument, not the definition's.
+
+    >>> from zoo import MLP
+    >>> from limits import twin
+    >>> task = Task(np.eye(3), [1.0, 1.0, -1.0], np.ones((1, 3)), [0.0])
+    >>> net = MLP(width=1, depth=2, activation="erf", w_std=1.2, b_std=0.2)
+    >>> wide, narrow = (twin(net).posterior(task, noise=0.01, width=width) for width in (None, 100))
+    >>> wide.f_train[0].round(2).item(), narrow.layers, narrow.diagnostics["indefinite"]
+    (0.98, 2, ())
+
+    Reference: Fischer (2025), Mechanics of deep neural networks beyond the Gaussian limit, chapter 3; Fischer, Lindner, Dahmen,
+    Ringel, Krämer, Helias (2024), Critical feature learning in deep neural networks. Divergences: the sum over c is printed
+    with its term c = a alone; the input layer has the w of the others here.
+    """
+    _check(twin, task, noise, width)
+    if width is None:
+        return _infinite(twin, task, noise, seed)
+    how = Sweeps(damping, tolerance, iterations)
+    stack = twin.dense_stack(task.x, width)
+    z = np.random.default_rng(seed).normal(size=(1 if is_linear(stack.activation) else samples, len(stack.k0)))
+    return _Finite(stack, task, noise, width, order, how, errors).posterior(z, widths)
+
+
+def _check(twin: Any, task: Task, noise: float, width: float | None) -> None:
+    if task.loss != "mse":
+        raise AbsentError(
+            f'posterior: with loss="{task.loss}" the likelihood is not Gaussian and neither is the posterior of f; take the same '
+            'task with loss="mse" (one-hot targets as numbers), or sample networks.'
+        )
+    if not (math.isfinite(noise) and noise >= 0):
+        raise ValueError(f"posterior: noise is a variance, finite and ≥ 0; got {noise}.")
+    if width is not None and not (math.isfinite(width) and width >= 1):
+        raise ValueError(f"posterior: width is a number of neurons ≥ 1, or None for the infinite width; got {width}.")
+    p = parameterization(twin.net.parameterization)
+    if width is None and p.d != 0:
+        raise AbsentError(
+            f"posterior: in the {p.name} parameterization Var f(0) = Φ/(γ² N^{2 * p.d:g}), so that at infinite width the prior "
+            'of f is f = 0 and no data can move it. Take parameterization="ntk" (Var f of order 1), or a finite width=N.'
+        )
+
+
+def _infinite(twin: Any, task: Task, noise: float, seed: int) -> Posterior:
+    n, exact = len(task.x_train), Provenance("exact", "closed form: a Gaussian process")
+    fluent = Provenance("exact", "derivative of log p(y); of order 1 in 1/N, it moves no kernel at infinite width")
+    errors: dict[str, Any] = {}
+    if isinstance(twin.net, MLP):
+        stack = twin.dense_stack(task.x)
+        kernels = prior_kernels(stack)
+        inner = stack.first(n)
+        force = output_force(kernels[-1][:n, :n], task.y_train, noise)
+        forces = backpropagated(inner, [k[:n, :n] for k in kernels], force)
+        how = exact
+    else:
+        found = twin.kernels(task.x)
+        kernels, how = [found.nngp], found.provenance["nngp"]
+        forces = [output_force(found.nngp[:n, :n], task.y_train, noise)]
+        only = "the output's kernel alone (feature kernels of the layers: twin.layers)"
+        how = Provenance(how.kind, f"{how.detail}; {only}")
+        if how.kind != "exact":
+            exact = Provenance("approximate", f"a Gaussian process with a kernel that is {how.kind}: {how.detail}")
+            errors["kernels"] = (found.nngp_sem,)
+    parts, evidence = _predict(kernels[-1], task, noise)
+    origin: dict[str, Provenance] = dict.fromkeys((*parts, "log_evidence"), exact) | {
+        "kernels": how,
+        "conjugate": fluent,
+    }
+    return Posterior(
+        **parts, kernels=tuple(kernels), conjugate=tuple(_padded(f, len(task.x)) for f in forces),  # pyright: ignore
+        log_evidence=evidence, noise=noise, provenance=origin, errors=errors, diagnostics=_diagnostics(kernels),
+    )  # fmt: skip
+
+
+def _predict(c: np.ndarray, task: Task, noise: float) -> tuple[dict[str, np.ndarray], float]:
+    """Mean and covariance of f at all points for this output kernel, and log p(y)."""
+    n = len(task.x_train)
+    found = predict.posterior(c[:n, :n], task.y_train, c[:, :n], c, noise)
+    mean, cov = found.mean, found.cov
+    parts = {"f_train": mean[:n], "f_train_cov": cov[:n, :n], "f_test": mean[n:], "f_test_cov": cov[n:, n:]}
+    return parts, found.log_marginal_likelihood
+
+
+def _padded(force: np.ndarray, size: int) -> np.ndarray:
+    whole = np.zeros((size, size))
+    whole[: len(force), : len(force)] = force
+    return whole
+
+
+def _diagnostics(kernels: Sequence[np.ndarray]) -> dict[str, Any]:
+    """Smallest eigenvalue of every kernel, and the layers whose kernel is indefinite beyond rounding."""
+    values = [np.linalg.eigvalsh(k) for k in kernels]
+    smallest = tuple(float(v[0]) for v in values)
+    bad = tuple(l for l, v in enumerate(values) if v[0] < -1e-10 * v[-1])
+    return {"smallest_eigenvalues": smallest, "indefinite": bad}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Finite:
+    """The posterior of a stack of dense layers at finite width."""
+
+    stack: Stack
+    task: Task
+    noise: float
+    width: float
+    order: Order
+    sweeps: Sweeps
+    errors: bool
+
+    def posterior(self, z: np.ndarray, widths: Any) -> Posterior:
+        solution, found = self.solved(z, self.sweeps, widths, None)
+        sampled = not is_linear(self.stack.activation)
+        errors, missing = self.standard_errors(z, solution) if self.errors and sampled else ({}, "")
+        state = _diagnostics(found["kernels"])
+        counts = {"iterations": solution.iterations, "residual": solution.residual, "widths": solution.widths}
+        how = self.provenance(state["indefinite"], len(z) if sampled else 0, missing)
+        origin = dict.fromkeys(found, how) | {"log_evidence": Provenance("absent", NO_EVIDENCE)}
+        return Posterior(
+            **found, log_evidence=origin["log_evidence"], noise=self.noise, width=int(self.width), provenance=origin,
+            errors=errors, diagnostics=state | counts | {"residuals": solution.residuals},
+        )  # fmt: skip
+
+    def solved(self, z: np.ndarray, sweeps: Sweeps, widths: Any, start: Solution | None) -> tuple[Solution, dict]:
+        """The solution at the training points, and the fields of the result that follow from it."""
+        n, draws = len(self.task.x_train), Draws(self.stack.activation, z)
+        inner = self.stack.first(n)
+        solution = solve(inner, self.task.y_train, self.noise, self.width, draws, self.order, sweeps, widths, start)
+        kernels = self.extended(solution, draws)
+        outputs, _ = _predict(kernels[-1], self.task, self.noise)
+        forces = tuple(_padded(f, len(self.task.x)) for f in solution.forces)
+        return solution, outputs | {"kernels": tuple(kernels), "conjugate": forces}
+
+    def extended(self, solution: Solution, draws: Draws) -> list[np.ndarray]:
+        """Kernels with the test points: one pass, for their conjugates vanish."""
+        n, ahead = len(self.task.x_train), forward if self.order == "leading" else tilted_forward
+        if len(self.task.x) == n:
+            return solution.kernels
+        kernels = [self.stack.k0]
+        for l, (w, b) in enumerate(zip(self.stack.weights, self.stack.biases, strict=True)):
+            mean = pair_averages(self.stack.activation, kernels[-1])[0]
+            kernels.append(ahead(mean, draws, kernels[-1], solution.forces[l + 1], w, b, self.width))
+            kernels[-1][:n, :n] = solution.kernels[l + 1]
+        return kernels
+
+    def standard_errors(self, z: np.ndarray, solution: Solution) -> tuple[dict[str, Any], str]:
+        """From solutions with independent quarters of the draws."""
+        loose = dataclasses.replace(self.sweeps, tolerance=max(1e-5, self.sweeps.tolerance))
+        try:
+            parts = [self.solved(z[i::BATCHES], loose, None, solution)[1] for i in range(BATCHES)]
+        except (DivergenceError, AbsentError):
+            return (
+                {},
+                "; without standard errors: with a quarter of the draws the equations do not converge, raise `samples`",
+            )
+
+        def sem(values: list[np.ndarray]) -> np.ndarray:
+            return np.std(values, axis=0, ddof=1) / BATCHES**0.5
+
+        return {
+            name: tuple(sem(list(each)) for each in zip(*(p[name] for p in parts), strict=True))
+            if isinstance(parts[0][name], tuple)
+            else sem([p[name] for p in parts])
+            for name in parts[0]
+        }, ""
+
+    def provenance(self, indefinite: tuple, draws: int, missing: str) -> Provenance:
+        load = len(self.task.x_train) / self.width
+        dropped = f"(P/N)², P/N = {load:.3g}, and " if self.order == "leading" else ""
+        text = f"saddle point in the kernels: relative corrections of order {dropped}1/N are dropped"
+        text += f"; four-sample averages by {draws} draws{missing}" if draws else ""
+        if indefinite:
+            text += f"; the kernels of layers {indefinite} are indefinite: the expansion has broken down, take a larger width"
+        return Provenance("approximate", text)
