@@ -1,6 +1,5 @@
 """The posterior of any network of the zoo: Langevin dynamics of its weights, with an accept step."""
 
-import functools
 from typing import Any
 
 import jax
@@ -8,14 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits import Task
+from train.posterior.dynamics import Dynamics
 from train.posterior.prior import KernelChain
 from train.posterior.run import Record, run_chains
 from train.posterior.slice_sampling import followed
 from zoo import MLP
 from zoo.roles import Where, placed
-
-ACCEPTED = 0.9  # share of moves, at which the warm-up sets the step size
-FRICTION = 1.0  # the prior's own oscillations have frequency 1
 
 
 def prior_stds(net: Any, x: np.ndarray) -> Any:
@@ -41,16 +38,10 @@ def run_langevin(
 ) -> Record:
     """Chains of the weights, started at the prior (`net.init`).
 
-    With u = θ / σ, σ the standard deviation of each parameter at initialisation, and Φ(u) = Σ (f − y)² / (2 noise),
+    u = θ / σ, σ the standard deviation of each parameter at initialisation, follows `Dynamics` with
+    Φ(u) = Σ (f − y)² / (2 noise): temperature T = 2 noise on the loss Σ (f − y)², and decay T / σ² of each parameter (all T where weights are N(0, 1) times a
+    multiplier; T N / w² for a hidden layer in `standard`).
 
-        du = p dt,   dp = −(u + ∇Φ) dt − p dt + √2 dB,
-
-    whose stationary law is the posterior: temperature T = 2 noise on the loss Σ (f − y)², and decay T / σ² of each parameter
-    (all T where weights are N(0, 1) times a multiplier, T N / w² for a hidden layer in `standard`). A step refreshes p,
-    takes `leaps` steps in which u and p turn exactly and ∇Φ kicks, and accepts or refuses with the probability that leaves
-    the posterior exact; the step size is set in warm-up, and varied by a fifth to avoid resonances.
-
-    Reference: Horowitz (1991), A generalized guided Monte Carlo algorithm.
     Divergence: papers often take the overdamped equation with a small step and no accept step, which is biased, and so slow
     in the biases (σ_b² / (T η) steps) that its warm-up does not end.
     """
@@ -70,32 +61,7 @@ def run_langevin(
     def misfit(u: Any) -> jax.Array:
         return jnp.sum((outputs(u, x[:n]) - y) ** 2) / (2 * noise)
 
-    force = jax.value_and_grad(misfit)
-
-    def step(state: Any, key: jax.Array, warming: jax.Array) -> Any:
-        u, p, now, slope, size, count = state
-        refresh, vary, accept = jax.random.split(key, 3)
-        h = size * jax.random.uniform(vary, minval=0.8, maxval=1.2)
-        keep = jnp.exp(-FRICTION * h * leaps)
-        p = _combine(keep, p, jnp.sqrt(1 - keep**2), _normals(refresh, p))
-
-        def leap(carry: Any, _: Any) -> Any:
-            u, p, _, slope = carry
-            p = _combine(1.0, p, -h / 2, slope)
-            u, p = _combine(jnp.cos(h), u, jnp.sin(h), p), _combine(-jnp.sin(h), u, jnp.cos(h), p)
-            after, slope = force(u)
-            return (u, _combine(1.0, p, -h / 2, slope), after, slope), None
-
-        (new_u, new_p, after, new_slope), _ = jax.lax.scan(leap, (u, p, now, slope), length=leaps)
-        gain = now + (_square(u) + _square(p)) / 2 - after - (_square(new_u) + _square(new_p)) / 2
-        probability = jnp.nan_to_num(jnp.minimum(jnp.exp(gain), 1.0))
-        taken = jax.random.uniform(accept) < probability
-        kept = (u, jax.tree.map(jnp.negative, p), now, slope)
-        u, p, now, slope = jax.tree.map(functools.partial(jnp.where, taken), (new_u, new_p, after, new_slope), kept)
-        rate = jnp.where(warming, (count + 1.0) ** -0.6, 0.0)
-        size = size * jnp.exp(rate * (probability - ACCEPTED))
-        return (u, p, now, slope, size, count + 1), {"acceptance": probability, "step size": h}
-
+    dynamics = Dynamics(jax.value_and_grad(misfit), leaps)
     layers = KernelChain.of(net, int(np.prod(task.x.shape[1:]))) if isinstance(net, MLP) else None
     c0 = None if layers is None else jnp.asarray(layers.first(task.x))
 
@@ -117,23 +83,9 @@ def run_langevin(
         params = net.init(weights, x[:1])["params"]
         u = jax.tree.map(lambda theta, s: theta / s if s > 0 else jnp.zeros_like(theta), params, std)
         size = 0.1 * np.sqrt(noise / (noise + n))
-        return u, _normals(momenta, u), *force(u), jnp.asarray(size), jnp.asarray(0.0)
+        return dynamics.start(u, momenta, size)
 
     states = jax.vmap(begin)(jax.random.split(jax.random.fold_in(key, 1), chains))
     moves = jax.random.split(jax.random.fold_in(key, 2), chains)
     words = f"Langevin dynamics at width {net.width}, {chains} chains"
-    return run_chains(step, observe, states, moves, steps, warmup, thin, words, progress)
-
-
-def _combine(a: Any, x: Any, b: Any, y: Any) -> Any:
-    return jax.tree.map(lambda x, y: a * x + b * y, x, y)
-
-
-def _square(tree: Any) -> jax.Array:
-    return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), jnp.asarray(0.0))
-
-
-def _normals(key: jax.Array, like: Any) -> Any:
-    leaves, structure = jax.tree.flatten(like)
-    keys = jax.random.split(key, len(leaves))
-    return structure.unflatten([jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)])
+    return run_chains(dynamics.step, observe, states, moves, steps, warmup, thin, words, progress)

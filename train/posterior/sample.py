@@ -12,10 +12,10 @@ from limits.types import Provenance
 from train.posterior.chains import Health, NotConvergedWarning, standard_error
 from train.posterior.langevin import run_langevin
 from train.posterior.run import Record
-from train.posterior.slice_sampling import run_slice
+from train.posterior.slice_sampling import run_layers
 from zoo import MLP
 
-METHODS = ("slice", "langevin")
+METHODS = {"slice": None, "hamiltonian": 4, "langevin": 20}  # and gradients a step
 NO_EVIDENCE = Provenance(
     "absent", "chains know p(y) only up to a factor; twin(net).posterior(task, noise) has log_evidence."
 )
@@ -40,13 +40,14 @@ def sample_posterior(
     thin: int = 5,
     key: Any = 0,
     progress: bool = False,
-    leaps: int = 20,
+    leaps: int | None = None,
 ) -> Posterior:
     """The distribution of networks of this definition, with their width, given y = f + N(0, noise); prior: initialisation.
 
     method="slice": elliptical slice sampling of an MLP's hidden layers with all weights integrated out. Exact at any width,
-    no step size; a step costs O(width · points²). "langevin": underdamped Langevin dynamics of the weights of any network
-    without batch statistics, with an accept step, `leaps` gradients a step; it acts on the network that is trained.
+    no step size; a step costs O(width · points²). "hamiltonian": the same chains moved by gradients, `leaps` a step, with an
+    accept step; more effective draws a second. "langevin": underdamped Langevin dynamics of the weights themselves, of any
+    network without batch statistics, `leaps` gradients a step, with an accept step; it acts on the network that is trained.
 
     The first `warmup` of `steps` steps (default: a third) are left out, and one in `thin` is looked at. Both are in float64.
     The same `key` gives the same chains. NAME_sem are standard errors that count the autocorrelation; `diagnostics` has R̂ and
@@ -62,7 +63,7 @@ def sample_posterior(
     Reference: Murray, Adams & MacKay (2010), Elliptical slice sampling; Horowitz (1991); Vehtari et al. (2021) for R̂.
     """
     if method not in METHODS:
-        raise ValueError(f'sample_posterior: method must be "slice" or "langevin", got "{method}".')
+        raise ValueError(f'sample_posterior: method must be one of {", ".join(METHODS)}; got "{method}".')
     if task.loss != "mse":
         raise ValueError(
             f'sample_posterior: the likelihood is Gaussian, so the task must have loss="mse", not "{task.loss}".'
@@ -71,15 +72,15 @@ def sample_posterior(
         raise ValueError(f"sample_posterior: noise is a variance and must be positive, got {noise:g}.")
     if chains < 2:
         raise ValueError(f"sample_posterior: at least two chains are needed to see whether they agree, got {chains}.")
-    if method == "slice" and not isinstance(net, MLP):
+    if method != "langevin" and not isinstance(net, MLP):
         raise ValueError(
-            f"sample_posterior: slice sampling integrates out the weights of an MLP; for a {type(net).__name__} use "
+            f"sample_posterior: {method} sampling integrates out the weights of an MLP; for a {type(net).__name__} use "
             'method="langevin".'
         )
     warmup = steps // 3 if warmup is None else warmup
     with jax.enable_x64(True):
         common = (net, task, noise, chains, steps, warmup, thin, _key(key), progress)
-        record = run_slice(*common) if method == "slice" else run_langevin(*common, leaps=leaps)
+        record = (run_langevin if method == "langevin" else run_layers)(*common, leaps=leaps or METHODS[method])
     health = Health.of(record.traces)
     if not health.converged:
         warnings.warn(health.sentence, NotConvergedWarning, stacklevel=2)

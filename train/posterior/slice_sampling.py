@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits import Task
+from train.posterior.dynamics import Dynamics
 from train.posterior.prior import KernelChain
 from train.posterior.run import Record, run_chains
 from zoo import MLP
@@ -57,14 +58,25 @@ def predictive(c: jax.Array, y: jax.Array, noise: Any) -> tuple[jax.Array, jax.A
     return white.T @ jax.scipy.linalg.solve_triangular(lower, y, lower=True), c - white.T @ white
 
 
-def run_slice(
-    net: MLP, task: Task, noise: float, chains: int, steps: int, warmup: int, thin: int, key: Any, progress: bool
+def run_layers(
+    net: MLP,
+    task: Task,
+    noise: float,
+    chains: int,
+    steps: int,
+    warmup: int,
+    thin: int,
+    key: Any,
+    progress: bool,
+    leaps: int | None = None,
 ) -> Record:
     """Chains of the whitened layers Z^(0) … Z^(L−1), [N, P] each, of the training points.
 
     Test points carry no information: their part of Z has its prior, and is drawn anew at every observation, so that
     kernels of all points are drawn given those of the training points. The force on a kernel,
     C̃^(l) = ∂ log p(y | C^(l)) / ∂C^(l), is the posterior mean of the derivative at fixed Z^(l), Z^(l+1), …
+
+    leaps=None: elliptical slice sampling. Otherwise `Dynamics` of Z with so many leaps a step.
     """
     n, points, y = len(task.x_train), len(task.x), jnp.asarray(task.y_train)
     chain = KernelChain.of(net, int(np.prod(task.x.shape[1:])))
@@ -74,12 +86,12 @@ def run_slice(
     def likelihood(z: jax.Array, shifts: Any = None) -> jax.Array:
         return log_likelihood(lead(z, shifts=shifts)[-1], y, noise)
 
-    def step(state: Any, key: jax.Array, warming: jax.Array) -> Any:
+    def slice_step(state: Any, key: jax.Array, warming: jax.Array) -> Any:
         z, now, count = elliptical_slice(*state, key, likelihood)
         return (z, now), {"evaluations": count}
 
     def observe(state: Any, key: jax.Array) -> Any:
-        z, now = state
+        z = state[0]
         rest = jax.random.normal(key, (*z.shape[:2], points - n))
         kernels = chain.kernels(c0, jnp.concatenate([z, rest], axis=2), lead=n)
         mean, cov = predictive(kernels[-1], y, noise)
@@ -90,11 +102,16 @@ def run_slice(
             "mean": mean,
             "second": cov + mean @ mean.T / y.shape[1],
         }
-        return seen, {"log-likelihood": now, **followed(kernels, y)}
+        return seen, {"log-likelihood": likelihood(z), **followed(kernels, y)}
 
     start, moves = jax.random.split(key)
     z = jax.random.normal(start, (chains, chain.depth, chain.width, n))
-    states = (z, jax.vmap(likelihood)(z))
+    if leaps is None:
+        step, states = slice_step, (z, jax.vmap(likelihood)(z))
+    else:
+        dynamics = Dynamics(jax.value_and_grad(lambda z: -likelihood(z)), leaps)
+        momenta = jax.random.split(jax.random.fold_in(start, 1), chains)
+        step, states = dynamics.step, jax.vmap(lambda z, key: dynamics.start(z, key, 1 / leaps))(z, momenta)
     words = f"posterior of width {chain.width}, {chains} chains"
     return run_chains(step, observe, states, jax.random.split(moves, chains), steps, warmup, thin, words, progress)
 
