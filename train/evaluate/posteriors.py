@@ -98,8 +98,8 @@ def compare_posteriors(
 ) -> PosteriorComparison:
     """Judges theories `limits`, at widths N, by chains `sampled` at the same widths; `infinite` is the NNGP's posterior.
 
-    Judged are the kernels C^(1) … C^(L) and the predictions. A theory at finite width drops orders of 1/N, so that enough
-    steps always tell it from the truth; what counts then is whether it is closer than the NNGP.
+    Judged are the kernels C^(1) … C^(L) and the predictions. The theory keeps shifts of order P/N and drops others of
+    order 1/N, so that enough steps always tell it from the truth; what counts then is whether it is closer than the NNGP.
 
     >>> from limits import twin
     >>> from train.posterior import sample_posterior

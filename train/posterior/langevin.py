@@ -39,8 +39,8 @@ def run_langevin(
     """Chains of the weights, started at the prior (`net.init`).
 
     u = θ / σ, σ the standard deviation of each parameter at initialisation, follows `Dynamics` with
-    Φ(u) = Σ (f − y)² / (2 noise): temperature T = 2 noise on the loss Σ (f − y)², and decay T / σ² of each parameter (all T where weights are N(0, 1) times a
-    multiplier; T N / w² for a hidden layer in `standard`).
+    Φ(u) = Σ (f − y)² / (2 noise): temperature T = 2 noise on the loss Σ (f − y)², and decay T / σ² of each parameter (all T
+    where weights are N(0, 1) times a multiplier; T N / w² for a hidden layer in `standard`).
 
     Divergence: papers often take the overdamped equation with a small step and no accept step, which is biased, and so slow
     in the biases (σ_b² / (T η) steps) that its warm-up does not end.
