@@ -43,7 +43,7 @@ def reading(result: PosteriorComparison) -> list[str]:
     lines = [
         "Off by: the root mean square over entries of sampled − theory, over that of the sampled, cleared of its own noise. "
         f"Agrees: Hotelling's T² over fixed projections. Closer: by {CLEAR:.0f} standard errors of the difference of squared "
-        "distances. The theory keeps shifts of order P/N and drops those of order 1/N (fluctuations of kernels at fixed P), so that "
+        "distances. The theory keeps shifts of order P/N and drops those of order 1/N (kernels fluctuate), so that "
         "enough steps always tell it from the truth, and with few points it need not predict better than the NNGP."
     ]
     lines += [f"Width {p.width}: {p.diagnostics['sentence']}" for p in result.sampled]
