@@ -78,15 +78,19 @@ class Draws:
     def slopes(self, c: np.ndarray) -> np.ndarray:
         """<φ'> of every point, [n]."""
         with jax.enable_x64(True):
-            r = jnp.sqrt(jnp.asarray(np.diagonal(c)))
-            return np.asarray(coefficients(self.phi, r, 2)[1] / r)
+            return np.asarray(_slopes(self.phi, jnp.asarray(np.diagonal(c))))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _slopes(phi: Any, q: jax.Array) -> jax.Array:
+    return coefficients(phi, jnp.sqrt(q), 2)[1] / jnp.sqrt(q)
 
 
 def contraction(draws: Draws, c: np.ndarray, force: np.ndarray) -> np.ndarray:
     """Σ_cd V_ab,cd C̃_cd = Cov(φ_a φ_b, φᵀC̃φ) over N(0, C), with V_ab,cd = <φ_a φ_b φ_c φ_d> − <φ_a φ_b> <φ_c φ_d>.
 
-    force = C̃ may have fewer rows than C: it is zero on the points behind. Costs samples × n² and never holds V. What the
-    linear part <φ'> h of φ makes of it is known, 2 K C̃ K with K = <φ_a'> C_ab <φ_b'>; only the rest is sampled.
+    force = C̃ may have fewer rows than C: it is zero on the points behind. Costs samples × n² and never holds V. For the
+    linear part <φ'> h of φ it is known, 2 K C̃ K with K = <φ_a'> C_ab <φ_b'>, which serves as control variate.
 
     >>> c, force = np.array([[1.0, 0.5], [0.5, 2.0]]), np.eye(2)
     >>> contraction(Draws("linear", np.zeros((1, 2))), c, force).round(9).tolist()  # 2 C C̃ C
@@ -95,16 +99,20 @@ def contraction(draws: Draws, c: np.ndarray, force: np.ndarray) -> np.ndarray:
     known, alpha = len(force), draws.slopes(c)
     k = alpha[:, None] * c * alpha[None, :]
     exact = 2 * k[:, :known] @ force @ k[:known]
-    if draws.linear:
+    if draws.linear or not force.any():
         return exact
     h = draws.signals(c, known)
-    return exact + _covariance(draws.features(h), force) - _covariance(h * alpha[None, :], force)
+    (sampled, size), (simple, simple_size) = (_covariance(a, force) for a in (draws.features(h), h * alpha[None, :]))
+    share = np.mean(size * simple_size) / np.mean(simple_size**2)  # least squares; of order 1/samples off the best
+    return sampled + share * (exact - simple)
 
 
-def _covariance(a: np.ndarray, force: np.ndarray) -> np.ndarray:
+def _covariance(a: np.ndarray, force: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of a a and aᵀ C̃ a over draws; and every draw's share of its trace over the known points."""
     q = quadratic(a, force)
     q -= q.mean()
-    return (a * q[:, None]).T @ a / len(a)
+    size = np.sum(a[:, : len(force)] ** 2, axis=1) * q
+    return (a * q[:, None]).T @ a / len(a), size - size.mean()
 
 
 def quadratic(a: np.ndarray, force: np.ndarray) -> np.ndarray:

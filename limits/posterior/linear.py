@@ -5,7 +5,8 @@ b; w is `weight`. All matrices [P, P].
 
 Reference: Fischer (2025), Mechanics of deep neural networks beyond the Gaussian limit, appendix B.2; Yang et al. (2023), A
 theory of representation learning gives a deep generalisation of kernel methods. Divergences: the Kullback–Leibler form is
-printed with a transpose for an inverse.
+printed with a transpose for an inverse; the backward equation with its inverse on the other side, where the matrix is not
+symmetric, so that in the symmetry relation (wC̃^(l))⁻¹ C̃^(l−1) is the transpose of (wC^(l−1))⁻¹ (C^(l) − b).
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from limits.posterior.equations import Stack, backward, forward, output_force, p
 from limits.posterior.tilted import tilted_backward, tilted_forward
 from limits.types import AbsentError
 
-Order = Literal["leading", "full"]
+Order = str  # "leading" or "full"
 ANNEALING = (32.0, 16.0, 8.0, 5.6, 4.0, 2.8, 2.0, 1.7, 1.4, 1.2, 1.0)  # widths, in units of the one that is asked for
 
 
@@ -83,10 +83,10 @@ def _annealed(stack: Stack, y: Any, noise: float, widths: list, draws: Draws, or
         try:
             start = _settle(stack, y, noise, width, draws, order, sweeps, start)
         except (DivergenceError, AbsentError) as error:
-            reached = (
-                f"down to width {widths[i - 1]:g} they do" if i else "nor do they at any larger width that was tried"
-            )
-            raise DivergenceError(f"{error} By annealing in the width, {reached}.") from error
+            reached = f"they do down to width {widths[i - 1]:g}" if i else "they fail at the first width"
+            raise DivergenceError(
+                f"{error} Annealing from width {widths[0]:g} to the {widths[-1]:g} that is asked for, {reached}."
+            ) from error
         iterations += start.iterations
     return dataclasses.replace(start, widths=tuple(widths), iterations=iterations)
 

@@ -1,0 +1,150 @@
+"""`twin(net).posterior(task, noise, width)`: what it returns, and where it stops."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from limits import Task, twin
+from limits.predict import posterior as regression
+from limits.types import AbsentError
+from zoo import CNN, MLP, ResNet, ViT
+
+NOISE = 0.05
+
+
+@pytest.fixture(scope="module")
+def task():
+    x = np.random.default_rng(0).normal(size=(9, 5))
+    return Task(x[:6], np.sign(x[:6, 0]), x[6:], np.sign(x[6:, 0]))
+
+
+def network(**options):
+    return MLP(**({"width": 8, "depth": 2, "activation": "erf", "w_std": 1.1, "b_std": 0.2} | options))
+
+
+def check_regression(found, c, task):
+    n = len(task.x_train)
+    expected = regression(c[:n, :n], task.y_train, c[:, :n], c, NOISE)
+    np.testing.assert_allclose(np.concatenate([found.f_train, found.f_test]), expected.mean, atol=1e-10)
+    np.testing.assert_allclose(found.f_test_cov, expected.cov[n:, n:], atol=1e-10)
+    return expected
+
+
+def test_infinite_width_is_the_gaussian_process(task):
+    net = network(gamma=1.5)
+    found = twin(net).posterior(task, noise=NOISE)
+    expected = check_regression(found, twin(net).kernels(task.x).nngp, task)
+    assert found.log_evidence == pytest.approx(expected.log_marginal_likelihood)
+    np.testing.assert_allclose(found.kernels[2], twin(net).kernels(task.x).nngp, rtol=1e-10)
+    shallow = twin(network(depth=1)).kernels(task.x).nngp
+    np.testing.assert_allclose(found.kernels[1], shallow, rtol=1e-10)
+    np.testing.assert_allclose(found.kernels[0], 1.1**2 * task.x @ task.x.T / 5 + 0.2**2)
+    assert [f.any() for f in found.conjugate] == [True] * 3
+    assert not any(f[6:].any() or f[:, 6:].any() for f in found.conjugate)
+    assert found.width is None
+    assert found.provenance["f_test"].kind == "exact"
+
+
+@pytest.mark.parametrize(
+    ("net", "shape"),
+    [
+        (CNN(4, 2, activation="erf"), (4, 4, 1)),
+        (ResNet(4, 3, activation="erf"), (16,)),
+        (ViT(4, 1, patch=2), (4, 4, 1)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_other_architectures_at_infinite_width_only(net, shape, task):
+    x = np.random.default_rng(1).normal(size=(5, *shape))
+    small = Task(x[:3], [1.0, -1.0, 1.0], x[3:], [1.0, 1.0])
+    found = twin(net).posterior(small, noise=NOISE)
+    expected = check_regression(found, found.kernels[-1], small)
+    assert found.log_evidence == pytest.approx(expected.log_marginal_likelihood)
+    assert "alone" in found.provenance["kernels"].detail
+    with pytest.raises(AbsentError, match="for MLP only"):
+        twin(net).posterior(small, noise=NOISE, width=100)
+
+
+def test_finite_width(task):
+    net = network()
+    wide, narrow, huge = (twin(net).posterior(task, NOISE, n, samples=4000) for n in (None, 60, 1e6))
+    assert (narrow.width, narrow.layers) == (60, 2)
+    np.testing.assert_allclose(huge.f_test, wide.f_test, atol=1e-4)
+    np.testing.assert_allclose(huge.conjugate[0], wide.conjugate[0], rtol=1e-3, atol=1e-4)
+    check_regression(narrow, narrow.kernels[-1], task)
+    for l in (1, 2):
+        shift, error = narrow.kernels[l] - wide.kernels[l], narrow.kernels_sem[l]
+        assert np.linalg.norm(shift) > 20 * np.linalg.norm(error) > 0
+    assert not narrow.kernels_sem[0].any()
+    assert narrow.diagnostics["residual"] < 1e-7
+    assert narrow.diagnostics["indefinite"] == ()
+    assert len(narrow.diagnostics["smallest_eigenvalues"]) == 3
+    assert "(P/N)²" in narrow.provenance["kernels"].detail
+    with pytest.raises(AbsentError, match=r"limits\.posterior\.log_evidence"):
+        _ = narrow.log_evidence
+
+
+def test_test_points_do_not_act(task):
+    moved = dataclasses.replace(task, x_test=-task.x_test, y_test=task.y_test)
+    one, two = (twin(network()).posterior(t, NOISE, 60, samples=2000, errors=False) for t in (task, moved))
+    np.testing.assert_allclose(one.f_train, two.f_train, atol=1e-12)
+    # a test point that is a training point gets its prediction
+    same = dataclasses.replace(task, x_test=task.x_train, y_test=task.y_train)
+    found = twin(network()).posterior(same, NOISE, 60, samples=2000, errors=False)
+    np.testing.assert_allclose(found.f_test, found.f_train, atol=1e-5)
+
+
+def test_standard_errors_are_those_of_other_draws(task):
+    several = [twin(network()).posterior(task, NOISE, 60, samples=1000, seed=s) for s in range(8)]
+    spread = np.std([p.kernels[2] for p in several], axis=0, ddof=1)
+    stated = np.sqrt(np.mean([p.kernels_sem[2] ** 2 for p in several], axis=0))
+    assert 0.6 < np.median(stated / spread) < 1.6
+    linear = twin(network(activation="linear")).posterior(task, NOISE, 60)
+    assert not linear.kernels_sem[2].any()
+
+
+def test_outputs_add_their_forces(task):
+    y = np.concatenate([task.y_train, task.y_train, 0 * task.y_train], axis=1)
+    double = dataclasses.replace(task, y_train=y, y_test=np.zeros((3, 3)))
+    found = twin(network(activation="linear")).posterior(double, NOISE, 200)
+    assert found.f_test.shape == (3, 3)
+    inverse = np.linalg.inv(found.kernels[2][:6, :6] + NOISE * np.eye(6))
+    np.testing.assert_allclose(
+        2 * found.conjugate[2][:6, :6], inverse @ (y @ y.T) @ inverse - 3 * inverse, rtol=1e-4, atol=1e-4
+    )
+
+
+def test_mup_has_a_posterior_at_finite_width_only(task):
+    mup, ntk = network(parameterization="mup"), network(gamma=100**0.5)
+    with pytest.raises(AbsentError, match="no data can move it"):
+        twin(mup).posterior(task, NOISE)
+    one, two = (twin(net).posterior(task, NOISE, 100, samples=2000, errors=False) for net in (mup, ntk))
+    np.testing.assert_allclose(one.f_test, two.f_test, atol=1e-10)
+    standard = twin(network(parameterization="standard")).posterior(task, NOISE, 100, samples=2000, errors=False)
+    same = twin(network()).posterior(task, NOISE, 100, samples=2000, errors=False)
+    np.testing.assert_allclose(standard.f_test, same.f_test, atol=1e-10)
+
+
+def test_what_is_refused(task):
+    labels = Task(task.x_train, np.eye(2)[[0, 1, 0, 1, 0, 1]], loss="cross_entropy")
+    with pytest.raises(AbsentError, match="not Gaussian"):
+        twin(network()).posterior(labels, NOISE)
+    for noise in (-1.0, np.inf):
+        with pytest.raises(ValueError, match="noise is a variance"):
+            twin(network()).posterior(task, noise)
+    with pytest.raises(ValueError, match="number of neurons"):
+        twin(network()).posterior(task, NOISE, 0)
+
+
+def test_indefinite_kernels_are_reported(task):
+    net = network(activation="linear", b_std=0.0)
+    wide = Task(np.eye(6), task.y_train)
+    found = twin(net).posterior(wide, 1.0, 2, widths=(64, 16, 8, 4))
+    assert found.diagnostics["indefinite"] == () or "indefinite" in found.provenance["kernels"].detail
+
+
+@pytest.mark.parametrize("activation", ["relu", pytest.param("tanh", marks=pytest.mark.slow)])
+def test_other_activations(activation, task):
+    found = twin(network(activation=activation)).posterior(task, NOISE, 200, samples=2000, errors=False)
+    assert found.diagnostics["residual"] < 1e-7

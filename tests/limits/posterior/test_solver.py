@@ -1,0 +1,91 @@
+"""The forward–backward equations as a whole: they converge, and to what they say."""
+
+import numpy as np
+import pytest
+from oracle import at_fixed_point, clusters
+
+from limits.posterior import DivergenceError, Draws, Stack, Sweeps, prior_kernels, solve
+from limits.posterior.averages import pair_averages
+from limits.posterior.equations import backward, forward, output_force
+
+NOISE = 1e-3
+
+
+def problem(w=1.2, samples=12, layers=3, draws=4000):
+    x, y = clusters(samples, 0)
+    stack = Stack(at_fixed_point(x, w, 0.05), [w] * layers, [0.05] * layers)
+    return stack, y, Draws("erf", np.random.default_rng(1).normal(size=(draws, samples)))
+
+
+@pytest.mark.parametrize("w", [0.8, 1.2])
+def test_converges_in_less_than_fifty_iterations_to_a_solution(w):
+    stack, y, draws = problem(w)
+    found = solve(stack, y, NOISE, 500, draws)
+    assert found.widths == (500,)
+    assert found.iterations[0] < 50
+    assert found.residual < 1e-7
+    np.testing.assert_allclose(output_force(found.kernels[3], y, NOISE), found.forces[3], rtol=1e-5)
+    for l in range(3):
+        mean, own, across = pair_averages("erf", found.kernels[l])
+        ahead = forward(mean, draws, found.kernels[l], found.forces[l + 1], w, 0.05, 500)
+        np.testing.assert_allclose(ahead, found.kernels[l + 1], atol=1e-6)
+        size = abs(found.forces[l]).max()
+        np.testing.assert_allclose(backward(found.forces[l + 1], own, across, w), found.forces[l], atol=1e-6 * size)
+
+
+def test_infinite_width_is_the_limit():
+    stack, y, draws = problem()
+    wide = prior_kernels(stack)
+    shifts = [np.linalg.norm(solve(stack, y, NOISE, n, draws).kernels[3] - wide[3]) for n in (10_000, 40_000)]
+    assert shifts[0] / shifts[1] == pytest.approx(4, rel=0.05)
+
+
+def test_annealing_is_the_same_solution_and_reaches_smaller_widths():
+    stack, y, draws = problem(0.8)
+    direct = solve(stack, y, NOISE, 500, draws)
+    annealed = solve(stack, y, NOISE, 500, draws, widths=(4000, 1000))
+    assert annealed.widths == (4000, 1000, 500)
+    assert max(annealed.iterations) < 50
+    np.testing.assert_allclose(annealed.kernels[3], direct.kernels[3], atol=1e-6)
+    stack, y, draws = problem(0.5)
+    narrow = solve(stack, y, NOISE, 200, draws)
+    assert len(narrow.widths) > 1
+    assert narrow.residual < 1e-7
+    with pytest.raises(DivergenceError, match="width 200"):
+        solve(stack, y, NOISE, 200, draws, widths=())
+
+
+def test_divergence_says_what_to_change():
+    stack, y, draws = problem(0.5)
+    with pytest.raises(DivergenceError, match=r"larger width.*Annealing from width 96 to the 3 that.*they fail"):
+        solve(stack, y, NOISE, 3, draws)
+    with pytest.raises(DivergenceError, match="after 3 iterations"):
+        solve(stack, y, NOISE, 500, draws, sweeps=Sweeps(limit=3), widths=())
+    with pytest.raises(ValueError, match="order must be"):
+        solve(stack, y, NOISE, 500, draws, order="second")
+
+
+def test_layers_are_checked():
+    with pytest.raises(ValueError, match="one weight and one bias"):
+        Stack(np.eye(2), [1.0, 1.0], [0.0])
+
+
+@pytest.mark.slow
+def test_a_hundred_samples_and_three_layers():
+    import time
+
+    stack, y, draws = problem(samples=100, draws=20_000)
+    started = time.monotonic()
+    found = solve(stack, y, NOISE, 2000, draws)
+    assert found.residual < 1e-7
+    assert time.monotonic() - started < 60
+
+
+@pytest.mark.slow
+def test_five_hundred_samples_fit_in_eight_gigabytes():
+    import resource
+
+    stack, y, draws = problem(samples=500, layers=2, draws=20_000)
+    found = solve(stack, y, 0.1, 20_000, draws)
+    assert found.residual < 1e-7
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 8e6  # of the whole process, in kB
