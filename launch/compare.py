@@ -3,7 +3,8 @@
     python3 -m launch.compare --config=configs/mlp.py [--workdir=DIR] [--config.FIELD=VALUE …]
 
 Ends in a table, DIR/report.html, DIR/report.json and DIR/config.json. Finished ensembles are kept in DIR/cells: an
-interrupted run continues from them.
+interrupted run continues from them. A config with `posterior` compares Bayesian networks with their theory instead
+(configs/posterior.py).
 """
 
 import functools
@@ -12,9 +13,11 @@ import time
 from typing import Any
 
 from launch import common
-from limits import Task
+from limits import Task, twin
 from train.data import make_task
-from train.evaluate import compare, report
+from train.evaluate import compare, posterior_report, report
+from train.evaluate.posteriors import compare_posteriors
+from train.posterior import sample_posterior
 from zoo import CNN, MLP, ResNet, ViT, activation_function
 from zoo.messages import did_you_mean
 
@@ -59,15 +62,9 @@ def task_of(config: Any) -> Task:
     return task
 
 
-def main() -> None:
-    """Runs the config."""
-    started = time.time()
-    config, screen = common.config(), common.console()
-    folder = common.workdir(config.name)
-    run = common.provenance(config)
-    (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
-    task = task_of(config)
-    result = compare(
+def trainings(config: Any, task: Task, folder: Any, screen: Any) -> Any:
+    """Ensembles against the limits of training."""
+    return compare(
         definitions(config),
         config.widths,
         config.depths,
@@ -82,9 +79,35 @@ def main() -> None:
         console=screen,
         rich=dict(config.rich) if config.get("rich") else None,
     )
+
+
+def posteriors(config: Any, task: Task, folder: Any, screen: Any) -> Any:
+    """Chains against the theory of posteriors, at every width; config.posterior: noise, and options of `sample_posterior`."""
+    families, options = definitions(config), dict(config.posterior)
+    if len(families) * len(config.depths) != 1:
+        raise ValueError(
+            f"config.posterior compares one family at one depth; here are {list(families)} at depths {list(config.depths)}."
+        )
+    (make,), (depth,), noise = families.values(), config.depths, options.pop("noise")
+    nets = [make(width, depth) for width in sorted(config.widths)]
+    theories = [twin(net).posterior(task, noise, width=net.width) for net in nets]
+    chains = [sample_posterior(net, task, noise, key=config.seed, progress=True, **options) for net in nets]
+    return compare_posteriors(task, twin(nets[0]).posterior(task, noise), theories, chains)
+
+
+def main() -> None:
+    """Runs the config."""
+    started = time.time()
+    config, screen = common.config(), common.console()
+    folder = common.workdir(config.name)
+    run = common.provenance(config)
+    (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
+    task = task_of(config)
+    result, pages = (posteriors, posterior_report) if config.get("posterior") else (trainings, report)
+    found = result(config, task, folder, screen)
     run["seconds"] = round(time.time() - started, 1)
-    report.print_table(result, screen)
-    for path in report.write(result, run, folder):
+    pages.print_table(found, screen)
+    for path in pages.write(found, run, folder):
         screen.print(f"wrote {path}", highlight=False)
     screen.print(f"{time.time() - started:.0f} s", highlight=False)
 

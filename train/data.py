@@ -89,6 +89,28 @@ def xor_mixture(n_train: int = 64, n_test: int = 64, variance: float = 0.05, see
     return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="xor mixture")
 
 
+def xor_clusters(n_train: int = 12, n_test: int = 0, dim: int = 100, variance: float = 0.4, seed: int = 0) -> Task:
+    """Four Gaussian clusters in many dimensions: means ±√dim e₁ with y = +1, ±√dim e₂ with y = −1; variance per coordinate.
+
+    Every cluster has a quarter of the training points and of the test points (to within one), in turn.
+
+    >>> task = xor_clusters(8, 4)
+    >>> task.y_train.ravel().tolist(), task.x.shape
+    ([1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0], (12, 100))
+
+    Reference: after Refinetti et al. (2021), Classifying high-dimensional Gaussian mixtures.
+    Divergence: papers that use it do not all print its means; here the overlaps x·x'/dim of clusters stay O(1).
+    """
+    _check(n_train, n_test)
+    if dim < 2:
+        raise ValueError(f"xor_clusters needs two directions for its means: dim must be at least 2, got {dim}.")
+    cluster = np.concatenate([np.arange(n_train) % 4, np.arange(n_test) % 4])
+    x = variance**0.5 * np.random.default_rng(seed).normal(size=(n_train + n_test, dim))
+    x[np.arange(len(x)), cluster // 2] += np.where(cluster % 2 == 0, 1.0, -1.0) * dim**0.5
+    y = np.where(cluster < 2, 1.0, -1.0)
+    return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="xor clusters")
+
+
 def sphere(n_train: int = 32, n_test: int = 32, dim: int = 10, degree: int = 2, seed: int = 0) -> Task:
     """Uniform on |x|² = dim, with y the Chebyshev polynomial T_degree of x₁/√dim.
 
@@ -128,6 +150,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "digits": digits,
     "gaussian_teacher": gaussian_teacher,
     "xor_mixture": xor_mixture,
+    "xor_clusters": xor_clusters,
     "sphere": sphere,
 }
 

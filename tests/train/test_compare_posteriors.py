@@ -1,0 +1,155 @@
+"""Theory of finite Bayesian networks against chains: what is right is found closer, what is wrong is found out."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from limits import Task, twin
+from limits.posterior import Posterior, solver
+from train import data
+from train.evaluate import posterior_report
+from train.evaluate.posteriors import compare_posteriors
+from train.posterior import sample_posterior
+from zoo import MLP
+
+
+def as_printed(force, own, across, w):
+    """The backward equation as it is printed: of the sum over c, the term c = a alone (part of <φ_a'² + φ_aφ_a''>, in `own`)."""
+    return w * force * own
+
+
+def fixed_point(w2, b2):
+    """q = w² <erf²>_q + b²."""
+    q = 1.0
+    for _ in range(3000):
+        q = w2 * (4 / np.pi * np.arctan(np.sqrt(1 + 4 * q)) - 1) + b2
+    return q
+
+
+def clusters(w2, b2=0.05, seed=0):
+    """Clusters of such size that the mean variance in C^(0) is that of all layers."""
+    task = data.xor_clusters(12, seed=seed)
+    size = ((fixed_point(w2, b2) - b2) / w2 / (task.x_train**2).mean()) ** 0.5
+    return Task(size * task.x_train, task.y_train)
+
+
+TASK = Task([[1.0, 0.5], [-0.4, 0.9], [0.3, -1.2]], [1.0, -1.0, 0.5], [[0.2, 0.2], [1.0, -1.0]], [0.0, 0.0])
+NOISE, WIDTHS = 0.1, (16, 64)
+NET = MLP(16, 2, activation="erf", w_std=1.2, b_std=0.3)
+
+
+def sampled_and_expected():
+    chains = [sample_posterior(NET.clone(width=n), TASK, NOISE, "hamiltonian", steps=600) for n in WIDTHS]
+    fewer = {"samples": 4000}
+    return chains, *(
+        [twin(NET).posterior(TASK, NOISE, width=n, **options) for n in widths]
+        for widths, options in (((None,), {}), (WIDTHS, fewer))
+    )
+
+
+def changed(posterior, **fields):
+    return Posterior(**{**vars(posterior), **fields})  # `replace` would read what is absent
+
+
+def moved(posterior, by):
+    """Its kernels, the output's multiplied."""
+    kernels = (*posterior.kernels[:-1], by * posterior.kernels[-1])
+    return changed(posterior, kernels=kernels)
+
+
+def test_a_comparison_from_end_to_end(tmp_path):
+    """One test, so that the chains are run once."""
+    chains, (infinite,), theories = sampled_and_expected()
+    result = compare_posteriors(TASK, infinite, theories[::-1], chains[::-1])
+    assert result.widths == WIDTHS
+    assert result.quantities == ("C^(1)", "C^(2)", "predictions")
+    assert result.converged
+    # The theory is closer than the NNGP; a kernel that is 10 % off is found out.
+    assert result.find("C^(2)", 16).gain > 3
+    assert result.find("C^(2)", 16).theory.value < 0.5 * result.find("C^(2)", 16).nngp.value
+    wrong = compare_posteriors(TASK, infinite, [moved(theory, 1.1) for theory in theories], chains).find("C^(2)", 64)
+    assert wrong.verdict == "further than the NNGP"
+    assert wrong.theory.value == pytest.approx(0.1, rel=0.3)
+    same_as_the_nngp = compare_posteriors(TASK, infinite, [changed(infinite, width=n) for n in WIDTHS], chains)
+    assert {a.gain for a in same_as_the_nngp.agreements} == {0.0}
+    assert same_as_the_nngp.find("C^(2)", 16).verdict == "no closer than the NNGP"
+    rate = result.rates["C^(2)"][1]
+    assert rate is not None
+    assert abs(rate.exponent + 1) < 0.3 + 3 * rate.sem
+    report_has_everything(result, tmp_path)
+    what_does_not_fit_together_is_said(infinite, theories, chains)
+
+
+def report_has_everything(result, folder):
+    console = Console(record=True, width=200, file=io.StringIO())
+    posterior_report.print_table(result, console)
+    assert "C^(2)" in console.export_text()
+    numbers, page = posterior_report.write(result, {"command": "none"}, folder)
+    found = json.loads(numbers.read_text())
+    assert len(found["agreements"]) == 6
+    assert "draws" not in found["chains"][0]
+    text = page.read_text()
+    assert text.count("<img src=") == 3
+    assert "theory off by N^" in text
+
+
+def what_does_not_fit_together_is_said(infinite, theories, chains):
+    with pytest.raises(ValueError, match="one theory for every"):
+        compare_posteriors(TASK, infinite, theories[:1], chains)
+    with pytest.raises(ValueError, match="infinite width"):
+        compare_posteriors(TASK, theories[0], theories, chains)
+    with pytest.raises(ValueError, match="sample_posterior"):
+        compare_posteriors(TASK, infinite, theories, theories)
+    with pytest.raises(ValueError, match="noises differ"):
+        compare_posteriors(TASK, changed(infinite, noise=0.2), theories, chains)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.6])
+def test_a_theory_that_is_right_is_rejected_as_often_as_the_level_says(shift):
+    """Synthetic chains about a known kernel, 60 times; `shift`: in standard deviations of the chains' entries."""
+    rng, task = np.random.default_rng(0), Task(np.eye(3), [1.0, -1.0, 1.0])
+    kernel, root = np.eye(3) + 0.2, rng.normal(size=(6, 6))
+    rejected, runs, upper = 0, 60, np.triu_indices(3)
+    for _ in range(runs):
+        noise = rng.normal(size=(4, 50, 6))
+        for t in range(1, 50):
+            noise[:, t] = 0.5 * noise[:, t - 1] + 0.75**0.5 * noise[:, t]
+        entries = np.zeros((200, 3, 3))
+        entries[:, *upper] = entries[:, *upper[::-1]] = 0.02 * (noise @ root + shift).reshape(-1, 6)
+        f = kernel[:, :1] + 0.1 * rng.normal(size=(200, 3, 1))
+        theory = Posterior(
+            kernel[:, :1], kernel, np.zeros((0, 1)), np.zeros((0, 0)), (kernel, kernel), (), 0.0, noise=0.1, width=8
+        )
+        drawn = changed(
+            theory, diagnostics={"chains": 4, "converged": True, "draws": {"f": f, "kernels": (f, kernel + entries)}}
+        )
+        found = compare_posteriors(task, changed(theory, width=None), theory, drawn).find("C^(1)", 8)
+        rejected += found.p < 0.05
+    if shift:
+        assert rejected > 0.9 * runs
+    else:
+        assert rejected < 0.05 * runs + 4 * (0.05 * 0.95 * runs) ** 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("w2", [0.8, 1.2])
+def test_corrected_kernels_are_closer_than_the_nngp_in_every_layer_and_printed_ones_are_not(w2, monkeypatch):
+    task, net = clusters(w2), MLP(500, 3, activation="erf", w_std=w2**0.5, b_std=0.05**0.5)
+    sampled = sample_posterior(net, task, 1e-3, "hamiltonian", steps=2500, warmup=300)
+    assert sampled.diagnostics["converged"]
+    infinite, finite = (twin(net).posterior(task, 1e-3, width=width) for width in (None, 500))
+    right = compare_posteriors(task, infinite, finite, sampled)
+    monkeypatch.setattr(solver, "backward", as_printed)
+    printed = compare_posteriors(task, infinite, twin(net).posterior(task, 1e-3, width=500), sampled)
+    gains = {}
+    for name, result in (("right", right), ("printed", printed)):
+        found = [result.find(f"C^({l})", 500) for l in (1, 2, 3)]
+        gains[name] = np.array([a.gain for a in found])
+        for l, a in enumerate(found, start=1):
+            print(f"w² {w2} C^({l}) {name}: off by {a.theory.value:.4f} ± {a.theory.sem:.4f}, NNGP {a.nngp.value:.4f} ± "
+                  f"{a.nngp.sem:.4f}, closer by {a.gain:.1f} standard errors")  # fmt: skip
+    assert (gains["right"] > 3).all()
+    assert gains["printed"].min() < -3

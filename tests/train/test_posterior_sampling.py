@@ -1,0 +1,255 @@
+"""Sampled posteriors against closed forms, and against networks drawn from the prior and weighted by their likelihood."""
+
+import warnings
+from typing import Any
+
+import flax.linen as nn
+import numpy as np
+import pytest
+
+from limits import AbsentError, Task
+from train.posterior import NotConvergedWarning, sample_posterior
+from train.posterior.chains import Health, inefficiency, rhat, standard_error
+from train.posterior.prior import KernelChain
+from zoo import CNN, MLP, Parameterization
+from zoo.layers import Dense, Norm
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(5, 2))
+Y = np.array([[1.0, 0.3], [-0.8, 0.2], [0.4, -1.0]])
+TASK = Task(X[:3], Y, X[3:], np.zeros((2, 2)))
+NOISE = 0.4
+SMALL = {"depth": 2, "outputs": 2, "activation": "tanh", "w_std": 1.4, "b_std": 0.5}
+# (parameterization, γ₀) and what the output is divided by, at width 6
+FORMS = {"ntk": (1.2, 1.2), "standard": (1.0, 1.0), "mup": (0.5, 0.5 * 6**0.5)}
+
+
+def weighted_prior(divisor, width=6, draws=200_000):
+    """Posterior averages by importance sampling: mean, covariance, kernels, with standard errors, and Σ (f − y)(f − y)ᵀ."""
+    rng, w, b = np.random.default_rng(0), SMALL["w_std"], SMALL["b_std"]
+    a, kernels = np.broadcast_to(X.T / 2**0.5, (draws, 2, 5)), [w**2 * X @ X.T / 2 + b**2]
+    for _ in range(2):
+        h = w * rng.normal(size=(draws, width, a.shape[1])) @ a + b * rng.normal(size=(draws, width, 1))
+        a = np.tanh(h) / width**0.5
+        kernels.append(w**2 * np.swapaxes(a, 1, 2) @ a + b**2)
+    kernels[-1] = kernels[-1] / divisor**2
+    f = (w * rng.normal(size=(draws, 2, width)) @ a + b * rng.normal(size=(draws, 2, 1))) / divisor
+    f = np.swapaxes(f, 1, 2)
+    log_p = -((f[:, :3] - Y) ** 2).sum((1, 2)) / (2 * NOISE)
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    assert 1 / np.sum(p**2) > 1e4  # effective draws
+
+    def mean(values):
+        return np.tensordot(p, values, 1)
+
+    def average(values):
+        centre = mean(values)
+        return centre, np.sqrt(np.tensordot(p**2, (values - centre) ** 2, 1))
+
+    f_mean = average(f)
+    away = f - f_mean[0]
+    error = f[:, :3] - Y
+    return {
+        "f": f_mean,
+        "cov": average(np.einsum("nik,njk->nij", away, away) / 2),
+        "kernels": [average(k) for k in kernels[1:]],
+        "error": average(np.einsum("nik,njk->nij", error, error)),
+    }
+
+
+def same(value, sem, expected, largest=4.5):
+    """All entries within `largest` standard errors of both sides; and these are small, so that this says something."""
+    error = np.hypot(sem, expected[1])
+    assert np.abs(value - expected[0]).max() > 0
+    assert (np.abs(value - expected[0]) < largest * error).all(), np.abs((value - expected[0]) / error).max()
+    assert error.max() < 0.05 * np.abs(expected[0]).max()
+
+
+def agree(posterior, expected):
+    f = np.concatenate([posterior.f_train, posterior.f_test])
+    same(f, np.concatenate([posterior.f_train_sem, posterior.f_test_sem]), expected["f"])
+    mean, sem = expected["cov"]
+    same(posterior.f_train_cov, posterior.f_train_cov_sem, (mean[:3, :3], sem[:3, :3]))
+    same(posterior.f_test_cov, posterior.f_test_cov_sem, (mean[3:, 3:], sem[3:, 3:]))
+    for l, kernel in enumerate(expected["kernels"], start=1):
+        same(posterior.kernels[l], posterior.kernels_sem[l], kernel)
+    # The training-error identity, Σ_outputs <Δ_a Δ_b> = 2 κ² C̃ + outputs κ δ_ab
+    scale = 2 * NOISE**2
+    force = posterior.conjugate[-1][:3, :3] * scale + 2 * NOISE * np.eye(3)
+    same(force, posterior.conjugate_sem[-1][:3, :3] * scale, expected["error"])
+
+
+@pytest.mark.parametrize("form", ["mup", *(pytest.param(form, marks=pytest.mark.slow) for form in ("ntk", "standard"))])
+def test_slice_sampling_is_the_posterior_of_networks_with_weights(form):
+    gamma, divisor = FORMS[form]
+    net = MLP(6, parameterization=form, gamma=gamma, **SMALL)
+    agree(sample_posterior(net, TASK, NOISE, steps=4000, warmup=500), weighted_prior(divisor))
+
+
+@pytest.mark.parametrize("form", ["mup", *(pytest.param(form, marks=pytest.mark.slow) for form in ("ntk", "standard"))])
+def test_langevin_dynamics_has_the_same_posterior(form):
+    gamma, divisor = FORMS[form]
+    net = MLP(6, parameterization=form, gamma=gamma, **SMALL)
+    found = sample_posterior(net, TASK, NOISE, "langevin", steps=6000, warmup=1000)
+    agree(found, weighted_prior(divisor))
+    assert 0.85 < found.diagnostics["acceptance"] < 0.95
+    with pytest.raises(AbsentError, match="training-error identity"):
+        raise AbsentError(found.conjugate[0].detail)
+
+
+class OneLayer(nn.Module):
+    """f = w W x / √D + b β: Gaussian."""
+
+    width: int = 1
+    outputs: int = 1
+    w_std: Any = 1.3
+    b_std: Any = 0.6
+    form: str = "ntk"
+
+    @nn.compact
+    def __call__(self, x):
+        p = getattr(Parameterization, self.form)
+        return Dense(1, "input", 1, p, self.w_std, self.b_std)(x)
+
+
+class Normalised(OneLayer):
+    """With batch statistics, which are no parameters."""
+
+    @nn.compact
+    def __call__(self, x):
+        return Norm("batch", 1, Parameterization.ntk)(Dense(1, "input", 1, Parameterization.ntk)(x))
+
+
+@pytest.mark.parametrize("form", ["ntk", "standard"])
+def test_langevin_dynamics_of_one_linear_layer_has_the_closed_form(form):
+    k = 1.3**2 * X @ X.T / 2 + 0.6**2
+    noise, y = 0.05, Y[:, :1]
+    gain = k[:, :3] @ np.linalg.inv(k[:3, :3] + noise * np.eye(3))
+    mean, cov = gain @ y, k - gain @ k[:3]
+    found = sample_posterior(
+        OneLayer(form=form), Task(X[:3], y, X[3:], np.zeros(2)), noise, "langevin", steps=8000, warmup=1000
+    )
+    f = np.concatenate([found.f_train, found.f_test])
+    assert np.abs(f - mean).max() < 0.05 * np.abs(mean).max()
+    for part, here in ((found.f_train_cov, slice(0, 3)), (found.f_test_cov, slice(3, 5))):
+        assert np.abs(part - cov[here, here]).max() < 0.05 * cov[here, here].max()
+    with pytest.raises(AbsentError, match="of an MLP"):
+        _ = found.kernels
+
+
+def test_forces_on_kernels_are_derivatives_of_the_evidence():
+    """log p(y | C^(0)) by an average over prior draws, the same for every C^(0), differentiated by finite differences."""
+    net = MLP(6, 2, activation="tanh", w_std=1.4, b_std=0.5)
+    task, y = Task(X[:3], Y[:, 0]), Y[:, 0]
+    found = sample_posterior(net, task, NOISE, steps=4000, warmup=500)
+    c0, z = found.kernels[0], np.random.default_rng(0).normal(size=(2, 100_000, 6, 3))
+
+    def likelihoods(c0):
+        c = np.broadcast_to(c0, (z.shape[1], 3, 3))
+        for layer in z:
+            a = np.tanh(layer @ np.swapaxes(np.linalg.cholesky(c), 1, 2))
+            c = 1.4**2 / 6 * np.swapaxes(a, 1, 2) @ a + 0.25
+        c = c + NOISE * np.eye(3)
+        solved = np.linalg.solve(c, np.broadcast_to(y[:, None], (len(c), 3, 1)))[..., 0]
+        return np.exp(-0.5 * solved @ y - 0.5 * np.linalg.slogdet(c)[1])
+
+    step, base = 1e-4, likelihoods(c0)
+    for a in range(3):
+        for b in range(a, 3):
+            change = np.zeros((3, 3))
+            change[a, b] += step / 2
+            change[b, a] += step / 2  # symmetric, with a diagonal entry moved by `step` and a pair by step / 2 each
+            slope = (likelihoods(c0 + change) - likelihoods(c0 - change)) / (2 * step)
+            expected = slope.mean() / base.mean()
+            error = (slope - expected * base).std() / base.mean() / len(base) ** 0.5
+            error = np.hypot(error, found.conjugate_sem[0][a, b])
+            assert abs(found.conjugate[0][a, b] - expected) < 4 * error
+            assert error < 0.1 * np.abs(found.conjugate[0]).max()
+
+
+def test_kernels_that_are_singular_do_no_harm():
+    """More points than inputs, a linear network without bias: all kernels have rank 2."""
+    net = MLP(4, 1, activation="linear")
+    found = sample_posterior(net, Task(X, X[:, 0]), 0.3, steps=1500)
+    assert np.linalg.matrix_rank(found.kernels[1], tol=1e-6) == 2
+    assert all(np.isfinite(each).all() for each in found.conjugate)
+
+
+def test_a_network_without_multipliers_by_name_works_too():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        net = CNN(4, 1, activation="relu")
+        task = Task(RNG.normal(size=(2, 4, 4, 1)), [1.0, -1.0])
+        found = sample_posterior(net, task, 0.5, "langevin", chains=2, steps=200, thin=2, leaps=5)
+    assert found.f_train.shape == (2, 1)
+    assert not found.has("kernels")
+
+
+def test_biases_that_start_at_zero_stay_there():
+    chain = KernelChain.of(MLP(4, 1, b_std=0.5, bias_init="zeros"), inputs=2)
+    assert chain.biases == (0.0, 0.0)
+
+
+def test_chains_that_have_not_converged_are_called_so():
+    net = MLP(64, 2, activation="erf", w_std=0.9, b_std=0.2)
+    with pytest.warns(NotConvergedWarning, match="NOT converged"):
+        found = sample_posterior(net, TASK, 1e-4, steps=150, warmup=10)
+    assert not found.diagnostics["converged"]
+    assert max(found.diagnostics["rhat"].values()) > 1.05
+
+
+def test_the_same_key_gives_the_same_chains():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        runs = [sample_posterior(MLP(4, 1), TASK, 0.5, steps=150, key=key) for key in (1, 1, 2)]
+    np.testing.assert_array_equal(runs[0].f_test, runs[1].f_test)
+    assert not np.array_equal(runs[0].f_test, runs[2].f_test)
+
+
+def autoregressive(rng, slope, chains, n):
+    x = np.empty((chains, n))
+    x[:, 0] = rng.normal(size=chains) / (1 - slope**2) ** 0.5
+    for t in range(1, n):
+        x[:, t] = slope * x[:, t - 1] + rng.normal(size=chains)
+    return x
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.5, 0.9])
+def test_standard_errors_count_the_autocorrelation(slope):
+    rng = np.random.default_rng(0)
+    runs = [autoregressive(rng, slope, 4, 600) for _ in range(200)]
+    claimed = np.sqrt(np.mean([standard_error(x) ** 2 for x in runs]))
+    actual = np.std([x.mean() for x in runs])  # relative error 1 / √400 = 5 %
+    assert abs(claimed / actual - 1) < 0.2
+    assert np.mean([inefficiency(x) for x in runs]) == pytest.approx((1 + slope) / (1 - slope), rel=0.15)
+    stretches = [standard_error(x.reshape(4, 30, 20).mean(2)) for x in runs]
+    assert abs(np.sqrt(np.mean(np.square(stretches))) / actual - 1) < 0.2
+
+
+def test_rhat_sees_a_chain_elsewhere_one_that_drifts_and_one_of_another_spread():
+    rng = np.random.default_rng(0)
+    good = rng.normal(size=(4, 400))
+    assert rhat(good) < 1.02
+    assert rhat(good + np.array([[0.0], [0.0], [0.0], [1.5]])) > 1.1
+    assert rhat(good + np.linspace(0, 2, 400)) > 1.1
+    assert rhat(good * np.array([[1.0], [1.0], [1.0], [4.0]])) > 1.05
+    assert "NOT" in Health.of({"x": good + np.linspace(0, 2, 400)}).sentence
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": "nuts"}, "method"),
+        ({"noise": 0.0}, "must be positive"),
+        ({"chains": 1}, "at least two chains"),
+        ({"steps": 50}, "at least 16"),
+        ({"net": CNN(4, 1)}, "langevin"),
+        ({"task": Task(X[:1], [[1.0, 0.0]], loss="cross_entropy")}, "cross_entropy"),
+        ({"net": Normalised(), "method": "langevin"}, "batch_stats"),
+    ],
+)
+def test_what_cannot_be_done_is_said(change, message):
+    arguments = {"net": MLP(4, 1), "task": TASK, "noise": 0.1} | change
+    with pytest.raises(ValueError, match=message):
+        sample_posterior(**arguments)
