@@ -68,6 +68,7 @@ ENGINES = {
     "kernels": {"zoo", "limits.types"},
     "predict": {"limits.types"},
     "depth": {"zoo", "limits.types", "limits.inputs", "limits.kernels", "limits.walk", "limits.fields"},
+    "cumulants": {"zoo", "limits.kernels", "limits.depth"},
 }
 
 
