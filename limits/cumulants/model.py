@@ -33,7 +33,7 @@ def gaussian_moments(activation: Any, mean: Any, covariance: Any, orders: int = 
     return quadrature_moments(phi, mean, covariance, orders)
 
 
-def weights(net: MLP, variables: Any) -> list[tuple[Any, Any]]:
+def weights(net: Any, variables: Any) -> list[tuple[Any, Any]]:
     """(W [outputs, inputs], b) of every layer as the network applies them, in any parameterization; the readout last."""
     if not isinstance(net, MLP):
         raise TypeError(f"Cumulants go through fully connected networks (MLP); this is a {type(net).__name__}.")
@@ -67,7 +67,7 @@ def layer(activation: Any, w: Any, b: Any, data: Cumulants) -> tuple[Cumulants, 
     return z, Cumulants(mean, covariance)
 
 
-def _layers(net: MLP, variables: Any, data: Cumulants) -> list[tuple[Cumulants, Cumulants]]:
+def _layers(net: Any, variables: Any, data: Cumulants) -> list[tuple[Cumulants, Cumulants]]:
     """(z^(l), y^(l)) of one component for l = 1 … L, and (output, output) at the end."""
     found, y = [], data
     *hidden, (w, b) = weights(net, variables)
@@ -78,7 +78,7 @@ def _layers(net: MLP, variables: Any, data: Cumulants) -> list[tuple[Cumulants, 
     return [*found, (f, f)]
 
 
-def output_statistics(net: MLP, variables: Any, data: Mixture) -> Mixture:
+def output_statistics(net: Any, variables: Any, data: Mixture) -> Mixture:
     """g_stat: mean and covariance of the network's outputs for every component of the data. Pure, jittable, differentiable.
 
     Linear layers are exact; activations see Gaussian pre-activations (in the first layer with the data's own third and fourth
@@ -88,7 +88,7 @@ def output_statistics(net: MLP, variables: Any, data: Mixture) -> Mixture:
     return Mixture(jnp.asarray(data.probability), jnp.asarray(data.target), out)
 
 
-def statistical_loss(net: MLP, variables: Any, data: Mixture) -> jax.Array:
+def statistical_loss(net: Any, variables: Any, data: Mixture) -> jax.Array:
     """The mean squared error of a network as a function of the data's cumulants: Σ_t p(t) (tr Σ_y^t + |μ_y^t − t|²).
 
     The error is summed over outputs, without ½: twice the "mse" of a `Task`. A pure function of `variables`: differentiate
@@ -109,7 +109,7 @@ def statistical_loss(net: MLP, variables: Any, data: Mixture) -> jax.Array:
     return (out.probability * errors).sum()
 
 
-def propagate(net: MLP, variables: Any, data: Mixture) -> list[tuple[Mixture, Mixture]]:
+def propagate(net: Any, variables: Any, data: Mixture) -> list[tuple[Mixture, Mixture]]:
     """(pre-activations, activations) of every hidden layer and then (outputs, outputs), as mixtures in NumPy float64.
 
     >>> from limits.cumulants import xor_mixture
@@ -122,7 +122,7 @@ def propagate(net: MLP, variables: Any, data: Mixture) -> list[tuple[Mixture, Mi
         exact = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), (variables, data.cumulants))
         run = jax.jit(jax.vmap(lambda part, v: _layers(net, v, part), (0, None)))
         found = jax.tree.map(np.asarray, run(exact[1], exact[0]))
-    return [tuple(data._replace(cumulants=part) for part in pair) for pair in found]
+    return [(data._replace(cumulants=z), data._replace(cumulants=y)) for z, y in found]
 
 
 def indefinite(layers: list[tuple[Mixture, Mixture]], tolerance: float = 1e-10) -> np.ndarray:

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import sklearn.datasets
@@ -98,7 +100,7 @@ def test_density_and_divergence():
 
 
 def test_surrogate_has_the_moments_of_the_retained_subspace():
-    digits = sklearn.datasets.load_digits()
+    digits: Any = sklearn.datasets.load_digits()
     x, y = digits.data / 16, np.eye(10)[digits.target]
     found, true = gaussian_surrogate(x, y), class_cumulants(x, y)
     order = [int(np.flatnonzero((true.target == t).all(1))[0]) for t in found.mixture.target]

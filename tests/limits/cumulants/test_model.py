@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,9 +30,9 @@ pytestmark = pytest.mark.usefixtures("x64")
 STD = 0.75**0.5
 
 
-def network(width, depth, activation="relu", outputs=1, **options):
-    options = {"w_std": STD, "b_std": STD, "parameterization": "standard", **options}
-    return MLP(width, depth, outputs, activation, **options)
+def network(width, depth, activation: Any = "relu", outputs=1, **options):
+    chosen: Any = {"w_std": STD, "b_std": STD, "parameterization": "standard", **options}
+    return MLP(width, depth, outputs, activation, **chosen)
 
 
 def drawn(net, inputs=2, seed=0):
@@ -85,8 +87,8 @@ def test_variances_of_wide_networks_are_those_of_the_nngp():
 
     @jax.jit
     def variances(key):
-        hidden = net.apply(net.init(key, x), x, intermediates=True)[1]["h"]
-        return jnp.stack([(h**2).mean() for h in hidden])
+        hidden: Any = net.apply(net.init(key, x), x, intermediates=True)[1]
+        return jnp.stack([(h**2).mean() for h in hidden["h"]])
 
     found = np.mean([variances(key) for key in jax.random.split(jax.random.key(0), 40)], axis=0)
     # z^(l+1) is distributed as the outputs of l hidden layers.
