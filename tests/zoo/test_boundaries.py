@@ -69,6 +69,7 @@ ENGINES = {
     "predict": {"limits.types"},
     "depth": {"zoo", "limits.types", "limits.inputs", "limits.kernels", "limits.walk", "limits.fields"},
     "posterior": {"zoo", "limits.types", "limits.inputs", "limits.kernels", "limits.depth", "limits.predict"},
+    "cumulants": {"zoo", "limits.kernels", "limits.depth"},
 }
 
 

@@ -1,0 +1,98 @@
+import jax
+import numpy as np
+import pytest
+
+from limits import Task
+from limits.cumulants import pooled, sample, statistical_loss, third_cumulant_mixture, xor_mixture
+from train.cumulants import signal_cumulants, train_samples, train_statistics
+from zoo import MLP
+
+STD = 0.75**0.5
+XOR, SKEWED = xor_mixture(), third_cumulant_mixture()
+
+
+def network(width=10, depth=1, activation="quadratic"):
+    return MLP(width, depth, 1, activation, STD, STD, parameterization="standard")
+
+
+def test_the_statistical_model_is_trained_and_its_weights_solve_the_task_on_data():
+    run = train_statistics(network(), XOR, members=4, steps=2000)
+    accuracy = run.accuracy(*sample(XOR, 10_000, seed=1))
+    assert (accuracy >= 0.91).all()
+    assert run.loss.shape == run.moved.shape == (4, 200)
+    with jax.enable_x64(True):
+        after = float(statistical_loss(run.net, run.member(2), XOR))
+    assert after == pytest.approx(run.loss[2, -1], rel=1e-3)
+    assert after < run.loss[2, 0] / 2
+
+
+def test_the_loss_falls_along_its_own_gradient():
+    # One step of Adam from zero state moves every parameter by the learning rate, against the sign of its gradient.
+    net = network(width=3)
+    run = train_statistics(net, XOR, members=1, steps=1, every=1, learning_rate=1e-3)
+    count = sum(leaf.size for leaf in jax.tree.leaves(run.variables))
+    assert run.moved[0, 0] == pytest.approx(count * 1e-6, rel=1e-3)
+
+
+def test_samples_and_going_on_from_another_run():
+    x, y = sample(XOR, 200, seed=2)
+    task = Task(x, y)
+    whole = train_samples(network(), task, members=2, steps=40, batch=200, seed=0)
+    half = train_samples(network(), task, members=2, steps=20, batch=200, seed=0)
+    rest = train_samples(network(), task, steps=20, batch=200, seed=0, start=half)
+    # Batches of all samples: where training is cut does not matter, the optimiser's state is kept.
+    for a, b in zip(jax.tree.leaves(whole.variables), jax.tree.leaves(rest.variables), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(whole.loss[:, 2:], rest.loss, rtol=1e-9)
+
+
+def test_errors_say_what_to_do():
+    with pytest.raises(ValueError, match="multiple of every"):
+        train_statistics(network(), XOR, steps=15)
+    with pytest.raises(ValueError, match="cross_entropy"):
+        train_samples(network(), Task(np.ones((2, 2)), np.eye(2), loss="cross_entropy"))
+    with pytest.raises(ValueError, match="between 1 and 1"):
+        signal_cumulants(network(), np.ones((3, 2)), layer=2)
+
+
+def third_cumulant_accuracy(order, depth, members):
+    run = train_statistics(network(8, depth), pooled(SKEWED, order), members=members, steps=4000, learning_rate=3e-3)
+    return run.accuracy(*sample(SKEWED, 10_000, seed=4))
+
+
+@pytest.mark.slow
+def test_third_cumulants_are_learned_only_where_the_model_has_them():
+    assert third_cumulant_accuracy(2, 2, 8).mean() <= 0.52
+    found = third_cumulant_accuracy(4, 2, 8)
+    assert abs(np.median(found) - 0.96) <= 0.01
+    assert third_cumulant_accuracy(4, 1, 8).mean() <= 0.52  # one layer: class means of the output stay equal
+    x, y = sample(SKEWED, 10_000, seed=5)
+    run = train_samples(network(8, 2), Task(x, y), members=8, steps=4000, batch=10)
+    assert np.median(run.accuracy(*sample(SKEWED, 10_000, seed=4))) >= 0.95
+
+
+@pytest.mark.slow
+def test_switching_between_codings():
+    classes = pooled(XOR)
+    by_covariance = train_statistics(network(), classes, members=20, steps=2000)
+    by_mean = train_statistics(network(), XOR, members=20, steps=2000)
+    task = Task(*sample(XOR, 10_000, seed=6))
+    moved = {
+        "covariance to mean": train_statistics(network(), XOR, steps=500, start=by_covariance).moved,
+        "covariance to sample": train_samples(network(), task, steps=500, start=by_covariance).moved,
+        "mean to sample": train_samples(network(), task, steps=500, start=by_mean).moved,
+    }
+    sizes = {name: np.median(each[:, :20].max(1)) for name, each in moved.items()}
+    assert sizes["covariance to mean"] > sizes["covariance to sample"] > sizes["mean to sample"]
+
+
+@pytest.mark.slow
+def test_higher_cumulants_of_signals_fade_with_width():
+    widths, found = np.array([16, 32, 64, 128]), []
+    for width in widths:
+        x = np.random.default_rng(width).normal(size=(100_000, width))
+        skew, kurtosis = signal_cumulants(network(int(width), 2, "relu"), x, layer=2, members=2048 // int(width))
+        found.append((skew.mean(), kurtosis.mean()))
+    skew, kurtosis = (np.polyfit(np.log(widths), np.log(each), 1)[0] for each in zip(*found, strict=True))
+    assert -1.4 <= kurtosis <= -0.8
+    assert skew <= -0.5

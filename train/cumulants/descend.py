@@ -1,0 +1,183 @@
+"""Adam on the statistical model or on minibatches of samples, for many initialisations at once."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from rich.progress import track
+
+from limits import Task
+from limits.cumulants import Mixture, statistical_loss
+from train.data import shuffled_batches
+
+_PARTS = 20  # of a run, between which progress is shown
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trained:
+    """Networks after training; the first axis of everything is members.
+
+    variables: what `net.apply` takes. times [T]: the steps after which was looked. loss [members, T]: the objective
+    there (of a minibatch, before the step). moved [members, T]: |θ(T) − θ(T − every)|², summed over all parameters.
+    state: the optimiser's, so that training can go on: hand the whole as `start` to another run.
+    """
+
+    net: Any
+    variables: Any
+    state: Any
+    times: np.ndarray
+    loss: np.ndarray
+    moved: np.ndarray
+
+    @property
+    def members(self) -> int:
+        """How many networks there are."""
+        return len(self.loss)
+
+    def member(self, index: int) -> Any:
+        """The variables of one network."""
+        return jax.tree.map(lambda leaf: leaf[index], self.variables)
+
+    def outputs(self, x: Any) -> np.ndarray:
+        """f(x) of every network itself, [members, n, outputs]."""
+        with jax.enable_x64(True):
+            run = jax.jit(jax.vmap(self.net.apply, (0, None)))
+            return np.asarray(run(self.variables, jnp.asarray(x, jnp.float64)))
+
+    def accuracy(self, x: Any, y: Any) -> np.ndarray:
+        """The share of samples in the right class, [members]: by sign with one output, by the largest with several."""
+        f, y = self.outputs(x), np.asarray(y, np.float64).reshape(len(x), -1)
+        right = f[..., 0] * y[:, 0] > 0 if y.shape[1] == 1 else f.argmax(-1) == y.argmax(-1)
+        return right.mean(1)
+
+
+def train_statistics(
+    net: Any,
+    data: Mixture,
+    members: int = 1,
+    steps: int = 2000,
+    learning_rate: float = 1e-3,
+    seed: int = 0,
+    every: int = 10,
+    start: Trained | None = None,
+    progress: bool = False,
+) -> Trained:
+    """Adam on `limits.cumulants.statistical_loss`: no sample is seen. The parameters are those of the ordinary networks.
+
+    What the networks then do on data (`accuracy`, `outputs`) is the test: the model's own loss says nothing about it. `start`
+    goes on from an earlier run, with its members and its optimiser's state, in place of `members` and `seed`. float64.
+
+    >>> from limits.cumulants import sample, xor_mixture
+    >>> from zoo import MLP
+    >>> net = MLP(width=10, depth=1, activation="quadratic", parameterization="standard")
+    >>> run = train_statistics(net, xor_mixture(), members=2, steps=40)
+    >>> run.loss.shape, bool((run.loss[:, -1] < run.loss[:, 0]).all()), run.accuracy(*sample(xor_mixture(), 100)).shape
+    ((2, 4), True, (2,))
+    """
+
+    def objective(variables: Any, _: Any) -> jax.Array:
+        return statistical_loss(net, variables, data)
+
+    rows = np.zeros((steps, 0), int)
+    return _train(
+        net, objective, rows, np.shape(data.cumulants.mean)[1:], members, learning_rate, seed, every, start, progress
+    )
+
+
+def train_samples(
+    net: Any,
+    task: Task,
+    members: int = 1,
+    steps: int = 2000,
+    batch: int = 10,
+    learning_rate: float = 1e-3,
+    seed: int = 0,
+    every: int = 10,
+    start: Trained | None = None,
+    progress: bool = False,
+) -> Trained:
+    """Adam on minibatches of samples: the mean over the batch of |f(x) − y|², without ½, as in `statistical_loss`.
+
+    All members see the same batches (`train.data.shuffled_batches` of this seed). `start` as in `train_statistics`.
+
+    >>> from train.data import xor_mixture
+    >>> from zoo import MLP
+    >>> net = MLP(width=10, depth=1, activation="quadratic", parameterization="standard")
+    >>> train_samples(net, xor_mixture(100, 0), members=2, steps=20).times.tolist()
+    [10, 20]
+    """
+    if task.loss != "mse":
+        raise ValueError(f'train_samples minimises the mean squared error; this task has loss "{task.loss}".')
+    x, y = np.asarray(task.x_train), np.asarray(task.y_train)
+
+    def objective(variables: Any, rows: Any) -> jax.Array:
+        f = net.apply(variables, jnp.asarray(x)[rows])
+        return ((f - jnp.asarray(y)[rows]) ** 2).sum(1).mean()
+
+    rows = shuffled_batches(len(x), batch, steps, seed)
+    return _train(net, objective, rows, x.shape[1:], members, learning_rate, seed, every, start, progress)
+
+
+def _train(
+    net: Any,
+    objective: Callable,
+    rows: np.ndarray,
+    shape: tuple[int, ...],
+    members: int,
+    learning_rate: float,
+    seed: int,
+    every: int,
+    start: Trained | None,
+    progress: bool,
+) -> Trained:
+    steps = len(rows)
+    if steps < 1 or steps % every:
+        raise ValueError(f"steps must be a multiple of every = {every} and at least that; got {steps}.")
+    optimizer = optax.adam(learning_rate)
+
+    def one_step(carry: Any, rows: Any) -> Any:
+        variables, state = carry
+        loss, slopes = jax.value_and_grad(objective)(variables, rows)
+        updates, state = optimizer.update(slopes, state, variables)
+        return (optax.apply_updates(variables, updates), state), loss
+
+    def look(carry: Any, rows: Any) -> Any:
+        before = carry[0]
+        carry, losses = jax.lax.scan(one_step, carry, rows)
+        return carry, (losses[-1], optax.tree.norm(optax.tree.sub(carry[0], before), squared=True))
+
+    advance = jax.jit(jax.vmap(lambda carry, rows: jax.lax.scan(look, carry, rows), (0, None)))
+    looks = np.array_split(rows.reshape(steps // every, every, -1), _parts(steps // every))
+    with jax.enable_x64(True):
+        if start is None:
+            keys = jax.random.split(jax.random.key(seed), members)
+            variables = jax.jit(jax.vmap(net.init, (0, None)))(keys, jnp.ones((1, *shape)))
+            carry = variables, jax.vmap(optimizer.init)(variables)
+        else:
+            carry = start.variables, start.state
+        seen = []
+        for part in track(looks, f"{steps} steps of Adam", disable=not progress):
+            carry, found = advance(carry, part)
+            seen.append(jax.tree.map(np.asarray, found))
+            _check_finite(seen[-1][0], learning_rate)
+        loss, moved = (np.concatenate(each, axis=1) for each in zip(*seen, strict=True))
+        variables, state = jax.tree.map(np.asarray, carry)
+    return Trained(net, variables, state, every * np.arange(1, steps // every + 1), loss, moved)
+
+
+def _parts(looks: int) -> int:
+    """The largest number of equal parts up to `_PARTS`: every part has the same shape, and compiles once."""
+    return next(n for n in range(min(_PARTS, looks), 0, -1) if looks % n == 0)
+
+
+def _check_finite(loss: np.ndarray, learning_rate: float) -> None:
+    broken = np.flatnonzero(~np.isfinite(loss).all(axis=1))
+    if len(broken):
+        raise FloatingPointError(
+            f"The loss of {len(broken)} of {len(loss)} members became infinite or NaN (first: member {broken[0]}); lower "
+            f"learning_rate (now {learning_rate:g}) or w_std."
+        )
