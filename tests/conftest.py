@@ -12,3 +12,28 @@ jax.config.update("jax_disable_most_optimizations", True)
 def x64():
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def row(record_property):
+    """row(number, text): what a test found for this row of the table at the end of the run, across worker processes."""
+
+    def write(number, text):
+        record_property(f"row {number:02d}", text)
+
+    return write
+
+
+def pytest_terminal_summary(terminalreporter):
+    """The table of the rows that were measured."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
+    rows = {
+        (name, text, report.outcome)
+        for report in reports
+        for name, text in getattr(report, "user_properties", ())
+        if name.startswith("row ")
+    }
+    if rows:
+        terminalreporter.section("measured, by row of the feature table")
+        for name, text, outcome in sorted(rows):
+            terminalreporter.write_line(f"{name.removeprefix('row ')}  {outcome}  {text}")

@@ -158,8 +158,9 @@ class HeResNet(nn.Module):
     stage, and every later stage has twice those of the one before; its branches end in `expansion` times as many.
     Shortcuts are the identity, or a 1 × 1 convolution (with norm) where the shape changes. order="post" is
     x ← φ(shortcut(x) + s F(x)), "pre" is h ← shortcut(h) + s F(φ(h)); s = β L^(−α) with L the number of blocks, or
-    β (l + 1)^(−α) in block l with residual="decreasing", and α the parameterization's (0 in `standard`). `zero_init` starts every branch at zero: the last gain, or without
-    norm the last weights. stem="imagenet" is a 7 × 7 convolution and a max-pool, both with stride 2; "small" a 3 × 3 one.
+    β (l + 1)^(−α) in block l with residual="decreasing", and α the parameterization's (0 in `standard`). `zero_init` starts
+    every branch at zero: the last gain, or without norm the last weights. stem="imagenet" is a 7 × 7 convolution and a
+    max-pool, both with stride 2; "small" a 3 × 3 one.
     `train=True` normalises by the batch and updates the collection "batch_stats" (make it mutable).
 
     >>> net = HeResNet(width=8, stages=(1,), outputs=10, stem="small")

@@ -8,6 +8,7 @@ paper: depths to 100, width 256, more steps; handwritten digits.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -38,16 +39,16 @@ def get_config(size="small"):
 
 
 def networks(width, depth):
-    common = {"width": width, "depth": depth, "outputs": 10}
+    size = (width, depth, 10)
     half = Parameterization.standard.replace(alpha=0.5)
-    relu, tanh = {"activation": "relu", "w_std": math.sqrt(2)}, {"activation": "tanh"}
+    relu: dict[str, Any] = {"activation": "relu", "w_std": math.sqrt(2)}
     return {
-        EDGE: MLP(**common, **relu, parameterization="standard"),
-        TANH: MLP(**common, **tanh, w_std=edge_of_chaos("tanh", 0.2), b_std=0.2, parameterization="standard"),
-        ORDERED: MLP(**common, activation="relu", w_std=1.0, b_std=1.0, parameterization="standard"),
-        FLAT: MLP(**common, **tanh, w_std=1.0, b_std=1.0, parameterization="standard"),
-        RESNET: ResNet(**common, **relu, residual="fixed", parameterization="standard"),
-        SCALED: ResNet(**common, **relu, residual="decreasing", parameterization=half),
+        EDGE: MLP(*size, **relu, parameterization="standard"),
+        TANH: MLP(*size, activation="tanh", w_std=edge_of_chaos("tanh", 0.2), b_std=0.2, parameterization="standard"),
+        ORDERED: MLP(*size, activation="relu", w_std=1.0, b_std=1.0, parameterization="standard"),
+        FLAT: MLP(*size, activation="tanh", w_std=1.0, b_std=1.0, parameterization="standard"),
+        RESNET: ResNet(*size, **relu, residual="fixed", parameterization="standard"),
+        SCALED: ResNet(*size, **relu, residual="decreasing", parameterization=half),
     }
 
 
