@@ -58,7 +58,8 @@ def solve(
     """The kernels of a posterior network of this width and their conjugates, at P training points with targets y [P, outputs].
 
     From infinite width (or `start`): forward C^(l) with C̃^(l), the output's C̃^(L), backward C̃^(l), damped, and again. Where
-    that diverges: the same at a falling list of widths, each from the solution before (`widths`, if given, is that list).
+    that does not settle: with half the step; and then at a falling list of widths, each from the solution before (`widths`, if
+    given, is that list).
 
     >>> stack = Stack(np.eye(2), [1.2, 1.2], [0.05, 0.05], "linear")
     >>> found = solve(stack, np.ones((2, 1)), 0.1, 100, Draws("linear", np.zeros((1, 2))))
@@ -73,10 +74,10 @@ def solve(
     if widths is not None:
         return _annealed(problem, [*widths, width], sweeps, start)
     try:
-        return problem.settle(width, sweeps, start)
+        return _annealed(problem, [width], sweeps, start)
     except (DivergenceError, AbsentError):
         if start is not None:
-            return _annealed(problem, [width], sweeps, start)
+            raise
         return _annealed(problem, [factor * width for factor in ANNEALING], sweeps, None)
 
 

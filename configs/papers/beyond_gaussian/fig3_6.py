@@ -98,7 +98,7 @@ def figures(arrays):
     for axis, (name, text) in zip(axes.flat, words.items(), strict=False):
         for j, (weight, colour) in enumerate(zip(CURVES, SHADES, strict=True)):
             axis.plot(depth, arrays[name][:, j].mean(0), color=colour, label=f"σ_w² = {weight:g}")
-        axis.set(yscale="log", xlabel="layer l", ylabel=text)
+        axis.set(yscale="log", xlabel="layer l", ylabel=text, xticks=range(0, len(depth), 5))
     axes[0, 0].legend(fontsize=7)
     axis, grid = axes[1, 1], arrays["grid"]
     for name, text, colour in (("first", "force at l = 1", SHADES[0]), ("error", "error signal, l = L", SHADES[3]),

@@ -10,6 +10,7 @@ import numpy as np
 from rich.progress import track
 
 from configs.papers.beyond_gaussian.posteriors import (
+    BIAS,
     NOISE,
     SHADES,
     alignment,
@@ -54,7 +55,7 @@ def run(config, folder, screen, part):
                 wide = prior_kernels(stack)
                 arrays["cka"][k, j, i] = alignment(found[-1], y)
                 pairs = zip(found[1:], wide[1:], strict=True)
-                arrays["moved"][k, j, i] = [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in pairs]
+                arrays["moved"][k, j, i] = [np.linalg.norm(a - b) / np.linalg.norm(b - BIAS) for a, b in pairs]
                 if k == 0 and weight == config.weight:
                     arrays[f"kernels {scale:g}"] = np.array(found[1:])
                     arrays[f"wide {scale:g}"] = np.array(wide[1:])
@@ -71,7 +72,7 @@ def claims(arrays):
     whole = f"solved for all γ₀ at σ_w² = {at}"
     return [
         Claim(
-            "At σ_w² = .5 kernels move further, relative to their size, in all layers the larger γ₀",
+            "At σ_w² = .5 kernels move further, relative to their part from the weights, in all layers the larger γ₀",
             bool((np.diff(moved, axis=0) > 0).all()) if np.isfinite(moved).all() else None,
             "by layer, γ₀ = 1, 2, 3: " + "; ".join(" ".join(f"{m:.3f}" for m in layer) for layer in moved.T),
         ),

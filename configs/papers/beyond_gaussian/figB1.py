@@ -118,6 +118,8 @@ def figures(arrays):
         )
         for name, colour in zip(WORDS, (SHADES[1], SHADES[4], "black"), strict=True):
             banded(axis, arrays["widths"], arrays[name][:, i], fmt="o-", color=colour, label=WORDS[name])
+        axis.set_xticks(arrays["widths"], [str(width) for width in arrays["widths"]])
+        axis.minorticks_off()
         axis.legend(fontsize=8)
     text = (
         f"Bars: one standard deviation over data sets. Draws are worth {arrays['effective'].min():.0%} of their number."
