@@ -97,7 +97,7 @@ def figures(arrays):
         for l, axis in enumerate(row):
             change = arrays[f"kernels {scale:g}"][l] - arrays[f"wide {scale:g}"][l]
             size = np.abs(change).max()
-            kernel_picture(axis, change, f"γ₀ = {scale:g}, l = {l + 1}", figure, (-size, size))
+            kernel_picture(axis, change, f"γ₀ = {scale:g}, l = {l + 1}", figure, (-size, size), "RdBu_r")
     lines, (axis,) = (lambda f: (f[0], f[1][0]))(panels(1, 1, 5.0, 3.6))
     for j, (scale, colour) in enumerate(zip(SCALES, SHADES, strict=False)):
         banded(axis, arrays["weights"], arrays["cka"][:, j], fmt="o-", color=colour, label=f"γ₀ = {scale:g}")

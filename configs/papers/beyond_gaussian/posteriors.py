@@ -64,9 +64,9 @@ def banded(axis, x, each, **style):
     axis.errorbar(x, each.mean(0), each.std(0, ddof=1) if len(each) > 1 else None, capsize=2, ms=3.5, lw=1.2, **style)
 
 
-def kernel_picture(axis, kernel, title, figure, shown):
+def kernel_picture(axis, kernel, title, figure, shown, colours="viridis"):
     """A kernel as a heat map; `shown` are the limits of the colours."""
-    picture = axis.imshow(kernel, vmin=shown[0], vmax=shown[1], cmap="viridis")
+    picture = axis.imshow(kernel, vmin=shown[0], vmax=shown[1], cmap=colours)
     axis.set(title=title, xticks=[], yticks=[])
     axis.grid(visible=False)
     return figure.colorbar(picture, ax=axis, shrink=0.8)
