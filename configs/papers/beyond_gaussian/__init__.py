@@ -1,0 +1,1 @@
+"""Fischer (2025), Mechanics of deep neural networks beyond the Gaussian limit."""
