@@ -2,7 +2,7 @@
 
     python3 -m launch.compare --config=configs/posterior.py
 
-About TIME on two CPU cores. Expect: at every width the theory's kernels are closer to those of the chains than the NNGP's, in
+About 20 seconds on two CPU cores. Expect: at every width the theory's kernels are closer to those of the chains than the NNGP's, in
 all layers, by many standard errors; the NNGP is off by a power of about −1 of the width, the theory by a steeper one. Ends in
 runs/posterior/report.html.
 """
