@@ -76,7 +76,7 @@ def run_chains(
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
         counter = bar.add_task(words, total=before + after)
         for index in range(before + after):
-            each = jax.vmap(lambda key, index=index: jax.random.fold_in(key, index))(keys)
+            each = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, index)
             states, *found = advance(states, each, np.bool_(index < before))
             if index >= before:
                 seen.append(jax.tree.map(np.asarray, found))

@@ -87,7 +87,7 @@ def run_layers(
         return log_likelihood(lead(z, shifts=shifts)[-1], y, noise)
 
     def slice_step(state: Any, key: jax.Array, warming: jax.Array) -> Any:
-        z, now, count = elliptical_slice(*state, key, likelihood)
+        z, now, count = elliptical_slice(state[0], state[1], key, likelihood)
         return (z, now), {"evaluations": count}
 
     def observe(state: Any, key: jax.Array) -> Any:
