@@ -69,7 +69,7 @@ def run_chains(
     def advance(states: Any, keys: Any, warming: Any) -> Any:
         # Steps of different length wait for each other under vmap; a CPU is faster with one chain after the other.
         if jax.default_backend() == "cpu":
-            return jax.lax.map(lambda chain: one(*chain, warming), (states, keys))
+            return jax.lax.map(lambda chain: one(chain[0], chain[1], warming), (states, keys))
         return jax.vmap(one, in_axes=(0, 0, None))(states, keys, warming)
 
     seen = []
