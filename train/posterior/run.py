@@ -80,7 +80,12 @@ def run_chains(
             states, *found = advance(states, each, np.bool_(index < before))
             if index >= before:
                 seen.append(jax.tree.map(np.asarray, found))
-            jax.block_until_ready(states)
+            broken = [name for name, values in found[1].items() if not np.isfinite(values).all()]
+            if broken and index >= before:
+                raise FloatingPointError(
+                    f"The chains left the numbers: {', '.join(broken)} are infinite or NaN. The prior's signals overflow, or the "
+                    "noise is too small for float64: lower w_std, or take a larger noise."
+                )
             bar.advance(counter)
     means = jax.tree.map(lambda *parts: np.stack(parts, axis=1), *(part[0] for part in seen))
     traces = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *(part[1] for part in seen))

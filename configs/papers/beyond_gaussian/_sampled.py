@@ -102,5 +102,5 @@ def convergence(converged):
     return Claim(
         "All chains have converged (R̂ at most 1.05, 100 effective draws)",
         bool(np.all(converged == 1)),
-        f"{int(np.sum(converged))} of {converged.size} runs",
+        f"{int(np.sum(converged))} of {converged.size} points of the figure",
     )
