@@ -3,3 +3,4 @@
 from train import data as data
 from train.coordinates import coord_check as coord_check
 from train.ensemble import ensemble as ensemble
+from train.posterior import sample_posterior as sample_posterior

@@ -40,6 +40,24 @@ def test_compare_from_any_folder(tmp_path):
 
 
 @pytest.mark.slow
+def test_compare_posteriors(tmp_path):
+    smaller = [
+        "--config.widths=(16,32)",
+        "--config.depths=(1,)",
+        "--config.task.n_train=4",
+        "--config.posterior.steps=400",
+    ]
+    done = launch("compare", "--config=posterior", "--workdir=out", *smaller, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Sampled posteriors against their theory" in done.stdout
+    document = json.loads((tmp_path / "out/report.json").read_text())
+    assert [row["quantity"] for row in document["agreements"]] == ["C^(1)", "predictions"] * 2
+    assert (tmp_path / "out/report.html").stat().st_size > 10_000
+    done = launch("compare", "--config=posterior", "--config.depths=(1,2)", folder=tmp_path)
+    assert "one family at one depth" in done.stderr
+
+
+@pytest.mark.slow
 def test_limit_by_path(tmp_path):
     done = launch("--config=configs/mlp.py", f"--workdir={tmp_path}", "--config.depths=(1,)", module="limit")
     assert done.returncode == 0, done.stderr

@@ -112,7 +112,7 @@ def compare_posteriors(
     """
     theories, chains = (tuple(x) if isinstance(x, Sequence) else (x,) for x in (limits, sampled))
     _check(infinite, theories, chains)
-    order = np.argsort([p.width for p in chains])
+    order = np.argsort([int(p.width or 0) for p in chains])
     theories, chains = (tuple(each[i] for i in order) for each in (theories, chains))
     quantities = (*(f"C^({l})" for l in range(1, infinite.layers + 1)), "predictions")
     level = FAMILYWISE / (len(quantities) * len(chains))

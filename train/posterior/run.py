@@ -69,18 +69,23 @@ def run_chains(
     def advance(states: Any, keys: Any, warming: Any) -> Any:
         # Steps of different length wait for each other under vmap; a CPU is faster with one chain after the other.
         if jax.default_backend() == "cpu":
-            return jax.lax.map(lambda chain: one(*chain, warming), (states, keys))
+            return jax.lax.map(lambda chain: one(chain[0], chain[1], warming), (states, keys))
         return jax.vmap(one, in_axes=(0, 0, None))(states, keys, warming)
 
     seen = []
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
         counter = bar.add_task(words, total=before + after)
         for index in range(before + after):
-            each = jax.vmap(lambda key, index=index: jax.random.fold_in(key, index))(keys)
+            each = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, index)
             states, *found = advance(states, each, np.bool_(index < before))
             if index >= before:
                 seen.append(jax.tree.map(np.asarray, found))
-            jax.block_until_ready(states)
+            broken = [name for name, values in found[1].items() if not np.isfinite(values).all()]
+            if broken and index >= before:
+                raise FloatingPointError(
+                    f"The chains left the numbers: {', '.join(broken)} are infinite or NaN. The prior's signals overflow, or the "
+                    "noise is too small for float64: lower w_std, or take a larger noise."
+                )
             bar.advance(counter)
     means = jax.tree.map(lambda *parts: np.stack(parts, axis=1), *(part[0] for part in seen))
     traces = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *(part[1] for part in seen))

@@ -13,6 +13,8 @@ from train.posterior.prior import KernelChain
 from train.posterior.run import Record, run_chains
 from zoo import MLP
 
+MOST = 200  # evaluations a step; the bracket then is 1e-30 wide
+
 
 def log_likelihood(c: jax.Array, y: jax.Array, noise: Any) -> jax.Array:
     """log N(y | 0, C + noise) of targets [P, outputs], without its constant."""
@@ -46,8 +48,9 @@ def elliptical_slice(
         return theta, low, high, likelihood(at(theta)), count + 1
 
     first = (theta, theta - 2 * jnp.pi, theta, likelihood(at(theta)), jnp.int32(1))
-    theta, _, _, found, count = jax.lax.while_loop(lambda carry: ~(carry[3] > floor), shrink, first)
-    return at(theta), found, count
+    theta, _, _, found, count = jax.lax.while_loop(lambda c: ~(c[3] > floor) & (c[4] < MOST), shrink, first)
+    inside = found > floor  # not so only where the likelihood itself is not a number
+    return jnp.where(inside, at(theta), z), jnp.where(inside, found, now), count
 
 
 def predictive(c: jax.Array, y: jax.Array, noise: Any) -> tuple[jax.Array, jax.Array]:
@@ -87,7 +90,7 @@ def run_layers(
         return log_likelihood(lead(z, shifts=shifts)[-1], y, noise)
 
     def slice_step(state: Any, key: jax.Array, warming: jax.Array) -> Any:
-        z, now, count = elliptical_slice(*state, key, likelihood)
+        z, now, count = elliptical_slice(state[0], state[1], key, likelihood)
         return (z, now), {"evaluations": count}
 
     def observe(state: Any, key: jax.Array) -> Any:

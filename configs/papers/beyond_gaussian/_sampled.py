@@ -1,0 +1,106 @@
+"""What figures 3.4 and 3.5 share: kernels of posterior networks, by theory and by chains, and their alignment with labels.
+
+Divergence: the paper samples weights by Langevin dynamics without accept step; here the weights are integrated out and the
+whitened layers are moved by gradients with an accept step (train.posterior, method "hamiltonian"): the same posterior, exactly.
+"""
+
+import warnings
+
+import numpy as np
+from ml_collections import ConfigDict
+from rich.progress import track
+
+from limits import Task, twin
+from limits.posterior import DivergenceError
+from train.analysis.alignment import cka
+from train.evaluate.claim import Claim
+from train.posterior import NotConvergedWarning, sample_posterior
+from train.posterior.chains import standard_error
+from zoo import MLP
+
+B2 = 0.05  # bias variance
+ARMS = {"theory": ("#0072b2", "-"), "chains": ("#d55e00", "o"), "nngp": ("#009e73", "--")}
+
+
+def settings(name, size, small, paper):
+    """The fields of a figure at this size."""
+    if size not in ("small", "paper"):
+        raise ValueError(f'{name}: size must be "small" or "paper", got "{size}".')
+    chains = {"noise": 1e-3, "chains": 4, "steps": 400, "warmup": 100}
+    return ConfigDict({"name": name, "size": size, "seed": 0, **chains, **(small if size == "small" else paper)})
+
+
+def fixed_point(w2, b2=B2):
+    """q* = w² <erf²>_q* + b²: the variance that all layers keep."""
+    q = 1.0
+    for _ in range(3000):
+        q = w2 * (4 / np.pi * np.arctan(np.sqrt(1 + 4 * q)) - 1) + b2
+    return q
+
+
+def at_fixed_point(task, w2):
+    """The training points, scaled so that the mean variance in C^(0) is q*: in place of a σ_w of the first layer's own."""
+    x = task.x_train.reshape(len(task.x_train), -1)
+    return Task(x * ((fixed_point(w2) - B2) / w2 / (x**2).mean()) ** 0.5, task.y_train, name=task.name)
+
+
+def alignments(task, w2, width, depth, config, key):
+    """CKA of C^(L) with the labels: {theory, chains, chains_sem, nngp, converged}; NaN for a theory that diverges."""
+    net = MLP(width, depth, activation="erf", w_std=w2**0.5, b_std=B2**0.5)
+    task = at_fixed_point(task, w2)
+    labels = task.y_train @ task.y_train.T
+    found = {"nngp": float(cka(twin(net).posterior(task, config.noise).kernels[-1], labels)), "theory": np.nan}
+    try:
+        theory = twin(net).posterior(task, config.noise, width=width, errors=False)
+        found["theory"] = float(cka(theory.kernels[-1], labels))
+    except DivergenceError:
+        pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)  # `converged` is one of the claims
+        chains = {"chains": config.chains, "steps": config.steps, "warmup": config.warmup, "thin": 2, "key": key}
+        sampled = sample_posterior(net, task, config.noise, "hamiltonian", **chains)
+    c = sampled.kernels[-1]
+    draws = sampled.diagnostics["draws"]["kernels"][-1].reshape(config.chains, -1, *c.shape)
+    found["chains"], step = float(cka(c, labels)), 1e-3
+    slopes = (cka(c + step * (draws - c), labels) - cka(c - step * (draws - c), labels)) / (2 * step)
+    found["chains_sem"] = float(standard_error(slopes))
+    return found | {"converged": float(sampled.diagnostics["converged"])}
+
+
+def sweep(cells, task_of, depth, config, screen):
+    """`alignments` of cells (w², N, P) on every data set: {name: [cells, data sets]}."""
+    todo = [(i, s) for i in range(len(cells)) for s in range(config.datasets)]
+    table = {}
+    for i, s in track(todo, f"{len(cells)} settings × {config.datasets} data sets", console=screen):
+        w2, width, points = cells[i]
+        seed = config.seed + s
+        for name, value in alignments(task_of(points, seed), w2, width, depth, config, seed).items():
+            table.setdefault(name, np.full((len(cells), config.datasets), np.nan))[i, s] = value
+    return table
+
+
+def mean_and_error(values, errors=None):
+    """Over data sets: mean, and its standard error, from the spread and (`errors`) from that of each."""
+    kept = np.isfinite(values)
+    count = np.maximum(kept.sum(-1), 1)
+    mean = np.where(kept.any(-1), np.nansum(np.where(kept, values, 0.0), -1) / count, np.nan)
+    spread = np.nansum(np.where(kept, values - mean[..., None], 0.0) ** 2, -1) / np.maximum(count - 1, 1) / count
+    own = 0.0 if errors is None else np.nansum(np.asarray(errors) ** 2, -1) / count**2
+    return mean, np.sqrt(np.maximum(spread, own))
+
+
+def sure(statements):
+    """True where all of (difference, standard error) are clearly positive, False where one is clearly not, else None."""
+    differences, errors = (np.concatenate([np.atleast_1d(s[i]) for s in statements]) for i in (0, 1))
+    if (differences > 2 * errors).all():
+        return True
+    return False if (differences < -2 * errors).any() else None
+
+
+def convergence(converged):
+    """Whether all chains have converged, as a claim."""
+    return Claim(
+        "All chains have converged (R̂ at most 1.05, 100 effective draws)",
+        bool(np.all(converged == 1)),
+        f"{int(np.sum(converged))} of {converged.size} points of the figure",
+    )
