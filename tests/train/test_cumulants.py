@@ -44,6 +44,8 @@ def test_samples_and_going_on_from_another_run():
     for a, b in zip(jax.tree.leaves(whole.variables), jax.tree.leaves(rest.variables), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(whole.loss[:, 2:], rest.loss, rtol=1e-9)
+    again = train_samples(network(), task, steps=20, batch=200, seed=0, start=half.restarted())
+    assert np.abs(again.loss[:, -1] - rest.loss[:, -1]).min() > 1e-6
 
 
 def test_errors_say_what_to_do():
@@ -85,13 +87,15 @@ def test_switching_between_codings():
     by_covariance = train_statistics(network(), classes, members=20, steps=2000)
     by_mean = train_statistics(network(), XOR, members=20, steps=2000)
     task = Task(*sample(XOR, 10_000, seed=6))
-    moved = {
-        "covariance to mean": train_statistics(network(), XOR, steps=500, start=by_covariance).moved,
-        "covariance to sample": train_samples(network(), task, steps=500, start=by_covariance).moved,
-        "mean to sample": train_samples(network(), task, steps=500, start=by_mean).moved,
-    }
-    sizes = {name: np.median(each[:, :20].max(1)) for name, each in moved.items()}
-    assert sizes["covariance to mean"] > sizes["covariance to sample"] > sizes["mean to sample"]
+    for before in (lambda run: run, lambda run: run.restarted()):  # with and without the optimiser's memory
+        first, second = before(by_covariance), before(by_mean)
+        moved = [
+            train_statistics(network(), XOR, steps=500, start=first).moved,
+            train_samples(network(), task, steps=500, start=first).moved,
+            train_samples(network(), task, steps=500, start=second).moved,
+        ]
+        to_mean, to_sample, from_mean = (np.median(each[:, :20].max(1)) for each in moved)
+        assert to_mean > to_sample > from_mean
 
 
 @pytest.mark.slow

@@ -1,5 +1,8 @@
 """Figure 2.4: the XOR task learned from means, from covariances and from samples: what changes when the coding is switched.
 
+The thesis does not say what becomes of Adam's running averages at the switch. They are begun anew here; kept, they divide by the
+gradients' size at convergence, and every switch starts with large steps (given as a claim of its own).
+
 small: 40 seconds on two cores, busy with other work; no data.
 paper: 100 networks.
 """
@@ -46,7 +49,8 @@ def run(config, folder, screen, part):
         arrays[f"{coding} accuracy"] = trained.accuracy(task.x_test, task.y_test)
     for way in WAYS:
         first, second = way.split(" → ")
-        after = go(second, config.steps, before[first])
+        arrays[f"{way} kept"] = go(second, 10 * FIRST, before[first]).moved
+        after = go(second, config.steps, before[first].restarted())
         for name in ("loss", "moved"):
             arrays[f"{way} {name}"] = np.concatenate([getattr(before[first], name), getattr(after, name)], axis=1)
         arrays[f"{way} times"] = np.concatenate([before[first].times, config.switch + after.times])
@@ -91,9 +95,17 @@ def claims(arrays):
     )
     found.append(
         Claim(
-            "From covariances to samples, and from means to samples, it stays a tenth of the first steps' or below",
-            bool(max(middle[way][2] / middle[way][0] for way in WAYS[1:]) < 0.1),
-            "; ".join(f"{way}: {middle[way][2] / middle[way][0]:.3f}" for way in WAYS[1:]),
+            "From means to samples it changes negligibly: a tenth of the first steps' or below",
+            bool(after[2] < 0.1 * middle[WAYS[2]][0]),
+            f"{after[2] / middle[WAYS[2]][0]:.3f} of it",
+        )
+    )
+    kept = [np.median(arrays[f"{way} kept"].max(1)) for way in WAYS]
+    found.append(
+        Claim(
+            "The order is the same where Adam's running averages are kept over the switch",
+            bool(kept[0] > kept[1] > kept[2]),
+            "; ".join(f"{way}: {value:.1e}" for way, value in zip(WAYS, kept, strict=True)),
         )
     )
     return found
@@ -112,7 +124,5 @@ def figures(arrays):
             axis.axvline(at, color="0.45", lw=0.8, ls="--")
             axis.set(xlabel="step", ylabel=words, yscale="log")
         column[0].set_title(way)
-    text = (
-        "Lines: one network; bands: quartiles. Dashed: the switch, where parameters and the optimiser's state are kept."
-    )
+    text = "Lines: one network; bands: quartiles. Dashed: the switch, where the optimiser begins anew."
     return [("Switching between codings", text, figure)]

@@ -4,12 +4,16 @@ The thesis leaves open: the depths of figure 2.5, width and depth of figure 2.6,
 divergences. What is used instead stands in each config.
 """
 
+from typing import Any
+
 import numpy as np
+import sklearn.datasets
 from ml_collections import ConfigDict
 
 from limits import Task
 from limits.cumulants import density, divergence, propagate, sample, xor_mixture
 from train.cumulants import train_samples
+from train.stream.records import tfds_source
 from zoo import MLP
 from zoo.activations import Quadratic
 
@@ -35,6 +39,25 @@ def network(width, depth, activation="quadratic", outputs=1, w_std=STD, b_std=ST
 def xor_task(count, seed):
     """Samples of the XOR task: as many to train as to test."""
     return Task(*sample(xor_mixture(), count, seed), *sample(xor_mixture(), count, seed + 1))
+
+
+def labelled(dataset, n_train, n_test, seed):
+    """Images (or rows of a table) with one-hot targets: "digits" in [0, 1], "breast_cancer" standardised, or a name of TFDS."""
+    if dataset in ("digits", "breast_cancer"):
+        bunch: Any = getattr(sklearn.datasets, f"load_{dataset}")()
+        x = (
+            bunch.images / 16
+            if dataset == "digits"
+            else (bunch.data - bunch.data.mean(0)) / bunch.data.std(0) / bunch.data.shape[1] ** 0.5
+        )
+        order = np.random.default_rng(seed).permutation(len(x))[: n_train + n_test]
+        x, y = x[order], np.eye(bunch.target.max() + 1)[bunch.target[order]]
+        return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name=dataset)
+    parts = []
+    for split, count in (("train", n_train), ("test", n_test)):
+        images, labels = tfds_source(dataset, split).read(np.arange(count))
+        parts += [np.asarray(images, np.float64) / 255, labels]
+    return Task(*parts, name=dataset)
 
 
 def spread(values):
