@@ -2,7 +2,7 @@
 
 D̂ = D_KL/H in 60 equal bins (the thesis does not give its bins).
 
-small: 100 seconds on two cores, busy with other work; no data.
+small: 100 seconds on two cores, very busy with other work; no data.
 paper: 50 networks of every size, up to width 100 and depth 6.
 """
 
@@ -17,9 +17,18 @@ PHASES = ("random", "trained")
 
 
 def get_config(size="small", name="fig2_3", activation="relu"):
-    small = {"widths": (10, 30), "depths": (1, 2, 4), "members": 10, "samples": 10_000, "shown": 30_000, "steps": 5000}
+    small = {
+        "widths": (10, 30),
+        "depths": (1, 2, 4),
+        "members": 6,
+        "random": 30,
+        "samples": 10_000,
+        "shown": 30_000,
+        "steps": 4000,
+    }
     paper = {
-        "widths": (10, 30, 100), "depths": (1, 2, 4, 6), "members": 50, "samples": 100_000, "shown": 100_000, "steps": 20_000,
+        "widths": (10, 30, 100), "depths": (1, 2, 4, 6), "members": 50, "random": 50, "samples": 100_000, "shown": 100_000,
+        "steps": 20_000,
     }  # fmt: skip
     config = settings(name, size, small, paper)
     config.update({"activation": activation, "bins": 60})
@@ -29,13 +38,16 @@ def get_config(size="small", name="fig2_3", activation="relu"):
 def run(config, folder, screen, part):
     task = xor_task(config.samples, config.seed)
     x, t = sample(xor_mixture(), config.shown, config.seed + 2)
-    shape = (len(config.widths), len(config.depths), config.members)
-    arrays = {"widths": np.array(config.widths), "depths": np.array(config.depths), "accuracy": np.zeros(shape)}
-    arrays |= {name: np.zeros(shape) for name in PHASES}
+    shape = (len(config.widths), len(config.depths))
+    arrays = {"widths": np.array(config.widths), "depths": np.array(config.depths)}
+    arrays |= {name: np.zeros((*shape, n)) for name, n in zip(PHASES, (config.random, config.members), strict=True)}
+    arrays["accuracy"] = np.zeros((*shape, config.members))
     for i, width in enumerate(config.widths):
         for j, depth in enumerate(config.depths):
             screen.print(f"N = {width}, L = {depth}")
-            both = trained_xor(width, depth, config.activation, task, config.members, config.steps, config.seed, screen)
+            both = trained_xor(
+                width, depth, config.activation, task, config.members, config.steps, config.seed, screen, config.random
+            )
             for name, trained in zip(PHASES, both, strict=True):
                 arrays[name][i, j] = divergences(trained, x, config.bins)
             arrays["accuracy"][i, j] = both[1].accuracy(x, t)
@@ -71,6 +83,14 @@ def claims(arrays, small=(0.01, 0.02), accuracy=(0.97, 0.003)):
             table,
         )
     )
+    largest = medians["trained"].max()
+    found.append(
+        Claim(
+            "… and remain modest: median D̂ of trained networks below 0.1",
+            bool(largest < 0.1),
+            f"largest median {largest:.3f}",
+        )
+    )
     falls = medians["random"][0] / medians["random"][-1]
     found.append(
         Claim(
@@ -82,7 +102,7 @@ def claims(arrays, small=(0.01, 0.02), accuracy=(0.97, 0.003)):
     reached = arrays["accuracy"].mean()
     found.append(
         Claim(
-            f"Trained networks reach {accuracy[0]:.2%} on average, within {100 * accuracy[1]:.1f} points (best possible {BEST_XOR:.1%})",
+            f"Trained networks reach {accuracy[0]:.2%} ± {accuracy[1]:.2%} on average (best possible {BEST_XOR:.1%})",
             bool(abs(reached - accuracy[0]) < accuracy[1]),
             f"{spread(arrays['accuracy'])} over networks of all sizes",
         )

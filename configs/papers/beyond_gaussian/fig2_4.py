@@ -124,5 +124,6 @@ def figures(arrays):
             axis.axvline(at, color="0.45", lw=0.8, ls="--")
             axis.set(xlabel="step", ylabel=words, yscale="log")
         column[0].set_title(way)
+        column[1].set_ylim(1e-10, 0.1)
     text = "Lines: one network; bands: quartiles. Dashed: the switch, where the optimiser begins anew."
     return [("Switching between codings", text, figure)]

@@ -72,14 +72,11 @@ def outputs_and_theory(run, x):
     return f, [propagate(run.net, run.member(i), xor_mixture())[-1][0] for i in range(run.members)]
 
 
-def trained_xor(width, depth, activation, task, members, steps, seed, screen, learning_rate=1e-3):
-    """Networks before and after minibatch training on XOR samples (batches of 10)."""
-    net = network(width, depth, activation)
-    options = {"members": members, "batch": 10, "seed": seed, "every": 1 if steps == 1 else 10}
-    first = train_samples(net, task, steps=1, learning_rate=1e-12, **options | {"every": 1})
-    return first, train_samples(
-        net, task, steps=steps, learning_rate=learning_rate, **options, progress=not screen.quiet
-    )
+def trained_xor(width, depth, activation, task, members, steps, seed, screen, untrained=None):
+    """(random networks, networks trained on minibatches of ten XOR samples); untrained: how many of the first, if not as many."""
+    net, options = network(width, depth, activation), {"batch": 10, "seed": seed}
+    first = train_samples(net, task, untrained or members, 1, learning_rate=0.0, every=1, **options)
+    return first, train_samples(net, task, members, steps, progress=not screen.quiet, **options)
 
 
 def divergences(run, x, bins):
