@@ -1,5 +1,6 @@
 """The statistical model: a network's own parameters applied to the cumulants of data instead of to samples."""
 
+import functools
 from typing import Any
 
 import jax
@@ -78,6 +79,11 @@ def _layers(net: Any, variables: Any, data: Cumulants) -> list[tuple[Cumulants, 
     return [*found, (f, f)]
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _all_components(net: Any, variables: Any, cumulants: Cumulants) -> list[tuple[Cumulants, Cumulants]]:
+    return jax.vmap(lambda part: _layers(net, variables, part))(cumulants)
+
+
 def output_statistics(net: Any, variables: Any, data: Mixture) -> Mixture:
     """g_stat: mean and covariance of the network's outputs for every component of the data. Pure, jittable, differentiable.
 
@@ -120,8 +126,7 @@ def propagate(net: Any, variables: Any, data: Mixture) -> list[tuple[Mixture, Mi
     """
     with jax.enable_x64(True):
         exact = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), (variables, data.cumulants))
-        run = jax.jit(jax.vmap(lambda part, v: _layers(net, v, part), (0, None)))
-        found = jax.tree.map(np.asarray, run(exact[1], exact[0]))
+        found = jax.tree.map(np.asarray, _all_components(net, *exact))
     return [(data._replace(cumulants=z), data._replace(cumulants=y)) for z, y in found]
 
 

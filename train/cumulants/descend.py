@@ -23,7 +23,8 @@ class Trained:
 
     variables: what `net.apply` takes. times [T]: the steps after which was looked. loss [members, T]: the objective
     there (of a minibatch, before the step). moved [members, T]: |θ(T) − θ(T − every)|², summed over all parameters.
-    state: the optimiser's, so that training can go on: hand the whole as `start` to another run.
+    state: the optimiser's, so that training can go on: hand the whole as `start` to another run. After `restarted()` it is
+    None, and the other run begins with a new optimiser.
     """
 
     net: Any
@@ -37,6 +38,10 @@ class Trained:
     def members(self) -> int:
         """How many networks there are."""
         return len(self.loss)
+
+    def restarted(self) -> "Trained":
+        """These networks without the optimiser's memory."""
+        return dataclasses.replace(self, state=None)
 
     def member(self, index: int) -> Any:
         """The variables of one network."""
@@ -158,7 +163,8 @@ def _train(
             variables = jax.jit(jax.vmap(net.init, (0, None)))(keys, jnp.ones((1, *shape)))
             carry = variables, jax.vmap(optimizer.init)(variables)
         else:
-            carry = start.variables, start.state
+            fresh = start.state is None
+            carry = start.variables, jax.vmap(optimizer.init)(start.variables) if fresh else start.state
         seen = []
         for part in track(looks, f"{steps} steps of Adam", disable=not progress):
             carry, found = advance(carry, part)

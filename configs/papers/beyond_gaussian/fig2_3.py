@@ -1,0 +1,136 @@
+"""Figure 2.3: how far relu networks' outputs are from the statistical model's mixture, over width and depth, random and trained.
+
+D̂ = D_KL/H in 60 equal bins (the thesis does not give its bins).
+
+small: 100 seconds on two cores, very busy with other work; no data.
+paper: 50 networks of every size, up to width 100 and depth 6.
+"""
+
+import numpy as np
+
+from configs.papers.beyond_gaussian.mixtures import BEST_XOR, divergences, settings, spread, trained_xor, xor_task
+from limits.cumulants import sample, xor_mixture
+from train.evaluate.claim import Claim
+from train.evaluate.page import COLOURS, panels
+
+PHASES = ("random", "trained")
+
+
+def get_config(size="small", name="fig2_3", activation="relu"):
+    small = {
+        "widths": (10, 30),
+        "depths": (1, 2, 4),
+        "members": 6,
+        "random": 30,
+        "samples": 10_000,
+        "shown": 30_000,
+        "steps": 4000,
+    }
+    paper = {
+        "widths": (10, 30, 100), "depths": (1, 2, 4, 6), "members": 50, "random": 50, "samples": 100_000, "shown": 100_000,
+        "steps": 20_000,
+    }  # fmt: skip
+    config = settings(name, size, small, paper)
+    config.update({"activation": activation, "bins": 60})
+    return config
+
+
+def run(config, folder, screen, part):
+    task = xor_task(config.samples, config.seed)
+    x, t = sample(xor_mixture(), config.shown, config.seed + 2)
+    shape = (len(config.widths), len(config.depths))
+    arrays = {"widths": np.array(config.widths), "depths": np.array(config.depths)}
+    arrays |= {name: np.zeros((*shape, n)) for name, n in zip(PHASES, (config.random, config.members), strict=True)}
+    arrays["accuracy"] = np.zeros((*shape, config.members))
+    for i, width in enumerate(config.widths):
+        for j, depth in enumerate(config.depths):
+            screen.print(f"N = {width}, L = {depth}")
+            both = trained_xor(
+                width, depth, config.activation, task, config.members, config.steps, config.seed, screen, config.random
+            )
+            for name, trained in zip(PHASES, both, strict=True):
+                arrays[name][i, j] = divergences(trained, x, config.bins)
+            arrays["accuracy"][i, j] = both[1].accuracy(x, t)
+    return arrays
+
+
+def claims(arrays, small=(0.01, 0.02), accuracy=(0.97, 0.003)):
+    """small: bounds of random networks' median D̂ at one layer and at the deepest; accuracy: expected, and how far off."""
+    medians = {name: np.median(arrays[name], axis=-1) for name in PHASES}  # [width, depth]
+    found, table = [], "; ".join(f"{name}: {_table(medians[name])}" for name in PHASES)
+    depths, widths = arrays["depths"], arrays["widths"]
+    shallow, deep = medians["random"][:, 0].max(), medians["random"][:, -1].max()
+    found.append(
+        Claim(
+            f"Random networks: median D̂ below {small[0]:g} at L = {depths[0]}, below {small[1]:g} at L = {depths[-1]}",
+            bool(shallow < small[0] and deep < small[1]),
+            f"largest over widths {shallow:.4f} and {deep:.4f}",
+        )
+    )
+    rises = {name: medians[name][:, -1] / medians[name][:, 0] for name in PHASES}
+    found.append(
+        Claim(
+            "Deviations grow with depth",
+            bool(all((each > 1).all() for each in rises.values())),
+            f"L = {depths[-1]} over L = {depths[0]}: "
+            + "; ".join(f"{name} {each.round(1).tolist()}" for name, each in rises.items()),
+        )
+    )
+    found.append(
+        Claim(
+            "They are larger in trained networks, at every size",
+            bool((medians["trained"] > medians["random"]).all()),
+            table,
+        )
+    )
+    largest = medians["trained"].max()
+    found.append(
+        Claim(
+            "… and remain modest: median D̂ of trained networks below 0.1",
+            bool(largest < 0.1),
+            f"largest median {largest:.3f}",
+        )
+    )
+    falls = medians["random"][0] / medians["random"][-1]
+    found.append(
+        Claim(
+            f"No clear decrease with width: by less than a factor of 3 from N = {widths[0]} to {widths[-1]}, random networks",
+            bool((falls < 3).all()),
+            f"factors {falls.round(2).tolist()} at L = {depths.tolist()}",
+        )
+    )
+    reached = arrays["accuracy"].mean()
+    found.append(
+        Claim(
+            f"Trained networks reach {accuracy[0]:.2%} ± {accuracy[1]:.2%} on average (best possible {BEST_XOR:.1%})",
+            bool(abs(reached - accuracy[0]) < accuracy[1]),
+            f"{spread(arrays['accuracy'])} over networks of all sizes",
+        )
+    )
+    return found
+
+
+def _table(medians):
+    return ", ".join(f"{value:.4f}" for value in medians.ravel())
+
+
+def figures(arrays):
+    figure, axes = panels(1, 2, 4.4, 3.4)
+    for axis, name in zip(axes[0], PHASES, strict=True):
+        for width, each, colour in zip(arrays["widths"], arrays[name], COLOURS, strict=False):
+            low, middle, high = np.quantile(each, (0.25, 0.5, 0.75), axis=-1)
+            axis.errorbar(
+                arrays["depths"],
+                middle,
+                [middle - low, high - middle],
+                fmt="o-",
+                color=colour,
+                capsize=3,
+                label=f"N = {width}",
+            )
+        axis.set(xlabel="depth L", ylabel="D̂", yscale="log", title=name)
+    limits = [f(axis.get_ylim()[i] for axis in axes[0]) for i, f in enumerate((min, max))]
+    for axis in axes[0]:
+        axis.set_ylim(limits)
+    axes[0, 0].legend(fontsize=8)
+    return [("Distance of outputs from the statistical model", "Medians and quartiles over networks.", figure)]

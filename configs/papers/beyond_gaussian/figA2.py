@@ -1,0 +1,19 @@
+"""Figure A.2: how far quadratic networks' outputs are from the statistical model's mixture, over width and depth (as figure 2.3).
+
+At σ² = 0.75 and ε = ½ quadratic signals have no fixed point and grow with depth: with it D̂ does.
+
+small: 100 seconds on two cores, busy with other work; no data.
+paper: 50 networks of every size, up to width 100 and depth 6.
+"""
+
+from configs.papers.beyond_gaussian import fig2_3
+from configs.papers.beyond_gaussian.fig2_3 import figures as figures
+from configs.papers.beyond_gaussian.fig2_3 import run as run
+
+
+def get_config(size="small"):
+    return fig2_3.get_config(size, "figA2", "quadratic")
+
+
+def claims(arrays):
+    return fig2_3.claims(arrays, (0.01, 0.1), (0.9652, 0.0045))

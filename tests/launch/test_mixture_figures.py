@@ -1,0 +1,72 @@
+"""Figures of data statistics: run from end to end on less, and claims that fail on numbers that do not hold them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from configs.papers.beyond_gaussian import mixtures
+from launch import reproduce
+from launch.experiment import load
+
+FIGURES = {n.partition("/")[2]: f for n, f in reproduce.papers().items() if n.startswith("beyond_gaussian/")}
+GRID = {"widths": (4, 6), "depths": (1, 2), "members": 2, "random": 2, "samples": 100, "shown": 500, "steps": 10}
+TABLE = {"train": 300, "test": 100, "drawn": 200, "members": 2, "steps": 10, "stat_steps": 10, "width": 6, "batch": 20}
+SMALLER = {
+    "fig2_2": {"samples": 100, "shown": 500, "steps": 10, "members": 2},
+    "fig2_3": GRID,
+    "fig2_4": {"members": 2, "switch": 200, "steps": 200, "samples": 2000},
+    "fig2_5": TABLE,
+    "fig2_6": {"members": 2, "steps": 10, "samples": 200, "width": 4},
+    "fig2_7": TABLE,
+    "figA1": {"samples": 100, "shown": 500, "steps": 10, "members": 2},
+    "figA2": GRID,
+    "figA3": {"width": 20, "networks": 2, "inputs": 50, "depth": 8},
+}
+
+
+def repeat(name: str, folder: Path) -> list:
+    module = load(FIGURES[name])
+    config = module.get_config("small")
+    config.update(SMALLER[name])
+    found = reproduce.repeat(f"{FIGURES[name]}:small", config, folder, Console(quiet=True))
+    reproduce.write("Title", found, {"config": {}}, folder)
+    assert len(json.loads((folder / "report.json").read_text())["claims"]) == len(found[0])
+    assert (folder / "figure_1.png").stat().st_size > 10_000
+    return found[0]
+
+
+def test_every_figure_is_there_and_what_they_share_is_none():
+    assert set(SMALLER) <= set(FIGURES)
+    assert "mixtures" not in FIGURES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALLER)
+def test_from_end_to_end(name, tmp_path):
+    repeat(name, tmp_path)
+
+
+def test_claims_fail_where_they_do_not_hold():
+    module = load(FIGURES["fig2_4"])
+    times, members = np.arange(10, 410, 10), 3
+    arrays: dict = {"switch": np.array(200), "covariance accuracy": np.full(3, 0.97), "mean accuracy": np.full(3, 0.97)}
+    for way, jump in zip(module.WAYS, (1e-3, 1e-4, 1e-6), strict=True):
+        moved = np.full((members, len(times)), 1e-9)
+        moved[:, :3], moved[:, 20:23] = 1e-3, jump
+        arrays |= {f"{way} moved": moved, f"{way} kept": moved[:, 20:]}
+    assert [claim.holds for claim in module.claims(arrays)] == [True] * 5
+    swapped = arrays | {f"{module.WAYS[0]} moved": arrays[f"{module.WAYS[2]} moved"], "mean accuracy": np.full(3, 0.9)}
+    swapped |= {f"{module.WAYS[2]} {key}": arrays[f"{module.WAYS[0]} {key}"] for key in ("moved", "kept")}
+    swapped |= {f"{module.WAYS[0]} kept": arrays[f"{module.WAYS[2]} kept"]}
+    assert [claim.holds for claim in module.claims(swapped)] == [False] * 5
+    between = load(FIGURES["fig2_5"]).between
+    assert (between(2.0, 5, 1.0, 25), between(-2.0, 5, 1.0, 25), between(0.1, 5, 1.0, 25)) == (True, False, None)
+
+
+def test_labelled_data():
+    task = mixtures.labelled("breast_cancer", 20, 10, 0)
+    assert task.x_train.shape == (20, 30)
+    assert task.y_test.sum(1).tolist() == [1.0] * 10
