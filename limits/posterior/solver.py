@@ -74,7 +74,7 @@ def solve(
     if widths is not None:
         return _annealed(problem, [*widths, width], sweeps, start)
     try:
-        return _annealed(problem, [width], sweeps, start)
+        return _annealed(problem, [width], sweeps, start or problem.coarse(width, sweeps))
     except (DivergenceError, AbsentError):
         if start is not None:
             raise
@@ -141,6 +141,17 @@ class _Problem:
                 )
         what = f"after {sweeps.limit} iterations the residual is above {sweeps.tolerance:g}"
         raise self.diverged(kernels, width, residuals, what)
+
+    def coarse(self, width: float, sweeps: Sweeps) -> Solution | None:
+        """Where to start from: a rough solution with an eighth of the draws, if that is still many and settles."""
+        few = self.draws.z[::8]
+        if len(few) < max(2000, 20 * len(self.y)):
+            return None
+        rough = dataclasses.replace(self, draws=Draws(self.stack.activation, few))
+        try:
+            return rough.settle(width, dataclasses.replace(sweeps, tolerance=max(1e-4, sweeps.tolerance)), None)
+        except (DivergenceError, AbsentError):
+            return None
 
     def sweep(self, kernels: list, forces: list, width: float, step: float, largest: float) -> float:
         """Forward and backward once, in place; by how much the most changed matrix changes.
