@@ -7,6 +7,7 @@ paper: 50 networks of every size, up to width 100 and depth 6.
 """
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 from configs.papers.beyond_gaussian.mixtures import BEST_XOR, divergences, settings, spread, trained_xor, xor_task
 from limits.cumulants import sample, xor_mixture
@@ -129,6 +130,7 @@ def figures(arrays):
                 label=f"N = {width}",
             )
         axis.set(xlabel="depth L", ylabel="D̂", yscale="log", title=name)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     limits = [f(axis.get_ylim()[i] for axis in axes[0]) for i, f in enumerate((min, max))]
     for axis in axes[0]:
         axis.set_ylim(limits)
