@@ -53,7 +53,7 @@ def test_linear_networks_are_exact_on_any_data_in_every_parameterization(paramet
         np.testing.assert_allclose(found.cumulants.covariance[k], np.cov(rows.T, bias=True), rtol=1e-9, atol=1e-13)
 
 
-def test_loss_is_the_mean_squared_error_of_samples():
+def test_loss_is_the_mean_squared_error_of_samples(row):
     # One quadratic layer and a linear readout see only four cumulants of the inputs: exact for Gaussian components.
     net, variables = network(10, 1, "quadratic"), drawn(network(10, 1, "quadratic"))
     x, t = sample(xor_mixture(), 1_000_000, seed=1)
@@ -61,6 +61,7 @@ def test_loss_is_the_mean_squared_error_of_samples():
     loss = jax.jit(lambda data: statistical_loss(net, variables, data))
     found = float(loss(xor_mixture()))
     assert abs(found / errors.mean() - 1) < 0.01
+    row(9, f"loss from cumulants over that of 10⁶ samples: {found / errors.mean():.4f} (1 %)")
     assert abs(found - errors.mean()) < 3 * errors.std() / len(x) ** 0.5
     # With classes instead of components, third and fourth cumulants make up for the lost means.
     classes = float(loss(pooled(xor_mixture(), order=4)))
@@ -80,7 +81,7 @@ def test_gradient_of_the_loss():
 
 
 @pytest.mark.slow
-def test_variances_of_wide_networks_are_those_of_the_nngp():
+def test_variances_of_wide_networks_are_those_of_the_nngp(row):
     # 40 networks, 20 inputs of one length: standard errors of 0.5 to 1 %.
     x = jnp.asarray(on_sphere(np.random.default_rng(2).normal(size=(20, 20))))
     net = network(1000, 5)
@@ -93,6 +94,7 @@ def test_variances_of_wide_networks_are_those_of_the_nngp():
     found = np.mean([variances(key) for key in jax.random.split(jax.random.key(0), 40)], axis=0)
     # z^(l+1) is distributed as the outputs of l hidden layers.
     expected = [1.5] + [twin(network(1, l)).kernels(x[:1]).nngp.item() for l in range(1, 5)]
+    row(1, f"variance at width 1000, L = 1 … 5: off by {np.abs(found / np.array(expected) - 1).max():.2%} (2 %)")
     np.testing.assert_allclose(found, expected, rtol=0.02)
 
 
@@ -114,8 +116,12 @@ def test_outputs_of_a_random_relu_network_follow_the_mixture():
 @pytest.mark.parametrize(
     ("width", "depth", "bound", "measured"), [(10, 1, 0.01, 0.0037), (10, 4, 0.02, 0.0085), (100, 1, 0.01, 0.0025)]
 )
-def test_divergences_of_random_relu_networks(width, depth, bound, measured):
+def test_divergences_of_random_relu_networks(width, depth, bound, measured, row):
     found = random_network_divergences(network(width, depth), members=50 if width == 10 else 15)
+    row(
+        8,
+        f"random relu networks on XOR, N = {width}, L = {depth}: median divergence {found:.4f} ({bound}; note {measured})",
+    )
     assert found < bound
     assert found == pytest.approx(measured, rel=0.5)
 
@@ -144,7 +150,7 @@ OVERLAP = {0.76: (1.454, 2.03), 0.81: (2.180, 2.96), 0.85: (3.637, 5.28)}
 
 
 @pytest.mark.parametrize("std", OVERLAP)
-def test_overlaps_of_wide_networks_settle_over_the_depth_scale(std):
+def test_overlaps_of_wide_networks_settle_over_the_depth_scale(std, row):
     q, xi = OVERLAP[std]
     found = overlap_phase(Quadratic(0.1), std, std)
     assert (found.q, found.depth_scale) == pytest.approx((q, xi), rel=2e-3)
@@ -153,6 +159,7 @@ def test_overlaps_of_wide_networks_settle_over_the_depth_scale(std):
     left = (found.q - std**2) / std**2 - expected  # O_0 − O^(l)
     late = slice(round(4 * xi), round(8 * xi))
     slope = np.polyfit(np.arange(depth)[late], np.log(left[late]), 1)[0]
+    row(16, f"overlaps at σ = {std}: ξ {-1 / slope:.2f} ({xi})")
     assert -1 / slope == pytest.approx(xi, rel=0.05)
 
 

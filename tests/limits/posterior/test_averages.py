@@ -15,7 +15,7 @@ def normal(samples, size, seed=0):
     return np.random.default_rng(seed).normal(size=(samples, size))
 
 
-def test_erf_has_the_closed_forms():
+def test_erf_has_the_closed_forms(row):
     mean, own, across = pair_averages("erf", C)
     q = 1 + 2 * np.diagonal(C)
     root = np.sqrt(np.outer(q, q) - 4 * C**2)
@@ -23,6 +23,7 @@ def test_erf_has_the_closed_forms():
     np.testing.assert_allclose(mean, 2 / np.pi * np.arcsin(2 * C / np.sqrt(np.outer(q, q))), rtol=1e-12)
     np.testing.assert_allclose(own[off], (4 / np.pi / root)[off], rtol=1e-12)
     bends = -8 / np.pi * C / (q[:, None] * root)  # <φ_a''φ_b>
+    row(17, f"erf averages: {np.abs(across[off] - bends[off] / 2).max():.0e} from the closed forms")
     np.testing.assert_allclose(across[off], bends[off] / 2, rtol=1e-9)
     np.testing.assert_allclose(np.diagonal(own), np.diagonal(4 / np.pi / root + bends), rtol=1e-9)
 
@@ -39,8 +40,10 @@ def test_derivatives_are_those_of_the_average(activation):
             np.testing.assert_allclose(slope[a, 1:], across[a, 1:], rtol=1e-6, atol=1e-9)
 
 
-def test_contraction_of_a_linear_network_is_exact():
+def test_contraction_of_a_linear_network_is_exact(row):
     expected = C @ FORCE @ C * 2  # Σ (C_ac C_bd + C_ad C_bc) C̃_cd
+    found = contraction(Draws("linear", np.zeros((1, 3))), C, FORCE)
+    row(23, f"contraction with linear φ: {np.abs(found - expected).max():.0e} from C_ac C_bd + C_ad C_bc")
     np.testing.assert_allclose(contraction(Draws("linear", np.zeros((1, 3))), C, FORCE), expected, atol=1e-12)
 
 

@@ -46,13 +46,14 @@ def test_forces_are_derivatives_of_the_evidence_in_every_kernel(problem, monkeyp
     assert abs(printed[0, 0] / derivative(stack, y, 0, 0) - 1) > 0.1
 
 
-def test_training_error_identity(problem):
+def test_training_error_identity(problem, row):
     stack, y = problem
     c = prior_kernels(stack)[-1]
     found = posterior(c, y, c, c, NOISE)
     residual = y - found.mean
     second_moment = residual @ residual.T + 2 * found.cov
     expected = 2 * NOISE**2 * output_force(c, y, NOISE) + 2 * NOISE * np.eye(8)
+    row(22, f"training-error identity: {np.abs(second_moment - expected).max():.0e} (1e-10)")
     np.testing.assert_allclose(second_moment, expected, atol=1e-10)
 
 
@@ -62,7 +63,7 @@ def test_no_force_where_the_kernel_is_that_of_the_targets():
     np.testing.assert_allclose(output_force(c, y, NOISE), 0, atol=1e-13)
 
 
-def test_responses_against_differences_of_the_recursion(problem):
+def test_responses_against_differences_of_the_recursion(problem, row):
     stack, _ = problem
     small = dataclasses.replace(stack, k0=stack.k0[:3, :3])
     found = response(small.k0, 3, None, 1.2**0.5, 0.05**0.5)
@@ -73,14 +74,16 @@ def test_responses_against_differences_of_the_recursion(problem):
         change[a, b] = change[b, a] = 1e-5
         up, down = (prior_kernels(dataclasses.replace(small, k0=small.k0 + s * change)) for s in (1, -1))
         slope = (up[3] - down[3]) / 2e-5
+        row(19, f"response of C_{a}{b}: {abs(slope[a, b] / backward[0, a, b] - 1):.0e} from differences (1e-6)")
         assert slope[a, b] == pytest.approx(backward[0, a, b], rel=1e-6)
         assert slope[a, b] == pytest.approx(found.chi[3, a, b], rel=1e-6)
         if a == b:
             assert slope[a, 0] == pytest.approx(found.across[3, a, 0], rel=1e-6)
 
 
-def test_criticality_map():
+def test_criticality_map(row):
     assert edge_of_chaos("erf", 0.05**0.5) ** 2 == pytest.approx(1.37584, abs=1e-5)
+    row(18, f"critical σ_w² of erf at σ_b² = .05: {edge_of_chaos('erf', 0.05**0.5) ** 2:.5f} (1.3758 ± .001)")
     weights, q = (0.6, 0.825, 1.1, 1.38, 2.2), (0.1288, 0.2049, 0.3440, 0.5200, 1.1186)
     chi = (0.6206, 0.7787, 0.9086, 1.0012, 1.1972)
     for w, variance, slope in zip(weights, q, chi, strict=True):
@@ -90,10 +93,12 @@ def test_criticality_map():
     found = phase("erf", 1.1**0.5, 0.05**0.5)
     k0 = found.q * np.array([[1.0, 0.9], [0.9, 1.0]])
     gap = [found.q - k[0, 1] for k in prior_kernels(Stack(k0, [1.1] * 40, [0.05] * 40))]
+    xi = -1 / np.polyfit(np.arange(20, 41), np.log(gap[20:]), 1)[0]
+    row(18, f"depth scale at σ_w² = 1.1: {xi:.3f} by kernels, {found.depth_scale:.3f} by formula (2 %)")
     assert -1 / np.polyfit(np.arange(20, 41), np.log(gap[20:]), 1)[0] == pytest.approx(found.depth_scale, rel=0.02)
 
 
-def test_feature_scale_is_linear_without_noise():
+def test_feature_scale_is_linear_without_noise(row):
     x, y = clusters(12, 0)
     sizes = []
     for scale in (1, 2, 4, 8):
@@ -106,5 +111,6 @@ def test_feature_scale_is_linear_without_noise():
             ]
         )
     slopes = np.polyfit(np.log([1, 2, 4, 8]), np.log(sizes), 1)[0]
+    row(33, f"|C̃^(1)| ~ γ₀^{slopes[0]:.3f} at noise 1e-6 (1), γ₀^{slopes[1]:.2f} at 1e-3")
     assert slopes[0] == pytest.approx(1, abs=0.02)
     assert slopes[1] < 0.5  # noise of the size of the kernel's small eigenvalues

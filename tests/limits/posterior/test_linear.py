@@ -62,13 +62,14 @@ def deep():
     return stack, y, solve(stack, y, 0.05, 60, DRAWS, "full")
 
 
-def test_symmetry_relation(deep):
+def test_symmetry_relation(deep, row):
     _, _, found = deep
     cases = [(C, FORCE, N)] + [(found.kernels[l - 1], found.forces[l], 60) for l in (1, 2, 3)]
     for c, force, width in cases:
         gain = np.linalg.inv(np.eye(len(c)) - 2 * W / width * force @ c)
         back, ahead = closed.linear_backward(c, force, W, width), closed.linear_forward(c, force, W, B, width)
         for found_gain in (np.linalg.solve(W * force, back).T, np.linalg.solve(W * c, ahead - B)):
+            row(34, f"symmetry relation: {np.abs(found_gain - gain).max() / abs(gain).max():.0e} (1e-10)")
             np.testing.assert_allclose(found_gain, gain, atol=1e-10 * abs(gain).max())
 
 
@@ -83,7 +84,7 @@ def test_full_order_solves_the_closed_equations(deep):
             )
 
 
-def test_output_kernel_moves_towards_the_targets_by_1_over_n():
+def test_output_kernel_moves_towards_the_targets_by_1_over_n(row):
     x = np.random.default_rng(1).normal(size=(4, 8))
     y = np.array([[1.0], [1.0], [-1.0], [-1.0]])
     widths, left = np.array([400, 800, 1600, 3200]), []
@@ -95,6 +96,7 @@ def test_output_kernel_moves_towards_the_targets_by_1_over_n():
             assert left[-1] < 0.2 * np.abs(found.kernels[2] - W * found.kernels[1]).max()
     for part in np.split(np.array(left), 2):
         if part.max() > 1e-9:  # with all orders the identity is exact
+            row(35, f"target direction: ~ N^{np.polyfit(np.log(widths), np.log(part), 1)[0]:.2f} (-2)")
             assert np.polyfit(np.log(widths), np.log(part), 1)[0] == pytest.approx(-2, abs=0.1)
 
 
@@ -132,7 +134,7 @@ def exact_kernel(k0, force, w, b, y, noise, width, draws, seed):
 
 
 @pytest.mark.parametrize("width", [50])
-def test_ising_kernels_all_orders_linear_order_prior(width):
+def test_ising_kernels_all_orders_linear_order_prior(width, row):
     x, y = ising(width // 10, 0)
     stack = Stack(x @ x.T / 1000 + 0.05, [1.0], [0.05], "linear")
     full, leading = (solve(stack, y, 1e-3, width, DRAWS, order) for order in ("full", "leading"))
@@ -141,6 +143,7 @@ def test_ising_kernels_all_orders_linear_order_prior(width):
     squares = {name: [np.mean((k - part) ** 2) for part in parts] for name, k in found.items()}
     noise = np.mean(np.var(parts, axis=0, ddof=1)) * 15 / 16
     errors = {name: np.mean(each) - noise for name, each in squares.items()}
+    row(34, "Ising, N = 50: " + ", ".join(f"{name} {error:.1e}" for name, error in errors.items()))
     # |k − m|² differences are linear in the reference: their spread over its 16 parts is their error
     gap = np.array(squares["leading"]) - np.array(squares["full"])
     assert gap.mean() > 3 * gap.std(ddof=1) / 4

@@ -17,7 +17,7 @@ def drawn():
     return draw_kernels(Stack(K0, [W] * 3, [B] * 3), N, 20_000, seed=1)
 
 
-def test_mean_is_that_of_infinite_width_up_to_1_over_n(drawn):
+def test_mean_is_that_of_infinite_width_up_to_1_over_n(drawn, row):
     stack = Stack(K0, [W] * 3, [B] * 3)
     wide = np.array(prior_kernels(stack))
     error = drawn.std(0) / len(drawn) ** 0.5
@@ -30,10 +30,11 @@ def test_mean_is_that_of_infinite_width_up_to_1_over_n(drawn):
         shifts.append(narrow.mean() - wide[3, 0, 0])
         errors.append(narrow.std() / len(narrow) ** 0.5)
     assert shifts[0] < -10 * errors[0]
+    row(21, f"shift of the prior mean at N = 8 over that at N = 16: {shifts[0] / shifts[1]:.2f} (2)")
     assert shifts[0] / shifts[1] == pytest.approx(2, rel=0.25)
 
 
-def test_fluctuations_need_the_whole_jacobian(drawn):
+def test_fluctuations_need_the_whole_jacobian(drawn, row):
     found = fluctuations(K0, 3, None, W**0.5, B**0.5)
     empirical = drawn[:, 3].var(0, ddof=1)
     np.testing.assert_allclose(found.std(N)[3] ** 2, empirical, rtol=0.03)
@@ -42,6 +43,11 @@ def test_fluctuations_need_the_whole_jacobian(drawn):
     blocks = [fluctuations(path.kernels[l], 1, None, W**0.5, B**0.5).kernels[1, 1, 1, 1] / N for l in range(3)]
     gains = path.gains[:, 0, 1]
     printed = blocks[2] + gains[2] ** 2 * (blocks[1] + gains[1] ** 2 * blocks[0])
+    row(
+        20,
+        "Var C_12 over that of 20,000 networks: "
+        f"theory {found.std(N)[3][0, 1] ** 2 / empirical[0, 1]:.3f}, printed {printed / empirical[0, 1]:.3f}",
+    )
     assert printed / empirical[0, 1] > 1.06
 
 

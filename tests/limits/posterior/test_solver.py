@@ -18,9 +18,10 @@ def problem(w=1.2, samples=12, layers=3, draws=4000):
 
 
 @pytest.mark.parametrize("w", [0.8, 1.2])
-def test_converges_in_less_than_fifty_iterations_to_a_solution(w):
+def test_converges_in_less_than_fifty_iterations_to_a_solution(w, row):
     stack, y, draws = problem(w)
     found = solve(stack, y, NOISE, 500, draws)
+    row(24, f"σ_w² = {w}: {found.iterations[0]} iterations (50), residual {found.residual:.0e} (1e-7)")
     assert found.widths == (500,)
     assert found.iterations[0] < 50
     assert found.residual < 1e-7
@@ -40,10 +41,12 @@ def test_infinite_width_is_the_limit():
     assert shifts[0] / shifts[1] == pytest.approx(4, rel=0.05)
 
 
-def test_annealing_is_the_same_solution_and_reaches_smaller_widths():
+@pytest.mark.slow  # half a minute by itself
+def test_annealing_is_the_same_solution_and_reaches_smaller_widths(row):
     stack, y, draws = problem(0.8)
     direct = solve(stack, y, NOISE, 500, draws)
     annealed = solve(stack, y, NOISE, 500, draws, widths=(4000, 1000))
+    row(25, f"annealed against direct: {np.abs(annealed.kernels[3] - direct.kernels[3]).max():.0e} in C^(3)")
     assert annealed.widths == (4000, 1000, 500)
     assert max(annealed.iterations) < 50
     np.testing.assert_allclose(annealed.kernels[3], direct.kernels[3], atol=1e-6)
@@ -72,13 +75,14 @@ def test_layers_are_checked():
 
 
 @pytest.mark.slow
-def test_a_hundred_samples_and_three_layers():
+def test_a_hundred_samples_and_three_layers(row):
     import time
 
     stack, y, draws = problem(samples=100, draws=20_000)
     started = time.monotonic()
     found = solve(stack, y, NOISE, 2000, draws)
     assert found.residual < 1e-7
+    row(24, f"P = 100, L = 3: {time.monotonic() - started:.0f} s (60), residual {found.residual:.0e}")
     assert time.monotonic() - started < 60
 
 
