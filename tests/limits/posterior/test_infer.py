@@ -51,7 +51,7 @@ def test_infinite_width_is_the_gaussian_process(task):
     [
         (CNN(4, 2, activation="erf"), (4, 4, 1)),
         (ResNet(4, 3, activation="erf"), (16,)),
-        (ViT(4, 1, patch=2), (4, 4, 1)),
+        pytest.param(ViT(4, 1, patch=2), (4, 4, 1), marks=pytest.mark.slow),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -66,6 +66,7 @@ def test_other_architectures_at_infinite_width_only(net, shape, task):
         twin(net).posterior(small, noise=NOISE, width=100)
 
 
+@pytest.mark.slow
 def test_twins_that_know_no_layers(task):
     from limits.own import SampledTwin
 
