@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from oracle import at_fixed_point, clusters
+from bayesian import at_fixed_point, clusters
 from scipy.special import erf
 
 from limits.posterior import Draws, Stack, solve
