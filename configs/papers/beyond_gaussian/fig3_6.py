@@ -1,10 +1,10 @@
 """Figure 3.6: feature learning trades the response, largest near criticality, against the error signal of small weights.
 
-small: 1 minute on two cores, no data.
-paper: 10 data sets and a finer grid; minutes on two cores, no data.
-
 Kernels are those of infinite width and forces follow from them in one backward pass, as in the source. Not repeated: panel (e),
 the alignment of trained networks 20 layers deep.
+
+small: half a minute on two cores, no data.
+paper: 10 data sets and a finer grid; minutes on two cores, no data.
 """
 
 import numpy as np

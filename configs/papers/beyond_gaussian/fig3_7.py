@@ -1,9 +1,9 @@
 """Figure 3.7: a smaller readout drives all layers further from their kernels at infinite width.
 
+γ₀ divides the variance of the readout's weights. The width of panel (b) is not printed: that of (a) is taken.
+
 small: 1 minute on two cores, no data.
 paper: 10 data sets, more draws; minutes on two cores, no data.
-
-γ₀ divides the variance of the readout's weights. The width of panel (b) is not printed: that of (a) is taken.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Figure B.2: kernels annealed in the width align more and more with the targets as networks get narrower.
 
-small: 2 minutes on two cores, no data.
+small: 1 minute on two cores, no data.
 paper: 10 data sets, more draws; an hour on two cores, no data.
 """
 

@@ -28,7 +28,7 @@ def test_erf_has_the_closed_forms(row):
     np.testing.assert_allclose(np.diagonal(own), np.diagonal(4 / np.pi / root + bends), rtol=1e-9)
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("activation", ["relu", pytest.param("tanh", marks=pytest.mark.slow)])
 def test_derivatives_are_those_of_the_average(activation):
     _, own, across = pair_averages(activation, C)
     for a, b in ((0, 0), (0, 1), (1, 2)):
@@ -88,6 +88,7 @@ def test_root_is_continuous_where_eigenvectors_are_not():
     np.testing.assert_allclose(symmetric_root(near), symmetric_root(np.eye(2) - (near - np.eye(2))), atol=1e-8)
 
 
+@pytest.mark.slow
 def test_other_activations():
     mean, own, across = pair_averages(lambda x: jnp.tanh(x) + 0.1, C)
     assert all(np.isfinite(part).all() for part in (mean, own, across))

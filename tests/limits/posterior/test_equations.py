@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from oracle import at_fixed_point, clusters, printed_backward
+from bayesian import at_fixed_point, clusters, printed_backward
 
 from limits.depth import edge_of_chaos, phase, response
 from limits.posterior import Stack, backpropagated, equations, output_force, prior_kernels, response_to_output

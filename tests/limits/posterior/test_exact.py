@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from oracle import at_fixed_point, closer, clusters, elliptical_slice, printed_backward
+from bayesian import at_fixed_point, closer, clusters, elliptical_slice, printed_backward
 
 from limits.posterior import Draws, Stack, prior_kernels, solve, solver
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from oracle import at_fixed_point, clusters
+from bayesian import at_fixed_point, clusters
 
 from limits.posterior import DivergenceError, Draws, Stack, Sweeps, prior_kernels, solve
 from limits.posterior.averages import pair_averages

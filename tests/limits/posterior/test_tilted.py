@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from oracle import at_fixed_point, clusters
+from bayesian import at_fixed_point, clusters
 from scipy.special import erf
 
 from limits.posterior import Draws, Stack, solve
@@ -82,6 +82,7 @@ def test_tilts_that_are_not_integrable():
         tilted_backward(C, draws("relu", 1000), C, 0.1 * FORCE, W, N)
 
 
+@pytest.mark.slow
 def test_full_order_is_nearer_to_leading_order_the_wider():
     x, y = clusters(4, 0)
     stack = Stack(at_fixed_point(x, 1.2, B), [1.2] * 2, [B] * 2)
