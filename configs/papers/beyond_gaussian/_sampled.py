@@ -19,6 +19,7 @@ from train.posterior.chains import standard_error
 from zoo import MLP
 
 B2 = 0.05  # bias variance
+NAMES = {"theory": "theory", "chains": "networks (chains)", "nngp": "NNGP"}
 ARMS = {"theory": ("#0072b2", "-"), "chains": ("#d55e00", "o"), "nngp": ("#009e73", "--")}
 
 
