@@ -180,6 +180,7 @@ def test_kernels_that_are_singular_do_no_harm():
     assert all(np.isfinite(each).all() for each in found.conjugate)
 
 
+@pytest.mark.slow
 def test_other_architectures_have_predictions_only():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
