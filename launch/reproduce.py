@@ -41,7 +41,7 @@ _SIZE = flags.DEFINE_enum("size", "small", _SIZES, "The setting: minutes on two 
 def papers() -> dict[str, Path]:
     """SOURCE/FIGURE → its config."""
     root = Path(next(iter(configs.__path__))) / "papers"
-    files = (file for file in sorted(root.glob("*/*.py")) if not file.stem.startswith("_") and file.stem != "shared")
+    files = (file for file in sorted(root.glob("*/*.py")) if "def get_config(" in file.read_text(encoding="utf-8"))
     return {f"{file.parent.name}/{file.stem}": file for file in files}
 
 

@@ -14,7 +14,7 @@ from limits.posterior.result import Posterior
 from limits.posterior.solver import DivergenceError, Order, Solution, Sweeps, solve
 from limits.posterior.tilted import tilted_forward
 from limits.types import AbsentError, Provenance, Task
-from zoo import MLP, parameterization
+from zoo import parameterization
 
 BATCHES = 4  # independent parts of the draws, for standard errors
 NO_EVIDENCE = (
@@ -97,8 +97,11 @@ def _infinite(twin: Any, task: Task, noise: float, seed: int) -> Posterior:
     n, exact = len(task.x_train), Provenance("exact", "closed form: a Gaussian process")
     fluent = Provenance("exact", "derivative of log p(y); of order 1 in 1/N, it moves no kernel at infinite width")
     errors: dict[str, Any] = {}
-    if isinstance(twin.net, MLP):
+    try:
         stack = twin.dense_stack(task.x)
+    except AbsentError:
+        stack = None
+    if stack is not None:
         kernels = prior_kernels(stack)
         inner = stack.first(n)
         force = output_force(kernels[-1][:n, :n], task.y_train, noise)

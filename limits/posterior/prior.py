@@ -61,7 +61,7 @@ def log_evidence(stack: Stack, y: np.ndarray, noise: float, width: int, members:
 
     >>> stack = Stack(np.eye(2), [1.0], [0.0], "linear")
     >>> found = log_evidence(stack, np.ones((2, 1)), 1.0, width=1000, members=200)
-    >>> round(found.value, 1), round(-np.log(4 * np.pi) - 0.5, 1)  # and at infinite width
+    >>> round(found.value, 1), float(round(-np.log(4 * np.pi) - 0.5, 1))  # and at infinite width
     (-3.0, -3.0)
     """
     logs = []

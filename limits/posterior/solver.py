@@ -2,17 +2,17 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from limits.posterior.averages import Draws, pair_averages
 from limits.posterior.equations import Stack, backward, forward, output_force, prior_kernels
-from limits.posterior.tilted import tilted_backward, tilted_forward
+from limits.posterior.tilted import check_smooth, tilted_backward, tilted_forward
 from limits.types import AbsentError
 
 Order = str  # "leading" or "full"
 ANNEALING = (32.0, 16.0, 8.0, 5.6, 4.0, 2.8, 2.0, 1.7, 1.4, 1.2, 1.0)  # widths, in units of the one that is asked for
+_PATIENCE = 20  # iterations in which the residual must halve
 
 
 class DivergenceError(ValueError):
@@ -58,7 +58,8 @@ def solve(
     """The kernels of a posterior network of this width and their conjugates, at P training points with targets y [P, outputs].
 
     From infinite width (or `start`): forward C^(l) with C̃^(l), the output's C̃^(L), backward C̃^(l), damped, and again. Where
-    that diverges: the same at a falling list of widths, each from the solution before (`widths`, if given, is that list).
+    that does not settle: with half the step; and then at a falling list of widths, each from the solution before (`widths`, if
+    given, is that list).
 
     >>> stack = Stack(np.eye(2), [1.2, 1.2], [0.05, 0.05], "linear")
     >>> found = solve(stack, np.ones((2, 1)), 0.1, 100, Draws("linear", np.zeros((1, 2))))
@@ -67,91 +68,128 @@ def solve(
     """
     if order not in ("leading", "full"):
         raise ValueError(f'order must be "leading" or "full", got "{order}".')
+    if order == "full":
+        check_smooth(draws)
+    problem = _Problem(stack, y, noise, draws, order)
     if widths is not None:
-        return _annealed(stack, y, noise, [*widths, width], draws, order, sweeps, start)
+        return _annealed(problem, [*widths, width], sweeps, start)
     try:
-        return _settle(stack, y, noise, width, draws, order, sweeps, start)
-    except (DivergenceError, AbsentError) as error:
-        if start is not None or (isinstance(error, AbsentError) and "kink" in str(error)):
+        return _annealed(problem, [width], sweeps, start or problem.coarse(width, sweeps))
+    except (DivergenceError, AbsentError):
+        if start is not None:
             raise
-        return _annealed(stack, y, noise, [factor * width for factor in ANNEALING], draws, order, sweeps, None)
+        return _annealed(problem, [factor * width for factor in ANNEALING], sweeps, None)
 
 
-def _annealed(stack: Stack, y: Any, noise: float, widths: list, draws: Draws, order: Order, sweeps: Sweeps, start: Any):
+def _annealed(problem: "_Problem", widths: list[float], sweeps: Sweeps, start: Solution | None) -> Solution:
+    """Each width from the solution at the one before; where sweeps do not settle, once more with half the step."""
     iterations: tuple[int, ...] = ()
+    careful = dataclasses.replace(sweeps, damping=(1 + sweeps.damping) / 2)
     for i, width in enumerate(widths):
         try:
-            start = _settle(stack, y, noise, width, draws, order, sweeps, start)
+            try:
+                start = problem.settle(width, sweeps, start)
+            except (DivergenceError, AbsentError):
+                start = problem.settle(width, careful, start)
         except (DivergenceError, AbsentError) as error:
+            if len(widths) == 1:
+                raise
             reached = f"they do down to width {widths[i - 1]:g}" if i else "they fail at the first width"
             raise DivergenceError(
                 f"{error} Annealing from width {widths[0]:g} to the {widths[-1]:g} that is asked for, {reached}."
             ) from error
         iterations += start.iterations
+    assert start is not None
     return dataclasses.replace(start, widths=tuple(widths), iterations=iterations)
 
 
-def _settle(
-    stack: Stack, y: Any, noise: float, width: float, draws: Draws, order: Order, sweeps: Sweeps, start: Any
-) -> Solution:
-    """Sweeps at one width."""
-    kernels = prior_kernels(stack) if start is None else [k.copy() for k in start.kernels]
-    forces = [np.zeros_like(k) for k in kernels] if start is None else [f.copy() for f in start.forces]
-    size, residuals = max(np.abs(k).max() for k in kernels), []
-    step = 1 - sweeps.damping
+def _change(old: np.ndarray, new: np.ndarray) -> float:
+    """Relative to the largest entry."""
+    scale = np.abs(new).max()
+    return float(np.abs(new - old).max() / scale) if scale > 0 else 0.0
 
-    def towards(parts: list[np.ndarray], l: int, new: np.ndarray) -> float:
-        change, scale = np.abs(new - parts[l]).max(), np.abs(new).max()
-        # Kernels follow from the forces in one pass, so that damping these is enough, and faster than damping both.
-        parts[l] = new if parts is kernels else parts[l] + step * (new - parts[l])
-        return float(change / scale) if scale > 0 else 0.0
 
-    while len(residuals) < sweeps.limit:
-        averages, off = [], []
+@dataclasses.dataclass(frozen=True)
+class _Problem:
+    """The equations of one stack and its data."""
+
+    stack: Stack
+    y: np.ndarray
+    noise: float
+    draws: Draws
+    order: Order
+
+    def settle(self, width: float, sweeps: Sweeps, start: Solution | None) -> Solution:
+        """Sweeps at one width until they change nothing."""
+        kernels = prior_kernels(self.stack) if start is None else list(start.kernels)
+        forces = [np.zeros_like(k) for k in kernels] if start is None else list(start.forces)
+        size, residuals = max(np.abs(k).max() for k in kernels), []
+        while len(residuals) < sweeps.limit:
+            try:
+                residuals.append(self.sweep(kernels, forces, width, 1 - sweeps.damping, 1e3 * size))
+            except _OutOfRangeError as error:
+                raise self.diverged(kernels, width, residuals, str(error)) from error
+            if residuals[-1] < sweeps.tolerance:
+                if np.linalg.eigvalsh(kernels[-1])[0] + self.noise <= 0:
+                    raise self.diverged(
+                        kernels, width, residuals, "the solution's C^(L) + noise is not positive definite"
+                    )
+                return Solution(kernels, forces, residuals[-1], (width,), (len(residuals),), tuple(residuals))
+            if len(residuals) > 2 * _PATIENCE and min(residuals[-_PATIENCE:]) > 0.5 * min(residuals[:-_PATIENCE]):
+                raise self.diverged(
+                    kernels, width, residuals, f"the residual has stopped falling at {residuals[-1]:.1e}"
+                )
+        what = f"after {sweeps.limit} iterations the residual is above {sweeps.tolerance:g}"
+        raise self.diverged(kernels, width, residuals, what)
+
+    def coarse(self, width: float, sweeps: Sweeps) -> Solution | None:
+        """Where to start from: a rough solution with an eighth of the draws, if that is still many and settles."""
+        few = self.draws.z[::8]
+        if len(few) < max(2000, 20 * len(self.y)):
+            return None
+        rough = dataclasses.replace(self, draws=Draws(self.stack.activation, few))
+        try:
+            return rough.settle(width, dataclasses.replace(sweeps, tolerance=max(1e-4, sweeps.tolerance)), None)
+        except (DivergenceError, AbsentError):
+            return None
+
+    def sweep(self, kernels: list, forces: list, width: float, step: float, largest: float) -> float:
+        """Forward and backward once, in place; by how much the most changed matrix changes.
+
+        Kernels follow from the forces in one pass, so that damping these is enough, and faster than damping both.
+        """
+        stack, averages, off = self.stack, [], []
         for l, (w, b) in enumerate(zip(stack.weights, stack.biases, strict=True)):
             averages.append(pair_averages(stack.activation, kernels[l]))
-            ahead = forward if order == "leading" else tilted_forward
-            off.append(towards(kernels, l + 1, ahead(averages[l][0], draws, kernels[l], forces[l + 1], w, b, width)))
-            diagonal = np.diagonal(kernels[l + 1])
-            if not np.isfinite(kernels[l + 1]).all() or diagonal.min() <= 0 or diagonal.max() > 1e3 * size:
-                raise _diverged(
-                    stack, kernels, noise, width, residuals, f"C^({l + 1}) leaves the range of a covariance"
-                )
-        off.append(towards(forces, stack.depth, output_force(kernels[-1], y, noise)))
-        for l in range(stack.depth - 1, -1, -1):
-            _, own, across = averages[l]
-            back = backward(forces[l + 1], own, across, stack.weights[l])
-            if order == "full":
-                back = tilted_backward(back, draws, kernels[l], forces[l + 1], stack.weights[l], width)
-            off.append(towards(forces, l, back))
-        residuals.append(max(off))
-        if residuals[-1] < sweeps.tolerance:
-            return _checked(stack, kernels, forces, noise, width, residuals)
-    raise _diverged(
-        stack,
-        kernels,
-        noise,
-        width,
-        residuals,
-        f"after {sweeps.limit} iterations the residual is above {sweeps.tolerance:g}",
-    )
+            ahead = forward if self.order == "leading" else tilted_forward
+            new = ahead(averages[l][0], self.draws, kernels[l], forces[l + 1], w, b, width)
+            diagonal = np.diagonal(new)
+            if not np.isfinite(new).all() or diagonal.min() <= 0 or diagonal.max() > largest:
+                raise _OutOfRangeError(f"C^({l + 1}) leaves the range of a covariance")
+            off.append(_change(kernels[l + 1], new))
+            kernels[l + 1] = new
+        new = output_force(kernels[-1], self.y, self.noise)
+        for l in range(stack.depth, -1, -1):
+            if l < stack.depth:
+                _, own, across = averages[l]
+                new = backward(forces[l + 1], own, across, stack.weights[l])
+            if l < stack.depth and self.order == "full":
+                new = tilted_backward(new, self.draws, kernels[l], forces[l + 1], stack.weights[l], width)
+            off.append(_change(forces[l], new))
+            forces[l] = forces[l] + step * (new - forces[l])
+        return max(off)
 
-
-def _checked(stack: Stack, kernels: list, forces: list, noise: float, width: float, residuals: list) -> Solution:
-    if np.linalg.eigvalsh(kernels[-1])[0] + noise <= 0:
-        raise _diverged(
-            stack, kernels, noise, width, residuals, "the solution's C^(L) + noise is not positive definite"
+    def diverged(self, kernels: list, width: float, residuals: list, what: str) -> DivergenceError:
+        """The error, with the numbers."""
+        finite = [k for k in kernels if np.isfinite(k).all()]
+        smallest = min((float(np.linalg.eigvalsh(k)[0]) for k in finite), default=np.nan)
+        last = ", ".join(f"{r:.1e}" for r in residuals[-3:]) or "none yet"
+        return DivergenceError(
+            f"The kernel equations do not converge at width {width:g}: {what} (residuals {last}; smallest eigenvalue of the "
+            f"kernels {smallest:.2e}, noise {self.noise:g}). They expand in P/N = {len(self.y) / width:.3g}: take a larger width "
+            "or noise, a larger w_std, fewer training points, more `samples` for the averages, or damping closer to 1."
         )
-    return Solution(kernels, forces, residuals[-1], (width,), (len(residuals),), tuple(residuals))
 
 
-def _diverged(stack: Stack, kernels: list, noise: float, width: float, residuals: list, what: str) -> DivergenceError:
-    samples = len(stack.k0)
-    finite = [k for k in kernels if np.isfinite(k).all()]
-    smallest = min((float(np.linalg.eigvalsh(k)[0]) for k in finite), default=np.nan)
-    last = ", ".join(f"{r:.1e}" for r in residuals[-3:]) or "none yet"
-    return DivergenceError(
-        f"The kernel equations do not converge at width {width:g}: {what} (residuals {last}; smallest eigenvalue of the kernels "
-        f"{smallest:.2e}, noise {noise:g}). They expand in P/N = {samples / width:.3g}: take a larger width or noise, a larger "
-        "w_std, fewer training points, more `samples` for the averages, or damping closer to 1."
-    )
+class _OutOfRangeError(ValueError):
+    """A kernel that is none."""

@@ -81,11 +81,7 @@ def tilted_backward(
     """
     if draws.linear:
         return linear_backward(c, force, _slope(draws) ** 2 * w, width)
-    if as_piecewise_linear(draws.phi) is not None:
-        raise AbsentError(
-            'order="full" needs a second derivative under a sampled average, and this activation has a kink: use '
-            'order="leading", or a smooth activation.'
-        )
+    check_smooth(draws)
     found = tilted(draws, c, force, w, width)
     first = derivative(draws.phi)
     with jax.enable_x64(True):
@@ -96,6 +92,15 @@ def tilted_backward(
     back = leading + w * force * ((slopes * beyond).T @ slopes) + np.diag(w * (beyond * bends * pulled).sum(0))
     g = slopes * pulled
     return back + 2 * w**2 / width * (g * found.weights[:, None]).T @ g
+
+
+def check_smooth(draws: Draws) -> None:
+    """Raises where φ has no second derivative."""
+    if not draws.linear and as_piecewise_linear(draws.phi) is not None:
+        raise AbsentError(
+            'order="full" needs a second derivative under a sampled average, and this activation has a kink: use '
+            'order="leading", or a smooth activation.'
+        )
 
 
 def _slope(draws: Draws) -> float:

@@ -1,1 +1,1 @@
-"""K. Fischer (2025), Mechanics of deep neural networks beyond the Gaussian limit."""
+"""Fischer (2025), Mechanics of deep neural networks beyond the Gaussian limit."""

@@ -66,6 +66,14 @@ def test_other_architectures_at_infinite_width_only(net, shape, task):
         twin(net).posterior(small, noise=NOISE, width=100)
 
 
+def test_twins_that_know_no_layers(task):
+    from limits.own import SampledTwin
+
+    found = SampledTwin(network()).posterior(task, NOISE)
+    np.testing.assert_allclose(found.f_test, twin(network()).posterior(task, NOISE).f_test, atol=0.2)
+    assert found.provenance["f_test"].kind == "approximate"
+
+
 def test_finite_width(task):
     net = network()
     wide, narrow, huge = (twin(net).posterior(task, NOISE, n, samples=4000) for n in (None, 60, 1e6))
@@ -96,9 +104,9 @@ def test_test_points_do_not_act(task):
 
 
 def test_standard_errors_are_those_of_other_draws(task):
-    several = [twin(network()).posterior(task, NOISE, 60, samples=1000, seed=s) for s in range(8)]
-    spread = np.std([p.kernels[2] for p in several], axis=0, ddof=1)
-    stated = np.sqrt(np.mean([p.kernels_sem[2] ** 2 for p in several], axis=0))
+    several = [twin(network(depth=1)).posterior(task, NOISE, 60, samples=1000, seed=s) for s in range(8)]
+    spread = np.std([p.kernels[1] for p in several], axis=0, ddof=1)
+    stated = np.sqrt(np.mean([p.kernels_sem[1] ** 2 for p in several], axis=0))
     assert 0.6 < np.median(stated / spread) < 1.6
     linear = twin(network(activation="linear")).posterior(task, NOISE, 60)
     assert not linear.kernels_sem[2].any()
@@ -137,11 +145,13 @@ def test_what_is_refused(task):
         twin(network()).posterior(task, NOISE, 0)
 
 
-def test_indefinite_kernels_are_reported(task):
-    net = network(activation="linear", b_std=0.0)
-    wide = Task(np.eye(6), task.y_train)
-    found = twin(net).posterior(wide, 1.0, 2, widths=(64, 16, 8, 4))
-    assert found.diagnostics["indefinite"] == () or "indefinite" in found.provenance["kernels"].detail
+def test_indefinite_kernels_are_reported():
+    # Eigenvalues go on by themselves: c = c₀ − (K/N) c₀²/(c + κ) for K targets of zero, which 1 → −.1 and .4 → .25 solve.
+    x = np.linalg.cholesky(2 * np.array([[0.7, 0.3], [0.3, 0.7]]))
+    found = twin(MLP(1, 1, activation="linear")).posterior(Task(x, np.zeros((2, 209))), noise=2.0, width=100)
+    assert found.diagnostics["indefinite"] == (1,)
+    np.testing.assert_allclose(np.linalg.eigvalsh(found.kernels[1]), [-0.1, 0.25147], atol=1e-5)
+    assert "indefinite" in found.provenance["f_train"].detail
 
 
 @pytest.mark.parametrize("activation", ["relu", pytest.param("tanh", marks=pytest.mark.slow)])

@@ -47,12 +47,13 @@ def test_annealing_is_the_same_solution_and_reaches_smaller_widths():
     assert annealed.widths == (4000, 1000, 500)
     assert max(annealed.iterations) < 50
     np.testing.assert_allclose(annealed.kernels[3], direct.kernels[3], atol=1e-6)
-    stack, y, draws = problem(0.5)
-    narrow = solve(stack, y, NOISE, 200, draws)
+    stack, y, draws = problem(0.5, draws=1000)
+    narrow = solve(stack, y, NOISE, 60, draws)
     assert len(narrow.widths) > 1
     assert narrow.residual < 1e-7
-    with pytest.raises(DivergenceError, match="width 200"):
-        solve(stack, y, NOISE, 200, draws, widths=())
+    with pytest.raises(DivergenceError, match="width 60"):
+        solve(stack, y, NOISE, 60, draws, widths=())
+    assert solve(stack, y, NOISE, 200, draws).widths == (200,)  # with half the step
 
 
 def test_divergence_says_what_to_change():

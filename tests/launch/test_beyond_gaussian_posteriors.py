@@ -1,0 +1,85 @@
+"""Figures of Bayesian networks at finite width: run from end to end, and claims that fail on numbers that do not hold them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from configs.papers.beyond_gaussian import posteriors
+from launch import reproduce
+from launch.experiment import load
+
+SMALLER = {
+    "fig3_6": {"depth": 6, "samples": 4, "sets": 2, "points": 5},
+    "fig3_7": {"samples": 4, "sets": 2, "draws": 500, "weights": (0.5, 1.2)},
+    "figB1": {"sets": 2, "draws": 2000, "widths": (20, 40), "inputs": 100},
+    "figB2": {"samples": 4, "sets": 2, "draws": 500, "widths": (4000, 1000), "weights": (0.5, 1.0)},
+}
+
+
+def module(name):
+    return load(reproduce.papers()[f"beyond_gaussian/{name}"])
+
+
+def repeat(name: str, folder: Path) -> list:
+    config = module(name).get_config("small")
+    config.update(SMALLER[name])
+    path = reproduce.papers()[f"beyond_gaussian/{name}"]
+    found = reproduce.repeat(f"{path}:small", config, folder, Console(quiet=True))
+    reproduce.write("Title", found, {"config": {}}, folder)
+    assert len(json.loads((folder / "report.json").read_text())["claims"]) == len(found[0])
+    assert (folder / "figure_1.png").stat().st_size > 10_000
+    return found[0]
+
+
+def test_linear_networks_from_end_to_end(tmp_path):
+    assert [claim.holds for claim in repeat("figB1", tmp_path)][2:] == [True, True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fig3_6", "fig3_7", "figB2"])
+def test_from_end_to_end(name, tmp_path):
+    repeat(name, tmp_path)
+
+
+def test_clusters():
+    x, y = posteriors.clusters(12, 0)
+    assert (x.shape, y.ravel().tolist()) == ((12, 100), [1.0] * 6 + [-1.0] * 6)
+    np.testing.assert_allclose(x.reshape(4, 3, 100).mean(1)[[0, 1, 2, 3], [0, 0, 1, 1]], [10, -10, 10, -10], atol=1.2)
+    stack = posteriors.layers(x, 1.2, 3, feature_scale=2.0)
+    assert np.diagonal(stack.k0).mean() == pytest.approx(posteriors.phase("erf", 1.2**0.5, 0.05**0.5).q)
+    assert stack.weights.tolist() == [1.2, 1.2, 0.6]
+    assert posteriors.alignment(y @ y.T, y) == pytest.approx(1)
+
+
+def test_importance_sampling_of_the_posterior_does_not_depend_on_its_proposal():
+    figure = module("figB1")
+    config = figure.get_config("small")
+    x, y = figure.ising(config, 4, 0)
+    stack = figure.Stack(x @ x.T / config.inputs + 0.05, [1.0], [0.05], "linear")
+    full = figure.solve(stack, y, 1e-3, 20, figure.Draws("linear", np.zeros((1, 4))), "full").forces[1]
+    good, half = (figure.exact(stack, scale * full, y, 20, 40_000, 1) for scale in (1.0, 0.9))
+    assert good[1] > 0.9 * 40_000 > 0
+    error = np.hypot(*(parts.std(0, ddof=1) / 10**0.5 for parts, _ in (good, half)))
+    assert np.all(abs(good[0].mean(0) - half[0].mean(0)) < 5 * error)
+
+
+def test_claims_fail_where_they_do_not_hold():
+    shape, widths = (3, 1, 2), np.array([50, 100])
+    falling, noise = np.array([1.0, 0.5]), 0.01 * np.arange(3)[:, None, None]
+    good = {"prior": 10 + 0 * noise + falling, "leading": 1.2 * falling + noise, "full": falling + 0 * noise}
+    arrays = {name: np.broadcast_to(value, shape) for name, value in good.items()}
+    arrays |= {"widths": widths, "loads": np.array([0.1])}
+    assert [claim.holds for claim in module("figB1").claims(arrays)] == [True] * 4
+    swapped = arrays | {"full": arrays["prior"][..., ::-1], "prior": arrays["full"]}
+    assert [claim.holds for claim in module("figB1").claims(swapped)] == [False, True, False, False]
+    rising = np.array([[0.1, 0.2, 0.5], [0.1, 0.15, 0.3]])
+    annealed = {
+        "cka": np.broadcast_to(rising, (2, 2, 3)), "prior": np.full((2, 2), 0.09), "iterations": np.full((2, 2, 3), 20),
+        "widths": np.array([4000, 1000, 250]), "weights": np.array([0.5, 1.0]),
+    }  # fmt: skip
+    assert [claim.holds for claim in module("figB2").claims(annealed)] == [True, True, False, True]
+    worse = annealed | {"cka": annealed["cka"][..., ::-1], "iterations": np.full((2, 2, 3), 60)}
+    assert [claim.holds for claim in module("figB2").claims(worse)] == [False, False, False, False]
