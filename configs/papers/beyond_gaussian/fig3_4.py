@@ -6,7 +6,7 @@ paper: 10 data sets and more settings; an hour on two cores, no data.
 
 import numpy as np
 
-from configs.papers.beyond_gaussian._sampled import ARMS, NAMES, convergence, mean_and_error, settings, sure, sweep
+from configs.papers.beyond_gaussian.sampled import ARMS, NAMES, convergence, mean_and_error, settings, sure, sweep
 from train.data import xor_clusters
 from train.evaluate.claim import Claim
 from train.evaluate.page import panels

@@ -6,7 +6,7 @@ paper: 10 data sets, width 2000; MNIST as array_record on this machine.
 
 import numpy as np
 
-from configs.papers.beyond_gaussian._sampled import ARMS, NAMES, convergence, mean_and_error, settings, sure, sweep
+from configs.papers.beyond_gaussian.sampled import ARMS, NAMES, convergence, mean_and_error, settings, sure, sweep
 from limits import Task
 from train.data import digits
 from train.evaluate.claim import Claim
