@@ -7,7 +7,9 @@ import flax.linen as nn
 import numpy as np
 import pytest
 
-from limits import AbsentError, Task
+from limits import AbsentError, Task, twin
+from limits.types import Provenance
+from train import data
 from train.posterior import NotConvergedWarning, sample_posterior
 from train.posterior.chains import Health, inefficiency, rhat, standard_error
 from train.posterior.prior import KernelChain
@@ -80,22 +82,24 @@ def agree(posterior, expected):
     same(force, posterior.conjugate_sem[-1][:3, :3] * scale, expected["error"])
 
 
-@pytest.mark.parametrize("form", ["mup", *(pytest.param(form, marks=pytest.mark.slow) for form in ("ntk", "standard"))])
-def test_slice_sampling_is_the_posterior_of_networks_with_weights(form):
-    gamma, divisor = FORMS[form]
-    net = MLP(6, parameterization=form, gamma=gamma, **SMALL)
-    agree(sample_posterior(net, TASK, NOISE, steps=4000, warmup=500), weighted_prior(divisor))
+# Every method and every form; what is not run by default is slow.
+CASES = {("slice", "mup"): 3000, ("langevin", "standard"): 4000}
 
 
-@pytest.mark.parametrize("form", ["mup", *(pytest.param(form, marks=pytest.mark.slow) for form in ("ntk", "standard"))])
-def test_langevin_dynamics_has_the_same_posterior(form):
+def case(method, form):
+    return pytest.param(method, form, marks=() if (method, form) in CASES else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("method", "form"), [case(m, f) for m in ("slice", "hamiltonian", "langevin") for f in FORMS])
+def test_chains_have_the_posterior_of_networks_with_weights(method, form):
     gamma, divisor = FORMS[form]
     net = MLP(6, parameterization=form, gamma=gamma, **SMALL)
-    found = sample_posterior(net, TASK, NOISE, "langevin", steps=6000, warmup=1000)
+    found = sample_posterior(net, TASK, NOISE, method, steps=CASES.get((method, form), 6000), warmup=500)
     agree(found, weighted_prior(divisor))
-    assert 0.85 < found.diagnostics["acceptance"] < 0.95
-    with pytest.raises(AbsentError, match="training-error identity"):
-        raise AbsentError(found.conjugate[0].detail)
+    if method != "slice":
+        assert 0.85 < found.diagnostics["acceptance"] < 0.96
+    if method == "langevin":
+        assert [isinstance(force, Provenance) for force in found.conjugate] == [True, True, False]
 
 
 class OneLayer(nn.Module):
@@ -177,7 +181,8 @@ def test_kernels_that_are_singular_do_no_harm():
     assert all(np.isfinite(each).all() for each in found.conjugate)
 
 
-def test_a_network_without_multipliers_by_name_works_too():
+@pytest.mark.slow
+def test_other_architectures_have_predictions_only():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         net = CNN(4, 1, activation="relu")
@@ -254,3 +259,20 @@ def test_what_cannot_be_done_is_said(change, message):
     arguments = {"net": MLP(4, 1), "task": TASK, "noise": 0.1} | change
     with pytest.raises(ValueError, match=message):
         sample_posterior(**arguments)
+
+
+@pytest.mark.slow
+def test_langevin_dynamics_of_weights_and_chains_without_weights_agree_on_learned_kernels():
+    """Width 60, 12 points, small noise: kernels far from the NNGP's, by two samplers that share nothing but the target."""
+    task = data.xor_clusters(12, dim=20)
+    net = MLP(60, 2, activation="erf", w_std=1.2**0.5, b_std=0.05**0.5)
+    layers = sample_posterior(net, task, 0.01, "hamiltonian", steps=1500, warmup=300)
+    weights = sample_posterior(net, task, 0.01, "langevin", steps=3000, warmup=1000)
+    for found in (layers, weights):
+        assert found.diagnostics["converged"], found.diagnostics["sentence"]
+    for l in (1, 2):
+        nngp = twin(net).posterior(task, 0.01).kernels[l]
+        away, error = layers.kernels[l] - weights.kernels[l], np.hypot(layers.kernels_sem[l], weights.kernels_sem[l])
+        print(l, np.linalg.norm(away), np.linalg.norm(error), np.linalg.norm(layers.kernels[l] - nngp))
+        assert np.abs(away / error).max() < 5
+        assert np.linalg.norm(error) < 0.3 * np.linalg.norm(layers.kernels[l] - nngp)

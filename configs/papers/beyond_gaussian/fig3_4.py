@@ -6,7 +6,7 @@ paper: 10 data sets and more settings; an hour on two cores, no data.
 
 import numpy as np
 
-from configs.papers.beyond_gaussian._sampled import ARMS, convergence, mean_and_error, settings, sure, sweep
+from configs.papers.beyond_gaussian.sampled import ARMS, NAMES, convergence, mean_and_error, settings, sure, sweep
 from train.data import xor_clusters
 from train.evaluate.claim import Claim
 from train.evaluate.page import panels
@@ -100,7 +100,9 @@ def figures(arrays):
         for arm in ("theory", "chains"):
             colour, style = ARMS[arm]
             mean, error = mean_and_error(*shift(arrays, name, arm))
-            axis.errorbar(arrays[f"{name} axis"], mean, 2 * error, fmt=style, ms=4, capsize=2, color=colour, label=arm)
+            axis.errorbar(
+                arrays[f"{name} axis"], mean, 2 * error, fmt=style, ms=4, capsize=2, color=colour, label=NAMES[arm]
+            )
         axis.axhline(0, color="0.6", lw=0.8)
         axis.set(xlabel=label)
     axes[0, 0].set_ylabel("ΔCKA = CKA(C, yyᵀ) − CKA(NNGP, yyᵀ)")

@@ -6,7 +6,7 @@ paper: 10 data sets, width 2000; MNIST as array_record on this machine.
 
 import numpy as np
 
-from configs.papers.beyond_gaussian._sampled import ARMS, convergence, mean_and_error, settings, sure, sweep
+from configs.papers.beyond_gaussian.sampled import ARMS, NAMES, convergence, mean_and_error, settings, sure, sweep
 from limits import Task
 from train.data import digits
 from train.evaluate.claim import Claim
@@ -86,7 +86,7 @@ def figures(arrays):
         errors = arrays["chains_sem"] if arm == "chains" else None
         for axis, values in zip(axes[0], (arrays[arm], arrays[arm] - arrays["nngp"]), strict=True):
             mean, error = mean_and_error(values, errors)
-            axis.errorbar(arrays["w2"], mean, 2 * error, fmt=style, ms=4, capsize=2, color=colour, label=arm)
+            axis.errorbar(arrays["w2"], mean, 2 * error, fmt=style, ms=4, capsize=2, color=colour, label=NAMES[arm])
     axes[0, 0].set(xlabel="w²", ylabel="CKA(C, yyᵀ)")
     axes[0, 1].set(xlabel="w²", ylabel="the same, above the NNGP's")
     axes[0, 0].legend(fontsize=7)

@@ -7,10 +7,12 @@ whitened layers are moved by gradients with an accept step (train.posterior, met
 import warnings
 
 import numpy as np
-from ml_collections import ConfigDict
 from rich.progress import track
 
+from configs.papers.beyond_gaussian import posteriors
+from configs.papers.beyond_gaussian.posteriors import BIAS, NOISE
 from limits import Task, twin
+from limits.depth import phase
 from limits.posterior import DivergenceError
 from train.analysis.alignment import cka
 from train.evaluate.claim import Claim
@@ -18,35 +20,27 @@ from train.posterior import NotConvergedWarning, sample_posterior
 from train.posterior.chains import standard_error
 from zoo import MLP
 
-B2 = 0.05  # bias variance
+NAMES = {"theory": "theory", "chains": "networks (chains)", "nngp": "NNGP"}
 ARMS = {"theory": ("#0072b2", "-"), "chains": ("#d55e00", "o"), "nngp": ("#009e73", "--")}
 
 
 def settings(name, size, small, paper):
-    """The fields of a figure at this size."""
-    if size not in ("small", "paper"):
-        raise ValueError(f'{name}: size must be "small" or "paper", got "{size}".')
-    chains = {"noise": 1e-3, "chains": 4, "steps": 400, "warmup": 100}
-    return ConfigDict({"name": name, "size": size, "seed": 0, **chains, **(small if size == "small" else paper)})
-
-
-def fixed_point(w2, b2=B2):
-    """q* = w² <erf²>_q* + b²: the variance that all layers keep."""
-    q = 1.0
-    for _ in range(3000):
-        q = w2 * (4 / np.pi * np.arctan(np.sqrt(1 + 4 * q)) - 1) + b2
-    return q
+    """The fields of a figure at this size, with those of the chains."""
+    chains = {"noise": NOISE, "chains": 4, "steps": 400, "warmup": 100}
+    return posteriors.settings(name, size, chains | small, chains | paper)
 
 
 def at_fixed_point(task, w2):
     """The training points, scaled so that the mean variance in C^(0) is q*: in place of a σ_w of the first layer's own."""
     x = task.x_train.reshape(len(task.x_train), -1)
-    return Task(x * ((fixed_point(w2) - B2) / w2 / (x**2).mean()) ** 0.5, task.y_train, name=task.name)
+    return Task(
+        x * ((phase("erf", w2**0.5, BIAS**0.5).q - BIAS) / w2 / (x**2).mean()) ** 0.5, task.y_train, name=task.name
+    )
 
 
 def alignments(task, w2, width, depth, config, key):
     """CKA of C^(L) with the labels: {theory, chains, chains_sem, nngp, converged}; NaN for a theory that diverges."""
-    net = MLP(width, depth, activation="erf", w_std=w2**0.5, b_std=B2**0.5)
+    net = MLP(width, depth, activation="erf", w_std=w2**0.5, b_std=BIAS**0.5)
     task = at_fixed_point(task, w2)
     labels = task.y_train @ task.y_train.T
     found = {"nngp": float(cka(twin(net).posterior(task, config.noise).kernels[-1], labels)), "theory": np.nan}
