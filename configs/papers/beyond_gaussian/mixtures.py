@@ -30,7 +30,7 @@ def settings(name, size, small, paper):
     return ConfigDict({"name": name, "size": size, "seed": 0, **(small if size == "small" else paper)})
 
 
-def network(width, depth, activation="quadratic", outputs=1, w_std=STD, b_std=STD):
+def network(width, depth, activation: Any = "quadratic", outputs=1, w_std=STD, b_std=STD):
     """A fully connected network with fan-in initialisation."""
     phi = Quadratic(0.5) if activation == "quadratic" else activation
     return MLP(width, depth, outputs, phi, w_std, b_std, parameterization="standard")
