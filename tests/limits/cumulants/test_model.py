@@ -114,14 +114,13 @@ def test_outputs_of_a_random_relu_network_follow_the_mixture():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("width", "depth", "bound", "measured"), [(10, 1, 0.01, 0.0037), (10, 4, 0.02, 0.0085), (100, 1, 0.01, 0.0025)]
+    ("width", "depth", "bound", "measured"), [(10, 1, 0.01, 0.0037), (10, 4, 0.02, 0.0085), (100, 1, 0.01, 0.0054)]
 )
 def test_divergences_of_random_relu_networks(width, depth, bound, measured, row):
-    found = random_network_divergences(network(width, depth), members=50 if width == 10 else 15)
-    row(
-        8,
-        f"random relu networks on XOR, N = {width}, L = {depth}: median divergence {found:.4f} ({bound}; note {measured})",
-    )
+    # Networks differ by factors; the median of 50 is known to about 25 %. It does not fall with the width.
+    found = random_network_divergences(network(width, depth), members=50)
+    words = f"random relu networks on XOR, N = {width}, L = {depth}: median divergence"
+    row(8, f"{words} {found:.4f} ({bound}; note {measured})")
     assert found < bound
     assert found == pytest.approx(measured, rel=0.5)
 
