@@ -120,7 +120,7 @@ def test_divergences_of_random_relu_networks(width, depth, bound, measured, row)
     # Networks differ by factors; the median of 50 is known to about 25 %. It does not fall with the width.
     found = random_network_divergences(network(width, depth), members=50)
     words = f"random relu networks on XOR, N = {width}, L = {depth}: median divergence"
-    row(8, f"{words} {found:.4f} ({bound}; note {measured})")
+    row(8, f"{words} {found:.4f} (below {bound}; about {measured})")
     assert found < bound
     assert found == pytest.approx(measured, rel=0.5)
 
