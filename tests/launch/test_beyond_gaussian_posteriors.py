@@ -44,6 +44,17 @@ def test_from_end_to_end(name, tmp_path):
     repeat(name, tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "name"), [(14, "fig2_5"), (30, "fig3_4"), (31, "fig3_5"), (32, "fig3_6")])
+def test_claims_of_the_small_setting(number, name, tmp_path, row):
+    file = reproduce.papers()[f"beyond_gaussian/{name}"]
+    config = module(name).get_config("small")
+    for claim in reproduce.repeat(f"{file}:small", config, tmp_path, Console(quiet=True))[0]:
+        row(number, f"{name}, {claim.verdict}: {claim.text}: {claim.figures}")
+        if name == "fig3_6":
+            assert claim.holds, claim
+
+
 def test_clusters():
     x, y = posteriors.clusters(12, 0)
     assert (x.shape, y.ravel().tolist()) == ((12, 100), [1.0] * 6 + [-1.0] * 6)
