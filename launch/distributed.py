@@ -12,6 +12,7 @@ a pod where only one worker was started it waits for ever (jax issue 22436).
 
 import contextlib
 import importlib.util
+import io
 import os
 import re
 import socket
@@ -53,6 +54,7 @@ def initialize(mode: str = "auto", timeout: int = 300) -> None:
     """
     if mode not in MODES:
         raise ValueError(f'--distributed must be one of {", ".join(MODES)}; got "{mode}".')
+    _write_whole_lines()
     place = find(os.environ) if mode != "off" else None
     if place is None and mode == "on":
         address = f"127.0.0.1:{free_port()}"
@@ -65,6 +67,12 @@ def initialize(mode: str = "auto", timeout: int = 300) -> None:
         f"devices {local} here, {everywhere} in all ({jax.default_backend()})",
         flush=True,
     )
+
+
+def _write_whole_lines() -> None:
+    """PYTHONUNBUFFERED writes a line piece by piece, and Gloo's lines on the same descriptor then stand in the middle."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # in a notebook it is not
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
 
 
 def initialize_from_flags() -> None:

@@ -239,6 +239,23 @@ def test_two_processes_meet():
         assert gathered == "gathered [10, 11]"
 
 
+WHOLE = """
+from launch.distributed import initialize
+initialize("off")
+print("one", end=" ")
+os.write(1, b"line of a library\\n")
+print("line", "of ours")
+"""
+
+
+def test_a_line_is_written_whole():
+    """As Gloo's lines come: past Python, on the same descriptor, while one of ours is being printed."""
+    done = subprocess.run(
+        python(WHOLE), cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"}, text=True, capture_output=True, check=True
+    )
+    assert done.stdout.splitlines()[1:] == ["line of a library", "one line of ours"]
+
+
 def test_who_waits_in_vain_says_so_and_ends():
     """Process 0 without process 1, and process 1 without process 0."""
     alone = "from launch.distributed import initialize\ninitialize('auto', 1)\nprint('went on')"
