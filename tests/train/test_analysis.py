@@ -43,7 +43,7 @@ def features(n: int, d: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n, d))
 
 
-def test_cka_is_that_of_kernels_centred_by_matrices():
+def test_cka_is_that_of_kernels_centred_by_matrices(row):
     n = 9
     a, b = features(n, 4), features(n, 6, 1) + 0.7 * features(n, 4)[:, :1]
     k, l, h = a @ a.T, b @ b.T, np.eye(n) - np.ones((n, n)) / n
@@ -53,7 +53,10 @@ def test_cka_is_that_of_kernels_centred_by_matrices():
     # Kornblith's form in features: |BᵀA|² over |AᵀA||BᵀB|, of centred ones.
     a, b = h @ a, h @ b
     sizes = [np.linalg.norm(x) for x in (b.T @ a, a.T @ a, b.T @ b)]
-    assert cka(k, l) == pytest.approx(sizes[0] ** 2 / sizes[1] / sizes[2], rel=1e-12)
+    found = cka(k, l)
+    other = sizes[0] ** 2 / sizes[1] / sizes[2]
+    row(29, f"CKA {found:.6f}, in features {other:.6f}; of a kernel with itself {cka(k, k):.6f} (1)")
+    assert found == pytest.approx(other, rel=1e-12)
 
 
 @pytest.mark.parametrize("unbiased", [False, True])

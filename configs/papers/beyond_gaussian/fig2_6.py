@@ -2,7 +2,8 @@
 
 Width and depth are not given in the thesis. With quadratic activations the first layer turns third cumulants into covariances
 only, and one layer can not tell these classes apart: two are needed for the statistical model. Networks on samples are
-shown for two and for three layers.
+shown for two and for three layers: two of them are a polynomial of degree 4, and the one with the smallest squared error has
+an accuracy of .915 only (a least-squares fit of all monomials; degree 6 has .970, degree 8 .980).
 
 small: 50 seconds on two cores, busy with other work; no data.
 paper: 100 initialisations.
