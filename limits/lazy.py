@@ -8,6 +8,7 @@ import numpy as np
 import scipy.special
 
 from limits import predict
+from limits.passes import checked_kernels
 from limits.rule import Rule
 from limits.schedule import LearningRate, Schedule
 from limits.trajectory import QUANTITIES, Trajectory
@@ -69,7 +70,7 @@ def lazy(
     >>> round(float(run.f_train[-1, 0, 0]), 6)
     1.0
     """
-    recorded = record_times(steps, times)
+    recorded, kernels = record_times(steps, times), checked_kernels(kernels)
     x, n = task.x, len(task.x_train)
     if weight_decay:
         raise AbsentError(
@@ -91,11 +92,13 @@ def lazy(
     errors: dict[str, Any] = {}
     if task.loss == "mse" or not start.any():
         if task.loss == "mse":
-            f, cov = predict.mse_ensemble(start, ntk, task.y_train, recorded, rate, **how)
+            with np.errstate(over="ignore", invalid="ignore"):  # said below
+                f, cov = predict.mse_ensemble(start, ntk, task.y_train, recorded, rate, **how)
         else:
             zero = np.zeros((len(x), task.outputs))
             f = _cross_entropy(task, ntk, zero, recorded, rate, how)
             cov = np.zeros((len(recorded), len(x), len(x)))
+        _check_finite(f, cov, recorded, float(np.max(rate, initial=0.0)))
         variance = np.diagonal(cov, axis1=1, axis2=2)
         loss = losses(task, f[:, :n], task.y_train, variance[:, :n])
         test_loss = losses(task, f[:, n:], task.y_test, variance[:, n:]) if len(task.x_test) else None
@@ -103,6 +106,7 @@ def lazy(
     else:
         draws = _draw(start, samples, task.outputs, seed)
         each = _cross_entropy(task, ntk, draws, recorded, rate, how)
+        _check_finite(each.reshape(len(each), len(x), -1), start[None], recorded, float(np.max(rate, initial=0.0)))
         f = each.mean(1)
         away = each - f[:, None]
         cov = np.einsum("tsik,tsjk->tij", away, away) / ((samples - 1) * task.outputs)
@@ -132,6 +136,15 @@ def lazy(
         provenance=origin,
         source="lazy",
     )
+
+
+def _check_finite(f: np.ndarray, cov: np.ndarray, times: np.ndarray, rate: float) -> None:
+    bad = ~(np.isfinite(f).all((1, 2)) & np.isfinite(cov).all((1, 2)))
+    if bad.any():
+        raise FloatingPointError(
+            f"Training diverged: outputs were infinite or NaN at step {times[np.argmax(bad)]}: the learning rate {rate:g} is "
+            "too large for this kernel; lower it."
+        )
 
 
 def kernel_of_training(ntk: Provenance) -> Provenance:

@@ -43,6 +43,17 @@ def shows_inside(net: nn.Module) -> bool:
     return "intermediates" in inspect.signature(net.__call__).parameters  # pyright: ignore[reportFunctionMemberAccess]
 
 
+def checked_kernels(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of kernels to record, if they are some.
+
+    >>> checked_kernels(("phi", "ntk"))
+    ('phi', 'ntk')
+    """
+    if isinstance(names, str) or not set(names) <= {"phi", "g", "ntk"}:
+        raise ValueError(f'kernels must be a tuple of some of "phi", "g", "ntk"; got {names!r}.')
+    return tuple(names)
+
+
 def absent_kernels(net: nn.Module, x: Any) -> dict[str, Provenance]:
     """Which of phi, g, ntk do not exist along training on inputs of this shape, and why."""
     shape = jax.ShapeDtypeStruct((1, *x.shape[1:]), jnp.asarray(0.0).dtype)

@@ -10,7 +10,7 @@ from rich.console import Console
 from limits.fields.record import AVERAGED, check_record, record_bytes
 from limits.fields.sweeps import Plan, sweeps
 from limits.lazy import losses, record_times
-from limits.passes import absent_kernels
+from limits.passes import absent_kernels, checked_kernels
 from limits.rule import Rule
 from limits.schedule import LearningRate, Schedule
 from limits.trajectory import Trajectory
@@ -81,7 +81,7 @@ def rich(
     check_learns(twin)
     schedule = Schedule.of(steps, learning_rate, batches, len(task.x_train))
     absent = absent_kernels(twin.net, task.x)
-    kernels = tuple(name for name in kernels if name not in absent)
+    kernels = tuple(name for name in checked_kernels(kernels) if name not in absent)
     check_record(record, absent)
     if record:
         count = len(recorded)

@@ -23,11 +23,15 @@ class Schedule:
         >>> Schedule.of(3, lambda step: 0.1 / (1 + step)).rates.round(3).tolist()
         [0.1, 0.05, 0.033]
         """
-        called = [learning_rate(t) if callable(learning_rate) else learning_rate for t in range(steps)]
-        rates = np.array([float(rate) for rate in called])
-        if not np.isfinite(rates).all():
-            step = int(np.argmin(np.isfinite(rates)))
-            raise ValueError(f"learning_rate is {rates[step]} at step {step}.")
+        if callable(learning_rate):
+            rates = np.array([float(learning_rate(t)) for t in range(steps)])
+        else:
+            rates = np.broadcast_to(float(learning_rate), (steps,))  # of no size, however many steps
+        some = rates[:1] if rates.strides == (0,) else rates
+        wrong = ~(np.isfinite(some) & (some >= 0))
+        if wrong.any():
+            step = int(np.argmax(wrong))
+            raise ValueError(f"learning_rate is {some[step]:g} at step {step}; it must be finite and at least 0.")
         if batches is None:
             return cls(rates)
         order = np.asarray(batches)
@@ -50,7 +54,7 @@ class Schedule:
     @property
     def plain(self) -> bool:
         """Whether every step is the same: all points, one rate."""
-        return self.batches is None and len(set(self.rates.tolist())) <= 1
+        return self.batches is None and (self.rates.strides == (0,) or len(set(self.rates.tolist())) <= 1)
 
     def rows(self, n: int) -> np.ndarray:
         """The training points of every step, [steps, size]."""

@@ -99,6 +99,10 @@ def twin(net: nn.Module, depth: float | None = None) -> Any:
     >>> twin(MLP(width=32, depth=2)).kernels([[1.0, 0.0], [0.6, 0.8]]).ntk.shape
     (2, 2)
     """
+    if not isinstance(net, nn.Module):
+        raise ValueError(f"twin takes a definition such as MLP(width=64, depth=2); got {net!r}.")
+    if depth is not None and not (isinstance(depth, int | float | np.number) and depth >= 0):
+        raise ValueError(f"twin: depth must be None or inf; got {depth!r}.")
     for cls in type(net).__mro__:
         if cls in _TWINS:
             found = _TWINS[cls]

@@ -65,7 +65,12 @@ class Kernels(_KnowsAbsence):
 
 
 def _checked(name: str, value: Any) -> np.ndarray:
-    array = np.asarray(value, dtype=np.float64)
+    if np.iscomplexobj(value):
+        raise ValueError(f"Task: {name} holds complex numbers; give real ones.")
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Task: {name} must be an array of numbers ({error}).") from None
     bad = int(array.size - np.isfinite(array).sum())
     if bad:
         raise ValueError(

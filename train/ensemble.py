@@ -13,7 +13,7 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory
 from limits.lazy import losses, record_times
-from limits.passes import absent_kernels, shows_inside
+from limits.passes import absent_kernels, checked_kernels, shows_inside
 from limits.rule import Rule
 from limits.schedule import LearningRate, Schedule
 from limits.types import Provenance
@@ -93,7 +93,7 @@ def run_members(
     if not np.isin(at, recorded).all():
         raise ValueError(f"kernel_times {at.tolist()} must be among the recorded times {recorded.tolist()}.")
     absent = absent_kernels(net, task.x)
-    kernels = tuple(name for name in kernels if name not in absent)
+    kernels = tuple(name for name in checked_kernels(kernels) if name not in absent)
     rule = Rule(task.loss, momentum, weight_decay, centred, trained)
     compiled = programs(net, task, rule, kernels, observe)
     size = chunk or chunk_size(net, task, members, len(at), kernels)

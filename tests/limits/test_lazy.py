@@ -145,6 +145,33 @@ def test_bad_times_are_named(steps, times, message):
         record_times(steps, times)
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"learning_rate": 1e3}, FloatingPointError, "NaN at step 200: the learning rate 1000 is too large"),
+        (
+            {"learning_rate": lambda step: 1e3},
+            FloatingPointError,
+            "NaN at step 200: the learning rate 1000 is too large",
+        ),
+        ({"learning_rate": -0.1}, ValueError, "learning_rate is -0.1 at step 0"),
+        ({"learning_rate": lambda step: 0.1 if step < 7 else np.nan}, ValueError, "learning_rate is nan at step 7"),
+        ({"kernels": ("ph",)}, ValueError, r"some of .*got \('ph',\)"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:learning_rate 1000 is beyond")
+def test_mistakes_are_answered_with_their_numbers_too(options, error, message):
+    with pytest.raises(error, match=message):
+        twin(MLP(4, 1)).lazy(Task(np.eye(2), [1.0, -1.0]), **{"steps": 2000, "learning_rate": 0.1, **options})
+
+
+def test_as_many_steps_as_one_likes():
+    limit, task = twin(MLP(4, 1)), Task(np.eye(2), [1.0, -1.0])
+    many = limit.lazy(task, steps=10**9, learning_rate=1e-7, times=[0, 10**9])
+    flow = limit.lazy(task, steps=100, learning_rate=1.0, times=[0, 100], flow=True)
+    np.testing.assert_allclose(many.f_train, flow.f_train, rtol=1e-6)
+
+
 def test_losses_are_those_of_the_task():
     f = np.array([[[1.0, 2.0], [0.0, -1.0]]])
     y = np.array([[0.0, 1.0], [0.0, 1.0]])

@@ -154,6 +154,15 @@ def test_diverging_members_are_named():
         run(rate=1e30)
 
 
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+def test_outputs_that_do_not_fit_the_targets_are_not_broadcast(loss):
+    task = Task(np.eye(3), np.eye(3)[:, :1] + 1 if loss == "mse" else np.ones((3, 1)), loss=loss)
+    with pytest.raises(
+        ValueError, match=r"outputs have shape \(3, 2\) and the task's targets \(3, 1\): give the network 1"
+    ):
+        ensemble(MLP(4, 1, outputs=2), task, 2, 3, 0.1)
+
+
 def test_no_members_is_an_error():
     with pytest.raises(ValueError, match="members must be at least 1, got 0"):
         ensemble(NET, TASK, 0, 1, 0.1)
