@@ -33,7 +33,7 @@ WORKDIR = flags.DEFINE_string(
 )
 DEBUG = flags.DEFINE_boolean("debug", False, "Show Python's traceback with an error.")
 NAMED: list[str] = []  # what the user named beside flags, once `start` has read the command line
-_EXPECTED = (ValueError, MemoryError, FloatingPointError, OSError, AttributeError, KeyError, TypeError)
+_SPEAKING = (ValueError, MemoryError, FloatingPointError, OSError, AttributeError, TypeError)
 
 
 def packaged() -> dict[str, Path]:
@@ -92,19 +92,41 @@ def start(main: Callable[[], None], about: str | None) -> None:
         except KeyboardInterrupt:
             print("\nInterrupted. Finished cells are kept: run the same command again to continue.", file=sys.stderr)
             raise SystemExit(130) from None
-        except _EXPECTED as error:
+        except Exception as error:
             if DEBUG.value:
                 raise
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {sentence(error)}", file=sys.stderr)
             raise SystemExit(1) from None
 
     app.run(guarded, argv=arguments)
 
 
+def sentence(error: Exception) -> str:
+    """What an error says; with its kind where that alone would say little.
+
+    >>> sentence(ValueError("steps must be at least 1.")), sentence(KeyError("width"))
+    ('steps must be at least 1.', "KeyError: 'width' (--debug shows where)")
+    """
+    return str(error) if isinstance(error, _SPEAKING) else f"{type(error).__name__}: {error} (--debug shows where)"
+
+
+def _settings(file: str, argument: str) -> Any:
+    """What the config file's get_config returns."""
+    try:
+        return runpy.run_path(file)["get_config"](*([argument] if argument else []))
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        why = (
+            "it has no get_config()" if repr(error) == "KeyError('get_config')" else f"{type(error).__name__}: {error}"
+        )
+        raise SystemExit(f"error: the config file {file} cannot be used: {why}. --debug shows where.") from None
+
+
 def _check_overrides(arguments: list[str], path: str) -> None:
     """A field that the config does not have is answered with the one that was meant."""
     file, _, argument = path.partition(":")
-    settings = runpy.run_path(file)["get_config"](*([argument] if argument else []))
+    settings = _settings(file, argument)
     for override in (a.lstrip("-").split("=")[0] for a in arguments if a.lstrip("-").startswith("config.")):
         place: Any = settings
         for name in override.split(".")[1:]:

@@ -61,6 +61,11 @@ class Experiment:
         functions = (getattr(self.module, each) for each in among if self.has(each))
         return any(name in inspect.signature(function).parameters for function in functions)
 
+    def asked_for(self) -> set[str]:
+        """The names of all arguments of its functions."""
+        functions = [getattr(self.module, each) for each in NEEDED if self.has(each)]
+        return {name for function in functions for name in inspect.signature(function).parameters}
+
     def fingerprint(self, *more: Any) -> str:
         """Of the code, and of `more`: without `get_config`, what only judges, and docstrings; with imports from its folder."""
         files = [self.path.resolve()]

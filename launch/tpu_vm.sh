@@ -378,7 +378,10 @@ case $subcommand in
     ;;
 esac
 case $subcommand in
-  run | retry) if ((${#command[@]} == 0)); then fail "the command is missing: … -- python -m launch.train --config=…"; fi ;;
+  run | retry)
+    if ((${#command[@]} == 0)); then fail "the command is missing: … -- python -m launch.train --config=…"; fi
+    if [[ ${command[0]} == -* ]]; then fail "what follows -- is a command, such as python -m launch.train; got \"${command[0]}\"."; fi
+    ;;
 esac
 if ! ((dry_run)) && ! command -v gcloud > /dev/null; then fail "there is no gcloud on PATH: install the Google Cloud CLI" 127; fi
 

@@ -39,10 +39,11 @@ from absl import logging as absl_logging
 from ml_collections import config_flags
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from launch import common, distributed, exit_codes
+from launch import common, distributed, exit_codes, resume
 from launch.experiment import Experiment, plain_fields
+from launch.fields import DEFAULTS, checked, unused
 from train import curves
-from train.checkpoints import Checkpoints, log_spaced
+from train.checkpoints import Checkpoints, info_of, log_spaced
 from train.loop import Loop
 from train.memory import keep_freed_memory
 from train.mesh import make_mesh, rows_here
@@ -56,11 +57,7 @@ from zoo.saved import to_json
 
 _SET = flags.DEFINE_multi_string("set", [], "NAME=VALUE: a field of the config, also one that it does not have.")
 _PMAP = flags.DEFINE_boolean("pmap", False, "The step under jax.pmap in place of jax.jit on a mesh (to compare them).")
-NEEDED = ("make", "optimizer", "loss")
-DEFAULTS = {
-    "seed": 0, "schedule": "constant", "warmup": 0, "members": 0, "mesh": {}, "sharding": "replicate", "accumulate": 1,
-    "average": 0.0, "evaluate_every": 0, "save_every": 0, "keep": 3, "analysis": 0, "also": "", "profile": (0, 0),
-}  # fmt: skip
+FUNCTIONS = ("make", "optimizer", "loss")
 
 
 class Run:
@@ -68,7 +65,7 @@ class Run:
 
     def __init__(self, experiment: Experiment, folder: Any, pmap: bool = False) -> None:
         self.experiment, self.folder = experiment, folder
-        self.fields = {**DEFAULTS, **plain_fields(dict(experiment.config.items()))}
+        self.fields = checked(plain_fields(dict(experiment.config.items())))
         self.data = dict(self.fields.get("data", {}))
         if not self.data and not experiment.has("batches"):
             raise ValueError(f"{experiment.path} needs a field `data`, or a function batches(start).")
@@ -76,6 +73,11 @@ class Run:
         options = {name: value for name, value in self.data.items() if name not in kept}
         self.source = source(self.data["name"], self.data.get("train", "train"), **options) if self.data else None
         test = self.data.get("test")
+        if self.data and self.fields["evaluate_every"] and not test:
+            raise ValueError(
+                f"evaluate_every={self.fields['evaluate_every']}, and there are no test data: name the split in data.test, or "
+                "set evaluate_every=0."
+            )
         self.test = source(self.data["name"], test, **options) if test else None
         rate = self._rate()
         net = experiment.call("make", self.fields["width"], self.fields["depth"])
@@ -98,9 +100,20 @@ class Run:
         if not named or any(self.experiment.asks_for(name, ("optimizer",)) for name in named):
             self.rates = None
             return rate
-        schedule = make_schedule(self.fields["schedule"], rate, steps, self.fields["warmup"])
-        self.rates = np.asarray(jax.vmap(schedule)(jax.numpy.arange(steps)) * np.ones(steps), float)
-        return schedule
+        self.rates = self._rates(steps)
+        return self._schedule(steps)
+
+    def _schedule(self, steps: int) -> Any:
+        return make_schedule(self.fields["schedule"], self.fields["learning_rate"], steps, self.fields["warmup"])
+
+    def _rates(self, steps: int) -> np.ndarray:
+        return np.asarray(jax.vmap(self._schedule(steps))(jax.numpy.arange(steps)) * np.ones(steps), float)
+
+    def same_rates(self, steps: int, done: int) -> bool:
+        """Whether a run of so many steps has the same learning rates until `done`."""
+        if self.rates is None:
+            return steps == self.fields["steps"] or not self.experiment.asks_for("steps", ("optimizer",))
+        return np.array_equal(self.rates[:done], self._rates(steps)[:done])
 
     def _inputs(self) -> jax.ShapeDtypeStruct:
         """A whole batch of inputs, as shape and type."""
@@ -108,7 +121,10 @@ class Run:
             return jax.ShapeDtypeStruct(
                 (self.fields["batch"], *self.source.shape), jax.dtypes.canonicalize_dtype(float)
             )
-        first = np.asarray(next(iter(self._own_batches(0)))[0])
+        batch = next(self._own_batches(0), None)
+        if batch is None:
+            raise ValueError(f"{self.experiment.path}: batches gives none.")
+        first = np.asarray(batch[0])
         return jax.ShapeDtypeStruct(first.shape, jax.dtypes.canonicalize_dtype(first.dtype))
 
     def _own_batches(self, start: int) -> Iterator[Any]:
@@ -125,8 +141,12 @@ class Run:
             yield from stream.iterate(start)
         else:
             for batch in self._own_batches(start):
-                size = len(batch[0]) // parts
-                yield jax.tree.map(lambda a, size=size: np.asarray(a)[part * size : (part + 1) * size], batch)
+                x, y = (jax.tree.map(np.asarray, each, is_leaf=lambda a: isinstance(a, list)) for each in batch)
+                size = len(jax.tree.leaves(x)[0]) // parts
+                yield jax.tree.map(lambda a, size=size: a[part * size : (part + 1) * size], (x, y))
+            raise ValueError(
+                f"{self.experiment.path}: batches ended before the run of {self.fields['steps']} steps did."
+            )
 
     def evaluate(self, state: Any) -> dict[str, np.ndarray]:
         """Means over the test samples, by member."""
@@ -135,6 +155,11 @@ class Run:
         part, parts = self.part
         batches = evaluation_batches(self.test, self.fields["batch"], part, parts, self.data.get("normalise"))
         return self.trainer.evaluate(state, batches)
+
+    def check_folder(self) -> None:
+        """Raises where the folder holds another run."""
+        then = info_of(self.folder / "checkpoints")
+        resume.check_same(self.folder, then, self.info(), DEFAULTS, self.same_rates)
 
     def info(self) -> dict[str, Any]:
         """What lies in every checkpoint beside the weights."""
@@ -157,6 +182,8 @@ def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool
         screen.print(f"continuing from the checkpoint of step {start}")
     if start >= steps:
         return True
+    if left := unused(fields, run.experiment.asked_for()):
+        screen.print(f"fields of the config that nothing reads: {', '.join(left)}")
     for line in trainer.placement.log:
         screen.print(f"not sharded: {line}")
     records = Records(run.folder / "log.jsonl", start, fields["also"], run.fields["name"])
@@ -262,8 +289,10 @@ def main() -> None:
         screen.quiet = True
     folder = common.run_folder(config.name)
     path = config_flags.get_config_filename(flags.FLAGS["config"])
-    experiment = Experiment(path, config, NEEDED)
+    experiment = Experiment(path, config, FUNCTIONS)
     run = Run(experiment, folder, _PMAP.value)
+    held = resume.lock(folder) if jax.process_index() == 0 else None
+    run.check_folder()
     if jax.process_index() == 0:
         common.write_whole(folder / "config.json", json.dumps(common.provenance(config), indent=2) + "\n")
         common.write_whole(folder / experiment.path.name, experiment.path.read_text())
@@ -273,6 +302,8 @@ def main() -> None:
         for name, text in curves.documents(folder, config.name, provenance).items():
             screen.print(f"wrote {common.write_whole(folder / name, text)}", highlight=False)
     screen.print(f"{'finished' if finished else 'preempted and saved'}, {time.time() - started:.0f} s", highlight=False)
+    if held:
+        held.close()
     if not finished:
         sys.exit(exit_codes.PREEMPTED)
 

@@ -15,14 +15,19 @@ def point_loss(kind: str) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """
 
     def loss(f: jax.Array, y: jax.Array) -> jax.Array:
-        if f.shape != y.shape:  # they would be broadcast
-            raise ValueError(
-                f"The network's outputs have shape {f.shape} and the task's targets {y.shape}: give the network {y.shape[-1]} "
-                "outputs, [n, outputs]."
-            )
+        check_shapes(f, y)
         return 0.5 * jnp.mean(jnp.sum((f - y) ** 2, axis=-1)) if kind == "mse" else _cross_entropy(f, y)
 
     return loss
+
+
+def check_shapes(f: jax.Array, y: jax.Array) -> None:
+    """Raises where outputs and targets would be broadcast."""
+    if f.shape != y.shape:
+        raise ValueError(
+            f"The network's outputs have shape {f.shape} and the targets {y.shape}: they must be the same, [samples, outputs]; "
+            "change the network's number of outputs or the targets."
+        )
 
 
 def _cross_entropy(f: jax.Array, y: jax.Array) -> jax.Array:

@@ -84,6 +84,11 @@ class Checkpoints:
                     return step, found["model"], found["training"]
                 except Exception as error:  # Orbax has one for every kind of damage
                     flaw = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+                    if _from_first(lambda step=step: "listed" if is_listed(self.folder, step) else ""):
+                        raise ValueError(
+                            f"The checkpoint of step {step} in {self.folder} is whole, but of another network or optimiser "
+                            f"({flaw}). Choose another folder, with --workdir."
+                        ) from error
             warnings.warn(
                 f"The checkpoint of step {step} in {self.folder} is damaged and not used ({flaw}).", stacklevel=2
             )
@@ -141,12 +146,25 @@ def write_list(folder: Any, step: int) -> None:
     part.replace(place / f"{step}.json")
 
 
+def is_listed(folder: Any, step: int) -> bool:
+    """Whether there is a list of a checkpoint's files; its writer may have been killed before."""
+    return _list_of(folder, step).exists()
+
+
+def _list_of(folder: Any, step: int) -> Any:
+    return epath.Path(folder) / "lists" / f"{step}.json"
+
+
 def find_flaw(folder: Any, step: int) -> str:
-    """What is wrong with a checkpoint, or an empty string. One without a list (its writer was killed) is taken as it is."""
-    file = epath.Path(folder) / "lists" / f"{step}.json"
+    """What is wrong with a checkpoint, or an empty string. One without a list is taken as it is."""
+    file = _list_of(folder, step)
     if not file.exists():
         return ""
-    listed, found = json.loads(file.read_text()), _files(epath.Path(folder) / str(step))
+    try:
+        listed = dict(json.loads(file.read_text()))
+    except ValueError:
+        return f"its list of files, lists/{step}.json, is broken"
+    found = _files(epath.Path(folder) / str(step))
     for name in listed:
         if name not in found:
             return f"the file {name} is missing"
@@ -180,6 +198,14 @@ def _from_first(act: Callable[[], str]) -> str:
     words = (act() if jax.process_index() == 0 else "").encode()[:500]
     padded = np.frombuffer(words.ljust(500), np.uint8)
     return bytes(np.asarray(multihost_utils.broadcast_one_to_all(padded))).decode(errors="replace").strip()
+
+
+def info_of(folder: Any) -> dict[str, Any] | None:
+    """What lies beside the weights of the latest whole checkpoint, with its `step`; None where there is none."""
+    folder = _whole_path(folder)
+    steps = [each for each in steps_in(folder) if not find_flaw(folder, each)]
+    described: Any = ocp.checkpointables_metadata(folder / str(steps[-1])) if steps else None
+    return dict(described.custom_metadata or {}) if steps else None
 
 
 def load_model(folder: Any, step: int | None = None) -> tuple[int, Any, dict[str, Any]]:

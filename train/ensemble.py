@@ -93,7 +93,7 @@ def run_members(
     if not np.isin(at, recorded).all():
         raise ValueError(f"kernel_times {at.tolist()} must be among the recorded times {recorded.tolist()}.")
     absent = absent_kernels(net, task.x)
-    kernels = tuple(name for name in checked_kernels(kernels) if name not in absent)
+    kernels = tuple(name for name in kernels if name not in absent)
     rule = Rule(task.loss, momentum, weight_decay, centred, trained)
     compiled = programs(net, task, rule, kernels, observe)
     size = chunk or chunk_size(net, task, members, len(at), kernels)
@@ -158,7 +158,7 @@ def ensemble(
     >>> run.f_train.shape, run.ntk_sem.shape, bool(run.loss[-1] < run.loss[0])
     ((11, 1, 1), (11, 2, 2), True)
     """
-    recorded, n = record_times(steps, times), len(task.x_train)
+    recorded, n, kernels = record_times(steps, times), len(task.x_train), checked_kernels(kernels)
     totals: dict[str, Any] = {}
     everyone = []
 

@@ -44,7 +44,7 @@ class Loop:
         clock = Clock(self.start, self.steps)
         with contextlib.ExitStack() as tracing, jax.transfer_guard("disallow"):
             for k in range(self.start, self.steps):
-                if self.evaluate_every and k and k % self.evaluate_every == 0:
+                if self.evaluate_every and k > self.start and k % self.evaluate_every == 0:
                     with clock.paused(), jax.transfer_guard("allow"):
                         self.evaluate(k, state)
                 stop = self.stopped(k)
@@ -100,7 +100,7 @@ def check_finite(k: int, numbers: Numbers) -> None:
             who = f" of {len(broken)} of {count} members (the first: {broken[0]})" if np.ndim(numbers[name]) else ""
             raise FloatingPointError(
                 f"The {name.replace('_', ' ')}{who} is not finite at step {k}. Usual causes: a learning rate that is too "
-                "large (lower it, or warm up longer), float16 overflow. The last checkpoint is from before it."
+                "large (lower it, or warm up longer, in another folder), data that are not finite, float16 overflow."
             )
 
 

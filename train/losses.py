@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from limits.losses import check_shapes
+
 
 def cross_entropy(outputs: Any, targets: Any, smoothing: float = 0.0, z_loss: float = 0.0) -> jax.Array:
     """−Σ_c p_c log softmax(f)_c, p = (1 − smoothing) · target + smoothing / classes, plus z_loss · (log Σ exp f)².
@@ -18,6 +20,7 @@ def cross_entropy(outputs: Any, targets: Any, smoothing: float = 0.0, z_loss: fl
     """
     if jnp.issubdtype(targets.dtype, jnp.integer):
         targets = jax.nn.one_hot(targets, outputs.shape[-1], dtype=outputs.dtype)
+    check_shapes(outputs, targets)
     targets = (1 - smoothing) * targets + smoothing / outputs.shape[-1]
     loss = optax.softmax_cross_entropy(outputs, targets)
     if z_loss:
@@ -31,4 +34,5 @@ def mse(outputs: Any, targets: Any) -> jax.Array:
     >>> float(mse(jnp.ones((3, 2)), jnp.zeros((3, 2))))
     1.0
     """
+    check_shapes(outputs, targets)
     return 0.5 * ((outputs - targets) ** 2).sum(-1).mean()

@@ -40,7 +40,9 @@ def make_schedule(name: str, learning_rate: float, steps: int, warmup: int = 0, 
         raise ValueError(f"A warm-up of {warmup} steps must be shorter than the {steps} steps of the run.")
     if name == "inverse_sqrt":
         start = max(warmup, 1)
-        return lambda step: learning_rate * jnp.minimum(step / start, jnp.sqrt(start / jnp.maximum(step, start)))
+        return lambda step: (
+            learning_rate * jnp.minimum(step / start if warmup else 1.0, jnp.sqrt(start / jnp.maximum(step, start)))
+        )
     if name not in SCHEDULES:
         raise ValueError(f'Unknown schedule "{name}". {did_you_mean(name, [*SCHEDULES, "inverse_sqrt"])}')
     after = SCHEDULES[name](learning_rate, steps - warmup, end)

@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = Path(__file__).with_name("training_config.py")
     config = load(source).get_config()
     config.members, config.evaluate_every = 2, 0
-    assert train.conduct(train.Run(Experiment(str(source), config, train.NEEDED), place), SILENT)
+    assert train.conduct(train.Run(Experiment(str(source), config, train.FUNCTIONS), place), SILENT)
     (place / "cells").mkdir()
     return place
 

@@ -200,6 +200,7 @@ def test_retry_is_the_others_in_their_order(tools):
         (("create", *PLACE), "--type=TYPE is needed"),
         (("create", *PLACE, "--type=tpu7x-16"), "by GKE: launch/gke.yaml"),
         (("run", *PLACE), "the command is missing"),
+        (("run", *PLACE, "--", "--config=configs/train_vit.py"), "what follows -- is a command"),
         (("status", *PLACE, "--zome=x"), 'unknown argument "--zome=x"'),
         (("retry", *PLACE, "--type=v4-8", "--attempts=0", "--", "true"), 'whole numbers from 1; got "0"'),
         (("create", *PLACE, "--type=v4-8", "--poll=soon"), 'number of seconds; got "soon"'),

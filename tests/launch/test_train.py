@@ -12,9 +12,9 @@ import pytest
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from launch import train
+from launch import resume, train
 from launch.experiment import Experiment, load
-from train.checkpoints import load_model, steps_in
+from train.checkpoints import find_flaw, info_of, load_model, steps_in
 from train.records import read_records
 from zoo.saved import from_json
 
@@ -27,7 +27,7 @@ def prepared(folder: Path, source: Path = HERE / "training_config.py", **changes
     config = load(source).get_config()
     for name, value in changes.items():
         config[name] = value
-    return train.Run(Experiment(str(source), config, train.NEEDED), folder)
+    return train.Run(Experiment(str(source), config, train.FUNCTIONS), folder)
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +163,83 @@ def batches(): yield np.ones((2, 3)), np.ones((2, 1))
     (tmp_path / "own.py").write_text(code)
     run = prepared(tmp_path / "run", tmp_path / "own.py", **fields)
     assert (run.rates is not None) == scheduled
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"width": 8}, r"holds a run with width=16, not 8\. Choose another folder with --workdir"),
+        ({"seed": 2, "members": 3}, "members=0, not 3; seed=1, not 2"),
+        ({"steps": 24}, "steps=12, not 24, and its learning rates depend on that"),
+        ({"steps": 6}, "12 steps done, more than 6"),
+    ],
+)
+def test_a_folder_with_another_run_is_refused(whole: Path, changes: dict, sentence: str):
+    assert load(HERE / "training_config.py").get_config().width == 16
+    prepared(whole, save_every=2, keep=9, sharding="fsdp").check_folder()
+    with pytest.raises(ValueError, match=sentence):
+        prepared(whole, **changes).check_folder()
+
+
+def test_more_steps_at_a_constant_rate_go_on(whole: Path, tmp_path: Path):
+    shutil.copytree(whole, tmp_path / "run")
+    for info in (tmp_path / "run").glob("checkpoints/*/_CHECKPOINT_METADATA"):
+        info.write_text(info.read_text().replace('"cosine"', '"constant"'))
+    prepared(tmp_path / "run", schedule="constant", steps=24).check_folder()
+
+
+def test_another_activation_is_another_run(whole: Path, tmp_path: Path):
+    source = (HERE / "training_config.py").read_text()
+    (tmp_path / "training_config.py").write_text(
+        source.replace("MLP(width, depth,", 'MLP(activation="tanh", width=width, depth=depth,')
+    )
+    with pytest.raises(ValueError, match="holds a run with another definition"):
+        prepared(whole, tmp_path / "training_config.py").check_folder()
+
+
+def test_whole_checkpoints_of_another_network_are_not_taken_away(whole: Path, tmp_path: Path):
+    shutil.copytree(whole, tmp_path / "run")
+    before = steps_in(tmp_path / "run/checkpoints")
+    with pytest.raises(ValueError, match="is whole, but of another network or optimiser"):
+        train.conduct(prepared(tmp_path / "run", width=8), SILENT)
+    assert steps_in(tmp_path / "run/checkpoints") == before
+
+
+def test_a_broken_list_is_a_damaged_checkpoint(whole: Path, tmp_path: Path):
+    shutil.copytree(whole, tmp_path / "run")
+    places = tmp_path / "run/checkpoints"
+    (places / "lists/12.json").write_text("{")
+    assert "is broken" in find_flaw(places, 12)
+    assert (info_of(places) or {})["step"] == steps_in(places)[-2]
+
+
+def test_two_processes_do_not_write_to_one_folder(tmp_path: Path):
+    held = resume.lock(tmp_path)
+    with pytest.raises(OSError, match="Another process is writing to"):
+        resume.lock(tmp_path)
+    held.close()
+    resume.lock(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"steps": 0}, "steps must be a whole number of at least 1; got 0"),
+        ({"keep": 0}, "keep must be a whole number of at least 1; got 0"),
+        ({"members": 2.5}, "members must be a whole number"),
+        ({"accumulate": 0}, "accumulate must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"average": 1.5}, "average, the decay"),
+        ({"profile": 5}, "profile must be"),
+        ({"evaluate_every": 5, "data": {"name": "digits"}}, "there are no test data"),
+    ],
+)
+def test_fields_that_can_not_be_are_named(tmp_path: Path, changes: dict, sentence: str):
+    fields = load(HERE / "training_config.py").get_config()
+    fields.lock()
+    config = train.with_fields(fields, [f"{name}={value!r}" for name, value in changes.items()])
+    with pytest.raises(ValueError, match=sentence):
+        train.Run(Experiment(str(HERE / "training_config.py"), config, train.FUNCTIONS), tmp_path)
 
 
 def test_what_is_wrong_with_a_config_is_said(tmp_path: Path):

@@ -14,7 +14,7 @@ import configs
 from launch.compare import definitions
 from launch.experiment import Experiment
 from launch.study import conduct, study_of
-from launch.train import NEEDED, Run
+from launch.train import FUNCTIONS, Run
 from train.data import make_task
 from train.evaluate import compare
 
@@ -42,7 +42,7 @@ def test_header_says_command_and_time_and_the_config_builds(name, tmp_path):
     assert config.name == name
     if name.startswith("train_"):
         config.batch = 8
-        run = Run(Experiment(str(module.__file__), config, NEEDED), tmp_path)
+        run = Run(Experiment(str(module.__file__), config, FUNCTIONS), tmp_path)
         x, y = next(run.batches(0))
         assert (len(x), y.shape) == (8, (8, 10))
         return
