@@ -11,7 +11,6 @@ DIR/cells, and the same command continues. Networks are spread over the devices 
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import html
 import json
@@ -29,10 +28,10 @@ from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
 from launch import common
+from launch.runs import Job, jobs_of, task_of
 from limits import Kernels, Task
 from train import curves
 from train.analysis import PARTS, against_twin, analyse, edge_of_stability, limits_of, plots
-from train.analysis.runs import TrainedRun
 from train.evaluate.page import page, picture, plain
 from train.evaluate.page import table as html_table
 from zoo.saved import to_json
@@ -45,32 +44,6 @@ _RATE = flags.DEFINE_float(
     "learning_rate", None, "Of plain gradient descent on these points: compare training with the twin's."
 )
 _MOMENTUM = flags.DEFINE_float("momentum", 0.0, "Of that gradient descent.")
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """One network of a run."""
-
-    run: TrainedRun
-    member: int | None
-
-    @property
-    def label(self) -> str:
-        """The run's name, with the member's number."""
-        return self.run.name if self.member is None else f"{self.run.name} [{self.member}]"
-
-
-def jobs_of(folders: Sequence[str]) -> list[Job]:
-    """All networks of these runs."""
-    if not folders:
-        raise ValueError("Name at least one run: python3 -m launch.analyze runs/train_mlp")
-    runs = [TrainedRun.read(folder) for folder in dict.fromkeys(folders)]
-    if len({run.name for run in runs}) < len(runs):  # a/run and b/run
-        runs = [
-            dataclasses.replace(run, label=str(folder).rstrip("/"))
-            for run, folder in zip(runs, dict.fromkeys(folders), strict=True)
-        ]
-    return [Job(run, member) for run in runs for member in (range(run.members) if run.members else [None])]
 
 
 def conduct(jobs: list[Job], task: Task, folder: Path, how: dict[str, Any], screen: Any) -> list[dict[str, Any]]:
@@ -108,25 +81,47 @@ def conduct(jobs: list[Job], task: Task, folder: Path, how: dict[str, Any], scre
             return list(pool.map(one, enumerate(jobs)))
 
 
-def groups(jobs: list[Job], found: list[dict[str, Any]]) -> list[tuple[Any, list[dict[str, Any]]]]:
-    """[(definition, what was measured of its members)]: networks of one definition with checkpoints at the same steps."""
-    together: dict[str, tuple[Any, list]] = {}
+def groups(jobs: list[Job], found: list[dict[str, Any]]) -> list[tuple[Any, str, list[dict[str, Any]]]]:
+    """[(definition, in words, what was measured of its members)]: networks of one definition with checkpoints at the same
+    steps; the words name the runs where several groups have one definition."""
+    together: dict[str, tuple[Any, list, list]] = {}
     for job, each in zip(jobs, found, strict=True):
         net = job.run.definition()
-        key = json.dumps([to_json(net), np.asarray(each["steps"]).tolist()])
-        together.setdefault(key, (net, []))[1].append(each)
-    return list(together.values())
+        _, names, members = together.setdefault(
+            json.dumps([to_json(net), np.asarray(each["steps"]).tolist()]), (net, [], [])
+        )
+        names.append(job.run.name)
+        members.append(each)
+    words = [title(net) for net, _, _ in together.values()]
+    return [
+        (net, about if words.count(about) == 1 else f"{about} ({', '.join(dict.fromkeys(names))})", members)
+        for about, (net, names, members) in zip(words, together.values(), strict=True)
+    ]
 
 
 def against(net: Any, members: list[dict[str, Any]], task: Task, rate: float | None, momentum: float) -> dict[str, Any]:
     """{"kernels" (at the first checkpoint), "lazy", "rich"}: what `against_twin` returns, or {"absent": …}."""
-    which = ("kernels",) if rate is None else ("kernels", "lazy", "rich")
-    steps = np.asarray(members[0]["steps"])
+    members, steps = distinct(members), np.asarray(members[0]["steps"])
+    which = (*(("kernels",) if steps[0] == 0 else ()), *(() if rate is None else ("lazy", "rich")))
     limits = limits_of(net, task, steps, rate or 0.0, which, momentum)
     start = [at_start(member) for member in members]
-    return {
+    found = {
         name: against_twin(start if isinstance(limit, Kernels) else members, limit) for name, limit in limits.items()
     }
+    if steps[0] != 0:
+        why = f"the first checkpoint is of step {steps[0]}, and these are the kernels at step 0; train with analysis=8, say"
+        found["kernels"] = {"absent": why}
+    return found
+
+
+def distinct(members: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without networks that start as another one does, such as that of the same seed in an ensemble."""
+    seen: dict[bytes, dict[str, Any]] = {}
+    for member in members:
+        start = at_start(member)
+        parts = [jax.tree.leaves(start[part]) for part in ("outputs", "kernels", "ntk") if part in start]
+        seen.setdefault(b"".join(np.asarray(leaf).tobytes() for leaves in parts for leaf in leaves), member)
+    return list(seen.values())
 
 
 def at_start(member: dict[str, Any]) -> dict[str, Any]:
@@ -142,32 +137,22 @@ def at_start(member: dict[str, Any]) -> dict[str, Any]:
 
 def title(net: Any) -> str:
     """A definition in few words."""
-    return (
-        f"{type(net).__name__}, width {net.width}, depth {net.depth}" if hasattr(net, "width") else type(net).__name__
-    )
+    sizes = [f"{name} {getattr(net, name)}" for name in ("width", "depth") if hasattr(net, name)]
+    return ", ".join([type(net).__name__, *sizes])
 
 
-def rows_of(net: Any, members: list[dict[str, Any]], compared: dict[str, Any]) -> list[list[str]]:
+def rows_of(about: str, compared: dict[str, Any]) -> list[list[str]]:
     """(definition, limit, quantity, distance) of what was compared, at the last step that both have."""
     rows = []
     for limit, quantities in compared.items():
         for name, found in quantities.items():
             if name == "absent" or "absent" in found:
                 reason = found if name == "absent" else found["absent"]
-                rows.append([title(net), limit, name, "absent", "", str(reason)])
+                rows.append([about, limit, name, "absent", "", str(reason)])
                 continue
             mean, sem = (np.atleast_2d(np.asarray(found[part]))[-1, -1] for part in ("mean", "sem"))
-            error = f"± {2 * sem:.1%}" if np.isfinite(sem) else ""
-            rows.append(
-                [
-                    title(net),
-                    limit,
-                    name,
-                    f"{mean:.1%}",
-                    error,
-                    f"{len(members)} network{'s' if len(members) > 1 else ''}",
-                ]
-            )
+            error, count = f"± {2 * sem:.1%}" if np.isfinite(sem) else "", len(found["each"])
+            rows.append([about, limit, name, f"{mean:.1%}", error, f"{count} network{'s' if count > 1 else ''}"])
     return rows
 
 
@@ -199,17 +184,22 @@ def main() -> None:
     started, screen = time.time(), common.console()
     jobs = jobs_of(common.NAMED)
     folder = common.workdir("analysis")
-    task = jobs[0].run.task(_POINTS.value, _TEST_POINTS.value, _LOSS.value)
+    task = task_of(jobs, _POINTS.value, _TEST_POINTS.value, _LOSS.value)
     how = {"loss": _LOSS.value, "parts": tuple(_PARTS.value)}
     found = conduct(jobs, task, folder, how, screen)
     labelled = {job.label: each for job, each in zip(jobs, found, strict=True)}
     shown = dict(list(labelled.items())[:12])  # more curves than that cannot be told apart
     rates = {job.label: float(job.run.config["learning_rate"]) for job in jobs if "learning_rate" in job.run.config}
     compared = [
-        (net, members, against(net, members, task, _RATE.value, _MOMENTUM.value))
-        for net, members in groups(jobs, found)
+        (net, about, against(net, members, task, _RATE.value, _MOMENTUM.value))
+        for net, about, members in groups(jobs, found)
     ]
-    rows = [row for net, members, each in compared for row in rows_of(net, members, each)]
+    rows = [row for _, about, each in compared for row in rows_of(about, each)]
+    for job in jobs:
+        if len(job.run.steps) == 1 and job.member in (None, 0):
+            screen.print(
+                f"{job.run.name} has one checkpoint, and nothing can have drifted: train with analysis=8, say."
+            )
     head = ("definition", "limit", "quantity", "distance", "2 standard errors", "")
     listing = Table(*head, title="Distance from the twin")
     for row in rows:

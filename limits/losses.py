@@ -1,27 +1,28 @@
 """The losses of a `Task`."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 
-def point_loss(kind: str) -> Callable[[jax.Array, jax.Array], jax.Array]:
+def point_loss(kind: str) -> Callable[[Any, Any], jax.Array]:
     """The loss of outputs [n, k] and targets, mean over samples.
 
     >>> float(point_loss("mse")(jnp.zeros((2, 1)), jnp.ones((2, 1))))
     0.5
     """
 
-    def loss(f: jax.Array, y: jax.Array) -> jax.Array:
+    def loss(f: Any, y: Any) -> jax.Array:
         check_shapes(f, y)
         return 0.5 * jnp.mean(jnp.sum((f - y) ** 2, axis=-1)) if kind == "mse" else _cross_entropy(f, y)
 
     return loss
 
 
-def check_shapes(f: jax.Array, y: jax.Array) -> None:
+def check_shapes(f: Any, y: Any) -> None:
     """Raises where outputs and targets would be broadcast."""
     if f.shape != y.shape:
         raise ValueError(
@@ -30,5 +31,5 @@ def check_shapes(f: jax.Array, y: jax.Array) -> None:
         )
 
 
-def _cross_entropy(f: jax.Array, y: jax.Array) -> jax.Array:
+def _cross_entropy(f: Any, y: Any) -> jax.Array:
     return jnp.mean(optax.losses.softmax_cross_entropy(f, y))

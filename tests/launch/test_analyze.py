@@ -1,7 +1,9 @@
 """launch.analyze reads what launch.train left, measures every member, keeps what is finished, and holds it against the twin."""
 
+import dataclasses
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from launch import analyze, train
+from launch import analyze, runs, train
 from launch.experiment import Experiment, load
 from limits import empirical_ntk, twin
 from train import curves
@@ -68,17 +70,83 @@ def test_finished_networks_are_not_measured_again(folder: Path, found: Any, monk
 
 def test_members_are_held_against_their_twin(found: Any):
     jobs, task, measured = found
-    ((net, members),) = analyze.groups(jobs, measured)
+    ((net, about, members),) = analyze.groups(jobs, measured)
+    assert about == "MLP, width 16, depth 1"
     assert len(members) == 2
     compared = analyze.against(net, members, task, None, 0.0)
     kernels = twin(net).kernels(np.concatenate([task.x_train, task.x_test]))
     expected = np.linalg.norm(measured[0]["ntk"]["ntk"][0] - kernels.ntk) / np.linalg.norm(kernels.ntk)
     np.testing.assert_allclose(np.ravel(compared["kernels"]["ntk"]["each"])[0], expected, rtol=1e-5)
-    rows = analyze.rows_of(net, members, compared)
+    rows = analyze.rows_of(about, compared)
     assert {row[2] for row in rows} >= {"nngp", "ntk"}
     assert rows[0][5] == "2 networks"
     pictures = analyze.pictures({job.label: each for job, each in zip(jobs, measured, strict=True)}, HOW["parts"], {})
     assert [title for title, _, _ in pictures] == ["Drift of kernels"]
+
+
+def test_networks_that_start_alike_count_once(found: Any):
+    jobs, task, measured = found
+    twice = analyze.against(jobs[0].run.definition(), [*measured, measured[1]], task, None, 0.0)
+    assert len(twice["kernels"]["ntk"]["each"]) == 2
+
+
+def test_without_a_checkpoint_of_the_start_there_is_nothing_to_compare_with_it(found: Any):
+    jobs, task, measured = found
+    later = [{**each, "steps": each["steps"] + 1} for each in measured]
+    compared = analyze.against(jobs[0].run.definition(), later, task, None, 0.0)
+    ((_, limit, _, distance, _, why),) = analyze.rows_of("MLP", compared)
+    assert (limit, distance) == ("kernels", "absent")
+    assert "the first checkpoint is of step 1" in why
+
+
+OWN = """
+import flax.linen as nn, numpy as np, optax
+from ml_collections import ConfigDict
+from train import losses
+class Own(nn.Module):
+    width: int
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(3)(nn.relu(nn.Dense(self.width)(x)))
+def get_config():
+    return ConfigDict({"name": "own", "width": 4, "depth": 1, "steps": 2, "learning_rate": 0.1, "analysis": 2})
+def make(width, depth): return Own(width)
+def optimizer(net, learning_rate): return optax.sgd(learning_rate)
+def loss(f, y): return losses.cross_entropy(f, y)
+def batches(start):
+    for step in range(start, 100):
+        rng = np.random.default_rng(step)
+        yield rng.normal(size=(5, 2)).astype("float32"), rng.integers(3, size=5)
+"""
+
+
+def test_a_module_and_batches_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "strange_name.py").write_text(OWN)
+    source = tmp_path / "strange_name.py"
+    run = train.Run(Experiment(str(source), load(source).get_config(), train.FUNCTIONS), tmp_path)
+    assert train.conduct(run, SILENT)
+    monkeypatch.delitem(sys.modules, "config_strange_name")
+    jobs = analyze.jobs_of([str(tmp_path)])
+    assert jobs[0].run.definition().width == 4
+    task = runs.task_of(jobs, 6, 3, "cross_entropy")
+    drawn = [next(run.batches(step)) for step in (0, 1)]
+    np.testing.assert_allclose(task.x, np.concatenate([x for x, _ in drawn])[:9])
+    np.testing.assert_array_equal(task.y_test.argmax(1), drawn[1][1][1:4])
+    with pytest.raises(ValueError, match="Was it trained by squared errors"):
+        runs.task_of([dataclasses.replace(job, run=_regression(job.run)) for job in jobs], 6, 3, "cross_entropy")
+
+
+def _regression(run: TrainedRun) -> TrainedRun:
+    data = {"data": {"name": "sphere", "train": "train", "n_train": 8, "n_test": 4, "dim": 3}}
+    return dataclasses.replace(run, info={**run.info, "config": {**run.config, **data}})
+
+
+def test_runs_on_other_data_are_not_measured_on_one(folder: Path):
+    job, _ = analyze.jobs_of([str(folder)])
+    moved = {**job.run.config, "data": {**job.run.config["data"], "train": "test"}}
+    other = dataclasses.replace(job.run, info={**job.run.info, "config": moved}, label="other")
+    with pytest.raises(ValueError, match=r"and other were trained on different data: analyse them apart"):
+        runs.task_of([job, runs.Job(other, 0)], 6, 3, "cross_entropy")
 
 
 def test_a_folder_without_checkpoints_is_said(tmp_path: Path):
