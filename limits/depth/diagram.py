@@ -17,6 +17,7 @@ from limits.depth.recursions import Carry, Layer, layers, settle
 from limits.kernels.activations import as_piecewise_linear
 from limits.types import AbsentError
 from zoo import activation_function
+from zoo.definition import check_count
 
 TRAINS = 6  # depth scales over which networks were seen to train (Schoenholz et al. 2017)
 _HALVINGS = 60
@@ -50,6 +51,7 @@ class PhaseDiagram:
 
     def condition(self, points: int = 1000) -> np.ndarray:
         """Condition number of the tangent kernel of so many inputs, all at correlation `c`: 1 + points · ρ/(1 − ρ)."""
+        check_count("condition", "points", points)
         with np.errstate(divide="ignore", invalid="ignore"):
             return 1 + points * np.maximum(self.ratio, 0) / np.maximum(self.gap, 0)
 

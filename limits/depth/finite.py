@@ -57,6 +57,10 @@ def finite_kernels(
         for scale in scales:
             with jax.enable_x64(True):
                 a = np.asarray(phi(jnp.asarray(h)))
+            if not np.isfinite(a).all() or np.abs(a).max() * scale * max(w, 1) > 1e150:
+                raise OverflowError(
+                    f"Signals become too large for a float within {depth} layers. Take a smaller rho, w_std or depth."
+                )
             c = scale**2 * (w * np.matmul(a.transpose(0, 2, 1), a) / width + b)
             noise = rng.normal(size=h.shape) @ roots(c).transpose(0, 2, 1)
             h = noise if rho is None else h + noise

@@ -15,6 +15,7 @@ from limits.depth.averages import accurate_dual, accurate_orders, moment, moment
 from limits.depth.checks import number, standard_deviations
 from limits.kernels import Affine, State, activate, dense
 from limits.kernels.activations import as_piecewise_linear
+from limits.kernels.hermite import derivative
 from limits.types import AbsentError
 from zoo import activation_function
 
@@ -29,7 +30,13 @@ def variance_map(activation: Any, w_std: float, b_std: float) -> Callable[[Any],
     1.2500000000000002
     """
     w_std, b_std = standard_deviations("variance_map", w_std, b_std)
-    return lambda q: np.asarray(b_std**2 + w_std**2 * moment(activation, q))
+
+    def ahead(q: Any) -> np.ndarray:
+        if not (np.asarray(q, float) >= 0).all():
+            raise ValueError(f"variance_map: variances must be ≥ 0, got {q}.")
+        return np.asarray(b_std**2 + w_std**2 * moment(activation, q))
+
+    return ahead
 
 
 def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Callable[[Any], tuple]:
@@ -49,6 +56,8 @@ def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Ca
     orders, growth = accurate_orders(phi, math.sqrt(q))[0], q / float(variance_map(phi, w_std, b_std)(q))
 
     def mapped(gap: Any) -> tuple:
+        if not (np.abs(np.asarray(gap, float) - 1) <= 1 + 1e-12).all():
+            raise ValueError(f"correlation_map: 1 − c must lie between 0 and 2, got {gap}.")
         with jax.enable_x64(True):
             gaps = jnp.asarray(np.ravel(gap), float)
             end, slope = _layer(gaps, math.sqrt(q), w_std**2, b_std**2, phi, orders, bool(b_std > 0))
@@ -73,8 +82,8 @@ class Phase:
     name: "ordered" (χ < 1), "critical" (χ = 1) or "chaotic" (χ > 1), with χ = σ_w² E φ'(√q* Z)², the factor of the
     gradient's variance and of the tangent kernel's diagonal a layer. q: the variance's fixed point q*. c: the correlation
     c* that two inputs approach, and `slope` the factor f'(c*) with which they do. curvature, third: f''(1) and f'''(1),
-    the j-th derivative being σ_w² q*^(j−1) E φ^(j)(√q* Z)². variance_slope: dq'/dq at q*; above 1 the fixed point is
-    repelling and only a signal that starts there stays.
+    the j-th derivative being σ_w² q*^(j−1) E φ^(j)(√q* Z)² (infinite where φ has a kink). variance_slope: dq'/dq at q*;
+    above 1 the fixed point is repelling and only a signal that starts there stays.
     """
 
     name: str
@@ -140,7 +149,7 @@ def searched(phi: Any, w_std: float, b_std: float, start: float = 1.0) -> tuple[
     """The variances between which fixed points are looked for: a thousandth of what a layer makes of the signal 0, and a
     million times what it makes of `start`. So both follow from the numbers given.
 
-    >>> searched("tanh", w_std=2.0, b_std=100.0)[0]
+    >>> round(searched("tanh", w_std=2.0, b_std=100.0)[0], 9)
     10.0
     """
     ahead = variance_map(phi, w_std, b_std)
@@ -189,11 +198,28 @@ def phase(activation: Any, w_std: float, b_std: float = 0.0, start: float = 1.0)
     chi, curvature, third = (
         w_std**2 * q ** (j - 1) * float(moment(phi, q, j)) if q > 0 or j == 1 else 0.0 for j in (1, 2, 3)
     )
+    if q > 0 and _has_kink(phi, 10 * math.sqrt(q)):
+        curvature = third = math.inf
     spread = w_std**2 * moment_slope(phi, q) if q > 0 else chi
     if chi <= 1 + CRITICAL or q == 0:
         return Phase(_name(chi), q, 1.0, chi, chi, curvature, third, spread)
     gap, slope = _chaotic_point(correlation_map(phi, w_std, b_std, q), chi, curvature)
     return Phase("chaotic", q, 1 - gap, chi, slope, curvature, third, spread)
+
+
+def _has_kink(phi: Callable, reach: float) -> bool:
+    """Whether φ' jumps within ±reach: its largest step on a grid is followed by halving, and stays where it is a jump."""
+    with jax.enable_x64(True):
+        slope = lambda x: np.asarray(derivative(phi)(jnp.asarray(x)))  # noqa: E731
+        x = np.linspace(-reach, reach, 20_000)  # an even number of points: 0 is not among them
+        steps = np.abs(np.diff(slope(x)))
+        i, most = int(steps.argmax()), float(steps.max())
+        low, high = x[i], x[i + 1]
+        for _ in range(30):
+            ends = np.array([low, (low + high) / 2, high])
+            left, right = np.abs(np.diff(slope(ends)))
+            low, high, last = (ends[0], ends[1], left) if left > right else (ends[1], ends[2], right)
+    return most > 0 and bool(last > most / 2)  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
 def _name(chi: float) -> str:
@@ -206,7 +232,7 @@ def _chaotic_point(step: Callable, chi: float, curvature: float) -> tuple[float,
     All its derivatives are ≥ 0, so that 1 − c* is at least 2 (χ − 1) / f''(1).
     """
     away = lambda gap: float(step(gap)[0]) - gap  # noqa: E731
-    low = min(1e-3, 1e-3 * (chi - 1), (chi - 1) / max(curvature, 1e-300))
+    low = min(1e-3, 1e-3 * (chi - 1), (chi - 1) / curvature if 0 < curvature < math.inf else 1.0)
     gap = 1.0 if away(1.0) >= -1e-15 else _root(away, low, 1.0)
     return gap, float(step(gap)[1])
 

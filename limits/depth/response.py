@@ -102,12 +102,18 @@ def response(
         kernels, branch, gains, bent = (np.asarray(part) for part in found)
     steps = np.full(depth + 1, 1.0) if rho is None else np.append(scales**2, 1.0)
     eta, chi, across = [np.ones_like(k0)], [np.ones_like(k0)], [np.zeros_like(k0)]
-    for l, step in enumerate(steps):
-        eta.append(step * gains[l] * chi[-1])
-        reached = step * (gains[l] * across[-1] + bent[l] * np.diagonal(chi[-1])[:, None])
-        through = rho is not None and l < depth
-        chi.append(eta[-1] + through * chi[-1])
-        across.append(reached + through * across[-1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for l, step in enumerate(steps):
+            eta.append(step * gains[l] * chi[-1])
+            reached = step * (gains[l] * across[-1] + bent[l] * np.diagonal(chi[-1])[:, None])
+            through = rho is not None and l < depth
+            chi.append(eta[-1] + through * chi[-1])
+            across.append(reached + through * across[-1])
+    if not all(np.isfinite(part).all() for part in (kernels, *chi, *across)):
+        raise OverflowError(
+            f"The kernels or responses become too large for a float within {depth} layers (largest variance found: "
+            f"{np.nanmax(np.where(np.isfinite(kernels), kernels, np.nan)):.3g}). Take a smaller rho, w_std or depth."
+        )
     increments = np.concatenate([k0[None], steps[:-1, None, None] * branch[:-1]])
     return Response(
         kernels, increments, np.array(eta[:-1]), np.array(chi[:-1]), np.array(across[:-1]), branch[-1], chi[-1], across[-1],
@@ -121,7 +127,13 @@ def input_kernel(x: Any, w_std: float = 1.0, b_std: float = 0.0) -> np.ndarray:
     >>> input_kernel(np.eye(2), w_std=2.0).tolist()
     [[2.0, 0.0], [0.0, 2.0]]
     """
-    flat, (w, b) = np.asarray(x, np.float64).reshape(len(x), -1), squares("input_kernel", w_std, b_std)
+    (w, b), flat = squares("input_kernel", w_std, b_std), np.asarray(x, np.float64)
+    flat = flat.reshape(len(flat), -1) if flat.size else flat
+    if not flat.size or not np.isfinite(flat).all():
+        raise ValueError(
+            f"input_kernel: x must hold finite inputs [P, …]; its shape is {np.shape(x)}, and "
+            f"{np.count_nonzero(~np.isfinite(flat))} of its numbers are NaN or infinite."
+        )
     return w * flat @ flat.T / flat.shape[1] + b
 
 

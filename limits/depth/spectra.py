@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import betaln, gammaln
+from scipy.special import betaln
 
 from limits.depth.checks import number, standard_deviations
 from limits.depth.recursions import deep_pair
@@ -17,9 +17,8 @@ def harmonics(d: int, k: int) -> int:
     >>> harmonics(3, 2), harmonics(2, 5), harmonics(10, 1)
     (5, 2, 10)
     """
-    if k == 0:
-        return 1
-    return round((2 * k + d - 2) / k * math.exp(gammaln(k + d - 2) - gammaln(k) - gammaln(d - 1)))
+    _checked(d, [k])
+    return math.comb(d + k - 1, k) - (math.comb(d + k - 3, k - 2) if k > 1 else 0)
 
 
 def _nodes(d: int, largest_k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from limits.depth import correlation_map, edge_of_chaos, phase, variance_map
+from limits.depth import correlation_map, edge_of_chaos, limiting_kernel, phase, variance_map
 from limits.depth.averages import moment
 from limits.types import AbsentError
 
@@ -199,3 +199,26 @@ def test_numbers_of_any_kind_and_what_is_none():
         correlation_map("tanh", 1.0, 0.1, 0.0)
     with pytest.raises(AbsentError, match="0 everywhere"):
         edge_of_chaos(lambda x: 0 * x, 0.0)
+    for q in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="variances must be ≥ 0"):
+            variance_map("tanh", 1.0, 0.1)(q)
+    for gap in (-0.5, 3.0, math.nan):
+        with pytest.raises(ValueError, match="between 0 and 2"):
+            correlation_map("tanh", 1.0, 0.1, 1.0)(gap)
+
+
+def test_kinks_away_from_zero():
+    """A tanh with corners is no linear function: f'' is infinite at c = 1, as 1 − f(c) = gap − s gap^(3/2) + … there."""
+    corners, b = lambda x: jnp.clip(x, -1, 1), 0.2
+    at = phase(corners, edge_of_chaos(corners, b), b)
+    assert (at.name, at.curvature, at.third) == ("critical", math.inf, math.inf)
+    # 1 − f' = σ_w² 2 p(1/√q) √(gap/π) + …, the share of pairs between which a corner lies; p the Gaussian density.
+    gap, w = np.array([1e-2, 4e-2]), edge_of_chaos(corners, b)
+    bent = gap - correlation_map(corners, w, b, at.q)(gap)[0]
+    share = w**2 * 2 * math.exp(-1 / (2 * at.q)) / math.sqrt(2 * math.pi) / math.sqrt(math.pi)
+    ratio = bent / (2 / 3 * share * gap**1.5)
+    # The next term is smaller by a factor of gap. Nodes are 0.01 apart, between which the corner is anywhere: p to 1.5 %.
+    assert (4 * ratio[0] - ratio[1]) / 3 == pytest.approx(1, abs=0.015)
+    assert limiting_kernel(corners, edge_of_chaos(corners, b), b).ratio == 0.25
+    assert 0 < phase(corners, 2.0, b).c < 1
+    assert math.isfinite(phase(lambda x: jnp.tanh(1e5 * x), 1.0, 1.0).curvature)  # steep, and smooth

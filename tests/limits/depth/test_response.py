@@ -131,3 +131,13 @@ def test_networks_of_finite_width_need_neurons_members_and_a_covariance():
     pairwise = [[1.0, 0.9, -0.9], [0.9, 1.0, 0.9], [-0.9, 0.9, 1.0]]
     with pytest.raises(ValueError, match=r"eigenvalues go from -0\.8"):
         finite_kernels(pairwise, 3, 5, 2)
+
+
+def test_what_is_too_large_or_no_input_is_said():
+    with pytest.raises(OverflowError, match="too large for a float within 400 layers"):
+        response([[1.0]], 400, rho=10.0, w_std=10.0, activation="relu")
+    with pytest.raises(OverflowError, match="too large for a float within 3 layers"):
+        finite_kernels([[1e300]], 3, 5, 2, rho=1e10, activation="relu")
+    for wrong in ([[np.nan]], np.zeros((2, 0))):
+        with pytest.raises(ValueError, match="must hold finite inputs"):
+            input_kernel(wrong)

@@ -91,3 +91,6 @@ def test_mistakes_are_answered():
     for wrong in ({"radius": math.nan}, {"w_std": math.nan}, {"b_std": -0.1}):
         with pytest.raises(ValueError, match=f"sphere_spectrum: {next(iter(wrong))}.* must be one finite number"):
             sphere_spectrum([3], [1], **wrong)
+    with pytest.raises(ValueError, match="d ≥ 2"):
+        harmonics(1, 1)
+    assert harmonics(20, 60) == math.comb(79, 60) - math.comb(77, 58)  # polynomials of degree k less those of k − 2
