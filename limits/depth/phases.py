@@ -149,7 +149,7 @@ def searched(phi: Any, w_std: float, b_std: float, start: float = 1.0) -> tuple[
     """The variances between which fixed points are looked for: a thousandth of what a layer makes of the signal 0, and a
     million times what it makes of `start`. So both follow from the numbers given.
 
-    >>> round(searched("tanh", w_std=2.0, b_std=100.0)[0], 9)
+    >>> round(searched("tanh", w_std=2.0, b_std=100.0, start=50.0)[0], 9)
     10.0
     """
     ahead = variance_map(phi, w_std, b_std)
