@@ -11,11 +11,13 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from limits.depth.averages import accurate_orders, moment
-from limits.depth.phases import CRITICAL, edge_of_chaos, scale
+from limits.depth.checks import standard_deviations
+from limits.depth.phases import CRITICAL, between, edge_of_chaos, scale, searched
 from limits.depth.recursions import Carry, Layer, layers, settle
 from limits.kernels.activations import as_piecewise_linear
 from limits.types import AbsentError
 from zoo import activation_function
+from zoo.definition import check_count
 
 TRAINS = 6  # depth scales over which networks were seen to train (Schoenholz et al. 2017)
 _HALVINGS = 60
@@ -49,6 +51,7 @@ class PhaseDiagram:
 
     def condition(self, points: int = 1000) -> np.ndarray:
         """Condition number of the tangent kernel of so many inputs, all at correlation `c`: 1 + points · ρ/(1 − ρ)."""
+        check_count("condition", "points", points)
         with np.errstate(divide="ignore", invalid="ignore"):
             return 1 + points * np.maximum(self.ratio, 0) / np.maximum(self.gap, 0)
 
@@ -68,15 +71,21 @@ def phase_diagram(
     phi = activation_function(activation)
     w = np.asarray(np.linspace(0.5, 3.0, 61) if w_std is None else w_std, float)
     b = np.asarray(np.linspace(0.025, 1.0, 40) if b_std is None else b_std, float)
-    if w.ndim != 1 or b.ndim != 1 or np.any(w <= 0) or np.any(b < 0):
-        raise ValueError("w_std (> 0) and b_std (≥ 0) are the values along the two sides of the grid.")
-    if depth < 1 or not -1 < c < 1:
+    if w.ndim != 1 or b.ndim != 1 or not w.size or not b.size:
+        raise ValueError(
+            f"w_std and b_std are the values along the two sides of the grid; got arrays of shapes {w.shape} and {b.shape}."
+        )
+    for w_std, b_std in [*((x, b[0]) for x in w), *((w[0], x) for x in b)]:
+        standard_deviations("phase_diagram", float(w_std), float(b_std))
+    if not depth >= 1 or depth % 1 or not -1 < c < 1:
         raise ValueError(f"depth counts layers from 1 and c is a correlation inside (−1, 1); got {depth} and {c}.")
     grid_w, grid_b = (a.ravel() for a in np.meshgrid(w, b))
     homogeneous = as_piecewise_linear(phi) is not None
     q, chi = (_homogeneous if homogeneous else _fixed_points)(phi, grid_w, grid_b)
     ok = np.isfinite(chi) if homogeneous else np.isfinite(q)
-    start = np.where(np.isfinite(q) & (q > 0), q, 1.0)
+    start = np.where(
+        np.isfinite(q) & (q > 0), q, 1.0 if homogeneous else 1e-8
+    )  # a signal that dies is in φ's linear part
     found = np.full((3, len(q)), np.nan)  # slope, ratio, 1 − ratio
     if ok.any():
         found[:, ok] = _at_depth(phi, grid_w[ok], grid_b[ok], start[ok], chi[ok], depth, c, homogeneous)
@@ -110,8 +119,9 @@ def _homogeneous(phi: Any, w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np
 
 def _fixed_points(phi: Any, w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(q*, χ) of every pair, from a table of E φ² and E φ'² over log q: to 1e-7, enough for a picture."""
-    logs = np.linspace(math.log(1e-8), math.log(1e4), 800)
-    grid = np.exp(logs)
+    ends = [searched(phi, *pair) for pair in ((w.min(), b.min()), (w.max(), b.max()))]
+    grid = between(ends[0][0], ends[1][1], 67)
+    logs = np.log(grid)
     value, slope = (CubicSpline(logs, moment(phi, grid, j)) for j in (0, 1))
     rise = b[:, None] ** 2 + w[:, None] ** 2 * value(logs) - grid
     from_one = int(np.searchsorted(logs, 0.0))  # signals of variance 1 set out, and go up or down
@@ -126,8 +136,8 @@ def _fixed_points(phi: Any, w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, n
         middle = (low + top) / 2
         above = b**2 + w**2 * value(middle) > np.exp(middle)
         low, top = np.where(above, middle, low), np.where(above, top, middle)
-    q = np.where(none_up, np.inf, np.where(none_down, grid[0], np.exp((low + top) / 2)))
-    chi = np.where(none_up, np.nan, w**2 * slope(np.log(np.minimum(q, grid[-1]))))
+    q = np.where(none_up, np.inf, np.where(none_down, 0.0, np.exp((low + top) / 2)))
+    chi = np.where(none_up, np.nan, w**2 * slope(np.log(np.clip(q, grid[0], grid[-1]))))
     return q, chi
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from limits.depth.response import branch_scales, checked_kernel
+from limits.depth.response import branch_scales, checked_kernel, squares
 from zoo import activation_function
+from zoo.definition import check_count
 
 _AT_ONCE = 2**22  # signals held at a time
 
@@ -37,7 +38,15 @@ def finite_kernels(
     (4, 4, 1, 1)
     """
     k0, scales = checked_kernel(k0), branch_scales(depth, rho)
-    phi, w, b = activation_function(activation), float(w_std) ** 2, float(b_std) ** 2
+    check_count("finite_kernels", "width", width)
+    check_count("finite_kernels", "members", members)
+    phi, (w, b) = activation_function(activation), squares("finite_kernels", w_std, b_std)
+    least, most = np.linalg.eigvalsh(k0)[[0, -1]]
+    if least < -1e-6 * most:
+        raise ValueError(
+            f"The input kernel is no covariance: its eigenvalues go from {least:.3g} to {most:.3g}, and none may be negative. "
+            "Take the kernel of inputs (`input_kernel`)."
+        )
     rng, chunk = np.random.default_rng(seed), max(1, _AT_ONCE // (width * len(k0)))
     parts = range(0, members, chunk)
     found = []
@@ -48,6 +57,10 @@ def finite_kernels(
         for scale in scales:
             with jax.enable_x64(True):
                 a = np.asarray(phi(jnp.asarray(h)))
+            if not np.isfinite(a).all() or np.abs(a).max() * scale * max(w, 1) > 1e150:
+                raise OverflowError(
+                    f"Signals become too large for a float within {depth} layers. Take a smaller rho, w_std or depth."
+                )
             c = scale**2 * (w * np.matmul(a.transpose(0, 2, 1), a) / width + b)
             noise = rng.normal(size=h.shape) @ roots(c).transpose(0, 2, 1)
             h = noise if rho is None else h + noise

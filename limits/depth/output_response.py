@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 
 from limits import kernels as algebra
-from limits.depth.response import advance, checked_kernel, orders_for, start, variance_layer
+from limits.depth.response import advance, branch_scales, checked_kernel, orders_for, squares, start, variance_layer
 from limits.depth.slopes import slope
 from limits.kernels.hermite import derivative
 from zoo import activation_function
@@ -40,6 +40,12 @@ def largest_response(
         grid = np.log(_unit(phi, k1, w, depth)) + _GRID[:, None]
         found = height(grid, _ROUGH)
         end = np.logical_and.accumulate(np.isfinite(found)).sum(0) - 1
+        if (end < 0).any():
+            lost = np.concatenate([np.broadcast_to(part, end.shape)[end < 0] for part in signal[:2]])
+            raise ValueError(
+                f"The response to signals of variance {lost.min():.3g} to {lost.max():.3g} cannot be worked out: averages carry "
+                f"variances from about 1e-15 to {_LARGEST:.0e}. Scale the inputs to variances near 1."
+            )
         best = np.where(np.arange(len(_GRID))[:, None] <= end, found, -np.inf).argmax(0)
         inside, outside = (best > 0) & (best < end), np.where(best == 0, 0.0, np.inf)
         for _ in track(range(_REFINEMENTS), "residual scales", console=Console(stderr=True), disable=not slow):
@@ -80,10 +86,14 @@ def log_response(
     >>> log_response([[0.05, 0.03], [0.03, 0.05]], 10, np.array([0.1, 0.3])).shape
     (2, 2)
     """
-    k0, phi, w, b = checked_kernel(k0), activation_function(activation), float(w_std) ** 2, float(b_std) ** 2
+    k0, phi, (w, b) = checked_kernel(k0), activation_function(activation), squares("log_response", w_std, b_std)
     if k0.shape != (2, 2):
         raise ValueError(f"log_response takes the kernel of two samples, [2, 2]; got {k0.shape}.")
-    rho = np.atleast_1d(np.asarray(rho, np.float64))[:, None]
+    branch_scales(depth, 1.0)
+    rho = np.atleast_1d(np.asarray(rho, np.float64))
+    if rho.ndim != 1 or not rho.size or not (np.isfinite(rho) & (rho >= 0)).all():
+        raise ValueError(f"log_response: rho must be one or more finite numbers ≥ 0, got {rho}.")
+    rho = rho[:, None]
     with jax.enable_x64(True):
         orders = orders_for(phi, np.diagonal(k0), np.full(depth, rho.max()), w, b, True)
         k1, k2, k12 = (jnp.asarray([k]) for k in (k0[0, 0], k0[1, 1], k0[0, 1]))

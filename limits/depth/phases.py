@@ -12,13 +12,14 @@ import numpy as np
 from scipy.optimize import brentq
 
 from limits.depth.averages import accurate_dual, accurate_orders, moment, moment_slope
+from limits.depth.checks import number, standard_deviations
 from limits.kernels import Affine, State, activate, dense
 from limits.kernels.activations import as_piecewise_linear
+from limits.kernels.hermite import derivative
 from limits.types import AbsentError
 from zoo import activation_function
 
-_GRID = np.geomspace(1e-10, 1e6, 641)  # variances at which roots are bracketed
-_LARGEST_EDGE = 1e4  # beyond, activations that end linearly have χ − 1 below the error of quadrature
+_LARGEST_EDGE = 1e4  # beyond, activations that end linearly have χ − 1 below the error of quadrature; or 100 b_std²
 CRITICAL = 1e-8  # |χ − 1| below which a network is called critical
 
 
@@ -28,7 +29,14 @@ def variance_map(activation: Any, w_std: float, b_std: float) -> Callable[[Any],
     >>> float(variance_map("relu", 2**0.5, 0.5)(1.0))
     1.2500000000000002
     """
-    return lambda q: np.asarray(b_std**2 + w_std**2 * moment(activation, q))
+    w_std, b_std = standard_deviations("variance_map", w_std, b_std)
+
+    def ahead(q: Any) -> np.ndarray:
+        if not (np.asarray(q, float) >= 0).all():
+            raise ValueError(f"variance_map: variances must be ≥ 0, got {q}.")
+        return np.asarray(b_std**2 + w_std**2 * moment(activation, q))
+
+    return ahead
 
 
 def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Callable[[Any], tuple]:
@@ -43,10 +51,13 @@ def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Ca
     >>> round(1 - gap.item(), 6), round(slope.item(), 6)  # (c arcsin c + √(1−c²))/π + c/2, arcsin(c)/π + 1/2
     (0.608998, 0.666667)
     """
-    phi = activation_function(activation)
+    phi, q = activation_function(activation), number("correlation_map", "q", q)
+    w_std, b_std = standard_deviations("correlation_map", w_std, b_std)
     orders, growth = accurate_orders(phi, math.sqrt(q))[0], q / float(variance_map(phi, w_std, b_std)(q))
 
     def mapped(gap: Any) -> tuple:
+        if not (np.abs(np.asarray(gap, float) - 1) <= 1 + 1e-12).all():
+            raise ValueError(f"correlation_map: 1 − c must lie between 0 and 2, got {gap}.")
         with jax.enable_x64(True):
             gaps = jnp.asarray(np.ravel(gap), float)
             end, slope = _layer(gaps, math.sqrt(q), w_std**2, b_std**2, phi, orders, bool(b_std > 0))
@@ -71,8 +82,8 @@ class Phase:
     name: "ordered" (χ < 1), "critical" (χ = 1) or "chaotic" (χ > 1), with χ = σ_w² E φ'(√q* Z)², the factor of the
     gradient's variance and of the tangent kernel's diagonal a layer. q: the variance's fixed point q*. c: the correlation
     c* that two inputs approach, and `slope` the factor f'(c*) with which they do. curvature, third: f''(1) and f'''(1),
-    the j-th derivative being σ_w² q*^(j−1) E φ^(j)(√q* Z)². variance_slope: dq'/dq at q*; above 1 the fixed point is
-    repelling and only a signal that starts there stays.
+    the j-th derivative being σ_w² q*^(j−1) E φ^(j)(√q* Z)² (infinite where φ has a kink). variance_slope: dq'/dq at q*;
+    above 1 the fixed point is repelling and only a signal that starts there stays.
     """
 
     name: str
@@ -109,14 +120,13 @@ def scale(factor: float) -> float:
 def fixed_variance(activation: Any, w_std: float, b_std: float, start: float = 1.0) -> float:
     """q*, to which the variance goes from `start`: the next root of q = σ_b² + σ_w² E φ² in its direction.
 
-    0 where it dies out, infinity where it grows without end.
+    0 where it dies out, infinity where it grows without end (`searched` says how far either was looked for).
 
     >>> round(fixed_variance("tanh", 1.30415, 0.2), 4)
     0.5121
     """
-    if start <= 0:
-        raise ValueError(f"start is a variance to begin from, > 0; got {start}.")
-    phi = activation_function(activation)
+    phi, start = activation_function(activation), number("fixed_variance", "start, a variance to begin from,", start)
+    w_std, b_std = standard_deviations("fixed_variance", w_std, b_std)
     linear = as_piecewise_linear(phi)
     if linear is not None:
         factor = w_std**2 * float(moment(phi, 1.0))
@@ -127,12 +137,31 @@ def fixed_variance(activation: Any, w_std: float, b_std: float, start: float = 1
     rise = float(ahead(start)) - start
     if abs(rise) <= 1e-15 * start:
         return start
-    grid = np.sort(np.append(_GRID, start))
-    grid = grid[grid >= start] if rise > 0 else grid[grid <= start][::-1]
-    ends = np.flatnonzero(np.sign(ahead(grid) - grid) != np.sign(rise))
+    low, high = searched(phi, w_std, b_std, start)
+    grid = between(start, high) if rise > 0 else between(low, start)[::-1]
+    ends = np.flatnonzero((ahead(grid) - grid) * np.sign(rise) <= 0)
     if not len(ends):
         return math.inf if rise > 0 else 0.0
     return _root(lambda q: float(ahead(q)) - q, float(grid[ends[0] - 1]), float(grid[ends[0]]))
+
+
+def searched(phi: Any, w_std: float, b_std: float, start: float = 1.0) -> tuple[float, float]:
+    """The variances between which fixed points are looked for: a thousandth of what a layer makes of the signal 0, and a
+    million times what it makes of `start`. So both follow from the numbers given.
+
+    >>> round(searched("tanh", w_std=2.0, b_std=100.0, start=50.0)[0], 9)
+    10.0
+    """
+    ahead = variance_map(phi, w_std, b_std)
+    least, most = float(ahead(0.0)), max(1.0, start, float(ahead(start)))
+    low = 1e-3 * least if least > 0 else 1e-14  # below, a layer is linear to rounding
+    return min(low, start), min(1e6 * most, 1e300)
+
+
+def between(low: float, high: float, per_decade: int = 40) -> np.ndarray:
+    """Variances from low to high, both among them."""
+    grid = np.geomspace(low, high, 2 + math.ceil(per_decade * math.log10(high / low)))
+    return np.concatenate([[low], grid[1:-1], [high]])
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
@@ -152,7 +181,8 @@ def phase(activation: Any, w_std: float, b_std: float = 0.0, start: float = 1.0)
 
     Reference: Poole et al. (2016); Schoenholz et al. (2017), Deep information propagation.
     """
-    phi = activation_function(activation)
+    phi, start = activation_function(activation), number("phase", "start, a variance to begin from,", start)
+    w_std, b_std = standard_deviations("phase", w_std, b_std)
     q = fixed_variance(phi, w_std, b_std, start)
     linear = as_piecewise_linear(phi)
     if linear is not None and (b_std == 0 or math.isinf(q)):
@@ -161,32 +191,53 @@ def phase(activation: Any, w_std: float, b_std: float = 0.0, start: float = 1.0)
         return Phase(_name(chi), q, 1.0, chi, 1.0, kink, kink, chi)
     if math.isinf(q):
         raise AbsentError(
-            f"The variance grows without end at w_std {w_std:g}, b_std {b_std:g} (beyond {_GRID[-1]:g}): there is no fixed "
-            "point and no phase. Take a smaller w_std."
+            f"The variance grows without end at w_std {w_std:g}, b_std {b_std:g}, or at least beyond "
+            f"{searched(phi, w_std, b_std, start)[1]:.3g}, up to where a fixed point was looked for from {start:g} on: there is "
+            "no phase. Take a smaller w_std, or another start."
         )
     chi, curvature, third = (
         w_std**2 * q ** (j - 1) * float(moment(phi, q, j)) if q > 0 or j == 1 else 0.0 for j in (1, 2, 3)
     )
+    if q > 0 and _has_kink(phi, 10 * math.sqrt(q)):
+        curvature = third = math.inf
     spread = w_std**2 * moment_slope(phi, q) if q > 0 else chi
     if chi <= 1 + CRITICAL or q == 0:
         return Phase(_name(chi), q, 1.0, chi, chi, curvature, third, spread)
-    gap, slope = _chaotic_point(correlation_map(phi, w_std, b_std, q), chi)
+    gap, slope = _chaotic_point(correlation_map(phi, w_std, b_std, q), chi, curvature)
     return Phase("chaotic", q, 1 - gap, chi, slope, curvature, third, spread)
+
+
+def _has_kink(phi: Callable, reach: float) -> bool:
+    """Whether φ' jumps within ±reach: its largest step on a grid is followed by halving, and stays where it is a jump."""
+    with jax.enable_x64(True):
+        slope = lambda x: np.asarray(derivative(phi)(jnp.asarray(x)))  # noqa: E731
+        x = np.linspace(-reach, reach, 20_000)  # an even number of points: 0 is not among them
+        steps = np.abs(np.diff(slope(x)))
+        i, most = int(steps.argmax()), float(steps.max())
+        low, high = x[i], x[i + 1]
+        for _ in range(30):
+            ends = np.array([low, (low + high) / 2, high])
+            left, right = np.abs(np.diff(slope(ends)))
+            low, high, last = (ends[0], ends[1], left) if left > right else (ends[1], ends[2], right)
+    return most > 0 and bool(last > most / 2)  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
 def _name(chi: float) -> str:
     return "critical" if abs(chi - 1) <= CRITICAL else "ordered" if chi < 1 else "chaotic"
 
 
-def _chaotic_point(step: Callable, chi: float) -> tuple[float, float]:
-    """(1 − c*, f'(c*)). f is convex on [0, 1] with f(1) = 1 and f'(1) > 1: it has one other fixed point there."""
+def _chaotic_point(step: Callable, chi: float, curvature: float) -> tuple[float, float]:
+    """(1 − c*, f'(c*)). f is convex on [0, 1] with f(1) = 1 and f'(1) > 1: it has one other fixed point there.
+
+    All its derivatives are ≥ 0, so that 1 − c* is at least 2 (χ − 1) / f''(1).
+    """
     away = lambda gap: float(step(gap)[0]) - gap  # noqa: E731
-    gap = 1.0 if away(1.0) >= -1e-15 else _root(away, 1e-3 * min(chi - 1, 1.0), 1.0)
+    low = min(1e-3, 1e-3 * (chi - 1), (chi - 1) / curvature if 0 < curvature < math.inf else 1.0)
+    gap = 1.0 if away(1.0) >= -1e-15 else _root(away, low, 1.0)
     return gap, float(step(gap)[1])
 
 
-@functools.lru_cache(maxsize=256)
-def edge_of_chaos(activation: Any, b_std: float) -> float:
+def edge_of_chaos(activation: Any, b_std: Any) -> float:
     """The w_std at which a network with this b_std is critical, χ = 1: the smallest root q of
 
         q = σ_b² + E φ(√q Z)² / E φ'(√q Z)²,   σ_w² = 1 / E φ'(√q Z)².
@@ -199,16 +250,22 @@ def edge_of_chaos(activation: Any, b_std: float) -> float:
 
     Reference: Hayou, Doucet, Rousseau (2019), On the impact of the activation function on deep neural networks training.
     """
+    return _edge_of_chaos(activation, number("edge_of_chaos", "b_std", b_std, positive=False))
+
+
+@functools.lru_cache(maxsize=256)
+def _edge_of_chaos(activation: Any, b_std: float) -> float:
     phi = activation_function(activation)
-    if b_std < 0:
-        raise ValueError(f"b_std is a standard deviation, ≥ 0; got {b_std}.")
     if as_piecewise_linear(phi) is not None:
         if b_std > 0:
             raise AbsentError(
                 f"{activation}: no edge of chaos at b_std {b_std:g}. A positively homogeneous φ has χ = 1 only where the "
                 "variance map is q + b_std², which has no fixed point: take b_std = 0."
             )
-        return 1 / math.sqrt(float(moment(phi, 1.0, 1)))
+        slope = float(moment(phi, 1.0, 1))
+        if slope == 0:
+            raise AbsentError(f"{activation} is 0 everywhere: χ = 0 at every w_std, and there is no edge of chaos.")
+        return 1 / math.sqrt(slope)
     if b_std == 0 and float(phi(jnp.zeros(()))) == 0:
         slope = abs(float(jax.grad(lambda x: phi(x))(0.0)))
         where = f"w_std = 1/|φ'(0)| = {1 / slope:g}" if slope > 0 else "no finite w_std"
@@ -220,14 +277,15 @@ def edge_of_chaos(activation: Any, b_std: float) -> float:
     def beyond(q: Any) -> Any:
         return q - b_std**2 - moment(phi, q) / moment(phi, q, 1)
 
-    grid = _GRID[_GRID <= _LARGEST_EDGE]
+    grid = between(b_std**2 or 1e-10, max(_LARGEST_EDGE, 100 * b_std**2))  # no fixed point is below b_std²
     with np.errstate(invalid="ignore", divide="ignore"):
         values = beyond(grid)
     crossings = np.flatnonzero((values[:-1] < 0) & (values[1:] >= 0))
     if not len(crossings):
         raise AbsentError(
             f"{activation}: no edge of chaos at b_std {b_std:g}. E φ²/E φ'² + b_std² stays above q for every variance q from "
-            f"{grid[0]:g} to {grid[-1]:g}, so no w_std has χ = 1 at its fixed point: try another b_std, or another activation."
+            f"{grid[0]:.3g} to {grid[-1]:.3g}, as far as was searched, so no w_std has χ = 1 at a fixed point among these: try "
+            "another b_std, or another activation."
         )
     i = crossings[0]
     q = _root(lambda q: float(beyond(q)), float(grid[i]), float(grid[i + 1]))

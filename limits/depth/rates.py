@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import betaln, digamma, gammaln
 
 from limits.depth.averages import moment
+from limits.depth.checks import number, standard_deviations
 from limits.depth.phases import phase
 from limits.depth.recursions import check_residual
 from limits.kernels.activations import as_piecewise_linear
@@ -53,7 +54,7 @@ class Rate:
         """The leading term at these depths."""
         if self.coefficient is None:
             raise AbsentError(f"The coefficient of this rate depends on the inputs. {self.sentence}")
-        l = np.asarray(depths, float)
+        l = _depths(depths, 2 if self.log_power < 0 else 1)
         return self.coefficient * l**self.power * np.log(l) ** self.log_power * self.factor**l
 
 
@@ -70,13 +71,18 @@ def log_normaliser(
     >>> np.exp(log_normaliser([10], "fixed", w_std=1.0)).round(3).tolist()  # 10 · 1.5⁹
     [384.434]
     """
-    l, a = np.asarray(depths, float), w_std**2 / 2
-    if np.any(l < 1) or (residual == "decreasing" and np.any(l < 2)):
-        raise ValueError('Depths count from 1 (from 2 for "decreasing", whose log L is 0 at 1).')
     check_residual(residual)
+    l, a = _depths(depths, 2 if residual == "decreasing" else 1), number("log_normaliser", "w_std", w_std) ** 2 / 2
     if residual == "fixed":
         return (l - 1) * math.log1p(a) + np.log(l)
     return a * np.log(l) + np.log(np.log(l)) if residual == "decreasing" else np.log(l)
+
+
+def _depths(depths: Any, least: int) -> np.ndarray:
+    l = np.asarray(depths, float)
+    if not (np.isfinite(l) & (l >= least)).all():
+        raise ValueError(f'Depths count from 1 (from 2 for "decreasing", whose log L is 0 at 1); got {depths}.')
+    return l
 
 
 def _relu_slope(activation: Any, w_std: float, b_std: float) -> float:
@@ -127,7 +133,8 @@ def limiting_kernel(
     4.0
     """
     check_residual(residual)
-    q1 = w_std**2 + b_std**2 if variance is None else variance
+    w_std, b_std = standard_deviations("limiting_kernel", w_std, b_std)
+    q1 = w_std**2 + b_std**2 if variance is None else number("limiting_kernel", "variance", variance)
     if residual != "none":
         a = _relu_slope(activation, w_std, b_std)
         if residual == "fixed":
@@ -187,6 +194,7 @@ def convergence_rate(
     -0.748
     """
     check_residual(residual)
+    w_std, b_std = standard_deviations("convergence_rate", w_std, b_std)
     limit = limiting_kernel(activation, w_std, b_std, residual, variance)
     if residual == "fixed":
         value = 3 / 8 * limit.diagonal
@@ -224,8 +232,8 @@ def exact_diagonal(
     [20.96]
     """
     check_residual(residual)
-    l, a = np.asarray(depths, float), w_std**2 / 2
-    q1 = w_std**2 if variance is None else variance
+    l, a = _depths(depths, 1), number("exact_diagonal", "w_std", w_std) ** 2 / 2
+    q1 = w_std**2 if variance is None else number("exact_diagonal", "variance", variance)
     if residual == "fixed":
         return (l - 1) * math.log1p(a) + np.log(q1 * (1 + (l - 1) * a / (1 + a)))
     if residual == "decreasing":

@@ -9,11 +9,12 @@ import numpy as np
 from limits.depth.deep_scale import saturation_variance
 from limits.depth.output_response import largest_response
 from limits.depth.residual_scale import estimated_scale
-from limits.depth.response import input_kernel
+from limits.depth.response import checked_kernel, input_kernel
 from limits.inputs import as_samples
 from limits.kernels import closed_form
 from limits.types import AbsentError
 from zoo import ResNet, activation_function, parameterization
+from zoo.definition import check_count
 
 _PAIRS = 32  # of inputs, where averages have no closed form and take seconds
 
@@ -56,6 +57,7 @@ def recommend_residual_scale(net: ResNet, data: Any, samples: int = 20, seed: in
 
     Reference: Fischer, Dahmen, Helias (2023), Optimal signal propagation in ResNets through residual scaling, section 4.5.4.
     """
+    check_count("recommend_residual_scale", "samples", samples, at_least=2)
     w, b = _checked(net)
     x = as_samples(data, "data")
     x = x[np.random.default_rng(seed).permutation(len(x))[:samples]]
@@ -63,7 +65,7 @@ def recommend_residual_scale(net: ResNet, data: Any, samples: int = 20, seed: in
         raise ValueError(
             "recommend_residual_scale needs at least two inputs: the recommendation is about their differences."
         )
-    k0, depth = input_kernel(x, w, b), net.branches
+    k0, depth = checked_kernel(input_kernel(x, w, b)), net.branches
     phi, q, (i, j) = activation_function(net.activation), k0.diagonal(), np.triu_indices(len(x), 1)
     if closed_form(phi) is None and len(i) > _PAIRS:
         some = np.random.default_rng(seed).permutation(len(i))[:_PAIRS]
@@ -91,6 +93,11 @@ def _checked(net: Any) -> tuple[float, float]:
             f'"uniform"; got form="{net.form}", branch_layers={net.branch_layers}, zero_init={net.zero_init}, '
             f'residual="{net.residual}". Ask for the dense network with the same activation, w_std, b_std and depth, and sweep '
             "around its answer."
+        )
+    if net.branches < 1:
+        raise AbsentError(
+            f'ResNet(depth={net.depth}, residual="{net.residual}") has no residual branches, so no scale to choose. Take a '
+            "larger depth."
         )
     p = parameterization(net.parameterization)
     if 2 * p.a + p.b != 1 or 2 * p.a_in + p.b_in != 0:
@@ -140,12 +147,13 @@ def _reasons(
             f"single inputs have none: their variance in the first layer, {q.mean():.3g}, is above {full:.3g}, where φ begins to "
             "saturate; smaller inputs would carry more"
         )
-    else:
-        kept = within[within > 0]
-        estimate = float(np.mean(estimated_scale(q, depth, w, b, net.activation)))
+    kept = (within > 0) & np.isfinite(within)
+    if kept.any():
+        estimate = float(np.mean(estimated_scale(q[kept], depth, w, b, net.activation)))
+        closed = f"{estimate:.3g}" if estimate > 0 else "0, since these are above its target of 1/4"
         reasons.append(
-            f"for the norms of {len(kept)} of {len(within)} inputs it would be {kept.mean():.3g} "
-            f"(closed estimate {estimate:.3g}); signals then end at a variance of about {full:.3g}, where the range of φ is "
+            f"for the norms of {kept.sum()} of {len(within)} inputs it would be {within[kept].mean():.3g} "
+            f"(closed estimate {closed}); signals then end at a variance of about {full:.3g}, where the range of φ is "
             "used and not cut off"
         )
     return tuple(reasons)

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.depth.checks import number
 from limits.depth.entropy import uniform_variance
 from limits.depth.output_response import largest_response
-from limits.depth.response import branch_scales, checked_kernel, variance_layer
+from limits.depth.response import branch_scales, checked_kernel, squares, variance_layer
 from limits.kernels.hermite import derivative
 from zoo import activation_function
 
@@ -31,7 +32,7 @@ def optimal_scale(
 
     Reference: Fischer, Dahmen, Helias (2023), Optimal signal propagation in ResNets through residual scaling.
     """
-    k0, phi, w, b = checked_kernel(k0), activation_function(activation), float(w_std) ** 2, float(b_std) ** 2
+    k0, phi, (w, b) = checked_kernel(k0), activation_function(activation), squares("optimal_scale", w_std, b_std)
     if condition not in ("response", "entropy"):
         raise ValueError(f'condition must be "response" or "entropy", got {condition!r}.')
     n, q = len(k0), np.diagonal(k0)
@@ -63,13 +64,17 @@ def estimated_scale(
     Reference: Fischer, Dahmen, Helias (2023), eqs. 4.33 and 4.34, with the dynamic range V: target = (V/2)². V is not
     given there; 1/4 is what the appendix uses, from the derivative of an entropy that is minimal at 1/2 (`uniform_variance`).
     """
+    q, (w, b) = np.asarray(variance, np.float64), squares("estimated_scale", w_std, b_std)
+    target = number("estimated_scale", "target", target)
+    if not (np.isfinite(q) & (q + b > 0) & (q >= 0)).all():
+        raise ValueError(f"estimated_scale: variance must be finite and > 0 (≥ 0 with a bias), got {variance!r}.")
+    if not depth > 0:
+        raise ValueError(f"estimated_scale: depth must be > 0, or infinity; got {depth!r}.")
     with jax.enable_x64(True):
-        a = float(w_std) ** 2 * float(derivative(activation_function(activation))(jnp.zeros(()))) ** 2
+        a = w * float(derivative(activation_function(activation))(jnp.zeros(()))) ** 2
     if a == 0:
         raise ValueError("The estimate takes φ as linear near 0, and φ'(0) = 0 here: use optimal_scale.")
-    ratio = np.maximum(
-        (a * target + float(b_std) ** 2) / (a * np.asarray(variance, np.float64) + float(b_std) ** 2), 1.0
-    )
+    ratio = np.maximum((a * target + b) / (a * q + b), 1.0)
     return np.asarray(np.sqrt((np.log(ratio) if np.isinf(depth) else np.expm1(np.log(ratio) / depth)) / a))
 
 

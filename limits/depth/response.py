@@ -9,9 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits import kernels as algebra
+from limits.depth.checks import standard_deviations
 from limits.depth.slopes import bend, power, slope
 from limits.kernels.duals import CLOSED
 from zoo import activation_function
+from zoo.definition import check_count
+
+_ROUNDING = 1e-6  # by which a correlation may be above 1: kernels are often worked out in float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +94,7 @@ def response(
     variances (`across`) is left out; and K^(l) is also printed as K^(l−1) + C^(l−1).
     """
     k0, scales = checked_kernel(k0), branch_scales(depth, rho)
-    phi, w, b = activation_function(activation), float(w_std) ** 2, float(b_std) ** 2
+    phi, (w, b) = activation_function(activation), squares("response", w_std, b_std)
     with jax.enable_x64(True):
         q = np.diagonal(k0)
         orders = orders_for(phi, q, scales, w, b, rho is not None)
@@ -98,12 +102,18 @@ def response(
         kernels, branch, gains, bent = (np.asarray(part) for part in found)
     steps = np.full(depth + 1, 1.0) if rho is None else np.append(scales**2, 1.0)
     eta, chi, across = [np.ones_like(k0)], [np.ones_like(k0)], [np.zeros_like(k0)]
-    for l, step in enumerate(steps):
-        eta.append(step * gains[l] * chi[-1])
-        reached = step * (gains[l] * across[-1] + bent[l] * np.diagonal(chi[-1])[:, None])
-        through = rho is not None and l < depth
-        chi.append(eta[-1] + through * chi[-1])
-        across.append(reached + through * across[-1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for l, step in enumerate(steps):
+            eta.append(step * gains[l] * chi[-1])
+            reached = step * (gains[l] * across[-1] + bent[l] * np.diagonal(chi[-1])[:, None])
+            through = rho is not None and l < depth
+            chi.append(eta[-1] + through * chi[-1])
+            across.append(reached + through * across[-1])
+    if not all(np.isfinite(part).all() for part in (kernels, *chi, *across)):
+        raise OverflowError(
+            f"The kernels or responses become too large for a float within {depth} layers (largest variance found: "
+            f"{np.nanmax(np.where(np.isfinite(kernels), kernels, np.nan)):.3g}). Take a smaller rho, w_std or depth."
+        )
     increments = np.concatenate([k0[None], steps[:-1, None, None] * branch[:-1]])
     return Response(
         kernels, increments, np.array(eta[:-1]), np.array(chi[:-1]), np.array(across[:-1]), branch[-1], chi[-1], across[-1],
@@ -117,28 +127,58 @@ def input_kernel(x: Any, w_std: float = 1.0, b_std: float = 0.0) -> np.ndarray:
     >>> input_kernel(np.eye(2), w_std=2.0).tolist()
     [[2.0, 0.0], [0.0, 2.0]]
     """
-    flat = np.asarray(x, np.float64).reshape(len(x), -1)
-    return float(w_std) ** 2 * flat @ flat.T / flat.shape[1] + float(b_std) ** 2
+    (w, b), flat = squares("input_kernel", w_std, b_std), np.asarray(x, np.float64)
+    flat = flat.reshape(len(flat), -1) if flat.size else flat
+    if not flat.size or not np.isfinite(flat).all():
+        raise ValueError(
+            f"input_kernel: x must hold finite inputs [P, …]; its shape is {np.shape(x)}, and "
+            f"{np.count_nonzero(~np.isfinite(flat))} of its numbers are NaN or infinite."
+        )
+    return w * flat @ flat.T / flat.shape[1] + b
+
+
+def squares(owner: str, w_std: Any, b_std: Any) -> tuple[float, float]:
+    """(σ_w², σ_b²), checked."""
+    w, b = standard_deviations(owner, w_std, b_std)
+    return w**2, b**2
 
 
 def checked_kernel(k0: Any) -> np.ndarray:
-    """k0 as a symmetric float64 matrix with positive diagonal."""
+    """k0 as a symmetric float64 matrix with positive diagonal and correlations within [−1, 1]."""
     k0 = np.asarray(k0, np.float64)
-    if k0.ndim != 2 or k0.shape[0] != k0.shape[1] or not np.allclose(k0, k0.T, rtol=1e-12, atol=1e-12):
+    if k0.ndim != 2 or k0.shape[0] != k0.shape[1] or not k0.size:
         raise ValueError(f"The input kernel must be a symmetric matrix [P, P]; got shape {k0.shape}.")
-    q = np.diagonal(k0)
-    if not np.isfinite(k0).all() or (q <= 0).any():
+    if not np.isfinite(k0).all():
         raise ValueError(
-            f"The input kernel must be finite with variances > 0; its smallest variance is {q.min():g}. Leave out inputs "
-            "that are zero, or give the read-in a bias (b_std)."
+            f"The input kernel must be finite; {np.count_nonzero(~np.isfinite(k0))} of its {k0.size} entries are not. Look "
+            "for NaN and infinity in the inputs."
+        )
+    q, away = np.diagonal(k0), np.abs(k0 - k0.T)
+    if (away > 1e-12 * (1 + np.abs(k0))).any():
+        raise ValueError(
+            f"The input kernel must be symmetric; entries across its diagonal differ by up to {away.max():.3g}. Take "
+            "(k0 + k0.T) / 2 if that is rounding."
+        )
+    if (q <= 0).any():
+        raise ValueError(
+            f"The input kernel must have variances > 0; its smallest variance is {q.min():g}. Leave out inputs that are zero, "
+            "or give the read-in a bias (b_std)."
+        )
+    root = np.sqrt(q)
+    c = np.abs(k0 / root[:, None] / root)
+    if c.max() > 1 + _ROUNDING:
+        a, b = (int(i) for i in np.unravel_index(c.argmax(), c.shape))
+        raise ValueError(
+            f"The input kernel is no covariance: |k0[{a}, {b}]| = {abs(k0[a, b]):g} is larger than √(k0[{a}, {a}] k0[{b}, {b}]) "
+            f"= {root[a] * root[b]:g}, so that the correlation is {k0[a, b] / root[a] / root[b]:.6g}. Take the kernel of inputs "
+            "(`input_kernel`)."
         )
     return k0
 
 
-def branch_scales(depth: int, rho: Any) -> np.ndarray:
+def branch_scales(depth: Any, rho: Any) -> np.ndarray:
     """ρ of every layer, [depth]."""
-    if depth < 1:
-        raise ValueError(f"depth must be at least 1, got {depth}.")
+    check_count("response", "depth, which counts layers,", depth)
     scales = np.asarray(1.0 if rho is None else rho, np.float64)
     if scales.ndim > 1 or scales.shape not in ((), (depth,)) or not (np.isfinite(scales) & (scales >= 0)).all():
         raise ValueError(f"rho must be a number ≥ 0, or one for each of the {depth} layers; got {rho!r}.")

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import betaln, gammaln
+from scipy.special import betaln
 
+from limits.depth.checks import number, standard_deviations
 from limits.depth.recursions import deep_pair
 
 
@@ -16,9 +17,8 @@ def harmonics(d: int, k: int) -> int:
     >>> harmonics(3, 2), harmonics(2, 5), harmonics(10, 1)
     (5, 2, 10)
     """
-    if k == 0:
-        return 1
-    return round((2 * k + d - 2) / k * math.exp(gammaln(k + d - 2) - gammaln(k) - gammaln(d - 1)))
+    _checked(d, [k])
+    return math.comb(d + k - 1, k) - (math.comb(d + k - 3, k - 2) if k > 1 else 0)
 
 
 def _nodes(d: int, largest_k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -46,6 +46,15 @@ def _polynomials(c: np.ndarray, d: int, largest_k: int) -> np.ndarray:
     return np.stack(table[: largest_k + 1])
 
 
+def _checked(d: Any, orders: Any) -> np.ndarray:
+    if not d >= 2 or d % 1:
+        raise ValueError(f"The sphere needs d ≥ 2 dimensions, a whole number; got {d}.")
+    ks = np.asarray(orders)
+    if ks.ndim != 1 or ks.size == 0 or not ((ks >= 0) & (ks % 1 == 0)).all():
+        raise ValueError(f"orders are whole numbers from 0; got {orders}.")
+    return ks.astype(int)
+
+
 def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Sequence[int] | np.ndarray) -> np.ndarray:
     """μ_k of a kernel g(x·x') on the unit sphere of d dimensions, for the uniform probability measure: [..., k].
 
@@ -58,11 +67,7 @@ def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Seque
 
     The paper prints another norm of P_k and "= δ": for d = 3 the norm is 2/(2k+1), and μ_k = ½ ∫ g P_k.
     """
-    if d < 2:
-        raise ValueError(f"The sphere needs d ≥ 2 dimensions; got {d}.")
-    ks = np.asarray(orders, int)
-    if ks.size == 0 or ks.min() < 0:
-        raise ValueError(f"orders are whole numbers from 0; got {list(orders)}.")
+    ks = _checked(d, orders)
     theta, weight = _nodes(d, int(ks.max()))
     values = np.asarray(kernel(2 * np.sin(theta / 2) ** 2), float)
     basis = _polynomials(np.cos(theta), d, max(int(ks.max()), 1))[ks] * weight
@@ -86,8 +91,8 @@ def sphere_spectrum(
     >>> sphere_spectrum([3, 300], [1, 2]).round(4).tolist()
     [[0.3986, 0.1154], [0.0082, 0.0054]]
     """
-    if radius <= 0:
-        raise ValueError(f"radius is the norm of the inputs, > 0; got {radius}.")
+    ks, radius = _checked(d, orders), number("sphere_spectrum", "radius, the norm of the inputs,", radius)
+    w_std, b_std = standard_deviations("sphere_spectrum", w_std, b_std)
     q = b_std**2 + w_std**2 * radius**2 / d
 
     def kernel(gap: np.ndarray) -> np.ndarray:
@@ -95,6 +100,5 @@ def sphere_spectrum(
         top = found.log_ntk.max(axis=1, keepdims=True)
         return found.sign * np.exp(found.log_ntk - top)
 
-    with_zero = [0, *(int(k) for k in orders)]
-    values = zonal_eigenvalues(kernel, d, with_zero)
+    values = zonal_eigenvalues(kernel, d, np.append(0, ks))
     return values[:, 1:] / values[:, :1]

@@ -71,3 +71,21 @@ def test_mistakes_are_answered():
         phase_diagram("tanh", w_std=[0.0, 1.0])
     with pytest.raises(ValueError, match="depth counts"):
         phase_diagram("tanh", depth=0)
+    for w, b, name in (([math.nan, 2.0], [0.1], "w_std"), ([1.0], [0.1, math.nan], "b_std"), ([1.0], [-0.1], "b_std")):
+        with pytest.raises(ValueError, match=f"phase_diagram: {name} must be one finite number"):
+            phase_diagram("tanh", w, b)
+    with pytest.raises(ValueError, match="points"):
+        phase_diagram("relu", [1.0], [0.1], 3).condition(-5)
+    with pytest.raises(ValueError, match="shapes"):
+        phase_diagram("tanh", [], [0.1])
+
+
+def test_large_and_small_variances():
+    found = phase_diagram("tanh", w_std=[0.5, 1.5], b_std=[0.0, 1e-5, 120.0], depth=10)
+    for i, j in ((1, 0), (1, 1), (2, 0), (2, 1)):
+        at = phase("tanh", found.w_std[j], found.b_std[i])
+        assert found.variance[i, j] == pytest.approx(at.q, rel=1e-6)
+        assert found.chi[i, j] == pytest.approx(at.chi, rel=1e-6)
+    assert found.variance[0, 0] == 0  # without bias and w_std < 1 signals die, all at one angle
+    assert found.chi[0, 0] == pytest.approx(0.25)
+    assert found.ratio[0, 0] == pytest.approx(0.5)

@@ -3,11 +3,12 @@
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from limits.depth import correlation_map, edge_of_chaos, phase, variance_map
+from limits.depth import correlation_map, edge_of_chaos, limiting_kernel, phase, variance_map
 from limits.depth.averages import moment
 from limits.types import AbsentError
 
@@ -156,3 +157,68 @@ def test_moments(order):
     }[order]
     expected = [gaussian(lambda z, q=q: derivative(math.sqrt(q) * z) ** 2) for q in (0.3, 4.0)]
     np.testing.assert_allclose(moment("tanh", np.array([0.3, 4.0]), order), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 3e3])
+def test_fixed_points_scale_with_the_numbers_given(scale):
+    """φ(x) = s tanh(x/s) with s b_std is the network of tanh with b_std, its variances times s²."""
+    wide, start = (lambda x: scale * jnp.tanh(x / scale)), scale**2
+    for w, b in ((2.0, 0.3), (2.0, 0.0), (0.5, 1e-3)):
+        at, plain = phase(wide, w, scale * b, start), phase("tanh", w, b)
+        assert (at.name, at.q) == (plain.name, pytest.approx(scale**2 * plain.q, rel=1e-9))
+        assert (at.chi, at.c) == (pytest.approx(plain.chi, rel=1e-9), pytest.approx(plain.c, abs=1e-9))
+    for b in (0.2, 5.0):
+        assert edge_of_chaos(wide, scale * b) == pytest.approx(edge_of_chaos("tanh", b), rel=1e-9)
+
+
+def test_large_and_small_fixed_points():
+    # tanh² → 1: q* = b² + w² (1 − O(1/w)); for small signals tanh is linear: q* = b² / (1 − w²).
+    assert 0.999 < phase("tanh", 1500.0, 0.0).q / 1500**2 < 1
+    assert phase("tanh", 1.0, 2000.0).q == pytest.approx(2000**2, rel=1e-6)
+    assert phase("tanh", 0.5, 1e-6).q == pytest.approx(4e-12 / 3, rel=1e-9)
+    assert phase("tanh", 1 + 1e-11, 0.0).q == pytest.approx(1e-11, rel=1e-3)  # q (1 − 2q) w² = q
+    assert phase("tanh", 1.0, 0.0).q == 0
+    # E φ'² = 4 / (3 √(2πq)), as far as averages over so steep a function are accurate.
+    assert edge_of_chaos("tanh", 300.0) == pytest.approx(math.sqrt(3 / 4 * math.sqrt(2 * math.pi) * 301), rel=0.1)
+
+
+def test_numbers_of_any_kind_and_what_is_none():
+    assert (
+        edge_of_chaos("tanh", jnp.float32(0.25)) == edge_of_chaos("tanh", np.array(0.25)) == edge_of_chaos("tanh", 0.25)
+    )
+    for wrong in (math.nan, math.inf, "0.2", np.array([0.1, 0.2]), None):
+        with pytest.raises(ValueError, match="edge_of_chaos: b_std must be one finite number ≥ 0, got "):
+            edge_of_chaos("tanh", wrong)
+    for arguments, name in (((-1.5, 0.1), "w_std"), ((0.0, 0.1), "w_std"), ((math.nan, 0.1), "w_std"),
+                            ((1.5, -0.1), "b_std"), ((1.5, 0.1, math.nan), "start"), ((1.5, 0.1, 0.0), "start")):  # fmt: skip
+        with pytest.raises(ValueError, match=rf"phase: {name}.* must be one finite number . 0, got "):
+            phase("tanh", *arguments)
+    with pytest.raises(ValueError, match="variance_map: w_std"):
+        variance_map("tanh", -1.0, 0.1)
+    with pytest.raises(ValueError, match="correlation_map: q must"):
+        correlation_map("tanh", 1.0, 0.1, 0.0)
+    with pytest.raises(AbsentError, match="0 everywhere"):
+        edge_of_chaos(lambda x: 0 * x, 0.0)
+    for q in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="variances must be ≥ 0"):
+            variance_map("tanh", 1.0, 0.1)(q)
+    for gap in (-0.5, 3.0, math.nan):
+        with pytest.raises(ValueError, match="between 0 and 2"):
+            correlation_map("tanh", 1.0, 0.1, 1.0)(gap)
+
+
+def test_kinks_away_from_zero():
+    """A tanh with corners is no linear function: f'' is infinite at c = 1, as 1 − f(c) = gap − s gap^(3/2) + … there."""
+    corners, b = lambda x: jnp.clip(x, -1, 1), 0.2
+    at = phase(corners, edge_of_chaos(corners, b), b)
+    assert (at.name, at.curvature, at.third) == ("critical", math.inf, math.inf)
+    # 1 − f' = σ_w² 2 p(1/√q) √(gap/π) + …, the share of pairs between which a corner lies; p the Gaussian density.
+    gap, w = np.array([1e-2, 4e-2]), edge_of_chaos(corners, b)
+    bent = gap - correlation_map(corners, w, b, at.q)(gap)[0]
+    share = w**2 * 2 * math.exp(-1 / (2 * at.q)) / math.sqrt(2 * math.pi) / math.sqrt(math.pi)
+    ratio = bent / (2 / 3 * share * gap**1.5)
+    # The next term is smaller by a factor of gap. Nodes are 0.01 apart, between which the corner is anywhere: p to 1.5 %.
+    assert (4 * ratio[0] - ratio[1]) / 3 == pytest.approx(1, abs=0.015)
+    assert limiting_kernel(corners, edge_of_chaos(corners, b), b).ratio == 0.25
+    assert 0 < phase(corners, 2.0, b).c < 1
+    assert math.isfinite(phase(lambda x: jnp.tanh(1e5 * x), 1.0, 1.0).curvature)  # steep, and smooth

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from limits import twin
-from limits.depth import optimal_scale, recommend_residual_scale
+from limits.depth import estimated_scale, optimal_scale, recommend_residual_scale
 from limits.types import AbsentError
 from train.data import digits
 from zoo import MLP, ResNet
@@ -57,3 +57,31 @@ def test_where_there_is_none_it_says_what_to_do():
         recommend_residual_scale(ResNet(8, 10, activation="erf", b_std=0.1, residual="fixed"), jnp.ones((3, 4)))
     with pytest.raises(ValueError, match="two inputs"):
         recommend_residual_scale(ResNet(8, 10, activation="erf", residual="fixed"), x[:1])
+
+
+def test_inputs_and_networks_without_a_scale():
+    x = np.random.default_rng(0).normal(size=(5, 6))
+    net = ResNet(width=10, depth=20, activation="erf", residual="fixed")
+    with pytest.raises(ValueError, match=r"smallest variance is 0. Leave out inputs that are zero"):
+        recommend_residual_scale(net, np.concatenate([x, np.zeros((1, 6))]))
+    for samples in (-2, 0, 1):
+        with pytest.raises(ValueError, match=f"samples must be an integer of at least 2, got {samples}"):
+            recommend_residual_scale(net, x, samples=samples)
+    with pytest.raises(AbsentError, match="has no residual branches"):
+        recommend_residual_scale(ResNet(width=10, depth=1, activation="erf"), x)
+
+
+def test_the_estimate_is_of_the_inputs_it_stands_beside():
+    x = np.random.default_rng(0).normal(size=(5, 6))
+    net = ResNet(width=10, depth=20, activation="erf", residual="fixed")
+    found = recommend_residual_scale(net, x)
+    q = (x**2).mean(1)
+    own = np.diagonal(optimal_scale(np.diag(q), 20))
+    assert (own > 0).sum() == 1
+    expected = own.max(), estimated_scale(q[own > 0], 20).item()
+    text = "for the norms of 1 of 5 inputs it would be {:.3g} (closed estimate {:.3g})"
+    assert text.format(*expected) in str(found)
+    assert expected[1] > 0
+    # Between the estimate's target, 1/4, and where erf begins to saturate, 0.305.
+    above = recommend_residual_scale(net, x / np.sqrt(q)[:, None] * 0.27**0.5)
+    assert "(closed estimate 0, since these are above its target of 1/4)" in str(above)

@@ -107,3 +107,15 @@ def test_mistakes():
         log_response([[1.0]], 10, 0.1)
     with pytest.raises(ValueError, match=r"φ'\(0\) = 0"):
         estimated_scale(0.05, 10, activation=lambda x: x**2)
+    for arguments in ((0.0, 10), (-1.0, 10), (np.nan, 10), (0.05, 0), (0.05, np.nan)):
+        with pytest.raises(ValueError, match=r"estimated_scale: (variance|depth) must be .*> 0"):
+            estimated_scale(*arguments)
+    assert np.isfinite(estimated_scale(0.0, 10, b_std=0.1))
+    with pytest.raises(ValueError, match="optimal_scale: w_std"):
+        optimal_scale(K0, 10, w_std=np.nan)
+    for wrong in (np.array([0.1, -0.3]), np.nan, np.zeros(0)):
+        with pytest.raises(ValueError, match="log_response: rho"):
+            log_response(K0, 10, wrong)
+    for factor in (1e-17, 1e10):  # neither is an input that saturates erf, nor one that no scale is best for
+        with pytest.raises(ValueError, match=r"cannot be worked out.* Scale the inputs"):
+            optimal_scale(factor * K0, 10)

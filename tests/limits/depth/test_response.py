@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from limits import twin
-from limits.depth import input_kernel, response
-from limits.depth.response import pairs, start
+from limits.depth import finite_kernels, input_kernel, response
+from limits.depth.response import branch_scales, pairs, start
 from limits.depth.slopes import bend, curvature, slope
 from zoo import MLP, ResNet
 from zoo.activations import erf
@@ -100,5 +100,44 @@ def test_what_cannot_be_computed_is_said():
         response([[0.0]], 2)
     with pytest.raises(ValueError, match="one for each of the 3 layers"):
         response([[1.0]], 3, rho=(0.1, 0.2))
-    with pytest.raises(ValueError, match="at least 1"):
-        response([[1.0]], 0)
+    for depth in (0, 2.5, True):
+        with pytest.raises(ValueError, match=r"depth.* must be an integer of at least 1, got"):
+            branch_scales(depth, None)
+    with pytest.raises(ValueError, match="response: w_std must be one finite number > 0, got -1"):
+        response([[1.0]], 1, w_std=-1.0)
+
+
+def test_kernels_that_are_no_covariance_are_refused():
+    with pytest.raises(ValueError, match=r"\|k0\[0, 1\]\| = 2 is larger than .* = 1, so that the correlation is 2"):
+        response([[1.0, 2.0], [2.0, 1.0]], 3)
+    with pytest.raises(ValueError, match=r"correlation is -1.5"):
+        response([[1.0, -3.0], [-3.0, 4.0]], 3)
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="must be finite; 1 of its 1 entries"):
+            response([[wrong]], 3)
+    with pytest.raises(ValueError, match=r"shape \(0, 0\)"):
+        response(np.zeros((0, 0)), 3)
+    equal = np.full((2, 2), 0.3, np.float32) * np.array([[1, 1 + 1e-7], [1 + 1e-7, 1]], np.float32)
+    np.testing.assert_allclose(
+        response(equal, 1).output, response([[0.3]], 1).output.item(), rtol=1e-6
+    )  # rounding passes
+
+
+def test_networks_of_finite_width_need_neurons_members_and_a_covariance():
+    with pytest.raises(ValueError, match="width must be an integer of at least 1, got 0"):
+        finite_kernels([[1.0]], 3, 0, 4)
+    with pytest.raises(ValueError, match="members must be an integer of at least 1, got 0"):
+        finite_kernels([[1.0]], 3, 5, 0)
+    pairwise = [[1.0, 0.9, -0.9], [0.9, 1.0, 0.9], [-0.9, 0.9, 1.0]]
+    with pytest.raises(ValueError, match=r"eigenvalues go from -0\.8"):
+        finite_kernels(pairwise, 3, 5, 2)
+
+
+def test_what_is_too_large_or_no_input_is_said():
+    with pytest.raises(OverflowError, match="too large for a float within 400 layers"):
+        response([[1.0]], 400, rho=10.0, w_std=10.0, activation="relu")
+    with pytest.raises(OverflowError, match="too large for a float within 3 layers"):
+        finite_kernels([[1e300]], 3, 5, 2, rho=1e10, activation="relu")
+    for wrong in ([[np.nan]], np.zeros((2, 0))):
+        with pytest.raises(ValueError, match="must hold finite inputs"):
+            input_kernel(wrong)
