@@ -33,6 +33,9 @@ def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
     profile = fields.get("profile", (0, 0))
     if not isinstance(profile, list | tuple) or len(profile) != 2:
         raise ValueError(f"profile must be (first step, number of steps); got {profile!r}.")
+    wrong = set(str(fields.get("also", "")).split(",")) - {"", "tensorboard", "wandb"}
+    if wrong:
+        raise ValueError(f'also takes "tensorboard", "wandb", or both with a comma; got "{fields["also"]}".')
     return {**DEFAULTS, **fields}
 
 

@@ -53,6 +53,8 @@ def main() -> None:
     config, screen = common.config(), common.console()
     folder = common.workdir(config.name)
     task = task_of(config)
+    if not (config.depths and config.widths):
+        raise ValueError(f"limit needs depths and widths; got {config.depths} and {config.widths}.")
     if not len(task.x_test):
         raise ValueError("limit needs test points: set --config.task.n_test to 1 or more.")
     table, records = Table(title=f"Infinite-width twins — {task.name}"), []

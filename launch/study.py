@@ -85,7 +85,10 @@ class Study:
         """(variant, label, fields) of everything with a compilation of its own: `variants` times the axes that are not traced."""
         variants = plain_fields(self.config.get("variants", {})) or {"": {}}
         if self.only and self.only not in variants:
-            raise ValueError(f'--only="{self.only}" is none of the variants: {", ".join(variants)}.')
+            there = (
+                f"is none of the variants: {', '.join(variants)}" if any(variants) else "and the config has no variants"
+            )
+            raise ValueError(f'--only="{self.only}" {there}.')
         kept = {self.only: variants[self.only]} if self.only else variants
         compiled = {name: values for name, values in self.axes.items() if name not in self.traced}
         return [
@@ -200,13 +203,17 @@ class Study:
         return Outcome(self.dial, sweeps, limits, settings, absent)
 
     def command(self, outcome: Outcome, given: Sequence[str] = ()) -> str:
-        """What trains the target size with the smallest size's optimum; `given`: the user's own overrides, which it keeps."""
+        """What trains the target size with the optimum of the smallest size that has one.
+
+        `given`: the user's own overrides, which it keeps.
+        """
         label = outcome.best_label()
         sizes, target = outcome.sweeps[label], self.config.get("target", {})
         width = target.get("width", max(width for width, _ in sizes))
         depth = target.get("depth", max(depth for _, depth in sizes))
         chosen = dict(outcome.settings[label])
-        variant, best = chosen.pop("setting"), next(iter(sizes.values())).optimum().rate
+        optima = [sweep.optimum() for sweep in sizes.values()]
+        variant, best = chosen.pop("setting"), next(each.rate for each in optima if math.isfinite(each.loss))
         fields = {
             "width": width,
             "depth": depth,
@@ -264,6 +271,9 @@ def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tu
 def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
     """The study of a config file."""
     study = Study(Experiment(path, config), folder, only)
+    for name in ("seeds", "steps"):
+        if config.get(name, 1) < 1:
+            raise ValueError(f"{name} must be at least 1; got {config[name]}.")
     if not study.experiment.asks_for(study.dial, ("make", "optimizer")):
         raise ValueError(
             f'{path}: "{study.dial}" is swept, but neither make nor optimizer has an argument of that name.'

@@ -83,8 +83,10 @@ class Run:
         net = experiment.call("make", self.fields["width"], self.fields["depth"])
         tx = experiment.call("optimizer", net, learning_rate=rate)
         how = {name: self.fields[name] for name in ("accumulate", "average")}
-        self.program = Program(net, tx, lambda f, y: experiment.call("loss", f, y), **how)
-        inputs = self._inputs()
+        inputs, targets = self._sample()
+        self.program = Program(
+            net, tx, lambda f, y: experiment.call("loss", f, y), **how, labels=are_labels(np.asarray(targets))
+        )
         self.trainer = Trainer(
             self.program, make_mesh(**self.fields["mesh"]), inputs, self.fields["sharding"],
             self.fields["members"], self.fields["seed"], pmap,
@@ -115,17 +117,16 @@ class Run:
             return steps == self.fields["steps"] or not self.experiment.asks_for("steps", ("optimizer",))
         return np.array_equal(self.rates[:done], self._rates(steps)[:done])
 
-    def _inputs(self) -> jax.ShapeDtypeStruct:
-        """A whole batch of inputs, as shape and type."""
+    def _sample(self) -> tuple[jax.ShapeDtypeStruct, Any]:
+        """A whole batch of inputs, as shape and type, and some targets."""
         if self.source is not None:
-            return jax.ShapeDtypeStruct(
-                (self.fields["batch"], *self.source.shape), jax.dtypes.canonicalize_dtype(float)
-            )
+            shape, targets = (self.fields["batch"], *self.source.shape), self.source.read(np.arange(1))[1]
+            return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(float)), targets
         batch = next(self._own_batches(0), None)
         if batch is None:
             raise ValueError(f"{self.experiment.path}: batches gives none.")
         first = np.asarray(batch[0])
-        return jax.ShapeDtypeStruct(first.shape, jax.dtypes.canonicalize_dtype(first.dtype))
+        return jax.ShapeDtypeStruct(first.shape, jax.dtypes.canonicalize_dtype(first.dtype)), batch[1]
 
     def _own_batches(self, start: int) -> Iterator[Any]:
         if self.experiment.asks_for("start", ("batches",)):
@@ -221,6 +222,17 @@ def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool
             records.close()
             tests.close()
     return finished
+
+
+def are_labels(targets: np.ndarray) -> bool:
+    """Whether these are classes: whole numbers, or probabilities.
+
+    >>> are_labels(np.eye(3)), are_labels(np.array([2, 0])), are_labels(np.array([[0.3, -1.2]]))
+    (True, True, False)
+    """
+    if np.issubdtype(targets.dtype, np.integer):
+        return True
+    return targets.ndim > 1 and bool((targets >= 0).all() and np.allclose(targets.sum(-1), 1, atol=1e-3))
 
 
 def parts_of(state: Any) -> tuple[Any, Any]:

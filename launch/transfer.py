@@ -21,6 +21,7 @@ import json
 import sys
 import time
 
+import numpy as np
 from absl import flags
 from ml_collections import config_flags
 
@@ -59,6 +60,12 @@ def main() -> None:
     outcome = conduct(study, part, screen)
     if outcome is None:
         return
+    sizes = [sweep for sweeps in outcome.sweeps.values() for sweep in sweeps.values()]
+    if not any(np.isfinite(sweep.optimum().loss) for sweep in sizes):
+        raise FloatingPointError(
+            f"Every run of every size diverged, at {study.dial} from {study.values[0]:g} to {study.values[-1]:g}: give smaller "
+            "values."
+        )
     run["seconds"], command = round(time.time() - started, 1), study.command(outcome, sys.argv[1:])
     report.print_report(outcome, command, screen)
     for name, text in report.documents(outcome, run, command).items():

@@ -1,6 +1,8 @@
 """Checkpoints: what is kept, when, and which of them can be trusted."""
 
+import gc
 import json
+import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterable
@@ -77,18 +79,19 @@ class Checkpoints:
     def latest(self, model: Any, training: Any) -> tuple[int, Any, Any] | None:
         """(step, model, training) of the latest checkpoint that is whole, placed as the given abstract arrays; or None."""
         for step in sorted((each.step for each in self._checkpointer.checkpoints), reverse=True):
-            flaw = _from_first(lambda step=step: find_flaw(self.folder, step))
+            flaw, unreadable = _from_first(lambda step=step: find_flaw(self.folder, step)), ""
             if not flaw:
                 try:
                     found = self._checkpointer.load_checkpointables(step, {"model": model, "training": training})
                     return step, found["model"], found["training"]
                 except Exception as error:  # Orbax has one for every kind of damage
-                    flaw = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
-                    if _from_first(lambda step=step: "listed" if is_listed(self.folder, step) else ""):
-                        raise ValueError(
-                            f"The checkpoint of step {step} in {self.folder} is whole, but of another network or optimiser "
-                            f"({flaw}). Choose another folder, with --workdir."
-                        ) from error
+                    flaw = unreadable = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+                _collect_coroutines()
+            if unreadable and _from_first(lambda step=step: "listed" if _list_of(self.folder, step).exists() else ""):
+                raise ValueError(
+                    f"The checkpoint of step {step} in {self.folder} is whole, but of another network or optimiser "
+                    f"({unreadable}). Choose another folder, with --workdir."
+                )
             warnings.warn(
                 f"The checkpoint of step {step} in {self.folder} is damaged and not used ({flaw}).", stacklevel=2
             )
@@ -126,6 +129,17 @@ class Checkpoints:
             ) from error
 
 
+def _collect_coroutines() -> None:
+    """Where Orbax cannot read, it leaves coroutines behind that complain, with tracebacks, when they are collected."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook
+
+
 def _whole_path(folder: Any) -> Any:
     """Orbax takes no relative paths."""
     return epath.Path(folder) if "://" in str(folder) else epath.Path(Path(folder).absolute())
@@ -144,11 +158,6 @@ def write_list(folder: Any, step: int) -> None:
     part = place / f".{step}"
     part.write_text(json.dumps(_files(epath.Path(folder) / str(step))))
     part.replace(place / f"{step}.json")
-
-
-def is_listed(folder: Any, step: int) -> bool:
-    """Whether there is a list of a checkpoint's files; its writer may have been killed before."""
-    return _list_of(folder, step).exists()
 
 
 def _list_of(folder: Any, step: int) -> Any:

@@ -59,7 +59,7 @@ class Program:
     loss(outputs, targets) is a mean over samples. accumulate: a batch is divided into so many parts, one after the other,
     whose gradients are averaged (batch statistics are then those of each part). average: the decay of an exponential
     moving average of the parameters, used in evaluation; 0 for none. mapped: the name of the axis when the step runs
-    under `jax.pmap`.
+    under `jax.pmap`. labels: targets say classes, so that there is an accuracy.
 
     >>> from zoo import MLP
     >>> program = Program(MLP(8, 1), optax.sgd(0.1), lambda f, y: ((f - y) ** 2).mean())
@@ -75,6 +75,7 @@ class Program:
     accumulate: int = 1
     average: float = 0.0
     mapped: str | None = None
+    labels: bool = True
 
     def initial(self, seed: Any, x: Any) -> State:
         """The state before the first step; the same seed gives `launch.transfer`'s network of that seed."""
@@ -117,6 +118,16 @@ class Program:
         gradient = jax.tree.map(lambda g: g / self.accumulate, total)
         return (losses.mean(), (collections, jax.tree.map(jnp.mean, rights))), gradient
 
+    def hits(self, outputs: Any, targets: Any) -> dict[str, Any]:
+        """{"accuracy": …} where targets are class probabilities, one column each, or whole numbers; else nothing."""
+        if not self.labels:
+            return {}
+        if jnp.issubdtype(targets.dtype, jnp.integer):
+            return {"accuracy": jnp.mean(outputs.argmax(-1) == targets)}
+        if targets.shape == outputs.shape and outputs.shape[-1] > 1:
+            return {"accuracy": jnp.mean(outputs.argmax(-1) == targets.argmax(-1))}
+        return {}
+
     def _apart(self, a: jax.Array) -> jax.Array:
         """[samples, …] as [parts, samples / parts, …], where every part has samples of every device."""
         if len(a) % self.accumulate:
@@ -134,19 +145,10 @@ class Program:
             x, y = batch
             outputs, after = forward(self.net, trained, collections, x, (), **options)
             outputs = jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
-            return self.loss(outputs, y), (after, hits(outputs, y))
+            return self.loss(outputs, y), (after, self.hits(outputs, y))
 
         if self.mapped is None:
             return jax.value_and_grad(objective, has_aux=True)(trained)
         with synchronised(self.mapped):
             found = jax.value_and_grad(objective, has_aux=True)(trained)
         return jax.lax.pmean(found, self.mapped)
-
-
-def hits(outputs: Any, targets: Any) -> dict[str, Any]:
-    """{"accuracy": …} where targets are class probabilities, one column each, or whole numbers; else nothing."""
-    if jnp.issubdtype(targets.dtype, jnp.integer):
-        return {"accuracy": jnp.mean(outputs.argmax(-1) == targets)}
-    if targets.shape == outputs.shape and outputs.shape[-1] > 1:
-        return {"accuracy": jnp.mean(outputs.argmax(-1) == targets.argmax(-1))}
-    return {}

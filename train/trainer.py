@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from train.mesh import Placement, to_devices
 from train.replicated import pmap_step
-from train.step import Numbers, Program, State, hits
+from train.step import Numbers, Program, State
 
 
 class Trainer:
@@ -116,7 +116,7 @@ class Trainer:
             outputs = self.program.net.apply(variables, x)
             outputs = jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
             losses = jax.vmap(lambda f, y: self.program.loss(f[None], y[None]))(outputs, y)
-            each = {"loss": losses, **jax.vmap(lambda f, y: hits(f[None], y[None]))(outputs, y)}
+            each = {"loss": losses, **jax.vmap(lambda f, y: self.program.hits(f[None], y[None]))(outputs, y)}
             return {name: jnp.sum(value * mask) for name, value in each.items()}
 
         found = jax.vmap(one)(state.variables) if self.members else one(state.variables)

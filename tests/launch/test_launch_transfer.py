@@ -18,7 +18,7 @@ from launch.study import conduct, study_of
 from launch.train import with_fields
 from launch.transfer import shard
 from train.records import read_records
-from train.transfer import report
+from train.transfer import Outcome, Sweep, report
 
 HERE = Path(__file__).parent
 OWN = '''
@@ -244,11 +244,21 @@ def test_the_limit_has_the_momentum_of_the_config(own: Any, monkeypatch: pytest.
         (OWN, {"values": (0.0, 0.1)}, "positive numbers of learning_rate"),
         (OWN, {"grid": "corner"}, '"product" or "cross"'),
         (OWN.replace("* steps", "* 2"), {}, "end after 2 of 6 steps"),
+        (OWN, {"seeds": 0}, "seeds must be at least 1; got 0"),
+        (OWN, {"steps": 0}, "steps must be at least 1; got 0"),
     ],
 )
 def test_mistakes(own: Any, code: str, fields: dict, message: str):
     with pytest.raises(ValueError, match=message):
         run(own(code=code, **fields))
+
+
+def test_the_command_takes_the_smallest_size_that_has_an_optimum(own: Any):
+    study = own()
+    rates, curves = study.values, np.ones((2, 2, 6))
+    sizes: Any = {(8, 1): Sweep(8, 1, rates, curves * np.inf), (16, 1): Sweep(16, 1, rates, curves)}
+    outcome = Outcome("learning_rate", {"": sizes}, {}, {"": {"setting": ""}}, {})
+    assert "--set=learning_rate=0.02" in study.command(outcome)
 
 
 @pytest.mark.parametrize("text", ["2/2", "1", "a/b", "-1/2"])

@@ -102,6 +102,8 @@ def test_a_size_at_which_everything_diverges_has_no_optimum():
     assert found.rows()[1][2] == "none: all diverge"
     assert found.regret()[0] == np.inf
     assert Transfer("width", (none, fine)).regret()[0] == np.inf
+    single = [Sweep(width, 2, rates[:1], fine.curves[:1]) for width in (8, 16)]
+    assert Transfer("width", tuple(single)).sentence.startswith("Only one value was tried, 0.1")
 
 
 def test_divergence_beside_the_optimum_is_not_divergence_at_it():

@@ -71,6 +71,8 @@ class Transfer:
         more = f" At {len(at_end)} of {len(self.sweeps)} sizes the optimum is at an end of the grid." if at_end else ""
         if lost:
             return f"At {self.over} {', '.join(f'{size:g}' for size in lost)} ({self.fixed}) every value diverges."
+        if len(self.sweeps[0].rates) == 1:
+            return f"Only one value was tried, {self.sweeps[0].rates[0]:g}: where the optimum is, is not known."
         (slope, *bounds), (shift, *ends), (cost, least, most) = self.slope(), self.shift(), self.regret()
         return (
             f"From {self.over} {self.sizes[0]:g} to {self.sizes[-1]:g} at {self.fixed} the optimum moves by {shift:+.2f} "
