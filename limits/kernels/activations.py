@@ -136,7 +136,8 @@ def as_piecewise_linear(phi: zoo.Activation) -> zoo.PiecewiseLinear | None:
     """
     if isinstance(phi, zoo.PiecewiseLinear):
         return phi
-    with jax.enable_x64(True):
+    # Twins ask within a function that is being compiled: values all the same, not tracers.
+    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
         x = jnp.array([1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0])
         left, right = -np.asarray(phi(-x)) / np.asarray(x), np.asarray(phi(x)) / np.asarray(x)
     if np.ptp(left) < 1e-12 * (1 + abs(left[0])) and np.ptp(right) < 1e-12 * (1 + abs(right[0])):

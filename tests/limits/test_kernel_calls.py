@@ -1,11 +1,14 @@
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from oracle import average
 
 from limits import kernels as algebra
 from limits import twin
-from zoo import MLP
+from zoo import MLP, PiecewiseLinear, ResNet
 
 NETS = {
     "relu": MLP(8, 3, activation="relu", w_std=1.4, b_std=0.3),
@@ -152,3 +155,25 @@ def test_series_are_long_enough_for_both_sets():
     one, other = limit.kernels(small, large), limit.kernels(large, small)
     np.testing.assert_allclose(one.ntk, other.ntk.T, rtol=1e-12)
     assert one.provenance == other.provenance
+
+
+def own_leaky(x):
+    return jnp.maximum(x, 0.3 * x)
+
+
+def test_a_homogeneous_callable_has_the_kernels_of_its_two_slopes():
+    limit, w = twin(MLP(8, 1, activation=own_leaky, w_std=1.2)), 1.2**2
+    kernels, first = limit.kernels(X[1:4]), w * X[1:4] @ X[1:4].T / 5
+    r = np.sqrt(np.diag(first))
+    for i, j in [(0, 0), (0, 1), (1, 2)]:
+        f, slope = lambda x: np.maximum(x, 0.3 * x), lambda x: np.where(x > 0, 1, 0.3)
+        two = [average(g, r[i], r[j], first[i, j] / r[i] / r[j]) for g in (f, slope)]
+        np.testing.assert_allclose(kernels.ntk[i, j], w * (two[0] + first[i, j] * two[1]), rtol=1e-7)
+    assert kernels.provenance["ntk"].kind == "exact"
+
+
+def test_a_homogeneous_callable_at_infinite_depth():
+    def make(phi):
+        return twin(ResNet(4, 4, activation=phi, residual="uniform"), math.inf)
+
+    assert_same(make(own_leaky).kernels(X[1:3]), make(PiecewiseLinear(0.3, 1.0)).kernels(X[1:3]))

@@ -88,6 +88,13 @@ def test_the_twin_of_the_mlp_agrees(activation, w_std, b_std):
     assert found.ntk[0] == pytest.approx(b_std**2 + w_std**2 * x @ x.T / 5)
 
 
+@pytest.mark.parametrize("residual", ["none", "decreasing"])
+def test_a_homogeneous_callable_is_its_two_slopes(residual):
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    found, expected = (deep_kernels(x, [5], phi, 1.2, residual=residual) for phi in (jax.nn.leaky_relu, "leaky_relu"))
+    np.testing.assert_allclose(found.ntk, expected.ntk, rtol=1e-13)
+
+
 def read_out(found, t, activation, w_std, b_std):
     """(NNGP, NTK) of one more dense layer on φ(y^L), averaged over equal positions where there are any."""
     with jax.enable_x64(True):
