@@ -229,16 +229,18 @@ class KernelTwin(Twin):
         """The mean of the estimates (there is one where all averages are closed), over γ²."""
         scale, errors, count = self._output_variance, {}, len(estimates)
         nngp, ntk = estimates[0]
-        broken = nngp.size - np.isfinite(nngp).sum()
-        if broken and self.deep:
+        wanted = {"NNGP": nngp} | ({} if "ntk" in absent else {"NTK": ntk})
+        broken = {name: int(a.size - np.isfinite(a).sum()) for name, a in wanted.items()}
+        bad_entries = " and ".join(f"{n} of {nngp.size} entries of the {name}" for name, n in broken.items() if n)
+        if bad_entries and self.deep:
             raise FloatingPointError(
-                f"{broken} of {nngp.size} entries of the NNGP are infinite or NaN: at depth inf signals leave the range of "
+                f"{bad_entries} are infinite or NaN: at depth inf signals leave the range of "
                 f"{nngp.dtype}, or the layer-time equations could not be solved. Lower w_std or beta; leave out inputs that are "
                 "zero if the activation is not zero there (their correlations jump at the first block), or use b_std > 0."
             )
-        if broken:
+        if bad_entries:
             raise FloatingPointError(
-                f"{broken} of {nngp.size} entries of the NNGP are infinite or NaN: at depth {self.net.depth} "
+                f"{bad_entries} are infinite or NaN: at depth {self.net.depth} "
                 f"signals have left the range of {nngp.dtype}. Lower w_std or beta, scale residual branches "
                 '(residual="uniform"), or use dtype=float64.'
             )

@@ -150,3 +150,38 @@ def test_an_activation_of_zero_signal_gives_zero():
 def test_an_overflowing_signal_is_an_error():
     with pytest.raises(ValueError, match="The signal overflows before the last layer"):
         dual_for(jnp.tanh, np.inf)
+
+
+# E φφ' and E φ'φ' in 50 digits, at (r1, r2, gap): signals so large or small that textbook forms lose all.
+EXTREMES = [
+    ("erf", 1e-09, 3e-09, 0.25, 2.864788975654116e-18, 1.2732395447351628),
+    ("erf", 1e-07, 2e-07, 1.75, -1.9098593171026483e-14, 1.273239544735099),
+    ("erf", 1000000.0, 300000000.0, 0.25, 0.5398930876745878, 3.208262090267061e-15),
+    ("erf", 1000000000.0, 1000000000.0, 1.5, -0.3333333333333333, 7.351051938957227e-19),
+    ("erf", 2.0, 10000000.0, 9.313225746154785e-10, 0.7836531023842402, 9.003163094492066e-08),
+    ("erf", 30.0, 30.125, 0.00390625, 0.9398715806208638, 0.00746513787867301),
+    ("sin", 1e-09, 3e-09, 0.25, 2.25e-18, 1.0),
+    ("sin", 1e-07, 2e-07, 1.75, -1.4999999999999624e-14, 0.999999999999975),
+    ("sin", 30.0, 30.125, 0.00390625, 0.014534456792307247, 0.014534456792307247),
+    ("gelu", 1e-09, 3e-09, 0.25, 5.625e-19, 0.25),
+    ("gelu", 1e-07, 2e-07, 1.75, -3.749999999999864e-15, 0.24999999999999045),
+    ("gelu", 1000000.0, 300000000.0, 0.25, 118200316132774.34, 0.3849732719187823),
+    ("gelu", 1000000000.0, 1000000000.0, 1.5, 5.449889052211468e16, 0.16666666666666666),
+    ("gelu", 2.0, 10000000.0, 9.313225746154785e-10, 9797403.359106287, 0.48987016781864634),
+    ("gelu", 30.0, 30.125, 0.00390625, 450.12792351483915, 0.48776261572290075),
+]
+
+
+@pytest.mark.parametrize(("name", "r1", "r2", "gap", "together", "slope"), EXTREMES)
+def test_large_and_small_signals_keep_their_digits(name, r1, r2, gap, together, slope):
+    s1, s2, bent, dot = dual(function(name), 0)(*(jnp.array([x]) for x in (r1, r2, gap)))
+    # A correlation near 0 is one minus a gap near 1: rounded to 1e-16.
+    np.testing.assert_allclose(s1 * s2 * (1 - bent), together, rtol=1e-14, atol=4e-16 * float((s1 * s2)[0]))
+    np.testing.assert_allclose(dot, slope, rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["erf", "sin", "gelu"])
+def test_closed_forms_are_symmetric_to_the_last_digit(name):
+    r1, r2, gap = jnp.asarray(np.random.default_rng(0).uniform(0, 1, (3, 100)) * [[3], [3], [2]])
+    one, other = dual(function(name), 0)(r1, r2, gap), dual(function(name), 0)(r2, r1, gap)
+    assert all(np.array_equal(a, b) for a, b in zip(one[2:], other[2:], strict=True))

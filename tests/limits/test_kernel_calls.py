@@ -177,3 +177,21 @@ def test_a_homogeneous_callable_at_infinite_depth():
         return twin(ResNet(4, 4, activation=phi, residual="uniform"), math.inf)
 
     assert_same(make(own_leaky).kernels(X[1:3]), make(PiecewiseLinear(0.3, 1.0)).kernels(X[1:3]))
+
+
+def test_a_tangent_kernel_alone_out_of_range_is_an_error():
+    # NNGP 1e307, and the tangent kernel 201 times that.
+    x = np.full((1, 2), 1e307**0.5 / 2**0.5)
+    with pytest.raises(FloatingPointError, match=r"^1 of 1 entries of the NTK are infinite or NaN: at depth 200"):
+        twin(MLP(4, 200, w_std=2**0.5)).kernels(x)
+
+
+def test_gelu_of_growing_signals():
+    # Row 0 in 320 digits.
+    kernels = twin(MLP(4, 70, activation="gelu", w_std=2.0)).kernels([[1, 2, -0.5], [0.3, -1, 2]])
+    np.testing.assert_allclose(kernels.ntk[0], [5.747432244639937e23, 1.5446198791027512e23], rtol=1e-12)
+
+
+def test_erf_of_fading_signals():
+    kernels = twin(MLP(4, 40, activation="erf", w_std=0.5)).kernels([[1, 2, -0.5], [0.3, -1, 2]])
+    np.testing.assert_allclose(kernels.ntk[0], [1.0608570436274536e-19, -5.320102253132922e-20], rtol=1e-12)
