@@ -197,7 +197,7 @@ class _Walk:
     """Carries a state through layers; once no variance changes any more, with Hermite coefficients computed only once."""
 
     def __init__(self, layer: Layer, scales: tuple) -> None:
-        self.layer, self.scales, self.settled = layer, scales, None
+        self.layer, self.scales, self.settled, self.largest = layer, scales, None, 0.0
         self.provenance = Provenance("exact", "closed form")
 
     def advance(self, carry: Carry, count: int) -> Carry:
@@ -205,14 +205,23 @@ class _Walk:
             if self.layer.homogeneous or self.settled is not None:
                 return layers(carry, count, self.settled, self.scales, self.layer)
             done = min(count, _CHUNK)
-            largest = float(max(carry.r1.max(), carry.r2.max()))
-            orders, self.provenance = accurate_orders(self.layer.phi, largest)
-            self.layer = dataclasses.replace(self.layer, orders=orders)
+            self._make_room(carry)
             before, carry = carry, layers(carry, done, None, self.scales, self.layer)
-            if orders and done > 1 and all(_same(getattr(before, r), getattr(carry, r)) for r in ("r1", "r2")):
-                self.settled = settle(self.layer.phi, carry.r1, carry.r2, orders)
+            if self._make_room(carry):  # signals have grown beyond what the series was made for
+                carry = layers(before, done, None, self.scales, self.layer)
+            same = all(_same(getattr(before, r), getattr(carry, r)) for r in ("r1", "r2"))
+            if self.layer.orders and done > 1 and same:
+                self.settled = settle(self.layer.phi, carry.r1, carry.r2, self.layer.orders)
             count -= done
         return carry
+
+    def _make_room(self, carry: Carry) -> bool:
+        """Chooses the average for the largest signal so far; whether it is another one now."""
+        largest, before = float(max(carry.r1.max(), carry.r2.max())), self.layer.orders
+        if not largest <= self.largest:  # NaN too: it is refused
+            orders, self.provenance = accurate_orders(self.layer.phi, largest)
+            self.largest, self.layer = largest, dataclasses.replace(self.layer, orders=orders)
+        return self.layer.orders != before
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))

@@ -1,13 +1,17 @@
 import functools
+import itertools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
+import scipy.special
 from oracle import FUNCTIONS, average
 
 from limits.kernels import closed_form, dual, dual_for
-from limits.kernels.hermite import hermite, orders_needed
+from limits.kernels.hermite import derivative, hermite, orders_needed, quadrature_error, rms
 from zoo import PiecewiseLinear, Quadratic, activation_function
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -185,3 +189,72 @@ def test_closed_forms_are_symmetric_to_the_last_digit(name):
     r1, r2, gap = jnp.asarray(np.random.default_rng(0).uniform(0, 1, (3, 100)) * [[3], [3], [2]])
     one, other = dual(function(name), 0)(r1, r2, gap), dual(function(name), 0)(r2, r1, gap)
     assert all(np.array_equal(a, b) for a, b in zip(one[2:], other[2:], strict=True))
+
+
+def by_substitution(f, r):
+    """E f(r z)² over x = r z, panel by panel: where f is narrow."""
+    edges = np.unique(np.r_[0, 2.0 ** np.arange(min(7, np.log2(max(r, 1)))), r * np.arange(10)])
+
+    def inner(x):
+        return f(x) ** 2 * np.exp(-((x / r) ** 2) / 2) / r / np.sqrt(2 * np.pi)
+
+    pairs = [pair for a, b in itertools.pairwise(edges) for pair in ((a, b), (-b, -a))]
+    return sum(scipy.integrate.quad(inner, *pair, epsabs=1e-15, epsrel=1e-12, limit=200)[0] for pair in pairs)
+
+
+@pytest.mark.parametrize("r", [0.1, 30.0, 300.0, 1e5])
+@pytest.mark.parametrize("name", ["tanh", "elu", "silu"])
+def test_quadrature_of_large_signals(name, r):
+    with np.errstate(over="ignore"):
+        expected = [by_substitution(f, r) for f in FUNCTIONS[name]]
+    found = [float(rms(f, jnp.array([r]))[0]) ** 2 for f in (function(name), derivative(function(name)))]
+    np.testing.assert_allclose(found, expected, rtol=2e-12)
+    assert quadrature_error(function(name), r) < 1e-11
+
+
+@pytest.mark.parametrize("r", [0.45, 1.1, 7.0, 60.0, 500.0])
+def test_the_stated_error_of_quadrature_covers_that_of_kinks(r):
+    found, expected = (
+        float(rms(derivative(jax.nn.hard_tanh), jnp.array([r]))[0]) ** 2,
+        scipy.special.erf(1 / r / np.sqrt(2)),
+    )
+    stated = quadrature_error(jax.nn.hard_tanh, r)
+    assert 1e-10 < abs(found / expected - 1) <= stated < 0.2
+    kind, detail = (lambda p: (p.kind, p.detail))(dual_for(jax.nn.hard_tanh, r)[1])
+    assert kind == "approximate"
+    assert float(re.search(r"quadrature: an error of about (\S+) of", detail)[1]) == pytest.approx(stated, rel=0.1)  # pyright: ignore
+
+
+def panels(width):
+    """Nodes and weights on [−9, 9]: panels of this width, and smaller ones towards 0."""
+    t, w = np.polynomial.legendre.leggauss(12)
+    edges = np.r_[0, width * 2.0 ** np.arange(-12, 0), np.arange(width, 9, width)]
+    half = np.diff(edges)[:, None] / 2
+    z, share = (edges[:-1, None] + half * (1 + t)).ravel(), (half * w).ravel()
+    return np.r_[-z, z], np.r_[share, share] / np.sqrt(2 * np.pi)
+
+
+def narrow(f, r1, r2, c):
+    """E f(u) f(v), f narrow at 0: over z = u/r1 and y = v/r2, which given z is N(c z, 1 − c²)."""
+    s = np.sqrt((1 - c) * (1 + c))
+    (z, share), (y, y_share) = panels(0.5), panels(s / 2)
+    inner = np.exp(-(((y[None, :] - c * z[:, None]) / s) ** 2) / 2) / s @ (y_share * f(np.clip(r2 * y, -300, 300)))
+    return (share * np.exp(-z * z / 2) * f(np.clip(r1 * z, -300, 300))) @ inner
+
+
+@pytest.mark.parametrize("r", [3.0, 30.0, pytest.param(200.0, marks=pytest.mark.slow)])
+def test_the_stated_error_covers_a_series_that_is_too_short(r):
+    orders, provenance = dual_for(jnp.tanh, r)
+    stated = re.search(r"below (\S+) \|c\|\^(\d+)", provenance.detail)
+    below, power = (float(stated[1]), int(stated[2])) if stated else (0.0, 1)
+    assert (r > 3) == (provenance.kind == "approximate") == (stated is not None)
+    worst = []
+    for r2, c in ((r, 0.5), (r, 0.99), (0.7 * r, -0.999), (r, 0.9998)):
+        s1, s2, gap, dot = (float(a[0]) for a in dual(jnp.tanh, orders)(*jnp.array([[r], [r2], [1 - c]])))
+        together, slope = (narrow(f, r, r2, c) for f in FUNCTIONS["tanh"])
+        sizes = [float(rms(derivative(jnp.tanh), jnp.array([a]))[0]) for a in (r, r2)]
+        bound = below * abs(c) ** power
+        assert abs(s1 * s2 * (1 - gap) - together) <= bound * s1 * s2 + 1e-11
+        assert abs(dot - slope) <= bound * sizes[0] * sizes[1] + 1e-11
+        worst.append(abs(dot / slope - 1))
+    assert (max(worst) > 1e-3) == (r > 3)  # there is something to be stated

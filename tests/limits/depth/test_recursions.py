@@ -285,3 +285,14 @@ def test_smooth_activations_lose_digits_nowhere():
     found = deep_pair([0.5, 1.0], [10_000], "tanh", w, 0.2, q=q)
     assert found.ntk[0, 1] == pytest.approx(10_000 * q, rel=1e-9)
     assert found.ntk[0, 0] / (10_000 * q) == pytest.approx(1 / 3, abs=1.5e-3)
+
+
+def test_a_series_grows_with_the_signal():
+    # In 50 digits; r is 2 at first, and 2^15 at depth 30: the series of the first layers is far too short there.
+    found = deep_pair([0.5, 1.0], [30], "gelu", 2.0, q=4.0)
+    np.testing.assert_allclose(found.log_ntk, [[23.65207555, 24.85128075]], atol=6e-9)
+    assert found.provenance.kind == "exact"
+    grown = deep_pair([0.5, 1.0], [30], jax.nn.silu, 2.0, q=4.0)
+    assert grown.provenance.kind == "approximate"
+    # The order in which depths are asked for changes nothing.
+    np.testing.assert_allclose(deep_pair([0.5, 1.0], [3, 30], jax.nn.silu, 2.0, q=4.0).ntk[1], grown.ntk[0], rtol=1e-6)
