@@ -5,7 +5,10 @@ same three for φ(u), φ(v), and the average of the derivatives. φ(u) need not 
 sqrt(E φ²) and "correlation" E[φφ'] over their product.
 """
 
+import functools
+import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -162,10 +165,63 @@ def as_piecewise_linear(phi: zoo.Activation) -> zoo.PiecewiseLinear | None:
     """
     if isinstance(phi, zoo.PiecewiseLinear):
         return phi
-    # Twins ask within a function that is being compiled: values all the same, not tracers.
-    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        x = jnp.array([1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0])
-        left, right = -np.asarray(phi(-x)) / np.asarray(x), np.asarray(phi(x)) / np.asarray(x)
+    x, values = _probed(phi) if _hashable(phi) else _probed.__wrapped__(phi)
+    right, left = np.split(values / x, 2)
     if np.ptp(left) < 1e-12 * (1 + abs(left[0])) and np.ptp(right) < 1e-12 * (1 + abs(right[0])):
         return zoo.PiecewiseLinear(float(left[3]), float(right[3]))
     return None
+
+
+def _hashable(phi: Any) -> bool:
+    return getattr(phi, "__hash__", None) is not None
+
+
+_PROBES = np.array([1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0])
+
+
+@functools.lru_cache(maxsize=512)
+def _probed(phi: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(x, φ(x)) at some points of either sign; an error that says why, if φ is no function to be averaged."""
+    name = getattr(phi, "__name__", None) or repr(phi)
+    # Twins ask within a function that is being compiled: values all the same, not tracers.
+    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+        x = jnp.asarray(np.r_[_PROBES, -_PROBES, 0])
+        try:
+            made = jax.eval_shape(lambda x: phi(x), x)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"activation {name} must be written in jax.numpy, without branches on its values, so that it can be compiled "
+                f"and differentiated: {str(error).splitlines()[0]}"
+            ) from error
+        if getattr(made, "shape", None) != x.shape:
+            raise ValueError(
+                f"activation {name} must act on each number by itself: of {len(x)} numbers it made shape "
+                f"{getattr(made, 'shape', None)}; return an array of the shape of x."
+            )
+        if not jnp.issubdtype(made.dtype, jnp.floating):
+            raise ValueError(f"activation {name} must return real floating-point numbers; it returns {made.dtype}.")
+        values, part = np.asarray(phi(x), float), np.asarray(phi(x[2:5]), float)
+    x, few = np.asarray(x), abs(np.asarray(x)) < 10
+    if not np.isfinite(values[few]).all():
+        at = np.argmin(np.isfinite(values) | ~few)
+        raise ValueError(
+            f"activation {name} is {values[at]} at x = {x[at]:g}: signals are Gaussian and take every real value, so it must be "
+            "finite on the whole real line."
+        )
+    if not np.allclose(values[2:5], part, rtol=1e-5, atol=1e-12):
+        raise ValueError(
+            f"activation {name} must act on each number by itself: its value at x = {x[2]:g} depends on the other numbers in x."
+        )
+    return x[:-1], values[:-1]
+
+
+def fingerprint(phi: zoo.Activation) -> str:
+    """A name that tells activations apart by their values, to 9 digits.
+
+    >>> fingerprint(jnp.tanh) == fingerprint(lambda x: jnp.tanh(x)) != fingerprint(lambda x: jnp.tanh(1.01 * x))
+    True
+    """
+    with jax.enable_x64(True):
+        x = np.arange(-100, 101) ** 3 / 4e4
+        values = np.asarray(phi(jnp.asarray(x)), float) + 0.0
+    return "values " + hashlib.sha256(" ".join(f"{v:.9e}" for v in values).encode()).hexdigest()

@@ -14,7 +14,7 @@ ORDERS = (32, 64, 128, 256, 512, 1024)
 TOLERANCE = 1e-12
 
 
-_FINEST = 1  # octaves below 1/2
+_FINEST = 20  # octaves below 1/2
 
 
 @functools.cache
