@@ -216,7 +216,7 @@ class KernelTwin(Twin):
         return self._collect(estimates, provenance, samples, absent)
 
     def _named(self) -> tuple:
-        """What tells this twin from others: a callable activation by its values, for its name may be an address, or hide numbers."""
+        """What tells this twin from others; a callable activation by its values: its name may be an address, or hide numbers."""
         phi = self.net.activation
         if isinstance(phi, str):
             return (self,)

@@ -202,7 +202,7 @@ def test_erf_of_fading_signals():
 def test_a_block_is_a_number_of_rows(block):
     with pytest.raises(ValueError, match="block counts rows: a whole number from 1"):
         twin(NETS["relu"]).kernels(X, block=block)
-    with pytest.raises(ValueError, match="got 2.0"):
+    with pytest.raises(ValueError, match=r"got 2\.0"):
         as_block(2.0)
 
 

@@ -296,3 +296,40 @@ def test_a_series_grows_with_the_signal():
     assert grown.provenance.kind == "approximate"
     # The order in which depths are asked for changes nothing.
     np.testing.assert_allclose(deep_pair([0.5, 1.0], [3, 30], jax.nn.silu, 2.0, q=4.0).ntk[1], grown.ntk[0], rtol=1e-6)
+
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"x": [[NAN, 1.0]]}, "x holds 1 values that are NaN or infinite"),
+        ({"x": np.ones((0, 2))}, "x must hold samples along its first axis"),
+        ({"x": [[1j, 1.0]]}, "x must hold real numbers"),
+        ({"depths": np.array(5)}, r"depths is a list of depths; got array\(5\): write \[5\]"),
+        ({"depths": np.array([INF])}, r"whole numbers from 1, finite; got \[inf\]"),
+        ({"w_std": NAN}, "w_std is a standard deviation, finite and not negative; got nan"),
+        ({"w_std": -1.0}, r"w_std is a standard deviation, finite and not negative; got -1\.0"),
+        ({"b_std": INF}, "b_std is a standard deviation, finite and not negative; got inf"),
+    ],
+)
+def test_numbers_that_make_no_kernel(arguments, message):
+    fields: Any = {"x": [[1.0, 2.0]], "depths": [3]} | arguments
+    with pytest.raises(ValueError, match=message):
+        deep_kernels(**fields)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"c": NAN}, "Correlations lie between −1 and 1 .* got 1 − c = nan"),
+        ({"q": INF}, "q is the variance of the first layer, > 0 and finite; got inf"),
+        ({"q": NAN}, "q is the variance of the first layer, > 0 and finite; got nan"),
+        ({"depths": [30], "activation": "quadratic"}, "The signal overflows before depth 30 at w_std"),
+    ],
+)
+def test_numbers_that_make_no_pair(arguments, message):
+    fields: Any = {"c": 0.5, "depths": [3]} | arguments
+    with pytest.raises(ValueError, match=message):
+        deep_pair(**fields)
