@@ -6,11 +6,13 @@ import numpy as np
 
 
 def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
-    """x as an array [n, …] with n ≥ 1; NaN and infinities are refused.
+    """x as an array [n, …] with n ≥ 1; NaN, infinities and complex numbers are refused.
 
     >>> as_samples([[1, 2]], "x").shape
     (1, 2)
     """
+    if np.iscomplexobj(x):
+        raise ValueError(f"{name} must hold real numbers; its entries are {np.asarray(x).dtype}.")
     samples = np.asarray(x, dtype)
     if samples.ndim < 2 or not samples.size:
         raise ValueError(
@@ -28,3 +30,31 @@ def check_same_shape(x1: np.ndarray, x2: np.ndarray) -> None:
         raise ValueError(
             f"x1 has samples of shape {x1.shape[1:]} and x2 of shape {x2.shape[1:]}: they must have the same."
         )
+
+
+def as_float(dtype: Any) -> np.dtype:
+    """The number type of a computation, float32 or float64 in any spelling.
+
+    >>> as_float("float64") == as_float(float) == np.float64
+    True
+    """
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or found not in (np.float32, np.float64):
+        raise ValueError(f"dtype must be float32 or float64; got {dtype!r}.")
+    return found
+
+
+def as_block(block: Any) -> int | None:
+    """Rows of a block, a whole number from 1, or None for as many as fit.
+
+    >>> as_block(np.int64(3)), as_block(None)
+    (3, None)
+    """
+    if block is None:
+        return None
+    if isinstance(block, bool) or not isinstance(block, int | np.integer) or block < 1:
+        raise ValueError(f"block counts rows: a whole number from 1, or None for as many as fit; got {block!r}.")
+    return int(block)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limits import kernels as algebra
-from limits.inputs import as_samples, check_same_shape
+from limits.inputs import as_block, as_float, as_samples, check_same_shape
 from limits.twin import NTK_GROWS, NTK_OF_BASE, Twin
 from limits.types import Kernels, Provenance
 from limits.walk import Walk
@@ -177,6 +177,7 @@ class KernelTwin(Twin):
         from them; the kernels are then memory maps of files in it. `samples` and `seed` are for averages without closed
         form (softmax of random logits): their standard errors are in `nngp_sem` and `ntk_sem`.
         """
+        dtype, block = as_float(dtype), as_block(block)
         x1, x2 = as_samples(x1, "x1", dtype), None if x2 is None else as_samples(x2, "x2", dtype)
         if x2 is not None:
             check_same_shape(x1, x2)
@@ -190,7 +191,7 @@ class KernelTwin(Twin):
             orders, provenance = self._orders([x for x in (x1, x2) if x is not None])
             static, arguments = self._static(orders), self._arguments(dtype)
             estimates = []
-            rows = block or algebra.block_rows(self._positions(x1), np.dtype(dtype).itemsize)
+            rows = block or algebra.block_rows(self._positions(x1), dtype.itemsize)
             for i, draws in enumerate(self._draws(x1, samples, seed)):
 
                 def pair(a: Any, b: Any, tolerance: Any = None, draws: Any = draws) -> Any:
@@ -209,10 +210,17 @@ class KernelTwin(Twin):
                 keep = (
                     None
                     if folder is None
-                    else algebra.Store(folder, repr((self, dtype, samples, seed, i)), ("nngp", "ntk"))
+                    else algebra.Store(folder, repr((*self._named(), dtype.type, samples, seed, i)), ("nngp", "ntk"))
                 )
                 estimates.append(algebra.pairwise(pair, x1, x2, 2, rows, store=keep))
         return self._collect(estimates, provenance, samples, absent)
+
+    def _named(self) -> tuple:
+        """What tells this twin from others; a callable activation by its values: its name may be an address, or hide numbers."""
+        phi = self.net.activation
+        if isinstance(phi, str):
+            return (self,)
+        return dataclasses.replace(self, net=self.net.clone(activation="linear")), algebra.fingerprint(phi)
 
     def _in_layer_time(self, pair: Any, x1: Any, x2: Any, rows: int, series: bool, base: Provenance) -> Any:
         """(the kernels of two blocks at infinite depth, where they come from)."""
@@ -229,16 +237,18 @@ class KernelTwin(Twin):
         """The mean of the estimates (there is one where all averages are closed), over γ²."""
         scale, errors, count = self._output_variance, {}, len(estimates)
         nngp, ntk = estimates[0]
-        broken = nngp.size - np.isfinite(nngp).sum()
-        if broken and self.deep:
+        wanted = {"NNGP": nngp} | ({} if "ntk" in absent else {"NTK": ntk})
+        broken = {name: int(a.size - np.isfinite(a).sum()) for name, a in wanted.items()}
+        bad_entries = " and ".join(f"{n} of {nngp.size} entries of the {name}" for name, n in broken.items() if n)
+        if bad_entries and self.deep:
             raise FloatingPointError(
-                f"{broken} of {nngp.size} entries of the NNGP are infinite or NaN: at depth inf signals leave the range of "
+                f"{bad_entries} are infinite or NaN: at depth inf signals leave the range of "
                 f"{nngp.dtype}, or the layer-time equations could not be solved. Lower w_std or beta; leave out inputs that are "
                 "zero if the activation is not zero there (their correlations jump at the first block), or use b_std > 0."
             )
-        if broken:
+        if bad_entries:
             raise FloatingPointError(
-                f"{broken} of {nngp.size} entries of the NNGP are infinite or NaN: at depth {self.net.depth} "
+                f"{bad_entries} are infinite or NaN: at depth {self.net.depth} "
                 f"signals have left the range of {nngp.dtype}. Lower w_std or beta, scale residual branches "
                 '(residual="uniform"), or use dtype=float64.'
             )

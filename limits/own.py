@@ -8,7 +8,7 @@ import numpy as np
 
 from limits.fields.network import readout_scales
 from limits.fields.sweep import Sweep, check_finite
-from limits.inputs import as_samples, check_same_shape
+from limits.inputs import as_float, as_samples, check_same_shape
 from limits.passes import absent_kernels
 from limits.rule import Rule
 from limits.twin import NTK_GROWS, Twin
@@ -46,6 +46,7 @@ class SampledTwin(Twin):
         """NNGP and NTK between x1 and x2 (or x1 and itself), from `replicas` networks of `samples` neurons a layer."""
         if replicas < 2 or samples < 2:
             raise ValueError(f"kernels: samples and replicas must be at least 2, got {samples} and {replicas}.")
+        dtype = as_float(dtype)
         first, n = as_samples(x1, "x1", dtype), len(np.asarray(x1))
         if x2 is not None:
             second = as_samples(x2, "x2", dtype)

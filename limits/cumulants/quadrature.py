@@ -22,7 +22,7 @@ def quadrature_moments(phi: Any, mean: Any, covariance: Any, orders: int = ORDER
 
         μ'_i = a_0^i,   Σ'_ij = Σ_{k≥1} a_k^i a_k^j r_ij^k      (Mehler)
 
-    The averages over one neuron are Gauss–Legendre sums of 960 nodes; no two-dimensional integral. Dropped off the diagonal:
+    The averages over one neuron are Gauss–Legendre sums of 1920 nodes; no two-dimensional integral. Dropped off the diagonal:
     orders above `orders`, at most Σ_{k>orders} a_k² |r|^k, which is 1e-12 for smooth activations and about 0.1
     orders^(−3/2) where φ has a kink (relu at |r| = 1). The diagonal is complete.
 

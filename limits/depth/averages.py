@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.kernels.activations import Dual, as_piecewise_linear, closed_form
-from limits.kernels.duals import CLOSED
-from limits.kernels.hermite import derivative, hermite, orders_needed, rms
+from limits.kernels.duals import CLOSED, series_provenance
+from limits.kernels.hermite import derivative, hermite, orders_needed, quadrature_error, rms
 from limits.types import Provenance
 from zoo import activation_function
 
@@ -49,7 +49,9 @@ def moment_slope(activation: Any, q: float) -> float:
         return float(jax.grad(lambda r: rms(phi, r)[0] ** 2)(r)[0] / (2 * r[0]))
 
 
-_orders = functools.lru_cache(maxsize=512)(orders_needed)
+@functools.lru_cache(maxsize=512)
+def _errors(phi: Any, r: float) -> tuple[int, float, float]:
+    return *orders_needed(phi, r), quadrature_error(phi, r)
 
 
 def accurate_orders(phi: Any, largest_r: float) -> tuple[int, Provenance]:
@@ -65,13 +67,10 @@ def accurate_orders(phi: Any, largest_r: float) -> tuple[int, Provenance]:
             f"The signal overflows (largest standard deviation {largest_r}): take a smaller w_std or depth."
         )
     # Rounded up to a power of 1.1, so that the next layers and neighbouring networks find the answer again.
-    orders, missing = _orders(phi, 1.1 ** math.ceil(math.log(max(largest_r, 1e-6), 1.1)))
-    if missing < 1e-10:
-        return orders, Provenance("exact", f"quadrature and {orders} Hermite orders, to rounding")
-    if closed_form(phi) is not None:
+    orders, missing, wrong = _errors(phi, 1.1 ** math.ceil(math.log(max(largest_r, 1e-6), 1.1)))
+    if max(missing, wrong) >= 1e-10 and closed_form(phi) is not None:
         return CLOSED, Provenance("exact", "closed form; 1 − c to 1e-16")
-    detail = f"Hermite orders beyond {orders} dropped: the share {missing:.0e} of E φ² or E φ'²"
-    return orders, Provenance("approximate", detail)
+    return orders, series_provenance(orders, missing, wrong)
 
 
 def accurate_dual(phi: Any, orders: int) -> Dual:

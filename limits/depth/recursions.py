@@ -12,6 +12,7 @@ import numpy as np
 
 from limits.depth.averages import accurate_dual, accurate_orders
 from limits.depth.deep_kernels import DeepKernels
+from limits.inputs import as_samples
 from limits.kernels import Affine, State, activate, add, dense, inputs
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import coefficients, derivative, series
@@ -88,7 +89,8 @@ def deep_kernels(
     K^l gains the total covariance q^l where only the block's own C^l belongs (finite networks agree with C^l), the
     convolutional lines lack the 1/2 of relu, and sums over positions shift both by the same β.
     """
-    x = np.asarray(x, float)
+    x = as_samples(x, "x")
+    _check(depths, w_std, b_std, residual, window)
     want = 3 if window else 2
     if x.ndim != want:
         raise ValueError(
@@ -126,14 +128,16 @@ def deep_pair(
     >>> (k.ntk[:, 0] / k.ntk[:, 1]).round(3).tolist()
     [0.437, 0.332]
     """
+    _check(depths, w_std, b_std, residual, 0)
     if (c is None) == (gap is None):
         raise ValueError("Give the correlation c, or gap = 1 − c and c=None.")
     q = w_std**2 + b_std**2 if q is None else q
-    if q <= 0:
-        raise ValueError(f"q is the variance of the first layer, > 0; got {q}.")
+    if not 0 < q < math.inf:
+        raise ValueError(f"q is the variance of the first layer, > 0 and finite; got {q}.")
     away = np.asarray(1 - np.asarray(c, float) if gap is None else gap, float)
-    if np.any((away < 0) | (away > 2)):
-        raise ValueError("Correlations lie between −1 and 1 (1 − c between 0 and 2).")
+    if not np.all((away >= 0) & (away <= 2)):
+        wrong = away.ravel()[np.argmin(((away >= 0) & (away <= 2)).ravel())]
+        raise ValueError(f"Correlations lie between −1 and 1 (1 − c between 0 and 2); got 1 − c = {wrong}.")
     with jax.enable_x64(True):
         r, gaps = np.full((1,), math.sqrt(q)), away.ravel()
         first = State(*(jnp.asarray(a) for a in (r, r, gaps, q * (1 - gaps))))
@@ -152,7 +156,6 @@ def _run(
     started: bool = False,
 ) -> DeepKernels:
     """Advances from the inputs (`started`: from y¹) through all depths."""
-    _check(depths, residual, window)
     phi = activation_function(activation)
     layer = Layer(phi, residual, window, bool(b_std > 0), as_piecewise_linear(phi) is not None)
     scales = (jnp.asarray(w_std**2, float), jnp.asarray(b_std**2, float))
@@ -162,6 +165,10 @@ def _run(
         carry = walk.advance(carry, depth - now)
         now = depth
         recorded[depth] = jax.tree.map(np.asarray, carry)
+        if not all(np.isfinite(getattr(recorded[depth], name)).all() for name in ("r1", "r2", "gap", "k")):
+            raise ValueError(
+                f"The signal overflows before depth {depth} at w_std {w_std:g}, b_std {b_std:g}: take a smaller w_std or depth."
+            )
     return DeepKernels.of([recorded[int(d)] for d in depths], walk.provenance)
 
 
@@ -184,11 +191,16 @@ def check_residual(residual: str) -> None:
         raise ValueError(f'Unknown residual "{residual}". {did_you_mean(residual, RESIDUAL)}')
 
 
-def _check(depths: Any, residual: str, window: int) -> None:
+def _check(depths: Any, w_std: float, b_std: float, residual: str, window: int) -> None:
     check_residual(residual)
-    wrong = [d for d in depths if int(d) != d or d < 1]
+    for name, value in (("w_std", w_std), ("b_std", b_std)):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} is a standard deviation, finite and not negative; got {value}.")
+    if np.ndim(depths) != 1:
+        raise ValueError(f"depths is a list of depths; got {depths!r}: write [{depths}], say.")
+    wrong = [d for d in np.asarray(depths).tolist() if not math.isfinite(d) or int(d) != d or d < 1]
     if wrong or not len(depths):
-        raise ValueError(f"depths count layers of weights: whole numbers from 1; got {wrong or 'none'}.")
+        raise ValueError(f"depths count layers of weights: whole numbers from 1, finite; got {wrong or 'none'}.")
     if window and window % 2 == 0:
         raise ValueError(f"window = 2k + 1 positions, an odd number; got {window}.")
 
@@ -197,7 +209,7 @@ class _Walk:
     """Carries a state through layers; once no variance changes any more, with Hermite coefficients computed only once."""
 
     def __init__(self, layer: Layer, scales: tuple) -> None:
-        self.layer, self.scales, self.settled = layer, scales, None
+        self.layer, self.scales, self.settled, self.largest = layer, scales, None, 0.0
         self.provenance = Provenance("exact", "closed form")
 
     def advance(self, carry: Carry, count: int) -> Carry:
@@ -205,14 +217,23 @@ class _Walk:
             if self.layer.homogeneous or self.settled is not None:
                 return layers(carry, count, self.settled, self.scales, self.layer)
             done = min(count, _CHUNK)
-            largest = float(max(carry.r1.max(), carry.r2.max()))
-            orders, self.provenance = accurate_orders(self.layer.phi, largest)
-            self.layer = dataclasses.replace(self.layer, orders=orders)
+            self._make_room(carry)
             before, carry = carry, layers(carry, done, None, self.scales, self.layer)
-            if orders and done > 1 and all(_same(getattr(before, r), getattr(carry, r)) for r in ("r1", "r2")):
-                self.settled = settle(self.layer.phi, carry.r1, carry.r2, orders)
+            if self._make_room(carry):  # signals have grown beyond what the series was made for
+                carry = layers(before, done, None, self.scales, self.layer)
+            same = all(_same(getattr(before, r), getattr(carry, r)) for r in ("r1", "r2"))
+            if self.layer.orders and done > 1 and same:
+                self.settled = settle(self.layer.phi, carry.r1, carry.r2, self.layer.orders)
             count -= done
         return carry
+
+    def _make_room(self, carry: Carry) -> bool:
+        """Chooses the average for the largest signal so far; whether it is another one now."""
+        largest, before = float(max(carry.r1.max(), carry.r2.max())), self.layer.orders
+        if not largest <= self.largest:  # NaN too: it is refused
+            orders, self.provenance = accurate_orders(self.layer.phi, largest)
+            self.largest, self.layer = largest, dataclasses.replace(self.layer, orders=orders)
+        return self.layer.orders != before
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
@@ -232,7 +253,8 @@ def _frozen(settled: tuple) -> Any:
     def dual(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> tuple:
         del r1, r2
         s1, s2 = (jnp.sqrt(jnp.sum(a * a, axis=0)) for a in (a1, a2))
-        return s1, s2, *series(a1 / s1[None], a2 / s2[None], d1, d2, gap)
+        u1, u2 = (a / jnp.where(s > 0, s, 1)[None] for a, s in ((a1, s1), (a2, s2)))  # signals may have vanished
+        return s1, s2, *series(u1, u2, d1, d2, gap)
 
     return dual
 

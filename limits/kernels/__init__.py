@@ -1,6 +1,7 @@
 """The algebra that carries NNGP and NTK through a network, layer by layer."""
 
 from limits.kernels.activations import closed_form as closed_form
+from limits.kernels.activations import fingerprint as fingerprint
 from limits.kernels.attention import Attention as Attention
 from limits.kernels.attention import attend as attend
 from limits.kernels.blocks import Store as Store

@@ -5,13 +5,16 @@ same three for φ(u), φ(v), and the average of the derivatives. φ(u) need not 
 sqrt(E φ²) and "correlation" E[φφ'] over their product.
 """
 
+import functools
+import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.kernels.special import angle, safe_sqrt, sine_minus_theta_cosine
+from limits.kernels.special import angle, arcsine, safe_sqrt, sine_minus_theta_cosine
 from zoo import activations as zoo
 
 Dual = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array, jax.Array]]
@@ -44,67 +47,93 @@ def piecewise_linear(phi: zoo.PiecewiseLinear) -> Dual:
     return dual
 
 
-def _from_covariance(moment: Callable, derivative: Callable) -> Dual:
-    """A dual from E[φφ'](q1, q2, k) and E[φ'φ'](q1, q2, k), where k is the covariance of u and v."""
+def _from_moments(moment: Callable, derivative: Callable) -> Dual:
+    """A dual from E[φφ'] and E[φ'φ'], functions of (r1, r2, gap) as the dual itself."""
 
     def dual(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> tuple:
-        q1, q2, k = r1 * r1, r2 * r2, r1 * r2 * (1 - gap)
-        s1, s2 = safe_sqrt(moment(q1, q1, q1)), safe_sqrt(moment(q2, q2, q2))
+        s1, s2 = (safe_sqrt(moment(r, r, jnp.zeros_like(r))) for r in (r1, r2))
         product = s1 * s2
-        c = moment(q1, q2, k) / jnp.where(product > 0, product, 1)
+        c = moment(r1, r2, gap) / jnp.where(product > 0, product, 1)
         same = (gap == 0) & (r1 == r2)
-        return s1, s2, jnp.where(same, 0, jnp.clip(1 - c, 0, 2)), derivative(q1, q2, k)
+        return s1, s2, jnp.where(same, 0, jnp.clip(1 - c, 0, 2)), derivative(r1, r2, gap)
 
     return dual
 
 
-def _arcsin(x: jax.Array) -> jax.Array:
-    return jnp.pi / 2 - angle(1 - x)
+def _covariance(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
+    return r1 * r2 * (1 - gap)
+
+
+def _arcsine_parts(factor: float, r1: jax.Array, r2: jax.Array, gap: jax.Array) -> tuple[jax.Array, ...]:
+    """What erf (factor λ = 2) and Φ (λ = 1) have in common, for u_i = 1/(1 + λ q_i): (u1, u2, √(λ²q1 q2 u1 u2), 1 − x², x),
+
+    with x = λk √(u1 u2), of which the averages are arcsines. 1 − x² = u1 + u2 − u1 u2 + λ² q1 q2 u1 u2 (1 − c²) is a sum
+    of positive numbers (u ≤ 1), and nothing here overflows before q does.
+    """
+    u1, u2 = (1 / (1 + factor * r * r) for r in (r1, r2))
+    v1, v2 = (np.sqrt(factor) * r * jnp.sqrt(u) for r, u in ((r1, u1), (r2, u2)))
+    both = v1 * v2
+    return u1, u2, both, u1 + u2 - u1 * u2 + both * both * gap * (2 - gap), both * (1 - gap)
+
+
+def _arcsine(x: jax.Array, rest: jax.Array) -> jax.Array:
+    """arcsin x, given rest = 1 − x²."""
+    return arcsine(x, rest / (1 + jnp.abs(x)))
 
 
 # erf: 2/π arcsin(2k / sqrt((1+2q1)(1+2q2))), the arcsine kernel of Williams (1997).
-def _erf(q1: jax.Array, q2: jax.Array, k: jax.Array) -> jax.Array:
-    return (2 / np.pi) * _arcsin(2 * k / (jnp.sqrt(1 + 2 * q1) * jnp.sqrt(1 + 2 * q2)))
+def _erf(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
+    *_, rest, x = _arcsine_parts(2.0, r1, r2, gap)
+    return (2 / np.pi) * _arcsine(x, rest)
 
 
-def _erf_derivative(q1: jax.Array, q2: jax.Array, k: jax.Array) -> jax.Array:
-    return (4 / np.pi) / jnp.sqrt((1 + 2 * q1) * (1 + 2 * q2) - 4 * k * k)
+def _erf_derivative(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
+    u1, u2, _, rest, _ = _arcsine_parts(2.0, r1, r2, gap)
+    return (4 / np.pi) * (jnp.sqrt(u1) * jnp.sqrt(u2)) / jnp.sqrt(rest)
 
 
-# sin: the characteristic function of u ± v.
-def _sin(q1: jax.Array, q2: jax.Array, k: jax.Array) -> jax.Array:
-    return (jnp.exp(k - (q1 + q2) / 2) - jnp.exp(-k - (q1 + q2) / 2)) / 2
+# sin: the characteristic function of u ± v, (exp(−E(u−v)²/2) ∓ exp(−E(u+v)²/2)) / 2, as the larger of the two times what
+# is left of 1: E φφ' = ± exp(−d) (1 − exp(−2|k|)) / 2 with d = (r1 − r2)²/2 + r1 r2 (1 − |c|).
+def _sin_parts(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    sign = jnp.where(gap > 1, -1, 1)
+    size = sign * _covariance(r1, r2, gap)
+    return sign, size, jnp.exp(-((r1 - r2) ** 2) / 2 - r1 * r2 * jnp.where(gap > 1, 2 - gap, gap)) / 2
 
 
-def _sin_derivative(q1: jax.Array, q2: jax.Array, k: jax.Array) -> jax.Array:
-    return (jnp.exp(k - (q1 + q2) / 2) + jnp.exp(-k - (q1 + q2) / 2)) / 2
+def _sin(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
+    sign, size, larger = _sin_parts(r1, r2, gap)
+    return -sign * larger * jnp.expm1(-2 * size)
+
+
+def _sin_derivative(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
+    _, size, larger = _sin_parts(r1, r2, gap)
+    return larger * (1 + jnp.exp(-2 * size))
 
 
 # gelu = x Φ(x), by Gaussian integration by parts. With Δ = (1+q1)(1+q2) − k², M = E[Φ'(u)Φ'(v)] = 1/(2π sqrt Δ) and
-# P = E[Φ(u)Φ(v)] = 1/4 + arcsin(k / sqrt((1+q1)(1+q2))) / 2π.
-def _gelu_parts(q1: jax.Array, q2: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    delta = (1 + q1) * (1 + q2) - k * k
-    p = 0.25 + _arcsin(k / (jnp.sqrt(1 + q1) * jnp.sqrt(1 + q2))) / (2 * np.pi)
-    return delta, 1 / (2 * np.pi * jnp.sqrt(delta)), p
+# P = E[Φ(u)Φ(v)] = 1/4 + arcsin(x) / 2π, x = k / sqrt((1+q1)(1+q2)):
+# E φφ' = M (q1 q2 − k² + k² (u1 + u2)) + k P,  E φ'φ' = P + k M (u1 + u2 + 1/Δ),  u_i = 1/(1+q_i).
+def _gelu(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
+    u1, u2, both, rest, x = _arcsine_parts(1.0, r1, r2, gap)
+    c, p = 1 - gap, 0.25 + _arcsine(x, rest) / (2 * np.pi)
+    return r1 * r2 * (both * (gap * (2 - gap) + c * c * (u1 + u2)) / (2 * np.pi * jnp.sqrt(rest)) + c * p)
 
 
-def _gelu(q1: jax.Array, q2: jax.Array, k: jax.Array) -> jax.Array:
-    _, m, p = _gelu_parts(q1, q2, k)
-    return q1 * q2 * m + k * k * m * (1 / (1 + q1) + 1 / (1 + q2) - 1) + k * p
-
-
-def _gelu_derivative(q1: jax.Array, q2: jax.Array, k: jax.Array) -> jax.Array:
-    delta, m, p = _gelu_parts(q1, q2, k)
-    return p + k * m * (1 / (1 + q1) + 1 / (1 + q2) + 1 / delta)
+def _gelu_derivative(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
+    u1, u2, _, rest, x = _arcsine_parts(1.0, r1, r2, gap)
+    p = 0.25 + _arcsine(x, rest) / (2 * np.pi)
+    return p + x * (u1 + u2 + u1 * u2 / rest) / (2 * np.pi * jnp.sqrt(rest))
 
 
 def quadratic(phi: zoo.Quadratic) -> Dual:
     """φ = x + ε x²:  E φφ' = k + ε² (q1 q2 + 2k²),  E φ'φ' = 1 + 4ε² k."""
     e = phi.eps**2
-    return _from_covariance(
-        lambda q1, q2, k: k + e * (q1 * q2 + 2 * k * k),
-        lambda q1, q2, k: 1 + 4 * e * k,
-    )
+
+    def moment(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
+        k = _covariance(r1, r2, gap)
+        return k + e * ((r1 * r2) ** 2 + 2 * k * k)
+
+    return _from_moments(moment, lambda r1, r2, gap: 1 + 4 * e * _covariance(r1, r2, gap))
 
 
 def closed_form(phi: zoo.Activation) -> Dual | None:
@@ -121,7 +150,7 @@ def closed_form(phi: zoo.Activation) -> Dual | None:
             jnp.sin: (_sin, _sin_derivative),
             zoo.gelu: (_gelu, _gelu_derivative),
         }
-        return _from_covariance(*table[phi])
+        return _from_moments(*table[phi])
     if isinstance(phi, zoo.Quadratic):
         return quadratic(phi)
     same = as_piecewise_linear(phi)
@@ -136,9 +165,63 @@ def as_piecewise_linear(phi: zoo.Activation) -> zoo.PiecewiseLinear | None:
     """
     if isinstance(phi, zoo.PiecewiseLinear):
         return phi
-    with jax.enable_x64(True):
-        x = jnp.array([1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0])
-        left, right = -np.asarray(phi(-x)) / np.asarray(x), np.asarray(phi(x)) / np.asarray(x)
+    x, values = _probed(phi) if _hashable(phi) else _probed.__wrapped__(phi)
+    right, left = np.split(values / x, 2)
     if np.ptp(left) < 1e-12 * (1 + abs(left[0])) and np.ptp(right) < 1e-12 * (1 + abs(right[0])):
         return zoo.PiecewiseLinear(float(left[3]), float(right[3]))
     return None
+
+
+def _hashable(phi: Any) -> bool:
+    return getattr(phi, "__hash__", None) is not None
+
+
+_PROBES = np.array([1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0])
+
+
+@functools.lru_cache(maxsize=512)
+def _probed(phi: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(x, φ(x)) at some points of either sign; an error that says why, if φ is no function to be averaged."""
+    name = getattr(phi, "__name__", None) or repr(phi)
+    # Twins ask within a function that is being compiled: values all the same, not tracers.
+    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+        x = jnp.asarray(np.r_[_PROBES, -_PROBES, 0])
+        try:
+            made = jax.eval_shape(lambda x: phi(x), x)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"activation {name} must be written in jax.numpy, without branches on its values, so that it can be compiled "
+                f"and differentiated: {str(error).splitlines()[0]}"
+            ) from error
+        if getattr(made, "shape", None) != x.shape:
+            raise ValueError(
+                f"activation {name} must act on each number by itself: of {len(x)} numbers it made shape "
+                f"{getattr(made, 'shape', None)}; return an array of the shape of x."
+            )
+        if not jnp.issubdtype(made.dtype, jnp.floating):
+            raise ValueError(f"activation {name} must return real floating-point numbers; it returns {made.dtype}.")
+        values, part = np.asarray(phi(x), float), np.asarray(phi(x[2:5]), float)
+    x, few = np.asarray(x), abs(np.asarray(x)) < 10
+    if not np.isfinite(values[few]).all():
+        at = np.argmin(np.isfinite(values) | ~few)
+        raise ValueError(
+            f"activation {name} is {values[at]} at x = {x[at]:g}: signals are Gaussian and take every real value, so it must be "
+            "finite on the whole real line."
+        )
+    if not np.allclose(values[2:5], part, rtol=1e-5, atol=1e-12):
+        raise ValueError(
+            f"activation {name} must act on each number by itself: its value at x = {x[2]:g} depends on the other numbers in x."
+        )
+    return x[:-1], values[:-1]
+
+
+def fingerprint(phi: zoo.Activation) -> str:
+    """A name that tells activations apart by their values, to 9 digits.
+
+    >>> fingerprint(jnp.tanh) == fingerprint(lambda x: jnp.tanh(x)) != fingerprint(lambda x: jnp.tanh(1.01 * x))
+    True
+    """
+    with jax.enable_x64(True):
+        x = np.arange(-100, 101) ** 3 / 4e4
+        values = np.asarray(phi(jnp.asarray(x)), float) + 0.0
+    return "values " + hashlib.sha256(" ".join(f"{v:.9e}" for v in values).encode()).hexdigest()

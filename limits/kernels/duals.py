@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from limits.kernels.activations import Dual, closed_form
-from limits.kernels.hermite import hermite, orders_needed
+from limits.kernels.hermite import hermite, orders_needed, quadrature_error
 from limits.types import Provenance
 
 CLOSED = 0
@@ -18,12 +18,26 @@ def dual_for(phi: Any, largest_r: float) -> tuple[int, Provenance]:
     if not np.isfinite(largest_r):
         raise ValueError(f"The signal overflows before the last layer (largest standard deviation {largest_r}).")
     orders, missing = orders_needed(phi, largest_r)
-    if missing < 1e-10:
-        return orders, Provenance("exact", f"quadrature and {orders} Hermite orders, to rounding")
-    return orders, Provenance(
-        "approximate",
-        f"Hermite orders beyond {orders} dropped: at correlation c an error below {missing:.0e} |c|^{orders} of E φ'² a layer",
-    )
+    return orders, series_provenance(orders, missing, quadrature_error(phi, largest_r))
+
+
+def series_provenance(orders: int, missing: float, wrong: float) -> Provenance:
+    """What a Hermite series makes of a result: `missing` of it dropped, its coefficients' squares `wrong` by so much.
+
+    >>> series_provenance(1024, 1e-3, 0.0).detail
+    "Hermite orders beyond 1024 dropped: at correlation c an error below 2.1e-03 |c|^1024 of E φ² and E φ'² a layer"
+    """
+    if max(missing, wrong) < 1e-10:
+        return Provenance("exact", f"quadrature and {orders} Hermite orders, to rounding")
+    parts = []
+    if missing >= 1e-10:
+        parts.append(
+            f"Hermite orders beyond {orders} dropped: at correlation c an error below {2.1 * missing:.1e} |c|^{orders} "
+            "of E φ² and E φ'² a layer"
+        )
+    if wrong >= 1e-10:
+        parts.append(f"quadrature: an error of about {wrong:.1e} of E φ² and E φ'² a layer")
+    return Provenance("approximate", "; ".join(parts))
 
 
 def dual(phi: Any, orders: int) -> Dual:

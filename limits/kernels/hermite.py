@@ -14,17 +14,25 @@ ORDERS = (32, 64, 128, 256, 512, 1024)
 TOLERANCE = 1e-12
 
 
+_FINEST = 20  # octaves below 1/2
+
+
 @functools.cache
-def _nodes(orders: int) -> tuple[np.ndarray, np.ndarray]:
+def _nodes(orders: int, finer: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Quadrature nodes z [m] and the matrix [m, orders] of w(z) He_k(z)/sqrt(k!), for averages over N(0, 1).
 
-    Gauss–Legendre panels of width 1/2 on [−10, 10] rather than Gauss–Hermite: they converge faster for functions with
-    poles near the real axis (tanh of a large argument), and a kink at 0 falls between two panels.
+    Gauss–Legendre panels on [−10, 10] rather than Gauss–Hermite: of width 1/2, and towards 0, where φ(r z) does at z ~ 1/r
+    what φ does at 1, of half the width each to 2^−21. They converge for functions with poles near the real axis (tanh of an
+    argument up to 1e6), and a kink at 0 falls between two panels. `finer`: every panel halved, and six octaves more.
     """
+    octaves = _FINEST + 6 * finer
+    edges = np.r_[0, 2.0 ** np.arange(-octaves - 1, -1), np.arange(0.5, 10.25, 0.5)]
+    edges = np.interp(np.arange(0, len(edges) - 0.75, 0.5), np.arange(len(edges)), edges) if finer else edges
     t, w = np.polynomial.legendre.leggauss(24)
-    centres = np.arange(-10, 10, 0.5) + 0.25
-    z = (centres[:, None] + 0.25 * t).ravel()
-    weight = np.tile(0.25 * w, len(centres)) * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+    half = np.diff(edges)[:, None] / 2
+    right, share = ((edges[:-1, None] + half * (1 + t)).ravel(), (half * w).ravel())
+    z, share = np.r_[-right[::-1], right], np.r_[share[::-1], share]
+    weight = share * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
     table = np.empty((len(z), orders))
     table[:, 0], table[:, 1] = np.exp(-z * z / 4), z * np.exp(-z * z / 4)
     for k in range(2, orders):
@@ -46,9 +54,9 @@ def coefficients(phi: Any, r: jax.Array, orders: int) -> jax.Array:
     return jnp.concatenate([a, rest[:, None]], axis=-1).T.reshape(orders + 1, *r.shape)
 
 
-def rms(phi: Any, r: jax.Array) -> jax.Array:
+def rms(phi: Any, r: jax.Array, finer: bool = False) -> jax.Array:
     """sqrt(E φ(r z)²)."""
-    z, table = (jnp.asarray(part, r.dtype) for part in _nodes(2))
+    z, table = (jnp.asarray(part, r.dtype) for part in _nodes(2, finer))
     values = phi(r[:, None] * z[None, :])
     return safe_sqrt(jnp.matmul(values * values, table[:, 0]))
 
@@ -74,11 +82,27 @@ def orders_needed(phi: Any, r: float) -> tuple[int, float]:
     return ORDERS[-1], share  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
+def quadrature_error(phi: Any, r: float) -> float:
+    """The relative error of E φ² and E φ'² by quadrature, up to r: twice the largest difference to a finer rule.
+
+    It is rounding but for kinks elsewhere than at 0, and for features of φ narrower than some 1e-7 r.
+
+    >>> quadrature_error(jnp.tanh, 1e4) < 1e-12, 1e-4 < quadrature_error(jax.nn.hard_tanh, 10.0) < 0.1
+    (True, True)
+    """
+    with jax.enable_x64(True):
+        sizes, worst = r * 2.0 ** -jnp.arange(0, 4, 0.4), 0.0
+        for f in (phi, derivative(phi)):
+            coarse, fine = (np.asarray(rms(f, sizes, finer)) ** 2 for finer in (False, True))
+            worst = max(worst, float(np.max(2 * np.abs(coarse - fine) / np.where(fine > 0, fine, 1))))
+    return worst
+
+
 def hermite(phi: Any, orders: int) -> Dual:
     """E φφ' = Σ a_k(r1) a_k(r2) c^k and E φ'φ' likewise (Mehler's formula), summed so that small gaps keep digits.
 
     With unit vectors â = a/|a|:  1 − c' = ½ Σ (â1 − â2)² + (1 − c) Σ_j c^j Σ_{k>j} â1_k â2_k.
-    Dropped: the orders beyond `orders`, at most the share that `orders_needed` returns, times |c|^orders.
+    Dropped: the orders beyond `orders`, at most twice the share that `orders_needed` returns, times |c|^orders.
     """
 
     def dual(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> tuple:

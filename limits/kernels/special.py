@@ -25,6 +25,14 @@ def _arcsine_polynomial(degree: int) -> tuple[float, ...]:
     return tuple(np.polynomial.chebyshev.cheb2poly(chebyshev)[::-1].tolist())
 
 
+def _arcsine_ratio(z: jax.Array) -> jax.Array:
+    """arcsin(s)/s at s² = z in [0, 1/4]."""
+    t, ratio = 8 * z - 1, jnp.zeros_like(z)
+    for coefficient in _arcsine_polynomial(14 if z.dtype == jnp.float64 else 7):
+        ratio = ratio * t + coefficient
+    return ratio
+
+
 def angle(gap: jax.Array) -> jax.Array:
     """θ = arccos(1 − gap) for gap in [0, 2], accurate to rounding at every gap, however small.
 
@@ -37,13 +45,20 @@ def angle(gap: jax.Array) -> jax.Array:
     """
     c, half = 1 - gap, 0.5 * jnp.where(gap < 1, gap, 2 - gap)
     outer = half < 0.25
-    z = jnp.where(outer, half, c * c)
-    t = 8 * z - 1
-    ratio = jnp.zeros_like(z)
-    for coefficient in _arcsine_polynomial(14 if gap.dtype == jnp.float64 else 7):
-        ratio = ratio * t + coefficient
+    ratio = _arcsine_ratio(jnp.where(outer, half, c * c))
     small = 2 * safe_sqrt(half) * ratio
     return jnp.where(outer, jnp.where(gap < 1, small, jnp.pi - small), jnp.pi / 2 - c * ratio)
+
+
+def arcsine(x: jax.Array, left: jax.Array) -> jax.Array:
+    """arcsin x, given left = 1 − |x| too: to rounding of the result where x is small, and to rounding of `left` near ±1.
+
+    >>> bool(abs(arcsine(jnp.array(-1.0), jnp.array(0.0)) + jnp.pi / 2) < 1e-6)
+    True
+    """
+    outer, sign = left < 0.5, jnp.where(x < 0, -1, 1)
+    ratio = _arcsine_ratio(jnp.where(outer, left / 2, x * x))
+    return jnp.where(outer, sign * (jnp.pi / 2 - 2 * safe_sqrt(left / 2) * ratio), x * ratio)
 
 
 _BRACKET = tuple((-1) ** (n + 1) * 2 * n / math.factorial(2 * n + 1) for n in range(8, 0, -1))

@@ -1,13 +1,17 @@
 import functools
+import itertools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
+import scipy.special
 from oracle import FUNCTIONS, average
 
 from limits.kernels import closed_form, dual, dual_for
-from limits.kernels.hermite import hermite, orders_needed
+from limits.kernels.hermite import derivative, hermite, orders_needed, quadrature_error, rms
 from zoo import PiecewiseLinear, Quadratic, activation_function
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -150,3 +154,107 @@ def test_an_activation_of_zero_signal_gives_zero():
 def test_an_overflowing_signal_is_an_error():
     with pytest.raises(ValueError, match="The signal overflows before the last layer"):
         dual_for(jnp.tanh, np.inf)
+
+
+# E φφ' and E φ'φ' in 50 digits, at (r1, r2, gap): signals so large or small that textbook forms lose all.
+EXTREMES = [
+    ("erf", 1e-09, 3e-09, 0.25, 2.864788975654116e-18, 1.2732395447351628),
+    ("erf", 1e-07, 2e-07, 1.75, -1.9098593171026483e-14, 1.273239544735099),
+    ("erf", 1000000.0, 300000000.0, 0.25, 0.5398930876745878, 3.208262090267061e-15),
+    ("erf", 1000000000.0, 1000000000.0, 1.5, -0.3333333333333333, 7.351051938957227e-19),
+    ("erf", 2.0, 10000000.0, 9.313225746154785e-10, 0.7836531023842402, 9.003163094492066e-08),
+    ("erf", 30.0, 30.125, 0.00390625, 0.9398715806208638, 0.00746513787867301),
+    ("sin", 1e-09, 3e-09, 0.25, 2.25e-18, 1.0),
+    ("sin", 1e-07, 2e-07, 1.75, -1.4999999999999624e-14, 0.999999999999975),
+    ("sin", 30.0, 30.125, 0.00390625, 0.014534456792307247, 0.014534456792307247),
+    ("gelu", 1e-09, 3e-09, 0.25, 5.625e-19, 0.25),
+    ("gelu", 1e-07, 2e-07, 1.75, -3.749999999999864e-15, 0.24999999999999045),
+    ("gelu", 1000000.0, 300000000.0, 0.25, 118200316132774.34, 0.3849732719187823),
+    ("gelu", 1000000000.0, 1000000000.0, 1.5, 5.449889052211468e16, 0.16666666666666666),
+    ("gelu", 2.0, 10000000.0, 9.313225746154785e-10, 9797403.359106287, 0.48987016781864634),
+    ("gelu", 30.0, 30.125, 0.00390625, 450.12792351483915, 0.48776261572290075),
+]
+
+
+@pytest.mark.parametrize(("name", "r1", "r2", "gap", "together", "slope"), EXTREMES)
+def test_large_and_small_signals_keep_their_digits(name, r1, r2, gap, together, slope):
+    s1, s2, bent, dot = dual(function(name), 0)(*(jnp.array([x]) for x in (r1, r2, gap)))
+    # A correlation near 0 is one minus a gap near 1: rounded to 1e-16.
+    np.testing.assert_allclose(s1 * s2 * (1 - bent), together, rtol=1e-14, atol=4e-16 * float((s1 * s2)[0]))
+    np.testing.assert_allclose(dot, slope, rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["erf", "sin", "gelu"])
+def test_closed_forms_are_symmetric_to_the_last_digit(name):
+    r1, r2, gap = jnp.asarray(np.random.default_rng(0).uniform(0, 1, (3, 100)) * [[3], [3], [2]])
+    one, other = dual(function(name), 0)(r1, r2, gap), dual(function(name), 0)(r2, r1, gap)
+    assert all(np.array_equal(a, b) for a, b in zip(one[2:], other[2:], strict=True))
+
+
+def by_substitution(f, r):
+    """E f(r z)² over x = r z, panel by panel: where f is narrow."""
+    edges = np.unique(np.r_[0, 2.0 ** np.arange(min(7, np.log2(max(r, 1)))), r * np.arange(10)])
+
+    def inner(x):
+        return f(x) ** 2 * np.exp(-((x / r) ** 2) / 2) / r / np.sqrt(2 * np.pi)
+
+    pairs = [pair for a, b in itertools.pairwise(edges) for pair in ((a, b), (-b, -a))]
+    return sum(scipy.integrate.quad(inner, *pair, epsabs=1e-15, epsrel=1e-12, limit=200)[0] for pair in pairs)
+
+
+@pytest.mark.parametrize("r", [0.1, 30.0, 300.0, 1e5])
+@pytest.mark.parametrize("name", ["tanh", "elu", "silu"])
+def test_quadrature_of_large_signals(name, r):
+    with np.errstate(over="ignore"):
+        expected = [by_substitution(f, r) for f in FUNCTIONS[name]]
+    found = [float(rms(f, jnp.array([r]))[0]) ** 2 for f in (function(name), derivative(function(name)))]
+    np.testing.assert_allclose(found, expected, rtol=2e-12)
+    assert quadrature_error(function(name), r) < 1e-11
+
+
+@pytest.mark.parametrize("r", [0.45, 1.1, 7.0, 60.0, 500.0])
+def test_the_stated_error_of_quadrature_covers_that_of_kinks(r):
+    found, expected = (
+        float(rms(derivative(jax.nn.hard_tanh), jnp.array([r]))[0]) ** 2,
+        scipy.special.erf(1 / r / np.sqrt(2)),
+    )
+    stated = quadrature_error(jax.nn.hard_tanh, r)
+    assert 1e-10 < abs(found / expected - 1) <= stated < 0.2
+    kind, detail = (lambda p: (p.kind, p.detail))(dual_for(jax.nn.hard_tanh, r)[1])
+    assert kind == "approximate"
+    assert float(re.search(r"quadrature: an error of about (\S+) of", detail)[1]) == pytest.approx(stated, rel=0.1)  # pyright: ignore
+
+
+def panels(width):
+    """Nodes and weights on [−9, 9]: panels of this width, and smaller ones towards 0."""
+    t, w = np.polynomial.legendre.leggauss(12)
+    edges = np.r_[0, width * 2.0 ** np.arange(-12, 0), np.arange(width, 9, width)]
+    half = np.diff(edges)[:, None] / 2
+    z, share = (edges[:-1, None] + half * (1 + t)).ravel(), (half * w).ravel()
+    return np.r_[-z, z], np.r_[share, share] / np.sqrt(2 * np.pi)
+
+
+def narrow(f, r1, r2, c):
+    """E f(u) f(v), f narrow at 0: over z = u/r1 and y = v/r2, which given z is N(c z, 1 − c²)."""
+    s = np.sqrt((1 - c) * (1 + c))
+    (z, share), (y, y_share) = panels(0.5), panels(s / 2)
+    inner = np.exp(-(((y[None, :] - c * z[:, None]) / s) ** 2) / 2) / s @ (y_share * f(np.clip(r2 * y, -300, 300)))
+    return (share * np.exp(-z * z / 2) * f(np.clip(r1 * z, -300, 300))) @ inner
+
+
+@pytest.mark.parametrize("r", [3.0, 30.0, pytest.param(200.0, marks=pytest.mark.slow)])
+def test_the_stated_error_covers_a_series_that_is_too_short(r):
+    orders, provenance = dual_for(jnp.tanh, r)
+    stated = re.search(r"below (\S+) \|c\|\^(\d+)", provenance.detail)
+    below, power = (float(stated[1]), int(stated[2])) if stated else (0.0, 1)
+    assert (r > 3) == (provenance.kind == "approximate") == (stated is not None)
+    worst = []
+    for r2, c in ((r, 0.5), (r, 0.99), (0.7 * r, -0.999), (r, 0.9998)):
+        s1, s2, gap, dot = (float(a[0]) for a in dual(jnp.tanh, orders)(*jnp.array([[r], [r2], [1 - c]])))
+        together, slope = (narrow(f, r, r2, c) for f in FUNCTIONS["tanh"])
+        sizes = [float(rms(derivative(jnp.tanh), jnp.array([a]))[0]) for a in (r, r2)]
+        bound = below * abs(c) ** power
+        assert abs(s1 * s2 * (1 - gap) - together) <= bound * s1 * s2 + 1e-11
+        assert abs(dot - slope) <= bound * sizes[0] * sizes[1] + 1e-11
+        worst.append(abs(dot / slope - 1))
+    assert (max(worst) > 1e-3) == (r > 3)  # there is something to be stated

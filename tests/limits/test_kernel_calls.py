@@ -1,11 +1,15 @@
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from oracle import average
 
 from limits import kernels as algebra
 from limits import twin
-from zoo import MLP
+from limits.inputs import as_block
+from zoo import MLP, PiecewiseLinear, ResNet
 
 NETS = {
     "relu": MLP(8, 3, activation="relu", w_std=1.4, b_std=0.3),
@@ -152,3 +156,109 @@ def test_series_are_long_enough_for_both_sets():
     one, other = limit.kernels(small, large), limit.kernels(large, small)
     np.testing.assert_allclose(one.ntk, other.ntk.T, rtol=1e-12)
     assert one.provenance == other.provenance
+
+
+def own_leaky(x):
+    return jnp.maximum(x, 0.3 * x)
+
+
+def test_a_homogeneous_callable_has_the_kernels_of_its_two_slopes():
+    limit, w = twin(MLP(8, 1, activation=own_leaky, w_std=1.2)), 1.2**2
+    kernels, first = limit.kernels(X[1:4]), w * X[1:4] @ X[1:4].T / 5
+    r = np.sqrt(np.diag(first))
+    for i, j in [(0, 0), (0, 1), (1, 2)]:
+        f, slope = lambda x: np.maximum(x, 0.3 * x), lambda x: np.where(x > 0, 1, 0.3)
+        two = [average(g, r[i], r[j], first[i, j] / r[i] / r[j]) for g in (f, slope)]
+        np.testing.assert_allclose(kernels.ntk[i, j], w * (two[0] + first[i, j] * two[1]), rtol=1e-7)
+    assert kernels.provenance["ntk"].kind == "exact"
+
+
+def test_a_homogeneous_callable_at_infinite_depth():
+    def make(phi):
+        return twin(ResNet(4, 4, activation=phi, residual="uniform"), math.inf)
+
+    assert_same(make(own_leaky).kernels(X[1:3]), make(PiecewiseLinear(0.3, 1.0)).kernels(X[1:3]))
+
+
+def test_a_tangent_kernel_alone_out_of_range_is_an_error():
+    # NNGP 1e307, and the tangent kernel 201 times that.
+    x = np.full((1, 2), 1e307**0.5 / 2**0.5)
+    with pytest.raises(FloatingPointError, match=r"^1 of 1 entries of the NTK are infinite or NaN: at depth 200"):
+        twin(MLP(4, 200, w_std=2**0.5)).kernels(x)
+
+
+def test_gelu_of_growing_signals():
+    # Row 0 in 320 digits.
+    kernels = twin(MLP(4, 70, activation="gelu", w_std=2.0)).kernels([[1, 2, -0.5], [0.3, -1, 2]])
+    np.testing.assert_allclose(kernels.ntk[0], [5.747432244639937e23, 1.5446198791027512e23], rtol=1e-12)
+
+
+def test_erf_of_fading_signals():
+    kernels = twin(MLP(4, 40, activation="erf", w_std=0.5)).kernels([[1, 2, -0.5], [0.3, -1, 2]])
+    np.testing.assert_allclose(kernels.ntk[0], [1.0608570436274536e-19, -5.320102253132922e-20], rtol=1e-12)
+
+
+@pytest.mark.parametrize("block", [-1, 0, True])
+def test_a_block_is_a_number_of_rows(block):
+    with pytest.raises(ValueError, match="block counts rows: a whole number from 1"):
+        twin(NETS["relu"]).kernels(X, block=block)
+    with pytest.raises(ValueError, match=r"got 2\.0"):
+        as_block(2.0)
+
+
+@pytest.mark.parametrize("dtype", ["float64", float, np.dtype(np.float64), jnp.float64])
+def test_number_types_in_any_spelling(dtype):
+    limit = twin(NETS["relu"])
+    assert np.array_equal(limit.kernels(X, dtype=dtype).ntk, limit.kernels(X).ntk)
+
+
+@pytest.mark.parametrize("dtype", [int, "float16", complex, "nonsense"])
+def test_other_number_types_are_refused(dtype):
+    with pytest.raises(ValueError, match="dtype must be float32 or float64; got"):
+        twin(NETS["relu"]).kernels(X, dtype=dtype)
+
+
+def test_complex_inputs_are_refused():
+    with pytest.raises(ValueError, match="x1 must hold real numbers; its entries are complex128"):
+        twin(NETS["relu"]).kernels(X * 1j)
+
+
+class Scaled:
+    """A callable that hides its number."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, x):
+        return jnp.tanh(self.scale * x)
+
+    def __repr__(self):
+        return "Scaled"
+
+
+def test_a_folder_knows_activations_by_their_values(tmp_path):
+    first = twin(MLP(8, 1, activation=Scaled(1.0))).kernels(X, folder=tmp_path)
+    with pytest.raises(ValueError, match="holds blocks of other kernels"):
+        twin(MLP(8, 1, activation=Scaled(1.5))).kernels(X, folder=tmp_path)
+    again = twin(MLP(8, 1, activation=Scaled(1.0))).kernels(X, folder=tmp_path)  # another object, of another address
+    assert np.array_equal(first.ntk, again.ntk)
+
+
+@pytest.mark.parametrize(
+    ("phi", "message"),
+    [
+        (np.tanh, "tanh must be written in jax.numpy"),
+        (math.tanh, "tanh must be written in jax.numpy"),
+        (lambda x: 1.0 if x > 0 else 0.0, "must be written in jax.numpy"),
+        (lambda x: x > 0, "must return real floating-point numbers; it returns bool"),
+        (lambda x: x + 1j, "must return real floating-point numbers; it returns complex128"),
+        (lambda x: 3.0, r"must act on each number by itself: of \d+ numbers it made shape \(\)"),
+        (jnp.sum, r"must act on each number by itself: of \d+ numbers it made shape \(\)"),
+        (jax.nn.softmax, r"must act on each number by itself: its value at x = 0.7 depends"),
+        (jnp.log, r"log is nan at x = -0.001: .* finite on the whole real line"),
+        (lambda x: 1 / x, r"is inf at x = 0"),
+    ],
+)
+def test_activations_that_do_not_fit_are_refused_in_a_sentence(phi, message):
+    with pytest.raises(ValueError, match=message):
+        twin(MLP(8, 1, activation=phi)).kernels(X)

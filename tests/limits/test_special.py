@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from limits.kernels.special import angle, safe_sqrt
+from limits.kernels.special import angle, arcsine, safe_sqrt
 
 TINY = np.array([1e-30, 1e-20, 1e-12, 1e-8, 1e-5])
 MIDDLE = np.arange(13, 244) / 128  # exact in both types; the branches change at gap = 1/2 and 3/2
@@ -57,3 +57,12 @@ def test_gradient_of_the_angle():
 def test_square_root_is_flat_at_zero():
     assert [safe_sqrt(jnp.array(x)).item() for x in (0.0, -1e-20, 4.0)] == [0.0, 0.0, 2.0]
     assert [jax.grad(safe_sqrt)(x).item() for x in (0.0, 4.0)] == [0.0, 0.25]
+
+
+@pytest.mark.usefixtures("x64")
+def test_arcsine_of_small_and_nearly_full_arguments():
+    x = np.array([1e-30, -1e-9, 0.3, -0.5, 0.75, -1.0])
+    np.testing.assert_allclose(arcsine(jnp.asarray(x), jnp.asarray(1 - np.abs(x))), np.arcsin(x), rtol=PRECISION[0][1])
+    left = np.array([1e-30, 1e-8])
+    short = np.pi / 2 - np.asarray(arcsine(jnp.asarray(1 - left), jnp.asarray(left)))
+    np.testing.assert_allclose(short, np.sqrt(2 * left), rtol=1e-8, atol=4e-16)

@@ -88,6 +88,13 @@ def test_the_twin_of_the_mlp_agrees(activation, w_std, b_std):
     assert found.ntk[0] == pytest.approx(b_std**2 + w_std**2 * x @ x.T / 5)
 
 
+@pytest.mark.parametrize("residual", ["none", "decreasing"])
+def test_a_homogeneous_callable_is_its_two_slopes(residual):
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    found, expected = (deep_kernels(x, [5], phi, 1.2, residual=residual) for phi in (jax.nn.leaky_relu, "leaky_relu"))
+    np.testing.assert_allclose(found.ntk, expected.ntk, rtol=1e-13)
+
+
 def read_out(found, t, activation, w_std, b_std):
     """(NNGP, NTK) of one more dense layer on φ(y^L), averaged over equal positions where there are any."""
     with jax.enable_x64(True):
@@ -278,3 +285,51 @@ def test_smooth_activations_lose_digits_nowhere():
     found = deep_pair([0.5, 1.0], [10_000], "tanh", w, 0.2, q=q)
     assert found.ntk[0, 1] == pytest.approx(10_000 * q, rel=1e-9)
     assert found.ntk[0, 0] / (10_000 * q) == pytest.approx(1 / 3, abs=1.5e-3)
+
+
+def test_a_series_grows_with_the_signal():
+    # In 50 digits; r is 2 at first, and 2^15 at depth 30: the series of the first layers is far too short there.
+    found = deep_pair([0.5, 1.0], [30], "gelu", 2.0, q=4.0)
+    np.testing.assert_allclose(found.log_ntk, [[23.65207555, 24.85128075]], atol=6e-9)
+    assert found.provenance.kind == "exact"
+    grown = deep_pair([0.5, 1.0], [30], jax.nn.silu, 2.0, q=4.0)
+    assert grown.provenance.kind == "approximate"
+    # The order in which depths are asked for changes nothing.
+    np.testing.assert_allclose(deep_pair([0.5, 1.0], [3, 30], jax.nn.silu, 2.0, q=4.0).ntk[1], grown.ntk[0], rtol=1e-6)
+
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"x": [[NAN, 1.0]]}, "x holds 1 values that are NaN or infinite"),
+        ({"x": np.ones((0, 2))}, "x must hold samples along its first axis"),
+        ({"x": [[1j, 1.0]]}, "x must hold real numbers"),
+        ({"depths": np.array(5)}, r"depths is a list of depths; got array\(5\): write \[5\]"),
+        ({"depths": np.array([INF])}, r"whole numbers from 1, finite; got \[inf\]"),
+        ({"w_std": NAN}, "w_std is a standard deviation, finite and not negative; got nan"),
+        ({"w_std": -1.0}, r"w_std is a standard deviation, finite and not negative; got -1\.0"),
+        ({"b_std": INF}, "b_std is a standard deviation, finite and not negative; got inf"),
+    ],
+)
+def test_numbers_that_make_no_kernel(arguments, message):
+    fields: Any = {"x": [[1.0, 2.0]], "depths": [3]} | arguments
+    with pytest.raises(ValueError, match=message):
+        deep_kernels(**fields)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"c": NAN}, "Correlations lie between −1 and 1 .* got 1 − c = nan"),
+        ({"q": INF}, "q is the variance of the first layer, > 0 and finite; got inf"),
+        ({"q": NAN}, "q is the variance of the first layer, > 0 and finite; got nan"),
+        ({"depths": [30], "activation": "quadratic"}, "The signal overflows before depth 30 at w_std"),
+    ],
+)
+def test_numbers_that_make_no_pair(arguments, message):
+    fields: Any = {"c": 0.5, "depths": [3]} | arguments
+    with pytest.raises(ValueError, match=message):
+        deep_pair(**fields)
