@@ -15,6 +15,9 @@ from limits.kernels.hermite import coefficients
 from zoo import activation_function
 
 
+_LEAST = 1e-2  # of the size of φ's own noise: a linear part with less than this is left out
+
+
 def is_linear(activation: Any) -> bool:
     """Whether φ(x) = c x.
 
@@ -90,7 +93,8 @@ def contraction(draws: Draws, c: np.ndarray, force: np.ndarray) -> np.ndarray:
     """Σ_cd V_ab,cd C̃_cd = Cov(φ_a φ_b, φᵀC̃φ) over N(0, C), with V_ab,cd = <φ_a φ_b φ_c φ_d> − <φ_a φ_b> <φ_c φ_d>.
 
     force = C̃ may have fewer rows than C: it is zero on the points behind. Costs samples × n² and never holds V. For the
-    linear part <φ'> h of φ it is known, 2 K C̃ K with K = <φ_a'> C_ab <φ_b'>, which serves as control variate.
+    linear part <φ'> h of φ it is known, 2 K C̃ K with K = <φ_a'> C_ab <φ_b'>, which serves as control variate. Where that part
+    is small (even φ: <φ'> is rounding) its share fades out, so that the result stays continuous in C.
 
     >>> c, force = np.array([[1.0, 0.5], [0.5, 2.0]]), np.eye(2)
     >>> contraction(Draws("linear", np.zeros((1, 2))), c, force).round(9).tolist()  # 2 C C̃ C
@@ -103,7 +107,9 @@ def contraction(draws: Draws, c: np.ndarray, force: np.ndarray) -> np.ndarray:
         return exact
     h = draws.signals(c, known)
     (sampled, size), (simple, simple_size) = (_covariance(a, force) for a in (draws.features(h), h * alpha[None, :]))
-    share = np.mean(size * simple_size) / np.mean(simple_size**2)  # least squares; of order 1/samples off the best
+    # Least squares, of order 1/samples off the best, with a ridge: alone it does not depend on the scale of <φ'>.
+    ridge = np.mean(simple_size**2) + _LEAST**2 * np.mean(size**2)
+    share = np.mean(size * simple_size) / ridge if ridge > 0 else 0.0
     return sampled + share * (exact - simple)
 
 

@@ -92,3 +92,18 @@ def test_root_is_continuous_where_eigenvectors_are_not():
 def test_other_activations():
     mean, own, across = pair_averages(lambda x: jnp.tanh(x) + 0.1, C)
     assert all(np.isfinite(part).all() for part in (mean, own, across))
+
+
+def test_control_variate_fades_out_with_the_linear_part():
+    """Continuity: what rounding leaves of <φ'> must not matter, and neither must a φ' that is exactly zero."""
+    h = Draws("abs", normal(2000, 3))
+    features = h.features(h.signals(C, 3))
+    plain = np.cov(np.einsum("sa,ab,sb->s", features, FORCE, features), features[:, 0] * features[:, 1], ddof=0)[0, 1]
+    assert contraction(h, C, FORCE)[0, 1] == pytest.approx(plain, rel=1e-12)
+
+    class Tilted(Draws):
+        def slopes(self, c):
+            return slopes
+
+    for slopes in (np.zeros(3), 1e-17 * np.array([1.0, -3.0, 2.0]), 1e-3 * np.ones(3)):
+        assert contraction(Tilted("abs", h.z), C, FORCE)[0, 1] == pytest.approx(plain, rel=1e-6)
