@@ -164,7 +164,7 @@ class _Problem:
             ahead = forward if self.order == "leading" else tilted_forward
             new = ahead(averages[l][0], self.draws, kernels[l], forces[l + 1], w, b, width)
             diagonal = np.diagonal(new)
-            if not np.isfinite(new).all() or diagonal.min() <= 0 or diagonal.max() > largest:
+            if not np.isfinite(new).all() or diagonal.min() < 0 or diagonal.max() > largest:
                 raise _OutOfRangeError(f"C^({l + 1}) leaves the range of a covariance")
             off.append(_change(kernels[l + 1], new))
             kernels[l + 1] = new

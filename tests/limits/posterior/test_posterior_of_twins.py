@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from limits import Task, twin
+from limits.posterior import Draws, Sweeps, solve
 from limits.predict import posterior as regression
 from limits.types import AbsentError
 from zoo import CNN, MLP, ResNet, ViT
@@ -111,6 +112,27 @@ def test_standard_errors_are_those_of_other_draws(task):
     assert 0.6 < np.median(stated / spread) < 1.6
     linear = twin(network(activation="linear")).posterior(task, NOISE, 60)
     assert not linear.kernels_sem[2].any()
+
+
+@pytest.mark.parametrize("activation", ["erf", "relu"])
+def test_an_input_of_zeros_without_biases_says_nothing(activation, task):
+    """f = 0 there in every network, so that other predictions are those without it."""
+    net, zero = network(activation=activation, b_std=0.0), np.zeros((1, 5))
+    x, y = np.concatenate([task.x_train, zero]), np.append(task.y_train, 1.0)
+    more = Task(x, y, np.concatenate([task.x_test, zero]), np.append(task.y_test, 0.0))
+    alone, found = (twin(net).posterior(t, NOISE) for t in (task, more))
+    np.testing.assert_allclose(found.f_train[:6], alone.f_train, atol=1e-12)
+    np.testing.assert_allclose(found.f_test[:3], alone.f_test, atol=1e-12)
+    assert (found.f_train[6], found.f_test[3]) == (0, 0)
+    narrow = twin(net).posterior(more, NOISE, 100, samples=2000, errors=False)
+    assert (narrow.f_train[6], narrow.f_test[3]) == (0, 0)
+    assert all(np.isfinite(force).all() for force in (*found.conjugate, *narrow.conjugate))
+    draws = Draws(activation, np.random.default_rng(0).normal(size=(2000, 7)))
+    without, with_it = (
+        solve(twin(net).dense_stack(t.x_train), t.y_train, NOISE, 100, draws, sweeps=Sweeps(tolerance=1e-9)).kernels[2]
+        for t in (task, more)
+    )
+    np.testing.assert_allclose(with_it[:6, :6], without, atol=1e-6)
 
 
 def test_outputs_add_their_forces(task):
