@@ -59,9 +59,11 @@ def _pair_averages(phi: Any, orders: int, c: jax.Array) -> tuple[jax.Array, jax.
     own = jnp.where(same, jnp.broadcast_to(slope(phi, orders, q)[:, None], c.shape), active.ntk)
     # A point with h = 0 has φ = φ(0), no random number. At a kink slopes on both sides differ, however near.
     at_zero = phi(jnp.zeros_like(q))
-    average = jnp.where(silent, at_zero, coefficients(phi, jnp.sqrt(q), 2)[0])
+    average, change = jax.jvp(lambda q: coefficients(phi, jnp.sqrt(q), 2)[0], (q,), (jnp.ones_like(q),))
+    average = jnp.where(silent, at_zero, average)
     mean = jnp.where(silent[:, None], at_zero[:, None] * average[None, :], mean)
     mean = jnp.where(silent[None, :], mean.T, mean)
+    across = jnp.where(silent[None, :] & ~silent[:, None], change[:, None] * at_zero[None, :], across)
     left, right = derivative(phi)(jnp.asarray([[-1e-9, -1e-3], [1e-9, 1e-3]]))
     jump, near = jnp.abs(right - left)
     kinked = jump > near / 2

@@ -115,3 +115,4 @@ def test_a_point_of_variance_zero_is_the_limit(activation):
     at_zero = 1.0 if activation is jnp.cos else 0.0  # φ(0), and <cos> = exp(−q/2)
     np.testing.assert_allclose(mean[1], [at_zero * np.exp(-0.5), at_zero], atol=1e-12)
     np.testing.assert_allclose(across[1, 0], -at_zero * np.exp(-0.5) / 2, atol=1e-9)  # ½ <φ_a''φ_b>; 0 at the kink
+    np.testing.assert_allclose(across[0, 1], -at_zero * np.exp(-0.5) / 2, atol=1e-12)  # φ(0) ∂<φ_a>/∂C_aa
