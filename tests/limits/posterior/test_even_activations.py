@@ -37,7 +37,7 @@ def gaussian(x):
 def test_even_activations_converge_to_the_shift_of_networks(activation):
     x, y = np.random.default_rng(0).normal(size=(4, 5)), [1.0, -1.0, 1.0, -1.0]
     task, net = Task(x, y), MLP(width=10, depth=2, activation=activation, w_std=1.1, b_std=0.1)
-    found = twin(net).posterior(task, NOISE, width=WIDTH, samples=20_000, errors=False)
+    found = twin(net).posterior(task, NOISE, width=WIDTH, samples=4000, errors=False)
     assert found.diagnostics["widths"] == (WIDTH,)  # no annealing
     stack = twin(net).dense_stack(x)
     direction = np.array(found.kernels[1:]) - prior_kernels(stack)[1:]
