@@ -29,7 +29,11 @@ class Sweeps:
 
 
 def number(value: Any) -> float:
-    """The value as a float; what is no number becomes NaN, which no range contains."""
+    """The value as a float; what is no number becomes NaN, which no range contains.
+
+    >>> number("2"), number(2)
+    (nan, 2.0)
+    """
     try:
         return np.nan if isinstance(value, (str, bool)) else float(value)
     except (TypeError, ValueError):
@@ -37,7 +41,11 @@ def number(value: Any) -> float:
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """The value of an option that counts, or an error."""
+    """The value of an option that counts, or an error.
+
+    >>> whole("seed", 3, 0)
+    3
+    """
     try:
         found = least - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -54,7 +62,11 @@ def check_order(order: str) -> None:
 
 
 def falling(widths: Any, width: float) -> list[float]:
-    """The widths to anneal over, ending in the one that is asked for."""
+    """The widths to anneal over, ending in the one that is asked for.
+
+    >>> falling((400, 200), 100)
+    [400.0, 200.0, 100.0]
+    """
     listed = [*widths, width] if isinstance(widths, (Sequence, np.ndarray)) and not isinstance(widths, str) else []
     values = [number(w) for w in listed]
     if not values or not np.isfinite(values).all() or (np.diff(values) >= 0).any():

@@ -179,9 +179,8 @@ def _check_task(
 ) -> None:
     """Of one depth, of these inputs, and theories of these targets."""
     everything = {"the NNGP": infinite}
-    everything |= {
-        f"the {side} at width {p.width}": p for side, all in (("theory", theories), ("chains", chains)) for p in all
-    }
+    for side, found in (("theory", theories), ("chains", chains)):
+        everything |= {f"the {side} at width {p.width}": p for p in found}
     for name, p in everything.items():
         if not p.has("kernels"):
             raise ValueError(
