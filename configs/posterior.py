@@ -2,7 +2,7 @@
 
     python3 -m launch.compare --config=configs/posterior.py
 
-About 20 seconds on two CPU cores. Expect: at every width and in every layer the theory's kernels are three to seven times
+About a minute on two CPU cores. Expect: at every width and in every layer the theory's kernels are three to seven times
 closer to those of the chains than the NNGP's, by ten standard errors and more; the NNGP's distance falls about as 1/N, the
 theory's a little faster. Ends in runs/posterior/report.html.
 """

@@ -88,6 +88,8 @@ def posteriors(config: Any, task: Task, folder: Any, screen: Any) -> Any:
         raise ValueError(
             f"config.posterior compares one family at one depth; here are {list(families)} at depths {list(config.depths)}."
         )
+    if not len(config.widths):
+        raise ValueError("config.widths is empty: give the widths at which chains and theory are to be compared.")
     (make,), (depth,), noise = families.values(), config.depths, options.pop("noise")
     nets = [make(width, depth) for width in sorted(config.widths)]
     theories = [twin(net).posterior(task, noise, width=net.width) for net in nets]

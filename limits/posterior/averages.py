@@ -11,8 +11,10 @@ from limits import kernels as algebra
 from limits.depth.response import start
 from limits.depth.slopes import bend, power, slope
 from limits.kernels.activations import as_piecewise_linear
-from limits.kernels.hermite import coefficients
+from limits.kernels.hermite import coefficients, derivative
 from zoo import activation_function
+
+_LEAST = 1e-2  # of the size of φ's own noise: a linear part with less than this is left out
 
 
 def is_linear(activation: Any) -> bool:
@@ -30,6 +32,7 @@ def pair_averages(activation: Any, c: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
     By Price's theorem the second is <φ_a'φ_b'> (on the diagonal <φ'² + φφ''>) and the third ½ <φ_a''φ_b>; both are taken as
     derivatives of the first, so that a kink of φ does no harm. Closed forms where there are, else Hermite series.
+    At a point of variance 0 they are limits; with a kink there the third is infinite, and 0 here: nothing moves such a point.
 
     >>> mean, own, across = pair_averages("erf", np.array([[0.3, 0.1], [0.1, 0.2]]))
     >>> own[0, 1].round(6).item(), across[0, 1].round(6).item()
@@ -48,13 +51,29 @@ def _rounded(r: float) -> float:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _pair_averages(phi: Any, orders: int, c: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    same, q = jnp.eye(len(c), dtype=bool), jnp.diagonal(c)
+    same, (q, silent) = jnp.eye(len(c), dtype=bool), _floored(jnp.diagonal(c))
     state = start(q[:, None], q[None, :], c)
     active = algebra.activate(state, algebra.dual(phi, orders))
     across = jnp.where(same, 0.0, bend(phi, orders, state))
     mean = jnp.where(same, jnp.broadcast_to(power(phi, orders, q)[:, None], c.shape), active.covariance)
     own = jnp.where(same, jnp.broadcast_to(slope(phi, orders, q)[:, None], c.shape), active.ntk)
-    return mean, own, across
+    # A point with h = 0 has φ = φ(0), no random number. At a kink slopes on both sides differ, however near.
+    at_zero = phi(jnp.zeros_like(q))
+    average, change = jax.jvp(lambda q: coefficients(phi, jnp.sqrt(q), 2)[0], (q,), (jnp.ones_like(q),))
+    average = jnp.where(silent, at_zero, average)
+    mean = jnp.where(silent[:, None], at_zero[:, None] * average[None, :], mean)
+    mean = jnp.where(silent[None, :], mean.T, mean)
+    across = jnp.where(silent[None, :] & ~silent[:, None], change[:, None] * at_zero[None, :], across)
+    left, right = derivative(phi)(jnp.asarray([[-1e-9, -1e-3], [1e-9, 1e-3]]))
+    jump, near = jnp.abs(right - left)
+    kinked = jump > near / 2
+    return mean, own, jnp.where(silent[:, None] & kinked, 0.0, across)
+
+
+def _floored(q: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Variances for divisions by them, and which are 0 (an input of zeros, no bias)."""
+    silent = q <= 0
+    return jnp.where(silent, 1e-10 * jnp.where(silent.all(), 1.0, q.max()), q), silent
 
 
 class Draws:
@@ -68,7 +87,7 @@ class Draws:
 
     def signals(self, c: np.ndarray, known: int) -> np.ndarray:
         """h ~ N(0, C), [samples, n]; the first `known` points depend on their block of C alone."""
-        return self.z[:, : len(c)] @ roots_of_blocks(c, known).T
+        return self.z[:, : len(c)] @ roots_of_blocks(c, known).T * (np.diagonal(c) > 0)  # no rounding where h = 0
 
     def features(self, h: np.ndarray) -> np.ndarray:
         """φ(h)."""
@@ -83,14 +102,16 @@ class Draws:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _slopes(phi: Any, q: jax.Array) -> jax.Array:
-    return coefficients(phi, jnp.sqrt(q), 2)[1] / jnp.sqrt(q)
+    r = jnp.sqrt(_floored(q)[0])
+    return coefficients(phi, r, 2)[1] / r
 
 
 def contraction(draws: Draws, c: np.ndarray, force: np.ndarray) -> np.ndarray:
     """Σ_cd V_ab,cd C̃_cd = Cov(φ_a φ_b, φᵀC̃φ) over N(0, C), with V_ab,cd = <φ_a φ_b φ_c φ_d> − <φ_a φ_b> <φ_c φ_d>.
 
     force = C̃ may have fewer rows than C: it is zero on the points behind. Costs samples × n² and never holds V. For the
-    linear part <φ'> h of φ it is known, 2 K C̃ K with K = <φ_a'> C_ab <φ_b'>, which serves as control variate.
+    linear part <φ'> h of φ it is known, 2 K C̃ K with K = <φ_a'> C_ab <φ_b'>, which serves as control variate. Where that part
+    is small (even φ: <φ'> is rounding) its share fades out, so that the result stays continuous in C.
 
     >>> c, force = np.array([[1.0, 0.5], [0.5, 2.0]]), np.eye(2)
     >>> contraction(Draws("linear", np.zeros((1, 2))), c, force).round(9).tolist()  # 2 C C̃ C
@@ -103,7 +124,9 @@ def contraction(draws: Draws, c: np.ndarray, force: np.ndarray) -> np.ndarray:
         return exact
     h = draws.signals(c, known)
     (sampled, size), (simple, simple_size) = (_covariance(a, force) for a in (draws.features(h), h * alpha[None, :]))
-    share = np.mean(size * simple_size) / np.mean(simple_size**2)  # least squares; of order 1/samples off the best
+    # Least squares, of order 1/samples off the best, with a ridge: alone it does not depend on the scale of <φ'>.
+    ridge = np.mean(simple_size**2) + _LEAST**2 * np.mean(size**2)
+    share = np.mean(size * simple_size) / ridge if ridge > 0 else 0.0
     return sampled + share * (exact - simple)
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from limits import predict
 from limits.posterior.averages import Draws, is_linear, pair_averages
 from limits.posterior.equations import Stack, backpropagated, forward, output_force, prior_kernels
+from limits.posterior.options import Order, Sweeps, check_order, number, whole
 from limits.posterior.result import Posterior
-from limits.posterior.solver import DivergenceError, Order, Solution, Sweeps, solve
+from limits.posterior.solver import DivergenceError, Solution, solve
 from limits.posterior.tilted import tilted_forward
 from limits.types import AbsentError, Provenance, Task
 from zoo import parameterization
@@ -52,7 +53,8 @@ def posterior(
 
     solved together; test points follow with C̃ = 0 on their rows. order="full" keeps all orders in C̃ (averages over tilted
     Gaussians). `samples` draws serve the averages over four samples; `widths` is a falling list to anneal from, by default
-    only where the equations do not converge without. The width is this argument, not the definition's.
+    only where the equations do not converge without. errors=False spares the standard errors, which are then NaN. The width
+    is this argument, not the definition's. The options of the solver play no part at infinite width.
 
     >>> from zoo import MLP
     >>> from limits import twin
@@ -67,9 +69,12 @@ def posterior(
     with its term c = a alone; the input layer has the w of the others here.
     """
     _check(twin, task, noise, width)
+    check_order(order)
+    whole("samples", samples, 2 * BATCHES)
+    whole("seed", seed, 0)
+    how = Sweeps(damping, tolerance, iterations)
     if width is None:
         return _infinite(twin, task, noise, seed)
-    how = Sweeps(damping, tolerance, iterations)
     stack = twin.dense_stack(task.x, width)
     z = np.random.default_rng(seed).normal(size=(1 if is_linear(stack.activation) else samples, len(stack.k0)))
     return _Finite(stack, task, noise, width, order, how, errors).posterior(z, widths)
@@ -81,10 +86,12 @@ def _check(twin: Any, task: Task, noise: float, width: float | None) -> None:
             f'posterior: with loss="{task.loss}" the likelihood is not Gaussian and neither is the posterior of f; take the same '
             'task with loss="mse" (one-hot targets as numbers), or sample networks.'
         )
-    if not (math.isfinite(noise) and noise >= 0):
-        raise ValueError(f"posterior: noise is a variance, finite and ≥ 0; got {noise}.")
-    if width is not None and not (math.isfinite(width) and width >= 1):
-        raise ValueError(f"posterior: width is a number of neurons ≥ 1, or None for the infinite width; got {width}.")
+    if not (math.isfinite(number(noise)) and noise >= 0):
+        raise ValueError(f"posterior: noise is a variance, finite and ≥ 0; got {noise!r}.")
+    if width is not None and not (number(width) >= 1 and number(width).is_integer()):
+        raise ValueError(
+            f"posterior: width is a whole number of neurons ≥ 1, or None for the infinite width; got {width}."
+        )
     p = parameterization(twin.net.parameterization)
     if width is None and p.d != 0:
         raise AbsentError(
@@ -103,12 +110,14 @@ def _infinite(twin: Any, task: Task, noise: float, seed: int) -> Posterior:
         stack = None
     if stack is not None:
         kernels = prior_kernels(stack)
+        _check_regular(kernels[-1][:n, :n], noise)
         inner = stack.first(n)
         force = output_force(kernels[-1][:n, :n], task.y_train, noise)
         forces = backpropagated(inner, [k[:n, :n] for k in kernels], force)
         how = exact
     else:
         found = twin.kernels(task.x)
+        _check_regular(found.nngp[:n, :n], noise)
         kernels, how = [found.nngp], found.provenance["nngp"]
         forces = [output_force(found.nngp[:n, :n], task.y_train, noise)]
         only = "the output's kernel alone (feature kernels of the layers: twin.layers)"
@@ -127,6 +136,17 @@ def _infinite(twin: Any, task: Task, noise: float, seed: int) -> Posterior:
     )  # fmt: skip
 
 
+def _check_regular(c: np.ndarray, noise: float) -> None:
+    """Of the prior's kernel at the training points: C + noise must have an inverse that is more than rounding."""
+    values = np.linalg.eigvalsh(c)
+    if values[0] + noise <= len(c) * np.finfo(float).eps * values[-1]:
+        raise ValueError(
+            f"posterior: the training points' kernel plus noise is singular (eigenvalues {values[0]:.2e} to {values[-1]:.2e}, "
+            f"noise {noise:g}): two inputs coincide, or the network is too deep to tell them apart. Raise the noise, or take "
+            "one of them out."
+        )
+
+
 def _predict(c: np.ndarray, task: Task, noise: float) -> tuple[dict[str, np.ndarray], float]:
     """Mean and covariance of f at all points for this output kernel, and log p(y)."""
     n = len(task.x_train)
@@ -142,11 +162,15 @@ def _padded(force: np.ndarray, size: int) -> np.ndarray:
     return whole
 
 
-def _diagnostics(kernels: Sequence[np.ndarray]) -> dict[str, Any]:
-    """Smallest eigenvalue of every kernel, and the layers whose kernel is indefinite beyond rounding."""
+def _diagnostics(kernels: Sequence[np.ndarray], residual: float = 0.0) -> dict[str, Any]:
+    """Smallest eigenvalue of every kernel, and the layers whose kernel is indefinite beyond rounding and what the solver left.
+
+    Entries that are off by a share `residual` of the largest move an eigenvalue by n times that share at most.
+    """
+    least = max(1e-10, len(kernels[0]) * residual)
     values = [np.linalg.eigvalsh(k) for k in kernels]
     smallest = tuple(float(v[0]) for v in values)
-    bad = tuple(l for l, v in enumerate(values) if v[0] < -1e-10 * v[-1])
+    bad = tuple(l for l, v in enumerate(values) if v[0] < -least * v[-1])
     return {"smallest_eigenvalues": smallest, "indefinite": bad}
 
 
@@ -163,10 +187,11 @@ class _Finite:
     errors: bool
 
     def posterior(self, z: np.ndarray, widths: Any) -> Posterior:
+        n, sampled = len(self.task.x_train), not is_linear(self.stack.activation)
+        _check_regular(prior_kernels(self.stack.first(n))[-1], self.noise)
         solution, found = self.solved(z, self.sweeps, widths, None)
-        sampled = not is_linear(self.stack.activation)
-        errors, missing = self.standard_errors(z, solution) if self.errors and sampled else ({}, "")
-        state = _diagnostics(found["kernels"])
+        errors, missing = self.standard_errors(z, solution, found) if sampled else ({}, "")
+        state = _diagnostics(found["kernels"], solution.residual)
         counts = {"iterations": solution.iterations, "residual": solution.residual, "widths": solution.widths}
         how = self.provenance(state["indefinite"], len(z) if sampled else 0, missing)
         origin = dict.fromkeys(found, how) | {"log_evidence": Provenance("absent", NO_EVIDENCE)}
@@ -197,16 +222,18 @@ class _Finite:
             kernels[-1][:n, :n] = solution.kernels[l + 1]
         return kernels
 
-    def standard_errors(self, z: np.ndarray, solution: Solution) -> tuple[dict[str, Any], str]:
-        """From solutions with independent quarters of the draws."""
+    def standard_errors(self, z: np.ndarray, solution: Solution, found: dict) -> tuple[dict[str, Any], str]:
+        """From solutions with independent quarters of the draws; NaN where they are not known, and why."""
+        if not self.errors:
+            return self.unknown(found), " (errors=False: without standard errors)"
         loose = dataclasses.replace(self.sweeps, tolerance=max(1e-5, self.sweeps.tolerance))
         try:
             parts = [self.solved(z[i::BATCHES], loose, None, solution)[1] for i in range(BATCHES)]
         except (DivergenceError, AbsentError):
-            return (
-                {},
-                "; without standard errors: with a quarter of the draws the equations do not converge, raise `samples`",
+            why = (
+                "; without standard errors: with a quarter of the draws the equations do not converge, raise `samples`"
             )
+            return self.unknown(found), why
 
         def sem(values: list[np.ndarray]) -> np.ndarray:
             return np.std(values, axis=0, ddof=1) / BATCHES**0.5
@@ -217,6 +244,16 @@ class _Finite:
             else sem([p[name] for p in parts])
             for name in parts[0]
         }, ""
+
+    def unknown(self, found: dict) -> dict[str, Any]:
+        """NaN for everything but C^(0), which is not sampled."""
+        nan = {
+            name: tuple(np.full_like(v, np.nan) for v in value)
+            if isinstance(value, tuple)
+            else np.full_like(value, np.nan)
+            for name, value in found.items()
+        }
+        return nan | {"kernels": (np.zeros_like(self.stack.k0), *nan["kernels"][1:])}
 
     def provenance(self, indefinite: tuple, draws: int, missing: str) -> Provenance:
         load = len(self.task.x_train) / self.width

@@ -16,7 +16,7 @@ class Posterior(_KnowsAbsence):
     output. kernels: C^(0) … C^(L), each [P + M, P + M], averaged over the posterior, C^(l) the covariance of the pre-activations
     after l activations. conjugate: C̃^(0) … C̃^(L), the force of the data on each kernel, likewise. log_evidence: log p(y).
     What does not exist is a `Provenance("absent", reason)` and reading it raises. NAME_sem is a standard error, zero where the
-    number is not Monte-Carlo.
+    number is not Monte-Carlo, NaN where its error is not known (the provenance says why).
 
     >>> one = np.ones((1, 1))
     >>> p = Posterior(one, one, one, one, (one,), (0 * one,), 0.0, noise=0.1)

@@ -7,11 +7,12 @@ import numpy as np
 
 from limits.posterior.averages import Draws, pair_averages
 from limits.posterior.equations import Stack, backward, forward, output_force, prior_kernels
+from limits.posterior.options import Order, Sweeps, check_order, falling
 from limits.posterior.tilted import check_smooth, tilted_backward, tilted_forward
 from limits.types import AbsentError
 
-Order = str  # "leading" or "full"
 ANNEALING = (32.0, 16.0, 8.0, 5.6, 4.0, 2.8, 2.0, 1.7, 1.4, 1.2, 1.0)  # widths, in units of the one that is asked for
+_SWEEPS = Sweeps()
 _PATIENCE = 20  # iterations in which the residual must halve
 
 
@@ -35,15 +36,6 @@ class Solution:
     residuals: tuple[float, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Sweeps:
-    """How to iterate: C̃ ← damping · C̃ + (1 − damping) · C̃_new until the residual is below `tolerance`."""
-
-    damping: float = 0.5
-    tolerance: float = 1e-7
-    limit: int = 200
-
-
 def solve(
     stack: Stack,
     y: np.ndarray,
@@ -51,7 +43,7 @@ def solve(
     width: float,
     draws: Draws,
     order: Order = "leading",
-    sweeps: Sweeps = Sweeps(),
+    sweeps: Sweeps = _SWEEPS,
     widths: Sequence[float] | None = None,
     start: Solution | None = None,
 ) -> Solution:
@@ -66,13 +58,12 @@ def solve(
     >>> found.kernels[2].round(3).tolist(), found.residual < 1e-7
     ([[1.538, 0.125], [0.125, 1.538]], True)
     """
-    if order not in ("leading", "full"):
-        raise ValueError(f'order must be "leading" or "full", got "{order}".')
+    check_order(order)
     if order == "full":
         check_smooth(draws)
     problem = _Problem(stack, y, noise, draws, order)
     if widths is not None:
-        return _annealed(problem, [*widths, width], sweeps, start)
+        return _annealed(problem, falling(widths, width), sweeps, start)
     try:
         return _annealed(problem, [width], sweeps, start or problem.coarse(width, sweeps))
     except (DivergenceError, AbsentError):
@@ -101,6 +92,10 @@ def _annealed(problem: "_Problem", widths: list[float], sweeps: Sweeps, start: S
         iterations += start.iterations
     assert start is not None
     return dataclasses.replace(start, widths=tuple(widths), iterations=iterations)
+
+
+def _last(residuals: Sequence[float]) -> str:
+    return ", ".join(f"{r:.1e}" for r in residuals[-3:]) or "none yet"
 
 
 def _change(old: np.ndarray, new: np.ndarray) -> float:
@@ -139,8 +134,11 @@ class _Problem:
                 raise self.diverged(
                     kernels, width, residuals, f"the residual has stopped falling at {residuals[-1]:.1e}"
                 )
-        what = f"after {sweeps.limit} iterations the residual is above {sweeps.tolerance:g}"
-        raise self.diverged(kernels, width, residuals, what)
+        raise DivergenceError(
+            f"The kernel equations have not converged at width {width:g} after {sweeps.limit} iterations: the residual is "
+            f"{residuals[-1]:.1e}, above the tolerance of {sweeps.tolerance:g} (residuals {_last(residuals)}). It may still "
+            "be falling: raise `iterations` first."
+        )
 
     def coarse(self, width: float, sweeps: Sweeps) -> Solution | None:
         """Where to start from: a rough solution with an eighth of the draws, if that is still many and settles."""
@@ -164,7 +162,7 @@ class _Problem:
             ahead = forward if self.order == "leading" else tilted_forward
             new = ahead(averages[l][0], self.draws, kernels[l], forces[l + 1], w, b, width)
             diagonal = np.diagonal(new)
-            if not np.isfinite(new).all() or diagonal.min() <= 0 or diagonal.max() > largest:
+            if not np.isfinite(new).all() or diagonal.min() < 0 or diagonal.max() > largest:
                 raise _OutOfRangeError(f"C^({l + 1}) leaves the range of a covariance")
             off.append(_change(kernels[l + 1], new))
             kernels[l + 1] = new
@@ -183,11 +181,11 @@ class _Problem:
         """The error, with the numbers."""
         finite = [k for k in kernels if np.isfinite(k).all()]
         smallest = min((float(np.linalg.eigvalsh(k)[0]) for k in finite), default=np.nan)
-        last = ", ".join(f"{r:.1e}" for r in residuals[-3:]) or "none yet"
         return DivergenceError(
-            f"The kernel equations do not converge at width {width:g}: {what} (residuals {last}; smallest eigenvalue of the "
-            f"kernels {smallest:.2e}, noise {self.noise:g}). They expand in P/N = {len(self.y) / width:.3g}: take a larger width "
-            "or noise, a larger w_std, fewer training points, more `samples` for the averages, or damping closer to 1."
+            f"The kernel equations do not converge at width {width:g}: {what} (residuals {_last(residuals)}; smallest "
+            f"eigenvalue of the kernels {smallest:.2e}, noise {self.noise:g}). They expand in P/N = "
+            f"{len(self.y) / width:.3g}: take a larger width or noise, a larger w_std, fewer training points, more `samples` "
+            "for the averages, or damping closer to 1."
         )
 
 

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import launch.compare
+from configs.posterior import get_config
 from limits import Task, twin
 from limits.posterior import Posterior, solver
 from train import data
-from train.evaluate import posterior_report
+from train.evaluate import posterior_report, posteriors
 from train.evaluate.posteriors import compare_posteriors
 from train.posterior import sample_posterior
 from zoo import MLP
@@ -41,6 +43,12 @@ NOISE, WIDTHS = 0.1, (16, 64)
 NET = MLP(16, 2, activation="erf", w_std=1.2, b_std=0.3)
 
 
+def blind(posterior):
+    """Its standard errors are not known."""
+    return changed(posterior, errors={k: tuple(np.nan * e for e in v) if isinstance(v, tuple) else np.nan * v for k, v in
+                                      posterior.errors.items()})  # fmt: skip
+
+
 def sampled_and_expected():
     chains = [sample_posterior(NET.clone(width=n), TASK, NOISE, "hamiltonian", steps=600) for n in WIDTHS]
     fewer = {"samples": 4000}
@@ -55,9 +63,10 @@ def changed(posterior, **fields):
 
 
 def moved(posterior, by):
-    """Its kernels, the output's multiplied."""
-    kernels = (*posterior.kernels[:-1], by * posterior.kernels[-1])
-    return changed(posterior, kernels=kernels)
+    """The output's kernel multiplied, and the predictions that follow from it."""
+    kernel = by * posterior.kernels[-1]
+    follows = exact(kernel, TASK, NOISE)
+    return changed(posterior, kernels=(*posterior.kernels[:-1], kernel), f_train=follows.f_train, f_test=follows.f_test)
 
 
 def test_a_comparison_from_end_to_end(tmp_path):
@@ -73,6 +82,9 @@ def test_a_comparison_from_end_to_end(tmp_path):
     wrong = compare_posteriors(TASK, infinite, [moved(theory, 1.1) for theory in theories], chains).find("C^(2)", 64)
     assert wrong.verdict == "further than the NNGP"
     assert wrong.theory.value == pytest.approx(0.1, rel=0.3)
+    unknown = compare_posteriors(TASK, infinite, [changed(theories[0], errors={}), blind(theories[1])], chains)
+    assert unknown.unknown == (64,)
+    assert "not known and count as 0" in "".join(posterior_report.reading(unknown))
     same_as_the_nngp = compare_posteriors(TASK, infinite, [changed(infinite, width=n) for n in WIDTHS], chains)
     assert {a.gain for a in same_as_the_nngp.agreements} == {0.0}
     assert same_as_the_nngp.find("C^(2)", 16).verdict == "no closer than the NNGP"
@@ -105,6 +117,61 @@ def what_does_not_fit_together_is_said(infinite, theories, chains):
         compare_posteriors(TASK, infinite, theories, theories)
     with pytest.raises(ValueError, match="noises differ"):
         compare_posteriors(TASK, changed(infinite, noise=0.2), theories, chains)
+    nngp, *elsewhere = (changed(p, kernels=(1.1 * p.kernels[0], *p.kernels[1:])) for p in (infinite, *theories))
+    with pytest.raises(ValueError, match=r"the theory at width 16 and the NNGP have another C\^\(0\)"):
+        compare_posteriors(TASK, infinite, elsewhere, chains)
+    with pytest.raises(ValueError, match=r"the chains at width 16 and the NNGP have another C\^\(0\)"):
+        compare_posteriors(TASK, nngp, elsewhere, chains)
+    relabelled = Task(TASK.x_train, -TASK.y_train, TASK.x_test, TASK.y_test)
+    with pytest.raises(ValueError, match="the NNGP does not predict from the targets"):
+        compare_posteriors(relabelled, infinite, theories, chains)
+    shallow = changed(infinite, kernels=infinite.kernels[:-1])
+    with pytest.raises(ValueError, match="the theory at width 16 has depth 2 and the NNGP 1"):
+        compare_posteriors(TASK, shallow, theories, chains)
+    fewer = Task(TASK.x_train, TASK.y_train)
+    with pytest.raises(ValueError, match="predictions of shapes"):
+        compare_posteriors(fewer, infinite, theories, chains)
+
+
+def test_a_comparison_needs_widths():
+    config = get_config()
+    config.widths = ()
+    with pytest.raises(ValueError, match=r"config\.widths is empty"):
+        launch.compare.posteriors(config, launch.compare.task_of(config), None, None)
+
+
+def test_a_difference_along_one_direction_is_told_where_the_sum_over_entries_does_not_see_it(monkeypatch):
+    """f is known to 1e-4 along the labels and to .05 on test points; the theory is off by 1e-3 along the labels."""
+    rng, n = np.random.default_rng(0), 8
+    task = Task(np.eye(n), [1.0, -1.0] * 4, np.ones((n, n)), np.zeros(n))
+    kernel = np.eye(2 * n) + 0.2
+    infinite = exact(kernel, task)
+    theory = changed(infinite, width=8)
+    f = np.concatenate([infinite.f_train, infinite.f_test]) + np.zeros((200, 2 * n, 1))
+    f[:, :n] += 2e-3 * task.y_train / n**0.5 + 1e-3 * rng.normal(size=(200, n, 1))
+    f[:, n:] += 0.5 * rng.normal(size=(200, n, 1))
+    entries = kernel + 0.01 * rng.normal(size=(200, 1, 1))
+    drawn = changed(
+        theory, diagnostics={"chains": 4, "converged": True, "draws": {"f": f, "kernels": (entries, entries)}}
+    )
+    found = compare_posteriors(task, infinite, theory, drawn).find("predictions", 8)
+    assert not found.theory.resolved
+    assert found.projection == "labels"
+    assert found.largest_z > 8
+    assert found.along == pytest.approx(2e-3 / np.linalg.norm(f.mean(0)), rel=0.2)
+    assert "less than" in found.sentence
+    assert "over all entries, along labels" in found.sentence
+    assert found.verdict != "agrees"
+    # One projection that is far off alone is no agreement, whatever the test over all of them says.
+    monkeypatch.setattr(posteriors, "hotelling", lambda *_: (0.0, 1.0, 0.0))
+    assert compare_posteriors(task, infinite, theory, drawn).find("predictions", 8).verdict == found.verdict
+
+
+def exact(kernel, task, noise=0.1):
+    """A posterior at infinite width that has this kernel in both layers."""
+    n = len(task.x_train)
+    f = kernel[:, :n] @ np.linalg.solve(kernel[:n, :n] + noise * np.eye(n), task.y_train)
+    return Posterior(f[:n], kernel[:n, :n], f[n:], kernel[n:, n:], (kernel, kernel), (), 0.0, noise=noise)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.6])
@@ -119,10 +186,8 @@ def test_a_theory_that_is_right_is_rejected_as_often_as_the_level_says(shift):
             noise[:, t] = 0.5 * noise[:, t - 1] + 0.75**0.5 * noise[:, t]
         entries = np.zeros((200, 3, 3))
         entries[:, *upper] = entries[:, *upper[::-1]] = 0.02 * (noise @ root + shift).reshape(-1, 6)
-        f = kernel[:, :1] + 0.1 * rng.normal(size=(200, 3, 1))
-        theory = Posterior(
-            kernel[:, :1], kernel, np.zeros((0, 1)), np.zeros((0, 0)), (kernel, kernel), (), 0.0, noise=0.1, width=8
-        )
+        theory = changed(exact(kernel, task), width=8)
+        f = theory.f_train + 0.1 * rng.normal(size=(200, 3, 1))
         drawn = changed(
             theory, diagnostics={"chains": 4, "converged": True, "draws": {"f": f, "kernels": (f, kernel + entries)}}
         )

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from train.evaluate.page import COLOURS, page, panels, picture, plain, table
-from train.evaluate.posteriors import CLEAR, PosteriorComparison, Rate
+from train.evaluate.posteriors import CLEAR, RESOLVED, PosteriorComparison, Rate
 
 KIND = {"agrees": "good", "closer than the NNGP": "good", "undecided": "unsure", "no closer than the NNGP": "unsure"}
 SIDES = {"theory": ("theory at this width", COLOURS[0]), "nngp": ("NNGP", COLOURS[1])}
@@ -24,10 +24,10 @@ def rows(result: PosteriorComparison) -> list[dict[str, str]]:
             "quantity": a.quantity,
             "width": str(a.width),
             "verdict": a.sentence,
-            "theory off by": f"{a.theory.value:.2%} ± {a.theory.sem:.2%}",
-            "NNGP off by": f"{a.nngp.value:.2%} ± {a.nngp.sem:.2%}",
+            "theory off by": str(a.theory),
+            "NNGP off by": str(a.nngp),
             "theory closer by (std. errors)": f"{a.gain:.1f}",
-            "largest z": f"{a.largest_z:.1f}",
+            "largest z": f"{a.largest_z:.1f} ({a.projection})",
             "p": f"{a.p:.2g}",
         }
         for a in result.agreements
@@ -38,14 +38,18 @@ def reading(result: PosteriorComparison) -> list[str]:
     """How to read the verdicts, and what the chains and the widths say."""
 
     def law(rate: Rate | None) -> str:
-        return "below noise" if rate is None else f"N^({rate.exponent:.2f} ± {rate.sem:.2f})"
+        return "what is lost in the noise" if rate is None else f"N^({rate.exponent:.2f} ± {rate.sem:.2f})"
 
     lines = [
-        "Off by: the root mean square over entries of sampled − theory, over that of the sampled, cleared of its own noise. "
-        f"Agrees: Hotelling's T² over fixed projections. Closer: by {CLEAR:.0f} standard errors of the difference of squared "
-        "distances. The theory keeps shifts of order P/N and drops those of order 1/N (kernels fluctuate), so that "
+        "Off by: the root mean square over entries of sampled − theory, over that of the sampled, cleared of its own noise; "
+        f"less than: value + {RESOLVED:.0f} standard errors, where it does not stand out of them. Agrees: fixed projections, by "
+        "Hotelling's T² and by the largest alone (p: twice the smaller), which see a difference along one of them long before "
+        f"the sum over entries does. Closer: by {CLEAR:.0f} standard errors of the difference of squared distances. The theory "
+        "keeps shifts of order P/N and drops those of order 1/N (kernels fluctuate), so that "
         "enough steps always tell it from the truth, and with few points it need not predict better than the NNGP."
     ]
+    if result.unknown:
+        lines.append(f"Widths {result.unknown}: the theory's own standard errors are not known and count as 0.")
     lines += [f"Width {p.width}: {p.diagnostics['sentence']}" for p in result.sampled]
     if len(result.widths) > 1:
         lines += [f"{q}: theory off by {law(rate[0])}, NNGP by {law(rate[1])}." for q, rate in result.rates.items()]

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.stats
 
 from limits import Task
 from limits.posterior import Posterior
@@ -13,7 +14,7 @@ from train.evaluate.statistics import hotelling
 from train.posterior.chains import inefficiency, standard_error
 
 CLEAR = 3.0  # standard errors by which one theory must be closer than the other
-RESOLVED = 2.0  # standard errors above zero that a distance must have to enter a law in the width
+RESOLVED = 2.0  # standard errors above zero that a distance must have to be told, and to enter a law in the width
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,13 +24,24 @@ class Distance:
     value: float
     sem: float
 
+    @property
+    def resolved(self) -> bool:
+        """Whether it stands out of the noise."""
+        return self.value > RESOLVED * self.sem
+
+    def __str__(self) -> str:
+        if self.resolved:
+            return f"{self.value:.2%} ± {self.sem:.2%}"
+        return f"less than {self.value + RESOLVED * self.sem:.2%}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
     """What was found of one quantity at one width: the theory at this width, and the network of infinite width (NNGP).
 
-    gain: by how many standard errors the theory is closer than the NNGP. p, level, largest_z: of Hotelling's test over fixed
-    projections. relative_sem: the error of the sampled quantity itself.
+    gain: by how many standard errors the theory is closer than the NNGP. p, level: of fixed projections, by Hotelling's test
+    and by the largest of them, largest_z standard errors off; there along `projection`, a part `along` of the distance.
+    relative_sem: the error of the sampled quantity itself.
     """
 
     quantity: str
@@ -40,6 +52,8 @@ class Agreement:
     p: float
     level: float
     largest_z: float
+    projection: str
+    along: float
     relative_sem: float
 
     @property
@@ -58,7 +72,12 @@ class Agreement:
             return f"agrees (within {self.largest_z:.1f} standard errors)"
         if self.verdict == "undecided":
             return f"undecided (standard error {self.relative_sem:.1%} is above {PRECISION:.0%}: longer chains needed)"
-        return f"{self.verdict} (by {abs(self.gain):.1f} standard errors; off by {self.theory.value:.2%} ± {self.theory.sem:.2%})"
+        off = f"off by {self.theory}"
+        if not self.theory.resolved:
+            off += (
+                f" over all entries, along {self.projection} by {self.along:.2%}, {self.largest_z:.1f} standard errors"
+            )
+        return f"{self.verdict} (by {abs(self.gain):.1f} standard errors; {off})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +107,11 @@ class PosteriorComparison:
         return next(a for a in self.agreements if (a.quantity, a.width) == (quantity, width))
 
     @property
+    def unknown(self) -> tuple[int, ...]:
+        """Widths at which the theory's own standard errors are not known; they count as 0."""
+        return tuple(w for w, p in zip(self.widths, self.limits, strict=True) if np.isnan(p.kernels_sem[-1]).any())
+
+    @property
     def converged(self) -> bool:
         """Whether all chains have converged."""
         return all(p.diagnostics["converged"] for p in self.sampled)
@@ -100,6 +124,7 @@ def compare_posteriors(
 
     Judged are the kernels C^(1) … C^(L) and the predictions. The theory keeps shifts of order P/N and drops others of
     order 1/N, so that enough steps always tell it from the truth; what counts then is whether it is closer than the NNGP.
+    All must be of this task and of one depth, which is checked (but for the targets of the chains, which they do not keep).
 
     >>> from limits import twin
     >>> from train.posterior import sample_posterior
@@ -112,6 +137,7 @@ def compare_posteriors(
     """
     theories, chains = (tuple(x) if isinstance(x, Sequence) else (x,) for x in (limits, sampled))
     _check(infinite, theories, chains)
+    _check_task(task, infinite, theories, chains)
     order = np.argsort([int(p.width or 0) for p in chains])
     theories, chains = (tuple(each[i] for i in order) for each in (theories, chains))
     quantities = (*(f"C^({l})" for l in range(1, infinite.layers + 1)), "predictions")
@@ -148,6 +174,41 @@ def _check(infinite: Posterior, theories: tuple[Posterior, ...], chains: tuple[P
         raise ValueError(f"compare_posteriors: noises differ: {[p.noise for p in (infinite, *theories, *chains)]}.")
 
 
+def _check_task(
+    task: Task, infinite: Posterior, theories: tuple[Posterior, ...], chains: tuple[Posterior, ...]
+) -> None:
+    """Of one depth, of these inputs, and theories of these targets."""
+    everything = {"the NNGP": infinite}
+    for side, found in (("theory", theories), ("chains", chains)):
+        everything |= {f"the {side} at width {p.width}": p for p in found}
+    for name, p in everything.items():
+        if not p.has("kernels"):
+            raise ValueError(
+                f"compare_posteriors: {name} has no kernels of its layers; only those of an MLP can be compared."
+            )
+        if p.layers != infinite.layers:
+            raise ValueError(f"compare_posteriors: {name} has depth {p.layers} and the NNGP {infinite.layers}.")
+        shapes = np.shape(p.f_train), np.shape(p.f_test)
+        if shapes != (task.y_train.shape, task.y_test.shape):
+            raise ValueError(
+                f"compare_posteriors: {name} has predictions of shapes {shapes[0]} and {shapes[1]} for training and test "
+                f"points, the task targets {task.y_train.shape} and {task.y_test.shape}."
+            )
+        if not np.allclose(p.kernels[0], infinite.kernels[0], rtol=1e-6, atol=1e-9):
+            raise ValueError(
+                f"compare_posteriors: {name} and the NNGP have another C^(0): other inputs, w_std or b_std."
+            )
+    n = len(task.x_train)
+    for name, p in list(everything.items())[: 1 + len(theories)]:
+        c = p.kernels[-1][:n, :n]
+        # f = C (C + noise)⁻¹ y, so that (C + noise)⁻¹ y is solved by y − f over the noise: no inverse is needed.
+        residual = (c + p.noise * np.eye(n)) @ (task.y_train - p.f_train) - p.noise * task.y_train
+        if np.abs(residual).max() > 1e-6 * np.abs(c).max() * max(np.abs(task.y_train).max(), np.abs(p.f_train).max()):
+            raise ValueError(
+                f"compare_posteriors: {name} does not predict from the targets of this task (C (C + noise)⁻¹ y with its own C)."
+            )
+
+
 def _judge(
     quantity: str, task: Task, infinite: Posterior, theory: Posterior, drawn: Posterior, level: float
 ) -> Agreement:
@@ -159,7 +220,12 @@ def _judge(
     of_f = quantity == "predictions"
     functional = of_predictions(limit, infinite.kernels[-1], task) if of_f else of_kernel(limit, task)
     difference, cov, dof = _projected(functional, members, limit, error)
-    _, p, _ = hotelling(difference, cov, dof)
+    sem = np.sqrt(np.diag(cov))
+    z = np.abs(difference) / np.where(sem > 0, sem, np.inf)
+    worst = int(z.argmax())
+    # Hotelling's T² spreads over all projections; one that is far off alone counts as well.
+    single = len(z) * 2 * float(scipy.stats.t.sf(z[worst], max(dof, 1.0)))
+    p = min(1.0, 2 * min(hotelling(difference, cov, dof)[1], single))
     noise = float(np.sum(standard_error(members) ** 2))
 
     def distance(centre: np.ndarray, error: np.ndarray) -> Distance:
@@ -172,7 +238,7 @@ def _judge(
     # |sampled − nngp|² − |sampled − theory|² is linear in what is sampled: no noise to clear it of.
     gain = float(np.sum((mean - nngp) ** 2) - np.sum((mean - limit) ** 2))
     spread = np.hypot(_linear_sem(members, 2 * (limit - nngp)), np.sqrt(np.sum((2 * (mean - limit) * error) ** 2)))
-    sem = np.sqrt(np.diag(cov))
+    length = float(np.linalg.norm(functional.weights[worst]))
     return Agreement(
         quantity,
         int(drawn.width or 0),
@@ -181,18 +247,20 @@ def _judge(
         gain / float(spread) if spread > 0 else 0.0,
         p,
         level,
-        float(np.max(np.abs(difference[sem > 0]) / sem[sem > 0])),
+        float(z[worst]),
+        functional.names[worst],
+        abs(float(difference[worst])) / (length * size),
         noise**0.5 / size,
     )
 
 
 def _value(posterior: Posterior, quantity: str) -> tuple[np.ndarray, np.ndarray]:
-    """(the quantity, its standard error)."""
+    """(the quantity, its standard error; 0 where that is not known, which `PosteriorComparison.unknown` says)."""
     if quantity == "predictions":
         parts = (posterior.f_train, posterior.f_test), (posterior.f_train_sem, posterior.f_test_sem)
-        return np.concatenate(parts[0]), np.concatenate(parts[1])
+        return np.concatenate(parts[0]), np.nan_to_num(np.concatenate(parts[1]))
     l = int(quantity[3:-1])
-    return posterior.kernels[l], posterior.kernels_sem[l]
+    return posterior.kernels[l], np.nan_to_num(posterior.kernels_sem[l])
 
 
 def _draws(posterior: Posterior, quantity: str) -> np.ndarray:
@@ -224,7 +292,7 @@ def _projected(
 def _rate(found: list[Agreement], which: str) -> Rate | None:
     """Weighted least squares of log distance against log width."""
     parts = [(a.width, getattr(a, which)) for a in found]
-    clear = [(width, d) for width, d in parts if d.sem > 0 and d.value > RESOLVED * d.sem]
+    clear = [(width, d) for width, d in parts if d.sem > 0 and d.resolved]
     if len({width for width, _ in clear}) < 2:
         return None
     x, y = np.log([width for width, _ in clear]), np.log([d.value for _, d in clear])

@@ -92,3 +92,27 @@ def test_root_is_continuous_where_eigenvectors_are_not():
 def test_other_activations():
     mean, own, across = pair_averages(lambda x: jnp.tanh(x) + 0.1, C)
     assert all(np.isfinite(part).all() for part in (mean, own, across))
+
+
+def test_control_variate_fades_out_with_the_linear_part(monkeypatch):
+    """Continuity: what rounding leaves of <φ'> must not matter, and neither must a φ' that is exactly zero."""
+    h = Draws("abs", normal(2000, 3))
+    features = h.features(h.signals(C, 3))
+    plain = np.cov(np.einsum("sa,ab,sb->s", features, FORCE, features), features[:, 0] * features[:, 1], ddof=0)[0, 1]
+    assert contraction(h, C, FORCE)[0, 1] == pytest.approx(plain, rel=1e-12)
+
+    for slopes in (np.zeros(3), 1e-17 * np.array([1.0, -3.0, 2.0]), 1e-3 * np.ones(3)):
+        monkeypatch.setattr(h, "slopes", lambda c, slopes=slopes: slopes)
+        assert contraction(h, C, FORCE)[0, 1] == pytest.approx(plain, rel=1e-6)
+
+
+@pytest.mark.parametrize("activation", ["erf", "relu", jnp.cos], ids=["erf", "relu", "cos"])
+def test_a_point_of_variance_zero_is_the_limit(activation):
+    zero, small = np.diag([1.0, 0.0]), np.diag([1.0, 1e-10])
+    for found, near in zip(pair_averages(activation, zero)[:2], pair_averages(activation, small)[:2], strict=True):
+        np.testing.assert_allclose(found, near, atol=1e-5)
+    mean, _, across = pair_averages(activation, zero)
+    at_zero = 1.0 if activation is jnp.cos else 0.0  # φ(0), and <cos> = exp(−q/2)
+    np.testing.assert_allclose(mean[1], [at_zero * np.exp(-0.5), at_zero], atol=1e-12)
+    np.testing.assert_allclose(across[1, 0], -at_zero * np.exp(-0.5) / 2, atol=1e-9)  # ½ <φ_a''φ_b>; 0 at the kink
+    np.testing.assert_allclose(across[0, 1], -at_zero * np.exp(-0.5) / 2, atol=1e-12)  # φ(0) ∂<φ_a>/∂C_aa

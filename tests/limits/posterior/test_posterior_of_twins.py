@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from limits import Task, twin
+from limits.posterior import DivergenceError, Draws, Sweeps, infer, solve
 from limits.predict import posterior as regression
 from limits.types import AbsentError
 from zoo import CNN, MLP, ResNet, ViT
@@ -113,6 +114,27 @@ def test_standard_errors_are_those_of_other_draws(task):
     assert not linear.kernels_sem[2].any()
 
 
+@pytest.mark.parametrize("activation", ["relu", pytest.param("erf", marks=pytest.mark.slow)])
+def test_an_input_of_zeros_without_biases_says_nothing(activation, task):
+    """f = 0 there in every network, so that other predictions are those without it."""
+    net, zero = network(activation=activation, b_std=0.0), np.zeros((1, 5))
+    x, y = np.concatenate([task.x_train, zero]), np.append(task.y_train, 1.0)
+    more = Task(x, y, np.concatenate([task.x_test, zero]), np.append(task.y_test, 0.0))
+    alone, found = (twin(net).posterior(t, NOISE) for t in (task, more))
+    np.testing.assert_allclose(found.f_train[:6], alone.f_train, atol=1e-12)
+    np.testing.assert_allclose(found.f_test[:3], alone.f_test, atol=1e-12)
+    assert (found.f_train[6], found.f_test[3]) == (0, 0)
+    narrow = twin(net).posterior(more, NOISE, 100, samples=2000, errors=False)
+    assert (narrow.f_train[6], narrow.f_test[3]) == (0, 0)
+    assert all(np.isfinite(force).all() for force in (*found.conjugate, *narrow.conjugate))
+    draws = Draws(activation, np.random.default_rng(0).normal(size=(2000, 7)))
+    without, with_it = (
+        solve(twin(net).dense_stack(t.x_train), t.y_train, NOISE, 100, draws, sweeps=Sweeps(tolerance=1e-9)).kernels[2]
+        for t in (task, more)
+    )
+    np.testing.assert_allclose(with_it[:6, :6], without, atol=1e-6)
+
+
 def test_outputs_add_their_forces(task):
     y = np.concatenate([task.y_train, task.y_train, 0 * task.y_train], axis=1)
     double = dataclasses.replace(task, y_train=y, y_test=np.zeros((3, 3)))
@@ -144,6 +166,74 @@ def test_what_is_refused(task):
             twin(network()).posterior(task, noise)
     with pytest.raises(ValueError, match="number of neurons"):
         twin(network()).posterior(task, NOISE, 0)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"samples": 7}, "samples is a whole number ≥ 8"),
+        ({"seed": -1}, "seed is"),
+        ({"damping": 1.0}, "damping is the share"),
+        ({"damping": -0.5}, "damping is the share"),
+        ({"damping": np.nan}, "damping is the share"),
+        ({"tolerance": 0.0}, "tolerance is the relative residual"),
+        ({"tolerance": 10.0}, "tolerance is the relative residual"),
+        ({"iterations": 0}, "iterations is a whole number"),
+        ({"order": "second"}, "order must be"),
+    ],
+)
+def test_options_are_checked_at_any_width(option, message, task):
+    for width in (None, 100):
+        with pytest.raises(ValueError, match=message):
+            twin(network()).posterior(task, NOISE, width, **option)
+
+
+@pytest.mark.parametrize("widths", [[10, 20], [100], [200, 200], [np.inf], [0]])
+def test_widths_to_anneal_from_must_fall(widths, task):
+    with pytest.raises(ValueError, match="widths is a falling list of widths above the 100"):
+        twin(network()).posterior(task, NOISE, 100, widths=widths, samples=1000)
+
+
+@pytest.mark.parametrize("b_std", [0.0, 0.2])
+@pytest.mark.filterwarnings("error")
+def test_samples_that_coincide_need_noise(b_std, task):
+    twice = Task(np.concatenate([task.x_train, task.x_train[:1]]), np.append(task.y_train, 1.0))
+    for width in (None, 500):
+        with pytest.raises(ValueError, match="two inputs coincide"):
+            twin(network(b_std=b_std)).posterior(twice, 0.0, width, samples=1000)
+    assert np.isfinite(twin(network(b_std=b_std)).posterior(twice, NOISE).f_train).all()
+
+
+def test_errors_that_are_not_known_are_not_zero(task, monkeypatch):
+    silent = twin(network(depth=1)).posterior(task, NOISE, 100, samples=1000, errors=False)
+    assert "without standard errors" in silent.provenance["f_train"].detail
+    solved = infer._Finite.solved
+
+    def fails_with_a_quarter(self, z, *rest):
+        if len(z) < 1000:
+            raise DivergenceError("none")
+        return solved(self, z, *rest)
+
+    monkeypatch.setattr(infer._Finite, "solved", fails_with_a_quarter)
+    failed = twin(network(depth=1)).posterior(task, NOISE, 100, samples=1000)
+    assert "raise `samples`" in failed.provenance["f_train"].detail
+    for found in (silent, failed):
+        assert np.isnan(found.kernels_sem[1]).all()
+        assert np.isnan(found.f_test_sem).all()
+        assert np.isnan(found.conjugate_sem[0]).all()
+        assert not found.kernels_sem[0].any()  # C^(0) is exact
+    monkeypatch.undo()
+    linear = twin(network(activation="linear")).posterior(task, NOISE, 100, errors=False)
+    assert not linear.f_test_sem.any()
+
+
+def test_test_points_that_are_training_points_are_no_breakdown():
+    x = np.random.default_rng(5).normal(size=(4, 5))
+    same = Task(x, np.sign(x[:, 0]), x, np.sign(x[:, 0]))
+    found = twin(network(w_std=1.2)).posterior(same, 0.01, 50, samples=2000, errors=False)
+    # zero but for the solver's residual, which is above the rounding
+    assert found.diagnostics["smallest_eigenvalues"][1] < -1e-10 * np.linalg.norm(found.kernels[1], 2)
+    assert found.diagnostics["indefinite"] == ()
 
 
 def test_indefinite_kernels_are_reported():

@@ -63,7 +63,7 @@ def test_divergence_says_what_to_change():
     stack, y, draws = problem(0.5)
     with pytest.raises(DivergenceError, match=r"larger width.*Annealing from width 96 to the 3 that.*they fail"):
         solve(stack, y, NOISE, 3, draws)
-    with pytest.raises(DivergenceError, match="after 3 iterations"):
+    with pytest.raises(DivergenceError, match=r"after 3 iterations.*raise `iterations`"):
         solve(stack, y, NOISE, 500, draws, sweeps=Sweeps(limit=3), widths=())
     with pytest.raises(ValueError, match="order must be"):
         solve(stack, y, NOISE, 500, draws, order="second")
