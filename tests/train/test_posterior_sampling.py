@@ -4,6 +4,8 @@ import warnings
 from typing import Any
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -179,6 +181,68 @@ def test_kernels_that_are_singular_do_no_harm():
     found = sample_posterior(net, Task(X, X[:, 0]), 0.3, steps=1500)
     assert np.linalg.matrix_rank(found.kernels[1], tol=1e-6) == 2
     assert all(np.isfinite(each).all() for each in found.conjugate)
+
+
+def with_dead_layers(width, w_std, x, y, noise, draws=200_000):
+    """Posterior averages of C^(1), C^(2) [points, points] and f of relu networks without bias, over networks from the prior."""
+    rng, a, kernels = np.random.default_rng(0), np.broadcast_to(x.T, (draws, 1, len(x))), []
+    for _ in range(2):
+        h = w_std / a.shape[1] ** 0.5 * rng.normal(size=(draws, width, a.shape[1])) @ a
+        a = np.maximum(h, 0)
+        kernels.append(w_std**2 / width * np.swapaxes(a, 1, 2) @ a)
+    variance = kernels[1][:, 0, 0] + noise
+    p = np.exp(-0.5 * y**2 / variance) / variance**0.5
+    p /= p.sum()
+    found = [*kernels, kernels[1][:, 0] * (y / variance)[:, None]]
+    means = [np.tensordot(p, each, 1) for each in found]
+    return [(m, np.sqrt(np.tensordot(p**2, (each - m) ** 2, 1))) for m, each in zip(means, found, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("method", "width", "steps"),
+    [
+        ("hamiltonian", 2, 2000),
+        pytest.param("slice", 2, 12_000, marks=pytest.mark.slow),
+        pytest.param("slice", 4, 12_000, marks=pytest.mark.slow),
+        pytest.param("hamiltonian", 4, 12_000, marks=pytest.mark.slow),
+    ],
+)
+def test_networks_with_dead_layers_have_their_share(method, width, steps):
+    """At width 2 nearly half of all networks are 0 at the training point, and then at most of those not at its mirror image."""
+    x, noise = np.array([[1.0], [-1.0]]), 0.5
+    net = MLP(width, 2, activation="relu", w_std=2**0.5)
+    found = sample_posterior(net, Task(x[:1], [1.0], x[1:], [0.0]), noise, method, steps=steps)
+    f = np.concatenate([found.f_train, found.f_test])[:, 0]
+    error = np.concatenate([found.f_train_sem, found.f_test_sem])[:, 0]
+    *kernels, expected = with_dead_layers(width, 2**0.5, x, 1.0, noise)
+    assert np.abs((f - expected[0]) / np.hypot(error, expected[1])).max() < 4
+    assert found.f_train_sem[0, 0] < 0.05 * found.f_train[0, 0]
+    for l, (kernel, sem) in enumerate(kernels, start=1):
+        away = found.kernels[l] - kernel
+        assert (np.abs(away) <= 4 * np.hypot(found.kernels_sem[l], sem)).all()
+        assert found.kernels_sem[l].max() < 0.15 * kernel.max()  # dead or not makes a difference of a half
+    assert all(np.isfinite(force).all() for force in found.conjugate)
+
+
+def test_a_kernel_of_zeros_has_a_factor_of_zeros_and_finite_derivatives():
+    chain = KernelChain.of(MLP(3, 2, activation="relu", w_std=2**0.5), inputs=1)
+    with jax.enable_x64(True):
+        z = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 3)))
+        z = (
+            jnp.abs(z).at[0, :, 0].set(-1.0)
+        )  # dead at the training point 1, alive at the test points −1 and −2, which are parallel
+        c0 = jnp.asarray(chain.first(np.array([[1.0], [-1.0], [-2.0]])))
+
+        def total(z, shifts):
+            return chain.kernels(c0, z, lead=1, shifts=shifts)[-1].sum()
+
+        kernels = [np.asarray(each) for each in chain.kernels(c0, z, lead=1)]
+        slopes = jax.tree.map(np.asarray, jax.grad(total, (0, 1))(z, [jnp.zeros((3, 3))] * 3))
+    for kernel in kernels[1:]:
+        assert np.abs(kernel[0]).max() < 1e-40
+        assert kernel[2, 2] == pytest.approx(4 * kernel[1, 1], rel=1e-3)
+        assert kernel[1, 1] > 0.1
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
 
 
 @pytest.mark.slow
