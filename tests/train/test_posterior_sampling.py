@@ -15,6 +15,7 @@ from train import data
 from train.posterior import NotConvergedWarning, sample_posterior
 from train.posterior.chains import Health, inefficiency, rhat, standard_error
 from train.posterior.prior import KernelChain
+from train.posterior.sample import METHODS, _check
 from zoo import CNN, MLP, Parameterization
 from zoo.layers import Dense, Norm
 
@@ -262,7 +263,7 @@ def test_biases_that_start_at_zero_stay_there():
 
 
 def test_chains_that_have_not_converged_are_called_so():
-    net = MLP(64, 2, activation="erf", w_std=0.9, b_std=0.2)
+    net = MLP(64, 2, 2, activation="erf", w_std=0.9, b_std=0.2)
     with pytest.warns(NotConvergedWarning, match="NOT converged"):
         found = sample_posterior(net, TASK, 1e-4, steps=150, warmup=10)
     assert not found.diagnostics["converged"]
@@ -272,7 +273,7 @@ def test_chains_that_have_not_converged_are_called_so():
 def test_the_same_key_gives_the_same_chains():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        runs = [sample_posterior(MLP(4, 1), TASK, 0.5, steps=150, key=key) for key in (1, 1, 2)]
+        runs = [sample_posterior(MLP(4, 1, 2), TASK, 0.5, steps=150, key=key) for key in (1, np.int64(1), 2)]
     np.testing.assert_array_equal(runs[0].f_test, runs[1].f_test)
     assert not np.array_equal(runs[0].f_test, runs[2].f_test)
 
@@ -312,17 +313,34 @@ def test_rhat_sees_a_chain_elsewhere_one_that_drifts_and_one_of_another_spread()
     [
         ({"method": "nuts"}, "method"),
         ({"noise": 0.0}, "must be positive"),
-        ({"chains": 1}, "at least two chains"),
+        ({"noise": np.inf}, "positive and finite, got inf"),
+        ({"chains": 1}, "chains must be a whole number of at least 2, to see whether they agree; got 1"),
         ({"steps": 50}, "at least 16"),
+        ({"thin": 0}, "thin must be a whole number of at least 1; got 0"),
+        ({"warmup": -1}, "warmup must be a whole number of at least 0; got -1"),
+        ({"warmup": 4000}, "3000 steps with a warm-up of 4000"),
+        ({"leaps": 7}, "slice sampling has no leaps, got 7"),
+        ({"leaps": 0, "method": "hamiltonian"}, "leaps must be a whole number of at least 1; got 0"),
+        *(({"net": MLP(4, 1), "method": m}, "1 outputs and the task 2 targets") for m in METHODS),
+        ({"net": MLP(4, 1, 3), "task": Task(X[:3], Y[:, 0])}, "3 outputs and the task 1 targets"),
         ({"net": CNN(4, 1)}, "langevin"),
         ({"task": Task(X[:1], [[1.0, 0.0]], loss="cross_entropy")}, "cross_entropy"),
-        ({"net": Normalised(), "method": "langevin"}, "batch_stats"),
+        ({"net": Normalised(), "task": Task(X, X[:, 0]), "method": "langevin"}, "batch_stats"),
     ],
 )
 def test_what_cannot_be_done_is_said(change, message):
-    arguments = {"net": MLP(4, 1), "task": TASK, "noise": 0.1} | change
+    arguments = {"net": MLP(4, 1, 2), "task": TASK, "noise": 0.1} | change
     with pytest.raises(ValueError, match=message):
         sample_posterior(**arguments)
+
+
+@pytest.mark.parametrize("change", [{"noise": "a"}, {"chains": 2.5}, {"steps": 1e3}, {"thin": True}, {"leaps": 1.5}])
+def test_what_is_no_number_is_said(change):
+    """Without the tests' own check of types."""
+    (name, value), fine = next(iter(change.items())), {"chains": 4, "steps": 100, "warmup": 10, "thin": 5}
+    arguments = {"noise": 0.1, "method": "hamiltonian", "leaps": None} | fine | change
+    with pytest.raises(ValueError, match=f"{name} .*got {value!r}"):
+        _check(MLP(4, 1, 2), TASK, **arguments)
 
 
 @pytest.mark.slow
