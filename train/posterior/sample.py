@@ -2,7 +2,7 @@
 
 import warnings
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -65,7 +65,7 @@ def sample_posterior(
 
     Reference: Murray, Adams & MacKay (2010), Elliptical slice sampling; Horowitz (1991); Vehtari et al. (2021) for R̂.
     """
-    warmup = steps // 3 if warmup is None and _whole(steps) else warmup
+    warmup = steps // 3 if warmup is None else warmup
     _check(net, task, noise, method, leaps, chains=chains, steps=steps, warmup=warmup, thin=thin)
     with jax.enable_x64(True):
         common = (net, task, noise, chains, steps, warmup, thin, _key(key), progress)
@@ -85,7 +85,7 @@ def _check(net: Any, task: Task, noise: Any, method: str, leaps: Any, **counts: 
         raise ValueError(
             f'sample_posterior: the likelihood is Gaussian, so the task must have loss="mse", not "{task.loss}".'
         )
-    if not isinstance(noise, Real) or not 0 < noise < np.inf:
+    if not (isinstance(noise, Real) and 0 < float(noise) < np.inf):
         raise ValueError(f"sample_posterior: noise is a variance and must be positive and finite, got {noise!r}.")
     least = {"chains": 2, "steps": 1, "warmup": 0, "thin": 1} | ({} if leaps is None else {"leaps": 1})
     for name, value in (counts | {"leaps": leaps}).items():
@@ -112,7 +112,7 @@ def _check(net: Any, task: Task, noise: Any, method: str, leaps: Any, **counts: 
         )
 
 
-def _whole(value: Any) -> bool:
+def _whole(value: Any) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
