@@ -11,7 +11,7 @@ from limits.cumulants.cumulants import Cumulants, Mixture
 from limits.cumulants.gram_charlier import mean_correction
 from limits.cumulants.linear import repeated, through_linear
 from limits.cumulants.quadratic import quadratic_moments
-from limits.cumulants.quadrature import ORDERS, quadrature_moments
+from limits.cumulants.quadrature import ORDERS, quadrature_moments, warn_if_coarse
 from limits.cumulants.relu import as_piecewise_linear, piecewise_linear_moments
 from zoo import MLP, activation_function, parameterization
 from zoo.activations import Quadratic
@@ -19,7 +19,8 @@ from zoo.activations import Quadratic
 
 def gaussian_moments(activation: Any, mean: Any, covariance: Any, orders: int = ORDERS) -> tuple[Any, Any]:
     """(mean [N], covariance [N, N]) of φ(z), z ~ N(mean, covariance): closed forms for piecewise linear and quadratic φ,
-    Hermite series of `orders` terms for any other. Pure and differentiable.
+    Hermite series of `orders` terms for any other (`quadrature_moments`: what it drops, and when it says so). Pure and
+    differentiable.
 
     >>> m, c = gaussian_moments("quadratic", jnp.ones(1), jnp.eye(1))
     >>> m.tolist(), c.tolist()
@@ -152,6 +153,11 @@ def propagate(net: Any, variables: Any, data: Mixture) -> list[tuple[Mixture, Mi
     with jax.enable_x64(True):
         exact = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), (variables, data.cumulants))
         found = jax.tree.map(np.asarray, _all_components(net, *exact))
+        phi = activation_function(net.activation)
+        if not isinstance(phi, Quadratic) and as_piecewise_linear(phi) is None:
+            for z, _ in found[:-1]:
+                for mean, covariance in zip(z.mean, z.covariance, strict=True):
+                    warn_if_coarse(phi, jnp.asarray(mean), jnp.asarray(covariance))
     return [(data._replace(cumulants=z), data._replace(cumulants=y)) for z, y in found]
 
 
