@@ -184,7 +184,7 @@ def test_kernels_that_are_singular_do_no_harm():
     assert all(np.isfinite(each).all() for each in found.conjugate)
 
 
-def with_dead_layers(width, w_std, x, y, noise, draws=200_000):
+def with_dead_layers(width, w_std, x, y, noise, draws=100_000):
     """Posterior averages of C^(1), C^(2) [points, points] and f of relu networks without bias, over networks from the prior."""
     rng, a, kernels = np.random.default_rng(0), np.broadcast_to(x.T, (draws, 1, len(x))), []
     for _ in range(2):

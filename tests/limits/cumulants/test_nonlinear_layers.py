@@ -93,30 +93,31 @@ def test_quadrature_is_the_closed_forms(row):
     assert all(bool(jnp.isfinite(s).all()) for s in slopes)
 
 
-@pytest.mark.parametrize("r", [1.0, -1.0])
-def test_gradient_of_the_quadrature_between_copies_of_a_neuron(r):
-    # ∂Σ'_ij/∂Σ_ij = E φ'(z_i) φ'(z_j), here E sech⁴; Σ_ij with rounding in it, of variances that are no squares
+def test_gradient_of_the_quadrature_between_copies_of_a_neuron():
+    # ∂Σ'_ij/∂Σ_ij = E φ'(z_i) φ'(z_j), here E sech⁴; with rounding in Σ_ij, of variances that are no squares too
     u, w = np.polynomial.hermite_e.hermegauss(200)
-    for variance in (1.0, 0.3):
+    slope = jax.jit(jax.grad(lambda c: gaussian_moments("tanh", jnp.zeros(2), c)[1][0, 1]))
+    for variance, r in ((1.0, 1.0), (1.0, -1.0), (0.3, 1.0), (0.3, -1.0)):
         covariance = jnp.asarray(variance * np.array([[1, r], [r, 1]]) * (1 + 2e-16))
-        slope = jax.grad(lambda c: gaussian_moments("tanh", jnp.zeros(2), c)[1][0, 1])(covariance)
         exact = w @ np.cosh(variance**0.5 * u) ** -4 / w.sum()
-        assert slope[0, 1] == pytest.approx(exact, rel=1e-8)
+        assert slope(covariance)[0, 1] == pytest.approx(exact, rel=1e-8)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-13, 1e-8])
-def test_quadrature_of_neurons_that_hardly_vary_is_linear(scale):
-    mean, small = jnp.array([0.7, -0.3]), jnp.asarray(scale * np.array([[1.0, 0.4], [0.4, 2.0]]))
+def test_quadrature_of_neurons_that_hardly_vary_is_linear():
+    mean = jnp.array([0.7, -0.3])
     slope = 1 - np.tanh(mean) ** 2
     both, bend = np.outer(slope, slope), -np.tanh(mean) * slope
-    value = gaussian_moments("tanh", mean, small)
-    np.testing.assert_allclose(value[0], np.tanh(mean) + bend * np.diagonal(small), atol=1e-10, rtol=0)
-    np.testing.assert_allclose(value[1], both * small, rtol=1e-6, atol=1e-17)
-    by_mean, by_covariance = jax.jacobian(lambda c: gaussian_moments("tanh", mean, c))(small)
-    for i in range(2):
-        assert by_mean[i, i, i] == pytest.approx(bend[i], rel=1e-5)
-        for j in range(2):
-            assert by_covariance[i, j, i, j] == pytest.approx(both[i, j], rel=1e-5)
+    slopes = jax.jit(jax.jacfwd(lambda c: gaussian_moments("tanh", mean, c)))
+    for scale in (0.0, 1e-13, 1e-8):
+        small = jnp.asarray(scale * np.array([[1.0, 0.4], [0.4, 2.0]]))
+        value = gaussian_moments("tanh", mean, small)
+        np.testing.assert_allclose(value[0], np.tanh(mean) + bend * np.diagonal(small), atol=1e-10, rtol=0)
+        np.testing.assert_allclose(value[1], both * small, rtol=1e-6, atol=1e-17)
+        by_mean, by_covariance = slopes(small)
+        for i in range(2):
+            assert by_mean[i, i, i] == pytest.approx(bend[i], rel=1e-5)
+            for j in range(2):
+                assert by_covariance[i, j, i, j] == pytest.approx(both[i, j], rel=1e-5)
 
 
 def jump(z):
