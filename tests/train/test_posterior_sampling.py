@@ -228,17 +228,17 @@ def test_networks_with_dead_layers_have_their_share(method, width, steps):
 def test_a_kernel_of_zeros_has_a_factor_of_zeros_and_finite_derivatives():
     chain = KernelChain.of(MLP(3, 2, activation="relu", w_std=2**0.5), inputs=1)
     with jax.enable_x64(True):
-        z = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 3)))
+        z = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 5)))
         z = (
             jnp.abs(z).at[0, :, 0].set(-1.0)
-        )  # dead at the training point 1, alive at the test points −1 and −2, which are parallel
-        c0 = jnp.asarray(chain.first(np.array([[1.0], [-1.0], [-2.0]])))
+        )  # dead at the training point 1, alive at the test points, which are parallel
+        c0 = jnp.asarray(chain.first(np.array([[1.0], [-1.0], [-2.0], [-0.7], [-1.9]])))
 
         def total(z, shifts):
             return chain.kernels(c0, z, lead=1, shifts=shifts)[-1].sum()
 
         kernels = [np.asarray(each) for each in chain.kernels(c0, z, lead=1)]
-        slopes = jax.tree.map(np.asarray, jax.grad(total, (0, 1))(z, [jnp.zeros((3, 3))] * 3))
+        slopes = jax.tree.map(np.asarray, jax.grad(total, (0, 1))(z, [jnp.zeros((5, 5))] * 3))
     for kernel in kernels[1:]:
         assert np.abs(kernel[0]).max() < 1e-40
         assert kernel[2, 2] == pytest.approx(4 * kernel[1, 1], rel=1e-3)
