@@ -86,6 +86,12 @@ def higher_cumulants(z: Any) -> tuple[np.ndarray, np.ndarray]:
     >>> skew.item(), kurtosis.item()
     (0.0, -2.0)
     """
-    away = np.asarray(z, np.float64)
-    away = (away - away.mean(0)) / away.std(0)
+    z = np.asarray(z, np.float64)
+    still = np.ptp(z, axis=0) == 0
+    if still.any():
+        raise ValueError(
+            f"higher_cumulants: {still.sum()} of {z.shape[1]} columns do not vary over the {len(z)} samples (first: column "
+            f"{np.flatnonzero(still)[0]}); cumulants in units of their variance do not exist."
+        )
+    away = (z - z.mean(0)) / z.std(0)
     return (away**3).mean(0), (away**4).mean(0) - 3

@@ -18,7 +18,7 @@ def mean_correction(activation: Any, mean: Any, variance: Any, third: Any = None
         δμ' = G3/6 <φ'''> + G4/24 <φ''''>,      <·> over N(μ, s²)
 
     the mean over the Gram–Charlier density [1 + G3/(6 s³) He₃(u) + G4/(24 s⁴) He₄(u)] N(μ, s²), u = (z − μ)/s. Products of
-    cumulants (the Edgeworth term G3² <φ⁽⁶⁾>/72) are dropped. For relu, with a = μ/s:
+    cumulants (the Edgeworth term G3² <φ⁽⁶⁾>/72) are dropped; 0 for a neuron that does not vary. For relu, with a = μ/s:
 
         δμ' = −G3 μ/(6 s³ √(2π)) e^(−a²/2) + G4 (a² − 1)/(24 s³ √(2π)) e^(−a²/2)
 
@@ -35,8 +35,9 @@ def mean_correction(activation: Any, mean: Any, variance: Any, third: Any = None
         return jnp.zeros_like(mean)
     linear = as_piecewise_linear(phi)
     if linear is not None:
-        s, bend = jnp.sqrt(variance), linear.positive - linear.negative
-        a = mean / s
+        still = variance <= 0
+        s, bend = jnp.sqrt(jnp.where(still, 1, variance)), linear.positive - linear.negative
+        a, bend = mean / s, jnp.where(still, 0, bend)
         means = [-bend * a * density(a) / s**2, bend * (a**2 - 1) * density(a) / s**3]
     else:
         means = derivative_means(phi, mean, variance, (3, 4))

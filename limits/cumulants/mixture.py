@@ -21,6 +21,13 @@ def _groups(target: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield each, np.flatnonzero((target == each).all(1))
 
 
+def _check_numbers(where: str, **parts: np.ndarray) -> None:
+    for name, part in parts.items():
+        bad = int((~np.isfinite(part)).sum())
+        if bad:
+            raise ValueError(f"{where}: {bad} of {part.size} numbers of {name} are NaN or infinite; remove them first.")
+
+
 def class_cumulants(x: Any, y: Any, order: int = 2) -> Mixture:
     """Empirical cumulants of inputs x [n, …], class by class; a class is a different row of the targets y [n, outputs].
 
@@ -32,6 +39,9 @@ def class_cumulants(x: Any, y: Any, order: int = 2) -> Mixture:
     y = y[:, None] if y.ndim == 1 else y
     if len(x) != len(y):
         raise ValueError(f"class_cumulants: {len(x)} inputs and {len(y)} targets.")
+    if not len(x):
+        raise ValueError("class_cumulants: there are no samples.")
+    _check_numbers("class_cumulants", x=x, y=y)
     groups = list(_groups(y))
     if len(groups) > max(len(y) // 2, 2):
         raise ValueError(f"class_cumulants: {len(groups)} different targets in {len(y)} samples are not classes.")
@@ -102,11 +112,25 @@ def gaussian_mixture(probability: Any, target: Any, mean: Any, covariance: Any) 
     """
     p, mean = np.asarray(probability, np.float64), np.asarray(mean, np.float64)
     target, covariance = np.asarray(target, np.float64), np.asarray(covariance, np.float64)
+    if mean.ndim != 2:
+        raise ValueError(f"gaussian_mixture: the means are an array [K, D]; this one has the shape {mean.shape}.")
     k, d = mean.shape
     target = target[:, None] if target.ndim == 1 else target
     if p.shape != (k,) or len(target) != k or not math.isclose(p.sum(), 1) or (p < 0).any():
         raise ValueError(
             f"gaussian_mixture: {k} means need as many targets ({len(target)}) and probabilities that sum to 1 ({p})."
+        )
+    if covariance.shape not in ((k, d, d), (d, d)):
+        raise ValueError(
+            f"gaussian_mixture: means {mean.shape} need covariances {(k, d, d)} or one {(d, d)}; these are {covariance.shape}."
+        )
+    _check_numbers("gaussian_mixture", target=target, mean=mean, covariance=covariance)
+    values, size = np.linalg.eigvalsh(covariance), np.abs(covariance).max(initial=0)
+    askew = np.abs(covariance - np.swapaxes(covariance, -1, -2)).max(initial=0)
+    if askew > 1e-10 * size or values.min(initial=0) < -1e-10 * size:
+        raise ValueError(
+            "gaussian_mixture: covariances are symmetric and have no negative eigenvalue; here Σ − Σᵀ is up to "
+            f"{askew:.3g} and the smallest eigenvalue {values.min(initial=0):.3g}."
         )
     return Mixture(p, target, Cumulants(mean, np.broadcast_to(covariance, (k, d, d)).copy()))
 
@@ -186,7 +210,13 @@ def divergence(y: Any, mixture: Mixture, bins: int = 60) -> float:
 
     Reference: K. Fischer (2025), eq. 2.29, where the bins are not given.
     """
-    counts, edges = np.histogram(np.ravel(y), bins)
+    y = np.ravel(y)
+    _check_numbers("divergence", y=y)
+    if not np.ptp(y) > 0:
+        raise ValueError(
+            f"divergence: all {len(y)} samples are {y[0]:g}, and the entropy of their histogram is 0; is the network dead?"
+        )
+    counts, edges = np.histogram(y, bins)
     seen = counts > 0
     p = counts[seen] / counts.sum()
     mean, std = _one_output(mixture)
@@ -198,4 +228,8 @@ def _one_output(mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
     mean, covariance = np.asarray(mixture.cumulants.mean), np.asarray(mixture.cumulants.covariance)
     if mean.shape[1] != 1:
         raise ValueError(f"Densities are drawn of one output; this mixture has {mean.shape[1]}.")
+    if not (covariance > 0).all():
+        raise ValueError(
+            f"A density needs positive variances; those of this mixture's components are {covariance[:, 0, 0].tolist()}."
+        )
     return mean[:, 0], np.sqrt(covariance[:, 0, 0])

@@ -11,7 +11,7 @@ from limits.cumulants.cumulants import Cumulants, Mixture
 from limits.cumulants.gram_charlier import mean_correction
 from limits.cumulants.linear import repeated, through_linear
 from limits.cumulants.quadratic import quadratic_moments
-from limits.cumulants.quadrature import ORDERS, quadrature_moments
+from limits.cumulants.quadrature import ORDERS, quadrature_moments, warn_if_coarse
 from limits.cumulants.relu import as_piecewise_linear, piecewise_linear_moments
 from zoo import MLP, activation_function, parameterization
 from zoo.activations import Quadratic
@@ -19,7 +19,8 @@ from zoo.activations import Quadratic
 
 def gaussian_moments(activation: Any, mean: Any, covariance: Any, orders: int = ORDERS) -> tuple[Any, Any]:
     """(mean [N], covariance [N, N]) of φ(z), z ~ N(mean, covariance): closed forms for piecewise linear and quadratic φ,
-    Hermite series of `orders` terms for any other. Pure and differentiable.
+    Hermite series of `orders` terms for any other (`quadrature_moments`: what it drops, and when it says so). Pure and
+    differentiable.
 
     >>> m, c = gaussian_moments("quadratic", jnp.ones(1), jnp.eye(1))
     >>> m.tolist(), c.tolist()
@@ -38,6 +39,10 @@ def weights(net: Any, variables: Any) -> list[tuple[Any, Any]]:
     """(W [outputs, inputs], b) of every layer as the network applies them, in any parameterization; the readout last."""
     if not isinstance(net, MLP):
         raise TypeError(f"Cumulants go through fully connected networks (MLP); this is a {type(net).__name__}.")
+    if "params" not in variables:
+        raise ValueError(
+            f'Cumulants: the variables are what net.init returns, {{"params": …}}; these have the keys {sorted(variables)}.'
+        )
     p, params, found = parameterization(net.parameterization), variables["params"], []
     names = [f"hidden_{l}" for l in range(1, net.depth + 1)] + ["readout"]
     for l, name in enumerate(names):
@@ -68,10 +73,24 @@ def layer(activation: Any, w: Any, b: Any, data: Cumulants) -> tuple[Cumulants, 
     return z, Cumulants(mean, covariance)
 
 
+def check_mixture(data: Any) -> None:
+    """An error where this is no `Mixture`."""
+    if not isinstance(data, Mixture):
+        raise TypeError(
+            f"Cumulants: the data are a Mixture, this is a {type(data).__name__}; of samples: class_cumulants(x, y)."
+        )
+
+
 def _layers(net: Any, variables: Any, data: Cumulants) -> list[tuple[Cumulants, Cumulants]]:
     """(z^(l), y^(l)) of one component for l = 1 … L, and (output, output) at the end."""
     found, y = [], data
     *hidden, (w, b) = weights(net, variables)
+    first = [*hidden, (w, b)][0][0]
+    if first.shape[1] != np.shape(data.mean)[-1]:
+        raise ValueError(
+            f"Cumulants: the network has {first.shape[1]} inputs and the data have {np.shape(data.mean)[-1]}; initialise it "
+            "with inputs like the data's."
+        )
     for w_l, b_l in hidden:
         z, y = layer(net.activation, w_l, b_l, y)
         found.append((z, y))
@@ -90,6 +109,7 @@ def output_statistics(net: Any, variables: Any, data: Mixture) -> Mixture:
     Linear layers are exact; activations see Gaussian pre-activations (in the first layer with the data's own third and fourth
     cumulants, see `layer`), whose distance to the network's is what `divergence` measures.
     """
+    check_mixture(data)
     out = jax.vmap(lambda part: _layers(net, variables, part)[-1][0])(jax.tree.map(jnp.asarray, data.cumulants))
     return Mixture(jnp.asarray(data.probability), jnp.asarray(data.target), out)
 
@@ -111,6 +131,11 @@ def statistical_loss(net: Any, variables: Any, data: Mixture) -> jax.Array:
     """
     out = output_statistics(net, variables, data)
     mean, covariance, *_ = out.cumulants
+    if mean.shape != out.target.shape:
+        raise ValueError(
+            f"statistical_loss: the network has {mean.shape[1]} outputs and the data have {out.target.shape[1]} targets; give "
+            f"it outputs={out.target.shape[1]}, or the mixture other targets."
+        )
     errors = jnp.trace(covariance, axis1=1, axis2=2) + ((mean - out.target) ** 2).sum(1)
     return (out.probability * errors).sum()
 
@@ -124,9 +149,15 @@ def propagate(net: Any, variables: Any, data: Mixture) -> list[tuple[Mixture, Mi
     >>> [z.cumulants.covariance.shape for z, _ in found]
     [(4, 4, 4), (4, 4, 4), (4, 1, 1)]
     """
+    check_mixture(data)
     with jax.enable_x64(True):
         exact = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), (variables, data.cumulants))
         found = jax.tree.map(np.asarray, _all_components(net, *exact))
+        phi = activation_function(net.activation)
+        if not isinstance(phi, Quadratic) and as_piecewise_linear(phi) is None:
+            for z, _ in found[:-1]:
+                for mean, covariance in zip(z.mean, z.covariance, strict=True):
+                    warn_if_coarse(phi, jnp.asarray(mean), jnp.asarray(covariance))
     return [(data._replace(cumulants=z), data._replace(cumulants=y)) for z, y in found]
 
 

@@ -40,6 +40,11 @@ def expected_overlaps(activation: Any, w_std: float, b_std: float, depth: int, s
     [0.61, 0.97]
     """
     phi, q = activation_function(activation), overlap_phase(activation, w_std, b_std, start).q
+    if not 0 < q < np.inf:
+        raise ValueError(
+            f"expected_overlaps: with w_std = {w_std:g} and b_std = {b_std:g} the variance of signals goes to {q:g} in depth, "
+            "so that there is no A_0 to start from; take another w_std or b_std."
+        )
     ahead, gap, found = correlation_map(phi, w_std, b_std, q), 1 - b_std**2 / q, []
     for _ in range(depth):
         gap = float(np.ravel(ahead(gap)[0])[0])

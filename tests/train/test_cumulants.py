@@ -1,10 +1,11 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from limits import Task
-from limits.cumulants import pooled, sample, statistical_loss, third_cumulant_mixture, xor_mixture
-from train.cumulants import signal_cumulants, train_samples, train_statistics
+from limits.cumulants import gaussian_mixture, pooled, sample, statistical_loss, third_cumulant_mixture, xor_mixture
+from train.cumulants import Trained, signal_cumulants, train_samples, train_statistics
 from zoo import MLP
 
 STD = 0.75**0.5
@@ -55,10 +56,57 @@ def test_samples_and_going_on_from_another_run():
 def test_errors_say_what_to_do():
     with pytest.raises(ValueError, match="multiple of every"):
         train_statistics(network(), XOR, steps=15)
+    with pytest.raises(ValueError, match="every = 0, and both at least 1"):
+        train_samples(network(), Task(np.ones((20, 2)), np.ones(20)), every=0)
+    with pytest.raises(ValueError, match="at least 1; got 0"):
+        train_statistics(network(), XOR, members=0, steps=10)
     with pytest.raises(ValueError, match="cross_entropy"):
         train_samples(network(), Task(np.ones((2, 2)), np.eye(2), loss="cross_entropy"))
     with pytest.raises(ValueError, match="between 1 and 1"):
         signal_cumulants(network(), np.ones((3, 2)), layer=2)
+
+
+ONE_HOT = gaussian_mixture([0.5, 0.5], [[1, 0, 0], [0, 1, 0]], [[1.0, 0.0], [0.0, 1.0]], np.eye(2))
+
+
+@pytest.mark.parametrize(("outputs", "data", "targets"), [(1, ONE_HOT, 3), (3, XOR, 1)])
+def test_outputs_are_as_many_as_targets(outputs, data, targets):
+    net = network(3).clone(outputs=outputs)
+    with pytest.raises(ValueError, match=f"{outputs} outputs and the data have {targets} targets"):
+        train_statistics(net, data, steps=10)  # by `statistical_loss`
+    with pytest.raises(ValueError, match=f"{outputs} outputs and the task {targets} targets"):
+        train_samples(net, Task(np.ones((20, 2)), np.ones((20, targets))), steps=10)
+
+
+def test_a_run_goes_on_with_its_own_network_only():
+    run = train_statistics(network(3), XOR, members=2, steps=10)
+    with pytest.raises(ValueError, match=r"hidden_1.*bias.* have the shape \(3,\), those here \(4,\)"):
+        train_statistics(network(4), XOR, steps=10, start=run)
+    with pytest.raises(ValueError, match=r"hidden_2.* those here \(3,\)"):
+        train_statistics(network(3, 2), XOR, steps=10, start=run)
+
+
+def random_run(net):
+    shapes = jax.eval_shape(net.init, jax.random.key(0), jnp.ones((1, 2)))
+    random = np.random.default_rng(0)
+    variables = jax.tree.map(lambda leaf: random.normal(size=(2, *leaf.shape)), shapes)
+    return Trained(net, variables, None, np.ones(1, int), np.zeros((2, 1)), np.zeros((2, 1)))
+
+
+def test_labels_of_accuracies_have_the_outputs_form():
+    x, t = sample(XOR, 50, seed=1)
+    run = random_run(network(3))
+    right = (run.outputs(x)[..., 0] * t[:, 0] > 0).mean(1)
+    np.testing.assert_array_equal(run.accuracy(x, t), right)
+    np.testing.assert_array_equal(run.accuracy(x, t[:, 0]), right)
+    with pytest.raises(ValueError, match=f"{(t < 0).sum()} of 50 labels are 0; take labels ±1"):
+        run.accuracy(x, t > 0)
+    several = random_run(network(3).clone(outputs=3))
+    classes = np.array([0, 1] * 25)
+    best = (several.outputs(x).argmax(-1) == classes).mean(1)
+    np.testing.assert_array_equal(several.accuracy(x, np.eye(3)[classes]), best)
+    with pytest.raises(ValueError, match="3 outputs and the labels 1 columns"):
+        several.accuracy(x, classes)
 
 
 def third_cumulant_accuracy(order, depth, members):

@@ -4,6 +4,8 @@ import warnings
 from typing import Any
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from train import data
 from train.posterior import NotConvergedWarning, sample_posterior
 from train.posterior.chains import Health, inefficiency, rhat, standard_error
 from train.posterior.prior import KernelChain
+from train.posterior.sample import METHODS, _check
 from zoo import CNN, MLP, Parameterization
 from zoo.layers import Dense, Norm
 
@@ -181,6 +184,68 @@ def test_kernels_that_are_singular_do_no_harm():
     assert all(np.isfinite(each).all() for each in found.conjugate)
 
 
+def with_dead_layers(width, w_std, x, y, noise, draws=100_000):
+    """Posterior averages of C^(1), C^(2) [points, points] and f of relu networks without bias, over networks from the prior."""
+    rng, a, kernels = np.random.default_rng(0), np.broadcast_to(x.T, (draws, 1, len(x))), []
+    for _ in range(2):
+        h = w_std / a.shape[1] ** 0.5 * rng.normal(size=(draws, width, a.shape[1])) @ a
+        a = np.maximum(h, 0)
+        kernels.append(w_std**2 / width * np.swapaxes(a, 1, 2) @ a)
+    variance = kernels[1][:, 0, 0] + noise
+    p = np.exp(-0.5 * y**2 / variance) / variance**0.5
+    p /= p.sum()
+    found = [*kernels, kernels[1][:, 0] * (y / variance)[:, None]]
+    means = [np.tensordot(p, each, 1) for each in found]
+    return [(m, np.sqrt(np.tensordot(p**2, (each - m) ** 2, 1))) for m, each in zip(means, found, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("method", "width", "steps"),
+    [
+        ("hamiltonian", 2, 2000),
+        pytest.param("slice", 2, 12_000, marks=pytest.mark.slow),
+        pytest.param("slice", 4, 12_000, marks=pytest.mark.slow),
+        pytest.param("hamiltonian", 4, 12_000, marks=pytest.mark.slow),
+    ],
+)
+def test_networks_with_dead_layers_have_their_share(method, width, steps):
+    """At width 2 nearly half of all networks are 0 at the training point, and then at most of those not at its mirror image."""
+    x, noise = np.array([[1.0], [-1.0]]), 0.5
+    net = MLP(width, 2, activation="relu", w_std=2**0.5)
+    found = sample_posterior(net, Task(x[:1], [1.0], x[1:], [0.0]), noise, method, steps=steps)
+    f = np.concatenate([found.f_train, found.f_test])[:, 0]
+    error = np.concatenate([found.f_train_sem, found.f_test_sem])[:, 0]
+    *kernels, expected = with_dead_layers(width, 2**0.5, x, 1.0, noise)
+    assert np.abs((f - expected[0]) / np.hypot(error, expected[1])).max() < 4
+    assert found.f_train_sem[0, 0] < 0.05 * found.f_train[0, 0]
+    for l, (kernel, sem) in enumerate(kernels, start=1):
+        away = found.kernels[l] - kernel
+        assert (np.abs(away) <= 4 * np.hypot(found.kernels_sem[l], sem)).all()
+        assert found.kernels_sem[l].max() < 0.15 * kernel.max()  # dead or not makes a difference of a half
+    assert all(np.isfinite(force).all() for force in found.conjugate)
+
+
+def test_a_kernel_of_zeros_has_a_factor_of_zeros_and_finite_derivatives():
+    chain = KernelChain.of(MLP(3, 2, activation="relu", w_std=2**0.5), inputs=1)
+    with jax.enable_x64(True):
+        z = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 5)))
+        z = (
+            jnp.abs(z).at[0, :, 0].set(-1.0)
+        )  # dead at the training point 1, alive at the test points, which are parallel
+        c0 = jnp.asarray(chain.first(np.array([[1.0], [-1.0], [-2.0], [-0.7], [-1.9]])))
+
+        def total(z, shifts):
+            return chain.kernels(c0, z, lead=1, shifts=shifts)[-1].sum()
+
+        kernels = [np.asarray(each) for each in chain.kernels(c0, z, lead=1)]
+        slopes = jax.tree.map(np.asarray, jax.grad(total, (0, 1))(z, [jnp.zeros((5, 5))] * 3))
+    for kernel in kernels[1:]:
+        assert np.abs(kernel[0]).max() < 1e-40
+        assert kernel[2, 2] == pytest.approx(4 * kernel[1, 1], rel=1e-3)
+        assert kernel[1, 1] > 0.1
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
+
+
 @pytest.mark.slow
 def test_other_architectures_have_predictions_only():
     with warnings.catch_warnings():
@@ -198,7 +263,7 @@ def test_biases_that_start_at_zero_stay_there():
 
 
 def test_chains_that_have_not_converged_are_called_so():
-    net = MLP(64, 2, activation="erf", w_std=0.9, b_std=0.2)
+    net = MLP(64, 2, 2, activation="erf", w_std=0.9, b_std=0.2)
     with pytest.warns(NotConvergedWarning, match="NOT converged"):
         found = sample_posterior(net, TASK, 1e-4, steps=150, warmup=10)
     assert not found.diagnostics["converged"]
@@ -208,7 +273,7 @@ def test_chains_that_have_not_converged_are_called_so():
 def test_the_same_key_gives_the_same_chains():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        runs = [sample_posterior(MLP(4, 1), TASK, 0.5, steps=150, key=key) for key in (1, 1, 2)]
+        runs = [sample_posterior(MLP(4, 1, 2), TASK, 0.5, steps=150, key=key) for key in (1, np.int64(1), 2)]
     np.testing.assert_array_equal(runs[0].f_test, runs[1].f_test)
     assert not np.array_equal(runs[0].f_test, runs[2].f_test)
 
@@ -248,17 +313,34 @@ def test_rhat_sees_a_chain_elsewhere_one_that_drifts_and_one_of_another_spread()
     [
         ({"method": "nuts"}, "method"),
         ({"noise": 0.0}, "must be positive"),
-        ({"chains": 1}, "at least two chains"),
+        ({"noise": np.inf}, "positive and finite, got inf"),
+        ({"chains": 1}, "chains must be a whole number of at least 2, to see whether they agree; got 1"),
         ({"steps": 50}, "at least 16"),
+        ({"thin": 0}, "thin must be a whole number of at least 1; got 0"),
+        ({"warmup": -1}, "warmup must be a whole number of at least 0; got -1"),
+        ({"warmup": 4000}, "3000 steps with a warm-up of 4000"),
+        ({"leaps": 7}, "slice sampling has no leaps, got 7"),
+        ({"leaps": 0, "method": "hamiltonian"}, "leaps must be a whole number of at least 1; got 0"),
+        *(({"net": MLP(4, 1), "method": m}, "1 outputs and the task 2 targets") for m in METHODS),
+        ({"net": MLP(4, 1, 3), "task": Task(X[:3], Y[:, 0])}, "3 outputs and the task 1 targets"),
         ({"net": CNN(4, 1)}, "langevin"),
         ({"task": Task(X[:1], [[1.0, 0.0]], loss="cross_entropy")}, "cross_entropy"),
-        ({"net": Normalised(), "method": "langevin"}, "batch_stats"),
+        ({"net": Normalised(), "task": Task(X, X[:, 0]), "method": "langevin"}, "batch_stats"),
     ],
 )
 def test_what_cannot_be_done_is_said(change, message):
-    arguments = {"net": MLP(4, 1), "task": TASK, "noise": 0.1} | change
+    arguments = {"net": MLP(4, 1, 2), "task": TASK, "noise": 0.1} | change
     with pytest.raises(ValueError, match=message):
         sample_posterior(**arguments)
+
+
+@pytest.mark.parametrize("change", [{"noise": "a"}, {"chains": 2.5}, {"steps": 1e3}, {"thin": True}, {"leaps": 1.5}])
+def test_what_is_no_number_is_said(change):
+    """Without the tests' own check of types."""
+    (name, value), fine = next(iter(change.items())), {"chains": 4, "steps": 100, "warmup": 10, "thin": 5}
+    arguments = {"noise": 0.1, "method": "hamiltonian", "leaps": None} | fine | change
+    with pytest.raises(ValueError, match=f"{name} .*got {value!r}"):
+        _check(MLP(4, 1, 2), TASK, **arguments)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from rich.progress import track
 
 from limits import Task
 from limits.cumulants import Mixture, statistical_loss
+from limits.cumulants.model import check_mixture
 from train.data import shuffled_batches
 
 _PARTS = 20  # of a run, between which progress is shown
@@ -54,8 +55,21 @@ class Trained:
             return np.asarray(run(self.variables, jnp.asarray(x, jnp.float64)))
 
     def accuracy(self, x: Any, y: Any) -> np.ndarray:
-        """The share of samples in the right class, [members]: by sign with one output, by the largest with several."""
+        """The share of samples in the right class, [members]: by sign with one output, by the largest with several.
+
+        So labels [n] are positive or negative, for one output, and those [n, outputs] one-hot.
+        """
         f, y = self.outputs(x), np.asarray(y, np.float64).reshape(len(x), -1)
+        if f.shape[-1] != y.shape[1]:
+            raise ValueError(
+                f"accuracy: the networks have {f.shape[-1]} outputs and the labels {y.shape[1]} columns; class numbers have "
+                f"to be one-hot: np.eye({f.shape[-1]})[y]."
+            )
+        if y.shape[1] == 1 and not y.all():
+            raise ValueError(
+                f"accuracy: with one output the class is a sign, and {(y == 0).sum()} of {len(y)} labels are 0; take labels ±1, "
+                "for 0 and 1: 2 * y - 1."
+            )
         right = f[..., 0] * y[:, 0] > 0 if y.shape[1] == 1 else f.argmax(-1) == y.argmax(-1)
         return right.mean(1)
 
@@ -87,7 +101,8 @@ def train_statistics(
     def objective(variables: Any, _: Any) -> jax.Array:
         return statistical_loss(net, variables, data)
 
-    rows = np.zeros((steps, 0), int)
+    check_mixture(data)
+    rows = np.zeros((max(steps, 0), 0), int)
     return _train(
         net, objective, rows, np.shape(data.cumulants.mean)[1:], members, learning_rate, seed, every, start, progress
     )
@@ -121,6 +136,11 @@ def train_samples(
 
     def objective(variables: Any, rows: Any) -> jax.Array:
         f = net.apply(variables, jnp.asarray(x)[rows])
+        if f.shape[-1] != task.outputs:
+            raise ValueError(
+                f"train_samples: the network has {f.shape[-1]} outputs and the task {task.outputs} targets a sample; give it "
+                f"outputs={task.outputs}, or the task other targets."
+            )
         return ((f - jnp.asarray(y)[rows]) ** 2).sum(1).mean()
 
     rows = shuffled_batches(len(x), batch, steps, seed)
@@ -140,8 +160,10 @@ def _train(
     progress: bool,
 ) -> Trained:
     steps = len(rows)
-    if steps < 1 or steps % every:
-        raise ValueError(f"steps must be a multiple of every = {every} and at least that; got {steps}.")
+    if every < 1 or steps < 1 or steps % every:
+        raise ValueError(f"steps must be a multiple of every = {every}, and both at least 1; got {steps} steps.")
+    if members < 1:
+        raise ValueError(f"members is a number of networks, at least 1; got {members}.")
     optimizer = optax.adam(learning_rate)
 
     def one_step(carry: Any, rows: Any) -> Any:
@@ -158,11 +180,12 @@ def _train(
     advance = jax.jit(jax.vmap(lambda carry, rows: jax.lax.scan(look, carry, rows), (0, None)))
     looks = np.array_split(rows.reshape(steps // every, every, -1), _parts(steps // every))
     with jax.enable_x64(True):
+        keys, draw = jax.random.split(jax.random.key(seed), members), jax.vmap(net.init, (0, None))
         if start is None:
-            keys = jax.random.split(jax.random.key(seed), members)
-            variables = jax.jit(jax.vmap(net.init, (0, None)))(keys, jnp.ones((1, *shape)))
+            variables = jax.jit(draw)(keys, jnp.ones((1, *shape)))
             carry = variables, jax.vmap(optimizer.init)(variables)
         else:
+            _check_start(jax.eval_shape(net.init, keys[0], jnp.ones((1, *shape))), start)
             fresh = start.state is None
             carry = start.variables, jax.vmap(optimizer.init)(start.variables) if fresh else start.state
         seen = []
@@ -173,6 +196,19 @@ def _train(
         loss, moved = (np.concatenate(each, axis=1) for each in zip(*seen, strict=True))
         variables, state = jax.tree.map(np.asarray, carry)
     return Trained(net, variables, state, every * np.arange(1, steps // every + 1), loss, moved)
+
+
+def _check_start(own: Any, start: Trained) -> None:
+    own, other = (
+        {jax.tree_util.keystr(path): np.shape(leaf)[skip:] for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+        for tree, skip in ((own, 0), (start.variables, 1))
+    )
+    if own != other:
+        name = next(name for name in {**own, **other} if own.get(name) != other.get(name))
+        raise ValueError(
+            f"start: this is a run of another network; its parameters {name} have the shape {other.get(name)}, those here "
+            f"{own.get(name)}. Go on with the network of the earlier run, start.net."
+        )
 
 
 def _parts(looks: int) -> int:

@@ -21,6 +21,8 @@ def signal_cumulants(net: Any, x: Any, layer: int, members: int = 1, seed: int =
     """
     if not 1 <= layer <= net.depth:
         raise ValueError(f"signal_cumulants: layer must lie between 1 and {net.depth}, got {layer}.")
+    if members < 1:
+        raise ValueError(f"signal_cumulants: members is a number of networks, at least 1; got {members}.")
 
     @jax.jit
     def signals(key: Any) -> jax.Array:

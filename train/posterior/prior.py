@@ -61,9 +61,15 @@ class KernelChain:
         return self.weights[0] * x @ x.T + self.biases[0]
 
     def factor(self, c: jax.Array, lead: int) -> jax.Array:
-        """The Cholesky factor of a kernel; its first `lead` points have the same whatever points follow."""
-        size = jnp.trace(c[:lead, :lead]) / lead
-        return jnp.linalg.cholesky(c + JITTER * size * jnp.eye(len(c)))
+        """The Cholesky factor of a kernel; its first `lead` points have the same whatever points follow.
+
+        A kernel of zeros (a layer of relus may be dead at all training points) has the factor 1e-44: zero to rounding, and
+        with derivatives that stay finite.
+        """
+        variance = jnp.diagonal(c)
+        size = jnp.maximum(variance[:lead].mean(), jnp.finfo(c.dtype).tiny ** 0.25)
+        sizes = jnp.where(jnp.arange(len(c)) < lead, size, jnp.maximum(size, variance.max()))
+        return jnp.linalg.cholesky(c + JITTER * jnp.diag(sizes))
 
     def next(self, l: int, h: jax.Array) -> jax.Array:
         """C^(l), l ≥ 1, of pre-activations h^(l-1) [N, points]."""

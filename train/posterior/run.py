@@ -40,7 +40,7 @@ def run_chains(
     arrays (or tuples of them), and a dict of numbers. Steps are rounded to whole stretches.
     """
     kept = (steps - warmup) // thin
-    if not 0 <= warmup < steps or kept < 16:
+    if kept < 16:
         raise ValueError(
             f"sample_posterior: {steps} steps with a warm-up of {warmup} and an observation every {thin} leave "
             f"{max(kept, 0)} observations; at least 16 are needed: take more steps, a shorter warm-up or a smaller thin."

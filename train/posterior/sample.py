@@ -1,9 +1,11 @@
 """From chains to a `Posterior`: means over the chains, with standard errors and a word on convergence."""
 
 import warnings
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, TypeGuard
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from limits import Task
@@ -48,6 +50,7 @@ def sample_posterior(
     no step size; a step costs O(width · points²). "hamiltonian": the same chains moved by gradients, `leaps` a step, with an
     accept step; more effective draws a second. "langevin": underdamped Langevin dynamics of the weights themselves, of any
     network without batch statistics, `leaps` gradients a step, with an accept step; it acts on the network that is trained.
+    The network must have as many outputs as the task has targets, by every method.
 
     The first `warmup` of `steps` steps (default: a third) are left out, and one in `thin` is looked at. Both are in float64.
     The same `key` gives the same chains. NAME_sem are standard errors that count the autocorrelation; `diagnostics` has R̂ and
@@ -62,25 +65,12 @@ def sample_posterior(
 
     Reference: Murray, Adams & MacKay (2010), Elliptical slice sampling; Horowitz (1991); Vehtari et al. (2021) for R̂.
     """
-    if method not in METHODS:
-        raise ValueError(f'sample_posterior: method must be one of {", ".join(METHODS)}; got "{method}".')
-    if task.loss != "mse":
-        raise ValueError(
-            f'sample_posterior: the likelihood is Gaussian, so the task must have loss="mse", not "{task.loss}".'
-        )
-    if not noise > 0:
-        raise ValueError(f"sample_posterior: noise is a variance and must be positive, got {noise:g}.")
-    if chains < 2:
-        raise ValueError(f"sample_posterior: at least two chains are needed to see whether they agree, got {chains}.")
-    if method != "langevin" and not isinstance(net, MLP):
-        raise ValueError(
-            f"sample_posterior: {method} sampling integrates out the weights of an MLP; for a {type(net).__name__} use "
-            'method="langevin".'
-        )
     warmup = steps // 3 if warmup is None else warmup
+    _check(net, task, noise, method, leaps, chains=chains, steps=steps, warmup=warmup, thin=thin)
     with jax.enable_x64(True):
         common = (net, task, noise, chains, steps, warmup, thin, _key(key), progress)
-        record = (run_langevin if method == "langevin" else run_layers)(*common, leaps=leaps or METHODS[method])
+        leaps = METHODS[method] if leaps is None else leaps
+        record = (run_langevin if method == "langevin" else run_layers)(*common, leaps=leaps)
     health = Health.of(record.traces)
     if not health.converged:
         warnings.warn(health.sentence, NotConvergedWarning, stacklevel=2)
@@ -88,8 +78,46 @@ def sample_posterior(
     return _posterior(task, noise, net.width, record, notes | record.notes | health.as_dict())
 
 
+def _check(net: Any, task: Task, noise: Any, method: str, leaps: Any, **counts: Any) -> None:
+    if method not in METHODS:
+        raise ValueError(f'sample_posterior: method must be one of {", ".join(METHODS)}; got "{method}".')
+    if task.loss != "mse":
+        raise ValueError(
+            f'sample_posterior: the likelihood is Gaussian, so the task must have loss="mse", not "{task.loss}".'
+        )
+    if not (isinstance(noise, Real) and 0 < float(noise) < np.inf):
+        raise ValueError(f"sample_posterior: noise is a variance and must be positive and finite, got {noise!r}.")
+    least = {"chains": 2, "steps": 1, "warmup": 0, "thin": 1} | ({} if leaps is None else {"leaps": 1})
+    for name, value in (counts | {"leaps": leaps}).items():
+        if name in least and not (_whole(value) and value >= least[name]):
+            why = ", to see whether they agree" if name == "chains" else ""
+            raise ValueError(
+                f"sample_posterior: {name} must be a whole number of at least {least[name]}{why}; got {value!r}."
+            )
+    if method == "slice" and leaps is not None:
+        raise ValueError(
+            f"sample_posterior: elliptical slice sampling has no leaps, got {leaps}; leave them out, or take "
+            'method="hamiltonian".'
+        )
+    if method != "langevin" and not isinstance(net, MLP):
+        raise ValueError(
+            f"sample_posterior: {method} sampling integrates out the weights of an MLP; for a {type(net).__name__} use "
+            'method="langevin".'
+        )
+    shape = jax.eval_shape(net.init_with_output, jax.random.key(0), jnp.ones((1, *task.x_train.shape[1:])))[0].shape
+    if shape != (1, task.outputs):
+        raise ValueError(
+            f"sample_posterior: the network has {shape[-1]} outputs and the task {task.outputs} targets a sample (y_train "
+            f"{task.y_train.shape}); give the {type(net).__name__} outputs={task.outputs}, or the task other targets."
+        )
+
+
+def _whole(value: Any) -> TypeGuard[int]:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def _key(key: Any) -> Any:
-    return jax.random.key(key) if isinstance(key, int) else key
+    return jax.random.key(int(key)) if isinstance(key, Integral) else key
 
 
 def _posterior(task: Task, noise: float, width: int, record: Record, notes: dict[str, Any]) -> Posterior:

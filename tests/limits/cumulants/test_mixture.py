@@ -141,3 +141,35 @@ def test_errors_say_what_to_do():
         class_cumulants(np.ones((10, 2)), np.arange(10.0))
     with pytest.raises(ValueError, match="sum to 1"):
         gaussian_mixture([0.5, 0.4], [1, -1], [[0.0], [1.0]], [[1.0]])
+
+
+@pytest.mark.parametrize(
+    ("mean", "covariance", "message"),
+    [
+        ([0.0, 1.0], np.eye(2), r"\[K, D\]; this one has the shape \(2,\)"),
+        (np.zeros((2, 2)), np.eye(3), r"\(2, 2\) need covariances \(2, 2, 2\) or one \(2, 2\); these are \(3, 3\)"),
+        (np.zeros((2, 2)), [[1.0, 0.2], [0.0, 1.0]], "up to 0.2"),
+        (np.zeros((2, 2)), [[1.0, 2.0], [2.0, 1.0]], "smallest eigenvalue -1"),
+        ([[0.0, np.nan], [0.0, 0.0]], np.eye(2), "1 of 4 numbers of mean"),
+        (np.zeros((2, 2)), np.full((2, 2), np.inf), "4 of 4 numbers of covariance"),
+    ],
+)
+def test_gaussian_components_have_covariances(mean, covariance, message):
+    with pytest.raises(ValueError, match=message):
+        gaussian_mixture([0.5, 0.5], [1, -1], mean, covariance)
+
+
+def test_what_has_no_statistics_is_said():
+    with pytest.raises(ValueError, match=r"smallest eigenvalue -0\.05"):
+        xor_mixture(-0.05)
+    with pytest.raises(ValueError, match="1 of 2 numbers of x"):
+        class_cumulants([[np.nan], [1.0]], [1.0, -1.0])
+    with pytest.raises(ValueError, match="no samples"):
+        class_cumulants(np.zeros((0, 2)), np.zeros((0, 1)))
+    still, moving = gaussian_mixture([1.0], [1], [[0.0]], [[0.0]]), gaussian_mixture([1.0], [1], [[0.0]], [[1.0]])
+    with pytest.raises(ValueError, match=r"positive variances; .* \[0\.0\]"):
+        density(still, [0.0])
+    with pytest.raises(ValueError, match="all 9 samples are 2"):
+        divergence(np.full(9, 2.0), moving)
+    with pytest.raises(ValueError, match=r"1 of 2 columns do not vary over the 3 samples .*column 1"):
+        higher_cumulants(np.array([[1.0, 2.0], [0.0, 2.0], [3.0, 2.0]]))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from limits import twin
+from limits import Task, twin
 from limits.cumulants import (
     class_cumulants,
     divergence,
@@ -22,6 +22,7 @@ from limits.cumulants import (
     third_cumulant_mixture,
     xor_mixture,
 )
+from limits.cumulants.model import check_mixture
 from train.data import on_sphere
 from zoo import MLP, ResNet
 from zoo.activations import Quadratic
@@ -143,6 +144,29 @@ def test_only_fully_connected_networks():
     net = ResNet(width=4, depth=3)
     with pytest.raises(TypeError, match="ResNet"):
         statistical_loss(net, net.init(jax.random.key(0), jnp.ones((1, 2))), xor_mixture())
+
+
+def test_data_and_variables_are_what_they_should_be():
+    net = network(3, 1)
+    variables, x = drawn(net), np.ones((4, 2))
+    with pytest.raises(TypeError, match="Mixture, this is a Task; of samples: class_cumulants"):
+        check_mixture(Task(x, x[:, 0]))
+    for run in (statistical_loss, propagate):
+        with pytest.raises(ValueError, match=r"net\.init returns.* keys \['hidden_1', 'readout'\]"):
+            run(net, variables["params"], xor_mixture())
+        with pytest.raises(ValueError, match="network has 2 inputs and the data have 1"):
+            run(net, variables, gaussian_mixture([1.0], [1], [[0.0]], [[1.0]]))
+
+
+def test_propagation_says_where_its_quadrature_is_coarse():
+    net = network(3, 1, "tanh", w_std=200.0)
+    with pytest.warns(UserWarning, match="changes too sharply"):
+        propagate(net, drawn(net), xor_mixture())
+
+
+def test_overlaps_need_signals_that_settle():
+    with pytest.raises(ValueError, match=r"w_std = 2 and b_std = 0\.1 the variance of signals goes to inf"):
+        expected_overlaps("relu", 2.0, 0.1, 3)
 
 
 OVERLAP = {0.76: (1.454, 2.03), 0.81: (2.180, 2.96), 0.85: (3.637, 5.28)}

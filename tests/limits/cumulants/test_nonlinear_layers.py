@@ -20,6 +20,7 @@ from limits.cumulants import (
     through_linear,
 )
 from limits.cumulants.linear import repeated
+from limits.cumulants.quadrature import shares_missed
 from zoo.activations import Quadratic, erf, gelu
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -92,6 +93,57 @@ def test_quadrature_is_the_closed_forms(row):
     assert all(bool(jnp.isfinite(s).all()) for s in slopes)
 
 
+def test_gradient_of_the_quadrature_between_copies_of_a_neuron():
+    # ∂Σ'_ij/∂Σ_ij = E φ'(z_i) φ'(z_j), here E sech⁴; with rounding in Σ_ij, of variances that are no squares too
+    u, w = np.polynomial.hermite_e.hermegauss(200)
+    slope = jax.jit(jax.grad(lambda c: gaussian_moments("tanh", jnp.zeros(2), c)[1][0, 1]))
+    for variance, r in ((1.0, 1.0), (1.0, -1.0), (0.3, 1.0), (0.3, -1.0)):
+        covariance = jnp.asarray(variance * np.array([[1, r], [r, 1]]) * (1 + 2e-16))
+        exact = w @ np.cosh(variance**0.5 * u) ** -4 / w.sum()
+        assert slope(covariance)[0, 1] == pytest.approx(exact, rel=1e-8)
+
+
+def test_quadrature_of_neurons_that_hardly_vary_is_linear():
+    mean = jnp.array([0.7, -0.3])
+    slope = 1 - np.tanh(mean) ** 2
+    both, bend = np.outer(slope, slope), -np.tanh(mean) * slope
+    slopes = jax.jit(jax.jacfwd(lambda c: gaussian_moments("tanh", mean, c)))
+    for scale in (0.0, 1e-13, 1e-8):
+        small = jnp.asarray(scale * np.array([[1.0, 0.4], [0.4, 2.0]]))
+        value = gaussian_moments("tanh", mean, small)
+        np.testing.assert_allclose(value[0], np.tanh(mean) + bend * np.diagonal(small), atol=1e-10, rtol=0)
+        np.testing.assert_allclose(value[1], both * small, rtol=1e-6, atol=1e-17)
+        by_mean, by_covariance = slopes(small)
+        for i in range(2):
+            assert by_mean[i, i, i] == pytest.approx(bend[i], rel=1e-5)
+            for j in range(2):
+                assert by_covariance[i, j, i, j] == pytest.approx(both[i, j], rel=1e-5)
+
+
+def jump(z):
+    return jnp.where(z > 0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(("phi", "s", "r"), [(jump, 1.0, 0.99), (jnp.tanh, 100.0, 0.99), (jnp.sin, 100.0, 0.0)])
+def test_quadrature_says_where_it_is_coarse(phi, s, r):
+    mean, covariance = jnp.ones(2), jnp.asarray(s**2 * np.array([[1, r], [r, 1]]))
+    with pytest.warns(UserWarning, match=r"changes too sharply.* of its covariance"):
+        coarse = gaussian_moments(phi, mean, covariance)[1]
+    exact = {jump: norm.cdf(1) * norm.cdf(-1), jnp.sin: 0.5}.get(phi)
+    if exact is None or s == 1:  # against more orders, enough for this correlation
+        exact = quadrature_moments(phi, mean, covariance, 500)[1][0, 1] / coarse[0, 0]
+        error = abs(coarse[0, 1] / coarse[0, 0] - exact)
+    else:
+        error = abs(coarse[0, 0] / exact - 1)
+    assert 1e-3 < error < 2 * max(shares_missed(phi, mean, covariance))
+
+
+def test_quadrature_of_ordinary_layers_is_not_coarse():
+    covariance = jnp.asarray(np.array([[1.0, 0.99], [0.99, 1.0]]))
+    for phi, variance in ((jnp.tanh, 4.0), (erf, 4.0), (gelu, 9.0), (jnp.sin, 25.0)):
+        assert max(shares_missed(phi, jnp.ones(2), variance * covariance)) < 1e-4
+
+
 def by_density(phi, mean, s, third, fourth=0.0):
     """E φ over [1 + G3/(6 s³) He₃ + G4/(24 s⁴) He₄] N(μ, s²), by panels that end at the kink."""
     nodes, weights = np.polynomial.legendre.leggauss(60)
@@ -116,6 +168,10 @@ def test_gram_charlier_is_the_mean_over_its_density(phi, mean, s, third, fourth,
 def test_gram_charlier_lowers_relus_mean_for_right_skewed_neurons_above_zero():
     found = mean_correction("relu", jnp.array([1.0, -1.0, 0.0]), jnp.ones(3), jnp.ones(3))
     assert np.sign(found).tolist() == [-1.0, 1.0, 0.0]
+    for phi in ("relu", "tanh"):  # a neuron that does not vary
+        assert mean_correction(phi, jnp.ones(1), jnp.zeros(1), jnp.zeros(1), jnp.zeros(1))[0] == 0
+        slope = jax.grad(lambda v, phi=phi: mean_correction(phi, jnp.ones(2), v, jnp.ones(2))[1])(jnp.array([0.0, 1.0]))
+        assert jnp.isfinite(slope).all()
     # The note's case: -0.010089639 for the third cumulant and position chosen there has this form.
     assert abs(found[0] + np.exp(-0.5) / (6 * np.sqrt(2 * np.pi))) < 1e-15
 
