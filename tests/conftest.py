@@ -1,3 +1,5 @@
+import gc
+
 import jax
 import matplotlib as mpl
 import pytest
@@ -6,6 +8,8 @@ mpl.use("agg")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Most of the time goes into compiling small programs. Tests that start programs of their own have them optimised as users do.
 jax.config.update("jax_disable_most_optimizations", True)
+# Traces make many small objects; a twentieth of the time went into looking for cycles among them.
+gc.set_threshold(100_000, 20, 50)
 
 
 @pytest.fixture

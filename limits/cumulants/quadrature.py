@@ -32,9 +32,10 @@ def quadrature_moments(phi: Any, mean: Any, covariance: Any, orders: int = ORDER
         μ'_i = a_0^i,   Σ'_ij = Σ_{k≥1} a_k^i a_k^j r_ij^k      (Mehler)
 
     The averages over one neuron are Gauss–Legendre sums of 1920 nodes, at least 12 in a quarter standard deviation; no
-    two-dimensional integral. Dropped off the diagonal: orders above `orders`, at most √(T_i T_j) |r|^orders, T = Σ_{k>orders} a_k². In units of
-    the variances T is 1e-12 for smooth activations and standard deviations s of about 1 in units of the scale on which φ
-    bends, 1e-4 to 1e-3 where φ has a kink (orders^(−3/2)), and 5 % where it jumps, or bends within s/100 (orders^(−1/2)).
+    two-dimensional integral. Dropped off the diagonal: orders above `orders`, at most √(T_i T_j) |r|^orders,
+    T = Σ_{k>orders} a_k². In units of the variances T is 1e-12 for smooth activations and standard deviations s of about 1
+    in units of the scale on which φ bends, 1e-4 to 1e-3 where φ has a kink (orders^(−3/2)), and 5 % where it jumps, or
+    bends within s/100 (orders^(−1/2)).
     The diagonal is complete, while the nodes resolve φ (sin: s < 60). Where any of this is more than 0.1 % a warning says
     so, unless jax is tracing.
 

@@ -20,6 +20,7 @@ from zoo import activation_function
 _GRID = np.linspace(np.log(3e-3), np.log(30), 17)
 _ROUGH, _FINE = 64, 1024  # Hermite orders: to find about where the optimum lies, and the optimum
 _LARGEST = 1e8  # variance of a signal up to which an optimum is searched
+_SMALLEST = 1e-14  # from which it is found
 _REFINEMENTS = 4  # each 8 times finer, and a parabola at the end: ρ to about 1e-8
 
 
@@ -40,13 +41,14 @@ def largest_response(
         grid = np.log(_unit(phi, k1, w, depth)) + _GRID[:, None]
         found = height(grid, _ROUGH)
         end = np.logical_and.accumulate(np.isfinite(found)).sum(0) - 1
-        if (end < 0).any():
-            lost = np.concatenate([np.broadcast_to(part, end.shape)[end < 0] for part in signal[:2]])
+        best = np.where(np.arange(len(_GRID))[:, None] <= end, found, -np.inf).argmax(0)
+        lost = (end < 0) | ((best == end) & (np.min(np.broadcast_arrays(*signal[:2], end)[:-1], axis=0) < _SMALLEST))
+        if lost.any():
+            lost = np.concatenate([np.broadcast_to(part, end.shape)[lost] for part in signal[:2]])
             raise ValueError(
                 f"The response to signals of variance {lost.min():.3g} to {lost.max():.3g} cannot be worked out: averages carry "
-                f"variances from about 1e-15 to {_LARGEST:.0e}. Scale the inputs to variances near 1."
+                f"variances from about {_SMALLEST:.0e} to {_LARGEST:.0e}. Scale the inputs to variances near 1."
             )
-        best = np.where(np.arange(len(_GRID))[:, None] <= end, found, -np.inf).argmax(0)
         inside, outside = (best > 0) & (best < end), np.where(best == 0, 0.0, np.inf)
         for _ in track(range(_REFINEMENTS), "residual scales", console=Console(stderr=True), disable=not slow):
             low, _, high = _around(grid, best)

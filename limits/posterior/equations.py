@@ -32,6 +32,11 @@ class Stack:
             raise ValueError(
                 f"Stack: one weight and one bias variance a layer; got {self.weights.shape} and {self.biases.shape}."
             )
+        if not ((self.weights > 0) & np.isfinite(self.weights) & (self.biases >= 0) & np.isfinite(self.biases)).all():
+            raise ValueError(
+                f"Stack: variances of weights must be > 0 and of biases ≥ 0; got {self.weights} and {self.biases}."
+            )
+        _check_covariance(self.k0)
 
     @property
     def depth(self) -> int:
@@ -41,6 +46,26 @@ class Stack:
     def first(self, samples: int) -> "Stack":
         """The same layers with the first samples only."""
         return dataclasses.replace(self, k0=self.k0[:samples, :samples])
+
+
+def _check_covariance(k0: np.ndarray) -> None:
+    if k0.ndim != 2 or k0.shape[0] != k0.shape[1] or not np.isfinite(k0).all():
+        raise ValueError(f"Stack: k0 must be a matrix [P, P] of finite numbers; its shape is {k0.shape}.")
+    lowest, size = (float(np.linalg.eigvalsh(k0)[0]), float(np.abs(k0).max())) if k0.size else (0.0, 0.0)
+    if not np.allclose(k0, k0.T, rtol=0, atol=1e-6 * size) or lowest < -1e-6 * size * len(k0):
+        raise ValueError(
+            f"Stack: k0 is no covariance: it must be symmetric, without negative eigenvalues; the lowest is {lowest:.3g}."
+        )
+
+
+def columns(y: Any) -> np.ndarray:
+    """Targets [P, outputs]; [P] is one output.
+
+    >>> columns([1.0, -1.0]).shape
+    (2, 1)
+    """
+    y = np.asarray(y, np.float64)
+    return y[:, None] if y.ndim == 1 else y
 
 
 def prior_kernels(stack: Stack) -> list[np.ndarray]:
@@ -63,7 +88,7 @@ def output_force(c: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
     >>> output_force(np.ones((1, 1)), np.full((1, 1), 2.0), noise=1.0).item()
     0.25
     """
-    inverse = _inverse(c + noise * np.eye(len(c)))
+    inverse, y = _inverse(c + noise * np.eye(len(c))), columns(y)
     weights = inverse @ y
     return (weights @ weights.T - y.shape[1] * inverse) / 2
 

@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from limits.depth.finite import finite_kernels
 from limits.posterior.averages import pair_averages
-from limits.posterior.equations import Stack, prior_kernels
+from limits.posterior.equations import Stack, columns, prior_kernels
 
 _PART = 500  # networks at a time
 
@@ -64,7 +64,7 @@ def log_evidence(stack: Stack, y: np.ndarray, noise: float, width: int, members:
     >>> round(found.value, 1), float(round(-np.log(4 * np.pi) - 0.5, 1))  # and at infinite width
     (-3.0, -3.0)
     """
-    logs = []
+    logs, y = [], columns(y)
     for part, first in enumerate(range(0, members, _PART)):
         drawn = draw_kernels(stack, width, min(_PART, members - first), seed + 7919 * part)
         logs += [_log_density(c[-1], y, noise) for c in drawn]
@@ -76,7 +76,7 @@ def log_evidence(stack: Stack, y: np.ndarray, noise: float, width: int, members:
             f"log_evidence: {members} networks of width {width} from the prior are worth {effective:.1f}; at least 50 are "
             "needed. Take more `members`, a larger width or noise, or fewer training points."
         )
-    return Evidence(float(total - np.log(members)), float(np.sqrt(1 / effective - 1 / members)), effective)
+    return Evidence(float(total - np.log(members)), float(np.sqrt(max(1 / effective - 1 / members, 0))), effective)
 
 
 def _log_density(c: np.ndarray, y: np.ndarray, noise: float) -> float:

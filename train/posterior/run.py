@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from rich.progress import Progress, TimeElapsedColumn
 
@@ -72,7 +73,8 @@ def run_chains(
             return jax.lax.map(lambda chain: one(chain[0], chain[1], warming), (states, keys))
         return jax.vmap(one, in_axes=(0, 0, None))(states, keys, warming)
 
-    seen = []
+    # As strong types as `advance` returns, which would otherwise be compiled twice.
+    states, seen = jax.tree.map(lambda a: jnp.asarray(a, a.dtype), states), []
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
         counter = bar.add_task(words, total=before + after)
         for index in range(before + after):

@@ -7,7 +7,14 @@ import pytest
 from bayesian import at_fixed_point, clusters, printed_backward
 
 from limits.depth import edge_of_chaos, phase, response
-from limits.posterior import Stack, backpropagated, equations, output_force, prior_kernels, response_to_output
+from limits.posterior import (
+    Stack,
+    backpropagated,
+    equations,
+    output_force,
+    prior_kernels,
+    response_to_output,
+)
 from limits.predict import posterior
 
 NOISE = 0.1
@@ -114,3 +121,18 @@ def test_feature_scale_is_linear_without_noise(row):
     row(33, f"|C̃^(1)| ~ γ₀^{slopes[0]:.3f} at noise 1e-6 (1), γ₀^{slopes[1]:.2f} at 1e-3")
     assert slopes[0] == pytest.approx(1, abs=0.02)
     assert slopes[1] < 0.5  # noise of the size of the kernel's small eigenvalues
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"weights": [-1.0]}, "variances of weights must be > 0"),
+        ({"biases": [np.nan]}, "and of biases ≥ 0"),
+        ({"k0": [[1.0, 2.0], [2.0, 1.0]]}, "no covariance: .* the lowest is -1"),
+        ({"k0": [[1.0, 0.5], [0.0, 1.0]]}, "no covariance: it must be symmetric"),
+        ({"k0": np.ones((2, 3))}, r"k0 must be a matrix \[P, P\] .* \(2, 3\)"),
+    ],
+)
+def test_layers_that_can_not_be(changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Stack(**{"k0": np.eye(2), "weights": [1.0], "biases": [0.0], **changes})

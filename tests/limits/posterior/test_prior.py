@@ -6,7 +6,7 @@ import scipy.integrate
 import scipy.stats
 
 from limits.depth import fluctuations, response
-from limits.posterior import Stack, draw_kernels, log_evidence, prior_kernels
+from limits.posterior import Stack, draw_kernels, log_evidence, output_force, prior_kernels
 
 W, B, N = 1.3, 0.05, 200
 K0 = np.array([[0.7, 0.35], [0.35, 0.7]])
@@ -73,3 +73,12 @@ def test_evidence_of_one_linear_layer():
     assert found.effective > 1000
     with pytest.raises(ValueError, match="at least 50"):
         log_evidence(Stack(np.eye(1), [0.5], [0.0], "linear"), 30 * y, 0.01, width, members=200)
+
+
+def test_targets_of_one_output_need_no_second_axis():
+    y = np.array([1.0, -0.5])
+    np.testing.assert_array_equal(output_force(np.eye(2), y, 0.1), output_force(np.eye(2), y[:, None], 0.1))
+    stack = Stack(np.eye(2), [1.0], [0.0], "linear")
+    one, other = (log_evidence(stack, t, 1e14, width=100, members=100) for t in (y, y[:, None]))
+    assert one == other
+    assert one.sem == pytest.approx(0, abs=1e-6)  # noise that drowns the kernels: all networks are alike
