@@ -192,7 +192,8 @@ def test_bases_stay_orthonormal_with_repeated_vanishing_and_slowly_moving_vector
         assert not matrix.v[known:].any()
 
 
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_directions_at_the_edge_of_rounding_are_orthonormal_too(dtype):
     """Many rows in few dimensions, with lengths down to rounding: as tokens of equal patches, or normalised ones, are."""
     with jax.enable_x64(dtype == "float64"):

@@ -173,6 +173,7 @@ def test_a_homogeneous_callable_has_the_kernels_of_its_two_slopes():
     assert kernels.provenance["ntk"].kind == "exact"
 
 
+@pytest.mark.slow
 def test_a_homogeneous_callable_at_infinite_depth():
     def make(phi):
         return twin(ResNet(4, 4, activation=phi, residual="uniform"), math.inf)

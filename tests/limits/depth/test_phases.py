@@ -178,8 +178,10 @@ def test_large_and_small_fixed_points():
     assert phase("tanh", 0.5, 1e-6).q == pytest.approx(4e-12 / 3, rel=1e-9)
     assert phase("tanh", 1 + 1e-11, 0.0).q == pytest.approx(1e-11, rel=1e-3)  # q (1 − 2q) w² = q
     assert phase("tanh", 1.0, 0.0).q == 0
-    # E φ'² = 4 / (3 √(2πq)), as far as averages over so steep a function are accurate.
-    assert edge_of_chaos("tanh", 300.0) == pytest.approx(math.sqrt(3 / 4 * math.sqrt(2 * math.pi) * 301), rel=0.1)
+    # E φ'² = 4 / (3 √(2πq)) (1 + O(1/q)).
+    for b in (300.0, 1500.0):
+        assert edge_of_chaos("tanh", b) == pytest.approx(math.sqrt(3 / 4 * math.sqrt(2 * math.pi) * (b + 1)), rel=2e-4)
+    assert phase("tanh", 1500.0, 0.0).chi == pytest.approx(1500 * 4 / 3 / math.sqrt(2 * math.pi), rel=1e-3)
 
 
 def test_numbers_of_any_kind_and_what_is_none():
