@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,11 @@ def check_same(
     """
     if then is None:
         return
-    old, new = ({**_plain(defaults), **_plain(each["config"])} for each in (then, now))
+    old, new = ({**_plain(defaults), **_plain(each.get("config", now["config"]))} for each in (then, now))
     words = [f"{name}={_word(old, name)}, not {_word(new, name)}" for name in sorted({*old, *new} - FREE)
              if old.get(name) != new.get(name)]  # fmt: skip
-    known = "absent" not in then["definition"] and "absent" not in now["definition"]
-    if not words and known and then["definition"] != now["definition"]:
+    definitions = [each.get("definition", {"absent": ""}) for each in (then, now)]
+    if not words and not any("absent" in each for each in definitions) and definitions[0] != definitions[1]:
         words = ["another definition, or other fields of it"]
     done = then["step"]
     if not words and new["steps"] < done:
@@ -42,8 +43,8 @@ def check_same(
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON gives it back: tuples are lists."""
-    return json.loads(json.dumps(config))
+    """As JSON gives it back: tuples are lists; objects, which are written as words, without their addresses."""
+    return json.loads(re.sub(r" at 0x[0-9a-f]+", "", json.dumps(config)))
 
 
 def _word(config: Mapping[str, Any], name: str) -> str:

@@ -212,9 +212,15 @@ def _from_first(act: Callable[[], str]) -> str:
 def info_of(folder: Any) -> dict[str, Any] | None:
     """What lies beside the weights of the latest whole checkpoint, with its `step`; None where there is none."""
     folder = _whole_path(folder)
-    steps = [each for each in steps_in(folder) if not find_flaw(folder, each)]
-    described: Any = ocp.checkpointables_metadata(folder / str(steps[-1])) if steps else None
-    return dict(described.custom_metadata or {}) if steps else None
+    for step in reversed(steps_in(folder)):
+        if not find_flaw(folder, step):
+            try:
+                described: Any = ocp.checkpointables_metadata(folder / str(step))
+            except Exception:  # a damaged one without a list: `latest` says so
+                continue
+            if described.custom_metadata:
+                return {**described.custom_metadata, "step": step}
+    return None
 
 
 def load_model(folder: Any, step: int | None = None) -> tuple[int, Any, dict[str, Any]]:

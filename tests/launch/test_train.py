@@ -197,6 +197,18 @@ def test_another_activation_is_another_run(whole: Path, tmp_path: Path):
         prepared(whole, tmp_path / "training_config.py").check_folder()
 
 
+def test_objects_in_a_config_are_the_same_wherever_they_lie():
+    def info(value: Any) -> dict:
+        config = json.loads(ConfigDict({"steps": 3, "phi": value}).to_json_best_effort())
+        return {"config": config, "definition": {"absent": ""}, "step": 2}
+
+    one, same = object(), object()
+    assert info(one) != info(same)
+    resume.check_same("runs/a", info(one), info(same), {}, lambda steps, done: True)
+    with pytest.raises(ValueError, match=r"runs/a holds a run with phi=.*object.*, not .*function abs"):
+        resume.check_same("runs/a", info(one), info(abs), {}, lambda steps, done: True)
+
+
 def test_whole_checkpoints_of_another_network_are_not_taken_away(whole: Path, tmp_path: Path):
     shutil.copytree(whole, tmp_path / "run")
     before = steps_in(tmp_path / "run/checkpoints")
@@ -210,7 +222,11 @@ def test_a_broken_list_is_a_damaged_checkpoint(whole: Path, tmp_path: Path):
     places = tmp_path / "run/checkpoints"
     (places / "lists/12.json").write_text("{")
     assert "is broken" in find_flaw(places, 12)
-    assert (info_of(places) or {})["step"] == steps_in(places)[-2]
+    before = steps_in(places)[-2]
+    assert (info_of(places) or {})["step"] == before
+    (places / f"lists/{before}.json").unlink()
+    (places / str(before) / "_CHECKPOINT_METADATA").unlink()
+    assert (info_of(places) or {})["step"] == steps_in(places)[-3]
 
 
 def test_two_processes_do_not_write_to_one_folder(tmp_path: Path):
