@@ -89,9 +89,8 @@ def _relu_slope(primals: Any, tangents: Any) -> Any:
 
 
 def as_piecewise_linear(activation: Any) -> PiecewiseLinear | None:
-    """This activation as a PiecewiseLinear if it is one (which its values tell), also while jax traces."""
-    with jax.ensure_compile_time_eval():
-        return activations.as_piecewise_linear(activation_function(activation))
+    """This activation, by name too, as a PiecewiseLinear if it is one (which its values tell)."""
+    return activations.as_piecewise_linear(activation_function(activation))
 
 
 def piecewise_linear_moments(phi: PiecewiseLinear, mean: Any, covariance: Any) -> tuple[Any, Any]:
