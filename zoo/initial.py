@@ -26,8 +26,8 @@ def init_powers(
     logs = [abs(math.log(ratio)) for ratio in ratios if ratio != 1]
     if not logs:
         return dict.fromkeys(entries, (0.0, 0.0))
-    # Five standard errors of a ratio of two root mean squares, 5/√n, in a fifth of a power's distance from the next.
-    needed = (5 / (0.2 * min(logs))) ** 2
+    # Five standard errors of a ratio of two root mean squares, 5/√n, are then 0.02 of a power.
+    needed = (5 / (0.02 * min(logs))) ** 2
     found: dict[tuple, Any] = {}
     for at in sizes:
         key = tuple(sorted(at.items()))
