@@ -20,6 +20,7 @@ from ml_collections import ConfigDict, config_flags
 from rich.console import Console
 
 import configs
+from launch import watch
 from zoo.messages import did_you_mean
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -91,11 +92,14 @@ def start(main: Callable[[], None], about: str | None) -> None:
             main()
         except KeyboardInterrupt:
             print("\nInterrupted. Finished cells are kept: run the same command again to continue.", file=sys.stderr)
+            watch.fail(KeyboardInterrupt("interrupted by hand."))
             raise SystemExit(130) from None
         except Exception as error:
             if DEBUG.value:
                 raise
+            watch.await_verdict(error)
             print(f"error: {sentence(error)}", file=sys.stderr)
+            watch.fail(error)
             raise SystemExit(1) from None
 
     app.run(guarded, argv=arguments)

@@ -1,6 +1,7 @@
 """`python -m` puts the current folder first: a user's own train.py or configs/ there would be imported in place of ours."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 ROOMS = ("zoo", "limits", "train", "configs")
@@ -19,3 +20,9 @@ def refuse_shadowed_rooms() -> None:
                 f"limit-zoo: {place} hides limit-zoo's own package '{room}', since `python -m` looks in the current folder "
                 "first. Run `limit-zoo COMMAND …` instead (it works from any folder), or change to another folder."
             )
+    from zoo.rooms import namesake_warning, replaced  # not before zoo is known to be ours
+
+    if flaw := replaced(ROOMS):
+        raise SystemExit(f"limit-zoo: {flaw}")
+    if warning := namesake_warning((*ROOMS, "launch")):
+        print(f"limit-zoo: {warning}", file=sys.stderr)

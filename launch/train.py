@@ -39,11 +39,12 @@ from absl import logging as absl_logging
 from ml_collections import config_flags
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from launch import common, distributed, exit_codes, resume
+from launch import common, distributed, exit_codes, resume, watch
+from launch.agreement import same_everywhere, what_runs
 from launch.experiment import Experiment, plain_fields
 from launch.fields import DEFAULTS, checked, unused
 from train import curves
-from train.checkpoints import Checkpoints, info_of, log_spaced
+from train.checkpoints import Checkpoints, info_of, log_spaced, steps_in
 from train.loop import Loop
 from train.memory import keep_freed_memory
 from train.mesh import make_mesh, rows_here
@@ -217,6 +218,9 @@ def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool
         )  # fmt: skip
         try:
             state, finished = loop.run(state)
+        except Exception as error:
+            watch.announce(error)  # the others must not wait for this process, nor it for them
+            raise
         finally:
             checkpoints.close()
             records.close()
@@ -302,6 +306,8 @@ def main() -> None:
     folder = common.run_folder(config.name)
     path = config_flags.get_config_filename(flags.FLAGS["config"])
     experiment = Experiment(path, config, FUNCTIONS)
+    at = steps_in(folder / "checkpoints")
+    same_everywhere(what_runs(experiment.path, config, pmap=_PMAP.value, workdir=str(folder), checkpoints=at))
     run = Run(experiment, folder, _PMAP.value)
     held = resume.lock(folder) if jax.process_index() == 0 else None
     run.check_folder()
