@@ -30,7 +30,10 @@ def what_runs(config_file: Path, config: Mapping[str, Any], **more: Any) -> dict
     versions; options of jax; and `more`.
     """
     fields = {name: _word(value) for name, value in config.items()}
-    own = {"the config file": config_file, **_loaded_below(config_file.resolve().parent)}
+    config_file = config_file.resolve()
+    own = {"the config file": config_file} | {
+        name: file for name, file in _loaded_below(config_file.parent).items() if file != config_file
+    }
     rooms = (*ROOMS, "launch")
     package = {str(file.relative_to(_HOME)): file for room in rooms for file in (_HOME / room).rglob("*.py")}
     code = {f"the code of {name}": _hash(file.read_bytes()) for name, file in {**package, **own}.items()}
@@ -91,19 +94,27 @@ def same_everywhere(fields: Mapping[str, str]) -> None:
     """Raises on all processes, with what differs, unless all call this with the same fields. Called by all at the same point."""
     global _rounds
     known = distributed.global_state
-    if known.client is None or known.num_processes == 1:
+    if known.client is not None and known.num_processes > 1:
+        _rounds += 1
+        compare(known.client, f"limit-zoo/fields/{_rounds}/", known.process_id, known.num_processes, fields)
+
+
+def compare(client: Any, place: str, process: int, processes: int, fields: Mapping[str, str]) -> None:
+    """As `same_everywhere`, by what lies at a place in a store of keys."""
+
+    def told(what: str, by: int) -> Any:
+        return json.loads(client.blocking_key_value_get(f"{place}{what}/{by}", _PATIENCE * 1000))
+
+    words = json.dumps(fields)
+    client.key_value_set(f"{place}fields/{process}", words)
+    client.key_value_set(f"{place}hash/{process}", json.dumps([socket.gethostname(), _hash(words.encode())]))
+    hosts, hashes = zip(*(told("hash", i) for i in range(processes)), strict=True)
+    if len(set(hashes)) == 1:
         return
-    _rounds += 1
-    place = f"limit-zoo/fields/{_rounds}/"
-    known.client.key_value_set(f"{place}{known.process_id}", json.dumps([socket.gethostname(), fields]))
-    told = {
-        i: json.loads(known.client.blocking_key_value_get(f"{place}{i}", _PATIENCE * 1000))
-        for i in range(known.num_processes)
-    }
-    found = differences({i: words for i, (_, words) in told.items()}, {i: host for i, (host, _) in told.items()})
-    if found:
-        more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
-        raise ValueError(
-            f"The processes do not run the same: {'; '.join(found[:3])}{more}. Start all with the same command, config, code and "
-            "versions."
-        )
+    kinds = {each: told("fields", hashes.index(each)) for each in set(hashes)}  # the words only of those that differ
+    found = differences({i: kinds[each] for i, each in enumerate(hashes)}, dict(enumerate(hosts)))
+    more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
+    raise ValueError(
+        f"The processes do not run the same: {'; '.join(found[:3])}{more}. Start all with the same command, config, code and "
+        "versions."
+    )

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import warnings
 from pathlib import Path
 
 ROOMS = ("zoo", "limits", "train", "configs")
@@ -20,7 +21,9 @@ def refuse_shadowed_rooms() -> None:
                 f"limit-zoo: {place} hides limit-zoo's own package '{room}', since `python -m` looks in the current folder "
                 "first. Run `limit-zoo COMMAND …` instead (it works from any folder), or change to another folder."
             )
-    from zoo.rooms import namesake_warning, replaced  # not before zoo is known to be ours
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* is not limit-zoo's")  # which zoo says too
+        from zoo.rooms import namesake_warning, replaced  # not before zoo is known to be ours
 
     if flaw := replaced(ROOMS):
         raise SystemExit(f"limit-zoo: {flaw}")

@@ -19,11 +19,12 @@ from typing import Any
 
 import jax
 from jax._src import distributed  # the store of keys has no public name
-from jax._src.lib import _jax
+from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage]
 
 from launch import relay
 
 BEAT, SILENCE = 1.0, 25  # seconds from beat to beat; how many may be missing
+_GRACE = 6  # half beats until the failure of another ends this process
 _PLACE = "limit-zoo/beats/"
 _watch: "Watch | None" = None
 
@@ -58,7 +59,7 @@ class Watch:
         self._mine = {"host": socket.gethostname(), "state": "runs", "said": "", "beat": 0}
         self.known: dict[int, dict[str, Any]] = {}
         self._silent = dict.fromkeys(range(processes), 0)  # beats since the last new one of each
-        self._unanswered = 0
+        self._unanswered = self._sentenced = 0
         self._finished = False
         self._ending = threading.Lock()  # taken once, by who ends this process
         for act, every in ((self._beat, BEAT), (self._judge, BEAT / 2)):
@@ -87,7 +88,10 @@ class Watch:
     def _judge(self) -> None:
         self._unanswered += 1
         verdict = self._verdict()
-        if verdict and not self._finished and self._ending.acquire(blocking=False):
+        self._sentenced = (
+            self._sentenced + 1 if verdict else 0
+        )  # what fails on one may fail on all, and each says so itself
+        if verdict and self._sentenced > _GRACE and not self._finished and self._ending.acquire(blocking=False):
             self._say_and_end("left", *verdict)
 
     def _verdict(self) -> tuple[str, str] | None:
@@ -131,7 +135,8 @@ class Watch:
         self._exit(1)
 
     def _tell(self) -> None:
-        self._write()
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            self._write()
         while self.process == 0 and any(self._hears(i) for i in range(1, self.processes)):
             time.sleep(BEAT / 5)  # with process 0 the store ends
 
@@ -141,7 +146,9 @@ class Watch:
     def await_verdict(self, error: BaseException) -> None:
         """Ends this process where jax failed since another one did, with what is known of that one."""
         if self._mine["state"] == "runs" and isinstance(error, jax.errors.JaxRuntimeError):
-            time.sleep((SILENCE + 5) * BEAT if "RESOURCE_EXHAUSTED" not in str(error) else 0)
+            last = self._mine["beat"] + (SILENCE + 10 if "RESOURCE_EXHAUSTED" not in str(error) else 0)
+            while self._mine["beat"] < last:
+                time.sleep(BEAT / 5)
 
     def announce(self, error: BaseException) -> None:
         """Tells the others that this process fails: they end, and what it does until it ends itself, in 20 s, counts no more."""
