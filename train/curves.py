@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from train.evaluate.page import COLOURS, page, picture, plain, table
+from train.evaluate.page import COLOURS, heading, page, picture, plain, table
 from train.records import read_records
 
 
@@ -66,7 +66,7 @@ def documents(folder: Any, title: str, run: dict[str, Any]) -> dict[str, str]:
     rows += [[f"test, step {line['step']}", *(f"{line[name]:.4g}" for name in names)] for line in tests]
     last = {f"test_{name}": tests[-1][name] for name in names} if tests else {}
     numbers = {"run": run, "steps": len(log), **{f"train_{name}": log[-1][name] for name in names}, **last}
-    body = f"<h1>{html.escape(title)}</h1>{table(['', *names], rows)}"
+    body = f"{heading(title)}{table(['', *names], rows)}"
     body += picture(
         "Over the steps", "Lines: batches of training, before each step. Dots: the test set.", figure({title: folder})
     )
