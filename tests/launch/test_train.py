@@ -68,7 +68,7 @@ def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before(whole: Path, 
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     for step in (10, 12):
         file = max((tmp_path / f"checkpoints/{step}/model").rglob("*"), key=lambda f: f.stat().st_size * f.is_file())
-        file.write_bytes(file.read_bytes()[:-7])
+        file.write_bytes(file.read_bytes()[:400])
     with pytest.warns(UserWarning, match="damaged and not used"):
         assert train.conduct(prepared(tmp_path), SILENT)
     equal(whole, tmp_path)
