@@ -162,6 +162,12 @@ class _Reader:
 
     def function(self, thing: types.FunctionType) -> Iterator[str | bytes]:
         """A function of a package by its name, one's own by its code and the globals it uses; both with closure and defaults."""
+        inner = getattr(thing, "__wrapped__", None)
+        if (
+            callable(inner) and "/jaxtyping/" in thing.__code__.co_filename
+        ):  # it checks types, and holds changing things
+            yield self.digest(inner)
+            return
         cells = [_content(cell) for cell in thing.__closure__ or ()]
         yield from ("function", self.digest((thing.__defaults__, thing.__kwdefaults__, cells)))
         code = thing.__code__
