@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from limits import AbsentError, Kernels, Provenance, Task, Trajectory, twin
+from train.analysis.runs import Points
 
 LIMITS = ("kernels", "lazy", "rich")
 QUANTITIES = ("nngp", "phi", "g", "ntk", "f_train", "f_test")
@@ -19,7 +20,7 @@ _NO_LAYERS = "the twin records nothing by layer for this definition"
 
 def limits_of(
     net: Any,
-    task: Task,
+    task: "Task | Points",
     times: Sequence[int] | np.ndarray,
     learning_rate: Any,
     which: tuple[str, ...] = LIMITS,
@@ -40,6 +41,10 @@ def limits_of(
     """
     if set(which) - set(LIMITS):
         raise ValueError(f"limits_of: choose of {', '.join(LIMITS)}; got {', '.join(which)}.")
+    if not isinstance(task, Task):
+        return dict.fromkeys(
+            which, Provenance("absent", "Limits are of inputs that are numbers and targets [n, outputs].")
+        )
     steps = int(max(times))
     options = {"times": times, "momentum": momentum, "centred": centred, "batches": batches}
     try:
