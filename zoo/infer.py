@@ -135,8 +135,9 @@ class Roles:
         p, s = Parameterization.mup.replace(alpha=self.alpha), self._stored(place)
         how = (place.role, self.width, self.gamma, self.depth, place.in_block)
         rate, size = p.learning_rate_factor(*how) * s**2, p.gradient_size(*how) / s
-        rest = (place.matrix, place.unsure) if place.role == "hidden" else ()
-        return Factors(place.role, number(rate), number(size), place.role == "hidden", self.width, *rest)
+        hidden = place.role == "hidden"
+        sides = place.matrix if hidden else None
+        return Factors(place.role, number(rate), number(size), hidden, self.width, sides, place.unsure)
 
     def _place(self, name: str, leaf: Any) -> Place:
         inner = name.removeprefix("params.")  # roles of all variables, or of the parameters alone

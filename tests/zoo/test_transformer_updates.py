@@ -104,10 +104,8 @@ def one_direction(name: str, place: Any, m: float) -> np.ndarray:
     return signs(inputs) * signs(outputs) / (1 if name == "readout.kernel" else m)
 
 
-KINDS = ["heads of one number", pytest.param("heads of one size", marks=pytest.mark.slow)]
-
-
-@pytest.mark.parametrize("heads", KINDS)
+@pytest.mark.slow  # three widths of a transformer, initialised
+@pytest.mark.parametrize("heads", HEADS)
 def test_every_update_of_every_matrix_is_as_large_at_three_widths(heads: str):
     """|ΔW| √(fan-in / fan-out), from root mean squares to root mean squares: exactly equal for gradients of one direction.
 
