@@ -117,7 +117,7 @@ def lazy(
         errors = {name: value.std(1, ddof=1) / samples**0.5 for name, value in part.items()}
         sem = each.std(1, ddof=1) / samples**0.5
         errors |= {"f_train": sem[:, :n], "f_test": sem[:, n:]}
-        provenance = Provenance("monte_carlo", f"{samples} draws of f(0)")
+        provenance = Provenance.monte_carlo(f"{samples} draws of f(0)", samples)
     phi, g = twin.layers(x) if {"phi", "g"} & set(kernels) else ([], [])
     origin: dict[str, Provenance] = dict.fromkeys(QUANTITIES, provenance)
     origin |= {"phi": limit.provenance["ntk"], "g": limit.provenance["ntk"], "ntk": limit.provenance["ntk"]}

@@ -79,6 +79,7 @@ def rich(
     del centred
     recorded, rule = record_times(steps, times), Rule(task.loss, momentum, weight_decay, True, trained)
     check_learns(twin)
+    twin.check_width(task.x)
     schedule = Schedule.of(steps, learning_rate, batches, len(task.x_train))
     absent = absent_kernels(twin.net, task.x)
     kernels = tuple(name for name in checked_kernels(kernels) if name not in absent)

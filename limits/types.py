@@ -15,6 +15,15 @@ class Provenance:
     kind: Literal["exact", "monte_carlo", "approximate", "absent"]
     detail: str = ""
 
+    @classmethod
+    def monte_carlo(cls, detail: str, runs: int) -> "Provenance":
+        """A mean over so many independent runs: a few standard errors are a level only with Student's t.
+
+        >>> Provenance.monte_carlo("4 networks", 4).detail
+        '4 networks; standard errors have 3 degrees of freedom'
+        """
+        return cls("monte_carlo", f"{detail}; standard errors have {runs - 1} degrees of freedom")
+
 
 class AbsentError(ValueError):
     """A quantity was asked for that does not exist in this limit; the message says why and what to do instead."""

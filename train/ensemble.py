@@ -218,7 +218,7 @@ def _trajectory(task: Task, recorded: np.ndarray, totals: dict[str, Moments], f:
     for name in ("f_train_cov", "f_test_cov"):  # the sampling error of a Gaussian covariance
         variance = np.diagonal(values[name], axis1=1, axis2=2)
         errors[name] = np.sqrt((values[name] ** 2 + variance[:, :, None] * variance[:, None, :]) / freedom)
-    how = Provenance("monte_carlo", f"{len(f)} members of width {net.width}")
+    how = Provenance.monte_carlo(f"{len(f)} members of width {net.width}", len(f))
     values |= absent_kernels(net, task.x)
     observed = {}
     if "observed" in totals:
