@@ -6,8 +6,8 @@ import json
 import os
 import platform
 import shlex
-import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from rich.console import Console
 import configs
 from launch import watch
 from launch.experiment import load
+from limits import store
 from zoo.messages import did_you_mean
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -200,10 +201,9 @@ def workdir(name: str) -> Path:
         )
     folder = Path(WORKDIR.value or Path("runs") / name)
     try:
-        (folder / "cells").mkdir(parents=True, exist_ok=True)
-        probe = folder / f".writable-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        store.folder_inside(folder, "cells")
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise OSError(
             f"The output folder {folder} cannot be written ({error.strerror}): choose another with --workdir."
@@ -254,9 +254,8 @@ def write_whole(file: Any, text: str) -> Any:
     if "://" in str(file):  # an object of shared storage is always whole
         file.write_text(text)
         return file
-    part = file.with_name(f".{file.name}.{socket.gethostname()}-{os.getpid()}")
-    part.write_text(text)
-    return part.replace(file)
+    store.write_whole(file, text.encode())
+    return file
 
 
 def console() -> Console:

@@ -5,7 +5,7 @@ import hashlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,6 +40,10 @@ class Experiment:
     def has(self, name: str) -> bool:
         """Whether the config defines this function."""
         return callable(getattr(self.module, name, None))
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Its functions by name."""
+        return {name: getattr(self.module, name) for name in NEEDED if self.has(name)}
 
     def call(self, function: str, *positional: Any, **given: Any) -> Any:
         """Calls the function with what it asks for by name."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from train.evaluate.page import COLOURS, page, picture, plain, table
+from train.evaluate.page import COLOURS, heading, page, picture, plain, table
 from train.records import read_records
 
 
@@ -67,7 +67,7 @@ def documents(folder: Any, title: str, run: dict[str, Any], ended: str = "") -> 
     numbers: dict[str, Any] = {"run": run, "steps": len(log), "ended": ended or "finished"}
     for lines, kind in ((log, "train"), (tests, "test")):
         numbers |= {f"{kind}_{name}": lines[-1].get(name) for name in names} if lines else {}
-    body = f"<h1>{html.escape(title)}</h1>" + (f"<p>The run ended early. {html.escape(ended)}</p>" if ended else "")
+    body = heading(title) + (f"<p>The run ended early. {html.escape(ended)}</p>" if ended else "")
     body += table(["", *names], rows)
     if any(len(column(log, name)[0]) for name in names):
         about = "Lines: batches of training, before each step. Dots: the test set."
