@@ -167,7 +167,7 @@ def test_names_of_runs_are_words_in_a_page():
 
 def test_a_damaged_checkpoint_is_left_out(folder: Path, tmp_path: Path):
     run = shutil.copytree(folder, tmp_path / "run")
-    for step, name in ((1, "about/about.json"), (10, "_CHECKPOINT_METADATA")):
+    for step, name in ((1, "about/about.json"), (10, "model/_METADATA")):
         file = run / f"checkpoints/{step}" / name
         file.write_bytes(file.read_bytes()[:-9])
     with pytest.warns(UserWarning, match="checkpoint of step 1 in .* is damaged and left out"):

@@ -72,7 +72,9 @@ def killed(folder: Path, number: int, after: int, processes: int = 2, delay: flo
     waits for all."""
     log = folder / "log.jsonl"
     had = len(log.read_text().splitlines()) if log.exists() else 0
-    with start_cluster(command(folder), processes, 4 // processes, cache(folder), grace=5.0) as cluster:
+    with start_cluster(
+        command(folder), processes, 4 // processes, cache(folder), grace=1.0 if number == signal.SIGKILL else 5.0
+    ) as cluster:
         until = time.monotonic() + 240
         while cluster.processes[0].poll() is None and time.monotonic() < until:
             now = len(log.read_text().splitlines()) if log.exists() else 0
