@@ -241,7 +241,7 @@ def main() -> None:
 
 def run() -> None:
     """Entry point."""
-    common.start(main, __doc__)
+    common.start(main, __doc__, names=True)
 
 
 if __name__ == "__main__":

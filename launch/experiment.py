@@ -21,6 +21,8 @@ NEEDED = {
     "batches": "batches(…) returns an iterator of (inputs, targets)",
 }
 
+_loaded: dict[tuple[Path, bytes], ModuleType] = {}  # by place and content
+
 
 class Experiment:
     """The fields of a config, and its functions.
@@ -101,6 +103,10 @@ def _code(file: Path) -> str:
 
 def load(path: Path) -> ModuleType:
     """The module of this file; its folder can be imported from, after everything else."""
+    key = path.resolve(), path.read_bytes()
+    if key in _loaded:  # executed once a start, for its fields and for its functions
+        sys.modules[_loaded[key].__name__] = _loaded[key]
+        return _loaded[key]
     spec = importlib.util.spec_from_file_location(f"config_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file.")
@@ -110,6 +116,7 @@ def load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+    _loaded[key] = module
     return module
 
 

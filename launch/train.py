@@ -41,13 +41,14 @@ from absl import logging as absl_logging
 from ml_collections import config_flags
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from launch import common, distributed, exit_codes, resume
+from launch import common, distributed, exit_codes, resume, watch
+from launch.agreement import same_everywhere, what_runs
 from launch.experiment import Experiment, plain_fields
 from launch.fields import DEFAULTS, checked, unused
 from limits.store import folder_inside
 from train import curves
-from train.checkpoints import Checkpoints, info_of, log_spaced
-from train.loop import Loop
+from train.checkpoints import Checkpoints, info_of, log_spaced, steps_in
+from train.loop import Loop, check_evaluated
 from train.memory import keep_freed_memory
 from train.mesh import make_mesh, rows_here
 from train.preemption import Preemption
@@ -204,7 +205,7 @@ def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool
     records = Records(logs["log.jsonl"], start, fields["also"], run.fields["name"], marks.get("log.jsonl"))
     tests = Records(logs["test.jsonl"], start + 1, mark=marks.get("test.jsonl"))
     with _progress(screen) as progress:
-        task = progress.add_task("training", total=steps, completed=start, loss="", left="")
+        task = progress.add_task("training", total=steps, completed=start, loss="…", left="compiling")
 
         def write(k: int, numbers: dict[str, Any]) -> None:
             records.write(k, numbers)
@@ -216,6 +217,7 @@ def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool
             if found:
                 tests.write(k, {name: value.mean().item() for name, value in found.items()} | _by_member(found))
                 progress.console.print(f"step {k}: " + ", ".join(f"test {n} {v.mean():.4g}" for n, v in found.items()))
+                check_evaluated(k, found)
 
         def save(k: int, state: Any) -> None:
             records.flush()  # the lines before a checkpoint are there when it is
@@ -231,11 +233,24 @@ def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool
         )  # fmt: skip
         try:
             state, finished = loop.run(state)
+        except Exception as error:
+            watch.announce(error)  # the others must not wait for this process, nor it for them
+            raise
         finally:
             checkpoints.close()
             records.close()
             tests.close()
     return finished
+
+
+def report(run: Run, screen: Any, started: float, ended: str = "") -> None:
+    """Writes the report of a run that is finished, or that ended with this sentence."""
+    if jax.process_index() != 0:
+        return
+    config = run.experiment.config
+    provenance = common.provenance(config) | {"seconds": round(time.time() - started, 1)}
+    for name, text in curves.documents(run.folder, config.name, provenance, ended).items():
+        screen.print(f"wrote {common.write_whole(run.folder / name, text)}", highlight=False)
 
 
 def are_labels(targets: np.ndarray) -> bool:
@@ -316,6 +331,8 @@ def main() -> None:
     folder = common.run_folder(config.name)
     path = config_flags.get_config_filename(flags.FLAGS["config"])
     experiment = Experiment(path, config, FUNCTIONS)
+    at = steps_in(folder / "checkpoints")
+    same_everywhere(what_runs(experiment.path, config, pmap=_PMAP.value, workdir=str(folder), checkpoints=at))
     run = Run(experiment, folder, _PMAP.value)
     held = resume.lock(folder) if jax.process_index() == 0 else None
     run.check_folder(_ACCEPT.value)
@@ -324,11 +341,13 @@ def main() -> None:
             folder_inside(folder, "checkpoints")
         common.write_whole(folder / "config.json", json.dumps(common.provenance(config), indent=2) + "\n")
         common.write_whole(folder / experiment.path.name, experiment.path.read_text())
-    finished = conduct(run, screen, preemption)
-    if jax.process_index() == 0 and finished:
-        provenance = common.provenance(config) | {"seconds": round(time.time() - started, 1)}
-        for name, text in curves.documents(folder, config.name, provenance).items():
-            screen.print(f"wrote {common.write_whole(folder / name, text)}", highlight=False)
+    try:
+        finished = conduct(run, screen, preemption)
+    except FloatingPointError as error:
+        report(run, screen, started, str(error))
+        raise
+    if finished:
+        report(run, screen, started)
     screen.print(f"{'finished' if finished else 'preempted and saved'}, {time.time() - started:.0f} s", highlight=False)
     if held:
         held.close()
