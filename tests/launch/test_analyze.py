@@ -149,6 +149,7 @@ def test_a_run_is_data(folder: Path, tmp_path: Path):
     """A definition in a checkpoint that names a function, and a config beside it that would do something, are not called."""
     run = shutil.copytree(folder, tmp_path / "run")
     info, arrays = about.read(run / "checkpoints/0")
+    assert arrays is not None
     evil = {**info, "definition": {"class": "os:system", "fields": {"command": f"touch {tmp_path}/done"}}}
     for step in (0, 1, 10, 12):
         text = about.written({**evil, "step": step}, arrays)
