@@ -76,9 +76,7 @@ def count(least: int = 1, most: int = LARGEST) -> Check:
     text = f"a whole number of at least {least}" if most == LARGEST else f"a whole number from {least} to {most}"
     return Check(
         text,
-        lambda v: (
-            not isinstance(v, bool) and least <= operator.index(v) and (operator.index(v) <= most or text.endswith("∞"))
-        ),
+        lambda v: not isinstance(v, bool) and least <= operator.index(v) and (operator.index(v) <= most or text.endswith("∞")),
     )
 
 
@@ -87,23 +85,18 @@ def number(least: float = -np.inf, below: float = np.inf, positive: bool = False
     low = " > 0" if positive else "" if least == -np.inf else f" ≥ {least:g}"
     high = "" if below == np.inf else f" and < {below:g}"
     return Check(
-        f"a finite number{low}{high}",
-        lambda v: least <= _real(v) < below and abs(_real(v)) < np.inf and (not positive or v > 0),
+        f"a finite number{low}{high}", lambda v: least <= _real(v) < below and abs(_real(v)) < np.inf and (not positive or v > 0)
     )
 
 
 def choice(*options: Any) -> Check:
     """One of these."""
-    return Check(
-        f"one of {_listed(options)}", lambda v: any(v is o or (isinstance(v, str | int) and v == o) for o in options)
-    )
+    return Check(f"one of {_listed(options)}", lambda v: any(v is o or (isinstance(v, str | int) and v == o) for o in options))
 
 
 def choices(*options: str) -> Check:
     """Some of these names, in a tuple or list."""
-    return Check(
-        f"a tuple of some of {_listed(options)}", lambda v: isinstance(v, tuple | list) and set(v) <= {*options}
-    )
+    return Check(f"a tuple of some of {_listed(options)}", lambda v: isinstance(v, tuple | list) and set(v) <= {*options})
 
 
 def _listed(options: tuple) -> str:
@@ -124,12 +117,7 @@ def several(each: Check, least: int = 1, distinct: bool = False) -> Check:
     def fits(values: Any) -> bool:
         listed = [] if isinstance(values, str | bytes | Mapping) else list(values)
         once = not distinct or len({*map(float, listed)}) == len(listed)
-        return (
-            not isinstance(values, str | bytes | Mapping)
-            and len(listed) >= least
-            and once
-            and all(map(each.holds, listed))
-        )
+        return not isinstance(values, str | bytes | Mapping) and len(listed) >= least and once and all(map(each.holds, listed))
 
     size = {0: "", 1: ", one or more of them"}.get(least, f", {least} or more of them")
     text = f"a sequence{size}{', each once' if distinct else ''}, of which each is {each.wanted}"
@@ -144,12 +132,7 @@ def array(*shape: int | None, least: int = 0, whole: bool = False) -> Check:
         found = np.asarray(values)
         kind = np.issubdtype(found.dtype, np.integer) if whole else np.isrealobj(found) and np.isfinite(found).all()
         if shape:
-            return (
-                kind
-                and found.size
-                and found.ndim == len(shape)
-                and all(s in (None, n) for s, n in zip(shape, found.shape, strict=True))
-            )
+            return kind and found.size and found.ndim == len(shape) and all(s in (None, n) for s, n in zip(shape, found.shape, strict=True))
         return kind and found.size and found.ndim >= least
 
     return Check(f"an array {axes} of {'whole' if whole else 'finite'} numbers", fits)

@@ -293,9 +293,7 @@ def methods() -> list[Call]:
     closed, sampled = twin(NET), limits.SampledTwin(NET)
     run = Trajectory(np.arange(2), loss=np.ones(2))
     how = {"task": TASK, "steps": 1, "learning_rate": 0.1, "samples": 8, "replicas": 1, "kernels": ()}
-    everything = {
-        name: p.default for name, p in inspect.signature(rich_training).parameters.items() if p.default is not p.empty
-    }
+    everything = {name: p.default for name, p in inspect.signature(rich_training).parameters.items() if p.default is not p.empty}
     return [
         Call("twin.kernels", closed.kernels, {"x1": X, "x2": X}),
         Call("twin.layers", closed.layers, {"x": X}),

@@ -24,7 +24,7 @@ def _late(*_: Any) -> None:
 
 
 def outcome(call: Any, argument: str, value: Any) -> str:
-    """ "" for a valid result or a sentence of ours, else what was raw."""
+    """"" for a valid result or a sentence of ours, else what was raw."""
     signal.signal(signal.SIGALRM, _late)
     signal.alarm(SECONDS)
     try:
