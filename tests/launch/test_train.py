@@ -188,6 +188,7 @@ def test_more_steps_at_a_constant_rate_go_on(whole: Path, tmp_path: Path):
     shutil.copytree(whole, tmp_path / "run")
     for place in (tmp_path / "run/checkpoints").glob("[0-9]*"):
         info, arrays = about.read(place)
+        assert arrays is not None
         info["config"]["schedule"] = "constant"
         (place / "about/about.json").write_text(about.written(info, arrays))
     prepared(tmp_path / "run", schedule="constant", steps=24).check_folder()

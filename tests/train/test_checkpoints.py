@@ -188,7 +188,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_left_as_it_is(
 
 def test_checkpoints_of_earlier_versions_are_read(tmp_path: Path):
     """They have what they are of in Orbax's own file, and no sums."""
-    checkpointer = ocp.training.Checkpointer(tmp_path)
+    checkpointer = ocp.training.Checkpointer(str(tmp_path))
     model, training = state(3)
     parts = {"model": model, "training": training}
     checkpointer.save_checkpointables_async(3, parts, force=True, custom_metadata={"seed": 1, "step": 3})
