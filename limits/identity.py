@@ -7,6 +7,7 @@ import functools
 import hashlib
 import importlib.metadata
 import io
+import logging
 import sys
 import types
 from collections.abc import Iterator
@@ -30,6 +31,10 @@ _WRITTEN = (*_FUNCTIONS, type, *_PLAIN, tuple, list, dict, np.ndarray, jax.Array
 _MADE = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__replace__", "__getstate__")
 
 _NNX_TRACES = ("_object__state", "_pytree__state", "_trace_state")  # when an NNX module was made, not what it is
+
+
+class UnreadableError(TypeError):
+    """Something whose content cannot be told."""
 
 
 def version() -> str:
@@ -66,7 +71,8 @@ def identity(*things: Any) -> str:
     >>> identity(np.zeros(2)) == identity(np.zeros(2, np.float32)), identity((1,)) == identity([1])
     (False, False)
 
-    What has no content to go by (a generator, an open file, a lock) is refused by a TypeError.
+    What has no content to go by (a generator, an open file, a lock) is refused by a TypeError; where a function merely uses such
+    a thing it counts by its class.
     """
     return _Reader().digest((version(), things)).hex()[:20]
 
@@ -76,6 +82,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.inside: dict[int, int] = {}
+        self.functions = 0  # that this place is inside of
         self.done: dict[int, tuple[Any, bytes]] = {}  # with the object, whose id would else be given away again
 
     def digest(self, thing: Any) -> bytes:
@@ -87,10 +94,19 @@ class _Reader:
         if key in self.inside:
             return _hash("again", str(len(self.inside) - self.inside[key]))
         self.inside[key] = len(self.inside)
+        function = isinstance(thing, types.FunctionType)
+        self.functions += function
         try:
             found = _hash(*self.words(thing))
+        except UnreadableError:
+            if not self.functions:
+                raise
+            found = _hash(
+                "unreadable", type(thing).__qualname__
+            )  # a progress bar, say, or a lock: no part of the result
         finally:
             del self.inside[key]
+            self.functions -= function
         self.done[key] = (thing, found)
         return found
 
@@ -133,6 +149,8 @@ class _Reader:
             yield from (self.digest(type(thing)), *map(self.digest, thing))
         elif isinstance(thing, slice | range):
             yield from (type(thing).__name__, repr(thing))
+        elif isinstance(thing, logging.Logger):
+            yield from ("logger", thing.name)
         elif isinstance(thing, Path):
             yield from ("path", str(thing))
         else:
@@ -151,6 +169,12 @@ class _Reader:
 
     def function(self, thing: types.FunctionType) -> Iterator[str | bytes | memoryview]:
         """A function of a package by its name, one's own by its code and the globals it uses; both with closure and defaults."""
+        inner = getattr(thing, "__wrapped__", None)
+        if (
+            callable(inner) and "/jaxtyping/" in thing.__code__.co_filename
+        ):  # it checks types, and holds changing things
+            yield self.digest(inner)
+            return
         cells = [_content(cell) for cell in thing.__closure__ or ()]
         yield from ("function", self.digest((thing.__defaults__, thing.__kwdefaults__, cells)))
         code = thing.__code__
@@ -279,8 +303,8 @@ def _state(thing: Any) -> dict[str, Any]:
     return {"made from": made if isinstance(made, str) else [each for each in made[1:3] if each is not None]}
 
 
-def _unreadable(thing: Any) -> TypeError:
-    return TypeError(
+def _unreadable(thing: Any) -> UnreadableError:
+    return UnreadableError(
         f"The content of {thing!r} (a {type(thing).__name__}) cannot be read, so results that depend on it cannot be kept: "
         "use a function, a dataclass or values in its place, or give no folder."
     )

@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+
+from limits.types import Task
 
 
 def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
@@ -58,3 +62,30 @@ def as_block(block: Any) -> int | None:
     if isinstance(block, bool) or not isinstance(block, int | np.integer) or block < 1:
         raise ValueError(f"block counts rows: a whole number from 1, or None for as many as fit; got {block!r}.")
     return int(block)
+
+
+def check_outputs(owner: str, net: Any, task: Task) -> None:
+    """Raises unless the network has an output for each of the task's targets.
+
+    >>> from zoo import MLP
+    >>> check_outputs("lazy", MLP(width=8, depth=1, outputs=2), Task([[1.0]], [[0.0, 1.0]]))
+    """
+    name = type(net).__name__
+    if type(net).__module__.startswith("zoo."):
+        outputs: Any = net.outputs
+    else:
+        x = jax.ShapeDtypeStruct((1, *task.x_train.shape[1:]), jnp.asarray(0.0).dtype)
+        shape = getattr(
+            jax.eval_shape(lambda key, x: net.init_with_output(key, x)[0], jax.random.key(0), x), "shape", None
+        )
+        if shape is None or len(shape) != 2 or shape[0] != 1:
+            raise ValueError(
+                f"{owner}: {name} must return its outputs as an array [n, outputs]; for one sample {list(x.shape)} it returns "
+                f"{'no array' if shape is None else list(shape)}."
+            )
+        outputs = shape[1]
+    if outputs != task.outputs:
+        raise ValueError(
+            f"{owner}: the network has {outputs} outputs and the task {task.outputs} targets a sample (y_train "
+            f"{task.y_train.shape}); give the {name} outputs={task.outputs}, or the task other targets."
+        )

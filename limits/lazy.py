@@ -8,6 +8,7 @@ import numpy as np
 import scipy.special
 
 from limits import predict
+from limits.inputs import check_outputs
 from limits.passes import checked_kernels
 from limits.rule import Rule
 from limits.schedule import LearningRate, Schedule
@@ -71,6 +72,7 @@ def lazy(
     1.0
     """
     recorded, kernels = record_times(steps, times), checked_kernels(kernels)
+    check_outputs("lazy", twin.net, task)
     x, n = task.x, len(task.x_train)
     if weight_decay:
         raise AbsentError(

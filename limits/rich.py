@@ -9,6 +9,7 @@ from rich.console import Console
 
 from limits.fields.record import AVERAGED, check_record, record_bytes
 from limits.fields.sweeps import Plan, sweeps
+from limits.inputs import check_outputs
 from limits.lazy import losses, record_times
 from limits.passes import absent_kernels, checked_kernels
 from limits.rule import Rule
@@ -79,6 +80,7 @@ def rich(
     del centred
     recorded, rule = record_times(steps, times), Rule(task.loss, momentum, weight_decay, True, trained)
     check_learns(twin)
+    check_outputs("rich", twin.net, task)
     schedule = Schedule.of(steps, learning_rate, batches, len(task.x_train))
     absent = absent_kernels(twin.net, task.x)
     kernels = tuple(name for name in checked_kernels(kernels) if name not in absent)

@@ -12,6 +12,7 @@ import psutil
 from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory
+from limits.inputs import check_outputs
 from limits.lazy import losses, record_times
 from limits.passes import absent_kernels, checked_kernels, shows_inside
 from limits.rule import Rule
@@ -86,6 +87,7 @@ def run_members(
     """
     if members < 1:
         raise ValueError(f"ensemble: members must be at least 1, got {members}.")
+    check_outputs("ensemble", net, task)
     recorded = record_times(steps, times)
     data, dials, n = Data.of(task), Dials.of(net), len(task.x_train)
     schedule = Schedule.of(steps, learning_rate, batches, n)

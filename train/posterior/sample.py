@@ -5,10 +5,10 @@ from numbers import Integral, Real
 from typing import Any, TypeGuard
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from limits import Task
+from limits.inputs import check_outputs
 from limits.posterior import Posterior
 from limits.types import Provenance
 from train.posterior.chains import Health, NotConvergedWarning, standard_error
@@ -104,12 +104,7 @@ def _check(net: Any, task: Task, noise: Any, method: str, leaps: Any, **counts: 
             f"sample_posterior: {method} sampling integrates out the weights of an MLP; for a {type(net).__name__} use "
             'method="langevin".'
         )
-    shape = jax.eval_shape(net.init_with_output, jax.random.key(0), jnp.ones((1, *task.x_train.shape[1:])))[0].shape
-    if shape != (1, task.outputs):
-        raise ValueError(
-            f"sample_posterior: the network has {shape[-1]} outputs and the task {task.outputs} targets a sample (y_train "
-            f"{task.y_train.shape}); give the {type(net).__name__} outputs={task.outputs}, or the task other targets."
-        )
+    check_outputs("sample_posterior", net, task)
 
 
 def _whole(value: Any) -> TypeGuard[int]:

@@ -1,0 +1,190 @@
+"""What arguments may be, said where a function takes them: a wrong one ends in a sentence that names it."""
+
+import dataclasses
+import functools
+import inspect
+import numbers
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from jax.core import Tracer
+
+from zoo.messages import did_you_mean
+
+T = TypeVar("T")
+LARGEST = 2**31 - 1  # of what is counted: steps, members, points
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """`wanted` in words, and whether a value `fits`; traced values pass.
+
+    >>> count(1)("f: steps", 0)
+    Traceback (most recent call last):
+    ...
+    ValueError: f: steps must be a whole number of at least 1; got 0.
+    """
+
+    wanted: str
+    fits: Callable[[Any], Any]
+
+    def __call__(self, what: str, value: Any) -> None:
+        """Raises a sentence that begins with `what` unless the value fits."""
+        if not isinstance(value, Tracer) and not self.holds(value):
+            raise ValueError(f"{what} must be {self.wanted}; got {shown(value)}.")
+
+    def holds(self, value: Any) -> bool:
+        """Whether the value fits; what cannot even be asked does not."""
+        try:
+            return bool(self.fits(value))
+        except Exception:
+            return False
+
+    def __or__(self, other: "Check") -> "Check":
+        return Check(f"{self.wanted}, or {other.wanted}", lambda value: self.holds(value) or other.holds(value))
+
+    def __and__(self, other: "Check") -> "Check":
+        return Check(f"{self.wanted}, {other.wanted}", lambda value: self.holds(value) and other.holds(value))
+
+
+def shown(value: Any) -> str:
+    """The value in a message: short; arrays by their shape, functions and modules by their name.
+
+    >>> shown(np.zeros((2, 3))), shown("x" * 200)[-8:]
+    ('an array of shape (2, 3)', "xxxxxx…'")
+    """
+    if isinstance(value, Mapping | list | tuple | str | numbers.Number | None):
+        text = repr(value)
+    elif getattr(value, "shape", ()) != ():
+        return f"an array of shape {tuple(value.shape)}"
+    else:
+        text = getattr(value, "__name__", "") or repr(value)
+        text = f"a {type(value).__name__}" if len(text) > 80 or "\n" in text else text
+    return text if len(text) <= 100 else f"{text[:90]}…{text[-1]}"
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, bool | str | bytes) or np.ndim(value):
+        raise TypeError
+    return float(value)
+
+
+def count(least: int = 1, most: int = LARGEST) -> Check:
+    """A whole number, from `least` on."""
+    text = f"a whole number of at least {least}" if most == LARGEST else f"a whole number from {least} to {most}"
+    return Check(
+        text,
+        lambda v: not isinstance(v, bool) and least <= operator.index(v) and (operator.index(v) <= most or text.endswith("∞")),
+    )
+
+
+def number(least: float = -np.inf, below: float = np.inf, positive: bool = False) -> Check:
+    """One finite number, at least `least` and smaller than `below`; `positive`: above 0."""
+    low = " > 0" if positive else "" if least == -np.inf else f" ≥ {least:g}"
+    high = "" if below == np.inf else f" and < {below:g}"
+    return Check(
+        f"a finite number{low}{high}", lambda v: least <= _real(v) < below and abs(_real(v)) < np.inf and (not positive or v > 0)
+    )
+
+
+def choice(*options: Any) -> Check:
+    """One of these."""
+    return Check(f"one of {_listed(options)}", lambda v: any(v is o or (isinstance(v, str | int) and v == o) for o in options))
+
+
+def choices(*options: str) -> Check:
+    """Some of these names, in a tuple or list."""
+    return Check(f"a tuple of some of {_listed(options)}", lambda v: isinstance(v, tuple | list) and set(v) <= {*options})
+
+
+def _listed(options: tuple) -> str:
+    return ", ".join(f'"{o}"' if isinstance(o, str) else str(o) for o in options)
+
+
+flag = Check("True or False", lambda v: v is None or (np.ndim(v) == 0 and v in (0, 1)))
+function = Check("a function", callable)
+word = Check("a word", lambda v: isinstance(v, str) and v)
+nothing = Check("None", lambda v: v is None)
+table = Check("a dictionary", lambda v: hasattr(v, "items"))
+seed = Check("a whole number from 0 to 2**63 − 1", lambda v: not isinstance(v, bool) and 0 <= operator.index(v) < 2**63)
+
+
+def several(each: Check, least: int = 1, distinct: bool = False) -> Check:
+    """A sequence of what fits `each`."""
+
+    def fits(values: Any) -> bool:
+        listed = [] if isinstance(values, str | bytes | Mapping) else list(values)
+        once = not distinct or len({*map(float, listed)}) == len(listed)
+        return not isinstance(values, str | bytes | Mapping) and len(listed) >= least and once and all(map(each.holds, listed))
+
+    size = {0: "", 1: ", one or more of them"}.get(least, f", {least} or more of them")
+    text = f"a sequence{size}{', each once' if distinct else ''}, of which each is {each.wanted}"
+    return Check(text, fits)
+
+
+def array(*shape: int | None, least: int = 0, whole: bool = False) -> Check:
+    """Finite real numbers of this shape (None: any length ≥ 1), or without one of at least so many axes."""
+    axes = f"[{', '.join('n' if s is None else str(s) for s in shape)}]" if shape else f"with at least {least} axes"
+
+    def fits(values: Any) -> bool:
+        found = np.asarray(values)
+        kind = np.issubdtype(found.dtype, np.integer) if whole else np.isrealobj(found) and np.isfinite(found).all()
+        if shape:
+            return kind and found.size and found.ndim == len(shape) and all(s in (None, n) for s, n in zip(shape, found.shape, strict=True))
+        return kind and found.size and found.ndim >= least
+
+    return Check(f"an array {axes} of {'whole' if whole else 'finite'} numbers", fits)
+
+
+def a(kind: type | tuple[type, ...], wanted: str) -> Check:
+    """An object of this type, `wanted` in words."""
+    return Check(wanted, lambda v: isinstance(v, kind))
+
+
+def checks(**wanted: Check) -> Callable[[T], T]:
+    """Decorator: these arguments are checked before the function runs (defaults pass), and misspelt or missing ones said.
+
+    >>> @checks(steps=count(0))
+    ... def train(steps, rate=0.1): ...
+    >>> train(3, rtae=0.2)
+    Traceback (most recent call last):
+    ...
+    TypeError: train has no argument "rtae". Did you mean "rate"? Known: rate, steps.
+    """
+
+    def wrap(function: Any) -> Any:
+        signature = inspect.signature(function)
+        name = function.__name__
+
+        @functools.wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            try:
+                given = signature.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                raise misfit(name, signature, args, kwargs) or error from None
+            for each, value in given.items():
+                if each in wanted and value is not signature.parameters[each].default:
+                    wanted[each](f"{name}: {each}", value)
+            return function(*args, **kwargs)
+
+        return checked
+
+    return wrap
+
+
+def misfit(name: str, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> TypeError | None:
+    """Why a call does not fit the signature: an unknown argument, one that is missing, or one too many."""
+    known = [each for each in signature.parameters if each not in ("self", "parent", "name")]
+    unknown = [key for key in kwargs if key not in signature.parameters]
+    if unknown:
+        return TypeError(f'{name} has no argument "{unknown[0]}". {did_you_mean(unknown[0], known)}')
+    try:
+        given = signature.bind_partial(*args, **kwargs).arguments
+    except TypeError:
+        return TypeError(f"{name} takes {', '.join(known)}; more arguments were given, or one of them twice.")
+    needed = [each for each, p in signature.parameters.items() if p.default is p.empty and p.kind < p.VAR_POSITIONAL]
+    needed += [each for each, p in signature.parameters.items() if p.default is p.empty and p.kind == p.KEYWORD_ONLY]
+    missing = [each for each in needed if each not in given]
+    return TypeError(f"{name} needs {', '.join(missing)}; its arguments are {', '.join(known)}.") if missing else None
