@@ -1,6 +1,7 @@
 """What the kernel twins of all architectures share: from a walk through the network to kernels of many inputs."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limits import kernels as algebra
+from limits.identity import numerics
 from limits.inputs import as_block, as_float, as_samples, check_same_shape
 from limits.twin import NTK_GROWS, NTK_OF_BASE, Twin
 from limits.types import Kernels, Provenance
@@ -193,7 +195,8 @@ class KernelTwin(Twin):
             static, arguments = self._static(orders), self._arguments(dtype)
             estimates = []
             rows = block or algebra.block_rows(self._positions(x1), dtype.itemsize)
-            for i, draws in enumerate(self._draws(x1, samples, seed)):
+            all_draws = self._draws(x1, samples, seed)
+            for i, draws in enumerate(all_draws):
 
                 def pair(a: Any, b: Any, tolerance: Any = None, draws: Any = draws) -> Any:
                     layers, scales, numbers = arguments
@@ -209,20 +212,12 @@ class KernelTwin(Twin):
                     parts = _own(static, algebra.padded(x1), *arguments, draws)[:2]
                     estimates.append([np.asarray(part)[: len(x1)] for part in parts])
                     continue
-                keep = (
-                    None
-                    if folder is None
-                    else algebra.Store(folder, repr((*self._named(), dtype.type, samples, seed, i)), ("nngp", "ntk"))
-                )
-                estimates.append(algebra.pairwise(pair, x1, x2, 2, rows, store=keep))
+                kept = None
+                if folder is not None:
+                    place = folder if len(all_draws) == 1 else Path(folder) / f"estimate_{i}"
+                    kept = algebra.KeptKernels(place, (self, dtype, samples, seed, i, numerics()), ("nngp", "ntk"))
+                estimates.append(algebra.pairwise(pair, x1, x2, 2, rows, kept=kept))
         return self._collect(estimates, provenance, samples, absent)
-
-    def _named(self) -> tuple:
-        """What tells this twin from others; a callable activation by its values: its name may be an address, or hide numbers."""
-        phi = self.net.activation
-        if isinstance(phi, str):
-            return (self,)
-        return dataclasses.replace(self, net=self.net.clone(activation="linear")), algebra.fingerprint(phi)
 
     def _in_layer_time(self, pair: Any, x1: Any, x2: Any, rows: int, series: bool, base: Provenance) -> Any:
         """(the kernels of two blocks at infinite depth, where they come from)."""

@@ -113,6 +113,10 @@ class Sweep:
         """f, features and what else is asked for (`limits.fields.measure`) at this time; the state stays as it is."""
         return self._look(self._with_room(state, kernels).variables, x, key, tuple(kernels))[0]
 
+    def shapes(self, state: State, x: Any, key: Any, kernels: tuple[str, ...]) -> dict[str, Any]:
+        """What `measure` finds, as shapes."""
+        return jax.eval_shape(self._look, state.variables, x, key, tuple(kernels))[0]
+
     def measure_and_keep(
         self, state: State, x: Any, key: Any, kernels: tuple[str, ...]
     ) -> tuple[dict[str, Any], State]:
