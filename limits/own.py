@@ -13,7 +13,7 @@ from limits.passes import absent_kernels
 from limits.rule import Rule
 from limits.twin import NTK_GROWS, Twin
 from limits.types import Kernels, Provenance
-from zoo import parameterization
+from zoo import checks, parameterization
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +40,7 @@ class SampledTwin(Twin):
     (True, 'monte_carlo')
     """
 
+    @checks.arguments(samples=checks.count(2), replicas=checks.count(2), seed=checks.key)
     def kernels(
         self, x1: Any, x2: Any = None, samples: int = 2048, replicas: int = 8, seed: int = 0, dtype: Any = np.float32
     ) -> Kernels:

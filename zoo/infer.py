@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from zoo import checks
 from zoo.parameterization import Parameterization
 from zoo.roles import Factors, number, times
 
@@ -100,6 +101,16 @@ class Roles:
         return self.places[name]
 
 
+@checks.arguments(
+    init=checks.function,
+    base=checks.table,
+    target=checks.table,
+    alpha=checks.number(),
+    gamma=checks.number(positive=True),
+    width=checks.word,
+    depth=checks.word,
+    roles=checks.table,
+)
 def infer_roles(
     init: Callable,
     base: Mapping[str, Any],

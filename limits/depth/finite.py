@@ -9,12 +9,13 @@ from rich.console import Console
 from rich.progress import track
 
 from limits.depth.response import branch_scales, checked_kernel, squares
-from zoo import activation_function
+from zoo import activation_function, checks
 from zoo.definition import check_count
 
 _AT_ONCE = 2**22  # signals held at a time
 
 
+@checks.arguments(activation=checks.activation, rho=checks.number(0) | checks.array(None), seed=checks.key)
 def finite_kernels(
     k0: Any,
     depth: int,

@@ -17,7 +17,7 @@ from limits.kernels import Affine, State, activate, add, dense, inputs
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import coefficients, derivative, series
 from limits.types import Provenance
-from zoo import activation_function
+from zoo import activation_function, checks
 from zoo.messages import did_you_mean
 
 RESIDUAL = ("none", "fixed", "decreasing")
@@ -54,6 +54,9 @@ class Carry:
     same: Any
 
 
+@checks.arguments(
+    activation=checks.activation, depths=checks.array(), w_std=checks.real, b_std=checks.real, window=checks.count(0)
+)
 def deep_kernels(
     x: Any,
     depths: Sequence[int] | np.ndarray,
@@ -108,6 +111,15 @@ def deep_kernels(
         return _run(State(*start), depths, activation, w_std, b_std, residual, window)
 
 
+@checks.arguments(
+    activation=checks.activation,
+    c=checks.array(),
+    gap=checks.array(),
+    depths=checks.array(),
+    w_std=checks.real,
+    b_std=checks.real,
+    q=checks.real,
+)
 def deep_pair(
     c: Any,
     depths: Sequence[int] | np.ndarray,

@@ -12,7 +12,7 @@ from limits import kernels as algebra
 from limits.depth.checks import standard_deviations
 from limits.depth.slopes import bend, power, slope
 from limits.kernels.duals import CLOSED
-from zoo import activation_function
+from zoo import activation_function, checks
 from zoo.definition import check_count
 
 _ROUNDING = 1e-6  # by which a correlation may be above 1: kernels are often worked out in float32
@@ -67,6 +67,7 @@ def jacobian(own: np.ndarray, across: np.ndarray) -> np.ndarray:
     return whole
 
 
+@checks.arguments(activation=checks.activation, rho=checks.number(0) | checks.array(None))
 def response(
     k0: Any, depth: int, rho: Any = None, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf"
 ) -> Response:
@@ -121,6 +122,7 @@ def response(
     )  # fmt: skip
 
 
+@checks.arguments(x=checks.array(least=1))
 def input_kernel(x: Any, w_std: float = 1.0, b_std: float = 0.0) -> np.ndarray:
     """K^(0) = σ_w² x·x'/D + σ_b² of inputs [P, …].
 

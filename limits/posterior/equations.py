@@ -7,6 +7,7 @@ import numpy as np
 import scipy.linalg
 
 from limits.posterior.averages import Draws, contraction, pair_averages
+from zoo import checks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,6 +49,9 @@ class Stack:
         return dataclasses.replace(self, k0=self.k0[:samples, :samples])
 
 
+stack_of = checks.Check("a Stack of layers", lambda v: isinstance(v, Stack))
+
+
 def _check_covariance(k0: np.ndarray) -> None:
     if k0.ndim != 2 or k0.shape[0] != k0.shape[1] or not np.isfinite(k0).all():
         raise ValueError(f"Stack: k0 must be a matrix [P, P] of finite numbers; its shape is {k0.shape}.")
@@ -68,6 +72,7 @@ def columns(y: Any) -> np.ndarray:
     return y[:, None] if y.ndim == 1 else y
 
 
+@checks.arguments(stack=stack_of)
 def prior_kernels(stack: Stack) -> list[np.ndarray]:
     """C^(0) … C^(L) at infinite width (NNGP).
 
@@ -80,6 +85,7 @@ def prior_kernels(stack: Stack) -> list[np.ndarray]:
     return kernels
 
 
+@checks.arguments(c=checks.array(None, None), y=checks.array(least=1), noise=checks.number(0))
 def output_force(c: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
     """C̃^(L) = ½ A⁻¹ (Y Yᵀ − K A) A⁻¹, A = C^(L) + κ: the derivative of log p(Y | C^(L)), of targets Y [P, K].
 
@@ -119,6 +125,7 @@ def backward(force: np.ndarray, own: np.ndarray, across: np.ndarray, w: float) -
     return back
 
 
+@checks.arguments(stack=stack_of, kernels=checks.several(checks.array(None, None)), force=checks.array(None, None))
 def backpropagated(stack: Stack, kernels: list[np.ndarray], force: np.ndarray) -> list[np.ndarray]:
     """C̃^(0) … C̃^(L) from C̃^(L): at the kernels of infinite width, the derivative of log p(Y) in every layer's kernel.
 

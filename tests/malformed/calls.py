@@ -149,7 +149,6 @@ def given() -> dict[str, dict[str, Any]]:
     batch = (jnp.ones((2, 2)), jnp.ones((2, 1)))
     stream = tuple(b[None] for b in batch)
     made = {"make": lambda width, depth: Plain(width), "widths": (4, 8, 16), "depths": (1,)}
-    kernels = np.stack([K, K])
     seen = {"net": NET, "variables": variables(), "x": X}
     return {
         "zoo.MLP": net, "zoo.CNN": net, "zoo.ResNet": net, "zoo.ViT": net | {"heads": 2}, "zoo.HeResNet": {"width": 4},
@@ -293,7 +292,9 @@ def methods() -> list[Call]:
     closed, sampled = twin(NET), limits.SampledTwin(NET)
     run = Trajectory(np.arange(2), loss=np.ones(2))
     how = {"task": TASK, "steps": 1, "learning_rate": 0.1, "samples": 8, "replicas": 1, "kernels": ()}
-    everything = {name: p.default for name, p in inspect.signature(rich_training).parameters.items() if p.default is not p.empty}
+    everything = {
+        name: p.default for name, p in inspect.signature(rich_training).parameters.items() if p.default is not p.empty
+    }
     return [
         Call("twin.kernels", closed.kernels, {"x1": X, "x2": X}),
         Call("twin.layers", closed.layers, {"x": X}),

@@ -24,7 +24,7 @@ def _late(*_: Any) -> None:
 
 
 def outcome(call: Any, argument: str, value: Any) -> str:
-    """"" for a valid result or a sentence of ours, else what was raw."""
+    """ "" for a valid result or a sentence of ours, else what was raw."""
     signal.signal(signal.SIGALRM, _late)
     signal.alarm(SECONDS)
     try:
@@ -47,7 +47,12 @@ def is_sentence(error: BaseException, argument: str, value: Any) -> bool:
     text, frame = str(error), traceback.extract_tb(error.__traceback__)[-1]
     ours = frame.filename.startswith(ROOMS)
     on_purpose = linecache.getline(frame.filename, frame.lineno or 0).strip().startswith("raise ")
-    named = re.search(rf"\b{re.escape(argument)}\b", text) or (len(repr(value)) > 4 and repr(value).strip("'") in text)
+    named = (
+        re.search(rf"\b{re.escape(argument)}\b", text)
+        or f"got {value!r}" in text
+        or f'"{value}"' in text
+        or "wrod" in text
+    )
     return bool(ours and on_purpose and named and text.rstrip().endswith((".", "?", ")")))
 
 

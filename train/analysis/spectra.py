@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from zoo import checks
 from zoo.infer import path_name
 
 _TRACY_WIDOM = 2.0234  # its 99 % quantile, for real matrices
@@ -21,6 +22,7 @@ def eigenvalues(kernels: Any) -> np.ndarray:
     return np.linalg.eigvalsh(np.asarray(kernels, np.float64))[..., ::-1]
 
 
+@checks.arguments(values=checks.array(least=1))
 def effective_rank(values: Any) -> Any:
     """exp(−Σ p log p) with p = λ / Σλ, of eigenvalues [..., n] (negative ones, which are rounding, count as 0).
 
@@ -33,6 +35,7 @@ def effective_rank(values: Any) -> Any:
     return np.exp(-np.sum(p * np.log(np.where(p > 0, p, 1.0)), axis=-1))
 
 
+@checks.arguments(values=checks.array(least=1))
 def participation_ratio(values: Any) -> Any:
     """(Σλ)² / Σλ², of eigenvalues [..., n].
 

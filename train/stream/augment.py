@@ -13,6 +13,7 @@ import numpy as np
 from train.stream.colour import colour_jitter
 from train.stream.geometry import affine, crop, flip, resized_crop, rotation
 from train.stream.named import chosen
+from zoo import checks
 
 AUGMENTATIONS: dict[str, Callable[..., np.ndarray]] = {
     "flip": flip,
@@ -37,6 +38,7 @@ class Augmentation:
         return image
 
 
+@checks.arguments()
 def augmentation(steps: Sequence[Any]) -> Augmentation:
     """The composition of named steps, each "name" or ("name", options).
 

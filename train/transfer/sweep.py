@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from zoo import checks
+
 DRAWS = 1000  # of the bootstrap over seeds
 LOST = 10.0  # times the loss at the start: a run that ends above it has diverged
 
@@ -90,6 +92,10 @@ class Sweep:
         return int(steps[np.flatnonzero(away)[-1] + 1]) if away.any() else int(steps[0])
 
 
+@checks.arguments(
+    rates=checks.several(checks.number(0), distinct=True),
+    losses=checks.Check("an array [seed, rate] of numbers", lambda v: np.ndim(v) == 2 and np.size(v)),
+)
 def optimum(rates: Sequence[float] | np.ndarray, losses: np.ndarray) -> Optimum:
     """The minimum of the parabola in log₂ rate through the least loss and its neighbours.
 
@@ -123,6 +129,7 @@ def minimum(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     return np.where(smooth, place, on_grid), least, edge
 
 
+@checks.arguments(rates=checks.array(None), log_rate=checks.number())
 def loss_at(rates: np.ndarray, losses: np.ndarray, log_rate: Any) -> float:
     """The loss at a rate between those of the grid, by a straight line in log₂ rate; beside divergence the nearer one's."""
     x = np.log2(rates)
