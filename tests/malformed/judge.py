@@ -25,8 +25,8 @@ def _late(*_: Any) -> None:
 
 def outcome(call: Any, argument: str, value: Any) -> str:
     """ "" for a valid result or a sentence of ours, else what was raw."""
-    signal.signal(signal.SIGALRM, _late)
-    signal.alarm(SECONDS)
+    signal.signal(signal.SIGPROF, _late)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of this process: others may keep the machine busy
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -38,7 +38,7 @@ def outcome(call: Any, argument: str, value: Any) -> str:
     except (Exception, SystemExit) as error:
         return "" if is_sentence(error, argument, value) else described(error)
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return ""
 
 
