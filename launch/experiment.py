@@ -5,7 +5,7 @@ import hashlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +20,8 @@ NEEDED = {
     "loss": "loss(outputs, targets) returns a number",
     "batches": "batches(…) returns an iterator of (inputs, targets)",
 }
+
+_loaded: dict[tuple[Path, bytes], ModuleType] = {}  # by place and content
 
 
 class Experiment:
@@ -38,6 +40,10 @@ class Experiment:
     def has(self, name: str) -> bool:
         """Whether the config defines this function."""
         return callable(getattr(self.module, name, None))
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Its functions by name."""
+        return {name: getattr(self.module, name) for name in NEEDED if self.has(name)}
 
     def call(self, function: str, *positional: Any, **given: Any) -> Any:
         """Calls the function with what it asks for by name."""
@@ -97,6 +103,10 @@ def _code(file: Path) -> str:
 
 def load(path: Path) -> ModuleType:
     """The module of this file; its folder can be imported from, after everything else."""
+    key = path.resolve(), path.read_bytes()
+    if key in _loaded:  # executed once a start, for its fields and for its functions
+        sys.modules[_loaded[key].__name__] = _loaded[key]
+        return _loaded[key]
     spec = importlib.util.spec_from_file_location(f"config_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file.")
@@ -106,6 +116,7 @@ def load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+    _loaded[key] = module
     return module
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import Progress, TimeElapsedColumn
 
 from launch.experiment import Experiment, plain_fields
 from limits import AbsentError
+from train.progress import add_parts, parts_bar
 from train.transfer import Outcome, Sweep, train_runs
 from train.transfer.cells import read, save_arrays, write
 from train.transfer.limit import check_has_limit, limit_losses
@@ -258,8 +258,9 @@ def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tu
     if len(todo) < len(mine):
         screen.print(f"{len(mine) - len(todo)} of {len(mine)} sizes were already there: continuing from them.")
     runs = len(study.settings()) * len(study.values) * study.config.seeds
-    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=screen) as bar:
-        count = bar.add_task("sizes", total=sum(_cost(cell) for cell in todo))
+    with parts_bar(screen) as bar:
+        whole = sum(map(_cost, mine))
+        count = add_parts(bar, "sizes", whole, whole - sum(map(_cost, todo)))
         for cell in reversed(todo):
             bar.update(count, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
             train = study.limit if math.isinf(cell.width) else study.train

@@ -57,7 +57,7 @@ class SampledTwin(Twin):
         power = max(float(p.tangent_exponent(role)) for role in ("input", "hidden"))
         absent = {"ntk": Provenance("absent", NTK_GROWS.format(name=p.name, power=power))} if power > 0 else {}
         absent |= {name: why for name, why in absent_kernels(self.net, first).items() if name == "ntk"}
-        runs = self._looks(first, () if absent else ("ntk",), samples, replicas, seed, dtype)
+        runs = self._looks(first, ("features",) if absent else ("features", "ntk"), samples, replicas, seed, dtype)
         how = Provenance("monte_carlo", f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped")
         block = (slice(None), slice(None, n), slice(None) if x2 is None else slice(n, None))
         stacks = {"nngp": np.stack([run["nngp"] for run in runs])[block]}

@@ -1,6 +1,7 @@
 """A network's own forward code, with revealed matrices in place of drawn ones."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -69,14 +70,16 @@ def forward(net: nn.Module, variables: dict[str, Any], x: Any, key: Any, **optio
     return out, {name: part for name, part in variables.items() if name not in ("params", "perturbations")} | after
 
 
-def on_points(net: nn.Module, variables: dict[str, Any], x: Any, n: int, key: Any, **options: Any) -> tuple[Any, Any]:
-    """(what the network returns for all points, the first n of them training points; the matrices afterwards)."""
+def on_points(
+    net: nn.Module, variables: dict[str, Any], x: Any, n: int, key: Any, look: Callable = forward
+) -> tuple[Any, Any]:
+    """(what `look`, such as `forward`, finds for all points, the first n of them training points; the matrices then)."""
     revealed = variables.get(REVEALED, {})
 
     def run(x: Any, **more: Any) -> Any:
         nonlocal revealed
         held = variables | ({REVEALED: revealed} if revealed else {})
-        out, after = forward(net, held, x, jax.random.fold_in(key, int(bool(more))), **options, **more)
+        out, after = look(net, held, x, jax.random.fold_in(key, int(bool(more))), **more)
         revealed = after.get(REVEALED, {})
         return out
 

@@ -68,6 +68,9 @@ class Sweep:
         self.mixes = mixes_inputs(jax.eval_shape(net.init, jax.random.key(0), points))
         self.per_pass = max(vectors_met(net, rows).values(), default=0)
         self.at_start = max(vectors_met(net, points).values(), default=0)
+        # A look with gradients takes every input by itself: also what is common to all is met once for each.
+        one = jax.ShapeDtypeStruct((1, *shape[1:]), dtype)
+        self.at_look = max(self.at_start, shape[0] * max(vectors_met(net, one).values(), default=0))
         self.first_room = self._first_room(steps, looks)
         factors: Any = flax.traverse_util.flatten_dict(rule.factors(net, points))
         moves: Any = flax.traverse_util.flatten_dict(rule.moves(net, points))
@@ -86,7 +89,7 @@ class Sweep:
         if steps is None:
             return few
         outputs = getattr(self.net, "outputs", 1) + (self.user is not None)
-        most = (1 + looks * outputs) * self.at_start + steps * self.per_pass
+        most = self.at_start + looks * outputs * self.at_look + steps * self.per_pass
         return most if 16.0 * most**2 * self.net.width < _SMALL else few
 
     def begin(self, key: Any, x: Any) -> State:
@@ -117,8 +120,8 @@ class Sweep:
         return found, dataclasses.replace(state, variables=state.variables | ({REVEALED: revealed} if revealed else {}))
 
     def _with_room(self, state: State, kernels: tuple[str, ...]) -> State:
-        outputs = state.offset.shape[-1] if BACKWARD & set(kernels) else 1
-        return self.grown(state, (outputs + (self.user is not None)) * self.at_start)
+        rows = state.offset.shape[-1] * self.at_look if BACKWARD & set(kernels) else self.at_start
+        return self.grown(state, rows + (self.user is not None) * self.at_start)
 
     def _measure(self, variables: Any, x: Any, key: Any, kernels: tuple[str, ...]) -> Any:
         first, second = (jax.random.fold_in(key, i) for i in range(2))

@@ -116,9 +116,8 @@ def _exact(plan: Plan) -> dict[str, Any] | None:
     with jax.enable_x64(True):
         x, y = plan.points(np.float64)
         plain = _sweep(net, plan.rule, x.shape, plan.n, "float64", plan.batch)
-        room = (1 + plan.length["looks"] * plan.task.outputs) * plain.at_start + (
-            int(plan.times[-1]) + 1
-        ) * plain.per_pass
+        room = plain.at_start + plan.length["looks"] * plan.task.outputs * plain.at_look
+        room += (int(plan.times[-1]) + 1) * plain.per_pass
         needed = coordinates_needed(net, jax.ShapeDtypeStruct(x.shape, x.dtype), room)
         if needed > _MOST_COORDINATES:
             return None
@@ -174,5 +173,4 @@ def _look(sweep: Sweep, plan: Plan, state: State, x: Any, t: int, key: Any) -> t
     found = jax.tree.map(np.asarray, found)
     check_finite(found["f"], t, float(np.abs(plan.schedule.rates).max(initial=0)))
     found["f"] = found["f"] - np.asarray(state.offset)
-    found.pop("features", None)
     return found, state

@@ -1,6 +1,10 @@
-"""Two processes of launch.train that are killed and started again end where those end that were left alone."""
+"""Processes of launch.train that are killed and started again end where those end that were left alone.
+
+LIMIT_ZOO_KILLS=40 sets how often the slow tests kill.
+"""
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -14,11 +18,12 @@ import pytest
 
 from launch.exit_codes import PREEMPTED
 from launch.local_cluster import run_cluster, start_cluster
-from train.checkpoints import load_model
+from train.checkpoints import load_model, steps_in
 from train.records import read_records
 
 HERE = Path(__file__).resolve().parent
 STEPS = 60
+KILLS = int(os.environ.get("LIMIT_ZOO_KILLS", "20"))
 CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
 
@@ -46,6 +51,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alone")
+    train(folder, processes=1)
+    return folder
+
+
 def equal(one: Path, other: Path) -> None:
     jax.tree.map(
         np.testing.assert_array_equal, load_model(one / "checkpoints")[1], load_model(other / "checkpoints")[1]
@@ -55,18 +67,20 @@ def equal(one: Path, other: Path) -> None:
     assert [(line["step"], line["loss"]) for line in a] == [(line["step"], line["loss"]) for line in b]
 
 
-def killed(folder: Path, number: int, after: int) -> None:
-    """Starts two processes, sends the signal to one of them when the log has so many lines more, and waits for both."""
+def killed(folder: Path, number: int, after: int, processes: int = 2, delay: float = 0.0) -> None:
+    """Starts processes, sends the signal to one of them when the log has so many lines more and that many seconds later, and
+    waits for all."""
     log = folder / "log.jsonl"
     had = len(log.read_text().splitlines()) if log.exists() else 0
-    with start_cluster(command(folder), 2, 2, cache(folder), grace=5.0) as cluster:
+    with start_cluster(command(folder), processes, 4 // processes, cache(folder), grace=5.0) as cluster:
         until = time.monotonic() + 240
         while cluster.processes[0].poll() is None and time.monotonic() < until:
             now = len(log.read_text().splitlines()) if log.exists() else 0
             if now < had or now >= had + after:
                 break
             time.sleep(0.005)
-        cluster.processes[random.Random(after).randrange(2)].send_signal(number)
+        time.sleep(delay)
+        cluster.processes[random.Random(after).randrange(processes)].send_signal(number)
         result = cluster.wait(timeout=240)
     if number == signal.SIGTERM and result.returncode:
         assert set(result.returncodes) == {PREEMPTED}, result.outputs
@@ -82,16 +96,37 @@ def test_killed_twice_and_continued(whole: Path, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_and_continued(whole: Path, tmp_path: Path):
-    draw = random.Random(0)
-    for i in range(20):
-        killed(tmp_path, draw.choice([signal.SIGTERM, signal.SIGKILL]), after=draw.randrange(1, 12))
-        if len(read_records(tmp_path / "log.jsonl")) == STEPS:
-            shutil.rmtree(tmp_path / "checkpoints")  # the end was reached: once more from the start
-            (tmp_path / "log.jsonl").unlink()
-        assert i < 20
-    train(tmp_path)
-    equal(whole, tmp_path)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_killed_at_random_moments_and_continued(processes: int, tmp_path: Path, request: pytest.FixtureRequest):
+    """Also while a checkpoint is written, and at the end; whenever the end is reached, it is the end of the whole run."""
+    whole, draw, ends = request.getfixturevalue({1: "alone", 2: "whole"}[processes]), random.Random(processes), 0
+    run = tmp_path / "run"
+    for _ in range(KILLS):
+        number = draw.choice([signal.SIGTERM, signal.SIGKILL, signal.SIGKILL])
+        killed(run, number, draw.randrange(1, 25), processes, draw.choice([0.0, draw.uniform(0, 0.5)]))
+        if len(read_records(run / "log.jsonl")) == STEPS and steps_in(run / "checkpoints")[-1] == STEPS:
+            equal(whole, run)
+            ends += 1
+            shutil.rmtree(run)
+    train(run, processes)
+    equal(whole, run)
+    print(f"{processes} processes: {KILLS} kills, {ends + 1} ends, none unequal")
+
+
+@pytest.mark.slow
+def test_two_processes_leave_a_checkpoint_that_only_one_of_them_finds_damaged(whole: Path, tmp_path: Path):
+    run = shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "compiled").symlink_to(whole.parent / "compiled")
+    shutil.rmtree(run / "checkpoints/60")
+    for file in (run / "checkpoints/50/model/ocdbt.process_1").rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[:50])
+    result = run_cluster(command(run), 2, 2, cache(run), timeout=300)
+    assert result.returncode == 0, result.outputs
+    assert "step 50" in result.outputs[0]
+    assert "damaged and not used" in result.outputs[0]
+    assert (run / "checkpoints/50.damaged-1").is_dir()
+    equal(whole, run)
 
 
 @pytest.mark.slow

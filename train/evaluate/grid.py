@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory, twin
 from limits.fields.sweeps import Plan, sweeps
@@ -21,6 +20,7 @@ from limits.schedule import Schedule
 from train.ensemble import run_members
 from train.evaluate.projections import Projections, of_kernel, of_path, of_predictions
 from train.moments import Moments
+from train.progress import add_parts, parts_bar
 from zoo import parameterization
 
 RECORDED = 6  # times along training
@@ -176,8 +176,8 @@ def run_grid(
     if results:
         console.print(f"{len(results)} of {len(cells)} cells were already there: continuing from them.")
 
-    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
-        count = bar.add_task("ensembles", total=sum(_work(cell) for group in todo.values() for cell, _ in group))
+    with parts_bar(console) as bar:
+        count = add_parts(bar, "ensembles", sum(map(_work, cells)), sum(map(_work, results)))
 
         stop = threading.Event()
 
