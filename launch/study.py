@@ -16,6 +16,7 @@ from train.progress import add_parts, parts_bar
 from train.transfer import Outcome, Sweep, train_runs
 from train.transfer.cells import read, save_arrays, write
 from train.transfer.limit import check_has_limit, limit_losses
+from zoo import checks
 
 _SWEPT = tuple(f"--config.{name}" for name in ("widths", "depths", "values", "seeds", "axes", "variants", "grid"))
 _NOT_IN_CELLS = ("name", "widths", "depths", "grid", "variants", "axes", "target", "limit", "together")
@@ -269,12 +270,25 @@ def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tu
     return {key: sweeps for key, sweeps in found.items() if sweeps is not None}, absent
 
 
+_SIZES = checks.several(checks.count(), distinct=True)
+_OPTIONAL = ("seeds", "steps", "variants", "axes", "target", "dial")
+CHECKS = {
+    "name": checks.word, "widths": _SIZES, "depths": _SIZES, "values": checks.several(checks.number(), distinct=True),
+    "seeds": checks.count(), "steps": checks.count(), "variants": checks.table, "axes": checks.table, "target": checks.table,
+    "dial": checks.word,
+}  # fmt: skip
+
+
 def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
     """The study of a config file."""
     study = Study(Experiment(path, config), folder, only)
-    for name in ("seeds", "steps"):
-        if config.get(name, 1) < 1:
-            raise ValueError(f"{name} must be at least 1; got {config[name]}.")
+    missing = [name for name in CHECKS if name not in config and name not in _OPTIONAL]
+    if missing:
+        raise ValueError(f"{path} has no {', '.join(missing)}: it is no config for launch.transfer.")
+    for name in (name for name in CHECKS if name in config):
+        CHECKS[name](f"config.{name}", config[name])
+    for name, value in config.get("target", {}).items():
+        checks.count()(f"config.target.{name}", value)
     if not study.experiment.asks_for(study.dial, ("make", "optimizer")):
         raise ValueError(
             f'{path}: "{study.dial}" is swept, but neither make nor optimizer has an argument of that name.'

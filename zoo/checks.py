@@ -120,6 +120,7 @@ key = Check("an integer, or a key of jax.random", lambda v: -(2**63) <= operator
     "", lambda v: jax.dtypes.issubdtype(v.dtype, jax.dtypes.prng_key) or v.shape == (2,)
 )
 real = Check("a number", lambda v: _real(v) is not None)
+share = Check("a number from 0 to 1", lambda v: 0 <= _real(v) <= 1)
 activation = Check("the name of an activation or a function", lambda v: isinstance(v, str) or callable(v))
 module = Check("a Flax Linen module, such as zoo.MLP(width=64, depth=2)", lambda v: isinstance(v, nn.Module))
 inputs = Check(
@@ -209,6 +210,16 @@ def arguments(**wanted: Check) -> Callable[[T], T]:
         return checked
 
     return wrap
+
+
+def options(**wanted: Check) -> Callable[[T], T]:
+    """Decorator that only notes what keyword options may be, for whoever chooses the function by its name."""
+
+    def note(function: Any) -> Any:
+        function.checks = wanted
+        return function
+
+    return note
 
 
 def misfit(name: str, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> TypeError | None:

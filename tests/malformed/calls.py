@@ -316,3 +316,11 @@ def calls() -> list[Call]:
 def without_a_call() -> list[str]:
     """Public functions of which nobody has written down a valid call."""
     return sorted(set(public()) - set(given()))
+
+
+# What compiles: the names that such calls begin with.
+SLOW = (
+    "zoo.infer_roles", "zoo.explain", "zoo.factors", "zoo.learning_rate_factors", "limits.convergence", "limits.lazy", "limits.posterior.",
+    "limits.depth.", "limits.empirical", "limits.cumulants.", "train.ensemble", "train.coord_check", "train.sample_posterior",
+    "train.cumulants", "train.analysis.", "train.transfer.", "train.evaluate", "twin.", "SampledTwin", "Trajectory.plot",
+)  # fmt: skip

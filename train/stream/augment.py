@@ -48,4 +48,6 @@ def augmentation(steps: Sequence[Any]) -> Augmentation:
     """
     if isinstance(steps, str):
         raise ValueError(f'Augmentation is a list of steps: ["{steps}"], not "{steps}".')
+    if not isinstance(steps, list | tuple):
+        raise ValueError(f"Augmentation is a list of steps; got {checks.shown(steps)}.")
     return Augmentation(tuple(chosen(AUGMENTATIONS, step, "augmentation") for step in steps))
