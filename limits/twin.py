@@ -107,8 +107,8 @@ def twin(net: nn.Module, depth: float | None = None) -> Any:
     """
     if not isinstance(net, nn.Module):
         raise ValueError(
-            f"twin takes a definition such as MLP(width=64, depth=2); got {checks.shown(net)}. A module of Flax NNX, or of "
-            "another library, has no twin: write it in Linen, from zoo's layers, with the fields `width` and `parameterization`."
+            f"twin: net must be a definition such as MLP(width=64, depth=2); got {checks.shown(net)}. A module of Flax NNX, or "
+            "of another library, has no twin: write it in Linen from zoo's layers with the fields `width` and `parameterization`."
         )
     if depth is not None and not (isinstance(depth, int | float | np.number) and depth >= 0):
         raise ValueError(f"twin: depth must be None or inf; got {checks.shown(depth)}.")

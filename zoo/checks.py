@@ -18,6 +18,7 @@ from zoo.messages import did_you_mean
 
 T = TypeVar("T")
 LARGEST = 2**31 - 1  # of what is counted: steps, members, points
+_HUGE = 1e150  # squares of smaller numbers are finite
 WIDEST = 2**62  # of sizes that are never held in memory
 
 
@@ -88,7 +89,7 @@ def number(least: float = -np.inf, below: float = np.inf, positive: bool = False
     high = "" if below == np.inf else f" and < {below:g}"
     return Check(
         f"a finite number{low}{high}",
-        lambda v: least <= _real(v) < below and abs(_real(v)) < np.inf and (not positive or v > 0),
+        lambda v: least <= _real(v) < below and abs(_real(v)) < _HUGE and (not positive or v > 0),
     )
 
 
@@ -119,6 +120,9 @@ seed = Check("an integer from 0 to 2**63 − 1", lambda v: not isinstance(v, boo
 key = Check("an integer, or a key of jax.random", lambda v: -(2**63) <= operator.index(v) < 2**63) | Check(
     "", lambda v: jax.dtypes.issubdtype(v.dtype, jax.dtypes.prng_key) or v.shape == (2,)
 )
+matrix = Check(
+    "an array of numbers", lambda v: np.asarray(v, float).dtype.kind == "f"
+)  # its shape is looked at elsewhere
 real = Check("a number", lambda v: _real(v) is not None)
 share = Check("a number from 0 to 1", lambda v: 0 <= _real(v) <= 1)
 activation = Check("the name of an activation or a function", lambda v: isinstance(v, str) or callable(v))
@@ -187,9 +191,12 @@ def arguments(**wanted: Check) -> Callable[[T], T]:
     TypeError: train has no argument "rtae". Did you mean "rate"? Known: rate, steps.
     """
 
-    def wrap(function: Any) -> Any:
+    def wrap(function: Any, name: str = "") -> Any:
+        if inspect.isclass(function):
+            function.__init__ = wrap(function.__init__, function.__name__)
+            return function
         signature = inspect.signature(function)
-        name = function.__name__
+        name = name or function.__name__
         rest = next((p.name for p in signature.parameters.values() if p.kind == p.VAR_KEYWORD), "")
 
         @functools.wraps(function)

@@ -45,11 +45,14 @@ class Fluctuations:
 
 
 @checks.arguments(
+    k0=checks.matrix,
     activation=checks.activation,
     depth=checks.count(),
     rho=checks.number(0) | checks.array(None),
     points=checks.count(),
     seed=checks.seed,
+    w_std=checks.real,
+    b_std=checks.real,
 )
 def fluctuations(
     k0: Any,

@@ -80,7 +80,9 @@ def _heights(phi: Any, depth: int, w: float, b: float, signal: tuple) -> Callabl
     return height
 
 
-@checks.arguments(activation=checks.activation, depth=checks.count())
+@checks.arguments(
+    k0=checks.matrix, activation=checks.activation, depth=checks.count(), w_std=checks.real, b_std=checks.real
+)
 def log_response(
     k0: Any, depth: int, rho: Any, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf"
 ) -> np.ndarray:

@@ -23,7 +23,7 @@ _LARGEST_EDGE = 1e4  # beyond, activations that end linearly have χ − 1 below
 CRITICAL = 1e-8  # |χ − 1| below which a network is called critical
 
 
-@checks.arguments(activation=checks.activation)
+@checks.arguments(activation=checks.activation, w_std=checks.real, b_std=checks.real)
 def variance_map(activation: Any, w_std: float, b_std: float) -> Callable[[Any], np.ndarray]:
     """q ↦ σ_b² + σ_w² E φ(√q Z)², the variance of the next layer.
 
@@ -40,7 +40,7 @@ def variance_map(activation: Any, w_std: float, b_std: float) -> Callable[[Any],
     return ahead
 
 
-@checks.arguments(activation=checks.activation, q=checks.number(positive=True))
+@checks.arguments(activation=checks.activation, q=checks.number(positive=True), w_std=checks.real, b_std=checks.real)
 def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Callable[[Any], tuple]:
     """1 − c ↦ (1 − f(c), f'(c)) for two inputs of variance q, where f is the correlation of the next layer.
 
@@ -170,7 +170,7 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
     return float(brentq(function, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps))  # pyright: ignore[reportArgumentType]
 
 
-@checks.arguments(activation=checks.activation, start=checks.number(0))
+@checks.arguments(activation=checks.activation, start=checks.number(0), w_std=checks.real, b_std=checks.real)
 def phase(activation: Any, w_std: float, b_std: float = 0.0, start: float = 1.0) -> Phase:
     """Fixed points, χ and depth scales of a deep network, from signals of variance `start`.
 

@@ -58,7 +58,7 @@ class Rate:
         return self.coefficient * l**self.power * np.log(l) ** self.log_power * self.factor**l
 
 
-@checks.arguments(depths=checks.array(None), w_std=checks.number(positive=True))
+@checks.arguments(depths=checks.array(None), w_std=checks.number(positive=True), residual=checks.word)
 def log_normaliser(
     depths: Sequence[int] | np.ndarray, residual: str = "none", w_std: float = math.sqrt(2)
 ) -> np.ndarray:
@@ -111,7 +111,13 @@ def bend(activation: Any) -> float:
     return KINK * (linear.positive - linear.negative) ** 2 / (linear.positive**2 + linear.negative**2)
 
 
-@checks.arguments(activation=checks.activation)
+@checks.arguments(
+    activation=checks.activation,
+    w_std=checks.real,
+    b_std=checks.real,
+    residual=checks.word,
+    variance=checks.number(positive=True),
+)
 def limiting_kernel(
     activation: Any = "relu",
     w_std: float = math.sqrt(2),
@@ -174,7 +180,13 @@ def limiting_kernel(
     return Limit(math.inf, value, "1", words)
 
 
-@checks.arguments(activation=checks.activation)
+@checks.arguments(
+    activation=checks.activation,
+    w_std=checks.real,
+    b_std=checks.real,
+    residual=checks.word,
+    variance=checks.number(positive=True),
+)
 def convergence_rate(
     activation: Any = "relu",
     w_std: float = math.sqrt(2),

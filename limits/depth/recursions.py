@@ -55,7 +55,12 @@ class Carry:
 
 
 @checks.arguments(
-    activation=checks.activation, depths=checks.array(), w_std=checks.real, b_std=checks.real, window=checks.count(0)
+    activation=checks.activation,
+    depths=checks.array(),
+    w_std=checks.real,
+    b_std=checks.real,
+    window=checks.count(0),
+    residual=checks.word,
 )
 def deep_kernels(
     x: Any,
@@ -119,6 +124,7 @@ def deep_kernels(
     w_std=checks.real,
     b_std=checks.real,
     q=checks.real,
+    residual=checks.word,
 )
 def deep_pair(
     c: Any,
@@ -206,7 +212,7 @@ def check_residual(residual: str) -> None:
 def _check(depths: Any, w_std: float, b_std: float, residual: str, window: int) -> None:
     check_residual(residual)
     for name, value in (("w_std", w_std), ("b_std", b_std)):
-        if not 0 <= value < math.inf:
+        if not 0 <= value < 1e150:
             raise ValueError(f"{name} is a standard deviation, finite and not negative; got {value}.")
     if np.ndim(depths) != 1:
         raise ValueError(f"depths is a list of depths; got {depths!r}: write [{depths}], say.")

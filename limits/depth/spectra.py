@@ -77,7 +77,13 @@ def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Seque
 
 
 @checks.arguments(
-    activation=checks.activation, depths=checks.array(None), orders=checks.array(None, whole=True), d=checks.count(2)
+    activation=checks.activation,
+    depths=checks.array(None),
+    orders=checks.array(None, whole=True),
+    d=checks.count(2),
+    w_std=checks.real,
+    b_std=checks.real,
+    residual=checks.word,
 )
 def sphere_spectrum(
     depths: Sequence[int] | np.ndarray,

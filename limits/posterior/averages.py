@@ -50,6 +50,7 @@ def _rounded(r: float) -> float:
     return float(1.1 ** np.ceil(np.log(max(r, 1e-6)) / np.log(1.1)))
 
 
+@checks.arguments(activation=checks.activation, z=checks.array(None, None))
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _pair_averages(phi: Any, orders: int, c: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     same, (q, silent) = jnp.eye(len(c), dtype=bool), _floored(jnp.diagonal(c))

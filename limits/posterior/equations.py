@@ -10,6 +10,9 @@ from limits.posterior.averages import Draws, contraction, pair_averages
 from zoo import checks
 
 
+@checks.arguments(
+    k0=checks.array(None, None), weights=checks.array(None), biases=checks.array(None), activation=checks.activation
+)
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stack:
     """Fully connected layers as their kernels see them: C^(0) = k0, C^(l) = w_l <φφᵀ> + b_l 11ᵀ, l = 1 … L; f ~ N(0, C^(L)).
@@ -31,7 +34,7 @@ class Stack:
             object.__setattr__(self, name, np.asarray(getattr(self, name), np.float64))
         if self.weights.ndim != 1 or self.weights.shape != self.biases.shape or not len(self.weights):
             raise ValueError(
-                f"Stack: one weight and one bias variance a layer; got {self.weights.shape} and {self.biases.shape}."
+                f"Stack: weights and biases are one variance a layer each; got {self.weights.shape} and {self.biases.shape}."
             )
         if not ((self.weights > 0) & np.isfinite(self.weights) & (self.biases >= 0) & np.isfinite(self.biases)).all():
             raise ValueError(
@@ -94,6 +97,9 @@ def output_force(c: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
     >>> output_force(np.ones((1, 1)), np.full((1, 1), 2.0), noise=1.0).item()
     0.25
     """
+    c, y = np.asarray(c), columns(y)
+    if c.shape != (len(y), len(y)):
+        raise ValueError(f"output_force: c must be a matrix [P, P] with P = {len(y)} as in y; its shape is {c.shape}.")
     inverse, y = _inverse(c + noise * np.eye(len(c))), columns(y)
     weights = inverse @ y
     return (weights @ weights.T - y.shape[1] * inverse) / 2

@@ -244,8 +244,8 @@ def test_the_limit_has_the_momentum_of_the_config(own: Any, monkeypatch: pytest.
         (OWN, {"values": (0.0, 0.1)}, "positive numbers of learning_rate"),
         (OWN, {"grid": "corner"}, '"product" or "cross"'),
         (OWN.replace("* steps", "* 2"), {}, "end after 2 of 6 steps"),
-        (OWN, {"seeds": 0}, "seeds must be at least 1; got 0"),
-        (OWN, {"steps": 0}, "steps must be at least 1; got 0"),
+        (OWN, {"seeds": 0}, "seeds must be an integer of at least 1, got 0"),
+        (OWN, {"steps": 0}, "steps must be an integer of at least 1, got 0"),
     ],
 )
 def test_mistakes(own: Any, code: str, fields: dict, message: str):

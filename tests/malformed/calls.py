@@ -182,7 +182,7 @@ def given() -> dict[str, dict[str, Any]]:
         "limits.posterior.backpropagated": {"stack": STACK, "kernels": limits.posterior.prior_kernels(STACK), "force": np.eye(2)},
         "limits.posterior.contraction": {"draws": Draws("erf", np.ones((4, 2))), "c": K, "force": np.eye(2)},
         "limits.posterior.draw_kernels": {"stack": STACK, "width": 4, "members": 4, "seed": 0},
-        "limits.posterior.log_evidence": {"stack": STACK, "y": Y, "noise": 0.1, "width": 4, "members": 8},
+        "limits.posterior.log_evidence": {"stack": STACK, "y": Y, "noise": 9.0, "width": 400, "members": 100},
         "limits.posterior.output_force": {"c": K, "y": Y, "noise": 0.1},
         "limits.posterior.pair_averages": {"activation": "erf", "c": K},
         "limits.posterior.prior_kernels": {"stack": STACK}, "limits.posterior.response_to_output": {"stack": STACK},
