@@ -19,6 +19,7 @@ from train.transfer.checked import once, positive, several, sizes, whole
 from train.transfer.limit import check_has_limit, limit_losses
 from train.transfer.runs import shuffled
 from train.transfer.target import Target, target
+from zoo import checks
 
 _SWEPT = tuple(f"--config.{name}" for name in ("widths", "depths", "values", "seeds", "axes", "variants", "grid"))
 _NOT_IN_CELLS = ("name", "widths", "depths", "grid", "variants", "axes", "target", "limit", "together")
@@ -276,9 +277,18 @@ def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tu
     return {key: sweeps for key, sweeps in found.items() if sweeps is not None}, absent
 
 
+_NEEDED = ("name", "widths", "depths", "values")
+CHECKS = dict.fromkeys(("name", "dial"), checks.word) | dict.fromkeys(("variants", "axes", "target"), checks.table)
+
+
 def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
     """The study of a config file."""
     study = Study(Experiment(path, config), folder, only)
+    missing = [name for name in _NEEDED if name not in config]
+    if missing:
+        raise ValueError(f"{path} has no {', '.join(missing)}: it is no config for launch.transfer.")
+    for name in (name for name in CHECKS if name in config):
+        CHECKS[name](f"config.{name}", config[name])
     for name, least in (("seeds", 1), ("steps", 1), ("seed", 0), ("together", 0)):
         whole(name, config.get(name, 1), least)
     for name in ("widths", "depths"):

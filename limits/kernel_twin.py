@@ -15,7 +15,7 @@ from limits.inputs import as_block, as_float, as_samples, check_same_shape
 from limits.twin import NTK_GROWS, NTK_OF_BASE, Twin
 from limits.types import Kernels, Provenance
 from limits.walk import Walk
-from zoo import Parameterization, activation_function, parameterization
+from zoo import Parameterization, activation_function, checks, parameterization
 
 _FIRST_ORDERS = 32  # of a Hermite series, to find out how large signals get: variances are exact whatever the orders
 
@@ -162,6 +162,7 @@ class KernelTwin(Twin):
         """Sample points for averages without closed form; each entry is one independent estimate."""
         return [None]
 
+    @checks.arguments(diagonal=checks.flag, folder=checks.path, samples=checks.count(), seed=checks.seed)
     def kernels(
         self,
         x1: Any,

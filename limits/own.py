@@ -16,7 +16,7 @@ from limits.rule import Rule
 from limits.twin import NTK_GROWS, Twin
 from limits.types import Kernels, Provenance
 from limits.waiting import patient_bar
-from zoo import parameterization
+from zoo import checks, parameterization
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +43,7 @@ class SampledTwin(Twin):
     (True, 'monte_carlo')
     """
 
+    @checks.arguments(samples=checks.count(2), replicas=checks.count(2), seed=checks.key)
     def kernels(
         self, x1: Any, x2: Any = None, samples: int = 2048, replicas: int = 8, seed: int = 0, dtype: Any = np.float32
     ) -> Kernels:

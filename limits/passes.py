@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from limits.types import Provenance
+from zoo import checks
 
 STATISTICS = "batch_stats"
 _MIXED = (
@@ -58,8 +59,7 @@ def checked_kernels(names: tuple[str, ...]) -> tuple[str, ...]:
     >>> checked_kernels(("phi", "ntk"))
     ('phi', 'ntk')
     """
-    if isinstance(names, str) or not set(names) <= {"phi", "g", "ntk"}:
-        raise ValueError(f'kernels must be a tuple of some of "phi", "g", "ntk"; got {names!r}.')
+    checks.choices("phi", "g", "ntk")("kernels", names)
     return tuple(names)
 
 

@@ -12,7 +12,7 @@ import psutil
 from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory
-from limits.inputs import check_outputs
+from limits.inputs import check_outputs, task_of
 from limits.lazy import losses, record_times
 from limits.passes import absent_kernels, checked_kernels, shows_inside
 from limits.rule import Rule
@@ -20,6 +20,7 @@ from limits.schedule import LearningRate, Schedule
 from limits.types import Provenance
 from train.members import Data, Dials, Steps, member_keys, programs
 from train.moments import Moments
+from zoo import checks
 
 KERNELS = ("phi", "g", "ntk")
 _LARGEST_CHUNK = 64
@@ -128,6 +129,19 @@ def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float) ->
         )
 
 
+@checks.arguments(
+    net=checks.module,
+    task=task_of,
+    learning_rate=checks.real | checks.function,
+    seed=checks.key,
+    momentum=checks.real,
+    weight_decay=checks.real,
+    trained=checks.names,
+    batches=checks.array(least=1),
+    centred=checks.flag,
+    observe=checks.function,
+    progress=checks.flag,
+)
 def ensemble(
     net: Any,
     task: Task,

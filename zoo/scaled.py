@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import optax
 
+from zoo import checks
 from zoo.messages import did_you_mean
 from zoo.names import names_of
 from zoo.roles import Factors, factors, times
@@ -32,6 +33,11 @@ CONSISTENT_RMS = (
 )
 
 
+@checks.arguments(
+    optimizer=checks.word | checks.transformation,
+    x=checks.inputs,
+    learning_rate=checks.real | checks.function | checks.tree,
+)
 def scaled(
     optimizer: str | optax.GradientTransformation, net: Any, x: Any = None, **options: Any
 ) -> optax.GradientTransformation:
