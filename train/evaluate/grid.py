@@ -43,7 +43,7 @@ class Cell:
     def key(self, task: Task) -> str:
         """A fingerprint of everything the numbers depend on."""
         digest = hashlib.sha256(repr((self, jax.config.jax_enable_x64)).encode())  # pyright: ignore[reportAttributeAccessIssue]
-        for part in (task.x_train, task.y_train, task.x_test, task.y_test):
+        for part in (task.x_train, task.y_train, task.x_test, () if task.y_test is None else task.y_test):
             digest.update(np.ascontiguousarray(part).tobytes())
         digest.update(task.loss.encode())
         return digest.hexdigest()[:20]
