@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import Progress, TimeElapsedColumn
 
 from launch.experiment import Experiment, plain_fields
 from limits import AbsentError
+from train.progress import add_parts, parts_bar
 from train.transfer import Outcome, Sweep, train_runs
 from train.transfer.cells import read, save_arrays, write
 from train.transfer.checked import once, positive, several, sizes, whole
 from train.transfer.limit import check_has_limit, limit_losses
 from train.transfer.runs import shuffled
 from train.transfer.target import Target, target
+from zoo import checks
 
 _SWEPT = tuple(f"--config.{name}" for name in ("widths", "depths", "values", "seeds", "axes", "variants", "grid"))
 _NOT_IN_CELLS = ("name", "widths", "depths", "grid", "variants", "axes", "target", "limit", "together")
@@ -265,8 +266,9 @@ def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tu
     if len(todo) < len(mine):
         screen.print(f"{len(mine) - len(todo)} of {len(mine)} sizes were already there: continuing from them.")
     runs = len(study.settings()) * len(study.values) * study.config.seeds
-    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=screen) as bar:
-        count = bar.add_task("sizes", total=sum(_cost(cell) for cell in todo))
+    with parts_bar(screen) as bar:
+        whole = sum(map(_cost, mine))
+        count = add_parts(bar, "sizes", whole, whole - sum(map(_cost, todo)))
         for cell in reversed(todo):
             bar.update(count, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
             train = study.limit if math.isinf(cell.width) else study.train
@@ -275,9 +277,18 @@ def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tu
     return {key: sweeps for key, sweeps in found.items() if sweeps is not None}, absent
 
 
+_NEEDED = ("name", "widths", "depths", "values")
+CHECKS = dict.fromkeys(("name", "dial"), checks.word) | dict.fromkeys(("variants", "axes", "target"), checks.table)
+
+
 def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
     """The study of a config file."""
     study = Study(Experiment(path, config), folder, only)
+    missing = [name for name in _NEEDED if name not in config]
+    if missing:
+        raise ValueError(f"{path} has no {', '.join(missing)}: it is no config for launch.transfer.")
+    for name in (name for name in CHECKS if name in config):
+        CHECKS[name](f"config.{name}", config[name])
     for name, least in (("seeds", 1), ("steps", 1), ("seed", 0), ("together", 0)):
         whole(name, config.get(name, 1), least)
     for name in ("widths", "depths"):

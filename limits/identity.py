@@ -7,6 +7,7 @@ import functools
 import hashlib
 import importlib.metadata
 import io
+import logging
 import sys
 import types
 from collections.abc import Iterator
@@ -32,6 +33,10 @@ _MADE = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr
 _NNX_TRACES = ("_object__state", "_pytree__state", "_trace_state")  # when an NNX module was made, not what it is
 
 
+class UnreadableError(TypeError):
+    """Something whose content cannot be told."""
+
+
 def version() -> str:
     """This package's version, with the number of its results.
 
@@ -42,6 +47,12 @@ def version() -> str:
         return f"{importlib.metadata.version('limit-zoo')}+results{RESULTS}"
     except importlib.metadata.PackageNotFoundError:  # run from a checkout that is not installed
         return f"checkout+results{RESULTS}"
+
+
+def numerics() -> tuple:
+    """jax's version, and those of its settings that numbers depend on: part of the identity of what jax computes."""
+    names = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable")
+    return jax.__version__, jax.default_backend(), *(str(getattr(jax.config, name, None)) for name in names)
 
 
 def identity(*things: Any) -> str:
@@ -60,7 +71,8 @@ def identity(*things: Any) -> str:
     >>> identity(np.zeros(2)) == identity(np.zeros(2, np.float32)), identity((1,)) == identity([1])
     (False, False)
 
-    What has no content to go by (a generator, an open file, a lock) is refused by a TypeError.
+    What has no content to go by (a generator, an open file, a lock) is refused by a TypeError; where a function merely uses such
+    a thing it counts by its class.
     """
     return _Reader().digest((version(), things)).hex()[:20]
 
@@ -70,6 +82,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.inside: dict[int, int] = {}
+        self.functions = 0  # that this place is inside of
         self.done: dict[int, tuple[Any, bytes]] = {}  # with the object, whose id would else be given away again
 
     def digest(self, thing: Any) -> bytes:
@@ -81,14 +94,23 @@ class _Reader:
         if key in self.inside:
             return _hash("again", str(len(self.inside) - self.inside[key]))
         self.inside[key] = len(self.inside)
+        function = isinstance(thing, types.FunctionType)
+        self.functions += function
         try:
             found = _hash(*self.words(thing))
+        except UnreadableError:
+            if not self.functions:
+                raise
+            found = _hash(
+                "unreadable", type(thing).__qualname__
+            )  # a progress bar, say, or a lock: no part of the result
         finally:
             del self.inside[key]
+            self.functions -= function
         self.done[key] = (thing, found)
         return found
 
-    def words(self, thing: Any) -> Iterator[str | bytes]:
+    def words(self, thing: Any) -> Iterator[str | bytes | memoryview]:
         """What a thing consists of."""
         if isinstance(thing, np.ndarray | np.generic | jax.Array):
             yield from self.array(thing)
@@ -127,12 +149,14 @@ class _Reader:
             yield from (self.digest(type(thing)), *map(self.digest, thing))
         elif isinstance(thing, slice | range):
             yield from (type(thing).__name__, repr(thing))
+        elif isinstance(thing, logging.Logger):
+            yield from ("logger", thing.name)
         elif isinstance(thing, Path):
             yield from ("path", str(thing))
         else:
             yield from self.object(thing)
 
-    def array(self, thing: Any) -> Iterator[str | bytes]:
+    def array(self, thing: Any) -> Iterator[str | bytes | memoryview]:
         if isinstance(thing, jax.Array) and jnp.issubdtype(thing.dtype, jax.dtypes.prng_key):
             yield from ("key", str(jax.random.key_impl(thing)))
             thing = jax.random.key_data(thing)
@@ -140,10 +164,17 @@ class _Reader:
         if values.dtype.hasobject:
             yield from ("array", str(values.shape), *map(self.digest, values.ravel().tolist()))
         else:
-            yield from ("array", str(values.dtype), str(values.shape), np.ascontiguousarray(values).tobytes())
+            data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+            yield from ("array", str(values.dtype), str(values.shape), data)
 
-    def function(self, thing: types.FunctionType) -> Iterator[str | bytes]:
+    def function(self, thing: types.FunctionType) -> Iterator[str | bytes | memoryview]:
         """A function of a package by its name, one's own by its code and the globals it uses; both with closure and defaults."""
+        inner = getattr(thing, "__wrapped__", None)
+        if (
+            callable(inner) and "/jaxtyping/" in thing.__code__.co_filename
+        ):  # it checks types, and holds changing things
+            yield self.digest(inner)
+            return
         cells = [_content(cell) for cell in thing.__closure__ or ()]
         yield from ("function", self.digest((thing.__defaults__, thing.__kwdefaults__, cells)))
         code = thing.__code__
@@ -165,13 +196,13 @@ class _Reader:
         parts = [self.module_parts(v, attributes) if _is_own_module(v) else self.digest(v) for v in values]
         return _hash("parts", *(word for pair in zip(used, parts, strict=True) for word in pair))
 
-    def code(self, code: types.CodeType, constants: tuple) -> Iterator[str | bytes]:
+    def code(self, code: types.CodeType, constants: tuple) -> Iterator[str | bytes | memoryview]:
         """What is executed; not its name, file and lines."""
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         yield from ("code", code.co_code, code.co_exceptiontable, str((counts, names)), *map(self.digest, constants))
 
-    def type(self, thing: type) -> Iterator[str | bytes]:
+    def type(self, thing: type) -> Iterator[str | bytes | memoryview]:
         """A class of a package by its name, one's own by its methods, attributes and bases."""
         module = sys.modules.get(thing.__module__)
         package = "builtins" if thing.__module__ == "builtins" else _package(getattr(module, "__file__", None) or "")
@@ -186,7 +217,7 @@ class _Reader:
                 continue  # annotations, slots, what Python and Flax keep in a class
             yield from (name, self.digest(value.func if isinstance(value, functools.cached_property) else value))
 
-    def object(self, thing: Any) -> Iterator[str | bytes]:
+    def object(self, thing: Any) -> Iterator[str | bytes | memoryview]:
         """Its class and fields; a compiled or wrapped function is what it wraps."""
         inner = getattr(thing, "__wrapped__", None)
         if callable(inner):
@@ -204,12 +235,13 @@ class _Reader:
         yield from (word for name in sorted(state) for word in (name, self.digest(state[name])))
 
 
-def _hash(*words: str | bytes) -> bytes:
+def _hash(*words: str | bytes | memoryview) -> bytes:
     """Words with their lengths: no two lists of words run into one another."""
     digest = hashlib.blake2b(digest_size=16)
     for word in words:
         data = word.encode() if isinstance(word, str) else word
-        digest.update(len(data).to_bytes(8, "little") + data)
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
     return digest.digest()
 
 
@@ -271,8 +303,8 @@ def _state(thing: Any) -> dict[str, Any]:
     return {"made from": made if isinstance(made, str) else [each for each in made[1:3] if each is not None]}
 
 
-def _unreadable(thing: Any) -> TypeError:
-    return TypeError(
+def _unreadable(thing: Any) -> UnreadableError:
+    return UnreadableError(
         f"The content of {thing!r} (a {type(thing).__name__}) cannot be read, so results that depend on it cannot be kept: "
         "use a function, a dataclass or values in its place, or give no folder."
     )

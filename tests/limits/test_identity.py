@@ -121,6 +121,16 @@ def test_what_cannot_be_read_is_refused() -> None:
             identity({"observe": thing})
 
 
+def test_what_functions_merely_use_counts_by_its_class() -> None:
+    """And what stands beside it by its content."""
+
+    def using(*things):
+        return lambda x: (x, things)
+
+    lock, other = threading.Lock(), threading.Lock()
+    assert identity(using(lock, 1)) == identity(using(other, 1)) != identity(using(other, 2))
+
+
 def test_another_process_says_the_same() -> None:
     """Whatever the order in which it hashes strings."""
     program = "from limits.identity import identity; from zoo import MLP; import jax, optax\n" + textwrap.dedent(_CODE)

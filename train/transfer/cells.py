@@ -15,8 +15,19 @@ from train.transfer.checked import positive, sizes, whole
 from train.transfer.runs import shuffled, train_runs
 from train.transfer.shift import Transfer
 from train.transfer.sweep import Sweep
+from zoo import checks
 
 
+@checks.arguments(
+    make=checks.function,
+    optimizer=checks.function,
+    loss_fn=checks.function,
+    width=checks.count(),
+    depth=checks.count(),
+    rates=checks.several(checks.number(0), least=2, distinct=True),
+    seeds=checks.count(2, 10**6),
+    together=checks.count(),
+)
 def sweep_rates(
     make: Callable[[int, int], Any],
     optimizer: Callable[[Any, Any], optax.GradientTransformation],
@@ -63,6 +74,15 @@ def sweep_rates(
     return Sweep(width, depth, grid, curves.reshape(len(grid), seeds, -1))
 
 
+@checks.arguments(
+    make=checks.function,
+    optimizer=checks.function,
+    loss_fn=checks.function,
+    widths=checks.several(checks.count(), distinct=True),
+    depths=checks.several(checks.count(), distinct=True),
+    rates=checks.several(checks.number(0), least=2, distinct=True),
+    seeds=checks.count(2, 10**6),
+)
 def transfer(
     make: Callable[[int, int], Any],
     optimizer: Callable[[Any, Any], optax.GradientTransformation],

@@ -13,10 +13,19 @@ import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from train.variables import forward, split
+from zoo import checks
 
 _CHUNK_BYTES = 2**28  # of batches on the device at once
 
 
+@checks.arguments(
+    build=checks.function,
+    loss_fn=checks.function,
+    steps=checks.count(),
+    jobs=checks.table,
+    together=checks.count(),
+    advance=checks.function,
+)
 def train_runs(
     build: Callable[[dict[str, Any]], tuple[Any, optax.GradientTransformation]],
     loss_fn: Callable[[Any, Any], Any],

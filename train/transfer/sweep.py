@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from train.transfer.valley import Drawn, Valley, between_walls, logarithm, valley
+from zoo import checks
 
 DRAWS = 2000  # of optima, and of the bootstrap over seeds
 LOST = 10.0  # times the loss at the start: a run that ends above it has diverged
@@ -116,6 +117,10 @@ class Sweep:
         return int(steps[np.flatnonzero(away)[-1] + 1]) if away.any() else int(steps[0])
 
 
+@checks.arguments(
+    rates=checks.several(checks.number(0), distinct=True),
+    losses=checks.Check("an array [rate] or [rate, seed] of numbers", lambda v: np.ndim(v) in (1, 2) and np.size(v)),
+)
 def optimum(rates: Sequence[float] | np.ndarray, losses: np.ndarray) -> Optimum:
     """The median of where losses [rate] or [rate, seed] may be least, see `train.transfer.valley`.
 
@@ -149,6 +154,7 @@ def interval(lowest: np.ndarray, highest: np.ndarray) -> tuple[float, float]:
     return low, high
 
 
+@checks.arguments(rates=checks.array(None), log_rate=checks.number())
 def loss_at(rates: np.ndarray, losses: np.ndarray, log_rate: Any) -> float:
     """The loss at a rate between those of the grid, by a straight line in log₂ rate; beside divergence the nearer one's."""
     return float(between(np.log2(rates), losses, np.asarray(log_rate))) if np.isfinite(log_rate) else math.inf
