@@ -3,3 +3,5 @@
 from launch.shadowing import refuse_shadowed_rooms
 
 refuse_shadowed_rooms()
+
+from zoo.rooms import ROOM as ROOM

@@ -1,20 +1,24 @@
 """Looks into trained networks, from their checkpoints alone: kernels, alignment, spectra, sharpness, distance from the limit.
 
-    python3 -m launch.analyze RUN… [--workdir=DIR] [--points=64] [--test_points=32] [--parts=kernels,ntk,…]
+    python3 -m launch.analyze RUN… [--workdir=DIR] [--points=64] [--test_points=32] [--parts=kernels,ntk,…] [--config=FILE …]
 
 Each RUN is the folder of a run of launch.train (or its folder of checkpoints), of one network or of an ensemble; runs of one
 definition are taken together as members. Parts: kernels, ntk, alignment, spectra, sharpness, linearisation. Kernels are of the
 first points of the training and test sets. Everything that has a limit at initialisation is compared with the twin. With
 --learning_rate=… (of plain full-batch gradient descent on the first --points points, constant, with --momentum) training is held
 against the twin's `lazy` and `rich` training too. Ends in DIR/report.html, report.json and a table. What is finished is kept in
-DIR/cells, and the same command continues. Networks are spread over the devices of this machine.
+DIR/cells, and the same command continues. A RUN is data: nothing in it is executed. Modules and batches of one's own are taken
+from the configs that --config names (once, or several times), such as the copy that lies in a RUN: these are executed.
+Networks are spread over the devices of this machine.
 """
 
 import contextlib
 import hashlib
 import html
+import itertools
 import json
 import pickle
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +36,7 @@ from launch.runs import Job, jobs_of, task_of
 from limits import Kernels, Task
 from train import curves
 from train.analysis import PARTS, against_twin, analyse, edge_of_stability, limits_of, plots
-from train.evaluate.page import page, picture, plain
+from train.evaluate.page import heading, page, picture, plain
 from train.evaluate.page import table as html_table
 from zoo.saved import to_json
 
@@ -179,12 +183,24 @@ def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: d
     return found
 
 
+def named_configs(arguments: Sequence[str]) -> list[str]:
+    """What all --config=… of a command line name (absl keeps the last).
+
+    >>> named_configs(["analyze", "runs/a", "--config=a.py", "--config", "b.py:small"])
+    ['a.py', 'b.py:small']
+    """
+    flag = ("--config", "-config")
+    given = [text.split("=", 1)[1] for text in arguments if text.startswith(tuple(f"{each}=" for each in flag))]
+    return given + [text for before, text in itertools.pairwise(arguments) if before in flag]
+
+
 def main() -> None:
     """Analyses the runs that were named."""
     started, screen = time.time(), common.console()
-    jobs = jobs_of(common.NAMED)
+    configs = [common.find_config(each).partition(":")[0] for each in named_configs(sys.argv)]
+    jobs = jobs_of(common.NAMED, configs)
     folder = common.workdir("analysis")
-    task = task_of(jobs, _POINTS.value, _TEST_POINTS.value, _LOSS.value)
+    task = task_of(jobs, _POINTS.value, _TEST_POINTS.value, _LOSS.value, configs)
     how = {"loss": _LOSS.value, "parts": tuple(_PARTS.value)}
     found = conduct(jobs, task, folder, how, screen)
     labelled = {job.label: each for job, each in zip(jobs, found, strict=True)}
@@ -210,7 +226,7 @@ def main() -> None:
     images = [("Loss", text, curves.figure(logs))] if logs else []
     images += pictures(shown, _PARTS.value, {label: rates[label] for label in shown if label in rates})
     names = ", ".join(dict.fromkeys(job.run.name for job in jobs))
-    body = f"<h1>Analysis: {names}</h1><h2>Distance from the twin</h2>{html_table(head, rows, wrap=True)}"
+    body = f"{heading(f'Analysis: {names}')}<h2>Distance from the twin</h2>{html_table(head, rows, wrap=True)}"
     body += "".join(picture(*image) for image in images)
     body += f"<h2>Command</h2><pre>{html.escape(common.command_line())}</pre>"
     numbers = {"command": common.command_line(), "seconds": round(time.time() - started, 1), "networks": labelled,
@@ -225,7 +241,7 @@ def main() -> None:
 
 def run() -> None:
     """Entry point."""
-    common.start(main, __doc__)
+    common.start(main, __doc__, names=True)
 
 
 if __name__ == "__main__":

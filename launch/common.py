@@ -5,10 +5,9 @@ import importlib.metadata
 import json
 import os
 import platform
-import runpy
 import shlex
-import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,9 @@ from ml_collections import ConfigDict, config_flags
 from rich.console import Console
 
 import configs
+from launch import watch
+from launch.experiment import load
+from limits import store
 from zoo.messages import did_you_mean
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -68,8 +70,11 @@ def help_text(about: str | None) -> str:
     return "\n".join(lines)
 
 
-def start(main: Callable[[], None], about: str | None) -> None:
-    """Parses the flags and runs `main`; an expected error ends in one sentence and exit code 1."""
+def start(main: Callable[[], None], about: str | None, names: bool = False) -> None:
+    """Parses the flags and runs `main`; an expected error ends in one sentence and exit code 1.
+
+    names: whether words beside the flags are names for `main`, which finds them in `NAMED`; otherwise they are mistakes.
+    """
     if {"-h", "--help", "-help"} & set(sys.argv[1:]):
         print(help_text(about))
         raise SystemExit(0)
@@ -82,20 +87,27 @@ def start(main: Callable[[], None], about: str | None) -> None:
             argument = path = find_config(argument)
         arguments.append(argument)
     if path:
-        _check_overrides(arguments, path)
+        _SETTINGS[path] = _settings(*path.partition(":")[::2])
+        _check_overrides(arguments, _SETTINGS[path])
 
     def guarded(rest: Any) -> None:
         NAMED[:] = rest[1:]
+        if NAMED and not names:
+            print(f"error: {_stray(NAMED[0])}", file=sys.stderr)
+            raise SystemExit(1)
         logging.set_verbosity(logging.WARNING)  # jax reports every backend it does not find
         try:
             main()
         except KeyboardInterrupt:
             print("\nInterrupted. Finished cells are kept: run the same command again to continue.", file=sys.stderr)
+            watch.fail(KeyboardInterrupt("interrupted by hand."))
             raise SystemExit(130) from None
         except Exception as error:
             if DEBUG.value:
                 raise
+            watch.await_verdict(error)
             print(f"error: {sentence(error)}", file=sys.stderr)
+            watch.fail(error)
             raise SystemExit(1) from None
 
     app.run(guarded, argv=arguments)
@@ -110,31 +122,68 @@ def sentence(error: Exception) -> str:
     return str(error) if isinstance(error, _SPEAKING) else f"{type(error).__name__}: {error} (--debug shows where)"
 
 
+def _stray(word: str) -> str:
+    name = word.lstrip("-–—").partition("=")[0]
+    known = name.partition(".")[0] in flags.FLAGS
+    meant = f"--{word.lstrip('-–—')}" if known else "flags are written --NAME=VALUE (--help lists them)"
+    return f'"{word}" is not a flag, and nothing else is expected here: {meant}{"?" if known else "."}'
+
+
+class _ConfigParser(flags.ArgumentParser):
+    """Of --config: what `start` has read of the file already. It is executed once, also for the functions in it."""
+
+    def parse(self, path: str) -> Any:
+        settings = _SETTINGS.pop(path) if path in _SETTINGS else _settings(*path.partition(":")[::2])
+        settings.lock()
+        return settings
+
+
+_SETTINGS: dict[str, Any] = {}
+flags.FLAGS["config"].parser = _ConfigParser()
+
+
 def _settings(file: str, argument: str) -> Any:
     """What the config file's get_config returns."""
     try:
-        return runpy.run_path(file)["get_config"](*([argument] if argument else []))
+        module = load(Path(file))
+        if not hasattr(module, "get_config"):
+            raise LookupError("it has no get_config()")
+        settings = module.get_config(*([argument] if argument else []))
+        if not isinstance(settings, ConfigDict):
+            raise LookupError(f"get_config() returns {type(settings).__name__}, not an ml_collections.ConfigDict")
+        return settings
     except Exception as error:
         if "--debug" in sys.argv:
             raise
-        why = (
-            "it has no get_config()" if repr(error) == "KeyError('get_config')" else f"{type(error).__name__}: {error}"
-        )
+        why = error if type(error) is LookupError else f"{type(error).__name__}: {error}"
         raise SystemExit(f"error: the config file {file} cannot be used: {why}. --debug shows where.") from None
 
 
-def _check_overrides(arguments: list[str], path: str) -> None:
-    """A field that the config does not have is answered with the one that was meant."""
-    file, _, argument = path.partition(":")
-    settings = _settings(file, argument)
-    for override in (a.lstrip("-").split("=")[0] for a in arguments if a.lstrip("-").startswith("config.")):
-        place: Any = settings
-        for name in override.split(".")[1:]:
-            if not hasattr(place, "keys") or name not in place:
-                known = place.keys() if hasattr(place, "keys") else []
-                more = " A field that the file lacks is given by --set=NAME=VALUE." if "set" in flags.FLAGS else ""
-                raise SystemExit(f'error: the config has no field "{override}": {did_you_mean(name, known)}{more}')
-            place = place[name]
+def _check_overrides(arguments: list[str], settings: Any) -> None:
+    """A field that the config does not have is answered with the one that was meant; and none has two lists."""
+    given: dict[str, list[str]] = {}
+    for i, argument in enumerate(arguments):
+        override, equal, value = argument.lstrip("-").partition("=")
+        if argument.startswith("-") and override.startswith("config."):
+            now = _field(override, settings)
+            values = given.setdefault(override, [])
+            values.append(value if equal else "".join(arguments[i + 1 : i + 2]))
+            if isinstance(now, tuple) and len(values) > 1 and any(each.startswith(("(", "[")) for each in values):
+                raise SystemExit(
+                    f"error: --{override} is given twice, as {' and as '.join(values)}, which would be joined to one list: give "
+                    "one list."
+                )
+
+
+def _field(override: str, settings: Any) -> Any:
+    place = settings
+    for name in override.split(".")[1:]:
+        if not hasattr(place, "keys") or name not in place:
+            known = place.keys() if hasattr(place, "keys") else []
+            more = " A field that the file lacks is given by --set=NAME=VALUE." if "set" in flags.FLAGS else ""
+            raise SystemExit(f'error: the config has no field "{override}": {did_you_mean(name, known)}{more}')
+        place = place[name]
+    return place
 
 
 def config() -> ConfigDict:
@@ -152,10 +201,9 @@ def workdir(name: str) -> Path:
         )
     folder = Path(WORKDIR.value or Path("runs") / name)
     try:
-        (folder / "cells").mkdir(parents=True, exist_ok=True)
-        probe = folder / f".writable-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        store.folder_inside(folder, "cells")
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise OSError(
             f"The output folder {folder} cannot be written ({error.strerror}): choose another with --workdir."
@@ -206,9 +254,8 @@ def write_whole(file: Any, text: str) -> Any:
     if "://" in str(file):  # an object of shared storage is always whole
         file.write_text(text)
         return file
-    part = file.with_name(f".{file.name}.{socket.gethostname()}-{os.getpid()}")
-    part.write_text(text)
-    return part.replace(file)
+    store.write_whole(file, text.encode())
+    return file
 
 
 def console() -> Console:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import jax
 from absl import flags
 
+from launch import watch
 from launch.local_cluster import COORDINATOR, PROCESS, PROCESSES, free_port
 
 MODES = ("auto", "on", "off")
@@ -177,8 +178,10 @@ def _join(place: Place, timeout: int) -> None:
     if place.process == 0 and "coordinator_address" in place.arguments:
         _require_free(place.arguments["coordinator_address"])
     try:
-        with _end_after(timeout, f"{place} waited {timeout} s for the others, and not all came. {_advice(place)}"):
+        late = _end_after(timeout, f"{place} waited {timeout} s for the others, and not all came. {_advice(place)}")
+        with late, watch.relayed() as relays:
             jax.distributed.initialize(**place.arguments, initialization_timeout=timeout + _MARGIN)
+        watch.start(relays)
     except (ValueError, RuntimeError, OSError) as error:
         if "be called" in str(error):  # twice, or too late: the program's mistake, not the cluster's
             raise
@@ -218,10 +221,10 @@ def _end_after(seconds: float, sentence: str) -> Iterator[None]:
         print(f"error: {sentence}", file=sys.stderr, flush=True)
         os._exit(1)
 
-    watch = threading.Timer(seconds, end)
-    watch.daemon = True
-    watch.start()
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
-        watch.cancel()
+        timer.cancel()

@@ -5,7 +5,7 @@ import hashlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +20,8 @@ NEEDED = {
     "loss": "loss(outputs, targets) returns a number",
     "batches": "batches(…) returns an iterator of (inputs, targets)",
 }
+
+_loaded: dict[tuple[Path, bytes], ModuleType] = {}  # by place and content
 
 
 class Experiment:
@@ -39,6 +41,10 @@ class Experiment:
         """Whether the config defines this function."""
         return callable(getattr(self.module, name, None))
 
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Its functions by name."""
+        return {name: getattr(self.module, name) for name in NEEDED if self.has(name)}
+
     def call(self, function: str, *positional: Any, **given: Any) -> Any:
         """Calls the function with what it asks for by name."""
         wanted = list(inspect.signature(getattr(self.module, function)).parameters.values())[len(positional) :]
@@ -54,7 +60,10 @@ class Experiment:
                     f'{self.path}: {function} asks for "{parameter.name}", and the config has no such field. '
                     f"{did_you_mean(parameter.name, known)}"
                 )
-        return getattr(self.module, function)(*positional, **found)
+        result = getattr(self.module, function)(*positional, **found)
+        if result is None and function in NEEDED:
+            raise ValueError(f"{self.path}: {function} returned None; {NEEDED[function]}.")
+        return result
 
     def asks_for(self, name: str, among: Iterable[str] = tuple(NEEDED)) -> bool:
         """Whether any of these functions has an argument of this name."""
@@ -97,6 +106,10 @@ def _code(file: Path) -> str:
 
 def load(path: Path) -> ModuleType:
     """The module of this file; its folder can be imported from, after everything else."""
+    key = path.resolve(), path.read_bytes()
+    if key in _loaded:  # executed once a start, for its fields and for its functions
+        sys.modules[_loaded[key].__name__] = _loaded[key]
+        return _loaded[key]
     spec = importlib.util.spec_from_file_location(f"config_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file.")
@@ -106,6 +119,7 @@ def load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+    _loaded[key] = module
     return module
 
 

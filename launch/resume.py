@@ -1,11 +1,17 @@
 """Whether a run may go on in a folder: only as the run that it is."""
 
 import fcntl
+import importlib.metadata
+import inspect
 import json
+import platform
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from limits.identity import identity, version
+from limits.store import open_inside
 
 # Fields that change nothing in what is learned, or not by more than rounding.
 FREE = {"mesh", "sharding", "evaluate_every", "save_every", "keep", "analysis", "also", "profile", "steps", "name"}
@@ -17,10 +23,12 @@ def check_same(
     now: Mapping[str, Any],
     defaults: Mapping[str, Any],
     same_rates: Callable[[int, int], bool],
+    accept: bool = False,
 ) -> None:
     """Raises unless a checkpoint (its `info`; None: there is none) is of the run that is to go on (`now`).
 
-    `same_rates(steps, done)`: whether a run of so many steps has the same learning rates until `done`.
+    `same_rates(steps, done)`: whether a run of so many steps has the same learning rates until `done`. accept: other code and
+    versions are taken for the same.
     """
     if then is None:
         return
@@ -40,6 +48,41 @@ def check_same(
             f"{folder} holds a run with {'; '.join(words)}. Choose another folder with --workdir, or remove this one to "
             "begin anew."
         )
+    if not accept and (words := _other_code(then.get("code"), now.get("code"))):
+        raise ValueError(
+            f"{folder} holds a run with {'; '.join(words)}. Undo the change, choose another folder with --workdir, or, if the "
+            "results do not depend on it, say --accept_changes."
+        )
+
+
+def code_of(functions: Mapping[str, Callable[..., Any]]) -> dict[str, dict[str, str]]:
+    """A word for the content of each function, and the versions of what they may use."""
+    versions = {"limit-zoo": version(), "python": platform.python_version()}
+    versions |= {name: importlib.metadata.version(name) for name in ("jax", "flax", "optax", "numpy")}
+    return {"functions": {name: _content(function) for name, function in functions.items()}, "versions": versions}
+
+
+def _content(function: Callable[..., Any]) -> str:
+    try:
+        return identity(function)
+    except TypeError:  # it uses what has no content, such as an open file
+        return identity(inspect.getsource(function))
+
+
+def _other_code(then: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> list[str]:
+    """What differs, in words."""
+    if now is None or then == now:
+        return []
+    if then is None:
+        return ["the code of an earlier version of limit-zoo"]
+    versions = [f"{name} {old}, not {now['versions'].get(name)}" for name, old in then["versions"].items()
+                if old != now["versions"].get(name)]  # fmt: skip
+    if then["versions"]["limit-zoo"] != now["versions"]["limit-zoo"]:  # every function's word holds it
+        return versions[:1]
+    names = sorted({*then["functions"], *now["functions"]})
+    changed = [name for name in names if then["functions"].get(name) != now["functions"].get(name)]
+    why = f"; {'; '.join(versions)}" if versions else ""
+    return [f"another {', '.join(changed)} (the code, or what it uses, has changed{why})"] if changed else []
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,7 +98,7 @@ def lock(folder: Any) -> Any:
     """Keeps other processes out of a folder on this machine's disks, as long as this one lives and holds what is returned."""
     if "://" in str(folder):
         return None
-    file = (Path(folder) / ".lock").open("a")
+    file = open_inside(Path(folder) / ".lock")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from launch.experiment import Experiment, load
 from limits import Task
 from train.analysis.runs import TrainedRun
+from zoo.saved import register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +28,12 @@ class Job:
         return self.run.name if self.member is None else f"{self.run.name} [{self.member}]"
 
 
-def jobs_of(folders: Sequence[str]) -> list[Job]:
-    """All networks of these runs."""
+def jobs_of(folders: Sequence[str], configs: Sequence[str] = ()) -> list[Job]:
+    """All networks of these runs. What runs were trained with that is not of zoo is defined in `configs`, which are executed."""
     if not folders:
         raise ValueError("Name at least one run: python3 -m launch.analyze runs/train_mlp")
+    for config in configs:
+        register(load(Path(config)))
     places = {str(folder) if "://" in str(folder) else str(Path(folder).resolve()): str(folder) for folder in folders}
     runs = [TrainedRun.read(folder) for folder in places.values()]
     if len({run.name for run in runs}) < len(runs):  # a/run and b/run
@@ -38,32 +41,26 @@ def jobs_of(folders: Sequence[str]) -> list[Job]:
             dataclasses.replace(run, label=folder.rstrip("/"))
             for run, folder in zip(runs, places.values(), strict=True)
         ]
-    for run in runs:
-        _import_config(run)
     return [Job(run, member) for run in runs for member in (range(run.members) if run.members else [None])]
 
 
-def _config_file(run: TrainedRun) -> Path | None:
-    """The config that was trained: a copy lies in the run's folder."""
-    file = run.place / run.info.get("config_file", "")
-    return Path(file) if "://" not in str(file) and file.is_file() else None
+def _config_of(run: TrainedRun, configs: Sequence[str]) -> str | None:
+    """Which of the files that the user named is the config of this run."""
+    return next((each for each in configs if Path(each).name == run.info.get("config_file")), None)
 
 
-def _import_config(run: TrainedRun) -> None:
-    """A definition of the config's own is found again."""
-    file = _config_file(run)
-    if file and run.info.get("definition", {}).get("class", "").startswith(f"config_{file.stem}:"):
-        load(file)
-
-
-def task_of(jobs: Sequence[Job], points: int, test_points: int, loss: str) -> Task:
-    """The first points of the data that all of these runs were trained on."""
+def task_of(jobs: Sequence[Job], points: int, test_points: int, loss: str, configs: Sequence[str] = ()) -> Task:
+    """The first points of the data that all of these runs were trained on; those of a run with batches of its own come from
+    the file among `configs` that has the name of its config."""
     tasks: dict[str, Task] = {}
     for job in jobs:
         if job.run.name not in tasks:
             with _mentioning(job.run, loss):
-                found = _own_task if not job.run.config.get("data") and _config_file(job.run) else TrainedRun.task
-                tasks[job.run.name] = found(job.run, points, test_points, loss)
+                tasks[job.run.name] = (
+                    job.run.task(points, test_points, loss)
+                    if job.run.config.get("data")
+                    else _own_task(job.run, points, test_points, loss, _config_of(job.run, configs))
+                )
     (name, first), *others = tasks.items()
     for other, task in others:
         pairs = ((first.x, task.x), (first.y_train, task.y_train))
@@ -74,16 +71,21 @@ def task_of(jobs: Sequence[Job], points: int, test_points: int, loss: str) -> Ta
     return first
 
 
-def _own_task(run: TrainedRun, points: int, test_points: int, loss: str) -> Task:
+def _own_task(run: TrainedRun, points: int, test_points: int, loss: str, file: str | None) -> Task:
     """The first samples that `batches` of the run's config gives: training points, then points to test on."""
-    file: Any = _config_file(run)
-    experiment = Experiment(str(file), ConfigDict(run.config), ("batches",))
+    if file is None:
+        name = run.info.get("config_file", "its config")
+        raise ValueError(
+            f"It had batches of its own, which {name} makes: name that file, to be executed, with --config={run.place / name}, "
+            "if you trust it."
+        )
+    experiment = Experiment(file, ConfigDict(run.config), ("batches",))
     start = {"start": 0} if experiment.asks_for("start", ("batches",)) else {}
     inputs, targets = _samples(iter(experiment.call("batches", **start)), points + test_points)
     if np.issubdtype(targets.dtype, np.integer) and targets.ndim == 1:
         targets = np.eye(getattr(run.definition(), "outputs", targets.max() + 1))[targets]
     parts = (inputs[:points], targets[:points], inputs[points:], targets[points:])
-    return Task(*parts, loss, name=file.stem)  # pyright: ignore[reportArgumentType]
+    return Task(*parts, loss, name=Path(file).stem)  # pyright: ignore[reportArgumentType]
 
 
 def _samples(batches: Iterator[Any], count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,8 @@
 """`python -m` puts the current folder first: a user's own train.py or configs/ there would be imported in place of ours."""
 
 import importlib.util
+import sys
+import warnings
 from pathlib import Path
 
 ROOMS = ("zoo", "limits", "train", "configs")
@@ -19,3 +21,11 @@ def refuse_shadowed_rooms() -> None:
                 f"limit-zoo: {place} hides limit-zoo's own package '{room}', since `python -m` looks in the current folder "
                 "first. Run `limit-zoo COMMAND …` instead (it works from any folder), or change to another folder."
             )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* is not limit-zoo's")  # which zoo says too
+        from zoo.rooms import namesake_warning, replaced  # not before zoo is known to be ours
+
+    if flaw := replaced(ROOMS):
+        raise SystemExit(f"limit-zoo: {flaw}")
+    if warning := namesake_warning((*ROOMS, "launch")):
+        print(f"limit-zoo: {warning}", file=sys.stderr)

@@ -20,7 +20,9 @@ Fields:
   also                   "tensorboard", "wandb", or both with a comma
   profile                (first, count): steps that are traced into DIR/profile
 Ends in DIR/log.jsonl (a line a step), DIR/report.html, DIR/checkpoints, DIR/config.json. The same command continues from the
-latest checkpoint that is whole, bit by bit as if it had not stopped. Exit codes: 0 finished, 42 preempted (SIGTERM) and saved.
+latest checkpoint that is whole, bit by bit as if it had not stopped; what is damaged is renamed, and never deleted. Where the
+code of make, optimizer, loss or batches has changed since, or this package's version, it refuses, unless --accept_changes is
+given. Exit codes: 0 finished, 42 preempted (SIGTERM) and saved.
 """
 
 import ast
@@ -39,16 +41,18 @@ from absl import logging as absl_logging
 from ml_collections import config_flags
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from launch import common, distributed, exit_codes, resume
+from launch import common, distributed, exit_codes, resume, watch
+from launch.agreement import same_everywhere, what_runs
 from launch.experiment import Experiment, plain_fields
 from launch.fields import DEFAULTS, checked, unused
+from limits.store import folder_inside
 from train import curves
-from train.checkpoints import Checkpoints, info_of, log_spaced
-from train.loop import Loop
+from train.checkpoints import Checkpoints, info_of, log_spaced, steps_in
+from train.loop import Loop, check_evaluated
 from train.memory import keep_freed_memory
 from train.mesh import make_mesh, rows_here
 from train.preemption import Preemption
-from train.records import Records
+from train.records import Records, set_aside
 from train.schedules import make_schedule
 from train.step import Program
 from train.stream import Batches, evaluation_batches, source
@@ -57,6 +61,9 @@ from zoo.saved import to_json
 
 _SET = flags.DEFINE_multi_string("set", [], "NAME=VALUE: a field of the config, also one that it does not have.")
 _PMAP = flags.DEFINE_boolean("pmap", False, "The step under jax.pmap in place of jax.jit on a mesh (to compare them).")
+_ACCEPT = flags.DEFINE_boolean(
+    "accept_changes", False, "Continue a run although its code or versions have changed: results do not depend on that."
+)
 FUNCTIONS = ("make", "optimizer", "loss")
 
 
@@ -157,10 +164,10 @@ class Run:
         batches = evaluation_batches(self.test, self.fields["batch"], part, parts, self.data.get("normalise"))
         return self.trainer.evaluate(state, batches)
 
-    def check_folder(self) -> None:
-        """Raises where the folder holds another run."""
+    def check_folder(self, accept: bool = False) -> None:
+        """Raises where the folder holds another run, or one of other code, if that is not accepted."""
         then = info_of(self.folder / "checkpoints")
-        resume.check_same(self.folder, then, self.info(), DEFAULTS, self.same_rates)
+        resume.check_same(self.folder, then, self.info(), DEFAULTS, self.same_rates, accept)
 
     def info(self) -> dict[str, Any]:
         """What lies in every checkpoint beside the weights."""
@@ -169,7 +176,8 @@ class Run:
         except (TypeError, ValueError) as error:
             definition = {"absent": str(error)}
         return {"definition": definition, "config": json.loads(self.experiment.config.to_json_best_effort()),
-                "config_file": self.experiment.path.name, "members": self.fields["members"]}  # fmt: skip
+                "config_file": self.experiment.path.name, "members": self.fields["members"],
+                "code": resume.code_of(self.experiment.functions())}  # fmt: skip
 
 
 def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool:
@@ -179,6 +187,13 @@ def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool
     steps, always = fields["steps"], log_spaced(fields["steps"], fields["analysis"])
     checkpoints = Checkpoints(run.folder / "checkpoints", fields["keep"], always, run.info())
     start, state = restored(checkpoints, trainer)
+    logs = {name: run.folder / name for name in ("log.jsonl", "test.jsonl")}
+    marks = checkpoints.info_at(start).get("logs", {}) if start else {}
+    if not start and checkpoints.damaged and jax.process_index() == 0:  # it begins anew, and the old logs stay too
+        screen.print("no checkpoint is whole: the run begins anew")
+        for file in logs.values():
+            if file.exists():
+                set_aside(file)
     if start:
         screen.print(f"continuing from the checkpoint of step {start}")
     if start >= steps:
@@ -187,10 +202,10 @@ def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool
         screen.print(f"fields of the config that nothing reads: {', '.join(left)}")
     for line in trainer.placement.log:
         screen.print(f"not sharded: {line}")
-    records = Records(run.folder / "log.jsonl", start, fields["also"], run.fields["name"])
-    tests = Records(run.folder / "test.jsonl", start + 1)
+    records = Records(logs["log.jsonl"], start, fields["also"], run.fields["name"], marks.get("log.jsonl"))
+    tests = Records(logs["test.jsonl"], start + 1, mark=marks.get("test.jsonl"))
     with _progress(screen) as progress:
-        task = progress.add_task("training", total=steps, completed=start, loss="", left="")
+        task = progress.add_task("training", total=steps, completed=start, loss="…", left="compiling")
 
         def write(k: int, numbers: dict[str, Any]) -> None:
             records.write(k, numbers)
@@ -202,11 +217,12 @@ def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool
             if found:
                 tests.write(k, {name: value.mean().item() for name, value in found.items()} | _by_member(found))
                 progress.console.print(f"step {k}: " + ", ".join(f"test {n} {v.mean():.4g}" for n, v in found.items()))
+                check_evaluated(k, found)
 
         def save(k: int, state: Any) -> None:
             records.flush()  # the lines before a checkpoint are there when it is
             tests.flush()
-            checkpoints.save(k, *parts_of(state))
+            checkpoints.save(k, *parts_of(state), logs={"log.jsonl": records.mark, "test.jsonl": tests.mark})
 
         every = fields["save_every"]
         loop = Loop(
@@ -217,11 +233,36 @@ def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool
         )  # fmt: skip
         try:
             state, finished = loop.run(state)
+        except Exception as error:
+            watch.announce(error)  # the others must not wait for this process, nor it for them
+            raise
         finally:
             checkpoints.close()
             records.close()
             tests.close()
     return finished
+
+
+def conduct_and_report(run: Run, screen: Any, preemption: Preemption | None, started: float) -> bool:
+    """`conduct`, and a report where the run is finished, or ended by a number that is not finite."""
+    try:
+        finished = conduct(run, screen, preemption)
+    except FloatingPointError as error:
+        report(run, screen, started, str(error))
+        raise
+    if finished:
+        report(run, screen, started)
+    return finished
+
+
+def report(run: Run, screen: Any, started: float, ended: str = "") -> None:
+    """Writes the report of a run that is finished, or that ended with this sentence."""
+    if jax.process_index() != 0:
+        return
+    config = run.experiment.config
+    provenance = common.provenance(config) | {"seconds": round(time.time() - started, 1)}
+    for name, text in curves.documents(run.folder, config.name, provenance, ended).items():
+        screen.print(f"wrote {common.write_whole(run.folder / name, text)}", highlight=False)
 
 
 def are_labels(targets: np.ndarray) -> bool:
@@ -302,17 +343,17 @@ def main() -> None:
     folder = common.run_folder(config.name)
     path = config_flags.get_config_filename(flags.FLAGS["config"])
     experiment = Experiment(path, config, FUNCTIONS)
+    at = steps_in(folder / "checkpoints")
+    same_everywhere(what_runs(experiment.path, config, pmap=_PMAP.value, workdir=str(folder), checkpoints=at))
     run = Run(experiment, folder, _PMAP.value)
     held = resume.lock(folder) if jax.process_index() == 0 else None
-    run.check_folder()
+    run.check_folder(_ACCEPT.value)
     if jax.process_index() == 0:
+        if "://" not in str(folder):
+            folder_inside(folder, "checkpoints")
         common.write_whole(folder / "config.json", json.dumps(common.provenance(config), indent=2) + "\n")
         common.write_whole(folder / experiment.path.name, experiment.path.read_text())
-    finished = conduct(run, screen, preemption)
-    if jax.process_index() == 0 and finished:
-        provenance = common.provenance(config) | {"seconds": round(time.time() - started, 1)}
-        for name, text in curves.documents(folder, config.name, provenance).items():
-            screen.print(f"wrote {common.write_whole(folder / name, text)}", highlight=False)
+    finished = conduct_and_report(run, screen, preemption, started)
     screen.print(f"{'finished' if finished else 'preempted and saved'}, {time.time() - started:.0f} s", highlight=False)
     if held:
         held.close()

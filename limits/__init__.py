@@ -1,5 +1,10 @@
 """Infinite-size twins of the networks in `zoo`."""
 
+from zoo.rooms import ROOM as ROOM
+from zoo.rooms import require
+
+require("zoo")
+
 from limits.cnn import CNNTwin as CNNTwin
 from limits.convergence import Convergence as Convergence
 from limits.convergence import convergence as convergence

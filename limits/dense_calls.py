@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.extend.core import get_opaque_trace_state
 
 from zoo import Conv, Dense
 
 
 class DenseCall(NamedTuple):
-    """One use of a dense or conv layer: which leaves of the parameters it holds, and its output."""
+    """One use of a dense or conv layer for one sample: which leaves of the parameters it holds, and its output."""
 
     leaves: dict[str, int]  # "kernel" and "bias" → position among the flattened parameters
     output: jax.ShapeDtypeStruct
@@ -34,88 +35,93 @@ def _multipliers(context: Any, args: Any) -> dict[str, Any] | None:
     return module.multipliers(args[0].shape[-1]) if type(module) in (Dense, Conv) else None
 
 
-def find(apply: Callable, params: Any, x: Any) -> list[DenseCall]:
-    """The calls of dense layers in apply(params, x), in order; [] where their parts cannot be taken apart.
+class _Calls:
+    """An interceptor that calls visit(number, leaves, multipliers, run, module, args) for each dense layer of `params`.
 
-    A layer counts if its weights are leaves of `params` as they stand (recognised by identity), its input has the samples
-    first, and nothing else uses the same leaf: any other use is left to plain differentiation. The axis of samples is the
-    one that grows when a sample is added: another axis may have the same length by chance.
+    To be made inside the function that it watches: a signal inside an inner vmap, scan, jit or checkpoint belongs to that
+    trace and cannot be taken out of it. Layers are recognised by their leaves, which must be those of `params` as they
+    stand; with `claimed`, others than these are passed by.
     """
-    longer = jax.ShapeDtypeStruct((x.shape[0] + 1, *x.shape[1:]), x.dtype)
-    calls, uses = _traced(apply, params, jax.ShapeDtypeStruct(x.shape, x.dtype))
-    more, _ = _traced(apply, params, longer)
-    if [call.leaves for call in calls] != [call.leaves for call in more]:
-        return []
-    n = x.shape[0]
-    claimed = {i: sum(i in call.leaves.values() for call in calls) for call in calls for i in call.leaves.values()}
-    grows = [a.output.shape[:1] == (n,) and b.output.shape[:1] == (n + 1,) for a, b in zip(calls, more, strict=True)]
-    mixed = {i for call, good in zip(calls, grows, strict=True) if not good for i in call.leaves.values()}
-    return [call for call in calls if all(uses[i] == claimed[i] and i not in mixed for i in call.leaves.values())]
 
+    def __init__(self, params: Any, visit: Callable, claimed: set[int] | None = None) -> None:
+        self._position = {id(leaf): i for i, leaf in enumerate(jax.tree.leaves(params))}
+        self._visit, self._claimed, self._count = visit, claimed, 0
+        self._trace = get_opaque_trace_state(convention="flax")
 
-def _traced(apply: Callable, params: Any, x: Any) -> tuple[list[DenseCall], list[int]]:
-    """All calls of dense layers whose weights are leaves of params, and how often each leaf is used in all."""
-    calls: list[DenseCall] = []
-
-    def trace(params: Any, x: Any) -> Any:
-        position = {id(leaf): i for i, leaf in enumerate(jax.tree.leaves(params))}
-
-        def note(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
-            out = run(*args, **kwargs)
-            scale = _multipliers(context, args)
-            # A signal inside an inner vmap, scan, jit or checkpoint belongs to that trace and cannot be taken out of it.
-            if (
-                scale is not None
-                and args[0].ndim > 1
-                and getattr(args[0], "_trace", None) is getattr(x, "_trace", None)
-            ):
-                variables = context.module.variables.get("params", {})
-                leaves = {name: position.get(id(value), -1) for name, value in variables.items() if name in scale}
-                if "kernel" in leaves and -1 not in leaves.values():
-                    calls.append(DenseCall(leaves, jax.ShapeDtypeStruct(out.shape, out.dtype)))
-            return out
-
-        with nn.intercept_methods(note):
-            return without_jit(apply)(params, x)
-
-    jaxpr = jax.make_jaxpr(trace)(params, x).jaxpr
-    variables = jaxpr.invars[: len(jax.tree.leaves(params))]
-    uses = [sum(any(v is variable for v in equation.invars) for equation in jaxpr.eqns) for variable in variables]
-    return calls, uses
-
-
-def run(apply: Callable, params: Any, x: Any, calls: list[DenseCall], shifts: Any) -> tuple[Any, list[Any]]:
-    """apply(params, x) with shifts[i] added to the output of call i; and the input and the multipliers of every call."""
-    position = {id(leaf): i for i, leaf in enumerate(jax.tree.leaves(params))}
-    inputs: list[Any] = []
-
-    def shift(original: Any, args: Any, kwargs: Any, context: Any) -> Any:
-        out = original(*args, **kwargs)
+    def __call__(self, run: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        """What flax.linen asks for."""
         scale = _multipliers(context, args)
-        if scale is None:
-            return out
-        leaf = position.get(id(context.module.variables.get("params", {}).get("kernel")))
-        i = len(inputs)
-        if i < len(calls) and leaf == calls[i].leaves["kernel"]:
-            # A convolution is a dense layer of what its window sees.
-            inputs.append((context.module.patches(args[0]) if type(context.module) is Conv else args[0], scale))
-            out = out + shifts[i]
+        if scale is None or get_opaque_trace_state(convention="flax") != self._trace:
+            return run(*args, **kwargs)
+        variables = context.module.variables.get("params", {})
+        leaves = {name: self._position.get(id(value), -1) for name, value in variables.items() if name in scale}
+        known = "kernel" in leaves and -1 not in leaves.values()
+        if not known or (self._claimed is not None and leaves["kernel"] not in self._claimed):
+            return run(*args, **kwargs)
+        self._count += 1
+        return self._visit(self._count - 1, leaves, scale, run, context.module, args, kwargs)
+
+
+def find(apply: Callable, params: Any, x: Any) -> list[DenseCall]:
+    """The calls of dense layers in apply(params, sample), in order, that are all there is to their weights.
+
+    A layer counts if nothing else uses its leaves: any other use (by another layer, inside an inner trace, as a bare array)
+    is left to plain differentiation. That is what the outputs still depend on when all calls return zeros.
+    """
+    sample, calls = jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype), []
+
+    def note(number: int, leaves: Any, scale: Any, run: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        out = run(*args, **kwargs)
+        calls.append(DenseCall(leaves, jax.ShapeDtypeStruct(out.shape, out.dtype)))
         return out
 
-    with nn.intercept_methods(shift):
-        f = without_jit(apply)(params, x)
-    return f, inputs
+    def cut(number: int, *rest: Any) -> Any:
+        return jnp.zeros(calls[number].output.shape, calls[number].output.dtype)
+
+    def watched(visit: Callable) -> Callable:
+        def run(params: Any, x: Any) -> Any:
+            with nn.intercept_methods(_Calls(params, visit)):
+                return without_jit(apply)(params, x)
+
+        return run
+
+    jax.eval_shape(watched(note), params, sample)
+    program = jax.make_jaxpr(watched(cut))(params, sample).jaxpr
+    read = {id(variable) for equation in program.eqns for variable in equation.invars}
+    read |= {id(variable) for variable in program.outvars}
+    elsewhere = [id(variable) in read for variable in program.invars[: len(jax.tree.leaves(params))]]
+    mixed = {i for i, used in enumerate(elsewhere) if used}
+    for _ in calls:  # a layer with one such leaf, and layers that share another leaf with it
+        mixed |= {i for call in calls if mixed & set(call.leaves.values()) for i in call.leaves.values()}
+    return [call for call in calls if not mixed & set(call.leaves.values())]
 
 
 def gradients(apply: Callable, params: Any, x: Any, calls: list[DenseCall]) -> tuple[list[Any], list[Any], list[Any]]:
     """For every call: its input [n, positions, d], ∂f_k/∂(its output) [outputs, n, positions, m], and its multipliers.
 
-    One backward pass an output serves all samples, since f of a sample depends on that sample alone.
+    The function is mapped over samples, so that every sample has shifts of its own, be a layer's signal batched or not. One
+    backward pass an output serves all samples.
     """
-    shifts = [jnp.zeros((x.shape[0], *call.output.shape[1:]), call.output.dtype) for call in calls]
-    f, pullback, inputs = jax.vjp(lambda s: run(apply, params, x, calls, s), shifts, has_aux=True)
-    n, k = f.shape
+    claimed, scales = {call.leaves["kernel"] for call in calls}, []
+
+    def one(sample: Any, shifts: list[Any]) -> tuple[Any, list[Any]]:
+        inputs: list[Any] = []
+
+        def shift(number: int, leaves: Any, scale: Any, run: Any, module: Any, args: Any, kwargs: Any) -> Any:
+            # A convolution is a dense layer of what its window sees.
+            inputs.append(module.patches(args[0]) if type(module) is Conv else args[0])
+            scales.append(scale)
+            return run(*args, **kwargs) + shifts[number]
+
+        with nn.intercept_methods(_Calls(params, shift, claimed)):
+            f = without_jit(apply)(params, sample[None])
+        return f[0], inputs
+
+    n = len(x)
+    shifts = [jnp.zeros((n, *call.output.shape), call.output.dtype) for call in calls]
+    f, pullback, inputs = jax.vjp(lambda shifts: jax.vmap(one)(x, shifts), shifts, has_aux=True)
+    k = f.shape[1]
     basis = jnp.broadcast_to(jnp.eye(k, dtype=f.dtype)[:, None, :], (k, n, k))
     slopes = jax.vmap(pullback)(basis)[0]
-    flat = [a.reshape(n, -1, a.shape[-1]) for a, _ in inputs]
-    return flat, [g.reshape(k, n, -1, g.shape[-1]) for g in slopes], [scale for _, scale in inputs]
+    flat = [a.reshape(n, -1, a.shape[-1]) for a in inputs]
+    return flat, [g.reshape(k, n, -1, g.shape[-1]) for g in slopes], scales

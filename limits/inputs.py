@@ -2,7 +2,15 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+
+from limits.types import Task
+from zoo import checks
+
+task_of = checks.Check("a limits.Task", lambda v: isinstance(v, Task))
+twin_of = checks.Check("a twin, which limits.twin makes of a definition", lambda v: v.net and callable(v.lazy))
 
 
 def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
@@ -13,7 +21,10 @@ def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
     """
     if np.iscomplexobj(x):
         raise ValueError(f"{name} must hold real numbers; its entries are {np.asarray(x).dtype}.")
-    samples = np.asarray(x, dtype)
+    try:
+        samples = np.asarray(x, dtype)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be an array of numbers [n, …]; got {checks.shown(x)}.") from None
     if samples.ndim < 2 or not samples.size:
         raise ValueError(
             f"{name} must hold samples along its first axis, [n, …] with n ≥ 1; its shape is {samples.shape}."
@@ -40,10 +51,10 @@ def as_float(dtype: Any) -> np.dtype:
     """
     try:
         found = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):
         found = None
-    if found is None or found not in (np.float32, np.float64):
-        raise ValueError(f"dtype must be float32 or float64; got {dtype!r}.")
+    if dtype is None or found is None or found not in (np.float32, np.float64):
+        raise ValueError(f"dtype must be float32 or float64; got {checks.shown(dtype)}.")
     return found
 
 
@@ -56,5 +67,34 @@ def as_block(block: Any) -> int | None:
     if block is None:
         return None
     if isinstance(block, bool) or not isinstance(block, int | np.integer) or block < 1:
-        raise ValueError(f"block counts rows: a whole number from 1, or None for as many as fit; got {block!r}.")
+        raise ValueError(
+            f"block counts rows: a whole number from 1, or None for as many as fit; got {checks.shown(block)}."
+        )
     return int(block)
+
+
+def check_outputs(owner: str, net: Any, task: Task) -> None:
+    """Raises unless the network has an output for each of the task's targets.
+
+    >>> from zoo import MLP
+    >>> check_outputs("lazy", MLP(width=8, depth=1, outputs=2), Task([[1.0]], [[0.0, 1.0]]))
+    """
+    name = type(net).__name__
+    if type(net).__module__.startswith("zoo."):
+        outputs: Any = net.outputs
+    else:
+        x = jax.ShapeDtypeStruct((1, *task.x_train.shape[1:]), jnp.asarray(0.0).dtype)
+        shape = getattr(
+            jax.eval_shape(lambda key, x: net.init_with_output(key, x)[0], jax.random.key(0), x), "shape", None
+        )
+        if shape is None or len(shape) != 2 or shape[0] != 1:
+            raise ValueError(
+                f"{owner}: {name} must return its outputs as an array [n, outputs]; for one sample {list(x.shape)} it returns "
+                f"{'no array' if shape is None else list(shape)}."
+            )
+        outputs = shape[1]
+    if outputs != task.outputs:
+        raise ValueError(
+            f"{owner}: the network has {outputs} outputs and the task {task.outputs} targets a sample (y_train "
+            f"{task.y_train.shape}); give the {name} outputs={task.outputs}, or the task other targets."
+        )

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from limits import dense_calls
+from zoo import checks
 
 _JACOBIAN_ENTRIES = 2**26  # as many entries of a Jacobian are held at a time
 
 
+@checks.arguments(apply=checks.function)
 def linearize(apply: Callable[[Any, Any], Any], params: Any) -> Callable[[Any, Any], Any]:
     """f_lin(p, x) = f(params, x) + ∂f/∂params · (p − params), a function of any parameters p.
 
@@ -27,6 +29,9 @@ def linearize(apply: Callable[[Any, Any], Any], params: Any) -> Callable[[Any, A
     return linear
 
 
+@checks.arguments(
+    apply=checks.function, x1=checks.array(least=1), x2=checks.array(least=1), outputs=checks.choice("mean", "full")
+)
 def empirical_ntk(
     apply: Callable[[Any, Any], Any],
     params: Any,
@@ -41,8 +46,9 @@ def empirical_ntk(
     `rates` (a tree like params, default 1) are learning-rate factors, `zoo.learning_rate_factors(net, x)`.
 
     Dense and conv layers (zoo's; flax.linen's dense ones) are taken apart: the gradient of one is input ⊗ backward signal,
-    so their share is (a·a')(g·g') and no Jacobian is built. All other parameters are differentiated a few samples at a
-    time. The function must treat samples independently (no batch statistics); it may be used under jit and vmap.
+    so their share is (a·a')(g·g') and no Jacobian is built, be the input of each sample its own or the same for all. All
+    other parameters, and those that are used in another way too, are differentiated a few samples at a time. The function
+    must treat samples independently (no batch statistics); it may be used under jit and vmap.
 
     >>> net = lambda w, x: x @ w
     >>> empirical_ntk(net, jnp.ones((3, 1)), jnp.eye(2, 3)).tolist()
@@ -57,6 +63,9 @@ def empirical_ntk(
     if outputs not in ("mean", "full"):
         raise ValueError(f'outputs must be "mean" or "full", got "{outputs}".')
     leaves = jax.tree.leaves(params)
+    if len({id(leaf) for leaf in leaves}) < len(leaves):  # layers are recognised by their arrays
+        params = jax.tree.map(jnp.copy, params)
+        leaves = jax.tree.leaves(params)
     weights = [1.0] * len(leaves) if rates is None else jax.tree.leaves(rates)
     if len(weights) != len(leaves):
         raise ValueError(f"rates has {len(weights)} leaves and params has {len(leaves)}: they must be trees alike.")

@@ -61,10 +61,19 @@ class Trajectory(_KnowsAbsence):
         held = [name for name in QUANTITIES if self.has(name)]
         return f"Trajectory({self.source or 'run'}: {len(self.times)} times up to step {self.times[-1]}; {', '.join(held)})"
 
-    def __sub__(self, other: "Trajectory") -> "Trajectory":
+    def __sub__(self, other: Any) -> "Trajectory":
+        if not isinstance(other, Trajectory):
+            raise ValueError(f"Only subtract a Trajectory from a Trajectory; got {other!r}.")
         if not np.array_equal(self.times, other.times):
             raise ValueError(f"These trajectories were recorded at other times: {self.times} and {other.times}.")
         both = [name for name in QUANTITIES if self.has(name) and other.has(name)]
+        for name in both:
+            mine, theirs = (_map(np.shape, getattr(run, name)) for run in (self, other))
+            if mine != theirs:
+                raise ValueError(
+                    f"These trajectories hold {name} of other shapes, {mine} and {theirs}: subtract runs of one task and of "
+                    "definitions with equal outputs and layers."
+                )
         values = {name: _map(np.subtract, getattr(self, name), getattr(other, name)) for name in both}
         errors = {name: _map(np.hypot, getattr(self, f"{name}_sem"), getattr(other, f"{name}_sem")) for name in both}
         return Trajectory(self.times, **values, errors=errors, source=f"{self.source} − {other.source}")

@@ -1,5 +1,10 @@
 """Training finite networks, and measuring how far they are from their limits."""
 
+from zoo.rooms import ROOM as ROOM
+from zoo.rooms import require
+
+require("zoo", "limits")
+
 from train import data as data
 from train.coordinates import coord_check as coord_check
 from train.ensemble import ensemble as ensemble

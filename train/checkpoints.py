@@ -1,10 +1,9 @@
 """Checkpoints: what is kept, when, and which of them can be trusted."""
 
+import contextlib
 import gc
-import json
 import sys
 import warnings
-import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,14 @@ from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
-_CHECKED_BYTES = 2**31  # of a checkpoint, up to which contents are summed; above it only sizes are compared
+from limits.store import DamagedError
+from train.about import About, difference, first_line, mismatch, read
+
+# Signs of an error that says nothing about the files.
+_NOT_DAMAGE = (
+    "RESOURCE_EXHAUSTED", "MemoryError", "out of memory", "UNAVAILABLE", "DEADLINE_EXCEEDED", "PERMISSION_DENIED",
+    "UNAUTHENTICATED", "PermissionError", "TimeoutError", "ConnectionError", "Too many open files",
+)  # fmt: skip
 
 
 def log_spaced(steps: int, count: int) -> tuple[int, ...]:
@@ -32,15 +38,15 @@ def log_spaced(steps: int, count: int) -> tuple[int, ...]:
 class Checkpoints:
     """The checkpoints of a run, written in the background: the `keep` latest, and those of the steps `always`.
 
-    Every one holds {"model": parameters and batch statistics, "training": the rest of the state} and `info`, which says
-    what the model is; so that it can be analysed with nothing but its folder. Beside it lies a list of its files, with
-    sizes and check sums: a checkpoint that differs from its list is not used.
+    Every one holds {"model": parameters and batch statistics, "training": the rest of the state}, `info`, which says what
+    the model is, so that it can be analysed with nothing but its folder, and a sum of every array. It is not finished before
+    these are written too, and none is used whose arrays do not have their sums.
     """
 
     def __init__(
         self, folder: Any, keep: int = 3, always: Iterable[int] = (), info: dict[str, Any] | None = None
     ) -> None:
-        self.folder, self.info, self._unlisted = _whole_path(folder), info or {}, set()
+        self.folder, self.info, self.damaged = _whole_path(folder), info or {}, list[str]()
         if jax.process_index() == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
         self.always = frozenset(always)
@@ -53,23 +59,18 @@ class Checkpoints:
             self.folder, preservation_policy=either, cleanup_tmp_directories=True
         )
 
-    def save(self, step: int, model: Any, training: Any) -> None:
-        """Begins to write; arrays may be changed as soon as this returns."""
-        if step in [each.step for each in self._checkpointer.checkpoints]:
+    def save(self, step: int, model: Any, training: Any, **more: Any) -> None:
+        """Begins to write; arrays may be changed as soon as this returns. `more` is added to `info`."""
+        if step in self._steps():
             return
-        self._list_finished()
         parts = {"model": model, "training": training}
-        self._said(
-            lambda: self._checkpointer.save_checkpointables_async(
-                step, parts, force=True, custom_metadata={**self.info, "step": step}
-            )
-        )
-        self._unlisted.add(step)
+        about = About({**self.info, **more, "step": step}, parts)
+        self._said(lambda: self._checkpointer.save_checkpointables_async(step, {**parts, "about": about}, force=True))
+        about.finish()
 
     def wait(self) -> None:
         """Until everything is on disk."""
         self._said(self._checkpointer.wait)
-        self._list_finished()
 
     def close(self) -> None:
         """Waits, and lets go of the folder."""
@@ -77,39 +78,45 @@ class Checkpoints:
         self._checkpointer.close()
 
     def latest(self, model: Any, training: Any) -> tuple[int, Any, Any] | None:
-        """(step, model, training) of the latest checkpoint that is whole, placed as the given abstract arrays; or None."""
-        for step in sorted((each.step for each in self._checkpointer.checkpoints), reverse=True):
-            flaw, unreadable = _from_first(lambda step=step: find_flaw(self.folder, step)), ""
+        """(step, model, training) of the latest checkpoint that is whole, placed as the given abstract arrays; or None.
+
+        What is damaged is renamed and said. What cannot be read for another reason is left alone, and the run stops.
+        """
+        wanted = {"model": model, "training": training}
+        for step in sorted(self._steps(), reverse=True):
+            place = self.folder / str(step)
+            flaw = _from_first(lambda place=place, step=step: flaw_of(place, step))
             if not flaw:
-                try:
-                    found = self._checkpointer.load_checkpointables(step, {"model": model, "training": training})
+                arrays = read(place)[1]
+                if arrays and (other := mismatch(arrays, wanted)):
+                    raise ValueError(
+                        f"The checkpoint of step {step} in {self.folder} is whole, but of another network or optimiser "
+                        f"({other}). Undo that change, or choose another folder with --workdir."
+                    )
+                found, flaw = _loaded(place, wanted)
+                flaw = flaw or (difference(arrays, found) if arrays else "")
+                if not flaw:
                     return step, found["model"], found["training"]
-                except Exception as error:  # Orbax has one for every kind of damage
-                    flaw = unreadable = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
-                _collect_coroutines()
-            if unreadable and _from_first(lambda step=step: "listed" if _list_of(self.folder, step).exists() else ""):
-                raise ValueError(
-                    f"The checkpoint of step {step} in {self.folder} is whole, but of another network or optimiser "
-                    f"({unreadable}). Choose another folder, with --workdir."
-                )
-            warnings.warn(
-                f"The checkpoint of step {step} in {self.folder} is damaged and not used ({flaw}).", stacklevel=2
-            )
-            self._checkpointer.delete(step)
+                if not arrays:  # of an earlier version: damaged or of another network, who knows
+                    raise ValueError(f"The checkpoint of step {step} in {self.folder} cannot be loaded ({flaw}).")
+            self._set_aside(step, flaw)
         return None
 
-    def _list_finished(self) -> None:
-        """Writes the lists of files of checkpoints that are finished by now, and takes away those of deleted ones."""
-        if self._checkpointer.is_saving_in_progress():
-            return
-        if jax.process_index() == 0:
-            there = {each.step for each in self._checkpointer.checkpoints}
-            for step in self._unlisted & there:
-                write_list(self.folder, step)
-            for file in (self.folder / "lists").glob("*.json") if (self.folder / "lists").exists() else []:
-                if int(file.stem) not in there:
-                    file.unlink(missing_ok=True)
-        self._unlisted.clear()
+    def info_at(self, step: int) -> dict[str, Any]:
+        """What lies beside the arrays of this checkpoint."""
+        return read(self.folder / str(step))[0]
+
+    def _steps(self) -> list[int]:
+        return [each.step for each in self._checkpointer.checkpoints]
+
+    def _set_aside(self, step: int, flaw: str) -> None:
+        name = _from_first(lambda: _renamed(self.folder / str(step)))
+        self.damaged.append(name)
+        self._checkpointer.reload()
+        warnings.warn(
+            f"The checkpoint of step {step} in {self.folder} is damaged and not used ({flaw}); it was renamed to {name}.",
+            stacklevel=3,
+        )
 
     def _said(self, act: Callable[[], Any]) -> None:
         try:
@@ -120,13 +127,56 @@ class Checkpoints:
                 sign in words for sign in ("No space left", "ENOSPC", "RESOURCE_EXHAUSTED", "File too large", "quota")
             ):
                 raise
-            there = sorted(step for step in steps_in(self.folder) if not find_flaw(self.folder, step))
+            there = [step for step in steps_in(self.folder) if not flaw_of(self.folder / str(step), step)]
             raise OSError(
                 f"There is no room for a checkpoint in {self.folder}. The last good one is of step {there[-1]}: make room, and "
                 "the same command continues from it."
                 if there
                 else f"There is no room for a checkpoint in {self.folder}, and there is none before it: make room."
             ) from error
+
+
+def _loaded(place: Any, wanted: dict[str, Any]) -> tuple[Any, str]:
+    """(the arrays, what is wrong with their files), on every process the same flaw.
+
+    Each process reads for itself: where only one finds damage, the others would wait for it.
+    """
+    me, found, flaw = jax.process_index(), None, ""
+    alone = ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me})
+    try:
+        with ocp.Context(multiprocessing_options=alone) if jax.process_count() > 1 else contextlib.nullcontext():
+            found = ocp.load_checkpointables(place, wanted)
+    except Exception as error:  # Orbax has one for every kind of damage
+        flaw = first_line(error)
+        words = f"{type(error).__name__} {error}"
+        if any(sign in words for sign in _NOT_DAMAGE):
+            flaw = f"not now: {flaw}"
+    if flaw:
+        _collect_coroutines()
+    flaw = _from_any(flaw)
+    if flaw.startswith("not now: "):
+        raise OSError(
+            f"The checkpoint {place} cannot be read ({flaw[9:]}). It is left as it is: mend that, and the same command goes on."
+        )
+    return found, flaw
+
+
+def _renamed(place: Any) -> str:
+    """The name under which a checkpoint is now; it is out of the way, and never deleted."""
+    number = 1
+    while (aside := place.with_name(f"{place.name}.damaged-{number}")).exists():
+        number += 1
+    place.rename(aside)
+    return aside.name
+
+
+def flaw_of(place: Any, step: int) -> str:
+    """What is wrong with what lies beside the arrays of a checkpoint, in words, or an empty string."""
+    try:
+        info, _ = read(place)
+    except DamagedError as error:
+        return str(error)
+    return "" if info["step"] == step else f"it is the one of step {info['step']}"
 
 
 def _collect_coroutines() -> None:
@@ -151,91 +201,63 @@ def steps_in(folder: Any) -> list[int]:
     return sorted(int(each.name) for each in folder.iterdir() if each.name.isdigit()) if folder.exists() else []
 
 
-def write_list(folder: Any, step: int) -> None:
-    """Writes down the files of a checkpoint."""
-    place = epath.Path(folder) / "lists"
-    place.mkdir(parents=True, exist_ok=True)
-    part = place / f".{step}"
-    part.write_text(json.dumps(_files(epath.Path(folder) / str(step))))
-    part.replace(place / f"{step}.json")
-
-
-def _list_of(folder: Any, step: int) -> Any:
-    return epath.Path(folder) / "lists" / f"{step}.json"
-
-
-def find_flaw(folder: Any, step: int) -> str:
-    """What is wrong with a checkpoint, or an empty string. One without a list is taken as it is."""
-    file = _list_of(folder, step)
-    if not file.exists():
-        return ""
-    try:
-        listed = dict(json.loads(file.read_text()))
-    except ValueError:
-        return f"its list of files, lists/{step}.json, is broken"
-    found = _files(epath.Path(folder) / str(step))
-    for name in listed:
-        if name not in found:
-            return f"the file {name} is missing"
-        if found[name] != listed[name]:
-            return f"the file {name} has changed"
-    return ""
-
-
-def _files(folder: Any) -> dict[str, list[int]]:
-    """{name: [size, check sum]} of all files below a folder; without sums where it is large."""
-    files = sorted(_below(folder))
-    sizes = [file.stat().length for file in files]
-    summed = sum(sizes) <= _CHECKED_BYTES
-    return {
-        str(file.relative_to(folder)): [size, zlib.crc32(file.read_bytes())] if summed else [size]
-        for file, size in zip(files, sizes, strict=True)
-    }
-
-
-def _below(folder: Any) -> list[Any]:
-    found = []
-    for each in folder.iterdir():
-        found += _below(each) if each.is_dir() else [each]
-    return found
-
-
 def _from_first(act: Callable[[], str]) -> str:
     """What the first process found, on every process."""
+    return _shared(act() if jax.process_index() == 0 else "")[0]
+
+
+def _from_any(words: str) -> str:
+    """What the first process said that said anything, on every process."""
+    return next(filter(None, _shared(words)), "")
+
+
+def _shared(words: str) -> list[str]:
+    """What every process says, on every process."""
     if jax.process_count() == 1:
-        return act()
-    words = (act() if jax.process_index() == 0 else "").encode()[:500]
-    padded = np.frombuffer(words.ljust(500), np.uint8)
-    return bytes(np.asarray(multihost_utils.broadcast_one_to_all(padded))).decode(errors="replace").strip()
+        return [words]
+    padded = np.frombuffer(words.encode()[:500].ljust(500), np.uint8)
+    return [bytes(each).decode(errors="replace").strip() for each in multihost_utils.process_allgather(padded)]
 
 
 def info_of(folder: Any) -> dict[str, Any] | None:
-    """What lies beside the weights of the latest whole checkpoint, with its `step`; None where there is none."""
+    """What lies beside the weights of the latest checkpoint that says it, with its `step`; None where there is none."""
     folder = _whole_path(folder)
     for step in reversed(steps_in(folder)):
-        if not find_flaw(folder, step):
-            try:
-                described: Any = ocp.checkpointables_metadata(folder / str(step))
-            except Exception:  # a damaged one without a list: `latest` says so
-                continue
-            if described.custom_metadata:
-                return {**described.custom_metadata, "step": step}
+        if not flaw_of(folder / str(step), step):  # `latest` says what is wrong
+            return read(folder / str(step))[0]
     return None
 
 
 def load_model(folder: Any, step: int | None = None) -> tuple[int, Any, dict[str, Any]]:
-    """(step, variables, info) of a checkpoint, by default the latest, on this machine's first device, however it was sharded."""
+    """(step, variables, info) of a checkpoint, by default the latest whole one, on this machine's first device, however it was
+    sharded. One that is damaged is refused with a DamagedError, where it was asked for by its step."""
     folder = _whole_path(folder)
-    steps = [each for each in steps_in(folder) if not find_flaw(folder, each)]
-    if not steps or (step is not None and step not in steps):
-        raise FileNotFoundError(
-            f"There is no whole checkpoint{f' of step {step}' if step is not None else ''} in {folder}."
-        )
-    step = steps[-1] if step is None else step
-    described: Any = ocp.checkpointables_metadata(folder / str(step))
-    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    abstract = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here), described.metadata["model"]
+    for each in reversed(steps_in(folder)) if step is None else {step} & {*steps_in(folder)}:
+        try:
+            return each, *_model_of(folder, each)
+        except DamagedError as error:
+            if step is not None:
+                raise
+            warnings.warn(str(error), stacklevel=2)
+    raise FileNotFoundError(
+        f"There is no whole checkpoint{f' of step {step}' if step is not None else ''} in {folder}."
     )
-    found = ocp.load_checkpointables(folder / str(step), {"model": abstract})
-    return step, found["model"], dict(described.custom_metadata or {})
+
+
+def _model_of(folder: Any, step: int) -> tuple[Any, dict[str, Any]]:
+    place = folder / str(step)
+    flaw = flaw_of(place, step)
+    if not flaw:
+        info, arrays = read(place)
+        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        try:
+            described: Any = ocp.metadata(place, "model").metadata
+            wanted = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=here), described)
+            found: Any = ocp.load_checkpointables(place, {"model": wanted})["model"]
+            flaw = difference(arrays, {"model": found}) if arrays else ""
+        except Exception as error:  # Orbax has one for every kind of damage
+            flaw = first_line(error)
+            _collect_coroutines()
+        if not flaw:
+            return found, info
+    raise DamagedError(f"The checkpoint of step {step} in {folder} cannot be used ({flaw}).")

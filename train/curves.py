@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from train.evaluate.page import COLOURS, page, picture, plain, table
+from train.evaluate.page import COLOURS, heading, page, picture, plain, table
 from train.records import read_records
 
 
@@ -58,20 +58,29 @@ def differences(runs: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def documents(folder: Any, title: str, run: dict[str, Any]) -> dict[str, str]:
-    """{file name: text} of the report of a run, from its logs."""
+def documents(folder: Any, title: str, run: dict[str, Any], ended: str = "") -> dict[str, str]:
+    """{file name: text} of the report of a run, from its logs. ended: why it ended before its last step."""
     log, tests = read_records(folder / "log.jsonl"), _tests(folder)
-    names = [name for name in ("loss", "accuracy") if any(name in line for line in log)]
-    rows = [["training, last step", *(f"{log[-1][name]:.4g}" for name in names)]]
-    rows += [[f"test, step {line['step']}", *(f"{line[name]:.4g}" for name in names)] for line in tests]
-    last = {f"test_{name}": tests[-1][name] for name in names} if tests else {}
-    numbers = {"run": run, "steps": len(log), **{f"train_{name}": log[-1][name] for name in names}, **last}
-    body = f"<h1>{html.escape(title)}</h1>{table(['', *names], rows)}"
-    body += picture(
-        "Over the steps", "Lines: batches of training, before each step. Dots: the test set.", figure({title: folder})
-    )
+    names = [name for name in ("loss", "accuracy") if any(name in line for line in [*log, *tests])]
+    rows = [["training, last step", *(_number(log[-1], name) for name in names)]] if log else []
+    rows += [[f"test, step {line['step']}", *(_number(line, name) for name in names)] for line in tests]
+    numbers: dict[str, Any] = {"run": run, "steps": len(log), "ended": ended or "finished"}
+    for lines, kind in ((log, "train"), (tests, "test")):
+        numbers |= {f"{kind}_{name}": lines[-1].get(name) for name in names} if lines else {}
+    body = heading(title) + (f"<p>The run ended early. {html.escape(ended)}</p>" if ended else "")
+    body += table(["", *names], rows)
+    if any(len(column(log, name)[0]) for name in names):
+        about = "Lines: batches of training, before each step. Dots: the test set."
+        body += picture("Over the steps", about, figure({title: folder}))
     body += f"<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre>"
     return {"report.html": page(title, body), "report.json": json.dumps(plain(numbers), indent=1) + "\n"}
+
+
+def _number(line: Mapping[str, Any], name: str) -> str:
+    """As it stands in a log: null where it was not finite."""
+    if name not in line:
+        return ""
+    return f"{line[name]:.4g}" if line[name] is not None else "not finite"
 
 
 def _tests(folder: Any) -> list[dict[str, Any]]:

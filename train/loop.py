@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,17 +91,25 @@ class Loop:
 
 def check_finite(k: int, numbers: Numbers) -> None:
     """Raises where a number is not finite, with its name and step."""
-    if np.isfinite(numbers.values).all():
-        return
     for name in numbers.names:
-        broken = np.flatnonzero(~np.isfinite(np.atleast_1d(numbers[name])))
-        if len(broken):
-            count = np.size(numbers[name])
-            who = f" of {len(broken)} of {count} members (the first: {broken[0]})" if np.ndim(numbers[name]) else ""
-            raise FloatingPointError(
-                f"The {name.replace('_', ' ')}{who} is not finite at step {k}. Usual causes: a learning rate that is too "
-                "large (lower it, or warm up longer, in another folder), data that are not finite, float16 overflow."
-            )
+        _check(name.replace("_", " "), k, numbers[name], "data that are not finite, float16 overflow")
+
+
+def check_evaluated(k: int, found: Mapping[str, Any]) -> None:
+    """Raises where a number of the test set is not finite, with its name and step."""
+    for name, values in found.items():
+        _check(f"test {name}", k, values, "test data that are not finite, float16 overflow")
+
+
+def _check(name: str, k: int, values: Any, causes: str) -> None:
+    broken = np.flatnonzero(~np.isfinite(np.atleast_1d(values)))
+    if len(broken):
+        count = np.size(values)
+        who = f" of {len(broken)} of {count} members (the first: {broken[0]})" if np.ndim(values) else ""
+        raise FloatingPointError(
+            f"The {name}{who} is not finite at step {k}. Usual causes: a learning rate that is too large (lower it, or warm up "
+            f"longer, in another folder), {causes}."
+        )
 
 
 class Clock:

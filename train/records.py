@@ -3,15 +3,21 @@
 import importlib
 import json
 import math
+import warnings
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from limits.store import open_inside, write_whole
+
 
 class Records:
-    """Appends {"step": …, name: number, …} to `file`. Lines from step `start` on, of a run that got further, are taken away.
+    """Appends {"step": …, name: number, …} to `file`, with a checksum of each line. Lines from step `start` on, of a run that
+    got further, are taken away. `mark`: what `self.mark` was when that many steps were done; where the lines before `start` are
+    not those, the file is renamed, that is said, and the whole lines among them go into a new one.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "log.jsonl"
@@ -24,20 +30,29 @@ class Records:
     [0, 1, 2]
     """
 
-    def __init__(self, file: Any, start: int = 0, also: str = "", name: str = "") -> None:
+    def __init__(self, file: Any, start: int = 0, also: str = "", name: str = "", mark: Any = None) -> None:
         self._file: Any = None
         self._others: list[Any] = []
         self._open = False
+        self.mark = [0, 0]
         if jax.process_index() != 0:
             return
-        kept = [line for line in read_records(file) if line["step"] < start] if file.exists() else []
-        self._lines = "".join(json.dumps(line) + "\n" for line in kept)
+        whole, _ = _lines_of(file)
+        kept = [_checked(line) for line in whole if line["step"] < start]
+        self._lines = "".join(kept)
+        for line in kept:
+            self._count(line)
         self._place = file
+        if mark is not None and list(mark) != self.mark:
+            aside = f"the file was renamed to {set_aside(file)}, and " if file.exists() else ""
+            warnings.warn(
+                f"{file} is damaged: of {mark[0]} lines before step {start}, {self.mark[0]} are there and whole; {aside}the "
+                "run goes on with these.",
+                stacklevel=2,
+            )
         if not _remote(file):
-            part = file.with_name(f".{file.name}")
-            part.write_text(self._lines, encoding="utf-8")
-            part.replace(file)
-            self._file = file.open("a", encoding="utf-8")
+            write_whole(file, self._lines.encode())
+            self._file = open_inside(file)
         self._others = [_OTHERS[each](file.parent, name) for each in also.split(",") if each]
         self._open = True
 
@@ -45,11 +60,12 @@ class Records:
         """A line; what is not finite is written as null."""
         if not self._open:
             return
-        line = json.dumps({"step": step, **{key: _finite(value) for key, value in numbers.items()}}) + "\n"
+        line = _checked({"step": step, **{key: _finite(value) for key, value in numbers.items()}})
+        self._count(line)
         if self._file is None:
             self._lines += line
         else:
-            self._file.write(line)
+            self._file.write(line.encode())
             self._file.flush()
         for other in self._others:
             other(step, numbers)
@@ -66,20 +82,57 @@ class Records:
             self._file.close()
         self._open = False
 
+    def _count(self, line: str) -> None:
+        self.mark = [self.mark[0] + 1, zlib.crc32(line.encode(), self.mark[1])]
+
 
 def _remote(file: Any) -> bool:
     return "://" in str(file)
 
 
 def read_records(file: Any) -> list[dict[str, Any]]:
-    """All whole lines: one that was cut off by the end of its process is left out."""
-    lines = []
-    for line in file.read_text().splitlines():
-        try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+    """All whole lines. One that does not match its checksum is said; one that was cut off by the end of its process is not."""
+    lines, damaged = _lines_of(file)
+    if damaged:
+        more = f" and {len(damaged) - 3} more" * (len(damaged) > 3)
+        warnings.warn(
+            f"{file} is damaged, and read without line {', '.join(map(str, damaged[:3]))}{more}.", stacklevel=2
+        )
     return lines
+
+
+def set_aside(file: Any) -> str:
+    """The name that a file has from now on; it is out of the way, and never deleted."""
+    number = 1
+    while (aside := file.with_name(f"{file.name}.damaged-{number}")).exists():
+        number += 1
+    file.rename(aside)
+    return aside.name
+
+
+def _checked(line: dict[str, Any]) -> str:
+    """A line of the file, whose last entry is the checksum of what stands before it."""
+    text = json.dumps(line)
+    return f'{text[:-1]}, "crc32": {zlib.crc32(text.encode())}}}\n'
+
+
+def _lines_of(file: Any) -> tuple[list[dict[str, Any]], list[int]]:
+    """(the whole lines without their checksums, the numbers of damaged ones). Those of earlier versions have no checksums."""
+    if not file.exists():
+        return [], []
+    *texts, last = file.read_bytes().decode(errors="replace").split("\n")
+    texts += [last] if "}" in last else []  # else it was cut off by the end of its process, or is empty
+    summed, found, damaged = any('"crc32": ' in text for text in texts), [], []
+    for number, text in enumerate(texts, 1):
+        try:
+            line = json.loads(text)
+            crc = line.pop("crc32", None)
+            if not isinstance(line.get("step"), int) or (summed and (crc is None or f"{text}\n" != _checked(line))):
+                raise ValueError
+            found.append(line)
+        except (ValueError, AttributeError):
+            damaged.append(number)
+    return found, damaged
 
 
 def _finite(value: Any) -> Any:

@@ -1,5 +1,7 @@
 """Finite networks: definitions that say their width and depth, and how every parameter scales with them."""
 
+import warnings
+
 from zoo.activations import PiecewiseLinear as PiecewiseLinear
 from zoo.activations import Quadratic as Quadratic
 from zoo.activations import activation_function as activation_function
@@ -15,13 +17,19 @@ from zoo.mlp import MLP as MLP
 from zoo.parameterization import ROLES as ROLES
 from zoo.parameterization import Parameterization as Parameterization
 from zoo.parameterization import parameterization as parameterization
+from zoo.rescaled import Rescaled as Rescaled
 from zoo.resnet import HeResNet as HeResNet
 from zoo.resnet import ResNet as ResNet
 from zoo.roles import factors as factors
 from zoo.roles import learning_rate_factors as learning_rate_factors
 from zoo.roles import roles as roles
 from zoo.roles import scale_gradients as scale_gradients
+from zoo.rooms import ROOM as ROOM
+from zoo.rooms import replaced
 from zoo.scaled import scaled as scaled
 from zoo.variants import VARIANTS as VARIANTS
 from zoo.variants import variant as variant
 from zoo.vit import ViT as ViT
+
+if _flaw := replaced(["limits"]):  # which zoo can do without
+    warnings.warn(_flaw, stacklevel=2)

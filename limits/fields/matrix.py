@@ -124,8 +124,41 @@ def new_directions(a: jax.Array, rest: jax.Array, basis: jax.Array, tolerance: f
     return q
 
 
-def meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tuple[jax.Array, Matrix]:
-    """(coefficients c of rows a = c V, the matrix with what they reveal)."""
+def meet(matrix: Matrix, a: jax.Array, key: Any, tolerance: float) -> tuple[jax.Array, Matrix]:
+    """(coefficients c of rows a = c V, the matrix with what they reveal); `key` is raw key data.
+
+    Under `jax.vmap` over a alone, the rows of all samples meet the one matrix together.
+    """
+    bare = dataclasses.replace(matrix, start=None, trained=None, gradient=None)  # these may differ between samples
+    c, after = _meeting(tolerance)(bare, a, key)
+    kept = {name: getattr(matrix, name) for name in ("start", "trained", "gradient")}
+    return c, dataclasses.replace(after, **kept)
+
+
+@functools.cache
+def _meeting(tolerance: float) -> Any:
+    @jax.custom_batching.custom_vmap
+    def meeting(matrix: Matrix, a: jax.Array, key: jax.Array) -> tuple[jax.Array, Matrix]:
+        return _meet(matrix, a, jax.random.wrap_key_data(key), tolerance)
+
+    @meeting.def_vmap
+    def together(size: int, batched: Any, matrix: Matrix, a: jax.Array, key: jax.Array) -> Any:
+        several, rows, keys = batched
+        if any(jax.tree.leaves(several)):  # matrices side by side (`nn.vmap`): each meets its own rows
+            each = jax.tree.map(
+                lambda leaf, has: leaf if has else jnp.stack([leaf] * size), (matrix, a, key), tuple(batched)
+            )
+            out = jax.lax.map(lambda parts: meeting(*parts), each)
+            return out, jax.tree.map(lambda _: True, out)
+        key = key[0] if keys else key
+        c, after = meeting(matrix, a.reshape(-1, a.shape[-1]), key)
+        c = c.reshape(*a.shape[:-1], -1)
+        return (c, after), (rows, jax.tree.map(lambda _: False, after))
+
+    return meeting
+
+
+def _meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tuple[jax.Array, Matrix]:
     c, rest = outside(a, matrix.v)
     q = new_directions(a, rest, matrix.v, tolerance)
     kept = jnp.sum(q * q, axis=-1) > 0.5
@@ -135,6 +168,8 @@ def meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tupl
     c = jax.lax.dynamic_update_slice_in_dim(c, rest @ q.T, at, 1)
     v, y = (jax.lax.dynamic_update_slice_in_dim(old, new, at, 0) for old, new in ((matrix.v, q), (matrix.y, image)))
     known = matrix.known_in + jnp.sum(kept).astype(a.dtype)
+    full = matrix.known_in + len(a) > len(v)  # a slice that does not fit would be moved without a word
+    c, known = jnp.where(full, jnp.nan, c), jnp.where(full, jnp.inf, known)
     then = jax.lax.dynamic_update_slice_in_dim(matrix.then_in, jnp.broadcast_to(matrix.known_out, len(a)), at, 0)
     return c, dataclasses.replace(matrix, v=v, y=y, known_in=known, then_in=then)
 
@@ -156,20 +191,22 @@ def _multiply(tolerance: float, a: jax.Array, matrix: Matrix, key: jax.Array) ->
 
 
 def _forward(tolerance: float, a: jax.Array, matrix: Matrix, key: jax.Array) -> Any:
-    c, after = meet(matrix, a, jax.random.fold_in(_key(key), 0), tolerance)
-    return (matrix.start * (c @ after.y) + (c @ after.trained) @ after.u, after), (c, key)
+    c, after = meet(matrix, a, _folded(key, 0), tolerance)
+    out = matrix.start * (c @ after.y) + (c @ after.trained) @ after.u
+    # Where every sample has a gradient of its own, what comes back must be of each, also where `a` is the same for all.
+    return (out + 0 * matrix.gradient[0, 0], after), (c, key)
 
 
 def _backward(tolerance: float, kept: Any, cotangents: Any) -> Any:
     (c, key), (slope, matrix) = kept, cotangents
-    d, after = meet(matrix.transposed, slope, jax.random.fold_in(_key(key), 1), tolerance)
+    d, after = meet(matrix.transposed, slope, _folded(key, 1), tolerance)
     after = dataclasses.replace(after.transposed, gradient=matrix.gradient + c.T @ d)
     back = matrix.start * (d @ after.z) + (d @ after.trained.T) @ after.v
     return back, after, np.zeros(key.shape, jax.dtypes.float0)
 
 
-def _key(data: jax.Array) -> jax.Array:
-    return jax.random.wrap_key_data(data)
+def _folded(key: jax.Array, number: int) -> jax.Array:
+    return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key), number))
 
 
 _multiply.defvjp(_forward, _backward)

@@ -1,122 +1,193 @@
 """Kernels at one time of a sweep: one pass with all points, whose reveals are thrown away."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import flax.linen as nn
+import flax.traverse_util
 import jax
 import jax.numpy as jnp
 
+from limits.fields.matrix import Matrix
 from limits.fields.network import REVEALED, forward, on_points
 from limits.fields.responses import coefficients
+from limits.fields.taps import Taps, Use, taken_apart
 from limits.observables import feature_kernels, gradient_kernels, gradient_scale, output_basis
 from limits.passes import mixes_inputs, shows_inside
 from limits.tangent import contract, trace
-from zoo.layers import HasRoles, Linear, Norm
 
 BACKWARD = {"g", "ntk", "fields", "responses"}  # what takes a backward pass for every output
+_NO_FEATURES = (
+    "The layer of role readout is called inside nn.remat, nn.jit, nn.scan or nn.vmap, where what enters it cannot be read: "
+    "call it outside."
+)
+_NO_RESPONSES = (
+    'record="responses" needs matrices that are met in the network itself, not inside nn.scan, nn.remat, nn.jit or nn.vmap: '
+    "{layers} are."
+)
 
 
-class Tap(NamedTuple):
-    """One use of a layer with parameters: what enters its gradient beside the signal that comes back."""
+class Seen(NamedTuple):
+    """What a pass shows: outputs, h^l and φ^l where the network returns them, and what enters the readout."""
 
-    path: tuple[str, ...]
-    multipliers: dict[str, Any]
-    seen: Any  # [n, …, features], or None
-
-
-class Taps:
-    """An interceptor that adds shifts to the outputs of layers with parameters, and notes what enters their gradients."""
-
-    def __init__(self, shifts: list[Any] | None) -> None:
-        self.shifts, self.taps, self.shapes, self.normalised, self.features = shifts, [], [], None, None
-
-    def __call__(self, run: Any, args: Any, kwargs: Any, context: Any) -> Any:
-        """What flax.linen asks for."""
-        module, out = context.module, run(*args, **kwargs)
-        if isinstance(module, Norm) and context.method_name == "normalise":
-            self.normalised = out
-        if context.method_name != "__call__" or not isinstance(module, HasRoles):
-            return out
-        seen, inputs = None, 1
-        if isinstance(module, Linear):
-            seen, inputs = module.patches(args[0]), args[0].shape[-1]
-            if module.role == "readout":
-                self.features = args[0]
-        elif isinstance(module, Norm):
-            seen = self.normalised
-        multipliers = module.multipliers(inputs)
-        if not multipliers:
-            return out
-        self.taps.append(Tap(module.path, multipliers, seen))
-        self.shapes.append(jax.ShapeDtypeStruct(out.shape, out.dtype))
-        return out if self.shifts is None else out + self.shifts[len(self.taps) - 1]
+    f: Any
+    h: Any
+    phi: Any
+    features: Any
 
 
 def measure(
     net: nn.Module, factors: Any, kernels: tuple[str, ...], variables: Any, x: Any, n_train: int, key: Any
 ) -> tuple[dict[str, Any], Any]:
-    """(f [n, outputs], the features' kernel and, as asked, phi, g (tuples by layer) and ntk [n, n]; the matrices after it).
+    """(f [n, outputs] and, as asked, features, phi, g (tuples by layer) and ntk [n, n]; the matrices after it).
 
-    `factors`: learning rates over η₀, by path. All backward passes share one state, so that they agree on overlaps.
-    phi and g need a network that returns its intermediates, g and ntk one that does not mix inputs. "fields" adds what the
-    kernels are averages of: fields_h, fields_phi [n, …, neurons] and fields_g [outputs, n, …, neurons], tuples by layer;
-    "responses" adds what `limits.fields.responses` needs.
+    `factors`: learning rates over η₀, by path. phi and g need a network that returns its intermediates, g and ntk one that
+    does not mix inputs. "features" is the kernel of what enters the readout. "fields" adds what the kernels are averages
+    of: fields_h, fields_phi [n, …, neurons] and fields_g [outputs, n, …, neurons], tuples by layer; "responses" adds what
+    `limits.fields.responses` needs.
     """
+    if BACKWARD & set(kernels) and not mixes_inputs(variables):
+        return _with_gradients(net, factors, kernels, variables, x, key)
+
+    def run(net: Any, held: Any, x: Any, key: Any, **options: Any) -> Any:
+        return _pass(net, held, x, key, Taps(), **options)
+
     if mixes_inputs(variables):
-        (f, inside), after = on_points(net, variables, x, n_train, key, intermediates=True)
-        found = {"f": f, "features": feature_kernels([inside["features"]])[0]}
-        return found | ({"phi": feature_kernels(inside["phi"])} if "phi" in kernels else {}), after
-    revealed = variables.get(REVEALED, {})
-    fixed = {name: value for name, value in variables.items() if name != REVEALED}
+        seen, after = on_points(net, variables, x, n_train, key, run)
+    else:
+        seen, after = run(net, variables, x, key)
+        after = after.get(REVEALED, {})
+    return _forward_kernels(seen, kernels), after
+
+
+def _pass(net: Any, held: Any, x: Any, key: Any, taps: Taps, **options: Any) -> tuple[Seen, Any]:
     shows = shows_inside(net)
+    with nn.intercept_methods(taps):
+        out, after = forward(net, held, x, key, **options, **({"intermediates": True} if shows else {}))
+    f, inside = out if shows else (out, {"h": (), "phi": ()})
+    return Seen(f, inside["h"], inside["phi"], taps.features), after
 
-    def run(shifts: list | None, fields: dict, revealed: Any) -> Any:
-        taps = Taps(shifts)
-        held = {**fixed, "perturbations": fields} | ({REVEALED: revealed} if revealed else {})
-        with nn.intercept_methods(taps):
-            out, after = forward(net, held, x, key, **({"intermediates": True} if shows else {}))
-        f, inside = out if shows else (out, {"h": (), "phi": ()})
-        return (f, after.get(REVEALED, {})), inside, taps
 
-    layers: list[tuple[Any, Any]] = []
-
-    def shapes() -> Any:
-        _, inside, taps = run(None, {}, revealed)
-        layers.extend((tap.path, tap.multipliers) for tap in taps.taps)
-        return inside["h"], taps.shapes
-
-    hidden, outputs = jax.eval_shape(shapes)
-
-    def tapped(shifts: list, fields: dict, revealed: Any) -> Any:
-        out, inside, taps = run(shifts, fields, revealed)
-        return out, (inside["h"], inside["phi"], taps.features, [tap.seen for tap in taps.taps])
-
-    shifts = [jnp.zeros(a.shape, a.dtype) for a in outputs]
-    fields = {f"h{l}": jnp.zeros(h.shape, h.dtype) for l, h in enumerate(hidden, start=1)}
-    passed: Any = jax.vjp(tapped, shifts, fields, revealed, has_aux=True)
-    (f, after), pull, (hs, phis, features, seen) = passed
-    found: dict[str, Any] = {"f": f, "features": feature_kernels([features])[0]}
+def _forward_kernels(seen: Seen, kernels: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {"f": seen.f}
+    if "features" in kernels:
+        if seen.features is None:
+            raise ValueError(_NO_FEATURES)
+        found["features"] = feature_kernels([seen.features])[0]
     if "phi" in kernels:
-        found["phi"] = feature_kernels(phis)
-    if not BACKWARD & set(kernels):
-        return found, after
-    backs, slopes = [], []
+        found["phi"] = feature_kernels(seen.phi)
+    return found
+
+
+def _with_gradients(
+    net: nn.Module, factors: Any, kernels: tuple[str, ...], variables: Any, x: Any, key: Any
+) -> tuple[dict[str, Any], Any]:
+    """The same with gradients of the outputs of every input, whichever way a parameter enters them.
+
+    The network is mapped over inputs, so that a shift of a layer's output, and what comes back to it, belongs to one input by
+    construction, be the signal there batched or not. Rows of all inputs meet the matrices together, and all backward passes
+    share one state, so that they agree on overlaps. What is not made of layers (`limits.fields.taps`) has a copy for every
+    input: parameters one to be shifted, matrices a gradient with respect to their trained part.
+    """
+    revealed, n = variables.get(REVEALED, {}), len(x)
+    fixed = {name: value for name, value in variables.items() if name not in ("params", REVEALED)}
+
+    def run(taps: Taps, sample: Any, params: Any, revealed: Any, fields: Any) -> tuple[Seen, Any]:
+        held = {**fixed, "params": params, "perturbations": fields} | ({REVEALED: revealed} if revealed else {})
+        seen, after = _pass(net, held, sample[None], key, taps)
+        return seen, after.get(REVEALED, {})
+
+    params: Any = flax.traverse_util.flatten_dict(variables["params"])
+    shown = jax.eval_shape(lambda: run(Taps(), x[0], variables["params"], revealed, {})[0])
+    _check_shapes(net, shown)
+    uses, elsewhere = taken_apart(
+        lambda taps, params, revealed: run(taps, x[0], params, revealed, {})[0].f, variables["params"], revealed
+    )
+    whole = {path for path in _matrices(revealed) if path in elsewhere}
+    if "responses" in kernels and whole:
+        raise ValueError(_NO_RESPONSES.format(layers=", ".join(sorted(".".join(path) for path in whole))))
+
+    def one(sample: Any, own: Own, revealed: Any) -> Any:
+        taps = Taps(own.shifts)
+        mine = flax.traverse_util.unflatten_dict(
+            {path: leaf + own.params[path] if path in own.params else leaf for path, leaf in params.items()}
+        )
+        seen, after = run(taps, sample, mine, _with_slopes(revealed, own.slopes), own.fields)
+        slopes = {path: matrix.gradient for path, matrix in _matrices(after).items() if path in whole}
+        seen = seen._replace(**{name: jax.tree.map(lambda a: a[0], getattr(seen, name)) for name in ("f", "h", "phi")})
+        return (seen.f, _with_slopes(after, dict.fromkeys(whole)), slopes), (seen, taps.seen)
+
+    def zeros(a: Any) -> jax.Array:
+        return jnp.zeros((n, *a.shape), a.dtype)
+
+    own = Own(
+        {i: zeros(use.output) for i, use in enumerate(uses) if use.path not in elsewhere},
+        {f"h{l}": zeros(h) for l, h in enumerate(shown.h, start=1)},
+        {path: zeros(leaf) for path, leaf in params.items() if path[:-1] in elsewhere},
+        {path: zeros(matrix.gradient) for path, matrix in _matrices(revealed).items() if path in whole},
+    )
+    mapped = jax.vmap(one, in_axes=(0, 0, None), out_axes=((0, None, 0), 0))
+    bare = _with_slopes(revealed, dict.fromkeys(whole))
+    passed: Any = jax.vjp(lambda own, revealed: mapped(x, own, revealed), own, bare, has_aux=True)
+    (f, after, slopes), pull, (seen, entered) = passed
+    backs: list[Own] = []
     for cotangent in output_basis(f):
-        back, slope, after = pull((cotangent, after))
+        back, after = pull((cotangent, after, slopes))
         backs.append(back)
-        slopes.append([slope[name] for name in fields])
-    gradients = [jnp.stack(each) for each in zip(*slopes, strict=True)]
+    back = jax.tree.map(lambda *each: jnp.stack(each), *backs)  # [outputs, n, …]
+    g = {i: a.reshape(len(backs), n, -1, a.shape[-1]) for i, a in back.shifts.items()}
+    a = {i: None if a is None else a.reshape(n, -1, a.shape[-1]) for i, a in entered.items()}
+    gradients = [back.fields[name][:, :, 0] for name in own.fields]
+    found, scale = _forward_kernels(seen, kernels), gradient_scale(net)
     if "g" in kernels:
         found["g"] = gradient_kernels(net, gradients)
     if "fields" in kernels:
-        scale = gradient_scale(net)
-        found |= {"fields_h": hs, "fields_phi": phis, "fields_g": tuple(scale * g for g in gradients)}
-    whole = [jnp.stack(each) for each in zip(*backs, strict=True)]
+        found |= {"fields_h": seen.h, "fields_phi": seen.phi, "fields_g": tuple(scale * g for g in gradients)}
     if "ntk" in kernels:
-        found["ntk"] = _tangent(layers, seen, whole, factors)
+        copies = back.params | {(*path, "kernel"): slope for path, slope in back.slopes.items()}
+        found["ntk"] = _of_layers(uses, a, g, factors) + _of_copies(copies, factors)
+    after = _with_slopes(after, {path: _matrices(revealed)[path].gradient for path in whole})
     if "responses" in kernels:
-        found |= coefficients(layers, seen, whole, after, gradient_scale(net))
+        found |= coefficients(uses, a, g, after, scale)
     return found, after
+
+
+class Own(NamedTuple):
+    """What every input has of its own, all zero: [n, …]."""
+
+    shifts: dict[int, Any]  # of what layers return, by the number of the call
+    fields: dict[str, Any]  # of h^l
+    params: dict[tuple[str, ...], Any]  # of parameters
+    slopes: dict[tuple[str, ...], Any]  # the gradients of matrices, by the path of their layer
+
+
+def _check_shapes(net: Any, shown: Seen) -> None:
+    """Of one input."""
+    if len(shown.f.shape) != 2 or shown.f.shape[0] != 1:
+        raise ValueError(
+            f"{type(net).__name__} must return [n, outputs]; for one input it returns shape {shown.f.shape}."
+        )
+    for name, parts in (("h", shown.h), ("phi", shown.phi)):
+        for part in parts:
+            if part.shape[:1] != (1,):
+                raise ValueError(
+                    f"{type(net).__name__} must return intermediates {name} with inputs along the first axis; for one input "
+                    f"it returns one of shape {part.shape}."
+                )
+
+
+def _matrices(revealed: Any) -> dict[tuple[str, ...], Matrix]:
+    """By the path of their layer."""
+    flat: Any = flax.traverse_util.flatten_dict(revealed)
+    return {path[:-1]: matrix for path, matrix in flat.items()}
+
+
+def _with_slopes(revealed: Any, slopes: dict[tuple[str, ...], Any]) -> Any:
+    """The matrices, some of them with another gradient."""
+    flat: Any = flax.traverse_util.flatten_dict(revealed)
+    for path, slope in slopes.items():
+        flat[*path, "matrix"] = dataclasses.replace(flat[*path, "matrix"], gradient=slope)
+    return flax.traverse_util.unflatten_dict(flat)
 
 
 class Infinite:
@@ -140,25 +211,30 @@ def observed(user: Any, net: nn.Module, variables: Any, x: Any, key: Any) -> Any
     return user(Infinite(net, key), variables | {k: v for k, v in after.items() if k == REVEALED}, x)
 
 
-def _tangent(layers: list, seen: list, backs: list, factors: Any) -> jax.Array:
-    """Σ over parameters of factor · ∂f ∂f', the uses of one layer taken together; backs: [outputs, n, …, features]."""
+def _of_layers(uses: list[Use], entered: dict[int, Any], backs: dict[int, Any], factors: Any) -> Any:
+    """Σ over parameters of factor · ∂f ∂f', the uses of one layer taken together; a [n, p, d] and g [outputs, n, p, m]."""
     total: Any = 0.0
-    for path in dict.fromkeys(path for path, _ in layers):
-        uses = [i for i, (other, _) in enumerate(layers) if other == path]
-        flat = [backs[i].reshape(*backs[i].shape[:2], -1, backs[i].shape[-1]) for i in uses]
-        g = jnp.concatenate(flat, axis=2)
-        for name, multiplier in layers[uses[0]][1].items():
-            strength = factors[(*path, name)] * multiplier**2
+    for path in dict.fromkeys(uses[i].path for i in backs):
+        calls = [i for i in backs if uses[i].path == path]
+        g = jnp.concatenate([backs[i] for i in calls], axis=2)
+        for name, multiplier in uses[calls[0]].multipliers.items():
+            strength = jnp.asarray(factors[(*path, name)] * multiplier**2, g.dtype)
             if name in ("kernel", "scale"):
-                a = jnp.concatenate([seen[i].reshape(len(seen[i]), -1, seen[i].shape[-1]) for i in uses], axis=1)
+                a = jnp.concatenate([entered[i] for i in calls], axis=1)
             if name == "kernel":
-                share = contract(a, g, a, g, "mean")
-            else:  # a gain sees what it multiplies, a bias sums over positions, an embedding has one entry a position
-                j = (
-                    (g * a[None] if name == "scale" else g).sum(2)
-                    if name != "embedding"
-                    else g.reshape(*g.shape[:2], -1)
-                )
-                share = trace(j, j, "mean")
-            total = total + jnp.asarray(strength, g.dtype) * share
+                total = total + strength * contract(a, g, a, g, "mean")
+                continue
+            # A gain sees what it multiplies, a bias sums over positions, an embedding has one entry a position.
+            j = g * a[None] if name == "scale" else g
+            sums = sum(backs[i].reshape(*g.shape[:2], -1) for i in calls) if name == "embedding" else j.sum(2)
+            total = total + strength * trace(sums, sums, "mean")
+    return total
+
+
+def _of_copies(gradients: dict[tuple[str, ...], Any], factors: Any) -> Any:
+    """The same from gradients [outputs, n, …] of whole parameters and matrices, by path."""
+    total: Any = 0.0
+    for path, gradient in gradients.items():
+        j = gradient.reshape(*gradient.shape[:2], -1)
+        total = total + jnp.asarray(factors[path], j.dtype) * trace(j, j, "mean")
     return total

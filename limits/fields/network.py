@@ -1,6 +1,7 @@
 """A network's own forward code, with revealed matrices in place of drawn ones."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -41,7 +42,7 @@ def revealing(capacity: int, rows: dict[tuple[str, ...], int] | None = None, exa
         seen = module.patches(args[0])
         flat = seen.reshape(-1, seen.shape[-1])
         if rows is not None:
-            rows[module.path] = rows.get(module.path, 0) + len(flat)
+            rows[module.path] = rows.get(module.path, 0) + _all_rows(flat)
         if module.is_initializing():
             if module.has_variable(REVEALED, "matrix"):  # a layer that is used twice
                 return jnp.zeros((*seen.shape[:-1], module.features), flat.dtype)
@@ -60,6 +61,23 @@ def revealing(capacity: int, rows: dict[tuple[str, ...], int] | None = None, exa
     return replace
 
 
+def _all_rows(flat: jax.Array) -> int:
+    """How many rows meet a matrix at once, those that `nn.vmap` hides included."""
+    counts: list[int] = []
+
+    @jax.custom_batching.custom_vmap
+    def count(a: jax.Array) -> jax.Array:
+        counts.append(len(a))
+        return a
+
+    @count.def_vmap
+    def together(size: int, batched: Any, a: jax.Array) -> Any:
+        return count(a.reshape(-1, a.shape[-1])).reshape(a.shape), True
+
+    count(flat)
+    return counts[-1]
+
+
 def forward(net: nn.Module, variables: dict[str, Any], x: Any, key: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
     """(the network's outputs, its collections but for "params" afterwards)."""
     mutable = [name for name in variables if name == REVEALED or (name == STATISTICS and options.get("train"))]
@@ -69,14 +87,16 @@ def forward(net: nn.Module, variables: dict[str, Any], x: Any, key: Any, **optio
     return out, {name: part for name, part in variables.items() if name not in ("params", "perturbations")} | after
 
 
-def on_points(net: nn.Module, variables: dict[str, Any], x: Any, n: int, key: Any, **options: Any) -> tuple[Any, Any]:
-    """(what the network returns for all points, the first n of them training points; the matrices afterwards)."""
+def on_points(
+    net: nn.Module, variables: dict[str, Any], x: Any, n: int, key: Any, look: Callable = forward
+) -> tuple[Any, Any]:
+    """(what `look`, such as `forward`, finds for all points, the first n of them training points; the matrices then)."""
     revealed = variables.get(REVEALED, {})
 
     def run(x: Any, **more: Any) -> Any:
         nonlocal revealed
         held = variables | ({REVEALED: revealed} if revealed else {})
-        out, after = forward(net, held, x, jax.random.fold_in(key, int(bool(more))), **options, **more)
+        out, after = look(net, held, x, jax.random.fold_in(key, int(bool(more))), **more)
         revealed = after.get(REVEALED, {})
         return out
 

@@ -7,27 +7,30 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.fields.matrix import Matrix
+from limits.fields.taps import Use
 
 NOTED = ("responses_c", "responses_d", "responses_m")  # what `coefficients` says of one time
 _SMALLEST = 1e-6  # singular values below this part of the largest: these fields are not independent
 
 
-def coefficients(layers: list, seen: list, backs: list, revealed: Any, scale: Any) -> dict[str, tuple]:
+def coefficients(
+    uses: list[Use], entered: dict[int, Any], backs: dict[int, Any], revealed: Any, scale: Any
+) -> dict[str, tuple]:
     """Of every revealed matrix, in the order of use, what enters it and what comes back to it, in its bases.
 
     Tuples: responses_c [rows, k] with a row for every input and position; responses_d, also for every output;
-    responses_m, the strength m s of the initial matrix. `seen`, `backs`: of every use of a layer (`measure.Taps`).
+    responses_m, the strength m s of the initial matrix. `entered`, `backs`: by the number of the call.
     """
     found: dict[str, list] = {name: [] for name in NOTED}
-    for path in dict.fromkeys(path for path, _ in layers):
+    for path in dict.fromkeys(use.path for use in uses):
         matrix = _at(revealed, path)
         if matrix is None:
             continue
-        uses = [i for i, (other, _) in enumerate(layers) if other == path]
-        a, g = (jnp.concatenate([part[i].reshape(-1, part[i].shape[-1]) for i in uses]) for part in (seen, backs))
+        calls = [i for i, use in enumerate(uses) if use.path == path]
+        a, g = (jnp.concatenate([part[i].reshape(-1, part[i].shape[-1]) for i in calls]) for part in (entered, backs))
         found["responses_c"].append(a @ matrix.v.T)
         found["responses_d"].append(scale * g @ matrix.u.T)
-        found["responses_m"].append(layers[uses[0]][1]["kernel"] * matrix.start)
+        found["responses_m"].append(uses[calls[0]].multipliers["kernel"] * matrix.start)
     return {name: tuple(parts) for name, parts in found.items()}
 
 

@@ -1,7 +1,6 @@
 """launch.analyze reads what launch.train left, measures every member, keeps what is finished, and holds it against the twin."""
 
 import dataclasses
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -16,9 +15,11 @@ from rich.console import Console
 from launch import analyze, runs, train
 from launch.experiment import Experiment, load
 from limits import empirical_ntk, twin
-from train import curves
+from train import about, curves
 from train.analysis.runs import TrainedRun
 from train.checkpoints import load_model
+from train.evaluate.page import heading
+from train.records import Records, read_records
 
 SILENT = Console(quiet=True)
 HOW = {"loss": "cross_entropy", "parts": ("kernels", "ntk")}
@@ -126,14 +127,54 @@ def test_a_module_and_batches_of_ones_own(tmp_path: Path, monkeypatch: pytest.Mo
     run = train.Run(Experiment(str(source), load(source).get_config(), train.FUNCTIONS), tmp_path)
     assert train.conduct(run, SILENT)
     monkeypatch.delitem(sys.modules, "config_strange_name")
+    source.rename(tmp_path.parent / source.name)  # a copy that lies in the run's folder would not be executed
     jobs = analyze.jobs_of([str(tmp_path)])
+    with pytest.raises(ValueError, match=r"config_strange_name:Own is not one of zoo's.*--config=FILE"):
+        jobs[0].run.definition()
+    with pytest.raises(ValueError, match=r"batches of its own.*--config=.*strange_name\.py, if you trust it"):
+        runs.task_of(jobs, 6, 3, "cross_entropy")
+    assert "config_strange_name" not in sys.modules
+    configs = [str(tmp_path.parent / source.name)]
+    jobs = analyze.jobs_of([str(tmp_path)], configs)
     assert jobs[0].run.definition().width == 4
-    task = runs.task_of(jobs, 6, 3, "cross_entropy")
+    task = runs.task_of(jobs, 6, 3, "cross_entropy", configs)
     drawn = [next(run.batches(step)) for step in (0, 1)]
     np.testing.assert_allclose(task.x, np.concatenate([x for x, _ in drawn])[:9])
     np.testing.assert_array_equal(task.y_test.argmax(1), drawn[1][1][1:4])
     with pytest.raises(ValueError, match="Was it trained by squared errors"):
         runs.task_of([dataclasses.replace(job, run=_regression(job.run)) for job in jobs], 6, 3, "cross_entropy")
+
+
+def test_a_run_is_data(folder: Path, tmp_path: Path):
+    """A definition in a checkpoint that names a function, and a config beside it that would do something, are not called."""
+    run = shutil.copytree(folder, tmp_path / "run")
+    info, arrays = about.read(run / "checkpoints/0")
+    assert arrays is not None
+    evil = {**info, "definition": {"class": "os:system", "fields": {"command": f"touch {tmp_path}/done"}}}
+    for step in (0, 1, 10, 12):
+        text = about.written({**evil, "step": step}, arrays)
+        (run / f"checkpoints/{step}/about/about.json").write_text(text)
+    (run / "training_config.py").write_text(f"open({str(tmp_path / 'done')!r}, 'w')")
+    jobs = analyze.jobs_of([str(run)])
+    jobs[0].run.task(6, 3)
+    with pytest.raises(ValueError, match="os:system is not one of zoo's"):
+        analyze.conduct(jobs, jobs[0].run.task(6, 3), run, HOW, SILENT)
+    assert not (tmp_path / "done").exists()
+
+
+def test_names_of_runs_are_words_in_a_page():
+    assert heading("<script>a</script>") == "<h1>&lt;script&gt;a&lt;/script&gt;</h1>"
+
+
+def test_a_damaged_checkpoint_is_left_out(folder: Path, tmp_path: Path):
+    run = shutil.copytree(folder, tmp_path / "run")
+    for step, name in ((1, "about/about.json"), (10, "model/_METADATA")):
+        file = run / f"checkpoints/{step}" / name
+        file.write_bytes(file.read_bytes()[:-9])
+    with pytest.warns(UserWarning, match="checkpoint of step 1 in .* is damaged and left out"):
+        ((job, _),) = [analyze.jobs_of([str(run)])]
+    with pytest.warns(UserWarning, match="checkpoint of step 10 in .* It is left out"):
+        assert [step for step, _ in job.run.checkpoints(0)] == [0, 12]
 
 
 def _regression(run: TrainedRun) -> TrainedRun:
@@ -159,9 +200,12 @@ def test_a_folder_without_checkpoints_is_said(tmp_path: Path):
 def test_runs_in_folders_of_one_name_are_told_apart_and_laid_on_each_other(folder: Path, tmp_path: Path):
     others = [shutil.copytree(folder, tmp_path / name / folder.name) for name in ("a", "b")]
     log = others[1] / "log.jsonl"
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines = read_records(log)
     lines[5]["loss"] += 0.25
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    records = Records(log)
+    for line in lines:
+        records.write(line.pop("step"), line)
+    records.close()
     jobs = analyze.jobs_of([str(each) for each in (folder, *others, folder)])
     assert len({job.label for job in jobs}) == len(jobs) == 6
     said = curves.differences({job.run.name: job.run.place for job in jobs})

@@ -1,6 +1,10 @@
-"""Two processes of launch.train that are killed and started again end where those end that were left alone."""
+"""Processes of launch.train that are killed and started again end where those end that were left alone.
+
+LIMIT_ZOO_KILLS=40 sets how often the slow tests kill.
+"""
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -11,14 +15,16 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from forked import start
 
 from launch.exit_codes import PREEMPTED
-from launch.local_cluster import run_cluster, start_cluster
+from launch.local_cluster import environment, free_port, run_cluster, start_cluster
 from train.checkpoints import load_model
 from train.records import read_records
 
 HERE = Path(__file__).resolve().parent
 STEPS = 60
+KILLS = int(os.environ.get("LIMIT_ZOO_KILLS", "20"))
 CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
 
@@ -59,7 +65,7 @@ def killed(folder: Path, number: int, after: int) -> None:
     """Starts two processes, sends the signal to one of them when the log has so many lines more, and waits for both."""
     log = folder / "log.jsonl"
     had = len(log.read_text().splitlines()) if log.exists() else 0
-    with start_cluster(command(folder), 2, 2, cache(folder), grace=5.0) as cluster:
+    with start_cluster(command(folder), 2, 2, cache(folder), grace=1.0 if number == signal.SIGKILL else 5.0) as cluster:
         until = time.monotonic() + 240
         while cluster.processes[0].poll() is None and time.monotonic() < until:
             now = len(log.read_text().splitlines()) if log.exists() else 0
@@ -81,17 +87,73 @@ def test_killed_twice_and_continued(whole: Path, tmp_path: Path):
     equal(whole, tmp_path)
 
 
+def run_forked(folder: Path, processes: int, kill: tuple[int, int, float] | None = None) -> list[int | None]:
+    """The exit codes of the same run in forked processes. kill: (signal, lines of the log, seconds) to send it to one of them
+    so many lines and seconds on."""
+    settings = {"jax_platforms": "cpu", "jax_num_cpu_devices": 4 // processes, "jax_compilation_cache_dir":
+                str(folder.parent / "compiled"), "jax_persistent_cache_min_compile_time_secs": 0,
+                "jax_persistent_cache_min_entry_size_bytes": -1}  # fmt: skip
+    coordinator, log = f"127.0.0.1:{free_port()}", folder / "log.jsonl"
+    places = [environment(i, processes, 4 // processes, coordinator) for i in range(processes)]
+    arguments, output = command(folder)[3:], folder.parent / "output"
+    had = len(log.read_text().splitlines()) if log.exists() else 0
+    running = [start("launch.train", arguments, place, settings, output) for place in places]
+    if kill is not None:
+        until = time.monotonic() + 240
+        while all(each.is_alive() for each in running) and time.monotonic() < until:
+            now = len(log.read_text().splitlines()) if log.exists() else 0
+            if now < had or now >= had + kill[1]:
+                break
+            time.sleep(0.002)
+        time.sleep(kill[2])
+        victim = random.Random(kill[1]).choice(running)
+        if victim.is_alive():
+            os.kill(victim.pid or 0, kill[0])
+        if kill[0] == signal.SIGKILL:
+            for each in running:  # the others wait for it in vain
+                each.join(1.0)
+                each.kill()
+    for each in running:
+        each.join(240)
+        each.kill()
+    return [each.exitcode for each in running]
+
+
 @pytest.mark.slow
-def test_killed_at_random_moments_and_continued(whole: Path, tmp_path: Path):
-    draw = random.Random(0)
-    for i in range(20):
-        killed(tmp_path, draw.choice([signal.SIGTERM, signal.SIGKILL]), after=draw.randrange(1, 12))
-        if len(read_records(tmp_path / "log.jsonl")) == STEPS:
-            shutil.rmtree(tmp_path / "checkpoints")  # the end was reached: once more from the start
-            (tmp_path / "log.jsonl").unlink()
-        assert i < 20
-    train(tmp_path)
-    equal(whole, tmp_path)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_killed_at_random_moments_and_continued(processes: int, tmp_path: Path):
+    """Also while a checkpoint is written, and at the end; whenever the end is reached, it is the end of the whole run."""
+    whole, run, draw, killed, ends = tmp_path / "whole", tmp_path / "run", random.Random(processes), 0, 0
+    assert run_forked(whole, processes) == [0] * processes, (tmp_path / "output").read_text()
+    while killed < KILLS:
+        number = draw.choice([signal.SIGTERM, signal.SIGKILL, signal.SIGKILL])
+        codes = run_forked(run, processes, (number, draw.randrange(1, 30), draw.choice([0.0, draw.uniform(0, 0.5)])))
+        killed += codes != [0] * processes
+        if codes == [0] * processes:
+            equal(whole, run)
+            ends += 1
+            shutil.rmtree(run)
+        with (tmp_path / "output").open("a") as file:
+            print(f"{killed} kills, {ends} ends, {codes}", file=file)
+    assert run_forked(run, processes) == [0] * processes, (tmp_path / "output").read_text()
+    equal(whole, run)
+    print(f"{processes} processes: {killed} kills, {ends + 1} ends, none unequal")
+
+
+@pytest.mark.slow
+def test_two_processes_leave_a_checkpoint_that_only_one_of_them_finds_damaged(whole: Path, tmp_path: Path):
+    run = shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "compiled").symlink_to(whole.parent / "compiled")
+    shutil.rmtree(run / "checkpoints/60")
+    for file in (run / "checkpoints/50/model/ocdbt.process_1").rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[:50])
+    result = run_cluster(command(run), 2, 2, cache(run), timeout=300)
+    assert result.returncode == 0, result.outputs
+    assert "step 50" in result.outputs[0]
+    assert "damaged and not used" in result.outputs[0]
+    assert (run / "checkpoints/50.damaged-1").is_dir()
+    equal(whole, run)
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 """launch.train in this process: a run that is stopped and goes on is the run that was not; what it leaves behind."""
 
 import json
+import random
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ import pytest
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from launch import resume, train
+from launch import common, resume, train
 from launch.experiment import Experiment, load
-from train.checkpoints import find_flaw, info_of, load_model, steps_in
-from train.records import read_records
+from train import about
+from train.checkpoints import info_of, load_model, steps_in
+from train.records import Records, read_records
 from zoo.saved import from_json
 
 HERE = Path(__file__).resolve().parent
@@ -65,7 +68,7 @@ def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before(whole: Path, 
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     for step in (10, 12):
         file = max((tmp_path / f"checkpoints/{step}/model").rglob("*"), key=lambda f: f.stat().st_size * f.is_file())
-        file.write_bytes(file.read_bytes()[:-7])
+        file.write_bytes(file.read_bytes()[:400])
     with pytest.warns(UserWarning, match="damaged and not used"):
         assert train.conduct(prepared(tmp_path), SILENT)
     equal(whole, tmp_path)
@@ -183,8 +186,11 @@ def test_a_folder_with_another_run_is_refused(whole: Path, changes: dict, senten
 
 def test_more_steps_at_a_constant_rate_go_on(whole: Path, tmp_path: Path):
     shutil.copytree(whole, tmp_path / "run")
-    for info in (tmp_path / "run").glob("checkpoints/*/_CHECKPOINT_METADATA"):
-        info.write_text(info.read_text().replace('"cosine"', '"constant"'))
+    for place in (tmp_path / "run/checkpoints").glob("[0-9]*"):
+        info, arrays = about.read(place)
+        assert arrays is not None
+        info["config"]["schedule"] = "constant"
+        (place / "about/about.json").write_text(about.written(info, arrays))
     prepared(tmp_path / "run", schedule="constant", steps=24).check_folder()
 
 
@@ -212,21 +218,126 @@ def test_objects_in_a_config_are_the_same_wherever_they_lie():
 def test_whole_checkpoints_of_another_network_are_not_taken_away(whole: Path, tmp_path: Path):
     shutil.copytree(whole, tmp_path / "run")
     before = steps_in(tmp_path / "run/checkpoints")
-    with pytest.raises(ValueError, match="is whole, but of another network or optimiser"):
+    with pytest.raises(ValueError, match=r"is whole, but of another network or optimiser .*float32\(.*16.* there, .*8"):
         train.conduct(prepared(tmp_path / "run", width=8), SILENT)
     assert steps_in(tmp_path / "run/checkpoints") == before
 
 
-def test_a_broken_list_is_a_damaged_checkpoint(whole: Path, tmp_path: Path):
+def test_what_a_checkpoint_is_of_is_read_from_one_that_says_it(whole: Path, tmp_path: Path):
     shutil.copytree(whole, tmp_path / "run")
     places = tmp_path / "run/checkpoints"
-    (places / "lists/12.json").write_text("{")
-    assert "is broken" in find_flaw(places, 12)
-    before = steps_in(places)[-2]
-    assert (info_of(places) or {})["step"] == before
-    (places / f"lists/{before}.json").unlink()
-    (places / str(before) / "_CHECKPOINT_METADATA").unlink()
-    assert (info_of(places) or {})["step"] == steps_in(places)[-3]
+    for step, text in ((12, "{"), (10, "")):
+        assert (info_of(places) or {})["step"] == step
+        (places / f"{step}/about/about.json").write_text(text)
+    assert (info_of(places) or {})["step"] == 1
+
+
+CHANGES = {
+    "loss": ("return losses.cross_entropy(outputs, targets)", "return 2 * losses.cross_entropy(outputs, targets)"),
+    "optimizer": ("momentum=0.9", "momentum=0.8"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_run_of_other_code_is_refused(whole: Path, tmp_path: Path, name: str):
+    source = tmp_path / "training_config.py"
+    source.write_text("# Moved, with a comment.\n\n" + (HERE / "training_config.py").read_text())
+    prepared(whole, source).check_folder()
+    source.write_text(source.read_text().replace(*CHANGES[name]))
+    changed = prepared(whole, source)
+    with pytest.raises(ValueError, match=rf"holds a run with another {name} \(the code.* --accept_changes"):
+        changed.check_folder()
+    changed.check_folder(accept=True)
+
+
+def test_a_run_of_another_version_is_refused(whole: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("limits.identity.RESULTS", 1000)
+    with pytest.raises(ValueError, match=r"holds a run with limit-zoo .*, not .*\+results1000\. Undo the change"):
+        prepared(whole).check_folder()
+
+
+def test_other_batches_are_another_run(tmp_path: Path):
+    source = tmp_path / "own_config.py"
+    code = (HERE / "training_config.py").read_text().replace('"data": {"name": "digits", "test": "test", "augment": '
+           '("crop",)},', "").replace('"evaluate_every": 6', '"evaluate_every": 0') + OWN  # fmt: skip
+    source.write_text(code)
+    assert train.conduct(prepared(tmp_path / "run", source, steps=1, warmup=0), SILENT)
+    prepared(tmp_path / "run", source, steps=1, warmup=0).check_folder()
+    source.write_text(code.replace("size=(batch, 5)", "2.0, size=(batch, 5)"))
+    with pytest.raises(ValueError, match="holds a run with another batches"):
+        prepared(tmp_path / "run", source, steps=1, warmup=0).check_folder()
+
+
+def test_a_run_without_any_whole_checkpoint_begins_anew_beside_the_old_one(whole: Path, tmp_path: Path):
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    for step in (0, 1, 10, 12):
+        (tmp_path / f"checkpoints/{step}/about/about.json").write_text("{")
+    with pytest.warns(UserWarning, match="damaged and not used"):
+        assert train.conduct(prepared(tmp_path), SILENT)
+    equal(whole, tmp_path)
+    assert (tmp_path / "log.jsonl.damaged-1").read_text() == (whole / "log.jsonl").read_text()
+    assert (tmp_path / "checkpoints/12.damaged-1").is_dir()
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "removed", "last ones removed"])
+def test_a_damaged_log_is_said_and_kept(whole: Path, tmp_path: Path, damage: str):
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "checkpoints/12")
+    log = tmp_path / "log.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    lines[4] = {"changed": lines[4].replace(": 4", ": 5", 1), "cut": lines[4][:20] + "\n", "removed": ""}.get(
+        damage, lines[4]
+    )
+    log.write_text("".join(lines[: 9 if "last" in damage else None]))
+    had = log.read_text()
+    with pytest.warns(
+        UserWarning, match=r"log\.jsonl is damaged: of 10 lines before step 10, 9 .* renamed to log\.jsonl\.da"
+    ):
+        assert train.conduct(prepared(tmp_path), SILENT)
+    assert (tmp_path / "log.jsonl.damaged-1").read_text() == had
+    lost = 9 if "last" in damage else 4
+    found = [(line["step"], line["loss"]) for line in read_records(log)]
+    assert found == [(line["step"], line["loss"]) for line in read_records(whole / "log.jsonl") if line["step"] != lost]
+    jax.tree.map(np.testing.assert_array_equal, *(load_model(place / "checkpoints")[1] for place in (whole, tmp_path)))
+
+
+def test_no_flipped_bit_of_a_log_goes_unnoticed(whole: Path, tmp_path: Path):
+    """Read again, it is what it was, or that is said; taken up at a checkpoint, the same."""
+    content, draw, log = (whole / "log.jsonl").read_bytes(), random.Random(0), tmp_path / "log.jsonl"
+    mark, right = about.read(whole / "checkpoints/12")[0]["logs"]["log.jsonl"], read_records(whole / "log.jsonl")
+    for _ in range(400):
+        flipped = bytearray(content)
+        flipped[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        log.write_bytes(flipped)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = read_records(log)
+        assert found == right or any("is damaged, and read without line" in str(each.message) for each in said)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            Records(log, 12, mark=mark).close()
+        assert read_records(log) == right or any("log.jsonl is damaged: of 12" in str(each.message) for each in said)
+
+
+def test_logs_of_earlier_versions_are_read(tmp_path: Path):
+    (tmp_path / "log.jsonl").write_text('{"step": 0, "loss": 1.5}\n{"step": 1, "loss": 1.25}\n{"step": 2, "lo')
+    assert [line["loss"] for line in read_records(tmp_path / "log.jsonl")] == [1.5, 1.25]
+
+
+def test_nothing_is_written_through_links(tmp_path: Path):
+    (tmp_path / "elsewhere").mkdir()
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("log.jsonl", ".lock"):
+        (run / name).symlink_to(tmp_path / "elsewhere" / name)
+    with pytest.raises(ValueError, match="lock is a symbolic link"):
+        resume.lock(run)
+    records = Records(run / "log.jsonl")
+    records.write(0, {"loss": 1.0})
+    records.close()
+    common.write_whole(run / "log.jsonl", "again")
+    assert not any((tmp_path / "elsewhere").iterdir())
+    assert not (run / "log.jsonl").is_symlink()
 
 
 def test_two_processes_do_not_write_to_one_folder(tmp_path: Path):
@@ -240,8 +351,8 @@ def test_two_processes_do_not_write_to_one_folder(tmp_path: Path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"steps": 0}, "steps must be a whole number of at least 1; got 0"),
-        ({"keep": 0}, "keep must be a whole number of at least 1; got 0"),
+        ({"steps": 0}, "steps must be an integer of at least 1, got 0"),
+        ({"keep": 0}, "keep must be an integer of at least 1, got 0"),
         ({"members": 2.5}, "members must be a whole number"),
         ({"accumulate": 0}, "accumulate must be"),
         ({"seed": -1}, "seed must be"),

@@ -1,12 +1,15 @@
 """A definition written as JSON comes back as the same definition, and what cannot be written says which field."""
 
+import importlib
 import json
+import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
 
 from zoo import CNN, MLP, HeResNet, Parameterization, Quadratic, ResNet, ViT, variant
-from zoo.saved import from_json, to_json
+from zoo.saved import from_json, register, to_json
 
 NETS = [
     MLP(8, 2, activation=jnp.tanh, w_std=1.5),
@@ -38,7 +41,37 @@ def test_a_function_without_a_name_is_refused_by_field():
         to_json(MLP(8, 2, activation=lambda x: x**3))
 
 
-def test_a_class_that_is_not_there_says_where_it_should_be():
-    saved = to_json(MLP(8, 2)) | {"class": "my_models:Mine"}
-    with pytest.raises(ValueError, match="my_models:Mine cannot be imported here"):
-        from_json(saved)
+@pytest.mark.parametrize(
+    "name", ["my_models:Mine", "os:system", "json:JSONDecoder", "zoo.saved:from_json", "zoo.mlp:nn.Dense"]
+)
+def test_what_is_not_known_is_neither_imported_nor_called(name: str):
+    with pytest.raises(ValueError, match=f"The definition {name} is not one of zoo's"):
+        from_json({"class": name, "fields": {}})
+    assert "my_models" not in sys.modules
+
+
+def test_a_module_that_a_checkpoint_names_is_not_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "evil.py").write_text("raise SystemExit('executed')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="The definition evil:Net is not one"):
+        from_json({"class": "evil:Net", "fields": {}})
+
+
+def test_modules_of_ones_own_are_registered_with_what_they_are_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "own_parts.py").write_text(
+        "import dataclasses, flax.linen as nn\n@dataclasses.dataclass(frozen=True)\nclass Scale:\n    by: float\n"
+        "class Net(nn.Module):\n    scale: Scale\n"
+    )
+    (tmp_path / "own_config.py").write_text("from own_parts import Net\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = importlib.import_module("own_config")
+    net = config.Net(importlib.import_module("own_parts").Scale(2.0))
+    with pytest.raises(ValueError, match="own_parts:Net is not one of zoo's"):
+        from_json(to_json(net))
+    register(config)
+    assert from_json(json.loads(json.dumps(to_json(net)))) == net
+
+
+def test_other_fields_than_the_saved_ones_are_said():
+    with pytest.raises(ValueError, match=r"zoo\.mlp:MLP has other fields now .*\"height\""):
+        from_json({"class": "zoo.mlp:MLP", "fields": {"height": 3}})

@@ -1,6 +1,7 @@
 """Runs of launch.train, read back: their definition, the points to look at, and their checkpoints, one variable tree a member."""
 
 import dataclasses
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 from etils import epath
 
 from limits import Task
-from train.checkpoints import find_flaw, load_model, steps_in
+from limits.store import DamagedError
+from train.about import read
+from train.checkpoints import flaw_of, load_model, steps_in
 from train.stream import Batches, source
 from zoo.saved import from_json
 
@@ -28,10 +31,16 @@ class TrainedRun:
         """The run in this folder, which holds `checkpoints`, or is that folder itself."""
         folder = epath.Path(folder)
         place = folder / "checkpoints" if (folder / "checkpoints").exists() else folder
-        steps = tuple(step for step in steps_in(place) if not find_flaw(place, step))
+        flaws = {step: flaw_of(place / str(step), step) for step in steps_in(place)}
+        for step, flaw in flaws.items():
+            if flaw:
+                warnings.warn(
+                    f"The checkpoint of step {step} in {place} is damaged and left out ({flaw}).", stacklevel=2
+                )
+        steps = tuple(step for step, flaw in flaws.items() if not flaw)
         if not steps:
-            raise FileNotFoundError(f"{folder} holds no checkpoints of launch.train.")
-        return cls(place, load_model(place, steps[0])[2], steps)
+            raise FileNotFoundError(f"{folder} holds no checkpoints of launch.train that can be read.")
+        return cls(place, read(place / str(steps[0]))[0], steps)
 
     @property
     def name(self) -> str:
@@ -82,7 +91,11 @@ class TrainedRun:
         return Task(x, y, x_test, y_test, loss, name=data["name"])  # pyright: ignore[reportArgumentType]
 
     def checkpoints(self, member: int | None = None) -> Iterator[tuple[int, Any]]:
-        """(step, variables) of every checkpoint, of one member where there are several."""
+        """(step, variables) of every checkpoint, of one member where there are several; without those that are damaged."""
         for step in self.steps:
-            variables = load_model(self.folder, step)[1]
+            try:
+                variables = load_model(self.folder, step)[1]
+            except DamagedError as error:
+                warnings.warn(f"{error} It is left out.", stacklevel=2)
+                continue
             yield step, variables if member is None else jax.tree.map(lambda a: a[member], variables)

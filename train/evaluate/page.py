@@ -63,6 +63,11 @@ def table(
     return f'<div class="{kind}"><table><thead><tr>{names}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
+def heading(text: str) -> str:
+    """The heading of a page: names of runs come from outside."""
+    return f"<h1>{html.escape(text)}</h1>"
+
+
 def picture(title: str, text: str, figure: Figure) -> str:
     """A figure under its title, with a line on how to read it."""
     return f'<h2>{html.escape(title)}</h2><p>{html.escape(text)}</p><img src="{as_png(figure)}" alt="{html.escape(title)}">'

@@ -5,17 +5,17 @@ from numbers import Integral, Real
 from typing import Any, TypeGuard
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from limits import Task
+from limits.inputs import check_outputs, task_of
 from limits.posterior import Posterior
 from limits.types import Provenance
 from train.posterior.chains import Health, NotConvergedWarning, standard_error
 from train.posterior.langevin import run_langevin
 from train.posterior.run import Record
 from train.posterior.slice_sampling import run_layers
-from zoo import MLP
+from zoo import MLP, checks
 
 METHODS = {"slice": None, "hamiltonian": 4, "langevin": 20}  # and gradients a step
 NO_EVIDENCE = Provenance(
@@ -31,6 +31,7 @@ NO_KERNELS = Provenance(
 )
 
 
+@checks.arguments(net=checks.module, task=task_of, method=checks.word, key=checks.key, progress=checks.flag)
 def sample_posterior(
     net: Any,
     task: Task,
@@ -104,12 +105,7 @@ def _check(net: Any, task: Task, noise: Any, method: str, leaps: Any, **counts: 
             f"sample_posterior: {method} sampling integrates out the weights of an MLP; for a {type(net).__name__} use "
             'method="langevin".'
         )
-    shape = jax.eval_shape(net.init_with_output, jax.random.key(0), jnp.ones((1, *task.x_train.shape[1:])))[0].shape
-    if shape != (1, task.outputs):
-        raise ValueError(
-            f"sample_posterior: the network has {shape[-1]} outputs and the task {task.outputs} targets a sample (y_train "
-            f"{task.y_train.shape}); give the {type(net).__name__} outputs={task.outputs}, or the task other targets."
-        )
+    check_outputs("sample_posterior", net, task)
 
 
 def _whole(value: Any) -> TypeGuard[int]:

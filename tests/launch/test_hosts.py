@@ -1,0 +1,306 @@
+"""launch.watch and launch.agreement: processes that run different things, fail or die end all, with a sentence."""
+
+import re
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import pytest
+
+from launch import agreement, watch
+from launch.agreement import compare, differences, what_runs
+from launch.experiment import load
+from launch.local_cluster import run_cluster, start_cluster
+
+HERE = Path(__file__).resolve().parent
+CONFIG = HERE / "training_config.py"
+
+
+def until(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+# --- without processes: several watches over one store
+
+
+class Store:
+    """The key-value store of jax's client, shared by all."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.down = False
+
+    def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None:
+        assert allow_overwrite or key not in self.values
+        if self.down:
+            raise jax.errors.JaxRuntimeError("UNAVAILABLE")
+        self.values[key] = value
+
+    def key_value_dir_get(self, place: str) -> list[tuple[str, str]]:
+        if self.down:
+            raise jax.errors.JaxRuntimeError("UNAVAILABLE")
+        return [(key, value) for key, value in self.values.items() if key.startswith(place)]
+
+    def blocking_key_value_get(self, key: str, timeout: int) -> str:
+        until(lambda: key in self.values, timeout / 1000)
+        return self.values[key]
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """Starts watches of so many processes, and gives them with the exit codes they ended with."""
+    monkeypatch.setattr(watch, "BEAT", 0.02)
+    monkeypatch.setattr(watch.socket, "gethostname", lambda: "host")
+    started: list[watch.Watch] = []
+
+    def start(count: int, relays: Any = None) -> tuple[list[watch.Watch], dict[int, int], Store]:
+        store, codes = Store(), {}
+        for i in range(count):
+            relay = (relays or {}).get(i)
+            started.append(watch.Watch(store, i, count, relay, lambda code, i=i: codes.setdefault(i, code)))
+        until(lambda: all(len(each.known) == count for each in started))
+        return started, codes, store
+
+    yield start
+    for each in started:
+        each._finished = True
+
+
+def test_the_failure_of_one_ends_the_others_with_its_sentence(processes, capsys):
+    watches, codes, _ = processes(3)
+    watches[1].fail(OSError("the disk is gone."))
+    until(lambda: len(codes) == 3)
+    said = capsys.readouterr().err.splitlines()
+    assert codes == {0: 1, 1: 1, 2: 1}
+    assert said == ["error: process 1 of 3 on host failed: the disk is gone. This process ends with it."] * 2
+
+
+def test_who_is_not_heard_of_is_dead(processes, capsys):
+    watches, codes, _ = processes(2)
+    watches[1]._finished = True  # its threads end: it beats no more
+    until(lambda: codes)
+    assert codes == {0: 1}
+    assert "error: process 1 of 2 on host has not been heard of for" in capsys.readouterr().err
+
+
+def test_who_has_finished_is_not_missed(processes):
+    watches, codes, _ = processes(2)
+    leaving = threading.Thread(target=watches[1].leave)
+    leaving.start()
+    time.sleep(1.0)  # 50 beats
+    assert leaving.is_alive()  # it waits for the other
+    watches[0].leave()
+    leaving.join(10)
+    time.sleep(0.2)
+    assert not leaving.is_alive()
+    assert not codes
+
+
+def test_process_0_is_missed_when_its_relay_says_so_or_when_it_does_not_answer(processes, capsys):
+    relay = SimpleNamespace(gone=threading.Event())
+    _, codes, store = processes(2, {1: relay})
+    relay.gone.set()
+    until(lambda: 1 in codes)
+    assert "process 0 of 2 on host has ended without a word" in capsys.readouterr().err
+    _, codes, store = processes(2)
+    store.down = True
+    until(lambda: 1 in codes)
+    assert "process 0 of 2 on host has not answered for" in capsys.readouterr().err
+
+
+def test_an_error_of_jax_waits_for_who_is_at_fault(processes, capsys):
+    """A process that dies breaks the collectives of the others, whose own words for it name nobody."""
+    watches, codes, _ = processes(2)
+    watches[1]._finished = True
+    watches[0].await_verdict(OSError("the disk is full."))
+    assert not codes
+    watches[0].await_verdict(ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer"))
+    assert codes == {0: 1}
+    assert "process 1 of 2" in capsys.readouterr().err
+
+
+# --- what is compared
+
+
+def test_differences_name_the_field_both_values_and_who():
+    every = {
+        0: {"width": "8", "rate": "0.5", "same": "x"},
+        1: {"width": "8", "rate": "0.25", "same": "x"},
+        2: {"rate": "0.5", "same": "x"},
+    }
+    assert differences(every, {0: "a", 1: "b", 2: "c"}) == [
+        "width is 8 on processes 0, 1 and absent on process 2 (c)",
+        "rate is 0.5 on processes 0, 2 and 0.25 on process 1 (b)",
+    ]
+
+
+def test_everything_that_decides_the_numbers_is_compared(tmp_path, monkeypatch):
+    (tmp_path / "own_beside.py").write_text("SCALE = 1\n")
+    file = tmp_path / "own_config.py"
+    file.write_text("import own_beside\n" + CONFIG.read_text())
+    config = load(file).get_config()
+
+    def changed() -> set[str]:
+        now = what_runs(file, config)
+        return {name for name in {*now, *first} if now.get(name) != first.get(name)}
+
+    first = what_runs(file, config)
+    assert changed() == set()
+    (tmp_path / "own_beside.py").write_text("SCALE = 2\n")
+    assert changed() == {"the code of own_beside.py"}
+    file.write_text(file.read_text() + "\n# edited")
+    assert changed() == {"the code of own_beside.py", "the code of the config file"}
+    first = what_runs(file, config)
+    config.data.augment = ()
+    assert changed() == {"data"}
+    first = what_runs(file, config)
+    versions = {name: first[f"the version of {name}"] for name in agreement._PACKAGES} | {"optax": "0"}
+    monkeypatch.setattr(agreement.importlib.metadata, "version", versions.get)
+    assert changed() == {"the version of optax"}
+    with jax.enable_x64(True):
+        assert "jax_enable_x64" in changed()
+    assert {"the code of limits/types.py", "the code of launch/train.py", "the version of jaxlib", "seed"} <= set(first)
+
+
+def test_all_refuse_where_one_differs():
+    store, said = Store(), {}
+
+    def process(i: int) -> None:
+        with pytest.raises(ValueError, match="do not run the same") as error:
+            compare(store, "round/", i, 2, {"seed": str(i), "width": "8"})
+        said[i] = str(error.value)
+
+    threads = [threading.Thread(target=process, args=(i,)) for i in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert re.match(r"The processes do not run the same: seed is 0 on process 0 \(.*\) and 1 on process 1", said[0])
+    assert said[0] == said[1]
+
+
+# --- with processes
+
+TOGETHER = """
+import os, sys
+from launch import common, distributed, watch
+from launch.agreement import same_everywhere
+distributed.initialize("auto", 60)
+import jax
+me = jax.process_index()
+same_everywhere({"seed": "0"})
+for name in ("learning_rate", "seed", "weight_decay", "width", "steps"):
+    try:
+        same_everywhere({name: str(me), "same": "x"})
+    except ValueError as error:
+        print(f"refused: {error}", flush=True)
+if me == 1:
+    raise OSError("the data are gone.")
+import time
+time.sleep(60)
+"""
+
+
+def test_two_processes_compare_what_they_run_and_end_together():
+    started = time.monotonic()
+    result = run_cluster([sys.executable, "-c", TOGETHER], 2, 1, timeout=100, grace=60)
+    assert time.monotonic() - started < 60
+    assert result.returncodes == [1, 1]
+    for output in result.outputs:
+        for name in ("learning_rate", "seed", "weight_decay", "width", "steps"):
+            assert re.search(rf"refused: .* same: {name} is 0 on process 0 \(.*\) and 1 on process 1 \(", output)
+        assert "Check failure stack trace" not in output
+    assert "error: process 1 of 2 on" in result.outputs[0]
+    assert "failed: the data are gone. This process ends with it." in result.outputs[0]
+    assert result.outputs[0].count("error:") == 1
+    assert "OSError: the data are gone." in result.outputs[1]
+
+
+def train_differently(folder: Path, *changes: str, config: Path = CONFIG, other: Path | None = None):
+    """Two processes of launch.train, the second with these changes, or with another config."""
+    common = [f"--workdir={folder}", "--config.steps=2000", "--config.evaluate_every=0"]
+    words = [[f"--config={config}", *common], [f"--config={other or config}", *common, *changes]]
+    code = (
+        f"import os, sys, runpy; sys.argv = ['launch.train', *({words!r})[int(os.environ['LIMIT_ZOO_PROCESS'])]]; "
+        "runpy.run_module('launch.train', run_name='__main__')"
+    )
+    return start_cluster([sys.executable, "-c", code], 2, 1, grace=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ("--config.learning_rate=0.25", "learning_rate is 0.5 on process 0"),
+        ("--config.seed=3", "seed is 1 on process 0"),
+        ("--config.width=32", "width is 16 on process 0"),
+        ("--config.steps=30", "steps is 2000 on process 0"),
+        ("--config.average=0.5", "average is 0.9 on process 0"),
+        ("--set=weight_decay=0.1", "weight_decay is absent on process 0"),
+        ("--workdir=elsewhere", "workdir is"),
+    ],
+)
+def test_training_refuses_processes_that_differ(tmp_path, monkeypatch, change, field):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(HERE.parents[1]))
+    started = time.monotonic()
+    with train_differently(tmp_path / "run", change) as cluster:
+        result = cluster.wait(100)
+    assert time.monotonic() - started < 60
+    assert 0 not in result.returncodes
+    assert all(f"error: The processes do not run the same: {field}" in output for output in result.outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_process_that_dies_while_it_trains_ends_the_other(tmp_path, victim, number):
+    log = tmp_path / "log.jsonl"
+    with train_differently(tmp_path) as cluster:
+        until(lambda: log.exists() and log.read_text().count("\n") > 3, 90)
+        cluster.processes[victim].send_signal(number)
+        started = time.monotonic()
+        until(lambda: cluster.processes[1 - victim].poll() is not None, 60)
+        assert time.monotonic() - started < 60
+        assert cluster.processes[1 - victim].returncode == 1
+        cluster.kill()
+        lines = [line for line in cluster.outputs[1 - victim].splitlines() if "error" in line]
+    assert len(lines) == 1, lines
+    assert re.match(
+        rf"error: process {victim} of 2 on .*(ended without a word|not been heard of|not answered)", lines[0]
+    )
+
+
+@pytest.mark.slow
+def test_code_that_differs_and_a_failure_on_one_host(tmp_path):
+    config = tmp_path / "own_config.py"
+    body = CONFIG.read_text().replace('"data": {"name": "digits", "test": "test", "augment": ("crop",)},', "")
+    config.write_text(body + """
+import jax, numpy as np
+
+def batches(start):
+    for k in range(start, 100000):
+        if k == 20 and jax.process_index() == 1:
+            raise OSError("the disk with the data is gone.")
+        yield np.ones((16, 8), "float32"), np.eye(10, dtype="float32")[np.arange(16) % 10]
+""")  # fmt: skip
+    with train_differently(tmp_path / "run", config=config) as cluster:
+        result = cluster.wait(100)
+    assert result.returncodes == [1, 1]
+    assert "failed: the disk with the data is gone. This process ends with it." in result.outputs[0]
+    assert "error: the disk with the data is gone." in result.outputs[1]
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other/own_config.py"
+    other.write_text(config.read_text().replace("momentum=0.9", "momentum=0.8"))
+    with train_differently(tmp_path / "run", config=config, other=other) as cluster:
+        result = cluster.wait(100)
+    assert 0 not in result.returncodes
+    assert all("not run the same: the code of the config file is" in output for output in result.outputs)
