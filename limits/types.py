@@ -15,6 +15,15 @@ class Provenance:
     kind: Literal["exact", "monte_carlo", "approximate", "absent"]
     detail: str = ""
 
+    @classmethod
+    def monte_carlo(cls, detail: str, runs: int) -> "Provenance":
+        """A mean over so many independent runs: a few standard errors are a level only with Student's t.
+
+        >>> Provenance.monte_carlo("4 networks", 4).detail
+        '4 networks; standard errors have 3 degrees of freedom'
+        """
+        return cls("monte_carlo", f"{detail}; standard errors have {runs - 1} degrees of freedom")
+
 
 class AbsentError(ValueError):
     """A quantity was asked for that does not exist in this limit; the message says why and what to do instead."""
@@ -71,6 +80,8 @@ def _checked(name: str, value: Any) -> np.ndarray:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"Task: {name} must be an array of numbers ({error}).") from None
+    if not array.ndim:
+        raise ValueError(f"Task: {name} must hold samples along its first axis, [n, …]; got the number {array}.")
     bad = int(array.size - np.isfinite(array).sum())
     if bad:
         raise ValueError(
@@ -98,7 +109,7 @@ class Task:
     name: str = "task"
 
     def __post_init__(self) -> None:
-        if self.loss not in ("mse", "cross_entropy"):
+        if not isinstance(self.loss, str) or self.loss not in ("mse", "cross_entropy"):
             raise ValueError(f'Task: loss must be "mse" or "cross_entropy", got "{self.loss}".')
         x, y = _checked("x_train", self.x_train), _checked("y_train", self.y_train)
         y = y[:, None] if y.ndim == 1 else y
@@ -114,8 +125,8 @@ class Task:
             raise ValueError("Task: there are no training samples.")
         if x.shape[1:] != x_test.shape[1:] or y.shape[1:] != y_test.shape[1:] or y.ndim != 2:
             raise ValueError(
-                f"Task: train and test must have samples of one shape and targets [n, outputs]; got inputs {x.shape[1:]} "
-                f"and {x_test.shape[1:]}, targets {y.shape} and {y_test.shape}."
+                f"Task: train and test must have samples of one shape and targets [n, outputs]; x_train has samples "
+                f"{x.shape[1:]} and x_test {x_test.shape[1:]}, y_train is {y.shape} and y_test {y_test.shape}."
             )
         if self.loss == "cross_entropy":
             for part, targets in (("train", y), ("test", y_test)):

@@ -23,6 +23,7 @@ from rich.table import Table
 from limits.passes import shows_inside
 from train.evaluate.page import as_png, page
 from train.variables import forward, split
+from zoo import checks
 
 TOLERANCE = 0.1  # of an exponent
 
@@ -126,6 +127,15 @@ class CoordinateCheck:
         return file
 
 
+@checks.arguments(
+    make=checks.function,
+    widths=checks.several(checks.count()),
+    depths=checks.several(checks.count()),
+    loss_fn=checks.function,
+    optimizer=checks.function,
+    steps=checks.count(most=10**6),
+    seeds=checks.count(most=10**6),
+)
 def coord_check(
     make: Callable[[int, int], Any],
     widths: Sequence[int],

@@ -12,7 +12,7 @@ import psutil
 from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory
-from limits.inputs import check_outputs
+from limits.inputs import check_outputs, task_of
 from limits.lazy import losses, record_times
 from limits.passes import absent_kernels, checked_kernels, shows_inside
 from limits.rule import Rule
@@ -20,6 +20,7 @@ from limits.schedule import LearningRate, Schedule
 from limits.types import Provenance
 from train.members import Data, Dials, Steps, member_keys, programs
 from train.moments import Moments
+from zoo import checks
 
 KERNELS = ("phi", "g", "ntk")
 _LARGEST_CHUNK = 64
@@ -128,6 +129,19 @@ def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float) ->
         )
 
 
+@checks.arguments(
+    net=checks.module,
+    task=task_of,
+    learning_rate=checks.real | checks.function,
+    seed=checks.key,
+    momentum=checks.real,
+    weight_decay=checks.real,
+    trained=checks.names,
+    batches=checks.array(least=1),
+    centred=checks.flag,
+    observe=checks.function,
+    progress=checks.flag,
+)
 def ensemble(
     net: Any,
     task: Task,
@@ -220,7 +234,7 @@ def _trajectory(task: Task, recorded: np.ndarray, totals: dict[str, Moments], f:
     for name in ("f_train_cov", "f_test_cov"):  # the sampling error of a Gaussian covariance
         variance = np.diagonal(values[name], axis1=1, axis2=2)
         errors[name] = np.sqrt((values[name] ** 2 + variance[:, :, None] * variance[:, None, :]) / freedom)
-    how = Provenance("monte_carlo", f"{len(f)} members of width {net.width}")
+    how = Provenance.monte_carlo(f"{len(f)} members of width {net.width}", len(f))
     values |= absent_kernels(net, task.x)
     observed = {}
     if "observed" in totals:

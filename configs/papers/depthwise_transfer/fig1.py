@@ -5,10 +5,9 @@ small: 404 seconds on two cores with much other work, handwritten digits. paper:
 
 import optax
 
-from configs.papers.depthwise_transfer.shared import MUP, OURS, conv_resnet, octaves, settings
+from configs.papers.depthwise_transfer.shared import MUP, OURS, compared, conv_resnet, keeps, loses, octaves, settings
 from configs.papers.depthwise_transfer.shared import batches as batches
 from configs.papers.depthwise_transfer.shared import loss as loss
-from train.transfer.claims import compared, keeps, loses
 from zoo import scaled
 
 

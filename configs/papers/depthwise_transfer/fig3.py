@@ -7,9 +7,8 @@ paper: images of 64 × 64 in place of Tiny ImageNet, 20 epochs.
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
+from configs.papers.depthwise_transfer.shared import compared, ends_lower, falls, keeps, loses, octaves, settings, vit
 from configs.papers.depthwise_transfer.shared import loss as loss
-from configs.papers.depthwise_transfer.shared import octaves, settings, vit
-from train.transfer.claims import compared, ends_lower, falls, keeps, loses
 from zoo import scaled
 
 A, B, C, D = "a no norm, 1/√L", "b norm first, 1/√L", "c norm first, branches not scaled", "d no norm, 1/√L, cosine"

@@ -7,9 +7,8 @@ paper: CIFAR-10, 20 epochs. Swept: v, with momentum 1 − 1/v, γ₀ = v/8.
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import conv_resnet, settings
+from configs.papers.depthwise_transfer.shared import conv_resnet, keeps, overlap, settings
 from configs.papers.depthwise_transfer.shared import loss as loss
-from train.transfer.claims import keeps, overlap
 from zoo import scaled
 
 MOMENTUM, GAMMA = "momentum 1 − 1/v", "γ₀ = v/8"

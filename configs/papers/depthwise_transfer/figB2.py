@@ -6,9 +6,8 @@ small: 168 seconds on two cores with much other work, handwritten digits. paper:
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import conv_resnet, octaves, settings
+from configs.papers.depthwise_transfer.shared import conv_resnet, loses, octaves, settings
 from configs.papers.depthwise_transfer.shared import loss as loss
-from train.transfer.claims import loses
 from zoo import scaled
 
 PLAIN, SCALED = "standard", "standard, branches times 1/√L"

@@ -6,9 +6,8 @@ small: 10 minutes on two cores with much other work, handwritten digits. paper: 
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import he_resnet, octaves, settings
+from configs.papers.depthwise_transfer.shared import compared, he_resnet, keeps, octaves, settings
 from configs.papers.depthwise_transfer.shared import loss as loss
-from train.transfer.claims import compared, keeps
 from zoo import scaled
 
 ALONE, SCALED = "normalised", "normalised, branches times 1/√L"

@@ -7,9 +7,8 @@ paper: ImageNet, 5 epochs, batches of 128, ResNet-18 and deeper.
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import he_resnet, octaves, settings
+from configs.papers.depthwise_transfer.shared import he_resnet, keeps, octaves, overlap, settings
 from configs.papers.depthwise_transfer.shared import loss as loss
-from train.transfer.claims import keeps, overlap
 from zoo import scaled
 
 LABEL = "no norm, branches times 1/√L"

@@ -6,9 +6,8 @@ small: 2 minutes on two cores, handwritten digits, dense layers, SGD. paper: CIF
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import classes, octaves, settings
+from configs.papers.depthwise_transfer.shared import classes, falls, keeps, octaves, settings
 from configs.papers.depthwise_transfer.shared import loss as loss
-from train.transfer.claims import falls, keeps
 from zoo import Parameterization, ResNet, scaled
 
 ODE, SDE = "α = 1", "α = 1/2"

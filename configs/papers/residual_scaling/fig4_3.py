@@ -47,12 +47,6 @@ def claims(arrays):
                         figures,
                     )
                 )
-    for name, words in (("K", "kernels"), ("chi", "responses")):
-        first = [np.diff(arrays[f"{rho:g} {name} {DIAGONAL}"].mean(0))[0] for rho in arrays["scales"]]
-        power = np.polyfit(np.log(arrays["scales"]), np.log(first), 1)[0]
-        found.append(
-            Claim(f"The first layer adds ρ² to {words} (exponent 2 ± .02)", bool(abs(power - 2) < 0.02), f"{power:.4f}")
-        )
     return found
 
 
