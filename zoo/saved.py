@@ -21,7 +21,7 @@ from zoo.rescaled import within
 _NOT_FIELDS = ("parent", "name")  # Linen's own
 
 
-def to_json(net: nn.Module) -> dict[str, Any]:
+def to_json(net: Any) -> dict[str, Any]:
     """The class of a definition and its fields, in what JSON can hold.
 
     >>> from zoo import MLP
