@@ -57,7 +57,8 @@ def describe(file: Path) -> tuple[str, str, str, str]:
     lines = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").splitlines()
     small, _, rest = " ".join(lines[1:]).partition("paper:")
     paper, _, found = rest.partition("found:")
-    return lines[0], *(part.strip().rstrip(".") for part in (small.partition("small:")[2], paper, found))
+    small, paper, found = (part.strip().rstrip(".") for part in (small.partition("small:")[2], paper, found))
+    return lines[0], small, paper, found
 
 
 def status(name: str, size: str) -> str:

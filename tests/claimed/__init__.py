@@ -3,7 +3,6 @@
 ARRAYS of every source: {figure: function(its module, its config, effect)}, which gives what `claims` takes.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,6 @@ def noisy(values: Any, members: int, scale: float = 1e-3, axis: int = 0) -> np.n
     return values * (1 + scale * np.random.default_rng(0).normal(size=shape))
 
 
-def right(accuracies: Sequence[float], points: int = 300) -> np.ndarray:
+def right(accuracies: Any, points: int = 300) -> np.ndarray:
     """Which of the points are right, [setting, point]: the first so many."""
     return np.array([np.arange(points) < round(each * points) for each in accuracies], float)

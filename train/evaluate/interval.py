@@ -144,12 +144,12 @@ def share(hit: Any, count: int) -> Interval:
 
 def jackknife(number: Callable[..., Any], *samples: Any) -> Interval:
     """A smooth function of samples (members first, as many in each), by leaving out groups of members."""
-    samples, value = [np.asarray(each) for each in samples], np.asarray(number(*samples), float)
-    count = len(samples[0])
+    arrays, value = [np.asarray(each) for each in samples], np.asarray(number(*samples), float)
+    count = len(arrays[0])
     if count < 2:
         return Interval(value, value - np.inf, value + np.inf)
     groups = np.arange(count) % (n := min(count, GROUPS))
-    left = np.array([number(*(each[groups != g] for each in samples)) for g in range(n)], float)
+    left = np.array([number(*(each[groups != g] for each in arrays)) for g in range(n)], float)
     return Interval.around(value, np.sqrt((n - 1) / n * ((left - left.mean(0)) ** 2).sum(0)), n - 1)
 
 

@@ -61,7 +61,8 @@ def claims(outcome, dataset):
         """Logarithms of the tuned losses at the shared number of parameters by depth, from losses [seed, rate] of the sizes."""
         best = dict(zip(sizes, (loss.mean(0).min() for loss in losses), strict=True))
         at = [[(np.log(count[size]), np.log(best[size])) for size in sizes if size[1] == d] for d in depths]
-        return np.array([np.polyval(np.polyfit(*np.transpose(pairs), 1), np.log(shared)) for pairs in at])
+        laws = [np.polyfit(x, y, 1) for x, y in (np.transpose(pairs) for pairs in at)]
+        return np.array([np.polyval(law, np.log(shared)) for law in laws])
 
     losses = [sweep.losses.T for sweep in sizes.values()]
     if any(sweep.optimum().edge for sweep in sizes.values()):
