@@ -387,8 +387,7 @@ def test_a_run_is_watched_and_stopped_from_outside(tools):
     assert [line.split("] ")[1] for line in act("logs").stdout.splitlines()] == ["step 1", "saved"]
 
 
-@pytest.mark.parametrize("stale", ["{pid}", "{pid} {boot} 1", "{pid} another-boot {ticks}", ""])
-def test_another_process_with_the_number_is_not_the_run(tools, stale):
+def test_another_process_with_the_number_is_not_the_run(tools):
     """As after a restart of the machine: it is not taken for running, and not stopped."""
     run(tools, TPU, "create", *PLACE, "--type=v4-8", "--poll=0.05")
     state = tools / "home/limit-zoo-run"
@@ -398,8 +397,9 @@ def test_another_process_with_the_number_is_not_the_run(tools, stale):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         (state / "pid").write_text(f"{other.pid} {boot} {ticks}\n")
         assert run(tools, TPU, "status", *PLACE).stdout.splitlines()[-1].endswith(": running")
-        (state / "pid").write_text(stale.format(pid=other.pid, boot=boot, ticks=ticks) + "\n")
-        assert run(tools, TPU, "status", *PLACE).stdout.splitlines()[-1].endswith(": lost")
+        for stale in (f"{other.pid}", "", f"{other.pid} another-boot {ticks}", f"{other.pid} {boot} 1"):
+            (state / "pid").write_text(f"{stale}\n")
+            assert run(tools, TPU, "status", *PLACE).stdout.splitlines()[-1].endswith(": lost"), stale
         stopped = run(tools, TPU, "stop", *PLACE)
         assert (stopped.returncode, "nothing runs" in stopped.stderr) == (1, True)
         assert run(tools, TPU, "run", *PLACE, "--", "true").returncode == 0  # it stands in no run's way
