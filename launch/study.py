@@ -12,6 +12,7 @@ import numpy as np
 
 from launch.experiment import Experiment, plain_fields
 from limits import AbsentError
+from limits.identity import identity, numerics
 from train.progress import add_parts, parts_bar
 from train.transfer import Outcome, Sweep, train_runs
 from train.transfer.cells import read, save_arrays, write
@@ -120,7 +121,7 @@ class Study:
         """Where its sweeps are kept: a name that changes with everything they depend on."""
         common_fields = {k: v for k, v in plain_fields(self.config).items() if k not in _NOT_IN_CELLS}
         limit = plain_fields(self.config.limit) if math.isinf(cell.width) else None
-        code = self.experiment.fingerprint(sorted(common_fields.items()), cell.fields, self.traced, limit)
+        code = identity(self.experiment.code, common_fields, cell.fields, self.traced, limit, numerics())
         return self.folder / "cells" / f"{cell.name}_{code}.npz"
 
     def settings(self) -> list[dict[str, float]]:
@@ -262,7 +263,8 @@ def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tu
         absent = {label: why for _, label, fields in study.variants() if (why := study.no_limit(fields))}
     cells = [cell for cell in cells if not (math.isinf(cell.width) and cell.label in absent)]
     mine = sorted(cells, key=_cost, reverse=True)[part[0] :: part[1]]
-    todo = [cell for cell in mine if not study.file(cell).exists()]
+    found = {cell.key: read(study.file(cell)) for cell in mine}
+    todo = [cell for cell in mine if found[cell.key] is None]
     if len(todo) < len(mine):
         screen.print(f"{len(mine) - len(todo)} of {len(mine)} sizes were already there: continuing from them.")
     runs = len(study.settings()) * len(study.values) * study.config.seeds
@@ -273,7 +275,7 @@ def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tu
             bar.update(count, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
             train = study.limit if math.isinf(cell.width) else study.train
             write(study.file(cell), train(cell, lambda done, cell=cell: bar.advance(count, _cost(cell) * done / runs)))
-    found = {cell.key: read(study.file(cell)) for cell in cells}
+    found = {cell.key: found.get(cell.key) or read(study.file(cell)) for cell in cells}
     return {key: sweeps for key, sweeps in found.items() if sweeps is not None}, absent
 
 

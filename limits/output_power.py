@@ -21,7 +21,7 @@ _MARGIN = 0.25  # of a power; those that occur are multiples of 1/2
 
 
 @functools.lru_cache(maxsize=256)
-def check_output_power(net: nn.Module, shape: tuple[int, ...]) -> None:
+def check_output_power(net: Any, shape: tuple[int, ...]) -> None:
     """Raises unless outputs are the readout's over γ = γ₀ N^d, with the d of the parameterization; shape: of an input.
 
     Seen are ∂f/∂(readout) and, only where that is off, the size of the features too: a factor may stand before the readout

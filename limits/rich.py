@@ -145,7 +145,7 @@ def _trajectory(
     """Means over the first axis, with their standard errors (zero where there is one run, which is exact)."""
     n, f = len(task.x_train), runs["f"]
     each = {"f_train": f[:, :, :n], "f_test": f[:, :, n:], "loss": losses(task, f[:, :, :n], task.y_train)}
-    if len(task.x_test):
+    if task.scored:
         each["test_loss"] = losses(task, f[:, :, n:], task.y_test)
     each |= {name: runs[name] for name in ("phi", "g", "ntk") if name in runs}
     watched = {name: runs[name] for name in AVERAGED if name in runs}

@@ -1,5 +1,6 @@
 """How the initialisation of every parameter scales with the width and the depth: measured, by as few draws as it takes."""
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from zoo.names import by_name
 
 POWERS = (0.0, -0.5, -1.0, 0.5)  # of the width or depth that initialisations scale with
 _DRAWS, _ENTRIES = 64, 2**24  # at most so many initialisations, and so many numbers drawn (but for the first)
+_PROGRAMS = 32  # that are kept
 
 
 def init_powers(
@@ -68,19 +70,45 @@ def _root_mean_squares(
         leaves = by_name(init(key, **at))
         return jnp.stack([jnp.mean(jnp.square(leaves[name].astype("float32"))) for name in kept])
 
-    # Compiled once and run a few times: that it runs fast counts for less.
-    quick = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
-    draws = []
+    most = max(1, min(_DRAWS, _ENTRIES // max(sum(math.prod(leaf.shape) for leaf in shapes.values()), 1)))
     with jax.ensure_compile_time_eval():  # a caller may be tracing
-        draw = jax.jit(squares, compiler_options=quick)
-        most = max(1, min(_DRAWS, _ENTRIES // max(sum(math.prod(leaf.shape) for leaf in shapes.values()), 1)))
+        drawn = _drawn(squares)
         for i in range(most):
-            draws.append(np.asarray(draw(jax.random.fold_in(jax.random.key(0), i))))
+            draws = drawn.first(i + 1)
             fixed = (np.ptp(draws, axis=0) == 0) & (i > 0)  # drawn at random, they would differ
             if all(fixed[j] or entries.get(name, 1) * (i + 1) >= needed for j, name in enumerate(kept)):
                 break
-    roots = dict(zip(kept, np.sqrt(np.mean(draws, axis=0)), strict=True))
+    roots = dict(zip(kept, np.sqrt(draws.mean(0)), strict=True))
     return {name: (float(roots[one]), len(draws)) for name, one in measured.items()}
+
+
+class _Drawn:
+    """What a compiled function of a key gives for the first keys, once."""
+
+    def __init__(self, program: Callable) -> None:
+        self.program, self.found = program, []
+
+    def first(self, count: int) -> np.ndarray:
+        """[count, …]"""
+        while len(self.found) < count:
+            key = jax.random.fold_in(jax.random.key(0), len(self.found))
+            self.found.append(np.asarray(self.program(key)))
+        return np.stack(self.found[:count])
+
+
+_KEPT: dict[str, _Drawn] = {}  # by program: the base size is the same for every target
+
+
+def _drawn(function: Callable) -> _Drawn:
+    lowered = jax.jit(function).lower(jax.random.key(0))
+    name = hashlib.sha256(lowered.as_text().encode()).hexdigest()
+    if name not in _KEPT:
+        # It runs a few times: that it is compiled fast counts for more than that it is fast.
+        quick: Any = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+        _KEPT[name] = _Drawn(lowered.compile(compiler_options=quick))
+        while len(_KEPT) > _PROGRAMS:
+            del _KEPT[next(iter(_KEPT))]
+    return _KEPT[name]
 
 
 def _representative(name: str, shapes: Mapping[str, Any]) -> str:

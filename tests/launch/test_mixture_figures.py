@@ -1,4 +1,4 @@
-"""Figures of data statistics: run from end to end on less, and claims that fail on numbers that do not hold them."""
+"""Figures of data statistics: run from end to end on less."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Figures of residual scaling: run from end to end, and claims that fail on numbers that do not hold them."""
+"""Figures of residual scaling: run from end to end."""
 
 import json
 from pathlib import Path

@@ -2,20 +2,23 @@
 
 from typing import Any
 
+import flax.linen as nn
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from own_modules import MODULES, VECTORS, Offset, by_definition
+from own_modules import MODULES, VECTORS, Offset, Own, by_definition
 
-from limits import empirical_ntk, twin
+from limits import AbsentError, Task, empirical_ntk, twin
 from limits.fields.matrix import multiply
 from limits.fields.measure import measure
 from limits.fields.network import REVEALED
 from limits.fields.sweep import Sweep
+from limits.output_power import check_output_power
 from limits.rule import Rule
-from zoo import learning_rate_factors
+from train import ensemble
+from zoo import Dense, Norm, learning_rate_factors, parameterization
 
 DEFAULT = ("offset through a shared matrix", "broadcast", "scan")
 NAMES = [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in MODULES]
@@ -102,3 +105,115 @@ def test_kernels_are_the_means_of_wide_networks(name):
     assert np.all(np.abs(limit.ntk - each.mean(0)) < 8 * error)
     assert error.max() < 0.03 * limit.ntk.max()
     print(name, "z", np.abs((limit.ntk - each.mean(0)) / error).max(), "error", error.max() / limit.ntk.max())
+
+
+class Gated(nn.Module):
+    """A gate and a value; what may stand behind and before the readout."""
+
+    width: int
+    parameterization: str = "mup"
+    heads: int = 1
+    before: Any = None  # powers of the width that divide the features, and the outputs (None: as zoo says)
+    after: Any = None
+    tail: str = ""
+
+    @nn.compact
+    def __call__(self, x):
+        p, n = parameterization(self.parameterization), self.width
+        h = Dense(n, "input", n, p)(x)
+        gate, value = (Dense(n, "hidden", n, p)(jnp.tanh(h)) for _ in range(2))
+        a = (nn.sigmoid(gate) * value).reshape(len(x), self.heads, n // self.heads).reshape(len(x), n)
+        f = Dense(1, "readout", n, p)(a / n ** (self.before or 0))
+        if self.tail:
+            f = jnp.tanh(f) if self.tail == "tanh" else f * jnp.tanh(gate[:, :1])
+        return f / (p.output_scale(n, 1.0) if self.after is None else n**self.after)
+
+
+FORGOTTEN = (
+    r"Gated: its outputs go as N\^0 times .* must go as N\^-0.5 in the mup .* f / p.output_scale\(self.width, gamma\)"
+)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda net: twin(net).kernels(VECTORS, samples=64, replicas=2),
+        pytest.param(lambda net: twin(net).rich(Task(VECTORS, [1.0, 0.0, 1.0]), 1, 0.1), marks=pytest.mark.slow),
+        pytest.param(lambda net: ensemble(net, Task(VECTORS, [1.0, 0.0, 1.0]), 2, 1, 0.1), marks=pytest.mark.slow),
+    ],
+)
+def test_outputs_that_are_not_scaled_are_refused_and_the_remedy_named(call):
+    with pytest.raises(ValueError, match=FORGOTTEN):
+        call(Gated(8, after=0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"after": 1}, r"go as N\^-1 times .* must go as N\^-0.5 in the mup"),
+        ({"after": 0.5, "parameterization": "ntk"}, r"go as N\^-0.5 times .* N\^0 in the ntk .* divide by no power"),
+        ({"after": 0, "tail": "gate"}, FORGOTTEN),
+        ({"after": 0, "tail": "tanh"}, FORGOTTEN),
+        ({"after": 0, "heads": 3, "width": 48}, r"go as N\^0 times .*\(from widths 24 and 384\)"),
+    ],
+)
+def test_other_powers_of_the_width_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        check_output_power(Gated(**{"width": 64, **options}), (4,))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"tail": "tanh"},
+        {"heads": 3, "width": 48},
+        {"parameterization": "ntk", "after": 0},
+        pytest.param({"after": 0, "before": 0.5}, marks=pytest.mark.slow),  # the factor stands before the readout
+        pytest.param({"tail": "gate"}, marks=pytest.mark.slow),
+    ],
+)
+def test_right_powers_of_the_width_are_taken(options):
+    check_output_power(Gated(**{"width": 64, **options}), (4,))
+
+
+class BatchNormed(Own):
+    """Batch normalisation, and no argument `intermediates`."""
+
+    @nn.compact
+    def __call__(self, x, train=False):
+        h = jnp.tanh(Norm("batch", self.width, self.p)(self.dense("input")(x), train))
+        return Dense(1, "readout", self.width, self.p)(jnp.tanh(h)) / self.p.output_scale(self.width, 1.0)
+
+
+class Untold(BatchNormed):
+    """It cannot be told when it trains."""
+
+    @nn.compact
+    def __call__(self, x):
+        return Dense(1, "readout", self.width, self.p)(Norm("batch", self.width, self.p)(self.dense("input")(x), True))
+
+
+def test_batch_normalisation_needs_no_argument_intermediates():
+    found = twin(BatchNormed(8)).kernels(VECTORS, samples=4096, replicas=2)
+    # Signals of a batch have mean 0 and variance 1 over its three inputs, so that the kernel's rows are those of tanh(tanh(h)),
+    # an odd function: near 0 in sum over the batch, to the few percent that it bends.
+    assert np.abs(found.nngp.sum(1)).max() < 0.1 * found.nngp.diagonal().min()
+    with pytest.raises(AbsentError, match="batch normalisation makes every output depend on all inputs"):
+        _ = found.ntk
+    task = Task(VECTORS[:2], [1.0, -1.0], VECTORS[2:], [0.0])
+    run = twin(BatchNormed(8)).rich(task, steps=2, learning_rate=0.1, samples=64, replicas=2)
+    assert run.loss[-1] < 0.9 * run.loss[0]
+    with pytest.raises(ValueError, match=r"Untold normalises over .* no argument `train`"):
+        twin(Untold(8)).kernels(VECTORS, samples=16)
+
+
+def test_a_module_is_compiled_once_for_a_shape(compilations):
+    limit = twin(Gated(8))
+    first = limit.kernels(VECTORS, samples=32, replicas=2)
+    assert compilations()
+    second = twin(Gated(99)).kernels(VECTORS + 1, samples=32, replicas=3, seed=1)
+    assert compilations() == []
+    assert not np.allclose(first.ntk, second.ntk)
+    assert second.provenance["ntk"].detail.endswith("standard errors have 2 degrees of freedom")

@@ -113,6 +113,7 @@ def test_a_damaged_checkpoint_is_left_for_the_one_before(tmp_path: Path, damage:
         found = latest(tmp_path)
     same(found, 6)
     assert steps_in(tmp_path) == [6]
+    same(latest(tmp_path), 6)
     assert sorted(each.name for each in (tmp_path / "7.damaged-1").rglob("*")) == before
 
 

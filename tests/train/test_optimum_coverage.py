@@ -38,11 +38,12 @@ def coverage(kind: str, seeds: int, studies: int) -> tuple[np.ndarray, np.ndarra
     """(share of intervals that hold the truth, median width in octaves) of the optimum, and of the shift between two sizes."""
     random = np.random.default_rng(seeds)
     truths, sweeps = zip(*(simulated(kind, seeds, random) for _ in range(studies)), strict=True)
-    ends = np.array([[np.log2(sweep.interval()) for sweep in sweeps]])
+    with np.errstate(divide="ignore"):  # an interval that is open to below
+        ends = np.array([np.log2(sweep.interval()) for sweep in sweeps])
     pairs = [Transfer("width", pair) for pair in zip(sweeps[::2], sweeps[1::2], strict=True)]
     shifts = np.array([series.shift()[1:] for series in pairs])
     moved = np.array(truths[1::2]) - np.array(truths[::2])
-    found = [(np.array(truths), ends[0]), (moved, shifts)]
+    found = [(np.array(truths), ends), (moved, shifts)]
     held = [np.mean((each[:, 0] <= truth) & (truth <= each[:, 1])) for truth, each in found]
     return np.array(held), np.array([np.median(each[:, 1] - each[:, 0]) for _, each in found])
 

@@ -172,14 +172,22 @@ def test_sizes_are_kept_and_gone_on_from(tmp_path, monkeypatch):
     how: dict[str, Any] = {"rates": [0.01, 0.1, 1.0], "seeds": 2, "folder": tmp_path}
     whole = transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **how)
     assert [each.over for each in whole] == ["width", "depth"]
-    assert sorted(file.name for file in tmp_path.iterdir()) == [
-        "width_16_depth_1.npz", "width_8_depth_1.npz", "width_8_depth_2.npz",
+    assert sorted(file.name.rpartition("_")[0] for file in tmp_path.iterdir()) == [
+        "width_16_depth_1", "width_8_depth_1", "width_8_depth_2",
     ]  # fmt: skip
-    monkeypatch.setattr("train.transfer.cells.sweep_rates", None)  # nothing is trained again
+    trained = []
+    monkeypatch.setattr("train.transfer.cells.sweep_rates", lambda *args: trained.append(args) or whole[0].sweeps[0])
     again = transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **how)
     np.testing.assert_array_equal(again[0].sweeps[1].curves, whole[0].sweeps[1].curves)
-    with pytest.raises(ValueError, match="other than asked for"):
-        transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **{**how, "seeds": 3})
+    assert not trained  # again
+    others: list[Any] = [
+        (make, adam, loss, (X, Y + 1)), (make, adam, lambda f, y: 2 * loss(f, y), (X, Y)),
+        (make, lambda net, rate: adam(net, 2 * rate), loss, (X, Y)), (lambda *size: make(*size), adam, loss, (X, Y)),
+    ]  # fmt: skip
+    for other in others:
+        transfer(*other, (8, 16), (1, 2), **how)
+    transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **{**how, "seeds": 3})
+    assert len(trained) == 3 * (len(others) + 1)
 
 
 @pytest.mark.slow

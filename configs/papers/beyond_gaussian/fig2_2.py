@@ -4,6 +4,7 @@ The thesis' accuracy of 93.82 % is that of one network.
 
 small: 30 seconds on two cores, busy with other work; no data.
 paper: the same with 100,000 training samples.
+found: 3 of 4 claims hold; undecided: random networks, whose median D̂ is .0064 [.0007, .080] where the claim is below .01.
 """
 
 import numpy as np

@@ -5,6 +5,7 @@ gradients' size at convergence, and every switch starts with large steps (given 
 
 small: 40 seconds on two cores, busy with other work; no data.
 paper: 100 networks.
+found: 4 of 5 claims hold; not: from means to samples |Δθ|² is .24 of the first steps', not a tenth or less.
 """
 
 import numpy as np

@@ -7,6 +7,7 @@ an accuracy of .915 only (a least-squares fit of all monomials; degree 6 has .97
 
 small: 50 seconds on two cores, busy with other work; no data.
 paper: 100 initialisations.
+found: 3 of 5 claims hold; not: networks of two layers reach 96 % (89.4 %), the model is within 2 points of them (96.1 %).
 """
 
 import numpy as np

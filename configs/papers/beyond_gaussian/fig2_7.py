@@ -1,10 +1,11 @@
-"""Figure 2.7: on CIFAR-10 the statistical model is above networks trained on samples; on a small stand-in it need not be.
+"""Figure 2.7: on CIFAR-10 the statistical model is above networks trained on samples; on the small stand-in it is below.
 
 The width is not given in the thesis.
 
 small: 60 seconds on two cores, busy with other work; scikit-learn's breast-cancer table in place of CIFAR-10: 30 features, two
 classes, 400 training samples. It has nothing of images; it shows the comparison, not the thesis' numbers.
 paper: CIFAR-10.
+found: 0 of 2 claims hold: the statistical model is right on 80.4 %, networks trained on samples on 95.9 %.
 """
 
 from configs.papers.beyond_gaussian import fig2_5

@@ -6,6 +6,7 @@ variance and ν are not printed: 1 and .1 (and .3).
 
 small: 10 seconds on two cores, no data.
 paper: 10 data sets, ν = .1 and .3; minutes on two cores, no data.
+found: 4 of 4 claims hold.
 """
 
 import numpy as np

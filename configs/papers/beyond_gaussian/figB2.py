@@ -2,6 +2,7 @@
 
 small: 1 minute on two cores, no data.
 paper: 10 data sets, more draws; an hour on two cores, no data.
+found: 3 of 4 claims hold; undecided, with two data sets: wide networks at infinite width (ratios of ΔCKA .02 to .08).
 """
 
 import numpy as np

@@ -2,6 +2,7 @@
 
 small: 63 seconds on two cores, busy with other work, handwritten digits.
 paper: CIFAR-10, 20 epochs. Swept: v, with momentum 1 − 1/v, γ₀ = v/8.
+found: 2 of 4 claims hold; undecided: loss curves (2 to 13 % apart by the value, intervals of 4 seeds reach 24 %).
 """
 
 import optax

@@ -1,6 +1,7 @@
 """Figure 6: the tangent kernel of a relu residual network converges in depth, as 1/L² in square error, until width floors it.
 
 small: 50 seconds on two cores, no data. paper: the same with widths to 2048 and depths to 128.
+found: verdicts were not taken again since claims are judged by intervals.
 """
 
 import math

@@ -2,9 +2,9 @@
 
 small: 209 seconds on two cores, busy with other work, handwritten digits, dense layers.
 paper: CIFAR-10, convolutions, widths to 512, depths to 128.
+found: verdicts were not taken again since claims are judged by intervals.
 """
 
-import hashlib
 import itertools
 
 import numpy as np
@@ -13,11 +13,12 @@ from rich.progress import track
 
 from configs.papers.depthwise_transfer.shared import settings
 from limits import Task
+from limits.identity import identity, numerics
+from limits.store import Store
 from train.ensemble import run_members
 from train.evaluate.claim import Claim
 from train.evaluate.interval import jackknife, power
 from train.images import image_batches
-from train.transfer.cells import save_arrays
 from zoo import ResNet
 
 
@@ -49,19 +50,19 @@ def run(config, folder, screen, part):
     task, rows = study(config)
     sizes = list(itertools.product(config.depths, config.widths))
     fixed = {name: value for name, value in config.items() if name not in ("widths", "depths")}
-    word = hashlib.sha256(repr(sorted(fixed.items())).encode()).hexdigest()[:12]
-    files = {size: folder / "cells" / f"depth_{size[0]}_width_{size[1]}_{word}.npz" for size in sizes}
+    store, word = Store(folder / "cells"), identity(fixed, run, numerics())
+    held = {(depth, width): store.get(f"depth_{depth}_width_{width}_{word}") for depth, width in sizes}
     how = {"times": [config.steps], "seed": config.seed, "batches": rows, "kernels": ()}
     for depth, width in track(sizes[part[0] :: part[1]], "ensembles", console=screen):
-        if not files[depth, width].exists():
+        if held[depth, width] is None:
             net = ResNet(width, depth, form=config.form, readout="average", parameterization="mup")
             chunks = run_members(net, task, config.members, config.steps, config.learning_rate, **how)
-            test = np.concatenate([chunk["f"][:, -1, len(task.x_train) :, 0] for chunk in chunks])
-            save_arrays(files[depth, width], {"f": test})
-    if not all(file.exists() for file in files.values()):
+            held[depth, width] = np.concatenate([chunk["f"][:, -1, len(task.x_train) :, 0] for chunk in chunks])
+            store.put(f"depth_{depth}_width_{width}_{word}", held[depth, width])
+    if any(each is None for each in held.values()):
         return None
     found = {"widths": np.array(config.widths), "depths": np.array(config.depths)}
-    return found | {f"f_{d}_{w}": np.load(files[d, w])["f"] for d, w in sizes}
+    return found | {f"f_{d}_{w}": held[d, w] for d, w in sizes}
 
 
 def scatter(arrays):

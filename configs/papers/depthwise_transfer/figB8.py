@@ -1,6 +1,8 @@
-"""Figure B.8: with weight decay too, loss curves of two depths lie together, for every strength of it.
+"""Figure B.8: whether loss curves of two depths lie together with weight decay too, by the strength of it.
 
 small: 37 seconds on two cores with much other work, handwritten digits. paper: CIFAR-10, 20 epochs.
+found: 0 of 1 claims hold; undecided: curves are up to 9 % apart, intervals of 4 seeds reach 15 %; from a decay of .5 on
+nothing is learned.
 """
 
 import optax

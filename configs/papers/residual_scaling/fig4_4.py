@@ -2,6 +2,7 @@
 
 small: 20 seconds on two cores, no data.
 paper: the same setting, on a finer grid of scales.
+found: theory alone, tested in tests/limits/depth/test_residual_scale.py.
 """
 
 import numpy as np

@@ -1,7 +1,9 @@
-"""Figure 4.5: the best residual scale depends on the depth much more than on the variances of weights and biases.
+"""Figure 4.5: whether the best residual scale depends on the depth more than on the variances of weights and biases.
 
 small: 30 seconds on two cores, handwritten digits 0 and 3.
 paper: CIFAR-10, dogs and airplanes, on finer grids.
+found: 4 of 8 claims hold; not: ρ* of variances falls up to the power −.96 of σ_b² and by a factor of 2.6, of covariances to the
+power −.65 of σ_w² and by 2.3; with L to the powers −.67 to −.50.
 """
 
 import numpy as np

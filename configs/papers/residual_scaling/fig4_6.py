@@ -2,6 +2,7 @@
 
 small: 30 seconds on two cores, handwritten digits (0 and 3, 1 and 7).
 paper: MNIST, 0 and 3; CIFAR-10, dogs and airplanes. The paper does not say its depth; L = 50 here.
+found: 2 of 2 claims hold.
 """
 
 import numpy as np

@@ -2,6 +2,7 @@
 
 small: 10 seconds on two cores, handwritten digits (0 and 3, 1 and 7).
 paper: MNIST, 0 and 3; CIFAR-10, dogs and airplanes.
+found: 2 of 2 claims hold.
 """
 
 import numpy as np
