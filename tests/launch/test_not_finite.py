@@ -18,8 +18,15 @@ CONFIG = Path(__file__).resolve().parent / "training_config.py"
     ("changes", "from_step", "said"),
     [
         ({}, 6, "The test loss is not finite at step 6"),
-        ({"members": 2, "average": 0.0}, 12, "The test loss of 2 of 2 members (the first: 0) is not finite at step 12"),
-        ({"learning_rate": 1e30, "warmup": 0, "average": 0.0}, 99, "is not finite at step"),
+        pytest.param(
+            {"members": 2, "average": 0.0},
+            12,
+            "The test loss of 2 of 2 members (the first: 0) is not finite at step 12",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"learning_rate": 1e30, "warmup": 0, "average": 0.0}, 99, "is not finite at step", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_it_ends_in_a_sentence_and_a_report(tmp_path, monkeypatch, changes, from_step, said):
