@@ -36,6 +36,7 @@ from limits.identity import identity, numerics
 from limits.store import Store
 from train import curves
 from train.analysis import PARTS, against_twin, analyse, edge_of_stability, limits_of, plots
+from train.analysis.runs import Points
 from train.evaluate.page import heading, page, picture, plain
 from train.evaluate.page import table as html_table
 from zoo.saved import to_json
@@ -50,7 +51,9 @@ _RATE = flags.DEFINE_float(
 _MOMENTUM = flags.DEFINE_float("momentum", 0.0, "Of that gradient descent.")
 
 
-def conduct(jobs: list[Job], task: Task, folder: Path, how: dict[str, Any], screen: Any) -> list[dict[str, Any]]:
+def conduct(
+    jobs: list[Job], task: Task | Points, folder: Path, how: dict[str, Any], screen: Any
+) -> list[dict[str, Any]]:
     """What was measured of every network, from DIR/cells where it is there; as many at once as there are devices."""
     nets: dict[str, Any] = {}
     for job in jobs:
@@ -99,7 +102,9 @@ def groups(jobs: list[Job], found: list[dict[str, Any]]) -> list[tuple[Any, str,
     ]
 
 
-def against(net: Any, members: list[dict[str, Any]], task: Task, rate: float | None, momentum: float) -> dict[str, Any]:
+def against(
+    net: Any, members: list[dict[str, Any]], task: Task | Points, rate: float | None, momentum: float
+) -> dict[str, Any]:
     """{"kernels" (at the first checkpoint), "lazy", "rich"}: what `against_twin` returns, or {"absent": …}."""
     members, steps = distinct(members), np.asarray(members[0]["steps"])
     which = (*(("kernels",) if steps[0] == 0 else ()), *(() if rate is None else ("lazy", "rich")))

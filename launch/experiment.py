@@ -60,7 +60,10 @@ class Experiment:
                     f'{self.path}: {function} asks for "{parameter.name}", and the config has no such field. '
                     f"{did_you_mean(parameter.name, known)}"
                 )
-        return getattr(self.module, function)(*positional, **found)
+        result = getattr(self.module, function)(*positional, **found)
+        if result is None and function in NEEDED:
+            raise ValueError(f"{self.path}: {function} returned None; {NEEDED[function]}.")
+        return result
 
     def asks_for(self, name: str, among: Iterable[str] = tuple(NEEDED)) -> bool:
         """Whether any of these functions has an argument of this name."""

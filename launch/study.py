@@ -16,7 +16,11 @@ from limits.identity import identity, numerics
 from train.progress import add_parts, parts_bar
 from train.transfer import Outcome, Sweep, train_runs
 from train.transfer.cells import read, save_arrays, write
+from train.transfer.checked import once, positive, several, sizes, whole
 from train.transfer.limit import check_has_limit, limit_losses
+from train.transfer.runs import shuffled
+from train.transfer.target import Target, target
+from zoo import checks
 
 _SWEPT = tuple(f"--config.{name}" for name in ("widths", "depths", "values", "seeds", "axes", "variants", "grid"))
 _NOT_IN_CELLS = ("name", "widths", "depths", "grid", "variants", "axes", "target", "limit", "together")
@@ -70,7 +74,9 @@ class Study:
     @property
     def axes(self) -> dict[str, tuple]:
         """More hyperparameters and their values."""
-        return {name: tuple(values) for name, values in self.config.get("axes", {}).items()}
+        return {
+            name: tuple(several(f"config.axes.{name}", values)) for name, values in self.config.get("axes", {}).items()
+        }
 
     @property
     def traced(self) -> dict[str, tuple]:
@@ -143,10 +149,16 @@ class Study:
             return net, self.call("optimizer", net, **cell.fields, **job)
 
         first = self.config.get("seed", 0) * 1000
+
+        def batches(seed: int) -> Any:
+            if self.experiment.asks_for("seed", ("batches",)):
+                return self.call("batches", **{**cell.fields, "seed": seed})
+            return shuffled(self.call("batches", **cell.fields), self.config.steps, seed)
+
         curves = train_runs(
             build,
             lambda outputs, targets: self.call("loss", outputs, targets, **cell.fields),
-            self.call("batches", **cell.fields),
+            batches,
             self.config.steps,
             jobs,
             first + np.tile(np.arange(seeds), count // seeds),
@@ -203,25 +215,21 @@ class Study:
                     sweeps.setdefault(label, {})[cell.width, cell.depth] = sweep
         return Outcome(self.dial, sweeps, limits, settings, absent)
 
+    def target(self, outcome: Outcome) -> Target:
+        """The size that the config asks for (by default the largest one), and the value to train it with."""
+        wanted = self.config.get("target", {})
+        return target(outcome, wanted.get("width"), wanted.get("depth"))
+
     def command(self, outcome: Outcome, given: Sequence[str] = ()) -> str:
-        """What trains the target size with the optimum of the smallest size that has one.
+        """What trains the target size with the value that the sweep found for it.
 
         `given`: the user's own overrides, which it keeps.
         """
-        label = outcome.best_label()
-        sizes, target = outcome.sweeps[label], self.config.get("target", {})
-        width = target.get("width", max(width for width, _ in sizes))
-        depth = target.get("depth", max(depth for _, depth in sizes))
-        chosen = dict(outcome.settings[label])
-        optima = [sweep.optimum() for sweep in sizes.values()]
-        variant, best = chosen.pop("setting"), next(each.rate for each in optima if math.isfinite(each.loss))
-        fields = {
-            "width": width,
-            "depth": depth,
-            **plain_fields(self.config.get("variants", {})).get(variant, {}),
-            **chosen,
-        }
-        fields[self.dial] = float(f"{best:.6g}")
+        chosen = self.target(outcome)
+        setting = dict(outcome.settings[chosen.label])
+        variant = plain_fields(self.config.get("variants", {})).get(setting.pop("setting"), {})
+        fields = {"width": chosen.width, "depth": chosen.depth, **variant, **setting}
+        fields[self.dial] = float(f"{chosen.value:.6g}")
         kept = [each for each in given if each.startswith("--config.") and not each.startswith(_SWEPT)]
         words = ["python3", "-m", "launch.train", f"--config={self.experiment.given}", *kept]
         words += [f"--set={name}={value}" for name, value in fields.items()]
@@ -271,23 +279,37 @@ def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tu
     return {key: sweeps for key, sweeps in found.items() if sweeps is not None}, absent
 
 
+_NEEDED = ("name", "widths", "depths", "values")
+CHECKS = dict.fromkeys(("name", "dial"), checks.word) | dict.fromkeys(("variants", "axes", "target"), checks.table)
+
+
 def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
     """The study of a config file."""
     study = Study(Experiment(path, config), folder, only)
-    for name in ("seeds", "steps"):
-        if config.get(name, 1) < 1:
-            raise ValueError(f"{name} must be at least 1; got {config[name]}.")
+    missing = [name for name in _NEEDED if name not in config]
+    if missing:
+        raise ValueError(f"{path} has no {', '.join(missing)}: it is no config for launch.transfer.")
+    for name in (name for name in CHECKS if name in config):
+        CHECKS[name](f"config.{name}", config[name])
+    for name, least in (("seeds", 1), ("steps", 1), ("seed", 0), ("together", 0)):
+        whole(name, config.get(name, 1), least)
+    for name in ("widths", "depths"):
+        sizes(f"config.{name}", config[name])
+    for name, value in config.get("target", {}).items():
+        if name not in ("width", "depth"):
+            raise ValueError(f"config.target has a width and a depth, and no {name}.")
+        whole(f"config.target.{name}", value)
     if not study.experiment.asks_for(study.dial, ("make", "optimizer")):
         raise ValueError(
             f'{path}: "{study.dial}" is swept, but neither make nor optimizer has an argument of that name.'
         )
     for name in study.axes:
+        once(f"config.axes.{name}", study.axes[name])
         if not study.experiment.asks_for(name):
             raise ValueError(
                 f'{path}: "{name}" is swept, but neither make, optimizer, loss nor batches has an argument of that name.'
             )
-    if not len(study.values) or study.values[0] <= 0:
-        raise ValueError(f"config.values must be positive numbers of {study.dial}, got {study.config['values']}.")
+    positive("config.values", config["values"], study.dial)
     return study
 
 

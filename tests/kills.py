@@ -54,5 +54,5 @@ def unequal_results(program: str, folder: Path, kills: int = KILLS, seed: int = 
                 process.stdout.close()
         results += 1
         unequal += _finish(_start(program, place)) != right
-    print(f"{done} kills within {length:.1f} s of work, {results} results, {unequal} unequal")
+        print(f"{done} kills within {length:.1f} s of work, {results} results, {unequal} unequal", flush=True)
     return done, results, unequal

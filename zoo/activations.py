@@ -7,6 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from zoo.checks import shown
 from zoo.messages import did_you_mean
 
 Activation = Callable[[jax.Array], jax.Array]
@@ -86,7 +87,7 @@ def activation_function(activation: "str | Activation") -> Activation:
             )
         return ACTIVATIONS[name]
     if not callable(activation):
-        raise ValueError(f"activation must be a name or a callable, got {activation!r}.")
+        raise ValueError(f"activation must be a name or a callable, got {shown(activation)}.")
     try:
         return ACTIVATIONS[_SAME[activation]] if activation in _SAME else activation
     except TypeError:  # an unhashable callable is its own

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from zoo.checks import shown
 from zoo.messages import did_you_mean
 
 ROLES = ("input", "hidden", "branch", "readout", "bias", "norm", "embedding")
@@ -166,6 +167,7 @@ def parameterization(name: "str | Parameterization") -> Parameterization:
     """
     if isinstance(name, Parameterization):
         return name
-    if name not in _NAMED:
-        raise ValueError(f'Unknown parameterization "{name}". {did_you_mean(str(name), _NAMED)}')
+    if not isinstance(name, str) or name not in _NAMED:
+        given = name if isinstance(name, str) else shown(name)
+        raise ValueError(f'Unknown parameterization "{given}". {did_you_mean(given, _NAMED)}')
     return _NAMED[name]

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from zoo.activations import ACTIVATIONS, activation_function
+from zoo.rescaled import within
 
 _NOT_FIELDS = ("parent", "name")  # Linen's own
 
@@ -27,7 +28,7 @@ def to_json(net: nn.Module) -> dict[str, Any]:
     >>> to_json(MLP(width=8, depth=2))["class"]
     'zoo.mlp:MLP'
     """
-    return _object(net)
+    return _object(within(net))  # roles are of the optimiser and the start: what is saved needs neither
 
 
 def from_json(saved: dict[str, Any]) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from limits.cumulants.cumulants import Cumulants, Mixture, empirical_cumulants
+from limits.cumulants.cumulants import Cumulants, Mixture, empirical_cumulants, mixture_of
+from zoo import checks
 
 
 def _stack(parts: list[Cumulants]) -> Cumulants:
@@ -28,6 +29,7 @@ def _check_numbers(where: str, **parts: np.ndarray) -> None:
             raise ValueError(f"{where}: {bad} of {part.size} numbers of {name} are NaN or infinite; remove them first.")
 
 
+@checks.arguments(x=checks.array(least=1), y=checks.array(least=1), order=checks.choice(2, 3, 4))
 def class_cumulants(x: Any, y: Any, order: int = 2) -> Mixture:
     """Empirical cumulants of inputs x [n, …], class by class; a class is a different row of the targets y [n, outputs].
 
@@ -62,6 +64,7 @@ def _shared_out(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total
 
 
+@checks.arguments(mixture=mixture_of, order=checks.choice(2, 3, 4))
 def pooled(mixture: Mixture, order: int = 2) -> Mixture:
     """Components of one target as one, with the cumulants of their mixture up to `order` (the law of total cumulance).
 
@@ -104,6 +107,12 @@ def _merged(weights: np.ndarray, cumulants: Cumulants, rows: np.ndarray, order: 
     return Cumulants(mean, second, third if order > 2 else None, fourth if order > 3 else None)
 
 
+@checks.arguments(
+    probability=checks.array(None),
+    target=checks.array(least=1),
+    mean=checks.array(None, None),
+    covariance=checks.array(least=2),
+)
 def gaussian_mixture(probability: Any, target: Any, mean: Any, covariance: Any) -> Mixture:
     """Gaussian components: probability [K], target [K] or [K, outputs], mean [K, D], covariance [K, D, D] or one [D, D].
 
@@ -135,6 +144,7 @@ def gaussian_mixture(probability: Any, target: Any, mean: Any, covariance: Any) 
     return Mixture(p, target, Cumulants(mean, np.broadcast_to(covariance, (k, d, d)).copy()))
 
 
+@checks.arguments(variance=checks.number(0))
 def xor_mixture(variance: float = 0.05) -> Mixture:
     """Four Gaussians at (±½, ±½), target +1 where the signs agree: the statistics of `train.data.xor_mixture`.
 
@@ -148,6 +158,7 @@ def xor_mixture(variance: float = 0.05) -> Mixture:
     return gaussian_mixture(np.full(4, 0.25), [1, 1, -1, -1], means, variance * np.eye(2))
 
 
+@checks.arguments(variance=checks.number(0))
 def third_cumulant_mixture(variance: float = 0.05) -> Mixture:
     """Two classes of equal mean and covariance that differ in their third cumulant only, G3_111 = ±¾.
 
@@ -164,6 +175,7 @@ def third_cumulant_mixture(variance: float = 0.05) -> Mixture:
     return gaussian_mixture([3 / 8, 1 / 8, 3 / 8, 1 / 8], [1, 1, -1, -1], means, variance * np.eye(2))
 
 
+@checks.arguments(mixture=mixture_of, n=checks.count(), seed=checks.seed)
 def sample(mixture: Mixture, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """n inputs [n, D] and targets [n, outputs] of Gaussian components.
 
@@ -187,6 +199,7 @@ def sample(mixture: Mixture, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndar
     return x, np.asarray(mixture.target)[which]
 
 
+@checks.arguments(mixture=mixture_of, y=checks.array())
 def density(mixture: Mixture, y: Any) -> np.ndarray:
     """p(y) of a single output, every component Gaussian: Σ_k p_k N(y; μ_k, Σ_k).
 
@@ -198,6 +211,7 @@ def density(mixture: Mixture, y: Any) -> np.ndarray:
     return norm.pdf(np.asarray(y)[:, None], mean, std) @ np.asarray(mixture.probability)
 
 
+@checks.arguments(mixture=mixture_of, y=checks.array(least=1), bins=checks.count(1, 10**6))
 def divergence(y: Any, mixture: Mixture, bins: int = 60) -> float:
     """D_KL(p_emp ‖ p)/H(p_emp) of samples y [n] of a single output against a mixture, in `bins` equal bins over their range.
 

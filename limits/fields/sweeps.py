@@ -96,7 +96,9 @@ def sweeps(
     with jax.enable_x64(dtype == np.float64), bar:
         x, y = plan.points(dtype)
         net = plan.net.clone(width=samples)
-        sweep = _sweep(net, plan.rule, x.shape, plan.n, str(x.dtype), plan.batch, observe=plan.observe, **plan.length)
+        sweep = compiled_sweep(
+            net, plan.rule, x.shape, plan.n, str(x.dtype), plan.batch, observe=plan.observe, **plan.length
+        )
         count = bar.add_task(f"{replicas} sweeps of {samples} samples", total=replicas * (int(plan.times[-1]) + 1))
         for r in range(replicas):
             mine = jax.random.fold_in(root, r)
@@ -111,7 +113,7 @@ def sweeps(
             with keep.lock():
                 runs.append(_run(sweep, plan, mine, x, y, keep, advance))
     each = jax.tree.map(lambda *parts: np.stack(parts).astype(np.float64), *runs)
-    return each, Provenance("monte_carlo", f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped")
+    return each, Provenance.monte_carlo(f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped", replicas)
 
 
 def _is_linear(net: Any) -> bool:
@@ -124,7 +126,7 @@ def _exact(plan: Plan) -> dict[str, Any] | None:
     net = plan.net
     with jax.enable_x64(True):
         x, y = plan.points(np.float64)
-        plain = _sweep(net, plan.rule, x.shape, plan.n, "float64", plan.batch)
+        plain = compiled_sweep(net, plan.rule, x.shape, plan.n, "float64", plan.batch)
         room = plain.at_start + plan.length["looks"] * plan.task.outputs * plain.at_look
         room += (int(plan.times[-1]) + 1) * plain.per_pass
         needed = coordinates_needed(net, jax.ShapeDtypeStruct(x.shape, x.dtype), room)
@@ -132,13 +134,14 @@ def _exact(plan: Plan) -> dict[str, Any] | None:
             return None
         stages = 2 ** (getattr(net, "stages", 1) - 1)
         wide = net.clone(width=-(-needed // stages) * stages)
-        sweep = _sweep(wide, plan.rule, x.shape, plan.n, "float64", plan.batch, exact=room)
+        sweep = compiled_sweep(wide, plan.rule, x.shape, plan.n, "float64", plan.batch, exact=room)
         run = _run(sweep, plan, jax.random.key(0), x, y)
     return jax.tree.map(lambda a: np.stack([a]), run)
 
 
 @functools.lru_cache(maxsize=16)
-def _sweep(*args: Any, **options: Any) -> Sweep:
+def compiled_sweep(*args: Any, **options: Any) -> Sweep:
+    """A `Sweep` of these arguments, whose programs are compiled once a process."""
     return Sweep(*args, **options)
 
 

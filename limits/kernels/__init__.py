@@ -4,6 +4,7 @@ from limits.kernels.activations import closed_form as closed_form
 from limits.kernels.attention import Attention as Attention
 from limits.kernels.attention import attend as attend
 from limits.kernels.blocks import block_rows as block_rows
+from limits.kernels.blocks import padded as padded
 from limits.kernels.blocks import pairwise as pairwise
 from limits.kernels.compiled import compiled as compiled
 from limits.kernels.duals import dual as dual

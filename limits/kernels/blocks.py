@@ -34,11 +34,18 @@ def _padded(x: np.ndarray, start: int, block: int) -> np.ndarray:
 
 
 def _even(n: int, limit: int) -> int:
-    """At most `limit` rows, so that blocks of one size cover n with little left over."""
-    if n <= limit:
-        return n
+    """At most `limit` rows, so that blocks of one size cover n with little left over; few sizes, each is compiled once."""
     rows = -(-n // -(-n // limit))
-    return rows if rows < 32 else -(-rows // 8) * 8
+    return min(limit, 1 << (rows - 1).bit_length() if rows < 8 else -(-rows // 8) * 8)
+
+
+def padded(x: np.ndarray) -> np.ndarray:
+    """x with its last row repeated, up to one of few numbers of rows; what is more than a block stays as it is.
+
+    >>> [len(padded(np.zeros((n, 2)))) for n in (1, 3, 10, 13, 401)]
+    [1, 4, 16, 16, 401]
+    """
+    return x if len(x) > BLOCK else _padded(x, 0, _even(len(x), BLOCK))
 
 
 def pairwise(

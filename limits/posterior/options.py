@@ -57,7 +57,7 @@ def whole(name: str, value: Any, least: int) -> int:
 
 def check_order(order: str) -> None:
     """Raises where it is none."""
-    if order not in ("leading", "full"):
+    if not isinstance(order, str) or order not in ("leading", "full"):
         raise ValueError(f'order must be "leading" or "full", got "{order}".')
 
 

@@ -134,13 +134,13 @@ def test_the_report_of_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(reproduce, "folder_of", lambda *_: tmp_path)
     claims = [Claim("one", True, "1"), Claim("two", False, "2")]
     reproduce.write("Title", (claims, []), {"config": {"widths": (8, 16)}}, tmp_path)
-    assert reproduce.status("any", "small") == "1 of 2 claims hold"
+    assert reproduce.status("any", "small") == "holds: 1, does not hold: 1"
 
     def reads() -> Any:
         found = reproduce.status("any", "small")
         if "set aside" in capsys.readouterr().err:
             return "said"
-        return found == "1 of 2 claims hold"
+        return found == "holds: 1, does not hold: 1"
 
     tried, noticed, wrong = silently_different(tmp_path / "report.json", reads)
     assert tried > FLIPS
@@ -148,4 +148,4 @@ def test_the_report_of_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert not wrong
     old = {"claims": [{"verdict": "holds"}]}  # of a version without checksums
     (tmp_path / "report.json").write_text(json.dumps(old))
-    assert reproduce.status("any", "small") == "1 of 1 claims hold"
+    assert reproduce.status("any", "small") == "holds: 1"

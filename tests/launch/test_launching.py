@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import textwrap
 import time
 from pathlib import Path
@@ -55,7 +56,7 @@ case "$*" in
     if [ -f "$here/report" ] && [[ $command == *"nothing started"* ]]; then exec cat "$here/report"; fi
     cd "$home" && HOME=$home bash -c "$command" ;;
   *"queued-resources delete"*)
-    if [ -f "$home/limit-zoo-run/pid" ]; then kill "$(cat "$home/limit-zoo-run/pid")" 2> /dev/null; fi
+    if [ -f "$home/limit-zoo-run/pid" ]; then kill "$(cut -d' ' -f1 "$home/limit-zoo-run/pid")" 2> /dev/null; fi
     if [ -f "$here/delete_fails" ]; then exit 1; fi ;;
 esac
 """
@@ -144,6 +145,7 @@ def test_setup_warms_up_every_worker_before_all(tools):
     ]
     assert pack[0] == "tar"
     assert pack[pack.index("-C") + 1] == str(ROOT)
+    assert Path(pack[pack.index("-T") + 1]).parent == Path(pack[pack.index("-czf") + 1]).parent
     assert copy[4] == "scp"
     assert copy[6] == "vit:limit-zoo.tar.gz"
     assert all("--internal-ip" in call for call in (*warm, copy, install))
@@ -385,13 +387,98 @@ def test_a_run_is_watched_and_stopped_from_outside(tools):
     assert [line.split("] ")[1] for line in act("logs").stdout.splitlines()] == ["step 1", "saved"]
 
 
+@pytest.mark.parametrize("stale", ["{pid}", "{pid} {boot} 1", "{pid} another-boot {ticks}", ""])
+def test_another_process_with_the_number_is_not_the_run(tools, stale):
+    """As after a restart of the machine: it is not taken for running, and not stopped."""
+    run(tools, TPU, "create", *PLACE, "--type=v4-8", "--poll=0.05")
+    state = tools / "home/limit-zoo-run"
+    state.mkdir()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        ticks = Path(f"/proc/{other.pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        (state / "pid").write_text(f"{other.pid} {boot} {ticks}\n")
+        assert run(tools, TPU, "status", *PLACE).stdout.splitlines()[-1].endswith(": running")
+        (state / "pid").write_text(stale.format(pid=other.pid, boot=boot, ticks=ticks) + "\n")
+        assert run(tools, TPU, "status", *PLACE).stdout.splitlines()[-1].endswith(": lost")
+        stopped = run(tools, TPU, "stop", *PLACE)
+        assert (stopped.returncode, "nothing runs" in stopped.stderr) == (1, True)
+        assert run(tools, TPU, "run", *PLACE, "--", "true").returncode == 0  # it stands in no run's way
+        assert other.poll() is None
+        other.kill()
+
+
+@pytest.fixture
+def checkout(tools):
+    """A checkout of its own, of which git knows some files, and a gcloud that keeps what is sent."""
+    root = tools / "checkout"
+    (root / "launch").mkdir(parents=True)
+    for file in (TPU, ROOT / "launch/exit_codes.py"):
+        shutil.copy(file, root / "launch")
+    (root / "a name.py").write_text("as committed")
+    (root / "taken away.py").write_text("")
+    git = ["git", "-C", str(root), "-c", "user.name=n", "-c", "user.email=e"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *words], check=True)
+    (root / "a name.py").write_text("as it is now")
+    (root / "taken away.py").unlink()
+    (root / "secret.env").write_text("a password")
+    (tools / "bin/tar").unlink()
+    make_tool(tools, "gcloud", f"""
+        for word in "$@"; do case $word in /*.tar.gz)
+          stat -c '%a %n' "$(dirname "$word")" "$word" >> {tools}/places
+          cp "$word" {tools}/sent.tar.gz
+          if [ -f {tools}/scp_fails ]; then exit 5; fi
+          if [ -f {tools}/scp_hangs ]; then sleep 20; fi
+        esac; done
+    """)  # fmt: skip
+    return root
+
+
+def test_setup_sends_what_git_knows_from_a_private_place_and_leaves_nothing(tools, checkout):
+    setup = [checkout / "launch/tpu_vm.sh", "setup", *PLACE, "--workers=1"]
+    assert run(tools, *setup).returncode == 0
+    with tarfile.open(tools / "sent.tar.gz") as sent:
+        assert sorted(sent.getnames()) == ["a name.py", "launch/exit_codes.py", "launch/tpu_vm.sh"]
+        member = sent.extractfile("a name.py")
+        assert member
+        assert member.read() == b"as it is now"
+    (tools / "scp_fails").touch()
+    assert run(tools, *setup).returncode == 5
+    (tools / "scp_fails").unlink()
+    (tools / "scp_hangs").touch()
+    environ = {**os.environ, "PATH": f"{tools / 'bin'}:{os.environ['PATH']}", "TMPDIR": str(tools)}
+    with subprocess.Popen(setup, cwd=tools, env=environ, stderr=-3, start_new_session=True) as program:
+        while len((tools / "places").read_text().splitlines()) < 6:
+            assert program.poll() is None
+            time.sleep(0.05)
+        os.killpg(program.pid, signal.SIGINT)
+    assert program.returncode != 0
+    folders = [line.split(" ", 1) for line in (tools / "places").read_text().splitlines()[::2]]
+    assert [mode for mode, _ in folders] == ["700"] * 3
+    assert len({name for _, name in folders}) == 3  # no name can be foreseen
+    assert not [name for _, name in folders if Path(name).exists()]
+
+
+def test_a_dry_run_of_setup_packs_the_same(tools, checkout):
+    lines = run(tools, checkout / "launch/tpu_vm.sh", "setup", "--dry_run", *PLACE, "--workers=1").stdout.splitlines()
+    (checkout / "taken away.py").touch()
+    script = "\n".join(
+        lines[: next(i for i, line in enumerate(lines) if "install" in line or ("ssh" in line and i > 1))]
+    )
+    assert run(tools, "bash", "-ec", script).returncode == 0
+    with tarfile.open(tools / "sent.tar.gz") as sent:
+        assert "secret.env" not in sent.getnames()
+        assert "launch/tpu_vm.sh" in sent.getnames()
+    assert not list(tools.glob("limit-zoo.*"))
+
+
 def test_what_a_shutdown_sends_does_not_lose_the_exit_code(tools):
     """SIGTERM to the shell around the program as well."""
     run(tools, TPU, "create", *PLACE, "--type=v4-8", "--poll=0.05")
     make_tool(tools, "trainer", "trap 'exit 42' TERM\nfor _ in {1..300}; do sleep 0.1; done\n")
     run(tools, TPU, "run", *PLACE, "--", tools / "bin/trainer")
     state = tools / "home/limit-zoo-run"
-    os.killpg(os.getpgid(int((state / "pid").read_text())), signal.SIGTERM)
+    os.killpg(os.getpgid(int((state / "pid").read_text().split()[0])), signal.SIGTERM)
     end = time.monotonic() + 20
     while not (state / "exit_code").exists():
         assert time.monotonic() < end
@@ -440,6 +527,26 @@ def test_slurm_leaves_any_other_job_alone(slurm, tools, code, environment):
 def test_slurm_numbers_the_runs_of_an_array(slurm, tools):
     slurm(0, "train", "--seed=%a", "--workdir=/x/run %a", SLURM_ARRAY_TASK_ID="3")
     assert (tools / "srun").read_text().split("\0")[1:-1] == ["train", "--seed=3", "--workdir=/x/run 3"]
+
+
+@pytest.mark.parametrize(
+    ("word", "becomes"),
+    [
+        ("%a", "3"),
+        ("--workdir=/x/%a_b-%a", "--workdir=/x/3_b-3"),
+        ("--name=50%accuracy", "--name=50%accuracy"),
+        ("100%", "100%"),
+        ("%%%%", "%%%%"),
+        ("x%20y%a0%aB", "x%20y%a0%aB"),
+        ("%j %b %A", "%j %b %A"),
+        ("--note=%%a is %a", "--note=%a is 3"),
+        ("two\nlines %a\n", "two\nlines 3\n"),
+        ("", ""),
+    ],
+)
+def test_slurm_leaves_other_percent_signs_of_an_array_alone(slurm, tools, word, becomes):
+    slurm(0, "train", word, SLURM_ARRAY_TASK_ID="3")
+    assert (tools / "srun").read_text().split("\0")[1:-1] == ["train", becomes]
 
 
 def test_slurm_by_hand(tools):

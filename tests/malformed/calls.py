@@ -149,7 +149,6 @@ def given() -> dict[str, dict[str, Any]]:
     batch = (jnp.ones((2, 2)), jnp.ones((2, 1)))
     stream = tuple(b[None] for b in batch)
     made = {"make": lambda width, depth: Plain(width), "widths": (4, 8, 16), "depths": (1,)}
-    kernels = np.stack([K, K])
     seen = {"net": NET, "variables": variables(), "x": X}
     return {
         "zoo.MLP": net, "zoo.CNN": net, "zoo.ResNet": net, "zoo.ViT": net | {"heads": 2}, "zoo.HeResNet": {"width": 4},
@@ -183,7 +182,7 @@ def given() -> dict[str, dict[str, Any]]:
         "limits.posterior.backpropagated": {"stack": STACK, "kernels": limits.posterior.prior_kernels(STACK), "force": np.eye(2)},
         "limits.posterior.contraction": {"draws": Draws("erf", np.ones((4, 2))), "c": K, "force": np.eye(2)},
         "limits.posterior.draw_kernels": {"stack": STACK, "width": 4, "members": 4, "seed": 0},
-        "limits.posterior.log_evidence": {"stack": STACK, "y": Y, "noise": 0.1, "width": 4, "members": 8},
+        "limits.posterior.log_evidence": {"stack": STACK, "y": Y, "noise": 9.0, "width": 400, "members": 100},
         "limits.posterior.output_force": {"c": K, "y": Y, "noise": 0.1},
         "limits.posterior.pair_averages": {"activation": "erf", "c": K},
         "limits.posterior.prior_kernels": {"stack": STACK}, "limits.posterior.response_to_output": {"stack": STACK},
@@ -293,7 +292,9 @@ def methods() -> list[Call]:
     closed, sampled = twin(NET), limits.SampledTwin(NET)
     run = Trajectory(np.arange(2), loss=np.ones(2))
     how = {"task": TASK, "steps": 1, "learning_rate": 0.1, "samples": 8, "replicas": 1, "kernels": ()}
-    everything = {name: p.default for name, p in inspect.signature(rich_training).parameters.items() if p.default is not p.empty}
+    everything = {
+        name: p.default for name, p in inspect.signature(rich_training).parameters.items() if p.default is not p.empty
+    }
     return [
         Call("twin.kernels", closed.kernels, {"x1": X, "x2": X}),
         Call("twin.layers", closed.layers, {"x": X}),
@@ -315,3 +316,11 @@ def calls() -> list[Call]:
 def without_a_call() -> list[str]:
     """Public functions of which nobody has written down a valid call."""
     return sorted(set(public()) - set(given()))
+
+
+# What compiles: the names that such calls begin with.
+SLOW = (
+    "zoo.infer_roles", "zoo.explain", "zoo.factors", "zoo.learning_rate_factors", "limits.convergence", "limits.lazy", "limits.posterior.",
+    "limits.depth.", "limits.empirical", "limits.cumulants.", "train.ensemble", "train.coord_check", "train.sample_posterior",
+    "train.cumulants", "train.analysis.", "train.transfer.", "train.evaluate", "twin.", "SampledTwin", "Trajectory.plot",
+)  # fmt: skip

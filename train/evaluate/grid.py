@@ -153,10 +153,14 @@ def run_grid(
     limit_of: Callable[[Cell], Any],
     folder: Path | None,
     console: Console,
-) -> dict[Cell, dict[str, np.ndarray]]:
-    """All cells, those that an earlier run left in `folder` read back; two shapes at a time, so that
-    one compiles while the other computes."""
+) -> tuple[dict[Cell, dict[str, np.ndarray]], dict[Cell, str]]:
+    """(results of all cells, why some of them have none: their training diverged).
+
+    Those that an earlier run left in `folder` are read back. Two shapes at a time, so that one compiles while the other
+    computes.
+    """
     results: dict[Cell, dict[str, np.ndarray]] = {}
+    diverged: dict[Cell, str] = {}
     store = None if folder is None else Store(folder, console.print)
     todo: dict[Any, list[Cell]] = {}  # by shape: cells of one shape share their compilation
     for cell in sorted(cells, key=lambda cell: -cell.net.width):  # the long ones first: the last to finish are short
@@ -177,8 +181,14 @@ def run_grid(
             for cell in group:
                 if stop.is_set():
                     return
-                results[cell] = measure(cell, task, limits[limit_of(cell)])
-                if store:
+                try:
+                    results[cell] = measure(cell, task, limits[limit_of(cell)])
+                except FloatingPointError as error:
+                    diverged[cell] = str(error)
+                    console.print(
+                        f"{cell.label}, depth {cell.net.depth}, width {cell.net.width}: diverged; the others go on."
+                    )
+                if store and cell in results:
                     store.put(cell.key(task), results[cell])
                 bar.advance(count, _work(cell))
 
@@ -193,7 +203,7 @@ def run_grid(
                 if isinstance(error, KeyboardInterrupt):
                     console.print("Interrupted: finishing the ensembles in progress, which will be kept.")
                 raise
-    return results
+    return results, diverged
 
 
 def _work(cell: Cell) -> float:

@@ -9,7 +9,8 @@ import numpy as np
 
 from train.stream.augment import Augmentation, augmentation
 from train.stream.normalise import normalisation
-from train.stream.sources import Source
+from train.stream.sources import Source, source_of
+from zoo import checks
 
 
 @functools.lru_cache(maxsize=4)  # batches of two epochs may be in preparation at once, of training and of another run
@@ -137,6 +138,14 @@ class Batches:
         return prefetched(self.at, start, sys.maxsize, threads, buffer, workers)
 
 
+@checks.arguments(
+    source=source_of,
+    batch=checks.count(),
+    process=checks.count(0),
+    processes=checks.count(),
+    threads=checks.count(0),
+    buffer=checks.count(),
+)
 def evaluation_batches(
     source: Source,
     batch: int,

@@ -11,11 +11,23 @@ from rich.progress import track
 
 from limits.identity import identity, numerics
 from limits.store import Store, npz_bytes, write_whole
-from train.transfer.runs import train_runs
+from train.transfer.checked import positive, sizes, whole
+from train.transfer.runs import shuffled, train_runs
 from train.transfer.shift import Transfer
 from train.transfer.sweep import Sweep
+from zoo import checks
 
 
+@checks.arguments(
+    make=checks.function,
+    optimizer=checks.function,
+    loss_fn=checks.function,
+    width=checks.count(),
+    depth=checks.count(),
+    rates=checks.several(checks.number(0), least=2, distinct=True),
+    seeds=checks.count(2, 10**6),
+    together=checks.count(),
+)
 def sweep_rates(
     make: Callable[[int, int], Any],
     optimizer: Callable[[Any, Any], optax.GradientTransformation],
@@ -31,8 +43,8 @@ def sweep_rates(
 
     make(width, depth): a model with `init` and `apply`; batch statistics are kept where it has them. optimizer(model,
     learning_rate): an Optax transformation; the rate is traced. batches: (inputs, targets) with a leading axis of steps.
-    loss_fn(outputs, targets): a number, before each step. Seed i has the same initial weights at every rate. How runs
-    are placed: `train_runs`.
+    loss_fn(outputs, targets): a number, before each step. Seed i has the same initial weights, and the batches in the same
+    order of its own, at every rate. How runs are placed: `train_runs`.
 
     >>> import jax.numpy as jnp
     >>> from zoo import MLP, Parameterization, scaled
@@ -44,22 +56,33 @@ def sweep_rates(
     >>> found.curves.shape
     (2, 2, 20)
     """
-    if seeds < 2 or len(rates) < 2:
-        raise ValueError(f"sweep_rates: at least 2 seeds and 2 learning rates, got {seeds} and {len(rates)}.")
+    whole("width", width), whole("depth", depth)
+    grid = positive("rates", rates)
+    if whole("seeds", seeds) < 2 or len(grid) < 2:
+        raise ValueError(f"sweep_rates: at least 2 seeds and 2 learning rates, got {seeds} and {len(grid)}.")
     net = make(width, depth)
-    jobs = {"rate": np.repeat(np.asarray(rates, float), seeds)}
+    jobs = {"rate": np.repeat(grid, seeds)}
     curves = train_runs(
         lambda job: (net, optimizer(net, job["rate"])),
         loss_fn,
-        zip(*batches, strict=True),
+        lambda seed: shuffled(zip(*batches, strict=True), len(batches[0]), seed),
         len(batches[0]),
         jobs,
-        np.tile(np.arange(seeds), len(rates)),
+        np.tile(np.arange(seeds), len(grid)),
         together,
     )
-    return Sweep(width, depth, np.asarray(rates, float), curves.reshape(len(rates), seeds, -1))
+    return Sweep(width, depth, grid, curves.reshape(len(grid), seeds, -1))
 
 
+@checks.arguments(
+    make=checks.function,
+    optimizer=checks.function,
+    loss_fn=checks.function,
+    widths=checks.several(checks.count(), distinct=True),
+    depths=checks.several(checks.count(), distinct=True),
+    rates=checks.several(checks.number(0), least=2, distinct=True),
+    seeds=checks.count(2, 10**6),
+)
 def transfer(
     make: Callable[[int, int], Any],
     optimizer: Callable[[Any, Any], optax.GradientTransformation],
@@ -78,6 +101,7 @@ def transfer(
     given (functions by their code), and an interrupted call goes on. Where `Optimum.edge` says that a grid ends at its
     optimum, widen it. With a report, further hyperparameters, and grids split between machines: `launch.transfer`.
     """
+    widths, depths, rates = sizes("widths", widths), sizes("depths", depths), positive("rates", rates).tolist()
     cells = [*((width, depths[0]) for width in widths), *((widths[0], depth) for depth in depths[1:])]
     found = {}
     word = "" if folder is None else identity(make, optimizer, loss_fn, batches, np.asarray(rates), seeds, numerics())
