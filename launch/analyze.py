@@ -65,10 +65,10 @@ def conduct(
         def one(numbered: tuple[int, Job]) -> dict[str, Any]:
             number, job = numbered
             net = nets[json.dumps(job.run.info.get("definition"))]
-            written = [
+            dates = [
                 (job.run.folder / str(step)).stat().mtime for step in job.run.steps
-            ]  # a run that was trained anew
-            run = (str(job.run.folder), job.run.info, job.run.steps, written, job.member)
+            ]  # others, where it was trained anew
+            run = (str(job.run.folder), job.run.info, job.run.steps, dates, job.member)
             name = f"network_{identity(run, net, dataclasses.replace(task, name=''), how, numerics())}"
             found = store.get(name)
             if found is None:

@@ -26,6 +26,7 @@ from launch import common
 from launch.experiment import load
 from launch.study import conduct, study_of
 from launch.transfer import part_of_grid
+from limits.store import sealed, set_aside, unsealed
 from train.evaluate import claim
 from train.evaluate.page import page, picture, plain
 from train.transfer import report as transfer_report
@@ -66,7 +67,12 @@ def status(name: str, size: str) -> str:
     file = folder_of(name, size) / "report.json"
     if not file.exists():
         return "not run"
-    verdicts = [each["verdict"] for each in json.loads(file.read_text())["claims"]]
+    try:
+        document = json.loads(text := file.read_bytes())
+        verdicts = [each["verdict"] for each in (unsealed(text) if "checksum" in document else document)["claims"]]
+    except (ValueError, KeyError, TypeError) as error:
+        set_aside(file, f"it cannot be read ({error})", then="The figure counts as not run.")
+        return "not run"
     counts = {verdict: verdicts.count(verdict) for verdict in ("holds", "does not hold", "undecided")}
     return ", ".join(f"{verdict}: {count}" for verdict, count in counts.items() if count) or _THEORY
 
@@ -117,7 +123,7 @@ def write(title: str, found: tuple, run: dict[str, Any], folder: Path) -> list[P
     body = f"<h1>{html.escape(title)}</h1>{verdicts}{''.join(picture(*each) for each in pictures)}"
     whole = page(title, f"{body}<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre>")
     rows = [{"claim": c.text, "verdict": c.verdict, "figures": c.figures} for c in claims]
-    numbers = json.dumps(plain({"run": run, "title": title, "claims": rows}), indent=1) + "\n"
+    numbers = sealed(plain({"run": run, "title": title, "claims": rows}))
     files = [common.write_whole(folder / "report.html", whole), common.write_whole(folder / "report.json", numbers)]
     for number, (_, _, figure) in enumerate(pictures, start=1):
         files.append(folder / f"figure_{number}.png")

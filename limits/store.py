@@ -131,6 +131,28 @@ def read_npz(data: bytes) -> Any:
         raise DamagedError(f"it cannot be read ({error})") from error
 
 
+def sealed(document: dict[str, Any]) -> str:
+    """JSON with a checksum in it, for what people read too.
+
+    >>> unsealed(sealed({"a": 1}))
+    {'a': 1}
+    """
+    document = json.loads(json.dumps(document))  # as it is read: names are words, tuples are lists
+    return json.dumps({**document, "checksum": _sum(document)}, indent=1) + "\n"
+
+
+def unsealed(text: str | bytes) -> dict[str, Any]:
+    """What was sealed; DamagedError if it is not that."""
+    try:
+        document = dict(json.loads(text))
+        checksum = document.pop("checksum")
+    except (ValueError, TypeError, KeyError) as error:
+        raise DamagedError("it is no JSON with a checksum") from error
+    if checksum != _sum(document):
+        raise DamagedError("its text does not match its checksum")
+    return document
+
+
 def write_whole(file: Path, data: bytes) -> None:
     """Writes a file whole or not at all, through a new file beside it: whoever else writes, and never through a link."""
     handle, part = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
@@ -147,7 +169,9 @@ def write_whole(file: Path, data: bytes) -> None:
         raise
 
 
-def set_aside(path: Path, why: str, say: Callable[[str], None] | None = None) -> Path:
+def set_aside(
+    path: Path, why: str, say: Callable[[str], None] | None = None, then: str = "It is computed again."
+) -> Path:
     """Renames what cannot be trusted (never deletes it), says so, and returns where it is now."""
     number = 1
     while os.path.lexists(aside := path.with_name(f"{path.name}.damaged-{number}")):
@@ -156,7 +180,7 @@ def set_aside(path: Path, why: str, say: Callable[[str], None] | None = None) ->
         path.rename(aside)
     except FileNotFoundError:  # another process was faster
         return aside
-    (say or _to_stderr)(f"{path} was set aside as {aside.name}: {why}. It is computed again.")
+    (say or _to_stderr)(f"{path} was set aside as {aside.name}: {why}. {then}")
     return aside
 
 
@@ -183,6 +207,10 @@ def folder_inside(root: Path, *names: str) -> Path:
 
 def _digest(body: bytes | memoryview) -> bytes:
     return hashlib.blake2b(body, digest_size=_DIGEST // 2).hexdigest().encode()
+
+
+def _sum(document: dict[str, Any]) -> str:
+    return _digest(json.dumps(document, sort_keys=True).encode()).decode()
 
 
 def _encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from limits.identity import identity
-from limits.store import locked, open_inside, set_aside, write_whole
+from limits.store import DamagedError, locked, open_inside, sealed, set_aside, unsealed, write_whole
 
 _FIRST_LINE = "row, column and checksums of finished blocks; checksum of the line:"
 _NO_ALLOCATION = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that do not know how
@@ -46,8 +46,8 @@ class KeptKernels:
 
     def _check_note(self, note: dict[str, Any]) -> bool:
         """Whether these kernels were begun here; if not, writes down which they are."""
-        file, text = self.folder / "blocks.json", json.dumps(note | {"checksum": _sum(note)}) + "\n"
-        found = file.read_bytes().decode(errors="replace") if file.exists() else None
+        file, text = self.folder / "blocks.json", sealed(note).encode()
+        found = file.read_bytes() if file.exists() else None
         if found == text:
             return True
         if found is not None and _is_note(found):
@@ -57,7 +57,7 @@ class KeptKernels:
             )
         if found is not None:
             set_aside(file, "its text does not match its checksum")
-        write_whole(file, text.encode())
+        write_whole(file, text)
         return False
 
 
@@ -206,15 +206,12 @@ def _allocate(file: Path, header: bytes, size: int) -> None:
             ) from error
 
 
-def _is_note(text: str) -> bool:
+def _is_note(text: bytes) -> bool:
     """Whether this is a whole blocks.json; older versions wrote no checksum."""
     try:
-        note = dict(json.loads(text))
-        checksum = note.pop("checksum", None)
-        return set(note) == {"kernels", "rows", "shape"} and checksum in (None, _sum(note))
-    except (ValueError, TypeError):
+        unsealed(text)
+        return True
+    except DamagedError:
+        with contextlib.suppress(ValueError, TypeError):
+            return set(dict(json.loads(text))) == {"kernels", "rows", "shape"}
         return False
-
-
-def _sum(note: dict[str, Any]) -> str:
-    return hashlib.blake2b(repr(sorted(note.items())).encode(), digest_size=16).hexdigest()
