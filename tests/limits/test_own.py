@@ -192,7 +192,8 @@ class Untold(BatchNormed):
 
     @nn.compact
     def __call__(self, x):
-        return Dense(1, "readout", self.width, self.p)(Norm("batch", self.width, self.p)(self.dense("input")(x), True))
+        h = Norm("batch", self.width, self.p)(self.dense("input")(x), True)
+        return Dense(1, "readout", self.width, self.p)(h) / self.p.output_scale(self.width, 1.0)
 
 
 def test_batch_normalisation_needs_no_argument_intermediates():
