@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from limits.fields.network import readout_scales
-from limits.fields.sweep import check_finite
+from limits.fields.sweep import check_apart, check_finite
 from limits.fields.sweeps import compiled_sweep
 from limits.inputs import as_float, as_samples, check_same_shape
 from limits.output_power import check_output_power
@@ -87,6 +87,7 @@ class SampledTwin(Twin):
                 seen = sweep.measure(state, x, jax.random.fold_in(key, 1), kernels)
                 seen = jax.tree.map(lambda a: np.asarray(a, np.float64), seen)
                 check_finite(seen["f"], 0, 0.0)
+                check_apart(self.net, seen["f"], state.offset)
                 found.append(seen | {"nngp": scale * (w**2 * seen["features"] + b**2)} if "features" in seen else seen)
                 advance()
         return found

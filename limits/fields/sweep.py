@@ -19,6 +19,7 @@ from limits.passes import check_train, mixes_inputs
 from limits.rule import Rule
 
 _FIRST_STEPS = 4  # as many steps of full new directions fit before the bases grow
+_APART = 0.05  # of the outputs: far more than rounding, also that of a deep network
 _SMALL = 4e9  # operations: a run that takes fewer in all does not grow, which would compile again
 
 
@@ -233,11 +234,22 @@ def check_finite(f: Any, step: int, rate: float) -> None:
         )
 
 
+def check_apart(net: Any, f: Any, together: Any) -> None:
+    """Says where the outputs f of each input by itself are not those of all inputs together."""
+    away, size = (float(np.max(np.abs(a), initial=0.0)) for a in (np.asarray(f) - np.asarray(together), together))
+    if away > _APART * size:
+        raise ValueError(
+            f"{type(net).__name__}: the outputs of one input depend on the other inputs of the call (they move by {away:.2g} of "
+            f'{size:.2g}), so that no tangent kernel of a pair of inputs exists. Keep inputs apart, use Norm("batch"), or, '
+            "in rich, leave kernels of gradients out: kernels=()."
+        )
+
+
 def check_room(state: State) -> None:
     """Says where a matrix met more vectors in one pass than there is room for: more than its calls were counted to bring."""
     for path, m in jax.tree_util.tree_leaves_with_path(state.variables.get(REVEALED, {}), is_leaf=_is_matrix):
         room = m.v.shape[-2]
-        if float(jnp.max(m.known_in)) > room:
+        if float(np.max(jax.device_get(m.known_in))) > room:
             name = ".".join(str(entry.key) for entry in path[:-1])
             raise ValueError(
                 f"{name} met more vectors in one pass than the {room} that were counted: one matrix that is met many times "

@@ -15,7 +15,7 @@ from limits.fields.keep import Keep
 from limits.fields.network import REVEALED, coordinates_needed, vectors_met
 from limits.fields.record import needs, reduce
 from limits.fields.responses import NOTED, all_responses
-from limits.fields.sweep import State, Sweep, check_finite, check_rank
+from limits.fields.sweep import State, Sweep, check_apart, check_finite, check_rank
 from limits.identity import numerics
 from limits.rule import Rule
 from limits.schedule import Schedule
@@ -191,5 +191,7 @@ def _look(sweep: Sweep, plan: Plan, state: State, x: Any, t: int, key: Any) -> t
         found = sweep.measure(state, x, key, names)
     found = jax.tree.map(np.asarray, found)
     check_finite(found["f"], t, float(np.abs(plan.schedule.rates).max(initial=0)))
+    if t == 0 and not type(plan.net).__module__.startswith("zoo."):
+        check_apart(plan.net, found["f"], state.offset)
     found["f"] = found["f"] - np.asarray(state.offset)
     return found, state

@@ -270,6 +270,7 @@ def test_few_numbers_of_inputs_are_compiled_for(compilations):
     limit = twin(MLP(8, 2, activation=lambda h: np.tanh(1.0) * h / (1 + h * h)))  # one that no other test has compiled
     whole = limit.kernels(x)
     limit.kernels(x, diagonal=True)
+    limit.kernels(x[:3], x)
     compilations()
     for n in (9, 10, 11, 12, 13):
         part, diagonal = limit.kernels(x[:n]), limit.kernels(x[:n], diagonal=True)
