@@ -16,7 +16,6 @@ from limits.identity import identity, numerics
 from train.progress import add_parts, parts_bar
 from train.transfer import Outcome, Sweep, train_runs
 from train.transfer.cells import read, save_arrays, write
-from train.transfer.checked import once, positive, several, sizes, whole
 from train.transfer.limit import check_has_limit, limit_losses
 from train.transfer.runs import shuffled
 from train.transfer.target import Target, target
@@ -74,9 +73,7 @@ class Study:
     @property
     def axes(self) -> dict[str, tuple]:
         """More hyperparameters and their values."""
-        return {
-            name: tuple(several(f"config.axes.{name}", values)) for name, values in self.config.get("axes", {}).items()
-        }
+        return {name: tuple(values) for name, values in self.config.get("axes", {}).items()}
 
     @property
     def traced(self) -> dict[str, tuple]:
@@ -279,8 +276,19 @@ def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tu
     return {key: sweeps for key, sweeps in found.items() if sweeps is not None}, absent
 
 
+_DIFFERENT = checks.Check(
+    "a sequence of values, one or more of them, each once",
+    lambda values: not isinstance(values, str) and len(values) == len(set(map(repr, values))) > 0,
+)
 _NEEDED = ("name", "widths", "depths", "values")
-CHECKS = dict.fromkeys(("name", "dial"), checks.word) | dict.fromkeys(("variants", "axes", "target"), checks.table)
+CHECKS = (
+    dict.fromkeys(("name", "dial"), checks.word)
+    | dict.fromkeys(("variants", "axes", "target"), checks.table)
+    | dict.fromkeys(("widths", "depths"), checks.several(checks.count(1), distinct=True))
+    | dict.fromkeys(("seeds", "steps"), checks.count(1))
+    | dict.fromkeys(("seed", "together"), checks.count(0))
+    | {"values": checks.several(checks.number(positive=True), distinct=True)}
+)
 
 
 def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
@@ -291,25 +299,21 @@ def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
         raise ValueError(f"{path} has no {', '.join(missing)}: it is no config for launch.transfer.")
     for name in (name for name in CHECKS if name in config):
         CHECKS[name](f"config.{name}", config[name])
-    for name, least in (("seeds", 1), ("steps", 1), ("seed", 0), ("together", 0)):
-        whole(name, config.get(name, 1), least)
-    for name in ("widths", "depths"):
-        sizes(f"config.{name}", config[name])
+    for name, values in config.get("axes", {}).items():
+        _DIFFERENT(f"config.axes.{name}", values)
     for name, value in config.get("target", {}).items():
         if name not in ("width", "depth"):
             raise ValueError(f"config.target has a width and a depth, and no {name}.")
-        whole(f"config.target.{name}", value)
+        checks.count(1)(f"config.target.{name}", value)
     if not study.experiment.asks_for(study.dial, ("make", "optimizer")):
         raise ValueError(
             f'{path}: "{study.dial}" is swept, but neither make nor optimizer has an argument of that name.'
         )
     for name in study.axes:
-        once(f"config.axes.{name}", study.axes[name])
         if not study.experiment.asks_for(name):
             raise ValueError(
                 f'{path}: "{name}" is swept, but neither make, optimizer, loss nor batches has an argument of that name.'
             )
-    positive("config.values", config["values"], study.dial)
     return study
 
 

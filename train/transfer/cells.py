@@ -11,7 +11,6 @@ from rich.progress import track
 
 from limits.identity import identity, numerics
 from limits.store import Store, npz_bytes, write_whole
-from train.transfer.checked import positive, sizes, whole
 from train.transfer.runs import shuffled, train_runs
 from train.transfer.shift import Transfer
 from train.transfer.sweep import Sweep
@@ -22,9 +21,9 @@ from zoo import checks
     make=checks.function,
     optimizer=checks.function,
     loss_fn=checks.function,
-    width=checks.count(),
-    depth=checks.count(),
-    rates=checks.several(checks.number(0), least=2, distinct=True),
+    width=checks.count(1),
+    depth=checks.count(1),
+    rates=checks.several(checks.number(positive=True), least=2, distinct=True),
     seeds=checks.count(2, 10**6),
     together=checks.count(),
 )
@@ -56,10 +55,7 @@ def sweep_rates(
     >>> found.curves.shape
     (2, 2, 20)
     """
-    whole("width", width), whole("depth", depth)
-    grid = positive("rates", rates)
-    if whole("seeds", seeds) < 2 or len(grid) < 2:
-        raise ValueError(f"sweep_rates: at least 2 seeds and 2 learning rates, got {seeds} and {len(grid)}.")
+    grid = np.sort(np.asarray(rates, float))
     net = make(width, depth)
     jobs = {"rate": np.repeat(grid, seeds)}
     curves = train_runs(
@@ -78,9 +74,9 @@ def sweep_rates(
     make=checks.function,
     optimizer=checks.function,
     loss_fn=checks.function,
-    widths=checks.several(checks.count(), distinct=True),
-    depths=checks.several(checks.count(), distinct=True),
-    rates=checks.several(checks.number(0), least=2, distinct=True),
+    widths=checks.several(checks.count(1), distinct=True),
+    depths=checks.several(checks.count(1), distinct=True),
+    rates=checks.several(checks.number(positive=True), least=2, distinct=True),
     seeds=checks.count(2, 10**6),
 )
 def transfer(
@@ -101,7 +97,7 @@ def transfer(
     given (functions by their code), and an interrupted call goes on. Where `Optimum.edge` says that a grid ends at its
     optimum, widen it. With a report, further hyperparameters, and grids split between machines: `launch.transfer`.
     """
-    widths, depths, rates = sizes("widths", widths), sizes("depths", depths), positive("rates", rates).tolist()
+    rates = sorted(rates)
     cells = [*((width, depths[0]) for width in widths), *((widths[0], depth) for depth in depths[1:])]
     found = {}
     word = "" if folder is None else identity(make, optimizer, loss_fn, batches, np.asarray(rates), seeds, numerics())

@@ -118,7 +118,7 @@ class Sweep:
 
 
 @checks.arguments(
-    rates=checks.several(checks.number(0), distinct=True),
+    rates=checks.several(checks.number(positive=True), distinct=True),
     losses=checks.Check("an array [rate] or [rate, seed] of numbers", lambda v: np.ndim(v) in (1, 2) and np.size(v)),
 )
 def optimum(rates: Sequence[float] | np.ndarray, losses: np.ndarray) -> Optimum:
@@ -154,9 +154,12 @@ def interval(lowest: np.ndarray, highest: np.ndarray) -> tuple[float, float]:
     return low, high
 
 
-@checks.arguments(rates=checks.array(None), log_rate=checks.number())
+@checks.arguments(rates=checks.array(None))
 def loss_at(rates: np.ndarray, losses: np.ndarray, log_rate: Any) -> float:
-    """The loss at a rate between those of the grid, by a straight line in log₂ rate; beside divergence the nearer one's."""
+    """The loss at a rate between those of the grid, by a straight line in log₂ rate; beside divergence the nearer one's.
+
+    Infinite where there is no such rate (NaN, the optimum where all diverge).
+    """
     return float(between(np.log2(rates), losses, np.asarray(log_rate))) if np.isfinite(log_rate) else math.inf
 
 
