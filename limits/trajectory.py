@@ -2,12 +2,15 @@
 
 import dataclasses
 import json
+import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from limits.types import Provenance, _KnowsAbsence
+from zoo import checks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 QUANTITIES = ("loss", "test_loss", "f_train", "f_test", "phi", "g", "ntk", "f_train_cov", "f_test_cov")
 
 
+@checks.arguments()
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Trajectory(_KnowsAbsence):
     """What `ensemble`, `lazy` and `rich` return, by recorded time.
@@ -92,8 +96,17 @@ class Trajectory(_KnowsAbsence):
         return path
 
     @classmethod
+    @checks.arguments(path=checks.path)
     def load(cls, path: "str | Path") -> "Trajectory":
         """Reads what `save` wrote."""
+        try:
+            return cls._load(path)
+        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
+            raise kind(f"Trajectory.load: the path {path} has nothing that Trajectory.save wrote ({error}).") from None
+
+    @classmethod
+    def _load(cls, path: "str | Path") -> "Trajectory":
         with np.load(_npz(path), allow_pickle=False) as file:
             tables: dict[str, dict[str, Any]] = {"value": {}, "error": {}, "observed": {}}
             for key in file.files:

@@ -123,10 +123,14 @@ key = Check("an integer, or a key of jax.random", lambda v: -(2**63) <= operator
 matrix = Check(
     "an array of numbers", lambda v: np.asarray(v, float).dtype.kind == "f"
 )  # its shape is looked at elsewhere
+whole = Check("an integer", lambda v: not isinstance(v, bool) and abs(operator.index(v)) < 2**63)
 real = Check("a number", lambda v: _real(v) is not None)
 share = Check("a number from 0 to 1", lambda v: 0 <= _real(v) <= 1)
 activation = Check("the name of an activation or a function", lambda v: isinstance(v, str) or callable(v))
-module = Check("a Flax Linen module, such as zoo.MLP(width=64, depth=2)", lambda v: isinstance(v, nn.Module))
+module = Check(
+    "a Flax Linen module, such as zoo.MLP(width=64, depth=2) (one of NNX or of another library: write it in Linen)",
+    lambda v: isinstance(v, nn.Module),
+)
 inputs = Check(
     "inputs [n, …], an array or its shape as a jax.ShapeDtypeStruct", lambda v: len(v.shape) and v.dtype.kind != "O"
 )
@@ -195,6 +199,7 @@ def arguments(**wanted: Check) -> Callable[[T], T]:
         if inspect.isclass(function):
             function.__init__ = wrap(function.__init__, function.__name__)
             return function
+        known = not name  # of what a class holds, None may be a part
         signature = inspect.signature(function)
         name = name or function.__name__
         rest = next((p.name for p in signature.parameters.values() if p.kind == p.VAR_KEYWORD), "")
@@ -208,7 +213,7 @@ def arguments(**wanted: Check) -> Callable[[T], T]:
             given |= given.pop(rest, {})
             for each, value in given.items():
                 default = signature.parameters[each].default if each in signature.parameters else None
-                if value is None and default is inspect.Parameter.empty and each not in ("self", "args", "kwargs"):
+                if known and value is None and default is inspect.Parameter.empty:
                     raise ValueError(f"{name}: {each} is None, and must be given.")
                 if each in wanted and value is not default:
                     wanted[each](f"{name}: {each}", value)

@@ -88,7 +88,7 @@ def prior_kernels(stack: Stack) -> list[np.ndarray]:
     return kernels
 
 
-@checks.arguments(c=checks.array(None, None), y=checks.array(least=1), noise=checks.number(0))
+@checks.arguments(c=checks.array(None, None), y=checks.array(None) | checks.array(None, None), noise=checks.number(0))
 def output_force(c: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
     """C̃^(L) = ½ A⁻¹ (Y Yᵀ − K A) A⁻¹, A = C^(L) + κ: the derivative of log p(Y | C^(L)), of targets Y [P, K].
 

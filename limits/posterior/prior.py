@@ -59,7 +59,7 @@ class Evidence:
 
 @checks.arguments(
     stack=stack_of,
-    y=checks.array(least=1),
+    y=checks.array(None) | checks.array(None, None),
     noise=checks.number(positive=True),
     width=checks.count(),
     members=checks.count(2),

@@ -39,7 +39,7 @@ class Solution:
 
 @checks.arguments(
     stack=stack_of,
-    y=checks.array(least=1),
+    y=checks.array(None) | checks.array(None, None),
     noise=checks.number(0),
     width=checks.number(positive=True),
     draws=checks.a(Draws, "Draws"),
