@@ -256,19 +256,22 @@ def dimensions(owner: str, **given: tuple[Any, str]) -> list[Any]:
     >>> k, y = dimensions("f", k=(np.eye(2), "n n"), y=([1.0, 2.0], "n k"))
     Traceback (most recent call last):
     ...
-    ValueError: f: y must be an array [n, k] with n = 2 of finite numbers; got [1.0, 2.0].
+    ValueError: f: y must be an array [n, k] with n = 2 of finite numbers; its shape is (2,).
     """
     sizes: dict[str, int] = {}
     arrays = []
     for name, (value, axes) in given.items():
         letters = axes.replace("*", "").split()
-        if value is not None and not array(least=len(letters)).holds(value):
+        if value is not None and not Check("", lambda v: np.isfinite(np.asarray(v)).all() and np.isrealobj(v)).holds(
+            value
+        ):
             raise ValueError(f"{owner}: {name} must be {_axes(letters, sizes)}; got {shown(value)}.")
         arrays.append(None if value is None else np.asarray(value))
         shape = () if value is None else arrays[-1].shape
         pairs = list(zip(letters, shape[-len(letters) :], strict=False))
         own = {**dict(pairs), **sizes}
-        if any(own[letter] != n for letter, n in pairs) or (len(shape) > len(letters) and "*" not in axes):
+        fitting = value is None or len(shape) == len(letters) or (len(shape) > len(letters) and "*" in axes)
+        if not fitting or any(own[letter] != n for letter, n in pairs):
             raise ValueError(f"{owner}: {name} must be {_axes(letters, sizes)}; its shape is {shape}.")
         sizes = own
     return arrays

@@ -87,7 +87,7 @@ class Arrays(Source):
         return self.inputs[rows], targets.astype(np.float32) if self.classes is None else one_hot(targets, self.classes)
 
 
-source_of = checks.Check("what train.stream.source returns", lambda v: len(v.shape) and callable(v.read))
+source_of = checks.Check("what train.stream.source returns", lambda v: hasattr(v, "shape") and hasattr(v, "read"))
 
 
 def _of(split: str, parts: dict[str, Any], name: str) -> Any:
