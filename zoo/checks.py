@@ -132,7 +132,8 @@ module = Check(
     lambda v: isinstance(v, nn.Module),
 )
 inputs = Check(
-    "inputs [n, …], an array or its shape as a jax.ShapeDtypeStruct", lambda v: len(v.shape) and v.dtype.kind != "O"
+    "inputs [n, …]: arrays, or their shapes as jax.ShapeDtypeStruct",
+    lambda v: jax.tree.leaves(v) and all(len(leaf.shape) and leaf.dtype.kind != "O" for leaf in jax.tree.leaves(v)),
 )
 tree = Check(
     "a tree of parameters", lambda v: jax.tree.leaves(v) and all(hasattr(leaf, "shape") for leaf in jax.tree.leaves(v))
@@ -213,7 +214,7 @@ def arguments(**wanted: Check) -> Callable[[T], T]:
             given |= given.pop(rest, {})
             for each, value in given.items():
                 default = signature.parameters[each].default if each in signature.parameters else None
-                if known and value is None and default is inspect.Parameter.empty:
+                if known and each not in wanted and value is None and default is inspect.Parameter.empty:
                     raise ValueError(f"{name}: {each} is None, and must be given.")
                 if each in wanted and value is not default:
                     wanted[each](f"{name}: {each}", value)

@@ -29,7 +29,7 @@ def _check_numbers(where: str, **parts: np.ndarray) -> None:
             raise ValueError(f"{where}: {bad} of {part.size} numbers of {name} are NaN or infinite; remove them first.")
 
 
-@checks.arguments(x=checks.array(least=1), y=checks.array(least=1), order=checks.choice(2, 3, 4))
+@checks.arguments(x=checks.matrix, y=checks.matrix, order=checks.whole)
 def class_cumulants(x: Any, y: Any, order: int = 2) -> Mixture:
     """Empirical cumulants of inputs x [n, …], class by class; a class is a different row of the targets y [n, outputs].
 
@@ -64,7 +64,7 @@ def _shared_out(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total
 
 
-@checks.arguments(mixture=mixture_of, order=checks.choice(2, 3, 4))
+@checks.arguments(mixture=mixture_of, order=checks.whole)
 def pooled(mixture: Mixture, order: int = 2) -> Mixture:
     """Components of one target as one, with the cumulants of their mixture up to `order` (the law of total cumulance).
 
@@ -108,10 +108,10 @@ def _merged(weights: np.ndarray, cumulants: Cumulants, rows: np.ndarray, order: 
 
 
 @checks.arguments(
-    probability=checks.array(None),
-    target=checks.array(least=1),
-    mean=checks.array(None, None),
-    covariance=checks.array(least=2),
+    probability=checks.matrix,
+    target=checks.matrix,
+    mean=checks.matrix,
+    covariance=checks.matrix,
 )
 def gaussian_mixture(probability: Any, target: Any, mean: Any, covariance: Any) -> Mixture:
     """Gaussian components: probability [K], target [K] or [K, outputs], mean [K, D], covariance [K, D, D] or one [D, D].
@@ -211,7 +211,7 @@ def density(mixture: Mixture, y: Any) -> np.ndarray:
     return norm.pdf(np.asarray(y)[:, None], mean, std) @ np.asarray(mixture.probability)
 
 
-@checks.arguments(mixture=mixture_of, y=checks.array(least=1), bins=checks.count(1, 10**6))
+@checks.arguments(mixture=mixture_of, y=checks.matrix, bins=checks.count(1, 10**6))
 def divergence(y: Any, mixture: Mixture, bins: int = 60) -> float:
     """D_KL(p_emp ‖ p)/H(p_emp) of samples y [n] of a single output against a mixture, in `bins` equal bins over their range.
 

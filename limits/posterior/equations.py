@@ -10,9 +10,7 @@ from limits.posterior.averages import Draws, contraction, pair_averages
 from zoo import checks
 
 
-@checks.arguments(
-    k0=checks.array(None, None), weights=checks.array(None), biases=checks.array(None), activation=checks.activation
-)
+@checks.arguments(k0=checks.matrix, weights=checks.matrix, biases=checks.matrix, activation=checks.activation)
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stack:
     """Fully connected layers as their kernels see them: C^(0) = k0, C^(l) = w_l <φφᵀ> + b_l 11ᵀ, l = 1 … L; f ~ N(0, C^(L)).

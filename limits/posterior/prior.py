@@ -60,7 +60,7 @@ class Evidence:
 @checks.arguments(
     stack=stack_of,
     y=checks.array(None) | checks.array(None, None),
-    noise=checks.number(positive=True),
+    noise=checks.number(0),
     width=checks.count(),
     members=checks.count(2),
     seed=checks.seed,

@@ -352,10 +352,10 @@ def test_two_processes_do_not_write_to_one_folder(tmp_path: Path):
     [
         ({"steps": 0}, "steps must be an integer of at least 1, got 0"),
         ({"keep": 0}, "keep must be an integer of at least 1, got 0"),
-        ({"members": 2.5}, "members must be a whole number"),
+        ({"members": 2.5}, "members must be an integer"),
         ({"accumulate": 0}, "accumulate must be"),
         ({"seed": -1}, "seed must be"),
-        ({"average": 1.5}, "average, the decay"),
+        ({"average": 1.5}, "average must be a finite number ≥ 0 and < 1"),
         ({"profile": 5}, "profile must be"),
         ({"evaluate_every": 5, "data": {"name": "digits"}}, "there are no test data"),
     ],

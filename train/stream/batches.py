@@ -80,7 +80,7 @@ def prefetched(
     batch=checks.whole,
     seed=checks.whole,
     process=checks.whole,
-    processes=checks.whole,
+    processes=checks.count(),
     augment=STEPS,
     normalise=NAMED,
 )
