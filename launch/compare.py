@@ -32,15 +32,16 @@ FIELDS = {
     "init_members": checks.count(), "seed": checks.seed, "centred": checks.flag, "gamma": checks.number(positive=True),
     "task": checks.table, "architecture": checks.word, "activations": checks.several(checks.activation),
     "parameterizations": checks.several(checks.word | checks.a(Parameterization, "a Parameterization")), "net": checks.table,
+    "fields": checks.table,
 }  # fmt: skip
-_OF_FAMILIES = ("architecture", "activations", "parameterizations", "net")  # where there are no `variants`
+_OF_FAMILIES = ("architecture", "activations", "parameterizations", "net", "fields")  # where there are no `variants`
 OF_TRAINING = ("members", "init_members", "centred")
 
 
 def check_fields(config: Any, command: str, without: tuple[str, ...] = ()) -> None:
     """Raises unless the config has the fields that a comparison reads, each of a kind that it can use."""
     without += _OF_FAMILIES if config.get("variants") else ()
-    missing = [name for name in FIELDS if name not in config and name not in without]
+    missing = [name for name in FIELDS if name not in config and name not in (*without, "fields", "net")]
     if missing:
         raise ValueError(
             f"This config has no {', '.join(missing)}: it is not one for {command}. configs/mlp.py is; what starts with "
@@ -49,6 +50,9 @@ def check_fields(config: Any, command: str, without: tuple[str, ...] = ()) -> No
     for name, check in FIELDS.items():
         if name in config and name not in without:
             check(f"config.{name}", config[name])
+    checks.word("config.task.name", config.task.get("name"))
+    for name in config.get("net", {}):
+        checks.table(f"config.net.{name}", config.net[name])
 
 
 def check_folder(folder: Path, settings: dict[str, Any]) -> None:

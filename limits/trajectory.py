@@ -12,6 +12,7 @@ import numpy as np
 from limits.identity import version
 from limits.store import DamagedError, has_checksum, npz_bytes, read_npz, write_whole
 from limits.types import Provenance, _KnowsAbsence
+from zoo import checks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 QUANTITIES = ("loss", "test_loss", "f_train", "f_test", "phi", "g", "ntk", "f_train_cov", "f_test_cov")
 
 
+@checks.arguments()
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Trajectory(_KnowsAbsence):
     """What `ensemble`, `lazy` and `rich` return, by recorded time.
@@ -97,11 +99,12 @@ class Trajectory(_KnowsAbsence):
         return path
 
     @classmethod
+    @checks.arguments(path=checks.path)
     def load(cls, path: "str | Path") -> "Trajectory":
         """Reads what `save` wrote, if its checksum holds; files of versions that wrote none are read as they are."""
         path, tables = _npz(path), {"value": {}, "error": {}, "observed": {}}
-        data = path.read_bytes()
         try:
+            data = path.read_bytes()
             with read_npz(data) as file:
                 for key in file.files:
                     if "/" in key:
@@ -111,8 +114,12 @@ class Trajectory(_KnowsAbsence):
                         else:
                             tables[prefix][name] = file[key]
                 notes, times = json.loads(str(file["notes"])), file["times"]
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"Trajectory.load: there is no file at the path {path}.") from error
         except (DamagedError, KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise DamagedError(f"{path} is no Trajectory that can be read, or is damaged: {error}.") from error
+            raise DamagedError(
+                f"Trajectory.load: the path {path} has no Trajectory that can be read, or a damaged one: {error}."
+            ) from error
         if "version" in notes and not has_checksum(data):
             raise DamagedError(f"{path} is damaged: its checksum is missing.")
         for table in tables.values():

@@ -94,7 +94,7 @@ def register_twin(definition: type[nn.Module]) -> Callable[[T], T]:
     return register
 
 
-@checks.arguments()
+@checks.arguments(net=checks.module)
 def twin(net: nn.Module, depth: float | None = None) -> Any:
     """The infinite-width limit of a definition, with the same depth and parameterization.
 
@@ -108,11 +108,6 @@ def twin(net: nn.Module, depth: float | None = None) -> Any:
     >>> twin(MLP(width=32, depth=2)).kernels([[1.0, 0.0], [0.6, 0.8]]).ntk.shape
     (2, 2)
     """
-    if not isinstance(net, nn.Module):
-        raise ValueError(
-            f"twin: net must be a definition such as MLP(width=64, depth=2); got {checks.shown(net)}. A module of Flax NNX, or "
-            "of another library, has no twin: write it in Linen from zoo's layers with the fields `width` and `parameterization`."
-        )
     if depth is not None and not (isinstance(depth, int | float | np.number) and depth >= 0):
         raise ValueError(f"twin: depth must be None or inf; got {checks.shown(depth)}.")
     for cls in type(net).__mro__:

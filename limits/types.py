@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from zoo import checks
+
 Loss = Literal["mse", "cross_entropy"]
 
 
@@ -90,6 +92,7 @@ def _checked(name: str, value: Any) -> np.ndarray:
     return array
 
 
+@checks.arguments(name=checks.Check("a word", lambda v: isinstance(v, str)))
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:
     """Inputs and targets to learn and to predict, and the loss: the one description that both readings train on.

@@ -137,7 +137,7 @@ class CoordinateCheck:
     widths=checks.several(checks.count()),
     depths=checks.several(checks.count()),
     loss_fn=checks.function,
-    optimizer=checks.function,
+    optimizer=checks.function | checks.transformation,
     steps=checks.count(most=10**6),
     seeds=checks.count(most=10**6),
 )

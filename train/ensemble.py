@@ -134,6 +134,7 @@ def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float) ->
 
 @checks.arguments(
     net=checks.module,
+    members=checks.whole & checks.count(-(2**31)),
     task=task_of,
     learning_rate=checks.real | checks.function,
     seed=checks.key,

@@ -123,12 +123,17 @@ key = Check("an integer, or a key of jax.random", lambda v: -(2**63) <= operator
 matrix = Check(
     "an array of numbers", lambda v: np.asarray(v, float).dtype.kind == "f"
 )  # its shape is looked at elsewhere
+whole = Check("an integer", lambda v: not isinstance(v, bool) and abs(operator.index(v)) < 2**63)
 real = Check("a number", lambda v: _real(v) is not None)
 share = Check("a number from 0 to 1", lambda v: 0 <= _real(v) <= 1)
 activation = Check("the name of an activation or a function", lambda v: isinstance(v, str) or callable(v))
-module = Check("a Flax Linen module, such as zoo.MLP(width=64, depth=2)", lambda v: isinstance(v, nn.Module))
+module = Check(
+    "a Flax Linen module, such as zoo.MLP(width=64, depth=2) (one of NNX or of another library: write it in Linen)",
+    lambda v: isinstance(v, nn.Module),
+)
 inputs = Check(
-    "inputs [n, …], an array or its shape as a jax.ShapeDtypeStruct", lambda v: len(v.shape) and v.dtype.kind != "O"
+    "inputs [n, …]: arrays, or their shapes as jax.ShapeDtypeStruct",
+    lambda v: jax.tree.leaves(v) and all(len(leaf.shape) and leaf.dtype.kind != "O" for leaf in jax.tree.leaves(v)),
 )
 tree = Check(
     "a tree of parameters", lambda v: jax.tree.leaves(v) and all(hasattr(leaf, "shape") for leaf in jax.tree.leaves(v))
@@ -195,6 +200,7 @@ def arguments(**wanted: Check) -> Callable[[T], T]:
         if inspect.isclass(function):
             function.__init__ = wrap(function.__init__, function.__name__)
             return function
+        known = not name  # of what a class holds, None may be a part
         signature = inspect.signature(function)
         name = name or function.__name__
         rest = next((p.name for p in signature.parameters.values() if p.kind == p.VAR_KEYWORD), "")
@@ -208,7 +214,7 @@ def arguments(**wanted: Check) -> Callable[[T], T]:
             given |= given.pop(rest, {})
             for each, value in given.items():
                 default = signature.parameters[each].default if each in signature.parameters else None
-                if value is None and default is inspect.Parameter.empty and each not in ("self", "args", "kwargs"):
+                if known and each not in wanted and value is None and default is inspect.Parameter.empty:
                     raise ValueError(f"{name}: {each} is None, and must be given.")
                 if each in wanted and value is not default:
                     wanted[each](f"{name}: {each}", value)
@@ -251,19 +257,22 @@ def dimensions(owner: str, **given: tuple[Any, str]) -> list[Any]:
     >>> k, y = dimensions("f", k=(np.eye(2), "n n"), y=([1.0, 2.0], "n k"))
     Traceback (most recent call last):
     ...
-    ValueError: f: y must be an array [n, k] with n = 2 of finite numbers; got [1.0, 2.0].
+    ValueError: f: y must be an array [n, k] with n = 2 of finite numbers; its shape is (2,).
     """
     sizes: dict[str, int] = {}
     arrays = []
     for name, (value, axes) in given.items():
         letters = axes.replace("*", "").split()
-        if value is not None and not array(least=len(letters)).holds(value):
+        if value is not None and not Check("", lambda v: np.isfinite(np.asarray(v)).all() and np.isrealobj(v)).holds(
+            value
+        ):
             raise ValueError(f"{owner}: {name} must be {_axes(letters, sizes)}; got {shown(value)}.")
         arrays.append(None if value is None else np.asarray(value))
         shape = () if value is None else arrays[-1].shape
         pairs = list(zip(letters, shape[-len(letters) :], strict=False))
         own = {**dict(pairs), **sizes}
-        if any(own[letter] != n for letter, n in pairs) or (len(shape) > len(letters) and "*" not in axes):
+        fitting = value is None or len(shape) == len(letters) or (len(shape) > len(letters) and "*" in axes)
+        if not fitting or any(own[letter] != n for letter, n in pairs):
             raise ValueError(f"{owner}: {name} must be {_axes(letters, sizes)}; its shape is {shape}.")
         sizes = own
     return arrays

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from zoo import checks
 from zoo.checks import shown
 from zoo.messages import did_you_mean
 
@@ -14,6 +15,7 @@ ROLES = ("input", "hidden", "branch", "readout", "bias", "norm", "embedding")
 FINITE_FAN_IN = ("input", "bias", "norm", "embedding")
 
 
+@checks.arguments()
 @dataclasses.dataclass(frozen=True)
 class Parameterization:
     """The (a, b, c, d) family of width exponents, with the depth exponent α.
@@ -66,6 +68,7 @@ class Parameterization:
     mup: ClassVar["Parameterization"]
 
     @classmethod
+    @checks.arguments(a=checks.real, d=checks.real, alpha=checks.real, name=checks.word)
     def family(cls, a: float, d: float, alpha: float = 0.5, name: str | None = None) -> "Parameterization":
         """The member with hidden exponent a of the family that has features, predictions and kernels of O(1)."""
         theta = 0.5 - a
@@ -75,6 +78,7 @@ class Parameterization:
         """A copy with some exponents changed; it is named "custom" unless the change names it."""
         return dataclasses.replace(self, **{"name": "custom", **changes})
 
+    @checks.arguments(width=checks.real, depth=checks.real)
     def based(self, width: float, depth: float = 1) -> "Parameterization":
         """This parameterization with powers of width and depth relative to a base size, all factors 1 there.
 

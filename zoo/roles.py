@@ -189,6 +189,7 @@ def learning_rate_factors(net: Any, x: Any) -> dict:
     )
 
 
+@checks.arguments()
 def scale_gradients(factors: Any) -> optax.GradientTransformation:
     """Multiplies each gradient by its factor: `optax.chain(scale_gradients(factors), optax.sgd(η₀, momentum))`."""
     return optax.stateless(lambda updates, _: jax.tree.map(lambda g, factor: factor * g, updates, factors))

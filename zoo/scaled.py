@@ -1,5 +1,6 @@
 """Any Optax optimiser with the learning rates, epsilons and decays that a definition's width and depth ask for."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +73,10 @@ def scaled(
             raise ValueError(
                 f'scaled: unknown optimiser "{optimizer}". {did_you_mean(optimizer, [*OPTIMIZERS, "muon"])}'
             )
+        known = inspect.signature(OPTIMIZERS[optimizer]).parameters
+        for option in options:
+            if option not in known:
+                raise TypeError(f'scaled: {optimizer} has no argument "{option}". {did_you_mean(option, known)}')
         return _corrected(OPTIMIZERS[optimizer](**options), net, x)
     if options:
         raise TypeError(

@@ -20,7 +20,7 @@ class Surrogate:
     missing: np.ndarray
 
 
-@checks.arguments(x=checks.array(least=2), y=checks.array(least=1), threshold=checks.number(0))
+@checks.arguments(x=checks.matrix, y=checks.matrix, threshold=checks.number(0))
 def gaussian_surrogate(x: Any, y: Any, threshold: float = 1e-2) -> Surrogate:
     """Each class of (x [n, …], y [n, outputs]) as N(μ, V D Vᵀ), of the eigenvalues D of its covariance above `threshold`.
 

@@ -60,7 +60,7 @@ class PhaseDiagram:
 
 
 @checks.arguments(
-    activation=checks.activation, w_std=checks.array(), b_std=checks.array(), depth=checks.count(), c=checks.real
+    activation=checks.activation, w_std=checks.matrix, b_std=checks.matrix, depth=checks.count(), c=checks.real
 )
 def phase_diagram(
     activation: Any = "tanh", w_std: Any = None, b_std: Any = None, depth: int = 100, c: float = 0.5

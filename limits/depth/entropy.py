@@ -13,7 +13,7 @@ from zoo import activation_function, checks
 _REACH = 60.0  # φ' of a saturating activation is 0 to rounding beyond
 
 
-@checks.arguments(activation=checks.activation, variance=checks.array())
+@checks.arguments(activation=checks.activation, variance=checks.matrix)
 def uniform_divergence(variance: Any, activation: Any = "erf") -> np.ndarray:
     """D_KL(uniform || p) for z = φ(h), h ~ N(0, s²), with the uniform distribution on the range of φ; s² = variance.
 

@@ -18,7 +18,7 @@ _AT_ONCE = 2**22  # signals held at a time
 @checks.arguments(
     k0=checks.matrix,
     activation=checks.activation,
-    rho=checks.number(0) | checks.array(None),
+    rho=checks.matrix,
     seed=checks.seed,
     w_std=checks.real,
     b_std=checks.real,

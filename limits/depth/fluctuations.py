@@ -48,7 +48,7 @@ class Fluctuations:
     k0=checks.matrix,
     activation=checks.activation,
     depth=checks.count(),
-    rho=checks.number(0) | checks.array(None),
+    rho=checks.matrix,
     points=checks.count(),
     seed=checks.seed,
     w_std=checks.real,

@@ -9,7 +9,7 @@ from zoo import checks
 
 
 @checks.arguments(
-    tau=checks.array(),
+    tau=checks.matrix,
     learning_rate=checks.number(),
     gamma=checks.number(positive=True),
     y=checks.number(),

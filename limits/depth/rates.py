@@ -58,7 +58,7 @@ class Rate:
         return self.coefficient * l**self.power * np.log(l) ** self.log_power * self.factor**l
 
 
-@checks.arguments(depths=checks.array(None), w_std=checks.number(positive=True), residual=checks.word)
+@checks.arguments(depths=checks.matrix, w_std=checks.number(positive=True), residual=checks.word)
 def log_normaliser(
     depths: Sequence[int] | np.ndarray, residual: str = "none", w_std: float = math.sqrt(2)
 ) -> np.ndarray:

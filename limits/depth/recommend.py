@@ -42,7 +42,7 @@ class Recommendation:
         return f"residual scale ρ = {self.rho:.3g} (now {self.present:.3g}), beta = {float(self.net.beta):.3g}\n{lines}"
 
 
-@checks.arguments(data=checks.array(least=2), seed=checks.seed)
+@checks.arguments(data=checks.matrix, seed=checks.seed)
 def recommend_residual_scale(net: ResNet, data: Any, samples: int = 20, seed: int = 0) -> Recommendation:
     """The residual scale at which the output of a wide `ResNet` answers most to differences between these inputs.
 

@@ -56,7 +56,7 @@ class Carry:
 
 @checks.arguments(
     activation=checks.activation,
-    depths=checks.array(),
+    depths=checks.matrix,
     w_std=checks.real,
     b_std=checks.real,
     window=checks.count(0),
@@ -118,9 +118,9 @@ def deep_kernels(
 
 @checks.arguments(
     activation=checks.activation,
-    c=checks.array(),
-    gap=checks.array(),
-    depths=checks.array(),
+    c=checks.matrix | checks.nothing,
+    gap=checks.matrix,
+    depths=checks.matrix,
     w_std=checks.real,
     b_std=checks.real,
     q=checks.real,

@@ -78,7 +78,7 @@ def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Seque
 
 @checks.arguments(
     activation=checks.activation,
-    depths=checks.array(None),
+    depths=checks.matrix,
     orders=checks.array(None, whole=True),
     d=checks.count(2),
     w_std=checks.real,

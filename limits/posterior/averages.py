@@ -50,7 +50,6 @@ def _rounded(r: float) -> float:
     return float(1.1 ** np.ceil(np.log(max(r, 1e-6)) / np.log(1.1)))
 
 
-@checks.arguments(activation=checks.activation, z=checks.array(None, None))
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _pair_averages(phi: Any, orders: int, c: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     same, (q, silent) = jnp.eye(len(c), dtype=bool), _floored(jnp.diagonal(c))
@@ -78,6 +77,7 @@ def _floored(q: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.where(silent, 1e-10 * jnp.where(silent.all(), 1.0, q.max()), q), silent
 
 
+@checks.arguments(activation=checks.activation, z=checks.array(None, None))
 class Draws:
     """The same standard normal numbers z [samples, n] for every average: an iteration over them has no noise of its own.
 

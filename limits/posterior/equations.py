@@ -10,9 +10,7 @@ from limits.posterior.averages import Draws, contraction, pair_averages
 from zoo import checks
 
 
-@checks.arguments(
-    k0=checks.array(None, None), weights=checks.array(None), biases=checks.array(None), activation=checks.activation
-)
+@checks.arguments(k0=checks.matrix, weights=checks.matrix, biases=checks.matrix, activation=checks.activation)
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stack:
     """Fully connected layers as their kernels see them: C^(0) = k0, C^(l) = w_l <φφᵀ> + b_l 11ᵀ, l = 1 … L; f ~ N(0, C^(L)).
@@ -88,7 +86,7 @@ def prior_kernels(stack: Stack) -> list[np.ndarray]:
     return kernels
 
 
-@checks.arguments(c=checks.array(None, None), y=checks.array(least=1), noise=checks.number(0))
+@checks.arguments(c=checks.array(None, None), y=checks.array(None) | checks.array(None, None), noise=checks.number(0))
 def output_force(c: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
     """C̃^(L) = ½ A⁻¹ (Y Yᵀ − K A) A⁻¹, A = C^(L) + κ: the derivative of log p(Y | C^(L)), of targets Y [P, K].
 

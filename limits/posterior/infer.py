@@ -27,7 +27,7 @@ NO_EVIDENCE = (
 )
 
 
-@checks.arguments(twin=twin_of, task=task_of, errors=checks.flag)
+@checks.arguments(twin=twin_of, task=task_of, samples=checks.whole & checks.count(-(2**31)), errors=checks.flag)
 def posterior(
     twin: Any,
     task: Task,

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from zoo import checks
+
 Order = str  # "leading" or "full"
 
 
+@checks.arguments()
 @dataclasses.dataclass(frozen=True)
 class Sweeps:
     """How to iterate: C̃ ← damping · C̃ + (1 − damping) · C̃_new until the residual is below `tolerance`."""

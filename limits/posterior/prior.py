@@ -59,8 +59,8 @@ class Evidence:
 
 @checks.arguments(
     stack=stack_of,
-    y=checks.array(least=1),
-    noise=checks.number(positive=True),
+    y=checks.array(None) | checks.array(None, None),
+    noise=checks.number(0),
     width=checks.count(),
     members=checks.count(2),
     seed=checks.seed,

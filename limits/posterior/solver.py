@@ -39,9 +39,9 @@ class Solution:
 
 @checks.arguments(
     stack=stack_of,
-    y=checks.array(least=1),
+    y=checks.array(None) | checks.array(None, None),
     noise=checks.number(0),
-    width=checks.number(positive=True),
+    width=checks.real,
     draws=checks.a(Draws, "Draws"),
     sweeps=checks.a(Sweeps, "Sweeps"),
     start=checks.a(Solution, "a Solution"),

@@ -3,7 +3,9 @@
 import dataclasses
 import functools
 import inspect
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -41,7 +43,7 @@ RECORDS = {
     "Explanation", "Roles", "Convergence", "Kernels", "Provenance", "Twin", "KernelTwin", "SampledTwin", "Posterior", "Solution",
     "DeepKernels", "Fluctuations", "Limit", "Phase", "PhaseDiagram", "Rate", "Recommendation", "Response", "Surrogate",
     "Trained", "Optimum", "Outcome", "Sweep", "Transfer", "Comparison", "AbsentError", "DivergenceError",
-    "NotConvergedWarning", "CNNTwin", "MLPTwin", "ResNetTwin", "HeResNetTwin", "ViTTwin", "CoordCheck",
+    "NotConvergedWarning", "CNNTwin", "MLPTwin", "ResNetTwin", "HeResNetTwin", "ViTTwin", "CoordCheck", "Cumulants", "Mixture",
 }  # fmt: skip
 # Words for messages, and what others are made of.
 PARTS = {"did_you_mean", "check_outputs"}
@@ -162,7 +164,7 @@ def given() -> dict[str, dict[str, Any]]:
         "zoo.learning_rate_factors": {"net": NET, "x": X}, "zoo.roles": {"net": NET, "x": X},
         "zoo.scale_gradients": {"factors": zoo.learning_rate_factors(NET, X)},
         "zoo.infer_roles": {"init": init_plain, "base": {"width": 4}, "target": {"width": 8}},
-        "zoo.variant": {"name": "ViT-Ti/16"},
+        "zoo.variant": {"name": "vit_s16"},
         "limits.Task": {"x_train": X, "y_train": [1.0, 2.0], "x_test": X, "y_test": [1.0, 2.0]},
         "limits.Trajectory": {"times": np.arange(2), "loss": np.ones(2)},
         "limits.twin": {"net": NET},
@@ -211,7 +213,6 @@ def given() -> dict[str, dict[str, Any]]:
         "limits.depth.uniform_divergence": {"variance": 0.3}, "limits.depth.uniform_variance": {"activation": "erf"},
         "limits.depth.variance_per_layer": {"activation": "relu"},
         "limits.depth.zonal_eigenvalues": {"kernel": lambda gap: 1 - gap, "d": 3, "orders": [0, 1]},
-        "limits.cumulants.Cumulants": moments, "limits.cumulants.Mixture": dict(zip(("probability", "target", "cumulants"), mixture(), strict=True)),
         "limits.cumulants.bivariate": {"a": 0.0, "b": 0.1, "r": 0.5},
         "limits.cumulants.class_cumulants": {"x": [[0.0], [2.0], [5.0]], "y": [[1.0], [1.0], [-1.0]]},
         "limits.cumulants.density": {"mixture": limits.cumulants.gaussian_mixture([1.0], [1], [[0.0]], [[1.0]]), "y": [0.0]},
@@ -287,6 +288,12 @@ def sgd(net: Any, rate: Any) -> Any:
     return optax.sgd(rate)
 
 
+@functools.cache
+def saved(run: Trajectory) -> str:
+    """A file of it."""
+    return str(run.save(Path(tempfile.mkdtemp()) / "run"))
+
+
 def methods() -> list[Call]:
     """What a user calls on objects."""
     closed, sampled = twin(NET), limits.SampledTwin(NET)
@@ -301,7 +308,7 @@ def methods() -> list[Call]:
         Call("twin.rich", twin(RICH).rich, everything | how),
         Call("SampledTwin.kernels", sampled.kernels, {"x1": X, "x2": X, "samples": 8, "replicas": 2}),
         Call("Trajectory.plot", run.plot, {"what": "curves"}),
-        Call("Trajectory.load", Trajectory.load, {"path": "missing.npz"}),
+        Call("Trajectory.load", Trajectory.load, {"path": saved(run)}),
         Call("Parameterization.based", zoo.Parameterization.mup.based, {"width": 4}),
         Call("Parameterization.family", zoo.Parameterization.family, {"a": 0.5, "d": 0.0}),
     ]

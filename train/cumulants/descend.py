@@ -78,11 +78,11 @@ class Trained:
 
 @checks.arguments(
     net=checks.module,
-    members=checks.count(),
-    steps=checks.count(0),
+    members=checks.whole,
+    steps=checks.whole,
     learning_rate=checks.number(),
     seed=checks.key,
-    every=checks.count(),
+    every=checks.whole,
     progress=checks.flag,
 )
 def train_statistics(
@@ -122,12 +122,12 @@ def train_statistics(
 @checks.arguments(
     net=checks.module,
     task=task_of,
-    members=checks.count(),
-    steps=checks.count(0),
-    batch=checks.count(),
+    members=checks.whole,
+    steps=checks.whole,
+    batch=checks.whole,
     learning_rate=checks.number(),
     seed=checks.key,
-    every=checks.count(),
+    every=checks.whole,
     progress=checks.flag,
 )
 def train_samples(

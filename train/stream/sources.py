@@ -87,7 +87,7 @@ class Arrays(Source):
         return self.inputs[rows], targets.astype(np.float32) if self.classes is None else one_hot(targets, self.classes)
 
 
-source_of = checks.Check("what train.stream.source returns", lambda v: len(v.shape) and callable(v.read))
+source_of = checks.Check("what train.stream.source returns", lambda v: hasattr(v, "shape") and hasattr(v, "read"))
 
 
 def _of(split: str, parts: dict[str, Any], name: str) -> Any:
@@ -140,7 +140,9 @@ def source(name: str | Task, split: str = "train", **options: Any) -> Source:
     if isinstance(name, Task):
         return task_source(name, split)
     if name == "digits":
-        return digits_source(split, **options)
+        if options:
+            raise TypeError(f'source: the data "digits" have no option "{next(iter(options))}"; they have a split.')
+        return digits_source(split)
     if name in TASKS:
         return task_source(make_task(name, **options), split)
     from train.stream.records import tfds_source
