@@ -118,7 +118,7 @@ class Trajectory(_KnowsAbsence):
             raise FileNotFoundError(f"Trajectory.load: there is no file at the path {path}.") from error
         except (DamagedError, KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise DamagedError(
-                f"Trajectory.load: the path {path} has no Trajectory that can be read, or a damaged one: {error}."
+                f"Trajectory.load: the path {path} has nothing that save wrote, or it is damaged: {error}."
             ) from error
         if "version" in notes and not has_checksum(data):
             raise DamagedError(f"{path} is damaged: its checksum is missing.")
