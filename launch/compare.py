@@ -9,7 +9,9 @@ interrupted run continues from them. A config with `posterior` compares Bayesian
 
 import functools
 import json
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from launch import common
@@ -18,10 +20,58 @@ from train.data import make_task
 from train.evaluate import compare, posterior_report, report
 from train.evaluate.posteriors import compare_posteriors
 from train.posterior import sample_posterior
-from zoo import CNN, MLP, ResNet, ViT, activation_function
+from zoo import CNN, MLP, Parameterization, ResNet, ViT, activation_function, checks
 from zoo.messages import did_you_mean
 
 ARCHITECTURES = {"mlp": MLP, "cnn": CNN, "resnet": ResNet, "vit": ViT}
+
+
+_SIZES = checks.several(checks.count(), distinct=True)
+FIELDS = {
+    "widths": _SIZES, "depths": _SIZES, "steps": checks.count(0), "learning_rate": checks.number(0), "members": checks.count(),
+    "init_members": checks.count(), "seed": checks.seed, "centred": checks.flag, "gamma": checks.number(positive=True),
+    "task": checks.table, "architecture": checks.word, "activations": checks.several(checks.activation),
+    "parameterizations": checks.several(checks.word | checks.a(Parameterization, "a Parameterization")), "net": checks.table,
+    "fields": checks.table,
+}  # fmt: skip
+_OF_FAMILIES = ("architecture", "activations", "parameterizations", "net", "fields")  # where there are no `variants`
+OF_TRAINING = ("members", "init_members", "centred")
+
+
+def check_fields(config: Any, command: str, without: tuple[str, ...] = ()) -> None:
+    """Raises unless the config has the fields that a comparison reads, each of a kind that it can use."""
+    without += _OF_FAMILIES if config.get("variants") else ()
+    missing = [name for name in FIELDS if name not in config and name not in (*without, "fields", "net")]
+    if missing:
+        raise ValueError(
+            f"This config has no {', '.join(missing)}: it is not one for {command}. configs/mlp.py is; what starts with "
+            "train_ is for launch.train, and with transfer_ for launch.transfer."
+        )
+    for name, check in FIELDS.items():
+        if name in config and name not in without:
+            check(f"config.{name}", config[name])
+    checks.word("config.task.name", config.task.get("name"))
+    for name in config.get("net", {}):
+        checks.table(f"config.net.{name}", config.net[name])
+
+
+def check_folder(folder: Path, settings: dict[str, Any]) -> None:
+    """Raises where the folder holds a comparison with other settings."""
+    file = folder / "config.json"
+    if not file.exists():
+        return
+    try:
+        before = dict(json.loads(file.read_text())["config"])
+    except (ValueError, KeyError, TypeError):
+        print(f"{file} cannot be read, and is written anew.", file=sys.stderr)
+        return
+    other = [name for name in {**before, **settings} if before.get(name) != settings.get(name)]
+    if other:
+        raise ValueError(
+            f"{folder} holds a comparison with another {', '.join(other)} ({before.get(other[0])}, now "
+            f"{settings.get(other[0])}): its report would be a mixture of both. Give another folder with --workdir, or delete "
+            "this one."
+        )
 
 
 def definitions(config: Any) -> dict[str, Any]:
@@ -103,6 +153,8 @@ def main() -> None:
     config, screen = common.config(), common.console()
     folder = common.workdir(config.name)
     run = common.provenance(config)
+    check_fields(config, "launch.compare", ("steps", "learning_rate", *OF_TRAINING) if config.get("posterior") else ())
+    check_folder(folder, run["config"])
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
     task = task_of(config)
     result, pages = (posteriors, posterior_report) if config.get("posterior") else (trainings, report)

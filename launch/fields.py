@@ -3,13 +3,24 @@
 from collections.abc import Mapping
 from typing import Any
 
+from train.mesh import AXES
+from zoo import checks
+from zoo.messages import did_you_mean
+
 DEFAULTS = {
     "seed": 0, "schedule": "constant", "warmup": 0, "members": 0, "mesh": {}, "sharding": "replicate", "accumulate": 1,
     "average": 0.0, "evaluate_every": 0, "save_every": 0, "keep": 3, "analysis": 0, "also": "", "profile": (0, 0),
 }  # fmt: skip
 NEEDED = ("name", "width", "depth", "steps", "learning_rate")
-_LEAST = {"steps": 1, "batch": 1, "accumulate": 1, "keep": 1, "seed": 0, "warmup": 0, "members": 0, "evaluate_every": 0,
-          "save_every": 0, "analysis": 0}  # fmt: skip
+CHECKS = {
+    "name": checks.word, "width": checks.count(), "depth": checks.count(), "steps": checks.count(), "batch": checks.count(),
+    "learning_rate": checks.number(0), "weight_decay": checks.number(0), "seed": checks.count(0, 2**32 - 1),
+    "schedule": checks.word, "warmup": checks.count(0), "members": checks.count(0), "mesh": checks.table,
+    "accumulate": checks.count(), "average": checks.number(0, 1), "evaluate_every": checks.count(0),
+    "save_every": checks.count(0), "keep": checks.count(), "analysis": checks.count(0), "data": checks.table,
+    "profile": checks.Check("(first step, number of steps)", lambda v: len(v) == 2 and all(map(checks.count(0).holds, v))),
+    "sharding": checks.word | checks.several(checks.Check("(pattern, rule)", lambda v: len(v) == 2)),
+}  # fmt: skip
 
 
 def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,15 +35,16 @@ def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"The config lacks {', '.join(missing)}: give each in the file, or as --set={missing[0]}=VALUE."
         )
-    for name, least in _LEAST.items():
-        value = fields.get(name, least)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
-    if not isinstance(fields.get("average", 0.0), int | float) or not 0 <= fields.get("average", 0.0) < 1:
-        raise ValueError(f"average, the decay of averaged parameters, must lie in [0, 1); got {fields['average']!r}.")
-    profile = fields.get("profile", (0, 0))
-    if not isinstance(profile, list | tuple) or len(profile) != 2:
-        raise ValueError(f"profile must be (first step, number of steps); got {profile!r}.")
+    for name, check in CHECKS.items():
+        if name in fields:
+            check(name, fields[name])
+    if fields.get("data") and not checks.word.holds(fields["data"].get("name")):
+        raise ValueError(
+            f"data must have a name, as in {{'name': 'digits'}}; got {checks.shown(dict(fields['data']))}."
+        )
+    for axis in fields.get("mesh", {}):
+        if axis not in AXES:
+            raise ValueError(f'mesh has no axis "{axis}". {did_you_mean(str(axis), AXES)}')
     wrong = set(str(fields.get("also", "")).split(",")) - {"", "tensorboard", "wandb"}
     if wrong:
         raise ValueError(f'also takes "tensorboard", "wandb", or both with a comma; got "{fields["also"]}".')

@@ -14,7 +14,7 @@ from rich.progress import track
 from rich.table import Table
 
 from launch import common
-from launch.compare import definitions, task_of
+from launch.compare import OF_TRAINING, check_fields, definitions, task_of
 from limits import Task, predict, twin
 
 
@@ -52,9 +52,8 @@ def main() -> None:
     """Runs the config."""
     config, screen = common.config(), common.console()
     folder = common.workdir(config.name)
+    check_fields(config, "launch.limit", OF_TRAINING)
     task = task_of(config)
-    if not (config.depths and config.widths):
-        raise ValueError(f"limit needs depths and widths; got {config.depths} and {config.widths}.")
     if not len(task.x_test):
         raise ValueError("limit needs test points: set --config.task.n_test to 1 or more.")
     table, records = Table(title=f"Infinite-width twins — {task.name}"), []

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.stats
 
 from limits.twin import twin
+from zoo import checks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,9 @@ class Convergence:
         return f"{self.quantity} {what} {self.exponent:.3f} {interval}, L = {self.depths[0]} … {self.depths[-1]}"
 
 
+@checks.arguments(
+    net=checks.module, depths=checks.several(checks.count(), distinct=True), quantity=checks.choice("nngp", "ntk")
+)
 def convergence(net: Any, x: Any, depths: Sequence[int] = (32, 64, 128, 256), quantity: str = "ntk") -> Convergence:
     """The rate at which the twins of this definition with other `depths` come to that of infinite depth, on inputs x.
 

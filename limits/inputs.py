@@ -7,6 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.types import Task
+from zoo import checks
+
+task_of = checks.Check("a limits.Task", lambda v: isinstance(v, Task))
+twin_of = checks.Check("a twin, which limits.twin makes of a definition", lambda v: v.net and callable(v.lazy))
 
 
 def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
@@ -17,7 +21,10 @@ def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
     """
     if np.iscomplexobj(x):
         raise ValueError(f"{name} must hold real numbers; its entries are {np.asarray(x).dtype}.")
-    samples = np.asarray(x, dtype)
+    try:
+        samples = np.asarray(x, dtype)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be an array of numbers [n, …]; got {checks.shown(x)}.") from None
     if samples.ndim < 2 or not samples.size:
         raise ValueError(
             f"{name} must hold samples along its first axis, [n, …] with n ≥ 1; its shape is {samples.shape}."
@@ -44,10 +51,10 @@ def as_float(dtype: Any) -> np.dtype:
     """
     try:
         found = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):
         found = None
-    if found is None or found not in (np.float32, np.float64):
-        raise ValueError(f"dtype must be float32 or float64; got {dtype!r}.")
+    if dtype is None or found is None or found not in (np.float32, np.float64):
+        raise ValueError(f"dtype must be float32 or float64; got {checks.shown(dtype)}.")
     return found
 
 
@@ -60,7 +67,9 @@ def as_block(block: Any) -> int | None:
     if block is None:
         return None
     if isinstance(block, bool) or not isinstance(block, int | np.integer) or block < 1:
-        raise ValueError(f"block counts rows: a whole number from 1, or None for as many as fit; got {block!r}.")
+        raise ValueError(
+            f"block counts rows: a whole number from 1, or None for as many as fit; got {checks.shown(block)}."
+        )
     return int(block)
 
 

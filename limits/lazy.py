@@ -8,12 +8,13 @@ import numpy as np
 import scipy.special
 
 from limits import predict
-from limits.inputs import check_outputs
+from limits.inputs import check_outputs, task_of, twin_of
 from limits.passes import checked_kernels
 from limits.rule import Rule
 from limits.schedule import LearningRate, Schedule
 from limits.trajectory import QUANTITIES, Trajectory
 from limits.types import AbsentError, Provenance, Task
+from zoo import checks
 
 
 def record_times(steps: int, times: Sequence[int] | np.ndarray | None) -> np.ndarray:
@@ -22,11 +23,12 @@ def record_times(steps: int, times: Sequence[int] | np.ndarray | None) -> np.nda
     >>> record_times(3, None).tolist()
     [0, 1, 2, 3]
     """
-    if steps < 0 or int(steps) != steps:
-        raise ValueError(f"steps must be a whole number ≥ 0, got {steps}.")
+    if not checks.count(0).holds(steps):
+        raise ValueError(f"steps must be a whole number ≥ 0, got {checks.shown(steps)}.")
     given = np.linspace(0, steps, 11).round() if times is None else np.asarray(times)
-    if not given.size or np.any(given != np.round(given)):
-        raise ValueError(f"times must be whole numbers of steps, at least one of them; got {given.tolist()}.")
+    whole = given.size and given.dtype.kind in "iuf" and np.isfinite(given).all()
+    if not whole or np.any(given != np.round(given)):
+        raise ValueError(f"times must be whole numbers of steps, at least one of them; got {checks.shown(times)}.")
     chosen = np.unique(given.astype(int))
     if chosen[0] < 0 or chosen[-1] > steps:
         raise ValueError(f"times must lie between 0 and steps = {steps}; got {chosen[0]} … {chosen[-1]}.")
@@ -40,6 +42,19 @@ def losses(task: Task, f: np.ndarray, y: np.ndarray, variance: np.ndarray | floa
     return np.asarray(-np.mean(np.sum(y * scipy.special.log_softmax(f, axis=-1), axis=-1), axis=-1))
 
 
+@checks.arguments(
+    twin=twin_of,
+    task=task_of,
+    learning_rate=checks.real | checks.function,
+    momentum=checks.real,
+    weight_decay=checks.real,
+    trained=checks.names,
+    batches=checks.array(least=1),
+    centred=checks.flag,
+    flow=checks.flag,
+    samples=checks.count(2),
+    seed=checks.seed,
+)
 def lazy(
     twin: Any,
     task: Task,
@@ -103,7 +118,7 @@ def lazy(
         _check_finite(f, cov, recorded, float(np.max(rate, initial=0.0)))
         variance = np.diagonal(cov, axis1=1, axis2=2)
         loss = losses(task, f[:, :n], task.y_train, variance[:, :n])
-        test_loss = losses(task, f[:, n:], task.y_test, variance[:, n:]) if len(task.x_test) else None
+        test_loss = losses(task, f[:, n:], task.y_test, variance[:, n:]) if task.scored else None
         provenance = kernel_of_training(limit.provenance["ntk"])
     else:
         draws = _draw(start, samples, task.outputs, seed)
@@ -113,13 +128,13 @@ def lazy(
         away = each - f[:, None]
         cov = np.einsum("tsik,tsjk->tij", away, away) / ((samples - 1) * task.outputs)
         part = {"loss": losses(task, each[..., :n, :], task.y_train)}
-        if len(task.x_test):
+        if task.scored:
             part["test_loss"] = losses(task, each[..., n:, :], task.y_test)
-        loss, test_loss = part["loss"].mean(1), part["test_loss"].mean(1) if len(task.x_test) else None
+        loss, test_loss = part["loss"].mean(1), part["test_loss"].mean(1) if task.scored else None
         errors = {name: value.std(1, ddof=1) / samples**0.5 for name, value in part.items()}
         sem = each.std(1, ddof=1) / samples**0.5
         errors |= {"f_train": sem[:, :n], "f_test": sem[:, n:]}
-        provenance = Provenance("monte_carlo", f"{samples} draws of f(0)")
+        provenance = Provenance.monte_carlo(f"{samples} draws of f(0)", samples)
     phi, g = twin.layers(x) if {"phi", "g"} & set(kernels) else ([], [])
     origin: dict[str, Provenance] = dict.fromkeys(QUANTITIES, provenance)
     origin |= {"phi": limit.provenance["ntk"], "g": limit.provenance["ntk"], "ntk": limit.provenance["ntk"]}

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from limits.types import Provenance
+from zoo import checks
 
 STATISTICS = "batch_stats"
 _MIXED = (
@@ -21,6 +22,15 @@ _SILENT = "this network has no argument `intermediates` to return its layers wit
 def mixes_inputs(variables: Any) -> bool:
     """Whether the network normalises over the inputs of a batch (it keeps running averages)."""
     return STATISTICS in variables
+
+
+def check_train(net: nn.Module) -> None:
+    """Raises unless a network that normalises over batches can be told when it trains."""
+    if "train" not in inspect.signature(net.__call__).parameters:  # pyright: ignore[reportFunctionMemberAccess]
+        raise ValueError(
+            f"{type(net).__name__} normalises over the inputs of a batch and has no argument `train`: give its __call__ one, "
+            "train=False, and pass it on to the Norm layers."
+        )
 
 
 def on_all_points(run: Callable, x: Any, n: int, mixes: bool) -> Any:
@@ -49,8 +59,7 @@ def checked_kernels(names: tuple[str, ...]) -> tuple[str, ...]:
     >>> checked_kernels(("phi", "ntk"))
     ('phi', 'ntk')
     """
-    if isinstance(names, str) or not set(names) <= {"phi", "g", "ntk"}:
-        raise ValueError(f'kernels must be a tuple of some of "phi", "g", "ntk"; got {names!r}.')
+    checks.choices("phi", "g", "ntk")("kernels", names)
     return tuple(names)
 
 

@@ -9,14 +9,14 @@ from rich.console import Console
 
 from limits.fields.record import AVERAGED, check_record, record_bytes
 from limits.fields.sweeps import Plan, sweeps
-from limits.inputs import check_outputs
+from limits.inputs import check_outputs, task_of, twin_of
 from limits.lazy import losses, record_times
 from limits.passes import absent_kernels, checked_kernels
 from limits.rule import Rule
 from limits.schedule import LearningRate, Schedule
 from limits.trajectory import Trajectory
 from limits.types import AbsentError, Provenance, Task
-from zoo import parameterization
+from zoo import checks, parameterization
 
 _NOT_RICH = (
     "{name} has no limit with feature learning: in the {p} parameterization {what}. "
@@ -24,6 +24,24 @@ _NOT_RICH = (
 )
 
 
+@checks.arguments(
+    twin=twin_of,
+    task=task_of,
+    learning_rate=checks.real | checks.function,
+    samples=checks.count(),
+    replicas=checks.count(),
+    key=checks.key,
+    momentum=checks.real,
+    weight_decay=checks.real,
+    trained=checks.names,
+    batches=checks.array(least=1),
+    centred=checks.flag,
+    observe=checks.function,
+    record=checks.names,
+    progress=checks.flag,
+    folder=checks.path,
+    depths=checks.several(checks.count(), distinct=True),
+)
 def rich(
     twin: Any,
     task: Task,
@@ -81,6 +99,7 @@ def rich(
     recorded, rule = record_times(steps, times), Rule(task.loss, momentum, weight_decay, True, trained)
     check_learns(twin)
     check_outputs("rich", twin.net, task)
+    twin.check_width(task.x)
     schedule = Schedule.of(steps, learning_rate, batches, len(task.x_train))
     absent = absent_kernels(twin.net, task.x)
     kernels = tuple(name for name in checked_kernels(kernels) if name not in absent)
@@ -126,7 +145,7 @@ def _trajectory(
     """Means over the first axis, with their standard errors (zero where there is one run, which is exact)."""
     n, f = len(task.x_train), runs["f"]
     each = {"f_train": f[:, :, :n], "f_test": f[:, :, n:], "loss": losses(task, f[:, :, :n], task.y_train)}
-    if len(task.x_test):
+    if task.scored:
         each["test_loss"] = losses(task, f[:, :, n:], task.y_test)
     each |= {name: runs[name] for name in ("phi", "g", "ntk") if name in runs}
     watched = {name: runs[name] for name in AVERAGED if name in runs}

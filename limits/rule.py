@@ -27,7 +27,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         unknown = [role for role in self.trained or () if role not in ROLES]
-        if unknown or self.trained == ():
+        if unknown or self.trained in ((), []) or isinstance(self.trained, str):
             raise ValueError(f"trained must name roles of {', '.join(ROLES)}; got {self.trained}.")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}.")

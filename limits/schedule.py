@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from zoo import checks
+
 LearningRate = float | Callable[[int], Any]
 
 
@@ -24,7 +26,13 @@ class Schedule:
         [0.1, 0.05, 0.033]
         """
         if callable(learning_rate):
-            rates = np.array([float(learning_rate(t)) for t in range(steps)])
+            try:
+                rates = np.array([float(learning_rate(t)) for t in range(steps)])
+            except TypeError:
+                raise ValueError(
+                    "learning_rate, a function of the step, must return one number for each; for step 0 it returns "
+                    f"{checks.shown(learning_rate(0))}."
+                ) from None
         else:
             rates = np.broadcast_to(float(learning_rate), (steps,))  # of no size, however many steps
         some = rates[:1] if rates.strides == (0,) else rates

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from limits import dense_calls
+from zoo import checks
 
 _JACOBIAN_ENTRIES = 2**26  # as many entries of a Jacobian are held at a time
 
 
+@checks.arguments(apply=checks.function)
 def linearize(apply: Callable[[Any, Any], Any], params: Any) -> Callable[[Any, Any], Any]:
     """f_lin(p, x) = f(params, x) + ∂f/∂params · (p − params), a function of any parameters p.
 
@@ -27,6 +29,9 @@ def linearize(apply: Callable[[Any, Any], Any], params: Any) -> Callable[[Any, A
     return linear
 
 
+@checks.arguments(
+    apply=checks.function, x1=checks.array(least=1), x2=checks.array(least=1), outputs=checks.choice("mean", "full")
+)
 def empirical_ntk(
     apply: Callable[[Any, Any], Any],
     params: Any,

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, TypeVar
 import flax.linen as nn
 import numpy as np
 
+from limits.inputs import task_of
 from limits.types import AbsentError, Kernels
-from zoo import parameterization
+from zoo import checks, parameterization
 
 NTK_GROWS = (
     "the tangent kernel of the {name} parameterization grows as N^{power:g} with the width: it has no limit. "
@@ -43,23 +44,29 @@ class Twin:
         """NNGP and NTK at initialisation."""
         raise AbsentError(f"{type(self).__name__} has no closed kernels.")
 
+    def check_width(self, x: Any) -> None:
+        """Raises where the network does not scale with the width as its parameterization says; definitions of zoo do."""
+
     def initial_covariance(self, x: Any) -> np.ndarray:
         """Covariance of f(0) over initialisations: the NNGP where d = 0, zero where the output scale grows with N."""
         nngp = self.kernels(x).nngp
         return nngp if parameterization(self.net.parameterization).d == 0 else np.zeros_like(nngp)
 
+    @checks.arguments(task=task_of)
     def lazy(self, task: Any, steps: int, learning_rate: Any, **options: Any) -> Any:
         """Training in the kernel regime; see `limits.lazy.lazy`."""
         from limits.lazy import lazy
 
         return lazy(self, task, steps, learning_rate, **options)
 
+    @checks.arguments(task=task_of)
     def rich(self, task: Any, steps: int, learning_rate: Any, **options: Any) -> Any:
         """Training with feature learning; see `limits.rich.rich`."""
         from limits.rich import rich
 
         return rich(self, task, steps, learning_rate, **options)
 
+    @checks.arguments(task=task_of)
     def posterior(self, task: Any, noise: float, width: float | None = None, **options: Any) -> Any:
         """The Bayesian network with this prior, given y = f + N(0, noise); see `limits.posterior.posterior`."""
         from limits.posterior.infer import posterior
@@ -76,6 +83,7 @@ class Twin:
         )
 
 
+@checks.arguments(definition=checks.Check("a class of Flax Linen modules", lambda v: issubclass(v, nn.Module)))
 def register_twin(definition: type[nn.Module]) -> Callable[[T], T]:
     """Class decorator: the twin of this definition. A registered type serves its subclasses too, unless they have their own."""
 
@@ -86,6 +94,7 @@ def register_twin(definition: type[nn.Module]) -> Callable[[T], T]:
     return register
 
 
+@checks.arguments(net=checks.module)
 def twin(net: nn.Module, depth: float | None = None) -> Any:
     """The infinite-width limit of a definition, with the same depth and parameterization.
 
@@ -99,10 +108,8 @@ def twin(net: nn.Module, depth: float | None = None) -> Any:
     >>> twin(MLP(width=32, depth=2)).kernels([[1.0, 0.0], [0.6, 0.8]]).ntk.shape
     (2, 2)
     """
-    if not isinstance(net, nn.Module):
-        raise ValueError(f"twin takes a definition such as MLP(width=64, depth=2); got {net!r}.")
     if depth is not None and not (isinstance(depth, int | float | np.number) and depth >= 0):
-        raise ValueError(f"twin: depth must be None or inf; got {depth!r}.")
+        raise ValueError(f"twin: depth must be None or inf; got {checks.shown(depth)}.")
     for cls in type(net).__mro__:
         if cls in _TWINS:
             found = _TWINS[cls]

@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from zoo import checks
+
 Loss = Literal["mse", "cross_entropy"]
 
 
@@ -14,6 +16,15 @@ class Provenance:
 
     kind: Literal["exact", "monte_carlo", "approximate", "absent"]
     detail: str = ""
+
+    @classmethod
+    def monte_carlo(cls, detail: str, runs: int) -> "Provenance":
+        """A mean over so many independent runs: a few standard errors are a level only with Student's t.
+
+        >>> Provenance.monte_carlo("4 networks", 4).detail
+        '4 networks; standard errors have 3 degrees of freedom'
+        """
+        return cls("monte_carlo", f"{detail}; standard errors have {runs - 1} degrees of freedom")
 
 
 class AbsentError(ValueError):
@@ -71,6 +82,8 @@ def _checked(name: str, value: Any) -> np.ndarray:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"Task: {name} must be an array of numbers ({error}).") from None
+    if not array.ndim:
+        raise ValueError(f"Task: {name} must hold samples along its first axis, [n, …]; got the number {array}.")
     bad = int(array.size - np.isfinite(array).sum())
     if bad:
         raise ValueError(
@@ -79,12 +92,14 @@ def _checked(name: str, value: Any) -> np.ndarray:
     return array
 
 
+@checks.arguments(name=checks.Check("a word", lambda v: isinstance(v, str)))
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:
     """Inputs and targets to learn and to predict, and the loss: the one description that both readings train on.
 
     "mse" is the mean over samples of ½ (f − y)², summed over outputs; "cross_entropy" the mean over samples of
-    −Σ y log softmax(f), with targets y that are probabilities (one-hot labels). Targets of shape [n] mean one output.
+    −Σ y log softmax(f), with targets y that are probabilities (one-hot labels). Targets of shape [n] mean one output. Test
+    points may be without targets (y_test None): then there are predictions and no test loss.
 
     >>> Task([[1.0, 0.0]], [1.0], [[0.0, 1.0]], [-1.0]).y_train.shape
     (1, 1)
@@ -98,14 +113,16 @@ class Task:
     name: str = "task"
 
     def __post_init__(self) -> None:
-        if self.loss not in ("mse", "cross_entropy"):
+        if not isinstance(self.loss, str) or self.loss not in ("mse", "cross_entropy"):
             raise ValueError(f'Task: loss must be "mse" or "cross_entropy", got "{self.loss}".')
         x, y = _checked("x_train", self.x_train), _checked("y_train", self.y_train)
         y = y[:, None] if y.ndim == 1 else y
-        if (self.x_test is None) != (self.y_test is None):
-            raise ValueError("Task: give both x_test and y_test, or neither.")
+        if self.x_test is None and self.y_test is not None:
+            raise ValueError("Task: y_test are the targets of x_test, which is missing: give x_test too.")
+        known = self.x_test is None or self.y_test is not None
         x_test = np.zeros((0, *x.shape[1:])) if self.x_test is None else _checked("x_test", self.x_test)
-        y_test = np.zeros((0, *y.shape[1:])) if self.y_test is None else _checked("y_test", self.y_test)
+        unknown = np.zeros((len(x_test), *y.shape[1:]))
+        y_test = unknown if self.y_test is None else _checked("y_test", self.y_test)
         y_test = y_test[:, None] if y_test.ndim == 1 else y_test
         for part, inputs, targets in (("train", x, y), ("test", x_test, y_test)):
             if len(inputs) != len(targets):
@@ -114,22 +131,27 @@ class Task:
             raise ValueError("Task: there are no training samples.")
         if x.shape[1:] != x_test.shape[1:] or y.shape[1:] != y_test.shape[1:] or y.ndim != 2:
             raise ValueError(
-                f"Task: train and test must have samples of one shape and targets [n, outputs]; got inputs {x.shape[1:]} "
-                f"and {x_test.shape[1:]}, targets {y.shape} and {y_test.shape}."
+                f"Task: train and test must have samples of one shape and targets [n, outputs]; x_train has samples "
+                f"{x.shape[1:]} and x_test {x_test.shape[1:]}, y_train is {y.shape} and y_test {y_test.shape}."
             )
         if self.loss == "cross_entropy":
-            for part, targets in (("train", y), ("test", y_test)):
+            for part, targets in (("train", y), ("test", y_test if known else y)):
                 if np.any(targets < 0) or not np.allclose(targets.sum(1), 1):
                     raise ValueError(
                         f"Task: cross-entropy needs one-hot labels or probabilities in y_{part} (rows sum to 1)."
                     )
-        for field, value in (("x_train", x), ("y_train", y), ("x_test", x_test), ("y_test", y_test)):
+        for field, value in (("x_train", x), ("y_train", y), ("x_test", x_test), ("y_test", y_test if known else None)):
             object.__setattr__(self, field, value)
 
     @property
     def x(self) -> np.ndarray:
         """All inputs, train points then test points."""
         return np.concatenate([self.x_train, self.x_test])
+
+    @property
+    def scored(self) -> bool:
+        """Whether there are test points with targets."""
+        return self.y_test is not None and len(self.x_test) > 0
 
     @property
     def outputs(self) -> int:

@@ -23,6 +23,7 @@ from rich.table import Table
 from limits.passes import shows_inside
 from train.evaluate.page import as_png, page
 from train.variables import forward, split
+from zoo import checks
 from zoo.messages import as_text
 from zoo.rescaled import within
 
@@ -131,6 +132,15 @@ class CoordinateCheck:
         return file
 
 
+@checks.arguments(
+    make=checks.function,
+    widths=checks.several(checks.count()),
+    depths=checks.several(checks.count()),
+    loss_fn=checks.function,
+    optimizer=checks.function | checks.transformation,
+    steps=checks.count(most=10**6),
+    seeds=checks.count(most=10**6),
+)
 def coord_check(
     make: Callable[[int, int], Any],
     widths: Sequence[int],

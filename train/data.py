@@ -6,6 +6,8 @@ import numpy as np
 import sklearn.datasets
 
 from limits import Task
+from limits.inputs import task_of
+from zoo import checks
 from zoo.messages import did_you_mean
 
 
@@ -18,12 +20,21 @@ def _check(n_train: int, n_test: int, available: int | None = None) -> None:
         )
 
 
+@checks.arguments(x=checks.array(least=2))
 def on_sphere(x: np.ndarray) -> np.ndarray:
     """Rows scaled to |x|² = D, so that every input has variance 1 a feature; a row of zeros stays."""
     norm = np.linalg.norm(x.reshape(len(x), -1), axis=1)
     return x * (x[0].size ** 0.5 / np.where(norm > 0, norm, 1)).reshape(-1, *[1] * (x.ndim - 1))
 
 
+@checks.arguments(
+    n_train=checks.whole,
+    n_test=checks.whole,
+    classes=checks.several(checks.whole, least=0),
+    targets=checks.word,
+    loss=checks.word,
+    seed=checks.seed,
+)
 def digits(
     n_train: int = 32,
     n_test: int = 32,
@@ -61,6 +72,7 @@ def digits(
     return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], loss, name=f"digits {classes}")  # pyright: ignore[reportArgumentType]
 
 
+@checks.arguments(n_train=checks.whole, n_test=checks.whole, dim=checks.whole, noise=checks.number(), seed=checks.seed)
 def gaussian_teacher(n_train: int = 32, n_test: int = 32, dim: int = 16, noise: float = 0.0, seed: int = 0) -> Task:
     """x ~ N(0, 1)^dim and y = tanh(2 u·x) + (v·x)² − 1 + noise, u and v random unit vectors.
 
@@ -75,6 +87,7 @@ def gaussian_teacher(n_train: int = 32, n_test: int = 32, dim: int = 16, noise: 
     return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="gaussian teacher")
 
 
+@checks.arguments(n_train=checks.whole, n_test=checks.whole, variance=checks.number(0), seed=checks.seed)
 def xor_mixture(n_train: int = 64, n_test: int = 64, variance: float = 0.05, seed: int = 0) -> Task:
     """Four Gaussians in the plane at (±½, ±½); y = +1 where the signs agree. The best classifier gets 97.5 %.
 
@@ -89,6 +102,9 @@ def xor_mixture(n_train: int = 64, n_test: int = 64, variance: float = 0.05, see
     return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="xor mixture")
 
 
+@checks.arguments(
+    n_train=checks.whole, n_test=checks.whole, dim=checks.whole, variance=checks.number(0), seed=checks.seed
+)
 def xor_clusters(n_train: int = 12, n_test: int = 0, dim: int = 100, variance: float = 0.4, seed: int = 0) -> Task:
     """Four Gaussian clusters in many dimensions: means ±√dim e₁ with y = +1, ±√dim e₂ with y = −1; variance per coordinate.
 
@@ -111,6 +127,7 @@ def xor_clusters(n_train: int = 12, n_test: int = 0, dim: int = 100, variance: f
     return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="xor clusters")
 
 
+@checks.arguments(n_train=checks.whole, n_test=checks.whole, dim=checks.whole, degree=checks.count(0), seed=checks.seed)
 def sphere(n_train: int = 32, n_test: int = 32, dim: int = 10, degree: int = 2, seed: int = 0) -> Task:
     """Uniform on |x|² = dim, with y the Chebyshev polynomial T_degree of x₁/√dim.
 
@@ -123,6 +140,7 @@ def sphere(n_train: int = 32, n_test: int = 32, dim: int = 10, degree: int = 2, 
     return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="sphere")
 
 
+@checks.arguments(n=checks.count(), size=checks.whole, steps=checks.count(0), seed=checks.seed)
 def shuffled_batches(n: int, size: int, steps: int, seed: int = 0) -> np.ndarray:
     """The points of every step, [steps, size]: each epoch goes through all n once, in a new order (a rest is left out).
 
@@ -136,6 +154,7 @@ def shuffled_batches(n: int, size: int, steps: int, seed: int = 0) -> np.ndarray
     return np.concatenate([np.zeros((0, size), int), *epochs])[:steps]
 
 
+@checks.arguments(task=task_of, size=checks.whole, steps=checks.count(0), seed=checks.seed)
 def minibatches(task: Task, size: int, steps: int, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(inputs, targets) of every step, in the order of `shuffled_batches`.
 
@@ -155,6 +174,7 @@ TASKS: dict[str, Callable[..., Task]] = {
 }
 
 
+@checks.arguments(name=checks.word)
 def make_task(name: str, **options: object) -> Task:
     """The task of that name.
 

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from zoo import checks
 from zoo.messages import did_you_mean
 
 AXES = ("data", "model", "ensemble")
@@ -28,9 +29,9 @@ def make_mesh(data: int = -1, model: int = 1, ensemble: int = 1, devices: Sequen
     """
     devices = jax.devices() if devices is None else devices
     shape = [data, model, ensemble]
-    if shape.count(-1) > 1 or any(n != -1 and n < 1 for n in shape):
+    if not all(checks.count(-1).holds(n) for n in shape) or shape.count(-1) > 1 or 0 in shape:
         raise ValueError(
-            f"mesh: sizes must be at least 1, and at most one may be −1; got {dict(zip(AXES, shape, strict=True))}."
+            f"mesh: sizes must be integers of at least 1, and at most one may be −1; got {dict(zip(AXES, shape, strict=True))}."
         )
     known = math.prod(n for n in shape if n != -1)
     if len(devices) % known or (-1 not in shape and known != len(devices)):

@@ -7,11 +7,14 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from zoo import checks
+from zoo.checks import shown
 from zoo.messages import did_you_mean
 
 Activation = Callable[[jax.Array], jax.Array]
 
 
+@checks.arguments(negative=checks.number(), positive=checks.number())
 @dataclasses.dataclass(frozen=True)
 class PiecewiseLinear:
     """φ(x) = positive · x for x > 0, negative · x for x < 0: relu, leaky relu, the absolute value, linear.
@@ -29,6 +32,7 @@ class PiecewiseLinear:
         return jnp.where(x > 0, self.positive * x, self.negative * x)
 
 
+@checks.arguments(eps=checks.number())
 @dataclasses.dataclass(frozen=True)
 class Quadratic:
     """φ(x) = x + eps x².
@@ -69,6 +73,7 @@ ACTIVATIONS: dict[str, Activation] = {
 _SAME = {jax.nn.relu: "relu", jax.nn.tanh: "tanh", jax.lax.erf: "erf", jax.scipy.special.erf: "erf", jnp.abs: "abs"}
 
 
+@checks.arguments()
 def activation_function(activation: "str | Activation") -> Activation:
     """The function of that name; a callable passes through (jax's own relu, erf, tanh become ours).
 
@@ -86,7 +91,7 @@ def activation_function(activation: "str | Activation") -> Activation:
             )
         return ACTIVATIONS[name]
     if not callable(activation):
-        raise ValueError(f"activation must be a name or a callable, got {activation!r}.")
+        raise ValueError(f"activation must be a name or a callable, got {shown(activation)}.")
     try:
         return ACTIVATIONS[_SAME[activation]] if activation in _SAME else activation
     except TypeError:  # an unhashable callable is its own

@@ -5,9 +5,12 @@ import functools
 import inspect
 import numbers
 import operator
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import flax.linen as nn
+import jax
 import numpy as np
 from jax.core import Tracer
 
@@ -15,6 +18,8 @@ from zoo.messages import did_you_mean
 
 T = TypeVar("T")
 LARGEST = 2**31 - 1  # of what is counted: steps, members, points
+_HUGE = 1e150  # squares of smaller numbers are finite
+WIDEST = 2**62  # of sizes that are never held in memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +29,7 @@ class Check:
     >>> count(1)("f: steps", 0)
     Traceback (most recent call last):
     ...
-    ValueError: f: steps must be a whole number of at least 1; got 0.
+    ValueError: f: steps must be an integer of at least 1, got 0.
     """
 
     wanted: str
@@ -33,7 +38,7 @@ class Check:
     def __call__(self, what: str, value: Any) -> None:
         """Raises a sentence that begins with `what` unless the value fits."""
         if not isinstance(value, Tracer) and not self.holds(value):
-            raise ValueError(f"{what} must be {self.wanted}; got {shown(value)}.")
+            raise ValueError(f"{what} must be {self.wanted}{';' if ',' in self.wanted else ','} got {shown(value)}.")
 
     def holds(self, value: Any) -> bool:
         """Whether the value fits; what cannot even be asked does not."""
@@ -66,18 +71,16 @@ def shown(value: Any) -> str:
 
 
 def _real(value: Any) -> float:
-    if isinstance(value, bool | str | bytes) or np.ndim(value):
+    whole = isinstance(value, int) and abs(value) >= 2**63  # more than an array can hold
+    if isinstance(value, bool | str | bytes) or np.ndim(value) or whole:
         raise TypeError
     return float(value)
 
 
 def count(least: int = 1, most: int = LARGEST) -> Check:
     """A whole number, from `least` on."""
-    text = f"a whole number of at least {least}" if most == LARGEST else f"a whole number from {least} to {most}"
-    return Check(
-        text,
-        lambda v: not isinstance(v, bool) and least <= operator.index(v) and (operator.index(v) <= most or text.endswith("∞")),
-    )
+    text = f"an integer of at least {least}" + ("" if most in (LARGEST, WIDEST) else f" and at most {most}")
+    return Check(text, lambda v: not isinstance(v, bool) and least <= operator.index(v) <= most)
 
 
 def number(least: float = -np.inf, below: float = np.inf, positive: bool = False) -> Check:
@@ -85,18 +88,23 @@ def number(least: float = -np.inf, below: float = np.inf, positive: bool = False
     low = " > 0" if positive else "" if least == -np.inf else f" ≥ {least:g}"
     high = "" if below == np.inf else f" and < {below:g}"
     return Check(
-        f"a finite number{low}{high}", lambda v: least <= _real(v) < below and abs(_real(v)) < np.inf and (not positive or v > 0)
+        f"a finite number{low}{high}",
+        lambda v: least <= _real(v) < below and abs(_real(v)) < _HUGE and (not positive or v > 0),
     )
 
 
 def choice(*options: Any) -> Check:
     """One of these."""
-    return Check(f"one of {_listed(options)}", lambda v: any(v is o or (isinstance(v, str | int) and v == o) for o in options))
+    return Check(
+        f"one of {_listed(options)}", lambda v: any(v is o or (isinstance(v, str | int) and v == o) for o in options)
+    )
 
 
 def choices(*options: str) -> Check:
     """Some of these names, in a tuple or list."""
-    return Check(f"a tuple of some of {_listed(options)}", lambda v: isinstance(v, tuple | list) and set(v) <= {*options})
+    return Check(
+        f"a tuple of some of {_listed(options)}", lambda v: isinstance(v, tuple | list) and set(v) <= {*options}
+    )
 
 
 def _listed(options: tuple) -> str:
@@ -108,7 +116,31 @@ function = Check("a function", callable)
 word = Check("a word", lambda v: isinstance(v, str) and v)
 nothing = Check("None", lambda v: v is None)
 table = Check("a dictionary", lambda v: hasattr(v, "items"))
-seed = Check("a whole number from 0 to 2**63 − 1", lambda v: not isinstance(v, bool) and 0 <= operator.index(v) < 2**63)
+seed = Check("an integer from 0 to 2**63 − 1", lambda v: not isinstance(v, bool) and 0 <= operator.index(v) < 2**63)
+key = Check("an integer, or a key of jax.random", lambda v: -(2**63) <= operator.index(v) < 2**63) | Check(
+    "", lambda v: jax.dtypes.issubdtype(v.dtype, jax.dtypes.prng_key) or v.shape == (2,)
+)
+matrix = Check(
+    "an array of numbers", lambda v: np.asarray(v, float).dtype.kind == "f"
+)  # its shape is looked at elsewhere
+whole = Check("an integer", lambda v: not isinstance(v, bool) and abs(operator.index(v)) < 2**63)
+real = Check("a number", lambda v: _real(v) is not None)
+share = Check("a number from 0 to 1", lambda v: 0 <= _real(v) <= 1)
+activation = Check("the name of an activation or a function", lambda v: isinstance(v, str) or callable(v))
+module = Check(
+    "a Flax Linen module, such as zoo.MLP(width=64, depth=2) (one of NNX or of another library: write it in Linen)",
+    lambda v: isinstance(v, nn.Module),
+)
+inputs = Check(
+    "inputs [n, …]: arrays, or their shapes as jax.ShapeDtypeStruct",
+    lambda v: jax.tree.leaves(v) and all(len(leaf.shape) and leaf.dtype.kind != "O" for leaf in jax.tree.leaves(v)),
+)
+tree = Check(
+    "a tree of parameters", lambda v: jax.tree.leaves(v) and all(hasattr(leaf, "shape") for leaf in jax.tree.leaves(v))
+)
+names = Check("a tuple of names", lambda v: isinstance(v, tuple | list) and all(isinstance(each, str) for each in v))
+path = Check("the name of a folder", lambda v: bool(os.fspath(v)))
+transformation = Check("an optax.GradientTransformation", lambda v: callable(v.init) and callable(v.update))
 
 
 def several(each: Check, least: int = 1, distinct: bool = False) -> Check:
@@ -117,7 +149,12 @@ def several(each: Check, least: int = 1, distinct: bool = False) -> Check:
     def fits(values: Any) -> bool:
         listed = [] if isinstance(values, str | bytes | Mapping) else list(values)
         once = not distinct or len({*map(float, listed)}) == len(listed)
-        return not isinstance(values, str | bytes | Mapping) and len(listed) >= least and once and all(map(each.holds, listed))
+        return (
+            not isinstance(values, str | bytes | Mapping)
+            and len(listed) >= least
+            and once
+            and all(map(each.holds, listed))
+        )
 
     size = {0: "", 1: ", one or more of them"}.get(least, f", {least} or more of them")
     text = f"a sequence{size}{', each once' if distinct else ''}, of which each is {each.wanted}"
@@ -132,7 +169,12 @@ def array(*shape: int | None, least: int = 0, whole: bool = False) -> Check:
         found = np.asarray(values)
         kind = np.issubdtype(found.dtype, np.integer) if whole else np.isrealobj(found) and np.isfinite(found).all()
         if shape:
-            return kind and found.size and found.ndim == len(shape) and all(s in (None, n) for s, n in zip(shape, found.shape, strict=True))
+            return (
+                kind
+                and found.size
+                and found.ndim == len(shape)
+                and all(s in (None, n) for s, n in zip(shape, found.shape, strict=True))
+            )
         return kind and found.size and found.ndim >= least
 
     return Check(f"an array {axes} of {'whole' if whole else 'finite'} numbers", fits)
@@ -143,10 +185,10 @@ def a(kind: type | tuple[type, ...], wanted: str) -> Check:
     return Check(wanted, lambda v: isinstance(v, kind))
 
 
-def checks(**wanted: Check) -> Callable[[T], T]:
+def arguments(**wanted: Check) -> Callable[[T], T]:
     """Decorator: these arguments are checked before the function runs (defaults pass), and misspelt or missing ones said.
 
-    >>> @checks(steps=count(0))
+    >>> @arguments(steps=count(0))
     ... def train(steps, rate=0.1): ...
     >>> train(3, rtae=0.2)
     Traceback (most recent call last):
@@ -154,24 +196,43 @@ def checks(**wanted: Check) -> Callable[[T], T]:
     TypeError: train has no argument "rtae". Did you mean "rate"? Known: rate, steps.
     """
 
-    def wrap(function: Any) -> Any:
+    def wrap(function: Any, name: str = "") -> Any:
+        if inspect.isclass(function):
+            function.__init__ = wrap(function.__init__, function.__name__)
+            return function
+        known = not name  # of what a class holds, None may be a part
         signature = inspect.signature(function)
-        name = function.__name__
+        name = name or function.__name__
+        rest = next((p.name for p in signature.parameters.values() if p.kind == p.VAR_KEYWORD), "")
 
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
             try:
-                given = signature.bind(*args, **kwargs).arguments
+                given = {**signature.bind(*args, **kwargs).arguments}
             except TypeError as error:
                 raise misfit(name, signature, args, kwargs) or error from None
+            given |= given.pop(rest, {})
             for each, value in given.items():
-                if each in wanted and value is not signature.parameters[each].default:
+                default = signature.parameters[each].default if each in signature.parameters else None
+                if known and each not in wanted and value is None and default is inspect.Parameter.empty:
+                    raise ValueError(f"{name}: {each} is None, and must be given.")
+                if each in wanted and value is not default:
                     wanted[each](f"{name}: {each}", value)
             return function(*args, **kwargs)
 
         return checked
 
     return wrap
+
+
+def options(**wanted: Check) -> Callable[[T], T]:
+    """Decorator that only notes what keyword options may be, for whoever chooses the function by its name."""
+
+    def note(function: Any) -> Any:
+        function.checks = wanted
+        return function
+
+    return note
 
 
 def misfit(name: str, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> TypeError | None:
@@ -188,3 +249,35 @@ def misfit(name: str, signature: inspect.Signature, args: tuple, kwargs: dict[st
     needed += [each for each, p in signature.parameters.items() if p.default is p.empty and p.kind == p.KEYWORD_ONLY]
     missing = [each for each in needed if each not in given]
     return TypeError(f"{name} needs {', '.join(missing)}; its arguments are {', '.join(known)}.") if missing else None
+
+
+def dimensions(owner: str, **given: tuple[Any, str]) -> list[Any]:
+    """The arrays, finite and with these axes, each letter one length throughout ("*" before: any axes first; None stays).
+
+    >>> k, y = dimensions("f", k=(np.eye(2), "n n"), y=([1.0, 2.0], "n k"))
+    Traceback (most recent call last):
+    ...
+    ValueError: f: y must be an array [n, k] with n = 2 of finite numbers; its shape is (2,).
+    """
+    sizes: dict[str, int] = {}
+    arrays = []
+    for name, (value, axes) in given.items():
+        letters = axes.replace("*", "").split()
+        if value is not None and not Check("", lambda v: np.isfinite(np.asarray(v)).all() and np.isrealobj(v)).holds(
+            value
+        ):
+            raise ValueError(f"{owner}: {name} must be {_axes(letters, sizes)}; got {shown(value)}.")
+        arrays.append(None if value is None else np.asarray(value))
+        shape = () if value is None else arrays[-1].shape
+        pairs = list(zip(letters, shape[-len(letters) :], strict=False))
+        own = {**dict(pairs), **sizes}
+        fitting = value is None or len(shape) == len(letters) or (len(shape) > len(letters) and "*" in axes)
+        if not fitting or any(own[letter] != n for letter, n in pairs):
+            raise ValueError(f"{owner}: {name} must be {_axes(letters, sizes)}; its shape is {shape}.")
+        sizes = own
+    return arrays
+
+
+def _axes(letters: list[str], sizes: dict[str, int]) -> str:
+    known = " and ".join(f"{a} = {sizes[a]}" for a in dict.fromkeys(letters) if a in sizes)
+    return f"an array [{', '.join(letters)}]{' with ' if known else ''}{known} of finite numbers"

@@ -1,15 +1,16 @@
 """What all network definitions share: argument checks with sentences."""
 
+import dataclasses
 import functools
 import inspect
-import numbers
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
-from jax.core import Tracer
+import numpy as np
 
 from zoo.activations import activation_function
+from zoo.checks import WIDEST, choice, count, flag, misfit, number, shown
 from zoo.messages import did_you_mean
 from zoo.parameterization import parameterization
 
@@ -30,7 +31,8 @@ _ALIASES = {
 def definition(cls: T) -> T:
     """Class decorator for a Linen module: an unknown argument is answered with the name that was meant."""
     plain_init: Any = cls.__init__
-    known = [name for name in inspect.signature(plain_init).parameters if name not in ("self", "parent", "name")]
+    signature = inspect.signature(plain_init)
+    known = [name for name in signature.parameters if name not in ("self", "parent", "name")]
 
     @functools.wraps(plain_init)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -39,7 +41,10 @@ def definition(cls: T) -> T:
                 raise TypeError(f"{cls.__name__} has no argument {key}: use {_ALIASES[key]}.")
             if key not in (*known, "parent", "name"):
                 raise TypeError(f'{cls.__name__} has no argument "{key}". {did_you_mean(key, known)}')
-        plain_init(self, *args, **kwargs)
+        try:
+            plain_init(self, *args, **kwargs)
+        except TypeError as error:
+            raise misfit(cls.__name__, signature, (self, *args), kwargs) or error from None
 
     cls.__init__ = init  # pyright: ignore[reportAttributeAccessIssue]
     return cls
@@ -47,32 +52,25 @@ def definition(cls: T) -> T:
 
 def check_count(owner: str, field: str, value: Any, at_least: int = 1) -> None:
     """Raises unless `value` is an integer of at least `at_least`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
-        raise ValueError(f"{owner}: {field} must be an integer of at least {at_least}, got {value!r}.")
+    count(at_least, WIDEST)(f"{owner}: {field}", value)
 
 
 def check_counts(owner: str, field: str, value: Any) -> None:
     """Raises unless `value` is a tuple of integers of at least 1, with at least one of them."""
     if not isinstance(value, tuple) or not value:
-        raise ValueError(f"{owner}: {field} must be a tuple of integers such as (2, 2), got {value!r}.")
-    for count in value:
-        check_count(owner, field, count)
+        raise ValueError(f"{owner}: {field} must be a tuple of integers such as (2, 2), got {shown(value)}.")
+    for each in value:
+        check_count(owner, field, each)
 
 
 def check_scale(owner: str, field: str, value: Any, positive: bool = False) -> None:
     """Raises unless `value` is a finite number ≥ 0 (> 0 if `positive`); traced values pass."""
-    if isinstance(value, Tracer):
-        return
-    number = float(value)
-    if not 0 <= number < float("inf") or (positive and number == 0):
-        raise ValueError(f"{owner}: {field} must be a finite number {'> 0' if positive else '≥ 0'}, got {value!r}.")
+    number(-np.inf if positive else 0, positive=positive)(f"{owner}: {field}", value)
 
 
 def check_choice(owner: str, field: str, value: Any, choices: Sequence[Any]) -> None:
     """Raises unless `value` is one of `choices`."""
-    if value not in choices:
-        named = ", ".join(f'"{c}"' if isinstance(c, str) else str(c) for c in choices)
-        raise ValueError(f"{owner}: {field} must be one of {named}; got {value!r}.")
+    choice(*choices)(f"{owner}: {field}", value)
 
 
 def check_common(net: Any) -> None:
@@ -80,6 +78,9 @@ def check_common(net: Any) -> None:
     owner = type(net).__name__
     for name in ("width", "depth", "outputs"):
         check_count(owner, name, getattr(net, name))
+    for field in dataclasses.fields(net):
+        if field.type in (bool, "bool"):
+            flag(f"{owner}: {field.name}", getattr(net, field.name))
     activation_function(net.activation)
     parameterization(net.parameterization)
     check_scale(owner, "w_std", net.w_std, positive=True)
@@ -88,10 +89,12 @@ def check_common(net: Any) -> None:
     check_choice(owner, "bias_init", net.bias_init, ("normal", "zeros"))
     try:
         real = net.dtype is None or jnp.issubdtype(jnp.dtype(net.dtype), jnp.floating)
-    except TypeError:
+    except (TypeError, ValueError):
         real = False
     if not real:
-        raise ValueError(f'{owner}: dtype must be a float type such as "bfloat16" or "float32", got {net.dtype!r}.')
+        raise ValueError(
+            f'{owner}: dtype must be a float type such as "bfloat16" or "float32", got {shown(net.dtype)}.'
+        )
 
 
 def check_images(net: Any, x: Any) -> None:

@@ -12,6 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from zoo import checks
 from zoo.infer import Place, Roles
 from zoo.messages import as_text
 from zoo.names import by_name
@@ -87,6 +88,16 @@ class Explanation:
         return Group(table, *(Text(f"• {warning}") for warning in self.warnings))
 
 
+@checks.arguments(
+    net=checks.module | checks.Check("Roles, as zoo.infer_roles returns", lambda v: v.places is not None),
+    optimizer=checks.word | checks.transformation,
+    x=checks.inputs,
+    learning_rate=checks.number(),
+    eps=checks.number(0),
+    weight_decay=checks.number(),
+    tied=checks.flag,
+    show=checks.flag,
+)
 def explain(
     net: Any,
     optimizer: Any = "adam",

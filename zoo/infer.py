@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from rich.table import Table
 
+from zoo import checks
 from zoo.initial import init_powers, numberless
 from zoo.messages import as_text
 from zoo.names import by_name, map_named
@@ -154,6 +155,16 @@ class Roles:
         return self.places[name]
 
 
+@checks.arguments(
+    init=checks.function,
+    base=checks.table,
+    target=checks.table,
+    alpha=checks.number(),
+    gamma=checks.number(positive=True),
+    width=checks.word,
+    depth=checks.word,
+    roles=checks.table,
+)
 def infer_roles(
     init: Callable,
     base: Mapping[str, Any],

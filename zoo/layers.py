@@ -11,6 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from zoo import checks
 from zoo.geometry import pads
 from zoo.parameterization import ROLES, Parameterization, parameterization
 
@@ -128,6 +129,7 @@ class Linear(HasRoles, nn.Module):
         return y
 
 
+@checks.arguments()
 class Dense(Linear):
     """A linear map of the last axis.
 
@@ -137,6 +139,7 @@ class Dense(Linear):
     """
 
 
+@checks.arguments()
 class Conv(Linear):
     """A convolution of inputs [n, *positions, channels] with a window of `size` along every axis of positions.
 
@@ -192,6 +195,7 @@ class Conv(Linear):
         return jnp.concatenate([seen(o) for o in itertools.product(range(self.size), repeat=self.dimensions)], axis=-1)
 
 
+@checks.arguments()
 class Norm(HasRoles, nn.Module):
     """Normalisation, then gain and bias a channel (`affine`). kind, and what mean and variance are taken over:
 

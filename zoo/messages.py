@@ -14,7 +14,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     >>> did_you_mean("rleu", ["relu", "erf"])
     'Did you mean "relu"? Known: erf, relu.'
     """
-    names = sorted(known)
+    word, names = str(word), sorted(known)
     lower = {name.lower(): name for name in names}
     close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.5)
     hint = f'Did you mean "{lower[close[0]]}"? ' if close else ""

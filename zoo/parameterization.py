@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from zoo import checks
+from zoo.checks import shown
 from zoo.messages import did_you_mean
 
 ROLES = ("input", "hidden", "branch", "readout", "bias", "norm", "embedding")
@@ -13,6 +15,7 @@ ROLES = ("input", "hidden", "branch", "readout", "bias", "norm", "embedding")
 FINITE_FAN_IN = ("input", "bias", "norm", "embedding")
 
 
+@checks.arguments()
 @dataclasses.dataclass(frozen=True)
 class Parameterization:
     """The (a, b, c, d) family of width exponents, with the depth exponent α.
@@ -65,6 +68,7 @@ class Parameterization:
     mup: ClassVar["Parameterization"]
 
     @classmethod
+    @checks.arguments(a=checks.real, d=checks.real, alpha=checks.real, name=checks.word)
     def family(cls, a: float, d: float, alpha: float = 0.5, name: str | None = None) -> "Parameterization":
         """The member with hidden exponent a of the family that has features, predictions and kernels of O(1)."""
         theta = 0.5 - a
@@ -74,6 +78,7 @@ class Parameterization:
         """A copy with some exponents changed; it is named "custom" unless the change names it."""
         return dataclasses.replace(self, **{"name": "custom", **changes})
 
+    @checks.arguments(width=checks.real, depth=checks.real)
     def based(self, width: float, depth: float = 1) -> "Parameterization":
         """This parameterization with powers of width and depth relative to a base size, all factors 1 there.
 
@@ -166,6 +171,7 @@ def parameterization(name: "str | Parameterization") -> Parameterization:
     """
     if isinstance(name, Parameterization):
         return name
-    if name not in _NAMED:
-        raise ValueError(f'Unknown parameterization "{name}". {did_you_mean(str(name), _NAMED)}')
+    if not isinstance(name, str) or name not in _NAMED:
+        given = name if isinstance(name, str) else shown(name)
+        raise ValueError(f'Unknown parameterization "{given}". {did_you_mean(given, _NAMED)}')
     return _NAMED[name]

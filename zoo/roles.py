@@ -9,10 +9,12 @@ import jax
 import optax
 from jax.core import Tracer
 
+from zoo import checks
 from zoo.layers import HasRoles, Linear
 from zoo.parameterization import parameterization
 
 
+@checks.arguments(net=checks.module, x=checks.inputs)
 def roles(net: nn.Module, x: Any) -> dict:
     """The role of every parameter, as a tree like the parameters'. Nothing is computed: shapes are enough.
 
@@ -90,6 +92,11 @@ class Factors:
         return self.step * self.width
 
 
+@checks.arguments(
+    net=checks.module | checks.Check("Roles, as zoo.infer_roles returns", lambda v: v.places is not None),
+    params=checks.tree,
+    x=checks.inputs,
+)
 def factors(net: Any, params: Any, x: Any = None) -> Any:
     """The `Factors` of every parameter: a tree like params (arrays or shapes), for a definition or `Roles`.
 
@@ -118,6 +125,11 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
         return Factors(role, number(rate), number(size), role in ("hidden", "branch"), p.width_ratio(net.width))
 
     found = jax.tree.map(factor, placed(net, x), is_leaf=lambda where: isinstance(where, Where))
+    if jax.tree.structure(params).num_leaves != len(jax.tree.leaves(found)):
+        raise ValueError(
+            f"factors: params is not the tree of the parameters of this {type(net).__name__}, which has "
+            f"{len(jax.tree.leaves(found))} of them; got {checks.shown(params)}."
+        )
     return jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(found))
 
 
@@ -160,6 +172,7 @@ def _shapes(params: Any) -> dict[tuple[str, ...], tuple[int, ...]]:
     return {path: tuple(leaf.shape) for path, leaf in flat.items()}
 
 
+@checks.arguments(net=checks.module, x=checks.inputs)
 def learning_rate_factors(net: Any, x: Any) -> dict:
     """SGD's learning rate over η₀ for every parameter: what the definition's width, depth and γ₀ make of it.
 
@@ -176,6 +189,7 @@ def learning_rate_factors(net: Any, x: Any) -> dict:
     )
 
 
+@checks.arguments()
 def scale_gradients(factors: Any) -> optax.GradientTransformation:
     """Multiplies each gradient by its factor: `optax.chain(scale_gradients(factors), optax.sgd(η₀, momentum))`."""
     return optax.stateless(lambda updates, _: jax.tree.map(lambda g, factor: factor * g, updates, factors))

@@ -1,11 +1,13 @@
 """Any Optax optimiser with the learning rates, epsilons and decays that a definition's width and depth ask for."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import optax
 
+from zoo import checks
 from zoo.messages import did_you_mean
 from zoo.names import names_of
 from zoo.roles import Factors, factors, times
@@ -32,6 +34,11 @@ CONSISTENT_RMS = (
 )
 
 
+@checks.arguments(
+    optimizer=checks.word | checks.transformation,
+    x=checks.inputs,
+    learning_rate=checks.real | checks.function | checks.tree,
+)
 def scaled(
     optimizer: str | optax.GradientTransformation, net: Any, x: Any = None, **options: Any
 ) -> optax.GradientTransformation:
@@ -66,6 +73,10 @@ def scaled(
             raise ValueError(
                 f'scaled: unknown optimiser "{optimizer}". {did_you_mean(optimizer, [*OPTIMIZERS, "muon"])}'
             )
+        known = inspect.signature(OPTIMIZERS[optimizer]).parameters
+        for option in options:
+            if option not in known:
+                raise TypeError(f'scaled: {optimizer} has no argument "{option}". {did_you_mean(option, known)}')
         return _corrected(OPTIMIZERS[optimizer](**options), net, x)
     if options:
         raise TypeError(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from zoo import checks
 from zoo.messages import did_you_mean
 from zoo.resnet import HeResNet
 from zoo.vit import ViT
@@ -24,6 +25,7 @@ VARIANTS: dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[int, int, in
 }
 
 
+@checks.arguments(name=checks.word)
 def variant(name: str, **changes: Any) -> Any:
     """The definition of that name (ResNet-18, resnet18 and "ViT-B/16", vit_b16 are the same), with some fields changed.
 

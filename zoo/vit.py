@@ -126,7 +126,7 @@ class ViT(nn.Module):
         check_choice("ViT", "norm", self.norm, ("layer", None))
         check_choice("ViT", "positions", self.positions, ("learned", "fixed", None))
         check_choice("ViT", "pool", self.pool, ("mean", "class"))
-        if self.heads != "grow":
+        if not (isinstance(self.heads, str) and self.heads == "grow"):
             check_count("ViT", 'heads (or "grow")', self.heads)
             if self.width % int(self.heads):
                 raise ValueError(f"ViT: width {self.width} does not divide into {self.heads} heads; change either.")

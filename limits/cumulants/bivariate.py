@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf, erfc
 
+from zoo import checks
+
 NODES = 20
 LARGEST = 40.0  # beyond so many standard deviations Φ is 0 or 1 in double precision
 
@@ -103,3 +105,6 @@ def _bivariate_slope(primals: Any, tangents: Any) -> Any:
     by_a, by_b = density(a) * distribution(k), density(b) * distribution(distance(b, a, r))
     by_r = jnp.where(c > 0, density(a) * density(k) / jnp.where(c > 0, c, 1), 0)
     return bivariate(a, b, r), by_a * da + by_b * db + by_r * dr
+
+
+bivariate = checks.arguments(a=checks.array(), b=checks.array(), r=checks.array())(bivariate)

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from zoo import checks
+
 
 class Cumulants(NamedTuple):
     """Mean [N], covariance [N, N], and where they are kept the third [N, N, N] and fourth [N, N, N, N] cumulants.
@@ -50,6 +52,14 @@ class Mixture(NamedTuple):
         return self._replace(cumulants=self.cumulants.upto(order))
 
 
+mixture_of = checks.Check(
+    "a Mixture, such as class_cumulants makes", lambda v: isinstance(v, Mixture) and len(v.cumulants)
+)
+layers_of = checks.several(
+    checks.Check("a pair of Mixtures, as propagate returns", lambda v: len(v) == 2 and all(map(mixture_of.holds, v)))
+)
+
+
 def from_moments(mean: Any, second: Any, third: Any = None, fourth: Any = None) -> Cumulants:
     """Cumulants from the central moments E[x̃x̃], E[x̃x̃x̃], E[x̃x̃x̃x̃] of x̃ = x − mean; of the fourth three pairings are taken off."""
     if fourth is not None:
@@ -58,6 +68,7 @@ def from_moments(mean: Any, second: Any, third: Any = None, fourth: Any = None) 
     return Cumulants(mean, second, third, fourth)
 
 
+@checks.arguments(x=checks.matrix, order=checks.whole)
 def empirical_cumulants(x: Any, order: int = 2) -> Cumulants:
     """Cumulants of samples x [n, …] up to `order`, NumPy float64: of the empirical distribution, so O(1/n) biased.
 
@@ -79,6 +90,7 @@ def empirical_cumulants(x: Any, order: int = 2) -> Cumulants:
         return jax.tree.map(np.asarray, from_moments(mean, second, third, fourth))
 
 
+@checks.arguments(z=checks.matrix)
 def higher_cumulants(z: Any) -> tuple[np.ndarray, np.ndarray]:
     """(skewness, excess kurtosis) of every column of samples z [n, N]: the third and fourth cumulants in units of the variance.
 

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 
 from limits.cumulants.relu import as_piecewise_linear
 from limits.kernels.hermite import derivative
-from zoo import activation_function
+from zoo import activation_function, checks
 
 
+@checks.arguments(legs=checks.count(0, 12))
 def diagrams(legs: int) -> list[tuple[tuple[int, ...], int]]:
     """The diagrams of a vertex φ^(m)/m! with m = `legs`: which cumulants its legs end in, and in how many ways.
 
@@ -36,6 +37,9 @@ def diagrams(legs: int) -> list[tuple[tuple[int, ...], int]]:
     return [(parts, ways(parts)) for parts in partitions(legs, legs)]
 
 
+@checks.arguments(
+    activation=checks.activation, cumulants=checks.several(checks.array(least=0)), order=checks.count(0, 12)
+)
 def taylor_mean(activation: Any, cumulants: Sequence[Any], order: int) -> jax.Array:
     """E φ(z_i) from the Taylor series of φ about 0 up to z^order, z_i with cumulants (κ₁, κ₂, …) [N] each and no others.
 

@@ -8,10 +8,17 @@ import jax.numpy as jnp
 from limits.cumulants.bivariate import density
 from limits.cumulants.quadrature import derivative_means
 from limits.cumulants.relu import as_piecewise_linear
-from zoo import activation_function
+from zoo import activation_function, checks
 from zoo.activations import Quadratic
 
 
+@checks.arguments(
+    activation=checks.activation,
+    mean=checks.array(least=1),
+    variance=checks.array(least=1),
+    third=checks.array(least=1),
+    fourth=checks.array(least=1),
+)
 def mean_correction(activation: Any, mean: Any, variance: Any, third: Any = None, fourth: Any = None) -> Any:
     """The change of E φ(z_i) by third cumulants G3_iii [N] and fourth cumulants G4_iiii [N] of z_i.
 

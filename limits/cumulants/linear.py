@@ -5,8 +5,14 @@ from typing import Any
 import jax.numpy as jnp
 
 from limits.cumulants.cumulants import Cumulants
+from zoo import checks
 
 
+@checks.arguments(
+    cumulants=checks.Check("Cumulants", lambda v: isinstance(v, Cumulants)),
+    weights=checks.array(None, None),
+    bias=checks.array(None),
+)
 def through_linear(cumulants: Cumulants, weights: Any, bias: Any = None) -> Cumulants:
     """Cumulants of z = W y + b, with W [outputs, inputs]; exact for every distribution.
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from limits.cumulants.cumulants import Cumulants, Mixture, empirical_cumulants
+from limits.cumulants.cumulants import Cumulants, Mixture, empirical_cumulants, mixture_of
+from zoo import checks
 
 
 def _stack(parts: list[Cumulants]) -> Cumulants:
@@ -28,6 +29,7 @@ def _check_numbers(where: str, **parts: np.ndarray) -> None:
             raise ValueError(f"{where}: {bad} of {part.size} numbers of {name} are NaN or infinite; remove them first.")
 
 
+@checks.arguments(x=checks.matrix, y=checks.matrix, order=checks.whole)
 def class_cumulants(x: Any, y: Any, order: int = 2) -> Mixture:
     """Empirical cumulants of inputs x [n, …], class by class; a class is a different row of the targets y [n, outputs].
 
@@ -38,7 +40,7 @@ def class_cumulants(x: Any, y: Any, order: int = 2) -> Mixture:
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     y = y[:, None] if y.ndim == 1 else y
     if len(x) != len(y):
-        raise ValueError(f"class_cumulants: {len(x)} inputs and {len(y)} targets.")
+        raise ValueError(f"class_cumulants: x has {len(x)} samples and y has {len(y)}.")
     if not len(x):
         raise ValueError("class_cumulants: there are no samples.")
     _check_numbers("class_cumulants", x=x, y=y)
@@ -62,6 +64,7 @@ def _shared_out(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total
 
 
+@checks.arguments(mixture=mixture_of, order=checks.whole)
 def pooled(mixture: Mixture, order: int = 2) -> Mixture:
     """Components of one target as one, with the cumulants of their mixture up to `order` (the law of total cumulance).
 
@@ -104,6 +107,12 @@ def _merged(weights: np.ndarray, cumulants: Cumulants, rows: np.ndarray, order: 
     return Cumulants(mean, second, third if order > 2 else None, fourth if order > 3 else None)
 
 
+@checks.arguments(
+    probability=checks.matrix,
+    target=checks.matrix,
+    mean=checks.matrix,
+    covariance=checks.matrix,
+)
 def gaussian_mixture(probability: Any, target: Any, mean: Any, covariance: Any) -> Mixture:
     """Gaussian components: probability [K], target [K] or [K, outputs], mean [K, D], covariance [K, D, D] or one [D, D].
 
@@ -122,7 +131,7 @@ def gaussian_mixture(probability: Any, target: Any, mean: Any, covariance: Any) 
         )
     if covariance.shape not in ((k, d, d), (d, d)):
         raise ValueError(
-            f"gaussian_mixture: means {mean.shape} need covariances {(k, d, d)} or one {(d, d)}; these are {covariance.shape}."
+            f"gaussian_mixture: means {mean.shape} need a covariance {(k, d, d)} or one {(d, d)}; here it is {covariance.shape}."
         )
     _check_numbers("gaussian_mixture", target=target, mean=mean, covariance=covariance)
     values, size = np.linalg.eigvalsh(covariance), np.abs(covariance).max(initial=0)
@@ -135,6 +144,7 @@ def gaussian_mixture(probability: Any, target: Any, mean: Any, covariance: Any) 
     return Mixture(p, target, Cumulants(mean, np.broadcast_to(covariance, (k, d, d)).copy()))
 
 
+@checks.arguments(variance=checks.number(0))
 def xor_mixture(variance: float = 0.05) -> Mixture:
     """Four Gaussians at (±½, ±½), target +1 where the signs agree: the statistics of `train.data.xor_mixture`.
 
@@ -148,6 +158,7 @@ def xor_mixture(variance: float = 0.05) -> Mixture:
     return gaussian_mixture(np.full(4, 0.25), [1, 1, -1, -1], means, variance * np.eye(2))
 
 
+@checks.arguments(variance=checks.number(0))
 def third_cumulant_mixture(variance: float = 0.05) -> Mixture:
     """Two classes of equal mean and covariance that differ in their third cumulant only, G3_111 = ±¾.
 
@@ -164,6 +175,7 @@ def third_cumulant_mixture(variance: float = 0.05) -> Mixture:
     return gaussian_mixture([3 / 8, 1 / 8, 3 / 8, 1 / 8], [1, 1, -1, -1], means, variance * np.eye(2))
 
 
+@checks.arguments(mixture=mixture_of, n=checks.count(), seed=checks.seed)
 def sample(mixture: Mixture, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """n inputs [n, D] and targets [n, outputs] of Gaussian components.
 
@@ -187,6 +199,7 @@ def sample(mixture: Mixture, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndar
     return x, np.asarray(mixture.target)[which]
 
 
+@checks.arguments(mixture=mixture_of, y=checks.array(None))
 def density(mixture: Mixture, y: Any) -> np.ndarray:
     """p(y) of a single output, every component Gaussian: Σ_k p_k N(y; μ_k, Σ_k).
 
@@ -198,6 +211,7 @@ def density(mixture: Mixture, y: Any) -> np.ndarray:
     return norm.pdf(np.asarray(y)[:, None], mean, std) @ np.asarray(mixture.probability)
 
 
+@checks.arguments(mixture=mixture_of, y=checks.matrix, bins=checks.count(1, 10**6))
 def divergence(y: Any, mixture: Mixture, bins: int = 60) -> float:
     """D_KL(p_emp ‖ p)/H(p_emp) of samples y [n] of a single output against a mixture, in `bins` equal bins over their range.
 
@@ -214,7 +228,7 @@ def divergence(y: Any, mixture: Mixture, bins: int = 60) -> float:
     _check_numbers("divergence", y=y)
     if not np.ptp(y) > 0:
         raise ValueError(
-            f"divergence: all {len(y)} samples are {y[0]:g}, and the entropy of their histogram is 0; is the network dead?"
+            f"divergence: all {len(y)} samples y are {y[0]:g}, and the entropy of their histogram is 0; is the network dead?"
         )
     counts, edges = np.histogram(y, bins)
     seen = counts > 0

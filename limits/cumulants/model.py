@@ -7,16 +7,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.cumulants.cumulants import Cumulants, Mixture
+from limits.cumulants.cumulants import Cumulants, Mixture, layers_of, mixture_of
 from limits.cumulants.gram_charlier import mean_correction
 from limits.cumulants.linear import repeated, through_linear
 from limits.cumulants.quadratic import quadratic_moments
 from limits.cumulants.quadrature import ORDERS, quadrature_moments, warn_if_coarse
 from limits.cumulants.relu import as_piecewise_linear, piecewise_linear_moments
-from zoo import MLP, activation_function, parameterization
+from zoo import MLP, activation_function, checks, parameterization
 from zoo.activations import Quadratic
 
 
+@checks.arguments(
+    activation=checks.activation,
+    mean=checks.array(least=1),
+    covariance=checks.array(least=2),
+    orders=checks.count(1, 512),
+)
 def gaussian_moments(activation: Any, mean: Any, covariance: Any, orders: int = ORDERS) -> tuple[Any, Any]:
     """(mean [N], covariance [N, N]) of φ(z), z ~ N(mean, covariance): closed forms for piecewise linear and quadratic φ,
     Hermite series of `orders` terms for any other (`quadrature_moments`: what it drops, and when it says so). Pure and
@@ -26,6 +32,11 @@ def gaussian_moments(activation: Any, mean: Any, covariance: Any, orders: int = 
     >>> m.tolist(), c.tolist()
     ([2.0], [[4.5]])
     """
+    n = jnp.shape(mean)[-1]
+    if jnp.shape(covariance)[-2:] != (n, n):
+        raise ValueError(
+            f"gaussian_moments: covariance must be [{n}, {n}] as mean is [{n}]; it is {jnp.shape(covariance)}."
+        )
     phi = activation_function(activation)
     if isinstance(phi, Quadratic):
         return quadratic_moments(phi.eps, mean, covariance)
@@ -103,6 +114,7 @@ def _all_components(net: Any, variables: Any, cumulants: Cumulants) -> list[tupl
     return jax.vmap(lambda part: _layers(net, variables, part))(cumulants)
 
 
+@checks.arguments(net=checks.module, data=mixture_of, variables=checks.table)
 def output_statistics(net: Any, variables: Any, data: Mixture) -> Mixture:
     """g_stat: mean and covariance of the network's outputs for every component of the data. Pure, jittable, differentiable.
 
@@ -114,6 +126,7 @@ def output_statistics(net: Any, variables: Any, data: Mixture) -> Mixture:
     return Mixture(jnp.asarray(data.probability), jnp.asarray(data.target), out)
 
 
+@checks.arguments(net=checks.module, data=mixture_of, variables=checks.table)
 def statistical_loss(net: Any, variables: Any, data: Mixture) -> jax.Array:
     """The mean squared error of a network as a function of the data's cumulants: Σ_t p(t) (tr Σ_y^t + |μ_y^t − t|²).
 
@@ -140,6 +153,7 @@ def statistical_loss(net: Any, variables: Any, data: Mixture) -> jax.Array:
     return (out.probability * errors).sum()
 
 
+@checks.arguments(net=checks.module, data=mixture_of, variables=checks.table)
 def propagate(net: Any, variables: Any, data: Mixture) -> list[tuple[Mixture, Mixture]]:
     """(pre-activations, activations) of every hidden layer and then (outputs, outputs), as mixtures in NumPy float64.
 
@@ -161,6 +175,7 @@ def propagate(net: Any, variables: Any, data: Mixture) -> list[tuple[Mixture, Mi
     return [(data._replace(cumulants=z), data._replace(cumulants=y)) for z, y in found]
 
 
+@checks.arguments(layers=layers_of, tolerance=checks.number(0))
 def indefinite(layers: list[tuple[Mixture, Mixture]], tolerance: float = 1e-10) -> np.ndarray:
     """How many components have an indefinite covariance of activations, for every layer that `propagate` returned.
 

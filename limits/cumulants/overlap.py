@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from limits.cumulants.cumulants import Mixture
+from limits.cumulants.cumulants import Mixture, layers_of
 from limits.depth.phases import Phase, correlation_map, phase
-from zoo import activation_function
+from zoo import activation_function, checks
 
 
+@checks.arguments(layers=layers_of)
 def overlaps(layers: list[tuple[Mixture, Mixture]]) -> np.ndarray:
     """O^(l) = Σ_k p_k |μ_y^(l)|²/N for the hidden layers of `propagate`: the overlap <y(x)·y(x')>/N of two independent inputs.
 
@@ -19,6 +20,7 @@ def overlaps(layers: list[tuple[Mixture, Mixture]]) -> np.ndarray:
     return np.array([np.asarray(y.probability) @ (y.cumulants.mean**2).mean(-1) for _, y in layers[:-1]])
 
 
+@checks.arguments(activation=checks.activation, start=checks.number(0))
 def overlap_phase(activation: Any, w_std: float, b_std: float, start: float = 1.0) -> Phase:
     """Fixed points of signals of wide random networks; `.q` is A_0, and `.depth_scale` is ξ = −1/ln(σ_w² <φ'φ'>).
 
@@ -30,6 +32,7 @@ def overlap_phase(activation: Any, w_std: float, b_std: float, start: float = 1.
     return phase(activation, w_std, b_std, start)
 
 
+@checks.arguments(activation=checks.activation, depth=checks.count(0, 10**6), start=checks.number(0))
 def expected_overlaps(activation: Any, w_std: float, b_std: float, depth: int, start: float = 1.0) -> np.ndarray:
     """O^(l), l = 1 … depth, of infinitely wide random networks, for independent inputs of mean zero and variance A_0 a feature.
 

@@ -11,6 +11,7 @@ from jax.core import Tracer
 
 from limits.kernels.hermite import coefficients
 from limits.kernels.special import safe_sqrt
+from zoo import checks
 
 ORDERS = 64
 COARSE = 1e-3  # error, in units of the variances, above which a warning is given
@@ -26,6 +27,9 @@ def held(x: Any, low: Any, high: Any) -> Any:
     return x + jax.lax.stop_gradient(jnp.clip(x, low, high) - x)
 
 
+@checks.arguments(
+    phi=checks.function, mean=checks.array(least=1), covariance=checks.array(least=2), orders=checks.count(1, 512)
+)
 def quadrature_moments(phi: Any, mean: Any, covariance: Any, orders: int = ORDERS) -> tuple[Any, Any]:
     """(mean [N], covariance [N, N]) of φ(z), z ~ N(mean, covariance), with `phi` elementwise.
 

@@ -17,7 +17,7 @@ from limits.cumulants.bivariate import (
 )
 from limits.kernels import activations
 from limits.kernels.special import safe_sqrt
-from zoo import activation_function
+from zoo import activation_function, checks
 from zoo.activations import PiecewiseLinear
 
 
@@ -113,3 +113,6 @@ def piecewise_linear_moments(phi: PiecewiseLinear, mean: Any, covariance: Any) -
     p = distribution(a)
     mixed = covariance * (p[:, None] + p[None, :])
     return n * mean + bend * out, n**2 * covariance + n * bend * mixed + bend**2 * cov
+
+
+relu_moments = checks.arguments(mean=checks.array(least=1), covariance=checks.array(least=2))(relu_moments)

@@ -7,6 +7,7 @@ import numpy as np
 
 from limits.cumulants.cumulants import Cumulants, Mixture
 from limits.cumulants.mixture import class_cumulants
+from zoo import checks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Surrogate:
     missing: np.ndarray
 
 
+@checks.arguments(x=checks.matrix, y=checks.matrix, threshold=checks.number(0))
 def gaussian_surrogate(x: Any, y: Any, threshold: float = 1e-2) -> Surrogate:
     """Each class of (x [n, …], y [n, outputs]) as N(μ, V D Vᵀ), of the eigenvalues D of its covariance above `threshold`.
 

@@ -16,7 +16,7 @@ def number(owner: str, field: str, value: Any, positive: bool = True) -> float:
         found = math.nan if isinstance(value, (str, bytes)) or np.ndim(value) else float(value)
     except (TypeError, ValueError):
         found = math.nan
-    if not 0 <= found < math.inf or (positive and found == 0):
+    if not 0 <= found < 1e150 or (positive and found == 0):
         raise ValueError(f"{owner}: {field} must be one finite number {'> 0' if positive else '≥ 0'}, got {value!r}.")
     return found
 

@@ -16,7 +16,7 @@ from limits.depth.phases import CRITICAL, between, edge_of_chaos, scale, searche
 from limits.depth.recursions import Carry, Layer, layers, settle
 from limits.kernels.activations import as_piecewise_linear
 from limits.types import AbsentError
-from zoo import activation_function
+from zoo import activation_function, checks
 from zoo.definition import check_count
 
 TRAINS = 6  # depth scales over which networks were seen to train (Schoenholz et al. 2017)
@@ -59,6 +59,9 @@ class PhaseDiagram:
         return f"PhaseDiagram({self.activation}, {len(self.b_std)} × {len(self.w_std)}, depth {self.depth})"
 
 
+@checks.arguments(
+    activation=checks.activation, w_std=checks.matrix, b_std=checks.matrix, depth=checks.count(), c=checks.real
+)
 def phase_diagram(
     activation: Any = "tanh", w_std: Any = None, b_std: Any = None, depth: int = 100, c: float = 0.5
 ) -> PhaseDiagram:

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.kernels.hermite import derivative
-from zoo import activation_function
+from zoo import activation_function, checks
 
 _REACH = 60.0  # φ' of a saturating activation is 0 to rounding beyond
 
 
+@checks.arguments(activation=checks.activation, variance=checks.matrix)
 def uniform_divergence(variance: Any, activation: Any = "erf") -> np.ndarray:
     """D_KL(uniform || p) for z = φ(h), h ~ N(0, s²), with the uniform distribution on the range of φ; s² = variance.
 
@@ -33,6 +34,7 @@ def uniform_divergence(variance: Any, activation: Any = "erf") -> np.ndarray:
     return np.asarray(step * np.sum(density * (known - np.log(width) - gaussian), axis=-1))
 
 
+@checks.arguments(activation=checks.activation)
 def uniform_variance(activation: Any = "erf") -> float:
     """The variance of h at which φ(h) is nearest to uniform: s² = ∫ h² φ'(h) dh / ∫ φ'(h) dh.
 

@@ -9,12 +9,20 @@ from rich.console import Console
 from rich.progress import track
 
 from limits.depth.response import branch_scales, checked_kernel, squares
-from zoo import activation_function
+from zoo import activation_function, checks
 from zoo.definition import check_count
 
 _AT_ONCE = 2**22  # signals held at a time
 
 
+@checks.arguments(
+    k0=checks.matrix,
+    activation=checks.activation,
+    rho=checks.matrix,
+    seed=checks.seed,
+    w_std=checks.real,
+    b_std=checks.real,
+)
 def finite_kernels(
     k0: Any,
     depth: int,
@@ -44,7 +52,7 @@ def finite_kernels(
     least, most = np.linalg.eigvalsh(k0)[[0, -1]]
     if least < -1e-6 * most:
         raise ValueError(
-            f"The input kernel is no covariance: its eigenvalues go from {least:.3g} to {most:.3g}, and none may be negative. "
+            f"The input kernel k0 is no covariance: its eigenvalues go from {least:.3g} to {most:.3g}, and none may be negative. "
             "Take the kernel of inputs (`input_kernel`)."
         )
     rng, chunk = np.random.default_rng(seed), max(1, _AT_ONCE // (width * len(k0)))

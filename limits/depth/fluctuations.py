@@ -13,7 +13,7 @@ from limits.depth.finite import roots
 from limits.depth.response import Response, branch_scales, checked_kernel, jacobian, pairs, response
 from limits.kernels.hermite import coefficients, orders_needed
 from limits.types import Provenance
-from zoo import activation_function
+from zoo import activation_function, checks
 
 _REPLICAS = 8  # independently scrambled point sets, for the standard error
 _LARGEST = 4000  # layers times pairs of samples: the source is a square matrix of that size
@@ -44,6 +44,16 @@ class Fluctuations:
         return whole
 
 
+@checks.arguments(
+    k0=checks.matrix,
+    activation=checks.activation,
+    depth=checks.count(),
+    rho=checks.matrix,
+    points=checks.count(),
+    seed=checks.seed,
+    w_std=checks.real,
+    b_std=checks.real,
+)
 def fluctuations(
     k0: Any,
     depth: int,
@@ -90,8 +100,8 @@ def fluctuations(
     else:
         seeds = np.random.SeedSequence(seed).spawn(_REPLICAS)
         sources = np.stack([_sampled(activation, path, rho is not None, points, each) for each in seeds])
-        how = Provenance(
-            "monte_carlo", f"{_REPLICAS} × {points} quasi-random points; leading order in 1/N: O(1/N²) dropped"
+        how = Provenance.monte_carlo(
+            f"{_REPLICAS} × {points} quasi-random points; leading order in 1/N: O(1/N²) dropped", _REPLICAS
         )
     kernels, increments = _propagators(path, scales, rho is not None, float(w_std) ** 2)
     found = [_sandwich(kernels, source) for source in sources]
@@ -100,6 +110,7 @@ def fluctuations(
     return Fluctuations(np.mean(found, axis=0), spread, sem, len(k0), how)
 
 
+@checks.arguments(activation=checks.activation)
 def variance_per_layer(activation: Any = "relu") -> float:
     """V in N Cov(K^(l), K^(l')) = V min(l, l') K², for φ(c x) = c φ(x), c > 0, at the σ_w that keeps K (σ_b = 0).
 

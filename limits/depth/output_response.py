@@ -14,7 +14,7 @@ from limits import kernels as algebra
 from limits.depth.response import advance, branch_scales, checked_kernel, orders_for, squares, start, variance_layer
 from limits.depth.slopes import slope
 from limits.kernels.hermite import derivative
-from zoo import activation_function
+from zoo import activation_function, checks
 
 # Of ln ρ; at ρ = 1 all branches together multiply a signal by about e.
 _GRID = np.linspace(np.log(3e-3), np.log(30), 17)
@@ -80,6 +80,9 @@ def _heights(phi: Any, depth: int, w: float, b: float, signal: tuple) -> Callabl
     return height
 
 
+@checks.arguments(
+    k0=checks.matrix, activation=checks.activation, depth=checks.count(), w_std=checks.real, b_std=checks.real
+)
 def log_response(
     k0: Any, depth: int, rho: Any, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf"
 ) -> np.ndarray:

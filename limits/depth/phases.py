@@ -17,12 +17,13 @@ from limits.kernels import Affine, State, activate, dense
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import derivative
 from limits.types import AbsentError
-from zoo import activation_function
+from zoo import activation_function, checks
 
 _LARGEST_EDGE = 1e4  # beyond, activations that end linearly have χ − 1 below the error of quadrature; or 100 b_std²
 CRITICAL = 1e-8  # |χ − 1| below which a network is called critical
 
 
+@checks.arguments(activation=checks.activation, w_std=checks.real, b_std=checks.real)
 def variance_map(activation: Any, w_std: float, b_std: float) -> Callable[[Any], np.ndarray]:
     """q ↦ σ_b² + σ_w² E φ(√q Z)², the variance of the next layer.
 
@@ -39,6 +40,7 @@ def variance_map(activation: Any, w_std: float, b_std: float) -> Callable[[Any],
     return ahead
 
 
+@checks.arguments(activation=checks.activation, q=checks.number(positive=True), w_std=checks.real, b_std=checks.real)
 def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Callable[[Any], tuple]:
     """1 − c ↦ (1 − f(c), f'(c)) for two inputs of variance q, where f is the correlation of the next layer.
 
@@ -168,6 +170,7 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
     return float(brentq(function, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps))  # pyright: ignore[reportArgumentType]
 
 
+@checks.arguments(activation=checks.activation, start=checks.number(0), w_std=checks.real, b_std=checks.real)
 def phase(activation: Any, w_std: float, b_std: float = 0.0, start: float = 1.0) -> Phase:
     """Fixed points, χ and depth scales of a deep network, from signals of variance `start`.
 
@@ -237,6 +240,7 @@ def _chaotic_point(step: Callable, chi: float, curvature: float) -> tuple[float,
     return gap, float(step(gap)[1])
 
 
+@checks.arguments(activation=checks.activation)
 def edge_of_chaos(activation: Any, b_std: Any) -> float:
     """The w_std at which a network with this b_std is critical, χ = 1: the smallest root q of
 

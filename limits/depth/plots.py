@@ -10,8 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from limits.depth.diagram import TRAINS, PhaseDiagram
+from zoo import checks
 
 
+@checks.arguments(
+    diagram=checks.Check("a PhaseDiagram", lambda v: hasattr(v, "depth_scale")),
+    depths=checks.several(checks.count()),
+    points=checks.count(2, 10**6),
+)
 def plot_phase_diagram(
     diagram: PhaseDiagram, depths: Sequence[int] = (10, 30, 100, 300, 1000), points: int = 1000
 ) -> Figure:
@@ -76,6 +82,7 @@ def _name_phases(axis: Any, diagram: PhaseDiagram) -> None:
             axis.text(w[part].mean(), b[part].mean(), name, color="white", fontsize=11, ha="center", fontweight="bold")
 
 
+@checks.arguments(spectra=checks.table, orders=checks.array(None))
 def plot_spectra(spectra: Mapping[str, tuple[Any, np.ndarray]], orders: Sequence[int] | np.ndarray) -> Figure:
     """μ_k / μ_0 over k on two logarithmic axes, a panel for every title: (depths, values [depth, k])."""
     columns = min(2, len(spectra))

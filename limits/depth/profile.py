@@ -5,7 +5,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from zoo import checks
 
+
+@checks.arguments(
+    tau=checks.matrix,
+    learning_rate=checks.number(),
+    gamma=checks.number(positive=True),
+    y=checks.number(),
+    h0=checks.number(),
+)
 def one_step_profile(
     tau: Any, learning_rate: float, gamma: float = 1.0, y: float = 1.0, h0: float = 1.0
 ) -> Float[np.ndarray, "..."]:
@@ -32,6 +41,13 @@ def one_step_profile(
     return np.asarray(h0 * np.exp(t) + 2 * (c * y * h0) ** 2 * np.exp(1 + t) * (t**3 / 3 + t**2 / 2))
 
 
+@checks.arguments(
+    depth=checks.count(most=10**7),
+    learning_rate=checks.number(),
+    gamma=checks.number(positive=True),
+    y=checks.number(),
+    h0=checks.number(),
+)
 def one_step_recursion(
     depth: int, learning_rate: float, gamma: float = 1.0, y: float = 1.0, h0: float = 1.0
 ) -> Float[np.ndarray, " depth"]:

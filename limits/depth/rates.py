@@ -14,7 +14,7 @@ from limits.depth.phases import phase
 from limits.depth.recursions import check_residual
 from limits.kernels.activations import as_piecewise_linear
 from limits.types import AbsentError
-from zoo import activation_function
+from zoo import activation_function, checks
 
 KINK = 2 * math.sqrt(2) / (3 * math.pi)  # s of relu's f(c) = c + s (1 − c)^(3/2) + …
 
@@ -58,6 +58,7 @@ class Rate:
         return self.coefficient * l**self.power * np.log(l) ** self.log_power * self.factor**l
 
 
+@checks.arguments(depths=checks.matrix, w_std=checks.number(positive=True), residual=checks.word)
 def log_normaliser(
     depths: Sequence[int] | np.ndarray, residual: str = "none", w_std: float = math.sqrt(2)
 ) -> np.ndarray:
@@ -110,6 +111,13 @@ def bend(activation: Any) -> float:
     return KINK * (linear.positive - linear.negative) ** 2 / (linear.positive**2 + linear.negative**2)
 
 
+@checks.arguments(
+    activation=checks.activation,
+    w_std=checks.real,
+    b_std=checks.real,
+    residual=checks.word,
+    variance=checks.number(positive=True),
+)
 def limiting_kernel(
     activation: Any = "relu",
     w_std: float = math.sqrt(2),
@@ -172,6 +180,13 @@ def limiting_kernel(
     return Limit(math.inf, value, "1", words)
 
 
+@checks.arguments(
+    activation=checks.activation,
+    w_std=checks.real,
+    b_std=checks.real,
+    residual=checks.word,
+    variance=checks.number(positive=True),
+)
 def convergence_rate(
     activation: Any = "relu",
     w_std: float = math.sqrt(2),

@@ -13,7 +13,7 @@ from limits.depth.response import checked_kernel, input_kernel
 from limits.inputs import as_samples
 from limits.kernels import closed_form
 from limits.types import AbsentError
-from zoo import ResNet, activation_function, parameterization
+from zoo import ResNet, activation_function, checks, parameterization
 from zoo.definition import check_count
 
 _PAIRS = 32  # of inputs, where averages have no closed form and take seconds
@@ -42,6 +42,7 @@ class Recommendation:
         return f"residual scale ρ = {self.rho:.3g} (now {self.present:.3g}), beta = {float(self.net.beta):.3g}\n{lines}"
 
 
+@checks.arguments(data=checks.matrix, seed=checks.seed)
 def recommend_residual_scale(net: ResNet, data: Any, samples: int = 20, seed: int = 0) -> Recommendation:
     """The residual scale at which the output of a wide `ResNet` answers most to differences between these inputs.
 

@@ -17,7 +17,7 @@ from limits.kernels import Affine, State, activate, add, dense, inputs
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import coefficients, derivative, series
 from limits.types import Provenance
-from zoo import activation_function
+from zoo import activation_function, checks
 from zoo.messages import did_you_mean
 
 RESIDUAL = ("none", "fixed", "decreasing")
@@ -54,6 +54,14 @@ class Carry:
     same: Any
 
 
+@checks.arguments(
+    activation=checks.activation,
+    depths=checks.matrix,
+    w_std=checks.real,
+    b_std=checks.real,
+    window=checks.count(0),
+    residual=checks.word,
+)
 def deep_kernels(
     x: Any,
     depths: Sequence[int] | np.ndarray,
@@ -108,6 +116,16 @@ def deep_kernels(
         return _run(State(*start), depths, activation, w_std, b_std, residual, window)
 
 
+@checks.arguments(
+    activation=checks.activation,
+    c=checks.matrix | checks.nothing,
+    gap=checks.matrix,
+    depths=checks.matrix,
+    w_std=checks.real,
+    b_std=checks.real,
+    q=checks.real,
+    residual=checks.word,
+)
 def deep_pair(
     c: Any,
     depths: Sequence[int] | np.ndarray,
@@ -194,7 +212,7 @@ def check_residual(residual: str) -> None:
 def _check(depths: Any, w_std: float, b_std: float, residual: str, window: int) -> None:
     check_residual(residual)
     for name, value in (("w_std", w_std), ("b_std", b_std)):
-        if not 0 <= value < math.inf:
+        if not 0 <= value < 1e150:
             raise ValueError(f"{name} is a standard deviation, finite and not negative; got {value}.")
     if np.ndim(depths) != 1:
         raise ValueError(f"depths is a list of depths; got {depths!r}: write [{depths}], say.")

@@ -12,9 +12,12 @@ from limits.depth.entropy import uniform_variance
 from limits.depth.output_response import largest_response
 from limits.depth.response import branch_scales, checked_kernel, squares, variance_layer
 from limits.kernels.hermite import derivative
-from zoo import activation_function
+from zoo import activation_function, checks
 
 
+@checks.arguments(
+    k0=checks.matrix, activation=checks.activation, depth=checks.count(), w_std=checks.real, b_std=checks.real
+)
 def optimal_scale(
     k0: Any, depth: int, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf", condition: str = "response"
 ) -> np.ndarray:
@@ -49,6 +52,13 @@ def optimal_scale(
     return found
 
 
+@checks.arguments(
+    activation=checks.activation,
+    depth=checks.real,
+    target=checks.number(positive=True),
+    w_std=checks.real,
+    b_std=checks.real,
+)
 def estimated_scale(
     variance: Any, depth: float, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf", target: float = 0.25
 ) -> np.ndarray:

@@ -12,7 +12,7 @@ from limits import kernels as algebra
 from limits.depth.checks import standard_deviations
 from limits.depth.slopes import bend, power, slope
 from limits.kernels.duals import CLOSED
-from zoo import activation_function
+from zoo import activation_function, checks
 from zoo.definition import check_count
 
 _ROUNDING = 1e-6  # by which a correlation may be above 1: kernels are often worked out in float32
@@ -67,6 +67,13 @@ def jacobian(own: np.ndarray, across: np.ndarray) -> np.ndarray:
     return whole
 
 
+@checks.arguments(
+    k0=checks.matrix,
+    activation=checks.activation,
+    rho=checks.matrix,
+    w_std=checks.real,
+    b_std=checks.real,
+)
 def response(
     k0: Any, depth: int, rho: Any = None, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf"
 ) -> Response:
@@ -121,6 +128,7 @@ def response(
     )  # fmt: skip
 
 
+@checks.arguments(x=checks.matrix, w_std=checks.real, b_std=checks.real)
 def input_kernel(x: Any, w_std: float = 1.0, b_std: float = 0.0) -> np.ndarray:
     """K^(0) = σ_w² x·x'/D + σ_b² of inputs [P, …].
 
@@ -147,21 +155,21 @@ def checked_kernel(k0: Any) -> np.ndarray:
     """k0 as a symmetric float64 matrix with positive diagonal and correlations within [−1, 1]."""
     k0 = np.asarray(k0, np.float64)
     if k0.ndim != 2 or k0.shape[0] != k0.shape[1] or not k0.size:
-        raise ValueError(f"The input kernel must be a symmetric matrix [P, P]; got shape {k0.shape}.")
+        raise ValueError(f"The input kernel k0 must be a symmetric matrix [P, P]; got shape {k0.shape}.")
     if not np.isfinite(k0).all():
         raise ValueError(
-            f"The input kernel must be finite; {np.count_nonzero(~np.isfinite(k0))} of its {k0.size} entries are not. Look "
+            f"The input kernel k0 must be finite; {np.count_nonzero(~np.isfinite(k0))} of its {k0.size} entries are not. Look "
             "for NaN and infinity in the inputs."
         )
     q, away = np.diagonal(k0), np.abs(k0 - k0.T)
     if (away > 1e-12 * (1 + np.abs(k0))).any():
         raise ValueError(
-            f"The input kernel must be symmetric; entries across its diagonal differ by up to {away.max():.3g}. Take "
+            f"The input kernel k0 must be symmetric; entries across its diagonal differ by up to {away.max():.3g}. Take "
             "(k0 + k0.T) / 2 if that is rounding."
         )
     if (q <= 0).any():
         raise ValueError(
-            f"The input kernel must have variances > 0; its smallest variance is {q.min():g}. Leave out inputs that are zero, "
+            f"The input kernel k0 must have variances > 0; its smallest variance is {q.min():g}. Leave out inputs that are zero, "
             "or give the read-in a bias (b_std)."
         )
     root = np.sqrt(q)
@@ -169,9 +177,9 @@ def checked_kernel(k0: Any) -> np.ndarray:
     if c.max() > 1 + _ROUNDING:
         a, b = (int(i) for i in np.unravel_index(c.argmax(), c.shape))
         raise ValueError(
-            f"The input kernel is no covariance: |k0[{a}, {b}]| = {abs(k0[a, b]):g} is larger than √(k0[{a}, {a}] k0[{b}, {b}]) "
-            f"= {root[a] * root[b]:g}, so that the correlation is {k0[a, b] / root[a] / root[b]:.6g}. Take the kernel of inputs "
-            "(`input_kernel`)."
+            f"The input kernel k0 is no covariance: |k0[{a}, {b}]| = {abs(k0[a, b]):g} is larger than "
+            f"√(k0[{a}, {a}] k0[{b}, {b}]) = {root[a] * root[b]:g}, so that the correlation is "
+            f"{k0[a, b] / root[a] / root[b]:.6g}. Take the kernel of inputs (`input_kernel`)."
         )
     return k0
 

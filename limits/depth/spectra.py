@@ -9,6 +9,7 @@ from scipy.special import betaln
 
 from limits.depth.checks import number, standard_deviations
 from limits.depth.recursions import deep_pair
+from zoo import checks
 
 
 def harmonics(d: int, k: int) -> int:
@@ -55,6 +56,7 @@ def _checked(d: Any, orders: Any) -> np.ndarray:
     return ks.astype(int)
 
 
+@checks.arguments(kernel=checks.function, d=checks.count(2), orders=checks.array(None, whole=True))
 def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Sequence[int] | np.ndarray) -> np.ndarray:
     """μ_k of a kernel g(x·x') on the unit sphere of d dimensions, for the uniform probability measure: [..., k].
 
@@ -74,6 +76,15 @@ def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Seque
     return values @ basis.T
 
 
+@checks.arguments(
+    activation=checks.activation,
+    depths=checks.matrix,
+    orders=checks.array(None, whole=True),
+    d=checks.count(2),
+    w_std=checks.real,
+    b_std=checks.real,
+    residual=checks.word,
+)
 def sphere_spectrum(
     depths: Sequence[int] | np.ndarray,
     orders: Sequence[int] | np.ndarray,

@@ -12,7 +12,7 @@ from limits.depth.response import start
 from limits.depth.slopes import bend, power, slope
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import coefficients, derivative
-from zoo import activation_function
+from zoo import activation_function, checks
 
 _LEAST = 1e-2  # of the size of φ's own noise: a linear part with less than this is left out
 
@@ -27,6 +27,7 @@ def is_linear(activation: Any) -> bool:
     return found is not None and found.negative == found.positive
 
 
+@checks.arguments(activation=checks.activation, c=checks.array(None, None))
 def pair_averages(activation: Any, c: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """<φ_a φ_b> over N(0, C), its derivative in C_ab, and its derivative in C_aa (0 at a = b); each [n, n].
 
@@ -76,6 +77,7 @@ def _floored(q: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.where(silent, 1e-10 * jnp.where(silent.all(), 1.0, q.max()), q), silent
 
 
+@checks.arguments(activation=checks.activation, z=checks.array(None, None))
 class Draws:
     """The same standard normal numbers z [samples, n] for every average: an iteration over them has no noise of its own.
 
@@ -106,6 +108,11 @@ def _slopes(phi: Any, q: jax.Array) -> jax.Array:
     return coefficients(phi, r, 2)[1] / r
 
 
+@checks.arguments(
+    draws=checks.Check("Draws", lambda v: isinstance(v, Draws)),
+    c=checks.array(None, None),
+    force=checks.array(None, None),
+)
 def contraction(draws: Draws, c: np.ndarray, force: np.ndarray) -> np.ndarray:
     """Σ_cd V_ab,cd C̃_cd = Cov(φ_a φ_b, φᵀC̃φ) over N(0, C), with V_ab,cd = <φ_a φ_b φ_c φ_d> − <φ_a φ_b> <φ_c φ_d>.
 

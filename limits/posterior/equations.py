@@ -7,8 +7,10 @@ import numpy as np
 import scipy.linalg
 
 from limits.posterior.averages import Draws, contraction, pair_averages
+from zoo import checks
 
 
+@checks.arguments(k0=checks.matrix, weights=checks.matrix, biases=checks.matrix, activation=checks.activation)
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stack:
     """Fully connected layers as their kernels see them: C^(0) = k0, C^(l) = w_l <φφᵀ> + b_l 11ᵀ, l = 1 … L; f ~ N(0, C^(L)).
@@ -30,7 +32,7 @@ class Stack:
             object.__setattr__(self, name, np.asarray(getattr(self, name), np.float64))
         if self.weights.ndim != 1 or self.weights.shape != self.biases.shape or not len(self.weights):
             raise ValueError(
-                f"Stack: one weight and one bias variance a layer; got {self.weights.shape} and {self.biases.shape}."
+                f"Stack: weights and biases are one variance a layer each; got {self.weights.shape} and {self.biases.shape}."
             )
         if not ((self.weights > 0) & np.isfinite(self.weights) & (self.biases >= 0) & np.isfinite(self.biases)).all():
             raise ValueError(
@@ -46,6 +48,9 @@ class Stack:
     def first(self, samples: int) -> "Stack":
         """The same layers with the first samples only."""
         return dataclasses.replace(self, k0=self.k0[:samples, :samples])
+
+
+stack_of = checks.Check("a Stack of layers", lambda v: isinstance(v, Stack))
 
 
 def _check_covariance(k0: np.ndarray) -> None:
@@ -68,6 +73,7 @@ def columns(y: Any) -> np.ndarray:
     return y[:, None] if y.ndim == 1 else y
 
 
+@checks.arguments(stack=stack_of)
 def prior_kernels(stack: Stack) -> list[np.ndarray]:
     """C^(0) … C^(L) at infinite width (NNGP).
 
@@ -80,6 +86,7 @@ def prior_kernels(stack: Stack) -> list[np.ndarray]:
     return kernels
 
 
+@checks.arguments(c=checks.array(None, None), y=checks.array(None) | checks.array(None, None), noise=checks.number(0))
 def output_force(c: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
     """C̃^(L) = ½ A⁻¹ (Y Yᵀ − K A) A⁻¹, A = C^(L) + κ: the derivative of log p(Y | C^(L)), of targets Y [P, K].
 
@@ -88,6 +95,9 @@ def output_force(c: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
     >>> output_force(np.ones((1, 1)), np.full((1, 1), 2.0), noise=1.0).item()
     0.25
     """
+    c, y = np.asarray(c), columns(y)
+    if c.shape != (len(y), len(y)):
+        raise ValueError(f"output_force: c must be a matrix [P, P] with P = {len(y)} as in y; its shape is {c.shape}.")
     inverse, y = _inverse(c + noise * np.eye(len(c))), columns(y)
     weights = inverse @ y
     return (weights @ weights.T - y.shape[1] * inverse) / 2
@@ -119,6 +129,7 @@ def backward(force: np.ndarray, own: np.ndarray, across: np.ndarray, w: float) -
     return back
 
 
+@checks.arguments(stack=stack_of, kernels=checks.several(checks.array(None, None)), force=checks.array(None, None))
 def backpropagated(stack: Stack, kernels: list[np.ndarray], force: np.ndarray) -> list[np.ndarray]:
     """C̃^(0) … C̃^(L) from C̃^(L): at the kernels of infinite width, the derivative of log p(Y) in every layer's kernel.
 

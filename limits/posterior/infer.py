@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from limits import predict
-from limits.inputs import check_outputs
+from limits.inputs import check_outputs, task_of, twin_of
 from limits.posterior.averages import Draws, is_linear, pair_averages
 from limits.posterior.equations import Stack, backpropagated, forward, output_force, prior_kernels
 from limits.posterior.options import Order, Sweeps, check_order, number, whole
@@ -16,7 +16,7 @@ from limits.posterior.result import Posterior
 from limits.posterior.solver import DivergenceError, Solution, solve
 from limits.posterior.tilted import tilted_forward
 from limits.types import AbsentError, Provenance, Task
-from zoo import parameterization
+from zoo import checks, parameterization
 
 BATCHES = 4  # independent parts of the draws, for standard errors
 NO_EVIDENCE = (
@@ -27,6 +27,7 @@ NO_EVIDENCE = (
 )
 
 
+@checks.arguments(twin=twin_of, task=task_of, samples=checks.whole & checks.count(-(2**31)), errors=checks.flag)
 def posterior(
     twin: Any,
     task: Task,

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from zoo import checks
+
 Order = str  # "leading" or "full"
 
 
+@checks.arguments()
 @dataclasses.dataclass(frozen=True)
 class Sweeps:
     """How to iterate: C̃ ← damping · C̃ + (1 − damping) · C̃_new until the residual is below `tolerance`."""
@@ -57,7 +60,7 @@ def whole(name: str, value: Any, least: int) -> int:
 
 def check_order(order: str) -> None:
     """Raises where it is none."""
-    if order not in ("leading", "full"):
+    if not isinstance(order, str) or order not in ("leading", "full"):
         raise ValueError(f'order must be "leading" or "full", got "{order}".')
 
 

@@ -8,11 +8,13 @@ from scipy.special import logsumexp
 
 from limits.depth.finite import finite_kernels
 from limits.posterior.averages import pair_averages
-from limits.posterior.equations import Stack, columns, prior_kernels
+from limits.posterior.equations import Stack, columns, prior_kernels, stack_of
+from zoo import checks
 
 _PART = 500  # networks at a time
 
 
+@checks.arguments(stack=stack_of, width=checks.count(), members=checks.count(), seed=checks.seed)
 def draw_kernels(stack: Stack, width: int, members: int, seed: int = 0) -> np.ndarray:
     """C^(0) … C^(L) of `members` networks of this width, [members, L + 1, n, n], from their exact law.
 
@@ -31,6 +33,7 @@ def draw_kernels(stack: Stack, width: int, members: int, seed: int = 0) -> np.nd
     return drawn
 
 
+@checks.arguments(stack=stack_of)
 def response_to_output(stack: Stack) -> np.ndarray:
     """χ^(l)_ab = Π_{s=l}^{L−1} w_(s+1) <φ_a'φ_b'> over N(0, C^(s)), [L + 1, n, n]: ∂C^(L)_ab / ∂C^(l)_ab, variances held.
 
@@ -54,6 +57,14 @@ class Evidence:
     effective: float
 
 
+@checks.arguments(
+    stack=stack_of,
+    y=checks.array(None) | checks.array(None, None),
+    noise=checks.number(0),
+    width=checks.count(),
+    members=checks.count(2),
+    seed=checks.seed,
+)
 def log_evidence(stack: Stack, y: np.ndarray, noise: float, width: int, members: int = 4000, seed: int = 0) -> Evidence:
     """log p(Y) at finite width, log <N(Y | 0, C^(L) + noise)> over kernels drawn from the prior.
 
@@ -65,6 +76,8 @@ def log_evidence(stack: Stack, y: np.ndarray, noise: float, width: int, members:
     (-3.0, -3.0)
     """
     logs, y = [], columns(y)
+    if len(y) != len(stack.k0):
+        raise ValueError(f"log_evidence: y has {len(y)} rows, and the stack's k0 is of {len(stack.k0)} points.")
     for part, first in enumerate(range(0, members, _PART)):
         drawn = draw_kernels(stack, width, min(_PART, members - first), seed + 7919 * part)
         logs += [_log_density(c[-1], y, noise) for c in drawn]

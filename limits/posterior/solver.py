@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from limits.posterior.averages import Draws, pair_averages
-from limits.posterior.equations import Stack, backward, forward, output_force, prior_kernels
+from limits.posterior.equations import Stack, backward, forward, output_force, prior_kernels, stack_of
 from limits.posterior.options import Order, Sweeps, check_order, falling
 from limits.posterior.tilted import check_smooth, tilted_backward, tilted_forward
 from limits.types import AbsentError
+from zoo import checks
 
 ANNEALING = (32.0, 16.0, 8.0, 5.6, 4.0, 2.8, 2.0, 1.7, 1.4, 1.2, 1.0)  # widths, in units of the one that is asked for
 _SWEEPS = Sweeps()
@@ -36,6 +37,15 @@ class Solution:
     residuals: tuple[float, ...]
 
 
+@checks.arguments(
+    stack=stack_of,
+    y=checks.array(None) | checks.array(None, None),
+    noise=checks.number(0),
+    width=checks.real,
+    draws=checks.a(Draws, "Draws"),
+    sweeps=checks.a(Sweeps, "Sweeps"),
+    start=checks.a(Solution, "a Solution"),
+)
 def solve(
     stack: Stack,
     y: np.ndarray,
@@ -59,6 +69,8 @@ def solve(
     ([[1.538, 0.125], [0.125, 1.538]], True)
     """
     check_order(order)
+    if len(y) != len(stack.k0):
+        raise ValueError(f"solve: y has {len(y)} rows, and the stack's k0 is of {len(stack.k0)} points.")
     if order == "full":
         check_smooth(draws)
     problem = _Problem(stack, y, noise, draws, order)

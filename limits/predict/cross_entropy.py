@@ -8,7 +8,17 @@ import scipy.integrate
 import scipy.special
 from jaxtyping import Float
 
+from limits.predict.mse import checked
+from zoo import checks
 
+
+@checks.arguments(
+    times=checks.several(checks.real),
+    learning_rate=checks.number() | checks.array(None),
+    momentum=checks.number(0, 1),
+    flow=checks.flag,
+    weights=checks.array(None, None),
+)
 def cross_entropy_dynamics(
     k_train: Float[np.ndarray, "n n"],
     y: Float[np.ndarray, "n k"],
@@ -37,6 +47,11 @@ def cross_entropy_dynamics(
         raise ValueError("Gradient flow has no momentum: its limit is flow at rate learning_rate / (1 − momentum).")
     if flow and (weights is not None or np.ndim(learning_rate)):
         raise ValueError("Gradient flow has one rate and uses all points: leave out `flow`, batches or the schedule.")
+    k_train, y, k_test_train, f0_train, f0_test, weights = checked(
+        "cross_entropy_dynamics", times, learning_rate, flow, k_train=(k_train, "n n"), y=(y, "n k"),
+        k_test_train=(k_test_train, "m n"), f0_train=(f0_train, "* n k"), f0_test=(f0_test, "* m k"),
+        weights=(weights, "steps n"),
+    )  # fmt: skip
     rate, last = np.asarray(learning_rate) / len(k_train), int(max(times)) if not flow else 0
 
     def slope(w: np.ndarray) -> np.ndarray:

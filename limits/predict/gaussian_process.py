@@ -7,6 +7,8 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
+from zoo import checks
+
 
 @dataclasses.dataclass(frozen=True)
 class Posterior:
@@ -28,6 +30,7 @@ def _factor(k_train: np.ndarray, noise: float) -> Any:
         ) from error
 
 
+@checks.arguments(noise=checks.number())
 def posterior(
     k_train: Float[np.ndarray, "n n"],
     y: Float[np.ndarray, "n k"],
@@ -46,6 +49,13 @@ def posterior(
     >>> p.mean.item(), p.cov.item()
     (0.25, 0.75)
     """
+    k_train, y, k_test_train, k_test = checks.dimensions(
+        "predict.posterior",
+        k_train=(k_train, "n n"),
+        y=(y, "n k"),
+        k_test_train=(k_test_train, "m n"),
+        k_test=(k_test, "m m"),
+    )
     factor = _factor(k_train, noise)
     weights = scipy.linalg.cho_solve(factor, y)
     cov = k_test - k_test_train @ scipy.linalg.cho_solve(factor, k_test_train.T)
@@ -55,6 +65,7 @@ def posterior(
     return Posterior(k_test_train @ weights, (cov + cov.T) / 2, float(evidence))
 
 
+@checks.arguments(noise=checks.number())
 def kernel_regression(
     k_train: Float[np.ndarray, "n n"],
     y: Float[np.ndarray, "n k"],
@@ -66,4 +77,7 @@ def kernel_regression(
     >>> kernel_regression(4 * np.eye(1), np.ones((1, 1)), np.ones((1, 1))).item()
     0.25
     """
+    k_train, y, k_test_train = checks.dimensions(
+        "kernel_regression", k_train=(k_train, "n n"), y=(y, "n k"), k_test_train=(k_test_train, "m n")
+    )
     return k_test_train @ scipy.linalg.cho_solve(_factor(k_train, noise), y)

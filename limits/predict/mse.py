@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from zoo import checks
 
+
+@checks.arguments(
+    times=checks.several(checks.real),
+    learning_rate=checks.number() | checks.array(None),
+    momentum=checks.number(0, 1),
+    flow=checks.flag,
+    weights=checks.array(None, None),
+)
 def response(
     k_train: Float[np.ndarray, "n n"],
     times: Sequence[float] | np.ndarray,
@@ -29,6 +38,9 @@ def response(
     >>> response(np.eye(1), [0, 1, 2], learning_rate=0.5).ravel().tolist()
     [0.0, 0.5, 0.75]
     """
+    k_train, weights = checked(
+        "response", times, learning_rate, flow, k_train=(k_train, "n n"), weights=(weights, "steps n")
+    )
     if weights is not None or np.ndim(learning_rate):
         if flow:
             raise ValueError(
@@ -52,6 +64,28 @@ def response(
             )
         factors = _discrete_factors(eigenvalues, rate, momentum, times)
     return np.stack([(vectors * factor) @ vectors.T for factor in factors])
+
+
+def checked(owner: str, times: Any, learning_rate: Any, flow: bool, **arrays: tuple[Any, str]) -> list[Any]:
+    """The arrays, once they fit one another and the steps that are to be recorded."""
+    found = checks.dimensions(owner, **arrays)
+    last = np.max(np.asarray(times))
+    if flow:
+        return found
+    if (
+        not np.isfinite(last)
+        or np.any(np.asarray(times) != np.round(times))
+        or np.min(times) < 0
+        or last > checks.LARGEST
+    ):
+        raise ValueError(
+            f"{owner}: times are whole, finite numbers of steps; got {checks.shown(list(times))}. Gradient flow (flow=True) "
+            "has times of any kind, and inf."
+        )
+    for name, rows in (("learning_rate", np.shape(learning_rate)), ("weights", np.shape(found[-1]))):
+        if rows and rows[0] < last:
+            raise ValueError(f"{owner}: {name} has {rows[0]} rows, one a step, and times go to step {last:g}.")
+    return found
 
 
 def _flow_factor(eigenvalues: np.ndarray, time: float) -> np.ndarray:
@@ -91,6 +125,13 @@ def _stepwise(k: np.ndarray, times: Any, rates: np.ndarray, momentum: float, wei
     return np.stack([recorded[int(t)] for t in times])
 
 
+@checks.arguments(
+    times=checks.several(checks.real),
+    learning_rate=checks.number() | checks.array(None),
+    momentum=checks.number(0, 1),
+    flow=checks.flag,
+    weights=checks.array(None, None),
+)
 def mse_dynamics(
     k_train: Float[np.ndarray, "n n"],
     y: Float[np.ndarray, "n k"],
@@ -108,6 +149,10 @@ def mse_dynamics(
     >>> mse_dynamics(np.eye(1), np.ones((1, 1)), [0, 1], learning_rate=0.5)[0].ravel().tolist()
     [0.0, 0.5]
     """
+    k_train, y, k_test_train, f0_train, f0_test, weights = checked(
+        "mse_dynamics", times, learning_rate, flow, k_train=(k_train, "n n"), y=(y, "n k"), k_test_train=(k_test_train, "m n"),
+        f0_train=(f0_train, "n k"), f0_test=(f0_test, "m k"), weights=(weights, "steps n"),
+    )  # fmt: skip
     f0_train = np.zeros_like(y) if f0_train is None else f0_train
     weights = response(k_train, times, learning_rate, momentum, flow, weights) @ (y - f0_train)
     f_train = f0_train + k_train @ weights
@@ -116,6 +161,13 @@ def mse_dynamics(
     return f_train, (0 if f0_test is None else f0_test) + k_test_train @ weights
 
 
+@checks.arguments(
+    times=checks.several(checks.real),
+    learning_rate=checks.number() | checks.array(None),
+    momentum=checks.number(0, 1),
+    flow=checks.flag,
+    weights=checks.array(None, None),
+)
 def mse_ensemble(
     nngp: Float[np.ndarray, "p p"],
     ntk: Float[np.ndarray, "p p"],
@@ -134,7 +186,21 @@ def mse_ensemble(
     >>> mean.item(), cov.item()
     (0.5, 0.25)
     """
+    nngp, ntk, y, weights = checked(
+        "mse_ensemble",
+        times,
+        learning_rate,
+        flow,
+        nngp=(nngp, "p p"),
+        ntk=(ntk, "p p"),
+        y=(y, "n k"),
+        weights=(weights, "steps n"),
+    )
     n = len(y)
+    if n > len(ntk):
+        raise ValueError(
+            f"mse_ensemble: y has {n} rows and the kernels have {len(ntk)} points, of which the first are those of y."
+        )
     gain = ntk[:, :n] @ response(ntk[:n, :n], times, learning_rate, momentum, flow, weights)
     keep = np.tile(np.eye(len(ntk)), (len(gain), 1, 1))
     keep[:, :, :n] -= gain

@@ -202,6 +202,7 @@ def test_more_steps_at_a_constant_rate_go_on(whole: Path, tmp_path: Path):
     shutil.copytree(whole, tmp_path / "run")
     for place in (tmp_path / "run/checkpoints").glob("[0-9]*"):
         info, arrays = about.read(place)
+        assert arrays is not None
         info["config"]["schedule"] = "constant"
         (place / "about/about.json").write_text(about.written(info, arrays))
     prepared(tmp_path / "run", schedule="constant", steps=24).check_folder()
@@ -364,12 +365,12 @@ def test_two_processes_do_not_write_to_one_folder(tmp_path: Path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"steps": 0}, "steps must be a whole number of at least 1; got 0"),
-        ({"keep": 0}, "keep must be a whole number of at least 1; got 0"),
-        ({"members": 2.5}, "members must be a whole number"),
+        ({"steps": 0}, "steps must be an integer of at least 1, got 0"),
+        ({"keep": 0}, "keep must be an integer of at least 1, got 0"),
+        ({"members": 2.5}, "members must be an integer of at least 0"),
         ({"accumulate": 0}, "accumulate must be"),
         ({"seed": -1}, "seed must be"),
-        ({"average": 1.5}, "average, the decay"),
+        ({"average": 1.5}, "average must be a finite number ≥ 0 and < 1"),
         ({"profile": 5}, "profile must be"),
         ({"evaluate_every": 5, "data": {"name": "digits"}}, "there are no test data"),
     ],

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import limits.mlp
 from train import data
@@ -132,3 +133,34 @@ def curves_are_those_of_the_lazy_limit_in_ntk(result):
 def test_mistakes(options, message):
     with pytest.raises((ValueError, FloatingPointError, UserWarning), match=message):
         run(families=("ntk",), **options)
+
+
+def test_an_ensemble_that_diverges_is_marked_and_the_others_go_on(tmp_path, capsys):
+    def wild(width, depth):  # at width 4 its outputs are beyond float32
+        return MLP(width, depth, w_std=1e30 if width == 4 else 1.2)
+
+    def tame(width, depth):
+        return MLP(width, depth, w_std=1.3)
+
+    small = data.sphere(2, 1, dim=3)
+    found = compare({"wild": wild, "tame": tame}, (4, 8), (1,), small, 1, 0.1, 8, 8, folder=tmp_path)
+    assert {(d.label, d.depth, d.width) for d in found.diverged} == {("wild", 1, 4)}
+    assert {v.label for v in found.verdicts} == {"tame"}
+    assert [c.width for c in found.curves if c.label == "wild"] == [8]
+    _, page = report.write(found, {}, tmp_path)
+    numbers = json.loads((tmp_path / "report.json").read_text())
+    assert all("infinite or NaN outputs at step 0" in each["why"] for each in numbers["diverged"])
+    assert "diverged (width 4: " in page.read_text()
+    report.print_table(found, Console(width=200))
+    assert "diverged" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore:learning_rate 1 is beyond")
+def test_a_limit_that_diverges_is_said():
+    def fast(width, depth):  # the tangent kernel is 1e4 times that of w_std = 1
+        return MLP(width, depth, w_std=10.0)
+
+    with pytest.raises(
+        FloatingPointError, match=r"nothing is left to judge, everything diverged\. Training diverged: outputs"
+    ):
+        compare({"fast": fast}, (4, 8), (2,), data.sphere(2, 1, dim=3), 1000, 1.0, 8, 8)

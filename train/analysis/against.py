@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 
 from limits import AbsentError, Kernels, Provenance, Task, Trajectory, twin
+from limits.inputs import task_of
 from train.analysis.runs import Points
+from zoo import checks
 
 LIMITS = ("kernels", "lazy", "rich")
 QUANTITIES = ("nngp", "phi", "g", "ntk", "f_train", "f_test")
@@ -18,6 +20,15 @@ _ROUNDING = 1e-6  # of the largest size over time: a limit below is zero, as f(0
 _NO_LAYERS = "the twin records nothing by layer for this definition"
 
 
+@checks.arguments(
+    net=checks.module,
+    task=task_of | checks.a(Points, "Points"),
+    times=checks.array(None),
+    learning_rate=checks.real | checks.function,
+    momentum=checks.number(0, 1),
+    centred=checks.flag,
+    rich=checks.table,
+)
 def limits_of(
     net: Any,
     task: "Task | Points",

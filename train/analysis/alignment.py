@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from zoo import checks
+
 
 def centred(kernel: Any) -> np.ndarray:
     """H K H with H = I − 1 1ᵀ/n: the kernel of features that have their mean over samples subtracted.
@@ -16,6 +18,7 @@ def centred(kernel: Any) -> np.ndarray:
     return rows - rows.mean(-2, keepdims=True)
 
 
+@checks.arguments(k=checks.array(least=2), l=checks.array(least=2), unbiased=checks.flag)
 def hsic(k: Any, l: Any, unbiased: bool = False) -> Any:
     """The Hilbert–Schmidt independence criterion of kernels [..., n, n]: tr(K H L H) / (n − 1)².
 
@@ -44,6 +47,7 @@ def hsic(k: Any, l: Any, unbiased: bool = False) -> Any:
     return (products - 2 / (n - 2) * np.sum(rows_k * rows_l, axis=-1)) / (n * (n - 3))
 
 
+@checks.arguments(k=checks.array(least=2), l=checks.array(least=2), unbiased=checks.flag)
 def cka(k: Any, l: Any, unbiased: bool = False) -> Any:
     """Centred kernel alignment, HSIC(K, L) / √(HSIC(K, K) HSIC(L, L)): 1 for kernels that agree up to scale and mean.
 
@@ -60,6 +64,7 @@ def cka(k: Any, l: Any, unbiased: bool = False) -> Any:
         return both / np.sqrt(hsic(k, k, unbiased) * hsic(l, l, unbiased))
 
 
+@checks.arguments(k=checks.array(least=2), l=checks.array(least=2))
 def kernel_alignment(k: Any, l: Any) -> Any:
     """<K, L> / |K||L| without centring (Cristianini's kernel-target alignment). NaN where one is zero.
 
@@ -83,6 +88,7 @@ def label_kernel(targets: Any) -> np.ndarray:
     return y @ y.T
 
 
+@checks.arguments(targets=checks.array(least=1))
 def label_alignment(kernels: Any, targets: Any) -> dict[str, Any]:
     """Of kernels [..., n, n] with y yᵀ: `cka`, `cka_unbiased` (NaN for fewer than 4 samples) and `uncentred`.
 

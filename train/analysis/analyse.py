@@ -17,11 +17,15 @@ from train.analysis.programs import loss_function, probabilities, programs
 from train.analysis.sharpness import Top, sharpness
 from train.analysis.spectra import spectrum, weight_spectra
 from train.variables import split
+from zoo import checks
 
 PARTS = ("kernels", "ntk", "alignment", "spectra", "sharpness", "linearisation")
 KERNELS = ("nngp", "phi", "g", "ntk")
 
 
+@checks.arguments(
+    inputs=checks.array(least=1), top=checks.count(), tolerance=checks.number(positive=True), seed=checks.seed
+)
 def analyse(
     net: Any,
     checkpoints: Iterable[tuple[int, Any]],

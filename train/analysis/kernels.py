@@ -9,10 +9,12 @@ from train.analysis.chunks import even
 from train.analysis.network import check_rates, missing, rates_of
 from train.analysis.programs import programs
 from train.variables import split
+from zoo import checks
 
 CHUNK = 256  # samples at a time
 
 
+@checks.arguments(x=checks.array(least=1), chunk=checks.count())
 def layer_kernels(net: Any, variables: Any, x: Any, chunk: int = CHUNK) -> dict[str, Any]:
     """Of those that exist: Φ^l and G^l as `phi` and `g` (tuples by layer), and `nngp`, all [n, n] in float64.
 
@@ -36,6 +38,7 @@ def layer_kernels(net: Any, variables: Any, x: Any, chunk: int = CHUNK) -> dict[
     return found
 
 
+@checks.arguments(x=checks.array(least=1), chunk=checks.count())
 def tangent_kernel(net: Any, variables: Any, x: Any, rates: Any = None, chunk: int = CHUNK) -> np.ndarray:
     """The tangent kernel [n, n] with learning-rate factors (`rates`; default the definition's), in float64.
 

@@ -7,9 +7,11 @@ import numpy as np
 from train.analysis.kernels import CHUNK
 from train.analysis.programs import programs
 from train.variables import split
+from zoo import checks
 from zoo.names import by_name
 
 
+@checks.arguments(x=checks.array(least=1), chunk=checks.count())
 def linearisation_distance(net: Any, start: Any, variables: Any, x: Any, chunk: int = CHUNK) -> dict[str, float]:
     """f(θ, x) against f_lin(θ, x) = f(θ₀, x) + ∂f(θ₀, x)·(θ − θ₀): root mean squares over samples and outputs.
 

@@ -12,6 +12,7 @@ from train.analysis.kernels import CHUNK
 from train.analysis.network import check_rates, rates_of
 from train.analysis.programs import hessian_program
 from train.variables import split
+from zoo import checks
 
 _DENSE = 24  # up to this size a matrix is written out: there is no room for a Krylov space
 
@@ -37,6 +38,14 @@ class Top:
         return bool(np.isfinite(self.eigenvalues).all())
 
 
+@checks.arguments(
+    product=checks.function,
+    size=checks.count(),
+    top=checks.count(),
+    tolerance=checks.number(positive=True),
+    seed=checks.seed,
+    restarts=checks.count(),
+)
 def largest_eigenvalues(
     product: Callable[[np.ndarray], Any],
     size: int,
@@ -88,6 +97,13 @@ def largest_eigenvalues(
     return Top(eigenvalues, residuals, count)
 
 
+@checks.arguments(
+    preconditioned=checks.flag,
+    top=checks.count(),
+    tolerance=checks.number(positive=True),
+    chunk=checks.count(),
+    seed=checks.seed,
+)
 def sharpness(
     net: Any,
     variables: Any,
@@ -137,6 +153,7 @@ def sharpness(
     )
 
 
+@checks.arguments(learning_rate=checks.number(positive=True), momentum=checks.number(0, 1))
 def edge_of_stability(learning_rate: float, momentum: float = 0.0) -> float:
     """The preconditioned sharpness above which gradient descent with this η₀ diverges on a quadratic: 2 (1 + momentum) / η₀.
 

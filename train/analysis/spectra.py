@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo import checks
 from zoo.names import by_name
 
 _TRACY_WIDOM = 2.0234  # its 99 % quantile, for real matrices
@@ -20,6 +21,7 @@ def eigenvalues(kernels: Any) -> np.ndarray:
     return np.linalg.eigvalsh(np.asarray(kernels, np.float64))[..., ::-1]
 
 
+@checks.arguments(values=checks.array(least=1))
 def effective_rank(values: Any) -> Any:
     """exp(−Σ p log p) with p = λ / Σλ, of eigenvalues [..., n] (negative ones, which are rounding, count as 0).
 
@@ -32,6 +34,7 @@ def effective_rank(values: Any) -> Any:
     return np.exp(-np.sum(p * np.log(np.where(p > 0, p, 1.0)), axis=-1))
 
 
+@checks.arguments(values=checks.array(least=1))
 def participation_ratio(values: Any) -> Any:
     """(Σλ)² / Σλ², of eigenvalues [..., n].
 

@@ -13,7 +13,9 @@ from rich.progress import track
 from limits import Task
 from limits.cumulants import Mixture, statistical_loss
 from limits.cumulants.model import check_mixture
+from limits.inputs import task_of
 from train.data import shuffled_batches
+from zoo import checks
 
 _PARTS = 20  # of a run, between which progress is shown
 
@@ -74,6 +76,15 @@ class Trained:
         return right.mean(1)
 
 
+@checks.arguments(
+    net=checks.module,
+    members=checks.whole,
+    steps=checks.whole,
+    learning_rate=checks.number(),
+    seed=checks.key,
+    every=checks.whole,
+    progress=checks.flag,
+)
 def train_statistics(
     net: Any,
     data: Mixture,
@@ -108,6 +119,17 @@ def train_statistics(
     )
 
 
+@checks.arguments(
+    net=checks.module,
+    task=task_of,
+    members=checks.whole,
+    steps=checks.whole,
+    batch=checks.whole,
+    learning_rate=checks.number(),
+    seed=checks.key,
+    every=checks.whole,
+    progress=checks.flag,
+)
 def train_samples(
     net: Any,
     task: Task,

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.cumulants import higher_cumulants
+from zoo import checks
 
 
+@checks.arguments(x=checks.array(least=2), layer=checks.count(), members=checks.count(), seed=checks.key)
 def signal_cumulants(net: Any, x: Any, layer: int, members: int = 1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """(mean |skewness|, mean excess kurtosis) over the neurons of z^(layer), layer = 1 … depth, [members] random networks.
 

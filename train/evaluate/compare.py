@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 
 from limits import AbsentError, Convergence, Task, Trajectory, twin
+from limits.inputs import task_of
 from train.evaluate.grid import Cell, Limit, run_grid
 from train.evaluate.projections import Projections
 from train.evaluate.statistics import (
@@ -22,6 +23,7 @@ from train.evaluate.statistics import (
     power_law,
     relative_variance,
 )
+from zoo import checks
 
 FAMILYWISE = 0.003  # probability that a report rejects anything although every limit is right
 PRECISION = 0.02  # a standard error above this share of the observable decides nothing
@@ -82,6 +84,16 @@ class Curves:
 
 
 @dataclasses.dataclass(frozen=True)
+class Diverged:
+    """What has no numbers: an ensemble, or (width None) the limit of a family at one depth; `why` in a sentence."""
+
+    label: str
+    depth: int
+    width: int | None
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Comparison:
     """Everything a report needs."""
 
@@ -97,12 +109,26 @@ class Comparison:
     to_infinite_depth: dict[str, Convergence] = dataclasses.field(
         default_factory=dict
     )  # of the twins, by kernel and family
+    diverged: tuple[Diverged, ...] = ()  # what is left out of all others
 
     def find(self, observable: str, label: str, depth: int) -> Verdict:
         """The verdict on one observable."""
         return next(v for v in self.verdicts if (v.observable, v.label, v.depth) == (observable, label, depth))
 
 
+@checks.arguments(
+    families=checks.table,
+    widths=checks.several(checks.count(), least=2, distinct=True),
+    depths=checks.several(checks.count(), distinct=True),
+    task=task_of,
+    steps=checks.count(0),
+    learning_rate=checks.number(0),
+    members=checks.count(most=10**7),
+    init_members=checks.count(most=10**7),
+    seed=checks.seed,
+    centred=checks.flag,
+    rich=checks.table,
+)
 def compare(
     families: dict[str, Callable[[int, int], Any]],
     widths: Sequence[int],
@@ -126,27 +152,25 @@ def compare(
     learning, `limits.rich`; without it against the lazy limit, which they do not follow.
     """
     widths, depths = tuple(sorted(widths)), tuple(sorted(depths))
-    if len(widths) < 2:
-        raise ValueError(f"compare needs at least two widths to extrapolate from, got {list(widths)}.")
     if members < 8 or init_members < 8:
         raise ValueError(f"compare needs at least 8 members for its tests, got {members} and {init_members}.")
-    limits = {
-        (label, depth): Limit.of(
-            make(widths[-1], depth), task, steps, learning_rate, centred, rich, console is not None
-        )
-        for label, make in families.items()
-        for depth in depths
-    }
+    limits, lost = _limits(families, widths[-1], depths, task, steps, learning_rate, centred, rich, console is not None)
     cells, groups, sharing = _cells(
         families, widths, depths, members, init_members, steps, learning_rate, seed, centred, repr(rich or "")
     )
-    results = run_grid(
+    groups = {key: group for key, group in groups.items() if key[1:] in limits}
+    cells = [cell for cell in cells if (cell.label, cell.net.depth) in limits]
+    results, blown = run_grid(
         cells, task, limits, lambda cell: (cell.label, cell.net.depth), folder, console or Console(quiet=True)
     )
+    lost += [Diverged(cell.label, cell.net.depth, cell.net.width, blown[cell]) for cell in cells if cell in blown]
+    whole = {key: group for key, group in groups.items() if not any(cell in blown for cell in group)}
+    if not whole:
+        raise FloatingPointError(f"compare: nothing is left to judge, everything diverged. {lost[0].why}")
     rows = [
         Row(observable, label if kind == "train" else ", ".join(sharing[label]), depth, limits[label, depth],
             [results[cell][observable] for cell in group])
-        for (kind, label, depth), group in groups.items()
+        for (kind, label, depth), group in whole.items()
         for observable in _observables(kind, limits[label, depth])
     ]  # fmt: skip
     verdicts = [_judge(row, widths, FAMILYWISE / len(rows)) for row in rows]
@@ -155,16 +179,32 @@ def compare(
         for (kind, label, depth), group in groups.items()
         if kind == "train"
         for cell in group
+        if cell in results
     ]
     products = {
         (label, depth): [_squared_error(cell, results[cell], limits[label, depth]) for cell in group]
-        for (kind, label, depth), group in groups.items()
+        for (kind, label, depth), group in whole.items()
         if kind == "train" and limits[label, depth].rich is not None
     }
     runs = {key: limit.run for key, limit in limits.items()}
     learned = {key: limit.rich for key, limit in limits.items() if limit.rich is not None}
     laws, rates = _depth_laws(rows, depths), to_infinite_depth(families, widths[-1], depths, limits, task)
-    return Comparison(verdicts, curves, runs, learned, products, laws, widths, depths, task, rates)
+    return Comparison(
+        verdicts, curves, runs, learned, products, laws, widths, depths, task, rates, diverged=tuple(lost)
+    )
+
+
+def _limits(families: dict[str, Any], width: int, depths: Sequence[int], *settings: Any) -> tuple[dict, list[Diverged]]:
+    """(what the twins say by family and depth, those that diverge)."""
+    limits: dict[tuple[str, int], Limit] = {}
+    lost: list[Diverged] = []
+    for label, make in families.items():
+        for depth in depths:
+            try:
+                limits[label, depth] = Limit.of(make(width, depth), *settings)
+            except FloatingPointError as error:
+                lost.append(Diverged(label, depth, None, str(error)))
+    return limits, lost
 
 
 def _observables(kind: str, limit: Limit) -> tuple[str, ...]:
@@ -319,6 +359,8 @@ def to_infinite_depth(
     """How the twins' kernels (`limits` by family and depth) come to those of infinite depth, for families that have them."""
     rates: dict[str, Convergence] = {}
     for label, make in families.items() if len(depths) > 2 else ():
+        if any((label, depth) not in limits for depth in depths):  # diverged
+            continue
         try:
             limit = twin(make(width, depths[-1]), depth=math.inf).kernels(task.x)
         except AbsentError:  # not residual, or branches that are not scaled down
@@ -335,8 +377,8 @@ def _depth_laws(rows: list[Row], depths: Sequence[int]) -> dict[str, PowerLaw]:
     """Relative variance at the largest width as a power of depth, for each observable and family."""
     laws: dict[str, PowerLaw] = {}
     for observable, label in dict.fromkeys((row.observable, row.label) for row in rows):
-        if len(depths) > 2:
-            mine = [row for row in rows if (row.observable, row.label) == (observable, label)]
+        mine = [row for row in rows if (row.observable, row.label) == (observable, label)]
+        if len(mine) == len(depths) > 2:
             samples = [
                 row.samples[-1] / np.linalg.norm(row.expected) for row in sorted(mine, key=lambda row: row.depth)
             ]

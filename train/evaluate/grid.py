@@ -1,22 +1,22 @@
 """The cells of a comparison: one ensemble each, kept on disk as soon as it is finished."""
 
 import dataclasses
-import hashlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from rich.console import Console
 
 from limits import Task, Trajectory, twin
 from limits.fields.sweeps import Plan, sweeps
+from limits.identity import identity, numerics
 from limits.lazy import losses
 from limits.rule import Rule
 from limits.schedule import Schedule
+from limits.store import Store
 from train.ensemble import run_members
 from train.evaluate.projections import Projections, of_kernel, of_path, of_predictions
 from train.moments import Moments
@@ -41,12 +41,8 @@ class Cell:
     against: str = ""  # settings of its limit, which fixes the projections
 
     def key(self, task: Task) -> str:
-        """A fingerprint of everything the numbers depend on."""
-        digest = hashlib.sha256(repr((self, jax.config.jax_enable_x64)).encode())  # pyright: ignore[reportAttributeAccessIssue]
-        for part in (task.x_train, task.y_train, task.x_test, task.y_test):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        digest.update(task.loss.encode())
-        return digest.hexdigest()[:20]
+        """A word for everything the numbers depend on."""
+        return identity(self, dataclasses.replace(task, name=""), numerics())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,18 +153,22 @@ def run_grid(
     limit_of: Callable[[Cell], Any],
     folder: Path | None,
     console: Console,
-) -> dict[Cell, dict[str, np.ndarray]]:
-    """All cells, those that an earlier run left in `folder` read back; two shapes at a time, so that
-    one compiles while the other computes."""
+) -> tuple[dict[Cell, dict[str, np.ndarray]], dict[Cell, str]]:
+    """(results of all cells, why some of them have none: their training diverged).
+
+    Those that an earlier run left in `folder` are read back. Two shapes at a time, so that one compiles while the other
+    computes.
+    """
     results: dict[Cell, dict[str, np.ndarray]] = {}
-    todo: dict[Any, list[tuple[Cell, Path | None]]] = {}  # by shape: cells of one shape share their compilation
+    diverged: dict[Cell, str] = {}
+    store = None if folder is None else Store(folder, console.print)
+    todo: dict[Any, list[Cell]] = {}  # by shape: cells of one shape share their compilation
     for cell in sorted(cells, key=lambda cell: -cell.net.width):  # the long ones first: the last to finish are short
-        file = folder / f"{cell.key(task)}.npz" if folder else None
-        if file and file.exists():
-            with np.load(file) as saved:
-                results[cell] = dict(saved)
+        kept = None if store is None else store.get(cell.key(task))
+        if kept is None:
+            todo.setdefault((cell.net.width, cell.net.depth), []).append(cell)
         else:
-            todo.setdefault((cell.net.width, cell.net.depth), []).append((cell, file))
+            results[cell] = kept
     if results:
         console.print(f"{len(results)} of {len(cells)} cells were already there: continuing from them.")
 
@@ -177,13 +177,19 @@ def run_grid(
 
         stop = threading.Event()
 
-        def work(group: list[tuple[Cell, Path | None]]) -> None:
-            for cell, file in group:
+        def work(group: list[Cell]) -> None:
+            for cell in group:
                 if stop.is_set():
                     return
-                results[cell] = measure(cell, task, limits[limit_of(cell)])
-                if file:
-                    _write(file, results[cell])
+                try:
+                    results[cell] = measure(cell, task, limits[limit_of(cell)])
+                except FloatingPointError as error:
+                    diverged[cell] = str(error)
+                    console.print(
+                        f"{cell.label}, depth {cell.net.depth}, width {cell.net.width}: diverged; the others go on."
+                    )
+                if store and cell in results:
+                    store.put(cell.key(task), results[cell])
                 bar.advance(count, _work(cell))
 
         with ThreadPoolExecutor(max_workers=2) as pool:
@@ -197,17 +203,10 @@ def run_grid(
                 if isinstance(error, KeyboardInterrupt):
                     console.print("Interrupted: finishing the ensembles in progress, which will be kept.")
                 raise
-    return results
+    return results, diverged
 
 
 def _work(cell: Cell) -> float:
     """Rough cost: compilation counts as much as a good deal of arithmetic."""
     flops = cell.members * (1 + cell.steps) * cell.net.depth * cell.net.width**2
     return 1e9 + flops
-
-
-def _write(file: Path, values: dict[str, np.ndarray]) -> None:
-    """Whole or not at all: a reader never meets half a file."""
-    part = file.with_suffix(".part.npz")
-    np.savez_compressed(part, allow_pickle=False, **values)
-    part.replace(file)

@@ -19,9 +19,12 @@ def convergence(result: Comparison, observable: str) -> Figure:
     """Ensemble means against 1/width, relative to the limit, with the extrapolation at 1/width = 0."""
     labels = _families(result, observable)
     figure, axes = panels(len(labels), len(result.depths), 4.0, 2.9)
-    x = 1 / np.array(result.widths)
+    x, judged = 1 / np.array(result.widths), {(v.observable, v.label, v.depth) for v in result.verdicts}
     for row, label in zip(axes, labels, strict=True):
         for axis, depth in zip(row, result.depths, strict=True):
+            if (observable, label, depth) not in judged:
+                axis.set(title=f"{label}, depth {depth}: diverged")
+                continue
             verdict = result.find(observable, label, depth)
             for (name, part), colour in zip(_chosen(verdict), COLOURS, strict=False):
                 scale = abs(part["limit"])
@@ -45,7 +48,8 @@ def convergence(result: Comparison, observable: str) -> Figure:
             )
             axis.title.set_fontsize(9)
         row[0].set_ylabel("ensemble mean / limit")
-    axes[0, 0].legend(fontsize=7, title="projection", title_fontsize=7)
+    drawn = next(axis for axis in axes.flat if axis.get_legend_handles_labels()[0])
+    drawn.legend(fontsize=7, title="projection", title_fontsize=7)
     return figure
 
 
@@ -73,7 +77,8 @@ def variances(result: Comparison) -> Figure:
         axis.set(title=f"depth {depth}", xlabel="width")
         axis.set_xticks(widths, [f"{w:g}" for w in widths])
         axis.minorticks_off()
-        axis.legend(fontsize=6.5)
+        if lines:
+            axis.legend(fontsize=6.5)
     axes[0, 0].set_ylabel("variance / limit²")
     return figure
 
@@ -85,6 +90,9 @@ def losses(result: Comparison) -> Figure:
     shades = mpl.colormaps["viridis"](np.linspace(0.9, 0.1, len(result.widths)))
     for row, label in zip(axes, labels, strict=True):
         for axis, depth in zip(row, result.depths, strict=True):
+            if (label, depth) not in result.limits:
+                axis.set(title=f"{label}, depth {depth}: diverged")
+                continue
             run = result.limits[label, depth]
             for curve in (c for c in result.curves if (c.label, c.depth) == (label, depth)):
                 colour = shades[result.widths.index(curve.width)]
@@ -97,7 +105,7 @@ def losses(result: Comparison) -> Figure:
                 axis.plot(run.times, learned, color="#d55e00", lw=1.5, label="limit with feature learning")
             axis.set(title=f"{label}, depth {depth}", xlabel="step", yscale="log")
         row[0].set_ylabel("training loss")
-    for axis in axes[:, 0]:
+    for axis in (axis for axis in axes[:, 0] if axis.lines):
         axis.legend(fontsize=7)
     return figure
 
@@ -108,9 +116,11 @@ def distances(result: Comparison) -> Figure:
     figure, axes = panels(1, len(result.depths), 4.0, 3.4)
     for axis, depth in zip(axes[0], result.depths, strict=True):
         for label, colour in zip(labels, COLOURS, strict=False):
+            curves = [c for c in result.curves if (c.label, c.depth) == (label, depth)]
+            if not curves:
+                continue
             run = result.limits[label, depth]
             limit = np.concatenate([run.f_train[-1], run.f_test[-1]])
-            curves = [c for c in result.curves if (c.label, c.depth) == (label, depth)]
             size = np.linalg.norm(limit)
             away = [np.linalg.norm(c.f[-1] - limit) / size for c in curves]
             noise = [np.linalg.norm(c.f_sem[-1]) / size for c in curves]
@@ -119,7 +129,8 @@ def distances(result: Comparison) -> Figure:
         axis.set(title=f"depth {depth}", xlabel="width")
         axis.set_xticks(result.widths, [str(w) for w in result.widths])
         axis.minorticks_off()
-        axis.legend(fontsize=7)
+        if axis.lines:
+            axis.legend(fontsize=7)
     axes[0, 0].set_ylabel("|mean f − lazy limit| / |limit|")
     return figure
 

@@ -50,6 +50,17 @@ def rows(result: Comparison) -> list[dict[str, str]]:
     ]
 
 
+def lost(result: Comparison) -> list[dict[str, str]]:
+    """What diverged as text, one row each under the same heads."""
+    empty = dict.fromkeys(rows(result)[0], "–")
+    return [
+        empty
+        | {"observable": "f" if d.width else "limit", "family": d.label, "depth": str(d.depth)}
+        | {"verdict": f"diverged ({f'width {d.width}: ' if d.width else ''}{d.why})"}
+        for d in result.diverged
+    ]
+
+
 def print_table(result: Comparison, console: Console) -> None:
     """The table on the terminal, and how to read it."""
     screen = Table(title=f"Finite ensembles against their infinite-width twins — {result.task.name}")
@@ -59,6 +70,8 @@ def print_table(result: Comparison, console: Console) -> None:
         screen.add_column(name, overflow="fold")
     for line, verdict in zip(lines, result.verdicts, strict=True):
         screen.add_row(*line.values(), style=colours[verdict.verdict])
+    for line in lost(result):
+        screen.add_row(*line.values(), style="red")
     console.print(screen)
     for line in reading(result):
         console.print(f"[dim]{line}[/dim]", highlight=False)
@@ -74,6 +87,11 @@ def reading(result: Comparison) -> list[str]:
         f"✓: the exponent's 95 % interval meets −1 ± {VARIANCE_TOLERANCE} and is narrower than 0.3.",
     ]
     lines += [f"{name}: {MEANING[name]}." for name in dict.fromkeys(v.observable for v in result.verdicts)]
+    if result.diverged:
+        lines.append(
+            "Diverged: training ended in infinite or NaN outputs; the observable at that depth is not judged, for an "
+            "extrapolation over the widths that are left would be another one."
+        )
     lines += [
         f"{label}, depth {depth}: N·E|f_N − f|² / |f|² = {', '.join(f'{p:.3g}' for p in products)} at widths "
         f"{', '.join(map(str, result.widths))}; largest over smallest {max(products) / min(products):.2f}."
@@ -104,6 +122,7 @@ def as_json(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "run": run,
+        "diverged": [dataclasses.asdict(each) for each in result.diverged],
         "verdicts": [{**plain(dataclasses.asdict(v)), "sentence": v.sentence} for v in result.verdicts],
         "variance_by_depth": {name: plain(dataclasses.asdict(law)) for name, law in result.depth_laws.items()},
         "to_infinite_depth": {name: plain(dataclasses.asdict(rate)) for name, rate in result.to_infinite_depth.items()},
@@ -120,9 +139,8 @@ def as_json(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
 def _table(result: Comparison) -> str:
     lines, kind = rows(result), {"agrees": "good", "does not converge": "bad", "undecided": "unsure"}
     column = list(lines[0]).index("verdict")
-    return table(
-        list(lines[0]), [list(line.values()) for line in lines], [{column: kind[v.verdict]} for v in result.verdicts]
-    )
+    kinds = [{column: kind[v.verdict]} for v in result.verdicts] + [{column: "bad"}] * len(result.diverged)
+    return table(list(lines[0]), [list(line.values()) for line in [*lines, *lost(result)]], kinds)
 
 
 def as_html(result: Comparison, run: dict[str, Any]) -> str:
@@ -147,6 +165,7 @@ def headline(result: Comparison) -> str:
     count: dict[str, int] = {}
     for verdict in result.verdicts:
         count[verdict.verdict] = count.get(verdict.verdict, 0) + 1
+    count |= {"diverged": len(result.diverged)} if result.diverged else {}
     parts = ", ".join(f"{n} {name}" for name, n in count.items())
     widths = f"widths {result.widths[0]}–{result.widths[-1]}, depths {', '.join(map(str, result.depths))}"
     points = f"{len(result.task.x_train)} training and {len(result.task.x_test)} test points"

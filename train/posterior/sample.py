@@ -8,14 +8,14 @@ import jax
 import numpy as np
 
 from limits import Task
-from limits.inputs import check_outputs
+from limits.inputs import check_outputs, task_of
 from limits.posterior import Posterior
 from limits.types import Provenance
 from train.posterior.chains import Health, NotConvergedWarning, standard_error
 from train.posterior.langevin import run_langevin
 from train.posterior.run import Record
 from train.posterior.slice_sampling import run_layers
-from zoo import MLP
+from zoo import MLP, checks
 
 METHODS = {"slice": None, "hamiltonian": 4, "langevin": 20}  # and gradients a step
 NO_EVIDENCE = Provenance(
@@ -31,6 +31,7 @@ NO_KERNELS = Provenance(
 )
 
 
+@checks.arguments(net=checks.module, task=task_of, method=checks.word, key=checks.key, progress=checks.flag)
 def sample_posterior(
     net: Any,
     task: Task,

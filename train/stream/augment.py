@@ -13,6 +13,7 @@ import numpy as np
 from train.stream.colour import colour_jitter
 from train.stream.geometry import affine, crop, flip, resized_crop, rotation
 from train.stream.named import chosen
+from zoo import checks
 
 AUGMENTATIONS: dict[str, Callable[..., np.ndarray]] = {
     "flip": flip,
@@ -37,6 +38,7 @@ class Augmentation:
         return image
 
 
+@checks.arguments()
 def augmentation(steps: Sequence[Any]) -> Augmentation:
     """The composition of named steps, each "name" or ("name", options).
 
@@ -46,4 +48,6 @@ def augmentation(steps: Sequence[Any]) -> Augmentation:
     """
     if isinstance(steps, str):
         raise ValueError(f'Augmentation is a list of steps: ["{steps}"], not "{steps}".')
+    if not isinstance(steps, list | tuple):
+        raise ValueError(f"Augmentation is a list of steps; got {checks.shown(steps)}.")
     return Augmentation(tuple(chosen(AUGMENTATIONS, step, "augmentation") for step in steps))

@@ -9,7 +9,13 @@ import numpy as np
 
 from train.stream.augment import Augmentation, augmentation
 from train.stream.normalise import normalisation
-from train.stream.sources import Source
+from train.stream.sources import Source, source_of
+from zoo import checks
+
+STEPS = checks.Check(
+    "a list of steps, or what augmentation makes of one", lambda v: isinstance(v, list | tuple | str) or callable(v)
+)
+NAMED = checks.Check('"name" or ("name", options)', lambda v: isinstance(v, list | tuple | str))
 
 
 @functools.lru_cache(maxsize=4)  # batches of two epochs may be in preparation at once, of training and of another run
@@ -69,6 +75,15 @@ def prefetched(
     return iter(steps)
 
 
+@checks.arguments(
+    source=source_of,
+    batch=checks.whole,
+    seed=checks.whole,
+    process=checks.whole,
+    processes=checks.count(),
+    augment=STEPS,
+    normalise=NAMED,
+)
 class Batches:
     """The training batches of one process: (inputs, targets) in float32.
 
@@ -137,6 +152,15 @@ class Batches:
         return prefetched(self.at, start, sys.maxsize, threads, buffer, workers)
 
 
+@checks.arguments(
+    source=source_of,
+    batch=checks.count(),
+    process=checks.count(0),
+    processes=checks.count(),
+    threads=checks.count(0),
+    buffer=checks.count(),
+    normalise=NAMED,
+)
 def evaluation_batches(
     source: Source,
     batch: int,

@@ -4,10 +4,14 @@ import numpy as np
 from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 
 from train.stream.normalise import as_float
+from zoo import checks
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue, by ITU-R BT.601
 
 
+@checks.options(
+    brightness=checks.number(0), contrast=checks.number(0), saturation=checks.number(0), hue=checks.number(0)
+)
 def colour_jitter(
     image: np.ndarray,
     random: np.random.Generator,

@@ -9,7 +9,10 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image
 
+from zoo import checks
 
+
+@checks.options(probability=checks.share)
 def flip(image: np.ndarray, random: np.random.Generator, *, probability: float = 0.5) -> np.ndarray:
     """Left and right exchanged, or not.
 
@@ -19,6 +22,7 @@ def flip(image: np.ndarray, random: np.random.Generator, *, probability: float =
     return image[:, ::-1] if random.random() < probability else image
 
 
+@checks.options(padding=checks.count(0))
 def crop(image: np.ndarray, random: np.random.Generator, *, padding: int = 4) -> np.ndarray:
     """A window of the image's size out of the image with a border of zeros: a shift by up to `padding` pixels each way."""
     down, right = random.integers(-padding, padding + 1, 2).tolist()
@@ -42,11 +46,13 @@ def _overlap(size: int, by: int) -> tuple[slice, slice]:
     return slice(max(by, 0), max(by, 0) + kept), slice(max(-by, 0), max(-by, 0) + kept)
 
 
+@checks.options(degrees=checks.number(0))
 def rotation(image: np.ndarray, random: np.random.Generator, *, degrees: float = 10.0) -> np.ndarray:
     """Turned about the middle by a uniform angle in ± degrees."""
     return warped(image, degrees=random.uniform(-degrees, degrees))
 
 
+@checks.options(translate=checks.number(0), scale=checks.number(0, 1), shear=checks.number(0, 90))
 def affine(
     image: np.ndarray,
     random: np.random.Generator,
@@ -69,6 +75,7 @@ def affine(
     )
 
 
+@checks.options(area=checks.share, aspect=checks.number(1))
 def resized_crop(
     image: np.ndarray, random: np.random.Generator, *, area: float = 0.08, aspect: float = 4 / 3
 ) -> np.ndarray:

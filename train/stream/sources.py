@@ -8,7 +8,9 @@ import numpy as np
 import sklearn.datasets
 
 from limits import Task
+from limits.inputs import task_of
 from train.data import TASKS, make_task
+from zoo import checks
 from zoo.messages import did_you_mean
 
 
@@ -85,6 +87,9 @@ class Arrays(Source):
         return self.inputs[rows], targets.astype(np.float32) if self.classes is None else one_hot(targets, self.classes)
 
 
+source_of = checks.Check("what train.stream.source returns", lambda v: hasattr(v, "shape") and hasattr(v, "read"))
+
+
 def _of(split: str, parts: dict[str, Any], name: str) -> Any:
     if split not in parts:
         raise ValueError(f'"{name}" has no split "{split}". {did_you_mean(split, parts)}')
@@ -120,6 +125,7 @@ def task_source(task: Task, split: str = "train") -> Arrays:
     return Arrays(task.name, *_of(split, parts, task.name))
 
 
+@checks.arguments(name=checks.word | task_of, split=checks.word)
 def source(name: str | Task, split: str = "train", **options: Any) -> Source:
     """The samples of this name.
 
@@ -134,7 +140,9 @@ def source(name: str | Task, split: str = "train", **options: Any) -> Source:
     if isinstance(name, Task):
         return task_source(name, split)
     if name == "digits":
-        return digits_source(split, **options)
+        if options:
+            raise TypeError(f'source: the data "digits" have no option "{next(iter(options))}"; they have a split.')
+        return digits_source(split)
     if name in TASKS:
         return task_source(make_task(name, **options), split)
     from train.stream.records import tfds_source

@@ -70,7 +70,7 @@ def test_divergence_says_what_to_change():
 
 
 def test_layers_are_checked():
-    with pytest.raises(ValueError, match="one weight and one bias"):
+    with pytest.raises(ValueError, match="one variance a layer each"):
         Stack(np.eye(2), [1.0, 1.0], [0.0])
 
 

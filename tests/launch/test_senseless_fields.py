@@ -1,0 +1,105 @@
+"""Fields that no run could mean are refused by their name, and a folder keeps one comparison."""
+
+import json
+
+import pytest
+
+from configs import mlp, train_mlp, transfer_width
+from launch import compare
+from launch.experiment import Experiment
+from launch.fields import checked
+from launch.study import study_of
+from train.stream import augmentation
+
+TRAINING = train_mlp.get_config().to_dict()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"learning_rate": -0.1}, "learning_rate must be a finite number ≥ 0, got -0.1"),
+        ({"learning_rate": "3"}, "learning_rate must be a finite number ≥ 0, got '3'"),
+        ({"weight_decay": -1.0}, "weight_decay must be"),
+        ({"profile": (-1, 2)}, r"profile must be \(first step, number of steps\); got \(-1, 2\)"),
+        ({"seed": 2**32}, "seed must be an integer of at least 0 and at most 4294967295, got 4294967296"),
+        ({"data": 3}, "data must be a dictionary, got 3"),
+        ({"data": {"train": "train"}}, "data must have a name"),
+        ({"mesh": {"dat": 1}}, 'mesh has no axis "dat". Did you mean "data"'),
+    ],
+)
+def test_training(changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        checked(TRAINING | changes)
+
+
+def test_augmentation():
+    for step, sentence in (
+        (("flip", {"probability": 7}), '"flip": probability must be a number from 0 to 1, got 7'),
+        (("crop", {"padding": -1}), '"crop": padding must be an integer of at least 0'),
+        (("crop", 3), 'is "name" or'),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            augmentation([step])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"activations": ()}, r"config.activations must be a sequence, one or more of them, .*; got \(\)"),
+        ({"widths": (8, 8)}, r"config.widths must be a sequence.*, each once.*; got \(8, 8\)"),
+        ({"depths": ()}, r"config.depths must be"),
+        ({"steps": -1}, "config.steps must be an integer of at least 0"),
+        ({"seed": "3"}, "config.seed must be"),
+    ],
+)
+def test_comparison(changes, sentence):
+    config = mlp.get_config()
+    with config.ignore_type():
+        config.update(changes)
+    with pytest.raises(ValueError, match=sentence):
+        compare.check_fields(config, "launch.compare")
+
+
+def test_a_config_of_another_command_is_told():
+    with pytest.raises(ValueError, match=r"has no widths, depths, .*: it is not one for launch.compare"):
+        compare.check_fields(train_mlp.get_config(), "launch.compare")
+    compare.check_fields(mlp.get_config(), "launch.compare")
+
+
+def test_a_study(tmp_path):
+    for changes, sentence in (
+        ({"target": {"width": 0}}, "config.target.width must be an integer of at least 1, got 0"),
+        ({"widths": (64, 64)}, "config.widths must be .*each once"),
+    ):
+        config = transfer_width.get_config()
+        with config.unlocked(), config.ignore_type():
+            for name, value in changes.items():
+                config[name] = value
+        with pytest.raises(ValueError, match=sentence):
+            study_of(transfer_width.__file__, config, tmp_path)
+
+
+def test_a_folder_keeps_one_comparison(tmp_path, capsys):
+    settings = {"steps": 3, "widths": [8, 16]}
+    compare.check_folder(tmp_path, settings)
+    (tmp_path / "config.json").write_text(json.dumps({"config": settings}))
+    compare.check_folder(tmp_path, dict(settings))
+    with pytest.raises(ValueError, match=r"holds a comparison with another steps \(3, now 4\): .*--workdir"):
+        compare.check_folder(tmp_path, {**settings, "steps": 4})
+    (tmp_path / "config.json").write_text("{")
+    compare.check_folder(tmp_path, settings)
+    assert "config.json cannot be read, and is written anew" in capsys.readouterr().err
+
+
+def test_a_function_that_returns_nothing_is_named(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from ml_collections import ConfigDict\n"
+        "def get_config():\n    return ConfigDict({'width': 8})\n"
+        "def make(width):\n    pass\ndef optimizer():\n    pass\n"
+    )
+    mine = Experiment(str(file), {"width": 8}, ("make", "optimizer"))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"mine\.py: make returned None; make.* returns a model with init and apply"):
+        mine.call("make")
+    with pytest.raises(ValueError, match=r"optimizer returned None; .* returns an Optax transformation"):
+        mine.call("optimizer")

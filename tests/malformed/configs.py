@@ -1,0 +1,72 @@
+"""Malformed fields of the packaged configs, read as the commands read them, up to the first computation."""
+
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from launch import compare, study
+from launch.experiment import load
+from launch.fields import checked
+from train.mesh import make_mesh
+from train.stream import Batches, source
+
+FOLDER = Path(__file__).resolve().parents[2] / "configs"
+
+
+def read_training(path: Path, config: ConfigDict) -> None:
+    """As launch.train does before it builds the network."""
+    fields = checked(config.to_dict())
+    make_mesh(**fields["mesh"])
+    data = dict(fields["data"])
+    stream = source(data["name"], data["train"])
+    Batches(stream, fields["batch"], fields["seed"], augment=data.get("augment"))
+
+
+def read_comparison(path: Path, config: ConfigDict) -> None:
+    """As launch.compare does before it trains."""
+    of_posterior = ("steps", "learning_rate", *compare.OF_TRAINING)
+    compare.check_fields(config, "launch.compare", of_posterior if config.get("posterior") else ())
+    compare.task_of(config)
+    for make in compare.definitions(config).values():
+        make(max(config.widths), max(config.depths))
+
+
+def read_study(path: Path, config: ConfigDict) -> None:
+    """As launch.transfer does before it trains."""
+    study.study_of(str(path), config, Path("nowhere"))
+
+
+READERS = {"train_": read_training, "transfer_": read_study}
+OTHERS = ("kernels",)  # of launch.bench
+
+
+def readers() -> dict[str, tuple[Any, Path]]:
+    """name → (how its command reads it, the file)."""
+    files = [file for file in sorted(FOLDER.glob("*.py")) if not file.stem.startswith("_") and file.stem not in OTHERS]
+    return {
+        f.stem: (next((r for start, r in READERS.items() if f.stem.startswith(start)), read_comparison), f)
+        for f in files
+    }
+
+
+def fields(config: Any, before: str = "") -> list[str]:
+    """The dotted names of all fields."""
+    found = []
+    for name, value in config.items():
+        found.append(before + name)
+        if hasattr(value, "items"):
+            found += fields(value, f"{before}{name}.")
+    return found
+
+
+def changed(file: Path, field: str, value: Any) -> ConfigDict:
+    """The config with this in that field."""
+    config = load(file).get_config()
+    *places, last = field.split(".")
+    place = config
+    with config.unlocked(), config.ignore_type():
+        for each in places:
+            place = place[each]
+        place[last] = value
+    return config
