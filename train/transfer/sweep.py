@@ -135,7 +135,7 @@ def optimum(rates: Sequence[float] | np.ndarray, losses: np.ndarray) -> Optimum:
 
 
 def _optimum(rates: np.ndarray, losses: np.ndarray, found: Valley | None) -> Optimum:
-    stable = np.isfinite(losses).all(axis=1)
+    stable = np.asarray(np.isfinite(losses).all(axis=1))
     if not stable.any():
         return Optimum(math.nan, math.inf, True)
     x, means = np.log2(rates), np.where(stable, losses.mean(1), np.inf)

@@ -100,7 +100,7 @@ def valley(x: np.ndarray, losses: np.ndarray) -> Valley | None:
     >>> round(found.quantile(0.5), 1)
     0.4
     """
-    stable = np.isfinite(losses).all(axis=1)
+    stable = np.asarray(np.isfinite(losses).all(axis=1))
     if not stable.any() or len(x) < 2:
         return None
     values = logarithm(losses)
@@ -121,8 +121,8 @@ def valley(x: np.ndarray, losses: np.ndarray) -> Valley | None:
     count = max(round((high - low) / spacing * FINE), 2)
     places = low + (np.arange(count) + 0.5) * (high - low) / count
     shapes = _shapes((points - places[:, None]) / spacing)
-    found = _posterior(shapes, rise, np.linalg.inv(covariance), freedom + FREEDOM)
-    return Valley(places, *found, points, rise, spacing, (float(x[0]), float(x[-1])))
+    weights, slopes, errors, floor = _posterior(shapes, rise, np.linalg.inv(covariance), freedom + FREEDOM)
+    return Valley(places, weights, slopes, errors, floor, points, rise, spacing, (float(x[0]), float(x[-1])))
 
 
 def logarithm(losses: np.ndarray) -> np.ndarray:
@@ -176,7 +176,9 @@ def _common_slope(x: np.ndarray, variance: np.ndarray, residuals: np.ndarray) ->
     return max(slopes.var(ddof=1) - 1 / weight, 0.0) * np.outer(away, away)
 
 
-def _posterior(shapes: np.ndarray, rise: np.ndarray, precision: np.ndarray, freedom: float) -> tuple[np.ndarray, ...]:
+def _posterior(
+    shapes: np.ndarray, rise: np.ndarray, precision: np.ndarray, freedom: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(weights, a, error of a, floor), [shape, place]: Student's t of what the best c and a leave, times the chance of a > 0."""
     total = precision.sum(0)
     free = precision - np.outer(total, total) / total.sum()  # of the constant
