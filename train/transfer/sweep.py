@@ -154,7 +154,10 @@ def interval(lowest: np.ndarray, highest: np.ndarray) -> tuple[float, float]:
     return low, high
 
 
-@checks.arguments(rates=checks.array(None), log_rate=checks.number())
+@checks.arguments(
+    rates=checks.array(None),
+    log_rate=checks.number() | checks.Check("NaN (all diverge)", lambda value: bool(np.isnan(value))),
+)
 def loss_at(rates: np.ndarray, losses: np.ndarray, log_rate: Any) -> float:
     """The loss at a rate between those of the grid, by a straight line in log₂ rate; beside divergence the nearer one's."""
     return float(between(np.log2(rates), losses, np.asarray(log_rate))) if np.isfinite(log_rate) else math.inf
