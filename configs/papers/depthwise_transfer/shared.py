@@ -89,7 +89,7 @@ def _begun(check):
         if found.holds:
             sweeps = [outcome.over(label, over).sweeps for label in labels]
             known = not any(np.isnan(sweep.curves).any() for series in sweeps for sweep in series)
-            begun = all(np.isfinite(series[0].optimum().loss) for series in sweeps)
+            begun = all(np.isfinite((first := series[0].optimum()).loss) and not first.edge for series in sweeps)
             return found if known and begun else dataclasses.replace(found, holds=None)
         return found
 
