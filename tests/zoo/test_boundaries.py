@@ -65,8 +65,8 @@ def test_there_are_files_to_check():
 
 # What each engine of `limits` may import of this project: itself, the shared types, and what is named here.
 ENGINES = {
-    "kernels": {"zoo", "limits.types"},
-    "predict": {"zoo.checks", "limits.types"},
+    "kernels": {"zoo", "limits.types", "limits.identity", "limits.store"},
+    "predict": {"zoo", "limits.types"},
     "depth": {"zoo", "limits.types", "limits.inputs", "limits.kernels", "limits.walk", "limits.fields"},
     "posterior": {"zoo", "limits.types", "limits.inputs", "limits.kernels", "limits.depth", "limits.predict"},
     "cumulants": {"zoo", "limits.kernels", "limits.depth"},
