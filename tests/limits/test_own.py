@@ -104,7 +104,6 @@ def test_kernels_are_the_means_of_wide_networks(name):
     # if it were always 5. Both are off by O(1/2048).
     assert np.all(np.abs(limit.ntk - each.mean(0)) < 8 * error)
     assert error.max() < 0.03 * limit.ntk.max()
-    print(name, "z", np.abs((limit.ntk - each.mean(0)) / error).max(), "error", error.max() / limit.ntk.max())
 
 
 class Gated(nn.Module):
