@@ -66,7 +66,7 @@ def test_there_are_files_to_check():
 # What each engine of `limits` may import of this project: itself, the shared types, and what is named here.
 ENGINES = {
     "kernels": {"zoo", "limits.types"},
-    "predict": {"zoo.checks", "limits.types"},
+    "predict": {"zoo", "limits.types"},
     "depth": {"zoo", "limits.types", "limits.inputs", "limits.kernels", "limits.walk", "limits.fields"},
     "posterior": {"zoo", "limits.types", "limits.inputs", "limits.kernels", "limits.depth", "limits.predict"},
     "cumulants": {"zoo", "limits.kernels", "limits.depth"},
@@ -84,7 +84,8 @@ def test_engines_are_usable_alone(engine):
 
 def test_shared_types_import_no_engine():
     source = (ROOT / "limits" / "types.py").read_text(encoding="utf-8")
-    assert not {name for name in imported(source) if name.split(".")[0] in ROOMS}
+    ours = {name for name in imported(source) if name.split(".")[0] in ROOMS}
+    assert ours <= {"zoo", "zoo.checks"}  # what arguments may be, which imports no room either
 
 
 @pytest.mark.parametrize("module", [zoo, limits, train], ids=lambda module: module.__name__)
