@@ -95,7 +95,7 @@ def definitions(config: Any) -> dict[str, Any]:
 
 
 def _architecture(name: str) -> Any:
-    if name not in ARCHITECTURES:
+    if not isinstance(name, str) or name not in ARCHITECTURES:
         raise ValueError(f'Unknown architecture "{name}". {did_you_mean(name, ARCHITECTURES)}')
     return ARCHITECTURES[name]
 
