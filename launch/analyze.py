@@ -12,12 +12,10 @@ from the configs that --config names (once, or several times), such as the copy 
 Networks are spread over the devices of this machine.
 """
 
-import contextlib
-import hashlib
+import dataclasses
 import html
 import itertools
 import json
-import pickle
 import sys
 import time
 from collections.abc import Sequence
@@ -34,8 +32,11 @@ from rich.table import Table
 from launch import common
 from launch.runs import Job, jobs_of, task_of
 from limits import Kernels, Task
+from limits.identity import identity, numerics
+from limits.store import Store
 from train import curves
 from train.analysis import PARTS, against_twin, analyse, edge_of_stability, limits_of, plots
+from train.analysis.runs import Points
 from train.evaluate.page import heading, page, picture, plain
 from train.evaluate.page import table as html_table
 from zoo.saved import to_json
@@ -50,34 +51,32 @@ _RATE = flags.DEFINE_float(
 _MOMENTUM = flags.DEFINE_float("momentum", 0.0, "Of that gradient descent.")
 
 
-def conduct(jobs: list[Job], task: Task, folder: Path, how: dict[str, Any], screen: Any) -> list[dict[str, Any]]:
+def conduct(
+    jobs: list[Job], task: Task | Points, folder: Path, how: dict[str, Any], screen: Any
+) -> list[dict[str, Any]]:
     """What was measured of every network, from DIR/cells where it is there; as many at once as there are devices."""
     nets: dict[str, Any] = {}
     for job in jobs:
         nets.setdefault(json.dumps(job.run.info.get("definition")), job.run.definition())
-    devices = jax.local_devices()
+    devices, store = jax.local_devices(), Store(folder / "cells", screen.print)
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=screen) as progress:
         bar = progress.add_task("networks", total=len(jobs))
 
         def one(numbered: tuple[int, Job]) -> dict[str, Any]:
             number, job = numbered
-            key = repr(
-                (str(job.run.folder), job.run.info, job.run.steps, job.member, task.x.tobytes(), sorted(how.items()))
-            )
-            file = folder / "cells" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.pickle"
-            if file.exists():
-                with contextlib.suppress(EOFError, pickle.UnpicklingError):
-                    found = pickle.loads(file.read_bytes())
-                    progress.advance(bar)
-                    return found
             net = nets[json.dumps(job.run.info.get("definition"))]
-            with jax.default_device(devices[number % len(devices)]):
-                found = analyse(
-                    net, job.run.checkpoints(job.member), task.x_train, task.y_train, test_inputs=task.x_test, **how
-                )
-            part = file.with_suffix(".part")
-            part.write_bytes(pickle.dumps(found))
-            part.replace(file)
+            dates = [
+                (job.run.folder / str(step)).stat().mtime for step in job.run.steps
+            ]  # others, where it was trained anew
+            run = (str(job.run.folder), job.run.info, job.run.steps, dates, job.member)
+            name = f"network_{identity(run, net, dataclasses.replace(task, name=''), how, numerics())}"
+            found = store.get(name)
+            if found is None:
+                with jax.default_device(devices[number % len(devices)]):
+                    found = analyse(
+                        net, job.run.checkpoints(job.member), task.x_train, task.y_train, test_inputs=task.x_test, **how
+                    )
+                store.put(name, found)
             progress.advance(bar)
             return found
 
@@ -103,7 +102,9 @@ def groups(jobs: list[Job], found: list[dict[str, Any]]) -> list[tuple[Any, str,
     ]
 
 
-def against(net: Any, members: list[dict[str, Any]], task: Task, rate: float | None, momentum: float) -> dict[str, Any]:
+def against(
+    net: Any, members: list[dict[str, Any]], task: Task | Points, rate: float | None, momentum: float
+) -> dict[str, Any]:
     """{"kernels" (at the first checkpoint), "lazy", "rich"}: what `against_twin` returns, or {"absent": …}."""
     members, steps = distinct(members), np.asarray(members[0]["steps"])
     which = (*(("kernels",) if steps[0] == 0 else ()), *(() if rate is None else ("lazy", "rich")))

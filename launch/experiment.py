@@ -1,7 +1,6 @@
 """A config file with functions of its own: a model, an optimiser, a loss and batches, from any place on the disk."""
 
-import ast
-import hashlib
+import functools
 import importlib.util
 import inspect
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from limits.identity import identity
 from zoo.messages import did_you_mean
 
 NEEDED = {
@@ -75,33 +75,10 @@ class Experiment:
         functions = [getattr(self.module, each) for each in NEEDED if self.has(each)]
         return {name for function in functions for name in inspect.signature(function).parameters}
 
-    def fingerprint(self, *more: Any) -> str:
-        """Of the code, and of `more`: without `get_config`, what only judges, and docstrings; with imports from its folder."""
-        files = [self.path.resolve()]
-        for file in files:  # grows meanwhile
-            files += [f for f in _imported(file) if f.parent == files[0].parent and f not in files]
-        return hashlib.sha256(repr(([_code(file) for file in files], more)).encode()).hexdigest()[:12]
-
-
-def _imported(file: Path) -> list[Path]:
-    """The files of the modules that a file imports."""
-    names = []
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    found = (getattr(sys.modules.get(name), "__file__", None) for name in names)
-    return [Path(each).resolve() for each in found if each]
-
-
-def _code(file: Path) -> str:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    tree.body = [node for node in tree.body if getattr(node, "name", "") not in ("get_config", "claims", "figures")]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return ast.dump(tree)
+    @functools.cached_property
+    def code(self) -> str:
+        """A word for what its functions do: not `get_config`, what only judges, comments and docstrings."""
+        return identity(*(getattr(self.module, name, None) for name in (*NEEDED, "task", "rows")))
 
 
 def load(path: Path) -> ModuleType:

@@ -38,7 +38,7 @@ def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name, check in CHECKS.items():
         if name in fields:
             check(name, fields[name])
-    if "data" in fields and not checks.word.holds(fields["data"].get("name")):
+    if fields.get("data") and not checks.word.holds(fields["data"].get("name")):
         raise ValueError(
             f"data must have a name, as in {{'name': 'digits'}}; got {checks.shown(dict(fields['data']))}."
         )

@@ -6,6 +6,7 @@
 small: minutes on two CPU cores, with handwritten digits. paper: the paper's own setting, where the data are on this machine.
 A figure is a config in configs/papers/SOURCE: a study of launch.transfer with claims(outcome, …), or run(config, folder, console,
 part) that returns arrays, with claims(arrays) and figures(arrays). Ends in report.html, report.json, arrays.npz, figure_*.png.
+A claim holds only where 95 % intervals say so (train.evaluate.interval); what was found is in the list, in the files' headers.
 """
 
 import ast
@@ -25,6 +26,7 @@ from launch import common
 from launch.experiment import load
 from launch.study import conduct, study_of
 from launch.transfer import part_of_grid
+from limits.store import sealed, set_aside, unsealed
 from train.evaluate import claim
 from train.evaluate.page import page, picture, plain
 from train.transfer import report as transfer_report
@@ -32,6 +34,7 @@ from train.transfer.cells import save_arrays
 from zoo.messages import did_you_mean
 
 _SIZES = ("small", "paper")
+_THEORY = "Theory alone: no claims; what it says is tested in tests/limits."
 _LIST = flags.DEFINE_boolean(
     "list", False, "Print every figure with the time it takes, the data it needs, and its status."
 )
@@ -50,12 +53,13 @@ def folder_of(name: str, size: str) -> Path:
     return Path("runs") / "papers" / name / size
 
 
-def describe(file: Path) -> tuple[str, str, str]:
-    """(title, what the small setting takes, what the paper's needs), from the file's docstring."""
+def describe(file: Path) -> tuple[str, str, str, str]:
+    """(title, what the small setting takes, what the paper's needs, what the small one found), from the file's docstring."""
     lines = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").splitlines()
-    rest = " ".join(lines[1:])
-    small, _, paper = rest.partition("paper:")
-    return lines[0], small.partition("small:")[2].strip().rstrip("."), paper.strip().rstrip(".")
+    small, _, rest = " ".join(lines[1:]).partition("paper:")
+    paper, _, found = rest.partition("found:")
+    small, paper, found = (part.strip().rstrip(".") for part in (small.partition("small:")[2], paper, found))
+    return lines[0], small, paper, found
 
 
 def status(name: str, size: str) -> str:
@@ -63,14 +67,28 @@ def status(name: str, size: str) -> str:
     file = folder_of(name, size) / "report.json"
     if not file.exists():
         return "not run"
-    verdicts = [each["verdict"] for each in json.loads(file.read_text())["claims"]]
-    return f"{verdicts.count('holds')} of {len(verdicts)} claims hold"
+    try:
+        document = json.loads(text := file.read_bytes())
+        verdicts = [each["verdict"] for each in (unsealed(text) if "checksum" in document else document)["claims"]]
+    except (ValueError, KeyError, TypeError) as error:
+        set_aside(file, f"it cannot be read ({error})", then="The figure counts as not run.")
+        return "not run"
+    counts = {verdict: verdicts.count(verdict) for verdict in ("holds", "does not hold", "undecided")}
+    return ", ".join(f"{verdict}: {count}" for verdict, count in counts.items() if count) or _THEORY
 
 
 def listing() -> Table:
     """Every figure there is."""
     table = Table(title="Figures that can be repeated")
-    for column in ("figure", "claim", "small: time and data", "paper: data", "small", "paper"):
+    for column in (
+        "figure",
+        "claim",
+        "small: time and data",
+        "paper: data",
+        "found, small",
+        "small here",
+        "paper here",
+    ):
         table.add_column(column, overflow="fold")
     for name, file in papers().items():
         table.add_row(name, *describe(file), status(name, "small"), status(name, "paper"))
@@ -101,10 +119,11 @@ def repeat(path: str, config: Any, folder: Path, screen: Any, part: tuple[int, i
 def write(title: str, found: tuple, run: dict[str, Any], folder: Path) -> list[Path]:
     """The report, its numbers, and every picture as a file of its own."""
     claims, pictures = found
-    body = f"<h1>{html.escape(title)}</h1>{claim.as_html(claims)}{''.join(picture(*each) for each in pictures)}"
+    verdicts = claim.as_html(claims) if claims else f"<p>{_THEORY}</p>"
+    body = f"<h1>{html.escape(title)}</h1>{verdicts}{''.join(picture(*each) for each in pictures)}"
     whole = page(title, f"{body}<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre>")
     rows = [{"claim": c.text, "verdict": c.verdict, "figures": c.figures} for c in claims]
-    numbers = json.dumps(plain({"run": run, "title": title, "claims": rows}), indent=1) + "\n"
+    numbers = sealed(plain({"run": run, "title": title, "claims": rows}))
     files = [common.write_whole(folder / "report.html", whole), common.write_whole(folder / "report.json", numbers)]
     for number, (_, _, figure) in enumerate(pictures, start=1):
         files.append(folder / f"figure_{number}.png")
@@ -121,7 +140,7 @@ def main() -> None:
     folder = common.workdir(f"papers/{name}/{config.size}")
     run = common.provenance(config) | {"command": f"python3 -m launch.reproduce {name} --size={config.size}"}
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
-    title, small, paper = describe(file)
+    title, small, paper, _ = describe(file)
     screen.print(f"{title}\nsmall: {small}; paper: {paper}. Now: {config.size}, into {folder}.", highlight=False)
     found = repeat(path, config, folder, screen, part_of_grid())
     if found is None:

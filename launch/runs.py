@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from launch.experiment import Experiment, load
 from limits import Task
-from train.analysis.runs import TrainedRun
+from train.analysis.runs import Points, TrainedRun
 from zoo.saved import register
 
 
@@ -49,10 +49,12 @@ def _config_of(run: TrainedRun, configs: Sequence[str]) -> str | None:
     return next((each for each in configs if Path(each).name == run.info.get("config_file")), None)
 
 
-def task_of(jobs: Sequence[Job], points: int, test_points: int, loss: str, configs: Sequence[str] = ()) -> Task:
+def task_of(
+    jobs: Sequence[Job], points: int, test_points: int, loss: str, configs: Sequence[str] = ()
+) -> Task | Points:
     """The first points of the data that all of these runs were trained on; those of a run with batches of its own come from
     the file among `configs` that has the name of its config."""
-    tasks: dict[str, Task] = {}
+    tasks: dict[str, Task | Points] = {}
     for job in jobs:
         if job.run.name not in tasks:
             with _mentioning(job.run, loss):
@@ -71,7 +73,7 @@ def task_of(jobs: Sequence[Job], points: int, test_points: int, loss: str, confi
     return first
 
 
-def _own_task(run: TrainedRun, points: int, test_points: int, loss: str, file: str | None) -> Task:
+def _own_task(run: TrainedRun, points: int, test_points: int, loss: str, file: str | None) -> Task | Points:
     """The first samples that `batches` of the run's config gives: training points, then points to test on."""
     if file is None:
         name = run.info.get("config_file", "its config")
@@ -82,6 +84,8 @@ def _own_task(run: TrainedRun, points: int, test_points: int, loss: str, file: s
     experiment = Experiment(file, ConfigDict(run.config), ("batches",))
     start = {"start": 0} if experiment.asks_for("start", ("batches",)) else {}
     inputs, targets = _samples(iter(experiment.call("batches", **start)), points + test_points)
+    if np.issubdtype(inputs.dtype, np.integer) or targets.ndim > 2:
+        return Points(inputs[:points], targets[:points], inputs[points:], targets[points:])
     if np.issubdtype(targets.dtype, np.integer) and targets.ndim == 1:
         targets = np.eye(getattr(run.definition(), "outputs", targets.max() + 1))[targets]
     parts = (inputs[:points], targets[:points], inputs[points:], targets[points:])

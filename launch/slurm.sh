@@ -24,7 +24,8 @@ One process a task. On GPUs jax takes one GPU a task: give each node as many tas
   sbatch --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 launch/slurm.sh \\
     python -m launch.train --config=configs/NAME.py --workdir=/shared/runs/NAME
 
-An array is several runs; %a in the command stands for the number of each:
+An array is several runs; %a in the command stands for the number of each (not before a letter or digit, as in 50%accuracy;
+%%a stands for %a itself):
 
   sbatch --array=0-4 launch/slurm.sh \\
     python -m launch.train --config=configs/NAME.py --config.seed=%a --workdir=/shared/runs/NAME-%a
@@ -33,6 +34,21 @@ An array is several runs; %a in the command stands for the number of each:
 with exit code $preempted; the job is then put back into the queue, and the same command continues, at most MAX_RESTARTS
 (now $most_restarts) times. Any other code than 0 is an error, and is not tried again. --workdir must be on storage that all nodes share.
 EOF
+}
+
+numbered() { # WORD with the number of the array's task for %a
+  local rest=$1 before line=""
+  while [[ $rest == *%a* ]]; do
+    before=${rest%%'%a'*} rest=${rest#*'%a'}
+    if [[ $rest == [A-Za-z0-9]* ]]; then
+      line+="$before%a" # part of a name, such as 50%accuracy
+    elif [[ $before == *% ]]; then
+      line+="$before"a # %%a
+    else
+      line+=$before$SLURM_ARRAY_TASK_ID
+    fi
+  done
+  printf '%s' "$line$rest"
 }
 
 fail() {
@@ -52,8 +68,9 @@ esac
 if (($# == 0)); then fail "the command is missing: sbatch launch/slurm.sh python -m launch.train --config=… (--help)."; fi
 
 command=("$@")
-mark=%a
-if [[ ${SLURM_ARRAY_TASK_ID:-} ]]; then command=("${command[@]//"$mark"/"$SLURM_ARRAY_TASK_ID"}"); fi
+if [[ ${SLURM_ARRAY_TASK_ID:-} ]]; then
+  for i in "${!command[@]}"; do command[i]=$(numbered "${command[i]}" && echo .) && command[i]=${command[i]%.}; done
+fi
 # A task that was preempted must not have the others killed, which still save; after a crash jax ends the others.
 step=(srun --kill-on-bad-exit=0 "${command[@]}")
 

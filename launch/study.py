@@ -12,10 +12,13 @@ import numpy as np
 
 from launch.experiment import Experiment, plain_fields
 from limits import AbsentError
+from limits.identity import identity, numerics
 from train.progress import add_parts, parts_bar
 from train.transfer import Outcome, Sweep, train_runs
 from train.transfer.cells import read, save_arrays, write
 from train.transfer.limit import check_has_limit, limit_losses
+from train.transfer.runs import shuffled
+from train.transfer.target import Target, target
 from zoo import checks
 
 _SWEPT = tuple(f"--config.{name}" for name in ("widths", "depths", "values", "seeds", "axes", "variants", "grid"))
@@ -115,7 +118,7 @@ class Study:
         """Where its sweeps are kept: a name that changes with everything they depend on."""
         common_fields = {k: v for k, v in plain_fields(self.config).items() if k not in _NOT_IN_CELLS}
         limit = plain_fields(self.config.limit) if math.isinf(cell.width) else None
-        code = self.experiment.fingerprint(sorted(common_fields.items()), cell.fields, self.traced, limit)
+        code = identity(self.experiment.code, common_fields, cell.fields, self.traced, limit, numerics())
         return self.folder / "cells" / f"{cell.name}_{code}.npz"
 
     def settings(self) -> list[dict[str, float]]:
@@ -143,10 +146,16 @@ class Study:
             return net, self.call("optimizer", net, **cell.fields, **job)
 
         first = self.config.get("seed", 0) * 1000
+
+        def batches(seed: int) -> Any:
+            if self.experiment.asks_for("seed", ("batches",)):
+                return self.call("batches", **{**cell.fields, "seed": seed})
+            return shuffled(self.call("batches", **cell.fields), self.config.steps, seed)
+
         curves = train_runs(
             build,
             lambda outputs, targets: self.call("loss", outputs, targets, **cell.fields),
-            self.call("batches", **cell.fields),
+            batches,
             self.config.steps,
             jobs,
             first + np.tile(np.arange(seeds), count // seeds),
@@ -203,25 +212,21 @@ class Study:
                     sweeps.setdefault(label, {})[cell.width, cell.depth] = sweep
         return Outcome(self.dial, sweeps, limits, settings, absent)
 
+    def target(self, outcome: Outcome) -> Target:
+        """The size that the config asks for (by default the largest one), and the value to train it with."""
+        wanted = self.config.get("target", {})
+        return target(outcome, wanted.get("width"), wanted.get("depth"))
+
     def command(self, outcome: Outcome, given: Sequence[str] = ()) -> str:
-        """What trains the target size with the optimum of the smallest size that has one.
+        """What trains the target size with the value that the sweep found for it.
 
         `given`: the user's own overrides, which it keeps.
         """
-        label = outcome.best_label()
-        sizes, target = outcome.sweeps[label], self.config.get("target", {})
-        width = target.get("width", max(width for width, _ in sizes))
-        depth = target.get("depth", max(depth for _, depth in sizes))
-        chosen = dict(outcome.settings[label])
-        optima = [sweep.optimum() for sweep in sizes.values()]
-        variant, best = chosen.pop("setting"), next(each.rate for each in optima if math.isfinite(each.loss))
-        fields = {
-            "width": width,
-            "depth": depth,
-            **plain_fields(self.config.get("variants", {})).get(variant, {}),
-            **chosen,
-        }
-        fields[self.dial] = float(f"{best:.6g}")
+        chosen = self.target(outcome)
+        setting = dict(outcome.settings[chosen.label])
+        variant = plain_fields(self.config.get("variants", {})).get(setting.pop("setting"), {})
+        fields = {"width": chosen.width, "depth": chosen.depth, **variant, **setting}
+        fields[self.dial] = float(f"{chosen.value:.6g}")
         kept = [each for each in given if each.startswith("--config.") and not each.startswith(_SWEPT)]
         words = ["python3", "-m", "launch.train", f"--config={self.experiment.given}", *kept]
         words += [f"--set={name}={value}" for name, value in fields.items()]
@@ -255,7 +260,8 @@ def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tu
         absent = {label: why for _, label, fields in study.variants() if (why := study.no_limit(fields))}
     cells = [cell for cell in cells if not (math.isinf(cell.width) and cell.label in absent)]
     mine = sorted(cells, key=_cost, reverse=True)[part[0] :: part[1]]
-    todo = [cell for cell in mine if not study.file(cell).exists()]
+    found = {cell.key: read(study.file(cell)) for cell in mine}
+    todo = [cell for cell in mine if found[cell.key] is None]
     if len(todo) < len(mine):
         screen.print(f"{len(mine) - len(todo)} of {len(mine)} sizes were already there: continuing from them.")
     runs = len(study.settings()) * len(study.values) * study.config.seeds
@@ -266,29 +272,39 @@ def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tu
             bar.update(count, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
             train = study.limit if math.isinf(cell.width) else study.train
             write(study.file(cell), train(cell, lambda done, cell=cell: bar.advance(count, _cost(cell) * done / runs)))
-    found = {cell.key: read(study.file(cell)) for cell in cells}
+    found = {cell.key: found.get(cell.key) or read(study.file(cell)) for cell in cells}
     return {key: sweeps for key, sweeps in found.items() if sweeps is not None}, absent
 
 
-_SIZES = checks.several(checks.count(), distinct=True)
-_OPTIONAL = ("seeds", "steps", "variants", "axes", "target", "dial")
-CHECKS = {
-    "name": checks.word, "widths": _SIZES, "depths": _SIZES, "values": checks.several(checks.number(), distinct=True),
-    "seeds": checks.count(), "steps": checks.count(), "variants": checks.table, "axes": checks.table, "target": checks.table,
-    "dial": checks.word,
-}  # fmt: skip
+_DIFFERENT = checks.Check(
+    "a sequence of values, one or more of them, each once",
+    lambda values: not isinstance(values, str) and len(values) == len(set(map(repr, values))) > 0,
+)
+_NEEDED = ("name", "widths", "depths", "values")
+CHECKS = (
+    dict.fromkeys(("name", "dial"), checks.word)
+    | dict.fromkeys(("variants", "axes", "target"), checks.table)
+    | dict.fromkeys(("widths", "depths"), checks.several(checks.count(1), distinct=True))
+    | dict.fromkeys(("seeds", "steps"), checks.count(1))
+    | dict.fromkeys(("seed", "together"), checks.count(0))
+    | {"values": checks.several(checks.number(positive=True), distinct=True)}
+)
 
 
 def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
     """The study of a config file."""
     study = Study(Experiment(path, config), folder, only)
-    missing = [name for name in CHECKS if name not in config and name not in _OPTIONAL]
+    missing = [name for name in _NEEDED if name not in config]
     if missing:
         raise ValueError(f"{path} has no {', '.join(missing)}: it is no config for launch.transfer.")
     for name in (name for name in CHECKS if name in config):
         CHECKS[name](f"config.{name}", config[name])
+    for name, values in config.get("axes", {}).items():
+        _DIFFERENT(f"config.axes.{name}", values)
     for name, value in config.get("target", {}).items():
-        checks.count()(f"config.target.{name}", value)
+        if name not in ("width", "depth"):
+            raise ValueError(f"config.target has a width and a depth, and no {name}.")
+        checks.count(1)(f"config.target.{name}", value)
     if not study.experiment.asks_for(study.dial, ("make", "optimizer")):
         raise ValueError(
             f'{path}: "{study.dial}" is swept, but neither make nor optimizer has an argument of that name.'
@@ -298,8 +314,6 @@ def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
             raise ValueError(
                 f'{path}: "{name}" is swept, but neither make, optimizer, loss nor batches has an argument of that name.'
             )
-    if not len(study.values) or study.values[0] <= 0:
-        raise ValueError(f"config.values must be positive numbers of {study.dial}, got {study.config['values']}.")
     return study
 
 

@@ -12,7 +12,8 @@ usage() {
 usage: launch/tpu_vm.sh SUBCOMMAND --name=NAME --zone=ZONE [flags] [-- COMMAND …]
 
   create   asks for a TPU as a queued resource and waits until it is there
-  setup    exchanges SSH keys with every worker, copies this checkout to all, installs Python by uv and the package
+  setup    exchanges SSH keys with every worker, copies the files of this checkout that git knows (as they are, committed or
+           not) to all, installs Python by uv and the package
   run      starts COMMAND on all workers, detached: it goes on when the connection is lost
   logs     the last lines of every worker; --follow those of one (--worker, default 0) as they come
   status   the state of the TPU, and of the run on each worker: running, or its exit code
@@ -86,6 +87,7 @@ remote_setup() {
   cat <<EOF
 set -eu
 mkdir -p ~/limit-zoo && cd ~/limit-zoo && tar -xzf ~/limit-zoo.tar.gz
+rm -f ~/limit-zoo.tar.gz
 export PATH="\$HOME/.local/bin:\$PATH"
 command -v uv > /dev/null || python3 -m pip install --user --quiet uv
 uv venv --quiet --allow-existing --python=$(quoted "$python") .venv
@@ -93,11 +95,18 @@ uv pip install --quiet --python=.venv/bin/python -e ".[tpu]" gcsfs -c constraint
 EOF
 }
 
+# pid holds the number of the process, the boot of the machine and the clock tick at which it was started: another process
+# that has the number later, as after a restart, is not taken for the run.
+# shellcheck disable=SC2016 # to be expanded on the worker
+remote_runs='started() { echo "$(cat /proc/sys/kernel/random/boot_id) $(sed "s/.*) //" "/proc/$1/stat" | cut -d" " -f20)"; }
+runs() { [ -f pid ] && read -r pid since < pid && [ -n "$since" ] && [ "$since" = "$(started "$pid" 2> /dev/null)" ]; }'
+
 remote_run() { # COMMAND …
+  printf '%s\n' "$remote_runs"
   cat <<'EOF'
 set -eu
 mkdir -p ~/limit-zoo-run && cd ~/limit-zoo-run
-if [ -f pid ] && [ ! -f exit_code ] && kill -0 "$(cat pid)" 2> /dev/null; then
+if [ ! -f exit_code ] && runs; then
   echo "A run goes on already on $(hostname): stop it first." >&2; exit 3
 fi
 [ -x ~/limit-zoo/.venv/bin/python ] || { echo "$(hostname) is not set up: launch/tpu_vm.sh setup first." >&2; exit 4; }
@@ -106,22 +115,23 @@ rm -f pid exit_code
 # reaches the program itself, and none of the processes that it started.
 cat > start <<'END'
 trap : HUP INT TERM
-bash -c 'echo $$ > ~/limit-zoo-run/pid; exec "$@"' run "$@" >> ~/limit-zoo-run/log 2>&1
+bash -c 'echo "$$ $(started $$)" > ~/limit-zoo-run/pid; exec "$@"' run "$@" >> ~/limit-zoo-run/log 2>&1
 echo $? > ~/limit-zoo-run/exit_code
 END
+export -f started
 cd ~/limit-zoo
 export PATH="$HOME/limit-zoo/.venv/bin:$PATH" PYTHONUNBUFFERED=1
 EOF
   cat <<EOF
 nohup setsid bash ~/limit-zoo-run/start $(quoted "$@") < /dev/null > /dev/null 2>&1 &
-for _ in 1 2 3 4 5 6 7 8 9 10; do [ -f ~/limit-zoo-run/pid ] && break; sleep 0.2; done
+for _ in 1 2 3 4 5 6 7 8 9 10; do [ -s ~/limit-zoo-run/pid ] && break; sleep 0.2; done
 EOF
 }
 
 # "lost": neither running nor ended, as after a restart of the machine
 # shellcheck disable=SC2016 # to be expanded on the worker
-remote_status='cd ~/limit-zoo-run 2> /dev/null || { echo "$(hostname): nothing started"; exit; }
-runs() { [ -f pid ] && kill -0 "$(cat pid)" 2> /dev/null; }
+remote_status="$remote_runs"'
+cd ~/limit-zoo-run 2> /dev/null || { echo "$(hostname): nothing started"; exit; }
 runs || [ -f exit_code ] || sleep 1
 if [ -f exit_code ]; then echo "$(hostname): exit code $(cat exit_code)"
 elif runs; then echo "$(hostname): running"
@@ -187,7 +197,7 @@ wait_until_active() { # ends with $preempted where the TPU is taken away before 
 }
 
 setup() {
-  local i count=$workers archive="${TMPDIR:-/tmp}/limit-zoo-$name.tar.gz"
+  local i count=$workers
   local ask=(gcloud compute tpus tpu-vm describe "$name" "${where[@]}" --format='value(networkEndpoints.len())')
   if [[ -z $count ]]; then
     if ((dry_run)); then
@@ -200,9 +210,44 @@ setup() {
   fi
   # the first connection exchanges keys, and --worker=all fails where it has not been made
   for ((i = 0; i < count; i++)); do on_workers "$i" true || return; done
-  call tar -czf "$archive" -C "$root" --exclude=./.git --exclude=./runs --exclude=./.venv --exclude=__pycache__ . || return
-  call gcloud compute tpus tpu-vm scp "$archive" "$name:limit-zoo.tar.gz" "${where[@]}" --quiet --worker=all "${ssh_flags[@]}" || return
+  if ((dry_run)); then pack_dry; else pack; fi || return
   on_workers all "$(remote_setup)"
+}
+
+files() { # of the checkout, with NUL after each: those that git knows and that are there; without git those of the package
+  if git -C "$root" rev-parse --is-inside-work-tree > /dev/null 2>&1; then
+    git -C "$root" ls-files -z | while IFS= read -r -d '' file; do
+      if [[ -e $root/$file || -L $root/$file ]]; then printf '%s\0' "$file"; fi
+    done
+  else
+    printf '%s\0' zoo limits train launch configs pyproject.toml constraints.txt README.md LICENSE
+  fi
+}
+
+pack() ( # a subshell: whatever ends it, the files are removed
+  packed=$(mktemp -d "${TMPDIR:-/tmp}/limit-zoo.XXXXXXXXXX") || exit # only its owner may read what is in it
+  trap 'rm -rf "$packed"' EXIT
+  trap 'exit 130' INT TERM
+  files > "$packed/files" || exit
+  send
+)
+
+send() { # what is listed in $packed/files, to all workers
+  local archive="$packed/limit-zoo.tar.gz"
+  call tar -czf "$archive" -C "$root" --exclude=__pycache__ --null -T "$packed/files" || return
+  call gcloud compute tpus tpu-vm scp "$archive" "$name:limit-zoo.tar.gz" "${where[@]}" --quiet --worker=all "${ssh_flags[@]}"
+}
+
+pack_dry() { # the same as lines for a shell
+  # shellcheck disable=SC2016,SC2034 # for that shell
+  local packed='$packed'
+  # shellcheck disable=SC2016
+  echo 'packed=$(mktemp -d "${TMPDIR:-/tmp}/limit-zoo.XXXXXXXXXX")'
+  # shellcheck disable=SC2016
+  echo "git -C $(quoted "$root")"' ls-files -z > "$packed/files"'
+  send | sed "s|'\(\$packed[^']*\)'|\"\1\"|g"
+  # shellcheck disable=SC2016
+  echo 'rm -rf "$packed"'
 }
 
 run() {
@@ -225,7 +270,9 @@ status() {
 
 stop() {
   # shellcheck disable=SC2016 # to be expanded on the worker
-  on_workers all 'cd ~/limit-zoo-run && kill -TERM "$(cat pid)"'
+  on_workers all "$remote_runs"'
+cd ~/limit-zoo-run 2> /dev/null && [ ! -f exit_code ] && runs || { echo "$(hostname): nothing runs" >&2; exit 1; }
+kill -TERM "$pid"'
 }
 
 delete() {

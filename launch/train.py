@@ -243,6 +243,18 @@ def conduct(run: Run, screen: Any, preemption: Preemption | None = None) -> bool
     return finished
 
 
+def conduct_and_report(run: Run, screen: Any, preemption: Preemption | None, started: float) -> bool:
+    """`conduct`, and a report where the run is finished, or ended by a number that is not finite."""
+    try:
+        finished = conduct(run, screen, preemption)
+    except FloatingPointError as error:
+        report(run, screen, started, str(error))
+        raise
+    if finished:
+        report(run, screen, started)
+    return finished
+
+
 def report(run: Run, screen: Any, started: float, ended: str = "") -> None:
     """Writes the report of a run that is finished, or that ended with this sentence."""
     if jax.process_index() != 0:
@@ -341,13 +353,7 @@ def main() -> None:
             folder_inside(folder, "checkpoints")
         common.write_whole(folder / "config.json", json.dumps(common.provenance(config), indent=2) + "\n")
         common.write_whole(folder / experiment.path.name, experiment.path.read_text())
-    try:
-        finished = conduct(run, screen, preemption)
-    except FloatingPointError as error:
-        report(run, screen, started, str(error))
-        raise
-    if finished:
-        report(run, screen, started)
+    finished = conduct_and_report(run, screen, preemption, started)
     screen.print(f"{'finished' if finished else 'preempted and saved'}, {time.time() - started:.0f} s", highlight=False)
     if held:
         held.close()

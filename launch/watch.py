@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from launch import relay
 BEAT, SILENCE = 1.0, 25  # seconds from beat to beat; how many may be missing
 _GRACE = 6  # half beats until the failure of another ends this process
 _PLACE = "limit-zoo/beats/"
+# How XLA's errors begin, also those that Python gets as ValueError, where a collective broke.
+_BROKEN = re.compile(r"\b(UNKNOWN|UNAVAILABLE|INTERNAL|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
 _watch: "Watch | None" = None
 
 
@@ -145,8 +148,8 @@ class Watch:
 
     def await_verdict(self, error: BaseException) -> None:
         """Ends this process where jax failed since another one did, with what is known of that one."""
-        if self._mine["state"] == "runs" and isinstance(error, jax.errors.JaxRuntimeError):
-            last = self._mine["beat"] + (SILENCE + 10 if "RESOURCE_EXHAUSTED" not in str(error) else 0)
+        if self._mine["state"] == "runs" and _BROKEN.search(str(error)):
+            last = self._mine["beat"] + SILENCE + 10
             while self._mine["beat"] < last:
                 time.sleep(BEAT / 5)
 

@@ -49,6 +49,12 @@ def version() -> str:
         return f"checkout+results{RESULTS}"
 
 
+def numerics() -> tuple:
+    """jax's version, and those of its settings that numbers depend on: part of the identity of what jax computes."""
+    names = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable")
+    return jax.__version__, jax.default_backend(), *(str(getattr(jax.config, name, None)) for name in names)
+
+
 def identity(*things: Any) -> str:
     """A word of 20 letters for the content of `things` and the package's version.
 
@@ -104,7 +110,7 @@ class _Reader:
         self.done[key] = (thing, found)
         return found
 
-    def words(self, thing: Any) -> Iterator[str | bytes]:
+    def words(self, thing: Any) -> Iterator[str | bytes | memoryview]:
         """What a thing consists of."""
         if isinstance(thing, np.ndarray | np.generic | jax.Array):
             yield from self.array(thing)
@@ -150,7 +156,7 @@ class _Reader:
         else:
             yield from self.object(thing)
 
-    def array(self, thing: Any) -> Iterator[str | bytes]:
+    def array(self, thing: Any) -> Iterator[str | bytes | memoryview]:
         if isinstance(thing, jax.Array) and jnp.issubdtype(thing.dtype, jax.dtypes.prng_key):
             yield from ("key", str(jax.random.key_impl(thing)))
             thing = jax.random.key_data(thing)
@@ -158,9 +164,10 @@ class _Reader:
         if values.dtype.hasobject:
             yield from ("array", str(values.shape), *map(self.digest, values.ravel().tolist()))
         else:
-            yield from ("array", str(values.dtype), str(values.shape), np.ascontiguousarray(values).tobytes())
+            data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+            yield from ("array", str(values.dtype), str(values.shape), data)
 
-    def function(self, thing: types.FunctionType) -> Iterator[str | bytes]:
+    def function(self, thing: types.FunctionType) -> Iterator[str | bytes | memoryview]:
         """A function of a package by its name, one's own by its code and the globals it uses; both with closure and defaults."""
         inner = getattr(thing, "__wrapped__", None)
         if (
@@ -189,13 +196,13 @@ class _Reader:
         parts = [self.module_parts(v, attributes) if _is_own_module(v) else self.digest(v) for v in values]
         return _hash("parts", *(word for pair in zip(used, parts, strict=True) for word in pair))
 
-    def code(self, code: types.CodeType, constants: tuple) -> Iterator[str | bytes]:
+    def code(self, code: types.CodeType, constants: tuple) -> Iterator[str | bytes | memoryview]:
         """What is executed; not its name, file and lines."""
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         yield from ("code", code.co_code, code.co_exceptiontable, str((counts, names)), *map(self.digest, constants))
 
-    def type(self, thing: type) -> Iterator[str | bytes]:
+    def type(self, thing: type) -> Iterator[str | bytes | memoryview]:
         """A class of a package by its name, one's own by its methods, attributes and bases."""
         module = sys.modules.get(thing.__module__)
         package = "builtins" if thing.__module__ == "builtins" else _package(getattr(module, "__file__", None) or "")
@@ -210,7 +217,7 @@ class _Reader:
                 continue  # annotations, slots, what Python and Flax keep in a class
             yield from (name, self.digest(value.func if isinstance(value, functools.cached_property) else value))
 
-    def object(self, thing: Any) -> Iterator[str | bytes]:
+    def object(self, thing: Any) -> Iterator[str | bytes | memoryview]:
         """Its class and fields; a compiled or wrapped function is what it wraps."""
         inner = getattr(thing, "__wrapped__", None)
         if callable(inner):
@@ -228,12 +235,13 @@ class _Reader:
         yield from (word for name in sorted(state) for word in (name, self.digest(state[name])))
 
 
-def _hash(*words: str | bytes) -> bytes:
+def _hash(*words: str | bytes | memoryview) -> bytes:
     """Words with their lengths: no two lists of words run into one another."""
     digest = hashlib.blake2b(digest_size=16)
     for word in words:
         data = word.encode() if isinstance(word, str) else word
-        digest.update(len(data).to_bytes(8, "little") + data)
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
     return digest.digest()
 
 

@@ -1,6 +1,7 @@
 """What the kernel twins of all architectures share: from a walk through the network to kernels of many inputs."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limits import kernels as algebra
+from limits.identity import numerics
 from limits.inputs import as_block, as_float, as_samples, check_same_shape
 from limits.twin import NTK_GROWS, NTK_OF_BASE, Twin
 from limits.types import Kernels, Provenance
@@ -143,7 +145,8 @@ class KernelTwin(Twin):
             )
         if algebra.closed_form(phi) is None:
             largest = max(
-                float(np.max(_own(self._static(_FIRST_ORDERS), x, *self._arguments(x.dtype), None)[2])) for x in inputs
+                float(np.max(_own(self._static(_FIRST_ORDERS), algebra.padded(x), *self._arguments(x.dtype), None)[2]))
+                for x in inputs
             )
         return algebra.dual_for(phi, largest)
 
@@ -193,7 +196,8 @@ class KernelTwin(Twin):
             static, arguments = self._static(orders), self._arguments(dtype)
             estimates = []
             rows = block or algebra.block_rows(self._positions(x1), dtype.itemsize)
-            for i, draws in enumerate(self._draws(x1, samples, seed)):
+            all_draws = self._draws(x1, samples, seed)
+            for i, draws in enumerate(all_draws):
 
                 def pair(a: Any, b: Any, tolerance: Any = None, draws: Any = draws) -> Any:
                     layers, scales, numbers = arguments
@@ -206,22 +210,15 @@ class KernelTwin(Twin):
                 if self.deep:
                     pair, provenance = self._in_layer_time(pair, x1, x2, rows, orders > 0 and not diagonal, provenance)
                 if diagonal:
-                    estimates.append([np.asarray(part) for part in _own(static, x1, *arguments, draws)[:2]])
+                    parts = _own(static, algebra.padded(x1), *arguments, draws)[:2]
+                    estimates.append([np.asarray(part)[: len(x1)] for part in parts])
                     continue
-                keep = (
-                    None
-                    if folder is None
-                    else algebra.Store(folder, repr((*self._named(), dtype.type, samples, seed, i)), ("nngp", "ntk"))
-                )
-                estimates.append(algebra.pairwise(pair, x1, x2, 2, rows, store=keep))
+                kept = None
+                if folder is not None:
+                    place = folder if len(all_draws) == 1 else Path(folder) / f"estimate_{i}"
+                    kept = algebra.KeptKernels(place, (self, dtype, samples, seed, i, numerics()), ("nngp", "ntk"))
+                estimates.append(algebra.pairwise(pair, x1, x2, 2, rows, kept=kept))
         return self._collect(estimates, provenance, samples, absent)
-
-    def _named(self) -> tuple:
-        """What tells this twin from others; a callable activation by its values: its name may be an address, or hide numbers."""
-        phi = self.net.activation
-        if isinstance(phi, str):
-            return (self,)
-        return dataclasses.replace(self, net=self.net.clone(activation="linear")), algebra.fingerprint(phi)
 
     def _in_layer_time(self, pair: Any, x1: Any, x2: Any, rows: int, series: bool, base: Provenance) -> Any:
         """(the kernels of two blocks at infinite depth, where they come from)."""
@@ -259,7 +256,7 @@ class KernelTwin(Twin):
             errors = {name: column.std(0, ddof=1) / count**0.5 for name, column in columns.items()}
             errors["nngp"] = errors["nngp"] * scale
             drawn = f"attention averaged over {count} × {samples} scrambled Sobol points"
-            provenance = Provenance("monte_carlo", f"{drawn}; {provenance.detail}" if self.deep else drawn)
+            provenance = Provenance.monte_carlo(f"{drawn}; {provenance.detail}" if self.deep else drawn, count)
         how = {"nngp": provenance, "ntk": absent.get("ntk", provenance)}
         return Kernels(nngp if scale == 1 else nngp * scale, absent.get("ntk", ntk), how, errors)
 
@@ -280,8 +277,9 @@ class KernelTwin(Twin):
             static, draws = (self, *self._static(orders)[1:]), self._draws(x, 256, 0)[0]
             # Step by step, so that layers of one shape share their compilation; whole where positions make it heavy.
             run = _by_layer if self._positions(x) == 1 and not self.deep else _compiled_by_layer
-            features, slopes = run(static, jnp.asarray(x), *self._arguments(np.float64), draws)  # pyright: ignore[reportCallIssue]
-        return [np.asarray(a) for a in features], [np.asarray(a) for a in slopes]
+            parts = run(static, jnp.asarray(algebra.padded(x)), *self._arguments(np.float64), draws)  # pyright: ignore[reportCallIssue]
+        features, slopes = ([np.asarray(a)[: len(x), : len(x)] for a in part] for part in parts)
+        return features, slopes
 
     def _recorded(self, state: Any, dual: Any) -> Any:
         """What `phi` records, from a marked state: the activations."""

@@ -118,7 +118,7 @@ def lazy(
         _check_finite(f, cov, recorded, float(np.max(rate, initial=0.0)))
         variance = np.diagonal(cov, axis1=1, axis2=2)
         loss = losses(task, f[:, :n], task.y_train, variance[:, :n])
-        test_loss = losses(task, f[:, n:], task.y_test, variance[:, n:]) if len(task.x_test) else None
+        test_loss = losses(task, f[:, n:], task.y_test, variance[:, n:]) if task.scored else None
         provenance = kernel_of_training(limit.provenance["ntk"])
     else:
         draws = _draw(start, samples, task.outputs, seed)
@@ -128,13 +128,13 @@ def lazy(
         away = each - f[:, None]
         cov = np.einsum("tsik,tsjk->tij", away, away) / ((samples - 1) * task.outputs)
         part = {"loss": losses(task, each[..., :n, :], task.y_train)}
-        if len(task.x_test):
+        if task.scored:
             part["test_loss"] = losses(task, each[..., n:, :], task.y_test)
-        loss, test_loss = part["loss"].mean(1), part["test_loss"].mean(1) if len(task.x_test) else None
+        loss, test_loss = part["loss"].mean(1), part["test_loss"].mean(1) if task.scored else None
         errors = {name: value.std(1, ddof=1) / samples**0.5 for name, value in part.items()}
         sem = each.std(1, ddof=1) / samples**0.5
         errors |= {"f_train": sem[:, :n], "f_test": sem[:, n:]}
-        provenance = Provenance("monte_carlo", f"{samples} draws of f(0)")
+        provenance = Provenance.monte_carlo(f"{samples} draws of f(0)", samples)
     phi, g = twin.layers(x) if {"phi", "g"} & set(kernels) else ([], [])
     origin: dict[str, Provenance] = dict.fromkeys(QUANTITIES, provenance)
     origin |= {"phi": limit.provenance["ntk"], "g": limit.provenance["ntk"], "ntk": limit.provenance["ntk"]}

@@ -42,9 +42,8 @@ def sampled_kernels(
     for name in ("nngp", "ntk"):
         (narrow, s1), (broad, s2) = ((np.mean(r[name], 0), np.std(r[name], 0, ddof=1) / members**0.5) for r in runs)
         values[name], errors[name] = 2 * broad - narrow, np.sqrt(4 * s2**2 + s1**2)
-    how = Provenance(
-        "monte_carlo",
-        f"{members} networks each of widths {net.width} and {wide.width}, extrapolated: O(1/N²) dropped",
+    how = Provenance.monte_carlo(
+        f"{members} networks each of widths {net.width} and {wide.width}, extrapolated: O(1/N²) dropped", members
     )
     values["nngp"], slope = readout(values["nngp"]), readout(1.0) - readout(0.0)
     errors["nngp"] = slope * errors["nngp"]

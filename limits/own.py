@@ -7,12 +7,15 @@ import jax
 import numpy as np
 
 from limits.fields.network import readout_scales
-from limits.fields.sweep import Sweep, check_finite
+from limits.fields.sweep import check_apart, check_finite
+from limits.fields.sweeps import compiled_sweep
 from limits.inputs import as_float, as_samples, check_same_shape
+from limits.output_power import check_output_power
 from limits.passes import absent_kernels
 from limits.rule import Rule
 from limits.twin import NTK_GROWS, Twin
 from limits.types import Kernels, Provenance
+from limits.waiting import patient_bar
 from zoo import checks, parameterization
 
 
@@ -58,7 +61,7 @@ class SampledTwin(Twin):
         absent = {"ntk": Provenance("absent", NTK_GROWS.format(name=p.name, power=power))} if power > 0 else {}
         absent |= {name: why for name, why in absent_kernels(self.net, first).items() if name == "ntk"}
         runs = self._looks(first, ("features",) if absent else ("features", "ntk"), samples, replicas, seed, dtype)
-        how = Provenance("monte_carlo", f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped")
+        how = Provenance.monte_carlo(f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped", replicas)
         block = (slice(None), slice(None, n), slice(None) if x2 is None else slice(n, None))
         stacks = {"nngp": np.stack([run["nngp"] for run in runs])[block]}
         stacks |= {} if absent else {"ntk": np.stack([run["ntk"] for run in runs])[block]}
@@ -70,23 +73,28 @@ class SampledTwin(Twin):
         self, x: Any, kernels: tuple, samples: int, replicas: int, seed: int, dtype: Any
     ) -> list[dict[str, Any]]:
         """What networks at initialisation look like, in float64."""
+        self.check_width(x)
         p, gamma = parameterization(self.net.parameterization), getattr(self.net, "gamma", 1.0)
-        scale = 1 / float(gamma) ** 2 if p.d == 0 else 1.0
-        with jax.enable_x64(dtype == np.float64):
+        scale, found = 1 / float(gamma) ** 2 if p.d == 0 else 1.0, []
+        shape, net = jax.ShapeDtypeStruct(x.shape, x.dtype), self.net.clone(width=samples)
+        with jax.enable_x64(dtype == np.float64), patient_bar(f"networks of {samples} samples", replicas) as advance:
             rule = Rule("mse", trained=self.trained)
-            sweep, found = (
-                Sweep(self.net.clone(width=samples), rule, x.shape, len(x), str(np.dtype(dtype)), steps=0),
-                [],
-            )
-            w, b = readout_scales(self.net, jax.ShapeDtypeStruct(x.shape, x.dtype))
+            sweep = compiled_sweep(net, rule, x.shape, len(x), str(np.dtype(dtype)), steps=0)
+            w, b = readout_scales(self.net, shape)
             for r in range(replicas):
                 key = jax.random.fold_in(jax.random.key(seed), r)
                 state = sweep.begin(jax.random.fold_in(key, 0), x)
                 seen = sweep.measure(state, x, jax.random.fold_in(key, 1), kernels)
                 seen = jax.tree.map(lambda a: np.asarray(a, np.float64), seen)
                 check_finite(seen["f"], 0, 0.0)
-                found.append(seen | {"nngp": scale * (w**2 * seen["features"] + b**2)})
+                check_apart(self.net, seen["f"], state.offset)
+                found.append(seen | {"nngp": scale * (w**2 * seen["features"] + b**2)} if "features" in seen else seen)
+                advance()
         return found
+
+    def check_width(self, x: Any) -> None:
+        """Raises unless the outputs scale with the width as the parameterization says."""
+        check_output_power(self.net, tuple(np.shape(x)[1:]))
 
     def layers(self, x: Any, samples: int = 2048, replicas: int = 8, seed: int = 0) -> Any:
         """(Φ^l, G^l) at initialisation for every h^l that the module returns; none where inputs mix."""

@@ -24,6 +24,15 @@ def mixes_inputs(variables: Any) -> bool:
     return STATISTICS in variables
 
 
+def check_train(net: nn.Module) -> None:
+    """Raises unless a network that normalises over batches can be told when it trains."""
+    if "train" not in inspect.signature(net.__call__).parameters:  # pyright: ignore[reportFunctionMemberAccess]
+        raise ValueError(
+            f"{type(net).__name__} normalises over the inputs of a batch and has no argument `train`: give its __call__ one, "
+            "train=False, and pass it on to the Norm layers."
+        )
+
+
 def on_all_points(run: Callable, x: Any, n: int, mixes: bool) -> Any:
     """run(x, **options) for all points, the first n of them training points; leaves are [points, …].
 

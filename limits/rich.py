@@ -99,6 +99,7 @@ def rich(
     recorded, rule = record_times(steps, times), Rule(task.loss, momentum, weight_decay, True, trained)
     check_learns(twin)
     check_outputs("rich", twin.net, task)
+    twin.check_width(task.x)
     schedule = Schedule.of(steps, learning_rate, batches, len(task.x_train))
     absent = absent_kernels(twin.net, task.x)
     kernels = tuple(name for name in checked_kernels(kernels) if name not in absent)
@@ -144,7 +145,7 @@ def _trajectory(
     """Means over the first axis, with their standard errors (zero where there is one run, which is exact)."""
     n, f = len(task.x_train), runs["f"]
     each = {"f_train": f[:, :, :n], "f_test": f[:, :, n:], "loss": losses(task, f[:, :, :n], task.y_train)}
-    if len(task.x_test):
+    if task.scored:
         each["test_loss"] = losses(task, f[:, :, n:], task.y_test)
     each |= {name: runs[name] for name in ("phi", "g", "ntk") if name in runs}
     watched = {name: runs[name] for name in AVERAGED if name in runs}

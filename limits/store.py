@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import glob
 import hashlib
 import io
 import json
@@ -56,7 +57,7 @@ class Store:
             return unpack(name, self.file(name).read_bytes())
         except FileNotFoundError:
             return None
-        except DamagedError as error:
+        except (DamagedError, OSError) as error:
             set_aside(self.file(name), str(error), self.say)
             return None
 
@@ -64,41 +65,92 @@ class Store:
     def lock(self, name: str) -> Iterator[None]:
         """For one process at a time: another one that wants this cell waits, and finds it finished."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with open_inside(self.folder / f".{name}.lock") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self.say(f"{self.file(name)}: another process is at work on it; waiting for it to finish.")
-                fcntl.flock(file, fcntl.LOCK_EX)
-            except OSError:  # a file system without locks: both compute, and the last one's equal result stays
-                pass
+        with locked(self.folder / f".{name}.lock", f"{self.file(name)}", self.say) as alone:
+            if alone:  # what an interrupted one was writing
+                for part in self.folder.glob(f".{glob.escape(self.file(name).name)}.*.part"):
+                    part.unlink(missing_ok=True)
             yield
+
+
+@contextlib.contextmanager
+def locked(file: Path, what: str, say: Callable[[str], None] | None = None) -> Iterator[bool]:
+    """One process, or thread, at a time; the others say so and wait. False where the file system has no locks."""
+    with open_inside(file) as handle:
+        alone = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            (say or _to_stderr)(f"{what}: another process is at work on it; waiting for it to finish.")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:  # no locks: both compute, and the last one's equal result stays
+            alone = False
+        yield alone
 
 
 def pack(name: str, value: Any) -> bytes:
     """A tree of dict, tuple, list, None, numbers, words and arrays as a .npz file whose last bytes are its checksum."""
     arrays: dict[str, np.ndarray] = {}
     about = json.dumps({"cell": name, "tree": _encode(value, arrays)})
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **{_ABOUT: np.array(about)}, **arrays)
-    with zipfile.ZipFile(buffer, "a") as file:
-        file.comment = _MARK + b"0" * _DIGEST  # a zip file ends with its comment
-    body = buffer.getvalue()[:-_DIGEST]
-    return body + _digest(body)
+    return npz_bytes({_ABOUT: np.array(about), **arrays})
 
 
 def unpack(name: str, data: bytes) -> Any:
     """What `pack` made into bytes; DamagedError if they are not those, or another cell's."""
-    body, digest = data[:-_DIGEST], data[-_DIGEST:]
-    if not body.endswith(_MARK):
+    if not has_checksum(data):
         raise DamagedError("it has no checksum at its end: it is cut off, or an older version wrote it")
-    if _digest(body) != digest:
-        raise DamagedError("its bytes do not match its checksum")
-    with np.load(io.BytesIO(data), allow_pickle=False) as file:
-        about = json.loads(str(file[_ABOUT]))
+    with read_npz(data) as file:
+        about = json.loads(str(file[_ABOUT])) if _ABOUT in file.files else {"cell": "of something else"}
         if about["cell"] != name:
             raise DamagedError(f"it holds the cell {about['cell']}, not {name}")
         return _decode(about["tree"], file)
+
+
+def npz_bytes(arrays: dict[str, np.ndarray], compressed: bool = False) -> bytes:
+    """A .npz file that ends with the checksum of all before it: the comment of a zip file."""
+    buffer = io.BytesIO()
+    (np.savez_compressed if compressed else np.savez)(buffer, allow_pickle=False, **arrays)
+    with zipfile.ZipFile(buffer, "a") as file:
+        file.comment = _MARK + b"0" * _DIGEST
+    whole = buffer.getbuffer()
+    whole[-_DIGEST:] = _digest(whole[:-_DIGEST])
+    return bytes(whole)
+
+
+def has_checksum(data: bytes) -> bool:
+    """Whether these are bytes of `npz_bytes`, whole at their end."""
+    return data[: -_DIGEST or None].endswith(_MARK)
+
+
+def read_npz(data: bytes) -> Any:
+    """An open .npz file; DamagedError where its bytes do not match their checksum, or cannot be read."""
+    if has_checksum(data) and _digest(memoryview(data)[:-_DIGEST]) != data[-_DIGEST:]:
+        raise DamagedError("its bytes do not match its checksum")
+    try:
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise DamagedError(f"it cannot be read ({error})") from error
+
+
+def sealed(document: dict[str, Any]) -> str:
+    """JSON with a checksum in it, for what people read too.
+
+    >>> unsealed(sealed({"a": 1}))
+    {'a': 1}
+    """
+    document = json.loads(json.dumps(document))  # as it is read: names are words, tuples are lists
+    return json.dumps({**document, "checksum": _sum(document)}, indent=1) + "\n"
+
+
+def unsealed(text: str | bytes) -> dict[str, Any]:
+    """What was sealed; DamagedError if it is not that."""
+    try:
+        document = dict(json.loads(text))
+        checksum = document.pop("checksum")
+    except (ValueError, TypeError, KeyError) as error:
+        raise DamagedError("it is no JSON with a checksum") from error
+    if checksum != _sum(document):
+        raise DamagedError("its text does not match its checksum")
+    return document
 
 
 def write_whole(file: Path, data: bytes) -> None:
@@ -117,25 +169,29 @@ def write_whole(file: Path, data: bytes) -> None:
         raise
 
 
-def set_aside(path: Path, why: str, say: Callable[[str], None] | None = None) -> Path:
+def set_aside(
+    path: Path, why: str, say: Callable[[str], None] | None = None, then: str = "It is computed again."
+) -> Path:
     """Renames what cannot be trusted (never deletes it), says so, and returns where it is now."""
     number = 1
     while os.path.lexists(aside := path.with_name(f"{path.name}.damaged-{number}")):
         number += 1
-    path.rename(aside)
-    (say or _to_stderr)(f"{path} was set aside as {aside.name}: {why}. It is computed again.")
+    try:
+        path.rename(aside)
+    except FileNotFoundError:  # another process was faster
+        return aside
+    (say or _to_stderr)(f"{path} was set aside as {aside.name}: {why}. {then}")
     return aside
 
 
-def open_inside(file: Path) -> Any:
-    """Opens a file for appending that is no symbolic link."""
+def open_inside(file: Path, mode: str = "ab") -> Any:
+    """Opens a file that is no symbolic link, for appending or as `mode` says."""
     try:
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+        return open(file, mode, opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666))
     except OSError as error:
         if file.is_symlink():
             raise _link(file) from error
         raise
-    return open(handle, "ab")
 
 
 def folder_inside(root: Path, *names: str) -> Path:
@@ -149,8 +205,12 @@ def folder_inside(root: Path, *names: str) -> Path:
     return folder
 
 
-def _digest(body: bytes) -> bytes:
+def _digest(body: bytes | memoryview) -> bytes:
     return hashlib.blake2b(body, digest_size=_DIGEST // 2).hexdigest().encode()
+
+
+def _sum(document: dict[str, Any]) -> str:
+    return _digest(json.dumps(document, sort_keys=True).encode()).decode()
 
 
 def _encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
@@ -198,4 +258,4 @@ def _umask() -> int:
 
 
 def _to_stderr(sentence: str) -> None:
-    Console(stderr=True).print(sentence, markup=False, highlight=False)
+    Console(stderr=True).print(sentence, markup=False, highlight=False, soft_wrap=True)

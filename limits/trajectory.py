@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from limits.identity import version
+from limits.store import DamagedError, has_checksum, npz_bytes, read_npz, write_whole
 from limits.types import Provenance, _KnowsAbsence
 from zoo import checks
 
@@ -91,32 +93,35 @@ class Trajectory(_KnowsAbsence):
                 parts = enumerate(value) if isinstance(value, tuple) else [("", value)]
                 arrays.update({f"{prefix}/{name}/{i}": np.asarray(part) for i, part in parts})
         notes = {name: [p.kind, p.detail] for name, p in self.provenance.items()}
-        arrays["notes"] = np.array(json.dumps({"source": self.source, "provenance": notes}))
-        np.savez_compressed(path, allow_pickle=False, **arrays)
+        about = {"source": self.source, "provenance": notes, "version": version()}
+        arrays["notes"] = np.array(json.dumps(about))
+        write_whole(path, npz_bytes(arrays, compressed=True))
         return path
 
     @classmethod
     @checks.arguments(path=checks.path)
     def load(cls, path: "str | Path") -> "Trajectory":
-        """Reads what `save` wrote."""
+        """Reads what `save` wrote, if its checksum holds; files of versions that wrote none are read as they are."""
+        path, tables = _npz(path), {"value": {}, "error": {}, "observed": {}}
         try:
-            return cls._load(path)
-        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
-            raise kind(f"Trajectory.load: the path {path} has nothing that Trajectory.save wrote ({error}).") from None
-
-    @classmethod
-    def _load(cls, path: "str | Path") -> "Trajectory":
-        with np.load(_npz(path), allow_pickle=False) as file:
-            tables: dict[str, dict[str, Any]] = {"value": {}, "error": {}, "observed": {}}
-            for key in file.files:
-                if "/" in key:
-                    prefix, name, index = key.split("/")
-                    if index:
-                        tables[prefix].setdefault(name, {})[int(index)] = file[key]
-                    else:
-                        tables[prefix][name] = file[key]
-            notes, times = json.loads(str(file["notes"])), file["times"]
+            data = path.read_bytes()
+            with read_npz(data) as file:
+                for key in file.files:
+                    if "/" in key:
+                        prefix, name, index = key.split("/")
+                        if index:
+                            tables[prefix].setdefault(name, {})[int(index)] = file[key]
+                        else:
+                            tables[prefix][name] = file[key]
+                notes, times = json.loads(str(file["notes"])), file["times"]
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"Trajectory.load: there is no file at the path {path}.") from error
+        except (DamagedError, KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise DamagedError(
+                f"Trajectory.load: the path {path} has nothing that save wrote, or it is damaged: {error}."
+            ) from error
+        if "version" in notes and not has_checksum(data):
+            raise DamagedError(f"{path} is damaged: its checksum is missing.")
         for table in tables.values():
             for name, value in table.items():
                 if isinstance(value, dict):

@@ -44,6 +44,9 @@ class Twin:
         """NNGP and NTK at initialisation."""
         raise AbsentError(f"{type(self).__name__} has no closed kernels.")
 
+    def check_width(self, x: Any) -> None:
+        """Raises where the network does not scale with the width as its parameterization says; definitions of zoo do."""
+
     def initial_covariance(self, x: Any) -> np.ndarray:
         """Covariance of f(0) over initialisations: the NNGP where d = 0, zero where the output scale grows with N."""
         nngp = self.kernels(x).nngp

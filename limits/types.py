@@ -17,6 +17,15 @@ class Provenance:
     kind: Literal["exact", "monte_carlo", "approximate", "absent"]
     detail: str = ""
 
+    @classmethod
+    def monte_carlo(cls, detail: str, runs: int) -> "Provenance":
+        """A mean over so many independent runs: a few standard errors are a level only with Student's t.
+
+        >>> Provenance.monte_carlo("4 networks", 4).detail
+        '4 networks; standard errors have 3 degrees of freedom'
+        """
+        return cls("monte_carlo", f"{detail}; standard errors have {runs - 1} degrees of freedom")
+
 
 class AbsentError(ValueError):
     """A quantity was asked for that does not exist in this limit; the message says why and what to do instead."""
@@ -89,7 +98,8 @@ class Task:
     """Inputs and targets to learn and to predict, and the loss: the one description that both readings train on.
 
     "mse" is the mean over samples of ½ (f − y)², summed over outputs; "cross_entropy" the mean over samples of
-    −Σ y log softmax(f), with targets y that are probabilities (one-hot labels). Targets of shape [n] mean one output.
+    −Σ y log softmax(f), with targets y that are probabilities (one-hot labels). Targets of shape [n] mean one output. Test
+    points may be without targets (y_test None): then there are predictions and no test loss.
 
     >>> Task([[1.0, 0.0]], [1.0], [[0.0, 1.0]], [-1.0]).y_train.shape
     (1, 1)
@@ -107,10 +117,12 @@ class Task:
             raise ValueError(f'Task: loss must be "mse" or "cross_entropy", got "{self.loss}".')
         x, y = _checked("x_train", self.x_train), _checked("y_train", self.y_train)
         y = y[:, None] if y.ndim == 1 else y
-        if (self.x_test is None) != (self.y_test is None):
-            raise ValueError("Task: give both x_test and y_test, or neither.")
+        if self.x_test is None and self.y_test is not None:
+            raise ValueError("Task: y_test are the targets of x_test, which is missing: give x_test too.")
+        known = self.x_test is None or self.y_test is not None
         x_test = np.zeros((0, *x.shape[1:])) if self.x_test is None else _checked("x_test", self.x_test)
-        y_test = np.zeros((0, *y.shape[1:])) if self.y_test is None else _checked("y_test", self.y_test)
+        unknown = np.zeros((len(x_test), *y.shape[1:]))
+        y_test = unknown if self.y_test is None else _checked("y_test", self.y_test)
         y_test = y_test[:, None] if y_test.ndim == 1 else y_test
         for part, inputs, targets in (("train", x, y), ("test", x_test, y_test)):
             if len(inputs) != len(targets):
@@ -123,18 +135,23 @@ class Task:
                 f"{x.shape[1:]} and x_test {x_test.shape[1:]}, y_train is {y.shape} and y_test {y_test.shape}."
             )
         if self.loss == "cross_entropy":
-            for part, targets in (("train", y), ("test", y_test)):
+            for part, targets in (("train", y), ("test", y_test if known else y)):
                 if np.any(targets < 0) or not np.allclose(targets.sum(1), 1):
                     raise ValueError(
                         f"Task: cross-entropy needs one-hot labels or probabilities in y_{part} (rows sum to 1)."
                     )
-        for field, value in (("x_train", x), ("y_train", y), ("x_test", x_test), ("y_test", y_test)):
+        for field, value in (("x_train", x), ("y_train", y), ("x_test", x_test), ("y_test", y_test if known else None)):
             object.__setattr__(self, field, value)
 
     @property
     def x(self) -> np.ndarray:
         """All inputs, train points then test points."""
         return np.concatenate([self.x_train, self.x_test])
+
+    @property
+    def scored(self) -> bool:
+        """Whether there are test points with targets."""
+        return self.y_test is not None and len(self.x_test) > 0
 
     @property
     def outputs(self) -> int:

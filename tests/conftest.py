@@ -1,4 +1,5 @@
 import gc
+import logging
 
 import jax
 import matplotlib as mpl
@@ -41,3 +42,28 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section("measured, by row of the feature table")
         for name, text, outcome in sorted(rows):
             terminalreporter.write_line(f"{name.removeprefix('row ')}  {outcome}  {text}")
+
+
+@pytest.fixture
+def compilations():
+    """A function: the names of the programs that jax has compiled since it was last called."""
+    names: list[str] = []
+
+    class Note(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            words = record.getMessage().split()
+            if words[:1] == ["Compiling"]:
+                names.append(words[1])
+
+    def taken() -> list[str]:
+        found = names[:]
+        names.clear()
+        return found
+
+    log, note = logging.getLogger("jax"), Note()
+    propagates, log.propagate = log.propagate, False
+    log.addHandler(note)
+    with jax.log_compiles():
+        yield taken
+    log.removeHandler(note)
+    log.propagate = propagates

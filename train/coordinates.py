@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -24,6 +24,8 @@ from limits.passes import shows_inside
 from train.evaluate.page import as_png, page
 from train.variables import forward, split
 from zoo import checks
+from zoo.messages import as_text
+from zoo.rescaled import within
 
 TOLERANCE = 0.1  # of an exponent
 
@@ -83,6 +85,9 @@ class CoordinateCheck:
         return (
             f"Nothing speaks against transfer in the first {self.steps} steps, which does not show that it holds.{more}"
         )
+
+    def __str__(self) -> str:
+        return as_text(self)
 
     def __rich__(self) -> Table:
         table = Table(title=f"Changes after {self.steps} steps", caption=self.sentence)
@@ -151,9 +156,9 @@ def coord_check(
 ) -> CoordinateCheck:
     """Trains `steps` steps at every width (at the first depth) and every depth (at the middle width), and compares.
 
-    make(width, depth) returns a model with `init` and `apply`, such as a Flax module (batch statistics are kept, in
-    training mode); batch is (inputs, targets);
-    loss_fn(outputs, targets) a number; optimizer an Optax transformation, or a function from the model to one.
+    make(width, depth) returns a model: any object with `init(key, inputs)` and `apply(variables, inputs)`, such as a Linen
+    module (batch statistics are kept, in training mode) or `zoo.Rescaled`, or a pair of such functions; batch is (inputs,
+    targets); loss_fn(outputs, targets) a number; optimizer an Optax transformation, or a function from the model to one.
     Of every feature, of the outputs and of predict(outputs) the root mean square change is measured, which the right rules
     make independent of the size. Features: the definition's h^l, or what every submodule of a Flax module returns; or
     look(model, variables, inputs), a dictionary of arrays. Over depth, of layers that differ by their number only the
@@ -178,7 +183,7 @@ def coord_check(
     cells = [*((width, depths[0]) for width in widths), *((middle, depth) for depth in depths[1:])]
     moved = {}
     for width, depth in track(dict.fromkeys(cells), "training", disable=not progress):
-        net = make(width, depth)
+        net = _model(make(width, depth))
         tx = optimizer if isinstance(optimizer, optax.GradientTransformation) else optimizer(net)
         moved[width, depth] = _movement(net, tx, batch, loss_fn, steps, seeds, look or _look, predict)
     slopes = []
@@ -189,13 +194,38 @@ def coord_check(
     return CoordinateCheck(tuple(slopes), steps)
 
 
+class Pair(NamedTuple):
+    """A model as its two functions."""
+
+    init: Callable
+    apply: Callable
+
+
+def _model(net: Any) -> Any:
+    """Something with init and apply, or an error that says how to make it."""
+    if isinstance(net, tuple) and len(net) == 2 and all(map(callable, net)):
+        return Pair(*net)
+    if callable(getattr(net, "init", None)) and callable(getattr(net, "apply", None)):
+        return net
+    name = type(net).__name__
+    if any(cls.__module__.startswith("flax.nnx") for cls in type(net).__mro__):
+        raise ValueError(
+            f"coord_check: make returned the NNX module {name}, which has its parameters already, and every seed needs its own: "
+            "return the pair (init, apply), with init = lambda key, x: nnx.state(make_it(nnx.Rngs(key)), nnx.Param) and "
+            "apply = lambda params, x: nnx.merge(nnx.graphdef(make_it(nnx.Rngs(0))), params)(x)."
+        )
+    raise ValueError(
+        f"coord_check: make must return a model with init(key, inputs) and apply(variables, inputs), got {name}."
+    )
+
+
 def _look(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     """The features of a model by name."""
-    if shows_inside(net):
+    if not isinstance(within(net), nn.Module):
+        return {}
+    if shows_inside(within(net)):
         (_, inside), _ = forward(net, *split(variables), x, intermediates=True)
         return {f"h{l}": h for l, h in enumerate(inside["h"], start=1)}
-    if not isinstance(net, nn.Module):
-        return {}
     _, seen = forward(net, *split(variables), x, collect=("intermediates",), capture_intermediates=True)
     leaves = jax.tree_util.tree_leaves_with_path(seen["intermediates"])
     names = [".".join(str(k.key) for k in path if hasattr(k, "key")) for path, _ in leaves]

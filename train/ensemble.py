@@ -14,6 +14,7 @@ from rich.progress import Progress, TimeElapsedColumn
 from limits import Task, Trajectory
 from limits.inputs import check_outputs, task_of
 from limits.lazy import losses, record_times
+from limits.output_power import check_output_power
 from limits.passes import absent_kernels, checked_kernels, shows_inside
 from limits.rule import Rule
 from limits.schedule import LearningRate, Schedule
@@ -89,6 +90,8 @@ def run_members(
     if members < 1:
         raise ValueError(f"ensemble: members must be at least 1, got {members}.")
     check_outputs("ensemble", net, task)
+    if not type(net).__module__.startswith("zoo."):
+        check_output_power(net, task.x_train.shape[1:])
     recorded = record_times(steps, times)
     data, dials, n = Data.of(task), Dials.of(net), len(task.x_train)
     schedule = Schedule.of(steps, learning_rate, batches, n)
@@ -207,7 +210,7 @@ def ensemble(
             add("f_train", f[:, :, :n])
             add("f_test", f[:, :, n:])
             add("loss", losses(task, f[:, :, :n], task.y_train))
-            add("test_loss", losses(task, f[:, :, n:], task.y_test) if len(task.x_test) else np.zeros(f.shape[:2]))
+            add("test_loss", losses(task, f[:, :, n:], task.y_test) if task.scored else np.zeros(f.shape[:2]))
             for name in {"phi", "g", "ntk", "observed"} & set(seen):
                 parts = enumerate(seen[name]) if isinstance(seen[name], tuple) else [(None, seen[name])]
                 for i, value in parts:
@@ -221,7 +224,7 @@ def _trajectory(task: Task, recorded: np.ndarray, totals: dict[str, Moments], f:
     errors: dict[str, Any] = {}
     for table, part in ((values, "mean"), (errors, "sem")):
         for name in ("loss", "test_loss", "f_train", "f_test", "ntk"):
-            if name in totals and not (name == "test_loss" and not len(task.x_test)):
+            if name in totals and not (name == "test_loss" and not task.scored):
                 table[name] = getattr(totals[name], part)
         for name in ("phi", "g"):
             if f"{name}/0" in totals:
@@ -235,7 +238,7 @@ def _trajectory(task: Task, recorded: np.ndarray, totals: dict[str, Moments], f:
     for name in ("f_train_cov", "f_test_cov"):  # the sampling error of a Gaussian covariance
         variance = np.diagonal(values[name], axis1=1, axis2=2)
         errors[name] = np.sqrt((values[name] ** 2 + variance[:, :, None] * variance[:, None, :]) / freedom)
-    how = Provenance("monte_carlo", f"{len(f)} members of width {net.width}")
+    how = Provenance.monte_carlo(f"{len(f)} members of width {net.width}", len(f))
     values |= absent_kernels(net, task.x)
     observed = {}
     if "observed" in totals:

@@ -12,6 +12,7 @@ import optax
 
 from train.variables import forward, split
 from zoo.layers import synchronised
+from zoo.rescaled import within
 
 
 @flax.struct.dataclass
@@ -139,7 +140,7 @@ class Program:
         return jax.random.fold_in(key, part)
 
     def _gradient(self, trained: Any, collections: Any, key: Any, batch: Any) -> Any:
-        options: dict[str, Any] = {"rngs": {"dropout": key}} if isinstance(self.net, nn.Module) else {}
+        options: dict[str, Any] = {"rngs": {"dropout": key}} if isinstance(within(self.net), nn.Module) else {}
 
         def objective(trained: Any) -> Any:
             x, y = batch

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
@@ -47,7 +48,7 @@ def _local(leaf: Any) -> int:
     """The sum over the parts of an array that this process answers for."""
     if not isinstance(leaf, jax.Array):
         return _part(np.asarray(leaf), (0,) * np.ndim(leaf)) if jax.process_index() == 0 else 0
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     parts = [shard for shard in leaf.addressable_shards if shard.replica_id == 0]
     return sum(_part(np.asarray(part.data), tuple(i.start or 0 for i in part.index)) for part in parts) % 2**32

@@ -13,17 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from zoo import checks
-from zoo.infer import Roles, path_name
+from zoo.infer import Place, Roles
+from zoo.messages import as_text
+from zoo.names import by_name
+from zoo.rescaled import Rescaled
 from zoo.roles import Factors, Where, factors, placed
 from zoo.scaled import CONSISTENT_RMS
 
-_TIED = (
-    "{name}: no parameter maps features to outputs, so it seems that the embedding {name} is also the readout. One matrix "
-    "cannot have the initialisation and learning rate of both: where your code has logits = h @ {name}.T, write "
-    "logits = h @ {name}.T / {m:g} (width over base width), and say so by explain(…, tied=True)."
-)
 _HEADS = (
-    "{name}: d_head grows with the width, so logits must be q·k / d_head: with 1/√d_head they grow as √d_head once queries "
+    "{name}: d_head grows with the width{more}, so logits must be q·k / d_head: with 1/√d_head they grow as √d_head once queries "
     "and keys have aligned. {how}"
 )
 _TWICE = (
@@ -39,6 +37,7 @@ _ADAM_DECAY = (
     "weight_decay with plain Adam enters the gradient and is divided by its size: what decays depends on the width. Use "
     '"adamw".'
 )
+_ATTENTION = re.compile(r"att|quer|qkv|(^|[._])(q|k|key)([._]|$)")
 _BIAS_OUTSIDE = (
     "{name}: a bias of a layer whose weights take the branch factor, but outside it: its updates in all blocks would add up. "
     "Let branch_outputs name the layer, not its weights alone."
@@ -66,6 +65,9 @@ class Explanation:
     optimizer: str
     rows: tuple[Row, ...]
     warnings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return as_text(self)
 
     def __rich__(self) -> Group:
         table = Table(title=f"{self.optimizer}: what every parameter is trained with")
@@ -120,11 +122,13 @@ def explain(
     >>> [(row.name, row.rate, row.decay) for row in table.rows]
     [('hidden_1.kernel', 0.001, 0.1), ('hidden_2.kernel', 0.0005, 0.2), ('readout.kernel', 0.001, 0.1)]
     """
+    net = net.roles if isinstance(net, Rescaled) else net
+    net = dataclasses.replace(net, tied=True) if tied and isinstance(net, Roles) else net
     if options.get("consistent_rms") is not None or _root_of_the_larger_side(optimizer):
         raise ValueError(CONSISTENT_RMS)
     shapes, stds, multipliers = _inferred(net) if isinstance(net, Roles) else _defined(net, x)
     table = _by_name(factors(net, shapes, None if isinstance(net, Roles) else _input(net, x)))
-    warnings = _warnings(net, optimizer, table, shapes, weight_decay, tied)
+    warnings = _warnings(net, optimizer, table, shapes, weight_decay)
     name = optimizer if isinstance(optimizer, str) else "your optimiser"
     rows = []
     for path, leaf in _by_name(shapes).items():
@@ -151,8 +155,7 @@ def _rate(factor: Factors, optimizer: str) -> float:
 
 
 def _by_name(tree: Any) -> dict[str, Any]:
-    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda leaf: isinstance(leaf, (Factors, Where)))
-    return {path_name(path): leaf for path, leaf in leaves}
+    return by_name(tree, is_leaf=lambda leaf: isinstance(leaf, (Factors, Where)))
 
 
 def _inferred(roles: Roles) -> tuple[Any, dict[str, str], dict[str, float]]:
@@ -182,7 +185,7 @@ def _input(net: Any, x: Any) -> Any:
     raise ValueError(f"explain: pass an input of {type(net).__name__} as x.")
 
 
-def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: float, tied: bool) -> list[str]:
+def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: float) -> list[str]:
     found = []
     if optimizer == "adam" and weight_decay:
         found.append(_ADAM_DECAY)
@@ -190,28 +193,44 @@ def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: f
         under = _under_muon(optimizer, shapes)
         found += [_MUON_READOUT.format(name=n, role=table[n].role) for n in under if not table[n].matrix]
     if isinstance(net, Roles):
-        return found + _of_roles(net, tied)
+        return found + _of_roles(net)
     if getattr(net, "logits", None) == "1/sqrt(d)" and net.heads != "grow":
         how = 'Use logits="1/d", or heads="grow" with heads of one size.'
-        found.append(_HEADS.format(name=type(net).__name__, how=how))
+        found.append(_HEADS.format(name=type(net).__name__, more="", how=how))
     return found
 
 
-def _of_roles(roles: Roles, tied: bool) -> list[str]:
+def _of_roles(roles: Roles) -> list[str]:
     places, found = roles.places, []
-    embeddings = [name for name, place in places.items() if place.role == "input" and len(place.shape) > 1]
-    if not tied and embeddings and not any(place.role == "readout" for place in places.values()):
-        raise ValueError(_TIED.format(name=embeddings[0], m=roles.width))
+    heads = [name for name in places if _is_attention(name, places)]
+    if heads:
+        more = f" (so do {len(heads) - 1} more)" if len(heads) > 1 else ""
+        found.append(
+            _HEADS.format(name=heads[0], more=more, how="Multiply by √(d_head at the base) to keep the base as it is.")
+        )
     for name, place in places.items():
-        axes = len(place.shape) - place.stacked
-        if place.role == "hidden" and axes == 3 and place.grows[-1] == len(place.shape) - 1 and place.shape[-2] > 1:
-            found.append(_HEADS.format(name=name, how="Multiply by √(d_head at the base) to keep the base as it is."))
         if place.branch_output and place.init[1] != 0 and roles.alpha > 0:
             found.append(_TWICE.format(name=name, power=place.init[1], alpha=roles.alpha))
         outside = place.role == "bias" and place.in_block and not place.branch_output and not roles.in_code
         if outside and any(places[other].branch_output for other in places if _layer(other) == _layer(name)):
             found.append(_BIAS_OUTSIDE.format(name=name))
     return found
+
+
+def _is_attention(name: str, places: dict[str, Place]) -> bool:
+    """Whether it makes queries or keys with a d_head that grows: [width, …, heads, d_head], named so or one of several."""
+
+    def heads(place: Place) -> bool:
+        if place.role != "hidden":
+            return False
+        inputs, outputs = place.matrix
+        return len(inputs) == 1 and len(outputs) > 1 and [i for i in outputs if i in place.grows] == [outputs[-1]]
+
+    if not heads(places[name]):
+        return False
+    parent = _layer(_layer(name))
+    beside = [each for each in places if _layer(_layer(each)) == parent and each != name and heads(places[each])]
+    return bool(_ATTENTION.search(name.lower())) or any(places[each].shape == places[name].shape for each in beside)
 
 
 def _layer(name: str) -> str:

@@ -1,23 +1,36 @@
 """Roles of a model of your own, from what its parameters do when its width and its depth change."""
 
+import contextlib
 import dataclasses
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from rich.table import Table
 
 from zoo import checks
+from zoo.initial import init_powers, numberless
+from zoo.messages import as_text
+from zoo.names import by_name, map_named
 from zoo.parameterization import Parameterization
 from zoo.roles import Factors, number, times
+from zoo.uses import Use, linen_uses, uses
 
 IN_CODE = "in code"
 _VECTORS = ("bias", "scale", "gain", "b")  # names of parameters that are no matrices, whatever their shape
-_MEASURED = 2**24  # parameters drawn in all to see how initialisations scale
-_POWERS = (0.0, -0.5, -1.0, 0.5)  # of the width or depth that initialisations scale with
+_TIED = (
+    "One matrix cannot have the initialisation and learning rate of both: where your code has logits = h @ {name}.T (or "
+    "attend(h)), write logits = h @ {name}.T / {m:g} (width over base width), and say so by tied=True."
+)
+_SEEMS_TIED = (
+    "{name}: no parameter maps features to outputs, so it seems that the embedding {name} is also the readout. "
+    f"{_TIED} If it is not, say tied=False."
+)
+_IS_TIED = f"{{name}}: this matrix makes features from inputs, and is also the readout. {_TIED}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +44,30 @@ class Place:
     in_block: bool = False
     branch_output: bool = False
     init: tuple[float, float] = (0.0, 0.0)
+    sides: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # axes of inputs, of outputs; None: by the shape
+    unsure: bool = False  # whether its first axis may be one of layers
+
+    @property
+    def matrix(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """(axes of inputs, axes of outputs) of a hidden matrix; all others are matrices side by side.
+
+        Fixed axes go with their neighbour; between two that grow, where the sides become more alike, or with the outputs.
+
+        >>> Place("hidden", (64, 4, 16), (0, 2)).matrix, Place("hidden", (4, 16, 64), (1, 2)).matrix
+        (((0,), (1, 2)), ((0, 1), (2,)))
+        """
+        if self.sides is not None:
+            return self.sides
+        axes = range(self.stacked, len(self.shape))
+        if len(self.grows) != 2:
+            return tuple(axes[:-1]), (axes[-1],)
+        first, last = self.grows
+
+        def uneven(cut: int) -> float:
+            return abs(math.log(math.prod(self.shape[axes[0] : cut]) / math.prod(self.shape[cut:])))
+
+        cut = first + 1 if uneven(first + 1) <= uneven(last) else last
+        return tuple(axes[: cut - self.stacked]), tuple(axes[cut - self.stacked :])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,23 +89,37 @@ class Roles:
     alpha: float = 0.5
     gamma: Any = 1.0
     in_code: bool = False  # the forward pass multiplies branches by m_L^(−α)
+    tied: bool | None = None  # an embedding is also the readout, and the code divides by m; None: not known
+
+    def __rich__(self) -> Table:
+        size = f"width × {self.width:g}, depth × {self.depth:g}, α = {self.alpha:g}"
+        table = Table(title=f"Roles at {size} of the base")
+        for column in ("parameter", "role", "shape", "grows along", "in blocks", "initialisation"):
+            table.add_column(column, no_wrap=True)
+        for name, place in self.places.items():
+            inside = "branch output" if place.branch_output else "yes" if place.in_block else ""
+            along, shape = ", ".join(map(str, place.grows)), "×".join(map(str, place.shape))
+            table.add_row(name, place.role, shape, along, inside, f"× {self.init_factor(place):.4g}")
+        return table
+
+    def __str__(self) -> str:
+        return as_text(self)
 
     def factors(self, params: Any) -> Any:
         """The `zoo.Factors` of every parameter: a tree like params."""
-        return jax.tree_util.tree_map_with_path(lambda path, leaf: self._factor(self._place(path, leaf)), params)
+        if self.tied is None:
+            refuse_what_seems_tied(self.places, self.width)
+        return map_named(lambda name, leaf: self._factor(self._place(name, leaf)), params)
 
     def rescale(self, params: Any) -> Any:
         """Freshly initialised parameters, with the standard deviations that this size needs. At the base size: as they are.
 
         >>> roles = Roles({"readout": Place("readout", (4, 1), (0,), init=(-0.5, 0.0))}, width=4.0)
-        >>> roles.rescale({"readout": jnp.ones((4, 1))})["readout"][0].tolist()
+        >>> roles.rescale({"readout": np.ones((4, 1))})["readout"][0].tolist()
         [0.5]
         """
 
-        def rescaled(path: Any, leaf: Any) -> Any:
-            return times(leaf, self.init_factor(self._place(path, leaf)))
-
-        return jax.tree_util.tree_map_with_path(rescaled, params)
+        return map_named(lambda name, leaf: times(leaf, self.init_factor(self._place(name, leaf))), params)
 
     def init_factor(self, place: Place) -> Any:
         """By what `rescale` multiplies it: the standard deviation over the base's that is wanted, over what it has."""
@@ -85,10 +136,13 @@ class Roles:
         p, s = Parameterization.mup.replace(alpha=self.alpha), self._stored(place)
         how = (place.role, self.width, self.gamma, self.depth, place.in_block)
         rate, size = p.learning_rate_factor(*how) * s**2, p.gradient_size(*how) / s
-        return Factors(place.role, number(rate), number(size), place.role == "hidden", self.width, place.stacked)
+        hidden = place.role == "hidden"
+        sides = place.matrix if hidden else None
+        return Factors(place.role, number(rate), number(size), hidden, self.width, sides, place.unsure)
 
-    def _place(self, path: Any, leaf: Any) -> Place:
-        name = path_name(path)
+    def _place(self, name: str, leaf: Any) -> Place:
+        inner = name.removeprefix("params.")  # roles of all variables, or of the parameters alone
+        name = next((each for each in (name, inner, f"params.{name}") if each in self.places), name)
         if name not in self.places:
             raise ValueError(
                 f"No role is known for the parameter {name} of shape {tuple(leaf.shape)}: infer_roles again."
@@ -121,18 +175,27 @@ def infer_roles(
     width: str = "width",
     depth: str = "depth",
     roles: Mapping[str, str] | None = None,
+    apply: Callable | None = None,
+    tied: bool | None = None,
+    layers: str | None = None,
+    compare: Mapping[str, Any] | None = None,
 ) -> Roles:
     """The roles of init(key, **target)'s parameters, by comparison with the widths and depths of `base`.
 
     An axis that grows by target/base width is a wide one: a matrix with two is hidden, with the first an output side only
     readout, with the last only input (embeddings too). Parameters in layers that the deeper model has more of, under
     names of their own or along a leading axis (scanned), lie in blocks. How the initialisation scales is measured.
+    At the base size itself, what grows is seen from twice its width and depth (or from the sizes `compare`). Which axes
+    are summed over, which are of layers, and whether an embedding is also the readout is seen in the forward pass: in that
+    of a Linen model's `init`, or in apply(params, **sizes), which runs any other model on some input.
     Nothing else is guessed: what does not fit is an error that names the parameter.
 
     init(key, **sizes) returns parameters (any pytree). base, target: sizes such as {"width": 64, "depth": 2}; `width` and
     `depth` say which of them these are (no depth: one depth). branch_outputs: where depths differ, a regular expression
     for the layers that write to the residual stream, which take the branch factor m_L^(−α) into their weights; or
-    "in code" if the forward pass multiplies by it. roles: {parameter: role} where you know better.
+    "in code" if the forward pass multiplies by it. roles: {parameter: role} where you know better. tied=True: an embedding
+    is also the readout, and the code divides its outputs by m. layers: a regular expression for parameters whose first
+    axis is one of layers ("$^" for none), which Muon asks for where nothing else tells.
 
     >>> def init(key, width):
     ...     a, b, c = jax.random.split(key, 3)
@@ -145,57 +208,55 @@ def infer_roles(
     >>> params = roles.rescale(init(jax.random.key(0), width=256))
     """
     m, m_depth = _ratio(base, target, width), _ratio(base, target, depth) if depth in target else 1.0
+    shapes = _Shapes(init)
     deep = {**base, **({depth: target[depth]} if depth in target else {})}
-    small, tall, large = _each_once(lambda sizes: _leaves(jax.eval_shape(_at(init, sizes))), (base, deep, target))
-    same = tall.keys() == large.keys()
-    if not same:
+    tall, large = shapes(deep), shapes(target)
+    narrow, wide, grown = (tall, large, m) if m != 1 else _wider(shapes, target, width, compare)
+    if narrow.keys() != wide.keys():
         raise ValueError(
-            "infer_roles: parameters come and go with the width: " + ", ".join(sorted(tall.keys() ^ large.keys())) + "."
+            "infer_roles: parameters come and go with the width: "
+            + ", ".join(sorted(narrow.keys() ^ wide.keys()))
+            + "."
         )
-    blocks, known = _in_blocks(small, large), dict(roles or {})
+    deeper = deep if m_depth != 1 else {**base, depth: 2 * base[depth]} if depth in base else None
+    stacks = _stacks(shapes, base, deeper, certain=m_depth != 1)
+    blocks = _in_blocks(shapes({**target, depth: base[depth]}), large) if m_depth != 1 else set()
+    seen, known = _seen(init, apply, base), dict(roles or {})
     places: dict[str, Place] = {}
     for name, leaf in large.items():
-        shape, narrow = tuple(leaf.shape), tuple(tall[name].shape)
-        stacked = _stacked(small.get(name), tall[name])
-        grows = tuple(i for i, (a, b) in enumerate(zip(narrow, shape, strict=True)) if a != b)
-        for i in grows:
-            if not np.isclose(shape[i] / narrow[i], m):
-                raise ValueError(
-                    f"infer_roles: axis {i} of {name} grows from {narrow[i]} to {shape[i]}, by {shape[i] / narrow[i]:g}, "
-                    f"while the {width} grows by {m:g}. Make it grow in proportion, or keep it fixed."
-                )
-        in_block = stacked > 0 or name in blocks
-        role = known.pop(name, None) or _role(name, shape, grows, stacked)
-        places[name] = Place(role, shape, grows, stacked, in_block)
+        shape, used = tuple(leaf.shape), seen.get(name, seen.get(numberless(name), []))
+        grows = _grows(name, tuple(narrow[name].shape), tuple(wide[name].shape), grown, width)
+        stacked = _layers(name, used, stacks, layers)
+        role = known.pop(name, None) or _role(name, shape, grows, stacked or 0, used)
+        sides = _sides(used, grows) if role == "hidden" else None
+        unsure = role == "hidden" and sides is None and stacked is None and min(grows, default=0) > 0
+        places[name] = Place(
+            role, shape, grows, stacked or 0, bool(stacked) or name in blocks, sides=sides, unsure=unsure
+        )
     if known:
         raise ValueError(f"infer_roles: there are no parameters {', '.join(known)}; there are {', '.join(large)}.")
+    if tied is not True:
+        tied = False if _refuse_tied(places, seen, m) else tied
+        if tied is None:
+            refuse_what_seems_tied(places, m)
     _mark_branch_outputs(places, branch_outputs, m_depth, alpha)
-    powers = _init_powers(init, (base, deep, target), (m, m_depth), places)
+    entries = {name: int(math.prod(p.shape[p.stacked :]) / max(m, 1.0) ** len(p.grows)) for name, p in places.items()}
+    powers = init_powers(init, (base, deep, target), (m, m_depth), entries)
     places = {name: dataclasses.replace(place, init=powers[name]) for name, place in places.items()}
-    return Roles(places, m, m_depth, alpha, gamma, branch_outputs == IN_CODE)
+    return Roles(places, m, m_depth, alpha, gamma, branch_outputs == IN_CODE, tied)
 
 
-def path_name(path: Any) -> str:
-    """A key path as words with dots between."""
-    words = (str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)
-    return ".".join(word for word in words if word != "value")
+class _Shapes:
+    """Shapes of the parameters by name, once for every size."""
 
+    def __init__(self, init: Callable) -> None:
+        self.init, self.found = init, {}
 
-def _each_once(function: Callable, sizes: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """function of each, once where they are the same."""
-    found: dict[tuple, Any] = {}
-    for each in sizes:
-        key = tuple(sorted(each.items()))
-        found[key] = found[key] if key in found else function(each)
-    return [found[tuple(sorted(each.items()))] for each in sizes]
-
-
-def _leaves(tree: Any) -> dict[str, Any]:
-    return {path_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-
-
-def _at(init: Callable, sizes: Mapping[str, Any]) -> Callable[[], Any]:
-    return lambda: init(jax.random.key(0), **sizes)
+    def __call__(self, sizes: Mapping[str, Any]) -> dict[str, Any]:
+        key = tuple(sorted(sizes.items()))
+        if key not in self.found:
+            self.found[key] = by_name(jax.eval_shape(lambda: self.init(jax.random.key(0), **sizes)))
+        return self.found[key]
 
 
 def _ratio(base: Mapping[str, Any], target: Mapping[str, Any], name: str) -> float:
@@ -204,27 +265,111 @@ def _ratio(base: Mapping[str, Any], target: Mapping[str, Any], name: str) -> flo
     return target[name] / base[name]
 
 
-def _stacked(small: Any, tall: Any) -> int:
-    """1 where the first axis is one of layers."""
+def _wider(shapes: _Shapes, target: Mapping[str, Any], width: str, compare: Mapping[str, Any] | None) -> Any:
+    """(shapes at target, shapes at another width, that width over the target's)."""
+    other = {**target, **(compare or {width: 2 * target[width]})}
+    if other[width] == target[width]:
+        raise ValueError(f"infer_roles: compare must have another {width} than {target[width]}; got {dict(other)}.")
+    try:
+        return shapes(target), shapes(other), other[width] / target[width]
+    except Exception as error:  # whatever a model says to a size that it cannot have
+        raise ValueError(
+            f"infer_roles: base and target have the same {width}, {target[width]}, so that what grows must be seen from another "
+            f"one, and there is no model of the sizes {other} ({type(error).__name__}: {error}). Say which there is, as in "
+            f'compare={{"{width}": {2 * target[width]}}}.'
+        ) from error
+
+
+def _grows(name: str, before: tuple[int, ...], after: tuple[int, ...], m: float, width: str) -> tuple[int, ...]:
+    """The axes that grow, all by m."""
+    grows = tuple(i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b)
+    for i in grows:
+        if not np.isclose(after[i] / before[i], m):
+            raise ValueError(
+                f"infer_roles: axis {i} of {name} grows from {before[i]} to {after[i]}, by {after[i] / before[i]:g}, "
+                f"while the {width} grows by {m:g}. Make it grow in proportion, or keep it fixed."
+            )
+    return grows
+
+
+def _stacks(shapes: _Shapes, base: Mapping[str, Any], deeper: Any, certain: bool) -> dict[str, int] | None:
+    """{parameter: 1 where its first axis is one of layers, else 0}; None where no depth can be varied."""
+    if deeper is None:
+        return None
+    small = shapes(base)
+    try:
+        tall = shapes(deeper)
+        return {name: _stacked(name, small.get(name), leaf) for name, leaf in tall.items()}
+    except Exception:  # a depth that nobody asked for, which the model may not have
+        if certain:
+            raise
+        return None
+
+
+def _stacked(name: str, small: Any, tall: Any) -> int:
     if small is None or small.shape == tall.shape:
         return 0
     if small.shape[1:] == tall.shape[1:]:
         return 1
     raise ValueError(
-        f"infer_roles: a parameter changes from {small.shape} to {tall.shape} with the depth; layers are expected along the "
-        "first axis, or under names of their own."
+        f"infer_roles: {name} changes from {small.shape} to {tall.shape} with the depth, as if another layer had its name in "
+        'the deeper model. Name your layers, as in nn.Dense(…, name="readout"), where they are numbered through; layers that '
+        "are stacked in one array are expected along its first axis."
     )
+
+
+def _layers(name: str, used: Sequence[Use], stacks: dict[str, int] | None, layers: str | None) -> int | None:
+    """How many leading axes are of layers; None where that is not known."""
+    if stacks is not None:
+        return stacks.get(name, 0)
+    if layers is not None:
+        return int(re.search(layers, name) is not None)
+    taken = {axis for use in used for axis in use.stacked}
+    return (next(i for i in range(len(taken) + 1) if i not in taken)) if used else None
 
 
 def _in_blocks(small: dict[str, Any], large: dict[str, Any]) -> set[str]:
     """Parameters of layers that the deeper model has more of: equal names but for their numbers, and equal shapes (a
     read-in that is counted with the blocks differs from them when the width does)."""
-    kind = {name: (_numberless(name), tuple(leaf.shape)) for name, leaf in large.items()}
-    more = {kind[name] for name in large.keys() - small.keys()}
-    return {name for name in large if kind[name] in more}
+
+    def kinds(leaves: dict[str, Any]) -> dict[str, tuple]:
+        return {name: (numberless(name), tuple(leaf.shape)) for name, leaf in leaves.items()}
+
+    more = Counter(kinds(large).values()) - Counter(kinds(small).values())
+    new = {kind for name, kind in kinds(large).items() if name not in small}
+    return {name for name, kind in kinds(large).items() if kind in more and kind in new}
 
 
-def _role(name: str, shape: tuple[int, ...], grows: Sequence[int], stacked: int) -> str:
+def _seen(init: Callable, apply: Callable | None, base: Mapping[str, Any]) -> dict[str, list[Use]]:
+    """Uses of the parameters at the base size, by their names and, for those of other depths, by names without numbers."""
+
+    def start() -> Any:
+        return init(jax.random.key(0), **base)
+
+    found: dict[str, list[Use]] = {}
+    if apply is not None:
+        found = uses(lambda params: apply(params, **base), jax.eval_shape(start))
+    else:
+        with contextlib.suppress(Exception):  # what is not seen here is found from shapes, or asked for
+            names = by_name(jax.eval_shape(start))
+            for model in linen_uses(start):
+                for name, used in model.items():
+                    inner = name.removeprefix("params.")
+                    mine = [each for each in names if each == inner or each.endswith(f".{inner}")]
+                    if len(mine) == 1:
+                        found.setdefault(mine[0], []).extend(used)
+    return {**{numberless(name): used for name, used in reversed(found.items())}, **found}
+
+
+def _sides(used: Sequence[Use], grows: Sequence[int]) -> Any:
+    """(axes of inputs, axes of outputs), where all uses agree and both grow."""
+    layers = {axis for use in used for axis in use.stacked}
+    found = {tuple(tuple(i for i in side if i not in layers) for side in use[:2]) for use in used}
+    sides = found.pop() if len(found) == 1 else None
+    return sides if sides and all(set(side) & set(grows) for side in sides) else None
+
+
+def _role(name: str, shape: tuple[int, ...], grows: Sequence[int], stacked: int, used: Sequence[Use]) -> str:
     axes = len(shape) - stacked
     if not grows:
         return "constant"
@@ -235,13 +380,30 @@ def _role(name: str, shape: tuple[int, ...], grows: Sequence[int], stacked: int)
     if len(grows) == 2:
         return "hidden"
     if grows[0] == len(shape) - 1:
-        return "input"
+        summed = used and all(grows[0] in use.inputs for use in used)
+        return "readout" if summed else "input"  # [outputs, width], transposed in the forward pass
     if grows[0] == len(shape) - 2:
         return "readout"
     raise ValueError(
         f"infer_roles: {name} of shape {shape} grows along axis {grows[0]} only, which is neither its input nor its output "
         'side; say its role in `roles`, as in roles={"' + name + '": "readout"}.'
     )
+
+
+def _refuse_tied(places: dict[str, Place], seen: dict[str, list[Use]], m: float) -> bool:
+    """An error where a matrix is seen to be both embedding and readout; False if nothing of the model is seen."""
+    for name, place in places.items():
+        used = seen.get(name, seen.get(numberless(name), []))
+        if place.role == "input" and any(place.grows[0] in use.inputs for use in used):
+            raise ValueError(_IS_TIED.format(name=name, m=m))
+    return any(seen.values())
+
+
+def refuse_what_seems_tied(places: dict[str, Place], m: float) -> None:
+    """An error where there are embeddings and no readout."""
+    embeddings = [name for name, place in places.items() if place.role == "input" and len(place.shape) > 1]
+    if embeddings and not any(place.role == "readout" for place in places.values()):
+        raise ValueError(_SEEMS_TIED.format(name=embeddings[0], m=m))
 
 
 def _mark_branch_outputs(places: dict[str, Place], pattern: Any, depth: float, alpha: float) -> None:
@@ -259,48 +421,3 @@ def _mark_branch_outputs(places: dict[str, Place], pattern: Any, depth: float, a
         raise ValueError(f'infer_roles: branch_outputs="{pattern}" names none of {", ".join(matrices)}.')
     for name in found:
         places[name] = dataclasses.replace(places[name], branch_output=True)
-
-
-def _init_powers(init: Callable, sizes: Any, ratios: tuple[float, float], places: dict[str, Place]) -> dict:
-    """The powers of width and depth that initialisations scale with, measured and rounded to halves."""
-
-    def squares(at: Mapping[str, Any]) -> Callable[[Any], Any]:
-        return lambda key: jax.tree.map(lambda a: jnp.mean(jnp.square(a.astype("float32"))), init(key, **at))
-
-    count = int(np.clip(_MEASURED / sum(math.prod(place.shape) for place in places.values()), 1, 64))
-
-    def sizes_of(at: Mapping[str, Any]) -> dict[str, float]:
-        with jax.ensure_compile_time_eval():  # a caller may be tracing
-            keys = jax.random.split(jax.random.key(0), count)
-            found: Any = jax.jit(lambda keys: jax.lax.map(squares(at), keys))(keys)
-        return {name: float(np.mean(np.asarray(value)) ** 0.5) for name, value in _leaves(found).items()}
-
-    small, tall, large = _each_once(sizes_of, sizes)
-    out = {}
-    for name, place in places.items():
-        first = small.get(name, next((small[other] for other in small if _numberless(other) == _numberless(name)), 0.0))
-        entries = math.prod(place.shape[place.stacked :]) / max(ratios[0], 1.0) ** len(place.grows)
-        noise = 5 / max(entries * count, 1) ** 0.5  # of a ratio of two root mean squares, five standard errors
-        out[name] = (
-            _power(f"{name}: the width", tall[name], large[name], ratios[0], noise),
-            _power(f"{name}: the depth", first, tall[name], ratios[1], noise),
-        )
-    return out
-
-
-def _numberless(name: str) -> str:
-    return re.sub(r"\d+", "#", name)
-
-
-def _power(what: str, before: float, after: float, ratio: float, noise: float) -> float:
-    """The power of the ratio that the change is."""
-    if ratio == 1 or before == 0 or after == 0:
-        return 0.0
-    power = float(np.log(after / before) / np.log(ratio))
-    nearest = min(_POWERS, key=lambda p: abs(p - power))
-    if abs(power - nearest) > min(noise / abs(np.log(ratio)), 0.24):
-        raise ValueError(
-            f"infer_roles: {what} changes by {ratio:g} and its initialisation by {after / before:.3g}, which is the power "
-            f"{power:.2f}, none of {', '.join(f'{p:g}' for p in _POWERS)}. Initialise with a power of the fan-in."
-        )
-    return nearest

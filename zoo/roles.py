@@ -76,7 +76,10 @@ class Factors:
     size: Any
     matrix: bool = False
     width: float = 1.0  # N over the base width
-    stacked: int = 0  # leading axes of layers
+    sides: tuple[tuple[int, ...], tuple[int, ...]] | None = (
+        None  # axes of a matrix's inputs and outputs; None: last output
+    )
+    unsure: bool = False  # whether its first axis may be one of layers
 
     @property
     def step(self) -> Any:

@@ -16,18 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from zoo.activations import ACTIVATIONS, activation_function
+from zoo.rescaled import within
 
 _NOT_FIELDS = ("parent", "name")  # Linen's own
 
 
-def to_json(net: nn.Module) -> dict[str, Any]:
+def to_json(net: Any) -> dict[str, Any]:
     """The class of a definition and its fields, in what JSON can hold.
 
     >>> from zoo import MLP
     >>> to_json(MLP(width=8, depth=2))["class"]
     'zoo.mlp:MLP'
     """
-    return _object(net)
+    return _object(within(net))  # roles are of the optimiser and the start: what is saved needs neither
 
 
 def from_json(saved: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ import optax
 
 from zoo import checks
 from zoo.messages import did_you_mean
+from zoo.names import names_of
 from zoo.roles import Factors, factors, times
 
 OPTIMIZERS: dict[str, Callable] = {
@@ -21,6 +22,11 @@ OPTIMIZERS: dict[str, Callable] = {
 _MUON_NOT_WRAPPED = (
     "scaled: this optimiser is Muon, whose updates of matrices scale otherwise than those of the rest. Say "
     'scaled("muon", net, learning_rate=…): it applies Muon to the matrices whose both sides grow and Adam to the others.'
+)
+_LAYERS = (
+    "scaled: whether {name} of shape {shape} is {first} layers, whose updates Muon makes orthogonal each for itself, or one "
+    "matrix (with a window, or heads), does not follow from its shape. Tell infer_roles: give init a depth and say it in base "
+    'and target, or a forward pass as apply=…, or say layers="{name}" (layers="$^" if it is one matrix).'
 )
 CONSISTENT_RMS = (
     "scaled: Muon with consistent_rms multiplies its updates by √max(fan_in, fan_out), so that features move more the wider "
@@ -125,14 +131,17 @@ def _muon(net: Any, x: Any, learning_rate: Any, **options: Any) -> optax.Gradien
     if options.get("consistent_rms") is not None:
         raise ValueError(CONSISTENT_RMS)
 
-    def dimensions(leaf: Any, factor: Factors) -> Any:
+    def dimensions(name: str, leaf: Any, factor: Factors) -> Any:
         if not factor.matrix:
             return None
-        inputs = tuple(range(factor.stacked, leaf.ndim - 1))  # scanned layers are matrices side by side
-        return optax.contrib.MuonDimensionNumbers(inputs, leaf.ndim - 1)
+        if factor.unsure:
+            raise ValueError(_LAYERS.format(name=name, shape=tuple(leaf.shape), first=leaf.shape[0]))
+        inputs, outputs = factor.sides or (tuple(range(leaf.ndim - 1)), (leaf.ndim - 1,))
+        return optax.contrib.MuonDimensionNumbers(inputs, outputs)  # what is neither is matrices side by side
 
     def of(tree: Any) -> optax.GradientTransformation:
-        matrices = jax.tree.map(dimensions, tree, factors(net, tree, x))
+        names = jax.tree.unflatten(jax.tree.structure(tree), names_of(tree))
+        matrices = jax.tree.map(dimensions, names, tree, factors(net, tree, x))
         return optax.contrib.muon(learning_rate, muon_weight_dimension_numbers=matrices, **options)
 
     return optax.GradientTransformation(

@@ -100,8 +100,8 @@ def fluctuations(
     else:
         seeds = np.random.SeedSequence(seed).spawn(_REPLICAS)
         sources = np.stack([_sampled(activation, path, rho is not None, points, each) for each in seeds])
-        how = Provenance(
-            "monte_carlo", f"{_REPLICAS} × {points} quasi-random points; leading order in 1/N: O(1/N²) dropped"
+        how = Provenance.monte_carlo(
+            f"{_REPLICAS} × {points} quasi-random points; leading order in 1/N: O(1/N²) dropped", _REPLICAS
         )
     kernels, increments = _propagators(path, scales, rho is not None, float(w_std) ** 2)
     found = [_sandwich(kernels, source) for source in sources]

@@ -145,7 +145,9 @@ def _meeting(tolerance: float) -> Any:
     def together(size: int, batched: Any, matrix: Matrix, a: jax.Array, key: jax.Array) -> Any:
         several, rows, keys = batched
         if any(jax.tree.leaves(several)):  # matrices side by side (`nn.vmap`): each meets its own rows
-            each = jax.tree.map(lambda leaf, has: leaf if has else jnp.stack([leaf] * size), (matrix, a, key), batched)
+            each = jax.tree.map(
+                lambda leaf, has: leaf if has else jnp.stack([leaf] * size), (matrix, a, key), tuple(batched)
+            )
             out = jax.lax.map(lambda parts: meeting(*parts), each)
             return out, jax.tree.map(lambda _: True, out)
         key = key[0] if keys else key
@@ -166,6 +168,8 @@ def _meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tup
     c = jax.lax.dynamic_update_slice_in_dim(c, rest @ q.T, at, 1)
     v, y = (jax.lax.dynamic_update_slice_in_dim(old, new, at, 0) for old, new in ((matrix.v, q), (matrix.y, image)))
     known = matrix.known_in + jnp.sum(kept).astype(a.dtype)
+    full = matrix.known_in + len(a) > len(v)  # a slice that does not fit would be moved without a word
+    c, known = jnp.where(full, jnp.nan, c), jnp.where(full, jnp.inf, known)
     then = jax.lax.dynamic_update_slice_in_dim(matrix.then_in, jnp.broadcast_to(matrix.known_out, len(a)), at, 0)
     return c, dataclasses.replace(matrix, v=v, y=y, known_in=known, then_in=then)
 

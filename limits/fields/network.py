@@ -42,7 +42,7 @@ def revealing(capacity: int, rows: dict[tuple[str, ...], int] | None = None, exa
         seen = module.patches(args[0])
         flat = seen.reshape(-1, seen.shape[-1])
         if rows is not None:
-            rows[module.path] = rows.get(module.path, 0) + len(flat)
+            rows[module.path] = rows.get(module.path, 0) + _all_rows(flat)
         if module.is_initializing():
             if module.has_variable(REVEALED, "matrix"):  # a layer that is used twice
                 return jnp.zeros((*seen.shape[:-1], module.features), flat.dtype)
@@ -59,6 +59,23 @@ def revealing(capacity: int, rows: dict[tuple[str, ...], int] | None = None, exa
         return out.reshape(*seen.shape[:-1], module.features)
 
     return replace
+
+
+def _all_rows(flat: jax.Array) -> int:
+    """How many rows meet a matrix at once, those that `nn.vmap` hides included."""
+    counts: list[int] = []
+
+    @jax.custom_batching.custom_vmap
+    def count(a: jax.Array) -> jax.Array:
+        counts.append(len(a))
+        return a
+
+    @count.def_vmap
+    def together(size: int, batched: Any, a: jax.Array) -> Any:
+        return count(a.reshape(-1, a.shape[-1])).reshape(a.shape), True
+
+    count(flat)
+    return counts[-1]
 
 
 def forward(net: nn.Module, variables: dict[str, Any], x: Any, key: Any, **options: Any) -> tuple[Any, dict[str, Any]]:

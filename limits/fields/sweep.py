@@ -15,10 +15,11 @@ from limits.fields.matrix import Matrix
 from limits.fields.measure import BACKWARD, measure, observed
 from limits.fields.network import REVEALED, forward, on_points, start, vectors_met
 from limits.losses import point_loss
-from limits.passes import mixes_inputs
+from limits.passes import check_train, mixes_inputs
 from limits.rule import Rule
 
 _FIRST_STEPS = 4  # as many steps of full new directions fit before the bases grow
+_APART = 0.05  # of the outputs: far more than rounding, also that of a deep network
 _SMALL = 4e9  # operations: a run that takes fewer in all does not grow, which would compile again
 
 
@@ -66,6 +67,8 @@ class Sweep:
         self.net, self.rule, self.exact, self.n_train, self.user = net, rule, exact, n_train, observe
         points, rows = (jax.ShapeDtypeStruct((n, *shape[1:]), dtype) for n in (shape[0], batch or n_train))
         self.mixes = mixes_inputs(jax.eval_shape(net.init, jax.random.key(0), points))
+        if self.mixes:
+            check_train(net)
         self.per_pass = max(vectors_met(net, rows).values(), default=0)
         self.at_start = max(vectors_met(net, points).values(), default=0)
         # A look with gradients takes every input by itself: also what is common to all is met once for each.
@@ -94,7 +97,9 @@ class Sweep:
 
     def begin(self, key: Any, x: Any) -> State:
         """The network at initialisation, having met all points (training points first)."""
-        return self._begin(key, x)
+        state = self._begin(key, x)
+        check_room(state)
+        return state
 
     def _start(self, key: Any, x: Any) -> State:
         first, second = (jax.random.fold_in(key, i) for i in range(2))
@@ -108,6 +113,10 @@ class Sweep:
     def measure(self, state: State, x: Any, key: Any, kernels: tuple[str, ...]) -> dict[str, Any]:
         """f, features and what else is asked for (`limits.fields.measure`) at this time; the state stays as it is."""
         return self._look(self._with_room(state, kernels).variables, x, key, tuple(kernels))[0]
+
+    def shapes(self, state: State, x: Any, key: Any, kernels: tuple[str, ...]) -> dict[str, Any]:
+        """What `measure` finds, as shapes."""
+        return jax.eval_shape(self._look, state.variables, x, key, tuple(kernels))[0]
 
     def measure_and_keep(
         self, state: State, x: Any, key: Any, kernels: tuple[str, ...]
@@ -223,6 +232,29 @@ def check_finite(f: Any, step: int, rate: float) -> None:
             f"{broken} of {np.size(f)} outputs were infinite or NaN at step {step}: the learning rate {rate:g} is too large, "
             "or the signal overflows; lower learning_rate or w_std."
         )
+
+
+def check_apart(net: Any, f: Any, together: Any) -> None:
+    """Says where the outputs f of each input by itself are not those of all inputs together."""
+    away, size = (float(np.max(np.abs(a), initial=0.0)) for a in (np.asarray(f) - np.asarray(together), together))
+    if away > _APART * size:
+        raise ValueError(
+            f"{type(net).__name__}: the outputs of one input depend on the other inputs of the call (they move by {away:.2g} of "
+            f'{size:.2g}), so that no tangent kernel of a pair of inputs exists. Keep inputs apart, use Norm("batch"), or, '
+            "in rich, leave kernels of gradients out: kernels=()."
+        )
+
+
+def check_room(state: State) -> None:
+    """Says where a matrix met more vectors in one pass than there is room for: more than its calls were counted to bring."""
+    for path, m in jax.tree_util.tree_leaves_with_path(state.variables.get(REVEALED, {}), is_leaf=_is_matrix):
+        room = m.v.shape[-2]
+        if float(np.max(jax.device_get(m.known_in))) > room:
+            name = ".".join(str(entry.key) for entry in path[:-1])
+            raise ValueError(
+                f"{name} met more vectors in one pass than the {room} that were counted: one matrix that is met many times "
+                "inside nn.scan cannot be revealed; call the layer in a Python loop."
+            )
 
 
 def check_rank(state: State, step: int, at_most: int) -> None:

@@ -15,7 +15,8 @@ from limits.fields.keep import Keep
 from limits.fields.network import REVEALED, coordinates_needed, vectors_met
 from limits.fields.record import needs, reduce
 from limits.fields.responses import NOTED, all_responses
-from limits.fields.sweep import State, Sweep, check_finite, check_rank
+from limits.fields.sweep import State, Sweep, check_apart, check_finite, check_rank
+from limits.identity import numerics
 from limits.rule import Rule
 from limits.schedule import Schedule
 from limits.types import Provenance, Task
@@ -95,14 +96,24 @@ def sweeps(
     with jax.enable_x64(dtype == np.float64), bar:
         x, y = plan.points(dtype)
         net = plan.net.clone(width=samples)
-        sweep = _sweep(net, plan.rule, x.shape, plan.n, str(x.dtype), plan.batch, observe=plan.observe, **plan.length)
+        sweep = compiled_sweep(
+            net, plan.rule, x.shape, plan.n, str(x.dtype), plan.batch, observe=plan.observe, **plan.length
+        )
         count = bar.add_task(f"{replicas} sweeps of {samples} samples", total=replicas * (int(plan.times[-1]) + 1))
         for r in range(replicas):
             mine = jax.random.fold_in(root, r)
-            keep = None if folder is None else Keep(folder, f"sweep_{r}", (plan, net, str(x.dtype), mine))
-            runs.append(_run(sweep, plan, mine, x, y, keep, functools.partial(bar.advance, count)))
+            advance = functools.partial(bar.advance, count)
+            if folder is None:
+                runs.append(_run(sweep, plan, mine, x, y, None, advance))
+                continue
+            task = dataclasses.replace(plan.task, name="")
+            keep = Keep(
+                folder, f"sweep_{r}", dataclasses.replace(plan, net=net, task=task), str(x.dtype), mine, numerics()
+            )
+            with keep.lock():
+                runs.append(_run(sweep, plan, mine, x, y, keep, advance))
     each = jax.tree.map(lambda *parts: np.stack(parts).astype(np.float64), *runs)
-    return each, Provenance("monte_carlo", f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped")
+    return each, Provenance.monte_carlo(f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped", replicas)
 
 
 def _is_linear(net: Any) -> bool:
@@ -115,7 +126,7 @@ def _exact(plan: Plan) -> dict[str, Any] | None:
     net = plan.net
     with jax.enable_x64(True):
         x, y = plan.points(np.float64)
-        plain = _sweep(net, plan.rule, x.shape, plan.n, "float64", plan.batch)
+        plain = compiled_sweep(net, plan.rule, x.shape, plan.n, "float64", plan.batch)
         room = plain.at_start + plan.length["looks"] * plan.task.outputs * plain.at_look
         room += (int(plan.times[-1]) + 1) * plain.per_pass
         needed = coordinates_needed(net, jax.ShapeDtypeStruct(x.shape, x.dtype), room)
@@ -123,13 +134,14 @@ def _exact(plan: Plan) -> dict[str, Any] | None:
             return None
         stages = 2 ** (getattr(net, "stages", 1) - 1)
         wide = net.clone(width=-(-needed // stages) * stages)
-        sweep = _sweep(wide, plan.rule, x.shape, plan.n, "float64", plan.batch, exact=room)
+        sweep = compiled_sweep(wide, plan.rule, x.shape, plan.n, "float64", plan.batch, exact=room)
         run = _run(sweep, plan, jax.random.key(0), x, y)
     return jax.tree.map(lambda a: np.stack([a]), run)
 
 
 @functools.lru_cache(maxsize=16)
-def _sweep(*args: Any, **options: Any) -> Sweep:
+def compiled_sweep(*args: Any, **options: Any) -> Sweep:
+    """A `Sweep` of these arguments, whose programs are compiled once a process."""
     return Sweep(*args, **options)
 
 
@@ -139,7 +151,7 @@ def _run(
     """What one sweep sees at the recorded times, and of the kernels at theirs: leaves [time, …]."""
     begin, walk, look = (jax.random.fold_in(key, i) for i in range(3))
     times, rows, rates = plan.times.tolist(), plan.schedule.rows(plan.n), plan.schedule.rates
-    kept = None if keep is None else keep.load(jax.eval_shape(sweep.begin, begin, x))
+    kept = None if keep is None else keep.load(lambda: _shapes(sweep, plan, begin, x))
     state, now, seen = kept or (sweep.begin(begin, x), 0, [])
     advance(now + 1)
     for t in times[len(seen) :]:
@@ -162,6 +174,13 @@ def _run(
     return reduce(stacked, plan.record) | answers
 
 
+def _shapes(sweep: Sweep, plan: Plan, key: Any, x: Any) -> tuple[State, dict[str, Any]]:
+    """What a state and a look at it consist of. Nothing is computed."""
+    state = jax.eval_shape(sweep.begin, key, x)
+    looks = [sweep.shapes(state, x, key, names) for names in {plan.looks(t) for t in plan.times.tolist()}]
+    return state, {name: value for each in looks for name, value in each.items()}
+
+
 def _look(sweep: Sweep, plan: Plan, state: State, x: Any, t: int, key: Any) -> tuple[dict[str, Any], State]:
     """(what is seen at this time, the state: it remembers what a look reveals where times are to be compared)."""
     names = plan.looks(t)
@@ -172,5 +191,7 @@ def _look(sweep: Sweep, plan: Plan, state: State, x: Any, t: int, key: Any) -> t
         found = sweep.measure(state, x, key, names)
     found = jax.tree.map(np.asarray, found)
     check_finite(found["f"], t, float(np.abs(plan.schedule.rates).max(initial=0)))
+    if t == 0 and not type(plan.net).__module__.startswith("zoo."):
+        check_apart(plan.net, found["f"], state.offset)
     found["f"] = found["f"] - np.asarray(state.offset)
     return found, state

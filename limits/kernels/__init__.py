@@ -1,16 +1,16 @@
 """The algebra that carries NNGP and NTK through a network, layer by layer."""
 
 from limits.kernels.activations import closed_form as closed_form
-from limits.kernels.activations import fingerprint as fingerprint
 from limits.kernels.attention import Attention as Attention
 from limits.kernels.attention import attend as attend
-from limits.kernels.blocks import Store as Store
 from limits.kernels.blocks import block_rows as block_rows
+from limits.kernels.blocks import padded as padded
 from limits.kernels.blocks import pairwise as pairwise
 from limits.kernels.compiled import compiled as compiled
 from limits.kernels.duals import dual as dual
 from limits.kernels.duals import dual_for as dual_for
 from limits.kernels.hermite import rms as rms
+from limits.kernels.kept import KeptKernels as KeptKernels
 from limits.kernels.positions import Positions as Positions
 from limits.kernels.positions import images as images
 from limits.kernels.positions import layer_norm as layer_norm

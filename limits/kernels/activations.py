@@ -6,7 +6,6 @@ sqrt(E φ²) and "correlation" E[φφ'] over their product.
 """
 
 import functools
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -213,15 +212,3 @@ def _probed(phi: Any) -> tuple[np.ndarray, np.ndarray]:
             f"activation {name} must act on each number by itself: its value at x = {x[2]:g} depends on the other numbers in x."
         )
     return x[:-1], values[:-1]
-
-
-def fingerprint(phi: zoo.Activation) -> str:
-    """A name that tells activations apart by their values, to 9 digits.
-
-    >>> fingerprint(jnp.tanh) == fingerprint(lambda x: jnp.tanh(x)) != fingerprint(lambda x: jnp.tanh(1.01 * x))
-    True
-    """
-    with jax.enable_x64(True):
-        x = np.arange(-100, 101) ** 3 / 4e4
-        values = np.asarray(phi(jnp.asarray(x)), float) + 0.0
-    return "values " + hashlib.sha256(" ".join(f"{v:.9e}" for v in values).encode()).hexdigest()

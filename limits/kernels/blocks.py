@@ -1,12 +1,9 @@
 """Big kernels in blocks: bounded memory, and each pair of a symmetric kernel computed once."""
 
-import hashlib
 import itertools
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,6 +11,8 @@ import numpy as np
 import psutil
 from rich.console import Console
 from rich.progress import track
+
+from limits.kernels.kept import KeptKernels
 
 BLOCK = 400  # rows of a block, at most
 _ARRAY_BYTES = 2**21  # of one array of a block: what a core works on stays near it
@@ -35,45 +34,18 @@ def _padded(x: np.ndarray, start: int, block: int) -> np.ndarray:
 
 
 def _even(n: int, limit: int) -> int:
-    """At most `limit` rows, so that blocks of one size cover n with little left over."""
-    if n <= limit:
-        return n
+    """At most `limit` rows, so that blocks of one size cover n with little left over; few sizes, each is compiled once."""
     rows = -(-n // -(-n // limit))
-    return rows if rows < 32 else -(-rows // 8) * 8
+    return min(limit, 1 << (rows - 1).bit_length() if rows < 8 else -(-rows // 8) * 8)
 
 
-class Store:
-    """Kernels in files of a folder, with a note of which blocks are finished.
+def padded(x: np.ndarray) -> np.ndarray:
+    """x with its last row repeated, up to one of few numbers of rows; what is more than a block stays as it is.
 
-    `what` describes all that the numbers depend on but the inputs; a folder of other numbers is refused.
+    >>> [len(padded(np.zeros((n, 2)))) for n in (1, 3, 10, 13, 401)]
+    [1, 4, 16, 16, 401]
     """
-
-    def __init__(self, folder: Any, what: str, names: Sequence[str]) -> None:
-        self.folder, self.what, self.names = Path(folder), what, names
-
-    def open(self, x1: np.ndarray, x2: np.ndarray | None, rows: int) -> tuple[list[Any], Any]:
-        """(the kernels, which blocks are finished), as memory maps."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        digest = hashlib.sha256(self.what.encode())
-        for part in (x1, x1[:0] if x2 is None else x2):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        other = x1 if x2 is None else x2
-        note = {"kernels": digest.hexdigest(), "rows": rows, "shape": [len(x1), len(other)]}
-        file = self.folder / "blocks.json"
-        if file.exists() and json.loads(file.read_text()) != note:
-            raise ValueError(
-                f"{self.folder} holds blocks of other kernels or inputs: give another folder, or empty this one."
-            )
-        fresh = not file.exists()
-        counts = tuple(-(-len(x) // rows) for x in (x1, other))
-        open_map = np.lib.format.open_memmap
-        mode = "w+" if fresh else "r+"
-        shapes = dict.fromkeys(self.names, (note["shape"], x1.dtype)) | {"finished": (counts, np.bool_)}
-        maps = [
-            open_map(self.folder / f"{name}.npy", mode, dtype, tuple(shape)) for name, (shape, dtype) in shapes.items()
-        ]
-        file.write_text(json.dumps(note))
-        return maps[:-1], maps[-1]
+    return x if len(x) > BLOCK else _padded(x, 0, _even(len(x), BLOCK))
 
 
 def pairwise(
@@ -83,12 +55,12 @@ def pairwise(
     count: int = 2,
     block: int | None = None,
     progress: bool | None = None,
-    store: Store | None = None,
+    kept: KeptKernels | None = None,
 ) -> list[np.ndarray]:
     """`count` kernels [n1, n2], from a function of two blocks of inputs that returns so many blocks [block, block].
 
     x2 = None means x1 with itself: blocks below the diagonal are copied from above it. Blocks run on all devices in turn.
-    Progress shows where it takes more than a few seconds (or as `progress` says). With `store` finished blocks stay on disk.
+    Progress shows where it takes more than a few seconds (or as `progress` says). With `kept` finished blocks stay on disk.
 
     >>> pairwise(lambda a, b: [a @ b.T], np.eye(3), block=2, count=1)[0].tolist()
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
@@ -96,32 +68,49 @@ def pairwise(
     other = x1 if x2 is None else x2
     n1, n2 = len(x1), len(other)
     size = _even(max(n1, n2), BLOCK) if block is None else _even(max(n1, n2), block)
-    if store is None:
-        need, have = count * n1 * n2 * x1.itemsize, psutil.virtual_memory().available
-        if need > have:
-            raise MemoryError(
-                f"{count} kernels of {n1} × {n2} need {need / 2**30:.1f} GiB and {have / 2**30:.1f} GiB are free: "
-                "ask for fewer inputs at a time (x1 in parts against x2), for the diagonal alone, or give a folder."
-            )
-        out, finished = [np.empty((n1, n2), x1.dtype) for _ in range(count)], None
-    else:
-        out, finished = store.open(x1, x2, size)
+    if kept is not None:
+        with kept.open(x1, x2, size) as blocks:
+            _fill(function, x1, x2, size, progress, blocks.put, blocks.finished)
+            return blocks.arrays()
+    need, have = count * n1 * n2 * x1.itemsize, psutil.virtual_memory().available
+    if need > have:
+        raise MemoryError(
+            f"{count} kernels of {n1} × {n2} need {need / 2**30:.1f} GiB and {have / 2**30:.1f} GiB are free: "
+            "ask for fewer inputs at a time (x1 in parts against x2), for the diagonal alone, or give a folder."
+        )
+    out = [np.empty((n1, n2), x1.dtype) for _ in range(count)]
+
+    def put(i: int, j: int, parts: Sequence[np.ndarray]) -> None:
+        for whole, values in zip(out, parts, strict=True):
+            whole[i : i + size, j : j + size] = values
+            if x2 is None and i != j:
+                whole[j : j + size, i : i + size] = values.T
+
+    _fill(function, x1, x2, size, progress, put)
+    return out
+
+
+def _fill(
+    function: Callable[[Any, Any], Sequence[Any]],
+    x1: np.ndarray,
+    x2: np.ndarray | None,
+    size: int,
+    progress: bool | None,
+    put: Callable[[int, int, Sequence[np.ndarray]], None],
+    finished: Collection[tuple[int, int]] = (),
+) -> None:
+    """Computes all blocks but those that are finished, and hands them with their first entry to `put`."""
+    other = x1 if x2 is None else x2
+    n1, n2 = len(x1), len(other)
     corners = [(i, j) for i, j in itertools.product(range(0, n1, size), range(0, n2, size)) if x2 is not None or i <= j]
-    if finished is not None:
-        corners = [(i, j) for i, j in corners if not finished[i // size, j // size]]
+    corners = [corner for corner in corners if corner not in finished]
     devices = jax.local_devices()
 
     def fill(task: tuple[int, tuple[int, int]]) -> None:
         number, (i, j) = task
         with jax.default_device(devices[number % len(devices)]):
             parts = function(_padded(x1, i, size), _padded(other, j, size))
-        for whole, part in zip(out, parts, strict=True):
-            values = np.asarray(part)[: n1 - i, : n2 - j]
-            whole[i : i + size, j : j + size] = values
-            if x2 is None and i != j:
-                whole[j : j + size, i : i + size] = values.T
-        if finished is not None:
-            finished[i // size, j // size] = True
+        put(i, j, [np.asarray(part)[: n1 - i, : n2 - j] for part in parts])
 
     workers = max(min(4, psutil.cpu_count() or 1), len(devices))
     with ThreadPoolExecutor(max_workers=workers) as pool:
@@ -131,7 +120,6 @@ def pairwise(
         except BaseException:  # an interrupt too: what is finished is kept, nothing else is begun
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return out
 
 
 def _wait(done: Any, count: int, progress: bool | None) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-from zoo import infer_roles, scaled
+from zoo import Rescaled, scaled
 
 VOCABULARY, BASE = 11, {"width": 8, "depth": 2}
 
@@ -33,24 +33,6 @@ class LanguageModel(nn.Module):
         return nn.Dense(VOCABULARY, use_bias=False, name="readout")(nn.LayerNorm()(h))
 
 
-class Rescaled:
-    """The model as its roles ask it to start."""
-
-    def __init__(self, width, depth):
-        def init(key, width, depth):
-            return LanguageModel(width, depth).init(key, jnp.zeros((1, 4), int))
-
-        self.net = LanguageModel(width, depth)
-        target = {"width": width, "depth": depth}
-        self.roles = infer_roles(init, base=BASE, target=target, branch_outputs="out")
-
-    def init(self, key, tokens):
-        return self.roles.rescale(self.net.init(key, tokens))
-
-    def apply(self, variables, tokens):
-        return self.net.apply(variables, tokens)
-
-
 def get_config():
     return ConfigDict(
         {
@@ -67,11 +49,12 @@ def get_config():
 
 
 def make(width, depth):
-    return Rescaled(width, depth)
+    sizes = {"base": BASE, "target": {"width": width, "depth": depth}}
+    return Rescaled.of(LanguageModel, jnp.zeros((1, 4), int), **sizes, branch_outputs="out")
 
 
 def optimizer(net, learning_rate, weight_decay):
-    return scaled(optax.adamw(learning_rate, weight_decay=weight_decay), net.roles)
+    return scaled(optax.adamw(learning_rate, weight_decay=weight_decay), net)
 
 
 def loss(outputs, targets):

@@ -149,6 +149,7 @@ def test_a_run_is_data(folder: Path, tmp_path: Path):
     """A definition in a checkpoint that names a function, and a config beside it that would do something, are not called."""
     run = shutil.copytree(folder, tmp_path / "run")
     info, arrays = about.read(run / "checkpoints/0")
+    assert arrays is not None
     evil = {**info, "definition": {"class": "os:system", "fields": {"command": f"touch {tmp_path}/done"}}}
     for step in (0, 1, 10, 12):
         text = about.written({**evil, "step": step}, arrays)
@@ -167,7 +168,7 @@ def test_names_of_runs_are_words_in_a_page():
 
 def test_a_damaged_checkpoint_is_left_out(folder: Path, tmp_path: Path):
     run = shutil.copytree(folder, tmp_path / "run")
-    for step, name in ((1, "about/about.json"), (10, "_CHECKPOINT_METADATA")):
+    for step, name in ((1, "about/about.json"), (10, "model/_METADATA")):
         file = run / f"checkpoints/{step}" / name
         file.write_bytes(file.read_bytes()[:-9])
     with pytest.warns(UserWarning, match="checkpoint of step 1 in .* is damaged and left out"):

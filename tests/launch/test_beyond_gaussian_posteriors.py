@@ -1,4 +1,4 @@
-"""Figures of Bayesian networks at finite width: run from end to end, and claims that fail on numbers that do not hold them."""
+"""Figures of Bayesian networks at finite width: run from end to end."""
 
 import json
 from pathlib import Path
@@ -75,22 +75,3 @@ def test_importance_sampling_of_the_posterior_does_not_depend_on_its_proposal():
     assert good[1] > 0.9 * 40_000 > 0
     error = np.hypot(*(parts.std(0, ddof=1) / 10**0.5 for parts, _ in (good, half)))
     assert np.all(abs(good[0].mean(0) - half[0].mean(0)) < 5 * error)
-
-
-def test_claims_fail_where_they_do_not_hold():
-    shape, widths = (3, 1, 2), np.array([50, 100])
-    falling, noise = np.array([1.0, 0.5]), 0.01 * np.arange(3)[:, None, None]
-    good = {"prior": 10 + 0 * noise + falling, "leading": 1.2 * falling + noise, "full": falling + 0 * noise}
-    arrays = {name: np.broadcast_to(value, shape) for name, value in good.items()}
-    arrays |= {"widths": widths, "loads": np.array([0.1])}
-    assert [claim.holds for claim in module("figB1").claims(arrays)] == [True] * 4
-    swapped = arrays | {"full": arrays["prior"][..., ::-1], "prior": arrays["full"]}
-    assert [claim.holds for claim in module("figB1").claims(swapped)] == [False, True, False, False]
-    rising = np.array([[0.1, 0.2, 0.5], [0.1, 0.15, 0.3]])
-    annealed = {
-        "cka": np.broadcast_to(rising, (2, 2, 3)), "prior": np.full((2, 2), 0.09), "iterations": np.full((2, 2, 3), 20),
-        "widths": np.array([4000, 1000, 250]), "weights": np.array([0.5, 1.0]),
-    }  # fmt: skip
-    assert [claim.holds for claim in module("figB2").claims(annealed)] == [True, True, False, True]
-    worse = annealed | {"cka": annealed["cka"][..., ::-1], "iterations": np.full((2, 2, 3), 60)}
-    assert [claim.holds for claim in module("figB2").claims(worse)] == [False, False, False, False]

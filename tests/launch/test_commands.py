@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from ml_collections import ConfigDict
+
+from launch import common
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -75,6 +78,12 @@ def test_limit_by_path(tmp_path):
         slow(["compare", "--config=mlp", "--config.activations=('rleu',)"], 'Did you mean "relu"'),
         slow(["compare", "--config=mlp", "--config.task.n_tran=3"], 'Did you mean "n_train"'),
         slow(["compare"], "Give a config"),
+        slow(["compare", "--config=mlp", "config.steps=3"], 'error: "config.steps=3" is not a flag'),
+        slow(["train", "--config=train_mlp", "config.steps=3"], 'error: "config.steps=3" is not a flag'),
+        slow(
+            ["transfer", "--config=transfer_width", "--config.values=(1,)", "--config.values=(2,)"],
+            "values is given twice",
+        ),
         slow(["compare", "--config=mlp", "--config.widths=(0,8)"], "width must be an integer of at least 1"),
         slow(["compare", "--config=mlp", "--workdir=/proc/nowhere"], "choose another with --workdir"),
     ],
@@ -111,3 +120,53 @@ def test_help_names_every_command():
     assert done.returncode == 0
     for words in ("--config.FIELD=VALUE", "--workdir", "mlp_full", "interrupted"):
         assert words in done.stdout
+
+
+# --- in this process: what `start` reads before any program runs
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("config.steps=3", '"config.steps=3" is not a flag, and nothing else is expected here: --config.steps=3?'),
+        ("—workdir=x", "nothing else is expected here: --workdir=x?"),
+        ("steps=3", "flags are written --NAME=VALUE"),
+        ("mlp", "flags are written --NAME=VALUE"),
+    ],
+)
+def test_a_stray_word_is_a_mistake(word, said):
+    assert said in common._stray(word)
+
+
+@pytest.mark.parametrize("given", [("(1.0,)", "(2.0, 3.0)"), ("4.0", "(2.0,)"), ("(2.0,)", "4.0")])
+def test_a_list_that_is_given_twice_would_be_joined(given):
+    settings = ConfigDict({"values": (0.5,), "steps": 3, "word": ""})
+    once = ["--config=x", "--config.values=(1.0, 2.0)", "--config.steps=3", "--config.steps=4", "--config.word=(1, 2)"]
+    common._check_overrides(once, settings)
+    common._check_overrides(["--config.values=1.0", "--config.values=2.0"], settings)  # one by one
+    twice = [f"--config.values={given[0]}", "--config.values", given[1]]
+    with pytest.raises(SystemExit, match=r"--config\.values is given twice, as .* and as .*: give one list"):
+        common._check_overrides(twice, settings)
+
+
+COUNTING = """
+from pathlib import Path
+from ml_collections import ConfigDict
+
+with (Path(__file__).parent / "executed").open("a") as file:
+    file.write("once\\n")
+
+def get_config():
+    return ConfigDict({"name": "counted", "depth": 1})
+
+def make(width, depth): pass
+def optimizer(net, learning_rate): pass
+def loss(outputs, targets): pass
+"""
+
+
+def test_a_config_is_executed_once_a_start(tmp_path):
+    (tmp_path / "counting.py").write_text(COUNTING)
+    done = launch("--config=counting.py", "--config.depth=2", "--distributed=off", folder=tmp_path, module="train")
+    assert "The config lacks width, steps, learning_rate" in done.stderr  # what comes after the functions are found
+    assert (tmp_path / "executed").read_text() == "once\n"

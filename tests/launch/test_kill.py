@@ -15,10 +15,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from forked import start
 
 from launch.exit_codes import PREEMPTED
-from launch.local_cluster import run_cluster, start_cluster
-from train.checkpoints import load_model, steps_in
+from launch.local_cluster import environment, free_port, run_cluster, start_cluster
+from train.checkpoints import load_model
 from train.records import read_records
 
 HERE = Path(__file__).resolve().parent
@@ -51,13 +52,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("alone")
-    train(folder, processes=1)
-    return folder
-
-
 def equal(one: Path, other: Path) -> None:
     jax.tree.map(
         np.testing.assert_array_equal, load_model(one / "checkpoints")[1], load_model(other / "checkpoints")[1]
@@ -67,20 +61,18 @@ def equal(one: Path, other: Path) -> None:
     assert [(line["step"], line["loss"]) for line in a] == [(line["step"], line["loss"]) for line in b]
 
 
-def killed(folder: Path, number: int, after: int, processes: int = 2, delay: float = 0.0) -> None:
-    """Starts processes, sends the signal to one of them when the log has so many lines more and that many seconds later, and
-    waits for all."""
+def killed(folder: Path, number: int, after: int) -> None:
+    """Starts two processes, sends the signal to one of them when the log has so many lines more, and waits for both."""
     log = folder / "log.jsonl"
     had = len(log.read_text().splitlines()) if log.exists() else 0
-    with start_cluster(command(folder), processes, 4 // processes, cache(folder), grace=5.0) as cluster:
+    with start_cluster(command(folder), 2, 2, cache(folder), grace=1.0 if number == signal.SIGKILL else 5.0) as cluster:
         until = time.monotonic() + 240
         while cluster.processes[0].poll() is None and time.monotonic() < until:
             now = len(log.read_text().splitlines()) if log.exists() else 0
             if now < had or now >= had + after:
                 break
             time.sleep(0.005)
-        time.sleep(delay)
-        cluster.processes[random.Random(after).randrange(processes)].send_signal(number)
+        cluster.processes[random.Random(after).randrange(2)].send_signal(number)
         result = cluster.wait(timeout=240)
     if number == signal.SIGTERM and result.returncode:
         assert set(result.returncodes) == {PREEMPTED}, result.outputs
@@ -95,22 +87,57 @@ def test_killed_twice_and_continued(whole: Path, tmp_path: Path):
     equal(whole, tmp_path)
 
 
+def run_forked(folder: Path, processes: int, kill: tuple[int, int, float] | None = None) -> list[int | None]:
+    """The exit codes of the same run in forked processes. kill: (signal, lines of the log, seconds) to send it to one of them
+    so many lines and seconds on."""
+    settings = {"jax_platforms": "cpu", "jax_num_cpu_devices": 4 // processes, "jax_compilation_cache_dir":
+                str(folder.parent / "compiled"), "jax_persistent_cache_min_compile_time_secs": 0,
+                "jax_persistent_cache_min_entry_size_bytes": -1}  # fmt: skip
+    coordinator, log = f"127.0.0.1:{free_port()}", folder / "log.jsonl"
+    places = [environment(i, processes, 4 // processes, coordinator) for i in range(processes)]
+    arguments, output = command(folder)[3:], folder.parent / "output"
+    had = len(log.read_text().splitlines()) if log.exists() else 0
+    running = [start("launch.train", arguments, place, settings, output) for place in places]
+    if kill is not None:
+        until = time.monotonic() + 240
+        while all(each.is_alive() for each in running) and time.monotonic() < until:
+            now = len(log.read_text().splitlines()) if log.exists() else 0
+            if now < had or now >= had + kill[1]:
+                break
+            time.sleep(0.002)
+        time.sleep(kill[2])
+        victim = random.Random(kill[1]).choice(running)
+        if victim.is_alive():
+            os.kill(victim.pid or 0, kill[0])
+        if kill[0] == signal.SIGKILL:
+            for each in running:  # the others wait for it in vain
+                each.join(1.0)
+                each.kill()
+    for each in running:
+        each.join(240)
+        each.kill()
+    return [each.exitcode for each in running]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
-def test_killed_at_random_moments_and_continued(processes: int, tmp_path: Path, request: pytest.FixtureRequest):
+def test_killed_at_random_moments_and_continued(processes: int, tmp_path: Path):
     """Also while a checkpoint is written, and at the end; whenever the end is reached, it is the end of the whole run."""
-    whole, draw, ends = request.getfixturevalue({1: "alone", 2: "whole"}[processes]), random.Random(processes), 0
-    run = tmp_path / "run"
-    for _ in range(KILLS):
+    whole, run, draw, killed, ends = tmp_path / "whole", tmp_path / "run", random.Random(processes), 0, 0
+    assert run_forked(whole, processes) == [0] * processes, (tmp_path / "output").read_text()
+    while killed < KILLS:
         number = draw.choice([signal.SIGTERM, signal.SIGKILL, signal.SIGKILL])
-        killed(run, number, draw.randrange(1, 25), processes, draw.choice([0.0, draw.uniform(0, 0.5)]))
-        if len(read_records(run / "log.jsonl")) == STEPS and steps_in(run / "checkpoints")[-1] == STEPS:
+        codes = run_forked(run, processes, (number, draw.randrange(1, 30), draw.choice([0.0, draw.uniform(0, 0.5)])))
+        killed += codes != [0] * processes
+        if codes == [0] * processes:
             equal(whole, run)
             ends += 1
             shutil.rmtree(run)
-    train(run, processes)
+        with (tmp_path / "output").open("a") as file:
+            print(f"{killed} kills, {ends} ends, {codes}", file=file)
+    assert run_forked(run, processes) == [0] * processes, (tmp_path / "output").read_text()
     equal(whole, run)
-    print(f"{processes} processes: {KILLS} kills, {ends + 1} ends, none unequal")
+    print(f"{processes} processes: {killed} kills, {ends + 1} ends, none unequal")
 
 
 @pytest.mark.slow

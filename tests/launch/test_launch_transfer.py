@@ -241,16 +241,83 @@ def test_the_limit_has_the_momentum_of_the_config(own: Any, monkeypatch: pytest.
         (OWN.replace("gamma=1.0", "gama"), {"gamma": 1.0}, 'asks for "gama".*Did you mean "gamma"'),
         (OWN, {"axes": {"decay": (0.1,)}}, '"decay" is swept, but neither'),
         (OWN, {"dial": "steps"}, '"steps" is swept, but neither make nor optimizer'),
-        (OWN, {"values": (0.0, 0.1)}, "positive numbers of learning_rate"),
+        (OWN, {"values": (0.0, 0.1)}, "config.values must be .* finite number > 0; got .0.0, 0.1"),
         (OWN, {"grid": "corner"}, '"product" or "cross"'),
         (OWN.replace("* steps", "* 2"), {}, "end after 2 of 6 steps"),
-        (OWN, {"seeds": 0}, "seeds must be an integer of at least 1, got 0"),
-        (OWN, {"steps": 0}, "steps must be an integer of at least 1, got 0"),
+        (OWN, {"seeds": 0}, "config.seeds must be an integer of at least 1, got 0"),
+        (OWN, {"steps": 0}, "config.steps must be an integer of at least 1, got 0"),
+        (OWN, {"values": (0.02, 0.02)}, "config.values must be .* each once.* got .0.02, 0.02"),
+        (OWN, {"values": ()}, "config.values must be .* one or more of them"),
+        (OWN, {"values": (0.1, float("nan"))}, "config.values must be .* finite number > 0; got .0.1, nan"),
+        (OWN, {"values": (0.1, float("inf"))}, "config.values must be .* finite number > 0; got .0.1, inf"),
+        (OWN, {"values": (0.1, -0.2)}, "config.values must be .* finite number > 0; got .0.1, -0.2"),
+        (OWN, {"widths": (8, 8)}, "config.widths must be .* each once.* got .8, 8"),
+        (OWN, {"widths": ()}, "config.widths must be .* one or more of them"),
+        (OWN, {"depths": (1, 0)}, "config.depths must be .* integer of at least 1; got .1, 0"),
+        (OWN, {"target": {"width": 0}}, "config.target.width must be an integer of at least 1, got 0"),
+        (OWN, {"target": {"widht": 8}}, "config.target has a width and a depth, and no widht"),
+        (OWN, {"axes": {"momentum": (0.5, 0.5)}}, "config.axes.momentum must be .* each once"),
+        (OWN, {"axes": {"momentum": ()}}, "config.axes.momentum must be .* one or more of them"),
+        (OWN, {"together": -1}, "config.together must be an integer of at least 0, got -1"),
+        (OWN, {"seed": -1}, "config.seed must be an integer of at least 0, got -1"),
     ],
 )
 def test_mistakes(own: Any, code: str, fields: dict, message: str):
     with pytest.raises(ValueError, match=message):
         run(own(code=code, **fields))
+
+
+def simulated(best: dict[tuple[int, int], float], count: int = 13, seeds: int = 4) -> Outcome:
+    """Sweeps over rates 2^-12 … whose loss rises by 0.3 octaves² from 2^best, with a little noise."""
+    x, random = np.arange(-12.0, -12.0 + count), np.random.default_rng(0)
+    sizes: Any = {}
+    for (width, depth), place in best.items():
+        losses = np.exp(0.3 * (x[:, None] - place) ** 2 + 0.03 * random.normal(size=(count, seeds)))
+        sizes[width, depth] = Sweep(width, depth, 2.0**x, np.repeat(losses[..., None], 10, axis=2))
+    return Outcome("learning_rate", {"all": sizes}, {}, {"all": {"setting": ""}}, {})
+
+
+def trained_with(study: Any, outcome: Outcome) -> tuple[float, str]:
+    """(log₂ of the learning rate of the printed command, what is said of it)."""
+    words = shlex.split(study.command(outcome))
+    (rate,) = [word.partition("=")[2] for word in words if word.startswith("--set=learning_rate=")]
+    return float(np.log2(float(rate.partition("=")[2] or rate))), study.target(outcome).advice
+
+
+def test_the_command_follows_a_drift_that_was_measured(own: Any):
+    rate, said = trained_with(own(), simulated({(8, 1): -5.0, (16, 1): -5.0, (32, 1): -5.0}))
+    assert rate == pytest.approx(-5.0, abs=0.15)
+    assert "which may be none" in said
+    assert "Warning" not in said
+    drift = {(8, 1): -4.0, (16, 1): -4.9, (32, 1): -5.8}
+    rate, said = trained_with(own(), simulated(drift))  # −1.8 octaves to the largest size, which was measured
+    assert rate == pytest.approx(-5.8, abs=0.2)
+    assert "Warning: it does not carry over from width 8 to 32: it moves by -1." in said
+    rate, said = trained_with(own(target={"width": 128, "depth": 1}), simulated(drift))  # two doublings more
+    assert rate == pytest.approx(-7.6, abs=0.5)
+    assert "That is extrapolated: no width of 128 was swept" in said
+    rate, said = trained_with(own(target={"width": 8, "depth": 4}), simulated(drift))
+    assert rate == pytest.approx(-4.0, abs=0.15)
+    assert "Warning: whether the optimum moves with depth was not measured" in said
+    both = {(8, 1): -4.0, (16, 1): -5.0, (8, 2): -4.5, (8, 4): -5.0}
+    rate, said = trained_with(own(), simulated(both))  # over width and over depth
+    assert rate == pytest.approx(-6.0, abs=0.3)
+
+
+def test_an_optimum_at_the_end_of_the_grid_is_said_of_two_rates_too(own: Any):
+    for count, best in ((2, -5.0), (5, -5.0), (2, -20.0)):
+        outcome = simulated({(8, 1): best, (16, 1): best}, count=count)
+        series = outcome.over("all", "width")
+        assert "At width 8, 16 the optimum is at an end of the grid: try values beyond it" in series.sentence
+        assert [row[2].endswith("(end of the grid)") for row in series.rows()] == [True, True]
+        assert series.rows()[0][3].startswith("above" if best > -12 else "below")
+        assert np.isinf(series.shift()[1:]).all()  # nothing bounds how far it moved
+        _, said = trained_with(own(), outcome)
+        assert "Warning" in said
+        page = report.as_html(outcome, {}, "command")
+        assert "at an end of the grid" in page
+    inside = simulated({(8, 1): -6.0, (16, 1): -6.0}).over("all", "width")
+    assert "end of the grid" not in inside.sentence
 
 
 def test_the_command_takes_the_smallest_size_that_has_an_optimum(own: Any):

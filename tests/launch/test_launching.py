@@ -1,93 +1,23 @@
-"""The scripts of launch/: what they would run, and what they do with a gcloud, srun or scontrol that only plays.
-
-No test may reach a real one: `tools` puts fakes first in PATH.
-"""
+"""launch/tpu_vm.sh: what it would run, and what it does with a gcloud that only plays."""
 
 import os
-import re
 import shlex
 import shutil
 import signal
 import subprocess
-import sys
-import textwrap
+import tarfile
 import time
 from pathlib import Path
 
 import pytest
-import yaml
+from fakes import make_tool, run
 
 from launch import exit_codes
 
 ROOT = Path(__file__).parents[2]
-TPU, SLURM, GKE = (ROOT / "launch" / name for name in ("tpu_vm.sh", "slurm.sh", "gke.yaml"))
+TPU, SLURM = (ROOT / "launch" / name for name in ("tpu_vm.sh", "slurm.sh"))
 PLACE = ("--name=vit", "--zone=us-east5-a")
 TRAIN = ("python", "-m", "launch.train", "--config.note=it's a $test", "--workdir=gs://bucket/vit")
-
-# Records its arguments in calls/, one file a call. Its queued resource has the state of the first line of `states`, which goes
-# with every question but for the last line. Commands over ssh run in the home of the one worker, made with the TPU, unless it
-# has been taken away (`node`): so the scripts for the workers are really run.
-GCLOUD = r"""
-here=$(dirname "$0")/..
-home=$here/home
-mkdir -p "$here/calls"
-printf '%s\0' gcloud "$@" > "$here/calls/$(date +%s%N)"
-case "$*" in
-  *"queued-resources create"*)
-    if [ -f "$here/create_fails" ]; then exit "$(cat "$here/create_fails")"; fi
-    echo READY > "$here/node"
-    rm -rf "$home"
-    mkdir -p "$home/limit-zoo/.venv/bin"
-    ln -s /bin/true "$home/limit-zoo/.venv/bin/python" ;;
-  *"queued-resources describe"*)
-    head -n 1 "$here/states"
-    if [ "$(wc -l < "$here/states")" -gt 1 ]; then sed -i 1d "$here/states"; fi ;;
-  *"tpu-vm describe"*networkEndpoints*) echo 2 ;;
-  *"tpu-vm describe"*) cat "$here/node" ;;
-  *"tpu-vm ssh"*)
-    if head -n 1 "$here/states" | grep -q SUSPEND || grep -qv READY "$here/node"; then exit 255; fi
-    for argument in "$@"; do
-      case $argument in
-        --command=*) command=${argument#--command=} ;;
-        --output-directory=*) exec > "${argument#--output-directory=}/0.log" ;;
-      esac
-    done
-    if [ -f "$here/report" ] && [[ $command == *"nothing started"* ]]; then exec cat "$here/report"; fi
-    cd "$home" && HOME=$home bash -c "$command" ;;
-  *"queued-resources delete"*)
-    if [ -f "$home/limit-zoo-run/pid" ]; then kill "$(cat "$home/limit-zoo-run/pid")" 2> /dev/null; fi
-    if [ -f "$here/delete_fails" ]; then exit 1; fi ;;
-esac
-"""
-# The setup of a worker, which would install from the network.
-UV = """
-echo "$@" >> "$HOME/uv"
-"""
-
-
-@pytest.fixture
-def tools(tmp_path):
-    """A folder with fakes first in PATH, and what they were called with."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "states").write_text("WAITING_FOR_RESOURCES\nACTIVE\n")
-    make_tool(tmp_path, "gcloud", GCLOUD)
-    make_tool(tmp_path, "uv", UV)
-    make_tool(tmp_path, "tar", "exit 0\n")  # the checkout need not be packed
-    return tmp_path
-
-
-def make_tool(folder: Path, name: str, script: str) -> None:
-    tool = folder / "bin" / name
-    tool.write_text("#!/usr/bin/env bash\n" + textwrap.dedent(script))
-    tool.chmod(0o755)
-
-
-def run(tools: Path, *command, timeout=60, **environment):
-    path = f"{tools / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environ = {**os.environ, "PATH": path, "TMPDIR": str(tools), **environment}
-    return subprocess.run(
-        list(map(str, command)), cwd=tools, env=environ, capture_output=True, text=True, check=False, timeout=timeout
-    )
 
 
 def dry(tools: Path, *arguments) -> list[list[str]]:
@@ -144,6 +74,7 @@ def test_setup_warms_up_every_worker_before_all(tools):
     ]
     assert pack[0] == "tar"
     assert pack[pack.index("-C") + 1] == str(ROOT)
+    assert Path(pack[pack.index("-T") + 1]).parent == Path(pack[pack.index("-czf") + 1]).parent
     assert copy[4] == "scp"
     assert copy[6] == "vit:limit-zoo.tar.gz"
     assert all("--internal-ip" in call for call in (*warm, copy, install))
@@ -385,13 +316,98 @@ def test_a_run_is_watched_and_stopped_from_outside(tools):
     assert [line.split("] ")[1] for line in act("logs").stdout.splitlines()] == ["step 1", "saved"]
 
 
+def test_another_process_with_the_number_is_not_the_run(tools):
+    """As after a restart of the machine: it is not taken for running, and not stopped."""
+    run(tools, TPU, "create", *PLACE, "--type=v4-8", "--poll=0.05")
+    state = tools / "home/limit-zoo-run"
+    state.mkdir()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        ticks = Path(f"/proc/{other.pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        (state / "pid").write_text(f"{other.pid} {boot} {ticks}\n")
+        assert run(tools, TPU, "status", *PLACE).stdout.splitlines()[-1].endswith(": running")
+        for stale in (f"{other.pid}", "", f"{other.pid} another-boot {ticks}", f"{other.pid} {boot} 1"):
+            (state / "pid").write_text(f"{stale}\n")
+            assert run(tools, TPU, "status", *PLACE).stdout.splitlines()[-1].endswith(": lost"), stale
+        stopped = run(tools, TPU, "stop", *PLACE)
+        assert (stopped.returncode, "nothing runs" in stopped.stderr) == (1, True)
+        assert run(tools, TPU, "run", *PLACE, "--", "true").returncode == 0  # it stands in no run's way
+        assert other.poll() is None
+        other.kill()
+
+
+@pytest.fixture
+def checkout(tools):
+    """A checkout of its own, of which git knows some files, and a gcloud that keeps what is sent."""
+    root = tools / "checkout"
+    (root / "launch").mkdir(parents=True)
+    for file in (TPU, ROOT / "launch/exit_codes.py"):
+        shutil.copy(file, root / "launch")
+    (root / "a name.py").write_text("as committed")
+    (root / "taken away.py").write_text("")
+    git = ["git", "-C", str(root), "-c", "user.name=n", "-c", "user.email=e"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *words], check=True)
+    (root / "a name.py").write_text("as it is now")
+    (root / "taken away.py").unlink()
+    (root / "secret.env").write_text("a password")
+    (tools / "bin/tar").unlink()
+    make_tool(tools, "gcloud", f"""
+        for word in "$@"; do case $word in /*.tar.gz)
+          stat -c '%a %n' "$(dirname "$word")" "$word" >> {tools}/places
+          cp "$word" {tools}/sent.tar.gz
+          if [ -f {tools}/scp_fails ]; then exit 5; fi
+          if [ -f {tools}/scp_hangs ]; then sleep 20; fi
+        esac; done
+    """)  # fmt: skip
+    return root
+
+
+def test_setup_sends_what_git_knows_from_a_private_place_and_leaves_nothing(tools, checkout):
+    setup = [checkout / "launch/tpu_vm.sh", "setup", *PLACE, "--workers=1"]
+    assert run(tools, *setup).returncode == 0
+    with tarfile.open(tools / "sent.tar.gz") as sent:
+        assert sorted(sent.getnames()) == ["a name.py", "launch/exit_codes.py", "launch/tpu_vm.sh"]
+        member = sent.extractfile("a name.py")
+        assert member
+        assert member.read() == b"as it is now"
+    (tools / "scp_fails").touch()
+    assert run(tools, *setup).returncode == 5
+    (tools / "scp_fails").unlink()
+    (tools / "scp_hangs").touch()
+    environ = {**os.environ, "PATH": f"{tools / 'bin'}:{os.environ['PATH']}", "TMPDIR": str(tools)}
+    with subprocess.Popen(setup, cwd=tools, env=environ, stderr=-3, start_new_session=True) as program:
+        while len((tools / "places").read_text().splitlines()) < 6:
+            assert program.poll() is None
+            time.sleep(0.05)
+        os.killpg(program.pid, signal.SIGINT)
+    assert program.returncode != 0
+    folders = [line.split(" ", 1) for line in (tools / "places").read_text().splitlines()[::2]]
+    assert [mode for mode, _ in folders] == ["700"] * 3
+    assert len({name for _, name in folders}) == 3  # no name can be foreseen
+    assert not [name for _, name in folders if Path(name).exists()]
+
+
+def test_a_dry_run_of_setup_packs_the_same(tools, checkout):
+    lines = run(tools, checkout / "launch/tpu_vm.sh", "setup", "--dry_run", *PLACE, "--workers=1").stdout.splitlines()
+    (checkout / "taken away.py").touch()
+    script = "\n".join(
+        lines[: next(i for i, line in enumerate(lines) if "install" in line or ("ssh" in line and i > 1))]
+    )
+    assert run(tools, "bash", "-ec", script).returncode == 0
+    with tarfile.open(tools / "sent.tar.gz") as sent:
+        assert "secret.env" not in sent.getnames()
+        assert "launch/tpu_vm.sh" in sent.getnames()
+    assert not list(tools.glob("limit-zoo.*"))
+
+
 def test_what_a_shutdown_sends_does_not_lose_the_exit_code(tools):
     """SIGTERM to the shell around the program as well."""
     run(tools, TPU, "create", *PLACE, "--type=v4-8", "--poll=0.05")
     make_tool(tools, "trainer", "trap 'exit 42' TERM\nfor _ in {1..300}; do sleep 0.1; done\n")
     run(tools, TPU, "run", *PLACE, "--", tools / "bin/trainer")
     state = tools / "home/limit-zoo-run"
-    os.killpg(os.getpgid(int((state / "pid").read_text())), signal.SIGTERM)
+    os.killpg(os.getpgid(int((state / "pid").read_text().split()[0])), signal.SIGTERM)
     end = time.monotonic() + 20
     while not (state / "exit_code").exists():
         assert time.monotonic() < end
@@ -405,74 +421,6 @@ def test_a_worker_that_is_not_set_up_says_so(tools):
     done = run(tools, TPU, "run", *PLACE, "--", *TRAIN)
     assert done.returncode == 4
     assert "is not set up: launch/tpu_vm.sh setup first" in done.stderr
-
-
-# --- slurm.sh
-
-
-@pytest.fixture
-def slurm(tools):
-    make_tool(tools, "srun", f'printf "%s\\0" "$@" > {tools}/srun\nexit "$(cat {tools}/code)"\n')
-    make_tool(tools, "scontrol", f'echo "$@" > {tools}/scontrol\n')
-
-    def job(code, *command, **environment):
-        (tools / "code").write_text(str(code))
-        return run(tools, SLURM, *command, SLURM_SUBMIT_DIR=str(ROOT), SLURM_JOB_ID="99", **environment)
-
-    return job
-
-
-def test_slurm_puts_a_preempted_job_back_into_the_queue(slurm, tools):
-    done = slurm(exit_codes.PREEMPTED, *TRAIN)
-    assert done.returncode == exit_codes.PREEMPTED
-    assert (tools / "scontrol").read_text() == "requeue 99\n"
-    assert (tools / "srun").read_text().split("\0")[:-1] == ["--kill-on-bad-exit=0", *TRAIN]
-
-
-@pytest.mark.parametrize(
-    ("code", "environment"), [(0, {}), (7, {}), (42, {"SLURM_RESTART_COUNT": "3", "MAX_RESTARTS": "3"})]
-)
-def test_slurm_leaves_any_other_job_alone(slurm, tools, code, environment):
-    assert slurm(code, *TRAIN, **environment).returncode == code
-    assert not (tools / "scontrol").exists()
-
-
-def test_slurm_numbers_the_runs_of_an_array(slurm, tools):
-    slurm(0, "train", "--seed=%a", "--workdir=/x/run %a", SLURM_ARRAY_TASK_ID="3")
-    assert (tools / "srun").read_text().split("\0")[1:-1] == ["train", "--seed=3", "--workdir=/x/run 3"]
-
-
-def test_slurm_by_hand(tools):
-    printed = run(tools, SLURM, "--dry_run", *TRAIN)
-    submit, _, step, _, requeue = printed.stdout.splitlines()
-    assert shlex.split(submit) == ["sbatch", "launch/slurm.sh", *TRAIN]
-    assert shlex.split(step) == ["srun", "--kill-on-bad-exit=0", *TRAIN]
-    assert requeue == 'scontrol requeue "$SLURM_JOB_ID"'
-    for arguments, sentence in (((), "the command is missing"), (TRAIN, "this is for sbatch")):
-        done = run(tools, SLURM, *arguments)
-        assert done.returncode == 2
-        assert sentence in done.stderr
-
-
-def test_slurm_asks_for_the_signal_that_training_waits_for():
-    lines = re.findall(r"^#SBATCH (.*)$", SLURM.read_text(), flags=re.M)
-    assert {"--requeue", "--signal=TERM@120", "--open-mode=append"} <= set(lines)
-
-
-# --- gke.yaml
-
-
-def test_gke_knows_the_same_exit_code_and_starts_the_same_program():
-    document = yaml.safe_load(GKE.read_text())
-    assert document["kind"] == "JobSet"
-    job = document["spec"]["replicatedJobs"][0]["template"]["spec"]
-    assert job["parallelism"] == job["completions"]
-    on_codes = job["podFailurePolicy"]["rules"][0]["onExitCodes"]
-    container = job["template"]["spec"]["containers"][0]
-    assert on_codes["values"] == [exit_codes.PREEMPTED]
-    assert on_codes["containerName"] == container["name"]
-    assert container["command"] == ["python", "-m", "launch.train"]
-    assert job["template"]["spec"]["restartPolicy"] == "Never"  # podFailurePolicy requires it
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")

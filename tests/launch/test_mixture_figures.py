@@ -1,9 +1,8 @@
-"""Figures of data statistics: run from end to end on less, and claims that fail on numbers that do not hold them."""
+"""Figures of data statistics: run from end to end on less."""
 
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -47,23 +46,6 @@ def test_every_figure_is_there_and_what_they_share_is_none():
 @pytest.mark.parametrize("name", SMALLER)
 def test_from_end_to_end(name, tmp_path):
     repeat(name, tmp_path)
-
-
-def test_claims_fail_where_they_do_not_hold():
-    module = load(FIGURES["fig2_4"])
-    times, members = np.arange(10, 410, 10), 3
-    arrays: dict = {"switch": np.array(200), "covariance accuracy": np.full(3, 0.97), "mean accuracy": np.full(3, 0.97)}
-    for way, jump in zip(module.WAYS, (1e-3, 1e-4, 1e-6), strict=True):
-        moved = np.full((members, len(times)), 1e-9)
-        moved[:, :3], moved[:, 20:23] = 1e-3, jump
-        arrays |= {f"{way} moved": moved, f"{way} kept": moved[:, 20:]}
-    assert [claim.holds for claim in module.claims(arrays)] == [True] * 5
-    swapped = arrays | {f"{module.WAYS[0]} moved": arrays[f"{module.WAYS[2]} moved"], "mean accuracy": np.full(3, 0.9)}
-    swapped |= {f"{module.WAYS[2]} {key}": arrays[f"{module.WAYS[0]} {key}"] for key in ("moved", "kept")}
-    swapped |= {f"{module.WAYS[0]} kept": arrays[f"{module.WAYS[2]} kept"]}
-    assert [claim.holds for claim in module.claims(swapped)] == [False] * 5
-    between = load(FIGURES["fig2_5"]).between
-    assert (between(2.0, 5, 1.0, 25), between(-2.0, 5, 1.0, 25), between(0.1, 5, 1.0, 25)) == (True, False, None)
 
 
 def test_labelled_data():

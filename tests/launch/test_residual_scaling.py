@@ -1,4 +1,4 @@
-"""Figures of residual scaling: run from end to end, and claims that fail on numbers that do not hold them."""
+"""Figures of residual scaling: run from end to end."""
 
 import json
 from pathlib import Path
@@ -51,28 +51,6 @@ def test_networks_are_at_the_theory_or_not():
     assert shared.agrees(drawn, expected, 0.02)[0] is True
     assert shared.agrees(drawn, 1.1 * expected, 0.02)[0] is False
     assert shared.agrees(drawn[:20], expected, 0.02)[0] is None
-
-
-def test_claims_fail_where_they_do_not_hold():
-    module = load(FIGURES["residual_scaling/fig4_4"])
-    depths, rho = np.array([100, 200]), np.geomspace(0.01, 1, 50)
-    best = np.array([[0.0972, 0.2926], [0.0685, 0.2050]])
-    bump = -(np.log(rho / 0.1) ** 2)
-    good = {
-        "depths": depths, "rho": rho, "log_response": np.broadcast_to(bump, (2, 2, 50)), "best": best,
-        "estimate": best[:, 0], "deep": np.array([0.96594, 2.8722]),
-    }  # fmt: skip
-    assert [claim.holds for claim in module.claims(good)[:6]] == [True] * 6
-    bad = good | {
-        "best": best[::-1],
-        "log_response": np.broadcast_to(np.cos(20 * bump), (2, 2, 50)),
-        "deep": np.ones(2),
-    }
-    assert [claim.holds for claim in module.claims(bad)[:6]] == [False] * 6
-    angles = load(FIGURES["residual_scaling/fig4_6"])
-    rising = np.fromfunction(lambda i, j: 0.3 + abs(i - j) / 10, (6, 6))
-    assert angles.claims({"angles": rising, "depth": np.array(50), "task": 2 * rising})[0].holds is False
-    assert angles.claims({"angles": rising, "depth": np.array(50), "task": 2 * rising})[1].holds is False
 
 
 def test_inputs_of_two_classes():

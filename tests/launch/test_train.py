@@ -14,7 +14,7 @@ import pytest
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from launch import common, resume, train
+from launch import analyze, common, resume, train
 from launch.experiment import Experiment, load
 from train import about
 from train.checkpoints import info_of, load_model, steps_in
@@ -139,6 +139,20 @@ def test_a_config_of_transfer_is_trained_and_goes_on_with_its_batches(tmp_path: 
     batches = load(HERE / "language_model.py").batches(12)
     fourth = [next(batches) for _ in range(4)][-1]
     jax.tree.map(np.testing.assert_array_equal, next(run.batches(3)), fourth)
+    looked_into(tmp_path / "run", str(HERE / "language_model.py"))
+
+
+def looked_into(folder: Path, config: str) -> None:
+    """What launch.analyze finds in a language model, whose targets are whole numbers."""
+    jobs = analyze.jobs_of([str(folder)], [config])
+    points = analyze.task_of(jobs, 3, 2, "cross_entropy", [config])
+    (folder / "cells").mkdir(exist_ok=True)
+    how = {"loss": "cross_entropy", "parts": ("spectra",)}
+    (found,) = analyze.conduct(jobs, points, folder, how, SILENT)
+    assert found["outputs"]["f_train"].shape[1:] == (3, 12, 11)
+    assert "blocks.mix.kernel" in found["spectra"]["weights"]
+    compared = analyze.against(jobs[0].run.definition(), [found], points, None, 0.0)
+    assert "absent" in compared["kernels"]
 
 
 @pytest.mark.parametrize(
@@ -188,6 +202,7 @@ def test_more_steps_at_a_constant_rate_go_on(whole: Path, tmp_path: Path):
     shutil.copytree(whole, tmp_path / "run")
     for place in (tmp_path / "run/checkpoints").glob("[0-9]*"):
         info, arrays = about.read(place)
+        assert arrays is not None
         info["config"]["schedule"] = "constant"
         (place / "about/about.json").write_text(about.written(info, arrays))
     prepared(tmp_path / "run", schedule="constant", steps=24).check_folder()
@@ -352,7 +367,7 @@ def test_two_processes_do_not_write_to_one_folder(tmp_path: Path):
     [
         ({"steps": 0}, "steps must be an integer of at least 1, got 0"),
         ({"keep": 0}, "keep must be an integer of at least 1, got 0"),
-        ({"members": 2.5}, "members must be an integer"),
+        ({"members": 2.5}, "members must be an integer of at least 0"),
         ({"accumulate": 0}, "accumulate must be"),
         ({"seed": -1}, "seed must be"),
         ({"average": 1.5}, "average must be a finite number ≥ 0 and < 1"),

@@ -5,6 +5,7 @@
 
 import dataclasses
 import functools
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -126,6 +127,7 @@ def test_without_softmax_the_averages_are_products():
 
 IMAGES = 1.3 * np.sin(1.7 * np.arange(24).reshape(2, 2, 6, 1) ** 1.2)  # three tokens each
 COMMON: dict[str, Any] = {"outputs": 4, "activation": "erf", "w_std": 1.3, "b_std": 0.3, "patch": 2, "mlp_ratio": 1}
+README = Path(__file__).parents[2] / "README.md"
 GROW = ViT(256, 1, **COMMON, heads="grow", logits="1/sqrt(d)", position_std=0.5)
 FASTER = Parameterization.mup.replace(alpha=1.0)
 CLASS = ViT(128, 2, **COMMON, heads=1, pool="class", positions="fixed", parameterization=FASTER, gamma=1.5)
@@ -199,6 +201,7 @@ def test_stated_errors_are_the_scatter_of_seeds_and_fall_with_samples():
 def test_one_seed_gives_the_same_numbers():
     again = twin(GROW).kernels(IMAGES, samples=64, seed=1)
     np.testing.assert_array_equal(again.ntk, kernels(GROW, 64, 1).ntk)
+    assert "standard errors have 3 degrees of freedom" in again.provenance["ntk"].detail  # of four scramblings
     assert np.any(kernels(GROW, 64, 2).ntk != again.ntk)
 
 
@@ -209,6 +212,16 @@ def test_fixed_positions_are_those_of_many_frequencies():
     # Midpoints against the integral over 2048 frequencies; the fastest waves turn by 16 · log 10⁴ / 2048 from one to the next.
     np.testing.assert_allclose(at @ at.T / 4096, covariance, atol=1e-3)
     np.testing.assert_allclose(at.mean(1), mean, atol=1e-3)
+
+
+def test_the_readme_says_for_which_heads_kernels_exist():
+    row = next(line for line in README.read_text().splitlines() if line.startswith("| `ViT` |"))
+    closed, _, missing = row.strip("| ").split(" | ")[1:]
+    assert closed.endswith('`heads="grow"`: also 1/√d without softmax or with zero queries')
+    assert missing.endswith("with a fixed number of heads (of zero queries, the NTK alone)")
+    for heads, absent in (("grow", set()), (2, {"ntk"})):
+        limit = twin(GROW.clone(heads=heads, query_init="zeros"))
+        assert (set(limit._absent), limit._rule.logits) == (absent, "none")
 
 
 @pytest.mark.parametrize(

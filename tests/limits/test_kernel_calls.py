@@ -263,3 +263,27 @@ def test_a_folder_knows_activations_by_their_values(tmp_path):
 def test_activations_that_do_not_fit_are_refused_in_a_sentence(phi, message):
     with pytest.raises(ValueError, match=message):
         twin(MLP(8, 1, activation=phi)).kernels(X)
+
+
+def test_few_numbers_of_inputs_are_compiled_for(compilations):
+    x = np.sin(np.arange(16 * 5).reshape(16, 5))
+    limit = twin(MLP(8, 2, activation=lambda h: np.tanh(1.0) * h / (1 + h * h)))  # one that no other test has compiled
+    whole = limit.kernels(x)
+    limit.kernels(x, diagonal=True)
+    limit.kernels(x[:3], x)
+    compilations()
+    for n in (9, 10, 11, 12, 13):
+        part, diagonal = limit.kernels(x[:n]), limit.kernels(x[:n], diagonal=True)
+        for name in ("nngp", "ntk"):
+            full = getattr(whole, name)[:n, :n]
+            np.testing.assert_allclose(getattr(part, name), full, rtol=1e-13)
+            np.testing.assert_allclose(getattr(diagonal, name), np.diagonal(full), rtol=1e-13)
+        assert limit.kernels(x[:3], x[:n]).ntk.shape == (3, n)
+    assert not {"jit(_through)", "jit(_each)"} & set(compilations())
+
+
+def test_layers_of_few_numbers_of_inputs_are_those_of_each_pair():
+    x = np.sin(np.arange(11 * 5).reshape(11, 5))
+    whole, part = (twin(MLP(8, 2)).layers(points) for points in (x, x[:9]))
+    for a, b in zip([*whole[0], *whole[1]], [*part[0], *part[1]], strict=True):
+        np.testing.assert_allclose(b, a[:9, :9], rtol=1e-13)

@@ -11,7 +11,7 @@ import pytest
 from limits import Task, twin
 from limits.fields import matrix as engine
 from limits.fields import network
-from limits.fields.sweeps import _sweep
+from limits.fields.sweeps import compiled_sweep
 from train import ensemble
 from zoo import MLP
 
@@ -142,11 +142,11 @@ def gradients(net: MLP, samples: int, replicas: int) -> np.ndarray:
 
 
 def forgetful_gradients(monkeypatch: Any, net: MLP, samples: int, replicas: int) -> np.ndarray:
-    _sweep.cache_clear()
+    compiled_sweep.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(network, "multiply", without_reaction_in_the_step())
         found = gradients(net, samples, replicas)
-    _sweep.cache_clear()
+    compiled_sweep.cache_clear()
     return found
 
 

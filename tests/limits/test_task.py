@@ -1,7 +1,11 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
-from limits import Task
+from limits import Task, twin
+from train import ensemble
+from zoo import MLP
 
 X, Y = np.arange(6.0).reshape(3, 2), np.array([1.0, -1.0, 1.0])
 HOT = np.eye(2)[[0, 1, 0]]
@@ -42,8 +46,7 @@ def test_probabilities_are_labels_too():
         ({"x_test": [[np.nan, 0]], "y_test": [0]}, "Task: x_test holds 1 values"),
         ({"y_train": Y[:2]}, "Task: x_train has 3 samples and y_train has 2"),
         ({"x_test": X, "y_test": Y[:1]}, "Task: x_test has 3 samples and y_test has 1"),
-        ({"x_test": X}, "Task: give both x_test and y_test, or neither"),
-        ({"y_test": Y}, "Task: give both x_test and y_test, or neither"),
+        ({"y_test": Y}, "Task: y_test are the targets of x_test, which is missing"),
         ({"x_train": X[:0], "y_train": Y[:0]}, "Task: there are no training samples"),
         ({"x_test": X[:, :1], "y_test": Y}, r"samples of one shape .*; x_train has samples \(2,\) and x_test \(1,\)"),
         ({"x_test": X, "y_test": HOT}, r"targets \[n, outputs\]; .* y_train is \(3, 1\) and y_test \(3, 2\)"),
@@ -64,3 +67,19 @@ def test_unknown_loss():
     object.__setattr__(task, "loss", "mae")
     with pytest.raises(ValueError, match='Task: loss must be "mse" or "cross_entropy", got "mae"'):
         task.__post_init__()
+
+
+def test_predictions_need_no_targets_of_test_points():
+    x_test = X[:2] + 1.0
+    blind, known = Task(X, Y, x_test), Task(X, Y, x_test, [0.0, 1.0])
+    assert (blind.y_test, blind.scored, known.scored, Task(X, Y).scored) == (None, False, True, False)
+    assert not dataclasses.replace(blind, name="again").scored
+    net = MLP(width=4, depth=1)
+    for way in (
+        lambda task: twin(net).posterior(task, noise=0.1),
+        lambda task: twin(net).lazy(task, 2, 0.1, kernels=()),
+        lambda task: ensemble(net, task, members=2, steps=2, learning_rate=0.1, kernels=()),
+    ):
+        np.testing.assert_array_equal(way(blind).f_test, way(known).f_test)
+    assert twin(net).lazy(blind, 2, 0.1, kernels=()).test_loss is None
+    assert way(blind).test_loss is None

@@ -1,9 +1,11 @@
 import copy
 import dataclasses
+import json
 import pickle
 
 import numpy as np
 import pytest
+from damage import FLIPS, silently_different
 
 from limits import AbsentError, Provenance, Trajectory
 
@@ -114,3 +116,32 @@ def test_text():
 def test_it_does_not_change():
     with pytest.raises(dataclasses.FrozenInstanceError):
         example().loss = 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_no_damage_to_a_saved_trajectory_goes_unnoticed(tmp_path):
+    run = Trajectory(
+        times=np.arange(3), loss=np.ones(3), phi=(np.eye(2), np.ones(3)), errors={"loss": np.zeros(3)},
+        observed={"mine": np.arange(4.0)}, provenance={"loss": Provenance("exact", "by hand")}, source="lazy",
+    )  # fmt: skip
+    file = run.save(tmp_path / "run")
+
+    def read():
+        found = Trajectory.load(file)
+        return repr(dataclasses.asdict(found)) == repr(dataclasses.asdict(run))
+
+    assert read() is True
+    tried, _, wrong = silently_different(file, read)
+    assert tried > FLIPS
+    assert not wrong
+
+
+def test_files_of_versions_without_checksums_are_read(tmp_path):
+    notes = json.dumps({"source": "rich", "provenance": {"loss": ["exact", ""]}})
+    arrays = {"times": np.arange(2), "value/loss/": np.ones(2), "value/phi/0": np.eye(2), "notes": np.array(notes)}
+    np.savez_compressed(tmp_path / "old.npz", **arrays)
+    old = Trajectory.load(tmp_path / "old")
+    assert old.source == "rich"
+    np.testing.assert_array_equal(old.phi[0], np.eye(2))
+    np.savez(tmp_path / "other.npz", a=np.ones(2))
+    with pytest.raises(ValueError, match=r"other.npz is no Trajectory"):
+        Trajectory.load(tmp_path / "other")

@@ -274,3 +274,31 @@ def test_what_does_not_fit_together_is_named():
         analyse(NET, [(4, broken)], X, Y, test_inputs=X_TEST)
     with pytest.raises(ValueError, match="choose of kernels, lazy, rich; got rick"):
         limits_of(NET, TASK, [0], 0.1, which=("rick",))
+
+
+def test_whole_numbers_say_classes():
+    """Of one label a sample and of one a position, as language models have: the same as with zeros and ones."""
+
+    def tokens(w: Any, x: Any) -> Any:
+        return jax.nn.one_hot(x, 5) @ w
+
+    x, labels = RNG.integers(5, size=(2, 6, 3))
+    w = jnp.asarray(RNG.normal(size=(5, 4)), float)
+    labels = labels % 4
+    how: dict[str, Any] = {"loss": "cross_entropy", "parts": ("sharpness", "spectra")}
+    whole, ones = (analyse(tokens, [(0, w)], x, y, **how) for y in (labels, np.eye(4, dtype="float32")[labels]))
+    assert whole["outputs"]["loss"] == ones["outputs"]["loss"]
+    np.testing.assert_allclose(
+        whole["sharpness"]["hessian"]["eigenvalues"], ones["sharpness"]["hessian"]["eigenvalues"], rtol=1e-5
+    )
+
+    def flat(w: Any, x: Any) -> Any:
+        return x @ w
+
+    a, b = (
+        analyse(flat, [(0, w)], np.eye(5, dtype="float32"), y, loss="cross_entropy", parts=("alignment",))
+        for y in (labels.ravel()[:5], np.eye(4, dtype="float32")[labels.ravel()[:5]])
+    )
+    np.testing.assert_array_equal(a["alignment"]["ntk"]["cka"], b["alignment"]["ntk"]["cka"])
+    with pytest.raises(ValueError, match="targets name classes from 0 to 9, and the network has 4 outputs"):
+        analyse(tokens, [(0, w)], x, np.arange(18).reshape(6, 3) % 10, **how)

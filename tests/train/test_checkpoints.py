@@ -113,6 +113,7 @@ def test_a_damaged_checkpoint_is_left_for_the_one_before(tmp_path: Path, damage:
         found = latest(tmp_path)
     same(found, 6)
     assert steps_in(tmp_path) == [6]
+    same(latest(tmp_path), 6)
     assert sorted(each.name for each in (tmp_path / "7.damaged-1").rglob("*")) == before
 
 
@@ -188,7 +189,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_left_as_it_is(
 
 def test_checkpoints_of_earlier_versions_are_read(tmp_path: Path):
     """They have what they are of in Orbax's own file, and no sums."""
-    checkpointer = ocp.training.Checkpointer(tmp_path)
+    checkpointer = ocp.training.Checkpointer(str(tmp_path))
     model, training = state(3)
     parts = {"model": model, "training": training}
     checkpointer.save_checkpointables_async(3, parts, force=True, custom_metadata={"seed": 1, "step": 3})

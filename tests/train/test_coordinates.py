@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
 from train import coord_check
 from train.coordinates import Slope
-from zoo import MLP, Parameterization, ResNet, factors, scaled
+from zoo import MLP, Parameterization, Rescaled, ResNet, factors, scaled
 from zoo.scaled import _corrected
 
 WIDTHS, DEPTHS = (32, 64, 128, 256), (16, 32, 64)
@@ -203,3 +204,56 @@ def test_batch_statistics_are_kept():
         params = jax.tree.map(lambda p, g: p - 0.1 * g, params, slope)
     after, _ = outputs({"params": params, "batch_stats": stats})
     np.testing.assert_allclose(moved["outputs"][0, 0], jnp.sqrt(jnp.mean((after - f) ** 2)), rtol=1e-4)
+
+
+class Own(nn.Module):
+    width: int
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        return nn.Dense(1, name="last")(nn.tanh(nn.Dense(self.width, name="first")(x)))
+
+
+class Functions:
+    """A model that is no module: it has init and apply, and nothing else."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def init(self, key: Any, x: Any) -> Any:
+        a, b = jax.random.split(key)
+        first = jax.random.normal(a, (x.shape[-1], self.width))
+        return {"first": first, "last": jax.random.normal(b, (self.width, 1)) / self.width}
+
+    def apply(self, params: Any, x: Any) -> Any:
+        return jnp.tanh(x @ params["first"]) @ params["last"]
+
+
+def rescaled(width: int, depth: int) -> Rescaled:
+    return Rescaled.of(Own, BATCH[0], base={"width": 8}, target={"width": width})
+
+
+@pytest.mark.parametrize("kind", ["functions", "pair", "rescaled"])
+def test_any_model_with_init_and_apply(kind):
+    makes: dict[str, Callable] = {
+        "functions": lambda width, depth: Functions(width),
+        "pair": lambda width, depth: (Functions(width).init, Functions(width).apply),
+        "rescaled": rescaled,
+    }
+    tx: Any = (lambda net: scaled(optax.sgd(0.01), net)) if kind == "rescaled" else optax.sgd(0.01)
+    found = coord_check(makes[kind], (8, 32), (1,), BATCH, loss, tx, steps=1, seeds=2)
+    assert {s.quantity for s in found.slopes} == {"outputs", *(("first", "last") if kind == "rescaled" else ())}
+    assert str(found).splitlines()[0].strip() == "Changes after 1 steps"
+    assert "array(" not in str(found)
+    assert " ".join(found.sentence.split()[:3]) in " ".join(str(found).split())
+
+
+def test_what_is_no_model_is_said():
+    class Net(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs) -> None:
+            self.first = nnx.Linear(3, 4, rngs=rngs)
+
+    with pytest.raises(ValueError, match=r"NNX module Net, which has its parameters already.*nnx\.merge"):
+        coord_check(lambda width, depth: Net(nnx.Rngs(0)), (8, 16), (1,), BATCH, loss, optax.sgd(0.1))
+    with pytest.raises(ValueError, match=r"make must return a model with init.*got int"):
+        coord_check(lambda width, depth: 3, (8, 16), (1,), BATCH, loss, optax.sgd(0.1))

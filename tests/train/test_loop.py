@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from rich.console import Console
 
-from train.loop import Clock, Loop, check_finite
+from train.loop import Clock, Loop, check_evaluated, check_finite
 from train.losses import cross_entropy, mse
+from train.progress import add_parts, parts_bar
 from train.records import Records, read_records
 from train.schedules import make_schedule
 from train.step import Numbers
@@ -65,6 +67,32 @@ def test_a_number_that_is_not_finite_is_named_with_its_step_and_member():
     with pytest.raises(FloatingPointError, match="at step 1"):
         broken.run(0)
     assert ("write", 0, 1.0) in events
+
+
+def test_a_test_set_that_is_not_finite_is_named():
+    check_evaluated(3, {"loss": np.array(1.0)})
+    with pytest.raises(
+        FloatingPointError, match=r"test accuracy is not finite at step 3\. .*test data that are not finite"
+    ):
+        check_evaluated(3, {"loss": np.array(1.0), "accuracy": np.array(np.nan)})
+    with pytest.raises(FloatingPointError, match=r"test loss of 1 of 2 members \(the first: 1\)"):
+        check_evaluated(3, {"loss": np.array([1.0, np.inf])})
+
+
+def test_a_bar_goes_on_from_what_was_there_and_tells_the_time_left():
+    at = [0.0]
+    bar = parts_bar(Console(quiet=True))
+    bar.get_time = lambda: at[0]
+    add_parts(bar, "cells", total=10.0, done=6.0)
+    (task,) = bar.tasks
+    assert task.percentage == 60
+    assert task.time_remaining is None
+    at[0] = 7200.0  # longer than rich remembers by itself
+    bar.advance(task.id, 1.0)
+    assert task.time_remaining == 3 * 7200
+    at[0] += 3600.0
+    bar.advance(task.id, 2.0)
+    assert task.time_remaining == 3600
 
 
 def test_time_left_is_without_the_first_step_and_without_pauses():

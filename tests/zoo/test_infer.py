@@ -12,8 +12,9 @@ import optax
 import pytest
 from flax import nnx
 
-from zoo import Parameterization, ResNet, ViT, explain, infer_roles, scaled
+from zoo import Parameterization, ResNet, ViT, explain, infer_roles, initial, scaled
 from zoo.infer import IN_CODE, Place, Roles
+from zoo.names import names_of
 
 VOCABULARY, HEADS = 11, 2
 
@@ -268,3 +269,172 @@ def test_explain_says_what_the_optimiser_does(name: str):
         if decay:
             by_decay = decayed[block][part] - ours[block][part]
             np.testing.assert_allclose(by_decay, -row.rate * row.decay * w, rtol=1e-3, atol=1e-6)
+
+
+class Twice(nn.Module):
+    """Logits from the embedding itself."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, tokens: Any) -> Any:
+        embed = nn.Embed(VOCABULARY, self.width, name="embed")
+        h = nn.Dense(self.width, name="mix")(embed(tokens))
+        return embed.attend(nn.Dense(self.width, name="value")(h))
+
+
+def twice(key: Any, width: int) -> Any:
+    return Twice(width).init(key, TOKENS)["params"]
+
+
+SMALL: dict[str, Any] = {"base": {"width": 8}, "target": {"width": 16}}
+
+
+def test_a_tied_embedding_is_refused_with_the_remedy():
+    for init in (twice, jax.jit(twice, static_argnames="width"), lambda key, width: {"model": twice(key, width)}):
+        with pytest.raises(
+            ValueError, match=r"embed.embedding: this matrix .* also the readout.*embedding.T / 2 \(width"
+        ):
+            infer_roles(init, **SMALL)
+    roles = infer_roles(twice, **SMALL, tied=True)
+    assert explain(roles, show=False).rows
+    assert roles.places["value.kernel"].role == "hidden"
+
+
+def test_a_tied_embedding_without_its_forward_pass():
+    """Of a function that makes parameters, no more is known than that no parameter is a readout; or what `apply` shows."""
+
+    def init(key: Any, width: int, head: bool = False) -> Any:
+        a, b = jax.random.split(key)
+        found = {"embed": jax.random.normal(a, (5, width)), "mix": jax.random.normal(b, (width, width)) / width**0.5}
+        return {**found, "head": jax.random.normal(a, (width, 5)) / width**0.5} if head else found
+
+    def attend(params: Any, width: int) -> Any:
+        return params["embed"][jnp.arange(3)] @ params["mix"] @ params["embed"].T
+
+    with pytest.raises(ValueError, match=r"embed: no parameter maps features to outputs.*tied=True.*tied=False"):
+        infer_roles(init, **SMALL)
+    with pytest.raises(ValueError, match="embed: this matrix makes features from inputs, and is also the readout"):
+        infer_roles(functools.partial(init, head=True), **SMALL, apply=attend)  # whatever else there is
+    encoder = infer_roles(init, **SMALL, apply=lambda p, width: p["embed"][jnp.arange(3)] @ p["mix"])
+    assert encoder.tied is False
+    by_hand = dataclasses.replace(encoder, tied=None)
+    with pytest.raises(ValueError, match="also the readout"):
+        scaled(optax.sgd(0.1), by_hand).init(init(jax.random.key(0), 16))
+    assert infer_roles(init, **SMALL, tied=False).places["embed"].role == "input"
+
+
+def test_no_word_of_a_path_is_dropped():
+    """A layer named "value" is no box; boxes of Linen and of NNX are."""
+    plain = {"query": {"kernel": 1}, "value": {"kernel": 2}, "kernel": 3}
+    assert names_of(plain) == ["kernel", "query.kernel", "value.kernel"]
+    assert names_of({"value": nn.Partitioned(jnp.ones(2), names=(None,)), "value_2": {"value": 1}}) == [
+        "value", "value_2.value",
+    ]  # fmt: skip
+
+    class Net(nnx.Module):
+        def __init__(self) -> None:
+            self.value = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
+
+    assert names_of(nnx.state(Net(), nnx.Param)) == ["value.bias", "value.kernel"]
+    with pytest.raises(ValueError, match=r"Two parameters have the name a\.b"):
+        names_of({"a": {"b": 1}, "a.b": 2})
+
+
+def test_layers_that_are_numbered_through_are_to_be_named():
+    class Net(nn.Module):
+        width: int
+        depth: int
+
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            for _ in range(self.depth):
+                x = nn.tanh(nn.Dense(self.width)(x))
+            return nn.Dense(1)(x)
+
+    def init(key: Any, width: int, depth: int) -> Any:
+        return Net(width, depth).init(key, jnp.ones((1, 3)))["params"]
+
+    with pytest.raises(ValueError, match=r"Dense_2.kernel changes from \(16, 1\) to \(16, 16\).*Name your layers"):
+        infer_roles(init, BASE, TARGET, branch_outputs="Dense")
+
+
+def test_the_warning_of_head_dimensions_comes_once_and_of_attention_alone():
+    attention = {
+        f"blocks.attention.{name}.kernel": Place("hidden", (3, 64, 2, 32), (1, 3), 1)
+        for name in ("query", "key", "value")
+    }
+    others = {
+        "blocks.attention.out.kernel": Place("hidden", (3, 2, 32, 64), (2, 3), 1),
+        "blocks.up.kernel": Place("hidden", (3, 64, 128), (1, 2), 1),
+        "unvaried.up.kernel": Place("hidden", (3, 64, 128), (1, 2)),  # scanned too, but nobody said so
+        "split.kernel": Place("hidden", (64, 2, 32), (0, 2)),
+        "readout.kernel": Place("readout", (64, 1), (0,)),
+    }
+    assert not explain(Roles(others, 4.0), show=False).warnings
+    (said,) = explain(Roles(attention | others, 4.0), show=False).warnings
+    assert said.startswith("blocks.attention.query.kernel: d_head grows with the width (so do 2 more), so logits must")
+    grown = {name: Place("hidden", (64, 16, 4), (0, 1)) for name in ("query.kernel", "key.kernel")}
+    assert not explain(Roles(grown | others, 4.0), show=False).warnings  # heads of one size
+
+
+def test_what_grows_is_seen_at_the_base_size_too():
+    def init(key: Any, width: int, depth: int) -> Any:
+        return {"stack": jax.random.normal(key, (depth, width, width)), "out": jnp.zeros((width, 1))}
+
+    for target in (BASE, TARGET):
+        place = infer_roles(init, BASE, target, branch_outputs="stack").places["stack"]
+        assert (place.role, place.grows, place.stacked, place.matrix) == ("hidden", (1, 2), 1, ((1,), (2,)))
+
+    def table(key: Any, width: int) -> Any:
+        return {"out": jax.random.normal(key, ({8: 8, 12: 12}[width], 1))}
+
+    size: Any = {"width": 8}
+    with pytest.raises(ValueError, match=r"no model of the sizes \{'width': 16\} \(KeyError: 16\).*compare="):
+        infer_roles(table, size, size)
+    assert infer_roles(table, size, size, compare={"width": 12}).places["out"].role == "readout"
+
+
+def test_muon_asks_for_stacks_that_nothing_tells():
+    def init(key: Any, width: int) -> Any:
+        return {"blocks": jax.random.normal(key, (3, width, width)) / width**0.5, "out": jnp.ones((width, 1))}
+
+    def apply(params: Any, width: int) -> Any:
+        h, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), jnp.ones((2, width)), params["blocks"])
+        return h @ params["out"]
+
+    def sides(**how: Any) -> Any:
+        roles = infer_roles(init, **SMALL, **how)
+        assert scaled("muon", roles, learning_rate=0.1).init(params)
+        return roles.factors(params)["blocks"].sides
+
+    params = init(jax.random.key(0), 16)
+    assert scaled("adam", infer_roles(init, **SMALL), learning_rate=0.1).init(params)
+    with pytest.raises(ValueError, match=r"blocks of shape \(3, 16, 16\) is 3 layers.*layers="):
+        sides()
+    assert sides(layers="blocks") == sides(apply=apply) == ((1,), (2,))
+    assert sides(layers="$^") == ((0, 1), (2,))
+
+
+def test_initialisations_are_drawn_as_often_as_needed(monkeypatch):
+    """Never where no size differs; else one program a size, run until what is random is known to a fiftieth of a power."""
+    kept: dict = {}
+    monkeypatch.setattr(initial, "_KEPT", kept)
+
+    def init(key: Any, width: int) -> Any:
+        return {"in": jax.random.normal(key, (3, width)), "out": jnp.zeros((width, 1)), "norm": jnp.ones(width)}
+
+    infer_roles(init, {"width": 64}, {"width": 64})
+    assert not kept
+    infer_roles(init, {"width": 2**14}, {"width": 2**16})
+    assert [len(each.found) for each in kept.values()] == [2, 2]  # two draws tell that the others are fixed
+    infer_roles(lambda key, width: init(key, width), {"width": 2**14}, {"width": 2**15})
+    assert len(kept) == 3  # the base is the same program
+    assert len(next(iter(kept.values())).found) > 1
+
+
+def test_print_says_a_table():
+    roles = Roles({"readout": Place("readout", (4, 1), (0,), init=(-0.5, 0.0))}, width=4.0)
+    assert "Place(" not in str(roles)
+    for word in ("Roles at width × 4", "readout", "4×1", "× 0.5"):
+        assert word in str(roles)

@@ -7,6 +7,7 @@ import numpy as np
 
 from limits import AbsentError, Kernels, Provenance, Task, Trajectory, twin
 from limits.inputs import task_of
+from train.analysis.runs import Points
 from zoo import checks
 
 LIMITS = ("kernels", "lazy", "rich")
@@ -21,7 +22,7 @@ _NO_LAYERS = "the twin records nothing by layer for this definition"
 
 @checks.arguments(
     net=checks.module,
-    task=task_of,
+    task=task_of | checks.a(Points, "Points"),
     times=checks.array(None),
     learning_rate=checks.real | checks.function,
     momentum=checks.number(0, 1),
@@ -30,7 +31,7 @@ _NO_LAYERS = "the twin records nothing by layer for this definition"
 )
 def limits_of(
     net: Any,
-    task: Task,
+    task: "Task | Points",
     times: Sequence[int] | np.ndarray,
     learning_rate: Any,
     which: tuple[str, ...] = LIMITS,
@@ -51,6 +52,10 @@ def limits_of(
     """
     if set(which) - set(LIMITS):
         raise ValueError(f"limits_of: choose of {', '.join(LIMITS)}; got {', '.join(which)}.")
+    if not isinstance(task, Task):
+        return dict.fromkeys(
+            which, Provenance("absent", "Limits are of inputs that are numbers and targets [n, outputs].")
+        )
     steps = int(max(times))
     options = {"times": times, "momentum": momentum, "centred": centred, "batches": batches}
     try:

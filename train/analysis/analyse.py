@@ -13,7 +13,7 @@ from train.analysis.alignment import label_alignment
 from train.analysis.kernels import CHUNK, drift, layer_kernels, tangent_kernel
 from train.analysis.linearisation import departure, linearised, parameter_movement
 from train.analysis.network import missing, rates_of
-from train.analysis.programs import loss_function, programs
+from train.analysis.programs import loss_function, probabilities, programs
 from train.analysis.sharpness import Top, sharpness
 from train.analysis.spectra import spectrum, weight_spectra
 from train.variables import split
@@ -45,8 +45,9 @@ def analyse(
     """Measures one run at its checkpoints, (step, variables) in order, read one at a time.
 
     net: a definition, any Flax module whose default is inference, or a function apply(variables, x); always the same one, so
-    that it compiles once. loss: "mse", "cross_entropy", or a function of (outputs, targets). Kernels are of `inputs` then
-    `test_inputs`, as in `Trajectory`; alignment and spectra of `inputs` alone. Drift, movement and linearisation are from
+    that it compiles once. targets: numbers, or whole numbers that say classes. loss: "mse", "cross_entropy", or a function of
+    (outputs, targets). Kernels are of `inputs` then `test_inputs`, as in `Trajectory`; alignment and spectra of `inputs`
+    alone. Drift, movement and linearisation are from
     `reference` (default: the first checkpoint). rates: learning-rate factors (default: the definition's). sharpness_on:
     (inputs, targets) to take the loss's Hessian on, if other ones; its memory does not grow with their number, `chunk` at a
     time. Networks with batch normalisation are analysed in inference mode, with the running averages of each checkpoint.
@@ -74,11 +75,11 @@ def analyse(
     if set(parts) - set(PARTS):
         raise ValueError(f"analyse: parts are {', '.join(PARTS)}; got {', '.join(sorted(set(parts) - set(PARTS)))}.")
     x, y = jnp.asarray(inputs), jnp.asarray(targets)
-    y = y[:, None] if y.ndim == 1 else y
+    y = y[:, None] if y.ndim == 1 and not jnp.issubdtype(y.dtype, jnp.integer) else y
     if len(x) != len(y) or not len(x):
         raise ValueError(f"analyse: {len(x)} inputs and {len(y)} targets: there must be as many, and at least one.")
     points = x if test_inputs is None or not len(test_inputs) else jnp.concatenate([x, jnp.asarray(test_inputs)])
-    looked = Look(net, loss, x, y, points, parts, rates, sharpness_on or (x, y), top, tolerance, chunk, seed)
+    looked = Look(net, loss, x, y, points, parts, rates, sharpness_on, top, tolerance, chunk, seed)
 
     ordered = _in_order(checkpoints)
     first = next(ordered)
@@ -133,6 +134,7 @@ class Look:
                 "diverged; analyse the checkpoints before."
             )
         n = len(self.x)
+        self.check_targets((n, *f.shape[1:]))
         loss = float(loss_function(self.loss)(f[:n], self.y))
         found: dict[str, Any] = {"outputs": {"f_train": f[:n], "f_test": f[n:], "loss": loss}}
         if f.ndim != 2 and "ntk" not in self.absent:
@@ -145,6 +147,18 @@ class Look:
         if "linearisation" in self.parts:
             found["linearisation"] = self.linearisation(variables, start)
         return found
+
+    def check_targets(self, outputs: tuple[int, ...]) -> None:
+        """Whole numbers are classes where outputs have one more axis, and else numbers like any."""
+        if not jnp.issubdtype(self.y.dtype, jnp.integer):
+            return
+        if self.y.ndim == 1 and outputs[-1] == 1:
+            self.y = self.y[:, None]
+        elif self.y.shape == outputs[:-1] and not (int(self.y.min()) >= 0 and int(self.y.max()) < outputs[-1]):
+            raise ValueError(
+                f"analyse: targets name classes from {int(self.y.min())} to {int(self.y.max())}, and the network has "
+                f"{outputs[-1]} outputs."
+            )
 
     def kernels(self, variables: Any) -> dict[str, Any]:
         """The kernels that the parts ask for, on all points."""
@@ -165,7 +179,9 @@ class Look:
 
         def largest(rates: Any) -> Top:
             how = (self.top, self.tolerance, self.chunk, self.seed)
-            return sharpness(self.net, variables, self.data, self.loss, rates, rates is not None, *how)
+            return sharpness(
+                self.net, variables, self.data or (self.x, self.y), self.loss, rates, rates is not None, *how
+            )
 
         found = {"hessian": largest(None)}
         if "preconditioned" not in self.absent:
@@ -204,8 +220,9 @@ def _report(looked: Look, steps: np.ndarray, seen: dict[str, Any], origin: Any, 
             result[part] = held | {"drift": {name: _by_layer(drift, k, origin[name]) for name, k in held.items()}}
     train = {name: jax.tree.map(lambda k: k[..., :n, :n], kernels[name]) for name in KERNELS if name in kernels}
     if "alignment" in parts:
+        y = probabilities(looked.y, (n, *seen["outputs"]["f_train"].shape[2:]))
         result["alignment"] = {
-            name: _by_layer(lambda kernel: label_alignment(kernel, looked.y), k) for name, k in train.items()
+            name: _by_layer(lambda kernel: label_alignment(kernel, y), k) for name, k in train.items()
         }
     if "spectra" in parts:
         result["spectra"] = {name: _by_layer(spectrum, k) for name, k in train.items()} | {"weights": seen["weights"]}

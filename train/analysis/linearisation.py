@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 
 from train.analysis.kernels import CHUNK
 from train.analysis.programs import programs
 from train.variables import split
 from zoo import checks
-from zoo.infer import path_name
+from zoo.names import by_name
 
 
 @checks.arguments(x=checks.array(least=1), chunk=checks.count())
@@ -58,10 +57,10 @@ def parameter_movement(start: Any, variables: Any) -> dict[str, dict[str, float]
     0.2
     """
     (before, _), (trained, _) = split(start), split(variables)
-    old, new = (jax.tree_util.tree_leaves_with_path(tree) for tree in (before, trained))
+    old, new = by_name(before), by_name(trained)
     pairs = {
-        path_name(path).removeprefix("params."): [np.asarray(leaf, np.float64).ravel() for leaf in (a, b)]
-        for (path, a), (_, b) in zip(old, new, strict=True)
+        name.removeprefix("params."): [np.asarray(leaf, np.float64).ravel() for leaf in (a, new[name])]
+        for name, a in old.items()
     }
     pairs["all"] = [np.concatenate(part) for part in zip(*pairs.values(), strict=True)]
     found = {}

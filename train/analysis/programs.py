@@ -52,7 +52,17 @@ def loss_function(loss: Any) -> Callable:
         return loss
     if loss not in get_args(Loss):
         raise ValueError(f'loss must be one of {", ".join(get_args(Loss))}, or a function; got "{loss}".')
-    return point_loss(loss)
+    return lambda f, y: point_loss(loss)(f, probabilities(y, f.shape))
+
+
+def probabilities(targets: Any, outputs: tuple[int, ...]) -> Any:
+    """Targets; whole numbers that say classes, [n] or [n, positions] where outputs have one more axis, as 0 and 1.
+
+    >>> probabilities(np.array([1, 0]), (2, 3)).tolist()
+    [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    """
+    said = jnp.issubdtype(targets.dtype, jnp.integer) and targets.shape == outputs[:-1]
+    return jax.nn.one_hot(targets, outputs[-1]) if said else targets
 
 
 def _kept(make: Any, *arguments: Any) -> Any:

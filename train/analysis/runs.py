@@ -18,6 +18,21 @@ from zoo.saved import from_json
 
 
 @dataclasses.dataclass(frozen=True)
+class Points:
+    """Inputs and targets to look at that are no `Task`: tokens, or targets of several positions."""
+
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+
+    @property
+    def x(self) -> np.ndarray:
+        """All inputs, train points then test points."""
+        return np.concatenate([self.x_train, self.x_test])
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainedRun:
     """The folder of a run and what its checkpoints say of it."""
 

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 
 from zoo import checks
-from zoo.infer import path_name
+from zoo.names import by_name
 
 _TRACY_WIDOM = 2.0234  # its 99 % quantile, for real matrices
 
@@ -104,13 +103,13 @@ def weight_spectra(params: Any) -> dict[str, dict[str, Any]]:
     (['a.kernel'], 1.25, [2.0, 1.0])
     """
     found = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+    for name, leaf in by_name(params).items():
         if np.ndim(leaf) < 2:
             continue
         matrix = np.asarray(leaf).reshape(-1, leaf.shape[-1])
         values = np.linalg.svd(matrix, compute_uv=False).astype(np.float64)
         mean_square = float(np.sum(values**2)) / matrix.size
-        found[path_name(path).removeprefix("params.")] = {
+        found[name.removeprefix("params.")] = {
             "singular_values": values,
             "stable_rank": float(np.sum(values**2) / values[0] ** 2) if values[0] > 0 else float("nan"),
             "edge": marchenko_pastur(*matrix.shape, variance=mean_square)[1],

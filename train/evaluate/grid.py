@@ -1,22 +1,22 @@
 """The cells of a comparison: one ensemble each, kept on disk as soon as it is finished."""
 
 import dataclasses
-import hashlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from rich.console import Console
 
 from limits import Task, Trajectory, twin
 from limits.fields.sweeps import Plan, sweeps
+from limits.identity import identity, numerics
 from limits.lazy import losses
 from limits.rule import Rule
 from limits.schedule import Schedule
+from limits.store import Store
 from train.ensemble import run_members
 from train.evaluate.projections import Projections, of_kernel, of_path, of_predictions
 from train.moments import Moments
@@ -41,12 +41,8 @@ class Cell:
     against: str = ""  # settings of its limit, which fixes the projections
 
     def key(self, task: Task) -> str:
-        """A fingerprint of everything the numbers depend on."""
-        digest = hashlib.sha256(repr((self, jax.config.jax_enable_x64)).encode())  # pyright: ignore[reportAttributeAccessIssue]
-        for part in (task.x_train, task.y_train, task.x_test, task.y_test):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        digest.update(task.loss.encode())
-        return digest.hexdigest()[:20]
+        """A word for everything the numbers depend on."""
+        return identity(self, dataclasses.replace(task, name=""), numerics())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,14 +161,14 @@ def run_grid(
     """
     results: dict[Cell, dict[str, np.ndarray]] = {}
     diverged: dict[Cell, str] = {}
-    todo: dict[Any, list[tuple[Cell, Path | None]]] = {}  # by shape: cells of one shape share their compilation
+    store = None if folder is None else Store(folder, console.print)
+    todo: dict[Any, list[Cell]] = {}  # by shape: cells of one shape share their compilation
     for cell in sorted(cells, key=lambda cell: -cell.net.width):  # the long ones first: the last to finish are short
-        file = folder / f"{cell.key(task)}.npz" if folder else None
-        if file and file.exists():
-            with np.load(file) as saved:
-                results[cell] = dict(saved)
+        kept = None if store is None else store.get(cell.key(task))
+        if kept is None:
+            todo.setdefault((cell.net.width, cell.net.depth), []).append(cell)
         else:
-            todo.setdefault((cell.net.width, cell.net.depth), []).append((cell, file))
+            results[cell] = kept
     if results:
         console.print(f"{len(results)} of {len(cells)} cells were already there: continuing from them.")
 
@@ -181,8 +177,8 @@ def run_grid(
 
         stop = threading.Event()
 
-        def work(group: list[tuple[Cell, Path | None]]) -> None:
-            for cell, file in group:
+        def work(group: list[Cell]) -> None:
+            for cell in group:
                 if stop.is_set():
                     return
                 try:
@@ -192,8 +188,8 @@ def run_grid(
                     console.print(
                         f"{cell.label}, depth {cell.net.depth}, width {cell.net.width}: diverged; the others go on."
                     )
-                if file and cell in results:
-                    _write(file, results[cell])
+                if store and cell in results:
+                    store.put(cell.key(task), results[cell])
                 bar.advance(count, _work(cell))
 
         with ThreadPoolExecutor(max_workers=2) as pool:
@@ -214,10 +210,3 @@ def _work(cell: Cell) -> float:
     """Rough cost: compilation counts as much as a good deal of arithmetic."""
     flops = cell.members * (1 + cell.steps) * cell.net.depth * cell.net.width**2
     return 1e9 + flops
-
-
-def _write(file: Path, values: dict[str, np.ndarray]) -> None:
-    """Whole or not at all: a reader never meets half a file."""
-    part = file.with_suffix(".part.npz")
-    np.savez_compressed(part, allow_pickle=False, **values)
-    part.replace(file)

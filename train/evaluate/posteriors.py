@@ -189,10 +189,11 @@ def _check_task(
         if p.layers != infinite.layers:
             raise ValueError(f"compare_posteriors: {name} has depth {p.layers} and the NNGP {infinite.layers}.")
         shapes = np.shape(p.f_train), np.shape(p.f_test)
-        if shapes != (task.y_train.shape, task.y_test.shape):
+        test = (len(task.x_test), task.outputs)
+        if shapes != (task.y_train.shape, test):
             raise ValueError(
                 f"compare_posteriors: {name} has predictions of shapes {shapes[0]} and {shapes[1]} for training and test "
-                f"points, the task targets {task.y_train.shape} and {task.y_test.shape}."
+                f"points, the task targets {task.y_train.shape} and {test}."
             )
         if not np.allclose(p.kernels[0], infinite.kernels[0], rtol=1e-6, atol=1e-9):
             raise ValueError(

@@ -85,7 +85,7 @@ def error_surface(samples: Samples, limit: Any) -> ErrorSurface:
     for _ in range(DRAWS):
         picks = {size: random.integers(len(values), size=len(values)) for size, values in away.items()}
         drawn.append(_parts({size: values[picks[size]] for size, values in away.items()}))
-    low, high = np.nanpercentile(drawn, [2.5, 97.5], axis=0)
+    low, high = np.percentile(drawn, [2.5, 97.5], axis=0)  # not a number where one draw is none
     names = [field.name for field in dataclasses.fields(ErrorSurface)][:-1]
     parts = [Part(*map(float, each)) for each in zip(value, low, high, strict=True)]
     squares = tuple(float(v) for v in ensembled(away))

@@ -1,7 +1,5 @@
 """The sizes of a comparison: one sweep each, kept on disk as soon as it is finished."""
 
-import os
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,9 @@ import optax
 from rich.console import Console
 from rich.progress import track
 
-from train.transfer.runs import train_runs
+from limits.identity import identity, numerics
+from limits.store import Store, npz_bytes, write_whole
+from train.transfer.runs import shuffled, train_runs
 from train.transfer.shift import Transfer
 from train.transfer.sweep import Sweep
 from zoo import checks
@@ -21,9 +21,9 @@ from zoo import checks
     make=checks.function,
     optimizer=checks.function,
     loss_fn=checks.function,
-    width=checks.count(),
-    depth=checks.count(),
-    rates=checks.several(checks.number(0), least=2, distinct=True),
+    width=checks.count(1),
+    depth=checks.count(1),
+    rates=checks.several(checks.number(positive=True), least=2, distinct=True),
     seeds=checks.count(2, 10**6),
     together=checks.count(),
 )
@@ -42,8 +42,8 @@ def sweep_rates(
 
     make(width, depth): a model with `init` and `apply`; batch statistics are kept where it has them. optimizer(model,
     learning_rate): an Optax transformation; the rate is traced. batches: (inputs, targets) with a leading axis of steps.
-    loss_fn(outputs, targets): a number, before each step. Seed i has the same initial weights at every rate. How runs
-    are placed: `train_runs`.
+    loss_fn(outputs, targets): a number, before each step. Seed i has the same initial weights, and the batches in the same
+    order of its own, at every rate. How runs are placed: `train_runs`.
 
     >>> import jax.numpy as jnp
     >>> from zoo import MLP, Parameterization, scaled
@@ -55,29 +55,28 @@ def sweep_rates(
     >>> found.curves.shape
     (2, 2, 20)
     """
-    if seeds < 2 or len(rates) < 2:
-        raise ValueError(f"sweep_rates: at least 2 seeds and 2 learning rates, got {seeds} and {len(rates)}.")
+    grid = np.sort(np.asarray(rates, float))
     net = make(width, depth)
-    jobs = {"rate": np.repeat(np.asarray(rates, float), seeds)}
+    jobs = {"rate": np.repeat(grid, seeds)}
     curves = train_runs(
         lambda job: (net, optimizer(net, job["rate"])),
         loss_fn,
-        zip(*batches, strict=True),
+        lambda seed: shuffled(zip(*batches, strict=True), len(batches[0]), seed),
         len(batches[0]),
         jobs,
-        np.tile(np.arange(seeds), len(rates)),
+        np.tile(np.arange(seeds), len(grid)),
         together,
     )
-    return Sweep(width, depth, np.asarray(rates, float), curves.reshape(len(rates), seeds, -1))
+    return Sweep(width, depth, grid, curves.reshape(len(grid), seeds, -1))
 
 
 @checks.arguments(
     make=checks.function,
     optimizer=checks.function,
     loss_fn=checks.function,
-    widths=checks.several(checks.count(), distinct=True),
-    depths=checks.several(checks.count(), distinct=True),
-    rates=checks.several(checks.number(0), least=2, distinct=True),
+    widths=checks.several(checks.count(1), distinct=True),
+    depths=checks.several(checks.count(1), distinct=True),
+    rates=checks.several(checks.number(positive=True), least=2, distinct=True),
     seeds=checks.count(2, 10**6),
 )
 def transfer(
@@ -94,28 +93,22 @@ def transfer(
 ) -> list[Transfer]:
     """Sweeps over widths (at the first depth) and over depths (at the first width), see `sweep_rates`.
 
-    With `folder`, every size is kept there as soon as it is finished, and an interrupted call goes on: give every model,
-    optimiser and task a folder of its own. Where `Optimum.edge` says that a grid ends at its optimum, widen it. With a
-    report, further hyperparameters, and grids split between machines: `launch.transfer`.
+    With `folder`, every size is kept there as soon as it is finished, under a name that holds the content of all that was
+    given (functions by their code), and an interrupted call goes on. Where `Optimum.edge` says that a grid ends at its
+    optimum, widen it. With a report, further hyperparameters, and grids split between machines: `launch.transfer`.
     """
+    rates = sorted(rates)
     cells = [*((width, depths[0]) for width in widths), *((widths[0], depth) for depth in depths[1:])]
     found = {}
+    word = "" if folder is None else identity(make, optimizer, loss_fn, batches, np.asarray(rates), seeds, numerics())
     for width, depth in track(list(dict.fromkeys(cells)), "sizes", disable=not progress, console=Console(stderr=True)):
-        file = None if folder is None else Path(folder) / f"width_{width}_depth_{depth}.npz"
+        file = None if folder is None else Path(folder) / f"width_{width}_depth_{depth}_{word}.npz"
         held = None if file is None else read(file)
         if held is None:
-            sweep = sweep_rates(make, optimizer, loss_fn, batches, width, depth, rates, seeds)
+            held = [sweep_rates(make, optimizer, loss_fn, batches, width, depth, rates, seeds)]
             if file is not None:
-                write(file, [sweep])
-        else:
-            (sweep,) = held
-            shape = (len(rates), seeds, len(batches[0]))
-            if sweep.curves.shape != shape or not np.allclose(sweep.rates, rates):
-                raise ValueError(
-                    f"{file} holds learning rates {sweep.rates.tolist()} and {sweep.curves.shape[1:]} seeds and steps, other "
-                    f"than asked for ({shape[1:]}): use another folder, or delete it."
-                )
-        found[width, depth] = sweep
+                write(file, held)
+        (found[width, depth],) = held
     return along(found)
 
 
@@ -135,24 +128,22 @@ def write(file: Path, sweeps: Iterable[Sweep]) -> None:
     sweeps = list(sweeps)
     sizes = np.array([(sweep.width, sweep.depth) for sweep in sweeps], float)
     curves = np.stack([sweep.curves for sweep in sweeps])
-    save_arrays(file, {"sizes": sizes, "rates": sweeps[0].rates, "curves": curves})
+    Store(file.parent).put(file.stem, {"sizes": sizes, "rates": sweeps[0].rates, "curves": curves})
 
 
 def save_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Whole or not at all, whoever else writes there."""
+    """For the reader to look at: whole or not at all, whoever else writes there."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(f".{socket.gethostname()}-{os.getpid()}.part.npz")
-    np.savez_compressed(part, allow_pickle=False, **arrays)
-    part.replace(file)
+    write_whole(file, npz_bytes(arrays, compressed=True))
 
 
 def read(file: Path) -> list[Sweep] | None:
-    """What `write` wrote, None where there is nothing."""
-    if not file.exists():
+    """What `write` wrote, None where there is nothing that can be trusted."""
+    held = Store(file.parent).get(file.stem)
+    if held is None:
         return None
-    with np.load(file) as held:
-        pairs = zip(held["sizes"], held["curves"], strict=True)
-        return [Sweep(_whole(size[0]), int(size[1]), held["rates"], curves) for size, curves in pairs]
+    pairs = zip(held["sizes"], held["curves"], strict=True)
+    return [Sweep(_whole(size[0]), int(size[1]), held["rates"], curves) for size, curves in pairs]
 
 
 def _whole(width: float) -> float:

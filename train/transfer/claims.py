@@ -9,7 +9,7 @@ import numpy as np
 from train.evaluate.claim import Claim
 from train.transfer.outcome import Outcome
 from train.transfer.shift import Transfer, percent
-from train.transfer.sweep import DRAWS
+from train.transfer.sweep import DRAWS, interval
 
 
 def _judged(check: Callable[[Outcome, str, str, Any], Claim]) -> Callable[..., Claim]:
@@ -26,13 +26,16 @@ def _judged(check: Callable[[Outcome, str, str, Any], Claim]) -> Callable[..., C
 
 
 def moved(series: Transfer) -> tuple[float, float, float]:
-    """By how many octaves optima move from that of the smallest size, at most: (distance, low, high), infinite where a size
-    diverges everywhere; a 95 % bootstrap interval over seeds."""
-    places = [np.append(s.optimum().log_rate, s.optima(seed=i)) for i, s in enumerate(series.sweeps)]
-    away = np.max(np.abs(np.stack(places[1:]) - places[0]), axis=0)
-    away = np.where(np.isfinite(away), away, math.inf)
-    low, high = np.percentile(away[1:], [2.5, 97.5], method="nearest")
-    return float(away[0]), float(low), float(high)
+    """By how many octaves optima move from that of the smallest size, at most: (distance, low, high), a 95 % interval; infinite
+    where a size diverges everywhere, and upwards where an optimum may lie beyond an end of its grid."""
+    first, *others = series.sweeps
+    distance = max(abs(sweep.optimum().log_rate - first.optimum().log_rate) for sweep in others)
+    if not all(math.isfinite(sweep.optimum().log_rate) for sweep in series.sweeps):
+        return math.inf, math.inf, math.inf
+    (low, high), *rest = series.places()
+    least = np.max([np.maximum(lowest - high, low - highest) for lowest, highest in rest], axis=0)
+    most = np.max([np.maximum(highest - low, high - lowest) for lowest, highest in rest], axis=0)
+    return distance, *interval(np.maximum(least, 0.0), most)
 
 
 def lost(series: Transfer) -> bool:

@@ -55,7 +55,7 @@ def _draw_curves(axis, sweeps, over: str, limit: Sweep | None) -> None:
                       color=colour, label=name)  # fmt: skip
         lost = ~np.isfinite(mean)
         axis.plot(sweep.rates[lost], np.full(lost.sum(), top), "x", color=colour, ms=6)
-        best, (low, high) = sweep.optimum(), sweep.interval()
+        best, (low, high) = sweep.optimum(), _ends(sweep)
         if np.isfinite(best.loss):
             axis.plot([low, high], [best.loss] * 2, color=colour, lw=3, alpha=0.4)
             axis.plot([best.rate], [best.loss], "*", ms=10, color=colour, mec="k", mew=0.5)
@@ -75,8 +75,13 @@ def _spread(losses: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(sem), sem, 0.0)
 
 
+def _ends(sweep: Sweep) -> np.ndarray:
+    """The interval of the optimum; one that is open reaches twice as far as the grid."""
+    return np.clip(sweep.interval(), sweep.rates[0] / 2, sweep.rates[-1] * 2)
+
+
 def optima(outcome: Outcome) -> Figure:
-    """The optimum against the size, with bootstrap intervals, a line a setting."""
+    """The optimum against the size, with 95 % intervals, a line a setting."""
     kinds = list(dict.fromkeys((s.over, s.fixed) for label in outcome.labels for s in outcome.series(label)))
     figure, axes = panels(1, len(kinds), 4.6, 3.5, 1.4)
     for axis, (over, fixed) in zip(axes[0], kinds, strict=True):
@@ -85,7 +90,7 @@ def optima(outcome: Outcome) -> Figure:
             colour = COLOURS[number % len(COLOURS)]
             for series in (s for s in outcome.series(label) if (s.over, s.fixed) == (over, fixed)):
                 best = np.array([s.optimum().rate for s in series.sweeps])
-                ends = np.abs(np.array([s.interval() for s in series.sweeps]).T - best)
+                ends = np.abs(np.array([_ends(s) for s in series.sweeps]).T - best)
                 shifted = series.sizes * 1.03**number  # so that bars lie side by side
                 axis.errorbar(shifted, best, ends, fmt="o-", ms=4, capsize=3, color=colour, label=label)
                 sizes |= set(series.sizes.tolist())

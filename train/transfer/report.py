@@ -9,7 +9,8 @@ from rich.console import Console
 from train.evaluate.page import page, picture, plain, table
 from train.transfer import plots
 from train.transfer.outcome import Outcome
-from train.transfer.shift import COLUMNS, rows
+from train.transfer.shift import COLUMNS, bounds, rows
+from train.transfer.target import target
 
 NOT_TRANSFERRED = (
     "What is not expected to transfer: another batch size, another number of steps or schedule, other data or more of "
@@ -17,14 +18,16 @@ NOT_TRANSFERRED = (
     "the size. Tune these at the target size, or keep them as they were in this sweep."
 )
 READING = (
-    "The optimum is the minimum of a parabola through the least mean loss and its neighbours in log₂; intervals are 95 % "
-    "bootstrap intervals over seeds. The loss is the training loss, averaged over the last tenth of the steps. A run has "
-    "diverged if its loss is infinite or ends above ten times what it was at the start; a value at which a seed diverged "
-    "counts as infinite. Settled: the step after which the optimum stays within an octave of the final one."
+    "The optimum is the median of where the logarithm of the loss, averaged over seeds, may be least over log₂ of the value, "
+    "as far as noise and the grid's spacing leave it open; intervals hold 95 % of that, and are open where an optimum may lie "
+    "beyond an end of the grid. Every seed has its own weights and order of the data. The loss is the training loss, averaged "
+    "over the last tenth of the steps. A run has diverged if its loss is infinite or ends above ten times what it was at the "
+    "start; a value at which a seed diverged counts as infinite. Settled: the step after which the optimum stays within an "
+    "octave of the final one."
 )
 
 
-def print_report(outcome: Outcome, command: str, console: Console) -> None:
+def print_report(outcome: Outcome, command: str, console: Console, advice: str = "") -> None:
     """On the terminal."""
     for label in outcome.labels:
         for series in outcome.series(label):
@@ -32,17 +35,17 @@ def print_report(outcome: Outcome, command: str, console: Console) -> None:
             console.print(series)
     for line in (*_limit_lines(outcome), READING, NOT_TRANSFERRED):
         console.print(f"[dim]{line}[/dim]", highlight=False)
-    console.print(f"\n{_command_line(outcome)}", highlight=False)
+    console.print(f"\n{advice or target(outcome).advice}", highlight=False)
     console.print(f"  {command}", highlight=False, soft_wrap=True)
 
 
-def documents(outcome: Outcome, run: dict[str, Any], command: str) -> dict[str, str]:
+def documents(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> dict[str, str]:
     """Both files, by name."""
-    numbers = json.dumps(as_json(outcome, run, command), indent=1) + "\n"
-    return {"report.json": numbers, "report.html": as_html(outcome, run, command)}
+    numbers = json.dumps(as_json(outcome, run, command, advice), indent=1) + "\n"
+    return {"report.json": numbers, "report.html": as_html(outcome, run, command, advice)}
 
 
-def as_json(outcome: Outcome, run: dict[str, Any], command: str) -> dict[str, Any]:
+def as_json(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> dict[str, Any]:
     """Every number: optima, shifts, regrets with their intervals, and the losses [value, seed]."""
     names = ("value", "low", "high")
     series = [
@@ -64,10 +67,11 @@ def as_json(outcome: Outcome, run: dict[str, Any], command: str) -> dict[str, An
         for label, sweep in finite + limits
     ]  # fmt: skip
     found = {"run": run, "series": series, "sweeps": sweeps, "best": outcome.best_values(), "absent": outcome.absent}
-    return plain({**found, "command": command, "how_to_read": [READING, NOT_TRANSFERRED]})
+    advice = advice or target(outcome).advice
+    return plain({**found, "command": command, "advice": advice, "how_to_read": [READING, NOT_TRANSFERRED]})
 
 
-def as_html(outcome: Outcome, run: dict[str, Any], command: str) -> str:
+def as_html(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> str:
     """One self-contained page."""
     dial = outcome.dial.replace("_", " ")
     parts = [f"<h1>Does the best {html.escape(dial)} carry over?</h1>"]
@@ -85,7 +89,7 @@ def as_html(outcome: Outcome, run: dict[str, Any], command: str) -> str:
         parts += [table(("setting", "hyperparameter", "width × depth", "best value", "loss"), best)]
     parts += [picture(*each) for each in figures(outcome)]
     parts += [f"<p class='muted'>{html.escape(line)}</p>" for line in (READING, NOT_TRANSFERRED)]
-    parts += [f"<h2>To train the target size</h2><p>{html.escape(_command_line(outcome))}</p>"]
+    parts += [f"<h2>To train the target size</h2><p>{html.escape(advice or target(outcome).advice)}</p>"]
     parts += [f"<pre>{html.escape(command)}</pre><h2>What was run</h2>"]
     parts += [f"<pre>{html.escape(json.dumps(run, indent=2))}</pre>"]
     return page(f"transfer of {dial}", "".join(parts))
@@ -113,18 +117,9 @@ def figures(outcome: Outcome) -> list[tuple[str, str, Any]]:
 
 def _limit_lines(outcome: Outcome) -> list[str]:
     lines = [
-        f"{label}, depth {depth}: the limit's own optimum is {s.optimum().rate:.3g} [{s.interval()[0]:.3g}, "
-        f"{s.interval()[1]:.3g}], its loss there {s.optimum().loss:.4g}."
+        f"{label}, depth {depth}: the limit's own optimum is {s.optimum().rate:.3g} ({bounds(s)}), its loss there "
+        f"{s.optimum().loss:.4g}."
         for label, depths in outcome.limits.items()
         for depth, s in depths.items()
     ]
     return lines + [f"{label} has no curve of its limit: {why}" for label, why in outcome.absent.items()]
-
-
-def _command_line(outcome: Outcome) -> str:
-    label = outcome.best_label()
-    small = next(iter(outcome.sweeps[label].values()))
-    return (
-        f"The target size with the {outcome.dial.replace('_', ' ')} found at width {small.width:g}, depth {small.depth} "
-        f'({small.optimum().rate:.3g}, setting "{label}"):'
-    )

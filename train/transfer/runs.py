@@ -29,7 +29,7 @@ _CHUNK_BYTES = 2**28  # of batches on the device at once
 def train_runs(
     build: Callable[[dict[str, Any]], tuple[Any, optax.GradientTransformation]],
     loss_fn: Callable[[Any, Any], Any],
-    batches: Iterable[Any],
+    batches: Iterable[Any] | Callable[[int], Iterable[Any]],
     steps: int,
     jobs: Mapping[str, Any],
     seeds: Any,
@@ -39,24 +39,28 @@ def train_runs(
     """The loss of every run before every step, [run, step]; infinite from the step on at which a run diverged.
 
     build({name: value}) returns a model and its optimiser; the values, one of each array of `jobs` [run], are traced.
-    batches: (inputs, targets), the same for every run; `loss_fn(outputs, targets)` is a number. Batch statistics are kept
-    (the model then takes `train=True`); there are no random numbers for dropout. seeds [run] of the initial
-    weights. On a CPU, runs go one by one on each core, on accelerators `together` at a time (None: all), spread over the
-    devices. `advance` hears of finished runs.
+    batches: (inputs, targets), the same for every run, or batches(seed), those of a seed; `loss_fn(outputs, targets)` is a
+    number. Batch statistics are kept (the model then takes `train=True`); there are no random numbers for dropout. seeds
+    [run] of the initial weights. On a CPU, runs go one by one on each core, on accelerators `together` at a time (None: all),
+    spread over the devices. `advance` hears of finished runs.
     """
     count = len(np.asarray(seeds))
     # NumPy arrays, and keys made inside: every small program of its own would take as long to compile as a run takes.
     rows = {name: np.asarray(value, jax.dtypes.canonicalize_dtype(float)) for name, value in jobs.items()}
     numbers = np.asarray(seeds, np.int32)
+    each, stream = np.unique(numbers, return_inverse=True)
+    streams = [batches(int(seed)) for seed in each] if callable(batches) else [batches]
+    stream = np.asarray(stream if callable(batches) else np.zeros(count), np.int32)
 
-    def run(carry: Any, job: Any, seed: Any, chunk: Any) -> Any:
+    def run(carry: Any, job: Any, seed: Any, stream: Any, chunk: Any) -> Any:
         net, tx = build(job)
         if carry is None:
             key = jax.random.fold_in(jax.random.key(0), seed)
-            trained, state = split(net.init(key, jax.tree.map(lambda a: a[0], chunk[0])))
+            trained, state = split(net.init(key, jax.tree.map(lambda a: a[0, stream], chunk[0])))
             carry = trained, state, tx.init(trained)
 
-        def step(carry: Any, batch: Any) -> Any:
+        def step(carry: Any, batches: Any) -> Any:
+            batch = jax.tree.map(lambda a: a[stream], batches)
             trained, state, memory = carry
 
             def objective(trained: Any) -> Any:
@@ -75,8 +79,10 @@ def train_runs(
         groups, place, threads = list(np.arange(count)), lambda job: job, os.cpu_count()
     else:
         groups, place, threads = *_spread(count, together or count), 1
-        run = jax.vmap(run, in_axes=(0, 0, 0, None))
-    parts = list(_advance(jax.jit(run), place, groups, (rows, numbers), _chunks(batches, steps), threads, advance))
+        run = jax.vmap(run, in_axes=(0, 0, 0, 0, None))
+    parts = list(
+        _advance(jax.jit(run), place, groups, (rows, numbers, stream), _chunks(streams, steps), threads, advance)
+    )
     curves = np.concatenate(parts, axis=1)[:count]
     broken = np.maximum.accumulate(~np.isfinite(curves), axis=1)  # a run that was lost does not come back
     return np.where(broken, np.inf, curves)
@@ -114,14 +120,35 @@ def _spread(count: int, together: int) -> tuple[list[np.ndarray], Callable[[Any]
     return list(everyone.reshape(-1, size)), lambda job: jax.device_put(job, spread)
 
 
-def _chunks(batches: Iterable[Any], steps: int) -> Iterator[tuple[Any, bool]]:
-    """(batches on top of each other, as many as fit the memory set aside for them; whether they are the last)."""
+def shuffled(batches: Iterable[Any], steps: int, seed: int) -> Iterator[Any]:
+    """The first batches in an order of the seed's own, as many of them at a time as fit the memory set aside for them.
+
+    >>> batches = [(i, i) for i in range(9)]
+    >>> [x for x, _ in shuffled(batches, 9, 0)] != [x for x, _ in shuffled(batches, 9, 1)]
+    True
+    """
+    random, held, size = np.random.default_rng(seed), [], 0
+    for batch in itertools.islice(batches, steps):
+        held.append(batch)
+        size += _bytes(batch)
+        if size > _CHUNK_BYTES:
+            yield from (held[i] for i in random.permutation(len(held)))
+            held, size = [], 0
+    yield from (held[i] for i in random.permutation(len(held)))
+
+
+def _bytes(batch: Any) -> int:
+    return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(batch))
+
+
+def _chunks(streams: list[Iterable[Any]], steps: int) -> Iterator[tuple[Any, bool]]:
+    """(batches of all streams on top of each other, [step, stream], as many steps as fit the memory set aside for them;
+    whether they are the last)."""
     held: list[Any] = []
     size = seen = 0
-    for seen, (x, y) in enumerate(itertools.islice(iter(batches), steps), start=1):
-        batch = jax.tree.map(np.asarray, (x, y))
-        held.append(batch)
-        size += sum(leaf.nbytes for leaf in jax.tree.leaves(batch))
+    for seen, batches in enumerate(itertools.islice(zip(*streams, strict=False), steps), start=1):
+        held.append([jax.tree.map(np.asarray, (x, y)) for x, y in batches])
+        size += _bytes(held[-1])
         if size > _CHUNK_BYTES or seen == steps:
             yield _stack(held), seen == steps
             held, size = [], 0
@@ -130,12 +157,13 @@ def _chunks(batches: Iterable[Any], steps: int) -> Iterator[tuple[Any, bool]]:
 
 
 def _stack(held: list[Any]) -> Any:
-    shapes = {tuple(leaf.shape for leaf in jax.tree.leaves(batch)) for batch in held}
+    shapes = {tuple(leaf.shape for leaf in jax.tree.leaves(batch)) for batches in held for batch in batches}
     if len(shapes) > 1:
         raise ValueError(
             f"All batches must have one shape, got {', '.join(map(str, sorted(shapes)))}: leave a rest out."
         )
-    return jax.tree.map(lambda *parts: _default_float(np.stack(parts)), *held)
+    steps = [jax.tree.map(lambda *parts: np.stack(parts), *batches) for batches in held]
+    return jax.tree.map(lambda *parts: _default_float(np.stack(parts)), *steps)
 
 
 def _default_float(array: np.ndarray) -> Any:

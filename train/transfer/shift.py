@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from rich.table import Table
 
-from train.transfer.sweep import DRAWS, Sweep, loss_at, minimum
+from train.transfer.sweep import DRAWS, Sweep, interval, loss_at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,57 +28,68 @@ class Transfer:
         other = "depth" if self.over == "width" else "width"
         return f"{other} {getattr(self.sweeps[0], other):g}"
 
+    def places(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(lowest, highest) log₂ of every size's optimum, drawn as probable as the data leave it."""
+        return [sweep.places(seed) for seed, sweep in enumerate(self.sweeps)]
+
     def slope(self) -> tuple[float, float, float]:
-        """log₂ optimum against log₂ size: (slope, low, high), a 95 % bootstrap interval over seeds."""
+        """log₂ optimum against log₂ size: (slope, low, high), a 95 % interval."""
         x = np.log2(self.sizes) - np.log2(self.sizes).mean()
-        fitted = [np.array([s.optimum().log_rate for s in self.sweeps])]
-        fitted += list(np.stack([s.optima(seed=i) for i, s in enumerate(self.sweeps)], axis=1))
-        slopes = np.array(fitted) @ x / (x @ x)
-        low, high = np.nanpercentile(slopes[1:], [2.5, 97.5]) if np.isfinite(slopes[1:]).any() else (np.nan, np.nan)
-        return float(slopes[0]), float(low), float(high)
+        x /= x @ x
+        low, high = np.zeros(DRAWS), np.zeros(DRAWS)
+        for part, (lowest, highest) in zip(x, self.places(), strict=True):
+            if part:
+                low, high = (
+                    low + part * (lowest if part > 0 else highest),
+                    high + part * (highest if part > 0 else lowest),
+                )
+        return float(x @ [s.optimum().log_rate for s in self.sweeps]), *interval(low, high)
 
     def shift(self) -> tuple[float, float, float]:
-        """How many octaves the optimum moves from the smallest to the largest size: (shift, low, high)."""
-        small, large = self.sweeps[0], self.sweeps[-1]
-        drawn = large.optima(seed=1) - small.optima(seed=0)
-        low, high = np.nanpercentile(drawn, [2.5, 97.5]) if np.isfinite(drawn).any() else (np.nan, np.nan)
-        return large.optimum().log_rate - small.optimum().log_rate, float(low), float(high)
+        """How many octaves the optimum moves from the smallest to the largest size: (shift, low, high), a 95 % interval.
+
+        It is infinite where an optimum may lie beyond an end of the grid.
+        """
+        (low, high), *_, (lowest, highest) = self.places()
+        moved = self.sweeps[-1].optimum().log_rate - self.sweeps[0].optimum().log_rate
+        return moved, *interval(lowest - high, highest - low)
 
     def regret(self) -> tuple[float, float, float]:
         """What the smallest size's optimum costs at the largest, over the loss at its own: (loss ratio − 1, low, high).
 
-        Infinite where the largest size diverges at that rate, or everywhere.
+        Infinite where the largest size diverges at that rate, or everywhere. From nothing on where the optima may be the same.
         """
         small, large = self.sweeps[0], self.sweeps[-1]
-        random, counts = np.random.default_rng(0), [sweep.losses.shape[1] for sweep in (small, large)]
-        drawn = [random.integers(n, size=(DRAWS, n)) for n in counts]
-        rows = [
-            np.concatenate([np.arange(n)[None], each]) for n, each in zip(counts, drawn, strict=True)
-        ]  # all seeds first
-        best, _, _ = minimum(np.log2(small.rates), small.losses[:, rows[0]].mean(-1).T)
-        losses = large.losses[:, rows[1]].mean(-1).T
-        _, own, _ = minimum(np.log2(large.rates), losses)
-        there = np.array([loss_at(large.rates, *pair) for pair in zip(losses, best, strict=True)])
-        cost = np.where(np.isfinite(own), there / np.where(np.isfinite(own), own, 1) - 1, math.inf)
-        low, high = np.percentile(cost[1:], [2.5, 97.5], method="nearest")
-        return float(cost[0]), float(low), float(high)
+        best = small.optimum().log_rate
+        if large.valley is None or not math.isfinite(best):
+            cost = loss_at(large.rates, large.losses.mean(1), best) / large.optimum().loss - 1
+            cost = cost if math.isfinite(cost) else math.inf
+            return cost, cost, cost
+        ends, drawn = np.log2(small.rates[[0, -1]]), large.valley.draws(DRAWS, 1)
+        elsewhere = np.expm1(large.cost(drawn, np.clip(small.places(0)[0], *ends), seed=2))
+        low, high = interval(elsewhere, elsewhere)
+        _, least, most = self.shift()
+        low = 0.0 if least <= 0 <= most else low
+        means = large.losses.mean(1)
+        return float(np.clip(loss_at(large.rates, means, best) / means.min() - 1, low, high)), low, high
 
     @property
     def sentence(self) -> str:
         """What was found, with its intervals."""
         lost = [getattr(s, self.over) for s in self.sweeps if not math.isfinite(s.optimum().loss)]
-        at_end = [s for s in self.sweeps if s.optimum().edge and len(s.rates) > 2]
-        more = f" At {len(at_end)} of {len(self.sweeps)} sizes the optimum is at an end of the grid." if at_end else ""
+        at_end = [f"{getattr(s, self.over):g}" for s in self.sweeps if s.optimum().edge]
+        more = f" At {self.over} {', '.join(at_end)} the optimum is at an end of the grid: try values beyond it."
         if lost:
             return f"At {self.over} {', '.join(f'{size:g}' for size in lost)} ({self.fixed}) every value diverges."
         if len(self.sweeps[0].rates) == 1:
             return f"Only one value was tried, {self.sweeps[0].rates[0]:g}: where the optimum is, is not known."
         (slope, *bounds), (shift, *ends), (cost, least, most) = self.slope(), self.shift(), self.regret()
         return (
-            f"From {self.over} {self.sizes[0]:g} to {self.sizes[-1]:g} at {self.fixed} the optimum moves by {shift:+.2f} "
-            f"[{ends[0]:+.2f}, {ends[1]:+.2f}] octaves, {slope:+.2f} [{bounds[0]:+.2f}, {bounds[1]:+.2f}] a doubling; "
+            f"From {self.over} {self.sizes[0]:g} to {self.sizes[-1]:g} at {self.fixed} the optimum moves by {octaves(shift)} "
+            f"[{octaves(ends[0])}, {octaves(ends[1])}] octaves, {octaves(slope)} [{octaves(bounds[0])}, {octaves(bounds[1])}] a "
+            f"doubling; "
             f"the smallest size's optimum costs the largest {percent(cost)} [{percent(least)}, {percent(most)}] of its loss."
-            f"{more}"
+            f"{more if at_end else ''}"
         )
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -92,6 +103,15 @@ class Transfer:
         for row in self.rows():
             table.add_row(*row)
         return table
+
+
+def octaves(move: float) -> str:
+    """A signed number, or how it is unbounded.
+
+    >>> octaves(-0.5), octaves(float("inf"))
+    ('-0.50', '+∞')
+    """
+    return f"{move:+.2f}" if math.isfinite(move) else "?" if math.isnan(move) else "+∞" if move > 0 else "-∞"
 
 
 def percent(cost: float) -> str:
@@ -110,12 +130,21 @@ def rows(sweeps: Iterable[Sweep]) -> list[tuple[str, ...]]:
 
 def _optimum(sweep: Sweep) -> tuple[str, str, str]:
     """The optimum, its interval, the loss there."""
-    best, (low, high) = sweep.optimum(), sweep.interval()
+    best = sweep.optimum()
     if not math.isfinite(best.loss):
         return "none: all diverge", "", ""
-    mark = " (end of the grid)" if best.edge and len(sweep.rates) > 2 else ""
-    interval = f"[{low:.3g}, {high:.3g}]" if sweep.losses.shape[1] > 1 else "one seed"
-    return f"{best.rate:.3g}{mark}", interval, f"{best.loss:.4g}"
+    mark = " (end of the grid)" if best.edge else ""
+    return f"{best.rate:.3g}{mark}", bounds(sweep), f"{best.loss:.4g}"
+
+
+def bounds(sweep: Sweep) -> str:
+    """The interval of the optimum in words."""
+    low, high = sweep.interval()
+    if sweep.losses.shape[1] == 1 or len(sweep.rates) == 1:
+        return "one seed" if len(sweep.rates) > 1 else "one value"
+    if low == 0 and math.isinf(high):
+        return "not bounded"
+    return f"below {high:.3g}" if low == 0 else f"above {low:.3g}" if math.isinf(high) else f"[{low:.3g}, {high:.3g}]"
 
 
 COLUMNS = ("width", "depth", "optimum", "95 % interval", "loss", "diverged runs", "settled after step")

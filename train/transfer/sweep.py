@@ -1,15 +1,17 @@
 """One size: losses over a grid of learning rates, and the optimum among them."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from train.transfer.valley import Drawn, Valley, between_walls, logarithm, valley
 from zoo import checks
 
-DRAWS = 1000  # of the bootstrap over seeds
+DRAWS = 2000  # of optima, and of the bootstrap over seeds
 LOST = 10.0  # times the loss at the start: a run that ends above it has diverged
 
 
@@ -58,30 +60,53 @@ class Sweep:
         """How many seeds diverged at each rate."""
         return np.sum(~np.isfinite(self.losses), axis=1)
 
-    def optimum(self, seeds: Any = slice(None)) -> Optimum:
-        """Of the mean loss over these seeds."""
-        return optimum(self.rates, self.losses[:, seeds].mean(1))
+    @functools.cached_property
+    def valley(self) -> Valley | None:
+        """Where the optimum may lie."""
+        return valley(np.log2(self.rates), self.losses)
 
-    def optima(self, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
-        """log₂ of the optimum for seeds drawn with replacement, [draw]."""
-        count = self.losses.shape[1]
-        drawn = np.random.default_rng(seed).integers(count, size=(draws, count))
-        return minimum(np.log2(self.rates), self.losses[:, drawn].mean(-1).T)[0]
+    def optimum(self) -> Optimum:
+        """Of the mean of the logarithm of the loss over seeds."""
+        return _optimum(self.rates, self.losses, self.valley)
 
-    def interval(self) -> tuple[float, float]:
-        """A 95 % interval of the optimal rate, by bootstrap over seeds."""
-        places = self.optima()
-        if not np.isfinite(places).any():
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Where the optimal rate lies with this probability; 0 or infinite where that is beyond an end of the grid."""
+        if self.valley is None:
             return math.nan, math.nan
-        low, high = 2.0 ** np.nanpercentile(places, [2.5, 97.5])
-        return float(low), float(high)
+        low, high = (2.0 ** self.valley.quantile(q) for q in ((1 - level) / 2, (1 + level) / 2))
+        return low, high
+
+    def places(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """(lowest, highest) log₂ of the optimum, [draw], see `Drawn.bounds`; NaN where all diverge."""
+        if self.valley is not None:
+            return self.valley.draws(DRAWS, seed).bounds()
+        anywhere = np.full(DRAWS, np.inf if np.isfinite(self.losses).all(1).any() else np.nan)
+        return -anywhere, anywhere
+
+    def cost(self, drawn: Drawn, at: np.ndarray, seed: int | None = None) -> np.ndarray:
+        """The logarithm of the loss at a place over that at the optimum on the grid, for each draw of the valley.
+
+        Straight lines where no curve was fitted; `seed`: with the errors of means over seeds.
+        """
+        x, stable = np.log2(self.rates), np.isfinite(self.losses).all(1)
+        values = logarithm(self.losses)[stable]
+        values, means = values - values.mean(0), np.where(stable, 0.0, np.inf)
+        means[stable] = values.mean(1) - values.mean(1).min()
+        errors = np.zeros(len(x))
+        if values.shape[1] > 1 and seed is not None:
+            errors[stable] = values.std(1, ddof=1) / values.shape[1] ** 0.5
+        noise = between(x, errors, at) * np.random.default_rng(seed).normal(size=len(at))
+        there = drawn.height(at)
+        there = np.where(np.isnan(there), between(x, means, at), there)
+        own = drawn.height(np.clip(drawn.place, drawn.valley.x[0], drawn.valley.x[-1]))
+        return np.maximum(there + noise - own, 0.0)
 
     def moving_optimum(self, points: int = 24) -> tuple[np.ndarray, np.ndarray]:
         """(steps, log₂ of the optimum had training ended there)."""
         steps = np.unique(np.linspace(self.curves.shape[-1] / points, self.curves.shape[-1], points).astype(int))
         steps = steps[steps > 0]
-        means = np.stack([self.until(step).mean(1) for step in steps.tolist()])
-        return steps, minimum(np.log2(self.rates), means)[0]
+        ended = [Sweep(self.width, self.depth, self.rates, self.curves[..., :step]) for step in steps.tolist()]
+        return steps, np.array([sweep.optimum().log_rate for sweep in ended])
 
     def settled(self, octaves: float = 1.0) -> int:
         """Early selection: the step from which on the optimum stays within so many octaves of the final one."""
@@ -93,53 +118,58 @@ class Sweep:
 
 
 @checks.arguments(
-    rates=checks.several(checks.number(0), distinct=True),
-    losses=checks.Check("an array [seed, rate] of numbers", lambda v: np.ndim(v) == 2 and np.size(v)),
+    rates=checks.several(checks.number(positive=True), distinct=True),
+    losses=checks.Check("an array [rate] or [rate, seed] of numbers", lambda v: np.ndim(v) in (1, 2) and np.size(v)),
 )
 def optimum(rates: Sequence[float] | np.ndarray, losses: np.ndarray) -> Optimum:
-    """The minimum of the parabola in log₂ rate through the least loss and its neighbours.
+    """The median of where losses [rate] or [rate, seed] may be least, see `train.transfer.valley`.
 
-    Beside a diverged rate, or at an end of the grid, it is the grid point itself.
+    At an end of the grid it is the grid point itself. Beside a rate that diverges it is one that does not.
 
-    >>> optimum([0.25, 0.5, 1.0], np.array([2.0, 1.0, 2.0])).rate
+    >>> round(optimum([0.25, 0.5, 1.0], np.array([2.0, 1.0, 2.0])).rate, 3)
     0.5
     """
-    place, loss, edge = minimum(np.log2(np.asarray(rates, float)), np.asarray(losses, float)[None])
-    return Optimum(float(place[0]), float(loss[0]), bool(edge[0]))
+    rates, losses = np.asarray(rates, float), np.asarray(losses, float)
+    losses = losses.reshape(len(rates), -1)
+    return _optimum(rates, losses, valley(np.log2(rates), losses))
 
 
-def minimum(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(place by a parabola, least loss on the grid, whether at an end) of the minimum of every row, [row]."""
-    best = np.argmin(losses, axis=1)
-    least = np.take_along_axis(losses, best[:, None], 1)[:, 0]
-    edge = (best == 0) | (best == len(x) - 1) | ~np.isfinite(least)
-    on_grid = np.where(np.isfinite(least), x[best], np.nan)
-    if len(x) < 3:
-        return on_grid, least, edge
-    inner = np.clip(best, 1, len(x) - 2)
-    (x0, x1, x2), (y0, y1, y2) = (
-        (x[inner - 1], x[inner], x[inner + 1]),
-        (np.take_along_axis(losses, (inner + i)[:, None], 1)[:, 0] for i in (-1, 0, 1)),
-    )
-    with np.errstate(invalid="ignore", divide="ignore"):
-        first, second = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
-        a = (second - first) / (x2 - x0)
-        place = (x0 + x1) / 2 - first / (2 * a)
-    smooth = ~edge & np.isfinite(y0 + y2) & (a > 0)
-    return np.where(smooth, place, on_grid), least, edge
+def _optimum(rates: np.ndarray, losses: np.ndarray, found: Valley | None) -> Optimum:
+    stable = np.asarray(np.isfinite(losses).all(axis=1))
+    if not stable.any():
+        return Optimum(math.nan, math.inf, True)
+    x, means = np.log2(rates), np.where(stable, losses.mean(1), np.inf)
+    best = int(np.argmin(np.where(stable, logarithm(losses).mean(1), np.inf)))
+    edge = best in (0, len(x) - 1)
+    if edge or found is None:
+        return Optimum(float(x[best]), float(means.min()), edge)
+    first, last = between_walls(stable, best)
+    return Optimum(float(np.clip(found.quantile(0.5), x[first], x[last])), float(means.min()), edge)
 
 
-@checks.arguments(rates=checks.array(None), log_rate=checks.number())
+def interval(lowest: np.ndarray, highest: np.ndarray) -> tuple[float, float]:
+    """95 % of draws that lie somewhere between two values each: infinite where nothing bounds them, NaN where there is none."""
+    ends = zip((lowest, highest), (2.5, 97.5), strict=True)
+    low, high = (float(np.percentile(each, q, method="inverted_cdf")) for each, q in ends)
+    return low, high
+
+
+@checks.arguments(rates=checks.array(None))
 def loss_at(rates: np.ndarray, losses: np.ndarray, log_rate: Any) -> float:
-    """The loss at a rate between those of the grid, by a straight line in log₂ rate; beside divergence the nearer one's."""
-    x = np.log2(rates)
-    if not np.isfinite(log_rate):
-        return math.inf
+    """The loss at a rate between those of the grid, by a straight line in log₂ rate; beside divergence the nearer one's.
+
+    Infinite where there is no such rate (NaN, the optimum where all diverge).
+    """
+    return float(between(np.log2(rates), losses, np.asarray(log_rate))) if np.isfinite(log_rate) else math.inf
+
+
+def between(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Straight lines between points, level beyond them; beside an infinite one the nearer one's value."""
     if len(x) == 1:
-        return float(losses[0])
-    right = int(np.clip(np.searchsorted(x, log_rate), 1, len(x) - 1))
-    part = np.clip((log_rate - x[right - 1]) / (x[right] - x[right - 1]), 0, 1)
-    ends = losses[right - 1], losses[right]
-    if not np.isfinite(ends).all():
-        return float(ends[int(part > 0.5)])
-    return float((1 - part) * ends[0] + part * ends[1])
+        return np.full(np.shape(at), y[0])
+    right = np.clip(np.searchsorted(x, at), 1, len(x) - 1)
+    part = np.clip((at - x[right - 1]) / (x[right] - x[right - 1]), 0, 1)
+    first, last = y[right - 1], y[right]
+    with np.errstate(invalid="ignore"):
+        line = (1 - part) * first + part * last
+    return np.where(np.isfinite(first) & np.isfinite(last), line, np.where(part > 0.5, last, first))

@@ -4,6 +4,7 @@ The thesis' accuracy of 93.82 % is that of one network.
 
 small: 30 seconds on two cores, busy with other work; no data.
 paper: the same with 100,000 training samples.
+found: 3 of 4 claims hold; undecided: random networks, whose median D̂ is .0064 [.0007, .080] where the claim is below .01.
 """
 
 import numpy as np
@@ -21,6 +22,7 @@ from configs.papers.beyond_gaussian.mixtures import (
 )
 from limits.cumulants import Cumulants, Mixture, sample, xor_mixture
 from train.evaluate.claim import Claim
+from train.evaluate.interval import jackknife, mean, median
 from train.evaluate.page import panels
 
 PHASES = ("random", "trained")
@@ -58,23 +60,23 @@ def claims(arrays):
         found.append(
             Claim(
                 f"The mixture of Gaussians is the distribution of a {name} network's outputs: median D̂ below {bound:g}",
-                bool(np.median(each) < bound),
-                f"median {np.median(each):.4f}, largest {each.max():.4f} of {len(each)} networks",
+                median(each).below(bound),
+                f"median {median(each)}, largest {each.max():.4f} of {len(each)} networks",
             )
         )
     accuracy = arrays["trained accuracy"]
     found.append(
         Claim(
-            "Trained networks of ten neurons come close to the best classifier's 97.5 %: within 8 points, and none above",
-            bool(accuracy.mean() > BEST_XOR - 0.08 and accuracy.max() < BEST_XOR + 0.002),
+            "Trained networks of ten neurons come close to the best classifier's 97.5 %: within 8 points on average",
+            mean(accuracy).near(BEST_XOR, 0.08),
             f"{spread(accuracy)}, best {accuracy.max():.2%}",
         )
     )
     apart = [_gap(arrays, name) for name in PHASES]
     found.append(
         Claim(
-            "Training brings the classes' outputs to their targets and apart",
-            bool(apart[1] > 3 * apart[0]),
+            "Training brings the classes' outputs of the network shown apart, by more than three times",
+            (apart[1].log() - apart[0].log()).above(np.log(3)),
             f"means apart by {apart[0]:.2f} standard deviations before, {apart[1]:.2f} after",
         )
     )
@@ -82,10 +84,13 @@ def claims(arrays):
 
 
 def _gap(arrays, name):
-    """Distance of the classes' mean outputs in units of their pooled standard deviation."""
-    y, t = arrays[f"{name} y"], arrays["t"]
-    first, second = y[t == 1], y[t == -1]
-    return abs(first.mean() - second.mean()) / np.sqrt((first.var() + second.var()) / 2)
+    """Distance of the classes' mean outputs in units of their pooled standard deviation; errors are those of the samples."""
+
+    def distance(y, t):
+        first, second = y[t == 1], y[t == -1]
+        return abs(first.mean() - second.mean()) / np.sqrt((first.var() + second.var()) / 2)
+
+    return jackknife(distance, arrays[f"{name} y"], arrays["t"])
 
 
 def figures(arrays):

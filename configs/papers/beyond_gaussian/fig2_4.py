@@ -5,6 +5,7 @@ gradients' size at convergence, and every switch starts with large steps (given 
 
 small: 40 seconds on two cores, busy with other work; no data.
 paper: 100 networks.
+found: 4 of 5 claims hold; not: from means to samples |Δθ|² is .24 of the first steps', not a tenth or less.
 """
 
 import numpy as np
@@ -13,6 +14,7 @@ from configs.papers.beyond_gaussian.mixtures import BLUE, GREEN, network, settin
 from limits.cumulants import pooled, xor_mixture
 from train.cumulants import train_samples, train_statistics
 from train.evaluate.claim import Claim
+from train.evaluate.interval import every, exact, mean
 from train.evaluate.page import panels
 
 WAYS = ("covariance → mean", "covariance → sample", "mean → sample")
@@ -70,45 +72,54 @@ def claims(arrays):
     found.append(
         Claim(
             "Before the switch every network solves the task: accuracy of at least 91 %",
-            bool(accuracy.min() >= 0.91),
+            exact(accuracy).above(0.91),
             f"covariance coding {spread(arrays['covariance accuracy'])}, mean coding {spread(arrays['mean accuracy'])}, "
             f"lowest {accuracy.min():.2%}",
         )
     )
-    middle = {way: [np.median(each) for each in sizes(arrays, way)] for way in WAYS}
-    figures = {way: f"{way}: at first {a:.1e}, before {b:.1e}, after {c:.1e}" for way, (a, b, c) in middle.items()}
-    start, _, jump = middle[WAYS[0]]
+    with np.errstate(divide="ignore"):
+        logs = {way: [np.log10(each) for each in sizes(arrays, way)] for way in WAYS}
+        kept = {way: np.log10(arrays[f"{way} kept"].max(1)) for way in WAYS}
+    first = {way: mean(at_first) for way, (at_first, _, _) in logs.items()}
+    jumps = {way: mean(after) for way, (_, _, after) in logs.items()}
+    figures = "; ".join(f"{way}: at first {first[way]:.1f}, after {jumps[way]:.1f}" for way in WAYS)
+    back, still = (mean(logs[way][2] - logs[way][0]) for way in (WAYS[0], WAYS[2]))
     found.append(
         Claim(
             "From covariances to means |Δθ|² comes back to the order of magnitude of the first steps: within a factor of 10",
-            bool(jump > start / 10),
-            figures[WAYS[0]],
+            back.near(0, 1),
+            f"log₁₀ of after over first: {back:.2f}",
         )
     )
-    after = [middle[way][2] for way in WAYS]
     found.append(
         Claim(
             "|Δθ|² after the switch: covariance → mean > covariance → sample > mean → sample",
-            bool(after[0] > after[1] > after[2]),
-            "; ".join(figures.values()),
+            ordered(jumps),
+            f"means of log₁₀: {figures}",
         )
     )
     found.append(
         Claim(
             "From means to samples it changes negligibly: a tenth of the first steps' or below",
-            bool(after[2] < 0.1 * middle[WAYS[2]][0]),
-            f"{after[2] / middle[WAYS[2]][0]:.3f} of it",
+            still.below(-1),
+            f"log₁₀ of after over first: {still:.2f}",
         )
     )
-    kept = [np.median(arrays[f"{way} kept"].max(1)) for way in WAYS]
+    kept = {way: mean(each) for way, each in kept.items()}
     found.append(
         Claim(
             "The order is the same where Adam's running averages are kept over the switch",
-            bool(kept[0] > kept[1] > kept[2]),
-            "; ".join(f"{way}: {value:.1e}" for way, value in zip(WAYS, kept, strict=True)),
+            ordered(kept),
+            "means of log₁₀: " + "; ".join(f"{way}: {value:.2f}" for way, value in kept.items()),
         )
     )
     return found
+
+
+def ordered(by_way):
+    """Whether the three ways fall in this order."""
+    first, second, third = (by_way[way] for way in WAYS)
+    return every((first - second).above(0), (second - third).above(0))
 
 
 def figures(arrays):

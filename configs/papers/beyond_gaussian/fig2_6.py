@@ -7,6 +7,7 @@ an accuracy of .915 only (a least-squares fit of all monomials; degree 6 has .97
 
 small: 50 seconds on two cores, busy with other work; no data.
 paper: 100 initialisations.
+found: 3 of 5 claims hold; not: networks of two layers reach 96 % (89.4 %), the model is within 2 points of them (96.1 %).
 """
 
 import numpy as np
@@ -16,6 +17,7 @@ from limits import Task
 from limits.cumulants import density, gaussian_mixture, pooled, sample, third_cumulant_mixture
 from train.cumulants import train_samples, train_statistics
 from train.evaluate.claim import Claim
+from train.evaluate.interval import mean
 from train.evaluate.page import panels
 
 BEST = 0.9798
@@ -56,22 +58,17 @@ def claims(arrays):
 
     def add(text, holds, *names):
         figures = "; ".join(f"{MODELS[n.rsplit(' ', 1)[0]]}, L = {n[-1]}: {spread(arrays[n])}" for n in names)
-        found.append(Claim(text, bool(holds), figures))
+        found.append(Claim(text, holds, figures))
 
-    means = {name: arrays[name].mean() for name in arrays if name[-1] in "123" and name[:-2] in MODELS}
-    add("Trained on samples, networks reach 96 %: with three layers", means["samples 3"] >= 0.96, "samples 3")
-    add("… and with two", means["samples 2"] >= 0.96, "samples 2")
-    add("The statistical model with mean and covariance stays at chance, at every depth",
-        max(means[f"order 2 {d}"] for d in DEPTHS) < 0.53, *(f"order 2 {d}" for d in DEPTHS))  # fmt: skip
-    add(
-        "With G¹ to G⁴ in the first layer it reaches 96 ± 1 % (L = 2)",
-        abs(means["order 4 2"] - 0.96) < 0.01,
-        "order 4 2",
-    )
-    add("… and nearly the network's accuracy: within 2 points at L = 2", abs(means["order 4 2"] - means["samples 2"]) < 0.02,
-        "order 4 2", "samples 2")  # fmt: skip
-    add("… and at L = 3", abs(means["order 4 3"] - means["samples 3"]) < 0.02, "order 4 3", "samples 3")
-    add("One layer is not enough: with G¹ to G⁴ the model is at chance", means["order 4 1"] < 0.53, "order 4 1")
+    reached = {f"{name} {depth}": mean(arrays[f"{name} {depth}"]) for name in MODELS for depth in DEPTHS}
+    add("Trained on samples, networks reach 96 % on average: with three layers",
+        reached["samples 3"].above(0.96), "samples 3")  # fmt: skip
+    add("… and with two", reached["samples 2"].above(0.96), "samples 2")
+    add("With G¹ to G⁴ in the first layer the statistical model reaches 96 ± 1 % (L = 2)",
+        reached["order 4 2"].near(0.96, 0.01), "order 4 2")  # fmt: skip
+    for depth, words in ((2, "… and nearly the network's accuracy: within 2 points at L = 2"), (3, "… and at L = 3")):
+        model, network_ = f"order 4 {depth}", f"samples {depth}"
+        add(words, (reached[model] - reached[network_]).near(0, 0.02), model, network_)
     return found
 
 

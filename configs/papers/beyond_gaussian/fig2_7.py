@@ -1,13 +1,12 @@
-"""Figure 2.7: on CIFAR-10 the statistical model is above networks trained on samples; on a small stand-in it need not be.
+"""Figure 2.7: on CIFAR-10 the statistical model is above networks trained on samples; on the small stand-in it is below.
 
 The width is not given in the thesis.
 
 small: 60 seconds on two cores, busy with other work; scikit-learn's breast-cancer table in place of CIFAR-10: 30 features, two
 classes, 400 training samples. It has nothing of images; it shows the comparison, not the thesis' numbers.
 paper: CIFAR-10.
+found: 0 of 2 claims hold: the statistical model is right on 80.4 %, networks trained on samples on 95.9 %.
 """
-
-import numpy as np
 
 from configs.papers.beyond_gaussian import fig2_5
 from configs.papers.beyond_gaussian.fig2_5 import WAYS, gap
@@ -15,6 +14,7 @@ from configs.papers.beyond_gaussian.fig2_5 import figures as figures
 from configs.papers.beyond_gaussian.fig2_5 import run as run
 from configs.papers.beyond_gaussian.mixtures import spread
 from train.evaluate.claim import Claim
+from train.evaluate.interval import exact
 
 
 def get_config(size="small"):
@@ -31,17 +31,16 @@ def get_config(size="small"):
 
 def claims(arrays):
     data, _, statistics = (arrays[f"{name} 2"] for name in WAYS)
-    gain, error = gap(statistics, data)
-    figures = "; ".join(f"{words}: {spread(arrays[f'{name} 2'])}" for name, words in WAYS.items())
+    gain = gap(statistics, data)
     return [
         Claim(
             "The statistical model is more accurate than networks trained on samples (thesis: 37.6 ± 1.3 against 34.8 ± 1.4 %)",
-            bool(gain > 0),
-            f"{gain:+.1f} ± {error:.1f} points. {figures}",
+            gain.above(0),
+            f"{gain:+.1f} points: {spread(statistics)} against {spread(data)}",
         ),
         Claim(
             "… in every initialisation",
-            bool(np.sort(statistics)[0] > np.sort(data)[-1]),
+            exact(statistics.min() - data.max()).above(0),
             f"lowest {statistics.min():.2%} against highest {data.max():.2%}",
         ),
     ]

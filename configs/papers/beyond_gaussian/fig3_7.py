@@ -4,6 +4,7 @@
 
 small: 1 minute on two cores, no data.
 paper: 10 data sets, more draws; minutes on two cores, no data.
+found: 2 of 3 claims hold; not: the growth is less than linear, ΔCKA at γ₀ = 3 is 1.5 to 2.2 times that at 1.
 """
 
 import numpy as np
@@ -24,6 +25,7 @@ from configs.papers.beyond_gaussian.posteriors import (
 )
 from limits.posterior import DivergenceError, prior_kernels, solve
 from train.evaluate.claim import Claim
+from train.evaluate.interval import jackknife, mean
 from train.evaluate.page import panels
 
 SCALES = (1.0, 2.0, 3.0)
@@ -64,28 +66,29 @@ def run(config, folder, screen, part):
 
 def claims(arrays):
     i = int(np.abs(arrays["weights"] - 0.5).argmin())
-    moved = arrays["moved"][:, :, i].mean(0)  # [scale, layer]
-    gain = (arrays["cka"] - arrays["prior"]).mean(0)  # [scale, weight]
-    known = np.isfinite(gain).all(0)
-    at = ", ".join(f"{w:g}" for w in arrays["weights"][known]) or "none"
-    ratios = gain[2, known] / gain[0, known]
-    whole = f"solved for all γ₀ at σ_w² = {at}"
+    moved = arrays["moved"][:, :, i]  # [set, scale, layer]
+    gain = arrays["cka"] - arrays["prior"]  # [set, scale, weight]
+    solved = np.isfinite(gain).all((0, 1))
+    at = ", ".join(f"{w:g}" for w in arrays["weights"][solved]) or "none"
+    further, more = mean(np.diff(moved, axis=1)), mean(np.diff(gain, axis=1))
+    ratios = jackknife(lambda g: g[:, 2].mean(0) / g[:, 0].mean(0), gain)
+    whole = f"solved for all γ₀ at σ_w² = {at}; NaN: not solved"
     return [
         Claim(
             "At σ_w² = .5 kernels move further, relative to their part from the weights, in all layers the larger γ₀",
-            bool((np.diff(moved, axis=0) > 0).all()) if np.isfinite(moved).all() else None,
-            "by layer, γ₀ = 1, 2, 3: " + "; ".join(" ".join(f"{m:.3f}" for m in layer) for layer in moved.T),
+            further.above(0),
+            "by layer, γ₀ = 1, 2, 3: " + "; ".join(" ".join(f"{m:.3f}" for m in layer) for layer in moved.mean(0).T),
         ),
         Claim(
             "The alignment of the output kernel with the targets grows with γ₀ at every weight variance",
-            bool((np.diff(gain[:, known], axis=0) > 0).all()) if known.any() else None,
+            more.above(0),
             f"ΔCKA at γ₀ = 1, 2, 3 ({whole}): "
-            + "; ".join(" ".join(f"{g:.3f}" for g in col) for col in gain[:, known].T),
+            + "; ".join(" ".join(f"{g:.3f}" for g in column) for column in gain.mean(0).T),
         ),
         Claim(
-            "It grows linearly: ΔCKA at γ₀ = 3 is three times that at 1, within a fifth",
-            bool((abs(ratios / 3 - 1) < 0.2).all()) if known.any() else None,
-            "ratios " + ", ".join(f"{r:.2f}" for r in ratios),
+            "It grows linearly: ΔCKA at γ₀ = 3 is three times that at 1, within a fifth, at every weight variance",
+            ratios.near(3, 0.6),
+            f"ratios {ratios:.2f} ({whole})",
         ),
     ]
 

@@ -4,6 +4,7 @@ The thesis' accuracy of 90.46 % is that of one network.
 
 small: 30 seconds on two cores, busy with other work; no data.
 paper: the same with 100,000 training samples.
+found: 4 of 4 claims hold.
 """
 
 from configs.papers.beyond_gaussian import fig2_2

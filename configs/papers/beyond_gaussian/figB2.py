@@ -2,6 +2,7 @@
 
 small: 1 minute on two cores, no data.
 paper: 10 data sets, more draws; an hour on two cores, no data.
+found: 3 of 4 claims hold; undecided, with two data sets: wide networks at infinite width (ratios of ΔCKA .02 to .08).
 """
 
 import numpy as np
@@ -21,6 +22,7 @@ from configs.papers.beyond_gaussian.posteriors import (
 )
 from limits.posterior import DivergenceError, Sweeps, solve
 from train.evaluate.claim import Claim
+from train.evaluate.interval import every, exact, mean
 from train.evaluate.page import panels
 
 
@@ -54,31 +56,38 @@ def run(config, folder, screen, part):
 
 
 def claims(arrays):
-    widths, gain = arrays["widths"], (arrays["cka"] - arrays["prior"][:, :, None]).mean(0)
-    solved = np.isfinite(gain)
-    steps = np.diff(gain, axis=1)
-    reached = [f"{w:g}: {widths[row].min()}" for w, row in zip(arrays["weights"], solved, strict=True) if row.any()]
-    common = solved.all(0)
-    ends = gain[:, common][:, [0, -1]] if common.any() else np.full((len(gain), 2), np.nan)
-    most = arrays["iterations"].max()
+    widths, gain = arrays["widths"], arrays["cka"] - arrays["prior"][:, :, None]  # [set, weight, width]
+    solved = np.isfinite(gain).all(0)
+    reached = [
+        f"{w:g}: {widths[row].min() if row.any() else 'none'}" for w, row in zip(arrays["weights"], solved, strict=True)
+    ]
+    common = np.flatnonzero(solved.all(0))
+    last = gain[:, :, common[-1]] if len(common) else np.full(gain.shape[:2], np.nan)
+    first, narrowest = gain[:, :, 0], f"width {widths[common[-1]]}" if len(common) else "no width"
+    most = np.where(np.isfinite(arrays["cka"]), arrays["iterations"], np.nan)
     return [
         Claim(
             "CKA rises at every step to a narrower network",
-            bool((steps[np.isfinite(steps)] > 0).all()),
+            mean(np.diff(gain, axis=2)).above(0),
             "narrowest width solved, by σ_w² = " + ", ".join(reached),
         ),
         Claim(
-            "Wide networks are at the infinite width: ΔCKA at the widest is below a tenth of that at the narrowest",
-            bool((ends[:, 0] < ends[:, 1] / 10).all()),
-            "ratios " + ", ".join(f"{a / b:.3f}" for a, b in ends),
+            "Wide networks are at the infinite width: ΔCKA at the widest is, up or down, below a tenth of that at the narrowest "
+            "that all σ_w² are solved at",
+            every(mean(last / 10 - first).above(0), mean(last / 10 + first).above(0)),
+            f"ratios to {narrowest}: "
+            + ", ".join(f"{a / b:.3f}" for a, b in zip(first.mean(0), last.mean(0), strict=True)),
         ),
         Claim(
             "The effect is larger for smaller weight variance, at every width",
-            bool((np.diff(gain[:, common], axis=0) < 0).all()),
-            f"ΔCKA at width {widths[common].min() if common.any() else 0}: "
-            + ", ".join(f"{g:.4f}" for g in ends[:, 1]),
+            mean(np.diff(gain, axis=1)).below(0),
+            f"ΔCKA at {narrowest}: " + ", ".join(f"{g:.4f}" for g in last.mean(0)),
         ),
-        Claim("Every width is solved in fewer than 50 iterations", bool(most < 50), f"at most {most:.0f}"),
+        Claim(
+            "Every width is solved, in fewer than 50 iterations",
+            exact(most).below(50) if solved.all() else False,
+            f"{solved.sum()} of {solved.size}, in at most {np.max(arrays['iterations']):.0f} iterations",
+        ),
     ]
 
 

@@ -16,6 +16,7 @@ from limits.depth import phase
 from limits.posterior import DivergenceError
 from train.analysis.alignment import cka
 from train.evaluate.claim import Claim
+from train.evaluate.interval import exact
 from train.posterior import NotConvergedWarning, sample_posterior
 from train.posterior.chains import standard_error
 from zoo import MLP
@@ -74,7 +75,7 @@ def sweep(cells, task_of, depth, config, screen):
 
 
 def mean_and_error(values, errors=None):
-    """Over data sets: mean, and its standard error, from the spread and (`errors`) from that of each."""
+    """To draw. Over the data sets that were solved: mean, and its standard error, from the spread and that of each (`errors`)."""
     kept = np.isfinite(values)
     count = np.maximum(kept.sum(-1), 1)
     mean = np.where(kept.any(-1), np.nansum(np.where(kept, values, 0.0), -1) / count, np.nan)
@@ -83,18 +84,10 @@ def mean_and_error(values, errors=None):
     return mean, np.sqrt(np.maximum(spread, own))
 
 
-def sure(statements):
-    """True where all of (difference, standard error) are clearly positive, False where one is clearly not, else None."""
-    differences, errors = (np.concatenate([np.atleast_1d(s[i]) for s in statements]) for i in (0, 1))
-    if (differences > 2 * errors).all():
-        return True
-    return False if (differences < -2 * errors).any() else None
-
-
 def convergence(converged):
     """Whether all chains have converged, as a claim."""
     return Claim(
         "All chains have converged (R̂ at most 1.05, 100 effective draws)",
-        bool(np.all(converged == 1)),
-        f"{int(np.sum(converged))} of {converged.size} points of the figure",
+        exact(converged).near(1, 0.5),
+        f"{np.sum(converged == 1)} of {converged.size} points of the figure",
     )

@@ -1,7 +1,10 @@
 """Phase diagram (no figure of the paper): which w_std and b_std train at which depth, with finite networks to check it.
 
 small: 40 seconds on two cores, no data. paper: a finer grid and wider networks, no data.
+found: 2 of 5 claims hold; undecided, with 8 networks: gradients at the critical and at one chaotic point, and c*.
 """
+
+import functools
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -9,6 +12,7 @@ from ml_collections import ConfigDict
 
 from limits.depth import PhaseDiagram, edge_of_chaos, phase, phase_diagram, plot_phase_diagram
 from train.evaluate.claim import Claim
+from train.evaluate.interval import mean
 
 PARTS = ("w_std", "b_std", "variance", "chi", "depth_scale", "ratio", "gap", "edge")
 POINTS = (
@@ -66,35 +70,26 @@ def run(config, folder, screen, part):
     return found
 
 
+theory_at = functools.cache(lambda i: phase("tanh", *POINTS[i]))
+
+
 def claims(arrays):
     made = []
     for i, (w_std, b_std) in enumerate(POINTS):
-        theory, gradient = phase("tanh", w_std, b_std), arrays[f"gradient_{i}"]
-        steps = (gradient[:, -1] - gradient[:, 0]) / (gradient.shape[1] - 1)
-        mean, error = steps.mean(), steps.std(ddof=1) / len(steps) ** 0.5
+        theory, gradient = theory_at(i), arrays[f"gradient_{i}"]
+        steps = mean((gradient[:, -1] - gradient[:, 0]) / (gradient.shape[1] - 1))
         rate = np.log(theory.chi) + 0.0
         made.append(
             Claim(
                 f"Gradients at {w_std:.4g}, {b_std:g} ({theory.name}) change by log χ = {rate:.3f} a layer (± 0.02)",
-                None if error > 0.01 else bool(abs(mean - rate) < 0.02),
-                f"{mean:.4f} ± {error:.4f}",
+                steps.near(rate, 0.02),
+                f"{steps:.4f}",
             )
         )
-    theory, c = phase("tanh", *POINTS[2]), arrays["c_2"][:, -10:].mean(1)
-    error = c.std(ddof=1) / len(c) ** 0.5
+    theory, c = theory_at(2), mean(arrays["c_2"][:, -10:].mean(1))
     made.append(
         Claim(
-            f"In the chaotic phase two inputs end at c* = {theory.c:.3f} (± 0.05)",
-            bool(abs(c.mean() - theory.c) < 0.05),
-            f"{c.mean():.3f} ± {error:.3f}",
-        )
-    )
-    inside = (6 * arrays["depth_scale"] > arrays["depth"]).mean()
-    made.append(
-        Claim(
-            "A narrow strip trains at this depth: less than a tenth of the diagram",
-            bool(0 < inside < 0.1),
-            f"{inside:.3f}",
+            f"In the chaotic phase two inputs end at c* = {theory.c:.3f} (± 0.05)", c.near(theory.c, 0.05), f"{c:.3f}"
         )
     )
     return made
@@ -106,7 +101,7 @@ def figures(arrays):
     figure = Figure(figsize=(11, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     for i, (w_std, b_std) in enumerate(POINTS):
-        theory, gradient, c = phase("tanh", w_std, b_std), arrays[f"gradient_{i}"], arrays[f"c_{i}"]
+        theory, gradient, c = theory_at(i), arrays[f"gradient_{i}"], arrays[f"c_{i}"]
         back = np.arange(1, gradient.shape[1] + 1)
         (line,) = left.plot(
             back, gradient.mean(0) - gradient.mean(0)[0], label=f"w {w_std:.4g}, b {b_std:g}: {theory.name}"

@@ -2,14 +2,14 @@
 
 small: 63 seconds on two cores, busy with other work, handwritten digits.
 paper: CIFAR-10, 20 epochs. Swept: v, with momentum 1 − 1/v, γ₀ = v/8.
+found: 2 of 4 claims hold; undecided: loss curves (2 to 13 % apart by the value, intervals of 4 seeds reach 24 %).
 """
 
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import conv_resnet, settings
+from configs.papers.depthwise_transfer.shared import conv_resnet, keeps, overlap, settings
 from configs.papers.depthwise_transfer.shared import loss as loss
-from train.transfer.claims import keeps, overlap
 from zoo import scaled
 
 MOMENTUM, GAMMA = "momentum 1 − 1/v", "γ₀ = v/8"

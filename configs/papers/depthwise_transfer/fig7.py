@@ -3,6 +3,7 @@
 small: 30 seconds on two cores, no data. paper: width 1000, depths to 500.
 
 The profile drawn is the corrected one; `limits.depth.one_step_profile` says what is printed.
+found: 2 of 3 claims hold; undecided: after the step within 5 % (intervals reach 7 %).
 """
 
 import math
@@ -17,6 +18,7 @@ from limits import Task
 from limits.depth import one_step_profile, one_step_recursion
 from train import ensemble
 from train.evaluate.claim import Claim
+from train.evaluate.interval import Interval
 from zoo import ResNet
 
 DEEP = (200, 400, 800, 1600)  # at which the rate is read off
@@ -57,38 +59,29 @@ def printed(c):
 
 def claims(arrays):
     depths, limit = arrays["depths"], arrays["limit"][-1]
-    before = {d: (1 + 1 / d) ** np.arange(d) for d in depths}
-    start = {d: np.abs((arrays[f"h_{d}"][:, 0] - before[d]) / arrays[f"sem_{d}"][:, 0])[-1] for d in depths}
-    after = {d: (arrays[f"h_{d}"][-1, 1] - arrays[f"wide_{d}"][-1]) / arrays[f"sem_{d}"][-1, 1] for d in depths}
-    rest = limit - arrays["deep"]
-    falls = float(np.polyfit(np.log(DEEP), np.log(np.abs(rest)), 1)[0])
-    last, c = depths[-1], math.sqrt((limit - math.e) / (2 * math.e**2 * 5 / 6))
-    wrong = (printed(c) - arrays[f"h_{last}"][-1, 1] - (limit - arrays[f"wide_{last}"][-1])) / arrays[f"sem_{last}"][
-        -1, 1
-    ]
+    last = [(arrays[f"h_{d}"][-1], arrays[f"sem_{d}"][-1]) for d in depths]
+    h, sem = (np.array(each) for each in zip(*last, strict=True))  # [depth, time]
+    before, wide = (1 + 1 / depths) ** (depths - 1.0), np.array([arrays[f"wide_{d}"][-1] for d in depths])
+    start, after = (Interval.around(h[:, t] / theory, sem[:, t] / theory) for t, theory in ((0, before), (1, wide)))
+    c = math.sqrt(max((limit - math.e) / (2 * math.e**2 * 5 / 6), 0))
+    reached = Interval.around(h[-1, 1] + limit - wide[-1], sem[-1, 1])  # what is left to L = ∞ by the recursion
+    words = [", ".join(f"L = {d}: {each.at(i):.3f}" for i, d in enumerate(depths)) for each in (start, after)]
     return [
         Claim(
-            "Before the step H(1) = (1 + 1/L)^(L − 1), on the way to e, within 3 standard errors",
-            bool(max(start.values()) < 3),
-            ", ".join(f"L = {d}: {arrays[f'h_{d}'][-1, 0]:.3f} ({z:.1f})" for d, z in start.items()),
+            "Before the step H(1) = (1 + 1/L)^(L − 1), on the way to e, within 5 %",
+            start.near(1, 0.05),
+            f"networks over theory: {words[0]}",
         ),
         Claim(
-            "After it networks have the kernel of the recursion in depth, within 3 standard errors",
-            bool(max(abs(z) for z in after.values()) < 3),
-            ", ".join(
-                f"L = {d}: {arrays[f'h_{d}'][-1, 1]:.3f} ± {arrays[f'sem_{d}'][-1, 1]:.3f} ({arrays[f'wide_{d}'][-1]:.3f})"
-                for d in depths
-            ),
+            "After it networks have the kernel of the recursion in depth, within 5 %",
+            after.near(1, 0.05),
+            f"networks over theory: {words[1]}",
         ),
         Claim(
-            "That recursion comes to the corrected profile as 1/L (exponent −1 ± 0.05)",
-            bool(abs(falls + 1) < 0.05),
-            f"{falls:.3f} over L = {DEEP[0]} … {DEEP[-1]}, at which it is {arrays['deep'][-1]:.3f}; in the limit {limit:.3f}",
-        ),
-        Claim(
-            "The printed profile is more than 5 standard errors from networks of the largest depth and what is left to L = ∞",
-            bool(abs(wrong) > 5),
-            f"printed {printed(c):.3f}, {wrong:.1f} standard errors",
+            "The limit is the corrected profile, not the printed one: networks of the largest depth, with what is left to L = ∞, "
+            "are less than half of the way to the printed one off it",
+            reached.near(limit, abs(printed(c) - limit) / 2),
+            f"{reached:.3f}; corrected {limit:.3f}, printed {printed(c):.3f}",
         ),
     ]
 

@@ -2,11 +2,10 @@
 
 small: 209 seconds on two cores, busy with other work, handwritten digits, dense layers.
 paper: CIFAR-10, convolutions, widths to 512, depths to 128.
+found: verdicts were not taken again since claims are judged by intervals.
 """
 
-import hashlib
 import itertools
-import math
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,10 +13,12 @@ from rich.progress import track
 
 from configs.papers.depthwise_transfer.shared import settings
 from limits import Task
+from limits.identity import identity, numerics
+from limits.store import Store
 from train.ensemble import run_members
 from train.evaluate.claim import Claim
+from train.evaluate.interval import jackknife, power
 from train.images import image_batches
-from train.transfer.cells import save_arrays
 from zoo import ResNet
 
 
@@ -49,19 +50,19 @@ def run(config, folder, screen, part):
     task, rows = study(config)
     sizes = list(itertools.product(config.depths, config.widths))
     fixed = {name: value for name, value in config.items() if name not in ("widths", "depths")}
-    word = hashlib.sha256(repr(sorted(fixed.items())).encode()).hexdigest()[:12]
-    files = {size: folder / "cells" / f"depth_{size[0]}_width_{size[1]}_{word}.npz" for size in sizes}
+    store, word = Store(folder / "cells"), identity(fixed, run, numerics())
+    held = {(depth, width): store.get(f"depth_{depth}_width_{width}_{word}") for depth, width in sizes}
     how = {"times": [config.steps], "seed": config.seed, "batches": rows, "kernels": ()}
     for depth, width in track(sizes[part[0] :: part[1]], "ensembles", console=screen):
-        if not files[depth, width].exists():
+        if held[depth, width] is None:
             net = ResNet(width, depth, form=config.form, readout="average", parameterization="mup")
             chunks = run_members(net, task, config.members, config.steps, config.learning_rate, **how)
-            test = np.concatenate([chunk["f"][:, -1, len(task.x_train) :, 0] for chunk in chunks])
-            save_arrays(files[depth, width], {"f": test})
-    if not all(file.exists() for file in files.values()):
+            held[depth, width] = np.concatenate([chunk["f"][:, -1, len(task.x_train) :, 0] for chunk in chunks])
+            store.put(f"depth_{depth}_width_{width}_{word}", held[depth, width])
+    if any(each is None for each in held.values()):
         return None
     found = {"widths": np.array(config.widths), "depths": np.array(config.depths)}
-    return found | {f"f_{d}_{w}": np.load(files[d, w])["f"] for d, w in sizes}
+    return found | {f"f_{d}_{w}": held[d, w] for d, w in sizes}
 
 
 def scatter(arrays):
@@ -77,54 +78,40 @@ def steps_in_depth(arrays):
     return np.array([(f.mean(0) ** 2 - f.var(0, ddof=1) / len(f)).mean() for f in away])
 
 
-def slope(x, y):
-    """The exponent; not a number where y is below its noise, or a single point."""
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0]) if len(x) > 1 and min(y) > 0 else math.nan
-
-
-def with_errors(arrays, number):
-    """(number(arrays), its standard error): the jackknife that leaves out one of 16 groups of networks."""
-    members = len(arrays[f"f_{arrays['depths'][0]}_{arrays['widths'][0]}"])
-    groups = np.arange(members) % 16
-    without = [{k: v[groups != g] if k.startswith("f_") else v for k, v in arrays.items()} for g in range(16)]
-    drawn = np.array([number(each) for each in without])
-    return number(arrays), np.sqrt(15 / 16 * ((drawn - drawn.mean(0)) ** 2).sum(0))
-
-
-def judged(value, error, expected, tolerance):
-    """Whether a number is the expected one to the tolerance; None where two standard errors hold yes and no."""
-    near, far = abs(value - expected) - 2 * error, abs(value - expected) + 2 * error
-    return None if not math.isfinite(far) or near < tolerance < far else bool(far <= tolerance)
-
-
 def claims(arrays):
     widths, depths = arrays["widths"], arrays["depths"]
+    names = [f"f_{d}_{w}" for d in depths for w in widths]
+
+    def measured(number):
+        """number(arrays) with its interval: the jackknife over networks."""
+        return jackknife(
+            lambda *each: number(arrays | dict(zip(names, each, strict=True))), *(arrays[n] for n in names)
+        )
+
+    slopes = measured(lambda a: [power(widths, row) for row in scatter(a)])
+    level = measured(lambda a: (scatter(a) * widths).mean(1))
+    falls = measured(lambda a: power(depths[:-1], steps_in_depth(a)))
+    wider = measured(lambda a: scatter(a)[:-1, -1] - steps_in_depth(a))
     spread, steps = scatter(arrays), steps_in_depth(arrays)
-    slopes, errors = with_errors(arrays, lambda a: np.array([slope(widths, row) for row in scatter(a)]))
-    level = (spread * widths).mean(1)
-    falls, error = with_errors(arrays, lambda a: slope(depths[:-1], steps_in_depth(a)))
-    at_width = [judged(s, e, -1, 0.2) for s, e in zip(slopes, errors, strict=True)]
-    words = ", ".join(f"L = {d}: {s:.2f} ± {e:.2f}" for d, s, e in zip(depths, slopes, errors, strict=True))
     return [
         Claim(
             "At every depth predictions scatter as 1/N (exponent −1 ± 0.2)",
-            False if False in at_width else None if None in at_width else True,
-            words,
+            slopes.near(-1, 0.2),
+            ", ".join(f"L = {d}: {slopes.at(i):.2f}" for i, d in enumerate(depths)),
         ),
         Claim(
             "N times the scatter is the same at every depth, to a factor of 2",
-            bool(level.max() / level.min() < 2),
-            ", ".join(f"L = {d}: {v:.3g}" for d, v in zip(depths, level, strict=True)),
+            level.alike(2),
+            ", ".join(f"L = {d}: {level.at(i)}" for i, d in enumerate(depths)),
         ),
         Claim(
             "The squared distance of mean predictions from L to 2L falls as 1/L² (exponent −2 ± 0.5)",
-            judged(falls, error, -2, 0.5),
-            f"{falls:.2f} ± {error:.2f}; "
-            + ", ".join(f"L = {d}: {v:.3g}" for d, v in zip(depths, steps, strict=False)),
+            falls.near(-2, 0.5),
+            f"{falls:.2f}; " + ", ".join(f"L = {d}: {v:.3g}" for d, v in zip(depths, steps, strict=False)),
         ),
         Claim(
             "At the largest width single networks scatter by more than depths L and 2L differ: width is the bottleneck",
-            bool((spread[:-1, -1] > steps).all()),
+            wider.above(0),
             ", ".join(f"L = {d}: {a:.3g} and {b:.3g}" for d, a, b in zip(depths, spread[:, -1], steps, strict=False)),
         ),
     ]

@@ -1,18 +1,18 @@
-"""Figure B.8: with weight decay too, loss curves of two depths lie together, for every strength of it.
+"""Figure B.8: whether loss curves of two depths lie together with weight decay too, by the strength of it.
 
 small: 37 seconds on two cores with much other work, handwritten digits. paper: CIFAR-10, 20 epochs.
+found: 0 of 1 claims hold; undecided: curves are up to 9 % apart, intervals of 4 seeds reach 15 %; from a decay of .5 on
+nothing is learned.
 """
 
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import conv_resnet, octaves, settings
+from configs.papers.depthwise_transfer.shared import conv_resnet, octaves, overlap, settings
 from configs.papers.depthwise_transfer.shared import loss as loss
-from train.transfer.claims import overlap
 from zoo import scaled
 
 LABEL = "branches times 1/√L"
-MOST = 0.125
 
 
 def get_config(size="small"):
@@ -39,5 +39,5 @@ def optimizer(net, learning_rate, weight_decay):
 
 
 def claims(outcome):
-    # On the training loss the best decay is none, so that curves are compared, up to where nothing is learned any more.
-    return [overlap(outcome, LABEL, "depth", 0.1, MOST)]
+    # On the training loss the best decay is none, so that curves are compared in place of optima.
+    return [overlap(outcome, LABEL, "depth")]

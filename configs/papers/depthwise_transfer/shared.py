@@ -4,10 +4,17 @@ Learning rates are those of a network of the base size, so that one grid serves 
 L^(−1/2) (`zoo.scaled`), on which the paper says nothing.
 """
 
+import dataclasses
+import functools
+
+import numpy as np
 import optax
 from ml_collections import ConfigDict
 
+from train.evaluate.claim import Claim
+from train.evaluate.interval import every, jackknife
 from train.images import image_batches
+from train.transfer import claims
 from zoo import HeResNet, Parameterization, ResNet, ViT
 
 MUP, OURS = "muP, branches not scaled", "muP, branches times 1/√L"
@@ -68,3 +75,52 @@ def vit(width, depth, dataset, base, alpha, norm):
     patch = {"digits": 2, "imagenet_resized/64x64": 8, "imagenet2012": 16}[dataset]
     options = {"patch": patch, "heads": 1, "query_init": "zeros", "norm": norm, "pool": "mean", "b_std": 0.0}
     return ViT(width, depth, classes(dataset), parameterization=p, **options)
+
+
+def _begun(check):
+    """A check of optima that also does not hold where losses are not numbers or a smallest size has no optimum to begin from."""
+
+    @functools.wraps(check)
+    def judge(outcome, *how):
+        with np.errstate(invalid="ignore"):  # infinite losses are taken from one another
+            found = check(outcome, *how)
+        labels = [each for each in how if each in outcome.sweeps]
+        over = next(each for each in how if each in ("width", "depth"))
+        if found.holds:
+            sweeps = [outcome.over(label, over).sweeps for label in labels]
+            known = not any(np.isnan(sweep.curves).any() for series in sweeps for sweep in series)
+            begun = all(np.isfinite((first := series[0].optimum()).loss) and not first.edge for series in sweeps)
+            return found if known and begun else dataclasses.replace(found, holds=None)
+        return found
+
+    return judge
+
+
+keeps, loses, compared = map(_begun, (claims.keeps, claims.loses, claims.compared))
+falls, ends_lower = map(_begun, (claims.falls, claims.ends_lower))
+
+
+def overlap(outcome, label, over, within=0.1):
+    """Whether loss curves of all sizes lie together at every value of the grid at which not all of them diverge."""
+    dial = outcome.dial.replace("_", " ")
+    text = f"{label}: at every {dial} at which any size trains, loss curves agree over {over} to {within:.0%}"
+    try:
+        sweeps = outcome.over(label, over).sweeps
+    except ValueError as error:
+        return Claim(text, None, str(error))
+    verdicts, words = [], []
+    for i, value in enumerate(sweeps[0].rates):
+        lost = [sweep.diverged[i] > 0 for sweep in sweeps]
+        if any(lost):
+            words.append(f"{value:.3g}: {'every' if all(lost) else f'one {over} but not every'} one diverges")
+            verdicts += [] if all(lost) else [False]
+            continue
+        parts = [jackknife(_apart, sweep.curves[i], sweeps[0].curves[i]) for sweep in sweeps[1:]]
+        verdicts += [part.below(within) for part in parts]
+        words.append(f"{value:.3g}: " + " and ".join(f"{part:.1%}" for part in parts))
+    return Claim(text, every(*verdicts), "; ".join(words) + " apart on average over the steps")
+
+
+def _apart(curves, others):
+    """How far mean curves over seeds are from one another, over the mean loss."""
+    return np.abs(curves.mean(0) - others.mean(0)).mean() / others.mean()

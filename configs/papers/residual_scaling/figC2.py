@@ -2,12 +2,14 @@
 
 small: 10 seconds on two cores, handwritten digits (0 and 3, 1 and 7).
 paper: MNIST, 0 and 3; CIFAR-10, dogs and airplanes.
+found: 2 of 2 claims hold.
 """
 
 import numpy as np
 
 from configs.papers.residual_scaling.shared import matrix, samples, settings
 from train.evaluate.claim import Claim
+from train.evaluate.interval import jackknife
 from train.evaluate.page import panels
 
 
@@ -25,19 +27,27 @@ def run(config, folder, screen, part):
     return arrays
 
 
+def gap(kernel):
+    """((mean overlap of different inputs of one class, of two classes), the difference), for inputs sorted by class."""
+
+    def both(kept):
+        part, first = kernel[np.ix_(kept, kept)], kept < len(kernel) / 2
+        same = first[:, None] == first
+        return np.array([part[same & ~np.eye(len(kept), dtype=bool)].mean(), part[~same].mean()])
+
+    inputs = np.arange(len(kernel))
+    return both(inputs), jackknife(lambda kept: np.subtract(*both(kept)), inputs)
+
+
 def claims(arrays):
     found = []
     for name, kernel in arrays.items():
-        half = len(kernel) // 2
-        inside = np.concatenate(
-            [kernel[:half, :half][np.triu_indices(half, 1)], kernel[half:, half:][np.triu_indices(half, 1)]]
-        )
-        between = kernel[:half, half:].ravel()
+        (inside, between), more = gap(kernel)
         found.append(
             Claim(
                 f"{name}: inputs of one class overlap more than those of two",
-                bool(inside.mean() > between.mean()),
-                f"{inside.mean():.3f} on average within a class, {between.mean():.3f} between",
+                more.above(0),
+                f"{inside:.3f} on average within a class, {between:.3f} between: more by {more:.3f}",
             )
         )
     return found

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from rich.progress import track
 
 from limits.depth import response
+from train.evaluate.interval import mean
 from train.images import image_batches
 from zoo import MLP, ResNet
 
@@ -87,17 +88,10 @@ def simulated(config, depth, rho, screen):
 
 
 def agrees(measured, expected, tolerance):
-    """(whether, figures): no layer's mean over networks is further off than `tolerance` times the largest value of all layers.
-
-    None where two standard errors hold yes and no.
-    """
+    """(whether, figures): every layer's mean over networks is the theory's to `tolerance` times the largest of all layers."""
     size = abs(expected).max()
-    off = abs(measured.mean(0) - expected) / size
-    errors = measured.std(0, ddof=1) / len(measured) ** 0.5 / size
-    far, near = (off + 2 * errors).max(), (off - 2 * errors).max()
-    holds = None if near < tolerance < far else bool(far <= tolerance)
-    worst = int(off.argmax())
-    return holds, f"at most {off[worst]:.2%} ± {errors[worst]:.2%} off"
+    off = mean((measured - expected) / size)
+    return off.near(0, tolerance), f"at most {off.at(int(abs(off.value).argmax())):.2%} off"
 
 
 def points(axis, layers, each, bars, **style):

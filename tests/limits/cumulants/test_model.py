@@ -126,6 +126,15 @@ def test_divergences_of_random_relu_networks(width, depth, bound, measured, row)
     assert found == pytest.approx(measured, rel=0.5)
 
 
+def test_one_quadratic_layer_does_not_tell_third_cumulants_apart():
+    net = network(10, 1, Quadratic(0.5))
+    for order in (2, 4):
+        outputs = propagate(net, drawn(net), pooled(third_cumulant_mixture(), order))[-1][0].cumulants
+        np.testing.assert_allclose(*outputs.mean, rtol=1e-12)  # of both classes: a threshold is at chance
+        same = np.allclose(*outputs.covariance, rtol=1e-6)
+        assert same == (order == 2)
+
+
 def test_truncated_cumulants_can_be_indefinite_and_are_counted():
     # G3 without G4: a quadratic neuron that adds z and z² of one class has a variance that Gaussian-plus-skew cannot have.
     net, data = network(20, 2, Quadratic(2.0)), third_cumulant_mixture()

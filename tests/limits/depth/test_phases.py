@@ -40,6 +40,10 @@ def test_edge_of_chaos_of_the_table(activation, b_std, q, w_std):
     assert at.depth_scale == at.gradient_depth_scale == math.inf
 
 
+def test_the_critical_weight_variance_of_the_posterior_figures():
+    assert edge_of_chaos("erf", 0.05**0.5) ** 2 == pytest.approx(1.38, abs=0.005)
+
+
 def test_the_edge_by_independent_quadrature():
     w, b = edge_of_chaos("tanh", 0.3), 0.3
     q = phase("tanh", w, b).q

@@ -65,6 +65,15 @@ def test_hyperparameters_and_angles():
     np.testing.assert_allclose([best(each)[1] for each in angles], [0.561, 0.324], atol=1e-3)
 
 
+def test_the_response_has_one_maximum_and_angles_lower_it():
+    for depth in (10, 50, 200):
+        heights = log_response(K0, depth, np.geomspace(0.01, 3.0, 200), **NET)
+        assert ((np.diff(np.sign(np.diff(heights))) != 0).sum(-1) == 1).all()
+    angles = np.arange(11) * np.pi / 20
+    best = optimal_scale(0.05 * np.cos(angles[:, None] - angles), 50, **NET)[0, 1:]
+    assert (np.diff(best) < 0).all()
+
+
 def test_where_there_is_no_optimum():
     parallel = optimal_scale(np.full((2, 2), 0.05), 50, **NET)
     np.testing.assert_allclose(parallel, [[0.138, np.inf], [np.inf, 0.138]], atol=1e-3)

@@ -78,8 +78,15 @@ def test_responses_fade_exponentially_without_skips_and_as_a_power_with_them():
     rates = np.diff(np.log(plain))
     np.testing.assert_allclose(rates[30:], rates[-1], rtol=1e-6)
     residual = response([[1.0]], 2000, rho=1.0, **network).eta[:, 0, 0]
-    l = np.arange(200, 2001)
-    assert abs(np.polyfit(np.log(l), np.log(residual[200:]), 1)[0] + 1.52) < 0.05
+    at_1000, at_2000 = (np.log2(residual[l] / residual[l // 2]) for l in (1000, 2000))
+    assert -1.53 < at_1000 < at_2000 < -1.5  # tends to −3/2 as l^(−1/2)
+    assert at_2000 + (at_2000 - at_1000) / (2**0.5 - 1) == pytest.approx(-1.5, abs=0.002)
+
+
+def test_the_first_layer_adds_the_square_of_the_scale():
+    full, tenth = (response(K0, 1, rho, 1.2**0.5, 0.2**0.5) for rho in (1.0, 0.1))
+    for name in ("eta", "increments"):
+        np.testing.assert_allclose(getattr(tenth, name)[1], 0.01 * getattr(full, name)[1], rtol=1e-12)
 
 
 def test_averages_by_brute_force():

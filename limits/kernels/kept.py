@@ -1,0 +1,217 @@
+"""Big kernels on disk: blocks in whole .npy files, each with a checksum, so that an interrupted computation goes on."""
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from limits.identity import identity
+from limits.store import DamagedError, locked, open_inside, sealed, set_aside, unsealed, write_whole
+
+_FIRST_LINE = "row, column and checksums of finished blocks; checksum of the line:"
+_NO_ALLOCATION = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that do not know how
+
+
+class KeptKernels:
+    """Kernels NAME.npy in a folder; blocks.json says which they are, blocks.log the checksums of finished blocks.
+
+    `what`: all that the numbers depend on but the inputs; a folder of other numbers is refused. A block whose bytes do not
+    match is copied to NAME_block_I_J.damaged-1.npy, said, and counts as missing.
+    """
+
+    def __init__(self, folder: Any, what: Any, names: Sequence[str]) -> None:
+        self.folder, self.what, self.names = Path(folder), what, names
+
+    @contextlib.contextmanager
+    def open(self, x1: np.ndarray, x2: np.ndarray | None, rows: int) -> Iterator["Blocks"]:
+        """For one process at a time: the blocks of these inputs."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder / ".blocks.lock", f"{self.folder}"):
+            shape = (len(x1), len(x1 if x2 is None else x2))
+            which = identity(self.what, x1, x2, rows)
+            begun = self._check_note({"kernels": which, "rows": rows, "shape": list(shape)})
+            blocks = Blocks(self.folder, which, self.names, shape, x1.dtype, rows, x2 is None, begun)
+            try:
+                yield blocks
+            finally:
+                blocks.close()
+
+    def _check_note(self, note: dict[str, Any]) -> bool:
+        """Whether these kernels were begun here; if not, writes down which they are."""
+        file, text = self.folder / "blocks.json", sealed(note).encode()
+        found = file.read_bytes() if file.exists() else None
+        if found == text:
+            return True
+        if found is not None and _is_note(found):
+            raise ValueError(
+                f"{self.folder} holds blocks of other kernels or inputs: give another folder, or empty this one. (Those of "
+                "another version of this package count as others.)"
+            )
+        if found is not None:
+            set_aside(file, "its text does not match its checksum")
+        write_whole(file, text)
+        return False
+
+
+class Blocks:
+    """The files of kernels [n1, n2]: which blocks are finished and whole, and the means to write more of them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        which: str,
+        names: Sequence[str],
+        shape: tuple[int, int],
+        dtype: np.dtype,
+        rows: int,
+        symmetric: bool,
+        begun: bool,
+    ) -> None:
+        self.folder, self.which, self.names, self.symmetric = folder, which, names, symmetric
+        self.shape, self.dtype, self.rows = shape, dtype, rows
+        self.log, self.writing = folder / "blocks.log", threading.Lock()
+        sums = self._read_log()
+        self.files = {name: folder / f"{name}.npy" for name in names}
+        fresh = [file for file in self.files.values() if not self._is_whole(file, begun or bool(sums))]
+        self.handles = {name: open_inside(file, "r+b") for name, file in self.files.items()}
+        views = self.arrays()
+        self.finished = {at for at, digests in sums.items() if not fresh and self._matches(at, digests, views)}
+        self.book = open_inside(self.log)
+
+    def arrays(self) -> list[np.ndarray]:
+        """The kernels, as memory maps; who writes into them changes a copy."""
+        return [np.load(file, mmap_mode="c") for file in self.files.values()]
+
+    def put(self, i: int, j: int, parts: Sequence[np.ndarray]) -> None:
+        """Writes a block whose first entry is (i, j), and its mirror image; then it is finished."""
+        words = [str(i), str(j)]
+        for name, part in zip(self.names, parts, strict=True):
+            self._write(name, i, j, part)
+            if self.symmetric and i != j:
+                self._write(name, j, i, part.T)
+            words.append(self._digest(name, i, j, part))
+        line = " ".join(words)
+        with self.writing:
+            self.book.write(f"{line} {self._seal(line)}\n".encode())
+            self.book.flush()
+
+    def close(self) -> None:
+        """No more blocks."""
+        self.book.close()
+        for handle in self.handles.values():
+            handle.close()
+
+    def _write(self, name: str, i: int, j: int, part: np.ndarray) -> None:
+        """Row by row, not through a memory map: a full disk is an error there, and a killed process here."""
+        handle, start = self.handles[name].fileno(), len(self._header())
+        for r, row in enumerate(np.ascontiguousarray(part, self.dtype)):
+            data, at = memoryview(row).cast("B"), start + ((i + r) * self.shape[1] + j) * self.dtype.itemsize
+            while data:
+                done = os.pwrite(handle, data, at)
+                data, at = data[done:], at + done
+
+    def _header(self) -> bytes:
+        about = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": self.shape}
+        buffer = io.BytesIO()
+        np.lib.format.write_array_header_1_0(buffer, about)
+        return buffer.getvalue()
+
+    def _is_whole(self, file: Path, begun: bool) -> bool:
+        """Whether there is a file of this shape; else it is made, and what was in its place is set aside."""
+        header = self._header()
+        size = len(header) + self.dtype.itemsize * self.shape[0] * self.shape[1]
+        if file.exists():
+            with open(file, "rb") as held:
+                if begun and file.stat().st_size == size and held.read(len(header)) == header:
+                    return True
+            set_aside(file, "it is not of these kernels, or cut off" if begun else "nothing says what it holds")
+        _allocate(file, header, size)
+        return False
+
+    def _read_log(self) -> dict[tuple[int, int], list[str]]:
+        """{block: its checksums} of the lines that are whole and of these kernels."""
+        if not self.log.exists():
+            self._write_log({})
+        sums, broken = {}, 0
+        text = self.log.read_bytes().decode(errors="replace")
+        for line in text.splitlines():
+            words, _, seal = line.rpartition(" ")
+            if not words or seal != self._seal(words):
+                broken += 1
+            elif words != _FIRST_LINE:
+                i, j, *digests = words.split()
+                sums[int(i), int(j)] = digests
+        if broken or not text.endswith("\n"):
+            set_aside(self.log, f"{max(broken, 1)} of its lines are damaged; their blocks are missing")
+            self._write_log(sums)
+        return sums
+
+    def _write_log(self, sums: dict[tuple[int, int], list[str]]) -> None:
+        """With a first line: a log without lines is damaged."""
+        lines = [_FIRST_LINE, *(" ".join([str(i), str(j), *digests]) for (i, j), digests in sums.items())]
+        write_whole(self.log, "".join(f"{line} {self._seal(line)}\n" for line in lines).encode())
+
+    def _matches(self, at: tuple[int, int], digests: list[str], views: Sequence[np.ndarray]) -> bool:
+        """Whether a finished block still is what was written, above the diagonal and below."""
+        i, j = at
+        right = True
+        for name, whole, digest in zip(self.names, views, digests, strict=True):
+            places = [(i, j), (j, i)] if self.symmetric and i != j else [(i, j)]
+            for a, b in places:
+                part = whole[a : a + self.rows, b : b + self.rows]
+                if self._digest(name, i, j, part if (a, b) == at else part.T) != digest:
+                    self._keep_damaged(name, a, b, part)
+                    right = False
+        return right
+
+    def _keep_damaged(self, name: str, i: int, j: int, part: np.ndarray) -> None:
+        copy = self.folder / f"{name}_block_{i}_{j}.npy"
+        np.save(copy, part)
+        set_aside(copy, f"the block at ({i}, {j}) of {self.files[name].name} does not match its checksum")
+
+    def _digest(self, name: str, i: int, j: int, part: np.ndarray) -> str:
+        digest = hashlib.blake2b(f"{self.which} {name} {i} {j} {part.shape}".encode(), digest_size=16)
+        digest.update(np.ascontiguousarray(part, self.dtype).data)
+        return digest.hexdigest()
+
+    def _seal(self, line: str) -> str:
+        return hashlib.blake2b(f"{self.which} {line}".encode(), digest_size=16).hexdigest()
+
+
+def _allocate(file: Path, header: bytes, size: int) -> None:
+    """All of the file at once, so that a disk that is too small is known before anything is computed."""
+    with open(file, "xb", buffering=0) as new:
+        try:
+            new.write(header)
+            os.ftruncate(new.fileno(), size)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(new.fileno(), 0, size)
+        except OSError as error:
+            if error.errno in _NO_ALLOCATION:
+                return
+            file.unlink()
+            disk = os.statvfs(file.parent)
+            raise OSError(
+                error.errno,
+                f"{file} needs {size / 2**30:.2g} GiB, and {disk.f_bavail * disk.f_frsize / 2**30:.2g} GiB are free there "
+                f"({os.strerror(error.errno or 0)}): give a folder on another disk, or ask for fewer inputs",
+            ) from error
+
+
+def _is_note(text: bytes) -> bool:
+    """Whether this is a whole blocks.json; older versions wrote no checksum."""
+    try:
+        unsealed(text)
+        return True
+    except DamagedError:
+        with contextlib.suppress(ValueError, TypeError):
+            return set(dict(json.loads(text))) == {"kernels", "rows", "shape"}
+        return False

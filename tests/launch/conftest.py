@@ -1,0 +1,3 @@
+"""Fixtures that several files share."""
+
+from fakes import tools as tools

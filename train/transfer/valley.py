@@ -1,0 +1,208 @@
+"""Where a noisy curve is least: how probable every place of its minimum is, given its values at the points of a grid.
+
+The logarithm of the loss is c + a g(x − x₀) near its minimum x₀, with a > 0 and a shape g of the list `FAMILIES`: |x|^p on both
+sides, of other steepness and other p, or eᵗ − t − 1, which is steep on one side. c and a are integrated out, shapes are averaged
+over. The spread of x₀ is what data and grid leave open: noise (variances over seeds, pooled over neighbouring points, Student's t
+with their degrees of freedom), slopes in which seeds differ, and between two points of the grid, which of the shapes it is.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+# (exponent left, exponent right, share): how plausible a shape is before there are data. Every one with all `STEEPER`.
+FAMILIES = ((1.0, 1.0, 0.3), (1.5, 1.5, 0.1), (2.0, 2.0, 0.3), (1.5, 2.0, 0.05), (2.0, 1.5, 0.05))
+STEEPER = 2.0 ** np.linspace(-3, 3, 9)  # the right side than the left one
+SKEWS, SKEWED_SHARE = (-1.5, -1.0, -0.5, 0.5, 1.0, 1.5), 0.2
+MISFIT = 0.03  # no shape is exact: of the rise of a point over the least one, and of that of the least one's neighbours
+POOLED = 2.0  # degrees of freedom by which a point's variance is drawn to that of all points
+FREEDOM = 4.0  # of the fit besides those of the seeds
+FINE = 8  # places in a spacing of the grid
+BEYOND = 2.0  # spacings beyond an end of the grid
+SIGNIFICANT = 2.0  # standard errors above the least point: what is lower may be the least one as well
+BESIDE = 2  # points on both sides of what may be the least one
+
+
+@dataclasses.dataclass(frozen=True)
+class Valley:
+    """The minimum of a curve: `weights` [shape, place] of `places`, with the slope a, its error, and the floor c for each.
+
+    `x`, `rise`: the points fitted, and by how much they lie above the least one; `ends`: those of the whole grid.
+    """
+
+    places: np.ndarray
+    weights: np.ndarray
+    slopes: np.ndarray
+    errors: np.ndarray
+    floor: np.ndarray
+    x: np.ndarray
+    rise: np.ndarray
+    spacing: float
+    ends: tuple[float, float]
+
+    def quantile(self, level: float) -> float:
+        """Of the place; infinite beyond an end of the grid, where nothing was measured."""
+        chances = np.concatenate([[0.0], np.cumsum(self.weights.sum(0))])
+        step = self.places[1] - self.places[0]
+        place = float(np.interp(level, chances, np.append(self.places - step / 2, self.places[-1] + step / 2)))
+        return -math.inf if place < self.ends[0] else math.inf if place > self.ends[1] else place
+
+    def draws(self, count: int, seed: int) -> "Drawn":
+        """Places and curves as probable as the data leave them."""
+        random = np.random.default_rng(seed)
+        shape, place = np.divmod(random.choice(self.weights.size, count, p=self.weights.ravel()), len(self.places))
+        within = (self.places[1] - self.places[0]) * (random.random(count) - 0.5)
+        slopes = self.slopes[shape, place] + self.errors[shape, place] * random.normal(size=count)
+        return Drawn(self, self.places[place] + within, shape, np.maximum(slopes, 0.0), self.floor[shape, place])
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """Draws of a `Valley`: place, number of the shape, a and c."""
+
+    valley: Valley
+    place: np.ndarray
+    shape: np.ndarray
+    slopes: np.ndarray
+    floor: np.ndarray
+
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(lowest, highest) place of every draw: they differ beyond an end of the grid only, where it may lie anywhere."""
+        (first, last), place = self.valley.ends, self.place
+        lowest = np.where(place < first, -np.inf, np.minimum(place, last))
+        return lowest, np.where(place > last, np.inf, np.maximum(place, first))
+
+    def curve(self, x: np.ndarray) -> np.ndarray:
+        """The logarithm of the loss at one place for each draw, above that of the least point."""
+        every = _shapes((x - self.place) / self.valley.spacing)
+        return self.floor + self.slopes * np.take_along_axis(every, self.shape[None], 0)[0]
+
+    def height(self, x: np.ndarray) -> np.ndarray:
+        """The same, through the points that were fitted; NaN beyond them."""
+        points = self.valley.x
+        missed = np.stack([y - self.curve(np.full_like(x, at)) for at, y in zip(points, self.valley.rise, strict=True)])
+        right = np.clip(np.searchsorted(points, x), 1, len(points) - 1) if len(points) > 1 else np.zeros(len(x), int)
+        left = np.maximum(right - 1, 0)
+        part = (x - points[left]) / np.where(right > left, points[right] - points[left], 1.0)
+        draw = np.arange(len(x))
+        found = self.curve(x) + (1 - part) * missed[left, draw] + part * missed[right, draw]
+        return np.where((x >= points[0]) & (x <= points[-1]), found, np.nan)
+
+
+def valley(x: np.ndarray, losses: np.ndarray) -> Valley | None:
+    """From losses [point, seed] over ascending x; None where no point has a finite loss at all seeds, or there is one point only.
+
+    A point at which a seed diverged is a wall: the minimum lies before it.
+
+    >>> x = np.arange(-4.0, 5.0)
+    >>> found = valley(x, np.exp(0.3 * (x[:, None] - 0.4) ** 2) * np.array([1.0, 1.1]))
+    >>> round(found.quantile(0.5), 1)
+    0.4
+    """
+    stable = np.asarray(np.isfinite(losses).all(axis=1))
+    if not stable.any() or len(x) < 2:
+        return None
+    values = logarithm(losses)
+    means = np.where(stable, np.where(stable[:, None], values, 0.0).mean(1), np.inf)
+    best = int(np.argmin(means))
+    first, last = between_walls(stable, best)
+    left, right = _window(values, means, best, first, last)
+    part = slice(left, right + 1)
+    variance, freedom, residuals = _noise(values[part])
+    rise, points, seeds = means[part] - means[best], x[part], losses.shape[1]
+    beside = rise[[i for i in (best - left - 1, best - left + 1) if 0 <= i < len(rise)]]
+    own = variance / seeds + (MISFIT * rise) ** 2 + (MISFIT * (beside.mean() if beside.size else 0.0)) ** 2
+    covariance = np.diag(own + 1e-24) + _common_slope(points, variance, residuals) / seeds
+    spacing = float(np.median(np.diff(x)))
+    low, high = points[0] - BEYOND * spacing, points[-1] + BEYOND * spacing
+    low = max(low, x[first - 1]) if first > 0 else low
+    high = min(high, x[last + 1]) if last < len(x) - 1 else high
+    count = max(round((high - low) / spacing * FINE), 2)
+    places = low + (np.arange(count) + 0.5) * (high - low) / count
+    shapes = _shapes((points - places[:, None]) / spacing)
+    weights, slopes, errors, floor = _posterior(shapes, rise, np.linalg.inv(covariance), freedom + FREEDOM)
+    return Valley(places, weights, slopes, errors, floor, points, rise, spacing, (float(x[0]), float(x[-1])))
+
+
+def logarithm(losses: np.ndarray) -> np.ndarray:
+    """Of losses; themselves where one is not positive."""
+    finite = np.where(np.isfinite(losses), losses, 1.0)
+    return np.where(np.isfinite(losses), np.log(finite) if (finite > 0).all() else finite, np.inf)
+
+
+def between_walls(stable: np.ndarray, best: int) -> tuple[int, int]:
+    """The first and the last of the stable points around the best one."""
+    walls = np.flatnonzero(~stable)
+    return int(max(walls[walls < best], default=-1)) + 1, int(min(walls[walls > best], default=len(stable))) - 1
+
+
+def _window(values: np.ndarray, means: np.ndarray, best: int, first: int, last: int) -> tuple[int, int]:
+    """The points that are fitted: all that may be the least one, and some beside; what is farther has another shape."""
+    left, right = max(best - BESIDE, first), min(best + BESIDE, last)
+    while True:
+        variance, _, _ = _noise(values[left : right + 1])
+        error = np.sqrt((variance + variance[best - left]) / values.shape[1])
+        low = np.flatnonzero(means[left : right + 1] - means[best] <= SIGNIFICANT * error)
+        wider = max(left + min(0, int(low[0]) - BESIDE), first), min(max(right, left + int(low[-1]) + BESIDE), last)
+        if wider == (left, right):
+            return left, right
+        left, right = wider
+
+
+def _noise(values: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+    """(variance of one run at every point, degrees of freedom, residuals) of values [point, seed] without the seeds' offsets."""
+    points, seeds = values.shape
+    if seeds == 1 or points == 1:
+        return np.zeros(points), 0.0, np.zeros_like(values)
+    away, variance = values - values.mean(1, keepdims=True), np.ones(points)
+    freedom, near = (seeds - 1) * (points - 1) / points, np.abs(np.subtract.outer(range(points), range(points))) <= 1
+    residuals = away
+    for _ in range(2):  # offsets weigh the points by their noise
+        residuals = away - (away / variance[:, None]).sum(0) / (1 / variance).sum()
+        squares = (residuals**2).sum(1)
+        variance = (near @ squares + POOLED * squares.mean() / freedom) / (freedom * near.sum(1) + POOLED) + 1e-24
+    return variance, freedom * points, residuals
+
+
+def _common_slope(x: np.ndarray, variance: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+    """The covariance [point, point] of slopes in which seeds differ more than the noise makes them."""
+    seeds = residuals.shape[1]
+    if seeds == 1 or len(x) < 3:
+        return np.zeros((len(x), len(x)))
+    away = x - (x / variance).sum() / (1 / variance).sum()
+    weight = (away**2 / variance).sum()
+    slopes = (residuals * (away / variance)[:, None]).sum(0) / weight
+    return max(slopes.var(ddof=1) - 1 / weight, 0.0) * np.outer(away, away)
+
+
+def _posterior(
+    shapes: np.ndarray, rise: np.ndarray, precision: np.ndarray, freedom: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(weights, a, error of a, floor), [shape, place]: Student's t of what the best c and a leave, times the chance of a > 0."""
+    total = precision.sum(0)
+    free = precision - np.outer(total, total) / total.sum()  # of the constant
+    scores = shapes @ free
+    information = np.maximum((scores * shapes).sum(-1), 1e-300)
+    along = scores @ rise
+    slopes, left = along / information, rise @ free @ rise - along**2 / information
+    kernel = -(freedom + len(rise) - 2) / 2 * np.log1p(np.maximum(left, 0.0) / freedom)
+    upward = (1 + np.tanh(0.8 * slopes * np.sqrt(information))) / 2  # the normal distribution's, nearly
+    weights = np.exp(kernel - kernel.max()) * upward * _shares()[:, None]
+    floor = (total @ rise - slopes * (shapes @ total)) / total.sum()
+    return weights / weights.sum(), slopes, information**-0.5, floor
+
+
+def _shares() -> np.ndarray:
+    powers = [share / len(STEEPER) for *_, share in FAMILIES for _ in STEEPER]
+    return np.array(powers + [SKEWED_SHARE / len(SKEWS)] * len(SKEWS))
+
+
+def _shapes(t: np.ndarray) -> np.ndarray:
+    """All shapes of `_shares` at t, in spacings of the grid from the minimum, [shape, …]."""
+    size = np.abs(t)
+    powers = {1.0: size, 1.5: size * np.sqrt(size), 2.0: size * size}
+    left, right = ({p: np.where(side, value, 0.0) for p, value in powers.items()} for side in (t < 0, t > 0))
+    found = [left[p] / r**0.5 + right[q] * r**0.5 for p, q, _ in FAMILIES for r in STEEPER]
+    found += [np.exp(np.minimum(s * t, 20.0)) - s * t - 1 for s in SKEWS]
+    return np.stack(found)

@@ -1,0 +1,136 @@
+"""How the initialisation of every parameter scales with the width and the depth: measured, by as few draws as it takes."""
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from zoo.names import by_name
+
+POWERS = (0.0, -0.5, -1.0, 0.5)  # of the width or depth that initialisations scale with
+_DRAWS, _ENTRIES = 64, 2**24  # at most so many initialisations, and so many numbers drawn (but for the first)
+_PROGRAMS = 32  # that are kept
+
+
+def init_powers(
+    init: Callable, sizes: Sequence[Mapping[str, Any]], ratios: tuple[float, float], entries: Mapping[str, int]
+) -> dict[str, tuple[float, float]]:
+    """The powers of width and depth that initialisations scale with, rounded to halves.
+
+    sizes: the base, with the other depth, with the other width too; ratios: of width and of depth. entries: how many
+    independent ones each parameter has at least.
+    """
+    logs = [abs(math.log(ratio)) for ratio in ratios if ratio != 1]
+    if not logs:
+        return dict.fromkeys(entries, (0.0, 0.0))
+    # Five standard errors of a ratio of two root mean squares, 5/√n, are then 0.02 of a power.
+    needed = (5 / (0.02 * min(logs))) ** 2
+    found: dict[tuple, Any] = {}
+    for at in sizes:
+        key = tuple(sorted(at.items()))
+        found[key] = found.get(key) or _root_mean_squares(init, at, entries, needed)
+    small, tall, large = (found[tuple(sorted(at.items()))] for at in sizes)
+    out = {}
+    for name, count in entries.items():
+        first = small.get(name) or next(
+            (v for other, v in small.items() if numberless(other) == numberless(name)), None
+        )
+        draws = min(each[name][1] for each in (tall, large))
+        noise = max(5 / max(count * draws, 1) ** 0.5, 1e-3)
+        out[name] = (
+            _power(f"{name}: the width", tall[name][0], large[name][0], ratios[0], noise),
+            _power(f"{name}: the depth", first[0] if first else 0.0, tall[name][0], ratios[1], noise),
+        )
+    return out
+
+
+def numberless(name: str) -> str:
+    """The name without its numbers.
+
+    >>> numberless("layer_12.kernel")
+    'layer_#.kernel'
+    """
+    return re.sub(r"\d+", "#", name)
+
+
+def _root_mean_squares(
+    init: Callable, at: Mapping[str, Any], entries: Mapping[str, int], needed: float
+) -> dict[str, tuple[float, int]]:
+    """(root mean square, number of draws) of every parameter, with `needed` entries in all where they are random."""
+    shapes = by_name(jax.eval_shape(lambda key: init(key, **at), jax.random.key(0)))
+    measured = {name: _representative(name, shapes) for name in shapes}
+    kept = sorted(set(measured.values()))
+
+    def squares(key: Any) -> Any:
+        leaves = by_name(init(key, **at))
+        return jnp.stack([jnp.mean(jnp.square(leaves[name].astype("float32"))) for name in kept])
+
+    most = max(1, min(_DRAWS, _ENTRIES // max(sum(math.prod(leaf.shape) for leaf in shapes.values()), 1)))
+    with jax.ensure_compile_time_eval():  # a caller may be tracing
+        drawn = _drawn(squares)
+        for i in range(most):
+            draws = drawn.first(i + 1)
+            fixed = (np.ptp(draws, axis=0) == 0) & (i > 0)  # drawn at random, they would differ
+            if all(fixed[j] or entries.get(name, 1) * (i + 1) >= needed for j, name in enumerate(kept)):
+                break
+    roots = dict(zip(kept, np.sqrt(draws.mean(0)), strict=True))
+    return {name: (float(roots[one]), len(draws)) for name, one in measured.items()}
+
+
+class _Drawn:
+    """What a compiled function of a key gives for the first keys, once."""
+
+    def __init__(self, program: Callable) -> None:
+        self.program, self.found = program, []
+
+    def first(self, count: int) -> np.ndarray:
+        """[count, …]"""
+        while len(self.found) < count:
+            key = jax.random.fold_in(jax.random.key(0), len(self.found))
+            self.found.append(np.asarray(self.program(key)))
+        return np.stack(self.found[:count])
+
+
+_KEPT: dict[str, _Drawn] = {}  # by program: the base size is the same for every target
+
+
+def _drawn(function: Callable) -> _Drawn:
+    lowered = jax.jit(function).lower(jax.random.key(0))
+    name = hashlib.sha256(lowered.as_text().encode()).hexdigest()
+    if name not in _KEPT:
+        # It runs a few times: that it is compiled fast counts for more than that it is fast.
+        quick: Any = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+        _KEPT[name] = _Drawn(lowered.compile(compiler_options=quick))
+        while len(_KEPT) > _PROGRAMS:
+            del _KEPT[next(iter(_KEPT))]
+    return _KEPT[name]
+
+
+def _representative(name: str, shapes: Mapping[str, Any]) -> str:
+    """Of blocks that differ by their numbers alone, the first: one of them is compiled."""
+
+    def kind(name: str) -> tuple[str, ...]:
+        *outer, layer, parameter = ["", *name.split(".")]
+        return (*map(numberless, outer), layer, parameter)
+
+    alike = [other for other in shapes if kind(other) == kind(name) and shapes[other].shape == shapes[name].shape]
+    return min(alike, key=lambda other: (len(other), other))
+
+
+def _power(what: str, before: float, after: float, ratio: float, noise: float) -> float:
+    """The power of the ratio that the change is."""
+    if ratio == 1 or before == 0 or after == 0:
+        return 0.0
+    power = float(np.log(after / before) / np.log(ratio))
+    nearest = min(POWERS, key=lambda p: abs(p - power))
+    if abs(power - nearest) > min(noise / abs(np.log(ratio)), 0.24):
+        raise ValueError(
+            f"infer_roles: {what} changes by {ratio:g} and its initialisation by {after / before:.3g}, which is the power "
+            f"{power:.2f}, none of {', '.join(f'{p:g}' for p in POWERS)}. Initialise with a power of the fan-in."
+        )
+    return nearest
