@@ -40,6 +40,11 @@ OF_TRAINING = ("members", "init_members", "centred")
 
 def check_fields(config: Any, command: str, without: tuple[str, ...] = ()) -> None:
     """Raises unless the config has the fields that a comparison reads, each of a kind that it can use."""
+    if "variants" in config:
+        checks.table("config.variants", config.variants)
+        for label, fields in config.variants.items():
+            checks.table(f"config.variants: {label}", fields)
+            checks.word(f"config.variants: {label}: architecture", fields.get("architecture"))
     without += _OF_FAMILIES if config.get("variants") else ()
     missing = [name for name in FIELDS if name not in config and name not in (*without, "fields", "net")]
     if missing:
@@ -51,7 +56,7 @@ def check_fields(config: Any, command: str, without: tuple[str, ...] = ()) -> No
         if name in config and name not in without:
             check(f"config.{name}", config[name])
     checks.word("config.task.name", config.task.get("name"))
-    for name in config.get("net", {}):
+    for name in config.get("net", {}) if "net" not in without else ():
         checks.table(f"config.net.{name}", config.net[name])
 
 
@@ -95,7 +100,7 @@ def definitions(config: Any) -> dict[str, Any]:
 
 
 def _architecture(name: str) -> Any:
-    if name not in ARCHITECTURES:
+    if not isinstance(name, str) or name not in ARCHITECTURES:
         raise ValueError(f'Unknown architecture "{name}". {did_you_mean(name, ARCHITECTURES)}')
     return ARCHITECTURES[name]
 

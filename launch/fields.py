@@ -42,6 +42,9 @@ def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"data must have a name, as in {{'name': 'digits'}}; got {checks.shown(dict(fields['data']))}."
         )
+    for part in ("train", "test"):
+        if (split := fields.get("data", {}).get(part)) is not None:
+            checks.word(f"data.{part}", split)
     for axis in fields.get("mesh", {}):
         if axis not in AXES:
             raise ValueError(f'mesh has no axis "{axis}". {did_you_mean(str(axis), AXES)}')

@@ -72,7 +72,9 @@ def digits(
     return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], loss, name=f"digits {classes}")  # pyright: ignore[reportArgumentType]
 
 
-@checks.arguments(n_train=checks.whole, n_test=checks.whole, dim=checks.whole, noise=checks.number(), seed=checks.seed)
+@checks.arguments(
+    n_train=checks.whole, n_test=checks.whole, dim=checks.count(), noise=checks.number(), seed=checks.seed
+)
 def gaussian_teacher(n_train: int = 32, n_test: int = 32, dim: int = 16, noise: float = 0.0, seed: int = 0) -> Task:
     """x ~ N(0, 1)^dim and y = tanh(2 u·x) + (v·x)² − 1 + noise, u and v random unit vectors.
 
@@ -127,7 +129,9 @@ def xor_clusters(n_train: int = 12, n_test: int = 0, dim: int = 100, variance: f
     return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="xor clusters")
 
 
-@checks.arguments(n_train=checks.whole, n_test=checks.whole, dim=checks.whole, degree=checks.count(0), seed=checks.seed)
+@checks.arguments(
+    n_train=checks.whole, n_test=checks.whole, dim=checks.count(), degree=checks.count(0), seed=checks.seed
+)
 def sphere(n_train: int = 32, n_test: int = 32, dim: int = 10, degree: int = 2, seed: int = 0) -> Task:
     """Uniform on |x|² = dim, with y the Chebyshev polynomial T_degree of x₁/√dim.
 

@@ -30,7 +30,7 @@ SCHEDULES: dict[str, Callable[[float, int, float], optax.Schedule]] = {
 
 
 @checks.arguments(
-    name=checks.word, learning_rate=checks.number(0), steps=checks.whole, warmup=checks.whole, end=checks.number(0)
+    name=checks.word, learning_rate=checks.number(0), steps=checks.whole, warmup=checks.count(0), end=checks.number(0)
 )
 def make_schedule(name: str, learning_rate: float, steps: int, warmup: int = 0, end: float = 0.0) -> optax.Schedule:
     """Linear warm-up from 0 over `warmup` steps, then "constant", "linear" or "cosine" to `end` times the rate at `steps`,

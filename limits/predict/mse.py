@@ -79,8 +79,8 @@ def checked(owner: str, times: Any, learning_rate: Any, flow: bool, **arrays: tu
         or last > checks.LARGEST
     ):
         raise ValueError(
-            f"{owner}: times are whole, finite numbers of steps; got {checks.shown(list(times))}. Gradient flow (flow=True) "
-            "has times of any kind, and inf."
+            f"{owner}: times: gradient descent is recorded at whole, ascending numbers of steps; got {checks.shown(list(times))}."
+            " Gradient flow (flow=True) has times of any kind, and inf."
         )
     for name, rows in (("learning_rate", np.shape(learning_rate)), ("weights", np.shape(found[-1]))):
         if rows and rows[0] < last:

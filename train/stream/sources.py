@@ -139,6 +139,8 @@ def source(name: str | Task, split: str = "train", **options: Any) -> Source:
     """
     if isinstance(name, Task):
         return task_source(name, split)
+    if not name[0].isalpha():
+        raise ValueError(f'source: name must be that of data, and begin with a letter; got "{name}".')
     if name == "digits":
         if options:
             raise TypeError(f'source: the data "digits" have no option "{next(iter(options))}"; they have a split.')
