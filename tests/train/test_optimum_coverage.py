@@ -69,4 +69,4 @@ def test_intervals_of_2000_studies(kind, seeds):
     )
     # Standard errors are .005 for the optimum (2,000 studies) and .007 for the shift (1,000 pairs) at .95.
     assert 0.90 <= held[0] <= 0.99
-    assert 0.90 <= held[1] <= 1.0
+    assert held[1] >= 0.90  # up to .998: shapes of the two curves count as independent, and are the same here
