@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -118,7 +119,7 @@ nothing = Check("None", lambda v: v is None)
 table = Check("a dictionary", lambda v: hasattr(v, "items"))
 seed = Check("an integer from 0 to 2**63 − 1", lambda v: not isinstance(v, bool) and 0 <= operator.index(v) < 2**63)
 key = Check("an integer, or a key of jax.random", lambda v: -(2**63) <= operator.index(v) < 2**63) | Check(
-    "", lambda v: jax.dtypes.issubdtype(v.dtype, jax.dtypes.prng_key) or v.shape == (2,)
+    "", lambda v: jnp.issubdtype(v.dtype, jax.dtypes.prng_key) or v.shape == (2,)
 )
 matrix = Check(
     "an array of numbers", lambda v: np.asarray(v, float).dtype.kind == "f"
@@ -169,13 +170,10 @@ def array(*shape: int | None, least: int = 0, whole: bool = False) -> Check:
         found = np.asarray(values)
         kind = np.issubdtype(found.dtype, np.integer) if whole else np.isrealobj(found) and np.isfinite(found).all()
         if shape:
-            return (
-                kind
-                and found.size
-                and found.ndim == len(shape)
-                and all(s in (None, n) for s, n in zip(shape, found.shape, strict=True))
-            )
-        return kind and found.size and found.ndim >= least
+            alike = found.ndim == len(shape) and all(s in (None, n) for s, n in zip(shape, found.shape, strict=True))
+        else:
+            alike = found.ndim >= least
+        return bool(kind and found.size and alike)
 
     return Check(f"an array {axes} of {'whole' if whole else 'finite'} numbers", fits)
 

@@ -80,7 +80,8 @@ def test_a_cell_of_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (screen, said), limit = recorded(), Mock(spec=grid.Limit)
 
     def compute() -> Any:
-        return grid.run_grid([cell], TASK, {None: limit}, lambda _: None, tmp_path, screen)[cell]
+        results, _ = grid.run_grid([cell], TASK, {None: limit}, lambda _: None, tmp_path, screen)
+        return results[cell]
 
     compute()
     (file,) = tmp_path.iterdir()

@@ -147,6 +147,10 @@ def test_outputs_that_are_not_scaled_are_refused_and_the_remedy_named(call):
 
 
 @pytest.mark.slow
+def _gated(options: dict[str, Any]) -> Any:
+    return Gated(**{"width": 64, **options})
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -159,7 +163,7 @@ def test_outputs_that_are_not_scaled_are_refused_and_the_remedy_named(call):
 )
 def test_other_powers_of_the_width_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        check_output_power(Gated(**{"width": 64, **options}), (4,))
+        check_output_power(_gated(options), (4,))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +178,7 @@ def test_other_powers_of_the_width_are_refused(options, message):
     ],
 )
 def test_right_powers_of_the_width_are_taken(options):
-    check_output_power(Gated(**{"width": 64, **options}), (4,))
+    check_output_power(_gated(options), (4,))
 
 
 class BatchNormed(Own):

@@ -280,7 +280,7 @@ def given() -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
-NET_Q = MLP(4, 1, activation="quadratic", parameterization="standard")
+NET_Q: Any = MLP(4, 1, activation="quadratic", parameterization="standard")
 
 
 def sgd(net: Any, rate: Any) -> Any:

@@ -185,7 +185,8 @@ def test_sizes_are_kept_and_gone_on_from(tmp_path, monkeypatch):
         (make, lambda net, rate: adam(net, 2 * rate), loss, (X, Y)), (lambda *size: make(*size), adam, loss, (X, Y)),
     ]  # fmt: skip
     for other in others:
-        transfer(*other, (8, 16), (1, 2), **how)
+        make_, optimizer, loss_, batches = other
+        transfer(make_, optimizer, loss_, batches, (8, 16), (1, 2), **how)
     transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **{**how, "seeds": 3})
     assert len(trained) == 3 * (len(others) + 1)
 
