@@ -1,6 +1,5 @@
 """With which power of the width the outputs of a module of one's own answer to its readout: seen from two widths."""
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
+from limits.remembered import remembered
 from zoo import parameterization
 from zoo.layers import Linear
 
@@ -20,7 +20,7 @@ _NETWORKS, _INPUTS = 8, 8
 _MARGIN = 0.25  # of a power; those that occur are multiples of 1/2
 
 
-@functools.lru_cache(maxsize=256)
+@remembered(maxsize=256)
 def check_output_power(net: Any, shape: tuple[int, ...]) -> None:
     """Raises unless outputs are the readout's over γ = γ₀ N^d, with the d of the parameterization; shape: of an input.
 

@@ -5,7 +5,6 @@ parameterization. So a sweep over them compiles once for each (width, depth, num
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from limits import Task, empirical_ntk
 from limits.losses import point_loss
 from limits.observables import feature_kernels, gradient_kernels, output_basis
 from limits.passes import STATISTICS, mixes_inputs, on_all_points
+from limits.remembered import remembered
 from limits.rule import Rule
 from limits.schedule import Schedule
 from zoo import parameterization
@@ -97,7 +97,7 @@ def _with(net: Any, parameterization: Any, gamma: Any) -> Any:
     return net.clone(parameterization=parameterization, **({"gamma": gamma} if hasattr(net, "gamma") else {}))
 
 
-@functools.lru_cache(maxsize=64)
+@remembered(maxsize=64)
 def _programs(net: Any, n_train: int, rule: Rule, kernels: tuple[str, ...], user: Any) -> Programs:
     def optimiser(dials: Dials, x: Any, rate: Any) -> optax.GradientTransformation:
         return rule.optimiser(dials.on(net), x, rate)

@@ -17,6 +17,7 @@ from limits.fields.record import needs, reduce
 from limits.fields.responses import NOTED, all_responses
 from limits.fields.sweep import State, Sweep, check_apart, check_finite, check_rank
 from limits.identity import numerics
+from limits.remembered import remembered
 from limits.rule import Rule
 from limits.schedule import Schedule
 from limits.types import Provenance, Task
@@ -139,7 +140,7 @@ def _exact(plan: Plan) -> dict[str, Any] | None:
     return jax.tree.map(lambda a: np.stack([a]), run)
 
 
-@functools.lru_cache(maxsize=16)
+@remembered(maxsize=16)
 def compiled_sweep(*args: Any, **options: Any) -> Sweep:
     """A `Sweep` of these arguments, whose programs are compiled once a process."""
     return Sweep(*args, **options)

@@ -181,6 +181,23 @@ def test_right_powers_of_the_width_are_taken(options):
     check_output_power(_gated(options), (4,))
 
 
+class Shifted(Own):
+    """A module that holds an array."""
+
+    by: Any = None
+
+    def hidden(self, x):
+        return self.dense("input")(x + jnp.asarray(self.by)[None])
+
+
+def test_definitions_may_hold_arrays_and_are_told_apart_by_their_content():
+    task = Task(VECTORS, VECTORS[:, :2])
+    one, same, other = (Shifted(8, by=np.full(4, by)) for by in (0.0, 0.0, 3.0))
+    found = [twin(net).rich(task, 1, 0.1, samples=8, replicas=2, kernels=()).f_train for net in (one, same, other)]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert not np.allclose(found[0], found[2])
+
+
 class BatchNormed(Own):
     """Batch normalisation, and no argument `intermediates`."""
 

@@ -1,7 +1,6 @@
 """The compiled programs of an analysis: one set a network and loss, for all checkpoints and all runs of a size."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -12,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 from limits import empirical_ntk, linearize
 from limits.losses import point_loss
 from limits.observables import feature_kernels, gradient_kernels
+from limits.remembered import remembered
 from limits.types import Loss
 from train.analysis.chunks import in_chunks, mean_over_chunks
 from train.analysis.network import Inference, missing
@@ -33,13 +33,13 @@ def programs(net: Any, chunk: int) -> Programs:
 
     They are kept by the network: give the same function every time, not a new lambda.
     """
-    return _kept(_programs, net, chunk)
+    return _programs(net, chunk)
 
 
 def hessian_program(net: Any, loss: Any, chunk: int) -> Callable:
     """(trained, state, (x, y), flat vector, roots) → D^{1/2} H D^{1/2} vector, H the Hessian of a loss (see `loss_function`)."""
     loss_function(loss)
-    return _kept(_hessian_program, net, loss, chunk)
+    return _hessian_program(net, loss, chunk)
 
 
 def loss_function(loss: Any) -> Callable:
@@ -65,15 +65,7 @@ def probabilities(targets: Any, outputs: tuple[int, ...]) -> Any:
     return jax.nn.one_hot(targets, outputs[-1]) if said else targets
 
 
-def _kept(make: Any, *arguments: Any) -> Any:
-    try:
-        hash(arguments)
-    except TypeError:
-        return make.__wrapped__(*arguments)  # a module that holds an array or a list: nothing is kept
-    return make(*arguments)
-
-
-@functools.lru_cache(maxsize=64)
+@remembered(maxsize=64)
 def _programs(net: Any, chunk: int) -> Programs:
     absent = missing(net)
 
@@ -100,7 +92,7 @@ def _programs(net: Any, chunk: int) -> Programs:
     return Programs(*(_jit(program) for program in (outputs, inside, tangent, linear)))
 
 
-@functools.lru_cache(maxsize=64)
+@remembered(maxsize=64)
 def _hessian_program(net: Any, loss: Any, chunk: int) -> Callable:
     objective = loss_function(loss)
 
