@@ -27,15 +27,24 @@ def _judged(check: Callable[[Outcome, str, str, Any], Claim]) -> Callable[..., C
 
 def moved(series: Transfer) -> tuple[float, float, float]:
     """By how many octaves optima move from that of the smallest size, at most: (distance, low, high), a 95 % interval; infinite
-    where a size diverges everywhere, and upwards where an optimum may lie beyond an end of its grid."""
+    where a size diverges everywhere, and upwards where an optimum may lie beyond an end of its grid.
+
+    Each end is that of one size, its level divided by their number: the largest of several noisy moves is never small.
+    """
     first, *others = series.sweeps
     distance = max(abs(sweep.optimum().log_rate - first.optimum().log_rate) for sweep in others)
     if not all(math.isfinite(sweep.optimum().log_rate) for sweep in series.sweeps):
         return math.inf, math.inf, math.inf
     (low, high), *rest = series.places()
-    least = np.max([np.maximum(lowest - high, low - highest) for lowest, highest in rest], axis=0)
-    most = np.max([np.maximum(highest - low, high - lowest) for lowest, highest in rest], axis=0)
-    return distance, *interval(np.maximum(least, 0.0), most)
+    ends = [
+        interval(
+            np.maximum(np.maximum(lowest - high, low - highest), 0.0),
+            np.maximum(highest - low, high - lowest),
+            len(rest),
+        )
+        for lowest, highest in rest
+    ]
+    return distance, max(least for least, _ in ends), max(most for _, most in ends)
 
 
 def lost(series: Transfer) -> bool:
@@ -118,21 +127,3 @@ def ends_lower(outcome: Outcome, better: str, worse: str, over: str) -> Claim:
         return Claim(text, None, str(error))
     low, high = np.percentile(b_drawn[:, -1] - a_drawn[:, -1], [2.5, 97.5])
     return Claim(text, True if low > 0 else False if high < 0 else None, f"{a[-1]:.4g} and {b[-1]:.4g}")
-
-
-@_judged
-def overlap(outcome: Outcome, label: str, over: str, within: float = 0.1, most: float = math.inf) -> Claim:
-    """Loss curves of all sizes lie together at every value up to `most` and to the smallest size's optimum."""
-    sweeps = outcome.over(label, over).sweeps
-    best = sweeps[0].optimum().rate if most == math.inf else most
-    rows = [i for i, value in enumerate(sweeps[0].rates) if value <= best * 1.001]
-    away = {
-        float(sweeps[0].rates[i]): max(
-            float(abs(s.curves[i].mean(0) - sweeps[0].curves[i].mean(0)).mean() / sweeps[0].curves[i].mean())
-            for s in sweeps[1:]
-        )
-        for i in rows
-    }
-    figures = "; ".join(f"{value:.3g}: {part:.1%}" for value, part in away.items()) + " apart on average over the steps"
-    text = f"{label}: at the same {outcome.dial.replace('_', ' ')}, loss curves agree over {over} to {within:.0%}"
-    return Claim(text, max(away.values()) <= within if away else None, figures)

@@ -147,9 +147,12 @@ def _optimum(rates: np.ndarray, losses: np.ndarray, found: Valley | None) -> Opt
     return Optimum(float(np.clip(found.quantile(0.5), x[first], x[last])), float(means.min()), edge)
 
 
-def interval(lowest: np.ndarray, highest: np.ndarray) -> tuple[float, float]:
-    """95 % of draws that lie somewhere between two values each: infinite where nothing bounds them, NaN where there is none."""
-    ends = zip((lowest, highest), (2.5, 97.5), strict=True)
+def interval(lowest: np.ndarray, highest: np.ndarray, among: int = 1) -> tuple[float, float]:
+    """95 % of draws that lie somewhere between two values each: infinite where nothing bounds them, NaN where there is none.
+
+    among: so many intervals hold together (Bonferroni).
+    """
+    ends = zip((lowest, highest), (2.5 / among, 100 - 2.5 / among), strict=True)
     low, high = (float(np.percentile(each, q, method="inverted_cdf")) for each, q in ends)
     return low, high
 
