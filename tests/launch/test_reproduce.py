@@ -130,16 +130,16 @@ def test_that_optima_stay_is_a_claim_that_can_fail(seeds: int, steep: float):
 
 
 def test_noise_alone_is_no_move():
-    """Three larger sizes with losses of noise alone: "moves by 2 octaves" is said of 5 % of studies at most, so of more than 3 of
-    20 with a chance of 1.6 %."""
+    """Five larger sizes with losses of noise alone: "moves by 2 octaves" is said of 5 % of studies at most, so of more than 2
+    of 8 with a chance of .6 %. (The largest of five noisy moves is above 2 octaves in every one.)"""
     x, random, said = np.arange(-6.0, 2.0), np.random.default_rng(0), 0
-    for _ in range(20):
+    for _ in range(8):
         sweeps = {}
-        for depth in (2, 4, 8, 16):
+        for depth in (2, 4, 8, 16, 32, 64):
             losses = np.exp(0.1 * random.normal(size=(len(x), 3)) + 0.1 * random.normal(size=3))
             sweeps[8, depth] = Sweep(8, depth, 2.0**x, np.repeat(losses[..., None], 20, axis=2))
         said += claims.loses(Outcome("learning_rate", {"a": sweeps}), "a", "depth").holds is True
-    assert said <= 3
+    assert said <= 2
 
 
 def repeat(name: str, folder: Path, **fields: Any) -> Any:
