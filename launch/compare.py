@@ -60,6 +60,15 @@ def check_fields(config: Any, command: str, without: tuple[str, ...] = ()) -> No
         checks.table(f"config.net.{name}", config.net[name])
 
 
+def left_out(config: Any) -> tuple[str, ...]:
+    """The fields that this config does not need: chains against theory have no training."""
+    posterior = config.get("posterior")
+    (checks.Check("a dictionary that is not empty", lambda v: hasattr(v, "items") and len(v)) | checks.nothing)(
+        "config.posterior", posterior
+    )
+    return () if posterior is None else ("steps", "learning_rate", *OF_TRAINING)
+
+
 def check_folder(folder: Path, settings: dict[str, Any]) -> None:
     """Raises where the folder holds a comparison with other settings."""
     file = folder / "config.json"
@@ -158,7 +167,7 @@ def main() -> None:
     config, screen = common.config(), common.console()
     folder = common.workdir(config.name)
     run = common.provenance(config)
-    check_fields(config, "launch.compare", ("steps", "learning_rate", *OF_TRAINING) if config.get("posterior") else ())
+    check_fields(config, "launch.compare", left_out(config))
     check_folder(folder, run["config"])
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
     task = task_of(config)

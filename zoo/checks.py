@@ -116,6 +116,7 @@ flag = Check("True or False", lambda v: v is None or (np.ndim(v) == 0 and v in (
 function = Check("a function", callable)
 word = Check("a word", lambda v: isinstance(v, str) and v)
 nothing = Check("None", lambda v: v is None)
+roles = Check("Roles, as zoo.infer_roles returns, or zoo.Rescaled", lambda v: hasattr(getattr(v, "roles", v), "places"))
 table = Check("a dictionary", lambda v: hasattr(v, "items"))
 seed = Check("an integer from 0 to 2**63 − 1", lambda v: not isinstance(v, bool) and 0 <= operator.index(v) < 2**63)
 key = Check("an integer, or a key of jax.random", lambda v: -(2**63) <= operator.index(v) < 2**63) | Check(

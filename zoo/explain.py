@@ -89,7 +89,10 @@ class Explanation:
 
 
 @checks.arguments(
-    net=checks.module | checks.Check("Roles, as zoo.infer_roles returns", lambda v: v.places is not None),
+    net=checks.module
+    | checks.Check(
+        "Roles, as zoo.infer_roles returns, or zoo.Rescaled", lambda v: hasattr(getattr(v, "roles", v), "places")
+    ),
     optimizer=checks.word | checks.transformation,
     x=checks.inputs,
     learning_rate=checks.number(),

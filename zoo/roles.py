@@ -93,7 +93,10 @@ class Factors:
 
 
 @checks.arguments(
-    net=checks.module | checks.Check("Roles, as zoo.infer_roles returns", lambda v: v.places is not None),
+    net=checks.module
+    | checks.Check(
+        "Roles, as zoo.infer_roles returns, or zoo.Rescaled", lambda v: hasattr(getattr(v, "roles", v), "places")
+    ),
     params=checks.tree,
     x=checks.inputs,
 )

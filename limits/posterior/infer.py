@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from limits import predict
-from limits.inputs import check_outputs, task_of, twin_of
+from limits.inputs import task_of, twin_of
 from limits.posterior.averages import Draws, is_linear, pair_averages
 from limits.posterior.equations import Stack, backpropagated, forward, output_force, prior_kernels
 from limits.posterior.options import Order, Sweeps, check_order, number, whole
@@ -94,7 +94,6 @@ def _check(twin: Any, task: Task, noise: float, width: float | None) -> None:
         raise ValueError(
             f"posterior: width is a whole number of neurons ≥ 1, or None for the infinite width; got {width}."
         )
-    check_outputs("posterior", twin.net, task)
     p = parameterization(twin.net.parameterization)
     if width is None and p.d != 0:
         raise AbsentError(

@@ -36,7 +36,6 @@ def net(p="ntk", **fields):
 USES = {
     "lazy": lambda make, task: twin(make("ntk")).lazy(task, 2, 0.1),
     "rich": lambda make, task: twin(make("mup")).rich(task, 2, 0.1, samples=64),
-    "posterior": lambda make, task: twin(make("ntk")).posterior(task, 0.1),
     "ensemble": lambda make, task: ensemble(make("ntk"), task, 2, 0, 0.1),
     "sample_posterior": lambda make, task: sample_posterior(make("ntk"), task, 0.1, "langevin", steps=10),
     "compare": lambda make, task: compare({"a": lambda n, d: make("ntk").clone(width=n)}, (8, 16), (2,), task, 1, 0.1, 8, 8),
@@ -53,7 +52,7 @@ def test_other_numbers_of_outputs_and_targets_are_refused(use):
             USES[use](make, task)
 
 
-@pytest.mark.parametrize("use", ["lazy", "rich", "posterior", "ensemble", "sample_posterior"])
+@pytest.mark.parametrize("use", ["lazy", "rich", "ensemble", "sample_posterior"])
 def test_modules_of_ones_own_are_held_against_the_targets(use):
     with pytest.raises(ValueError, match=f"{use}: the network has 1 outputs and the task 3"):
         USES[use](lambda p: Own(8, p), THREE)

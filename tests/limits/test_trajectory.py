@@ -143,5 +143,5 @@ def test_files_of_versions_without_checksums_are_read(tmp_path):
     assert old.source == "rich"
     np.testing.assert_array_equal(old.phi[0], np.eye(2))
     np.savez(tmp_path / "other.npz", a=np.ones(2))
-    with pytest.raises(ValueError, match=r"other.npz is no Trajectory"):
+    with pytest.raises(ValueError, match=r"other.npz has nothing that save wrote"):
         Trajectory.load(tmp_path / "other")

@@ -58,7 +58,7 @@ def loss_function(loss: Any) -> Callable:
 def probabilities(targets: Any, outputs: tuple[int, ...]) -> Any:
     """Targets; whole numbers that say classes, [n] or [n, positions] where outputs have one more axis, as 0 and 1.
 
-    >>> probabilities(np.array([1, 0]), (2, 3)).tolist()
+    >>> probabilities(jnp.array([1, 0]), (2, 3)).tolist()
     [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     """
     said = jnp.issubdtype(targets.dtype, jnp.integer) and targets.shape == outputs[:-1]

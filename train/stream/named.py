@@ -17,17 +17,19 @@ def chosen(table: Mapping[str, Callable[..., Any]], item: Any, what: str) -> Cal
     >>> chosen({"scaled": scaled}, ("scaled", {"factor": 3.0}), "change")(2.0)
     6.0
     """
-    if not (isinstance(item, str) or (isinstance(item, list | tuple) and len(item) == 2 and hasattr(item[1], "items"))):
-        raise ValueError(f'A step of {what} is "name" or ("name", {{options}}); got {checks.shown(item)}.')
-    name, options = (item, {}) if isinstance(item, str) else item
+    try:
+        name, options = (item, {}) if isinstance(item, str) else item
+        options = dict(options)
+    except (TypeError, ValueError):
+        raise ValueError(f'A step of {what} is "name" or ("name", {{options}}); got {checks.shown(item)}.') from None
     if not isinstance(name, str) or name not in table:
         raise ValueError(f'Unknown {what} "{name}". {did_you_mean(str(name), table)}')
     arguments = inspect.signature(table[name]).parameters.values()
     known = {a.name: a.default for a in arguments if a.kind is inspect.Parameter.KEYWORD_ONLY}
-    for option in dict(options):
+    for option in options:
         if option not in known:
             raise ValueError(f'The {what} "{name}" has no option "{option}". {did_you_mean(option, known)}')
-    for option, value in dict(options).items():
+    for option, value in options.items():
         if check := getattr(table[name], "checks", {}).get(option):
             check(f'The {what} "{name}": {option}', value)
     missing = [o for o, default in known.items() if default is inspect.Parameter.empty and o not in dict(options)]

@@ -97,8 +97,8 @@ def valley(x: np.ndarray, losses: np.ndarray) -> Valley | None:
 
     >>> x = np.arange(-4.0, 5.0)
     >>> found = valley(x, np.exp(0.3 * (x[:, None] - 0.4) ** 2) * np.array([1.0, 1.1]))
-    >>> round(found.quantile(0.5), 1)
-    0.4
+    >>> abs(found.quantile(0.5) - 0.4) < 0.1
+    True
     """
     stable = np.asarray(np.isfinite(losses).all(axis=1))
     if not stable.any() or len(x) < 2:

@@ -25,8 +25,7 @@ def read_training(path: Path, config: ConfigDict) -> None:
 
 def read_comparison(path: Path, config: ConfigDict) -> None:
     """As launch.compare does before it trains."""
-    of_posterior = ("steps", "learning_rate", *compare.OF_TRAINING)
-    compare.check_fields(config, "launch.compare", of_posterior if config.get("posterior") else ())
+    compare.check_fields(config, "launch.compare", compare.left_out(config))
     compare.task_of(config)
     for make in compare.definitions(config).values():
         make(max(config.widths), max(config.depths))
