@@ -12,7 +12,6 @@ from the configs that --config names (once, or several times), such as the copy 
 Networks are spread over the devices of this machine.
 """
 
-import dataclasses
 import html
 import itertools
 import json
@@ -69,7 +68,8 @@ def conduct(
                 (job.run.folder / str(step)).stat().mtime for step in job.run.steps
             ]  # others, where it was trained anew
             run = (str(job.run.folder), job.run.info, job.run.steps, dates, job.member)
-            name = f"network_{identity(run, net, dataclasses.replace(task, name=''), how, numerics())}"
+            points = (task.x_train, task.y_train, task.x_test, task.y_test)
+            name = f"network_{identity(run, net, points, how, numerics())}"
             found = store.get(name)
             if found is None:
                 with jax.default_device(devices[number % len(devices)]):

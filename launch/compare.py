@@ -62,11 +62,12 @@ def check_fields(config: Any, command: str, without: tuple[str, ...] = ()) -> No
 
 def left_out(config: Any) -> tuple[str, ...]:
     """The fields that this config does not need: chains against theory have no training."""
-    posterior = config.get("posterior")
-    (checks.Check("a dictionary that is not empty", lambda v: hasattr(v, "items") and len(v)) | checks.nothing)(
-        "config.posterior", posterior
+    if "posterior" not in config:
+        return ()
+    checks.Check("a dictionary that is not empty", lambda v: hasattr(v, "items") and len(v))(
+        "config.posterior", config.posterior
     )
-    return () if posterior is None else ("steps", "learning_rate", *OF_TRAINING)
+    return ("steps", "learning_rate", *OF_TRAINING)
 
 
 def check_folder(folder: Path, settings: dict[str, Any]) -> None:

@@ -89,10 +89,7 @@ class Explanation:
 
 
 @checks.arguments(
-    net=checks.module
-    | checks.Check(
-        "Roles, as zoo.infer_roles returns, or zoo.Rescaled", lambda v: hasattr(getattr(v, "roles", v), "places")
-    ),
+    net=checks.module | checks.roles,
     optimizer=checks.word | checks.transformation,
     x=checks.inputs,
     learning_rate=checks.number(),

@@ -93,10 +93,7 @@ class Factors:
 
 
 @checks.arguments(
-    net=checks.module
-    | checks.Check(
-        "Roles, as zoo.infer_roles returns, or zoo.Rescaled", lambda v: hasattr(getattr(v, "roles", v), "places")
-    ),
+    net=checks.module | checks.roles,
     params=checks.tree,
     x=checks.inputs,
 )

@@ -14,7 +14,7 @@ from launch.experiment import load
 SMALLER = {
     "fig3_6": {"depth": 6, "samples": 4, "sets": 2, "points": 5},
     "fig3_7": {"samples": 4, "sets": 2, "draws": 500, "weights": (0.5, 1.2)},
-    "figB1": {"sets": 5, "draws": 2000, "widths": (20, 40), "inputs": 100},
+    "figB1": {"sets": 10, "draws": 2000, "widths": (20, 40), "inputs": 100},
     "figB2": {"samples": 4, "sets": 2, "draws": 500, "widths": (4000, 1000), "weights": (0.5, 1.0)},
 }
 

@@ -169,7 +169,7 @@ def test_what_has_no_statistics_is_said():
     still, moving = gaussian_mixture([1.0], [1], [[0.0]], [[0.0]]), gaussian_mixture([1.0], [1], [[0.0]], [[1.0]])
     with pytest.raises(ValueError, match=r"positive variances; .* \[0\.0\]"):
         density(still, [0.0])
-    with pytest.raises(ValueError, match="all 9 samples are 2"):
+    with pytest.raises(ValueError, match="all 9 samples y are 2"):
         divergence(np.full(9, 2.0), moving)
     with pytest.raises(ValueError, match=r"1 of 2 columns do not vary over the 3 samples .*column 1"):
         higher_cumulants(np.array([[1.0, 2.0], [0.0, 2.0], [3.0, 2.0]]))
