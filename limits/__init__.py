@@ -1,9 +1,9 @@
 """Infinite-size twins of the networks in `zoo`."""
 
+from zoo import rooms as _rooms
 from zoo.rooms import ROOM as ROOM
-from zoo.rooms import require
 
-require("zoo")
+_rooms.require("zoo")
 
 from limits.cnn import CNNTwin as CNNTwin
 from limits.convergence import Convergence as Convergence

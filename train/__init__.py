@@ -1,9 +1,9 @@
 """Training finite networks, and measuring how far they are from their limits."""
 
+from zoo import rooms as _rooms
 from zoo.rooms import ROOM as ROOM
-from zoo.rooms import require
 
-require("zoo", "limits")
+_rooms.require("zoo", "limits")
 
 from train import data as data
 from train.coordinates import coord_check as coord_check

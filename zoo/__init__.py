@@ -2,6 +2,7 @@
 
 import warnings
 
+from zoo import rooms as _rooms
 from zoo.activations import PiecewiseLinear as PiecewiseLinear
 from zoo.activations import Quadratic as Quadratic
 from zoo.activations import activation_function as activation_function
@@ -25,11 +26,10 @@ from zoo.roles import learning_rate_factors as learning_rate_factors
 from zoo.roles import roles as roles
 from zoo.roles import scale_gradients as scale_gradients
 from zoo.rooms import ROOM as ROOM
-from zoo.rooms import replaced
 from zoo.scaled import scaled as scaled
 from zoo.variants import VARIANTS as VARIANTS
 from zoo.variants import variant as variant
 from zoo.vit import ViT as ViT
 
-if _flaw := replaced(["limits"]):  # which zoo can do without
+if _flaw := _rooms.replaced(["limits"]):  # which zoo can do without
     warnings.warn(_flaw, stacklevel=2)

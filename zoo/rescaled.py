@@ -4,9 +4,14 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from zoo import checks
 from zoo.infer import Roles, infer_roles
 
 
+@checks.arguments(
+    net=checks.Check("a model with init and apply", lambda v: callable(v.init) and callable(v.apply)),
+    roles=checks.a(Roles, "Roles, as zoo.infer_roles returns"),
+)
 @dataclasses.dataclass(frozen=True)
 class Rescaled:
     """A model (with init and apply) and its roles: `init` returns what `Roles.rescale` makes of the model's parameters.
