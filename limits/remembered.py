@@ -27,7 +27,7 @@ def remembered(maxsize: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
         def remember(*positional: Any, **named: Any) -> T:
             return cached(_Call(positional, named))
 
-        remember.cache_clear = cached.cache_clear  # pyright: ignore[reportFunctionMemberAccess]
+        remember.cache_clear = cached.cache_clear  # pyright: ignore[reportAttributeAccessIssue]
         return remember
 
     return wrap

@@ -8,6 +8,7 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits.fields.exact import Coordinates
@@ -249,7 +250,7 @@ def check_room(state: State) -> None:
     """Says where a matrix met more vectors in one pass than there is room for: more than its calls were counted to bring."""
     for path, m in jax.tree_util.tree_leaves_with_path(state.variables.get(REVEALED, {}), is_leaf=_is_matrix):
         room = m.v.shape[-2]
-        if not isinstance(m.known_in, jax.core.Tracer) and float(np.max(jax.device_get(m.known_in))) > room:
+        if not isinstance(m.known_in, Tracer) and float(np.max(jax.device_get(m.known_in))) > room:
             name = ".".join(str(entry.key) for entry in path[:-1])
             raise ValueError(
                 f"{name} met more vectors in one pass than the {room} that were counted: one matrix that is met many times "
