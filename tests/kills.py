@@ -27,8 +27,8 @@ def _start(program: str, folder: Path) -> subprocess.Popen:
 def _finish(process: subprocess.Popen) -> str:
     """What it prints at its end: a word for its result."""
     assert process.stdout is not None
-    word = process.stdout.read().strip()
-    assert process.wait() == 0
+    word = process.communicate()[0].strip()  # closes the pipe
+    assert process.returncode == 0
     assert word
     return word
 
