@@ -8,17 +8,11 @@ import scipy.integrate
 import scipy.special
 from jaxtyping import Float
 
-from limits.predict.mse import checked
+from limits.predict.mse import OF_TIME, checked
 from zoo import checks
 
 
-@checks.arguments(
-    times=checks.several(checks.real),
-    learning_rate=checks.number() | checks.array(None),
-    momentum=checks.number(0, 1),
-    flow=checks.flag,
-    weights=checks.array(None, None),
-)
+@checks.arguments(**OF_TIME)
 def cross_entropy_dynamics(
     k_train: Float[np.ndarray, "n n"],
     y: Float[np.ndarray, "n k"],

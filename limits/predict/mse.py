@@ -9,14 +9,17 @@ from jaxtyping import Float
 
 from zoo import checks
 
+# What all dynamics take.
+OF_TIME = {
+    "times": checks.several(checks.real),
+    "learning_rate": checks.number() | checks.array(None),
+    "momentum": checks.number(0, 1),
+    "flow": checks.flag,
+    "weights": checks.array(None, None),
+}
 
-@checks.arguments(
-    times=checks.several(checks.real),
-    learning_rate=checks.number() | checks.array(None),
-    momentum=checks.number(0, 1),
-    flow=checks.flag,
-    weights=checks.array(None, None),
-)
+
+@checks.arguments(**OF_TIME)
 def response(
     k_train: Float[np.ndarray, "n n"],
     times: Sequence[float] | np.ndarray,
@@ -125,13 +128,7 @@ def _stepwise(k: np.ndarray, times: Any, rates: np.ndarray, momentum: float, wei
     return np.stack([recorded[int(t)] for t in times])
 
 
-@checks.arguments(
-    times=checks.several(checks.real),
-    learning_rate=checks.number() | checks.array(None),
-    momentum=checks.number(0, 1),
-    flow=checks.flag,
-    weights=checks.array(None, None),
-)
+@checks.arguments(**OF_TIME)
 def mse_dynamics(
     k_train: Float[np.ndarray, "n n"],
     y: Float[np.ndarray, "n k"],
@@ -161,13 +158,7 @@ def mse_dynamics(
     return f_train, (0 if f0_test is None else f0_test) + k_test_train @ weights
 
 
-@checks.arguments(
-    times=checks.several(checks.real),
-    learning_rate=checks.number() | checks.array(None),
-    momentum=checks.number(0, 1),
-    flow=checks.flag,
-    weights=checks.array(None, None),
-)
+@checks.arguments(**OF_TIME)
 def mse_ensemble(
     nngp: Float[np.ndarray, "p p"],
     ntk: Float[np.ndarray, "p p"],
