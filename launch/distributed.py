@@ -31,6 +31,7 @@ MODES = ("auto", "on", "off")
 DISTRIBUTED = flags.DEFINE_enum("distributed", "auto", MODES, "Join other processes: see launch/distributed.py.")
 TIMEOUT = flags.DEFINE_integer("initialization_timeout", 300, "Seconds to wait for the other processes.", lower_bound=1)
 _MARGIN = 60  # seconds by which jax's own timeout, a crash, comes after ours
+_TELLING = 50  # seconds in which the others are to be told of an early end
 
 
 class Place(NamedTuple):
@@ -79,6 +80,25 @@ def _write_whole_lines() -> None:
 def initialize_from_flags() -> None:
     """`initialize` with --distributed and --initialization_timeout."""
     initialize(DISTRIBUTED.value, TIMEOUT.value)
+
+
+@contextlib.contextmanager
+def telling_of_an_early_end() -> Iterator[None]:
+    """Where the program inside ends with an error before it has joined the others, it joins them to say so: they would wait."""
+    try:
+        yield
+    except SystemExit as end:
+        early = end.code not in (0, None) and not jax.distributed.is_initialized()
+        place = find(os.environ) if early and "--distributed=off" not in sys.argv else None
+        if place is None:
+            raise
+        said = str(end.code) if isinstance(end.code, str) else "error: its command line cannot be used."
+        if isinstance(end.code, str):
+            print(said, file=sys.stderr, flush=True)
+        with contextlib.suppress(ConnectionError):
+            _join(place, _TELLING)
+            watch.fail(ValueError(said.removeprefix("error: ")))
+        raise SystemExit(1) from None
 
 
 def find(environ: Mapping[str, str]) -> Place | None:

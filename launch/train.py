@@ -363,7 +363,8 @@ def main() -> None:
 
 def run() -> None:
     """Entry point."""
-    common.start(main, __doc__)
+    with distributed.telling_of_an_early_end():
+        common.start(main, __doc__)
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ class Watch:
             time.sleep(BEAT / 5)  # with process 0 the store ends
 
     def _hears(self, i: int) -> bool:
-        return self._silent[i] <= 3 and self.known.get(i, {}).get("state") == "runs"
+        return self._silent[i] <= 3 and self.known.get(i, {"state": "runs"})["state"] == "runs"
 
     def await_verdict(self, error: BaseException) -> None:
         """Ends this process where jax failed since another one did, with what is known of that one."""

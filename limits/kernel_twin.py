@@ -245,10 +245,10 @@ class KernelTwin(Twin):
                 "zero if the activation is not zero there (their correlations jump at the first block), or use b_std > 0."
             )
         if bad_entries:
+            wider = "" if nngp.dtype == np.float64 else ", or use dtype=float64"
             raise FloatingPointError(
-                f"{bad_entries} are infinite or NaN: at depth {self.net.depth} "
-                f"signals have left the range of {nngp.dtype}. Lower w_std or beta, scale residual branches "
-                '(residual="uniform"), or use dtype=float64.'
+                f"{bad_entries} are infinite or NaN: at depth {self.net.depth} signals have left the range of {nngp.dtype}. "
+                f'Lower w_std or beta, or scale residual branches (residual="uniform"){wider}.'
             )
         if count > 1:
             columns = {name: np.stack([each[i] for each in estimates]) for i, name in enumerate(("nngp", "ntk"))}

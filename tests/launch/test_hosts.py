@@ -224,10 +224,10 @@ def test_two_processes_compare_what_they_run_and_end_together():
     assert "OSError: the data are gone." in result.outputs[1]
 
 
-def train_differently(folder: Path, *changes: str, config: Path = CONFIG, other: Path | None = None):
-    """Two processes of launch.train, the second with these changes, or with another config."""
+def train_differently(folder: Path, *changes: str, config: Path = CONFIG, other: Path | None = None, host: int = 1):
+    """Two processes of launch.train, the second (or the first, host=0) with these changes, or with another config."""
     common = [f"--workdir={folder}", "--config.steps=2000", "--config.evaluate_every=0"]
-    words = [[f"--config={config}", *common], [f"--config={other or config}", *common, *changes]]
+    words = [[f"--config={config}", *common], [f"--config={other or config}", *common, *changes]][:: 2 * host - 1]
     code = (
         f"import os, sys, runpy; sys.argv = ['launch.train', *({words!r})[int(os.environ['LIMIT_ZOO_PROCESS'])]]; "
         "runpy.run_module('launch.train', run_name='__main__')"
@@ -257,6 +257,19 @@ def test_training_refuses_processes_that_differ(tmp_path, monkeypatch, change, f
     assert time.monotonic() - started < 60
     assert 0 not in result.returncodes
     assert all(f"error: The processes do not run the same: {field}" in output for output in result.outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", ["--config.stepz=30", "--stepz=30", "--config.steps=many"])
+@pytest.mark.parametrize("host", [0, 1])
+def test_a_process_that_ends_before_it_joins_ends_the_other(tmp_path, wrong, host):
+    started = time.monotonic()
+    with train_differently(tmp_path / "run", wrong, host=host) as cluster:
+        result = cluster.wait(100)
+    assert time.monotonic() - started < 60
+    assert result.returncodes == [1, 1]
+    assert "stepz" in result.outputs[host] or "many" in result.outputs[host]
+    assert re.search(rf"error: process {host} of 2 on .* failed: .* This process ends with it", result.outputs[1 - host])
 
 
 @pytest.mark.slow
