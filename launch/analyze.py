@@ -15,6 +15,7 @@ Networks are spread over the devices of this machine.
 import html
 import itertools
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -48,6 +49,11 @@ _RATE = flags.DEFINE_float(
     "learning_rate", None, "Of plain gradient descent on these points: compare training with the twin's."
 )
 _MOMENTUM = flags.DEFINE_float("momentum", 0.0, "Of that gradient descent.")
+flags.register_validator(
+    "learning_rate", lambda v: v is None or 0 < v < math.inf, "It must be a finite number above 0."
+)
+flags.register_validator("momentum", lambda v: 0 <= v < 1, "It must be at least 0 and below 1.")
+flags.register_validator("parts", lambda v: v and set(v) <= {*PARTS}, f"Give one or more of {', '.join(PARTS)}.")
 
 
 def conduct(

@@ -31,6 +31,7 @@ from launch.common import console
 CHOICES = ("kernels", "architectures", "tangent", "fields", "transfer", "train")
 _WHAT = flags.DEFINE_enum("what", "kernels", CHOICES, "What to time.")
 _ORACLE = flags.DEFINE_string("oracle", None, "Python of neural-tangents' environment.")
+flags.register_validator("oracle", lambda v: v is None or Path(v).is_file(), "There is no such file.")
 _N = flags.DEFINE_integer("n", None, "Inputs; default 2000 for kernels and 16 for tangent.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Times each measurement is repeated, the two sides in turn.", lower_bound=1)
 

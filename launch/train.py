@@ -305,15 +305,21 @@ def with_fields(config: Any, given: list[str]) -> Any:
     (16, 'layer')
     """
     for each in given:
-        name, equal, value = each.partition("=")
-        if not equal or not name.isidentifier():
-            raise ValueError(f'--set takes NAME=VALUE, such as --set=width=512; got "{each}".')
+        name, _, value = each.partition("=")
         with config.unlocked(), config.ignore_type():
             try:
                 config[name] = ast.literal_eval(value)
             except (ValueError, SyntaxError):
                 config[name] = value
     return config
+
+
+def _are_settings(given: list[str]) -> bool:
+    names = [name if equal else "" for name, equal, _ in (each.partition("=") for each in given)]
+    return all(map(str.isidentifier, names))
+
+
+flags.register_validator("set", _are_settings, "It takes NAME=VALUE, such as --set=width=512.")
 
 
 def _by_member(found: dict[str, np.ndarray]) -> dict[str, list[float]]:

@@ -50,6 +50,16 @@ def part_of_grid() -> tuple[int, int]:
     return shard(_SHARD.value)
 
 
+def _is_shard(text: str) -> bool:
+    try:
+        return bool(shard(text))
+    except ValueError as error:
+        raise flags.ValidationError(str(error)) from None
+
+
+flags.register_validator("shard", _is_shard)
+
+
 def main() -> None:
     """Runs the config."""
     started, config, screen = time.time(), common.config(), common.console()

@@ -269,7 +269,9 @@ def test_a_process_that_ends_before_it_joins_ends_the_other(tmp_path, wrong, hos
     assert time.monotonic() - started < 60
     assert result.returncodes == [1, 1]
     assert "stepz" in result.outputs[host] or "many" in result.outputs[host]
-    assert re.search(rf"error: process {host} of 2 on .* failed: .* This process ends with it", result.outputs[1 - host])
+    assert re.search(
+        rf"error: process {host} of 2 on .* failed: .* This process ends with it", result.outputs[1 - host]
+    )
 
 
 @pytest.mark.slow

@@ -1,0 +1,40 @@
+"""Senseless values of every flag are refused, by the flag's name."""
+
+from absl import flags
+from absl.testing import flagsaver
+
+from launch import analyze, bench, compare, distributed, limit, reproduce, train, transfer  # noqa: F401
+
+WORDS = ("wrod", "", "-3", "0", "2.5", "nan", "inf", "1e300", "3", str(10**30), "('wrod',)", "=3", "3/2", "None")
+WHOLE = {"3", str(10**30)}
+SWITCHES = {"debug", "list", "pmap", "accept_changes"}
+# What of WORDS each flag takes. Names of configs, folders and variants are looked up when the program has begun.
+TAKEN = {
+    "points": WHOLE, "test_points": WHOLE | {"0"}, "n": WHOLE, "rounds": WHOLE, "initialization_timeout": WHOLE,
+    "learning_rate": WHOLE | {"2.5", "1e300"}, "momentum": {"0"}, "parts": set(), "loss": set(), "what": set(), "size": set(),
+    "distributed": set(), "oracle": set(), "shard": set(), "set": set(), "workdir": set(WORDS), "only": set(WORDS),
+    **dict.fromkeys(SWITCHES, {"0"}),
+}  # fmt: skip
+
+
+def ours():
+    """Every flag that a program of the package defines."""
+    modules = {name: each for name, each in flags.FLAGS.flags_by_module_dict().items() if name.startswith("launch.")}
+    return {flag.name for each in modules.values() for flag in each if not flag.name.startswith("config")}
+
+
+def test_senseless_values():
+    assert ours() == set(TAKEN)
+    tried = 0
+    for name, taken in TAKEN.items():
+        for word in WORDS:
+            tried += 1
+            with flagsaver.flagsaver():
+                try:
+                    flags.FLAGS(["program", f"--{name}={word}"])
+                except flags.Error as error:
+                    assert word not in taken, (name, word)
+                    assert f"--{name}" in str(error)
+                else:
+                    assert word in taken, (name, word)
+    assert tried > 250
