@@ -13,7 +13,7 @@ TAKEN = {
     "points": WHOLE, "test_points": WHOLE | {"0"}, "n": WHOLE, "rounds": WHOLE, "initialization_timeout": WHOLE,
     "learning_rate": WHOLE | {"2.5", "1e300"}, "momentum": {"0"}, "parts": set(), "loss": set(), "what": set(), "size": set(),
     "distributed": set(), "oracle": set(), "shard": set(), "set": set(), "workdir": set(WORDS), "only": set(WORDS),
-    **dict.fromkeys(SWITCHES, {"0"}),
+    **{name: {"0"} for name in SWITCHES},
 }  # fmt: skip
 
 
@@ -30,11 +30,14 @@ def test_senseless_values():
         for word in WORDS:
             tried += 1
             with flagsaver.flagsaver():
-                try:
-                    flags.FLAGS(["program", f"--{name}={word}"])
-                except flags.Error as error:
-                    assert word not in taken, (name, word)
-                    assert f"--{name}" in str(error)
-                else:
-                    assert word in taken, (name, word)
+                said = refusal(f"--{name}={word}")
+            assert (said is None) == (word in taken), (name, word)
+            assert said is None or f"--{name}" in said
     assert tried > 250
+
+
+def refusal(argument):
+    try:
+        flags.FLAGS(["program", argument])
+    except flags.Error as error:
+        return str(error)
