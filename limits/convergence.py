@@ -54,7 +54,10 @@ class Convergence:
 
 
 @checks.arguments(
-    net=checks.module, depths=checks.several(checks.count(), distinct=True), quantity=checks.choice("nngp", "ntk")
+    net=checks.module,
+    x=checks.array(least=2),
+    depths=checks.several(checks.count(), distinct=True),
+    quantity=checks.choice("nngp", "ntk"),
 )
 def convergence(net: Any, x: Any, depths: Sequence[int] = (32, 64, 128, 256), quantity: str = "ntk") -> Convergence:
     """The rate at which the twins of this definition with other `depths` come to that of infinite depth, on inputs x.

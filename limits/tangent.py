@@ -30,7 +30,12 @@ def linearize(apply: Callable[[Any, Any], Any], params: Any) -> Callable[[Any, A
 
 
 @checks.arguments(
-    apply=checks.function, x1=checks.array(least=1), x2=checks.array(least=1), outputs=checks.choice("mean", "full")
+    apply=checks.function,
+    params=checks.tree,
+    rates=checks.rates,
+    x1=checks.array(least=1),
+    x2=checks.array(least=1),
+    outputs=checks.choice("mean", "full"),
 )
 def empirical_ntk(
     apply: Callable[[Any, Any], Any],
@@ -70,7 +75,14 @@ def empirical_ntk(
     if len(weights) != len(leaves):
         raise ValueError(f"rates has {len(weights)} leaves and params has {len(leaves)}: they must be trees alike.")
 
-    shape = jax.eval_shape(dense_calls.without_jit(apply), params, x1).shape
+    try:
+        shape = jax.eval_shape(dense_calls.without_jit(apply), params, x1).shape
+    except Exception as error:
+        why = (str(error).splitlines() or [""])[0]
+        raise ValueError(
+            f"apply(params, x1) cannot be computed ({type(error).__name__}: {why}): are params those of this apply, and x1 its "
+            "inputs [n, …]?"
+        ) from error
     if len(shape) != 2 or shape[0] != len(x1):
         raise ValueError(f"apply must return [n, outputs]; for {len(x1)} samples it returns shape {shape}.")
     calls = dense_calls.find(apply, params, x1)

@@ -140,6 +140,10 @@ class CoordinateCheck:
     optimizer=checks.function | checks.transformation,
     steps=checks.count(most=10**6),
     seeds=checks.count(most=10**6),
+    batch=checks.pair,
+    look=checks.function,
+    predict=checks.function,
+    progress=checks.flag,
 )
 def coord_check(
     make: Callable[[int, int], Any],

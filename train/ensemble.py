@@ -139,7 +139,7 @@ def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float) ->
     learning_rate=checks.real | checks.function,
     seed=checks.key,
     momentum=checks.real,
-    weight_decay=checks.real,
+    weight_decay=checks.number(),
     trained=checks.names,
     batches=checks.array(least=1),
     centred=checks.flag,

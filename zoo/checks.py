@@ -6,6 +6,7 @@ import inspect
 import numbers
 import operator
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -141,6 +142,23 @@ tree = Check(
     "a tree of parameters", lambda v: jax.tree.leaves(v) and all(hasattr(leaf, "shape") for leaf in jax.tree.leaves(v))
 )
 names = Check("a tuple of names", lambda v: isinstance(v, tuple | list) and all(isinstance(each, str) for each in v))
+kernels = Check(
+    "kernels [..., n, n] of numbers",
+    lambda v: np.asarray(v, float).ndim > 1 and np.shape(v)[-1] == np.shape(v)[-2] > 0,
+)
+pair = Check(
+    "a pair (inputs, targets) of arrays of one length",
+    lambda v: len(v) == 2 and all(map(tree.holds, v)) and len({len(leaf) for leaf in jax.tree.leaves(v)}) == 1,
+)
+steps = Check(
+    "a pair (inputs, targets) of arrays [steps, batch, …]",
+    lambda v: pair.holds(v) and all(leaf.ndim > 1 for leaf in jax.tree.leaves(tuple(v))),
+)
+rates = Check(
+    "a tree of finite numbers",
+    lambda v: all(isinstance(r, Tracer) or np.isfinite(float(r)) for r in jax.tree.leaves(v)),
+)
+pattern = Check("a regular expression, as text", lambda v: isinstance(v, str) and re.compile(v))
 path = Check("the name of a folder", lambda v: bool(os.fspath(v)))
 transformation = Check("an optax.GradientTransformation", lambda v: callable(v.init) and callable(v.update))
 

@@ -164,6 +164,8 @@ class Roles:
     width=checks.word,
     depth=checks.word,
     roles=checks.table,
+    apply=checks.function,
+    layers=checks.pattern,
 )
 def infer_roles(
     init: Callable,

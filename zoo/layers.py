@@ -117,7 +117,7 @@ class Linear(HasRoles, nn.Module):
             if expected != inputs:
                 raise ValueError(
                     f"{'.'.join(self.path)} was initialised for {expected} input features and now gets {inputs}: use "
-                    "inputs of the shape that init saw, or initialise again."
+                    "inputs x of the shape that init saw, or initialise again."
                 )
         _, multiplier = self.scales("kernel", inputs)
         y = jnp.asarray(multiplier, dtype) * self.weigh(jnp.asarray(x, dtype))

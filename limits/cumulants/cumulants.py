@@ -68,7 +68,7 @@ def from_moments(mean: Any, second: Any, third: Any = None, fourth: Any = None) 
     return Cumulants(mean, second, third, fourth)
 
 
-@checks.arguments(x=checks.matrix, order=checks.whole)
+@checks.arguments(x=checks.array(least=1), order=checks.whole)
 def empirical_cumulants(x: Any, order: int = 2) -> Cumulants:
     """Cumulants of samples x [n, …] up to `order`, NumPy float64: of the empirical distribution, so O(1/n) biased.
 
@@ -90,7 +90,7 @@ def empirical_cumulants(x: Any, order: int = 2) -> Cumulants:
         return jax.tree.map(np.asarray, from_moments(mean, second, third, fourth))
 
 
-@checks.arguments(z=checks.matrix)
+@checks.arguments(z=checks.array(None, None))
 def higher_cumulants(z: Any) -> tuple[np.ndarray, np.ndarray]:
     """(skewness, excess kurtosis) of every column of samples z [n, N]: the third and fourth cumulants in units of the variance.
 

@@ -29,7 +29,7 @@ def _check_numbers(where: str, **parts: np.ndarray) -> None:
             raise ValueError(f"{where}: {bad} of {part.size} numbers of {name} are NaN or infinite; remove them first.")
 
 
-@checks.arguments(x=checks.matrix, y=checks.matrix, order=checks.whole)
+@checks.arguments(x=checks.array(least=1), y=checks.array(least=1), order=checks.whole)
 def class_cumulants(x: Any, y: Any, order: int = 2) -> Mixture:
     """Empirical cumulants of inputs x [n, …], class by class; a class is a different row of the targets y [n, outputs].
 
@@ -108,9 +108,9 @@ def _merged(weights: np.ndarray, cumulants: Cumulants, rows: np.ndarray, order: 
 
 
 @checks.arguments(
-    probability=checks.matrix,
-    target=checks.matrix,
-    mean=checks.matrix,
+    probability=checks.array(None),
+    target=checks.array(least=1),
+    mean=checks.array(None, None),
     covariance=checks.matrix,
 )
 def gaussian_mixture(probability: Any, target: Any, mean: Any, covariance: Any) -> Mixture:
@@ -121,13 +121,12 @@ def gaussian_mixture(probability: Any, target: Any, mean: Any, covariance: Any) 
     """
     p, mean = np.asarray(probability, np.float64), np.asarray(mean, np.float64)
     target, covariance = np.asarray(target, np.float64), np.asarray(covariance, np.float64)
-    if mean.ndim != 2:
-        raise ValueError(f"gaussian_mixture: the means are an array [K, D]; this one has the shape {mean.shape}.")
     k, d = mean.shape
     target = target[:, None] if target.ndim == 1 else target
     if p.shape != (k,) or len(target) != k or not math.isclose(p.sum(), 1) or (p < 0).any():
         raise ValueError(
-            f"gaussian_mixture: {k} means need as many targets ({len(target)}) and probabilities that sum to 1 ({p})."
+            f"gaussian_mixture: mean [K, D] of {k} components needs as many targets ({len(target)}) and a probability of each, "
+            f"which sum to 1 ({p})."
         )
     if covariance.shape not in ((k, d, d), (d, d)):
         raise ValueError(
@@ -211,7 +210,7 @@ def density(mixture: Mixture, y: Any) -> np.ndarray:
     return norm.pdf(np.asarray(y)[:, None], mean, std) @ np.asarray(mixture.probability)
 
 
-@checks.arguments(mixture=mixture_of, y=checks.matrix, bins=checks.count(1, 10**6))
+@checks.arguments(mixture=mixture_of, y=checks.array(least=1), bins=checks.count(1, 10**6))
 def divergence(y: Any, mixture: Mixture, bins: int = 60) -> float:
     """D_KL(p_emp ‖ p)/H(p_emp) of samples y [n] of a single output against a mixture, in `bins` equal bins over their range.
 
@@ -224,7 +223,7 @@ def divergence(y: Any, mixture: Mixture, bins: int = 60) -> float:
 
     Reference: K. Fischer (2025), eq. 2.29, where the bins are not given.
     """
-    y = np.ravel(y)
+    y = np.ravel(np.asarray(y, np.float64))
     _check_numbers("divergence", y=y)
     if not np.ptp(y) > 0:
         raise ValueError(

@@ -9,10 +9,10 @@ from zoo import checks
 
 @checks.arguments(
     eps=checks.number(),
-    mean=checks.array(least=1),
-    covariance=checks.array(least=2),
-    third=checks.array(least=2),
-    fourth=checks.array(least=2),
+    mean=checks.array(None),
+    covariance=checks.array(None, None),
+    third=checks.array(None, None),
+    fourth=checks.array(None, None),
 )
 def quadratic_moments(eps: float, mean: Any, covariance: Any, third: Any = None, fourth: Any = None) -> tuple[Any, Any]:
     """(mean [N], covariance [N, N]) of φ(z) = z + ε z²; third = G3_iij and fourth = G4_iijj, both [N, N], or None for zero.

@@ -28,7 +28,7 @@ def held(x: Any, low: Any, high: Any) -> Any:
 
 
 @checks.arguments(
-    phi=checks.function, mean=checks.array(least=1), covariance=checks.array(least=2), orders=checks.count(1, 512)
+    phi=checks.function, mean=checks.array(None), covariance=checks.array(None, None), orders=checks.count(1, 512)
 )
 def quadrature_moments(phi: Any, mean: Any, covariance: Any, orders: int = ORDERS) -> tuple[Any, Any]:
     """(mean [N], covariance [N, N]) of φ(z), z ~ N(mean, covariance), with `phi` elementwise.

@@ -22,7 +22,7 @@ _END = 1e4  # of σ_w² ρ² L, where the search for an optimum ends
 _LARGEST = 1e8  # variance of a signal, likewise
 
 
-@checks.arguments(k0=checks.matrix, activation=checks.activation, w_std=checks.real, b_std=checks.real)
+@checks.arguments(k0=checks.matrix, activation=checks.activation, w_std=checks.number(0), b_std=checks.number(0))
 def deep_scale(k0: Any, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf") -> np.ndarray:
     """c with ρ*(L) → c / √L for every element of k0 [P, P]; 0 and infinity as in `optimal_scale`.
 
@@ -44,7 +44,7 @@ def deep_scale(k0: Any, w_std: float = 1.0, b_std: float = 0.0, activation: Any 
 
 
 @checks.arguments(
-    activation=checks.activation, above=checks.number(positive=True), w_std=checks.real, b_std=checks.real
+    activation=checks.activation, above=checks.number(positive=True), w_std=checks.number(0), b_std=checks.number(0)
 )
 def saturation_variance(w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf", above: float = 1e-4) -> float:
     """K*, the last layer's variance at which the output of a deep network responds most: (f' v)' = 0, the first root above.

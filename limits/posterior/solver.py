@@ -41,7 +41,7 @@ class Solution:
     stack=stack_of,
     y=checks.array(None) | checks.array(None, None),
     noise=checks.number(0),
-    width=checks.real,
+    width=checks.number(positive=True),
     draws=checks.a(Draws, "Draws"),
     sweeps=checks.a(Sweeps, "Sweeps"),
     start=checks.a(Solution, "a Solution"),

@@ -28,6 +28,7 @@ _NO_LAYERS = "the twin records nothing by layer for this definition"
     momentum=checks.number(0, 1),
     centred=checks.flag,
     rich=checks.table,
+    which=checks.choices(*LIMITS),
 )
 def limits_of(
     net: Any,
@@ -50,8 +51,6 @@ def limits_of(
     >>> [type(found[name]).__name__ for name in LIMITS]
     ['Kernels', 'Trajectory', 'Provenance']
     """
-    if set(which) - set(LIMITS):
-        raise ValueError(f"limits_of: choose of {', '.join(LIMITS)}; got {', '.join(which)}.")
     if not isinstance(task, Task):
         return dict.fromkeys(
             which, Provenance("absent", "Limits are of inputs that are numbers and targets [n, outputs].")
@@ -77,6 +76,10 @@ def _or_reason(run: Any) -> Any:
         return Provenance("absent", str(error))
 
 
+@checks.arguments(
+    members=checks.several(checks.Check("what analyse returned", lambda v: len(v["steps"]))),
+    limit=checks.a((Kernels, Trajectory, Provenance), "Kernels, a Trajectory or a Provenance, as limits_of returns"),
+)
 def against_twin(members: Sequence[dict[str, Any]], limit: Kernels | Trajectory | Provenance) -> dict[str, Any]:
     """How far one or several runs of one definition are from a limit: relative distances |K_N − K| / |K| by quantity.
 
@@ -92,8 +95,6 @@ def against_twin(members: Sequence[dict[str, Any]], limit: Kernels | Trajectory 
     `sem` and `noise` are NaN for one member, everything is NaN where the limit is zero. A quantity that does not exist is
     {"absent": the reason}.
     """
-    if not members:
-        raise ValueError("against_twin: give at least one run.")
     steps = [np.asarray(member["steps"]) for member in members]
     if any(not np.array_equal(steps[0], other) for other in steps):
         raise ValueError("against_twin: the runs were analysed at different steps: choose the steps that they share.")

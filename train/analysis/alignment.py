@@ -18,6 +18,15 @@ def centred(kernel: Any) -> np.ndarray:
     return rows - rows.mean(-2, keepdims=True)
 
 
+def _alike(name: str, k: Any, l: Any) -> tuple[np.ndarray, np.ndarray]:
+    k, l = np.asarray(k, np.float64), np.asarray(l, np.float64)
+    if not k.shape[-1] == k.shape[-2] == l.shape[-1] == l.shape[-2]:
+        raise ValueError(
+            f"{name}: k and l must be kernels [..., n, n] of the same samples; their shapes are {k.shape}, {l.shape}."
+        )
+    return k, l
+
+
 @checks.arguments(k=checks.array(least=2), l=checks.array(least=2), unbiased=checks.flag)
 def hsic(k: Any, l: Any, unbiased: bool = False) -> Any:
     """The Hilbert–Schmidt independence criterion of kernels [..., n, n]: tr(K H L H) / (n − 1)².
@@ -30,10 +39,8 @@ def hsic(k: Any, l: Any, unbiased: bool = False) -> Any:
 
     Reference: Song, Smola, Gretton, Bedo, Borgwardt (2012), Feature selection via dependence maximization, equation 5.
     """
-    k, l = np.asarray(k, np.float64), np.asarray(l, np.float64)
+    k, l = _alike("hsic", k, l)
     n = k.shape[-1]
-    if k.shape[-2:] != l.shape[-2:]:
-        raise ValueError(f"hsic: kernels of {k.shape[-2:]} and {l.shape[-2:]} samples cannot be compared.")
     if not unbiased:
         if n < 2:
             raise ValueError(f"hsic: at least 2 samples are needed, got {n}.")
@@ -71,7 +78,7 @@ def kernel_alignment(k: Any, l: Any) -> Any:
     >>> float(kernel_alignment(np.eye(4), np.ones((4, 4))))
     0.5
     """
-    k, l = np.asarray(k, np.float64), np.asarray(l, np.float64)
+    k, l = _alike("kernel_alignment", k, l)
     sizes = np.linalg.norm(k, axis=(-2, -1)) * np.linalg.norm(l, axis=(-2, -1))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.einsum("...ij,...ij->...", k, l) / sizes
@@ -88,7 +95,7 @@ def label_kernel(targets: Any) -> np.ndarray:
     return y @ y.T
 
 
-@checks.arguments(targets=checks.array(least=1))
+@checks.arguments(kernels=checks.kernels & checks.array(least=2), targets=checks.array(least=1))
 def label_alignment(kernels: Any, targets: Any) -> dict[str, Any]:
     """Of kernels [..., n, n] with y yᵀ: `cka`, `cka_unbiased` (NaN for fewer than 4 samples) and `uncentred`.
 

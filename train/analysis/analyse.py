@@ -3,12 +3,13 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.types import Loss
 from train.analysis.alignment import label_alignment
 from train.analysis.kernels import CHUNK, drift, layer_kernels, tangent_kernel
 from train.analysis.linearisation import departure, linearised, parameter_movement
@@ -24,7 +25,19 @@ KERNELS = ("nngp", "phi", "g", "ntk")
 
 
 @checks.arguments(
-    inputs=checks.array(least=1), top=checks.count(), tolerance=checks.number(positive=True), seed=checks.seed
+    net=checks.function,
+    inputs=checks.array(least=1),
+    targets=checks.array(least=1),
+    loss=checks.choice(*get_args(Loss)) | checks.function,
+    test_inputs=checks.array(least=1) | checks.Check("none [0, …]", lambda v: np.ndim(v) and not len(v)),
+    parts=checks.choices(*PARTS),
+    reference=checks.tree,
+    rates=checks.rates,
+    sharpness_on=checks.pair,
+    top=checks.count(),
+    tolerance=checks.number(positive=True),
+    chunk=checks.count(),
+    seed=checks.seed,
 )
 def analyse(
     net: Any,
@@ -72,12 +85,14 @@ def analyse(
     >>> found["alignment"]["phi"]["cka"].shape
     (1, 2)
     """
-    if set(parts) - set(PARTS):
-        raise ValueError(f"analyse: parts are {', '.join(PARTS)}; got {', '.join(sorted(set(parts) - set(PARTS)))}.")
     x, y = jnp.asarray(inputs), jnp.asarray(targets)
     y = y[:, None] if y.ndim == 1 and not jnp.issubdtype(y.dtype, jnp.integer) else y
     if len(x) != len(y) or not len(x):
         raise ValueError(f"analyse: {len(x)} inputs and {len(y)} targets: there must be as many, and at least one.")
+    if test_inputs is not None and len(test_inputs) and np.shape(test_inputs)[1:] != x.shape[1:]:
+        raise ValueError(
+            f"analyse: test_inputs have the shape {np.shape(test_inputs)} and inputs {x.shape}: give inputs alike."
+        )
     points = x if test_inputs is None or not len(test_inputs) else jnp.concatenate([x, jnp.asarray(test_inputs)])
     looked = Look(net, loss, x, y, points, parts, rates, sharpness_on, top, tolerance, chunk, seed)
 
@@ -95,7 +110,14 @@ def analyse(
 
 def _in_order(checkpoints: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
     before = None
-    for step, variables in checkpoints:
+    one = checks.Check(
+        "pairs (step, variables)", lambda pair: checks.count(0).holds(pair[0]) and checks.tree.holds(pair[1])
+    )
+    listed = checks.Check(one.wanted, lambda pairs: iter(pairs) and not isinstance(pairs, dict | str))
+    listed("analyse: checkpoints", checkpoints)
+    for each in checkpoints:
+        one("analyse: checkpoints", each)
+        step, variables = each
         if before is not None and step <= before:
             raise ValueError(f"analyse: checkpoints must be in the order of their steps; {step} came after {before}.")
         before = step

@@ -14,7 +14,7 @@ from zoo import checks
 CHUNK = 256  # samples at a time
 
 
-@checks.arguments(x=checks.array(least=1), chunk=checks.count())
+@checks.arguments(net=checks.function, variables=checks.tree, x=checks.array(least=1), chunk=checks.count())
 def layer_kernels(net: Any, variables: Any, x: Any, chunk: int = CHUNK) -> dict[str, Any]:
     """Of those that exist: Φ^l and G^l as `phi` and `g` (tuples by layer), and `nngp`, all [n, n] in float64.
 
@@ -38,7 +38,9 @@ def layer_kernels(net: Any, variables: Any, x: Any, chunk: int = CHUNK) -> dict[
     return found
 
 
-@checks.arguments(x=checks.array(least=1), chunk=checks.count())
+@checks.arguments(
+    net=checks.function, variables=checks.tree, x=checks.array(least=1), rates=checks.rates, chunk=checks.count()
+)
 def tangent_kernel(net: Any, variables: Any, x: Any, rates: Any = None, chunk: int = CHUNK) -> np.ndarray:
     """The tangent kernel [n, n] with learning-rate factors (`rates`; default the definition's), in float64.
 
@@ -61,6 +63,7 @@ def tangent_kernel(net: Any, variables: Any, x: Any, rates: Any = None, chunk: i
     return kernel
 
 
+@checks.arguments(kernels=checks.kernels, reference=checks.kernels)
 def drift(kernels: Any, reference: Any) -> dict[str, Any]:
     """How far kernels [..., n, n] are from one of reference: `relative` |K − K₀| / |K₀| and `cosine` 1 − <K, K₀> / |K||K₀|.
 

@@ -11,7 +11,9 @@ from zoo import checks
 from zoo.names import by_name
 
 
-@checks.arguments(x=checks.array(least=1), chunk=checks.count())
+@checks.arguments(
+    net=checks.function, start=checks.tree, variables=checks.tree, x=checks.array(least=1), chunk=checks.count()
+)
 def linearisation_distance(net: Any, start: Any, variables: Any, x: Any, chunk: int = CHUNK) -> dict[str, float]:
     """f(θ, x) against f_lin(θ, x) = f(θ₀, x) + ∂f(θ₀, x)·(θ − θ₀): root mean squares over samples and outputs.
 
@@ -48,6 +50,7 @@ def departure(f: np.ndarray, before: np.ndarray, straight: np.ndarray) -> dict[s
     return {"distance": distance, "moved": moved, "relative": relative}
 
 
+@checks.arguments(start=checks.tree, variables=checks.tree)
 def parameter_movement(start: Any, variables: Any) -> dict[str, dict[str, float]]:
     """By name, and for `all` together: `moved` |θ − θ₀| (root mean square an entry) and `relative` |θ − θ₀| / |θ₀|.
 
@@ -58,6 +61,8 @@ def parameter_movement(start: Any, variables: Any) -> dict[str, dict[str, float]
     """
     (before, _), (trained, _) = split(start), split(variables)
     old, new = by_name(before), by_name(trained)
+    if {name: np.shape(leaf) for name, leaf in old.items()} != {name: np.shape(leaf) for name, leaf in new.items()}:
+        raise ValueError("parameter_movement: start and variables must hold the same parameters, of the same shapes.")
     pairs = {
         name.removeprefix("params."): [np.asarray(leaf, np.float64).ravel() for leaf in (a, new[name])]
         for name, a in old.items()

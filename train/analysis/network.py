@@ -1,13 +1,14 @@
 """A network as analysis sees it: in inference mode, a function of what is trained; and what it does not tell."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
 import jax
 
 from limits.passes import shows_inside
-from zoo import learning_rate_factors
+from zoo import checks, learning_rate_factors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Inference:
 
     def apply(self, trained: Any, x: Any, **options: Any) -> Any:
         """The network's outputs; options go to the network."""
+        if isinstance(self.net, nn.Module) and not isinstance(trained, Mapping):
+            raise ValueError(
+                f"The variables (also start and reference) must be what {type(self.net).__name__}.init returns, a dictionary; "
+                f"got {checks.shown(trained)}."
+            )
         variables = {**trained, **self.state} if self.state else trained
         return getattr(self.net, "apply", self.net)(variables, x, **options)
 

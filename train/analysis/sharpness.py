@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
 import scipy.sparse.linalg
 
+from limits.types import Loss
 from train.analysis.kernels import CHUNK
 from train.analysis.network import check_rates, rates_of
 from train.analysis.programs import hessian_program
@@ -45,6 +46,7 @@ class Top:
     tolerance=checks.number(positive=True),
     seed=checks.seed,
     restarts=checks.count(),
+    dtype=checks.Check("float32 or float64", lambda v: np.dtype(v) in (np.float32, np.float64)),
 )
 def largest_eigenvalues(
     product: Callable[[np.ndarray], Any],
@@ -98,6 +100,11 @@ def largest_eigenvalues(
 
 
 @checks.arguments(
+    net=checks.function,
+    variables=checks.tree,
+    data=checks.pair,
+    loss=checks.choice(*get_args(Loss)) | checks.function,
+    rates=checks.rates,
     preconditioned=checks.flag,
     top=checks.count(),
     tolerance=checks.number(positive=True),

@@ -50,6 +50,7 @@ def _shares(values: Any) -> np.ndarray:
         return positive / positive.sum(-1, keepdims=True)
 
 
+@checks.arguments(kernels=checks.kernels & checks.array(least=2))
 def spectrum(kernels: Any) -> dict[str, Any]:
     """`eigenvalues`, `effective_rank` and `participation_ratio` of kernels [..., n, n].
 
@@ -91,6 +92,7 @@ def outliers(singular: Any, rows: int, columns: int) -> int:
     return int(np.sum(squares / (squares.sum() / (rows * columns)) > largest))
 
 
+@checks.arguments(params=checks.tree)
 def weight_spectra(params: Any) -> dict[str, dict[str, Any]]:
     """Of every weight matrix by name: `singular_values` (largest first), `stable_rank` |W|²_F / |W|², `edge`, `outliers`.
 
@@ -107,6 +109,8 @@ def weight_spectra(params: Any) -> dict[str, dict[str, Any]]:
         if np.ndim(leaf) < 2:
             continue
         matrix = np.asarray(leaf).reshape(-1, leaf.shape[-1])
+        if not np.isfinite(matrix).all():
+            raise FloatingPointError(f"weight_spectra: params hold numbers that are NaN or infinite, in {name}.")
         values = np.linalg.svd(matrix, compute_uv=False).astype(np.float64)
         mean_square = float(np.sum(values**2)) / matrix.size
         found[name.removeprefix("params.")] = {

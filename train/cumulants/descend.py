@@ -83,6 +83,7 @@ class Trained:
     learning_rate=checks.number(),
     seed=checks.key,
     every=checks.whole,
+    start=checks.Check("what train_statistics or train_samples returned", lambda v: isinstance(v, Trained)),
     progress=checks.flag,
 )
 def train_statistics(
@@ -128,6 +129,7 @@ def train_statistics(
     learning_rate=checks.number(),
     seed=checks.key,
     every=checks.whole,
+    start=checks.Check("what train_statistics or train_samples returned", lambda v: isinstance(v, Trained)),
     progress=checks.flag,
 )
 def train_samples(

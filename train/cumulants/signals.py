@@ -10,7 +10,9 @@ from limits.cumulants import higher_cumulants
 from zoo import checks
 
 
-@checks.arguments(x=checks.array(least=2), layer=checks.count(), members=checks.count(), seed=checks.key)
+@checks.arguments(
+    net=checks.module, x=checks.array(None, None), layer=checks.count(), members=checks.count(), seed=checks.key
+)
 def signal_cumulants(net: Any, x: Any, layer: int, members: int = 1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """(mean |skewness|, mean excess kurtosis) over the neurons of z^(layer), layer = 1 … depth, [members] random networks.
 
@@ -23,8 +25,6 @@ def signal_cumulants(net: Any, x: Any, layer: int, members: int = 1, seed: int =
     """
     if not 1 <= layer <= net.depth:
         raise ValueError(f"signal_cumulants: layer must lie between 1 and {net.depth}, got {layer}.")
-    if members < 1:
-        raise ValueError(f"signal_cumulants: members is a number of networks, at least 1; got {members}.")
 
     @jax.jit
     def signals(key: Any) -> jax.Array:

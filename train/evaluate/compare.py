@@ -117,7 +117,9 @@ class Comparison:
 
 
 @checks.arguments(
-    families=checks.table,
+    families=checks.Check(
+        "a dictionary of functions (width, depth) → definition", lambda v: v and all(map(callable, v.values()))
+    ),
     widths=checks.several(checks.count(), least=2, distinct=True),
     depths=checks.several(checks.count(), distinct=True),
     task=task_of,
@@ -128,6 +130,8 @@ class Comparison:
     seed=checks.seed,
     centred=checks.flag,
     rich=checks.table,
+    folder=checks.path,
+    console=checks.a(Console, "a rich.console.Console"),
 )
 def compare(
     families: dict[str, Callable[[int, int], Any]],

@@ -5,6 +5,7 @@ projections chosen before any network is drawn.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +23,8 @@ class Projections:
     def __call__(self, values: np.ndarray) -> np.ndarray:
         """Values [..., *shape] to [..., projection]."""
         kept = values.shape[: values.ndim - self.weights.ndim + 1]
-        return values.reshape(*kept, -1).astype(np.float64) @ self.weights.reshape(len(self.names), -1).T
+        size = math.prod(self.weights.shape[1:])  # −1 cannot stand for it where there are no projections
+        return values.reshape(*kept, size).astype(np.float64) @ self.weights.reshape(len(self.names), size).T
 
 
 def _directions(kernel: np.ndarray, n: int, count: int = 3) -> np.ndarray:

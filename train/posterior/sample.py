@@ -31,7 +31,18 @@ NO_KERNELS = Provenance(
 )
 
 
-@checks.arguments(net=checks.module, task=task_of, method=checks.word, key=checks.key, progress=checks.flag)
+@checks.arguments(
+    net=checks.module,
+    task=task_of,
+    method=checks.word,
+    chains=checks.count(most=10**6),
+    steps=checks.count(),
+    warmup=checks.count(0),
+    thin=checks.count(),
+    leaps=checks.count(),
+    key=checks.key,
+    progress=checks.flag,
+)
 def sample_posterior(
     net: Any,
     task: Task,
@@ -86,7 +97,7 @@ def _check(net: Any, task: Task, noise: Any, method: str, leaps: Any, **counts: 
         raise ValueError(
             f'sample_posterior: the likelihood is Gaussian, so the task must have loss="mse", not "{task.loss}".'
         )
-    if not (isinstance(noise, Real) and 0 < float(noise) < np.inf):
+    if not (isinstance(noise, Real) and checks.number(positive=True).holds(noise)):
         raise ValueError(f"sample_posterior: noise is a variance and must be positive and finite, got {noise!r}.")
     least = {"chains": 2, "steps": 1, "warmup": 0, "thin": 1} | ({} if leaps is None else {"leaps": 1})
     for name, value in (counts | {"leaps": leaps}).items():

@@ -21,6 +21,7 @@ from zoo import checks
     make=checks.function,
     optimizer=checks.function,
     loss_fn=checks.function,
+    batches=checks.steps,
     width=checks.count(1),
     depth=checks.count(1),
     rates=checks.several(checks.number(positive=True), least=2, distinct=True),
@@ -74,10 +75,13 @@ def sweep_rates(
     make=checks.function,
     optimizer=checks.function,
     loss_fn=checks.function,
+    batches=checks.steps,
     widths=checks.several(checks.count(1), distinct=True),
     depths=checks.several(checks.count(1), distinct=True),
     rates=checks.several(checks.number(positive=True), least=2, distinct=True),
     seeds=checks.count(2, 10**6),
+    folder=checks.path,
+    progress=checks.flag,
 )
 def transfer(
     make: Callable[[int, int], Any],

@@ -22,7 +22,10 @@ _CHUNK_BYTES = 2**28  # of batches on the device at once
     build=checks.function,
     loss_fn=checks.function,
     steps=checks.count(),
-    jobs=checks.table,
+    batches=checks.function
+    | checks.Check("pairs (inputs, targets)", lambda v: iter(v) and not isinstance(v, str | Mapping)),
+    jobs=checks.Check("a dictionary of arrays [run]", lambda v: all(np.ndim(each) == 1 for each in v.values()) and v),
+    seeds=checks.array(None, whole=True),
     together=checks.count(),
     advance=checks.function,
 )
@@ -147,6 +150,10 @@ def _chunks(streams: list[Iterable[Any]], steps: int) -> Iterator[tuple[Any, boo
     held: list[Any] = []
     size = seen = 0
     for seen, batches in enumerate(itertools.islice(zip(*streams, strict=False), steps), start=1):
+        if not all(isinstance(each, tuple | list) and len(each) == 2 for each in batches):
+            raise ValueError(
+                f"train_runs: batches must be pairs (inputs, targets); number {seen} is {checks.shown(batches[0])}."
+            )
         held.append([jax.tree.map(np.asarray, (x, y)) for x, y in batches])
         size += _bytes(held[-1])
         if size > _CHUNK_BYTES or seen == steps:

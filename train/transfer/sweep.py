@@ -119,7 +119,9 @@ class Sweep:
 
 @checks.arguments(
     rates=checks.several(checks.number(positive=True), distinct=True),
-    losses=checks.Check("an array [rate] or [rate, seed] of numbers", lambda v: np.ndim(v) in (1, 2) and np.size(v)),
+    losses=checks.Check(
+        "an array [rate] or [rate, seed] of numbers", lambda v: np.asarray(v, float).ndim in (1, 2) and np.size(v)
+    ),
 )
 def optimum(rates: Sequence[float] | np.ndarray, losses: np.ndarray) -> Optimum:
     """The median of where losses [rate] or [rate, seed] may be least, see `train.transfer.valley`.
@@ -130,6 +132,10 @@ def optimum(rates: Sequence[float] | np.ndarray, losses: np.ndarray) -> Optimum:
     0.5
     """
     rates, losses = np.asarray(rates, float), np.asarray(losses, float)
+    if len(losses) != len(rates):
+        raise ValueError(
+            f"optimum: losses must have one row for each of {len(rates)} rates; its shape is {losses.shape}."
+        )
     losses = losses.reshape(len(rates), -1)
     return _optimum(rates, losses, valley(np.log2(rates), losses))
 
@@ -157,12 +163,18 @@ def interval(lowest: np.ndarray, highest: np.ndarray, among: int = 1) -> tuple[f
     return low, high
 
 
-@checks.arguments(rates=checks.array(None))
+@checks.arguments(
+    rates=checks.array(None),
+    losses=checks.Check("an array [rate] of numbers", lambda v: np.asarray(v, float).ndim == 1),
+    log_rate=checks.real,
+)
 def loss_at(rates: np.ndarray, losses: np.ndarray, log_rate: Any) -> float:
     """The loss at a rate between those of the grid, by a straight line in log₂ rate; beside divergence the nearer one's.
 
     Infinite where there is no such rate (NaN, the optimum where all diverge).
     """
+    if len(losses) != len(rates):
+        raise ValueError(f"loss_at: losses must be one for each of {len(rates)} rates; there are {len(losses)}.")
     return float(between(np.log2(rates), losses, np.asarray(log_rate))) if np.isfinite(log_rate) else math.inf
 
 
