@@ -28,7 +28,8 @@ ARCHITECTURES = {"mlp": MLP, "cnn": CNN, "resnet": ResNet, "vit": ViT}
 
 _SIZES = checks.several(checks.count(), distinct=True)
 FIELDS = {
-    "widths": _SIZES, "depths": _SIZES, "steps": checks.count(0), "learning_rate": checks.number(0), "members": checks.count(),
+    "widths": _SIZES, "depths": _SIZES, "steps": checks.count(), "learning_rate": checks.number(positive=True),
+    "members": checks.count(),
     "init_members": checks.count(), "seed": checks.seed, "centred": checks.flag, "gamma": checks.number(positive=True),
     "task": checks.table, "architecture": checks.word, "activations": checks.several(checks.activation),
     "parameterizations": checks.several(checks.word | checks.a(Parameterization, "a Parameterization")), "net": checks.table,

@@ -265,6 +265,7 @@ class KernelTwin(Twin):
         layer = self._layers()["readout"]
         return (layer.w * features + layer.b) * self._output_variance
 
+    @checks.arguments()
     def layers(self, x: Any) -> tuple[list[Float[np.ndarray, "n n"]], list[Float[np.ndarray, "n n"]]]:
         """(Φ^l, G^l) at initialisation for every h^l that the definition returns: features <φφ'> and gradients <g g'>.
 

@@ -137,14 +137,13 @@ class Trajectory(_KnowsAbsence):
             source=notes["source"],
         )
 
+    @checks.arguments(what=checks.choice("curves", "kernels", "fields"), point=checks.whole)
     def plot(self, what: str = "curves", point: int = 0) -> "Figure":
         """A matplotlib figure: "curves" (loss, predictions and kernels over time), "kernels" (as pictures, first and last
         time), or "fields" (histograms over neurons at one point, for record=("fields",))."""
         from limits import plots
 
         drawn = {"curves": plots.plot_trajectory, "kernels": plots.plot_kernels, "fields": plots.plot_fields}
-        if what not in drawn:
-            raise ValueError(f'plot: choose one of {", ".join(drawn)}; got "{what}".')
         return drawn[what](self, point) if what == "fields" else drawn[what](self)
 
     def _values(self) -> dict[str, Any]:

@@ -65,7 +65,9 @@ def shown(value: Any) -> str:
     if isinstance(value, Mapping | list | tuple | str | numbers.Number | None):
         text = repr(value)
     elif getattr(value, "shape", ()) != ():
-        return f"an array of shape {tuple(value.shape)}"
+        bad = int(np.sum(~np.isfinite(value))) if isinstance(value, np.ndarray) and value.dtype.kind in "fc" else 0
+        holes = f" with {bad} of {value.size} numbers NaN or infinite" if bad else ""
+        return f"an array of shape {tuple(value.shape)}{holes}"
     else:
         text = getattr(value, "__name__", "") or repr(value)
         text = f"a {type(value).__name__}" if len(text) > 80 or "\n" in text else text
@@ -159,6 +161,7 @@ rates = Check(
     lambda v: all(isinstance(r, Tracer) or np.isfinite(float(r)) for r in jax.tree.leaves(v)),
 )
 pattern = Check("a regular expression, as text", lambda v: isinstance(v, str) and re.compile(v))
+dtype = Check("float32 or float64", lambda v: v is not None and np.dtype(v) in (np.float32, np.float64))
 path = Check("the name of a folder", lambda v: bool(os.fspath(v)))
 transformation = Check("an optax.GradientTransformation", lambda v: callable(v.init) and callable(v.update))
 
@@ -183,7 +186,11 @@ def several(each: Check, least: int = 1, distinct: bool = False) -> Check:
 
 def array(*shape: int | None, least: int = 0, whole: bool = False) -> Check:
     """Finite real numbers of this shape (None: any length ≥ 1), or without one of at least so many axes."""
-    axes = f"[{', '.join('n' if s is None else str(s) for s in shape)}]" if shape else f"with at least {least} axes"
+    axes = (
+        f"[{', '.join(a if s is None else str(s) for a, s in zip('nmkl', shape, strict=False))}]"
+        if shape
+        else f"with at least {least} axes"
+    )
 
     def fits(values: Any) -> bool:
         found = np.asarray(values)

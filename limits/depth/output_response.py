@@ -81,7 +81,12 @@ def _heights(phi: Any, depth: int, w: float, b: float, signal: tuple) -> Callabl
 
 
 @checks.arguments(
-    k0=checks.matrix, activation=checks.activation, depth=checks.count(), w_std=checks.real, b_std=checks.real
+    k0=checks.matrix,
+    activation=checks.activation,
+    depth=checks.count(),
+    rho=checks.matrix,
+    w_std=checks.real,
+    b_std=checks.real,
 )
 def log_response(
     k0: Any, depth: int, rho: Any, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf"

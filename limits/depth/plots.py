@@ -82,7 +82,12 @@ def _name_phases(axis: Any, diagram: PhaseDiagram) -> None:
             axis.text(w[part].mean(), b[part].mean(), name, color="white", fontsize=11, ha="center", fontweight="bold")
 
 
-@checks.arguments(spectra=checks.table, orders=checks.array(None))
+@checks.arguments(
+    spectra=checks.Check(
+        "a dictionary of pairs (depths, values [depth, k])", lambda v: all(len(p) == 2 for p in v.values())
+    ),
+    orders=checks.array(None),
+)
 def plot_spectra(spectra: Mapping[str, tuple[Any, np.ndarray]], orders: Sequence[int] | np.ndarray) -> Figure:
     """μ_k / μ_0 over k on two logarithmic axes, a panel for every title: (depths, values [depth, k])."""
     columns = min(2, len(spectra))

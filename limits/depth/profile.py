@@ -37,7 +37,7 @@ def one_step_profile(
     """
     t, c = np.asarray(tau, np.float64), learning_rate * gamma
     if np.any((t < 0) | (t > 1)):
-        raise ValueError(f"one_step_profile: layer time runs from 0 to 1, got {t.min():g} … {t.max():g}.")
+        raise ValueError(f"one_step_profile: layer time tau runs from 0 to 1, got {t.min():g} … {t.max():g}.")
     return np.asarray(h0 * np.exp(t) + 2 * (c * y * h0) ** 2 * np.exp(1 + t) * (t**3 / 3 + t**2 / 2))
 
 

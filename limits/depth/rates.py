@@ -82,7 +82,7 @@ def log_normaliser(
 def _depths(depths: Any, least: int) -> np.ndarray:
     l = np.asarray(depths, float)
     if not (np.isfinite(l) & (l >= least)).all():
-        raise ValueError(f'Depths count from 1 (from 2 for "decreasing", whose log L is 0 at 1); got {depths}.')
+        raise ValueError(f'depths count from 1 (from 2 for "decreasing", whose log L is 0 at 1); got {depths}.')
     return l
 
 
@@ -158,7 +158,7 @@ def limiting_kernel(
         if math.isinf(found.curvature):
             raise AbsentError(
                 f"The variance goes to {found.q:g}: up to the factor (σ_w² E φ'²)^L this is the critical kernel. Take "
-                "w_std = edge_of_chaos(activation, 0), or divide by (σ_w² E φ'²)^(L−1) first."
+                "w_std = edge_of_chaos(activation, 0) with b_std = 0, or divide by (σ_w² E φ'²)^(L−1) first."
             )
         raise AbsentError(f"The variance goes to 0 at w_std {w_std:g}, b_std {b_std:g}, and every kernel with it.")
     if found.name == "critical":

@@ -87,7 +87,7 @@ def recommend_residual_scale(net: ResNet, data: Any, samples: int = 20, seed: in
 def _checked(net: Any) -> tuple[float, float]:
     """(w_std, b_std) at initialisation, if the theory holds for this definition."""
     if not isinstance(net, ResNet):
-        raise TypeError(f"recommend_residual_scale takes a zoo.ResNet, got {type(net).__name__}.")
+        raise TypeError(f"recommend_residual_scale: net must be a zoo.ResNet, got {checks.shown(net)}.")
     if net.form != "dense" or net.branch_layers != 1 or net.zero_init or net.residual == "decreasing":
         raise AbsentError(
             'The theory of the residual scale is for form="dense", branch_layers=1, zero_init=False and residual="fixed" or '

@@ -118,7 +118,7 @@ def deep_kernels(
 
 @checks.arguments(
     activation=checks.activation,
-    c=checks.matrix | checks.nothing,
+    c=checks.nothing | checks.Check("one or more numbers", lambda v: np.asarray(v, float).size),
     gap=checks.matrix,
     depths=checks.matrix,
     w_std=checks.real,

@@ -16,7 +16,12 @@ from zoo import activation_function, checks
 
 
 @checks.arguments(
-    k0=checks.matrix, activation=checks.activation, depth=checks.count(), w_std=checks.real, b_std=checks.real
+    k0=checks.matrix,
+    activation=checks.activation,
+    depth=checks.count(),
+    w_std=checks.real,
+    b_std=checks.real,
+    condition=checks.choice("response", "entropy"),
 )
 def optimal_scale(
     k0: Any, depth: int, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf", condition: str = "response"
@@ -36,8 +41,6 @@ def optimal_scale(
     Reference: Fischer, Dahmen, Helias (2023), Optimal signal propagation in ResNets through residual scaling.
     """
     k0, phi, (w, b) = checked_kernel(k0), activation_function(activation), squares("optimal_scale", w_std, b_std)
-    if condition not in ("response", "entropy"):
-        raise ValueError(f'condition must be "response" or "entropy", got {condition!r}.')
     n, q = len(k0), np.diagonal(k0)
     branch_scales(depth, 1.0)
     found = np.full((n, n), np.nan)
@@ -53,6 +56,7 @@ def optimal_scale(
 
 
 @checks.arguments(
+    variance=checks.matrix,
     activation=checks.activation,
     depth=checks.real,
     target=checks.number(positive=True),

@@ -128,7 +128,7 @@ def response(
     )  # fmt: skip
 
 
-@checks.arguments(x=checks.matrix, w_std=checks.real, b_std=checks.real)
+@checks.arguments(x=checks.array(least=1), w_std=checks.real, b_std=checks.real)
 def input_kernel(x: Any, w_std: float = 1.0, b_std: float = 0.0) -> np.ndarray:
     """K^(0) = σ_w² x·x'/D + σ_b² of inputs [P, …].
 

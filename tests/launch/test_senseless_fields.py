@@ -48,7 +48,7 @@ def test_augmentation():
         ({"activations": ()}, r"config.activations must be a sequence, one or more of them, .*; got \(\)"),
         ({"widths": (8, 8)}, r"config.widths must be a sequence.*, each once.*; got \(8, 8\)"),
         ({"depths": ()}, r"config.depths must be"),
-        ({"steps": -1}, "config.steps must be an integer of at least 0"),
+        ({"steps": 0}, "config.steps must be an integer of at least 1"),
         ({"seed": "3"}, "config.seed must be"),
     ],
 )

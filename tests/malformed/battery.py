@@ -68,16 +68,18 @@ def main() -> None:
     jax.config.update("jax_disable_most_optimizations", True)  # no number is looked at
     flags = {a for a in sys.argv[1:] if a.startswith("--")}
     prefixes = tuple(a for a in sys.argv[1:] if a not in flags)
-    count, raw, seconds = 0, [], {}
+    count, raw, seconds, before = 0, [], {}, ""
     for what, run, argument, value in attempts():
         slow = what.startswith(SLOW) or "_rich" in what.partition("(")[0] or "_full" in what.partition("(")[0]  # alike
         if (prefixes and not what.startswith(prefixes)) or ("--quick" in flags and slow):
             continue
-        start = time.process_time()
+        owner = what.partition("(")[0]
+        if owner != before:
+            jax.clear_caches()  # thousands of programs would not fit
+        start, before = time.process_time(), owner
         with contextlib.redirect_stdout(io.StringIO()):
             wrong = outcome(run, argument, value)
         count += 1
-        owner = what.partition("(")[0]
         seconds[owner] = seconds.get(owner, 0.0) + time.process_time() - start
         if wrong:
             raw.append(f"{what}: {wrong}")

@@ -277,7 +277,7 @@ def given() -> dict[str, dict[str, Any]]:
         "train.transfer.train_runs": {"build": lambda job: (Plain(4), optax.sgd(0.1)), "loss_fn": loss_fn, "batches": [batch],
             "steps": 1, "jobs": {"rate": jnp.ones(1)}, "seeds": jnp.arange(1)},
         "train.evaluate.compare": {"families": {"a": lambda width, depth: MLP(width, depth)}, "widths": (4, 8), "depths": (1,),
-            "task": TASK, "steps": 0, "learning_rate": 0.1, "members": 8, "init_members": 8},
+            "task": TASK, "steps": 1, "learning_rate": 0.1, "members": 8, "init_members": 8},
     }  # fmt: skip
 
 
@@ -299,7 +299,7 @@ def methods() -> list[Call]:
     """What a user calls on objects."""
     closed, sampled = twin(NET), limits.SampledTwin(NET)
     run = Trajectory(np.arange(2), loss=np.ones(2))
-    how = {"task": TASK, "steps": 1, "learning_rate": 0.1, "samples": 8, "replicas": 1, "kernels": ()}
+    how = {"task": TASK, "steps": 1, "learning_rate": 0.1, "samples": 8, "replicas": 2, "kernels": ()}
     everything = {
         name: p.default for name, p in inspect.signature(rich_training).parameters.items() if p.default is not p.empty
     }

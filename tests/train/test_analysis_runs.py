@@ -254,9 +254,9 @@ def test_pictures_have_a_curve_a_run():
     [
         ({"steps": (2, 2)}, "must be in the order of their steps; 2 came after 2"),
         ({"steps": ()}, "there are no checkpoints"),
-        ({"parts": ("ntk", "drift")}, "parts are kernels, ntk, .*; got drift"),
-        ({"loss": "l2", "parts": ()}, 'loss must be one of mse, cross_entropy, or a function; got "l2"'),
-        ({"chunk": 0, "parts": ()}, "chunk must be at least 1 sample, got 0"),
+        ({"parts": ("ntk", "drift")}, r"parts must be .*kernels.*ntk.* got .*drift"),
+        ({"loss": "l2", "parts": ()}, 'loss must be one of "mse", "cross_entropy", or a function; got .l2'),
+        ({"chunk": 0, "parts": ()}, "chunk must be an integer of at least 1, got 0"),
     ],
 )
 def test_messages(options, message):
@@ -272,7 +272,7 @@ def test_what_does_not_fit_together_is_named():
         FloatingPointError, match="16 of 16 outputs at step 4 are infinite or NaN: this run has diverged"
     ):
         analyse(NET, [(4, broken)], X, Y, test_inputs=X_TEST)
-    with pytest.raises(ValueError, match="choose of kernels, lazy, rich; got rick"):
+    with pytest.raises(ValueError, match=r"which must be .*lazy.*rich.* got .*rick"):
         limits_of(NET, TASK, [0], 0.1, which=("rick",))
 
 

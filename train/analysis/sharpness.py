@@ -46,7 +46,7 @@ class Top:
     tolerance=checks.number(positive=True),
     seed=checks.seed,
     restarts=checks.count(),
-    dtype=checks.Check("float32 or float64", lambda v: np.dtype(v) in (np.float32, np.float64)),
+    dtype=checks.dtype,
 )
 def largest_eigenvalues(
     product: Callable[[np.ndarray], Any],

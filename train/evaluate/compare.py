@@ -123,8 +123,8 @@ class Comparison:
     widths=checks.several(checks.count(), least=2, distinct=True),
     depths=checks.several(checks.count(), distinct=True),
     task=task_of,
-    steps=checks.count(0),
-    learning_rate=checks.number(0),
+    steps=checks.count(),
+    learning_rate=checks.number(positive=True),
     members=checks.count(most=10**7),
     init_members=checks.count(most=10**7),
     seed=checks.seed,
@@ -288,6 +288,11 @@ def _cells(
 def _judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
     names, expected, samples = row.functional.names, row.expected, row.samples
     size = float(np.linalg.norm(expected))
+    if not size:
+        raise ValueError(
+            f"{row.label} at depth {row.depth}: the limit of {row.observable} is 0, and a distance relative to it does not "
+            "exist: are the targets 0, or the learning rate too small to move anything?"
+        )
     fit = extrapolate(widths, samples)
     difference, cov, (t2, p, dimensions) = _tested(row, fit)
     if p < level and fit.order == 1:

@@ -24,7 +24,7 @@ _CHUNK_BYTES = 2**28  # of batches on the device at once
     steps=checks.count(),
     batches=checks.function
     | checks.Check("pairs (inputs, targets)", lambda v: iter(v) and not isinstance(v, str | Mapping)),
-    jobs=checks.Check("a dictionary of arrays [run]", lambda v: all(np.ndim(each) == 1 for each in v.values()) and v),
+    jobs=checks.Check("a dictionary of arrays [run]", lambda v: all(np.ndim(each) == 1 for each in v.values())),
     seeds=checks.array(None, whole=True),
     together=checks.count(),
     advance=checks.function,

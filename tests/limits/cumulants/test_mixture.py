@@ -146,11 +146,11 @@ def test_errors_say_what_to_do():
 @pytest.mark.parametrize(
     ("mean", "covariance", "message"),
     [
-        ([0.0, 1.0], np.eye(2), r"\[K, D\]; this one has the shape \(2,\)"),
+        ([0.0, 1.0], np.eye(2), r"mean must be an array \[n, m\] .* got \[0.0, 1.0\]"),
         (np.zeros((2, 2)), np.eye(3), r"\(2, 2\) need a covariance \(2, 2, 2\) or one \(2, 2\); here it is \(3, 3\)"),
         (np.zeros((2, 2)), [[1.0, 0.2], [0.0, 1.0]], "up to 0.2"),
         (np.zeros((2, 2)), [[1.0, 2.0], [2.0, 1.0]], "smallest eigenvalue -1"),
-        ([[0.0, np.nan], [0.0, 0.0]], np.eye(2), "1 of 4 numbers of mean"),
+        ([[0.0, np.nan], [0.0, 0.0]], np.eye(2), "mean must be .* finite numbers.* got .*nan"),
         (np.zeros((2, 2)), np.full((2, 2), np.inf), "4 of 4 numbers of covariance"),
     ],
 )
@@ -162,9 +162,9 @@ def test_gaussian_components_have_covariances(mean, covariance, message):
 def test_what_has_no_statistics_is_said():
     with pytest.raises(ValueError, match=r"variance .* got -0\.05"):
         xor_mixture(-0.05)
-    with pytest.raises(ValueError, match="1 of 2 numbers of x"):
+    with pytest.raises(ValueError, match=r"x must be .* finite numbers.* got .*nan"):
         class_cumulants([[np.nan], [1.0]], [1.0, -1.0])
-    with pytest.raises(ValueError, match="no samples"):
+    with pytest.raises(ValueError, match=r"x must be .* got an array of shape \(0, 2\)"):
         class_cumulants(np.zeros((0, 2)), np.zeros((0, 1)))
     still, moving = gaussian_mixture([1.0], [1], [[0.0]], [[0.0]]), gaussian_mixture([1.0], [1], [[0.0]], [[1.0]])
     with pytest.raises(ValueError, match=r"positive variances; .* \[0\.0\]"):
