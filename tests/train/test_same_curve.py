@@ -58,15 +58,11 @@ def agree(found: dict[str, Any], float64: bool) -> None:
         assert np.mean(expected[-5:]) < 0.85 * expected[0], "it learns, so that a wrong gradient would show"
 
 
-@pytest.mark.parametrize(
-    "float64", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["float32", "float64"]
-)
+@pytest.mark.parametrize("float64", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["float32", "float64"])
 def test_eight_devices(float64: bool):
     agree(curves(1, 8, float64), float64)
 
 
-@pytest.mark.parametrize(
-    "float64", [pytest.param(False, marks=pytest.mark.slow), True], ids=["float32", "float64"]
-)
+@pytest.mark.parametrize("float64", [pytest.param(False, marks=pytest.mark.slow), True], ids=["float32", "float64"])
 def test_two_processes_of_four_devices(float64: bool):
     agree(curves(2, 4, float64), float64)
