@@ -136,7 +136,7 @@ def test_a_bad_value_or_image_is_named_with_its_numbers(arguments, message):
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((1, 4, 6, 3), "embedding was initialised for 8 input features and now gets 12: use inputs of the shape"),
+        ((1, 4, 6, 3), "embedding was initialised for 8 input features and now gets 12: use inputs x of the shape"),
         ((4, 6, 2), r"ViT needs images .* the input has shape \(4, 6, 2\)"),
         ((1, 4, 4, 2), "positions.* 6 .* 4"),
     ],
