@@ -186,14 +186,14 @@ def fields(side: str, samples: int, steps: int) -> dict:
     import jax.numpy as jnp
 
     from limits.fields.sweep import Sweep
-    from limits.rule import Rule
+    from limits.training import Training
     from zoo import MLP
 
     net = MLP(width=samples, depth=3, activation="tanh", parameterization="mup")
     x, y = (jnp.asarray(part) for part in points(16))
-    rule, rate = Rule("mse"), 0.1
+    training, rate = Training("mse"), 0.1
     if side == "ours":
-        sweep = Sweep(net, rule, x.shape, len(x), "float32")
+        sweep = Sweep(net, training, x.shape, len(x), "float32")
 
         def begin() -> Any:
             return sweep.begin(jax.random.key(0), x)
@@ -202,7 +202,7 @@ def fields(side: str, samples: int, steps: int) -> dict:
             return sweep.step(state, x, y, np.arange(16), jax.random.key(t + 1), rate)[0]
 
     else:
-        tx = rule.optimiser(net, x, rate)
+        tx = training.optimiser(net, x, rate)
 
         def loss(params: Any) -> Any:
             f: Any = net.apply({"params": params}, x)

@@ -16,6 +16,7 @@ from limits.own import SampledTwin as SampledTwin
 from limits.resnet import ResNetTwin as ResNetTwin
 from limits.tangent import empirical_ntk as empirical_ntk
 from limits.tangent import linearize as linearize
+from limits.training import Training as Training
 from limits.trajectory import Trajectory as Trajectory
 from limits.twin import Twin as Twin
 from limits.twin import register_twin as register_twin

@@ -10,8 +10,7 @@ import scipy.special
 from limits import predict
 from limits.inputs import check_outputs, task_of, twin_of
 from limits.passes import checked_kernels
-from limits.rule import Rule
-from limits.schedule import LearningRate, Schedule
+from limits.training import LearningRate, Training
 from limits.trajectory import QUANTITIES, Trajectory
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks
@@ -94,18 +93,18 @@ def lazy(
             f"lazy: weight decay ({weight_decay:g}) moves all weights by O(1), so that no kernel stays constant; use "
             "`rich` in the mup parameterization, or weight_decay=0."
         )
-    schedule, rule = Schedule.of(steps, learning_rate, batches, n), Rule(task.loss, momentum, 0.0, centred, trained)
+    training = Training.of(task, steps, learning_rate, momentum, 0.0, centred, trained, batches)
     if trained is not None:
-        twin = dataclasses.replace(twin, trained=rule.trained)
+        twin = dataclasses.replace(twin, trained=trained)
     limit = twin.kernels(x)
     ntk = limit.ntk
     start = np.zeros_like(ntk) if centred else twin.initial_covariance(x)
     how: dict[str, Any] = {
         "momentum": momentum,
         "flow": flow,
-        "weights": None if batches is None else schedule.weights(n),
+        "weights": None if batches is None else training.weights(n),
     }
-    rate = (float(schedule.rates[0]) if steps else 0.0) if schedule.plain else schedule.rates
+    rate = (float(training.rates[0]) if steps else 0.0) if training.plain else training.rates
     errors: dict[str, Any] = {}
     if task.loss == "mse" or not start.any():
         if task.loss == "mse":

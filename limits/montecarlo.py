@@ -8,8 +8,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from limits.rule import Rule
 from limits.tangent import empirical_ntk
+from limits.training import Training
 from limits.types import Kernels, Provenance
 
 _AT_ONCE = 8  # networks
@@ -54,7 +54,7 @@ def _measure(
     net: Any, x: np.ndarray, members: int, seed: int, batch: bool, trained: tuple[str, ...] | None
 ) -> dict[str, np.ndarray]:
     """Kernels of each of `members` networks: [members, n, n]."""
-    rates = Rule("mse", trained=trained).factors(net, jax.ShapeDtypeStruct(x.shape, x.dtype))
+    rates = Training("mse", trained=trained).factors(net, jax.ShapeDtypeStruct(x.shape, x.dtype))
     how: dict[str, Any] = {"train": True, "mutable": ["batch_stats"]} if batch else {}
 
     def one(key: jax.Array) -> dict[str, jax.Array]:

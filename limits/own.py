@@ -12,7 +12,7 @@ from limits.fields.sweeps import compiled_sweep
 from limits.inputs import as_float, as_samples, check_same_shape
 from limits.output_power import check_output_power
 from limits.passes import absent_kernels
-from limits.rule import Rule
+from limits.training import Training
 from limits.twin import NTK_GROWS, Twin
 from limits.types import Kernels, Provenance
 from limits.waiting import patient_bar
@@ -78,8 +78,9 @@ class SampledTwin(Twin):
         scale, found = 1 / float(gamma) ** 2 if p.d == 0 else 1.0, []
         shape, net = jax.ShapeDtypeStruct(x.shape, x.dtype), self.net.clone(width=samples)
         with jax.enable_x64(dtype == np.float64), patient_bar(f"networks of {samples} samples", replicas) as advance:
-            rule = Rule("mse", trained=self.trained)
-            sweep = compiled_sweep(net, rule, x.shape, len(x), str(np.dtype(dtype)), steps=0)
+            sweep = compiled_sweep(
+                net, Training("mse", trained=self.trained), x.shape, len(x), str(np.dtype(dtype)), steps=0
+            )
             w, b = readout_scales(self.net, shape)
             for r in range(replicas):
                 key = jax.random.fold_in(jax.random.key(seed), r)

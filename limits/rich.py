@@ -12,8 +12,7 @@ from limits.fields.sweeps import Plan, sweeps
 from limits.inputs import check_outputs, task_of, twin_of
 from limits.lazy import losses, record_times
 from limits.passes import absent_kernels, checked_kernels
-from limits.rule import Rule
-from limits.schedule import LearningRate, Schedule
+from limits.training import LearningRate, Training
 from limits.trajectory import Trajectory
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks, parameterization
@@ -97,11 +96,11 @@ def rich(
     networks. Divergence: there the kernels and responses are iterated to a fixed point; here time is swept once.
     """
     del centred
-    recorded, rule = record_times(steps, times), Rule(task.loss, momentum, weight_decay, True, trained)
+    recorded = record_times(steps, times)
+    training = Training.of(task, steps, learning_rate, momentum, weight_decay, True, trained, batches)
     check_learns(twin)
     check_outputs("rich", twin.net, task)
     twin.check_width(task.x)
-    schedule = Schedule.of(steps, learning_rate, batches, len(task.x_train))
     absent = absent_kernels(twin.net, task.x)
     kernels = tuple(name for name in checked_kernels(kernels) if name not in absent)
     check_record(record, absent)
@@ -109,7 +108,7 @@ def rich(
         count = len(recorded)
         size = record_bytes(twin.net, task.x, record, count, samples, task.outputs, np.dtype(dtype).itemsize)
         Console(stderr=True).print(f"record: {', '.join(record)} at {count} times: {size / 2**20:,.1f} MiB.")
-    plan = Plan(twin.net, task, rule, schedule, recorded, kernels, observe=observe, record=record)
+    plan = Plan(twin.net, task, training, recorded, kernels, observe=observe, record=record)
     if depths is not None and not getattr(twin, "deep", False):
         raise ValueError(
             f"rich: depths ({list(depths)}) are for infinite depth, twin(net, depth=inf); this one is the network's own."

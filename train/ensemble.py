@@ -16,8 +16,7 @@ from limits.inputs import check_outputs, task_of
 from limits.lazy import losses, record_times
 from limits.output_power import check_output_power
 from limits.passes import absent_kernels, checked_kernels, shows_inside
-from limits.rule import Rule
-from limits.schedule import LearningRate, Schedule
+from limits.training import LearningRate, Training
 from limits.types import Provenance
 from train.members import Data, Dials, Steps, member_keys, programs
 from train.moments import Moments
@@ -67,16 +66,10 @@ def chunk_size(net: Any, task: Task, members: int, recorded: int, kernels: tuple
 def run_members(
     net: Any,
     task: Task,
+    training: Training,
     members: int,
-    steps: int,
-    learning_rate: LearningRate,
     times: Sequence[int] | np.ndarray | None = None,
     seed: int = 0,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-    trained: tuple[str, ...] | None = None,
-    batches: Any = None,
-    centred: bool = False,
     kernels: tuple[str, ...] = KERNELS,
     kernel_times: Sequence[int] | np.ndarray | None = None,
     observe: Callable | None = None,
@@ -92,30 +85,28 @@ def run_members(
     check_outputs("ensemble", net, task)
     if not type(net).__module__.startswith("zoo."):
         check_output_power(net, task.x_train.shape[1:])
-    recorded = record_times(steps, times)
+    recorded = record_times(len(training.rates), times)
     data, dials, n = Data.of(task), Dials.of(net), len(task.x_train)
-    schedule = Schedule.of(steps, learning_rate, batches, n)
     at = recorded if kernel_times is None else np.asarray(kernel_times)
     if not np.isin(at, recorded).all():
         raise ValueError(f"kernel_times {at.tolist()} must be among the recorded times {recorded.tolist()}.")
     absent = absent_kernels(net, task.x)
     kernels = tuple(name for name in kernels if name not in absent)
-    rule = Rule(task.loss, momentum, weight_decay, centred, trained)
-    compiled = programs(net, task, rule, kernels, observe)
+    compiled = programs(net, task, training, kernels, observe)
     size = chunk or chunk_size(net, task, members, len(at), kernels)
     for first in range(0, members, size):
         variables, state = compiled.init(member_keys(seed, first, size), dials, data)
         start, now, outputs, seen = variables, 0, [], []
         for t in recorded.tolist():
             if t > now:
-                variables, state = compiled.advance(variables, state, start, dials, data, Steps.of(schedule, n, now, t))
+                variables, state = compiled.advance(variables, state, start, dials, data, Steps.of(training, n, now, t))
                 now = t
             outputs.append(np.asarray(compiled.outputs(variables, dials, data)))
-            _check_finite(outputs[-1], t, first, float(np.abs(schedule.rates).max(initial=0)))
+            _check_finite(outputs[-1], t, first, training.largest_rate)
             if t in at and (kernels or observe):
                 seen.append(jax.tree.map(np.asarray, compiled.kernels(variables, dials, data)))
         f = np.stack(outputs, axis=1)
-        if centred:
+        if training.centred:
             f -= f[:, :1] if recorded[0] == 0 else np.asarray(compiled.outputs(start, dials, data))[:, None]
         together = jax.tree.map(lambda *parts: np.stack(parts, axis=1), *seen) if seen else {}
         kept = slice(min(size, members - first))
@@ -167,7 +158,7 @@ def ensemble(
 
     learning_rate is η₀: the definition's width, depth and γ₀ factors come on top; it may be a function of the step (an
     Optax schedule). `batches` [steps, size] names the training points of every step (default: all). `centred` subtracts
-    f(0) in the loss and the output; `momentum`, `weight_decay` and `trained` are explained in `limits.rule.Rule`.
+    f(0) in the loss and the output; `momentum`, `weight_decay` and `trained` are explained in `limits.Training`.
     `observe(net, variables, x)` may return any array, recorded as observed["observe"]. In float32, or in float64 under
     `jax.enable_x64(True)`. `kernels` names the kernels to record, of phi, g, ntk. Members are spread over the devices
     there are. Networks with batch normalisation: see `rich`.
@@ -185,23 +176,8 @@ def ensemble(
     def add(name: str, value: Any) -> None:
         totals.setdefault(name, Moments()).add(value)
 
-    chunks = run_members(
-        net,
-        task,
-        members,
-        steps,
-        learning_rate,
-        recorded,
-        seed,
-        momentum,
-        weight_decay,
-        trained,
-        batches,
-        centred,
-        kernels,
-        None,
-        observe,
-    )  # pyright: ignore[reportArgumentType]
+    training = Training.of(task, steps, learning_rate, momentum, weight_decay, centred, trained, batches)
+    chunks = run_members(net, task, training, members, recorded, seed, kernels, observe=observe)
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
         counter = bar.add_task(f"{members} × width {net.width}", total=members)
         for seen in chunks:

@@ -20,8 +20,7 @@ from limits.losses import point_loss
 from limits.observables import feature_kernels, gradient_kernels, output_basis
 from limits.passes import STATISTICS, mixes_inputs, on_all_points
 from limits.remembered import remembered
-from limits.rule import Rule
-from limits.schedule import Schedule
+from limits.training import Training
 from zoo import parameterization
 
 
@@ -70,10 +69,10 @@ class Steps:
     last: Any
 
     @classmethod
-    def of(cls, schedule: Schedule, n: int, first: int, last: int) -> "Steps":
+    def of(cls, training: Training, n: int, first: int, last: int) -> "Steps":
         """The steps from `first` on, before `last`; the arrays' length is a power of two, so that few are compiled."""
-        more = 2 ** (max(len(schedule.rates), 16) - 1).bit_length() - len(schedule.rates)
-        rates, rows = np.pad(schedule.rates, (0, more)), np.pad(schedule.rows(n), ((0, more), (0, 0)))
+        more = 2 ** (max(len(training.rates), 16) - 1).bit_length() - len(training.rates)
+        rates, rows = np.pad(training.rates, (0, more)), np.pad(training.rows(n), ((0, more), (0, 0)))
         return cls(jnp.asarray(rates, float), jnp.asarray(rows), first, last)
 
 
@@ -87,9 +86,9 @@ class Programs:
     kernels: Callable
 
 
-def programs(net: nn.Module, task: Task, rule: Rule, kernels: tuple[str, ...], observe: Any) -> Programs:
+def programs(net: nn.Module, task: Task, training: Training, kernels: tuple[str, ...], observe: Any) -> Programs:
     """The programs for this definition's shape (its parameterization and γ₀ are dials)."""
-    return _programs(_with(net, "ntk", 1.0), len(task.x_train), rule, kernels, observe)
+    return _programs(_with(net, "ntk", 1.0), len(task.x_train), training.step, kernels, observe)
 
 
 def _with(net: Any, parameterization: Any, gamma: Any) -> Any:
@@ -98,9 +97,9 @@ def _with(net: Any, parameterization: Any, gamma: Any) -> Any:
 
 
 @remembered(maxsize=64)
-def _programs(net: Any, n_train: int, rule: Rule, kernels: tuple[str, ...], user: Any) -> Programs:
+def _programs(net: Any, n_train: int, training: Training, kernels: tuple[str, ...], user: Any) -> Programs:
     def optimiser(dials: Dials, x: Any, rate: Any) -> optax.GradientTransformation:
-        return rule.optimiser(dials.on(net), x, rate)
+        return training.optimiser(dials.on(net), x, rate)
 
     def init(key: Any, dials: Dials, data: Data) -> Any:
         variables = dict(dials.on(net).init(key, data.x[:1]))
@@ -116,11 +115,11 @@ def _programs(net: Any, n_train: int, rule: Rule, kernels: tuple[str, ...], user
         mixes = mixes_inputs(variables)
         train = {"train": True} if mixes else {}
         # The starting outputs do not change: one forward pass, not one a step.
-        offset = apply(start, data.x[:n_train], dials, **train)[0] if rule.centred else jnp.zeros_like(data.y)
+        offset = apply(start, data.x[:n_train], dials, **train)[0] if training.centred else jnp.zeros_like(data.y)
 
         def objective(params: Any, rest: Any, rows: Any) -> Any:
             f, rest = apply({"params": params, **rest}, data.x[rows], dials, **train)
-            return point_loss(rule.loss)(f - offset[rows], data.y[rows]), rest
+            return point_loss(training.loss)(f - offset[rows], data.y[rows]), rest
 
         def step(i: Any, carry: Any) -> Any:
             variables, state = carry
@@ -150,7 +149,7 @@ def _programs(net: Any, n_train: int, rule: Rule, kernels: tuple[str, ...], user
                 lambda p, x: dials.on(net).apply({"params": p}, x),
                 variables["params"],
                 data.x,
-                rates=rule.factors(dials.on(net), data.x[:1]),
+                rates=training.factors(dials.on(net), data.x[:1]),
             )
         if user is not None:
             seen["observed"] = user(dials.on(net), variables, data.x)

@@ -23,14 +23,14 @@ def applies(net: Any) -> bool:
 def memory(plan: Plan, depth: int) -> int:
     """Bytes that a run of this depth takes."""
     inputs, outputs = _rooms(plan)
-    steps = len(plan.schedule.rates) + 1
+    steps = len(plan.training.rates) + 1
     kept = 2 * (inputs + outputs) + steps * (plan.n + plan.task.outputs)
     return 8 * depth * kept * _coordinates(plan, depth)
 
 
 def _rooms(plan: Plan) -> tuple[int, int]:
     """How many directions a matrix meets, of inputs and of outputs."""
-    looks, steps = len(plan.times), len(plan.schedule.rates)
+    looks, steps = len(plan.times), len(plan.training.rates)
     return len(plan.task.x) * looks + plan.n * steps, plan.task.outputs * (looks + steps)
 
 
@@ -85,7 +85,8 @@ class DeepLinear:
         p, self.plan, self.net = parameterization(net.parameterization), plan, net
         self.w, self.gamma, self.s = float(net.w_std), float(net.gamma), float(net.branch_scale)
         trains = {
-            role: plan.rule.trained is None or role in plan.rule.trained for role in ("input", "branch", "readout")
+            role: plan.training.trained is None or role in plan.training.trained
+            for role in ("input", "branch", "readout")
         }
         self.moves = {role: float(move) for role, move in trains.items()}
         self.moves["branch"] *= float(p.depth_ratio(depth) ** p.branch_rate_exponent)
@@ -160,7 +161,7 @@ class DeepLinear:
         for kept, new in ((self.hs, hs), (self.gs, self.backward())):
             for layer, field in zip(kept, new, strict=True):
                 layer.append(field)
-        task, rule = self.plan.task, self.plan.rule
+        task, rule = self.plan.task, self.plan.training
         aim = f if task.loss == "mse" else scipy.special.softmax(f, axis=-1)
         self.rows.append(rows)
         self.d.append((task.y_train[rows] - aim) / len(rows))
@@ -192,19 +193,18 @@ class DeepLinear:
 def run(plan: Plan, depth: int) -> dict[str, Any]:
     """What the network of this depth sees at the recorded times: leaves [1, time, …].
 
-    >>> from limits.rule import Rule
-    >>> from limits.schedule import Schedule
+    >>> from limits.training import Training
     >>> from limits.types import Task
     >>> task, net = Task([[1.0]], [1.0]), ResNet(8, 4, activation="linear", parameterization="mup")
-    >>> plan = Plan(net, task, Rule("mse"), Schedule.of(2, 0.1), np.arange(3))
+    >>> plan = Plan(net, task, Training.of(task, 2, 0.1), np.arange(3))
     >>> run(plan, 4)["f"][0, :, 0, 0].round(6).tolist()  # theory notes, fixture F1
     [0.0, 0.507812, 0.787651]
     """
     net, seen, now = DeepLinear(plan, depth), [], 0
-    rows = plan.schedule.rows(plan.n)
+    rows = plan.training.rows(plan.n)
     for t in plan.times.tolist():
         while now < t:
-            net.step(rows[now], float(plan.schedule.rates[now]))
+            net.step(rows[now], float(plan.training.rates[now]))
             now += 1
         seen.append(net.look(plan.looks(t)))
     names = seen[0]

@@ -17,7 +17,7 @@ from limits.fields.measure import BACKWARD, measure, observed
 from limits.fields.network import REVEALED, forward, on_points, start, vectors_met
 from limits.losses import point_loss
 from limits.passes import check_train, mixes_inputs
-from limits.rule import Rule
+from limits.training import Training
 
 _FIRST_STEPS = 4  # as many steps of full new directions fit before the bases grow
 _APART = 0.05  # of the outputs: far more than rounding, also that of a deep network
@@ -45,7 +45,7 @@ def matrices(tree: Any, function: Callable) -> Any:
 
 
 class Sweep:
-    """The programs of one network and one rule, compiled once for every capacity of the bases.
+    """The programs of one network and one way to train it, compiled once for every capacity of the bases.
 
     shape: of all inputs, the first `n_train` of which are the training points; `batch` of them (default: all) a step.
     `exact` (linear networks): the room for directions is fixed to this many, and coordinates stand for what is drawn.
@@ -55,7 +55,7 @@ class Sweep:
     def __init__(
         self,
         net: Any,
-        rule: Rule,
+        training: Training,
         shape: tuple[int, ...],
         n_train: int,
         dtype: str,
@@ -65,7 +65,7 @@ class Sweep:
         steps: int | None = None,
         looks: int = 1,
     ) -> None:
-        self.net, self.rule, self.exact, self.n_train, self.user = net, rule, exact, n_train, observe
+        self.net, self.training, self.exact, self.n_train, self.user = net, training.step, exact, n_train, observe
         points, rows = (jax.ShapeDtypeStruct((n, *shape[1:]), dtype) for n in (shape[0], batch or n_train))
         self.mixes = mixes_inputs(jax.eval_shape(net.init, jax.random.key(0), points))
         if self.mixes:
@@ -76,10 +76,10 @@ class Sweep:
         one = jax.ShapeDtypeStruct((1, *shape[1:]), dtype)
         self.at_look = max(self.at_start, shape[0] * max(vectors_met(net, one).values(), default=0))
         self.first_room = self._first_room(steps, looks)
-        factors: Any = flax.traverse_util.flatten_dict(rule.factors(net, points))
-        moves: Any = flax.traverse_util.flatten_dict(rule.moves(net, points))
+        factors: Any = flax.traverse_util.flatten_dict(training.factors(net, points))
+        moves: Any = flax.traverse_util.flatten_dict(training.moves(net, points))
         self.factors = {path: float(factor) for path, factor in factors.items()}
-        self.decays = {path: rule.weight_decay * move for path, move in moves.items()}
+        self.decays = {path: training.weight_decay * move for path, move in moves.items()}
         self._spread = over_devices(net.width) if exact is None else lambda tree: tree
         self._advance = jax.jit(self._step, donate_argnums=0)
         self._begin = jax.jit(self._start)
@@ -162,13 +162,13 @@ class Sweep:
         return self._advance(self.grown(state, self.per_pass), x, y, rows, key, rate)
 
     def _step(self, state: State, x: Any, y: Any, rows: Any, key: Any, rate: Any) -> tuple[State, Any]:
-        rule, fixed = self.rule, {k: v for k, v in state.variables.items() if k not in ("params", REVEALED)}
+        training, fixed = self.training, {k: v for k, v in state.variables.items() if k not in ("params", REVEALED)}
 
         def objective(params: Any, revealed: Any) -> Any:
             held = {"params": params, **fixed} | ({REVEALED: revealed} if revealed else {})
             f, after = forward(self.net, held, x[rows], key, **({"train": True} if self.mixes else {}))
-            centre = state.offset[rows] if rule.centred else 0.0
-            return (point_loss(rule.loss)(f - centre, y[rows]), after.pop(REVEALED, {})), after
+            centre = state.offset[rows] if training.centred else 0.0
+            return (point_loss(training.loss)(f - centre, y[rows]), after.pop(REVEALED, {})), after
 
         revealed = state.variables.get(REVEALED, {})
         passed: Any = jax.vjp(objective, state.variables["params"], revealed, has_aux=True)
@@ -195,7 +195,7 @@ class Sweep:
     def _moved(self, velocity: Any, gradient: Any) -> Any:
         """momentum v + factor ∂loss/∂w."""
         return jax.tree_util.tree_map_with_path(
-            lambda path, v, g: self.rule.momentum * v + self.factors[_names(path)] * g, velocity, gradient
+            lambda path, v, g: self.training.momentum * v + self.factors[_names(path)] * g, velocity, gradient
         )
 
 

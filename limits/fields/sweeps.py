@@ -18,8 +18,7 @@ from limits.fields.responses import NOTED, all_responses
 from limits.fields.sweep import State, Sweep, check_apart, check_finite, check_rank
 from limits.identity import numerics
 from limits.remembered import remembered
-from limits.rule import Rule
-from limits.schedule import Schedule
+from limits.training import Training
 from limits.types import Provenance, Task
 from zoo import CNN, MLP, ResNet, activation_function
 from zoo.activations import PiecewiseLinear
@@ -36,8 +35,7 @@ class Plan:
 
     net: Any
     task: Task
-    rule: Rule
-    schedule: Schedule
+    training: Training
     times: np.ndarray
     kernels: tuple[str, ...] = ()
     kernel_times: Any = None
@@ -52,7 +50,7 @@ class Plan:
     @property
     def batch(self) -> int | None:
         """How many of them a step uses; None: all."""
-        return None if self.schedule.batches is None else self.schedule.batches.shape[1]
+        return None if self.training.batches is None else self.training.batches.shape[1]
 
     def looks(self, t: int) -> tuple[str, ...]:
         """The kernels to take at this time."""
@@ -98,7 +96,7 @@ def sweeps(
         x, y = plan.points(dtype)
         net = plan.net.clone(width=samples)
         sweep = compiled_sweep(
-            net, plan.rule, x.shape, plan.n, str(x.dtype), plan.batch, observe=plan.observe, **plan.length
+            net, plan.training.step, x.shape, plan.n, str(x.dtype), plan.batch, observe=plan.observe, **plan.length
         )
         count = bar.add_task(f"{replicas} sweeps of {samples} samples", total=replicas * (int(plan.times[-1]) + 1))
         for r in range(replicas):
@@ -127,7 +125,7 @@ def _exact(plan: Plan) -> dict[str, Any] | None:
     net = plan.net
     with jax.enable_x64(True):
         x, y = plan.points(np.float64)
-        plain = compiled_sweep(net, plan.rule, x.shape, plan.n, "float64", plan.batch)
+        plain = compiled_sweep(net, plan.training.step, x.shape, plan.n, "float64", plan.batch)
         room = plain.at_start + plan.length["looks"] * plan.task.outputs * plain.at_look
         room += (int(plan.times[-1]) + 1) * plain.per_pass
         needed = coordinates_needed(net, jax.ShapeDtypeStruct(x.shape, x.dtype), room)
@@ -135,7 +133,7 @@ def _exact(plan: Plan) -> dict[str, Any] | None:
             return None
         stages = 2 ** (getattr(net, "stages", 1) - 1)
         wide = net.clone(width=-(-needed // stages) * stages)
-        sweep = compiled_sweep(wide, plan.rule, x.shape, plan.n, "float64", plan.batch, exact=room)
+        sweep = compiled_sweep(wide, plan.training.step, x.shape, plan.n, "float64", plan.batch, exact=room)
         run = _run(sweep, plan, jax.random.key(0), x, y)
     return jax.tree.map(lambda a: np.stack([a]), run)
 
@@ -151,7 +149,7 @@ def _run(
 ) -> dict[str, Any]:
     """What one sweep sees at the recorded times, and of the kernels at theirs: leaves [time, …]."""
     begin, walk, look = (jax.random.fold_in(key, i) for i in range(3))
-    times, rows, rates = plan.times.tolist(), plan.schedule.rows(plan.n), plan.schedule.rates
+    times, rows, rates = plan.times.tolist(), plan.training.rows(plan.n), plan.training.rates
     kept = None if keep is None else keep.load(lambda: _shapes(sweep, plan, begin, x))
     state, now, seen = kept or (sweep.begin(begin, x), 0, [])
     advance(now + 1)
@@ -191,7 +189,7 @@ def _look(sweep: Sweep, plan: Plan, state: State, x: Any, t: int, key: Any) -> t
     else:
         found = sweep.measure(state, x, key, names)
     found = jax.tree.map(np.asarray, found)
-    check_finite(found["f"], t, float(np.abs(plan.schedule.rates).max(initial=0)))
+    check_finite(found["f"], t, plan.training.largest_rate)
     if t == 0 and not type(plan.net).__module__.startswith("zoo."):
         check_apart(plan.net, found["f"], state.offset)
     found["f"] = found["f"] - np.asarray(state.offset)

@@ -17,7 +17,7 @@ from limits.fields.network import REVEALED
 from limits.fields.sweep import Sweep
 from limits.losses import point_loss
 from limits.observables import feature_kernels, gradient_kernels
-from limits.rule import Rule
+from limits.training import Training
 from train.members import slopes
 from zoo import CNN, MLP, HeResNet, ResNet, ViT, learning_rate_factors
 
@@ -66,7 +66,7 @@ def completed(matrix: Any) -> Matrix:
     return multiply(jnp.eye(inputs), room, jnp.array([0, 9], "uint32"), 1e-9)[1]
 
 
-def gradient_descent(net: Any, variables: Any, x: Any, y: Any, rule: Rule) -> Any:
+def gradient_descent(net: Any, variables: Any, x: Any, y: Any, training: Training) -> Any:
     """The variables after ordinary training."""
     factors, train = learning_rate_factors(net, x[:1]), {"train": True} if "batch_stats" in variables else {}
 
@@ -81,12 +81,12 @@ def gradient_descent(net: Any, variables: Any, x: Any, y: Any, rule: Rule) -> An
 
         def loss(params: Any, rows: Any) -> Any:
             f, after = apply({"params": params, **rest}, x[rows])
-            return point_loss(rule.loss)(f - offset[rows], y[rows]), after
+            return point_loss(training.loss)(f - offset[rows], y[rows]), after
 
         gradient, rest = jax.grad(loss, has_aux=True)(params, jnp.asarray(ROWS)[i])
-        velocity = jax.tree.map(lambda v, c, g: rule.momentum * v + c * g, velocity, factors, gradient)
+        velocity = jax.tree.map(lambda v, c, g: training.momentum * v + c * g, velocity, factors, gradient)
         rate = jnp.asarray(RATES)[i]
-        params = jax.tree.map(lambda p, v: (1 - rate * rule.weight_decay) * p - rate * v, params, velocity)
+        params = jax.tree.map(lambda p, v: (1 - rate * training.weight_decay) * p - rate * v, params, velocity)
         return params, velocity, rest
 
     params, _, rest = jax.lax.fori_loop(0, STEPS, step, (params, velocity, rest))
@@ -121,8 +121,8 @@ def test_a_sweep_is_gradient_descent_of_the_network_with_the_matrices_that_it_re
     kernels = ("phi",) if getattr(net, "norm", "") == "batch" else ("phi", "g", "ntk")
     with jax.enable_x64(True):
         x, y = task(net)
-        rule = Rule("mse", momentum=0.5, weight_decay=0.3, centred=True)
-        sweep = Sweep(net, rule, x.shape, 2, "float64")
+        training = Training("mse", momentum=0.5, weight_decay=0.3, centred=True)
+        sweep = Sweep(net, training, x.shape, 2, "float64")
         state: Any = sweep.begin(jax.random.key(3), x)
         start = {name: part for name, part in state.variables.items() if name != REVEALED}
         scale = jax.tree.map(lambda m: m.start, state.variables[REVEALED], is_leaf=lambda m: isinstance(m, Matrix))
@@ -136,7 +136,7 @@ def test_a_sweep_is_gradient_descent_of_the_network_with_the_matrices_that_it_re
         @jax.jit
         def reference(start: Any, after: Any, scale: Any) -> Any:
             whole = start | {"params": drawn(net, start["params"], after, scale, x[:1])}
-            return what_is_measured(net, gradient_descent(net, whole, x, y, rule), x)
+            return what_is_measured(net, gradient_descent(net, whole, x, y, training), x)
 
         for key, value in reference(start, after, scale).items():
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-7), found[key], value)
@@ -216,7 +216,7 @@ def test_directions_at_the_edge_of_rounding_are_orthonormal_too(dtype):
 def test_training_never_makes_a_matrix_of_samples_times_samples():
     net = MLP(width=3000, depth=3, parameterization="mup")
     x, y = jnp.ones((2, 3)), jnp.ones((2, 1))
-    sweep = Sweep(net, Rule("mse"), x.shape, 2, "float32")
+    sweep = Sweep(net, Training("mse"), x.shape, 2, "float32")
     state = jax.eval_shape(sweep._start, jax.random.key(0), x)
     program: Any = jax.jit(sweep._step).lower(state, x, y, np.arange(2), jax.random.key(0), 0.1).compile()
     memory: Any = program.memory_analysis()
@@ -260,8 +260,8 @@ def test_scanned_layers_have_matrices_of_their_own():
     with jax.enable_x64(True):
         net = Scanned()
         x, y = jnp.asarray(np.random.default_rng(0).normal(size=(3, 2))), jnp.array([[1.0], [-1.0]])
-        rule = Rule("mse", centred=True)
-        sweep = Sweep(net, rule, x.shape, 2, "float64")
+        training = Training("mse", centred=True)
+        sweep = Sweep(net, training, x.shape, 2, "float64")
         state = sweep.begin(jax.random.key(0), x)
         start = jax.tree.map(jnp.copy, state)
         for t in range(STEPS):
@@ -272,7 +272,7 @@ def test_scanned_layers_have_matrices_of_their_own():
         kernel = jnp.einsum("lki,lko->lio", whole.v, whole.y)
         assert np.abs(np.corrcoef(kernel.reshape(3, -1)) - np.eye(3)).max() < 0.2
         params = start.variables["params"] | {"blocks": {"w": {"kernel": kernel}}}
-        end = gradient_descent(net, {"params": params}, x, y, rule)
+        end = gradient_descent(net, {"params": params}, x, y, training)
         found = sweep.measure(state, x[:2], jax.random.key(5), ())["f"]
         f: Any = net.apply(end, x[:2])
         np.testing.assert_allclose(found, f, rtol=1e-5)

@@ -12,7 +12,7 @@ from limits import Task
 from limits.fields.measure import measure
 from limits.fields.network import REVEALED
 from limits.fields.sweep import Sweep
-from limits.rule import Rule
+from limits.training import Training
 from train.ensemble import run_members
 from zoo import CNN, Dense, Norm, ResNet, ViT, parameterization
 
@@ -77,7 +77,7 @@ def test_means_and_spreads_of_loss_and_kernel_are_those_of_networks_of_the_same_
     task = Task(rng.normal(size=(3, *shape)), [1.0, -1.0, 0.5])
     rate = 0.1 if isinstance(net, ViT) else 0.4  # with 0.4 some of these transformers diverge, and spreads mean little
     x, y, rows = jnp.asarray(task.x, "float32"), jnp.asarray(task.y_train, "float32"), np.arange(3)
-    sweep = Sweep(net, Rule("mse", centred=True), x.shape, 3, "float32")
+    sweep = Sweep(net, Training("mse", centred=True), x.shape, 3, "float32")
 
     def one(key: Any) -> Any:
         state = sweep._start(key, x)
@@ -93,8 +93,8 @@ def test_means_and_spreads_of_loss_and_kernel_are_those_of_networks_of_the_same_
     keys = jax.vmap(lambda m: jax.random.fold_in(jax.random.key(11), m))(jnp.arange(SEEDS))
     # One after the other: jaxlib 0.10 on two cores was seen to stop for ever in batches of eigendecompositions.
     engine = jax.block_until_ready(jax.jit(lambda keys: jax.lax.map(one, keys))(keys))
-    how: Any = {"times": [STEPS], "seed": 12, "centred": True, "kernels": ("phi",)}
-    chunks = list(run_members(net, task, SEEDS, STEPS, rate, **how))
+    training = Training.of(task, STEPS, rate, centred=True)
+    chunks = list(run_members(net, task, training, SEEDS, [STEPS], seed=12, kernels=("phi",)))
     f = np.concatenate([chunk["f"][:, 0] for chunk in chunks])
     phi = np.concatenate([chunk["phi"][-1][:, 0] for chunk in chunks])
     dense = 0.5 * np.mean((f - task.y_train) ** 2, axis=(1, 2)), np.einsum("mii->m", phi) / 3

@@ -16,7 +16,7 @@ from limits.fields.measure import measure
 from limits.fields.network import REVEALED
 from limits.fields.sweep import Sweep
 from limits.output_power import check_output_power
-from limits.rule import Rule
+from limits.training import Training
 from train import ensemble
 from zoo import Dense, Norm, learning_rate_factors, parameterization
 
@@ -51,7 +51,7 @@ def test_a_measured_kernel_is_that_of_the_network_with_the_matrices_that_were_re
     cls, x = MODULES[name]
     net = cls(width=10)
     with jax.enable_x64(True):
-        sweep, x = Sweep(net, Rule("mse"), x.shape, len(x), "float64", steps=0), jnp.asarray(x)
+        sweep, x = Sweep(net, Training("mse"), x.shape, len(x), "float64", steps=0), jnp.asarray(x)
         state = quickly(sweep._start)(jax.random.key(3), x)
         variables = sweep._with_room(state, ("ntk",)).variables
 
@@ -71,7 +71,7 @@ def test_the_kernel_of_a_pair_does_not_change_when_inputs_are_added():
     """All that was revealed for three inputs is kept: the network of two of them is the very same one."""
     net = Offset(width=10)
     with jax.enable_x64(True):
-        sweep, x = Sweep(net, Rule("mse"), VECTORS.shape, 3, "float64", steps=0), jnp.asarray(VECTORS)
+        sweep, x = Sweep(net, Training("mse"), VECTORS.shape, 3, "float64", steps=0), jnp.asarray(VECTORS)
         state = quickly(sweep._start)(jax.random.key(3), x)
         variables = sweep._with_room(sweep._with_room(state, ("ntk",)), ("ntk",)).variables
 

@@ -10,6 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from limits import twin
+from limits.training import Training
 from train.analysis import (
     cka,
     drift,
@@ -255,7 +256,8 @@ def _linear(w: Any, x: Any) -> Any:
 def test_kernels_are_those_of_the_ensemble():
     task = gaussian_teacher(4, 2, dim=3, seed=1)
     x = jnp.asarray(task.x, float)
-    (seen,) = run_members(NET, _two_outputs(task), 2, 0, 0.1, times=[0], kernels=("phi", "g", "ntk", "features"))
+    two = _two_outputs(task)
+    (seen,) = run_members(NET, two, Training.of(two, 0, 0.1), 2, kernels=("phi", "g", "ntk", "features"))
     variables = NET.init(member_keys(0, 0, 2)[1], x[:1])
     found = layer_kernels(NET, variables, x)
     for name in ("phi", "g"):

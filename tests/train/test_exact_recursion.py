@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from limits import Task
+from limits.training import Training
 from train.ensemble import run_members
 from zoo import MLP, Parameterization
 
@@ -33,7 +34,8 @@ def trained(width, gamma, form="mup", activation="linear"):
     """f and K, [members, steps + 1] each."""
     net = MLP(width, 1, activation=activation, parameterization=form, gamma=gamma)
     with jax.enable_x64(True):
-        (seen,) = run_members(net, TASK, MEMBERS, STEPS, RATE, range(STEPS + 1), kernels=("ntk",), chunk=MEMBERS)
+        training = Training.of(TASK, STEPS, RATE)
+        (seen,) = run_members(net, TASK, training, MEMBERS, range(STEPS + 1), kernels=("ntk",), chunk=MEMBERS)
     assert seen["f"].dtype == seen["ntk"].dtype == np.float64
     return seen["f"][:, :, 0, 0], seen["ntk"][:, :, 0, 0]
 

@@ -10,8 +10,7 @@ import pytest
 from limits import Task, empirical_ntk
 from limits.losses import point_loss
 from limits.observables import feature_kernels, gradient_kernels
-from limits.rule import Rule
-from limits.schedule import Schedule
+from limits.training import Training
 from train.data import gaussian_teacher
 from train.ensemble import chunk_size, ensemble, member_bytes, run_members
 from train.members import Data, Dials, Steps, programs, slopes
@@ -22,9 +21,10 @@ NET = MLP(width=9, depth=2, activation="erf", w_std=1.3, b_std=0.4, parameteriza
 STEPS, RATE, CHUNK = 10, 0.3, 4
 
 
-def run(net=NET, members=5, rate=RATE, chunk=CHUNK, kernels=("ntk",), **options):
+def run(net=NET, members=5, rate=RATE, chunk=CHUNK, kernels=("ntk",), seed=0, times=None, **options):
     """All members' f [members, time, n, outputs], and their kernels."""
-    parts = list(run_members(net, TASK, members, STEPS, rate, kernels=kernels, chunk=chunk, **options))
+    training = Training.of(TASK, STEPS, rate, **options)
+    parts = list(run_members(net, TASK, training, members, times, seed, kernels, chunk=chunk))
     return [np.concatenate([part[name] for part in parts]) for name in ("f", *kernels)]
 
 
@@ -55,10 +55,10 @@ def test_training_is_the_loop_written_out(momentum, centred, loss):
     params = start = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape)), shapes)
     factors = learning_rate_factors(net, x)
 
-    rule = Rule(task.loss, momentum, centred=centred)
-    compiled, state = programs(net, task, rule, (), None), rule.optimiser(net, x, RATE).init(params)
+    training = Training.of(task, STEPS, RATE, momentum, centred=centred)
+    compiled, state = programs(net, task, training, (), None), training.optimiser(net, x, RATE).init(params)
     one, state, first = jax.tree.map(lambda leaf: leaf[None], ({"params": params}, state, {"params": start}))
-    every = Steps.of(Schedule.of(STEPS, RATE), 4, 0, STEPS)
+    every = Steps.of(training, 4, 0, STEPS)
     found = compiled.advance(one, state, first, dials, data, every)[0]["params"]
 
     @jax.jit

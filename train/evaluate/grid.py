@@ -14,9 +14,8 @@ from limits import Task, Trajectory, twin
 from limits.fields.sweeps import Plan, sweeps
 from limits.identity import identity, numerics
 from limits.lazy import losses
-from limits.rule import Rule
-from limits.schedule import Schedule
 from limits.store import Store
+from limits.training import Training
 from train.ensemble import run_members
 from train.evaluate.projections import Projections, of_kernel, of_path, of_predictions
 from train.moments import Moments
@@ -81,8 +80,8 @@ class Limit:
         run = limit.lazy(task, steps, learning_rate, times=times, centred=centred, kernels=())
         path, learned = np.concatenate([run.f_train, run.f_test], axis=1), None
         if rich and parameterization(net.parameterization).d == 0.5:
-            rule, schedule = Rule(task.loss, centred=True), Schedule.of(steps, learning_rate)
-            plan = Plan(net, task, rule, schedule, np.array(times), ("ntk",), [steps])
+            training = Training.of(task, steps, learning_rate, centred=True)
+            plan = Plan(net, task, training, np.array(times), ("ntk",), [steps])
             seen, _ = sweeps(plan, **rich, progress=progress)
             learned = {
                 "path": seen["f"],
@@ -116,19 +115,16 @@ class Limit:
 def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
     """Runs one ensemble. Projections are [members, projection]; curves are means over members, with errors."""
     if cell.kind == "init":
-        chunks = run_members(
-            cell.net, task, cell.members, 0, 1.0, seed=cell.seed, centred=cell.centred, kernels=("features", "ntk")
-        )
+        training = Training.of(task, 0, 1.0, centred=cell.centred)
+        chunks = run_members(cell.net, task, training, cell.members, seed=cell.seed, kernels=("features", "ntk"))
         parts = [(limit.of_nngp(limit.readout(c["features"][:, 0])), limit.of_ntk(c["ntk"][:, 0])) for c in chunks]
         return {
             name: np.concatenate(column) for name, column in zip(("nngp", "ntk"), zip(*parts, strict=True), strict=True)
         }
     times = limit.run.times
     loss, f_mean, columns = Moments(), Moments(), {"f": [], "path": [], "ntk_end": []}
-    chunks = run_members(
-        cell.net, task, cell.members, cell.steps, cell.learning_rate, times, cell.seed,
-        centred=cell.centred, kernels=("ntk",), kernel_times=[cell.steps],
-    )  # fmt: skip
+    training = Training.of(task, cell.steps, cell.learning_rate, centred=cell.centred)
+    chunks = run_members(cell.net, task, training, cell.members, times, cell.seed, ("ntk",), [cell.steps])
     for chunk in chunks:
         f = chunk["f"].astype(np.float64)
         train = f[:, :, : len(task.x_train)]

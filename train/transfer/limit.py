@@ -10,8 +10,7 @@ from limits import Task, twin
 from limits.fields.sweeps import Plan, sweeps
 from limits.losses import point_loss
 from limits.rich import check_learns
-from limits.rule import Rule
-from limits.schedule import Schedule
+from limits.training import Training
 
 
 def check_has_limit(net: Any) -> None:
@@ -41,14 +40,13 @@ def limit_losses(
     ((2, 3), [0.5, 0.5])
     """
     check_has_limit(net)
-    schedule = Schedule.of(steps, learning_rate, batches, len(task.x_train))
-    rule = Rule(task.loss, momentum, weight_decay, centred=True)
-    plan = Plan(net, task, rule, schedule, np.arange(steps))
+    training = Training.of(task, steps, learning_rate, momentum, weight_decay, True, batches=batches)
+    plan = Plan(net, task, training, np.arange(steps))
     try:
         seen, _ = sweeps(plan, samples, replicas)
     except FloatingPointError:
         return np.full((replicas, steps), np.inf)
-    rows, loss = jnp.asarray(schedule.rows(len(task.x_train))), point_loss(task.loss)
+    rows, loss = jnp.asarray(training.rows(len(task.x_train))), point_loss(task.loss)
     f, y = jnp.asarray(seen["f"], float), jnp.asarray(task.y_train, float)
     every_step = jax.vmap(lambda f, rows: loss(f[rows], y[rows]))
     curves = np.asarray(jax.jit(jax.vmap(lambda f: every_step(f, rows)))(f), np.float64)

@@ -17,6 +17,7 @@ from rich.progress import track
 from limits import twin
 from limits.identity import identity, numerics
 from limits.store import Store
+from limits.training import Training
 from train.data import digits
 from train.ensemble import run_members
 from train.evaluate.claim import Claim
@@ -52,8 +53,9 @@ def run(config, folder, screen, part):
     held = {(n, l): store.get(f"width_{n}_depth_{l}_{word}") for n, l in sizes}
     for n, l in track(sizes[part[0] :: part[1]], "ensembles", console=screen):
         if held[n, l] is None:
-            how = {"times": times, "seed": config.seed + 1000 * l, "kernels": ()}
-            chunks = run_members(network(config, n, l), task, config.members, config.steps, config.learning_rate, **how)
+            training = Training.of(task, config.steps, config.learning_rate)
+            seed = config.seed + 1000 * l
+            chunks = run_members(network(config, n, l), task, training, config.members, times, seed, kernels=())
             held[n, l] = np.concatenate([chunk["f"][..., 0] for chunk in chunks])
             store.put(f"width_{n}_depth_{l}_{word}", held[n, l])
     if any(each is None for each in held.values()):

@@ -15,6 +15,7 @@ from configs.papers.depthwise_transfer.shared import settings
 from limits import Task
 from limits.identity import identity, numerics
 from limits.store import Store
+from limits.training import Training
 from train.ensemble import run_members
 from train.evaluate.claim import Claim
 from train.evaluate.interval import jackknife, power
@@ -52,11 +53,11 @@ def run(config, folder, screen, part):
     fixed = {name: value for name, value in config.items() if name not in ("widths", "depths")}
     store, word = Store(folder / "cells"), identity(fixed, run, numerics())
     held = {(depth, width): store.get(f"depth_{depth}_width_{width}_{word}") for depth, width in sizes}
-    how = {"times": [config.steps], "seed": config.seed, "batches": rows, "kernels": ()}
+    training = Training.of(task, config.steps, config.learning_rate, batches=rows)
     for depth, width in track(sizes[part[0] :: part[1]], "ensembles", console=screen):
         if held[depth, width] is None:
             net = ResNet(width, depth, form=config.form, readout="average", parameterization="mup")
-            chunks = run_members(net, task, config.members, config.steps, config.learning_rate, **how)
+            chunks = run_members(net, task, training, config.members, [config.steps], config.seed, kernels=())
             held[depth, width] = np.concatenate([chunk["f"][:, -1, len(task.x_train) :, 0] for chunk in chunks])
             store.put(f"depth_{depth}_width_{width}_{word}", held[depth, width])
     if any(each is None for each in held.values()):

@@ -8,8 +8,7 @@ import pytest
 from limits import Task
 from limits.depth import linear
 from limits.fields.sweeps import Plan, sweeps
-from limits.rule import Rule
-from limits.schedule import Schedule
+from limits.training import Training
 from zoo import Parameterization, ResNet
 
 ONE = Task([[1.0]], [1.0])
@@ -23,7 +22,7 @@ PHI1B = (1.953125, 1.969604, 2.020872, 2.095643, 2.185672, 2.284675)
 
 @pytest.mark.parametrize(("trained", "f", "phi"), [(None, F1, PHI1), (("branch",), F1B, PHI1B)])
 def test_the_fixtures_of_the_notes(trained, f, phi):
-    plan = Plan(NET, ONE, Rule("mse", trained=trained), Schedule.of(5, 0.1), np.arange(6), ("phi",))
+    plan = Plan(NET, ONE, Training.of(ONE, 5, 0.1, trained=trained), np.arange(6), ("phi",))
     found = linear.run(plan, 4)
     np.testing.assert_allclose(found["f"][0, :, 0, 0], f, atol=1e-6)
     np.testing.assert_allclose(found["phi"][-1][0, :, 0, 0], phi, atol=1e-6)
@@ -38,9 +37,9 @@ def test_agrees_with_the_general_engine_under_every_option():
     net = NET.clone(
         depth=3, outputs=2, w_std=1.2, beta=0.8, gamma=0.7, parameterization=Parameterization.mup.replace(alpha=1.0)
     )
-    rule = Rule("cross_entropy", momentum=0.5, weight_decay=0.2, trained=("branch", "readout"))
-    schedule = Schedule.of(3, lambda t: 0.3 / (1 + t), [[0, 1], [2, 2], [0, 2]], 3)
-    plan = Plan(net, task, rule, schedule, np.array([0, 3]), ("phi", "g", "ntk"))
+    roles, rows = ("branch", "readout"), [[0, 1], [2, 2], [0, 2]]
+    training = Training.of(task, 3, lambda t: 0.3 / (1 + t), 0.5, 0.2, trained=roles, batches=rows)
+    plan = Plan(net, task, training, np.array([0, 3]), ("phi", "g", "ntk"))
     found, (expected, how) = linear.run(plan, 3), sweeps(plan, 2, 2)
     assert how.kind == "exact"
     for name, value in expected.items():
@@ -51,7 +50,7 @@ def test_agrees_with_the_general_engine_under_every_option():
 def test_branches_that_start_at_zero():
     """After one step W = (η₀/√L) r xᵀ in every block, and <x, r> = 0: each adds η₀/L of r, whatever the depth before it."""
     rate, depth = 0.5, 8
-    plan = Plan(NET.clone(zero_init=True), ONE, Rule("mse", trained=("branch",)), Schedule.of(1, rate), np.arange(2))
+    plan = Plan(NET.clone(zero_init=True), ONE, Training.of(ONE, 1, rate, trained=("branch",)), np.arange(2))
     assert linear.run(plan, depth)["f"][0, 1, 0, 0] == pytest.approx(rate * (depth - 1) / depth, rel=1e-12)
 
 

@@ -10,8 +10,7 @@ import pytest
 from limits import Task
 from limits.depth import linear, one_step_profile, one_step_recursion
 from limits.fields.sweeps import Plan
-from limits.rule import Rule
-from limits.schedule import Schedule
+from limits.training import Training
 from zoo import ResNet
 from zoo.parameterization import parameterization
 
@@ -51,8 +50,9 @@ def test_the_profile_is_the_limit_of_the_recursion():
 
 
 def test_the_recursion_is_the_engine():
-    task, schedule = Task([[np.sqrt(1.7)]], [-0.8]), Schedule.of(1, 0.3)
-    plan = Plan(NET.clone(gamma=1.4), task, Rule("mse", trained=("branch",)), schedule, np.arange(2), ("phi",))
+    task = Task([[np.sqrt(1.7)]], [-0.8])
+    training = Training.of(task, 1, 0.3, trained=("branch",))
+    plan = Plan(NET.clone(gamma=1.4), task, training, np.arange(2), ("phi",))
     found = [layer[0, 1, 0, 0] for layer in linear.run(plan, 12)["phi"]]
     np.testing.assert_allclose(found, one_step_recursion(12, 0.3, 1.4, -0.8, 1.7), rtol=1e-10)
 

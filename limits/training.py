@@ -1,0 +1,151 @@
+"""How a network is trained: one object, the same for finite networks and for their limits."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from limits.types import Task
+from zoo import checks, learning_rate_factors, roles, scale_gradients
+from zoo.parameterization import ROLES
+
+LearningRate = float | Callable[[int], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """v ← momentum v + factor ∂loss/∂w,   w ← (1 − η₀ weight_decay) w − η₀ v,   for parameters of `trained` roles.
+
+    The factors are the definition's (`zoo.learning_rate_factors`). `centred`: the outputs at the start are subtracted in
+    the loss. `trained` names roles (input, hidden, branch, readout, bias, norm, embedding), None all of them; the
+    parameters of other roles stay where they are. rates [steps] are the η₀ of every step, batches [steps, size] its
+    training points (None: all of them at every step).
+
+    Two trainings are equal where one compiled step serves both: rates and batches are its arguments.
+    """
+
+    loss: str
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    centred: bool = False
+    trained: tuple[str, ...] | None = None
+    rates: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0), compare=False)
+    batches: np.ndarray | None = dataclasses.field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        unknown = [role for role in self.trained or () if role not in ROLES]
+        if unknown or self.trained in ((), []) or isinstance(self.trained, str):
+            raise ValueError(f"trained must name roles of {', '.join(ROLES)}; got {self.trained}.")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}.")
+        if self.weight_decay < 0:
+            raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}.")
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        steps: int,
+        learning_rate: LearningRate,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        centred: bool = False,
+        trained: tuple[str, ...] | None = None,
+        batches: Any = None,
+    ) -> "Training":
+        """From the keywords of `lazy`, `rich` and `ensemble`; a learning rate may be a function of the step (Optax's).
+
+        >>> task = Task([[1.0]], [1.0])
+        >>> Training.of(task, 3, lambda step: 0.1 / (1 + step)).rates.round(3).tolist()
+        [0.1, 0.05, 0.033]
+        """
+        rates, order = _rates(steps, learning_rate), _order(batches, steps, len(task.x_train))
+        return cls(task.loss, momentum, weight_decay, centred, trained, rates, order)
+
+    @property
+    def step(self) -> "Training":
+        """The part that all steps share, which is what programs are compiled for."""
+        return dataclasses.replace(self, rates=np.zeros(0), batches=None)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every step is the same: all points, one rate."""
+        return self.batches is None and (self.rates.strides == (0,) or len(set(self.rates.tolist())) <= 1)
+
+    @property
+    def largest_rate(self) -> float:
+        """The largest η₀ of all steps."""
+        return float(self.rates.max(initial=0))
+
+    def rows(self, n: int) -> np.ndarray:
+        """The training points of every step, [steps, size]."""
+        return np.broadcast_to(np.arange(n), (len(self.rates), n)) if self.batches is None else self.batches
+
+    def weights(self, n: int) -> np.ndarray:
+        """How much each point counts in the loss's mean, relative to a mean over all n: [steps, n].
+
+        >>> Training.of(Task([[1.0], [2.0]], [1.0, 1.0]), 1, 0.1, batches=[[0, 0]]).weights(2).tolist()
+        [[2.0, 0.0]]
+        """
+        rows = self.rows(n)
+        counts = np.zeros((len(rows), n))
+        for each, row in zip(counts, rows, strict=True):
+            np.add.at(each, row, n / len(row))
+        return counts
+
+    def moves(self, net: Any, x: Any) -> Any:
+        """Whether each parameter is trained: a tree like the parameters."""
+        return jax.tree.map(lambda role: self.trained is None or role in self.trained, roles(net, x))
+
+    def factors(self, net: Any, x: Any) -> Any:
+        """Learning rates over η₀, 0 where nothing moves: a tree like the parameters."""
+        return jax.tree.map(
+            lambda factor, moves: factor if moves else 0.0, learning_rate_factors(net, x), self.moves(net, x)
+        )
+
+    def optimiser(self, net: Any, x: Any, learning_rate: Any) -> optax.GradientTransformation:
+        """The same for a finite network, by Optax."""
+        parts = [scale_gradients(self.factors(net, x))]
+        if self.momentum:
+            parts.append(optax.trace(self.momentum))
+        if self.weight_decay:
+            parts.append(optax.add_decayed_weights(self.weight_decay, mask=self.moves(net, x)))
+        return optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
+
+
+def _rates(steps: int, learning_rate: LearningRate) -> np.ndarray:
+    if callable(learning_rate):
+        try:
+            rates = np.array([float(learning_rate(t)) for t in range(steps)])
+        except TypeError:
+            raise ValueError(
+                "learning_rate, a function of the step, must return one number for each; for step 0 it returns "
+                f"{checks.shown(learning_rate(0))}."
+            ) from None
+    else:
+        rates = np.broadcast_to(float(learning_rate), (steps,))  # of no size, however many steps
+    some = rates[:1] if rates.strides == (0,) else rates
+    wrong = ~(np.isfinite(some) & (some >= 0))
+    if wrong.any():
+        step = int(np.argmax(wrong))
+        raise ValueError(f"learning_rate is {some[step]:g} at step {step}; it must be finite and at least 0.")
+    return rates
+
+
+def _order(batches: Any, steps: int, n: int) -> np.ndarray | None:
+    if batches is None:
+        return None
+    order = np.asarray(batches)
+    if order.ndim != 2 or order.shape[0] < steps or not order.shape[1] or not np.issubdtype(order.dtype, np.integer):
+        raise ValueError(
+            f"batches must be whole numbers [steps, batch size], one row for each of {steps} steps; got {order.dtype} "
+            f"{list(order.shape)}. train.data.shuffled_batches makes them."
+        )
+    if order.min() < 0 or order.max() >= n:
+        raise ValueError(
+            f"batches must hold numbers of training points, 0 to {n - 1}; got {order.min()} … {order.max()}."
+        )
+    return order[:steps]
