@@ -167,6 +167,7 @@ class KernelTwin(Twin):
         self,
         x1: Any,
         x2: Any = None,
+        *,
         diagonal: bool = False,
         block: int | None = None,
         dtype: Any = np.float64,
@@ -260,7 +261,7 @@ class KernelTwin(Twin):
         how = {"nngp": provenance, "ntk": absent.get("ntk", provenance)}
         return Kernels(nngp if scale == 1 else nngp * scale, absent.get("ntk", ntk), how, errors)
 
-    def readout(self, features: Any) -> Any:
+    def readout(self, features: Any, x: Any = None) -> Any:
         """A kernel Φ of the features that enter the readout, the limit's or a finite network's, carried through it: w² Φ + b²."""
         layer = self._layers()["readout"]
         return (layer.w * features + layer.b) * self._output_variance

@@ -4,41 +4,19 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
-import scipy.special
 
 from limits import predict
+from limits.initial import Initial
 from limits.inputs import check_outputs, task_of, twin_of
+from limits.losses import losses
+from limits.observables import DEFAULT
 from limits.passes import checked_kernels
-from limits.training import LearningRate, Training
-from limits.trajectory import QUANTITIES, Trajectory
+from limits.training import LearningRate, Training, record_times
+from limits.trajectory import KERNELS, QUANTITIES, Trajectory
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks
-
-
-def record_times(steps: int, times: Sequence[int] | np.ndarray | None) -> np.ndarray:
-    """The steps to record: those given, or eleven from 0 to `steps`.
-
-    >>> record_times(3, None).tolist()
-    [0, 1, 2, 3]
-    """
-    if not checks.count(0).holds(steps):
-        raise ValueError(f"steps must be a whole number ≥ 0, got {checks.shown(steps)}.")
-    given = np.linspace(0, steps, 11).round() if times is None else np.asarray(times)
-    whole = given.size and given.dtype.kind in "iuf" and np.isfinite(given).all()
-    if not whole or np.any(given != np.round(given)):
-        raise ValueError(f"times must be whole numbers of steps, at least one of them; got {checks.shown(times)}.")
-    chosen = np.unique(given.astype(int))
-    if chosen[0] < 0 or chosen[-1] > steps:
-        raise ValueError(f"times must lie between 0 and steps = {steps}; got {chosen[0]} … {chosen[-1]}.")
-    return chosen
-
-
-def losses(task: Task, f: np.ndarray, y: np.ndarray, variance: np.ndarray | float = 0.0) -> np.ndarray:
-    """The task's loss of outputs f [..., n, k]; a variance [..., n] of Gaussian outputs adds ½ of it an output (mse)."""
-    if task.loss == "mse":
-        return np.asarray(0.5 * np.mean(np.sum((f - y) ** 2, axis=-1) + y.shape[1] * variance, axis=-1))
-    return np.asarray(-np.mean(np.sum(y * scipy.special.log_softmax(f, axis=-1), axis=-1), axis=-1))
 
 
 @checks.arguments(
@@ -53,12 +31,14 @@ def losses(task: Task, f: np.ndarray, y: np.ndarray, variance: np.ndarray | floa
     flow=checks.flag,
     samples=checks.count(2),
     seed=checks.seed,
+    initial=checks.a(Initial, "a limits.Initial, which twin.initial makes"),
 )
 def lazy(
     twin: Any,
     task: Task,
     steps: int,
     learning_rate: LearningRate,
+    *,
     times: Sequence[int] | np.ndarray | None = None,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
@@ -68,7 +48,8 @@ def lazy(
     flow: bool = False,
     samples: int = 256,
     seed: int = 0,
-    kernels: tuple[str, ...] = ("phi", "g", "ntk"),
+    kernels: tuple[str, ...] = DEFAULT,
+    initial: Initial | None = None,
 ) -> Trajectory:
     """Gradient descent (or `flow`) with the twin's NTK: mean and spread over initialisations.
 
@@ -76,7 +57,8 @@ def lazy(
     draws of f(0) (Monte-Carlo, with standard errors); `centred` (f(0) subtracted) is exact for both. Reported losses are
     means over initialisations, so they include the spread. `kernels` names the kernels to record. `learning_rate` may be
     a function of the step, `batches` [steps, size] names the training points of every step, and the parameters of other
-    roles than `trained` stay where they are. Weight decay has no kernel regime: it shrinks the network itself.
+    roles than `trained` stay where they are. Weight decay has no kernel regime: it shrinks the network itself. `initial` is
+    `twin.initial(task.x)`, where it was made before.
 
     >>> from zoo import MLP
     >>> from limits import twin
@@ -96,9 +78,10 @@ def lazy(
     training = Training.of(task, steps, learning_rate, momentum, 0.0, centred, trained, batches)
     if trained is not None:
         twin = dataclasses.replace(twin, trained=trained)
-    limit = twin.kernels(x)
+    start_of = twin.initial(x) if initial is None else _of_these(initial, twin, x)
+    limit = start_of.kernels
     ntk = limit.ntk
-    start = np.zeros_like(ntk) if centred else twin.initial_covariance(x)
+    start = np.zeros_like(ntk) if centred else start_of.covariance
     how: dict[str, Any] = {
         "momentum": momentum,
         "flow": flow,
@@ -134,9 +117,9 @@ def lazy(
         sem = each.std(1, ddof=1) / samples**0.5
         errors |= {"f_train": sem[:, :n], "f_test": sem[:, n:]}
         provenance = Provenance.monte_carlo(f"{samples} draws of f(0)", samples)
-    phi, g = twin.layers(x) if {"phi", "g"} & set(kernels) else ([], [])
     origin: dict[str, Provenance] = dict.fromkeys(QUANTITIES, provenance)
-    origin |= {"phi": limit.provenance["ntk"], "g": limit.provenance["ntk"], "ntk": limit.provenance["ntk"]}
+    origin |= dict.fromkeys(KERNELS, limit.provenance["ntk"])
+    held = {name: jax.tree.map(lambda k: _held(k, recorded), getattr(start_of, name)) for name in kernels}
     return Trajectory(
         times=recorded,
         loss=loss,
@@ -145,13 +128,20 @@ def lazy(
         f_test=f[:, n:],
         f_train_cov=cov[:, :n, :n],
         f_test_cov=cov[:, n:, n:],
-        phi=tuple(_held(k, recorded) for k in phi) if "phi" in kernels else None,
-        g=tuple(_held(k, recorded) for k in g) if "g" in kernels else None,
-        ntk=_held(ntk, recorded) if "ntk" in kernels else None,
+        **held,
         errors=errors,
         provenance=origin,
         source="lazy",
     )
+
+
+def _of_these(initial: Initial, twin: Any, x: np.ndarray) -> Initial:
+    if initial.twin != twin or not np.array_equal(np.asarray(initial.x), x):
+        raise ValueError(
+            f"lazy: initial was made by {initial.twin} of inputs {np.shape(initial.x)}; it must be twin.initial(task.x) of this "
+            f"twin, {twin}, whose task has inputs {x.shape}."
+        )
+    return initial
 
 
 def _check_finite(f: np.ndarray, cov: np.ndarray, times: np.ndarray, rate: float) -> None:

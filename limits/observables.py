@@ -1,11 +1,15 @@
-"""Kernels of the fields inside a network, finite or infinite."""
+"""What is recorded of a network, finite or infinite, along training: kernels of its fields."""
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from zoo import parameterization
+from zoo.layers import Linear
 
 
 def feature_kernels(phis: Any) -> tuple:
@@ -38,7 +42,70 @@ def gradient_kernels(net: Any, slopes: Any) -> tuple:
     return tuple(out)
 
 
+def with_features(run: Callable[[], Any]) -> tuple[Any, Any]:
+    """(what `run` returns, what enters the layer of role readout while it runs)."""
+    entered: list[Any] = []
+
+    def note(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        module = context.module
+        if isinstance(module, Linear) and module.role == "readout" and context.method_name == "__call__":
+            entered.append(args[0])
+        return call(*args, **kwargs)
+
+    with nn.intercept_methods(note):
+        out = run()
+    if not entered:
+        raise ValueError("features: no layer of role readout was called, so there is nothing that enters it.")
+    return out, entered[-1]
+
+
 def output_basis(f: Any) -> jax.Array:
     """The cotangents [outputs, n, outputs] that give ∂f_k of all n inputs at once, where inputs do not mix."""
     n, outputs = f.shape
     return jnp.broadcast_to(jnp.eye(outputs, dtype=f.dtype)[:, None, :], (outputs, n, outputs))
+
+
+@dataclasses.dataclass(frozen=True)
+class Inside:
+    """What a network shows of itself at one time, each part computed where it is asked for.
+
+    phi: activations [n, …, neurons] by layer; features: what enters the readout; slopes: ∂f_k/∂h^l [outputs, n, …, neurons] by
+    layer; tangent: the tangent kernel [n, n].
+    """
+
+    net: Any
+    phi: Callable[[], Any]
+    features: Callable[[], Any]
+    slopes: Any = None  # a function too, or None where nothing asks for it
+    tangent: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Observable:
+    """One quantity that `lazy`, `rich` and `ensemble` record, a field of `Trajectory`; `take` is the same for both sides.
+
+    layered: a tuple by layer. inside: the network must return its intermediates. backward: takes gradients of the outputs of
+    single inputs, which do not exist where inputs mix.
+    """
+
+    symbol: str
+    take: Callable[[Inside], Any]
+    layered: bool = False
+    inside: bool = False
+    backward: bool = False
+
+
+OBSERVABLES = {
+    "phi": Observable("Φ", lambda seen: feature_kernels(seen.phi()), layered=True, inside=True),
+    "g": Observable(
+        "G", lambda seen: gradient_kernels(seen.net, seen.slopes()), layered=True, inside=True, backward=True
+    ),
+    "ntk": Observable("tangent kernel", lambda seen: seen.tangent(), backward=True),
+    "features": Observable("Φ before the readout", lambda seen: feature_kernels([seen.features()])[0]),
+}
+DEFAULT = ("phi", "g", "ntk")  # what is recorded unless `kernels` says otherwise
+
+
+def take(kernels: tuple[str, ...], inside: Inside) -> dict[str, Any]:
+    """These of the kernels."""
+    return {name: OBSERVABLES[name].take(inside) for name in kernels if name in OBSERVABLES}

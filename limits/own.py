@@ -45,7 +45,7 @@ class SampledTwin(Twin):
 
     @checks.arguments(samples=checks.count(2), replicas=checks.count(2), seed=checks.key)
     def kernels(
-        self, x1: Any, x2: Any = None, samples: int = 2048, replicas: int = 8, seed: int = 0, dtype: Any = np.float32
+        self, x1: Any, x2: Any = None, *, samples: int = 2048, replicas: int = 8, seed: int = 0, dtype: Any = np.float32
     ) -> Kernels:
         """NNGP and NTK between x1 and x2 (or x1 and itself), from `replicas` networks of `samples` neurons a layer."""
         if replicas < 2 or samples < 2:
@@ -74,14 +74,11 @@ class SampledTwin(Twin):
     ) -> list[dict[str, Any]]:
         """What networks at initialisation look like, in float64."""
         self.check_width(x)
-        p, gamma = parameterization(self.net.parameterization), getattr(self.net, "gamma", 1.0)
-        scale, found = 1 / float(gamma) ** 2 if p.d == 0 else 1.0, []
-        shape, net = jax.ShapeDtypeStruct(x.shape, x.dtype), self.net.clone(width=samples)
+        found, net = [], self.net.clone(width=samples)
         with jax.enable_x64(dtype == np.float64), patient_bar(f"networks of {samples} samples", replicas) as advance:
             sweep = compiled_sweep(
                 net, Training("mse", trained=self.trained), x.shape, len(x), str(np.dtype(dtype)), steps=0
             )
-            w, b = readout_scales(self.net, shape)
             for r in range(replicas):
                 key = jax.random.fold_in(jax.random.key(seed), r)
                 state = sweep.begin(jax.random.fold_in(key, 0), x)
@@ -89,9 +86,19 @@ class SampledTwin(Twin):
                 seen = jax.tree.map(lambda a: np.asarray(a, np.float64), seen)
                 check_finite(seen["f"], 0, 0.0)
                 check_apart(self.net, seen["f"], state.offset)
-                found.append(seen | {"nngp": scale * (w**2 * seen["features"] + b**2)} if "features" in seen else seen)
+                if "features" in seen:
+                    seen["nngp"] = self.readout(seen["features"], x)
+                found.append(seen)
                 advance()
         return found
+
+    def readout(self, features: Any, x: Any = None) -> Any:
+        """A kernel Φ of what enters the readout for inputs like x, carried through it: (w² Φ + b²)/γ²."""
+        w, b = readout_scales(self.net, jax.ShapeDtypeStruct(np.shape(x), np.float32))
+        scale = (
+            float(getattr(self.net, "gamma", 1.0)) ** -2 if parameterization(self.net.parameterization).d == 0 else 1.0
+        )
+        return scale * (w**2 * features + b**2)
 
     def check_width(self, x: Any) -> None:
         """Raises unless the outputs scale with the width as the parameterization says."""

@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from limits.observables import OBSERVABLES
 from limits.types import Provenance
 from zoo import checks
 
@@ -59,7 +60,7 @@ def checked_kernels(names: tuple[str, ...]) -> tuple[str, ...]:
     >>> checked_kernels(("phi", "ntk"))
     ('phi', 'ntk')
     """
-    checks.choices("phi", "g", "ntk")("kernels", names)
+    checks.choices(*OBSERVABLES)("kernels", names)
     return tuple(names)
 
 
@@ -68,7 +69,9 @@ def absent_kernels(net: nn.Module, x: Any) -> dict[str, Provenance]:
     shape = jax.ShapeDtypeStruct((1, *x.shape[1:]), jnp.asarray(0.0).dtype)
     missing: dict[str, Provenance] = {}
     if not shows_inside(net):
-        missing |= dict.fromkeys(("phi", "g"), Provenance("absent", _SILENT))
+        inside = [name for name, each in OBSERVABLES.items() if each.inside]
+        missing |= dict.fromkeys(inside, Provenance("absent", _SILENT))
     if mixes_inputs(jax.eval_shape(net.init, jax.random.key(0), shape)):
-        missing |= dict.fromkeys(("g", "ntk"), Provenance("absent", _MIXED))
+        backward = [name for name, each in OBSERVABLES.items() if each.backward]
+        missing |= dict.fromkeys(backward, Provenance("absent", _MIXED))
     return missing

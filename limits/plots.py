@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from limits.observables import OBSERVABLES
+
 
 def plot_trajectory(run: Any, points: int = 6) -> Figure:
     """Loss, predictions (mean ± 2 standard deviations over initialisations), kernels' mean diagonals over time."""
@@ -27,12 +29,9 @@ def plot_trajectory(run: Any, points: int = 6) -> Figure:
                 run.times, f[:, i] - 2 * spread[:, i], f[:, i] + 2 * spread[:, i], alpha=0.08, color=line.get_color()
             )
         outputs.set(xlabel="step", title="training outputs, ± 2 standard deviations")
-    for name, label in (("phi", "Φ"), ("g", "G")):
-        if run.has(name):
-            for l, kernel in enumerate(getattr(run, name), start=1):
-                kernels.plot(run.times, np.einsum("tii->t", kernel) / kernel.shape[-1], label=f"{label} {l}")
-    if run.has("ntk"):
-        kernels.plot(run.times, np.einsum("tii->t", run.ntk) / run.ntk.shape[-1], "k", label="tangent kernel")
+    for label, kernel in _kernels(run):
+        style = {"color": "k"} if label == OBSERVABLES["ntk"].symbol else {}
+        kernels.plot(run.times_of_kernels, np.einsum("tii->t", kernel) / kernel.shape[-1], label=label, **style)
     kernels.set(xlabel="step", title="mean diagonal of kernels")
     for axis in (loss, outputs, kernels):
         if axis.get_legend_handles_labels()[0]:
@@ -70,23 +69,32 @@ def plot_fields(run: Any, point: int = 0) -> Figure:
 
 def plot_kernels(run: Any) -> Figure:
     """Φ^l, G^l and the tangent kernel as pictures, at the first and the last recorded time."""
-    named = [
-        (f"{label}, layer {l}", kernel)
-        for name, label in (("phi", "Φ"), ("g", "G"))
-        if run.has(name)
-        for l, kernel in enumerate(getattr(run, name), start=1)
-    ]
-    if run.has("ntk"):
-        named.append(("tangent kernel", run.ntk))
+    named = _kernels(run)
     if not named:
         raise ValueError('This run has no kernels: ask for them with kernels=("phi", "g", "ntk").')
     figure = Figure(figsize=(1 + 2.1 * len(named), 4.6), layout="constrained")
+    first, last = run.times_of_kernels[[0, -1]]
     for column, (title, kernel) in zip(figure.subplots(2, len(named), squeeze=False).T, named, strict=True):
         largest = max(np.quantile(np.abs(kernel[[0, -1]]), 0.97), 1e-12)  # one point far out does not hide the rest
         for axis, t in zip(column, (0, -1), strict=True):
             image = axis.imshow(kernel[t], cmap="RdBu_r", vmin=-largest, vmax=largest)
-            axis.set(xticks=[], yticks=[], title=f"{title}\nstep {run.times[t]}" if t == 0 else f"step {run.times[t]}")
+            axis.set(xticks=[], yticks=[], title=f"step {last}" if t else f"{title}\nstep {first}")
             axis.title.set_fontsize(9)
         figure.colorbar(image, ax=column, shrink=0.6)
     figure.suptitle(run.source, fontsize=10)
     return figure
+
+
+def _kernels(run: Any) -> list[tuple[str, Any]]:
+    """(name, kernel [time, n, n]) of all that the run holds, layer by layer."""
+    found: list[tuple[str, Any]] = []
+    for name, each in OBSERVABLES.items():
+        if run.has(name):
+            value = getattr(run, name)
+            layers = (
+                [(f"{each.symbol}, layer {l}", kernel) for l, kernel in enumerate(value, start=1)]
+                if each.layered
+                else []
+            )
+            found += layers or [(each.symbol, value)]
+    return found

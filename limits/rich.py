@@ -10,9 +10,10 @@ from rich.console import Console
 from limits.fields.record import AVERAGED, check_record, record_bytes
 from limits.fields.sweeps import Plan, sweeps
 from limits.inputs import check_outputs, task_of, twin_of
-from limits.lazy import losses, record_times
+from limits.observables import DEFAULT
 from limits.passes import absent_kernels, checked_kernels
-from limits.training import LearningRate, Training
+from limits.runs import Reduce, Runs
+from limits.training import LearningRate, Training, checked_times, record_times
 from limits.trajectory import Trajectory
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks, parameterization
@@ -41,12 +42,14 @@ _NOT_RICH = (
     progress=checks.flag,
     folder=checks.path,
     depths=checks.several(checks.count(), distinct=True),
+    reduce=checks.function,
 )
 def rich(
     twin: Any,
     task: Task,
     steps: int,
     learning_rate: LearningRate,
+    *,
     samples: int = 2048,
     replicas: int = 4,
     key: Any = 0,
@@ -56,13 +59,15 @@ def rich(
     trained: tuple[str, ...] | None = None,
     batches: Any = None,
     centred: bool = False,
-    kernels: tuple[str, ...] = ("phi", "g", "ntk"),
+    kernels: tuple[str, ...] = DEFAULT,
     observe: Callable | None = None,
     record: tuple[str, ...] = (),
     dtype: Any = np.float32,
     progress: bool = False,
     folder: Any = None,
     depths: Sequence[int] | None = None,
+    kernel_times: Sequence[int] | np.ndarray | None = None,
+    reduce: Reduce | None = None,
 ) -> Trajectory:
     """Gradient descent at infinite width in `mup`: features, gradients and predictions move together.
 
@@ -78,6 +83,9 @@ def rich(
     [time, n, …, sample] of the first sweep; "responses": A and B of every hidden matrix, responses_a and responses_b
     [time, time, n, n] (positions and outputs count as inputs; see `limits.fields.responses`). With `folder`, sweeps are
     kept there and interrupted ones go on.
+
+    Kernels, which cost more than outputs, are recorded at `kernel_times` (default: `times`). `reduce` is given all sweeps as a
+    `Trajectory` with a first axis of replicas; what it returns, a dictionary of arrays with that axis, is `reduced`.
 
     At infinite depth (`twin(net, depth=inf)`) sweeps of several `depths` are extrapolated (`limits.depth.learning`).
 
@@ -108,7 +116,8 @@ def rich(
         count = len(recorded)
         size = record_bytes(twin.net, task.x, record, count, samples, task.outputs, np.dtype(dtype).itemsize)
         Console(stderr=True).print(f"record: {', '.join(record)} at {count} times: {size / 2**20:,.1f} MiB.")
-    plan = Plan(twin.net, task, training, recorded, kernels, observe=observe, record=record)
+    at = checked_times(kernel_times, recorded)
+    plan = Plan(twin.net, task, training, recorded, kernels, at, observe, record)
     if depths is not None and not getattr(twin, "deep", False):
         raise ValueError(
             f"rich: depths ({list(depths)}) are for infinite depth, twin(net, depth=inf); this one is the network's own."
@@ -120,7 +129,7 @@ def rich(
         each, how = deep_sweeps(plan, depths, *settings)
     else:
         each, how = sweeps(plan, *settings)
-    return _trajectory(absent, task, recorded, each, how)
+    return _mean(Runs(task, recorded, absent, at, reduce), each, how)
 
 
 def check_learns(twin: Any) -> None:
@@ -139,34 +148,14 @@ def check_learns(twin: Any) -> None:
         raise AbsentError(f"{name} has no limit, with feature learning or without: {start.detail}")
 
 
-def _trajectory(
-    absent: dict[str, Provenance], task: Task, times: np.ndarray, runs: dict[str, Any], how: Provenance
-) -> Trajectory:
-    """Means over the first axis, with their standard errors (zero where there is one run, which is exact)."""
-    n, f = len(task.x_train), runs["f"]
-    each = {"f_train": f[:, :, :n], "f_test": f[:, :, n:], "loss": losses(task, f[:, :, :n], task.y_train)}
-    if task.scored:
-        each["test_loss"] = losses(task, f[:, :, n:], task.y_test)
-    each |= {name: runs[name] for name in ("phi", "g", "ntk") if name in runs}
-    watched = {name: runs[name] for name in AVERAGED if name in runs}
-    if "observed" in runs:
-        watched["observe"] = runs["observed"]
-    values, observed = (jax.tree.map(lambda a: a.mean(0), part) for part in (each, watched))
-    errors = jax.tree.map(lambda a: a.std(0, ddof=1) / len(a) ** 0.5, each | watched) if len(f) > 1 else {}
-    observed |= {name: jax.tree.map(lambda a: a[0], runs[name]) for name in ("h", "g_fields") if name in runs}
-    zero: dict[str, Any] = {
-        name: np.zeros((len(times), size, size))
-        for name, size in (("f_train_cov", n), ("f_test_cov", len(task.x_test)))
-    }
-    return Trajectory(
-        times=times,
-        **values,
-        **zero,
-        **absent,
-        errors=errors,
-        observed=observed,
-        provenance=dict.fromkeys(values, how)
-        | dict.fromkeys(zero, Provenance("exact", "no spread at infinite width"))
-        | absent,
-        source="rich",
-    )
+def _mean(runs: Runs, each: dict[str, Any], how: Provenance) -> Trajectory:
+    """Means over sweeps, of which there is one where it is exact; samples of fields are those of the first."""
+    watched = {name: each[name] for name in AVERAGED if name in each}
+    if "observed" in each:
+        watched["observe"] = each["observed"]
+    runs.add(each, watched)
+    fields = {name: jax.tree.map(lambda a: a[0], each[name]) for name in ("h", "g_fields") if name in each}
+    sizes = {"f_train_cov": len(runs.task.x_train), "f_test_cov": len(runs.task.x_test)}
+    none = {name: np.zeros((len(runs.times), n, n)) for name, n in sizes.items()}
+    exactly = dict.fromkeys(none, Provenance("exact", "no spread at infinite width"))
+    return runs.mean(how, "rich", none, observed=fields, exact=exactly)

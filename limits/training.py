@@ -1,7 +1,7 @@
 """How a network is trained: one object, the same for finite networks and for their limits."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -114,6 +114,34 @@ class Training:
         if self.weight_decay:
             parts.append(optax.add_decayed_weights(self.weight_decay, mask=self.moves(net, x)))
         return optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
+
+
+def record_times(steps: int, times: Sequence[int] | np.ndarray | None) -> np.ndarray:
+    """The steps to record: those given, or eleven from 0 to `steps`.
+
+    >>> record_times(3, None).tolist()
+    [0, 1, 2, 3]
+    """
+    if not checks.count(0).holds(steps):
+        raise ValueError(f"steps must be a whole number ≥ 0, got {checks.shown(steps)}.")
+    given = np.linspace(0, steps, 11).round() if times is None else np.asarray(times)
+    whole = given.size and given.dtype.kind in "iuf" and np.isfinite(given).all()
+    if not whole or np.any(given != np.round(given)):
+        raise ValueError(f"times must be whole numbers of steps, at least one of them; got {checks.shown(times)}.")
+    chosen = np.unique(given.astype(int))
+    if chosen[0] < 0 or chosen[-1] > steps:
+        raise ValueError(f"times must lie between 0 and steps = {steps}; got {chosen[0]} … {chosen[-1]}.")
+    return chosen
+
+
+def checked_times(kernel_times: Sequence[int] | np.ndarray | None, times: np.ndarray) -> np.ndarray | None:
+    """The times at which to take kernels, if they are some of the recorded ones; None: at all."""
+    if kernel_times is None:
+        return None
+    at = record_times(int(times[-1]), kernel_times)
+    if not np.isin(at, times).all():
+        raise ValueError(f"kernel_times {at.tolist()} must be among the recorded times {times.tolist()}.")
+    return at
 
 
 def _rates(steps: int, learning_rate: LearningRate) -> np.ndarray:

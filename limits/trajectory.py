@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from limits.identity import version
+from limits.observables import OBSERVABLES
 from limits.store import DamagedError, has_checksum, npz_bytes, read_npz, write_whole
 from limits.types import Provenance, _KnowsAbsence
 from zoo import checks
@@ -17,7 +18,8 @@ from zoo import checks
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-QUANTITIES = ("loss", "test_loss", "f_train", "f_test", "phi", "g", "ntk", "f_train_cov", "f_test_cov")
+KERNELS = tuple(OBSERVABLES)
+QUANTITIES = ("loss", "test_loss", "f_train", "f_test", *KERNELS, "f_train_cov", "f_test_cov")
 
 
 @checks.arguments()
@@ -26,9 +28,12 @@ class Trajectory(_KnowsAbsence):
     """What `ensemble`, `lazy` and `rich` return, by recorded time.
 
     `times` counts steps. loss, test_loss: [time], means over initialisations. f_train, f_test: [time, n, outputs].
-    phi, g: a tuple by layer of [time, n, n], and ntk: [time, n, n]; train points, then test points. f_train_cov,
-    f_test_cov: [time, n, n], the spread of an output over initialisations, averaged over outputs. NAME_sem is the
-    standard error of NAME (zero where it is exact). `observed` holds the user's own observables.
+    phi, g: a tuple by layer of [time, n, n], ntk and features (Φ of what enters the readout): [time, n, n]; train points, then
+    test points; at `kernel_times`, where that is not None. f_train_cov, f_test_cov: [time, n, n], the spread of an output over
+    initialisations, averaged over outputs. NAME_sem is the standard error of NAME (zero where it is exact). `observed` holds
+    the user's own observables, `reduced` what `reduce=` made of single runs, [run, …].
+
+    One with `runs` holds single runs, not means: its arrays have a first axis of so many members of an ensemble, or sweeps.
 
     `save`, `load`, `plot` and `-` do what they say; the difference carries the errors of both sides.
 
@@ -45,12 +50,26 @@ class Trajectory(_KnowsAbsence):
     phi: Any = None
     g: Any = None
     ntk: Any = None
+    features: Any = None
     f_train_cov: Any = None
     f_test_cov: Any = None
     errors: dict[str, Any] = dataclasses.field(default_factory=dict)
     observed: dict[str, Any] = dataclasses.field(default_factory=dict)
     provenance: dict[str, Provenance] = dataclasses.field(default_factory=dict)
     source: str = ""
+    reduced: dict[str, Any] = dataclasses.field(default_factory=dict)
+    kernel_times: Any = None
+    runs: int | None = None
+
+    @property
+    def f(self) -> np.ndarray:
+        """The outputs of all points, train then test: [time, n, outputs]."""
+        return np.concatenate([self.f_train, self.f_test], axis=-2)
+
+    @property
+    def times_of_kernels(self) -> np.ndarray:
+        """The steps at which kernels were recorded."""
+        return self.times if self.kernel_times is None else self.kernel_times
 
     def __getattr__(self, name: str) -> Any:
         base = name.removesuffix("_sem")
@@ -72,6 +91,11 @@ class Trajectory(_KnowsAbsence):
             raise ValueError(f"Only subtract a Trajectory from a Trajectory; got {other!r}.")
         if not np.array_equal(self.times, other.times):
             raise ValueError(f"These trajectories were recorded at other times: {self.times} and {other.times}.")
+        if not np.array_equal(self.times_of_kernels, other.times_of_kernels):
+            raise ValueError(
+                "These trajectories hold kernels of other times (kernel_times): "
+                f"{self.times_of_kernels} and {other.times_of_kernels}."
+            )
         both = [name for name in QUANTITIES if self.has(name) and other.has(name)]
         for name in both:
             mine, theirs = (_map(np.shape, getattr(run, name)) for run in (self, other))
@@ -82,18 +106,22 @@ class Trajectory(_KnowsAbsence):
                 )
         values = {name: _map(np.subtract, getattr(self, name), getattr(other, name)) for name in both}
         errors = {name: _map(np.hypot, getattr(self, f"{name}_sem"), getattr(other, f"{name}_sem")) for name in both}
-        return Trajectory(self.times, **values, errors=errors, source=f"{self.source} − {other.source}")
+        source = f"{self.source} − {other.source}"
+        return Trajectory(self.times, **values, errors=errors, kernel_times=self.kernel_times, source=source)
 
     def save(self, path: "str | Path") -> Path:
         """Writes everything into one .npz file and returns its path."""
         path = _npz(path)
         arrays: dict[str, np.ndarray] = {"times": np.asarray(self.times)}
-        for prefix, table in (("value", self._values()), ("error", self.errors), ("observed", self.observed)):
+        if self.kernel_times is not None:
+            arrays["kernel_times"] = np.asarray(self.kernel_times)
+        tables = {"value": self._values(), "error": self.errors, "observed": self.observed, "reduced": self.reduced}
+        for prefix, table in tables.items():
             for name, value in table.items():
                 parts = enumerate(value) if isinstance(value, tuple) else [("", value)]
                 arrays.update({f"{prefix}/{name}/{i}": np.asarray(part) for i, part in parts})
         notes = {name: [p.kind, p.detail] for name, p in self.provenance.items()}
-        about = {"source": self.source, "provenance": notes, "version": version()}
+        about = {"source": self.source, "provenance": notes, "runs": self.runs, "version": version()}
         arrays["notes"] = np.array(json.dumps(about))
         write_whole(path, npz_bytes(arrays, compressed=True))
         return path
@@ -102,7 +130,7 @@ class Trajectory(_KnowsAbsence):
     @checks.arguments(path=checks.path)
     def load(cls, path: "str | Path") -> "Trajectory":
         """Reads what `save` wrote, if its checksum holds; files of versions that wrote none are read as they are."""
-        path, tables = _npz(path), {"value": {}, "error": {}, "observed": {}}
+        path, tables = _npz(path), {"value": {}, "error": {}, "observed": {}, "reduced": {}}
         try:
             data = path.read_bytes()
             with read_npz(data) as file:
@@ -114,6 +142,7 @@ class Trajectory(_KnowsAbsence):
                         else:
                             tables[prefix][name] = file[key]
                 notes, times = json.loads(str(file["notes"])), file["times"]
+                kernel_times = file["kernel_times"] if "kernel_times" in file.files else None
         except FileNotFoundError as error:
             raise FileNotFoundError(f"Trajectory.load: there is no file at the path {path}.") from error
         except (DamagedError, KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -135,6 +164,9 @@ class Trajectory(_KnowsAbsence):
             observed=tables["observed"],
             provenance=provenance,
             source=notes["source"],
+            reduced=tables["reduced"],
+            kernel_times=kernel_times,
+            runs=notes.get("runs"),
         )
 
     @checks.arguments(what=checks.choice("curves", "kernels", "fields"), point=checks.whole)

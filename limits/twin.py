@@ -8,9 +8,12 @@ from typing import Any, ClassVar, TypeVar
 import flax.linen as nn
 import numpy as np
 
-from limits.inputs import task_of
+from limits.initial import Initial
+from limits.lazy import lazy
+from limits.posterior.infer import posterior
+from limits.rich import rich
 from limits.types import AbsentError, Kernels
-from zoo import checks, parameterization
+from zoo import checks
 
 NTK_GROWS = (
     "the tangent kernel of the {name} parameterization grows as N^{power:g} with the width: it has no limit. "
@@ -40,38 +43,40 @@ class Twin:
         """Whether this is the joint limit of width and depth."""
         return self.depth is not None and math.isinf(self.depth)
 
-    def kernels(self, x1: Any, x2: Any = None) -> Kernels:
-        """NNGP and NTK at initialisation."""
+    def kernels(
+        self,
+        x1: Any,
+        x2: Any = None,
+        *,
+        diagonal: bool = False,
+        block: int | None = None,
+        dtype: Any = np.float64,
+        folder: Any = None,
+        samples: int = 256,
+        seed: int = 0,
+    ) -> Kernels:
+        """NNGP and NTK at initialisation, between x1 and x2 (or x1 and itself)."""
         raise AbsentError(f"{type(self).__name__} has no closed kernels.")
 
     def check_width(self, x: Any) -> None:
         """Raises where the network does not scale with the width as its parameterization says; definitions of zoo do."""
 
-    def initial_covariance(self, x: Any) -> np.ndarray:
-        """Covariance of f(0) over initialisations: the NNGP where d = 0, zero where the output scale grows with N."""
-        nngp = self.kernels(x).nngp
-        return nngp if parameterization(self.net.parameterization).d == 0 else np.zeros_like(nngp)
+    def initial(self, x: Any) -> Initial:
+        """What this limit says of these inputs before training, each computed once, when it is first asked for."""
+        return Initial(self, x)
 
-    @checks.arguments(task=task_of)
-    def lazy(self, task: Any, steps: int, learning_rate: Any, **options: Any) -> Any:
-        """Training in the kernel regime; see `limits.lazy.lazy`."""
-        from limits.lazy import lazy
+    # With their own signatures, which `help` and an editor show; the twin is their first argument.
+    lazy = lazy
+    rich = rich
+    posterior = posterior
 
-        return lazy(self, task, steps, learning_rate, **options)
+    def layers(self, x: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """(Φ^l, G^l) at initialisation for every h^l that the definition returns."""
+        raise AbsentError(f"{type(self).__name__} has no closed kernels of its layers.")
 
-    @checks.arguments(task=task_of)
-    def rich(self, task: Any, steps: int, learning_rate: Any, **options: Any) -> Any:
-        """Training with feature learning; see `limits.rich.rich`."""
-        from limits.rich import rich
-
-        return rich(self, task, steps, learning_rate, **options)
-
-    @checks.arguments(task=task_of)
-    def posterior(self, task: Any, noise: float, width: float | None = None, **options: Any) -> Any:
-        """The Bayesian network with this prior, given y = f + N(0, noise); see `limits.posterior.posterior`."""
-        from limits.posterior.infer import posterior
-
-        return posterior(self, task, noise, width, **options)
+    def readout(self, features: Any, x: Any = None) -> Any:
+        """A kernel Φ of what enters the readout for inputs like x, the limit's or a finite network's, carried through it."""
+        raise AbsentError(f"{type(self).__name__} does not say how its readout scales.")
 
     def dense_stack(self, x: Any, width: float | None = None) -> Any:
         """The layers as the posterior's theory sees them; of fully connected networks only."""
@@ -95,7 +100,7 @@ def register_twin(definition: type[nn.Module]) -> Callable[[T], T]:
 
 
 @checks.arguments(net=checks.module)
-def twin(net: nn.Module, depth: float | None = None) -> Any:
+def twin(net: nn.Module, depth: float | None = None) -> Twin:
     """The infinite-width limit of a definition, with the same depth and parameterization.
 
     A module of your own that is built from zoo's layers and has the fields `width` and `parameterization` gets a

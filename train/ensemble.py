@@ -13,16 +13,15 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory
 from limits.inputs import check_outputs, task_of
-from limits.lazy import losses, record_times
+from limits.observables import DEFAULT
 from limits.output_power import check_output_power
 from limits.passes import absent_kernels, checked_kernels, shows_inside
-from limits.training import LearningRate, Training
+from limits.runs import Reduce, Runs
+from limits.training import LearningRate, Training, checked_times, record_times
 from limits.types import Provenance
 from train.members import Data, Dials, Steps, member_keys, programs
-from train.moments import Moments
 from zoo import checks
 
-KERNELS = ("phi", "g", "ntk")
 _LARGEST_CHUNK = 64
 _CPU_CHUNK_BYTES = 2**30  # more at once is slower on a CPU: buffers leave the cache and their pages are new each time
 
@@ -44,7 +43,7 @@ def member_bytes(net: Any, task: Task, recorded: int, kernels: tuple[str, ...]) 
     return size * (4 * weights + 2 * fields * (1 + task.outputs + window) + held)
 
 
-def chunk_size(net: Any, task: Task, members: int, recorded: int, kernels: tuple[str, ...] = KERNELS) -> int:
+def chunk_size(net: Any, task: Task, members: int, recorded: int, kernels: tuple[str, ...] = DEFAULT) -> int:
     """How many members run at once: a multiple of the devices, within half of the free memory."""
     need, have = member_bytes(net, task, recorded, kernels), psutil.virtual_memory().available
     devices = jax.device_count()
@@ -70,7 +69,7 @@ def run_members(
     members: int,
     times: Sequence[int] | np.ndarray | None = None,
     seed: int = 0,
-    kernels: tuple[str, ...] = KERNELS,
+    kernels: tuple[str, ...] = DEFAULT,
     kernel_times: Sequence[int] | np.ndarray | None = None,
     observe: Callable | None = None,
     chunk: int | None = None,
@@ -88,8 +87,6 @@ def run_members(
     recorded = record_times(len(training.rates), times)
     data, dials, n = Data.of(task), Dials.of(net), len(task.x_train)
     at = recorded if kernel_times is None else np.asarray(kernel_times)
-    if not np.isin(at, recorded).all():
-        raise ValueError(f"kernel_times {at.tolist()} must be among the recorded times {recorded.tolist()}.")
     absent = absent_kernels(net, task.x)
     kernels = tuple(name for name in kernels if name not in absent)
     compiled = programs(net, task, training, kernels, observe)
@@ -136,6 +133,7 @@ def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float) ->
     centred=checks.flag,
     observe=checks.function,
     progress=checks.flag,
+    reduce=checks.function,
 )
 def ensemble(
     net: Any,
@@ -143,6 +141,7 @@ def ensemble(
     members: int,
     steps: int,
     learning_rate: LearningRate,
+    *,
     times: Sequence[int] | np.ndarray | None = None,
     seed: int = 0,
     momentum: float = 0.0,
@@ -150,9 +149,11 @@ def ensemble(
     trained: tuple[str, ...] | None = None,
     batches: Any = None,
     centred: bool = False,
-    kernels: tuple[str, ...] = KERNELS,
+    kernels: tuple[str, ...] = DEFAULT,
     observe: Callable | None = None,
     progress: bool = False,
+    kernel_times: Sequence[int] | np.ndarray | None = None,
+    reduce: Reduce | None = None,
 ) -> Trajectory:
     """Trains `members` networks by gradient descent; means over members, with standard errors.
 
@@ -163,67 +164,43 @@ def ensemble(
     `jax.enable_x64(True)`. `kernels` names the kernels to record, of phi, g, ntk. Members are spread over the devices
     there are. Networks with batch normalisation: see `rich`.
 
+    Members are trained a chunk at a time, and of each only its share of the means stays. `reduce` is given every chunk, as a
+    `Trajectory` with a first axis of members; what it returns, a dictionary of arrays with that axis, is put together in
+    `reduced`: whatever is wanted of single members, however many there are. Kernels, which cost more than outputs, are taken
+    at `kernel_times` (default: `times`).
+
     >>> from zoo import MLP
     >>> task = Task([[1.0, 0.0]], [1.0], [[0.0, 1.0]], [0.0])
     >>> run = ensemble(MLP(width=16, depth=1), task, members=4, steps=10, learning_rate=0.5)
     >>> run.f_train.shape, run.ntk_sem.shape, bool(run.loss[-1] < run.loss[0])
     ((11, 1, 1), (11, 2, 2), True)
+    >>> each = ensemble(MLP(width=16, depth=1), task, 4, 10, 0.5, kernels=(), reduce=lambda runs: {"end": runs.f_test[:, -1]})
+    >>> each.reduced["end"].shape
+    (4, 1, 1)
     """
-    recorded, n, kernels = record_times(steps, times), len(task.x_train), checked_kernels(kernels)
-    totals: dict[str, Any] = {}
-    everyone = []
-
-    def add(name: str, value: Any) -> None:
-        totals.setdefault(name, Moments()).add(value)
-
+    recorded, kernels = record_times(steps, times), checked_kernels(kernels)
+    at = checked_times(kernel_times, recorded)
     training = Training.of(task, steps, learning_rate, momentum, weight_decay, centred, trained, batches)
-    chunks = run_members(net, task, training, members, recorded, seed, kernels, observe=observe)
+    runs, everyone = Runs(task, recorded, absent_kernels(net, task.x), at, reduce), []
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
         counter = bar.add_task(f"{members} × width {net.width}", total=members)
-        for seen in chunks:
-            f = seen["f"].astype(np.float64)
-            everyone.append(f)
-            add("f_train", f[:, :, :n])
-            add("f_test", f[:, :, n:])
-            add("loss", losses(task, f[:, :, :n], task.y_train))
-            add("test_loss", losses(task, f[:, :, n:], task.y_test) if task.scored else np.zeros(f.shape[:2]))
-            for name in {"phi", "g", "ntk", "observed"} & set(seen):
-                parts = enumerate(seen[name]) if isinstance(seen[name], tuple) else [(None, seen[name])]
-                for i, value in parts:
-                    add(name if i is None else f"{name}/{i}", value)
-            bar.advance(counter, len(f))
-    return _trajectory(task, recorded, totals, np.concatenate(everyone), net)
+        for seen in run_members(net, task, training, members, recorded, seed, kernels, at, observe):
+            runs.add(seen, {"observe": seen["observed"]} if "observed" in seen else {})
+            everyone.append(seen["f"].astype(np.float64))
+            bar.advance(counter, len(seen["f"]))
+    spread, errors = _spread(np.concatenate(everyone), len(task.x_train))
+    how = Provenance.monte_carlo(f"{members} members of width {net.width}", members)
+    return runs.mean(how, f"ensemble of {members}, width {net.width}", spread, errors)
 
 
-def _trajectory(task: Task, recorded: np.ndarray, totals: dict[str, Moments], f: np.ndarray, net: Any) -> Trajectory:
-    values: dict[str, Any] = {}
-    errors: dict[str, Any] = {}
-    for table, part in ((values, "mean"), (errors, "sem")):
-        for name in ("loss", "test_loss", "f_train", "f_test", "ntk"):
-            if name in totals and not (name == "test_loss" and not task.scored):
-                table[name] = getattr(totals[name], part)
-        for name in ("phi", "g"):
-            if f"{name}/0" in totals:
-                layers = sum(key.startswith(f"{name}/") for key in totals)
-                table[name] = tuple(getattr(totals[f"{name}/{l}"], part) for l in range(layers))
+def _spread(f: np.ndarray, n: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """(the covariances of outputs f [member, time, n, k] over members, averaged over outputs; their standard errors)."""
     away = f - f.mean(0)
-    cov = np.einsum("mtik,mtjk->tij", away, away) / (max(len(f) - 1, 1) * f.shape[-1])
-    n = len(task.x_train)
-    values |= {"f_train_cov": cov[:, :n, :n], "f_test_cov": cov[:, n:, n:]}
     freedom = max(len(f) - 1, 1) * f.shape[-1]
-    for name in ("f_train_cov", "f_test_cov"):  # the sampling error of a Gaussian covariance
-        variance = np.diagonal(values[name], axis1=1, axis2=2)
-        errors[name] = np.sqrt((values[name] ** 2 + variance[:, :, None] * variance[:, None, :]) / freedom)
-    how = Provenance.monte_carlo(f"{len(f)} members of width {net.width}", len(f))
-    values |= absent_kernels(net, task.x)
-    observed = {}
-    if "observed" in totals:
-        observed["observe"], errors["observe"] = totals["observed"].mean, totals["observed"].sem
-    return Trajectory(
-        times=recorded,
-        **values,
-        errors=errors,
-        observed=observed,
-        provenance={name: value if isinstance(value, Provenance) else how for name, value in values.items()},
-        source=f"ensemble of {len(f)}, width {net.width}",
-    )
+    cov = np.einsum("mtik,mtjk->tij", away, away) / freedom
+    spread = {"f_train_cov": cov[:, :n, :n], "f_test_cov": cov[:, n:, n:]}
+    errors = {}
+    for name, part in spread.items():  # the sampling error of a Gaussian covariance
+        variance = np.diagonal(part, axis1=1, axis2=2)
+        errors[name] = np.sqrt((part**2 + variance[:, :, None] * variance[:, None, :]) / freedom)
+    return spread, errors

@@ -17,7 +17,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits import Task, empirical_ntk
 from limits.losses import point_loss
-from limits.observables import feature_kernels, gradient_kernels, output_basis
+from limits.observables import Inside, output_basis, take, with_features
 from limits.passes import STATISTICS, mixes_inputs, on_all_points
 from limits.remembered import remembered
 from limits.training import Training
@@ -137,20 +137,21 @@ def _programs(net: Any, n_train: int, training: Training, kernels: tuple[str, ..
         return on_all_points(run, data.x, n_train, mixes_inputs(variables))
 
     def measure(variables: Any, dials: Dials, data: Data) -> dict[str, Any]:
-        seen: dict[str, Any] = {}
-        if {"features", "phi"} & set(kernels):
-            _, inside = everywhere(variables, dials, data, intermediates=True)
-            seen = {"features": feature_kernels([inside["features"]])[0], "phi": feature_kernels(inside["phi"])}
-            seen = {name: value for name, value in seen.items() if name in kernels}
-        if "g" in kernels:
-            seen["g"] = gradient_kernels(dials.on(net), slopes(dials.on(net), variables["params"], data.x))
-        if "ntk" in kernels:
-            seen["ntk"] = empirical_ntk(
-                lambda p, x: dials.on(net).apply({"params": p}, x),
-                variables["params"],
-                data.x,
-                rates=training.factors(dials.on(net), data.x[:1]),
-            )
+        wide, params = dials.on(net), variables["params"]
+
+        def entering(x: Any, **train: Any) -> Any:
+            return with_features(lambda: apply(variables, x, dials, **train))[1]
+
+        inside = Inside(
+            wide,
+            phi=lambda: everywhere(variables, dials, data, intermediates=True)[1]["phi"],
+            features=lambda: on_all_points(entering, data.x, n_train, mixes_inputs(variables)),
+            slopes=lambda: slopes(wide, params, data.x),
+            tangent=lambda: empirical_ntk(
+                lambda p, x: wide.apply({"params": p}, x), params, data.x, rates=training.factors(wide, data.x[:1])
+            ),
+        )
+        seen = take(kernels, inside)
         if user is not None:
             seen["observed"] = user(dials.on(net), variables, data.x)
         return seen

@@ -12,11 +12,11 @@ from limits.fields.matrix import Matrix
 from limits.fields.network import REVEALED, forward, on_points
 from limits.fields.responses import coefficients
 from limits.fields.taps import Taps, Use, taken_apart
-from limits.observables import feature_kernels, gradient_kernels, gradient_scale, output_basis
+from limits.observables import OBSERVABLES, Inside, gradient_scale, output_basis, take
 from limits.passes import mixes_inputs, shows_inside
 from limits.tangent import contract, trace
 
-BACKWARD = {"g", "ntk", "fields", "responses"}  # what takes a backward pass for every output
+BACKWARD = {name for name, each in OBSERVABLES.items() if each.backward} | {"fields", "responses"}
 _NO_FEATURES = (
     "The layer of role readout is called inside nn.remat, nn.jit, nn.scan or nn.vmap, where what enters it cannot be read: "
     "call it outside."
@@ -57,7 +57,7 @@ def measure(
     else:
         seen, after = run(net, variables, x, key)
         after = after.get(REVEALED, {})
-    return _forward_kernels(seen, kernels), after
+    return {"f": seen.f, **take(kernels, _inside(net, seen))}, after
 
 
 def _pass(net: Any, held: Any, x: Any, key: Any, taps: Taps, **options: Any) -> tuple[Seen, Any]:
@@ -68,15 +68,13 @@ def _pass(net: Any, held: Any, x: Any, key: Any, taps: Taps, **options: Any) -> 
     return Seen(f, inside["h"], inside["phi"], taps.features), after
 
 
-def _forward_kernels(seen: Seen, kernels: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {"f": seen.f}
-    if "features" in kernels:
+def _inside(net: Any, seen: Seen, slopes: Any = None, tangent: Any = None) -> Inside:
+    def features() -> Any:
         if seen.features is None:
             raise ValueError(_NO_FEATURES)
-        found["features"] = feature_kernels([seen.features])[0]
-    if "phi" in kernels:
-        found["phi"] = feature_kernels(seen.phi)
-    return found
+        return seen.features
+
+    return Inside(net, lambda: seen.phi, features, slopes, tangent)
 
 
 def _with_gradients(
@@ -138,14 +136,15 @@ def _with_gradients(
     g = {i: a.reshape(len(backs), n, -1, a.shape[-1]) for i, a in back.shifts.items()}
     a = {i: None if a is None else a.reshape(n, -1, a.shape[-1]) for i, a in entered.items()}
     gradients = [back.fields[name][:, :, 0] for name in own.fields]
-    found, scale = _forward_kernels(seen, kernels), gradient_scale(net)
-    if "g" in kernels:
-        found["g"] = gradient_kernels(net, gradients)
+    scale = gradient_scale(net)
+
+    def tangent() -> Any:
+        copies = back.params | {(*path, "kernel"): slope for path, slope in back.slopes.items()}
+        return _of_layers(uses, a, g, factors) + _of_copies(copies, factors)
+
+    found: dict[str, Any] = {"f": seen.f, **take(kernels, _inside(net, seen, lambda: gradients, tangent))}
     if "fields" in kernels:
         found |= {"fields_h": seen.h, "fields_phi": seen.phi, "fields_g": tuple(scale * g for g in gradients)}
-    if "ntk" in kernels:
-        copies = back.params | {(*path, "kernel"): slope for path, slope in back.slopes.items()}
-        found["ntk"] = _of_layers(uses, a, g, factors) + _of_copies(copies, factors)
     after = _with_slopes(after, {path: _matrices(revealed)[path].gradient for path in whole})
     if "responses" in kernels:
         found |= coefficients(uses, a, g, after, scale)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from limits import AbsentError, Task, predict, twin
-from limits.lazy import losses, record_times
+from limits.losses import losses
+from limits.training import record_times
 from train import ensemble
 from zoo import MLP, Parameterization, ResNet
 

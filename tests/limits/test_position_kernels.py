@@ -182,10 +182,10 @@ def test_blocks_diagonals_other_sets_and_settings(net):
 def test_parameterizations_share_a_tangent_kernel(net):
     mup = twin(net.clone(parameterization="mup", gamma=2.0))
     assert_same(mup.kernels(X), kernels(net))
-    assert not mup.initial_covariance(X).any()
+    assert not mup.initial(X).covariance.any()
     scaled = twin(net.clone(gamma=2.0))
     np.testing.assert_allclose(scaled.kernels(X).nngp, kernels(net).nngp / 4, rtol=1e-12)
-    np.testing.assert_allclose(scaled.initial_covariance(X), kernels(net).nngp / 4, rtol=1e-12)
+    np.testing.assert_allclose(scaled.initial(X).covariance, kernels(net).nngp / 4, rtol=1e-12)
     np.testing.assert_allclose(scaled.kernels(X).ntk, kernels(net).ntk, rtol=1e-12)
     w, b = net.w_std**2, net.b_std**2
     np.testing.assert_allclose(scaled.readout((kernels(net).nngp - b) / w), kernels(net).nngp / 4, rtol=1e-12)

@@ -9,7 +9,7 @@ import scipy.linalg
 import scipy.stats
 
 from limits import empirical_ntk, linearize, predict
-from limits.lazy import losses
+from limits.losses import losses
 from limits.types import Task
 from zoo import MLP, learning_rate_factors, scale_gradients
 

@@ -41,7 +41,7 @@ def test_gamma_divides_the_output_and_leaves_the_tangent_kernel(form, gamma, sha
     np.testing.assert_allclose(limit.kernels(X, diagonal=True).nngp, np.diag(plain.nngp) * share, rtol=1e-13)
     if form != "standard":
         np.testing.assert_allclose(kernels.ntk, plain.ntk, rtol=1e-13)
-    np.testing.assert_allclose(limit.initial_covariance(X), kernels.nngp if form != "mup" else 0 * plain.nngp)
+    np.testing.assert_allclose(limit.initial(X).covariance, kernels.nngp if form != "mup" else 0 * plain.nngp)
 
 
 @pytest.mark.parametrize("a", [0.0, 0.3, 0.7])

@@ -11,14 +11,10 @@ import numpy as np
 from rich.console import Console
 
 from limits import Task, Trajectory, twin
-from limits.fields.sweeps import Plan, sweeps
 from limits.identity import identity, numerics
-from limits.lazy import losses
 from limits.store import Store
-from limits.training import Training
-from train.ensemble import run_members
+from train.ensemble import ensemble
 from train.evaluate.projections import Projections, of_kernel, of_path, of_predictions
-from train.moments import Moments
 from train.progress import add_parts, parts_bar
 from zoo import parameterization
 
@@ -75,21 +71,19 @@ class Limit:
     ) -> "Limit":
         """Computes them; the width of the definition plays no part. `rich`: samples and replicas of the sweeps."""
         limit = twin(net)
-        kernels = limit.kernels(task.x)
-        times = np.unique(np.linspace(0, steps, RECORDED).round().astype(int)).tolist()
-        run = limit.lazy(task, steps, learning_rate, times=times, centred=centred, kernels=())
-        path, learned = np.concatenate([run.f_train, run.f_test], axis=1), None
+        initial, times = limit.initial(task.x), np.unique(np.linspace(0, steps, RECORDED).round().astype(int))
+        how: dict[str, Any] = {"times": times, "centred": centred}
+        run = limit.lazy(task, steps, learning_rate, kernels=(), initial=initial, **how)
+        path, learned = run.f, None
         if rich and parameterization(net.parameterization).d == 0.5:
-            training = Training.of(task, steps, learning_rate, centred=True)
-            plan = Plan(net, task, training, np.array(times), ("ntk",), [steps])
-            seen, _ = sweeps(plan, **rich, progress=progress)
-            learned = {
-                "path": seen["f"],
-                "f": seen["f"][:, -1],
-                "ntk": seen["ntk"][:, -1],
-                "loss": losses(task, seen["f"][:, :, : len(task.x_train)], task.y_train),
-            }
-            path = seen["f"].mean(0)
+
+            def of_each(runs: Trajectory) -> dict[str, np.ndarray]:
+                return {"path": runs.f, "f": runs.f[:, -1], "ntk": runs.ntk[:, -1], "loss": runs.loss}
+
+            how |= {"kernels": ("ntk",), "kernel_times": [steps], "reduce": of_each, "progress": progress}
+            learned = limit.rich(task, steps, learning_rate, **how, **rich).reduced
+            path = learned["path"].mean(0)
+        kernels = initial.kernels
         return cls(
             kernels.nngp,
             kernels.ntk,
@@ -98,8 +92,8 @@ class Limit:
             of_kernel(kernels.nngp, task),
             of_kernel(kernels.ntk, task),
             of_predictions(path[-1], kernels.ntk, task),
-            of_path(path, times),
-            limit.readout,
+            of_path(path, times.tolist()),
+            initial.readout,
         )
 
     def estimates(self, observable: str) -> np.ndarray:
@@ -108,38 +102,35 @@ class Limit:
             return getattr(self, observable)[None]
         if self.rich is not None:
             return self.rich["ntk" if observable == "ntk_end" else observable]
-        path = np.concatenate([self.run.f_train, self.run.f_test], axis=1)[None]
+        path = self.run.f[None]
         return {"path": path, "f": path[:, -1], "ntk_end": self.ntk[None]}[observable]
 
 
 def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
     """Runs one ensemble. Projections are [members, projection]; curves are means over members, with errors."""
     if cell.kind == "init":
-        training = Training.of(task, 0, 1.0, centred=cell.centred)
-        chunks = run_members(cell.net, task, training, cell.members, seed=cell.seed, kernels=("features", "ntk"))
-        parts = [(limit.of_nngp(limit.readout(c["features"][:, 0])), limit.of_ntk(c["ntk"][:, 0])) for c in chunks]
-        return {
-            name: np.concatenate(column) for name, column in zip(("nngp", "ntk"), zip(*parts, strict=True), strict=True)
-        }
-    times = limit.run.times
-    loss, f_mean, columns = Moments(), Moments(), {"f": [], "path": [], "ntk_end": []}
-    training = Training.of(task, cell.steps, cell.learning_rate, centred=cell.centred)
-    chunks = run_members(cell.net, task, training, cell.members, times, cell.seed, ("ntk",), [cell.steps])
-    for chunk in chunks:
-        f = chunk["f"].astype(np.float64)
-        train = f[:, :, : len(task.x_train)]
-        loss.add(losses(task, train, task.y_train))
-        f_mean.add(f)
-        columns["f"].append(limit.of_f(f[:, -1]))
-        columns["path"].append(limit.of_path(f))
-        columns["ntk_end"].append(limit.of_ntk(chunk["ntk"][:, -1]))
-    return {
-        **{name: np.concatenate(parts) for name, parts in columns.items()},
-        "loss": loss.mean,
-        "loss_sem": loss.sem,
-        "f_mean": f_mean.mean,
-        "f_sem": f_mean.sem,
+
+        def at_start(runs: Trajectory) -> dict[str, np.ndarray]:
+            nngp = limit.readout(runs.features[:, 0])
+            return {"nngp": limit.of_nngp(nngp), "ntk": limit.of_ntk(runs.ntk[:, 0])}
+
+        how: dict[str, Any] = {"kernels": ("features", "ntk"), "reduce": at_start}
+        return ensemble(cell.net, task, cell.members, 0, 1.0, seed=cell.seed, centred=cell.centred, **how).reduced
+
+    def along(runs: Trajectory) -> dict[str, np.ndarray]:
+        f = runs.f
+        return {"f": limit.of_f(f[:, -1]), "path": limit.of_path(f), "ntk_end": limit.of_ntk(runs.ntk[:, -1])}
+
+    how = {
+        "seed": cell.seed,
+        "centred": cell.centred,
+        "kernels": ("ntk",),
+        "kernel_times": [cell.steps],
+        "reduce": along,
     }
+    seen = ensemble(cell.net, task, cell.members, cell.steps, cell.learning_rate, times=limit.run.times, **how)
+    f_sem = np.concatenate([seen.f_train_sem, seen.f_test_sem], axis=1)
+    return {**seen.reduced, "loss": seen.loss, "loss_sem": seen.loss_sem, "f_mean": seen.f, "f_sem": f_sem}
 
 
 def run_grid(

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -111,7 +110,7 @@ def as_json(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
     curves = [{f.name: plain(getattr(curve, f.name)) for f in dataclasses.fields(curve)} for curve in result.curves]
     limits = [
         {"label": label, "depth": depth, "times": plain(t.times), "loss": plain(t.loss),
-         "f": plain(np.concatenate([t.f_train, t.f_test], axis=1)), "provenance": t.provenance["loss"].detail}
+         "f": plain(t.f), "provenance": t.provenance["loss"].detail}
         for (label, depth), t in result.limits.items()
     ]  # fmt: skip
     limits += [

@@ -1,0 +1,83 @@
+"""From what single runs saw, finite or infinite, to the means over them, with standard errors."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from limits.losses import losses
+from limits.moments import Moments
+from limits.trajectory import KERNELS, Trajectory
+from limits.types import Provenance, Task
+
+Reduce = Callable[[Trajectory], Mapping[str, Any]]
+
+
+@dataclasses.dataclass
+class Runs:
+    """Independent runs of one kind, taken in a chunk at a time, of which only means, spreads and what `reduce` makes stay.
+
+    `reduce` is called with every chunk, a `Trajectory` whose arrays have a first axis of runs; it returns a dictionary of
+    arrays with that axis, which are put together in `Trajectory.reduced`.
+    """
+
+    task: Task
+    times: np.ndarray
+    absent: dict[str, Any]  # why kernels do not exist
+    kernel_times: np.ndarray | None = None
+    reduce: Reduce | None = None
+    moments: Moments = dataclasses.field(default_factory=Moments)
+    _reduced: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
+
+    def add(self, seen: Mapping[str, Any], observed: Mapping[str, Any]) -> None:
+        """Takes in runs: of `seen`, f [run, time, n, outputs] and kernels (train points, then test points)."""
+        n, f, task = len(self.task.x_train), np.asarray(seen["f"], np.float64), self.task
+        values = {"f_train": f[:, :, :n], "f_test": f[:, :, n:], "loss": losses(task, f[:, :, :n], task.y_train)}
+        if task.scored:
+            values["test_loss"] = losses(task, f[:, :, n:], task.y_test)
+        values |= {name: seen[name] for name in KERNELS if name in seen}
+        self.moments.add((values, observed))
+        if self.reduce is not None:
+            how = {"observed": dict(observed), "kernel_times": self.kernel_times, "runs": len(f)}
+            chunk = Trajectory(self.times, **values, **self.absent, **how, source="single runs")
+            self._reduced.append(_checked(self.reduce(chunk), len(f)))
+
+    def mean(
+        self,
+        how: Provenance,
+        source: str,
+        spread: Mapping[str, Any],
+        errors: Mapping[str, Any] | None = None,
+        observed: Mapping[str, Any] | None = None,
+        exact: Mapping[str, Provenance] | None = None,
+    ) -> Trajectory:
+        """The means, with standard errors unless one run is all there is.
+
+        spread: the covariances over initialisations, with their `errors`; observed: what is no mean over runs; exact: what
+        comes from elsewhere.
+        """
+        values, watched = self.moments.mean
+        of_values, of_watched = self.moments.sem if how.kind == "monte_carlo" else ({}, {})
+        return Trajectory(
+            times=self.times,
+            **values,
+            **spread,
+            **self.absent,
+            kernel_times=self.kernel_times,
+            errors={**of_values, **of_watched, **(errors or {})},
+            observed={**watched, **(observed or {})},
+            provenance=dict.fromkeys([*values, *spread], how) | self.absent | dict(exact or {}),
+            reduced=jax.tree.map(lambda *parts: np.concatenate(parts), *self._reduced) if self._reduced else {},
+            source=source,
+        )
+
+
+def _checked(found: Any, runs: int) -> dict[str, np.ndarray]:
+    if not isinstance(found, Mapping) or any(np.shape(value)[:1] != (runs,) for value in found.values()):
+        shapes = {n: np.shape(v) for n, v in found.items()} if isinstance(found, Mapping) else type(found).__name__
+        raise ValueError(
+            f"reduce must return a dictionary of arrays whose first axis is the runs, {runs} of them in this chunk; got {shapes}."
+        )
+    return {name: np.asarray(value) for name, value in found.items()}
