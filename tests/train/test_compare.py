@@ -117,7 +117,8 @@ def report_is_self_contained_and_complete(result, tmp_path):
     assert page.count("data:image/png;base64,") == 7
     assert "http" not in page.replace("http-equiv", "")
     for verdict in result.verdicts:
-        assert verdict.sentence in page
+        assert f"{verdict.relative_error:.1%} ± {verdict.relative_sem:.1%}" in page
+        assert verdict.name in page
 
 
 def curves_are_those_of_the_lazy_limit_in_ntk(result):
@@ -150,7 +151,7 @@ def test_an_ensemble_that_diverges_is_marked_and_the_others_go_on(tmp_path, caps
     _, page = report.write(found, {}, tmp_path)
     numbers = json.loads((tmp_path / "report.json").read_text())
     assert all("infinite or NaN outputs at step 0" in each["why"] for each in numbers["diverged"])
-    assert "diverged (width 4: " in page.read_text()
+    assert "diverged at width 4" in page.read_text()
     report.print_table(found, Console(width=200))
     assert "diverged" in capsys.readouterr().out
 

@@ -27,12 +27,15 @@ from zoo import checks
 
 FAMILYWISE = 0.003  # probability that a report rejects anything although every limit is right
 PRECISION = 0.02  # a standard error above this share of the observable decides nothing
-MEANING = {
-    "nngp": "NNGP at initialisation (feature kernel through the readout)",
-    "ntk": "tangent kernel at initialisation",
-    "f": "predictions after training, against the limit of training: lazy, or with feature learning where it says so",
-    "path": "predictions along training, their size in the direction of the limit at each recorded step",
-    "ntk_end": "tangent kernel after training, against the same limit",
+MEANING = {  # observable: (its name, what it is)
+    "nngp": ("NNGP at the start", "feature kernel through the readout, at initialisation"),
+    "ntk": ("tangent kernel at the start", "at initialisation"),
+    "f": (
+        "predictions",
+        "after training, against the limit of training: lazy, or with feature learning where it says so",
+    ),
+    "path": ("predictions along training", "their size in the direction of the limit at each recorded step"),
+    "ntk_end": ("tangent kernel at the end", "after training, against the same limit"),
 }
 
 
@@ -57,6 +60,17 @@ class Verdict:
     bias: PowerLaw | None
     bias_projection: str
     projections: dict[str, dict[str, Any]]
+    learns: bool = False  # the family learns features, which the lazy limit does not
+
+    @property
+    def name(self) -> str:
+        """The observable in words."""
+        return MEANING[self.observable][0]
+
+    @property
+    def foreseen(self) -> bool:
+        """Whether not to converge is what must happen: this limit is not the family's own."""
+        return self.learns and self.against == "lazy"
 
     @property
     def sentence(self) -> str:
@@ -328,6 +342,7 @@ def _judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
         bias=bias,
         bias_projection=bias_projection,
         projections=projections,
+        learns=row.limit.learns,
     )
 
 

@@ -52,6 +52,7 @@ class Limit:
     ntk: np.ndarray
     run: Trajectory
     rich: dict[str, np.ndarray] | None
+    learns: bool  # features move at any width, so that training does not follow the lazy limit
     of_nngp: Projections
     of_ntk: Projections
     of_f: Projections
@@ -75,7 +76,8 @@ class Limit:
         how: dict[str, Any] = {"times": times, "centred": centred}
         run = limit.lazy(task, steps, learning_rate, kernels=(), initial=initial, **how)
         path, learned = run.f, None
-        if rich and parameterization(net.parameterization).d == 0.5:
+        learns = float(parameterization(net.parameterization).d) == 0.5
+        if rich and learns:
 
             def of_each(runs: Trajectory) -> dict[str, np.ndarray]:
                 return {"path": runs.f, "f": runs.f[:, -1], "ntk": runs.ntk[:, -1], "loss": runs.loss}
@@ -89,6 +91,7 @@ class Limit:
             kernels.ntk,
             run,
             learned,
+            learns,
             of_kernel(kernels.nngp, task),
             of_kernel(kernels.ntk, task),
             of_predictions(path[-1], kernels.ntk, task),

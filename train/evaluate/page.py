@@ -3,12 +3,14 @@
 import base64
 import html
 import io
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
@@ -21,6 +23,7 @@ p { max-width: 52rem } img { max-width: 100%; height: auto }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #d8dee4; white-space: nowrap }
 .wrap th, .wrap td { white-space: normal; vertical-align: top }
 .good { color: #116329 } .bad { color: #a40e26 } .unsure { color: #7d4e00 }
+details { margin: 1rem 0 } summary { cursor: pointer; color: #57606a }
 pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: .8rem } .muted { color: #57606a }
 """
 
@@ -33,6 +36,26 @@ def panels(rows: int, columns: int, width: float, height: float, margin: float =
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
     return figure, axes
+
+
+def log_ticks(axis: Any) -> None:
+    """Numbers at 1, 2 and 5 of every decade of a vertical logarithmic axis: one decade alone may have no other."""
+    drawn = np.concatenate([np.ravel(line.get_ydata()) for line in axis.lines] or [np.zeros(0)])
+    if not (drawn > 0).any():  # diverged, or nothing: there is no scale
+        return
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def legend_beside(figure: Figure, axes: np.ndarray, title: str | None = None, **options: Any) -> None:
+    """One legend for all axes, right of them, where it hides nothing."""
+    handles: dict[str, Any] = {}
+    for axis in axes.flat:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if handles:
+        figure.legend(handles.values(), handles, loc="outside right upper", fontsize=8, title=title, **options)
 
 
 def as_png(figure: Figure) -> str:
@@ -61,6 +84,16 @@ def table(
     names = "".join(f"<th>{html.escape(name)}</th>" for name in head)
     kind = "wrap" if wrap else "scroll"
     return f'<div class="{kind}"><table><thead><tr>{names}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def folded(title: str, body: str) -> str:
+    """What few want to see: a line that opens."""
+    return f"<details><summary>{html.escape(title)}</summary>{body}</details>"
+
+
+def what_was_run(run: Any) -> str:
+    """The settings, folded away."""
+    return folded("What was run", f"<pre>{html.escape(json.dumps(run, indent=2))}</pre>")
 
 
 def heading(text: str) -> str:

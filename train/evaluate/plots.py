@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from train.evaluate.compare import Comparison, Verdict
-from train.evaluate.page import COLOURS, panels
+from train.evaluate.page import COLOURS, legend_beside, log_ticks, panels
 
 
 def _families(result: Comparison, observable: str) -> list[str]:
@@ -48,8 +48,7 @@ def convergence(result: Comparison, observable: str) -> Figure:
             )
             axis.title.set_fontsize(9)
         row[0].set_ylabel("ensemble mean / limit")
-    drawn = next(axis for axis in axes.flat if axis.get_legend_handles_labels()[0])
-    drawn.legend(fontsize=7, title="projection", title_fontsize=7)
+    legend_beside(figure, axes, "projection")
     return figure
 
 
@@ -69,7 +68,7 @@ def variances(result: Comparison) -> Figure:
         for verdict, colour in zip(lines, COLOURS * 3, strict=False):
             law = verdict.variance
             assert law is not None
-            text = f"{verdict.observable}, {verdict.label}: {law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"
+            text = f"{verdict.name}, {verdict.label}: {law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"
             axis.loglog(widths, law.values, "o-", ms=3.5, lw=1, color=colour, label=text)
         if lines:
             top = max(v.variance.values[0] for v in lines if v.variance)
@@ -77,8 +76,9 @@ def variances(result: Comparison) -> Figure:
         axis.set(title=f"depth {depth}", xlabel="width")
         axis.set_xticks(widths, [f"{w:g}" for w in widths])
         axis.minorticks_off()
+        log_ticks(axis)
         if lines:
-            axis.legend(fontsize=6.5)
+            axis.legend(fontsize=6.5, loc="upper center", bbox_to_anchor=(0.5, -0.24))
     axes[0, 0].set_ylabel("variance / limit²")
     return figure
 
@@ -104,9 +104,9 @@ def losses(result: Comparison) -> Figure:
                 learned = result.learned[label, depth]["loss"].mean(0)
                 axis.plot(run.times, learned, color="#d55e00", lw=1.5, label="limit with feature learning")
             axis.set(title=f"{label}, depth {depth}", xlabel="step", yscale="log")
+            log_ticks(axis)
         row[0].set_ylabel("training loss")
-    for axis in (axis for axis in axes[:, 0] if axis.lines):
-        axis.legend(fontsize=7)
+    legend_beside(figure, axes)
     return figure
 
 
@@ -120,7 +120,7 @@ def distances(result: Comparison) -> Figure:
             if not curves:
                 continue
             run = result.limits[label, depth]
-            limit = np.concatenate([run.f_train[-1], run.f_test[-1]])
+            limit = run.f[-1]
             size = np.linalg.norm(limit)
             away = [np.linalg.norm(c.f[-1] - limit) / size for c in curves]
             noise = [np.linalg.norm(c.f_sem[-1]) / size for c in curves]
@@ -129,9 +129,9 @@ def distances(result: Comparison) -> Figure:
         axis.set(title=f"depth {depth}", xlabel="width")
         axis.set_xticks(result.widths, [str(w) for w in result.widths])
         axis.minorticks_off()
-        if axis.lines:
-            axis.legend(fontsize=7)
+        log_ticks(axis)
     axes[0, 0].set_ylabel("|mean f − lazy limit| / |limit|")
+    legend_beside(figure, axes)
     return figure
 
 

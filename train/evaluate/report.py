@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from train.evaluate.compare import FAMILYWISE, MEANING, PRECISION, Comparison
-from train.evaluate.page import page, picture, plain, table
+from train.evaluate.compare import FAMILYWISE, MEANING, PRECISION, Comparison, Verdict
+from train.evaluate.page import folded, heading, page, picture, plain, table, what_was_run
 from train.evaluate.plots import all_figures
 from train.evaluate.statistics import CURVED, LACK_OF_FIT, PowerLaw
 
@@ -30,50 +30,106 @@ def law_text(law: PowerLaw | None, expected: float | None = None) -> str:
 
 
 def rows(result: Comparison) -> list[dict[str, str]]:
-    """The verdicts as text, one row each."""
-    return [
+    """What was found as text, one row each."""
+    found = [
         {
-            "observable": v.observable,
+            "what": v.name,
             "family": v.label,
             "depth": str(v.depth),
-            "limit": v.against,
-            "verdict": v.sentence,
-            "largest z": f"{v.largest_z:.1f}",
-            "p": f"{v.p:.2g}",
-            "std. error": f"{v.relative_sem:.2%}",
-            "fit": v.model,
+            "against": v.against,
+            "verdict": v.verdict + (", as it must" if v.foreseen and v.verdict == "does not converge" else ""),
+            "error": f"{v.relative_error:.1%} ± {v.relative_sem:.1%}",
             "variance ~ N^": law_text(v.variance, -1.0),
+        }
+        for v in result.verdicts
+    ]
+    empty = dict.fromkeys(found[0], "–")
+    lost = [
+        empty
+        | {"what": "ensemble" if d.width else "limit", "family": d.label, "depth": str(d.depth)}
+        | {"verdict": f"diverged{f' at width {d.width}' if d.width else ''}"}
+        for d in result.diverged
+    ]
+    return found + lost
+
+
+def tests(result: Comparison) -> list[dict[str, str]]:
+    """The numbers behind the verdicts, one row each."""
+    return [
+        {
+            "observable": f"{v.observable} ({v.name})",
+            "family": v.label,
+            "depth": str(v.depth),
+            "largest z": f"{v.largest_z:.1f}",
+            "T²": f"{v.t2:.3g} of {v.dimensions}",
+            "p": f"{v.p:.2g}",
+            "fit": v.model,
             "bias ~ N^": law_text(v.bias),
         }
         for v in result.verdicts
     ]
 
 
-def lost(result: Comparison) -> list[dict[str, str]]:
-    """What diverged as text, one row each under the same heads."""
-    empty = dict.fromkeys(rows(result)[0], "–")
-    return [
-        empty
-        | {"observable": "f" if d.width else "limit", "family": d.label, "depth": str(d.depth)}
-        | {"verdict": f"diverged ({f'width {d.width}: ' if d.width else ''}{d.why})"}
-        for d in result.diverged
-    ]
+def kinds(result: Comparison) -> list[str]:
+    """Good, bad or unsure, of every row; what must not agree and does not is none of them."""
+    word = {"agrees": "good", "does not converge": "bad", "undecided": "unsure"}
+    found = [("" if v.foreseen and v.verdict == "does not converge" else word[v.verdict]) for v in result.verdicts]
+    return found + ["bad"] * len(result.diverged)
 
 
 def print_table(result: Comparison, console: Console) -> None:
-    """The table on the terminal, and how to read it."""
-    screen = Table(title=f"Finite ensembles against their infinite-width twins — {result.task.name}")
-    colours = {"agrees": "green", "does not converge": "red", "undecided": "yellow"}
-    lines = rows(result)
-    for name in lines[0]:
+    """The table on the terminal, in 80 columns, and how to read it."""
+    console.print(summary(result), highlight=False)
+    screen = Table()
+    colours = {"good": "green", "bad": "red", "unsure": "yellow", "": "dim"}
+    for name in ("what", "depth", "verdict", "error"):
         screen.add_column(name, overflow="fold")
-    for line, verdict in zip(lines, result.verdicts, strict=True):
-        screen.add_row(*line.values(), style=colours[verdict.verdict])
-    for line in lost(result):
-        screen.add_row(*line.values(), style="red")
+    for line, kind in zip(rows(result), kinds(result), strict=True):
+        what = f"{line['what']}, {line['family']}"
+        screen.add_row(what, line["depth"], line["verdict"], line["error"], style=colours[kind])
     console.print(screen)
     for line in reading(result):
         console.print(f"[dim]{line}[/dim]", highlight=False)
+
+
+def summary(result: Comparison) -> str:
+    """What was found, in a paragraph."""
+    foreseen = [v for v in result.verdicts if v.foreseen and v.verdict == "does not converge"]
+    away = [v for v in result.verdicts if v.verdict == "does not converge" and not v.foreseen]
+    agree, open_ = ([v for v in result.verdicts if v.verdict == word] for word in ("agrees", "undecided"))
+    parts = [headline(result)]
+    if agree:
+        parts.append(f"Ensembles agree with their limits, extrapolated to infinite width, in {_listed(agree, result)}.")
+    if away:
+        parts.append(f"They do NOT converge to them in {_listed(away, result)}: {_sizes(away)} off.")
+    if foreseen:
+        parts.append(
+            f"Off the lazy limit by {_sizes(foreseen)}, as they must be, are {_listed(foreseen, result)}: features of these "
+            "networks move by O(1) at any width, and their own limit is the one with feature learning (config.rich)."
+        )
+    if open_:
+        needed = max(v.relative_sem for v in open_)
+        parts.append(
+            f"Undecided, with standard errors up to {needed:.1%} where {PRECISION:.0%} are asked for (more members help), are "
+            f"{_listed(open_, result)}."
+        )
+    return " ".join(parts)
+
+
+def _listed(found: list[Verdict], result: Comparison) -> str:
+    """Names and families, and depths where it is not all of them."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for v in found:
+        groups.setdefault((v.name, v.label), []).append(v.depth)
+    return "; ".join(
+        f"{name} ({label}{'' if len(depths) == len(result.depths) else ', depth ' + ', '.join(map(str, depths))})"
+        for (name, label), depths in groups.items()
+    )
+
+
+def _sizes(found: list[Verdict]) -> str:
+    low, high = (f"{end(v.relative_error for v in found):.1%}" for end in (min, max))
+    return low if low == high else f"{low} to {high}"
 
 
 def reading(result: Comparison) -> list[str]:
@@ -85,7 +141,7 @@ def reading(result: Comparison) -> list[str]:
         f"where residuals demand it at {LACK_OF_FIT:.0%}, or, before a rejection, a test of that term alone at {CURVED:.0%}. "
         f"✓: the exponent's 95 % interval meets −1 ± {VARIANCE_TOLERANCE} and is narrower than 0.3.",
     ]
-    lines += [f"{name}: {MEANING[name]}." for name in dict.fromkeys(v.observable for v in result.verdicts)]
+    lines += [f"{': '.join(MEANING[name])}." for name in dict.fromkeys(v.observable for v in result.verdicts)]
     if result.diverged:
         lines.append(
             "Diverged: training ended in infinite or NaN outputs; the observable at that depth is not judged, for an "
@@ -135,13 +191,6 @@ def as_json(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _table(result: Comparison) -> str:
-    lines, kind = rows(result), {"agrees": "good", "does not converge": "bad", "undecided": "unsure"}
-    column = list(lines[0]).index("verdict")
-    kinds = [{column: kind[v.verdict]} for v in result.verdicts] + [{column: "bad"}] * len(result.diverged)
-    return table(list(lines[0]), [list(line.values()) for line in [*lines, *lost(result)]], kinds)
-
-
 def as_html(result: Comparison, run: dict[str, Any]) -> str:
     """One self-contained page."""
     pictures = "".join(picture(*parts) for parts in all_figures(result))
@@ -151,11 +200,18 @@ def as_html(result: Comparison, run: dict[str, Any]) -> str:
     )
     depths = f"<h2>Variance against depth</h2><p>At width {result.widths[-1]}:</p><ul>{depth}</ul>" if depth else ""
     notes = "".join(f"<p class='muted'>{html.escape(line)}</p>" for line in reading(result))
+    notes += "".join(f"<p class='muted'>{html.escape(d.why)}</p>" for d in result.diverged)
+    lines, behind = rows(result), tests(result)
+    column = list(lines[0]).index("verdict")
+    shown = table(list(lines[0]), [[*line.values()] for line in lines], [{column: kind} for kind in kinds(result)])
+    numbers = table(list(behind[0]), [[*line.values()] for line in behind], wrap=True)
     return page(
         result.task.name,
-        f"<h1>Finite ensembles against their infinite-width twins</h1><p class='muted'>{html.escape(headline(result))}</p>"
-        f"{_table(result)}{notes}{pictures}{depths}"
-        f"<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre>",
+        heading("Finite ensembles against their infinite-width twins")
+        + f"<p>{html.escape(summary(result))}</p>{shown}{pictures}{depths}"
+        + folded("How to read this", notes)
+        + folded("The numbers behind the verdicts", numbers)
+        + what_was_run(run),
     )
 
 
