@@ -12,7 +12,7 @@ import numpy as np
 
 from launch.common import packaged
 from launch.experiment import Experiment, load
-from launch.train import FUNCTIONS, Run
+from launch.train import FUNCTIONS, prepare
 from train.loop import Loop
 from train.memory import keep_freed_memory
 from train.preemption import Preemption
@@ -30,7 +30,7 @@ def turns(config: str, rounds: int) -> dict[str, list[float]]:
     path = packaged()[config]
     fields = load(path).get_config()
     fields.steps, fields.warmup = LONGEST, 10
-    run = Run(Experiment(str(path), fields, FUNCTIONS), Path(tempfile.mkdtemp()))
+    run = prepare(Experiment(str(path), fields, FUNCTIONS), Path(tempfile.mkdtemp()))
     trainer, made = run.trainer, run.batches(0)
     first = next(made)
     batch, state = trainer.place(first), trainer.initial()

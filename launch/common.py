@@ -8,7 +8,8 @@ import platform
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,14 @@ def write_whole(file: Any, text: str) -> Any:
         return file
     store.write_whole(file, text.encode())
     return file
+
+
+def write(folder: Any, documents: Mapping[str, str], screen: Console, started: float = 0.0) -> None:
+    """Writes files by name, and says so; with `started`, also how long the program took."""
+    for name, text in documents.items():
+        screen.print(f"wrote {write_whole(folder / name, text)}", highlight=False)
+    if started:
+        screen.print(f"{time.time() - started:.0f} s", highlight=False)
 
 
 def console() -> Console:

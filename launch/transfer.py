@@ -79,9 +79,7 @@ def main() -> None:
     run["seconds"], command = round(time.time() - started, 1), study.command(outcome, sys.argv[1:])
     advice = study.target(outcome).advice
     report.print_report(outcome, command, screen, advice)
-    for name, text in report.documents(outcome, run, command, advice).items():
-        screen.print(f"wrote {common.write_whole(folder / name, text)}", highlight=False)
-    screen.print(f"{time.time() - started:.0f} s", highlight=False)
+    common.write(folder, report.documents(outcome, run, command, advice), screen, started)
 
 
 def run() -> None:
