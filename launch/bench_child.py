@@ -3,6 +3,7 @@
 Runs in this project's environment ("ours") or in neural-tangents' ("theirs"), so it imports neither at the top.
 """
 
+import importlib
 import json
 import math
 import resource
@@ -70,47 +71,22 @@ def timed(function, repeats: int) -> float:
     return best
 
 
-def our_kernels(activation: str, dtype: str, n: int, x: np.ndarray, z: np.ndarray | None):
-    """A function that computes both kernels; its blocks are compiled already."""
-    from limits import twin
-    from zoo import MLP
-
-    limit = twin(MLP(width=8, depth=DEPTH, activation=activation, w_std=W_STD, b_std=B_STD))
-
-    def run(rows: int = n):
-        k = limit.kernels(x[:rows], z if z is None else z[:rows], dtype=np.dtype(dtype).type)
-        return k.nngp, k.ntk
-
-    run(min(n, 400))
-    return run
-
-
-def their_kernels(activation: str, dtype: str, n: int, x: np.ndarray, z: np.ndarray | None):
-    """The same with neural-tangents."""
-    import jax
-    from neural_tangents import stax  # pyright: ignore
-
-    jax.config.update("jax_enable_x64", dtype == "float64")
-    act = {"relu": stax.Relu, "erf": stax.Erf}[activation]
-    layers = [layer for _ in range(DEPTH) for layer in (stax.Dense(8, W_STD, B_STD), act())]
-    fn = jax.jit(stax.serial(*layers, stax.Dense(1, W_STD, B_STD))[2], static_argnames="get")
-
-    def run():
-        k = fn(x, z, get=("nngp", "ntk"))
-        return np.asarray(k.nngp), np.asarray(k.ntk)
-
-    return run
-
-
 def kernels(side: str, activation: str, dtype: str, pair: str, n: int) -> dict:
     """NNGP and NTK of a dense network of depth 10."""
     x, z = inputs(n, 512, 0.0, dtype), None if pair == "xx" else inputs(n, 512, 1.0, dtype)
-    run = (our_kernels if side == "ours" else their_kernels)(activation, dtype, n, x, z)
-    idle = resident()
-    first = run()
-    above = megabytes() - idle
-    output = sum(part.nbytes for part in first) / 2**20
-    return {"seconds": timed(run, 5), "memory / output": above / output, "sum": float(first[1].sum(dtype=np.float64))}
+    if side == "ours":
+        from zoo import MLP
+
+        run = ours(MLP(width=8, depth=DEPTH, activation=activation, w_std=W_STD, b_std=B_STD), dtype)
+        few = slice(min(n, 400))
+        run(x[few], z if z is None else z[few])  # its blocks are compiled then
+    else:
+        from neural_tangents import stax  # pyright: ignore
+
+        act = {"relu": stax.Relu, "erf": stax.Erf}[activation]
+        layers = [layer for _ in range(DEPTH) for layer in (stax.Dense(8, W_STD, B_STD), act())]
+        run = theirs(stax.serial(*layers, stax.Dense(1, W_STD, B_STD)), dtype)
+    return cost(lambda: run(x, z), 5, "memory / output")
 
 
 def architecture(side: str, name: str, dtype: str) -> dict:
@@ -119,39 +95,51 @@ def architecture(side: str, name: str, dtype: str) -> dict:
     x = inputs(n, math.prod(shape), 0.0, dtype).reshape(n, *shape)
     if side == "ours":
         import zoo
-        from limits import twin
 
-        limit = twin(getattr(zoo, definition)(width=8, **arguments))
-
-        def ours(inputs):
-            k = limit.kernels(inputs, dtype=np.dtype(dtype).type)
-            return k.nngp, k.ntk
-
-        ours(x)
-        kernels_of = ours
+        run = ours(getattr(zoo, definition)(width=8, **arguments), dtype)
+        run(x, None)
     else:
-        import jax
-
         golden = Path(__file__).parent.parent / "tests" / "golden"
         sys.path.insert(0, str(golden))
         networks = runpy.run_path(str(golden / "make_architecture_goldens.py"))["NETWORKS"]
-        jax.config.update("jax_enable_x64", dtype == "float64")
-        fn = jax.jit(networks[definition](arguments)[2], static_argnames="get")
+        run = theirs(networks[definition](arguments), dtype)
+    return cost(lambda: run(x, None), 3, "megabytes")
 
-        def theirs(inputs):
-            k = fn(inputs, None, get=("nngp", "ntk"))
-            return np.asarray(k.nngp), np.asarray(k.ntk)
 
-        kernels_of = theirs
+def ours(net: Any, dtype: str) -> Any:
+    """(x, z or None) → (NNGP, NTK) of the twin."""
+    from limits import twin
 
+    limit = twin(net)
+
+    def run(x: Any, z: Any) -> Any:
+        k = limit.kernels(x, z, dtype=np.dtype(dtype).type)
+        return k.nngp, k.ntk
+
+    return run
+
+
+def theirs(network: Any, dtype: str) -> Any:
+    """The same of neural-tangents' (init, apply, kernel)."""
+    import jax
+
+    jax.config.update("jax_enable_x64", dtype == "float64")
+    fn = jax.jit(network[2], static_argnames="get")
+
+    def run(x: Any, z: Any) -> Any:
+        k = fn(x, z, get=("nngp", "ntk"))
+        return np.asarray(k.nngp), np.asarray(k.ntk)
+
+    return run
+
+
+def cost(run: Any, repeats: int, memory: str) -> dict:
+    """Seconds, memory above idle ("megabytes", or times the "memory / output"), and the NTK's sum, for both sides to agree in."""
     idle = resident()
-    first = kernels_of(x)
-    above = megabytes() - idle
-    return {
-        "seconds": timed(lambda: kernels_of(x), 3),
-        "megabytes": above,
-        "sum": float(first[1].sum(dtype=np.float64)),
-    }
+    first = run()
+    above, output = megabytes() - idle, sum(part.nbytes for part in first) / 2**20
+    used = above if memory == "megabytes" else above / output
+    return {"seconds": timed(run, repeats), memory: used, "sum": float(first[1].sum(dtype=np.float64))}
 
 
 def tangent(side: str, n: int) -> dict:
@@ -280,25 +268,20 @@ def fixed_point(side: str, samples: int, steps: int, replicas: int = 4) -> dict:
     return {"seconds": min(seconds), "standard error": spread, "mean": float(np.mean(np.abs(found)))}
 
 
-def train(**job: Any) -> dict:
-    """The training loop."""
-    from launch.bench_train import turns
-
-    return turns(**job)
-
-
-def transfer(**job: Any) -> dict:
-    """A learning-rate sweep."""
-    from launch.bench_transfer import sweep
-
-    return sweep(**job)
+def elsewhere(module: str, function: str) -> Any:
+    """What is measured by a module of this project's environment."""
+    return lambda **job: getattr(importlib.import_module(f"launch.{module}"), function)(**job)
 
 
 WHAT = {
-    "kernels": kernels, "tangent": tangent, "architecture": architecture, "fields": fields, "fixed point": fixed_point,
-    "train": train,
-    "transfer": transfer,
-}  # fmt: skip
+    "kernels": kernels,
+    "tangent": tangent,
+    "architecture": architecture,
+    "fields": fields,
+    "fixed point": fixed_point,
+    "train": elsewhere("bench_train", "turns"),
+    "transfer": elsewhere("bench_transfer", "sweep"),
+}
 
 if __name__ == "__main__":
     job = json.loads(sys.argv[1])

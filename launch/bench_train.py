@@ -27,8 +27,8 @@ def turns(config: str, rounds: int) -> dict[str, list[float]]:
     the checks and the transfer of a batch that is ready; "loop and data", also with batches that are made meanwhile; "data",
     making a batch with nothing else running."""
     keep_freed_memory()
-    path = packaged()[config]
-    fields = load(path).get_config()
+    path = packaged()["training"]
+    fields = load(path).get_config(config)
     fields.steps, fields.warmup = LONGEST, 10
     run = prepare(Experiment(str(path), fields, FUNCTIONS), Path(tempfile.mkdtemp()))
     trainer, made = run.trainer, run.batches(0)
