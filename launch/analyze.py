@@ -12,11 +12,9 @@ from the configs that --config names (once, or several times), such as the copy 
 Networks are spread over the devices of this machine.
 """
 
-import itertools
 import math
 import sys
 import time
-from collections.abc import Sequence
 
 from absl import flags
 
@@ -40,21 +38,10 @@ flags.register_validator("momentum", lambda v: 0 <= v < 1, "It must be at least 
 flags.register_validator("parts", lambda v: v and set(v) <= {*PARTS}, f"Give one or more of {', '.join(PARTS)}.")
 
 
-def named_configs(arguments: Sequence[str]) -> list[str]:
-    """What all --config=… of a command line name (absl keeps the last).
-
-    >>> named_configs(["analyze", "runs/a", "--config=a.py", "--config", "b.py:small"])
-    ['a.py', 'b.py:small']
-    """
-    flag = ("--config", "-config")
-    given = [text.split("=", 1)[1] for text in arguments if text.startswith(tuple(f"{each}=" for each in flag))]
-    return given + [text for before, text in itertools.pairwise(arguments) if before in flag]
-
-
 def main() -> None:
     """Analyses the runs that were named."""
     started, screen = time.time(), common.console()
-    configs = [common.find_config(each).partition(":")[0] for each in named_configs(sys.argv)]
+    configs = [common.find_config(each).partition(":")[0] for each in common.named_configs(sys.argv).values()]
     jobs = jobs_of(common.NAMED, configs)
     folder = common.workdir("analysis")
     task = task_of(jobs, _POINTS.value, _TEST_POINTS.value, _LOSS.value, configs)

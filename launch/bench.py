@@ -21,11 +21,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from absl import app, flags
 from rich.progress import track
 from rich.table import Table
 
-from launch import bench_train
 from launch.bench_child import ARCHITECTURES
 from launch.common import console
 
@@ -64,7 +64,7 @@ def jobs() -> list[dict[str, Any]]:
     }  # fmt: skip
     grid = grids[_WHAT.value]
     found = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    return found + [{"what": "fixed point", "samples": 256, "steps": 16}] * (_WHAT.value == "fields")
+    return found + [{"what": "fixed_point", "samples": 256, "steps": 16}] * (_WHAT.value == "fields")
 
 
 def rows(job: dict[str, Any], runs: dict[str, list[dict[str, float]]]) -> list[list[str]]:
@@ -97,6 +97,17 @@ def rows(job: dict[str, Any], runs: dict[str, list[dict[str, float]]]) -> list[l
     return lines
 
 
+def turns(config: str, found: dict[str, list[float]]) -> list[str]:
+    """A line of the table: medians, and the mean ratio to the step of the same round with its standard error."""
+    middle = {side: f"{1e3 * float(np.median(seconds)):.2f} ms" for side, seconds in found.items()}
+
+    def ratio(side: str) -> str:
+        ratios = np.array(found[side]) / np.array(found["step"])
+        return f"{ratios.mean():.3f} ± {ratios.std(ddof=1) / len(ratios) ** 0.5:.3f}"
+
+    return [config, middle["step"], ratio("loop"), ratio("loop and data"), middle["data"]]
+
+
 def training() -> None:
     """Measures the training loop and prints its table."""
     screen, table = console(), Table(title=f"train: the loop over its step, {os.cpu_count()} cores")
@@ -104,7 +115,7 @@ def training() -> None:
         table.add_column(column)
     for name in track(("mlp", "cnn", "resnet", "vit"), "measuring", console=screen):
         job = {"what": "train", "config": name, "rounds": 6 * _ROUNDS.value}
-        table.add_row(*bench_train.row(f"train_{name}", in_process(sys.executable, job)))
+        table.add_row(*turns(f"train_{name}", in_process(sys.executable, job)))
     screen.print(table)
 
 

@@ -1,6 +1,7 @@
 """One measurement of `launch.bench`, in a process and an environment of its own. Prints one JSON line.
 
-Runs in this project's environment ("ours") or in neural-tangents' ("theirs"), so it imports neither at the top.
+Runs in this project's environment ("ours") or in neural-tangents' ("theirs"), so it imports neither at the top. What only this
+project's environment can measure is in bench_here.py.
 """
 
 import importlib
@@ -168,121 +169,9 @@ def tangent(side: str, n: int) -> dict:
     return out
 
 
-def fields(side: str, samples: int, steps: int) -> dict:
-    """Training with feature learning, 16 points, 3 hidden layers: a sweep, or a dense network as wide as its samples."""
-    import jax
-    import jax.numpy as jnp
-
-    from limits.fields.sweep import Sweep
-    from limits.training import Training
-    from zoo import MLP
-
-    net = MLP(width=samples, depth=3, activation="tanh", parameterization="mup")
-    x, y = (jnp.asarray(part) for part in points(16))
-    training, rate = Training("mse"), 0.1
-    if side == "ours":
-        sweep = Sweep(net, training, x.shape, len(x), "float32")
-
-        def begin() -> Any:
-            return sweep.begin(jax.random.key(0), x)
-
-        def step(state: Any, t: int) -> Any:
-            return sweep.step(state, x, y, np.arange(16), jax.random.key(t + 1), rate)[0]
-
-    else:
-        tx = training.optimiser(net, x, rate)
-
-        def loss(params: Any) -> Any:
-            f: Any = net.apply({"params": params}, x)
-            return 0.5 * jnp.mean((f - y) ** 2)
-
-        def advance(state: Any) -> Any:
-            _, gradient = jax.value_and_grad(loss)(state[0])
-            updates, kept = tx.update(gradient, state[1], state[0])
-            return jax.tree.map(jnp.add, state[0], updates), kept
-
-        start = jax.jit(lambda key: net.init(key, x)["params"])
-        donated = jax.jit(advance, donate_argnums=0)
-
-        def begin() -> Any:
-            params = start(jax.random.key(0))
-            return params, tx.init(params)
-
-        def step(state: Any, t: int) -> Any:
-            del t
-            return donated(state)
-
-    def run(steps: int) -> float:
-        state = jax.block_until_ready(begin())
-        start = time.perf_counter()
-        for t in range(steps):
-            state = step(state, t)
-        jax.block_until_ready(state)
-        return time.perf_counter() - start
-
-    idle = resident()
-    first = run(steps if side == "ours" else 1)  # a sweep compiles again as its bases grow, a dense network does not
-    seconds = run(steps)
-    seconds = min(seconds, run(steps)) if seconds < 30 else seconds
-    return {"seconds": seconds, "compilation": first - seconds, "megabytes": megabytes() - idle}
-
-
-def points(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """(inputs, targets [n, 1]) to learn."""
-    return inputs(n, 16, 0.0, "float32"), np.sign(np.sin(np.arange(n) + 0.5)).astype("float32")[:, None]
-
-
-def fixed_point(side: str, samples: int, steps: int, replicas: int = 4) -> dict:
-    """The limit by a sweep, or by an iterated fixed point: 8 points, 3 hidden layers; time a replica and scatter of f."""
-    import jax
-    import jax.numpy as jnp
-
-    x, y = points(8)
-    seconds, found = [], []
-    if side == "ours":
-        from limits import Task, twin
-        from zoo import MLP
-
-        limit, task = twin(MLP(8, 3, activation="tanh", parameterization="mup")), Task(x, y)
-
-        def run(seed: int) -> Any:
-            how = {"samples": samples, "replicas": 2, "kernels": (), "times": [0, steps], "key": seed}
-            run = limit.rich(task, steps, 0.5, **how)
-            return run.f_train[-1, :, 0]
-
-        share, scatter = 0.5, 2**0.5  # two replicas at once, and their mean
-    else:
-        from launch.fixed_point import solve
-
-        def run(seed: int) -> Any:
-            how = (0.5, 1.0, 3, samples, steps, jax.random.key(seed))
-            return np.asarray(solve(jnp.asarray(x), jnp.asarray(y[:, 0]), *how, damping=1.0)[0][-1])
-
-        share = scatter = 1.0
-    run(0)
-    for seed in range(1, replicas + 1):
-        start = time.perf_counter()
-        found.append(run(seed))
-        seconds.append(share * (time.perf_counter() - start))
-    spread = scatter * float(np.sqrt(np.mean(np.var(found, axis=0, ddof=1))))
-    return {"seconds": min(seconds), "standard error": spread, "mean": float(np.mean(np.abs(found)))}
-
-
-def elsewhere(module: str, function: str) -> Any:
-    """What is measured by a module of this project's environment."""
-    return lambda **job: getattr(importlib.import_module(f"launch.{module}"), function)(**job)
-
-
-WHAT = {
-    "kernels": kernels,
-    "tangent": tangent,
-    "architecture": architecture,
-    "fields": fields,
-    "fixed point": fixed_point,
-    "train": elsewhere("bench_train", "turns"),
-    "transfer": elsewhere("bench_transfer", "sweep"),
-}
-
 if __name__ == "__main__":
     job = json.loads(sys.argv[1])
-    print("RESULT " + json.dumps(WHAT[job.pop("what")](**job)))
+    what = job.pop("what")
+    both = {"kernels": kernels, "architecture": architecture, "tangent": tangent}
+    measured = both[what] if what in both else getattr(importlib.import_module("launch.bench_here"), what)
+    print("RESULT " + json.dumps(measured(**job)))
