@@ -11,6 +11,7 @@ Otherwise --oracle is the Python of an environment made from tests/golden/requir
 timed. Each figure is the median over rounds of the fastest run in a fresh process, compilation apart where not said.
 """
 
+import itertools
 import json
 import math
 import os
@@ -20,11 +21,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from absl import app, flags
 from rich.progress import track
 from rich.table import Table
 
-from launch import bench_train
 from launch.bench_child import ARCHITECTURES
 from launch.common import console
 
@@ -36,7 +37,7 @@ _N = flags.DEFINE_integer("n", None, "Inputs; default 2000 for kernels and 16 fo
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Times each measurement is repeated, the two sides in turn.", lower_bound=1)
 
 
-def measure(python: str, job: dict[str, Any]) -> dict[str, Any]:
+def in_process(python: str, job: dict[str, Any]) -> dict[str, Any]:
     """One measurement in a fresh process."""
     child = Path(__file__).with_name("bench_child.py")
     home = str(child.parent.parent)
@@ -53,32 +54,17 @@ def measure(python: str, job: dict[str, Any]) -> dict[str, Any]:
 
 def jobs() -> list[dict[str, Any]]:
     """What is timed."""
-    if _WHAT.value == "tangent":
-        return [{"what": "tangent", "n": _N.value or 16}]
-    if _WHAT.value == "fields":
-        return [
-            {"what": "fields", "samples": samples, "steps": steps}
-            for steps in (16, 50)
-            for samples in (1024, 4096, 16384)
-        ] + [{"what": "fixed point", "samples": 256, "steps": 16}]
-    if _WHAT.value == "transfer":
-        return [
-            {"what": "transfer", "width": width, "against": against}
-            for width in (64, 256, 512)
-            for against in ("one loop", "each compiled")
-        ]
-    if _WHAT.value == "architectures":
-        return [
-            {"what": "architecture", "name": name, "dtype": dtype}
-            for name in ARCHITECTURES
-            for dtype in ("float32", "float64")
-        ]
-    return [
-        {"what": "kernels", "activation": activation, "dtype": dtype, "pair": pair, "n": _N.value or 2000}
-        for activation in ("relu", "erf")
-        for dtype in ("float32", "float64")
-        for pair in ("xx", "xz")
-    ]
+    grids: dict[str, dict[str, tuple]] = {
+        "tangent": {"what": ("tangent",), "n": (_N.value or 16,)},
+        "fields": {"what": ("fields",), "samples": (1024, 4096, 16384), "steps": (16, 50)},
+        "transfer": {"what": ("transfer",), "width": (64, 256, 512), "against": ("one loop", "each compiled")},
+        "architectures": {"what": ("architecture",), "name": tuple(ARCHITECTURES), "dtype": ("float32", "float64")},
+        "kernels": {"what": ("kernels",), "activation": ("relu", "erf"), "dtype": ("float32", "float64"),
+                    "pair": ("xx", "xz"), "n": (_N.value or 2000,)},
+    }  # fmt: skip
+    grid = grids[_WHAT.value]
+    found = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    return found + [{"what": "fixed_point", "samples": 256, "steps": 16}] * (_WHAT.value == "fields")
 
 
 def rows(job: dict[str, Any], runs: dict[str, list[dict[str, float]]]) -> list[list[str]]:
@@ -111,15 +97,25 @@ def rows(job: dict[str, Any], runs: dict[str, list[dict[str, float]]]) -> list[l
     return lines
 
 
+def turns(config: str, found: dict[str, list[float]]) -> list[str]:
+    """A line of the table: medians, and the mean ratio to the step of the same round with its standard error."""
+    middle = {side: f"{1e3 * float(np.median(seconds)):.2f} ms" for side, seconds in found.items()}
+
+    def ratio(side: str) -> str:
+        ratios = np.array(found[side]) / np.array(found["step"])
+        return f"{ratios.mean():.3f} ± {ratios.std(ddof=1) / len(ratios) ** 0.5:.3f}"
+
+    return [config, middle["step"], ratio("loop"), ratio("loop and data"), middle["data"]]
+
+
 def training() -> None:
     """Measures the training loop and prints its table."""
     screen, table = console(), Table(title=f"train: the loop over its step, {os.cpu_count()} cores")
     for column in ("config", "step alone", "loop / step", "loop with data / step", "making a batch"):
         table.add_column(column)
     for name in track(("mlp", "cnn", "resnet", "vit"), "measuring", console=screen):
-        config = f"train_{name}"
-        job = {"what": "train", "config": config, "rounds": 6 * _ROUNDS.value}
-        table.add_row(*bench_train.row(config, measure(sys.executable, job)))
+        job = {"what": "train", "config": name, "rounds": 6 * _ROUNDS.value}
+        table.add_row(*turns(f"train_{name}", in_process(sys.executable, job)))
     screen.print(table)
 
 
@@ -136,7 +132,7 @@ def against() -> None:
         runs: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
         for _round in range(_ROUNDS.value):
             for side, python in sides.items():
-                runs[side].append(measure(python, {**job, "side": side}))
+                runs[side].append(in_process(python, {**job, "side": side}))
         for row in rows(job, runs):
             table.add_row(*row)
             screen.print(" | ".join(row), highlight=False)

@@ -8,7 +8,8 @@ import platform
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,20 @@ def find_config(value: str) -> str:
     return f"{path}:{argument}" if argument else path
 
 
+def named_configs(arguments: Sequence[str]) -> dict[int, str]:
+    """What the --config=… of a command line name, by their places (absl keeps the last).
+
+    >>> named_configs(["analyze", "runs/a", "--config=a.py", "--config", "b.py:small"])
+    {2: 'a.py', 4: 'b.py:small'}
+    """
+    found = {}
+    for i, word in enumerate(arguments):
+        flag, equal, value = word.partition("=")
+        if flag in ("--config", "-config"):
+            found |= {i: value} if equal else dict(enumerate(arguments[i + 1 : i + 2], start=i + 1))
+    return found
+
+
 def help_text(about: str | None) -> str:
     """A command's description, its flags, and the configs there are."""
     lines = [(about or "").strip(), "", "flags:"]
@@ -78,14 +93,10 @@ def start(main: Callable[[], None], about: str | None, names: bool = False) -> N
     if {"-h", "--help", "-help"} & set(sys.argv[1:]):
         print(help_text(about))
         raise SystemExit(0)
-    arguments, path = [], ""
-    for i, argument in enumerate(sys.argv):
-        if argument.startswith(("--config=", "-config=")):
-            path = find_config(argument.split("=", 1)[1])
-            argument = f"--config={path}"
-        elif i and sys.argv[i - 1] in ("--config", "-config"):
-            argument = path = find_config(argument)
-        arguments.append(argument)
+    arguments, path = list(sys.argv), ""
+    for place, given in named_configs(arguments).items():
+        path = find_config(given)
+        arguments[place] = arguments[place].removesuffix(given) + path
     if path:
         _SETTINGS[path] = _settings(*path.partition(":")[::2])
         _check_overrides(arguments, _SETTINGS[path])
@@ -256,6 +267,14 @@ def write_whole(file: Any, text: str) -> Any:
         return file
     store.write_whole(file, text.encode())
     return file
+
+
+def write(folder: Any, documents: Mapping[str, str], screen: Console, started: float = 0.0) -> None:
+    """Writes files by name, and says so; with `started`, also how long the program took."""
+    for name, text in documents.items():
+        screen.print(f"wrote {write_whole(folder / name, text)}", highlight=False)
+    if started:
+        screen.print(f"{time.time() - started:.0f} s", highlight=False)
 
 
 def console() -> Console:

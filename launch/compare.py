@@ -50,8 +50,8 @@ def check_fields(config: Any, command: str, without: tuple[str, ...] = ()) -> No
     missing = [name for name in FIELDS if name not in config and name not in (*without, "fields", "net")]
     if missing:
         raise ValueError(
-            f"This config has no {', '.join(missing)}: it is not one for {command}. configs/mlp.py is; what starts with "
-            "train_ is for launch.train, and with transfer_ for launch.transfer."
+            f"This config has no {', '.join(missing)}: it is not one for {command}. configs/mlp.py is; training.py is "
+            "for launch.train, what starts with transfer_ for launch.transfer."
         )
     for name, check in FIELDS.items():
         if name in config and name not in without:

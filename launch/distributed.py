@@ -25,7 +25,7 @@ import jax
 from absl import flags
 
 from launch import watch
-from launch.local_cluster import COORDINATOR, PROCESS, PROCESSES, free_port
+from launch.processes import COORDINATOR, PROCESS, PROCESSES, free_port
 
 MODES = ("auto", "on", "off")
 DISTRIBUTED = flags.DEFINE_enum("distributed", "auto", MODES, "Join other processes: see launch/distributed.py.")

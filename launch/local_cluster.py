@@ -12,89 +12,16 @@ failed (128 + signal, if it was a signal), or 0.
 import argparse
 import shlex
 import signal
-import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from launch.processes import Cluster, Result
-
-COORDINATOR, PROCESSES, PROCESS = "LIMIT_ZOO_COORDINATOR", "LIMIT_ZOO_PROCESSES", "LIMIT_ZOO_PROCESS"
-GRACE = 30.0
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def environment(process: int, processes: int, devices: int, coordinator: str) -> dict[str, str]:
-    """The variables that make a process the one it is.
-
-    >>> environment(1, 2, 4, "127.0.0.1:5000")["LIMIT_ZOO_PROCESS"]
-    '1'
-    """
-    return {
-        COORDINATOR: coordinator,
-        PROCESSES: str(processes),
-        PROCESS: str(process),
-        "JAX_NUM_CPU_DEVICES": str(devices),
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONUNBUFFERED": "1",
-    }
-
-
-def _places(processes: int, devices: int) -> list[dict[str, str]]:
-    if processes < 1 or devices < 1:
-        raise ValueError(f"processes and devices must be at least 1; got {processes} and {devices}.")
-    coordinator = f"127.0.0.1:{free_port()}"
-    return [environment(i, processes, devices, coordinator) for i in range(processes)]
-
-
-def start_cluster(
-    command: Sequence[str],
-    processes: int,
-    devices: int,
-    env: Mapping[str, str] | None = None,
-    grace: float = GRACE,
-    echo: bool = False,
-) -> Cluster:
-    """Starts `processes` times `command`, each with `devices` CPU devices; use it in a `with` block.
-
-    Args:
-      command: program and arguments, the same for all.
-      processes: how many.
-      devices: CPU devices of each.
-      env: variables beside, or in place of, those of this process.
-      grace: seconds that the others have once one has failed.
-      echo: print the lines as they come.
-
-    >>> with start_cluster([sys.executable, "-c", "import os; print(os.environ['LIMIT_ZOO_PROCESS'])"], 2, 1) as cluster:
-    ...     cluster.wait(timeout=60).outputs
-    ['0\\n', '1\\n']
-    """
-    return Cluster([(command, {**(env or {}), **place}) for place in _places(processes, devices)], grace, echo)
-
-
-def run_cluster(
-    command: Sequence[str],
-    processes: int,
-    devices: int,
-    env: Mapping[str, str] | None = None,
-    timeout: float | None = None,
-    grace: float = GRACE,
-    echo: bool = False,
-) -> Result:
-    """Starts a cluster (see `start_cluster`) and waits for its end, at most `timeout` seconds."""
-    with start_cluster(command, processes, devices, env, grace, echo) as cluster:
-        return cluster.wait(timeout)
+from launch.processes import GRACE, Cluster, places
 
 
 def shell_lines(command: Sequence[str], processes: int, devices: int) -> str:
     """The same as lines for a shell."""
     lines = []
-    for place in _places(processes, devices):
+    for place in places(processes, devices):
         variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in place.items())
         lines.append(f"{variables} {shlex.join(command)} &")
     return "\n".join([*lines, "wait"])
@@ -124,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         print(shell_lines(command, flags.processes, flags.devices))
         return 0
     interrupts = []
-    with start_cluster(command, flags.processes, flags.devices, grace=flags.grace, echo=True) as cluster:
+    with Cluster(command, flags.processes, flags.devices, grace=flags.grace, echo=True) as cluster:
 
         def forward(number: int, _: object) -> None:
             interrupts.extend([number] if number == signal.SIGINT else [])

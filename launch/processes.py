@@ -3,13 +3,41 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+COORDINATOR, PROCESSES, PROCESS = "LIMIT_ZOO_COORDINATOR", "LIMIT_ZOO_PROCESSES", "LIMIT_ZOO_PROCESS"
+GRACE = 30.0  # seconds
 _POLL = 0.05  # seconds between two looks at them
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def places(processes: int, devices: int) -> list[dict[str, str]]:
+    """The variables of the environment that make each of so many processes, with so many CPU devices, the one it is.
+
+    >>> [place["LIMIT_ZOO_PROCESS"] for place in places(2, 4)]
+    ['0', '1']
+    """
+    if processes < 1 or devices < 1:
+        raise ValueError(f"processes and devices must be at least 1; got {processes} and {devices}.")
+    same = {
+        COORDINATOR: f"127.0.0.1:{free_port()}",
+        PROCESSES: str(processes),
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONUNBUFFERED": "1",
+    }
+    return [{**same, PROCESS: str(i)} for i in range(processes)]
 
 
 class Result(NamedTuple):
@@ -21,25 +49,41 @@ class Result(NamedTuple):
 
 
 class Cluster:
-    """Running processes; `processes` are their Popen handles. Leaving the `with` block kills what is left of them.
+    """So many times a command, each with so many CPU devices; `processes` are their Popen handles. Leaving the `with` block
+    kills what is left of them.
 
     Args:
-      commands: program and arguments of each, with variables beside, or in place of, those of this process.
+      command: program and arguments, the same for all.
+      processes: how many.
+      devices: CPU devices of each.
+      env: variables beside, or in place of, those of this process.
       grace: when one has failed, the seconds that the others have to end by themselves, and as many again after a SIGTERM.
       echo: print lines as they come, behind the number of the process.
+
+    >>> with Cluster(["bash", "-c", "echo $LIMIT_ZOO_PROCESS"], 2, 1) as cluster:
+    ...     cluster.wait(timeout=60).outputs
+    ['0\\n', '1\\n']
     """
 
-    def __init__(self, commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], grace: float, echo: bool):
+    def __init__(
+        self,
+        command: Sequence[str],
+        processes: int,
+        devices: int,
+        env: Mapping[str, str] | None = None,
+        grace: float = GRACE,
+        echo: bool = False,
+    ) -> None:
         self.grace, self._echo = grace, echo
         self._first: int | None = None
         self._swept: set[int] = set()
-        self._lines: list[list[str]] = [[] for _ in commands]
+        self._lines: list[list[str]] = [[] for _ in range(processes)]
         self._printing = threading.Lock()
         self.processes: list[subprocess.Popen[str]] = []
         self._readers: list[threading.Thread] = []
         try:
-            for command, environment in commands:
-                self.processes.append(_popen(command, environment))
+            for place in places(processes, devices):
+                self.processes.append(_popen(command, {**(env or {}), **place}))
         except OSError:
             self.kill()
             raise
@@ -136,3 +180,16 @@ def _popen(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
         errors="replace",
         start_new_session=True,  # the terminal's ^C reaches us alone, and we pass it on
     )
+
+
+def run_cluster(
+    command: Sequence[str],
+    processes: int,
+    devices: int,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    grace: float = GRACE,
+) -> Result:
+    """Starts a `Cluster` and waits for its end, at most `timeout` seconds."""
+    with Cluster(command, processes, devices, env, grace) as cluster:
+        return cluster.wait(timeout)

@@ -30,7 +30,6 @@ from launch.study import conduct, study_of
 from train.transfer import report
 
 _ONLY = flags.DEFINE_string("only", "", "One of the config's variants.")
-_SHARD = flags.DEFINE_string("shard", "0/1", "i/n: only the i-th of n parts of the sizes, i from 0.")
 
 
 def shard(text: str) -> tuple[int, int]:
@@ -45,19 +44,17 @@ def shard(text: str) -> tuple[int, int]:
     return int(i), int(n)
 
 
+class _Shard(flags.ArgumentParser):
+    def parse(self, text: str) -> tuple[int, int]:
+        return shard(text)
+
+
+_SHARD = flags.DEFINE(_Shard(), "shard", "0/1", "i/n: only the i-th of n parts of the sizes, i from 0.")
+
+
 def part_of_grid() -> tuple[int, int]:
     """--shard, read."""
-    return shard(_SHARD.value)
-
-
-def _is_shard(text: str) -> bool:
-    try:
-        return bool(shard(text))
-    except ValueError as error:
-        raise flags.ValidationError(str(error)) from None
-
-
-flags.register_validator("shard", _is_shard)
+    return _SHARD.value
 
 
 def main() -> None:
@@ -79,9 +76,7 @@ def main() -> None:
     run["seconds"], command = round(time.time() - started, 1), study.command(outcome, sys.argv[1:])
     advice = study.target(outcome).advice
     report.print_report(outcome, command, screen, advice)
-    for name, text in report.documents(outcome, run, command, advice).items():
-        screen.print(f"wrote {common.write_whole(folder / name, text)}", highlight=False)
-    screen.print(f"{time.time() - started:.0f} s", highlight=False)
+    common.write(folder, report.documents(outcome, run, command, advice), screen, started)
 
 
 def run() -> None:

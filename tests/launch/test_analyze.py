@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from launch import analyze, runs, train
+from launch import runs, train
 from launch.experiment import Experiment, load
 from limits import empirical_ntk, twin
 from train import about, curves
-from train.analysis.runs import TrainedRun
+from train.analysis import report
+from train.analysis.runs import TrainedRun, analyse_all
 from train.checkpoints import load_model
 from train.evaluate.page import heading
 from train.records import Records, read_records
@@ -31,16 +32,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = Path(__file__).with_name("training_config.py")
     config = load(source).get_config()
     config.members, config.evaluate_every = 2, 0
-    assert train.conduct(train.Run(Experiment(str(source), config, train.FUNCTIONS), place), SILENT)
+    assert train.conduct(train.prepare(Experiment(str(source), config, train.FUNCTIONS), place), SILENT)
     (place / "cells").mkdir()
     return place
 
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> tuple[list, Any, list]:
-    jobs = analyze.jobs_of([str(folder)])
+    jobs = runs.jobs_of([str(folder)])
     task = jobs[0].run.task(6, 3)
-    return jobs, task, analyze.conduct(jobs, task, folder, HOW, SILENT)
+    return jobs, task, analyse_all(jobs, task, folder, HOW, SILENT)
 
 
 def test_every_member_is_measured_at_every_checkpoint(folder: Path, found: Any):
@@ -64,38 +65,38 @@ def test_points_are_those_of_training(found: Any):
 
 def test_finished_networks_are_not_measured_again(folder: Path, found: Any, monkeypatch: pytest.MonkeyPatch):
     jobs, task, measured = found
-    monkeypatch.setattr(analyze, "analyse", lambda *_, **__: pytest.fail("measured again"))
-    again = analyze.conduct(jobs, task, folder, HOW, SILENT)
+    monkeypatch.setattr("train.analysis.runs.analyse", lambda *_, **__: pytest.fail("measured again"))
+    again = analyse_all(jobs, task, folder, HOW, SILENT)
     np.testing.assert_array_equal(again[0]["ntk"]["ntk"], measured[0]["ntk"]["ntk"])
 
 
 def test_members_are_held_against_their_twin(found: Any):
     jobs, task, measured = found
-    ((net, about, members),) = analyze.groups(jobs, measured)
+    ((net, about, members),) = report.groups(jobs, measured)
     assert about == "MLP, width 16, depth 1"
     assert len(members) == 2
-    compared = analyze.against(net, members, task, None, 0.0)
+    compared = report.against(net, members, task, None, 0.0)
     kernels = twin(net).kernels(np.concatenate([task.x_train, task.x_test]))
     expected = np.linalg.norm(measured[0]["ntk"]["ntk"][0] - kernels.ntk) / np.linalg.norm(kernels.ntk)
     np.testing.assert_allclose(np.ravel(compared["kernels"]["ntk"]["each"])[0], expected, rtol=1e-5)
-    rows = analyze.rows_of(about, compared)
+    rows = report.rows_of(about, compared)
     assert {row[2] for row in rows} >= {"nngp", "ntk"}
     assert rows[0][5] == "2 networks"
-    pictures = analyze.pictures({job.label: each for job, each in zip(jobs, measured, strict=True)}, HOW["parts"], {})
+    pictures = report.pictures({job.label: each for job, each in zip(jobs, measured, strict=True)}, HOW["parts"], {})
     assert [title for title, _, _ in pictures] == ["Drift of kernels"]
 
 
 def test_networks_that_start_alike_count_once(found: Any):
     jobs, task, measured = found
-    twice = analyze.against(jobs[0].run.definition(), [*measured, measured[1]], task, None, 0.0)
+    twice = report.against(jobs[0].run.definition(), [*measured, measured[1]], task, None, 0.0)
     assert len(twice["kernels"]["ntk"]["each"]) == 2
 
 
 def test_without_a_checkpoint_of_the_start_there_is_nothing_to_compare_with_it(found: Any):
     jobs, task, measured = found
     later = [{**each, "steps": each["steps"] + 1} for each in measured]
-    compared = analyze.against(jobs[0].run.definition(), later, task, None, 0.0)
-    ((_, limit, _, distance, _, why),) = analyze.rows_of("MLP", compared)
+    compared = report.against(jobs[0].run.definition(), later, task, None, 0.0)
+    ((_, limit, _, distance, _, why),) = report.rows_of("MLP", compared)
     assert (limit, distance) == ("kernels", "absent")
     assert "the first checkpoint is of step 1" in why
 
@@ -124,18 +125,18 @@ def batches(start):
 def test_a_module_and_batches_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "strange_name.py").write_text(OWN)
     source = tmp_path / "strange_name.py"
-    run = train.Run(Experiment(str(source), load(source).get_config(), train.FUNCTIONS), tmp_path)
+    run = train.prepare(Experiment(str(source), load(source).get_config(), train.FUNCTIONS), tmp_path)
     assert train.conduct(run, SILENT)
     monkeypatch.delitem(sys.modules, "config_strange_name")
     source.rename(tmp_path.parent / source.name)  # a copy that lies in the run's folder would not be executed
-    jobs = analyze.jobs_of([str(tmp_path)])
+    jobs = runs.jobs_of([str(tmp_path)])
     with pytest.raises(ValueError, match=r"config_strange_name:Own is not one of zoo's.*--config=FILE"):
         jobs[0].run.definition()
     with pytest.raises(ValueError, match=r"batches of its own.*--config=.*strange_name\.py, if you trust it"):
         runs.task_of(jobs, 6, 3, "cross_entropy")
     assert "config_strange_name" not in sys.modules
     configs = [str(tmp_path.parent / source.name)]
-    jobs = analyze.jobs_of([str(tmp_path)], configs)
+    jobs = runs.jobs_of([str(tmp_path)], configs)
     assert jobs[0].run.definition().width == 4
     task = runs.task_of(jobs, 6, 3, "cross_entropy", configs)
     drawn = [next(run.batches(step)) for step in (0, 1)]
@@ -155,10 +156,10 @@ def test_a_run_is_data(folder: Path, tmp_path: Path):
         text = about.written({**evil, "step": step}, arrays)
         (run / f"checkpoints/{step}/about/about.json").write_text(text)
     (run / "training_config.py").write_text(f"open({str(tmp_path / 'done')!r}, 'w')")
-    jobs = analyze.jobs_of([str(run)])
+    jobs = runs.jobs_of([str(run)])
     jobs[0].run.task(6, 3)
     with pytest.raises(ValueError, match="os:system is not one of zoo's"):
-        analyze.conduct(jobs, jobs[0].run.task(6, 3), run, HOW, SILENT)
+        analyse_all(jobs, jobs[0].run.task(6, 3), run, HOW, SILENT)
     assert not (tmp_path / "done").exists()
 
 
@@ -172,7 +173,7 @@ def test_a_damaged_checkpoint_is_left_out(folder: Path, tmp_path: Path):
         file = run / f"checkpoints/{step}" / name
         file.write_bytes(file.read_bytes()[:-9])
     with pytest.warns(UserWarning, match="checkpoint of step 1 in .* is damaged and left out"):
-        ((job, _),) = [analyze.jobs_of([str(run)])]
+        ((job, _),) = [runs.jobs_of([str(run)])]
     with pytest.warns(UserWarning, match="checkpoint of step 10 in .* It is left out"):
         assert [step for step, _ in job.run.checkpoints(0)] == [0, 12]
 
@@ -183,7 +184,7 @@ def _regression(run: TrainedRun) -> TrainedRun:
 
 
 def test_runs_on_other_data_are_not_measured_on_one(folder: Path):
-    job, _ = analyze.jobs_of([str(folder)])
+    job, _ = runs.jobs_of([str(folder)])
     moved = {**job.run.config, "data": {**job.run.config["data"], "train": "test"}}
     other = dataclasses.replace(job.run, info={**job.run.info, "config": moved}, label="other")
     with pytest.raises(ValueError, match=r"and other were trained on different data: analyse them apart"):
@@ -194,7 +195,7 @@ def test_a_folder_without_checkpoints_is_said(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match="holds no checkpoints"):
         TrainedRun.read(tmp_path)
     with pytest.raises(ValueError, match="Name at least one run"):
-        analyze.jobs_of([])
+        runs.jobs_of([])
 
 
 def test_runs_in_folders_of_one_name_are_told_apart_and_laid_on_each_other(folder: Path, tmp_path: Path):
@@ -206,7 +207,7 @@ def test_runs_in_folders_of_one_name_are_told_apart_and_laid_on_each_other(folde
     for line in lines:
         records.write(line.pop("step"), line)
     records.close()
-    jobs = analyze.jobs_of([str(each) for each in (folder, *others, folder)])
+    jobs = runs.jobs_of([str(each) for each in (folder, *others, folder)])
     assert len({job.label for job in jobs}) == len(jobs) == 6
     said = curves.differences({job.run.name: job.run.place for job in jobs})
     assert len(said) == 2

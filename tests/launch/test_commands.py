@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked import ended
 from ml_collections import ConfigDict
 
 from launch import common
@@ -16,11 +17,6 @@ SMALL = [
     "--config.widths=(8,16,32)", "--config.depths=(1,)", "--config.members=8", "--config.init_members=8",
     "--config.steps=2", "--config.task.n_train=6", "--config.task.n_test=4",
 ]  # fmt: skip
-
-
-def slow(*case):
-    """A process of its own for each takes its time."""
-    return pytest.param(*case, marks=pytest.mark.slow)
 
 
 def launch(*arguments, folder=ROOT, module=None):
@@ -72,27 +68,27 @@ def test_limit_by_path(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        slow(["compare", "--config=mpl"], 'Did you mean "mlp"'),
+        (["compare", "--config=mpl"], 'Did you mean "mlp"'),
         (["compare", "--config=mlp", "--config.widht=3"], 'Did you mean "widths"'),
         (["comapre"], 'Did you mean "compare"'),
-        slow(["compare", "--config=mlp", "--config.activations=('rleu',)"], 'Did you mean "relu"'),
-        slow(["compare", "--config=mlp", "--config.task.n_tran=3"], 'Did you mean "n_train"'),
-        slow(["compare"], "Give a config"),
-        slow(["compare", "--config=mlp", "config.steps=3"], 'error: "config.steps=3" is not a flag'),
-        slow(["train", "--config=train_mlp", "config.steps=3"], 'error: "config.steps=3" is not a flag'),
-        slow(
+        (["compare", "--config=mlp", "--config.activations=('rleu',)"], 'Did you mean "relu"'),
+        (["compare", "--config=mlp", "--config.task.n_tran=3"], 'Did you mean "n_train"'),
+        (["compare"], "Give a config"),
+        (["compare", "--config=mlp", "config.steps=3"], 'error: "config.steps=3" is not a flag'),
+        (["train", "--config=training:mlp", "config.steps=3"], 'error: "config.steps=3" is not a flag'),
+        (
             ["transfer", "--config=transfer_width", "--config.values=(1,)", "--config.values=(2,)"],
             "values is given twice",
         ),
-        slow(["compare", "--config=mlp", "--config.widths=(0,8)"], "width must be an integer of at least 1"),
-        slow(["compare", "--config=mlp", "--workdir=/proc/nowhere"], "choose another with --workdir"),
+        (["compare", "--config=mlp", "--config.widths=(0,8)"], "config.widths must be"),
+        (["compare", "--config=mlp", "--workdir=/proc/nowhere"], "choose another with --workdir"),
     ],
 )
 def test_a_mistake_gets_one_sentence(arguments, message, tmp_path):
-    done = launch(*arguments, folder=tmp_path)
-    assert done.returncode != 0
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    (code,), (said,) = ended("launch.cli", *arguments, folder=tmp_path)
+    assert code != 0
+    assert message in said
+    assert "Traceback" not in said
 
 
 def test_a_shadowing_file_is_named(tmp_path):
@@ -109,17 +105,16 @@ def test_a_shadowing_file_is_named(tmp_path):
 
 
 def test_bench_says_what_it_can_time():
-    assert "bench times one of kernels, architectures" in launch("bench", "trian").stderr
+    assert "bench times one of kernels, architectures" in ended("launch.cli", "bench", "trian").outputs[0]
 
 
 def test_help_names_every_command():
-    done = launch("--help")
     for name in ("compare", "limit", "bench"):
-        assert f"  {name}" in done.stdout
-    done = launch("compare", "--help")
-    assert done.returncode == 0
+        assert f"  {name}" in ended("launch.cli", "--help").outputs[0]
+    (code,), (said,) = ended("launch.cli", "compare", "--help")
+    assert code == 0
     for words in ("--config.FIELD=VALUE", "--workdir", "mlp_full", "interrupted"):
-        assert words in done.stdout
+        assert words in said
 
 
 # --- in this process: what `start` reads before any program runs
@@ -167,6 +162,7 @@ def loss(outputs, targets): pass
 
 def test_a_config_is_executed_once_a_start(tmp_path):
     (tmp_path / "counting.py").write_text(COUNTING)
-    done = launch("--config=counting.py", "--config.depth=2", "--distributed=off", folder=tmp_path, module="train")
-    assert "The config lacks width, steps, learning_rate" in done.stderr  # what comes after the functions are found
+    words = ("--config=counting.py", "--config.depth=2", "--distributed=off")
+    (said,) = ended("launch.train", *words, folder=tmp_path).outputs
+    assert "The config lacks width, steps, learning_rate" in said  # what comes after the functions are found
     assert (tmp_path / "executed").read_text() == "once\n"

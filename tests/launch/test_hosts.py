@@ -11,11 +11,12 @@ from typing import Any
 
 import jax
 import pytest
+from forked import ended
 
 from launch import agreement, watch
 from launch.agreement import compare, differences, what_runs
 from launch.experiment import load
-from launch.local_cluster import run_cluster, start_cluster
+from launch.processes import Cluster, places
 
 HERE = Path(__file__).resolve().parent
 CONFIG = HERE / "training_config.py"
@@ -211,17 +212,17 @@ time.sleep(60)
 
 def test_two_processes_compare_what_they_run_and_end_together():
     started = time.monotonic()
-    result = run_cluster([sys.executable, "-c", TOGETHER], 2, 1, timeout=100, grace=60)
+    codes, outputs = ended(TOGETHER, places=places(2, 1))
     assert time.monotonic() - started < 60
-    assert result.returncodes == [1, 1]
-    for output in result.outputs:
+    assert codes == [1, 1]
+    for output in outputs:
         for name in ("learning_rate", "seed", "weight_decay", "width", "steps"):
             assert re.search(rf"refused: .* same: {name} is 0 on process 0 \(.*\) and 1 on process 1 \(", output)
         assert "Check failure stack trace" not in output
-    assert "error: process 1 of 2 on" in result.outputs[0]
-    assert "failed: the data are gone. This process ends with it." in result.outputs[0]
-    assert result.outputs[0].count("error:") == 1
-    assert "OSError: the data are gone." in result.outputs[1]
+    assert "error: process 1 of 2 on" in outputs[0]
+    assert "failed: the data are gone. This process ends with it." in outputs[0]
+    assert outputs[0].count("error:") == 1
+    assert "OSError: the data are gone." in outputs[1]
 
 
 def train_differently(folder: Path, *changes: str, config: Path = CONFIG, other: Path | None = None, host: int = 1):
@@ -232,7 +233,7 @@ def train_differently(folder: Path, *changes: str, config: Path = CONFIG, other:
         f"import os, sys, runpy; sys.argv = ['launch.train', *({words!r})[int(os.environ['LIMIT_ZOO_PROCESS'])]]; "
         "runpy.run_module('launch.train', run_name='__main__')"
     )
-    return start_cluster([sys.executable, "-c", code], 2, 1, grace=60)
+    return Cluster([sys.executable, "-c", code], 2, 1, grace=60)
 
 
 @pytest.mark.slow

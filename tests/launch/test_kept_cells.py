@@ -15,10 +15,10 @@ from damage import FLIPS, silently_different
 from etils import epath
 from rich.console import Console
 
-from launch import analyze, reproduce
+from launch import reproduce
 from launch.runs import Job
 from limits import Task
-from train.analysis.runs import TrainedRun
+from train.analysis.runs import TrainedRun, analyse_all
 from train.evaluate import grid
 from train.evaluate.claim import Claim
 from train.transfer import Sweep
@@ -113,20 +113,20 @@ def test_a_size_of_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_a_network_of_analyze(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(analyze, "analyse", lambda *_, **__: MEASURED)
+    monkeypatch.setattr("train.analysis.runs.analyse", lambda *_, **__: MEASURED)
     monkeypatch.setattr(TrainedRun, "checkpoints", lambda *_: ())
     (tmp_path / "checkpoints" / "3").mkdir(parents=True)
     run = TrainedRun(epath.Path(tmp_path / "checkpoints"), {"definition": to_json(MLP(8, 2))}, (3,))
     screen, said = recorded()
 
     def compute(loss: str = "mse") -> Any:
-        return analyze.conduct([Job(run, None)], TASK, tmp_path, {"loss": loss, "parts": ("kernels",)}, screen)[0]
+        return analyse_all([Job(run, None)], TASK, tmp_path, {"loss": loss, "parts": ("kernels",)}, screen)[0]
 
     compute()
     (file,) = (tmp_path / "cells").iterdir()
     assert file.suffix == ".npz"
     check(file, compute, MEASURED, said)
-    monkeypatch.setattr(analyze, "analyse", lambda *_, **__: "measured")
+    monkeypatch.setattr("train.analysis.runs.analyse", lambda *_, **__: "measured")
     assert same(compute(), MEASURED)
     assert compute("cross_entropy") == "measured"
 

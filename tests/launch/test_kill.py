@@ -18,19 +18,13 @@ import pytest
 from forked import start
 
 from launch.exit_codes import PREEMPTED
-from launch.local_cluster import environment, free_port, run_cluster, start_cluster
+from launch.processes import places, run_cluster
 from train.checkpoints import load_model
 from train.records import read_records
 
 HERE = Path(__file__).resolve().parent
-STEPS = 60
+STEPS = 40
 KILLS = int(os.environ.get("LIMIT_ZOO_KILLS", "20"))
-CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
-
-
-def cache(folder: Path) -> dict[str, str]:
-    """Programs are compiled once for all runs."""
-    return {"JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"), **CACHE}
 
 
 def command(folder: Path) -> list[str]:
@@ -40,15 +34,10 @@ def command(folder: Path) -> list[str]:
             *(f"--config.{name}={value}" for name, value in changes.items())]  # fmt: skip
 
 
-def train(folder: Path, processes: int = 2) -> None:
-    result = run_cluster(command(folder), processes, 4 // processes, cache(folder), timeout=300)
-    assert result.returncode == 0, result.outputs
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    train(folder)
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert run_forked(folder, 2) == [0, 0], (folder.parent / "output").read_text()
     return folder
 
 
@@ -61,43 +50,27 @@ def equal(one: Path, other: Path) -> None:
     assert [(line["step"], line["loss"]) for line in a] == [(line["step"], line["loss"]) for line in b]
 
 
-def killed(folder: Path, number: int, after: int) -> None:
-    """Starts two processes, sends the signal to one of them when the log has so many lines more, and waits for both."""
-    log = folder / "log.jsonl"
-    had = len(log.read_text().splitlines()) if log.exists() else 0
-    with start_cluster(command(folder), 2, 2, cache(folder), grace=1.0 if number == signal.SIGKILL else 5.0) as cluster:
-        until = time.monotonic() + 240
-        while cluster.processes[0].poll() is None and time.monotonic() < until:
-            now = len(log.read_text().splitlines()) if log.exists() else 0
-            if now < had or now >= had + after:
-                break
-            time.sleep(0.005)
-        cluster.processes[random.Random(after).randrange(2)].send_signal(number)
-        result = cluster.wait(timeout=240)
-    if number == signal.SIGTERM and result.returncode:
-        assert set(result.returncodes) == {PREEMPTED}, result.outputs
-        assert all("preempted and saved" in text for text in result.outputs[:1])
-
-
 def test_killed_twice_and_continued(whole: Path, tmp_path: Path):
-    for number, after in ((signal.SIGTERM, 15), (signal.SIGKILL, 15)):
-        killed(tmp_path, number, after)
-        assert len(read_records(tmp_path / "log.jsonl")) < STEPS
-    train(tmp_path)
-    equal(whole, tmp_path)
+    run = tmp_path / "run"
+    shutil.copytree(whole.parent / "compiled", tmp_path / "compiled")
+    codes = run_forked(run, 2, (signal.SIGTERM, 12, 0.0))
+    assert codes == [PREEMPTED, PREEMPTED], (tmp_path / "output").read_text()
+    assert (tmp_path / "output").read_text().count("preempted and saved") == 1
+    assert run_forked(run, 2, (signal.SIGKILL, 12, 0.0)) != [0, 0]
+    assert 0 < len(read_records(run / "log.jsonl")) < STEPS
+    assert run_forked(run, 2) == [0, 0], (tmp_path / "output").read_text()
+    equal(whole, run)
 
 
 def run_forked(folder: Path, processes: int, kill: tuple[int, int, float] | None = None) -> list[int | None]:
     """The exit codes of the same run in forked processes. kill: (signal, lines of the log, seconds) to send it to one of them
     so many lines and seconds on."""
-    settings = {"jax_platforms": "cpu", "jax_num_cpu_devices": 4 // processes, "jax_compilation_cache_dir":
-                str(folder.parent / "compiled"), "jax_persistent_cache_min_compile_time_secs": 0,
-                "jax_persistent_cache_min_entry_size_bytes": -1}  # fmt: skip
-    coordinator, log = f"127.0.0.1:{free_port()}", folder / "log.jsonl"
-    places = [environment(i, processes, 4 // processes, coordinator) for i in range(processes)]
-    arguments, output = command(folder)[3:], folder.parent / "output"
+    settings = {"jax_compilation_cache_dir": str(folder.parent / "compiled"),
+                "jax_persistent_cache_min_compile_time_secs": 0, "jax_persistent_cache_min_entry_size_bytes": -1}  # fmt: skip
+    log, output = folder / "log.jsonl", folder.parent / "output"
     had = len(log.read_text().splitlines()) if log.exists() else 0
-    running = [start("launch.train", arguments, place, settings, output) for place in places]
+    together = places(processes, 4 // processes)
+    running = [start("launch.train", command(folder)[3:], place, settings, output) for place in together]
     if kill is not None:
         until = time.monotonic() + 240
         while all(each.is_alive() for each in running) and time.monotonic() < until:
@@ -142,24 +115,25 @@ def test_killed_at_random_moments_and_continued(processes: int, tmp_path: Path):
 
 @pytest.mark.slow
 def test_two_processes_leave_a_checkpoint_that_only_one_of_them_finds_damaged(whole: Path, tmp_path: Path):
+    """Started as a user does, by launch.local_cluster's own processes."""
     run = shutil.copytree(whole, tmp_path / "run")
-    (tmp_path / "compiled").symlink_to(whole.parent / "compiled")
-    shutil.rmtree(run / "checkpoints/60")
-    for file in (run / "checkpoints/50/model/ocdbt.process_1").rglob("*"):
+    shutil.rmtree(run / "checkpoints/40")
+    for file in (run / "checkpoints/30/model/ocdbt.process_1").rglob("*"):
         if file.is_file():
             file.write_bytes(file.read_bytes()[:50])
-    result = run_cluster(command(run), 2, 2, cache(run), timeout=300)
+    result = run_cluster(command(run), 2, 2, timeout=300)
     assert result.returncode == 0, result.outputs
-    assert "step 50" in result.outputs[0]
+    assert "step 30" in result.outputs[0]
     assert "damaged and not used" in result.outputs[0]
-    assert (run / "checkpoints/50.damaged-1").is_dir()
+    assert (run / "checkpoints/30.damaged-1").is_dir()
     equal(whole, run)
 
 
 @pytest.mark.slow
 def test_half_of_the_processes_continue_the_same_data(whole: Path, tmp_path: Path):
-    killed(tmp_path, signal.SIGTERM, after=25)
-    train(tmp_path, processes=1)  # the same four devices
-    a, b = (read_records(folder / "log.jsonl") for folder in (whole, tmp_path))
+    run = tmp_path / "run"
+    assert run_forked(run, 2, (signal.SIGTERM, 25, 0.0)) == [PREEMPTED, PREEMPTED]
+    assert run_forked(run, 1) == [0]  # the same four devices
+    a, b = (read_records(folder / "log.jsonl") for folder in (whole, run))
     np.testing.assert_allclose([line["loss"] for line in a], [line["loss"] for line in b], rtol=1e-5)
-    assert json.loads((tmp_path / "config.json").read_text())["device"]["count"] == 4
+    assert json.loads((run / "config.json").read_text())["device"]["count"] == 4

@@ -131,7 +131,7 @@ def test_retry_is_the_others_in_their_order(tools):
         (("create", *PLACE), "--type=TYPE is needed"),
         (("create", *PLACE, "--type=tpu7x-16"), "by GKE: launch/gke.yaml"),
         (("run", *PLACE), "the command is missing"),
-        (("run", *PLACE, "--", "--config=configs/train_vit.py"), "what follows -- is a command"),
+        (("run", *PLACE, "--", "--config=configs/training.py:vit"), "what follows -- is a command"),
         (("status", *PLACE, "--zome=x"), 'unknown argument "--zome=x"'),
         (("retry", *PLACE, "--type=v4-8", "--attempts=0", "--", "true"), 'whole numbers from 1; got "0"'),
         (("create", *PLACE, "--type=v4-8", "--poll=soon"), 'number of seconds; got "soon"'),
@@ -376,7 +376,8 @@ def test_setup_sends_what_git_knows_from_a_private_place_and_leaves_nothing(tool
     (tools / "scp_fails").unlink()
     (tools / "scp_hangs").touch()
     environ = {**os.environ, "PATH": f"{tools / 'bin'}:{os.environ['PATH']}", "TMPDIR": str(tools)}
-    with subprocess.Popen(setup, cwd=tools, env=environ, stderr=-3, start_new_session=True) as program:
+    listening = ["env", "--default-signal=INT", *setup]  # in the background a shell has its children ignore it
+    with subprocess.Popen(listening, cwd=tools, env=environ, stderr=-3, start_new_session=True) as program:
         while len((tools / "places").read_text().splitlines()) < 6:
             assert program.poll() is None
             time.sleep(0.05)

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
+from forked import ended
 
+from launch import local_cluster
 from launch.distributed import find, initialize
-from launch.local_cluster import free_port, run_cluster, start_cluster
+from launch.processes import Cluster, free_port, places, run_cluster
 
 ROOT = Path(__file__).parents[2]
 ME = "int(os.environ['LIMIT_ZOO_PROCESS'])"
@@ -78,7 +81,7 @@ if {ME} == 1:
     print("child", subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, "of the slow one")
     time.sleep(60)
 """
-    with start_cluster(python(code), 2, 1) as cluster:
+    with Cluster(python(code), 2, 1) as cluster:
         until(lambda: "child" in cluster.outputs[1])
         with pytest.raises(TimeoutError) as error:
             cluster.wait(timeout=0.5)
@@ -87,7 +90,7 @@ if {ME} == 1:
 
 
 def test_a_test_can_kill_one_by_its_handle():
-    with start_cluster(python("print('up'); time.sleep(60)"), 2, 1, grace=0.1) as cluster:
+    with Cluster(python("print('up'); time.sleep(60)"), 2, 1, grace=0.1) as cluster:
         until(lambda: all(cluster.outputs))
         cluster.processes[1].kill()
         result = cluster.wait(timeout=30)
@@ -109,16 +112,29 @@ def test_the_program_passes_signals_on_and_prefixes_lines():
     assert program.returncode == 42
 
 
-def test_the_program_ends_with_the_code_of_a_shell_after_a_signal():
-    program = cluster_program("--processes=1", "--", *python("os.kill(os.getpid(), signal.SIGKILL)"))
-    program.communicate(timeout=30)
-    assert program.returncode == 128 + 9
+@pytest.fixture
+def here(monkeypatch, capfd):
+    """A function: (exit code, output, errors) of the program in this process."""
+
+    def run(*arguments: str) -> tuple[Any, str, str]:
+        monkeypatch.setattr(sys, "argv", ["local_cluster", *arguments])
+        with pytest.raises(SystemExit) as end:
+            local_cluster.run()
+        return end.value.code, *capfd.readouterr()
+
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield run
+    for number, handler in kept.items():
+        signal.signal(number, handler)
 
 
-def test_dry_run_prints_lines_that_a_shell_runs():
+def test_the_program_ends_with_the_code_of_a_shell_after_a_signal(here):
+    assert here("--processes=1", "--", *python("os.kill(os.getpid(), signal.SIGKILL)"))[0] == 128 + 9
+
+
+def test_dry_run_prints_lines_that_a_shell_runs(here):
     code = f"sys.stdout.write(str({ME}) + ' a b ' + os.environ['JAX_NUM_CPU_DEVICES'] + chr(10))"
-    program = cluster_program("--processes=2", "--devices=3", "--dry_run", "--", *python(code))
-    lines, _ = program.communicate(timeout=30)
+    _, lines, _ = here("--processes=2", "--devices=3", "--dry_run", "--", *python(code))
     assert lines.count("LIMIT_ZOO_COORDINATOR=127.0.0.1:") == 2
     done = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=True, timeout=30)
     assert sorted(done.stdout.splitlines()) == ["0 a b 3", "1 a b 3"]
@@ -132,10 +148,9 @@ def test_dry_run_prints_lines_that_a_shell_runs():
         (("--", "no-such-program"), "no-such-program", 1),
     ],
 )
-def test_mistakes_are_answered_with_a_sentence(arguments, sentence, code):
-    program = cluster_program(*arguments)
-    _, errors = program.communicate(timeout=30)
-    assert (program.returncode, "Traceback" in errors) == (code, False)
+def test_mistakes_are_answered_with_a_sentence(here, arguments, sentence, code):
+    ended, _, errors = here(*arguments)
+    assert (ended, "Traceback" in errors) == (code, False)
     assert sentence in errors
 
 
@@ -215,6 +230,7 @@ print("gathered", multihost_utils.process_allgather(jnp.array(10 + jax.process_i
 """
 # A notice of preemption reaches a single process only as a cluster of one.
 NOTICE = """
+import os, signal, time
 from launch.distributed import initialize
 initialize("on", 60)
 from jax.experimental.multihost_utils import reached_preemption_sync_point
@@ -228,9 +244,9 @@ for step in range(1000):
 
 
 def test_two_processes_meet():
-    result = run_cluster(python(MEET), 2, 2, timeout=120)
-    assert result.returncode == 0, result.outputs
-    for i, output in enumerate(result.outputs):
+    codes, outputs = ended(MEET, places=places(2, 2))
+    assert codes == [0, 0], outputs
+    for i, output in enumerate(outputs):
         joining, joined, gathered = [line for line in output.splitlines() if line.startswith(("process", "gathered"))]
         assert joining.startswith(f"process {i} of 2 on ")
         assert joining.endswith("joining the others (LIMIT_ZOO_COORDINATOR), for at most 60 s")
@@ -259,31 +275,22 @@ def test_a_line_is_written_whole():
 def test_who_waits_in_vain_says_so_and_ends():
     """Process 0 without process 1, and process 1 without process 0."""
     alone = "from launch.distributed import initialize\ninitialize('auto', 1)\nprint('went on')"
-    running, started = [], time.monotonic()
-    for i in range(2):
-        place = {
-            "LIMIT_ZOO_COORDINATOR": f"127.0.0.1:{free_port()}",
-            "LIMIT_ZOO_PROCESSES": "2",
-            "LIMIT_ZOO_PROCESS": str(i),
-        }
-        running.append(
-            subprocess.Popen(python(alone), cwd=ROOT, env={**os.environ, **place}, text=True, stdout=-1, stderr=-1)
-        )
-    for i, process in enumerate(running):
-        output, errors = process.communicate(timeout=60)
-        assert process.returncode == 1, errors
-        assert f"error: process {i} of 2 on " in errors
-        assert "waited 1 s for the others, and not all came" in errors
-        assert "--initialization_timeout" in errors
+    two, started = [places(2, 1)[i] for i in range(2)], time.monotonic()  # of two clusters
+    codes, outputs = ended(alone, places=two, timeout=60)
+    assert codes == [1, 1], outputs
+    for i, output in enumerate(outputs):
+        assert f"error: process {i} of 2 on " in output
+        assert "waited 1 s for the others, and not all came" in output
+        assert "--initialization_timeout" in output
         assert "went on" not in output
     assert time.monotonic() - started < 40
 
 
 def test_a_single_process_that_insists_is_told_of_a_preemption():
-    done = subprocess.run(python(NOTICE), cwd=ROOT, text=True, capture_output=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("process 0 of 1 on ")
-    assert done.stdout.endswith("noticed\n")
+    codes, (output,) = ended(NOTICE, timeout=60)
+    assert codes == [0], output
+    assert output.startswith("process 0 of 1 on ")
+    assert output.endswith("noticed\n")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from launch import train
 from launch.experiment import Experiment, load
+from train import run
 
 CONFIG = Path(__file__).resolve().parent / "training_config.py"
 
@@ -37,13 +38,13 @@ def test_it_ends_in_a_sentence_and_a_report(tmp_path, monkeypatch, changes, from
         for x, y, mask in genuine(*arguments):
             yield np.where(evaluated[-1] >= from_step, np.nan, x).astype(x.dtype), y, mask
 
-    genuine = train.evaluation_batches
-    monkeypatch.setattr(train, "evaluation_batches", spoilt)
+    genuine = run.evaluation_batches
+    monkeypatch.setattr(run, "evaluation_batches", spoilt)
     config = load(CONFIG).get_config()
     config.update(changes)
-    run = train.Run(Experiment(str(CONFIG), config, train.FUNCTIONS), tmp_path)
+    spoilt_run = train.prepare(Experiment(str(CONFIG), config, train.FUNCTIONS), tmp_path)
     with pytest.raises(FloatingPointError) as error:
-        train.conduct_and_report(run, Console(quiet=True), None, time.time())
+        train.conduct_and_report(spoilt_run, Console(quiet=True), None, time.time())
     assert said in str(error.value)
     assert "Usual causes: a learning rate that is too large" in str(error.value)
     page, document = (tmp_path / "report.html").read_text(), json.loads((tmp_path / "report.json").read_text())

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from configs import mlp, train_mlp, transfer_width
+from configs import mlp, training, transfer_width
 from launch import compare
 from launch.experiment import Experiment
 from launch.fields import checked
 from launch.study import study_of
 from train.stream import augmentation
 
-TRAINING = train_mlp.get_config().to_dict()
+TRAINING = training.get_config("mlp").to_dict()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_comparison(changes, sentence):
 
 def test_a_config_of_another_command_is_told():
     with pytest.raises(ValueError, match=r"has no widths, depths, .*: it is not one for launch.compare"):
-        compare.check_fields(train_mlp.get_config(), "launch.compare")
+        compare.check_fields(training.get_config("mlp"), "launch.compare")
     compare.check_fields(mlp.get_config(), "launch.compare")
 
 

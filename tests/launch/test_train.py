@@ -14,23 +14,27 @@ import pytest
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from launch import analyze, common, resume, train
+from launch import common, resume, runs, train
 from launch.experiment import Experiment, load
 from train import about
+from train.analysis import report
+from train.analysis.runs import analyse_all
 from train.checkpoints import info_of, load_model, steps_in
+from train.preemption import Preemption
 from train.records import Records, read_records
+from train.run import Run
 from zoo.saved import from_json
 
 HERE = Path(__file__).resolve().parent
 SILENT = Console(quiet=True)
 
 
-def prepared(folder: Path, source: Path = HERE / "training_config.py", **changes: Any) -> train.Run:
+def prepared(folder: Path, source: Path = HERE / "training_config.py", **changes: Any) -> Run:
     folder.mkdir(exist_ok=True)
     config = load(source).get_config()
     for name, value in changes.items():
         config[name] = value
-    return train.Run(Experiment(str(source), config, train.FUNCTIONS), folder)
+    return train.prepare(Experiment(str(source), config, train.FUNCTIONS), folder)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +59,7 @@ def test_a_run_that_is_stopped_and_continued_is_the_same_run(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     for stop in (3, 6):  # at 6 it is evaluated too, once
-        monkeypatch.setattr(train.Preemption, "at", lambda self, step, stop=stop: step == stop)
+        monkeypatch.setattr(Preemption, "at", lambda self, step, stop=stop: step == stop)
         assert not train.conduct(prepared(tmp_path), SILENT)
         assert steps_in(tmp_path / "checkpoints")[-1] == stop
     monkeypatch.undo()
@@ -123,7 +127,7 @@ def test_batches_of_ones_own_from_a_step_on(tmp_path: Path, monkeypatch: pytest.
     source.write_text((HERE / "training_config.py").read_text().replace('"data": {"name": "digits", "test": "test", '
                       '"augment": ("crop",)},', "") + OWN)  # fmt: skip
     assert train.conduct(prepared(tmp_path / "whole", source), SILENT)
-    monkeypatch.setattr(train.Preemption, "at", lambda self, step: step == 7)
+    monkeypatch.setattr(Preemption, "at", lambda self, step: step == 7)
     assert not train.conduct(prepared(tmp_path / "parts", source), SILENT)
     monkeypatch.undo()
     assert train.conduct(prepared(tmp_path / "parts", source), SILENT)
@@ -146,14 +150,14 @@ def test_a_config_of_transfer_is_trained_and_goes_on_with_its_batches(tmp_path: 
 
 def looked_into(folder: Path, config: str) -> None:
     """What launch.analyze finds in a language model, whose targets are whole numbers."""
-    jobs = analyze.jobs_of([str(folder)], [config])
-    points = analyze.task_of(jobs, 3, 2, "cross_entropy", [config])
+    jobs = runs.jobs_of([str(folder)], [config])
+    points = runs.task_of(jobs, 3, 2, "cross_entropy", [config])
     (folder / "cells").mkdir(exist_ok=True)
     how = {"loss": "cross_entropy", "parts": ("spectra",)}
-    (found,) = analyze.conduct(jobs, points, folder, how, SILENT)
+    (found,) = analyse_all(jobs, points, folder, how, SILENT)
     assert found["outputs"]["f_train"].shape[1:] == (3, 12, 11)
     assert "blocks.mix.kernel" in found["spectra"]["weights"]
-    compared = analyze.against(jobs[0].run.definition(), [found], points, None, 0.0)
+    compared = report.against(jobs[0].run.definition(), [found], points, None, 0.0)
     assert "absent" in compared["kernels"]
 
 
@@ -195,9 +199,9 @@ def batches(): yield np.ones((2, 3)), np.ones((2, 1))
 )
 def test_a_folder_with_another_run_is_refused(whole: Path, changes: dict, sentence: str):
     assert load(HERE / "training_config.py").get_config().width == 16
-    prepared(whole, save_every=2, keep=9, sharding="fsdp").check_folder()
+    train.check_folder(prepared(whole, save_every=2, keep=9, sharding="fsdp"))
     with pytest.raises(ValueError, match=sentence):
-        prepared(whole, **changes).check_folder()
+        train.check_folder(prepared(whole, **changes))
 
 
 def test_more_steps_at_a_constant_rate_go_on(whole: Path, tmp_path: Path):
@@ -207,7 +211,7 @@ def test_more_steps_at_a_constant_rate_go_on(whole: Path, tmp_path: Path):
         assert arrays is not None
         info["config"]["schedule"] = "constant"
         (place / "about/about.json").write_text(about.written(info, arrays))
-    prepared(tmp_path / "run", schedule="constant", steps=24).check_folder()
+    train.check_folder(prepared(tmp_path / "run", schedule="constant", steps=24))
 
 
 def test_another_activation_is_another_run(whole: Path, tmp_path: Path):
@@ -216,7 +220,7 @@ def test_another_activation_is_another_run(whole: Path, tmp_path: Path):
         source.replace("MLP(width, depth,", 'MLP(activation="tanh", width=width, depth=depth,')
     )
     with pytest.raises(ValueError, match="holds a run with another definition"):
-        prepared(whole, tmp_path / "training_config.py").check_folder()
+        train.check_folder(prepared(whole, tmp_path / "training_config.py"))
 
 
 def test_objects_in_a_config_are_the_same_wherever_they_lie():
@@ -258,18 +262,18 @@ CHANGES = {
 def test_a_run_of_other_code_is_refused(whole: Path, tmp_path: Path, name: str):
     source = tmp_path / "training_config.py"
     source.write_text("# Moved, with a comment.\n\n" + (HERE / "training_config.py").read_text())
-    prepared(whole, source).check_folder()
+    train.check_folder(prepared(whole, source))
     source.write_text(source.read_text().replace(*CHANGES[name]))
     changed = prepared(whole, source)
     with pytest.raises(ValueError, match=rf"holds a run with another {name} \(the code.* --accept_changes"):
-        changed.check_folder()
-    changed.check_folder(accept=True)
+        train.check_folder(changed)
+    train.check_folder(changed, accept=True)
 
 
 def test_a_run_of_another_version_is_refused(whole: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("limits.identity.RESULTS", 1000)
     with pytest.raises(ValueError, match=r"holds a run with limit-zoo .*, not .*\+results1000\. Undo the change"):
-        prepared(whole).check_folder()
+        train.check_folder(prepared(whole))
 
 
 def test_other_batches_are_another_run(tmp_path: Path):
@@ -278,10 +282,10 @@ def test_other_batches_are_another_run(tmp_path: Path):
            '("crop",)},', "").replace('"evaluate_every": 6', '"evaluate_every": 0') + OWN  # fmt: skip
     source.write_text(code)
     assert train.conduct(prepared(tmp_path / "run", source, steps=1, warmup=0), SILENT)
-    prepared(tmp_path / "run", source, steps=1, warmup=0).check_folder()
+    train.check_folder(prepared(tmp_path / "run", source, steps=1, warmup=0))
     source.write_text(code.replace("size=(batch, 5)", "2.0, size=(batch, 5)"))
     with pytest.raises(ValueError, match="holds a run with another batches"):
-        prepared(tmp_path / "run", source, steps=1, warmup=0).check_folder()
+        train.check_folder(prepared(tmp_path / "run", source, steps=1, warmup=0))
 
 
 def test_a_run_without_any_whole_checkpoint_begins_anew_beside_the_old_one(whole: Path, tmp_path: Path):
@@ -382,7 +386,7 @@ def test_fields_that_can_not_be_are_named(tmp_path: Path, changes: dict, sentenc
     fields.lock()
     config = train.with_fields(fields, [f"{name}={value!r}" for name, value in changes.items()])
     with pytest.raises(ValueError, match=sentence):
-        train.Run(Experiment(str(HERE / "training_config.py"), config, train.FUNCTIONS), tmp_path)
+        train.prepare(Experiment(str(HERE / "training_config.py"), config, train.FUNCTIONS), tmp_path)
 
 
 def test_what_is_wrong_with_a_config_is_said(tmp_path: Path):

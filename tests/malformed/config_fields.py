@@ -36,7 +36,7 @@ def read_study(path: Path, config: ConfigDict) -> None:
     study.study_of(str(path), config, Path("nowhere"))
 
 
-READERS = {"train_": read_training, "transfer_": read_study}
+READERS = {"training": read_training, "transfer_": read_study}
 OTHERS = ("kernels",)  # of launch.bench
 
 

@@ -11,14 +11,16 @@ import pytest
 from rich.console import Console
 
 import configs
+from configs import training
 from launch.compare import definitions
 from launch.experiment import Experiment
 from launch.study import conduct, study_of
-from launch.train import FUNCTIONS, Run
+from launch.train import FUNCTIONS, prepare
 from train.data import make_task
 from train.evaluate import compare
 
-NAMES = sorted(module.name for module in pkgutil.iter_modules(configs.__path__) if not module.ispkg)
+NAMES = [module.name for module in pkgutil.iter_modules(configs.__path__) if not module.ispkg]
+NAMES = sorted({*NAMES, *(f"training:{each}" for each in training.SIZES)} - {"training"})
 
 
 def check_study(module, config):
@@ -34,18 +36,22 @@ def check_study(module, config):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_header_says_command_and_time_and_the_config_builds(name, tmp_path):
+    name, _, architecture = name.partition(":")
     module = importlib.import_module(f"configs.{name}")
     header = module.__doc__ or ""
     assert f"--config=configs/{name}.py" in header
     assert "second" in header or "minute" in header
-    config = module.get_config()
-    assert config.name == name
-    if name.startswith("train_"):
+    if architecture:
+        config = module.get_config(architecture)
+        assert config.name == f"train_{architecture}"
+        assert f"\n    {architecture} " in header
         config.batch = 8
-        run = Run(Experiment(str(module.__file__), config, FUNCTIONS), tmp_path)
+        run = prepare(Experiment(str(module.__file__), config, FUNCTIONS), tmp_path)
         x, y = next(run.batches(0))
         assert (len(x), y.shape) == (8, (8, 10))
         return
+    config = module.get_config()
+    assert config.name == name
     if hasattr(module, "make"):
         check_study(module, config)
         return
@@ -109,3 +115,8 @@ def test_the_widest_networks_have_the_curve_of_the_limit(tmp_path):
     outcome = conducted("transfer_limit", tmp_path)
     limit, wide = outcome.limits["transfer_limit"][3], outcome.sweeps["transfer_limit"][512, 3]
     assert abs(limit.optimum().log_rate - wide.optimum().log_rate) < 0.5
+
+
+def test_an_architecture_that_is_not_there_is_answered_with_those_that_are():
+    with pytest.raises(ValueError, match=r'"vti".*Did you mean "vit"'):
+        training.get_config("vti")

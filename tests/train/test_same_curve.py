@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from launch.local_cluster import run_cluster
+from launch.processes import run_cluster
 
 PROGRAM = Path(__file__).with_name("loss_curves.py")
 PATHS = str(PROGRAM.parents[2])

@@ -1,6 +1,7 @@
 """Everything that is measured of one run, from its checkpoints."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, get_args
@@ -11,11 +12,10 @@ import numpy as np
 
 from limits.types import Loss
 from train.analysis.alignment import label_alignment
-from train.analysis.kernels import CHUNK, drift, layer_kernels, tangent_kernel
+from train.analysis.kernels import drift, layer_kernels, tangent_kernel
 from train.analysis.linearisation import departure, linearised, parameter_movement
-from train.analysis.network import missing, rates_of
-from train.analysis.programs import loss_function, probabilities, programs
-from train.analysis.sharpness import Top, sharpness
+from train.analysis.network import CHUNK, compiled, loss_function, missing, parts_of, probabilities, rates_of
+from train.analysis.sharpness import sharpness
 from train.analysis.spectra import spectrum, weight_spectra
 from train.variables import split
 from zoo import checks
@@ -94,7 +94,7 @@ def analyse(
             f"analyse: test_inputs have the shape {np.shape(test_inputs)} and inputs {x.shape}: give inputs alike."
         )
     points = x if test_inputs is None or not len(test_inputs) else jnp.concatenate([x, jnp.asarray(test_inputs)])
-    looked = Look(net, loss, x, y, points, parts, rates, sharpness_on, top, tolerance, chunk, seed)
+    looked = Look(net, loss, x, y, points, parts, rates, sharpness_on, chunk, (top, tolerance, chunk, seed))
 
     ordered = _in_order(checkpoints)
     first = next(ordered)
@@ -126,30 +126,31 @@ def _in_order(checkpoints: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any
         raise ValueError("analyse: there are no checkpoints.")
 
 
+@dataclasses.dataclass
 class Look:
     """What is looked at, at every checkpoint; `absent` collects the reasons for what does not exist."""
 
-    def __init__(
-        self, net: Any, loss: Any, x: Any, y: Any, points: Any, parts: tuple[str, ...], rates: Any, data: Any, top: int,
-        tolerance: float, chunk: int, seed: int,
-    ) -> None:  # fmt: skip
-        self.net, self.loss, self.x, self.y, self.points, self.parts = net, loss, x, y, points, parts
-        self.rates, self.data, self.top, self.tolerance, self.chunk, self.seed = (
-            rates,
-            data,
-            top,
-            tolerance,
-            chunk,
-            seed,
-        )
-        self.absent = missing(net)
-        if rates is not None:
+    net: Any
+    loss: Any
+    x: Any
+    y: Any
+    points: Any  # x, then test inputs
+    parts: tuple[str, ...]
+    rates: Any
+    sharpness_on: Any
+    chunk: int
+    search: tuple  # of eigenvalues: what `sharpness` takes last
+
+    def __post_init__(self) -> None:
+        self.absent = missing(self.net)
+        if self.rates is not None:
             self.absent.pop("preconditioned", None)
 
     def at(self, step: int, variables: Any, start: Any) -> dict[str, Any]:
         """One checkpoint; its kernels under "kernels", whether they are to be kept or only looked into."""
         trained, state = split(variables)
-        f = np.asarray(programs(self.net, self.chunk).outputs(trained, state, self.points))
+        outputs, slices = compiled(self.net).outputs, parts_of(len(self.points), self.chunk)
+        f = np.concatenate([np.asarray(outputs(trained, state, self.points[part])) for part in slices])
         if not np.isfinite(f).all():
             raise FloatingPointError(
                 f"{f.size - np.isfinite(f).sum()} of {f.size} outputs at step {step} are infinite or NaN: this run has "
@@ -187,7 +188,7 @@ class Look:
         look_into = bool({"alignment", "spectra"} & set(self.parts))
         found: dict[str, Any] = {}
         if "kernels" in self.parts or look_into:
-            found |= layer_kernels(self.net, variables, self.points, self.chunk)
+            found |= layer_kernels(self.net, variables, self.points)
             if "nngp" not in found:
                 self.absent.setdefault(
                     "nngp", "The twin of this network has no closed readout to carry its features through."
@@ -198,18 +199,14 @@ class Look:
 
     def sharpness(self, variables: Any) -> dict[str, Any]:
         """Of the Hessian, and of the preconditioned one where there are factors."""
-
-        def largest(rates: Any) -> Top:
-            how = (self.top, self.tolerance, self.chunk, self.seed)
-            return sharpness(
-                self.net, variables, self.data or (self.x, self.y), self.loss, rates, rates is not None, *how
-            )
-
-        found = {"hessian": largest(None)}
+        look = functools.partial(sharpness, self.net, variables, self.sharpness_on or (self.x, self.y), self.loss)
+        found = {"hessian": look(None, False, *self.search)}
         if "preconditioned" not in self.absent:
-            factors = set(jax.tree.leaves(self.factors(variables)))
-            one = len(factors) == 1  # as in every family without depth factors: no second search
-            found["preconditioned"] = found["hessian"].scaled(factors.pop()) if one else largest(self.rates)
+            rates = self.factors(variables)
+            one, *others = set(
+                jax.tree.leaves(rates)
+            )  # one alone in every family without depth factors: no second search
+            found["preconditioned"] = look(rates, True, *self.search) if others else found["hessian"].scaled(one)
         return {name: dataclasses.asdict(each) for name, each in found.items()}
 
     def factors(self, variables: Any) -> Any:

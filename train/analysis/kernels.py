@@ -1,21 +1,18 @@
 """Kernels of a finite network at given parameters, and how far they have moved."""
 
+import itertools
 from typing import Any
 
 import numpy as np
 
 from limits import Twin, twin
-from train.analysis.chunks import even
-from train.analysis.network import check_rates, missing, rates_of
-from train.analysis.programs import programs
+from train.analysis.network import CHUNK, compiled, missing, parts_of, rates_of
 from train.variables import split
 from zoo import checks
 
-CHUNK = 256  # samples at a time
 
-
-@checks.arguments(net=checks.function, variables=checks.tree, x=checks.array(least=1), chunk=checks.count())
-def layer_kernels(net: Any, variables: Any, x: Any, chunk: int = CHUNK) -> dict[str, Any]:
+@checks.arguments(net=checks.function, variables=checks.tree, x=checks.array(least=1))
+def layer_kernels(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     """Of those that exist: Φ^l and G^l as `phi` and `g` (tuples by layer), and `nngp`, all [n, n] in float64.
 
     In the normalisation of `Trajectory`; nngp is the kernel of the last features carried through the readout. In
@@ -27,7 +24,7 @@ def layer_kernels(net: Any, variables: Any, x: Any, chunk: int = CHUNK) -> dict[
     [(3, 3), (3, 3)]
     """
     trained, state = split(variables)
-    seen = programs(net, chunk).inside(trained, state, x)
+    seen = compiled(net).inside(trained, state, x)
     found: dict[str, Any] = {
         name: tuple(np.asarray(k, np.float64) for k in seen[name]) for name in ("phi", "g") if name in seen
     }
@@ -51,15 +48,12 @@ def tangent_kernel(net: Any, variables: Any, x: Any, rates: Any = None, chunk: i
     [[1.0, 0.0], [0.0, 1.0]]
     """
     trained, state = split(variables)
-    rates = rates_of(net, trained, x) if rates is None else check_rates(rates, trained)
-    compiled, n, chunk = programs(net, chunk).tangent, len(x), even(len(x), chunk)
-    kernel = np.zeros((n, n))
-    for i in range(0, n, chunk):
-        for j in range(i, n, chunk):
-            rows, columns = slice(i, i + chunk), slice(j, j + chunk)
-            other = None if i == j else x[columns]
-            kernel[rows, columns] = compiled(trained, state, x[rows], other, rates)
-            kernel[columns, rows] = kernel[rows, columns].T
+    rates, tangent = rates_of(net, trained, x, rates), compiled(net).tangent
+    kernel, parts = np.zeros((len(x), len(x))), parts_of(len(x), chunk)
+    for rows, columns in itertools.combinations_with_replacement(parts, 2):
+        other = None if rows == columns else x[columns]
+        kernel[rows, columns] = tangent(trained, state, x[rows], other, rates)
+        kernel[columns, rows] = kernel[rows, columns].T
     return kernel
 
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from train.analysis.kernels import CHUNK
-from train.analysis.programs import programs
+from train.analysis.network import CHUNK, compiled, parts_of
 from train.variables import split
 from zoo import checks
 from zoo.names import by_name
@@ -30,13 +29,16 @@ def linearisation_distance(net: Any, start: Any, variables: Any, x: Any, chunk: 
 
 def linearised(net: Any, start: Any, variables: Any, x: Any, chunk: int = CHUNK) -> tuple[np.ndarray, ...]:
     """f(θ, x), f(θ₀, x) and f_lin(θ, x), in float64."""
-    (before, _), (trained, state), compiled = split(start), split(variables), programs(net, chunk)
-    each = (
-        compiled.outputs(trained, state, x),
-        compiled.outputs(before, state, x),
-        compiled.linear(before, trained, state, x),
-    )
-    return tuple(np.asarray(part, np.float64) for part in each)
+    (before, _), (trained, state), program = split(start), split(variables), compiled(net)
+    each = [
+        (
+            program.outputs(trained, state, x[part]),
+            program.outputs(before, state, x[part]),
+            program.linear(before, trained, state, x[part]),
+        )
+        for part in parts_of(len(x), chunk)
+    ]
+    return tuple(np.concatenate(kind).astype(np.float64) for kind in zip(*each, strict=True))
 
 
 def departure(f: np.ndarray, before: np.ndarray, straight: np.ndarray) -> dict[str, float]:

@@ -26,10 +26,9 @@ def _series(part: dict[str, Any], quantity: str) -> dict[str, np.ndarray]:
         if name not in ("phi", "g"):
             found[_NAMES[name]] = value
             continue
-        count = len(value)
-        shown = {"first layer": 0, "middle layer": count // 2, "last layer": count - 1} if count > 1 else {"layer 1": 0}
-        if count == 2:
-            del shown["middle layer"]
+        last = len(value) - 1
+        middle = {"middle layer": len(value) // 2} if last > 1 else {}
+        shown = {"first layer": 0, **middle, "last layer": last} if last else {"layer 1": 0}
         found |= {f"{_NAMES[name]}, {word}": value[l] for word, l in shown.items()}
     return found
 
@@ -69,22 +68,24 @@ def _over_steps(runs: Runs) -> Callable[[Any, str, np.ndarray, str], None]:
 
 def drift(runs: Runs) -> Figure:
     """How far kernels have moved from the start, over steps: relative size of the change, and 1 − cosine."""
-    rows = {}
-    for quantity, label in (("relative", "|K − K₀| / |K₀|"), ("cosine", "1 − cosine")):
-        rows[label] = {
-            name: _series(run.get("kernels", {}).get("drift", {}) | run.get("ntk", {}).get("drift", {}), quantity)
-            for name, run in runs.items()
-        }
-    return _grid(rows, _over_steps(runs), ("step", ""))
+    moved = {
+        name: run.get("kernels", {}).get("drift", {}) | run.get("ntk", {}).get("drift", {})
+        for name, run in runs.items()
+    }
+    return _grid(_rows(moved, relative="|K − K₀| / |K₀|", cosine="1 − cosine"), _over_steps(runs), ("step", ""))
 
 
 def alignment(runs: Runs) -> Figure:
     """How well kernels are aligned with labels, over steps: CKA and its unbiased version."""
-    rows = {
-        label: {name: _series(run.get("alignment", {}), quantity) for name, run in runs.items()}
-        for quantity, label in (("cka", "CKA with labels"), ("cka_unbiased", "unbiased CKA"))
+    aligned = {name: run.get("alignment", {}) for name, run in runs.items()}
+    return _grid(_rows(aligned, cka="CKA with labels", cka_unbiased="unbiased CKA"), _over_steps(runs), ("step", ""))
+
+
+def _rows(tables: dict[str, dict[str, Any]], **labels: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """For `_grid`: quantities of kernels by axis label."""
+    return {
+        label: {name: _series(each, quantity) for name, each in tables.items()} for quantity, label in labels.items()
     }
-    return _grid(rows, _over_steps(runs), ("step", ""))
 
 
 def spectra(runs: Runs) -> Figure:
@@ -97,8 +98,7 @@ def spectra(runs: Runs) -> Figure:
             axis.loglog(rank[kept], values[t, kept], style, lw=1.2, color=colour, label=label if t == -1 else None)
 
     tables = {name: {k: v for k, v in run.get("spectra", {}).items() if k != "weights"} for name, run in runs.items()}
-    rows = {"eigenvalue": {name: _series(table, "eigenvalues") for name, table in tables.items()}}
-    return _grid(rows, draw, ("rank", "dashed: first step"))
+    return _grid(_rows(tables, eigenvalues="eigenvalue"), draw, ("rank", "dashed: first step"))
 
 
 def weights(runs: Runs, names: tuple[str, ...] | None = None) -> Figure:

@@ -1,19 +1,26 @@
 """Runs of launch.train, read back: their definition, the points to look at, and their checkpoints, one variable tree a member."""
 
 import dataclasses
+import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from etils import epath
+from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task
-from limits.store import DamagedError
+from limits.identity import identity, numerics
+from limits.store import DamagedError, Store
 from train.about import read
+from train.analysis.analyse import analyse
 from train.checkpoints import flaw_of, load_model, steps_in
-from train.stream import Batches, source
+from train.run import split_of
+from train.stream import Batches
 from zoo.saved import from_json
 
 
@@ -91,11 +98,9 @@ class TrainedRun:
             raise ValueError(
                 f"{self.folder}: this run had batches of its own; its data cannot be found from the checkpoint."
             )
-        kept = ("name", "train", "test", "augment", "normalise")
-        options = {name: value for name, value in data.items() if name not in kept}
 
         def first(split: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-            found = source(data["name"], split, **options)
+            found = split_of(data, split)
             count = min(count, len(found))
             batches = Batches(found, len(found), normalise=data.get("normalise"))
             x, y = found.read(np.arange(count))
@@ -114,3 +119,33 @@ class TrainedRun:
                 warnings.warn(f"{error} It is left out.", stacklevel=2)
                 continue
             yield step, variables if member is None else jax.tree.map(lambda a: a[member], variables)
+
+
+def analyse_all(jobs: Sequence[Any], task: Task | Points, folder: Path, how: dict[str, Any], screen: Any) -> list[Any]:
+    """What `analyse` finds of every network, from DIR/cells where it is there; as many at once as there are devices.
+
+    jobs: each with a `run` and the `member` to take of it. how: options of `analyse`.
+    """
+    nets: dict[str, Any] = {}
+    for job in jobs:
+        nets.setdefault(json.dumps(job.run.info.get("definition")), job.run.definition())
+    devices, store = jax.local_devices(), Store(folder / "cells", screen.print)
+    points = (task.x_train, task.y_train, task.x_test, task.y_test)
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=screen) as progress:
+        bar = progress.add_task("networks", total=len(jobs))
+
+        def one(number: int, job: Any) -> Any:
+            run, net = job.run, nets[json.dumps(job.run.info.get("definition"))]
+            dates = [(run.folder / str(step)).stat().mtime for step in run.steps]  # others, where it was trained anew
+            which = (str(run.folder), run.info, run.steps, dates, job.member)
+            name = f"network_{identity(which, net, points, how, numerics())}"
+            found = store.get(name)
+            if found is None:
+                with jax.default_device(devices[number % len(devices)]):
+                    found = analyse(net, run.checkpoints(job.member), *points[:2], test_inputs=task.x_test, **how)
+                store.put(name, found)
+            progress.advance(bar)
+            return found
+
+        with ThreadPoolExecutor(len(devices)) as pool:
+            return list(pool.map(one, range(len(jobs)), jobs))

@@ -9,9 +9,7 @@ import numpy as np
 import scipy.sparse.linalg
 
 from limits.types import Loss
-from train.analysis.kernels import CHUNK
-from train.analysis.network import check_rates, rates_of
-from train.analysis.programs import hessian_program
+from train.analysis.network import CHUNK, hessian_product, parts_of, rates_of
 from train.variables import split
 from zoo import checks
 
@@ -143,21 +141,16 @@ def sharpness(
     x, y = data
     if len(x) != len(y) or not len(x):
         raise ValueError(f"sharpness: {len(x)} inputs and {len(y)} targets: there must be as many, and at least one.")
-    ones = jax.tree.map(lambda leaf: 1.0, trained)
-    if preconditioned:
-        rates = rates_of(net, trained, x) if rates is None else check_rates(rates, trained)
-        roots = jax.tree.map(lambda rate: rate**0.5, rates)
-    else:
-        roots = ones
-    compiled, leaves = hessian_program(net, loss, chunk), jax.tree.leaves(trained)
-    return largest_eigenvalues(
-        lambda v: compiled(trained, state, (x, y), v, roots),
-        sum(leaf.size for leaf in leaves),
-        top,
-        tolerance,
-        seed,
-        dtype=np.result_type(*(leaf.dtype for leaf in leaves)),
-    )
+    rates = rates_of(net, trained, x, rates) if preconditioned else jax.tree.map(lambda leaf: 1.0, trained)
+    roots, one = jax.tree.map(lambda rate: rate**0.5, rates), hessian_product(net, loss)
+    parts = [(x[part], y[part]) for part in parts_of(len(x), chunk)]
+    leaves = jax.tree.leaves(trained)
+
+    def product(vector: np.ndarray) -> Any:
+        return sum(len(part[0]) / len(x) * one(trained, state, part, vector, roots) for part in parts)
+
+    size, dtype = sum(leaf.size for leaf in leaves), np.result_type(*(leaf.dtype for leaf in leaves))
+    return largest_eigenvalues(product, size, top, tolerance, seed, dtype=dtype)
 
 
 @checks.arguments(learning_rate=checks.number(positive=True), momentum=checks.number(0, 1))

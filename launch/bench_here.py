@@ -1,0 +1,210 @@
+"""What only this environment measures for `launch.bench`: feature learning, a learning-rate sweep, the training loop."""
+
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from launch.bench_child import inputs, megabytes, resident
+from launch.common import packaged
+from launch.experiment import Experiment, load
+from launch.fixed_point import solve
+from limits import Task, twin
+from limits.fields.sweep import Sweep
+from limits.training import Training
+from train.images import image_batches
+from train.loop import Loop
+from train.memory import keep_freed_memory
+from train.preemption import Preemption
+from train.records import Records
+from train.transfer import train_runs
+from zoo import MLP, Parameterization, scaled
+
+SECONDS = 1.5  # of one turn
+LONGEST = 1_000_000  # steps that the run is told it has
+RATES, SEEDS, STEPS = tuple(2.0**k for k in range(-12, -3)), 3, 100
+
+
+def fields(side: str, samples: int, steps: int) -> dict:
+    """Training with feature learning, 16 points, 3 hidden layers: a sweep, or a dense network as wide as its samples."""
+    net = MLP(width=samples, depth=3, activation="tanh", parameterization="mup")
+    x, y = (jnp.asarray(part) for part in points(16))
+    training, rate = Training("mse"), 0.1
+    if side == "ours":
+        sweep = Sweep(net, training, x.shape, len(x), "float32")
+
+        def begin() -> Any:
+            return sweep.begin(jax.random.key(0), x)
+
+        def step(state: Any, t: int) -> Any:
+            return sweep.step(state, x, y, np.arange(16), jax.random.key(t + 1), rate)[0]
+
+    else:
+        tx = training.optimiser(net, x, rate)
+
+        def loss(params: Any) -> Any:
+            f: Any = net.apply({"params": params}, x)
+            return 0.5 * jnp.mean((f - y) ** 2)
+
+        def advance(state: Any) -> Any:
+            _, gradient = jax.value_and_grad(loss)(state[0])
+            updates, kept = tx.update(gradient, state[1], state[0])
+            return jax.tree.map(jnp.add, state[0], updates), kept
+
+        start = jax.jit(lambda key: net.init(key, x)["params"])
+        donated = jax.jit(advance, donate_argnums=0)
+
+        def begin() -> Any:
+            params = start(jax.random.key(0))
+            return params, tx.init(params)
+
+        def step(state: Any, t: int) -> Any:
+            del t
+            return donated(state)
+
+    def run(steps: int) -> float:
+        state = jax.block_until_ready(begin())
+        start = time.perf_counter()
+        for t in range(steps):
+            state = step(state, t)
+        jax.block_until_ready(state)
+        return time.perf_counter() - start
+
+    idle = resident()
+    first = run(steps if side == "ours" else 1)  # a sweep compiles again as its bases grow, a dense network does not
+    seconds = run(steps)
+    seconds = min(seconds, run(steps)) if seconds < 30 else seconds
+    return {"seconds": seconds, "compilation": first - seconds, "megabytes": megabytes() - idle}
+
+
+def points(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """(inputs, targets [n, 1]) to learn."""
+    return inputs(n, 16, 0.0, "float32"), np.sign(np.sin(np.arange(n) + 0.5)).astype("float32")[:, None]
+
+
+def fixed_point(side: str, samples: int, steps: int, replicas: int = 4) -> dict:
+    """The limit by a sweep, or by an iterated fixed point: 8 points, 3 hidden layers; time a replica and scatter of f."""
+    x, y = points(8)
+    seconds, found = [], []
+    if side == "ours":
+        limit, task = twin(MLP(8, 3, activation="tanh", parameterization="mup")), Task(x, y)
+
+        def run(seed: int) -> Any:
+            how = {"samples": samples, "replicas": 2, "kernels": (), "times": [0, steps], "key": seed}
+            run = limit.rich(task, steps, 0.5, **how)
+            return run.f_train[-1, :, 0]
+
+        share, scatter = 0.5, 2**0.5  # two replicas at once, and their mean
+    else:
+
+        def run(seed: int) -> Any:
+            how = (0.5, 1.0, 3, samples, steps, jax.random.key(seed))
+            return np.asarray(solve(jnp.asarray(x), jnp.asarray(y[:, 0]), *how, damping=1.0)[0][-1])
+
+        share = scatter = 1.0
+    run(0)
+    for seed in range(1, replicas + 1):
+        start = time.perf_counter()
+        found.append(run(seed))
+        seconds.append(share * (time.perf_counter() - start))
+    spread = scatter * float(np.sqrt(np.mean(np.var(found, axis=0, ddof=1))))
+    return {"seconds": min(seconds), "standard error": spread, "mean": float(np.mean(np.abs(found)))}
+
+
+def transfer(side: str, width: int, against: str) -> dict[str, float]:
+    """9 learning rates × 3 seeds of an MLP with three hidden layers: by `train_runs`, by one compiled program that runs them
+    one after the other ("one loop"), or with a compilation for each ("each compiled")."""
+    net = MLP(width, 3, outputs=10, w_std=2**0.5, parameterization=Parameterization.mup.based(64))
+    batches = list(image_batches("digits", 64, STEPS))
+    x, y = (jnp.asarray(np.stack(part), "float32") for part in zip(*batches, strict=True))
+    jobs = [(rate, seed) for rate in RATES for seed in range(SEEDS)]
+
+    def loss(f: Any, y: Any) -> Any:
+        return jnp.mean(optax.losses.softmax_cross_entropy(f, y))
+
+    def adam(rate: Any) -> Any:
+        return scaled(optax.adam(rate), net)
+
+    def run(rate: Any, key: Any) -> Any:
+        tx, params = adam(rate), net.init(key, x[0])
+
+        def step(carry: Any, batch: Any) -> Any:
+            params, state = carry
+            value, slope = jax.value_and_grad(lambda params: loss(net.apply(params, batch[0]), batch[1]))(params)
+            updates, state = tx.update(slope, state, params)
+            return (optax.apply_updates(params, updates), state), value
+
+        return jax.lax.scan(step, (params, tx.init(params)), (x, y))[1]
+
+    def together() -> Any:
+        if side == "ours":
+            rates, seeds = zip(*jobs, strict=True)
+            return train_runs(lambda job: (net, adam(job["rate"])), loss, batches, STEPS, {"rate": rates}, seeds)
+        if against == "one loop":
+            once = jax.jit(run)
+            return [np.asarray(once(rate, jax.random.fold_in(jax.random.key(0), seed))) for rate, seed in jobs]
+        return [
+            np.asarray(jax.jit(lambda key, rate=rate: run(rate, key))(jax.random.fold_in(jax.random.key(0), seed)))
+            for rate, seed in jobs
+        ]
+
+    start = time.perf_counter()
+    curves = np.stack(list(together()))
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "sum": float(curves[:, :10].sum())}
+
+
+def train(config: str, rounds: int) -> dict[str, list[float]]:
+    """Seconds a step of each turn: "step", the compiled step alone on one batch that lies on the device; "loop", with the log,
+    the checks and the transfer of a batch that is ready; "loop and data", also with batches that are made meanwhile; "data",
+    making a batch with nothing else running."""
+    from launch.train import FUNCTIONS, prepare  # it has flags
+
+    keep_freed_memory()
+    path = packaged()["training"]
+    fields = load(path).get_config(config)
+    fields.steps, fields.warmup = LONGEST, 10
+    run = prepare(Experiment(str(path), fields, FUNCTIONS), Path(tempfile.mkdtemp()))
+    trainer, made = run.trainer, run.batches(0)
+    first = next(made)
+    batch, state = trainer.place(first), trainer.initial()
+    records, stopped = Records(run.folder / "log.jsonl"), Preemption().at
+
+    def step(count: int) -> None:
+        nonlocal state
+        for _ in range(count):
+            state, _ = trainer.compiled_step(state, batch)
+        jax.block_until_ready(state)
+
+    def loop(count: int, batches: Iterator[Any]) -> None:
+        nonlocal state
+        state, _ = Loop(trainer.step, batches, 0, count, records.write, stopped=stopped, rates=run.rates).run(state)
+        jax.block_until_ready(state)
+
+    sides: dict[str, Callable[[int], object]] = {
+        "step": step,
+        "loop": lambda count: loop(count, itertools.repeat(first)),
+        "loop and data": lambda count: loop(count, made),
+        "data": lambda count: list(itertools.islice(made, count)),
+    }
+    for compiled in sides.values():
+        compiled(2)
+    count = max(10, round(SECONDS / _timed(step, 10)))
+    found: dict[str, list[float]] = {side: [] for side in sides}
+    for turn in range(rounds):
+        for side in list(sides)[:: 1 if turn % 2 else -1]:  # a drift of the machine falls on all alike
+            found[side].append(_timed(sides[side], count))
+    return found
+
+
+def _timed(side: Callable[[int], object], count: int) -> float:
+    start = time.perf_counter()
+    side(count)
+    return (time.perf_counter() - start) / count

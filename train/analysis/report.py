@@ -1,0 +1,140 @@
+"""The report of an analysis: networks of one definition taken together, held against their twin, and every picture."""
+
+import html
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from rich.table import Table
+
+from limits import Kernels, Task
+from train import curves
+from train.analysis import plots
+from train.analysis.against import against_twin, limits_of
+from train.analysis.runs import Points
+from train.analysis.sharpness import edge_of_stability
+from train.evaluate.page import heading, page, picture, plain, table
+from zoo.saved import to_json
+
+HEAD = ("definition", "limit", "quantity", "distance", "2 standard errors", "")
+_CURVES = 12  # more than that cannot be told apart
+
+
+def groups(jobs: Sequence[Any], found: Sequence[dict[str, Any]]) -> list[tuple[Any, str, list[dict[str, Any]]]]:
+    """[(definition, in words, what was measured of its members)]: networks of one definition with checkpoints at the same
+    steps; the words name the runs where several groups have one definition."""
+    together: dict[str, tuple[Any, list, list]] = {}
+    for job, each in zip(jobs, found, strict=True):
+        net = job.run.definition()
+        kind = json.dumps([to_json(net), np.asarray(each["steps"]).tolist()])
+        _, names, members = together.setdefault(kind, (net, [], []))
+        names.append(job.run.name)
+        members.append(each)
+    words = [_in_words(net) for net, _, _ in together.values()]
+    return [
+        (net, about if words.count(about) == 1 else f"{about} ({', '.join(dict.fromkeys(names))})", members)
+        for about, (net, names, members) in zip(words, together.values(), strict=True)
+    ]
+
+
+def _in_words(net: Any) -> str:
+    sizes = [f"{name} {getattr(net, name)}" for name in ("width", "depth") if hasattr(net, name)]
+    return ", ".join([type(net).__name__, *sizes])
+
+
+def against(
+    net: Any, members: list[dict[str, Any]], task: Task | Points, rate: float | None, momentum: float
+) -> dict[str, Any]:
+    """{"kernels" (at the first checkpoint), "lazy", "rich"}: what `against_twin` returns, or {"absent": …}."""
+    members, steps = _distinct(members), np.asarray(members[0]["steps"])
+    which = (*(("kernels",) if steps[0] == 0 else ()), *(() if rate is None else ("lazy", "rich")))
+    limits = limits_of(net, task, steps, rate or 0.0, which, momentum)
+    start = [_at_start(member) for member in members]
+    found = {
+        name: against_twin(start if isinstance(limit, Kernels) else members, limit) for name, limit in limits.items()
+    }
+    if steps[0] != 0:
+        why = f"the first checkpoint is of step {steps[0]}, and these are the kernels at step 0; train with analysis=8, say"
+        found["kernels"] = {"absent": why}
+    return found
+
+
+def _distinct(members: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without networks that start as another one does, such as that of the same seed in an ensemble."""
+    seen: dict[bytes, dict[str, Any]] = {}
+    for member in members:
+        start = _at_start(member)
+        leaves = jax.tree.leaves([start[part] for part in ("outputs", "kernels", "ntk") if part in start])
+        seen.setdefault(b"".join(np.asarray(leaf).tobytes() for leaf in leaves), member)
+    return list(seen.values())
+
+
+def _at_start(member: dict[str, Any]) -> dict[str, Any]:
+    """The first checkpoint alone."""
+    measured = {part: {name: value for name, value in member[part].items() if name != "drift"}
+                for part in ("kernels", "ntk", "outputs") if part in member}  # fmt: skip
+    return {**member, **jax.tree.map(lambda a: a[:1], measured), "steps": np.asarray(member["steps"])[:1]}
+
+
+def rows_of(about: str, compared: dict[str, Any]) -> list[list[str]]:
+    """The cells under `HEAD` of what was compared, at the last step that both have."""
+    rows = []
+    for limit, quantities in compared.items():
+        for name, found in quantities.items():
+            if name == "absent" or "absent" in found:
+                reason = found if name == "absent" else found["absent"]
+                rows.append([about, limit, name, "absent", "", str(reason)])
+                continue
+            mean, sem = (np.atleast_2d(np.asarray(found[part]))[-1, -1] for part in ("mean", "sem"))
+            error, count = f"± {2 * sem:.1%}" if np.isfinite(sem) else "", len(found["each"])
+            rows.append([about, limit, name, f"{mean:.1%}", error, f"{count} network{'s' if count > 1 else ''}"])
+    return rows
+
+
+def listing(rows: Sequence[Sequence[str]]) -> Table:
+    """The table on the terminal."""
+    found = Table(*HEAD, title="Distance from the twin")
+    for row in rows:
+        found.add_row(*row)
+    return found
+
+
+def documents(
+    jobs: Sequence[Any],
+    found: Sequence[dict[str, Any]],
+    compared: Sequence[tuple[Any, dict[str, Any]]],
+    rows: Sequence[Sequence[str]],
+    parts: Sequence[str],
+    run: dict[str, Any],
+) -> dict[str, str]:
+    """{file name: text}. compared: (definition, what `against` returned) of every group. run: the command and its time."""
+    labelled = {job.label: each for job, each in zip(jobs, found, strict=True)}
+    shown = dict(list(labelled.items())[:_CURVES])
+    rates = {job.label: float(job.run.config["learning_rate"]) for job in jobs if "learning_rate" in job.run.config}
+    logs = {job.run.name: job.run.place for job in jobs if (job.run.place / "log.jsonl").exists()}
+    text = " ".join(["Lines: batches of training. Dots: the test set.", *curves.differences(logs)])
+    images = [("Loss", text, curves.figure(logs))] if logs else []
+    images += pictures(shown, parts, {label: rates[label] for label in shown if label in rates})
+    names = ", ".join(dict.fromkeys(job.run.name for job in jobs))
+    body = f"{heading(f'Analysis: {names}')}<h2>Distance from the twin</h2>{table(HEAD, rows, wrap=True)}"
+    body += "".join(picture(*image) for image in images) + f"<h2>Command</h2><pre>{html.escape(run['command'])}</pre>"
+    distances = [{"definition": to_json(net), "distances": each} for net, each in compared]
+    numbers = plain({**run, "networks": labelled, "against": distances})
+    return {"report.html": page("analysis", body), "report.json": json.dumps(numbers, default=str) + "\n"}
+
+
+def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: dict[str, float]) -> list[tuple]:
+    """(title, how to read it, figure) of everything that was measured; rates: learning rates by label."""
+    edges = {label: edge_of_stability(rate) for label, rate in rates.items()}
+    edge = "Largest eigenvalue of the loss's Hessian; dotted: 2 over the learning rate, where plain descent becomes unstable."
+    every = [
+        ("kernels ntk", "Drift of kernels", "Relative change from the first checkpoint, and 1 − cosine.", plots.drift),
+        ("alignment", "Alignment with labels", "Centred kernel alignment with y yᵀ.", plots.alignment),
+        ("spectra", "Spectra of kernels", "Dashed: first checkpoint; solid: last.", plots.spectra),
+        ("spectra", "Spectra of weights", "Over the edge of a random matrix of that size.", plots.weights),
+        ("sharpness", "Sharpness", edge, lambda runs: plots.sharpness(runs, edges)),
+        ("linearisation", "Distance from linearisation", "Relative to how far outputs moved.", plots.linearisation),
+    ]
+    return [(title, text, draw(labelled)) for of, title, text, draw in every if {*of.split()} & {*parts}]

@@ -1,0 +1,236 @@
+"""A config in training: its program on a mesh, its data, its folder; from the latest checkpoint to the end.
+
+`launch.train` reads flags and files, and calls `Run` and `conduct`.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from train.checkpoints import Checkpoints, log_spaced
+from train.loop import Loop, check_evaluated
+from train.mesh import make_mesh, rows_here
+from train.preemption import Preemption
+from train.records import Records, set_aside
+from train.schedules import make_schedule
+from train.step import Program
+from train.stream import Batches, evaluation_batches, source
+from train.trainer import Trainer
+from zoo.saved import to_json
+
+
+class Run:
+    """What a config trains, in a folder.
+
+    experiment: the config's functions (`launch.experiment.Experiment`). fields: its fields, complete. code: a word for what
+    its functions do, kept in every checkpoint. pmap: the step under `jax.pmap`.
+    """
+
+    def __init__(
+        self, experiment: Any, fields: Mapping[str, Any], folder: Any, code: Any = None, pmap: bool = False
+    ) -> None:
+        self.experiment, self.fields, self.folder, self.code = experiment, fields, folder, code
+        self.data = dict(fields.get("data", {}))
+        if not self.data and not experiment.has("batches"):
+            raise ValueError(f"{experiment.path} needs a field `data`, or a function batches(start).")
+        test = self.data.get("test")
+        if self.data and fields["evaluate_every"] and not test:
+            raise ValueError(
+                f"evaluate_every={fields['evaluate_every']}, and there are no test data: name the split in data.test, or "
+                "set evaluate_every=0."
+            )
+        self.source = split_of(self.data, self.data.get("train", "train")) if self.data else None
+        self.test = split_of(self.data, test) if test else None
+        named = [name for name in ("schedule", "warmup") if name in experiment.config]
+        scheduled = bool(named) and not any(experiment.asks_for(name, ("optimizer",)) for name in named)
+        rate = self._schedule(fields["steps"]) if scheduled else fields["learning_rate"]
+        self.rates = self._rates(fields["steps"]) if scheduled else None  # None: the optimiser makes its own
+        net = experiment.call("make", fields["width"], fields["depth"])
+        tx = experiment.call("optimizer", net, learning_rate=rate)
+        inputs, targets = self._sample()
+        self.program = Program(
+            net, tx, lambda f, y: experiment.call("loss", f, y), fields["accumulate"], fields["average"],
+            labels=are_labels(np.asarray(targets)),
+        )  # fmt: skip
+        self.trainer = Trainer(
+            self.program,
+            make_mesh(**fields["mesh"]),
+            inputs,
+            fields["sharding"],
+            fields["members"],
+            fields["seed"],
+            pmap,
+        )
+        whole = jax.process_index(), jax.process_count()
+        self.part = whole if pmap else rows_here(self.trainer.placement.batch, inputs.shape[0])
+
+    def _schedule(self, steps: int) -> Any:
+        return make_schedule(self.fields["schedule"], self.fields["learning_rate"], steps, self.fields["warmup"])
+
+    def _rates(self, steps: int) -> np.ndarray:
+        return np.asarray(jax.vmap(self._schedule(steps))(jax.numpy.arange(steps)) * np.ones(steps), float)
+
+    def same_rates(self, steps: int, done: int) -> bool:
+        """Whether a run of so many steps has the same learning rates until `done`."""
+        if self.rates is None:
+            return steps == self.fields["steps"] or not self.experiment.asks_for("steps", ("optimizer",))
+        return np.array_equal(self.rates[:done], self._rates(steps)[:done])
+
+    def _sample(self) -> tuple[jax.ShapeDtypeStruct, Any]:
+        """A whole batch of inputs, as shape and type, and some targets."""
+        if self.source is not None:
+            shape, targets = (self.fields["batch"], *self.source.shape), self.source.read(np.arange(1))[1]
+            return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(float)), targets
+        batch = next(self._own_batches(0), None)
+        if batch is None:
+            raise ValueError(f"{self.experiment.path}: batches gives none.")
+        first = np.asarray(batch[0])
+        return jax.ShapeDtypeStruct(first.shape, jax.dtypes.canonicalize_dtype(first.dtype)), batch[1]
+
+    def _own_batches(self, start: int) -> Iterator[Any]:
+        if self.experiment.asks_for("start", ("batches",)):
+            return iter(self.experiment.call("batches", start=start))
+        return itertools.islice(self.experiment.call("batches"), start, None)
+
+    def batches(self, start: int) -> Iterator[Any]:
+        """This process's rows of every batch from that step on."""
+        part, parts = self.part
+        if self.source is not None:
+            options = {name: self.data.get(name) for name in ("augment", "normalise")}
+            stream = Batches(self.source, self.fields["batch"], self.fields["seed"], part, parts, **options)
+            yield from stream.iterate(start)
+            return
+        for batch in self._own_batches(start):
+            x, y = (jax.tree.map(np.asarray, each, is_leaf=lambda a: isinstance(a, list)) for each in batch)
+            size = len(jax.tree.leaves(x)[0]) // parts
+            yield jax.tree.map(lambda a, size=size: a[part * size : (part + 1) * size], (x, y))
+        raise ValueError(f"{self.experiment.path}: batches ended before the run of {self.fields['steps']} steps did.")
+
+    def evaluate(self, state: Any) -> dict[str, Any]:
+        """Means over the test samples, by member."""
+        if self.test is None:
+            return {}
+        part, parts = self.part
+        batches = evaluation_batches(self.test, self.fields["batch"], part, parts, self.data.get("normalise"))
+        return self.trainer.evaluate(state, batches)
+
+    def info(self) -> dict[str, Any]:
+        """What lies in every checkpoint beside the weights."""
+        try:
+            definition = to_json(self.program.net)
+        except (TypeError, ValueError) as error:
+            definition = {"absent": str(error)}
+        return {"definition": definition, "config": json.loads(self.experiment.config.to_json_best_effort()),
+                "config_file": self.experiment.path.name, "members": self.fields["members"], "code": self.code}  # fmt: skip
+
+
+def conduct(
+    run: Run, screen: Any, preemption: Preemption | None = None, failed: Callable[[Exception], object] = lambda _: None
+) -> bool:
+    """Trains from the latest checkpoint, or from the start; whether it is finished.
+
+    failed: hears of an error before anything that could wait for other processes.
+    """
+    preemption = preemption or Preemption()
+    fields, trainer = run.fields, run.trainer
+    steps, always = fields["steps"], log_spaced(fields["steps"], fields["analysis"])
+    checkpoints = Checkpoints(run.folder / "checkpoints", fields["keep"], always, run.info())
+    start, state = restored(checkpoints, trainer)
+    logs = {name: run.folder / name for name in ("log.jsonl", "test.jsonl")}
+    marks = checkpoints.info_at(start).get("logs", {}) if start else {}
+    if not start and checkpoints.damaged and jax.process_index() == 0:  # it begins anew, and the old logs stay too
+        screen.print("no checkpoint is whole: the run begins anew")
+        for file in logs.values():
+            if file.exists():
+                set_aside(file)
+    if start:
+        screen.print(f"continuing from the checkpoint of step {start}")
+    if start >= steps:
+        return True
+    for line in trainer.placement.log:
+        screen.print(f"not sharded: {line}")
+    records = Records(logs["log.jsonl"], start, fields["also"], fields["name"], marks.get("log.jsonl"))
+    tests = Records(logs["test.jsonl"], start + 1, mark=marks.get("test.jsonl"))
+    with _progress(screen) as progress:
+        task = progress.add_task("training", total=steps, completed=start, loss="…", left="compiling")
+
+        def write(k: int, numbers: dict[str, Any]) -> None:
+            records.write(k, numbers)
+            left = f"{numbers['seconds_left']:.0f} s left" if "seconds_left" in numbers else "compiling"
+            progress.update(task, completed=k + 1, loss=f"{numbers['loss']:.4g}", left=left)
+
+        def evaluate(k: int, state: Any) -> None:
+            found = run.evaluate(state)
+            if found:
+                members = {f"{name}_members": value.tolist() for name, value in found.items() if value.ndim}
+                tests.write(k, {name: value.mean().item() for name, value in found.items()} | members)
+                progress.console.print(f"step {k}: " + ", ".join(f"test {n} {v.mean():.4g}" for n, v in found.items()))
+                check_evaluated(k, found)
+
+        def save(k: int, state: Any) -> None:
+            records.flush()  # the lines before a checkpoint are there when it is
+            tests.flush()
+            checkpoints.save(k, *parts_of(state), logs={"log.jsonl": records.mark, "test.jsonl": tests.mark})
+
+        every = fields["save_every"]
+        loop = Loop(
+            trainer.step, run.batches(start), start, steps, write, evaluate, fields["evaluate_every"],
+            save,
+            lambda k: k in always or bool(every and k and k % every == 0),
+            preemption.at, run.rates, tuple(fields["profile"]), run.folder / "profile",
+        )  # fmt: skip
+        try:
+            return loop.run(state)[1]
+        except Exception as error:
+            failed(error)
+            raise
+        finally:
+            checkpoints.close()
+            records.close()
+            tests.close()
+
+
+def split_of(data: Mapping[str, Any], split: str) -> Any:
+    """The samples of one split of the data that a config names in its field `data`."""
+    kept = ("name", "train", "test", "augment", "normalise")
+    return source(data["name"], split, **{name: value for name, value in data.items() if name not in kept})
+
+
+def are_labels(targets: np.ndarray) -> bool:
+    """Whether these are classes: whole numbers, or probabilities.
+
+    >>> are_labels(np.eye(3)), are_labels(np.array([2, 0])), are_labels(np.array([[0.3, -1.2]]))
+    (True, True, False)
+    """
+    if np.issubdtype(targets.dtype, np.integer):
+        return True
+    return targets.ndim > 1 and bool((targets >= 0).all() and np.allclose(targets.sum(-1), 1, atol=1e-3))
+
+
+def parts_of(state: Any) -> tuple[Any, Any]:
+    """(what a model is, what its training needs besides) of a state."""
+    model = {**state.trained, **state.collections} if state.collections else state.trained
+    return model, {"step": state.step, "memory": state.memory, "average": state.average, "key": state.key}
+
+
+def restored(checkpoints: Checkpoints, trainer: Trainer) -> tuple[int, Any]:
+    """(step, state) of the latest checkpoint, or the initial ones."""
+    abstract: Any = trainer.abstract
+    found = checkpoints.latest(*parts_of(abstract))
+    if found is None:
+        return 0, trainer.initial()
+    step, model, training = found
+    collections = {name: model[name] for name in abstract.collections}
+    trained = {name: part for name, part in model.items() if name not in collections} if collections else model
+    return step, abstract.replace(trained=trained, collections=collections, **training)
+
+
+def _progress(screen: Any) -> Progress:
+    text = "{task.completed} of {task.total}, loss {task.fields[loss]}, {task.fields[left]}"
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeElapsedColumn())
+    return Progress(*columns, console=screen, disable=jax.process_index() != 0)
