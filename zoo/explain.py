@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zoo import checks
+from zoo.definition import definition_of
 from zoo.infer import Place, Roles
 from zoo.messages import as_text
 from zoo.names import by_name
@@ -194,7 +195,7 @@ def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: f
         found += [_MUON_READOUT.format(name=n, role=table[n].role) for n in under if not table[n].matrix]
     if isinstance(net, Roles):
         return found + _of_roles(net)
-    if getattr(net, "logits", None) == "1/sqrt(d)" and net.heads != "grow":
+    if definition_of(net).logits == "1/sqrt(d)" and net.heads != "grow":
         how = 'Use logits="1/d", or heads="grow" with heads of one size.'
         found.append(_HEADS.format(name=type(net).__name__, more="", how=how))
     return found
