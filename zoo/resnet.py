@@ -96,10 +96,7 @@ class ResNet(nn.Module):
     @property
     def branch_scale(self) -> Any:
         """The factor of every branch: one number, or an array [branches] where they differ."""
-        p = parameterization(self.parameterization)
-        if self.residual == "decreasing":
-            return self.beta * decreasing(self.branches, p.alpha)
-        return self.beta if self.residual == "fixed" else self.beta * p.branch_factor(self.depth)
+        return branch_scale(self)
 
     @property
     def blocks_by_stage(self) -> tuple[int, ...]:
@@ -146,6 +143,14 @@ class ResNet(nn.Module):
         if self.form == "dense":
             return layer(self, Dense, features, role, name, **options)
         return layer(self, Conv, features, role, name, size=self.kernel, padding=self.padding, **options)
+
+
+def branch_scale(net: "ResNet | HeResNet") -> Any:
+    """β times L^(−α), (l + 1)^(−α) for branch l, or 1, as `residual` says."""
+    p = parameterization(net.parameterization)
+    if net.residual == "decreasing":
+        return net.beta * decreasing(net.branches, p.alpha)
+    return net.beta if net.residual == "fixed" else net.beta * p.branch_factor(net.depth)
 
 
 def decreasing(branches: int, alpha: Any) -> jax.Array:
@@ -235,10 +240,7 @@ class HeResNet(nn.Module):
     @property
     def branch_scale(self) -> Any:
         """The factor of every branch: one number, or an array [branches] where they differ."""
-        p = parameterization(self.parameterization)
-        if self.residual == "decreasing":
-            return self.beta * decreasing(self.branches, p.alpha)
-        return self.beta * p.branch_factor(self.depth)
+        return branch_scale(self)
 
     def strides(self, stage: int, block: int) -> tuple[int, ...]:
         """The stride of every layer of a branch: the first block of a later stage halves the image, once."""
