@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from zoo import parameterization
+from zoo.definition import definition_of
 from zoo.layers import Linear
 
 
@@ -25,7 +26,7 @@ def feature_kernels(phis: Any) -> tuple:
 def gradient_scale(net: Any) -> Any:
     """g = √N γ ∂f/∂h in the mean-field normalisation, so that G^l is O(1): the factor of ∂f/∂h."""
     p = parameterization(net.parameterization)
-    return p.output_scale(net.width, getattr(net, "gamma", 1.0)) * net.width ** ((1 - 2 * p.a - p.b) / 2 + 0.5)
+    return p.output_scale(net.width, definition_of(net).gamma) * net.width ** ((1 - 2 * p.a - p.b) / 2 + 0.5)
 
 
 def gradient_kernels(net: Any, slopes: Any) -> tuple:

@@ -17,6 +17,7 @@ from limits.twin import NTK_GROWS, Twin
 from limits.types import Kernels, Provenance
 from limits.waiting import patient_bar
 from zoo import checks, parameterization
+from zoo.definition import definition_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,9 +96,8 @@ class SampledTwin(Twin):
     def readout(self, features: Any, x: Any = None) -> Any:
         """A kernel Φ of what enters the readout for inputs like x, carried through it: (w² Φ + b²)/γ²."""
         w, b = readout_scales(self.net, jax.ShapeDtypeStruct(np.shape(x), np.float32))
-        scale = (
-            float(getattr(self.net, "gamma", 1.0)) ** -2 if parameterization(self.net.parameterization).d == 0 else 1.0
-        )
+        lazy = parameterization(self.net.parameterization).d == 0
+        scale = float(definition_of(self.net).gamma) ** -2 if lazy else 1.0
         return scale * (w**2 * features + b**2)
 
     def check_width(self, x: Any) -> None:

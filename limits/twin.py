@@ -14,6 +14,7 @@ from limits.posterior.infer import posterior
 from limits.rich import rich
 from limits.types import AbsentError, Kernels
 from zoo import checks
+from zoo.definition import definition_of
 
 NTK_GROWS = (
     "the tangent kernel of the {name} parameterization grows as N^{power:g} with the width: it has no limit. "
@@ -134,7 +135,7 @@ def twin(net: nn.Module, depth: float | None = None) -> Twin:
 
         layer_time(net)  # raises where there is no limit
         return found(net, math.inf)
-    if depth is not None and math.isinf(depth) and getattr(net, "branches", 0):
+    if depth is not None and math.isinf(depth) and definition_of(net).branches:
         raise AbsentError(
             f"{type(net).__name__} has no infinite-depth twin: only {_deepening()} do. Its kernels exist at any finite depth."
         )

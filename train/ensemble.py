@@ -21,6 +21,7 @@ from limits.training import LearningRate, Training, checked_times, record_times
 from limits.types import Provenance
 from train.members import Data, Dials, Steps, member_keys, programs
 from zoo import checks
+from zoo.definition import definition_of
 
 _LARGEST_CHUNK = 64
 _CPU_CHUNK_BYTES = 2**30  # more at once is slower on a CPU: buffers leave the cache and their pages are new each time
@@ -38,7 +39,7 @@ def member_bytes(net: Any, task: Task, recorded: int, kernels: tuple[str, ...]) 
         shapes, jax.random.key(0), jax.ShapeDtypeStruct(task.x.shape, jnp.asarray(0.0).dtype)
     )
     weights, fields = (sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree)) for tree in (params, hidden))
-    window = getattr(net, "kernel", 1) ** 2 if "ntk" in kernels else 1  # the tangent kernel needs what each window sees
+    window = definition_of(net).kernel ** 2 if "ntk" in kernels else 1  # the tangent kernel needs what each window sees
     held = (recorded + 2) * n * n * sum(1 if name in ("ntk", "features") else len(hidden) for name in kernels)
     return size * (4 * weights + 2 * fields * (1 + task.outputs + window) + held)
 

@@ -22,6 +22,7 @@ from limits.passes import STATISTICS, mixes_inputs, on_all_points
 from limits.remembered import remembered
 from limits.training import Training
 from zoo import parameterization
+from zoo.definition import definition_of
 
 
 @jax.tree_util.register_dataclass
@@ -37,7 +38,7 @@ class Dials:
         """The dials of this definition."""
         named = parameterization(net.parameterization).replace()
         # As arrays of the default float type, so that their values do not enter the compiled program.
-        return cls(*jax.tree.map(lambda number: jnp.asarray(number, float), (named, getattr(net, "gamma", 1.0))))
+        return cls(*jax.tree.map(lambda number: jnp.asarray(number, float), (named, definition_of(net).gamma)))
 
     def on(self, net: Any) -> Any:
         """The definition with these dials."""

@@ -9,8 +9,8 @@ from zoo.activations import activation_function as activation_function
 from zoo.cnn import CNN as CNN
 from zoo.explain import Explanation as Explanation
 from zoo.explain import explain as explain
-from zoo.infer import Roles as Roles
 from zoo.infer import infer_roles as infer_roles
+from zoo.inferred import Roles as Roles
 from zoo.layers import Conv as Conv
 from zoo.layers import Dense as Dense
 from zoo.layers import Norm as Norm

@@ -6,13 +6,22 @@ import flax.linen as nn
 import jax
 
 from zoo.activations import activation_function
-from zoo.definition import check_choice, check_common, check_count, check_images, definition
+from zoo.checks import Check, choice
+from zoo.definition import check_fields, check_images, counts, definition, size
 from zoo.geometry import PADDINGS, check_window, mean_pool, out_size
 from zoo.layers import Conv, field, layer, output
 from zoo.parameterization import Parameterization
 
 
-@definition
+@definition(
+    kernel=size,
+    pool_size=size,
+    strides=size | counts,
+    pool_after=Check("a tuple of layers, such as (2,)", lambda v: isinstance(v, tuple)),
+    padding=choice(*PADDINGS),
+    pool=choice("average", "sum"),
+    readout=choice("flatten", "average"),
+)
 class CNN(nn.Module):
     """A convolutional network with `depth` conv layers of `width` channels, for images [n, height, width, channels].
 
@@ -52,25 +61,13 @@ class CNN(nn.Module):
     readout: str = "flatten"
     dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
 
-    branches = 0
-    branch_scale = 1.0
+    branches, branch_scale = 0, 1.0
+    images = True
 
     def __post_init__(self) -> None:
-        check_common(self)
-        check_count("CNN", "kernel", self.kernel)
-        check_count("CNN", "pool_size", self.pool_size)
-        for name in ("strides", "pool_after"):  # lists, as configs have them, cannot be hashed
-            if isinstance(getattr(self, name), list):
-                object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not isinstance(self.pool_after, tuple):
-            raise ValueError(f"CNN: pool_after must be a tuple of layers, such as (2,); got {self.pool_after!r}.")
+        check_fields(self)
         if isinstance(self.strides, tuple) and len(self.strides) != self.depth:
             raise ValueError(f"CNN: strides has {len(self.strides)} entries for {self.depth} layers; give one a layer.")
-        for stride in self.strides if isinstance(self.strides, tuple) else (self.strides,):
-            check_count("CNN", "strides", stride)
-        check_choice("CNN", "padding", self.padding, PADDINGS)
-        check_choice("CNN", "pool", self.pool, ("average", "sum"))
-        check_choice("CNN", "readout", self.readout, ("flatten", "average"))
         if not set(self.pool_after) <= set(range(1, self.depth + 1)):
             raise ValueError(f"CNN: pool_after {self.pool_after} must name layers from 1 to {self.depth}.")
         super().__post_init__()

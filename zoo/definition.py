@@ -1,20 +1,102 @@
-"""What all network definitions share: argument checks with sentences."""
+"""What all network definitions share: what they say of themselves, and checks of their fields."""
 
 import dataclasses
 import functools
 import inspect
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax.numpy as jnp
-import numpy as np
 
 from zoo.activations import activation_function
-from zoo.checks import WIDEST, choice, count, flag, misfit, number, shown
-from zoo.messages import did_you_mean
-from zoo.parameterization import parameterization
+from zoo.checks import WIDEST, Check, choice, count, flag, misfit, number
+from zoo.parameterization import Parameterization, parameterization
 
 T = TypeVar("T", bound=type)
+
+
+@runtime_checkable
+class Definition(Protocol):
+    """What every network of zoo says of itself. Of a module of your own, `definition_of` says it."""
+
+    width: int
+    outputs: int
+    parameterization: str | Parameterization
+    gamma: Any  # γ₀
+    activation: Any
+    w_std: Any
+    b_std: Any
+    bias_init: str
+    dtype: Any
+
+    @property
+    def depth(self) -> int:
+        """L, as the definition counts it."""
+        ...
+
+    @property
+    def branches(self) -> int:
+        """The number of residual branches."""
+        ...
+
+    @property
+    def branch_scale(self) -> Any:
+        """The factor of every branch: one number, or an array [branches] where they differ."""
+        ...
+
+    @property
+    def images(self) -> bool:
+        """Whether its inputs are images [n, height, width, channels]; if not, they may have any shape [n, …]."""
+        ...
+
+
+# What a module says by leaving it out. `images` None: not known; `kernel`, `patch`: the sides of windows and patches.
+_LEFT_OUT = {
+    "depth": 1, "outputs": 1, "gamma": 1.0, "branches": 0, "branch_scale": 1.0, "images": None,
+    "residual": "uniform", "stages": 1, "kernel": 1, "patch": 1, "logits": None,
+}  # fmt: skip
+
+
+class _Described:
+    def __init__(self, net: Any) -> None:
+        self._net = net
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._net, name, _LEFT_OUT[name]) if name in _LEFT_OUT else getattr(self._net, name)
+
+
+def definition_of(net: Any) -> Any:
+    """The `Definition` of any module that has a width and a parameterization: what it leaves out makes no difference.
+
+    >>> class Mine:
+    ...     width, parameterization, gamma = 8, "mup", 2.0
+    >>> mine = definition_of(Mine())
+    >>> mine.width, mine.gamma, mine.depth, mine.branches
+    (8, 2.0, 1, 0)
+    """
+    return _Described(net)
+
+
+# What fields of definitions may be.
+size = count(1, WIDEST)
+counts = Check(
+    "a tuple of integers of at least 1, such as (2, 2)",
+    lambda v: isinstance(v, tuple) and v and all(map(size.holds, v)),
+)
+scale = number(0)
+_COMMON = {
+    "width": size,
+    "depth": size,
+    "outputs": size,
+    "w_std": number(positive=True),
+    "b_std": scale,
+    "gamma": number(positive=True),
+    "bias_init": choice("normal", "zeros"),
+    "dtype": Check(
+        'a float type such as "bfloat16" or "float32"',
+        lambda v: v is None or jnp.issubdtype(jnp.dtype(v), jnp.floating),
+    ),
+}
 # Names of other packages, with ours.
 _ALIASES = {
     "W_std": "w_std",
@@ -23,78 +105,55 @@ _ALIASES = {
     "out_dim": "outputs",
     "num_classes": "outputs",
     "num_heads": "heads",
-    "patch_size": "patch",
+    "patchsize": "patch",
     "alpha": "parameterization=Parameterization.mup.replace(alpha=…): the depth exponent is a field of the parameterization",
 }
 
 
-def definition(cls: T) -> T:
-    """Class decorator for a Linen module: an unknown argument is answered with the name that was meant."""
-    plain_init: Any = cls.__init__
-    signature = inspect.signature(plain_init)
-    known = [name for name in signature.parameters if name not in ("self", "parent", "name")]
+def definition(**wanted: Check) -> Callable[[T], T]:
+    """Class decorator for a Linen module: what its fields may be, for `check_fields`.
 
-    @functools.wraps(plain_init)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        for key in kwargs:
-            if key in _ALIASES and key not in known:
-                raise TypeError(f"{cls.__name__} has no argument {key}: use {_ALIASES[key]}.")
-            if key not in (*known, "parent", "name"):
-                raise TypeError(f'{cls.__name__} has no argument "{key}". {did_you_mean(key, known)}')
-        try:
-            plain_init(self, *args, **kwargs)
-        except TypeError as error:
-            raise misfit(cls.__name__, signature, (self, *args), kwargs) or error from None
+    An unknown argument is answered with the name that was meant.
+    """
 
-    cls.__init__ = init  # pyright: ignore[reportAttributeAccessIssue]
-    return cls
+    def declare(cls: T) -> T:
+        plain_init: Any = cls.__init__
+        signature = inspect.signature(plain_init)
+
+        @functools.wraps(plain_init)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            for key in kwargs:
+                if key in _ALIASES and key not in signature.parameters:
+                    raise TypeError(f"{cls.__name__} has no argument {key}: use {_ALIASES[key]}.")
+            try:
+                plain_init(self, *args, **kwargs)
+            except TypeError as error:
+                raise misfit(cls.__name__, signature, (self, *args), kwargs) or error from None
+
+        declared: Any = cls
+        declared.__init__, declared.field_checks = init, {**_COMMON, **wanted}
+        return cls
+
+    return declare
+
+
+def check_fields(net: Any) -> None:
+    """Raises unless every field is what the definition declares; lists, as configs have them, become tuples."""
+    for field in dataclasses.fields(net):
+        value = getattr(net, field.name)
+        if isinstance(value, list):  # which cannot be hashed
+            value = tuple(value)
+            object.__setattr__(net, field.name, value)
+        check = flag if field.type in (bool, "bool") else net.field_checks.get(field.name)
+        if check is not None:
+            check(f"{type(net).__name__}: {field.name}", value)
+    activation_function(net.activation)
+    parameterization(net.parameterization)
 
 
 def check_count(owner: str, field: str, value: Any, at_least: int = 1) -> None:
     """Raises unless `value` is an integer of at least `at_least`."""
     count(at_least, WIDEST)(f"{owner}: {field}", value)
-
-
-def check_counts(owner: str, field: str, value: Any) -> None:
-    """Raises unless `value` is a tuple of integers of at least 1, with at least one of them."""
-    if not isinstance(value, tuple) or not value:
-        raise ValueError(f"{owner}: {field} must be a tuple of integers such as (2, 2), got {shown(value)}.")
-    for each in value:
-        check_count(owner, field, each)
-
-
-def check_scale(owner: str, field: str, value: Any, positive: bool = False) -> None:
-    """Raises unless `value` is a finite number ≥ 0 (> 0 if `positive`); traced values pass."""
-    number(-np.inf if positive else 0, positive=positive)(f"{owner}: {field}", value)
-
-
-def check_choice(owner: str, field: str, value: Any, choices: Sequence[Any]) -> None:
-    """Raises unless `value` is one of `choices`."""
-    choice(*choices)(f"{owner}: {field}", value)
-
-
-def check_common(net: Any) -> None:
-    """The checks of the fields that all definitions have."""
-    owner = type(net).__name__
-    for name in ("width", "depth", "outputs"):
-        check_count(owner, name, getattr(net, name))
-    for field in dataclasses.fields(net):
-        if field.type in (bool, "bool"):
-            flag(f"{owner}: {field.name}", getattr(net, field.name))
-    activation_function(net.activation)
-    parameterization(net.parameterization)
-    check_scale(owner, "w_std", net.w_std, positive=True)
-    check_scale(owner, "b_std", net.b_std)
-    check_scale(owner, "gamma", net.gamma, positive=True)
-    check_choice(owner, "bias_init", net.bias_init, ("normal", "zeros"))
-    try:
-        real = net.dtype is None or jnp.issubdtype(jnp.dtype(net.dtype), jnp.floating)
-    except (TypeError, ValueError):
-        real = False
-    if not real:
-        raise ValueError(
-            f'{owner}: dtype must be a float type such as "bfloat16" or "float32", got {shown(net.dtype)}.'
-        )
 
 
 def check_images(net: Any, x: Any) -> None:

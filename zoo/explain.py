@@ -13,12 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from zoo import checks
-from zoo.infer import Place, Roles
+from zoo.definition import definition_of
+from zoo.inferred import Place, Roles
 from zoo.messages import as_text
-from zoo.names import by_name
+from zoo.names import by_name, numberless
 from zoo.rescaled import Rescaled
 from zoo.roles import Factors, Where, factors, placed
-from zoo.scaled import CONSISTENT_RMS
+from zoo.scaled import CONSISTENT_RMS, muon_states
 
 _HEADS = (
     "{name}: d_head grows with the width{more}, so logits must be q·k / d_head: with 1/√d_head they grow as √d_head once queries "
@@ -73,18 +74,15 @@ class Explanation:
         table = Table(title=f"{self.optimizer}: what every parameter is trained with")
         for column in ("parameter", "shape", "role", "initial std", "multiplier", "learning rate", "ε", "decay"):
             table.add_column(column, justify="left" if column in ("parameter", "role") else "right", no_wrap=True)
-        groups: dict[tuple, int] = {}
-        for row in self.rows:  # layers that are treated alike share a line
-            alike = (re.sub(r"\d+", "#", row.name), *dataclasses.astuple(row)[1:])
-            groups[alike] = groups.get(alike, 0) + 1
-        single = {(re.sub(r"\d+", "#", row.name), *dataclasses.astuple(row)[1:]): row.name for row in self.rows}
-        for alike, count in groups.items():
-            name, shape, role, std, multiplier, rate, epsilon, decay = alike
-            named = f"{name} ({count})" if count > 1 else single[alike]
-            eps = "" if epsilon is None else f"{epsilon:.3g}"
+        alike: dict[Row, list[str]] = {}  # layers that are treated alike share a line
+        for row in self.rows:
+            alike.setdefault(dataclasses.replace(row, name=numberless(row.name)), []).append(row.name)
+        for row, names in alike.items():
             table.add_row(
-                named, "×".join(map(str, shape)), role, std, f"{multiplier:.4g}", f"{rate:.4g}", eps, f"{decay:.4g}"
-            )
+                f"{row.name} ({len(names)})" if len(names) > 1 else names[0],
+                "×".join(map(str, row.shape)), row.role, row.std, f"{row.multiplier:.4g}", f"{row.rate:.4g}",
+                "" if row.epsilon is None else f"{row.epsilon:.3g}", f"{row.decay:.4g}",
+            )  # fmt: skip
         return Group(table, *(Text(f"• {warning}") for warning in self.warnings))
 
 
@@ -194,7 +192,7 @@ def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: f
         found += [_MUON_READOUT.format(name=n, role=table[n].role) for n in under if not table[n].matrix]
     if isinstance(net, Roles):
         return found + _of_roles(net)
-    if getattr(net, "logits", None) == "1/sqrt(d)" and net.heads != "grow":
+    if definition_of(net).logits == "1/sqrt(d)" and net.heads != "grow":
         how = 'Use logits="1/d", or heads="grow" with heads of one size.'
         found.append(_HEADS.format(name=type(net).__name__, more="", how=how))
     return found
@@ -240,8 +238,7 @@ def _layer(name: str) -> str:
 def _under_muon(optimizer: optax.GradientTransformation, shapes: Any) -> list[str]:
     """Names of the parameters whose momentum Muon keeps."""
     state = jax.eval_shape(optimizer.init, shapes)
-    parts = jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, optax.contrib.MuonState))
-    return [name for part in parts if isinstance(part, optax.contrib.MuonState) for name in _by_name(part.mu)]
+    return [name for part in muon_states(state) for name in _by_name(part.mu)]
 
 
 def _root_of_the_larger_side(optimizer: Any) -> bool:
@@ -252,11 +249,7 @@ def _root_of_the_larger_side(optimizer: Any) -> bool:
     for shape in ((4, 64), (64, 4)):
         w = jax.random.normal(jax.random.key(0), shape)
         state = optimizer.init(w)
-        if not any(isinstance(s, optax.contrib.MuonState) for s in jax.tree.leaves(state, is_leaf=_is_muon)):
+        if not muon_states(state):
             return False
         norms.append(float(jnp.linalg.norm(jax.jit(optimizer.update)(w, state, w)[0], 2)))
     return norms[0] > 0 and 0.5 < norms[0] / norms[1] < 2
-
-
-def _is_muon(part: Any) -> bool:
-    return isinstance(part, optax.contrib.MuonState)

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from zoo.names import by_name
+from zoo.names import by_name, numberless
 
 POWERS = (0.0, -0.5, -1.0, 0.5)  # of the width or depth that initialisations scale with
 _DRAWS, _ENTRIES = 64, 2**24  # at most so many initialisations, and so many numbers drawn (but for the first)
@@ -47,15 +46,6 @@ def init_powers(
             _power(f"{name}: the depth", first[0] if first else 0.0, tall[name][0], ratios[1], noise),
         )
     return out
-
-
-def numberless(name: str) -> str:
-    """The name without its numbers.
-
-    >>> numberless("layer_12.kernel")
-    'layer_#.kernel'
-    """
-    return re.sub(r"\d+", "#", name)
 
 
 def _root_mean_squares(

@@ -233,7 +233,7 @@ class Norm(HasRoles, nn.Module):
         y = self.normalise(jnp.asarray(x, store), train)
         if self.affine:
             std, multiplier = self.scales("scale", 1)
-            start = nn.initializers.zeros if self.zero_init else _constant(std)
+            start = nn.initializers.zeros if self.zero_init else nn.initializers.constant(std)
             gain = self.param("scale", start, x.shape[-1:], store)
             bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], store)
             gain, bias = (jnp.expand_dims(part * multiplier, range(x.ndim - 1)) for part in (gain, bias))
@@ -285,14 +285,6 @@ def synchronised(axis: str) -> Iterator[None]:
 def _mean(x: jax.Array, axes: tuple[int, ...], over: str | None) -> jax.Array:
     mean = jnp.mean(x, axis=axes, keepdims=True)
     return mean if over is None else jax.lax.pmean(mean, over)
-
-
-def _constant(value: Any) -> nn.initializers.Initializer:
-    def init(key: jax.Array, shape: Any, dtype: Any = None) -> jax.Array:
-        del key
-        return jnp.broadcast_to(jnp.asarray(value, dtype), shape)
-
-    return init
 
 
 def field(module: nn.Module, name: str, value: jax.Array) -> jax.Array:

@@ -6,12 +6,12 @@ import flax.linen as nn
 import jax
 
 from zoo.activations import activation_function
-from zoo.definition import check_common, definition
+from zoo.definition import check_fields, definition
 from zoo.layers import Dense, field, layer, output
 from zoo.parameterization import Parameterization
 
 
-@definition
+@definition()
 class MLP(nn.Module):
     """A fully connected network with `depth` hidden layers of `width` neurons.
 
@@ -46,11 +46,11 @@ class MLP(nn.Module):
     bias_init: str = "normal"
     dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
 
-    branches = 0
-    branch_scale = 1.0
+    branches, branch_scale = 0, 1.0
+    images = False
 
     def __post_init__(self) -> None:
-        check_common(self)
+        check_fields(self)
         super().__post_init__()
 
     @nn.compact

@@ -1,5 +1,6 @@
 """Names of parameters: the words of their place in a tree, with dots between."""
 
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,15 @@ def map_named(function: Callable[[str, Any], Any], tree: Any) -> Any:
     """function(name, leaf) of every leaf."""
     leaves, structure = jax.tree.flatten(tree)
     return jax.tree.unflatten(structure, [function(*each) for each in zip(names_of(tree), leaves, strict=True)])
+
+
+def numberless(name: str) -> str:
+    """The name without its numbers.
+
+    >>> numberless("layer_12.kernel")
+    'layer_#.kernel'
+    """
+    return re.sub(r"\d+", "#", name)
 
 
 def _boxes() -> tuple[type, ...]:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from zoo import checks
-from zoo.infer import Roles, infer_roles
+from zoo.infer import infer_roles
+from zoo.inferred import Roles
 
 
 @checks.arguments(

@@ -7,13 +7,23 @@ import jax
 import jax.numpy as jnp
 
 from zoo.activations import activation_function
-from zoo.definition import check_choice, check_common, check_count, check_counts, check_images, check_scale, definition
+from zoo.checks import choice
+from zoo.definition import check_fields, check_images, counts, definition, scale, size
 from zoo.geometry import PADDINGS, check_window, mean_pool
 from zoo.layers import Conv, Dense, Norm, field, layer, output
 from zoo.parameterization import Parameterization, parameterization
 
 
-@definition
+@definition(
+    branch_layers=size,
+    kernel=size,
+    stages=size,
+    beta=scale,
+    form=choice("dense", "conv"),
+    residual=choice("uniform", "decreasing", "fixed"),
+    padding=choice(*PADDINGS),
+    readout=choice("flatten", "average"),
+)
 class ResNet(nn.Module):
     """The residual network of the depth theory, dense or convolutional: a read-in and blocks without normalisation.
 
@@ -61,14 +71,7 @@ class ResNet(nn.Module):
     remat: bool = False  # the backward pass computes the inside of a branch again instead of keeping it
 
     def __post_init__(self) -> None:
-        check_common(self)
-        for name in ("branch_layers", "kernel", "stages"):
-            check_count("ResNet", name, getattr(self, name))
-        check_scale("ResNet", "beta", self.beta)
-        check_choice("ResNet", "form", self.form, ("dense", "conv"))
-        check_choice("ResNet", "residual", self.residual, ("uniform", "decreasing", "fixed"))
-        check_choice("ResNet", "padding", self.padding, PADDINGS)
-        check_choice("ResNet", "readout", self.readout, ("flatten", "average"))
+        check_fields(self)
         if self.padding == "VALID" and self.kernel > 1:
             raise ValueError('ResNet: a branch must keep the shape of its input; use padding="SAME" or "CIRCULAR".')
         if self.stages > 1 and self.form == "dense":
@@ -81,6 +84,11 @@ class ResNet(nn.Module):
         super().__post_init__()
 
     @property
+    def images(self) -> bool:
+        """Whether inputs are images."""
+        return self.form == "conv"
+
+    @property
     def branches(self) -> int:
         """The number of residual branches."""
         return self.depth if self.residual == "fixed" else self.depth - max(self.stages - 1, 1)
@@ -88,10 +96,7 @@ class ResNet(nn.Module):
     @property
     def branch_scale(self) -> Any:
         """The factor of every branch: one number, or an array [branches] where they differ."""
-        p = parameterization(self.parameterization)
-        if self.residual == "decreasing":
-            return self.beta * decreasing(self.branches, p.alpha)
-        return self.beta if self.residual == "fixed" else self.beta * p.branch_factor(self.depth)
+        return branch_scale(self)
 
     @property
     def blocks_by_stage(self) -> tuple[int, ...]:
@@ -140,6 +145,14 @@ class ResNet(nn.Module):
         return layer(self, Conv, features, role, name, size=self.kernel, padding=self.padding, **options)
 
 
+def branch_scale(net: "ResNet | HeResNet") -> Any:
+    """β times L^(−α), (l + 1)^(−α) for branch l, or 1, as `residual` says."""
+    p = parameterization(net.parameterization)
+    if net.residual == "decreasing":
+        return net.beta * decreasing(net.branches, p.alpha)
+    return net.beta if net.residual == "fixed" else net.beta * p.branch_factor(net.depth)
+
+
 def decreasing(branches: int, alpha: Any) -> jax.Array:
     """(l + 1)^(−α) for branch l = 1, 2, …
 
@@ -149,7 +162,17 @@ def decreasing(branches: int, alpha: Any) -> jax.Array:
     return jnp.arange(2, branches + 2, dtype=float) ** -alpha
 
 
-@definition
+@definition(
+    stages=counts,
+    windows=counts,
+    expansion=size,
+    beta=scale,
+    norm=choice("batch", "layer", "spatial", None),
+    residual=choice("uniform", "decreasing"),
+    order=choice("post", "pre"),
+    stem=choice("imagenet", "small"),
+    padding=choice("SAME", "CIRCULAR"),
+)
 class HeResNet(nn.Module):
     """The practical residual network for images (He et al.): stages of blocks, the first of each halving the image.
 
@@ -194,19 +217,10 @@ class HeResNet(nn.Module):
     dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
     remat: bool = False  # the backward pass computes the inside of a branch again instead of keeping it
 
+    images = True
+
     def __post_init__(self) -> None:
-        for name in ("stages", "windows"):  # lists, as configs have them, cannot be hashed
-            if isinstance(getattr(self, name), list):
-                object.__setattr__(self, name, tuple(getattr(self, name)))
-            check_counts("HeResNet", name, getattr(self, name))
-        check_common(self)
-        check_count("HeResNet", "expansion", self.expansion)
-        check_scale("HeResNet", "beta", self.beta)
-        check_choice("HeResNet", "norm", self.norm, ("batch", "layer", "spatial", None))
-        check_choice("HeResNet", "residual", self.residual, ("uniform", "decreasing"))
-        check_choice("HeResNet", "order", self.order, ("post", "pre"))
-        check_choice("HeResNet", "stem", self.stem, ("imagenet", "small"))
-        check_choice("HeResNet", "padding", self.padding, ("SAME", "CIRCULAR"))
+        check_fields(self)
         if self.zero_init and self.norm is not None and not self.norm_affine:
             raise ValueError(
                 "HeResNet: zero_init starts the gain of a norm at zero, and norm_affine=False has no gain."
@@ -226,10 +240,7 @@ class HeResNet(nn.Module):
     @property
     def branch_scale(self) -> Any:
         """The factor of every branch: one number, or an array [branches] where they differ."""
-        p = parameterization(self.parameterization)
-        if self.residual == "decreasing":
-            return self.beta * decreasing(self.branches, p.alpha)
-        return self.beta * p.branch_factor(self.depth)
+        return branch_scale(self)
 
     def strides(self, stage: int, block: int) -> tuple[int, ...]:
         """The stride of every layer of a branch: the first block of a later stage halves the image, once."""

@@ -10,6 +10,7 @@ import optax
 from jax.core import Tracer
 
 from zoo import checks
+from zoo.definition import definition_of
 from zoo.layers import HasRoles, Linear
 from zoo.parameterization import parameterization
 
@@ -76,9 +77,8 @@ class Factors:
     size: Any
     matrix: bool = False
     width: float = 1.0  # N over the base width
-    sides: tuple[tuple[int, ...], tuple[int, ...]] | None = (
-        None  # axes of a matrix's inputs and outputs; None: last output
-    )
+    # Axes of a matrix's inputs and outputs; None: the last one is of outputs.
+    sides: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     unsure: bool = False  # whether its first axis may be one of layers
 
     @property
@@ -113,16 +113,16 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
         return net.factors(params)
     if isinstance(params, dict) and set(params) == {"params"}:
         return {"params": factors(net, params["params"], x)}
-    p, gamma, depth = parameterization(net.parameterization), getattr(net, "gamma", 1.0), getattr(net, "depth", 1)
     x = example_input(net, params) if x is None else x
+    said, p = definition_of(net), parameterization(net.parameterization)
 
     def factor(where: Where) -> Factors:
-        role, in_branch = where.role, where.in_branch
+        matrix = where.role in ("hidden", "branch")
         if not p.learning_rates_scale:
-            return Factors(role, 1.0, 1.0, role in ("hidden", "branch"), 1.0)
-        rate = p.learning_rate_factor(role, net.width, gamma, depth, in_branch)
-        size = p.gradient_size(role, net.width, gamma, depth, in_branch)
-        return Factors(role, number(rate), number(size), role in ("hidden", "branch"), p.width_ratio(net.width))
+            return Factors(where.role, 1.0, 1.0, matrix)
+        how = (where.role, said.width, said.gamma, said.depth, where.in_branch)
+        rate, size = p.learning_rate_factor(*how), p.gradient_size(*how)
+        return Factors(where.role, number(rate), number(size), matrix, p.width_ratio(said.width))
 
     found = jax.tree.map(factor, placed(net, x), is_leaf=lambda where: isinstance(where, Where))
     if jax.tree.structure(params).num_leaves != len(jax.tree.leaves(found)):
@@ -149,9 +149,11 @@ def example_input(net: nn.Module, params: Any) -> Any:
     """The shape of an input for which the network has these parameters (its layers, whatever the number of positions)."""
     wanted = _shapes(params)
     inputs = sorted({shape[-2] for shape in wanted.values() if len(shape) > 1})
-    channels = [n // net.patch**2 for n in inputs if n % net.patch**2 == 0] if hasattr(net, "patch") else inputs
+    said = definition_of(net)
+    channels = [n // said.patch**2 for n in inputs if n % said.patch**2 == 0]
     images = [(1, size, size, n) for n in channels for size in (32, 64, 56)]
-    for shape in [*((1, n) for n in inputs), *images]:
+    vectors = [(1, n) for n in inputs]
+    for shape in {True: images, False: vectors, None: vectors + images}[said.images]:
         x = jax.ShapeDtypeStruct(shape, "float32")
         try:
             found = _shapes(jax.eval_shape(net.init, jax.random.key(0), x)["params"])
@@ -181,9 +183,9 @@ def learning_rate_factors(net: Any, x: Any) -> dict:
     >>> learning_rate_factors(net, jax.ShapeDtypeStruct((1, 3), "float32"))["readout"]
     {'kernel': 400.0}
     """
-    p, gamma, depth = parameterization(net.parameterization), getattr(net, "gamma", 1.0), getattr(net, "depth", 1)
+    said, p = definition_of(net), parameterization(net.parameterization)
     return jax.tree.map(
-        lambda where: p.learning_rate_factor(where.role, net.width, gamma, depth, in_branch=where.in_branch),
+        lambda where: p.learning_rate_factor(where.role, said.width, said.gamma, said.depth, where.in_branch),
         placed(net, x),
         is_leaf=lambda where: isinstance(where, Where),
     )

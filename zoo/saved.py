@@ -18,8 +18,6 @@ import numpy as np
 from zoo.activations import ACTIVATIONS, activation_function
 from zoo.rescaled import within
 
-_NOT_FIELDS = ("parent", "name")  # Linen's own
-
 
 def to_json(net: Any) -> dict[str, Any]:
     """The class of a definition and its fields, in what JSON can hold.
@@ -94,7 +92,8 @@ def _path(cls: type) -> str:
 
 def _object(value: Any) -> dict[str, Any]:
     cls = type(value)
-    kept = [f for f in dataclasses.fields(value) if f.init and f.name not in (_NOT_FIELDS if _is_module(value) else ())]
+    linens = ("parent", "name") if isinstance(value, nn.Module) else ()
+    kept = [f for f in dataclasses.fields(value) if f.init and f.name not in linens]
     fields = {}
     for f in kept:
         try:
@@ -104,10 +103,6 @@ def _object(value: Any) -> dict[str, Any]:
                 f"{cls.__name__}: the field {f.name} cannot be written into a checkpoint. {error}"
             ) from None
     return {"class": _path(cls), "fields": fields}
-
-
-def _is_module(value: Any) -> bool:
-    return isinstance(value, nn.Module)
 
 
 def _write(value: Any) -> Any:

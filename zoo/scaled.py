@@ -104,7 +104,7 @@ def _corrected(
 
     def init(params: Any) -> Any:
         state = inner.init(scaled_by(lambda factor: 1 / step(factor), params, of(params)))
-        if not spectral and any(isinstance(part, optax.contrib.MuonState) for part in _parts(state)):
+        if not spectral and muon_states(state):
             raise ValueError(_MUON_NOT_WRAPPED)
         return state
 
@@ -118,12 +118,13 @@ def _corrected(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _parts(state: Any) -> list[Any]:
-    """All tuples inside a state, itself included."""
-    if not isinstance(state, (tuple, dict, list)):
-        return []
-    inside = state.values() if isinstance(state, dict) else state
-    return [state, *(part for each in inside for part in _parts(each))]
+def muon_states(state: Any) -> list[optax.contrib.MuonState]:
+    """All of Muon's states inside a state."""
+
+    def is_muon(part: Any) -> bool:
+        return isinstance(part, optax.contrib.MuonState)
+
+    return [part for part in jax.tree.leaves(state, is_leaf=is_muon) if is_muon(part)]
 
 
 def _muon(net: Any, x: Any, learning_rate: Any, **options: Any) -> optax.GradientTransformation:

@@ -165,11 +165,16 @@ class _Walk:
         axes = tuple(table.axes[i] for i in rest)
         return Held(axes, taken) if len(axes) == len(eqn.outvars[0].aval.shape) else None
 
-    def _dynamic_slice(self, eqn: Any, held: Held | None, *_: Any) -> Held | None:
-        return None if held is None else _sliced(eqn, held)
+    def _slice(self, eqn: Any, held: Held | None, *_: Any) -> Held | None:
+        """Where one entry of an axis is taken, it is one layer of several."""
+        if held is None:
+            return None
+        before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+        one = [i for i in range(len(before)) if after[i] == 1 < before[i]]
+        axes = tuple(Axis() if i in one else axis for i, axis in enumerate(held.axes))
+        return Held(axes, held.taken.union(*(held.axes[i] for i in one)))
 
-    def _slice(self, eqn: Any, held: Held) -> Held:
-        return _sliced(eqn, held)
+    _dynamic_slice = _slice
 
     def _split(self, eqn: Any, held: Held) -> list[Held | None]:
         return [held] * len(eqn.outvars)
@@ -184,17 +189,13 @@ class _Walk:
         return Held(tuple(axes), held.taken)
 
     def _squeeze(self, eqn: Any, held: Held) -> Held:
-        gone = eqn.params["dimensions"]
+        gone = eqn.params["dimensions" if eqn.primitive.name == "squeeze" else "axes"]
         return Held(tuple(axis for i, axis in enumerate(held.axes) if i not in gone), held.taken)
 
     def _reshape(self, eqn: Any, held: Held, *_: Any) -> Held:
         return Held(_reshaped(held.axes, eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape), held.taken)
 
-    def _reduce_sum(self, eqn: Any, held: Held) -> Held:
-        gone = eqn.params["axes"]
-        return Held(tuple(axis for i, axis in enumerate(held.axes) if i not in gone), held.taken)
-
-    _reduce_max = _reduce_min = _reduce_sum
+    _reduce_sum = _reduce_max = _reduce_min = _squeeze
 
     def _concatenate(self, _: Any, *operands: Held | None) -> Held | None:
         if not all(operands):
@@ -228,14 +229,6 @@ def _by_entry(eqn: Any, inputs: list[Held | None], shape: tuple[int, ...]) -> He
     whole = [h for h in held if len(h.axes) == len(shape)]
     axes = tuple(Axis().union(*parts) for parts in zip(*(h.axes for h in whole), strict=True))
     return Held(axes, Axis().union(*(h.taken for h in held)))
-
-
-def _sliced(eqn: Any, held: Held) -> Held:
-    """Where one entry of an axis is taken, it is one layer of several."""
-    before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
-    one = [i for i in range(len(before)) if after[i] == 1 < before[i]]
-    axes = tuple(Axis() if i in one else axis for i, axis in enumerate(held.axes))
-    return Held(axes, held.taken.union(*(held.axes[i] for i in one)))
 
 
 def _reshaped(axes: tuple[Axis, ...], before: tuple[int, ...], after: tuple[int, ...]) -> tuple[Axis, ...]:

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from zoo.activations import activation_function
-from zoo.definition import check_choice, check_common, check_count, check_images, check_scale, definition
+from zoo.checks import choice
+from zoo.definition import check_fields, check_images, definition, scale, size
 from zoo.layers import Dense, HasRoles, Norm, field, layer, output, scaled_normal
 from zoo.parameterization import Parameterization, parameterization
 
@@ -63,7 +64,19 @@ def sines(tokens: int, width: int) -> jax.Array:
     return jnp.sqrt(2.0) * jnp.concatenate([jnp.sin(phase), jnp.cos(phase)], axis=1)
 
 
-@definition
+@definition(
+    patch=size,
+    mlp_ratio=size,
+    heads=size | choice("grow"),
+    position_std=scale,
+    beta=scale,
+    logits=choice("1/d", "1/sqrt(d)"),
+    query_init=choice("normal", "zeros"),
+    attention=choice("softmax", "identity"),
+    norm=choice("layer", None),
+    positions=choice("learned", "fixed", None),
+    pool=choice("mean", "class"),
+)
 class ViT(nn.Module):
     """A vision transformer: `depth` blocks of attention and MLP on tokens of `width` features.
 
@@ -114,22 +127,12 @@ class ViT(nn.Module):
     dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
     remat: bool = False  # the backward pass computes a block's inside again instead of keeping it
 
+    images = True
+
     def __post_init__(self) -> None:
-        check_common(self)
-        for name in ("patch", "mlp_ratio"):
-            check_count("ViT", name, getattr(self, name))
-        for name in ("position_std", "beta"):
-            check_scale("ViT", name, getattr(self, name))
-        check_choice("ViT", "logits", self.logits, ("1/d", "1/sqrt(d)"))
-        check_choice("ViT", "query_init", self.query_init, ("normal", "zeros"))
-        check_choice("ViT", "attention", self.attention, ("softmax", "identity"))
-        check_choice("ViT", "norm", self.norm, ("layer", None))
-        check_choice("ViT", "positions", self.positions, ("learned", "fixed", None))
-        check_choice("ViT", "pool", self.pool, ("mean", "class"))
-        if not (isinstance(self.heads, str) and self.heads == "grow"):
-            check_count("ViT", 'heads (or "grow")', self.heads)
-            if self.width % int(self.heads):
-                raise ValueError(f"ViT: width {self.width} does not divide into {self.heads} heads; change either.")
+        check_fields(self)
+        if self.heads != "grow" and self.width % int(self.heads):
+            raise ValueError(f"ViT: width {self.width} does not divide into {self.heads} heads; change either.")
         if self.tied and self.query_init == "zeros":
             raise ValueError('ViT: tied queries and keys cannot start at zero; use tied=False or query_init="normal".')
         if self.positions == "fixed" and self.width % 2:

@@ -14,6 +14,7 @@ from limits.kernels.special import safe_sqrt
 from limits.types import AbsentError
 from limits.walk import Walk
 from zoo import parameterization
+from zoo.definition import definition_of
 
 PIECES = 8  # of layer time, at whose ends kernels are recorded
 _STEPS = 4096  # at most
@@ -31,7 +32,7 @@ def layer_time(net: Any) -> float:
     0.25
     """
     p, name = parameterization(net.parameterization), type(net).__name__
-    residual, alpha = getattr(net, "residual", "uniform"), float(p.alpha)
+    residual, alpha = definition_of(net).residual, float(p.alpha)
     beta, use = float(net.beta), 'residual="uniform" in a parameterization with alpha ≥ 1/2, as ntk and mup are'
     if residual == "fixed":
         why = (

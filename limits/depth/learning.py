@@ -13,6 +13,7 @@ from limits.depth.extrapolation import dropped, weights_at_infinity
 from limits.fields.sweeps import Plan, sweeps
 from limits.types import Provenance
 from zoo import ResNet, ViT, parameterization
+from zoo.definition import definition_of
 
 SAMPLED = (4, 8, 16)  # depths, where numbers carry sampling errors that extrapolation magnifies
 LINEAR = (8, 12, 16, 24, 32, 48, 64, 96)  # where they do not, and depth costs little
@@ -67,7 +68,7 @@ def _check(net: Any, depths: Sequence[int]) -> None:
             f"rich at infinite depth: give at least three depths, multiples of 4 (layers are recorded at quarters); "
             f"got {list(depths)}."
         )
-    if not isinstance(net, (ResNet, ViT)) or getattr(net, "stages", 1) > 1:
+    if not isinstance(net, (ResNet, ViT)) or definition_of(net).stages > 1:
         raise ValueError(
             "rich at infinite depth is for ResNet of one stage and ViT: use rich of a finite depth, which has all."
         )

@@ -18,6 +18,7 @@ from limits.fields.network import REVEALED, forward, on_points, start, vectors_m
 from limits.losses import point_loss
 from limits.passes import check_train, mixes_inputs
 from limits.training import Training
+from zoo.definition import definition_of
 
 _FIRST_STEPS = 4  # as many steps of full new directions fit before the bases grow
 _APART = 0.05  # of the outputs: far more than rounding, also that of a deep network
@@ -92,7 +93,7 @@ class Sweep:
         few = self.at_start + _FIRST_STEPS * self.per_pass
         if steps is None:
             return few
-        outputs = getattr(self.net, "outputs", 1) + (self.user is not None)
+        outputs = definition_of(self.net).outputs + (self.user is not None)
         most = self.at_start + looks * outputs * self.at_look + steps * self.per_pass
         return most if 16.0 * most**2 * self.net.width < _SMALL else few
 

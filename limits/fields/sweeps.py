@@ -22,6 +22,7 @@ from limits.training import Training
 from limits.types import Provenance, Task
 from zoo import CNN, MLP, ResNet, activation_function
 from zoo.activations import PiecewiseLinear
+from zoo.definition import definition_of
 
 _MOST_COORDINATES = 8192  # of an exact linear sweep
 
@@ -131,7 +132,7 @@ def _exact(plan: Plan) -> dict[str, Any] | None:
         needed = coordinates_needed(net, jax.ShapeDtypeStruct(x.shape, x.dtype), room)
         if needed > _MOST_COORDINATES:
             return None
-        stages = 2 ** (getattr(net, "stages", 1) - 1)
+        stages = 2 ** (definition_of(net).stages - 1)
         wide = net.clone(width=-(-needed // stages) * stages)
         sweep = compiled_sweep(wide, plan.training.step, x.shape, plan.n, "float64", plan.batch, exact=room)
         run = _run(sweep, plan, jax.random.key(0), x, y)
