@@ -1,35 +1,28 @@
-"""Data as mixtures: statistics by class or by component, tasks that are given by them, samples, and output densities."""
+"""Data as mixtures: statistics by class or component, tasks given by them, samples, Gaussian surrogates, output densities."""
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy.stats import norm
 
-from limits.cumulants.cumulants import Cumulants, Mixture, empirical_cumulants, mixture_of
+from limits.cumulants.cumulants import Cumulants, Mixture, empirical_cumulants, from_moments, mixture_of, order_of
 from zoo import checks
 
 
-def _stack(parts: list[Cumulants]) -> Cumulants:
-    return Cumulants(*(None if each[0] is None else np.stack(each) for each in zip(*parts, strict=True)))
+def _by_target(target: np.ndarray, probability: np.ndarray, of_rows: Callable[[np.ndarray], Cumulants]) -> Mixture:
+    """One component for every different target: `of_rows` makes its cumulants."""
+    targets = np.unique(target, axis=0)
+    rows = [np.flatnonzero((target == each).all(1)) for each in targets]
+    parts = [of_rows(each) for each in rows]
+    stacked = Cumulants(*(None if each[0] is None else np.stack(each) for each in zip(*parts, strict=True)))
+    return Mixture(np.array([probability[each].sum() for each in rows]), targets, stacked)
 
 
-def _groups(target: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(target, rows) of every different target."""
-    for each in np.unique(target, axis=0):
-        yield each, np.flatnonzero((target == each).all(1))
-
-
-def _check_numbers(where: str, **parts: np.ndarray) -> None:
-    for name, part in parts.items():
-        bad = int((~np.isfinite(part)).sum())
-        if bad:
-            raise ValueError(f"{where}: {bad} of {part.size} numbers of {name} are NaN or infinite; remove them first.")
-
-
-@checks.arguments(x=checks.array(least=1), y=checks.array(least=1), order=checks.whole)
+@checks.arguments(x=checks.array(least=1), y=checks.array(least=1), order=order_of)
 def class_cumulants(x: Any, y: Any, order: int = 2) -> Mixture:
     """Empirical cumulants of inputs x [n, …], class by class; a class is a different row of the targets y [n, outputs].
 
@@ -41,16 +34,11 @@ def class_cumulants(x: Any, y: Any, order: int = 2) -> Mixture:
     y = y[:, None] if y.ndim == 1 else y
     if len(x) != len(y):
         raise ValueError(f"class_cumulants: x has {len(x)} samples and y has {len(y)}.")
-    if not len(x):
-        raise ValueError("class_cumulants: there are no samples.")
-    _check_numbers("class_cumulants", x=x, y=y)
-    groups = list(_groups(y))
-    if len(groups) > max(len(y) // 2, 2):
-        raise ValueError(f"class_cumulants: {len(groups)} different targets in {len(y)} samples are not classes.")
-    parts = [empirical_cumulants(x[rows], order) for _, rows in groups]
-    return Mixture(
-        np.array([len(rows) / len(y) for _, rows in groups]), np.stack([t for t, _ in groups]), _stack(parts)
-    )
+    classes = len(np.unique(y, axis=0))
+    if classes > max(len(y) // 2, 2):
+        raise ValueError(f"class_cumulants: {classes} different targets in {len(y)} samples are not classes.")
+    found = _by_target(y, np.ones(len(y)), lambda rows: empirical_cumulants(x[rows], order))
+    return found._replace(probability=found.probability / len(y))
 
 
 def _shared_out(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -64,7 +52,7 @@ def _shared_out(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total
 
 
-@checks.arguments(mixture=mixture_of, order=checks.whole)
+@checks.arguments(mixture=mixture_of, order=order_of)
 def pooled(mixture: Mixture, order: int = 2) -> Mixture:
     """Components of one target as one, with the cumulants of their mixture up to `order` (the law of total cumulance).
 
@@ -72,28 +60,27 @@ def pooled(mixture: Mixture, order: int = 2) -> Mixture:
     >>> one.target.ravel().tolist(), one.cumulants.covariance.round(3)[1].tolist()
     ([-1.0, 1.0], [[0.3, 0.25], [0.25, 0.3]])
     """
-    probability, target = np.asarray(mixture.probability), np.asarray(mixture.target)
-    groups = list(_groups(target))
-    parts = [_merged(probability[rows] / probability[rows].sum(), mixture.cumulants, rows, order) for _, rows in groups]
-    return Mixture(
-        np.array([probability[rows].sum() for _, rows in groups]), np.stack([t for t, _ in groups]), _stack(parts)
-    )
+    probability = np.asarray(mixture.probability)
+
+    def of_rows(rows: np.ndarray) -> Cumulants:
+        return _merged(probability[rows] / probability[rows].sum(), mixture.cumulants, rows, order)
+
+    return _by_target(np.asarray(mixture.target), probability, of_rows)
 
 
 def _merged(weights: np.ndarray, cumulants: Cumulants, rows: np.ndarray, order: int) -> Cumulants:
-    Cumulants(0.0, 0.0).upto(order)
     means = np.asarray(cumulants.mean)[rows]
     mean = weights @ means
     second, third, fourth = 0.0, 0.0, 0.0
+    # Moments about the common mean, component by component: every way to share the indices out among d and the cumulants.
     for w, row, d in zip(weights, rows, means - mean, strict=True):
-        s = np.asarray(cumulants.covariance)[row]
+        s, pairs = np.asarray(cumulants.covariance)[row], np.multiply.outer(d, d)
         k3 = np.zeros((len(d),) * 3) if cumulants.third is None else np.asarray(cumulants.third)[row]
         k4 = np.zeros((len(d),) * 4) if cumulants.fourth is None else np.asarray(cumulants.fourth)[row]
-        second += w * (s + np.multiply.outer(d, d))
+        second += w * (s + pairs)
         if order > 2:
-            third += w * (k3 + _shared_out(s, d) + np.multiply.outer(d, np.multiply.outer(d, d)))
+            third += w * (k3 + _shared_out(s, d) + np.multiply.outer(d, pairs))
         if order > 3:
-            pairs = np.multiply.outer(d, d)
             own = (
                 k4
                 + _shared_out(s, s) / 2
@@ -102,16 +89,14 @@ def _merged(weights: np.ndarray, cumulants: Cumulants, rows: np.ndarray, order: 
                 + np.multiply.outer(pairs, pairs)
             )
             fourth += w * own
-    if order > 3:
-        fourth = fourth - _shared_out(np.asarray(second), np.asarray(second)) / 2
-    return Cumulants(mean, second, third if order > 2 else None, fourth if order > 3 else None)
+    return from_moments(mean, second, third if order > 2 else None, fourth if order > 3 else None)
 
 
 @checks.arguments(
     probability=checks.array(None),
     target=checks.array(least=1),
     mean=checks.array(None, None),
-    covariance=checks.matrix,
+    covariance=checks.array(None, None) | checks.array(None, None, None),
 )
 def gaussian_mixture(probability: Any, target: Any, mean: Any, covariance: Any) -> Mixture:
     """Gaussian components: probability [K], target [K] or [K, outputs], mean [K, D], covariance [K, D, D] or one [D, D].
@@ -132,13 +117,12 @@ def gaussian_mixture(probability: Any, target: Any, mean: Any, covariance: Any) 
         raise ValueError(
             f"gaussian_mixture: means {mean.shape} need a covariance {(k, d, d)} or one {(d, d)}; here it is {covariance.shape}."
         )
-    _check_numbers("gaussian_mixture", target=target, mean=mean, covariance=covariance)
-    values, size = np.linalg.eigvalsh(covariance), np.abs(covariance).max(initial=0)
-    askew = np.abs(covariance - np.swapaxes(covariance, -1, -2)).max(initial=0)
-    if askew > 1e-10 * size or values.min(initial=0) < -1e-10 * size:
+    values, size = np.linalg.eigvalsh(covariance), np.abs(covariance).max()
+    askew = np.abs(covariance - np.swapaxes(covariance, -1, -2)).max()
+    if askew > 1e-10 * size or values.min() < -1e-10 * size:
         raise ValueError(
             "gaussian_mixture: covariances are symmetric and have no negative eigenvalue; here Σ − Σᵀ is up to "
-            f"{askew:.3g} and the smallest eigenvalue {values.min(initial=0):.3g}."
+            f"{askew:.3g} and the smallest eigenvalue {values.min():.3g}."
         )
     return Mixture(p, target, Cumulants(mean, np.broadcast_to(covariance, (k, d, d)).copy()))
 
@@ -224,7 +208,6 @@ def divergence(y: Any, mixture: Mixture, bins: int = 60) -> float:
     Reference: K. Fischer (2025), eq. 2.29, where the bins are not given.
     """
     y = np.ravel(np.asarray(y, np.float64))
-    _check_numbers("divergence", y=y)
     if not np.ptp(y) > 0:
         raise ValueError(
             f"divergence: all {len(y)} samples y are {y[0]:g}, and the entropy of their histogram is 0; is the network dead?"
@@ -246,3 +229,40 @@ def _one_output(mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
             f"A density needs positive variances; those of this mixture's components are {covariance[:, 0, 0].tolist()}."
         )
     return mean[:, 0], np.sqrt(covariance[:, 0, 0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Surrogate:
+    """`mixture`: the Gaussian classes, to sample or to hand to the statistical model. kept: components kept in each class;
+    missing: the share of each class's variance that was left out."""
+
+    mixture: Mixture
+    kept: np.ndarray
+    missing: np.ndarray
+
+
+@checks.arguments(x=checks.matrix, y=checks.matrix, threshold=checks.number(0))
+def gaussian_surrogate(x: Any, y: Any, threshold: float = 1e-2) -> Surrogate:
+    """Each class of (x [n, …], y [n, outputs]) as N(μ, V D Vᵀ), of the eigenvalues D of its covariance above `threshold`.
+
+    The threshold is absolute, in units of the inputs squared.
+
+    >>> x = np.random.default_rng(0).normal(size=(400, 3)) * [2.0, 1.0, 1e-3]
+    >>> gaussian_surrogate(x, np.repeat([1.0, -1.0], 200)).kept.tolist()
+    [2, 2]
+
+    Reference: K. Fischer (2025), Mechanics of deep neural networks beyond the Gaussian limit, eqs. 2.31 to 2.33.
+    """
+    data = class_cumulants(x, y)
+    values, vectors = np.linalg.eigh(data.cumulants.covariance)
+    kept = np.where(values > threshold, values, 0)
+    if not kept.any(axis=1).all():
+        raise ValueError(
+            f"gaussian_surrogate: no eigenvalue of class {np.flatnonzero(~kept.any(axis=1)).tolist()} is above the threshold "
+            f"{threshold:g} (largest: {values.max(1).tolist()}); lower the threshold or scale the inputs."
+        )
+    covariance = np.einsum("kia,ka,kja->kij", vectors, kept, vectors)
+    total = np.maximum(values, 0).sum(1)
+    return Surrogate(
+        data._replace(cumulants=Cumulants(data.cumulants.mean, covariance)), (kept > 0).sum(1), 1 - kept.sum(1) / total
+    )

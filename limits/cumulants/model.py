@@ -7,46 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.cumulants.cumulants import Cumulants, Mixture, layers_of, mixture_of
-from limits.cumulants.gram_charlier import mean_correction
-from limits.cumulants.linear import repeated, through_linear
-from limits.cumulants.quadratic import quadratic_moments
-from limits.cumulants.quadrature import ORDERS, quadrature_moments, warn_if_coarse
-from limits.cumulants.relu import as_piecewise_linear, piecewise_linear_moments
+from limits.cumulants.cumulants import Cumulants, Mixture, layers_of, mixture_of, repeated, through_linear
+from limits.cumulants.moments import gaussian_moments, mean_correction, quadratic_moments
+from limits.cumulants.quadrature import warn_if_coarse
+from limits.cumulants.relu import as_piecewise_linear
+from limits.depth.phases import Phase, correlation_map, phase
 from zoo import MLP, activation_function, checks, parameterization
 from zoo.activations import Quadratic
 
 
-@checks.arguments(
-    activation=checks.activation,
-    mean=checks.array(least=1),
-    covariance=checks.array(least=2),
-    orders=checks.count(1, 512),
-)
-def gaussian_moments(activation: Any, mean: Any, covariance: Any, orders: int = ORDERS) -> tuple[Any, Any]:
-    """(mean [N], covariance [N, N]) of φ(z), z ~ N(mean, covariance): closed forms for piecewise linear and quadratic φ,
-    Hermite series of `orders` terms for any other (`quadrature_moments`: what it drops, and when it says so). Pure and
-    differentiable.
-
-    >>> m, c = gaussian_moments("quadratic", jnp.ones(1), jnp.eye(1))
-    >>> m.tolist(), c.tolist()
-    ([2.0], [[4.5]])
-    """
-    n = jnp.shape(mean)[-1]
-    if jnp.shape(covariance)[-2:] != (n, n):
-        raise ValueError(
-            f"gaussian_moments: covariance must be [{n}, {n}] as mean is [{n}]; it is {jnp.shape(covariance)}."
-        )
-    phi = activation_function(activation)
-    if isinstance(phi, Quadratic):
-        return quadratic_moments(phi.eps, mean, covariance)
-    linear = as_piecewise_linear(phi)
-    if linear is not None:
-        return piecewise_linear_moments(linear, mean, covariance)
-    return quadrature_moments(phi, mean, covariance, orders)
-
-
-def weights(net: Any, variables: Any) -> list[tuple[Any, Any]]:
+def applied_weights(net: Any, variables: Any) -> list[tuple[Any, Any]]:
     """(W [outputs, inputs], b) of every layer as the network applies them, in any parameterization; the readout last."""
     if not isinstance(net, MLP):
         raise TypeError(f"Cumulants go through fully connected networks (MLP); this is a {type(net).__name__}.")
@@ -67,7 +37,7 @@ def weights(net: Any, variables: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-def layer(activation: Any, w: Any, b: Any, data: Cumulants) -> tuple[Cumulants, Cumulants]:
+def through_layer(activation: Any, w: Any, b: Any, data: Cumulants) -> tuple[Cumulants, Cumulants]:
     """(cumulants of z = W y + b, cumulants of φ(z)), both as mean and covariance.
 
     Where `data` has third and fourth cumulants: exact for quadratic φ; for others their first-order change of the mean
@@ -84,28 +54,19 @@ def layer(activation: Any, w: Any, b: Any, data: Cumulants) -> tuple[Cumulants, 
     return z, Cumulants(mean, covariance)
 
 
-def check_mixture(data: Any) -> None:
-    """An error where this is no `Mixture`."""
-    if not isinstance(data, Mixture):
-        raise TypeError(
-            f"Cumulants: the data are a Mixture, this is a {type(data).__name__}; of samples: class_cumulants(x, y)."
-        )
-
-
 def _layers(net: Any, variables: Any, data: Cumulants) -> list[tuple[Cumulants, Cumulants]]:
     """(z^(l), y^(l)) of one component for l = 1 … L, and (output, output) at the end."""
     found, y = [], data
-    *hidden, (w, b) = weights(net, variables)
-    first = [*hidden, (w, b)][0][0]
-    if first.shape[1] != np.shape(data.mean)[-1]:
+    all_layers = applied_weights(net, variables)
+    inputs, own = np.shape(data.mean)[-1], all_layers[0][0].shape[1]
+    if own != inputs:
         raise ValueError(
-            f"Cumulants: the network has {first.shape[1]} inputs and the data have {np.shape(data.mean)[-1]}; initialise it "
-            "with inputs like the data's."
+            f"Cumulants: the network has {own} inputs and the data have {inputs}; initialise it with inputs like the data's."
         )
-    for w_l, b_l in hidden:
-        z, y = layer(net.activation, w_l, b_l, y)
+    for w, b in all_layers[:-1]:
+        z, y = through_layer(net.activation, w, b, y)
         found.append((z, y))
-    f = through_linear(y, w, b)
+    f = through_linear(y, *all_layers[-1])
     return [*found, (f, f)]
 
 
@@ -119,9 +80,8 @@ def output_statistics(net: Any, variables: Any, data: Mixture) -> Mixture:
     """g_stat: mean and covariance of the network's outputs for every component of the data. Pure, jittable, differentiable.
 
     Linear layers are exact; activations see Gaussian pre-activations (in the first layer with the data's own third and fourth
-    cumulants, see `layer`), whose distance to the network's is what `divergence` measures.
+    cumulants, see `through_layer`), whose distance to the network's is what `divergence` measures.
     """
-    check_mixture(data)
     out = jax.vmap(lambda part: _layers(net, variables, part)[-1][0])(jax.tree.map(jnp.asarray, data.cumulants))
     return Mixture(jnp.asarray(data.probability), jnp.asarray(data.target), out)
 
@@ -163,7 +123,6 @@ def propagate(net: Any, variables: Any, data: Mixture) -> list[tuple[Mixture, Mi
     >>> [z.cumulants.covariance.shape for z, _ in found]
     [(4, 4, 4), (4, 4, 4), (4, 1, 1)]
     """
-    check_mixture(data)
     with jax.enable_x64(True):
         exact = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), (variables, data.cumulants))
         found = jax.tree.map(np.asarray, _all_components(net, *exact))
@@ -184,3 +143,49 @@ def indefinite(layers: list[tuple[Mixture, Mixture]], tolerance: float = 1e-10) 
     """
     lowest = [np.linalg.eigvalsh(y.cumulants.covariance) for _, y in layers]
     return np.array([(values[:, 0] < -tolerance * np.abs(values).max(1)).sum() for values in lowest])
+
+
+@checks.arguments(layers=layers_of)
+def overlaps(layers: list[tuple[Mixture, Mixture]]) -> np.ndarray:
+    """O^(l) = Σ_k p_k |μ_y^(l)|²/N for the hidden layers of `propagate`: the overlap <y(x)·y(x')>/N of two independent inputs.
+
+    (Of one component. With several, inputs of the same one.)
+
+    Reference: K. Fischer (2025), Mechanics of deep neural networks beyond the Gaussian limit, eq. A.67.
+    """
+    return np.array([np.asarray(y.probability) @ (y.cumulants.mean**2).mean(-1) for _, y in layers[:-1]])
+
+
+@checks.arguments(activation=checks.activation, start=checks.number(0))
+def overlap_phase(activation: Any, w_std: float, b_std: float, start: float = 1.0) -> Phase:
+    """Fixed points of signals of wide random networks; `.q` is A_0, and `.depth_scale` is ξ = −1/ln(σ_w² <φ'φ'>).
+
+    >>> from zoo.activations import Quadratic
+    >>> found = overlap_phase(Quadratic(0.1), 0.76, 0.76)
+    >>> round(found.q, 3), round(found.depth_scale, 2)
+    (1.454, 2.03)
+    """
+    return phase(activation, w_std, b_std, start)
+
+
+@checks.arguments(activation=checks.activation, depth=checks.count(0, 10**6), start=checks.number(0))
+def expected_overlaps(activation: Any, w_std: float, b_std: float, depth: int, start: float = 1.0) -> np.ndarray:
+    """O^(l), l = 1 … depth, of infinitely wide random networks, for independent inputs of mean zero and variance A_0 a feature.
+
+        C^(1) = σ_b²,   O^(l) = <φφ'>_{A_0, C^(l)},   C^(l+1) = σ_w² O^(l) + σ_b²
+
+    >>> from zoo.activations import Quadratic
+    >>> expected_overlaps(Quadratic(0.1), 0.76, 0.76, depth=2).round(2).tolist()
+    [0.61, 0.97]
+    """
+    phi, q = activation_function(activation), overlap_phase(activation, w_std, b_std, start).q
+    if not 0 < q < np.inf:
+        raise ValueError(
+            f"expected_overlaps: with w_std = {w_std:g} and b_std = {b_std:g} the variance of signals goes to {q:g} in depth, "
+            "so that there is no A_0 to start from; take another w_std or b_std."
+        )
+    ahead, gap, found = correlation_map(phi, w_std, b_std, q), 1 - b_std**2 / q, []
+    for _ in range(depth):
+        gap = float(np.ravel(ahead(gap)[0])[0])
+        found.append((q * (1 - gap) - b_std**2) / w_std**2)
+    return np.array(found)

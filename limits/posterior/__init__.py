@@ -8,11 +8,11 @@ from limits.posterior.equations import backpropagated as backpropagated
 from limits.posterior.equations import output_force as output_force
 from limits.posterior.equations import prior_kernels as prior_kernels
 from limits.posterior.infer import posterior as posterior
-from limits.posterior.options import Sweeps as Sweeps
 from limits.posterior.prior import draw_kernels as draw_kernels
 from limits.posterior.prior import log_evidence as log_evidence
 from limits.posterior.prior import response_to_output as response_to_output
 from limits.posterior.result import Posterior as Posterior
 from limits.posterior.solver import DivergenceError as DivergenceError
 from limits.posterior.solver import Solution as Solution
+from limits.posterior.solver import Sweeps as Sweeps
 from limits.posterior.solver import solve as solve

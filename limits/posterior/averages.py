@@ -151,6 +151,11 @@ def quadratic(a: np.ndarray, force: np.ndarray) -> np.ndarray:
     return np.einsum("sp,sp->s", known @ force, known)
 
 
+def symmetric(a: np.ndarray) -> np.ndarray:
+    """(A + Aᵀ)/2: without the rounding of an inverse or a product."""
+    return (a + a.T) / 2
+
+
 def symmetric_root(c: np.ndarray) -> np.ndarray:
     """R = Rᵀ with R R = C, negative eigenvalues taken as zero. Continuous in C, which an iteration over fixed draws needs.
 

@@ -6,11 +6,16 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from limits.posterior.averages import Draws, contraction, pair_averages
+from limits.posterior.averages import Draws, contraction, pair_averages, symmetric
 from zoo import checks
 
 
-@checks.arguments(k0=checks.matrix, weights=checks.matrix, biases=checks.matrix, activation=checks.activation)
+@checks.arguments(
+    k0=checks.array(None, None),
+    weights=checks.several(checks.number(positive=True)),
+    biases=checks.several(checks.number(0)),
+    activation=checks.activation,
+)
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stack:
     """Fully connected layers as their kernels see them: C^(0) = k0, C^(l) = w_l <φφᵀ> + b_l 11ᵀ, l = 1 … L; f ~ N(0, C^(L)).
@@ -30,13 +35,9 @@ class Stack:
     def __post_init__(self) -> None:
         for name in ("k0", "weights", "biases"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), np.float64))
-        if self.weights.ndim != 1 or self.weights.shape != self.biases.shape or not len(self.weights):
+        if self.weights.shape != self.biases.shape:
             raise ValueError(
                 f"Stack: weights and biases are one variance a layer each; got {self.weights.shape} and {self.biases.shape}."
-            )
-        if not ((self.weights > 0) & np.isfinite(self.weights) & (self.biases >= 0) & np.isfinite(self.biases)).all():
-            raise ValueError(
-                f"Stack: variances of weights must be > 0 and of biases ≥ 0; got {self.weights} and {self.biases}."
             )
         _check_covariance(self.k0)
 
@@ -54,9 +55,9 @@ stack_of = checks.Check("a Stack of layers", lambda v: isinstance(v, Stack))
 
 
 def _check_covariance(k0: np.ndarray) -> None:
-    if k0.ndim != 2 or k0.shape[0] != k0.shape[1] or not np.isfinite(k0).all():
-        raise ValueError(f"Stack: k0 must be a matrix [P, P] of finite numbers; its shape is {k0.shape}.")
-    lowest, size = (float(np.linalg.eigvalsh(k0)[0]), float(np.abs(k0).max())) if k0.size else (0.0, 0.0)
+    if k0.shape[0] != k0.shape[1]:
+        raise ValueError(f"Stack: k0 must be a matrix [P, P]; its shape is {k0.shape}.")
+    lowest, size = float(np.linalg.eigvalsh(k0)[0]), float(np.abs(k0).max())
     if not np.allclose(k0, k0.T, rtol=0, atol=1e-6 * size) or lowest < -1e-6 * size * len(k0):
         raise ValueError(
             f"Stack: k0 is no covariance: it must be symmetric, without negative eigenvalues; the lowest is {lowest:.3g}."
@@ -98,30 +99,34 @@ def output_force(c: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
     c, y = np.asarray(c), columns(y)
     if c.shape != (len(y), len(y)):
         raise ValueError(f"output_force: c must be a matrix [P, P] with P = {len(y)} as in y; its shape is {c.shape}.")
-    inverse, y = _inverse(c + noise * np.eye(len(c))), columns(y)
+    inverse = symmetric(scipy.linalg.inv(c + noise * np.eye(len(c))))
     weights = inverse @ y
     return (weights @ weights.T - y.shape[1] * inverse) / 2
 
 
-def _inverse(a: np.ndarray) -> np.ndarray:
-    inverse = scipy.linalg.inv(a)
-    return (inverse + inverse.T) / 2
+def padded(force: np.ndarray, points: int) -> np.ndarray:
+    """Forces [..., P, P] with the test points behind, which feel none: [..., points, points].
+
+    >>> padded(np.ones((1, 1)), 2).tolist()
+    [[1.0, 0.0], [0.0, 0.0]]
+    """
+    return np.pad(force, [(0, 0)] * (force.ndim - 2) + [(0, points - force.shape[-1])] * 2)
 
 
-def forward(
+def kernel_ahead(
     mean: np.ndarray, draws: Draws, c: np.ndarray, force: np.ndarray, w: float, b: float, width: float
 ) -> np.ndarray:
     """C^(l+1) = w <φφᵀ> + b + (w²/N) Σ_cd V_ab,cd C̃^(l+1)_cd over N(0, C^(l)), to first order in C̃^(l+1)."""
     return w * mean + b + w**2 / width * contraction(draws, c, force)
 
 
-def backward(force: np.ndarray, own: np.ndarray, across: np.ndarray, w: float) -> np.ndarray:
+def force_back(force: np.ndarray, own: np.ndarray, across: np.ndarray, w: float) -> np.ndarray:
     """C̃^(l)_ab = w C̃^(l+1)_ab <φ_a'φ_b'> + δ_ab w Σ_c C̃^(l+1)_ac <φ_a''φ_c>; own and across as of `pair_averages`.
 
     This is Σ_cd C̃_cd ∂C^(l+1)_cd / ∂C^(l)_ab. Divergence: the sum over c is printed with its term c = a alone.
 
     >>> c, force = np.array([[0.3, 0.1], [0.1, 0.2]]), np.array([[0.0, 1.0], [1.0, 0.0]])
-    >>> backward(force, *pair_averages("erf", c)[1:], 1.0).round(4).tolist()  # C̃_aa is pulled, too
+    >>> force_back(force, *pair_averages("erf", c)[1:], 1.0).round(4).tolist()  # C̃_aa is pulled, too
     [[-0.1073, 0.8584], [0.8584, -0.1226]]
     """
     back = w * force * own
@@ -140,5 +145,5 @@ def backpropagated(stack: Stack, kernels: list[np.ndarray], force: np.ndarray) -
     forces = [force]
     for c, w in zip(kernels[-2::-1], stack.weights[::-1], strict=True):
         _, own, across = pair_averages(stack.activation, c)
-        forces.append(backward(forces[-1], own, across, w))
+        forces.append(force_back(forces[-1], own, across, w))
     return forces[::-1]

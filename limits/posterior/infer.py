@@ -1,20 +1,19 @@
 """The posterior of a Bayesian network with the twin's prior: at infinite width, and to leading order at a finite one."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from limits import predict
 from limits.inputs import task_of, twin_of
 from limits.posterior.averages import Draws, is_linear, pair_averages
-from limits.posterior.equations import Stack, backpropagated, forward, output_force, prior_kernels
-from limits.posterior.options import Order, Sweeps, check_order, number, whole
+from limits.posterior.equations import Stack, backpropagated, kernel_ahead, output_force, padded, prior_kernels
 from limits.posterior.result import Posterior
-from limits.posterior.solver import DivergenceError, Solution, solve
-from limits.posterior.tilted import tilted_forward
+from limits.posterior.solver import DivergenceError, Solution, Sweeps, damping_of, order_of, solve, tolerance_of
+from limits.posterior.tilted import tilted_kernel
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks, parameterization
 
@@ -27,13 +26,28 @@ NO_EVIDENCE = (
 )
 
 
-@checks.arguments(twin=twin_of, task=task_of, samples=checks.whole & checks.count(-(2**31)), errors=checks.flag)
+@checks.arguments(
+    twin=twin_of,
+    task=task_of,
+    noise=checks.number(0),
+    width=checks.Check(
+        "a whole number of neurons of at least 1, or None for infinite width",
+        lambda v: checks.number(1).holds(v) and float(v).is_integer(),
+    ),
+    order=order_of,
+    samples=checks.count(2 * BATCHES),
+    seed=checks.seed,
+    damping=damping_of,
+    tolerance=tolerance_of,
+    iterations=checks.count(),
+    errors=checks.flag,
+)
 def posterior(
     twin: Any,
     task: Task,
     noise: float,
     width: float | None = None,
-    order: Order = "leading",
+    order: str = "leading",
     samples: int = 20_000,
     seed: int = 0,
     damping: float = 0.5,
@@ -70,29 +84,20 @@ def posterior(
     Ringel, Krämer, Helias (2024), Critical feature learning in deep neural networks. Divergences: the sum over c is printed
     with its term c = a alone; the input layer has the w of the others here.
     """
-    _check(twin, task, noise, width)
-    check_order(order)
-    whole("samples", samples, 2 * BATCHES)
-    whole("seed", seed, 0)
-    how = Sweeps(damping, tolerance, iterations)
+    _check(twin, task, width)
     if width is None:
-        return _infinite(twin, task, noise, seed)
+        return _infinite(twin, task, noise)
     stack = twin.dense_stack(task.x, width)
     z = np.random.default_rng(seed).normal(size=(1 if is_linear(stack.activation) else samples, len(stack.k0)))
-    return _Finite(stack, task, noise, width, order, how, errors).posterior(z, widths)
+    sweeps = Sweeps(damping, tolerance, iterations)
+    return _Finite(stack, task, noise, width, order, sweeps, errors).posterior(z, widths)
 
 
-def _check(twin: Any, task: Task, noise: float, width: float | None) -> None:
+def _check(twin: Any, task: Task, width: float | None) -> None:
     if task.loss != "mse":
         raise AbsentError(
             f'posterior: with loss="{task.loss}" the likelihood is not Gaussian and neither is the posterior of f; take the same '
             'task with loss="mse" (one-hot targets as numbers), or sample networks.'
-        )
-    if not (math.isfinite(number(noise)) and noise >= 0):
-        raise ValueError(f"posterior: noise is a variance, finite and ≥ 0; got {noise!r}.")
-    if width is not None and not (number(width) >= 1 and number(width).is_integer()):
-        raise ValueError(
-            f"posterior: width is a whole number of neurons ≥ 1, or None for the infinite width; got {width}."
         )
     p = parameterization(twin.net.parameterization)
     if width is None and p.d != 0:
@@ -102,7 +107,7 @@ def _check(twin: Any, task: Task, noise: float, width: float | None) -> None:
         )
 
 
-def _infinite(twin: Any, task: Task, noise: float, seed: int) -> Posterior:
+def _infinite(twin: Any, task: Task, noise: float) -> Posterior:
     n, exact = len(task.x_train), Provenance("exact", "closed form: a Gaussian process")
     fluent = Provenance("exact", "derivative of log p(y); of order 1 in 1/N, it moves no kernel at infinite width")
     errors: dict[str, Any] = {}
@@ -111,29 +116,26 @@ def _infinite(twin: Any, task: Task, noise: float, seed: int) -> Posterior:
     except AbsentError:
         stack = None
     if stack is not None:
-        kernels = prior_kernels(stack)
-        _check_regular(kernels[-1][:n, :n], noise)
-        inner = stack.first(n)
-        force = output_force(kernels[-1][:n, :n], task.y_train, noise)
-        forces = backpropagated(inner, [k[:n, :n] for k in kernels], force)
-        how = exact
+        kernels, how = prior_kernels(stack), exact
     else:
         found = twin.kernels(task.x)
-        _check_regular(found.nngp[:n, :n], noise)
         kernels, how = [found.nngp], found.provenance["nngp"]
-        forces = [output_force(found.nngp[:n, :n], task.y_train, noise)]
         only = "the output's kernel alone (feature kernels of the layers: twin.layers)"
         how = Provenance(how.kind, f"{how.detail}; {only}")
         if how.kind != "exact":
             exact = Provenance("approximate", f"a Gaussian process with a kernel that is {how.kind}: {how.detail}")
             errors["kernels"] = (found.nngp_sem,)
+    known = [k[:n, :n] for k in kernels]
+    _check_regular(known[-1], noise)
+    force = output_force(known[-1], task.y_train, noise)
+    forces = [force] if stack is None else backpropagated(stack.first(n), known, force)
     parts, evidence = _predict(kernels[-1], task, noise)
     origin: dict[str, Provenance] = dict.fromkeys((*parts, "log_evidence"), exact) | {
         "kernels": how,
         "conjugate": fluent,
     }
     return Posterior(
-        **parts, kernels=tuple(kernels), conjugate=tuple(_padded(f, len(task.x)) for f in forces),  # pyright: ignore
+        **parts, kernels=tuple(kernels), conjugate=tuple(padded(f, len(task.x)) for f in forces),  # pyright: ignore
         log_evidence=evidence, noise=noise, provenance=origin, errors=errors, diagnostics=_diagnostics(kernels),
     )  # fmt: skip
 
@@ -158,12 +160,6 @@ def _predict(c: np.ndarray, task: Task, noise: float) -> tuple[dict[str, np.ndar
     return parts, found.log_marginal_likelihood
 
 
-def _padded(force: np.ndarray, size: int) -> np.ndarray:
-    whole = np.zeros((size, size))
-    whole[: len(force), : len(force)] = force
-    return whole
-
-
 def _diagnostics(kernels: Sequence[np.ndarray], residual: float = 0.0) -> dict[str, Any]:
     """Smallest eigenvalue of every kernel, and the layers whose kernel is indefinite beyond rounding and what the solver left.
 
@@ -184,7 +180,7 @@ class _Finite:
     task: Task
     noise: float
     width: float
-    order: Order
+    order: str
     sweeps: Sweeps
     errors: bool
 
@@ -209,12 +205,12 @@ class _Finite:
         solution = solve(inner, self.task.y_train, self.noise, self.width, draws, self.order, sweeps, widths, start)
         kernels = self.extended(solution, draws)
         outputs, _ = _predict(kernels[-1], self.task, self.noise)
-        forces = tuple(_padded(f, len(self.task.x)) for f in solution.forces)
+        forces = tuple(padded(f, len(self.task.x)) for f in solution.forces)
         return solution, outputs | {"kernels": tuple(kernels), "conjugate": forces}
 
     def extended(self, solution: Solution, draws: Draws) -> list[np.ndarray]:
         """Kernels with the test points: one pass, for their conjugates vanish."""
-        n, ahead = len(self.task.x_train), forward if self.order == "leading" else tilted_forward
+        n, ahead = len(self.task.x_train), kernel_ahead if self.order == "leading" else tilted_kernel
         if len(self.task.x) == n:
             return solution.kernels
         kernels = [self.stack.k0]
@@ -232,29 +228,13 @@ class _Finite:
         try:
             parts = [self.solved(z[i::BATCHES], loose, None, solution)[1] for i in range(BATCHES)]
         except (DivergenceError, AbsentError):
-            why = (
-                "; without standard errors: with a quarter of the draws the equations do not converge, raise `samples`"
-            )
-            return self.unknown(found), why
-
-        def sem(values: list[np.ndarray]) -> np.ndarray:
-            return np.std(values, axis=0, ddof=1) / BATCHES**0.5
-
-        return {
-            name: tuple(sem(list(each)) for each in zip(*(p[name] for p in parts), strict=True))
-            if isinstance(parts[0][name], tuple)
-            else sem([p[name] for p in parts])
-            for name in parts[0]
-        }, ""
+            why = "with a quarter of the draws the equations do not converge, raise `samples`"
+            return self.unknown(found), f"; without standard errors: {why}"
+        return jax.tree.map(lambda *values: np.std(values, axis=0, ddof=1) / BATCHES**0.5, *parts), ""
 
     def unknown(self, found: dict) -> dict[str, Any]:
         """NaN for everything but C^(0), which is not sampled."""
-        nan = {
-            name: tuple(np.full_like(v, np.nan) for v in value)
-            if isinstance(value, tuple)
-            else np.full_like(value, np.nan)
-            for name, value in found.items()
-        }
+        nan = jax.tree.map(lambda value: np.full_like(value, np.nan), found)
         return nan | {"kernels": (np.zeros_like(self.stack.k0), *nan["kernels"][1:])}
 
     def provenance(self, indefinite: tuple, draws: int, missing: str) -> Provenance:

@@ -12,19 +12,15 @@ symmetric, so that in the symmetry relation (wC̃^(l))⁻¹ C̃^(l−1) is the t
 import numpy as np
 import scipy.linalg
 
-from limits.posterior.averages import symmetric_root
+from limits.posterior.averages import symmetric, symmetric_root
 from limits.types import AbsentError
-
-
-def _symmetric(a: np.ndarray) -> np.ndarray:
-    return (a + a.T) / 2
 
 
 def _gain(c: np.ndarray, force: np.ndarray, weight: float, width: float) -> np.ndarray:
     """(I − 2 (w/N) C̃ C)⁻¹, where the tilted Gaussian exists."""
     inside = np.eye(len(c)) - 2 * weight / width * force @ c
     root = symmetric_root(c)
-    smallest = np.linalg.eigvalsh(np.eye(len(c)) - 2 * weight / width * _symmetric(root @ force @ root))[0]
+    smallest = np.linalg.eigvalsh(np.eye(len(c)) - 2 * weight / width * symmetric(root @ force @ root))[0]
     if smallest <= 0:
         raise AbsentError(
             f"C⁻¹ − 2 (w/N) C̃ is not positive definite (relative to C⁻¹ its smallest eigenvalue is {smallest:.3g}, at width "
@@ -48,7 +44,7 @@ def linear_forward(c: np.ndarray, force: np.ndarray, weight: float, bias: float,
     >>> linear_forward(np.eye(1), np.eye(1), 1.0, 0.0, 4).item()
     2.0
     """
-    return _symmetric(weight * c @ _gain(c, force, weight, width)) + bias
+    return symmetric(weight * c @ _gain(c, force, weight, width)) + bias
 
 
 def linear_backward(c: np.ndarray, force: np.ndarray, weight: float, width: float) -> np.ndarray:
@@ -57,7 +53,7 @@ def linear_backward(c: np.ndarray, force: np.ndarray, weight: float, width: floa
     >>> linear_backward(np.eye(1), np.eye(1), 1.0, 4).item()
     2.0
     """
-    return _symmetric(weight * _gain(c, force, weight, width) @ force)
+    return symmetric(weight * _gain(c, force, weight, width) @ force)
 
 
 def conjugate_of(c_next: np.ndarray, c: np.ndarray, weight: float, bias: float, width: float) -> np.ndarray:
@@ -66,7 +62,7 @@ def conjugate_of(c_next: np.ndarray, c: np.ndarray, weight: float, bias: float, 
     >>> conjugate_of(2 * np.eye(1), np.eye(1), 1.0, 0.0, 4).item()
     1.0
     """
-    return width / 2 * _symmetric(scipy.linalg.inv(weight * c) - scipy.linalg.inv(c_next - bias))
+    return width / 2 * symmetric(scipy.linalg.inv(weight * c) - scipy.linalg.inv(c_next - bias))
 
 
 def rate_function(c_next: np.ndarray, c: np.ndarray, weight: float, bias: float, width: float) -> float:

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 
 from limits.types import Provenance, _KnowsAbsence
@@ -40,9 +41,9 @@ class Posterior(_KnowsAbsence):
     def __getattr__(self, name: str) -> Any:
         if not name.endswith("_sem") or name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no {name}.")
-        value = getattr(self, name.removesuffix("_sem"))
-        zero = tuple(map(np.zeros_like, value)) if isinstance(value, tuple) else np.zeros_like(value)
-        return self.errors.get(name.removesuffix("_sem"), zero)
+        name = name.removesuffix("_sem")
+        value = getattr(self, name)  # raises where it is absent
+        return self.errors.get(name, jax.tree.map(np.zeros_like, value))
 
     @property
     def layers(self) -> int:

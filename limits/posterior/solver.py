@@ -6,19 +6,34 @@ from collections.abc import Sequence
 import numpy as np
 
 from limits.posterior.averages import Draws, pair_averages
-from limits.posterior.equations import Stack, backward, forward, output_force, prior_kernels, stack_of
-from limits.posterior.options import Order, Sweeps, check_order, falling
-from limits.posterior.tilted import check_smooth, tilted_backward, tilted_forward
+from limits.posterior.equations import Stack, force_back, kernel_ahead, output_force, prior_kernels, stack_of
+from limits.posterior.tilted import check_smooth, tilted_force, tilted_kernel
 from limits.types import AbsentError
 from zoo import checks
 
 ANNEALING = (32.0, 16.0, 8.0, 5.6, 4.0, 2.8, 2.0, 1.7, 1.4, 1.2, 1.0)  # widths, in units of the one that is asked for
-_SWEEPS = Sweeps()
 _PATIENCE = 20  # iterations in which the residual must halve
 
 
+order_of = checks.choice("leading", "full")
+damping_of = checks.number(0, 1)
+tolerance_of = checks.Check(
+    "a relative residual from 1e-14 to 0.01", lambda v: checks.number(1e-14).holds(v) and v <= 0.01
+)
+
+
 class DivergenceError(ValueError):
-    """The sweeps do not settle; the message has the numbers and what to change."""
+    """The iteration does not settle; the message has the numbers and what to change."""
+
+
+@checks.arguments(damping=damping_of, tolerance=tolerance_of, limit=checks.count())
+@dataclasses.dataclass(frozen=True)
+class Sweeps:
+    """How to iterate: C̃ ← damping · C̃ + (1 − damping) · C̃_new until the residual is below `tolerance`, `limit` times at most."""
+
+    damping: float = 0.5
+    tolerance: float = 1e-7
+    limit: int = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +58,7 @@ class Solution:
     noise=checks.number(0),
     width=checks.number(positive=True),
     draws=checks.a(Draws, "Draws"),
+    order=order_of,
     sweeps=checks.a(Sweeps, "Sweeps"),
     start=checks.a(Solution, "a Solution"),
 )
@@ -52,8 +68,8 @@ def solve(
     noise: float,
     width: float,
     draws: Draws,
-    order: Order = "leading",
-    sweeps: Sweeps = _SWEEPS,
+    order: str = "leading",
+    sweeps: Sweeps = Sweeps(),
     widths: Sequence[float] | None = None,
     start: Solution | None = None,
 ) -> Solution:
@@ -68,7 +84,6 @@ def solve(
     >>> found.kernels[2].round(3).tolist(), found.residual < 1e-7
     ([[1.538, 0.125], [0.125, 1.538]], True)
     """
-    check_order(order)
     if len(y) != len(stack.k0):
         raise ValueError(f"solve: y has {len(y)} rows, and the stack's k0 is of {len(stack.k0)} points.")
     if order == "full":
@@ -106,6 +121,22 @@ def _annealed(problem: "_Problem", widths: list[float], sweeps: Sweeps, start: S
     return dataclasses.replace(start, widths=tuple(widths), iterations=iterations)
 
 
+def falling(widths: Sequence[float], width: float) -> list[float]:
+    """The widths to anneal over, ending in the one that is asked for.
+
+    >>> falling((400, 200), 100)
+    [400.0, 200.0, 100.0]
+    """
+    listed = checks.several(checks.number(), least=0)
+    values = [*map(float, widths), float(width)] if listed.holds(widths) else []
+    if not values or (np.diff(values) >= 0).any():
+        raise ValueError(
+            f"posterior: widths is a falling list of widths above the {width:g} that is asked for, such as "
+            f"({4 * width:g}, {2 * width:g}); got {widths!r}."
+        )
+    return values
+
+
 def _last(residuals: Sequence[float]) -> str:
     return ", ".join(f"{r:.1e}" for r in residuals[-3:]) or "none yet"
 
@@ -124,28 +155,35 @@ class _Problem:
     y: np.ndarray
     noise: float
     draws: Draws
-    order: Order
+    order: str
 
     def settle(self, width: float, sweeps: Sweeps, start: Solution | None) -> Solution:
         """Sweeps at one width until they change nothing."""
         kernels = prior_kernels(self.stack) if start is None else list(start.kernels)
         forces = [np.zeros_like(k) for k in kernels] if start is None else list(start.forces)
         size, residuals = max(np.abs(k).max() for k in kernels), []
+
+        def diverged(what: str) -> DivergenceError:
+            finite = [k for k in kernels if np.isfinite(k).all()]
+            smallest = min((float(np.linalg.eigvalsh(k)[0]) for k in finite), default=np.nan)
+            return DivergenceError(
+                f"The kernel equations do not converge at width {width:g}: {what} (residuals {_last(residuals)}; smallest "
+                f"eigenvalue of the kernels {smallest:.2e}, noise {self.noise:g}). They expand in P/N = "
+                f"{len(self.y) / width:.3g}: take a larger width or noise, a larger w_std, fewer training points, more "
+                "`samples` for the averages, or damping closer to 1."
+            )
+
         while len(residuals) < sweeps.limit:
             try:
                 residuals.append(self.sweep(kernels, forces, width, 1 - sweeps.damping, 1e3 * size))
             except _OutOfRangeError as error:
-                raise self.diverged(kernels, width, residuals, str(error)) from error
+                raise diverged(str(error)) from error
             if residuals[-1] < sweeps.tolerance:
                 if np.linalg.eigvalsh(kernels[-1])[0] + self.noise <= 0:
-                    raise self.diverged(
-                        kernels, width, residuals, "the solution's C^(L) + noise is not positive definite"
-                    )
+                    raise diverged("the solution's C^(L) + noise is not positive definite")
                 return Solution(kernels, forces, residuals[-1], (width,), (len(residuals),), tuple(residuals))
             if len(residuals) > 2 * _PATIENCE and min(residuals[-_PATIENCE:]) > 0.5 * min(residuals[:-_PATIENCE]):
-                raise self.diverged(
-                    kernels, width, residuals, f"the residual has stopped falling at {residuals[-1]:.1e}"
-                )
+                raise diverged(f"the residual has stopped falling at {residuals[-1]:.1e}")
         raise DivergenceError(
             f"The kernel equations have not converged at width {width:g} after {sweeps.limit} iterations: the residual is "
             f"{residuals[-1]:.1e}, above the tolerance of {sweeps.tolerance:g} (residuals {_last(residuals)}). It may still "
@@ -171,7 +209,7 @@ class _Problem:
         stack, averages, off = self.stack, [], []
         for l, (w, b) in enumerate(zip(stack.weights, stack.biases, strict=True)):
             averages.append(pair_averages(stack.activation, kernels[l]))
-            ahead = forward if self.order == "leading" else tilted_forward
+            ahead = kernel_ahead if self.order == "leading" else tilted_kernel
             new = ahead(averages[l][0], self.draws, kernels[l], forces[l + 1], w, b, width)
             diagonal = np.diagonal(new)
             if not np.isfinite(new).all() or diagonal.min() < 0 or diagonal.max() > largest:
@@ -182,23 +220,12 @@ class _Problem:
         for l in range(stack.depth, -1, -1):
             if l < stack.depth:
                 _, own, across = averages[l]
-                new = backward(forces[l + 1], own, across, stack.weights[l])
+                new = force_back(forces[l + 1], own, across, stack.weights[l])
             if l < stack.depth and self.order == "full":
-                new = tilted_backward(new, self.draws, kernels[l], forces[l + 1], stack.weights[l], width)
+                new = tilted_force(new, self.draws, kernels[l], forces[l + 1], stack.weights[l], width)
             off.append(_change(forces[l], new))
             forces[l] = forces[l] + step * (new - forces[l])
         return max(off)
-
-    def diverged(self, kernels: list, width: float, residuals: list, what: str) -> DivergenceError:
-        """The error, with the numbers."""
-        finite = [k for k in kernels if np.isfinite(k).all()]
-        smallest = min((float(np.linalg.eigvalsh(k)[0]) for k in finite), default=np.nan)
-        return DivergenceError(
-            f"The kernel equations do not converge at width {width:g}: {what} (residuals {_last(residuals)}; smallest "
-            f"eigenvalue of the kernels {smallest:.2e}, noise {self.noise:g}). They expand in P/N = "
-            f"{len(self.y) / width:.3g}: take a larger width or noise, a larger w_std, fewer training points, more `samples` "
-            "for the averages, or damping closer to 1."
-        )
 
 
 class _OutOfRangeError(ValueError):

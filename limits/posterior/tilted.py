@@ -9,6 +9,7 @@ import numpy as np
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import derivative
 from limits.posterior.averages import Draws, contraction, quadratic
+from limits.posterior.equations import padded
 from limits.posterior.linear import linear_backward, linear_forward
 from limits.types import AbsentError
 
@@ -50,20 +51,16 @@ def tilted(draws: Draws, c: np.ndarray, force: np.ndarray, w: float, width: floa
     return Tilted(h, features, p / p.sum())
 
 
-def tilted_forward(
+def tilted_kernel(
     mean: np.ndarray, draws: Draws, c: np.ndarray, force: np.ndarray, w: float, b: float, width: float
 ) -> np.ndarray:
     """C^(l+1) = w <φφᵀ>_P + b with P(h) ∝ N(h | 0, C^(l)) exp((w/N) φᵀC̃^(l+1)φ).
 
-    mean is <φφᵀ> over N(0, C). Linear φ: in closed form. Otherwise mean and the first order in C̃ come as in `forward`, and
+    mean is <φφᵀ> over N(0, C). Linear φ: in closed form. Otherwise mean and the first order in C̃ come as in `kernel_ahead`, and
     the draws give what is beyond.
     """
     if draws.linear:
-        s = _slope(draws) ** 2
-        known = len(force)
-        whole = np.zeros_like(c)
-        whole[:known, :known] = force
-        return linear_forward(c, whole, s * w, b, width)
+        return linear_forward(c, padded(force, len(c)), _slope(draws) ** 2 * w, b, width)
     found = tilted(draws, c, force, w, width)
     q = quadratic(found.features, force)
     beyond = found.weights - (1 + w / width * (q - q.mean())) / len(q)
@@ -71,7 +68,7 @@ def tilted_forward(
     return w * (mean + first + (found.features * beyond[:, None]).T @ found.features) + b
 
 
-def tilted_backward(
+def tilted_force(
     leading: np.ndarray, draws: Draws, c: np.ndarray, force: np.ndarray, w: float, width: float
 ) -> np.ndarray:
     """C̃^(l)_ab = w C̃_ab <φ_a'φ_b'>_P + δ_ab w <φ_a''(C̃φ)_a>_P + 2 (w²/N) <φ_a'(C̃φ)_a φ_b'(C̃φ)_b>_P, C̃ of layer l + 1.

@@ -88,9 +88,9 @@ def test_a_comparison_from_end_to_end(tmp_path):
     same_as_the_nngp = compare_posteriors(TASK, infinite, [changed(infinite, width=n) for n in WIDTHS], chains)
     assert {a.gain for a in same_as_the_nngp.agreements} == {0.0}
     assert same_as_the_nngp.find("C^(2)", 16).verdict == "no closer than the NNGP"
-    rate = result.rates["C^(2)"][1]
-    assert rate is not None
-    assert abs(rate.exponent + 1) < 0.3 + 3 * rate.sem
+    law = result.rates["C^(2)"][1]
+    assert law is not None
+    assert abs(law.exponent + 1) < 0.3 + 3 * law.sem
     report_has_everything(result, tmp_path)
     what_does_not_fit_together_is_said(infinite, theories, chains)
 
@@ -207,7 +207,7 @@ def test_corrected_kernels_are_closer_than_the_nngp_in_every_layer_and_printed_o
     assert sampled.diagnostics["converged"]
     infinite, finite = (twin(net).posterior(task, 1e-3, width=width) for width in (None, 500))
     right = compare_posteriors(task, infinite, finite, sampled)
-    monkeypatch.setattr(solver, "backward", as_printed)
+    monkeypatch.setattr(solver, "force_back", as_printed)
     printed = compare_posteriors(task, infinite, twin(net).posterior(task, 1e-3, width=500), sampled)
     gains = {}
     for name, result in (("right", right), ("printed", printed)):

@@ -56,9 +56,9 @@ def test_samples_and_going_on_from_another_run():
 def test_errors_say_what_to_do():
     with pytest.raises(ValueError, match="multiple of every"):
         train_statistics(network(), XOR, steps=15)
-    with pytest.raises(ValueError, match="every = 0, and both at least 1"):
+    with pytest.raises(ValueError, match=r"every .*at least 1, got 0"):
         train_samples(network(), Task(np.ones((20, 2)), np.ones(20)), every=0)
-    with pytest.raises(ValueError, match="at least 1; got 0"):
+    with pytest.raises(ValueError, match=r"members .*at least 1, got 0"):
         train_statistics(network(), XOR, members=0, steps=10)
     with pytest.raises(ValueError, match="cross_entropy"):
         train_samples(network(), Task(np.ones((2, 2)), np.eye(2), loss="cross_entropy"))
@@ -78,19 +78,19 @@ def test_outputs_are_as_many_as_targets(outputs, data, targets):
         train_samples(net, Task(np.ones((20, 2)), np.ones((20, targets))), steps=10)
 
 
-def test_a_run_goes_on_with_its_own_network_only():
-    run = train_statistics(network(3), XOR, members=2, steps=10)
-    with pytest.raises(ValueError, match=r"hidden_1.*bias.* have the shape \(3,\), those here \(4,\)"):
-        train_statistics(network(4), XOR, steps=10, start=run)
-    with pytest.raises(ValueError, match=r"hidden_2.* those here \(3,\)"):
-        train_statistics(network(3, 2), XOR, steps=10, start=run)
-
-
 def random_run(net):
     shapes = jax.eval_shape(net.init, jax.random.key(0), jnp.ones((1, 2)))
     random = np.random.default_rng(0)
     variables = jax.tree.map(lambda leaf: random.normal(size=(2, *leaf.shape)), shapes)
     return Trained(net, variables, None, np.ones(1, int), np.zeros((2, 1)), np.zeros((2, 1)))
+
+
+def test_a_run_goes_on_with_its_own_network_only():
+    run = random_run(network(3))
+    with pytest.raises(ValueError, match=r"hidden_1.*bias.* have the shape \(3,\), those here \(4,\)"):
+        train_statistics(network(4), XOR, steps=10, start=run)
+    with pytest.raises(ValueError, match=r"hidden_2.* those here \(3,\)"):
+        train_statistics(network(3, 2), XOR, steps=10, start=run)
 
 
 def test_labels_of_accuracies_have_the_outputs_form():

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
 from train.evaluate.page import COLOURS, page, panels, picture, plain, table
-from train.evaluate.posteriors import CLEAR, RESOLVED, PosteriorComparison, Rate
+from train.evaluate.posteriors import CLEAR, RESOLVED, PosteriorComparison, WidthLaw
 
 KIND = {"agrees": "good", "closer than the NNGP": "good", "undecided": "unsure", "no closer than the NNGP": "unsure"}
 SIDES = {"theory": ("theory at this width", COLOURS[0]), "nngp": ("NNGP", COLOURS[1])}
@@ -37,8 +38,8 @@ def rows(result: PosteriorComparison) -> list[dict[str, str]]:
 def reading(result: PosteriorComparison) -> list[str]:
     """How to read the verdicts, and what the chains and the widths say."""
 
-    def law(rate: Rate | None) -> str:
-        return "what is lost in the noise" if rate is None else f"N^({rate.exponent:.2f} ± {rate.sem:.2f})"
+    def text(law: WidthLaw | None) -> str:
+        return "what is lost in the noise" if law is None else f"N^({law.exponent:.2f} ± {law.sem:.2f})"
 
     lines = [
         "Off by: the root mean square over entries of sampled − theory, over that of the sampled, cleared of its own noise; "
@@ -52,7 +53,7 @@ def reading(result: PosteriorComparison) -> list[str]:
         lines.append(f"Widths {result.unknown}: the theory's own standard errors are not known and count as 0.")
     lines += [f"Width {p.width}: {p.diagnostics['sentence']}" for p in result.sampled]
     if len(result.widths) > 1:
-        lines += [f"{q}: theory off by {law(rate[0])}, NNGP by {law(rate[1])}." for q, rate in result.rates.items()]
+        lines += [f"{q}: theory off by {text(a)}, NNGP by {text(b)}." for q, (a, b) in result.rates.items()]
     return lines
 
 
@@ -68,18 +69,21 @@ def print_table(result: PosteriorComparison, console: Console) -> None:
         console.print(f"[dim]{line}[/dim]", highlight=False)
 
 
+def _bars(axis: Axes, side: str, x: Any, y: Any, sem: Any, fmt: str = "o", ms: float = 4, **style: Any) -> None:
+    """Points of one side with bars of two standard errors."""
+    label, colour = SIDES[side]
+    axis.errorbar(x, y, 2 * np.asarray(sem), fmt=fmt, capsize=2, color=colour, label=label, ms=ms, **style)
+
+
 def by_layer(result: PosteriorComparison) -> Figure:
     """Relative errors of the kernels by layer, one panel a width."""
     figure, axes = panels(1, len(result.widths), 3.6, 3.3)
     layers = np.arange(1, result.infinite.layers + 1)
     for axis, width in zip(axes[0], result.widths, strict=True):
         found = [result.find(f"C^({l})", width) for l in layers]
-        for shift, (side, (label, colour)) in zip((-0.06, 0.06), SIDES.items(), strict=True):
+        for shift, side in zip((-0.06, 0.06), SIDES, strict=True):
             parts = [getattr(a, side) for a in found]
-            axis.errorbar(
-                layers + shift, [p.value for p in parts], [2 * p.sem for p in parts], fmt="o", ms=4, capsize=2, color=colour,
-                label=label,
-            )  # fmt: skip
+            _bars(axis, side, layers + shift, [p.value for p in parts], [p.sem for p in parts])
         axis.set(title=f"width {width}", xlabel="layer l")
         axis.set_xticks(layers)
         axis.set_ylim(bottom=0)
@@ -92,13 +96,11 @@ def over_widths(result: PosteriorComparison) -> Figure:
     """Relative errors against width, one panel a quantity."""
     figure, axes = panels(1, len(result.quantities), 3.3, 3.3)
     for axis, quantity in zip(axes[0], result.quantities, strict=True):
-        for side, (label, colour) in SIDES.items():
-            parts = [getattr(result.find(quantity, width), side) for width in result.widths]
-            shown = [(w, p) for w, p in zip(result.widths, parts, strict=True) if p.value > 2 * p.sem]
-            axis.errorbar(
-                [w for w, _ in shown], [p.value for _, p in shown], [2 * p.sem for _, p in shown], fmt="o-", ms=4, lw=1,
-                capsize=2, color=colour, label=label,
-            )  # fmt: skip
+        for side in SIDES:
+            parts = {width: getattr(result.find(quantity, width), side) for width in result.widths}
+            parts = {width: p for width, p in parts.items() if p.resolved}
+            values, errors = [p.value for p in parts.values()], [p.sem for p in parts.values()]
+            _bars(axis, side, list(parts), values, errors, "o-", lw=1)
         axis.set(title=quantity, xlabel="width", xscale="log", yscale="log")
         axis.set_xticks(result.widths, [str(w) for w in result.widths])
         axis.minorticks_off()
@@ -113,8 +115,7 @@ def predictions(result: PosteriorComparison) -> Figure:
     for axis, sampled, theory in zip(axes[0], result.sampled, result.limits, strict=True):
         x, sem = sampled.f_test.ravel(), sampled.f_test_sem.ravel()
         for side, other in (("theory", theory), ("nngp", result.infinite)):
-            label, colour = SIDES[side]
-            axis.errorbar(x, other.f_test.ravel() - x, 2 * sem, fmt="o", ms=3.5, capsize=2, color=colour, label=label)
+            _bars(axis, side, x, other.f_test.ravel() - x, sem, ms=3.5)
         axis.axhline(0, color="k", ls="--", lw=1)
         axis.set(title=f"width {sampled.width}", xlabel="sampled mean of f")
     axes[0, 0].set_ylabel("theory − sampled, on test points")

@@ -81,7 +81,7 @@ class Agreement:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rate:
+class WidthLaw:
     """distance ~ width^exponent, from the widths at which it stands out of the noise; None where these are fewer than two."""
 
     exponent: float
@@ -93,7 +93,7 @@ class PosteriorComparison:
     """Everything a report needs."""
 
     agreements: list[Agreement]
-    rates: dict[str, tuple[Rate | None, Rate | None]]  # by quantity: of the theory, of the NNGP
+    rates: dict[str, tuple[WidthLaw | None, WidthLaw | None]]  # by quantity: of the theory, of the NNGP
     widths: tuple[int, ...]
     quantities: tuple[str, ...]
     task: Task
@@ -136,8 +136,7 @@ def compare_posteriors(
     (('C^(1)', 'predictions'), True)
     """
     theories, chains = (tuple(x) if isinstance(x, Sequence) else (x,) for x in (limits, sampled))
-    _check(infinite, theories, chains)
-    _check_task(task, infinite, theories, chains)
+    _check(task, infinite, theories, chains)
     order = np.argsort([int(p.width or 0) for p in chains])
     theories, chains = (tuple(each[i] for i in order) for each in (theories, chains))
     quantities = (*(f"C^({l})" for l in range(1, infinite.layers + 1)), "predictions")
@@ -147,18 +146,14 @@ def compare_posteriors(
         for theory, drawn in zip(theories, chains, strict=True)
         for quantity in quantities
     ]
-    rates = {
-        q: (
-            _rate([a for a in found if a.quantity == q], "theory"),
-            _rate([a for a in found if a.quantity == q], "nngp"),
-        )
-        for q in quantities
-    }
+    by_quantity = {q: [a for a in found if a.quantity == q] for q in quantities}
+    rates = {q: (_law(each, "theory"), _law(each, "nngp")) for q, each in by_quantity.items()}
     widths = tuple(int(p.width or 0) for p in chains)
     return PosteriorComparison(found, rates, widths, quantities, task, infinite.noise, chains, theories, infinite)
 
 
-def _check(infinite: Posterior, theories: tuple[Posterior, ...], chains: tuple[Posterior, ...]) -> None:
+def _check(task: Task, infinite: Posterior, theories: tuple[Posterior, ...], chains: tuple[Posterior, ...]) -> None:
+    """Of one noise and depth, of these inputs; pairs of one width; and theories of these targets."""
     if infinite.width is not None:
         raise ValueError(
             f"compare_posteriors: `infinite` must be the posterior of infinite width; it has {infinite.width}."
@@ -170,17 +165,11 @@ def _check(infinite: Posterior, theories: tuple[Posterior, ...], chains: tuple[P
         )
     if any("draws" not in p.diagnostics for p in chains):
         raise ValueError("compare_posteriors: the last argument must come from train.posterior.sample_posterior.")
-    if any(p.noise != infinite.noise for p in (*theories, *chains)):
-        raise ValueError(f"compare_posteriors: noises differ: {[p.noise for p in (infinite, *theories, *chains)]}.")
-
-
-def _check_task(
-    task: Task, infinite: Posterior, theories: tuple[Posterior, ...], chains: tuple[Posterior, ...]
-) -> None:
-    """Of one depth, of these inputs, and theories of these targets."""
-    everything = {"the NNGP": infinite}
-    for side, found in (("theory", theories), ("chains", chains)):
-        everything |= {f"the {side} at width {p.width}": p for p in found}
+    predicting = {"the NNGP": infinite} | {f"the theory at width {p.width}": p for p in theories}
+    everything = predicting | {f"the chains at width {p.width}": p for p in chains}
+    if any(p.noise != infinite.noise for p in everything.values()):
+        raise ValueError(f"compare_posteriors: noises differ: {[p.noise for p in everything.values()]}.")
+    expected = (task.y_train.shape, task.y_test.shape)
     for name, p in everything.items():
         if not p.has("kernels"):
             raise ValueError(
@@ -189,18 +178,17 @@ def _check_task(
         if p.layers != infinite.layers:
             raise ValueError(f"compare_posteriors: {name} has depth {p.layers} and the NNGP {infinite.layers}.")
         shapes = np.shape(p.f_train), np.shape(p.f_test)
-        test = (len(task.x_test), task.outputs)
-        if shapes != (task.y_train.shape, test):
+        if shapes != expected:
             raise ValueError(
                 f"compare_posteriors: {name} has predictions of shapes {shapes[0]} and {shapes[1]} for training and test "
-                f"points, the task targets {task.y_train.shape} and {test}."
+                f"points, the task targets {expected[0]} and {expected[1]}."
             )
         if not np.allclose(p.kernels[0], infinite.kernels[0], rtol=1e-6, atol=1e-9):
             raise ValueError(
                 f"compare_posteriors: {name} and the NNGP have another C^(0): other inputs, w_std or b_std."
             )
     n = len(task.x_train)
-    for name, p in list(everything.items())[: 1 + len(theories)]:
+    for name, p in predicting.items():
         c = p.kernels[-1][:n, :n]
         # f = C (C + noise)⁻¹ y, so that (C + noise)⁻¹ y is solved by y − f over the noise: no inverse is needed.
         residual = (c + p.noise * np.eye(n)) @ (task.y_train - p.f_train) - p.noise * task.y_train
@@ -290,7 +278,7 @@ def _projected(
     return flat.mean(0) - functional(limit), cov, float(np.min(len(flat) / inefficiency(each))) - 1
 
 
-def _rate(found: list[Agreement], which: str) -> Rate | None:
+def _law(found: list[Agreement], which: str) -> WidthLaw | None:
     """Weighted least squares of log distance against log width."""
     parts = [(a.width, getattr(a, which)) for a in found]
     clear = [(width, d) for width, d in parts if d.sem > 0 and d.resolved]
@@ -300,4 +288,4 @@ def _rate(found: list[Agreement], which: str) -> Rate | None:
     weights = np.array([(d.value / d.sem) ** 2 for _, d in clear])
     away = x - np.average(x, weights=weights)
     total = float(np.sum(weights * away**2))
-    return Rate(float(np.sum(weights * away * y)) / total, total**-0.5)
+    return WidthLaw(float(np.sum(weights * away * y)) / total, total**-0.5)

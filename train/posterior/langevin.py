@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits import Task
-from train.posterior.dynamics import Dynamics
-from train.posterior.prior import KernelChain
-from train.posterior.run import Record, run_chains
-from train.posterior.slice_sampling import followed
+from train.posterior.layers import KernelChain, followed
+from train.posterior.moves import Dynamics
+from train.posterior.run import Chains, Plan, run_chains
 from zoo import MLP
 from zoo.roles import Where, placed
 
@@ -24,18 +23,7 @@ def prior_stds(net: Any, x: np.ndarray) -> Any:
     )
 
 
-def run_langevin(
-    net: Any,
-    task: Task,
-    noise: float,
-    chains: int,
-    steps: int,
-    warmup: int,
-    thin: int,
-    key: Any,
-    progress: bool,
-    leaps: int = 20,
-) -> Record:
+def run_langevin(net: Any, task: Task, noise: float, plan: Plan) -> Chains:
     """Chains of the weights, started at the prior (`net.init`).
 
     u = θ / σ, σ the standard deviation of each parameter at initialisation, follows `Dynamics` with
@@ -47,7 +35,7 @@ def run_langevin(
     """
     n, x, y = len(task.x_train), jnp.asarray(task.x), jnp.asarray(task.y_train)
     std = prior_stds(net, task.x)
-    variables = net.init(key, x[:1])
+    variables = net.init(plan.key, x[:1])
     if set(variables) != {"params"}:
         raise ValueError(
             f"Langevin dynamics needs a network whose output depends on its parameters only; this {type(net).__name__} keeps "
@@ -61,7 +49,7 @@ def run_langevin(
     def misfit(u: Any) -> jax.Array:
         return jnp.sum((outputs(u, x[:n]) - y) ** 2) / (2 * noise)
 
-    dynamics = Dynamics(jax.value_and_grad(misfit), leaps)
+    dynamics = Dynamics(jax.value_and_grad(misfit), plan.leaps)
     layers = KernelChain.of(net, int(np.prod(task.x.shape[1:]))) if isinstance(net, MLP) else None
     c0 = None if layers is None else jnp.asarray(layers.first(task.x))
 
@@ -76,7 +64,7 @@ def run_langevin(
         numbers["labels in f"] = jnp.sum(y * f[:n])
         away = f[:n] - y
         force = (away @ away.T - y.shape[1] * noise * jnp.eye(n)) / (2 * noise**2)
-        return {"kernels": kernels, "conjugate": force, "mean": f, "second": f @ f.T / y.shape[1]}, numbers
+        return {"kernels": kernels, "conjugate": (force,), "mean": f, "second": f @ f.T / y.shape[1]}, numbers
 
     def begin(key: jax.Array) -> Any:
         weights, momenta = jax.random.split(key)
@@ -85,7 +73,6 @@ def run_langevin(
         size = 0.1 * np.sqrt(noise / (noise + n))
         return dynamics.start(u, momenta, size)
 
-    states = jax.vmap(begin)(jax.random.split(jax.random.fold_in(key, 1), chains))
-    moves = jax.random.split(jax.random.fold_in(key, 2), chains)
-    words = f"Langevin dynamics at width {net.width}, {chains} chains"
-    return run_chains(dynamics.step, observe, states, moves, steps, warmup, thin, words, progress)
+    states = jax.vmap(begin)(jax.random.split(jax.random.fold_in(plan.key, 1), plan.chains))
+    moves = jax.random.fold_in(plan.key, 2)
+    return run_chains(dynamics.step, observe, states, moves, plan, f"Langevin dynamics at width {net.width}")

@@ -13,7 +13,23 @@ STRETCHES = 50  # that the part after warm-up is divided into: as many means a c
 
 
 @dataclasses.dataclass(frozen=True)
-class Record:
+class Plan:
+    """How many chains, and how long: `steps` each, the first `warmup` of them left out, one look in `thin`.
+
+    leaps: gradients a step; 0 for moves that need none.
+    """
+
+    chains: int
+    steps: int
+    warmup: int
+    thin: int
+    leaps: int
+    key: Any
+    progress: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Chains:
     """What chains have seen. means: of every stretch, [chains, stretches, …]; traces: numbers at every observation,
     [chains, observations]; steps and warmup, in steps of a chain; notes: means of what the steps say of themselves."""
 
@@ -24,22 +40,13 @@ class Record:
     notes: dict[str, float]
 
 
-def run_chains(
-    step: Callable,
-    observe: Callable,
-    states: Any,
-    keys: Any,
-    steps: int,
-    warmup: int,
-    thin: int,
-    words: str,
-    progress: bool,
-) -> Record:
-    """Moves states [chains, …] `steps` steps, and looks at them every `thin` steps after the warm-up.
+def run_chains(step: Callable, observe: Callable, states: Any, key: Any, plan: Plan, words: str) -> Chains:
+    """Moves states [chains, …] and looks at them after the warm-up.
 
     step(state, key, warming) → (state, notes), observe(state, key) → (quantities, numbers), both of one chain: a dict of
     arrays (or tuples of them), and a dict of numbers. Steps are rounded to whole stretches.
     """
+    steps, warmup, thin = plan.steps, plan.warmup, plan.thin
     kept = (steps - warmup) // thin
     if kept < 16:
         raise ValueError(
@@ -59,12 +66,8 @@ def run_chains(
             return state, (*observe(state, jax.random.fold_in(key, 1)), notes)
 
         state, (quantities, numbers, notes) = jax.lax.scan(look, state, jax.random.split(key, looks))
-        return (
-            state,
-            jax.tree.map(lambda each: each.mean(0), quantities),
-            numbers,
-            jax.tree.map(lambda n: n.mean(), notes),
-        )
+        means = jax.tree.map(lambda each: each.mean(0), quantities)
+        return state, means, numbers, jax.tree.map(lambda n: n.mean(), notes)
 
     @jax.jit
     def advance(states: Any, keys: Any, warming: Any) -> Any:
@@ -74,9 +77,9 @@ def run_chains(
         return jax.vmap(one, in_axes=(0, 0, None))(states, keys, warming)
 
     # As strong types as `advance` returns, which would otherwise be compiled twice.
-    states, seen = jax.tree.map(lambda a: jnp.asarray(a, a.dtype), states), []
-    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
-        counter = bar.add_task(words, total=before + after)
+    states, keys, seen = jax.tree.map(lambda a: jnp.asarray(a, a.dtype), states), jax.random.split(key, plan.chains), []
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not plan.progress) as bar:
+        counter = bar.add_task(f"{words}, {plan.chains} chains", total=before + after)
         for index in range(before + after):
             each = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, index)
             states, *found = advance(states, each, np.bool_(index < before))
@@ -92,4 +95,4 @@ def run_chains(
     means = jax.tree.map(lambda *parts: np.stack(parts, axis=1), *(part[0] for part in seen))
     traces = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *(part[1] for part in seen))
     notes = {name: float(np.mean([part[2][name] for part in seen])) for name in seen[0][2]}
-    return Record(means, traces, (before + after) * stretch, before * stretch, notes)
+    return Chains(means, traces, (before + after) * stretch, before * stretch, notes)

@@ -19,7 +19,7 @@ from limits.cumulants import (
     third_cumulant_mixture,
     through_linear,
 )
-from limits.cumulants.linear import repeated
+from limits.cumulants.cumulants import repeated
 from limits.cumulants.quadrature import shares_missed
 from zoo.activations import Quadratic, erf, gelu
 

@@ -14,7 +14,7 @@ def compared(monkeypatch, w, width, samples, layers, noise, chains, steps, warm_
     stack = Stack(k0, [w] * layers, [0.05] * layers)
     draws = Draws("erf", np.random.default_rng(1).normal(size=(20_000, samples)))
     right = solve(stack, y, noise, width, draws).kernels[1:]
-    monkeypatch.setattr(solver, "backward", printed_backward)
+    monkeypatch.setattr(solver, "force_back", printed_backward)
     printed = solve(stack, y, noise, width, draws).kernels[1:]
     prior = prior_kernels(stack)[1:]
     seen = [elliptical_slice(k0, w, 0.05, layers, y, noise, width, steps, s)[warm_up:].mean(0) for s in range(chains)]

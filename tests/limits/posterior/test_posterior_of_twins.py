@@ -106,7 +106,9 @@ def test_test_points_do_not_act(task):
 
 
 def test_standard_errors_are_those_of_other_draws(task):
-    several = [twin(network(depth=1)).posterior(task, NOISE, 60, samples=1000, seed=s) for s in range(8)]
+    several = [
+        twin(network(depth=1)).posterior(task, NOISE, 60, samples=1000, seed=s, tolerance=1e-4) for s in range(8)
+    ]
     spread = np.std([p.kernels[1] for p in several], axis=0, ddof=1)
     stated = np.sqrt(np.mean([p.kernels_sem[1] ** 2 for p in several], axis=0))
     assert 0.6 < np.median(stated / spread) < 1.6
@@ -162,24 +164,24 @@ def test_what_is_refused(task):
     with pytest.raises(AbsentError, match="not Gaussian"):
         twin(network()).posterior(labels, NOISE)
     for noise in (-1.0, np.inf):
-        with pytest.raises(ValueError, match="noise is a variance"):
+        with pytest.raises(ValueError, match=r"noise .*≥ 0"):
             twin(network()).posterior(task, noise)
-    with pytest.raises(ValueError, match="number of neurons"):
+    with pytest.raises(ValueError, match=r"width .*number of neurons.* got 0"):
         twin(network()).posterior(task, NOISE, 0)
 
 
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"samples": 7}, "samples is a whole number ≥ 8"),
-        ({"seed": -1}, "seed is"),
-        ({"damping": 1.0}, "damping is the share"),
-        ({"damping": -0.5}, "damping is the share"),
-        ({"damping": np.nan}, "damping is the share"),
-        ({"tolerance": 0.0}, "tolerance is the relative residual"),
-        ({"tolerance": 10.0}, "tolerance is the relative residual"),
-        ({"iterations": 0}, "iterations is a whole number"),
-        ({"order": "second"}, "order must be"),
+        ({"samples": 7}, "samples .* at least 8, got 7"),
+        ({"seed": -1}, "seed .* from 0 .*got -1"),
+        ({"damping": 1.0}, "damping .*< 1, got 1.0"),
+        ({"damping": -0.5}, "damping .*≥ 0 and < 1"),
+        ({"damping": np.nan}, "damping .*≥ 0 and < 1"),
+        ({"tolerance": 0.0}, "tolerance .*from 1e-14 to 0.01, got 0.0"),
+        ({"tolerance": 10.0}, "tolerance .*residual"),
+        ({"iterations": 0}, "iterations .*at least 1, got 0"),
+        ({"order": "second"}, 'order must be .*"leading".*got .second'),
     ],
 )
 def test_options_are_checked_at_any_width(option, message, task):
@@ -190,7 +192,7 @@ def test_options_are_checked_at_any_width(option, message, task):
 
 @pytest.mark.parametrize("widths", [[10, 20], [100], [200, 200], [np.inf], [0]])
 def test_widths_to_anneal_from_must_fall(widths, task):
-    with pytest.raises(ValueError, match="widths is a falling list of widths above the 100"):
+    with pytest.raises(ValueError, match=r"widths .*falling.* above the 100"):
         twin(network()).posterior(task, NOISE, 100, widths=widths, samples=1000)
 
 

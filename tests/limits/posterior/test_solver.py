@@ -6,7 +6,7 @@ from bayesian import at_fixed_point, clusters
 
 from limits.posterior import DivergenceError, Draws, Stack, Sweeps, prior_kernels, solve
 from limits.posterior.averages import pair_averages
-from limits.posterior.equations import backward, forward, output_force
+from limits.posterior.equations import force_back, kernel_ahead, output_force
 
 NOISE = 1e-3
 
@@ -28,10 +28,10 @@ def test_converges_in_less_than_fifty_iterations_to_a_solution(w, row):
     np.testing.assert_allclose(output_force(found.kernels[3], y, NOISE), found.forces[3], rtol=1e-5)
     for l in range(3):
         mean, own, across = pair_averages("erf", found.kernels[l])
-        ahead = forward(mean, draws, found.kernels[l], found.forces[l + 1], w, 0.05, 500)
+        ahead = kernel_ahead(mean, draws, found.kernels[l], found.forces[l + 1], w, 0.05, 500)
         np.testing.assert_allclose(ahead, found.kernels[l + 1], atol=1e-6)
         size = abs(found.forces[l]).max()
-        np.testing.assert_allclose(backward(found.forces[l + 1], own, across, w), found.forces[l], atol=1e-6 * size)
+        np.testing.assert_allclose(force_back(found.forces[l + 1], own, across, w), found.forces[l], atol=1e-6 * size)
 
 
 def test_infinite_width_is_the_limit():

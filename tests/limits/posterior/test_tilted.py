@@ -7,9 +7,9 @@ from scipy.special import erf
 
 from limits.posterior import Draws, Stack, solve
 from limits.posterior.averages import pair_averages
-from limits.posterior.equations import backward, forward
+from limits.posterior.equations import force_back, kernel_ahead
 from limits.posterior.linear import linear_backward, linear_forward
-from limits.posterior.tilted import tilted, tilted_backward, tilted_forward
+from limits.posterior.tilted import tilted, tilted_force, tilted_kernel
 from limits.types import AbsentError
 
 C = np.array([[0.8, 0.3], [0.3, 0.5]])
@@ -32,15 +32,15 @@ def cumulants(c, force, nodes=80):
 
 
 def test_forward_is_the_tilted_average():
-    found = tilted_forward(pair_averages("erf", C)[0], draws("erf"), C, FORCE, W, B, N)
+    found = tilted_kernel(pair_averages("erf", C)[0], draws("erf"), C, FORCE, W, B, N)
     np.testing.assert_allclose(found, W * cumulants(C, FORCE)[1] + B, atol=1e-3)
-    leading = forward(pair_averages("erf", C)[0], draws("erf"), C, FORCE, W, B, N)
+    leading = kernel_ahead(pair_averages("erf", C)[0], draws("erf"), C, FORCE, W, B, N)
     assert abs(leading - W * cumulants(C, FORCE)[1] - B).max() > 0.006
 
 
 def test_backward_is_the_derivative_of_the_generating_function():
-    leading = backward(FORCE, *pair_averages("erf", C)[1:], W)
-    found = tilted_backward(leading, draws("erf"), C, FORCE, W, N)
+    leading = force_back(FORCE, *pair_averages("erf", C)[1:], W)
+    found = tilted_force(leading, draws("erf"), C, FORCE, W, N)
     for a, b in ((0, 0), (1, 1), (0, 1)):
         change = np.zeros((2, 2))
         change[a, b] += 5e-5
@@ -53,12 +53,12 @@ def test_backward_is_the_derivative_of_the_generating_function():
 def test_weights_of_a_linear_network_give_its_closed_form():
     force, by_weights = 0.3 * FORCE, draws("linear")
     by_weights.linear = False
-    found = tilted_forward(C, by_weights, C, force, W, B, N)
+    found = tilted_kernel(C, by_weights, C, force, W, B, N)
     np.testing.assert_allclose(found, linear_forward(C, force, W, B, N), rtol=0.01)
     np.testing.assert_allclose(
-        tilted_forward(C, draws("linear", 1), C, force, W, B, N), linear_forward(C, force, W, B, N)
+        tilted_kernel(C, draws("linear", 1), C, force, W, B, N), linear_forward(C, force, W, B, N)
     )
-    back = tilted_backward(np.zeros((2, 2)), draws("linear", 1), C, force, W, N)
+    back = tilted_force(np.zeros((2, 2)), draws("linear", 1), C, force, W, N)
     np.testing.assert_allclose(back, linear_backward(C, force, W, N))
     assert tilted(by_weights, C, force, W, N).effective > 1e5
 
@@ -66,7 +66,7 @@ def test_weights_of_a_linear_network_give_its_closed_form():
 def test_difference_to_the_expansion_falls_with_the_square_of_the_width(row):
     mean, off = pair_averages("erf", C)[0], []
     for width in (20.0, 40.0):
-        parts = [f(mean, draws("erf"), C, FORCE, W, B, width) for f in (forward, tilted_forward)]
+        parts = [f(mean, draws("erf"), C, FORCE, W, B, width) for f in (kernel_ahead, tilted_kernel)]
         off.append(np.abs(parts[0] - parts[1]).max())
     row(26, f"full less leading order at N = 20 over N = 40: {off[0] / off[1]:.2f} (4)")
     assert off[0] / off[1] == pytest.approx(4, rel=0.25)
@@ -74,12 +74,12 @@ def test_difference_to_the_expansion_falls_with_the_square_of_the_width(row):
 
 def test_tilts_that_are_not_integrable():
     with pytest.raises(AbsentError, match="outgrows the Gaussian"):
-        tilted_forward(pair_averages("relu", C)[0], draws("relu", 1000), C, 50 * np.eye(2), W, B, N)
+        tilted_kernel(pair_averages("relu", C)[0], draws("relu", 1000), C, 50 * np.eye(2), W, B, N)
     with pytest.raises(AbsentError, match="outgrows the Gaussian"):
-        tilted_forward(pair_averages("quadratic", C)[0], draws("quadratic", 1000), C, 0.01 * np.eye(2), W, B, N)
-    tilted_forward(pair_averages("erf", C)[0], draws("erf", 1000), C, 50 * np.eye(2), W, B, N)
+        tilted_kernel(pair_averages("quadratic", C)[0], draws("quadratic", 1000), C, 0.01 * np.eye(2), W, B, N)
+    tilted_kernel(pair_averages("erf", C)[0], draws("erf", 1000), C, 50 * np.eye(2), W, B, N)
     with pytest.raises(AbsentError, match="has a kink"):
-        tilted_backward(C, draws("relu", 1000), C, 0.1 * FORCE, W, N)
+        tilted_force(C, draws("relu", 1000), C, 0.1 * FORCE, W, N)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Underdamped Langevin dynamics with an accept step, for densities N(u | 0, 1) exp(−Φ(u))."""
+"""Steps of Markov chains that leave a density exact: elliptical slices, and underdamped Langevin dynamics with an accept step."""
 
 import dataclasses
 import functools
@@ -8,13 +8,44 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+MOST = 200  # evaluations a step; the bracket then is 1e-30 wide
 ACCEPTED = 0.9  # share of moves, at which the warm-up sets the step size
 FRICTION = 1.0  # the prior's own oscillations have frequency 1
 
 
+def elliptical_slice(
+    z: jax.Array, now: jax.Array, key: jax.Array, likelihood: Any
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """One step for z ~ N(0, 1) a priori, where `now` is its log-likelihood: (z, log-likelihood, evaluations it took).
+
+    A level below `now` and an ellipse through z are drawn, z cos θ + ν sin θ; the bracket of θ shrinks to 0 until a point
+    lies above the level. There is no step size, and every step is accepted.
+
+    Reference: Murray, Adams & MacKay (2010), Elliptical slice sampling.
+    """
+    direction, level, angle, shrinking = jax.random.split(key, 4)
+    nu = jax.random.normal(direction, z.shape)
+    floor = now + jnp.log(jax.random.uniform(level, minval=jnp.finfo(z.dtype).tiny))
+    theta = jax.random.uniform(angle, maxval=2 * jnp.pi)
+
+    def at(theta: jax.Array) -> jax.Array:
+        return z * jnp.cos(theta) + nu * jnp.sin(theta)
+
+    def shrink(carry: Any) -> Any:
+        theta, low, high, _, count = carry
+        low, high = jnp.where(theta < 0, theta, low), jnp.where(theta < 0, high, theta)
+        theta = jax.random.uniform(jax.random.fold_in(shrinking, count), minval=low, maxval=high)
+        return theta, low, high, likelihood(at(theta)), count + 1
+
+    first = (theta, theta - 2 * jnp.pi, theta, likelihood(at(theta)), jnp.int32(1))
+    theta, _, _, found, count = jax.lax.while_loop(lambda c: ~(c[3] > floor) & (c[4] < MOST), shrink, first)
+    inside = found > floor  # not so only where the likelihood itself is not a number
+    return jnp.where(inside, at(theta), z), jnp.where(inside, found, now), count
+
+
 @dataclasses.dataclass(frozen=True)
 class Dynamics:
-    """du = p dt,  dp = −(u + ∇Φ) dt − p dt + √2 dB,  with `force` u → (Φ, ∇Φ).
+    """Of N(u | 0, 1) exp(−Φ(u)): du = p dt,  dp = −(u + ∇Φ) dt − p dt + √2 dB,  with `force` u → (Φ, ∇Φ).
 
     A step refreshes p, takes `leaps` short steps in each of which u and p turn exactly and ∇Φ kicks, and accepts or refuses
     with the probability that leaves the density exact (refused: p turns round). In warm-up the length of the short steps is

@@ -1,4 +1,7 @@
-"""Adam on the statistical model or on minibatches of samples, for many initialisations at once."""
+"""Networks trained on what `limits.cumulants` says of their data, or on the data; and the cumulants of networks' own signals.
+
+Adam on the statistical model or on minibatches of samples, in float64, for many initialisations at once.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,8 +14,8 @@ import optax
 from rich.progress import track
 
 from limits import Task
-from limits.cumulants import Mixture, statistical_loss
-from limits.cumulants.model import check_mixture
+from limits.cumulants import Mixture, higher_cumulants, statistical_loss
+from limits.cumulants.cumulants import mixture_of
 from limits.inputs import task_of
 from train.data import shuffled_batches
 from zoo import checks
@@ -76,16 +79,19 @@ class Trained:
         return right.mean(1)
 
 
-@checks.arguments(
-    net=checks.module,
-    members=checks.whole,
-    steps=checks.whole,
-    learning_rate=checks.number(),
-    seed=checks.key,
-    every=checks.whole,
-    start=checks.Check("what train_statistics or train_samples returned", lambda v: isinstance(v, Trained)),
-    progress=checks.flag,
-)
+OPTIONS = {
+    "net": checks.module,
+    "members": checks.count(),
+    "steps": checks.count(),
+    "learning_rate": checks.number(),
+    "seed": checks.key,
+    "every": checks.count(),
+    "start": checks.a(Trained, "what train_statistics or train_samples returned"),
+    "progress": checks.flag,
+}
+
+
+@checks.arguments(data=mixture_of, **OPTIONS)
 def train_statistics(
     net: Any,
     data: Mixture,
@@ -113,25 +119,11 @@ def train_statistics(
     def objective(variables: Any, _: Any) -> jax.Array:
         return statistical_loss(net, variables, data)
 
-    check_mixture(data)
-    rows = np.zeros((max(steps, 0), 0), int)
-    return _train(
-        net, objective, rows, np.shape(data.cumulants.mean)[1:], members, learning_rate, seed, every, start, progress
-    )
+    begun = _begin(net, np.shape(data.cumulants.mean)[1:], members, seed, start)
+    return _descend(begun, objective, np.zeros((steps, 0), int), learning_rate, every, progress)
 
 
-@checks.arguments(
-    net=checks.module,
-    task=task_of,
-    members=checks.whole,
-    steps=checks.whole,
-    batch=checks.whole,
-    learning_rate=checks.number(),
-    seed=checks.key,
-    every=checks.whole,
-    start=checks.Check("what train_statistics or train_samples returned", lambda v: isinstance(v, Trained)),
-    progress=checks.flag,
-)
+@checks.arguments(task=task_of, batch=checks.whole, **OPTIONS)
 def train_samples(
     net: Any,
     task: Task,
@@ -167,27 +159,28 @@ def train_samples(
             )
         return ((f - jnp.asarray(y)[rows]) ** 2).sum(1).mean()
 
-    rows = shuffled_batches(len(x), batch, steps, seed)
-    return _train(net, objective, rows, x.shape[1:], members, learning_rate, seed, every, start, progress)
+    begun = _begin(net, x.shape[1:], members, seed, start)
+    return _descend(begun, objective, shuffled_batches(len(x), batch, steps, seed), learning_rate, every, progress)
 
 
-def _train(
-    net: Any,
-    objective: Callable,
-    rows: np.ndarray,
-    shape: tuple[int, ...],
-    members: int,
-    learning_rate: float,
-    seed: int,
-    every: int,
-    start: Trained | None,
-    progress: bool,
+def _begin(net: Any, shape: tuple[int, ...], members: int, seed: int, start: Trained | None) -> Trained:
+    """`start` if it is of this network, or else random networks without a past."""
+    with jax.enable_x64(True):
+        keys, one = jax.random.split(jax.random.key(seed), members), jnp.ones((1, *shape))
+        if start is not None:
+            _check_start(jax.eval_shape(net.init, keys[0], one), start)
+            return dataclasses.replace(start, net=net)
+        variables = jax.tree.map(np.asarray, jax.jit(jax.vmap(net.init, (0, None)))(keys, one))
+    return Trained(net, variables, None, np.zeros(0, int), *np.zeros((2, members, 0)))
+
+
+def _descend(
+    start: Trained, objective: Callable, rows: np.ndarray, learning_rate: float, every: int, progress: bool
 ) -> Trained:
+    """Adam on objective(variables, rows of the step), a step for every entry of `rows`."""
     steps = len(rows)
-    if every < 1 or steps < 1 or steps % every:
-        raise ValueError(f"steps must be a multiple of every = {every}, and both at least 1; got {steps} steps.")
-    if members < 1:
-        raise ValueError(f"members is a number of networks, at least 1; got {members}.")
+    if steps % every:
+        raise ValueError(f"steps must be a multiple of every = {every}; got {steps} steps.")
     optimizer = optax.adam(learning_rate)
 
     def one_step(carry: Any, rows: Any) -> Any:
@@ -204,22 +197,15 @@ def _train(
     advance = jax.jit(jax.vmap(lambda carry, rows: jax.lax.scan(look, carry, rows), (0, None)))
     looks = np.array_split(rows.reshape(steps // every, every, -1), _parts(steps // every))
     with jax.enable_x64(True):
-        keys, draw = jax.random.split(jax.random.key(seed), members), jax.vmap(net.init, (0, None))
-        if start is None:
-            variables = jax.jit(draw)(keys, jnp.ones((1, *shape)))
-            carry = variables, jax.vmap(optimizer.init)(variables)
-        else:
-            _check_start(jax.eval_shape(net.init, keys[0], jnp.ones((1, *shape))), start)
-            fresh = start.state is None
-            carry = start.variables, jax.vmap(optimizer.init)(start.variables) if fresh else start.state
-        seen = []
+        state = jax.vmap(optimizer.init)(start.variables) if start.state is None else start.state
+        carry, seen = (start.variables, state), []
         for part in track(looks, f"{steps} steps of Adam", disable=not progress):
             carry, found = advance(carry, part)
             seen.append(jax.tree.map(np.asarray, found))
             _check_finite(seen[-1][0], learning_rate)
         loss, moved = (np.concatenate(each, axis=1) for each in zip(*seen, strict=True))
         variables, state = jax.tree.map(np.asarray, carry)
-    return Trained(net, variables, state, every * np.arange(1, steps // every + 1), loss, moved)
+    return Trained(start.net, variables, state, every * np.arange(1, steps // every + 1), loss, moved)
 
 
 def _check_start(own: Any, start: Trained) -> None:
@@ -247,3 +233,29 @@ def _check_finite(loss: np.ndarray, learning_rate: float) -> None:
             f"The loss of {len(broken)} of {len(loss)} members became infinite or NaN (first: member {broken[0]}); lower "
             f"learning_rate (now {learning_rate:g}) or w_std."
         )
+
+
+@checks.arguments(
+    net=checks.module, x=checks.array(None, None), layer=checks.count(), members=checks.count(), seed=checks.key
+)
+def signal_cumulants(net: Any, x: Any, layer: int, members: int = 1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """(mean |skewness|, mean excess kurtosis) over the neurons of z^(layer), layer = 1 … depth, [members] random networks.
+
+    Over the inputs x [n, D]. Independent weights give O(N^(−1/2)) for the first and O(1/N) for the second at most.
+
+    >>> from zoo import MLP
+    >>> x = np.random.default_rng(0).normal(size=(500, 8))
+    >>> signal_cumulants(MLP(width=8, depth=2, parameterization="standard"), x, layer=2, members=3)[1].shape
+    (3,)
+    """
+    if not 1 <= layer <= net.depth:
+        raise ValueError(f"signal_cumulants: layer must lie between 1 and {net.depth}, got {layer}.")
+
+    @jax.jit
+    def signals(key: Any) -> jax.Array:
+        return net.apply(net.init(key, inputs[:1]), inputs, intermediates=True)[1]["h"][layer - 1]
+
+    with jax.enable_x64(True):
+        inputs = jnp.asarray(x, jnp.float64)
+        found = [higher_cumulants(signals(key)) for key in jax.random.split(jax.random.key(seed), members)]
+    return np.array([np.abs(skew).mean() for skew, _ in found]), np.array([kurtosis.mean() for _, kurtosis in found])
