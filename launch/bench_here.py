@@ -19,7 +19,7 @@ from launch.fixed_point import solve
 from limits import Task, twin
 from limits.fields.sweep import Sweep
 from limits.training import Training
-from train.images import image_batches
+from train.data import image_batches
 from train.loop import Loop
 from train.memory import keep_freed_memory
 from train.preemption import Preemption

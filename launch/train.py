@@ -10,7 +10,7 @@ Configs of launch.transfer are such files too: --set gives the fields that they 
 Fields:
   width, depth, steps, batch, seed
   learning_rate, schedule, warmup   "constant", "cosine", "linear", "inverse_sqrt" (train.schedules)
-  data                   {name, train, test, augment, normalise, …} as train.stream.source takes it; or batches(start)
+  data                   {name, train, test, augment, normalise, …} as train.data.source takes it; or batches(start)
                          in the file, an iterator of (inputs, targets) from that step on (without `start`: from step 0)
   members                train so many networks of seeds seed, seed + 1, … at once (default: one)
   mesh, sharding         {data, model, ensemble}: how many devices; "replicate", "fsdp", "model", "fsdp+model", or

@@ -13,13 +13,13 @@ import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from train.checkpoints import Checkpoints, log_spaced
+from train.data import Batches, evaluation_batches, source
 from train.loop import Loop, check_evaluated
 from train.mesh import make_mesh, rows_here
 from train.preemption import Preemption
 from train.records import Records, set_aside
 from train.schedules import make_schedule
 from train.step import Program
-from train.stream import Batches, evaluation_batches, source
 from train.trainer import Trainer
 from zoo.saved import to_json
 

@@ -201,7 +201,7 @@ def test_mistakes_and_the_list(capsys: pytest.CaptureFixture, monkeypatch: pytes
 def test_images_of_tfds():
     import tensorflow_datasets as tfds
 
-    from train.images import image_batches
+    from train.data import image_batches
 
     with tfds.testing.mock_data(num_examples=9):
         batches = list(image_batches("cifar10", 4, steps=3, size=16))

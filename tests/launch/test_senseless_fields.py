@@ -9,7 +9,7 @@ from launch import compare
 from launch.experiment import Experiment
 from launch.fields import checked
 from launch.study import study_of
-from train.stream import augmentation
+from train.data import augmentation
 
 TRAINING = training.get_config("mlp").to_dict()
 

@@ -8,8 +8,8 @@ from ml_collections import ConfigDict
 from launch import compare, study
 from launch.experiment import load
 from launch.fields import checked
+from train.data import Batches, source
 from train.mesh import make_mesh
-from train.stream import Batches, source
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs"
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from train.stream import augmentation, source
-from train.stream.augment import AUGMENTATIONS
-from train.stream.colour import brightened, colour_jitter, contrasted, grey, saturated, turned
-from train.stream.geometry import affine, crop, flip, resized_crop, rotation, shifted, warped
+from train.data import augmentation, source
+from train.data.augment import AUGMENTATIONS
+from train.data.colour import brightened, colour_jitter, contrasted, grey, saturated, turned
+from train.data.geometry import affine, crop, flip, resized_crop, rotation, shifted, warped
 
 SEVERAL = [(8, 8, 1), (7, 10, 3)]
 # At these strengths nothing is changed.

@@ -13,11 +13,10 @@ from ml_collections import ConfigDict
 
 from limits import Task
 from train import data
-from train.images import image_batches
-from train.stream import Batches, evaluation_batches, source
-from train.stream.batches import generators
-from train.stream.normalise import by_image, normalisation
-from train.stream.sources import Arrays, digits_source, one_hot
+from train.data import Batches, evaluation_batches, image_batches, source
+from train.data.batches import generators
+from train.data.normalise import by_image, normalisation
+from train.data.sources import Arrays, digits_source, one_hot
 
 DIGITS: Any = sklearn.datasets.load_digits()
 AUGMENT = [("crop", {"padding": 2}), "flip", ("rotation", {"degrees": 10.0})]

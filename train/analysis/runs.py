@@ -19,8 +19,8 @@ from limits.store import DamagedError, Store
 from train.about import read
 from train.analysis.analyse import analyse
 from train.checkpoints import flaw_of, load_model, steps_in
+from train.data import Batches
 from train.run import split_of
-from train.stream import Batches
 from zoo.saved import from_json
 
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from configs.papers.beyond_gaussian.sampled import ARMS, NAMES, convergence, mean_and_error, settings, sweep
 from limits import Task
-from train.data import digits
+from train.data import digits, image_batches
 from train.evaluate.claim import Claim
 from train.evaluate.interval import mean
 from train.evaluate.page import panels
-from train.images import image_batches
 
 DEPTH, CLASSES = 2, (0, 3)
 

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from limits import Task
 from limits.cumulants import density, divergence, propagate, sample, xor_mixture
 from train.cumulants import train_samples
-from train.stream.records import tfds_source
+from train.data.sources import tfds_source
 from zoo import MLP
 from zoo.activations import Quadratic
 

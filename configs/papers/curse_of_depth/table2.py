@@ -12,14 +12,13 @@ import optax
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
-from train.data import digits
+from train.data import Batches, digits, evaluation_batches, source
 from train.evaluate.claim import Claim
 from train.evaluate.interval import mean
 from train.evaluate.page import COLOURS
 from train.losses import cross_entropy
 from train.mesh import make_mesh
 from train.step import Program
-from train.stream import Batches, evaluation_batches, source
 from train.trainer import Trainer
 from zoo import HeResNet, Parameterization
 

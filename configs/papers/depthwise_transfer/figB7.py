@@ -16,10 +16,10 @@ from limits import Task
 from limits.identity import identity, numerics
 from limits.store import Store
 from limits.training import Training
+from train.data import image_batches
 from train.ensemble import run_members
 from train.evaluate.claim import Claim
 from train.evaluate.interval import jackknife, power
-from train.images import image_batches
 from zoo import ResNet
 
 

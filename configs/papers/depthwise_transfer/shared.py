@@ -11,9 +11,9 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
+from train.data import image_batches
 from train.evaluate.claim import Claim
 from train.evaluate.interval import every, jackknife
-from train.images import image_batches
 from train.transfer import claims
 from zoo import HeResNet, Parameterization, ResNet, ViT
 

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 
-from train.stream.normalise import as_float
+from train.data.normalise import as_float
 from zoo import checks
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue, by ITU-R BT.601

@@ -1,21 +1,87 @@
-"""Batches as functions of the step: the same on any number of processes, from any step on."""
+"""Batches: of a task, in one process; or of a source, as functions of the step: the same on any number of processes, from any
+step on."""
 
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from train.stream.augment import Augmentation, augmentation
-from train.stream.normalise import normalisation
-from train.stream.sources import Source, source_of
+from limits import Task
+from limits.inputs import task_of
+from train.data.augment import Augmentation, augmentation
+from train.data.normalise import by_image, normalisation
+from train.data.sources import Source, source_of, tfds_source
+from train.data.tasks import digits
 from zoo import checks
 
 STEPS = checks.Check(
     "a list of steps, or what augmentation makes of one", lambda v: isinstance(v, list | tuple | str) or callable(v)
 )
 NAMED = checks.Check('"name" or ("name", options)', lambda v: isinstance(v, list | tuple | str))
+
+
+@checks.arguments(n=checks.count(), size=checks.whole, steps=checks.count(0), seed=checks.seed)
+def shuffled_batches(n: int, size: int, steps: int, seed: int = 0) -> np.ndarray:
+    """The points of every step, [steps, size]: each epoch goes through all n once, in a new order (a rest is left out).
+
+    >>> sorted(shuffled_batches(4, 2, steps=2).ravel().tolist())
+    [0, 1, 2, 3]
+    """
+    return np.array([*itertools.islice(_shuffled(n, size, seed), steps)], int).reshape(steps, size)
+
+
+def _shuffled(n: int, size: int, seed: int) -> Iterator[np.ndarray]:
+    """The same without end."""
+    if not 1 <= size <= n:
+        raise ValueError(f"A batch of {size} cannot be drawn from {n} points: size must lie between 1 and {n}.")
+    random, whole = np.random.default_rng(seed), n - n % size
+    return (rows for _ in itertools.count() for rows in random.permutation(n)[:whole].reshape(-1, size))
+
+
+@checks.arguments(task=task_of, size=checks.whole, steps=checks.count(0), seed=checks.seed)
+def minibatches(task: Task, size: int, steps: int, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(inputs, targets) of every step, in the order of `shuffled_batches`.
+
+    >>> from train.data import sphere
+    >>> [x.shape for x, y in minibatches(sphere(8, 0, dim=3), 4, steps=2)]
+    [(4, 3), (4, 3)]
+    """
+    for rows in shuffled_batches(len(task.x_train), size, steps, seed):
+        yield task.x_train[rows], task.y_train[rows]
+
+
+@checks.arguments(
+    dataset=checks.word,
+    batch=checks.count(),
+    steps=checks.count(0),
+    seed=checks.seed,
+    size=checks.count(),
+    n_train=checks.count(),
+)
+def image_batches(
+    dataset: str, batch: int, steps: int, seed: int = 0, size: int | None = None, n_train: int | None = None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(images [batch, height, width, channels], labels as one-hot rows) of every step, in the order of `shuffled_batches`.
+
+    dataset: "digits" (the training points of `digits`, of this seed; by default 1,500), or a name of TFDS such as "cifar10", read
+    as array_record without TensorFlow, its images centred. All have mean square 1. `size` resizes those of TFDS. n_train: only so
+    many of them.
+
+    >>> x, y = next(image_batches("digits", 4, steps=1, n_train=100))
+    >>> x.shape, y.shape
+    ((4, 8, 8, 1), (4, 10))
+    """
+    if dataset == "digits":
+        task = digits(n_train or 1500, 0, classes=range(10), targets="one_hot", loss="cross_entropy", seed=seed)
+        yield from minibatches(task, batch, steps, seed)
+        return
+    source = tfds_source(dataset, size=size)
+    for rows in itertools.islice(_shuffled(min(len(source), n_train or len(source)), batch, seed), steps):
+        images, labels = source.read(rows)
+        yield by_image(images), labels
 
 
 @functools.lru_cache(maxsize=4)  # batches of two epochs may be in preparation at once, of training and of another run
@@ -92,7 +158,7 @@ class Batches:
     contiguous blocks of each batch, so a run may go on with another n. Augmentation of a sample is drawn from (seed, its position
     in the stream). augment: as `augmentation` takes it; normalise: as `normalisation` takes it, by default the source's.
 
-    >>> from train.stream import source
+    >>> from train.data import source
     >>> batches = Batches(source("digits"), 128, seed=0, augment=["crop"])
     >>> [part.shape for part in batches.at(1000)]
     [(128, 8, 8, 1), (128, 10)]
@@ -175,7 +241,7 @@ def evaluation_batches(
     Sums of mask · value over batches and processes are sums over the source, exactly. What fills the last batch has mask 0 and is
     the last sample again, not zeros, so that no network makes of it a NaN, which a mask does not remove.
 
-    >>> from train.stream import source
+    >>> from train.data import source
     >>> [mask.tolist() for x, y, mask in evaluation_batches(source("sphere", n_train=3, dim=2), 2)]
     [[1.0, 1.0], [1.0, 0.0]]
     """

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from train.stream.colour import colour_jitter
-from train.stream.geometry import affine, crop, flip, resized_crop, rotation
-from train.stream.named import chosen
+from train.data.colour import colour_jitter
+from train.data.geometry import affine, crop, flip, resized_crop, rotation
+from train.data.normalise import chosen
 from zoo import checks
 
 AUGMENTATIONS: dict[str, Callable[..., np.ndarray]] = {

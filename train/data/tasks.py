@@ -1,12 +1,12 @@
 """Tasks that need no download: handwritten digits from scikit-learn, and synthetic ones."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import sklearn.datasets
 
 from limits import Task
-from limits.inputs import task_of
 from zoo import checks
 from zoo.messages import did_you_mean
 
@@ -20,11 +20,41 @@ def _check(n_train: int, n_test: int, available: int | None = None) -> None:
         )
 
 
+def _cut(x: np.ndarray, y: np.ndarray, n_train: int, name: str, loss: Any = "mse") -> Task:
+    """The first points to train on, the others to test on."""
+    return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], loss, name=name)
+
+
 @checks.arguments(x=checks.array(least=2))
 def on_sphere(x: np.ndarray) -> np.ndarray:
     """Rows scaled to |x|² = D, so that every input has variance 1 a feature; a row of zeros stays."""
     norm = np.linalg.norm(x.reshape(len(x), -1), axis=1)
     return x * (x[0].size ** 0.5 / np.where(norm > 0, norm, 1)).reshape(-1, *[1] * (x.ndim - 1))
+
+
+def handwritten(
+    split: str = "drawn", classes: Sequence[int] = range(10), seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """(images [n, 8, 8, 1] of whole numbers 0 … 16, labels [n]) of scikit-learn's 1,797 handwritten digits.
+
+    - "drawn": all of these classes, in an order of the seed's;
+    - "train", "test": 1,437 and 360, every class in its proportion in both, whatever the seed, so that accuracies of runs are of
+      the same images: `sklearn.model_selection.train_test_split(range(1797), test_size=0.2, stratify=labels, random_state=0)`.
+
+    >>> [len(handwritten(split)[0]) for split in ("drawn", "train", "test")]
+    [1797, 1437, 360]
+    """
+    bunch: Any = sklearn.datasets.load_digits()
+    if split == "drawn":
+        rows = np.flatnonzero(np.isin(bunch.target, classes))
+        rows = rows[np.random.default_rng(seed).permutation(len(rows))]
+    else:
+        from sklearn.model_selection import train_test_split  # slow to import
+
+        every = np.arange(len(bunch.target))
+        train, test = train_test_split(every, test_size=0.2, stratify=bunch.target, random_state=0)
+        rows = {"train": train, "test": test}[split]
+    return bunch.images[rows, ..., None], bunch.target[rows]
 
 
 @checks.arguments(
@@ -43,7 +73,7 @@ def digits(
     loss: str = "mse",
     seed: int = 0,
 ) -> Task:
-    """8 × 8 handwritten digits (1,797 of them), scaled to |x|² = 64, [n, 8, 8, 1].
+    """8 × 8 handwritten digits (1,797 of them), scaled to |x|² = 64, [n, 8, 8, 1], drawn by the seed.
 
     targets="signs": ±1, the first half of `classes` against the rest, one output. "one_hot": an output a class
     (centred, 1 − 1/k and −1/k, for "mse"; probabilities for "cross_entropy").
@@ -51,16 +81,12 @@ def digits(
     >>> digits(10, 5).x_train.shape, digits(10, 5, classes=range(10), targets="one_hot").outputs
     ((10, 8, 8, 1), 10)
     """
-    bunch = sklearn.datasets.load_digits()
     classes = list(classes)
     if len(set(classes) & set(range(10))) != len(classes) or len(classes) < 2:
         raise ValueError(f"digits: classes must be at least two different digits from 0 to 9; got {classes}.")
-    keep = np.isin(bunch.target, classes)  # pyright: ignore[reportAttributeAccessIssue]
-    x, label = bunch.images[keep], bunch.target[keep]  # pyright: ignore[reportAttributeAccessIssue]
-    _check(n_train, n_test, len(x))
-    order = np.random.default_rng(seed).permutation(len(x))[: n_train + n_test]
-    x, label = on_sphere(x[order][..., None]), label[order]
-    rank = np.array([classes.index(l) for l in label])
+    images, labels = handwritten("drawn", classes, seed)
+    _check(n_train, n_test, len(images))
+    x, rank = on_sphere(images[: n_train + n_test]), np.array([classes.index(l) for l in labels[: n_train + n_test]])
     if targets == "signs":
         if loss == "cross_entropy":
             raise ValueError('digits: cross-entropy needs targets="one_hot".')
@@ -69,7 +95,7 @@ def digits(
         y = np.eye(len(classes))[rank] - (1 / len(classes) if loss == "mse" else 0)
     else:
         raise ValueError(f'digits: targets must be "signs" or "one_hot", got "{targets}".')
-    return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], loss, name=f"digits {classes}")  # pyright: ignore[reportArgumentType]
+    return _cut(x, y, n_train, f"digits {classes}", loss)
 
 
 @checks.arguments(
@@ -86,7 +112,7 @@ def gaussian_teacher(n_train: int = 32, n_test: int = 32, dim: int = 16, noise: 
     u, v = (w / np.linalg.norm(w) for w in random.normal(size=(2, dim)))
     x = random.normal(size=(n_train + n_test, dim))
     y = np.tanh(2 * x @ u) + (x @ v) ** 2 - 1 + noise * random.normal(size=len(x))
-    return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="gaussian teacher")
+    return _cut(x, y, n_train, "gaussian teacher")
 
 
 @checks.arguments(n_train=checks.whole, n_test=checks.whole, variance=checks.number(0), seed=checks.seed)
@@ -101,7 +127,7 @@ def xor_mixture(n_train: int = 64, n_test: int = 64, variance: float = 0.05, see
     signs = random.choice([-1.0, 1.0], size=(n_train + n_test, 2))
     x = 0.5 * signs + variance**0.5 * random.normal(size=signs.shape)
     y = signs[:, 0] * signs[:, 1]
-    return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="xor mixture")
+    return _cut(x, y, n_train, "xor mixture")
 
 
 @checks.arguments(
@@ -126,7 +152,7 @@ def xor_clusters(n_train: int = 12, n_test: int = 0, dim: int = 100, variance: f
     x = variance**0.5 * np.random.default_rng(seed).normal(size=(n_train + n_test, dim))
     x[np.arange(len(x)), cluster // 2] += np.where(cluster % 2 == 0, 1.0, -1.0) * dim**0.5
     y = np.where(cluster < 2, 1.0, -1.0)
-    return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="xor clusters")
+    return _cut(x, y, n_train, "xor clusters")
 
 
 @checks.arguments(
@@ -141,32 +167,7 @@ def sphere(n_train: int = 32, n_test: int = 32, dim: int = 10, degree: int = 2, 
     _check(n_train, n_test)
     x = on_sphere(np.random.default_rng(seed).normal(size=(n_train + n_test, dim)))
     y = np.cos(degree * np.arccos(x[:, 0] / dim**0.5))
-    return Task(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="sphere")
-
-
-@checks.arguments(n=checks.count(), size=checks.whole, steps=checks.count(0), seed=checks.seed)
-def shuffled_batches(n: int, size: int, steps: int, seed: int = 0) -> np.ndarray:
-    """The points of every step, [steps, size]: each epoch goes through all n once, in a new order (a rest is left out).
-
-    >>> sorted(shuffled_batches(4, 2, steps=2).ravel().tolist())
-    [0, 1, 2, 3]
-    """
-    if not 1 <= size <= n:
-        raise ValueError(f"A batch of {size} cannot be drawn from {n} points: size must lie between 1 and {n}.")
-    random, each = np.random.default_rng(seed), n // size
-    epochs = [random.permutation(n)[: each * size].reshape(each, size) for _ in range(-(-steps // each))]
-    return np.concatenate([np.zeros((0, size), int), *epochs])[:steps]
-
-
-@checks.arguments(task=task_of, size=checks.whole, steps=checks.count(0), seed=checks.seed)
-def minibatches(task: Task, size: int, steps: int, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(inputs, targets) of every step, in the order of `shuffled_batches`.
-
-    >>> [x.shape for x, y in minibatches(sphere(8, 0, dim=3), 4, steps=2)]
-    [(4, 3), (4, 3)]
-    """
-    for rows in shuffled_batches(len(task.x_train), size, steps, seed):
-        yield task.x_train[rows], task.y_train[rows]
+    return _cut(x, y, n_train, "sphere")
 
 
 TASKS: dict[str, Callable[..., Task]] = {
