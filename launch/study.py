@@ -16,9 +16,8 @@ from limits.identity import identity, numerics
 from train.progress import add_parts, parts_bar
 from train.transfer import Outcome, Sweep, train_runs
 from train.transfer.cells import read, save_arrays, write
-from train.transfer.limit import check_has_limit, limit_losses
-from train.transfer.runs import shuffled
-from train.transfer.target import Target, target
+from train.transfer.outcome import Target, target
+from train.transfer.runs import check_has_limit, limit_losses, shuffled
 from zoo import checks
 
 _SWEPT = tuple(f"--config.{name}" for name in ("widths", "depths", "values", "seeds", "axes", "variants", "grid"))

@@ -1,8 +1,6 @@
 """The coordinate check: whether training moves features and outputs by as much at every width and every depth."""
 
 import dataclasses
-import html
-import io
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -16,18 +14,18 @@ import numpy as np
 import optax
 import scipy.stats
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from limits.passes import shows_inside
-from train.evaluate.page import as_png, page
-from train.variables import forward, split
+from train.evaluate.page import heading, page, picture, table
+from train.variables import descend, forward, split
 from zoo import checks
 from zoo.messages import as_text
 from zoo.rescaled import within
 
 TOLERANCE = 0.1  # of an exponent
+COLUMNS = ("quantity", "over", "sizes", "exponent", "95 % interval", "verdict")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,14 +87,18 @@ class CoordinateCheck:
     def __str__(self) -> str:
         return as_text(self)
 
+    def rows(self) -> list[tuple[str, ...]]:
+        """A line a slope, under `COLUMNS`."""
+        return [
+            (s.quantity, s.over, ", ".join(map(str, s.sizes)), f"{s.exponent:.3f}", f"[{s.low:.3f}, {s.high:.3f}]", s.verdict)
+            for s in self.slopes
+        ]  # fmt: skip
+
     def __rich__(self) -> Table:
-        table = Table(title=f"Changes after {self.steps} steps", caption=self.sentence)
-        for column in ("quantity", "over", "sizes", "exponent", "95 % interval", "verdict"):
-            table.add_column(column)
-        for s in self.slopes:
-            sizes = ", ".join(map(str, s.sizes))
-            table.add_row(s.quantity, s.over, sizes, f"{s.exponent:.3f}", f"[{s.low:.3f}, {s.high:.3f}]", s.verdict)
-        return table
+        screen = Table(*COLUMNS, title=f"Changes after {self.steps} steps", caption=self.sentence)
+        for row in self.rows():
+            screen.add_row(*row)
+        return screen
 
     def plot(self) -> Figure:
         """Change against width and against depth, a line a quantity; shaded: one standard deviation over seeds."""
@@ -123,12 +125,9 @@ class CoordinateCheck:
         folder.mkdir(parents=True, exist_ok=True)
         rows = [{**dataclasses.asdict(s), "movement": s.movement.tolist(), "verdict": s.verdict} for s in self.slopes]
         (folder / "coordinates.json").write_text(json.dumps({"verdict": self.sentence, "slopes": rows}, indent=1))
-        console = Console(record=True, file=io.StringIO(), width=120)
-        console.print(self)
-        file = folder / "coordinates.html"
-        lines = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
-        body = f"<p>{html.escape(self.sentence)}</p><img src='{as_png(self.plot())}'>{lines}"
-        file.write_text(page("coordinate check", f"<h1>Coordinate check</h1>{body}"))
+        file, changes = folder / "coordinates.html", f"Changes after {self.steps} steps"
+        body = heading("Coordinate check") + picture(changes, self.sentence, self.plot()) + table(COLUMNS, self.rows())
+        file.write_text(page("coordinate check", body))
         return file
 
 
@@ -245,7 +244,7 @@ def _movement(
     net: Any, tx: Any, batch: Any, loss_fn: Callable, steps: int, seeds: int, look: Callable, predict: Any
 ) -> dict[str, np.ndarray]:
     """The change of every quantity [seed]: one compilation, seeds one after the other."""
-    x, y = batch
+    x, _ = batch
 
     def seen(variables: Any) -> dict[str, Any]:
         f, _ = forward(net, *split(variables), x)
@@ -256,15 +255,8 @@ def _movement(
         start = net.init(key, x)
         trained, state = split(start)
 
-        def objective(trained: Any, state: Any) -> Any:
-            f, after = forward(net, trained, state, x)
-            return loss_fn(f, y), after
-
         def step(_: Any, carry: Any) -> Any:
-            trained, state, memory = carry
-            slope, state = jax.grad(objective, has_aux=True)(trained, state)
-            updates, memory = tx.update(slope, memory, trained)
-            return optax.apply_updates(trained, updates), state, memory
+            return descend(net, tx, loss_fn, carry, batch)[0]
 
         trained, state, _ = jax.lax.fori_loop(0, steps, step, (trained, state, tx.init(trained)))
         end = {**trained, **state} if state else trained

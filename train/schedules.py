@@ -8,24 +8,12 @@ import optax
 from zoo import checks
 from zoo.messages import did_you_mean
 
-
-def _constant(rate: float, steps: int, end: float) -> optax.Schedule:
-    del steps, end
-    return optax.constant_schedule(rate)
-
-
-def _linear(rate: float, steps: int, end: float) -> optax.Schedule:
-    return optax.linear_schedule(rate, end * rate, steps)
-
-
-def _cosine(rate: float, steps: int, end: float) -> optax.Schedule:
-    return optax.cosine_decay_schedule(rate, steps, alpha=end)
-
-
-SCHEDULES: dict[str, Callable[[float, int, float], optax.Schedule]] = {
-    "constant": _constant,
-    "linear": _linear,
-    "cosine": _cosine,
+SCHEDULES: dict[
+    str, Callable[[float, int, float], optax.Schedule]
+] = {  # of the rate, the steps, and the share at the end
+    "constant": lambda rate, steps, end: optax.constant_schedule(rate),
+    "linear": lambda rate, steps, end: optax.linear_schedule(rate, end * rate, steps),
+    "cosine": lambda rate, steps, end: optax.cosine_decay_schedule(rate, steps, alpha=end),
 }
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from train.variables import forward, split
+from train.variables import forward, split, update
 from zoo.layers import synchronised
 from zoo.rescaled import within
 
@@ -90,8 +90,7 @@ class Program:
         """(the state after a batch (inputs, targets), numbers about the step; the loss is the one before it)."""
         (loss, aux), gradient = self._gradients(state, batch)
         collections, right = aux
-        updates, memory = self.tx.update(gradient, state.memory, state.trained)
-        memory = jax.tree.map(lambda new, old: jnp.asarray(new, jnp.asarray(old).dtype), memory, state.memory)
+        updates, memory = update(self.tx, gradient, state.memory, state.trained)
         trained = optax.apply_updates(state.trained, updates)
         average = state.average
         if average is not None:

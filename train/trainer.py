@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 
-from train.mesh import Placement, to_devices
+from train.mesh import Placement, rows_here, to_devices
 from train.replicated import pmap_step
 from train.step import Numbers, Program, State
 
@@ -95,20 +95,16 @@ class Trainer:
 
     def evaluate(self, state: State, batches: Iterable[Any]) -> dict[str, Any]:
         """Means over all samples of (inputs, targets, mask) batches: {"loss", "accuracy" where there are classes}, by member."""
-        total: dict[str, Any] | None = None
+        total, rows = None, self.placement.batch
         for batch in batches:
             # One after the other: collectives of programs side by side could meet in different orders on different hosts.
-            total = self._evaluate(state, to_devices(batch, self.placement.batch, self._whole(batch)), total)
+            _, parts = rows_here(rows, rows.mesh.shape["data"])
+            total = self._evaluate(state, to_devices(batch, rows, len(batch[0]) * parts), total)
         if total is None:
             raise ValueError("There are no samples to evaluate on.")
         found = jax.device_get(total)
         count = found.pop("count")
         return {name: np.asarray(value, np.float64) / count for name, value in found.items()}
-
-    def _whole(self, batch: Any) -> int:
-        """The size of the global batch of which this process has a part."""
-        sharding: NamedSharding = self.placement.batch
-        return len(batch[0]) * sharding.mesh.shape["data"] // len(_data_rows(sharding))
 
     def _sums(self, state: State, batch: Any, total: dict[str, Any] | None) -> dict[str, Any]:
         def one(variables: Any) -> dict[str, Any]:
@@ -122,10 +118,3 @@ class Trainer:
         found = jax.vmap(one)(state.variables) if self.members else one(state.variables)
         sums = {**found, "count": batch[2].sum()}
         return sums if total is None else jax.tree.map(jnp.add, total, sums)
-
-
-def _data_rows(sharding: NamedSharding) -> set[tuple[int, int]]:
-    """Which parts of a batch lie on this process."""
-    count = sharding.mesh.shape["data"]
-    parts: Any = sharding.addressable_devices_indices_map((count,)).values()
-    return {index[0].indices(count)[:2] for index in parts}

@@ -12,7 +12,7 @@ from rich.progress import track
 from limits.identity import identity, numerics
 from limits.store import Store, npz_bytes, write_whole
 from train.transfer.runs import shuffled, train_runs
-from train.transfer.shift import Transfer
+from train.transfer.shift import Transfer, along
 from train.transfer.sweep import Sweep
 from zoo import checks
 
@@ -114,17 +114,6 @@ def transfer(
                 write(file, held)
         (found[width, depth],) = held
     return along(found)
-
-
-def along(found: dict[tuple[float, int], Sweep]) -> list[Transfer]:
-    """All series of at least two sizes that differ in width alone, or in depth alone."""
-    result: list[Transfer] = []
-    for over, axis in (("width", 0), ("depth", 1)):
-        for other in dict.fromkeys(size[1 - axis] for size in found):
-            sizes = sorted(size for size in found if size[1 - axis] == other)
-            if len(sizes) > 1:
-                result.append(Transfer(over, tuple(found[size] for size in sizes)))
-    return result
 
 
 def write(file: Path, sweeps: Iterable[Sweep]) -> None:

@@ -1,8 +1,7 @@
 """What a paper says of optima over width and depth, as checks of an `Outcome`. Undecided where the grid does not show it."""
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,17 +11,15 @@ from train.transfer.shift import Transfer, percent
 from train.transfer.sweep import DRAWS, interval
 
 
-def _judged(check: Callable[[Outcome, str, str, Any], Claim]) -> Callable[..., Claim]:
-    """A check of one setting over width or depth; undecided where there are no two such sizes."""
-
-    def judge(outcome: Outcome, label: str, over: str, *more: Any) -> Claim:
-        try:
-            outcome.over(label, over)
-        except ValueError as error:
-            return Claim(f"{label}, over {over}", None, str(error))
-        return check(outcome, label, over, *more)
-
-    return judge
+def _claim(
+    text: str, outcome: Outcome, labels: Sequence[str], over: str, judge: Callable[..., tuple[bool | None, str]]
+) -> Claim:
+    """(whether it holds, figures) by `judge` of the series of these settings; undecided where one has no two such sizes."""
+    try:
+        series = [outcome.over(label, over) for label in labels]
+    except ValueError as error:
+        return Claim(text, None, str(error))
+    return Claim(text, *judge(*series))
 
 
 def moved(series: Transfer) -> tuple[float, float, float]:
@@ -52,47 +49,56 @@ def lost(series: Transfer) -> bool:
     return not math.isfinite(series.regret()[0])
 
 
-@_judged
 def keeps(outcome: Outcome, label: str, over: str, octaves: float = 1.0) -> Claim:
     """Optima move by at most so many octaves, and nothing diverges there. Undecided where the interval of the largest move
     holds more and less, or where the grid ends at an optimum."""
-    series = outcome.over(label, over)
-    _, low, high = moved(series)
-    holds = None if low <= octaves < high else high <= octaves
-    if lost(series):
-        holds = False
-    elif holds and any(sweep.optimum().edge for sweep in series.sweeps):
-        holds = None
+
+    def judge(series: Transfer) -> tuple[bool | None, str]:
+        far, low, high = moved(series)
+        holds = None if low <= octaves < high else high <= octaves
+        if lost(series):
+            holds = False
+        elif holds and any(sweep.optimum().edge for sweep in series.sweeps):
+            holds = None
+        return holds, _largest(series, far, low, high)
+
     text = f"{label}: the best {outcome.dial.replace('_', ' ')} is the same at every {over}, to {octaves:g} octave"
-    return Claim(text, holds, f"{series.sentence} {_largest(series)}")
+    return _claim(text, outcome, [label], over, judge)
 
 
-@_judged
 def loses(outcome: Outcome, label: str, over: str, octaves: float = 2.0) -> Claim:
     """Optima move by at least so many octaves (undecided where the interval of the largest move holds more and less), or
     what was best for the smallest size diverges at the largest."""
-    series = outcome.over(label, over)
-    _, low, high = moved(series)
-    holds = True if lost(series) else None if low < octaves <= high else low >= octaves
+
+    def judge(series: Transfer) -> tuple[bool | None, str]:
+        far, low, high = moved(series)
+        holds = True if lost(series) else None if low < octaves <= high else low >= octaves
+        return holds, _largest(series, far, low, high)
+
     text = f"{label}: the best {outcome.dial.replace('_', ' ')} moves with the {over}, by {octaves:g} octaves or into divergence"
-    return Claim(text, holds, f"{series.sentence} {_largest(series)}")
+    return _claim(text, outcome, [label], over, judge)
 
 
-def _largest(series: Transfer) -> str:
-    far, low, high = moved(series)
-    return f"Largest move of any size: {far:.2f} [{low:.2f}, {high:.2f}] octaves."
+def _largest(series: Transfer, far: float, low: float, high: float) -> str:
+    return f"{series.sentence} Largest move of any size: {far:.2f} [{low:.2f}, {high:.2f}] octaves."
 
 
 def compared(outcome: Outcome, worse: str, better: str, over: str) -> Claim:
     """What the smallest size's optimum costs the largest is more in one setting, beyond the intervals."""
+
+    def judge(*both: Transfer) -> tuple[bool | None, str]:
+        costs = [series.regret() for series in both]
+        (_, a_low, a_high), (_, b_low, b_high) = costs
+        words = [f"{percent(cost)} [{percent(low)}, {percent(high)}]" for cost, low, high in costs]
+        return _beyond(a_low - b_high, a_high - b_low), f"{worse}: {words[0]}; {better}: {words[1]}"
+
     text = f"Over {over}, the smallest size's optimum costs the largest more in “{worse}” than in “{better}”"
-    try:
-        (a, a_low, a_high), (b, b_low, b_high) = (outcome.over(label, over).regret() for label in (worse, better))
-    except ValueError as error:
-        return Claim(text, None, str(error))
-    costs = ((worse, a, a_low, a_high), (better, b, b_low, b_high))
-    figures = "; ".join(f"{name}: {percent(x)} [{percent(low)}, {percent(high)}]" for name, x, low, high in costs)
-    return Claim(text, True if a_low > b_high else False if b_low > a_high else None, figures)
+    return _claim(text, outcome, [worse, better], over, judge)
+
+
+def _beyond(low: float, high: float) -> bool | None:
+    """Whether an interval lies above 0 (True), below (False), or holds it."""
+    return True if low > 0 else False if high < 0 else None
 
 
 def _tuned(series: Transfer, until: float) -> tuple[np.ndarray, np.ndarray, int]:
@@ -107,23 +113,26 @@ def _tuned(series: Transfer, until: float) -> tuple[np.ndarray, np.ndarray, int]
     return np.array(whole), np.stack(drawn, axis=1), step
 
 
-@_judged
 def falls(outcome: Outcome, label: str, over: str, until: float = 1.0, sign: int = -1) -> Claim:
     """The tuned loss after this share of the steps falls (sign −1; rises: 1) from every size to the next, beyond 95 %."""
-    losses, drawn, step = _tuned(outcome.over(label, over), until)
-    change = sign * np.diff(drawn, axis=1)
-    low, high = np.percentile(change, [2.5, 97.5], axis=0)
-    holds = True if (low > 0).all() else False if (high < 0).any() else None
-    figures = f"after {step} steps: " + ", ".join(f"{loss:.4g}" for loss in losses)
-    return Claim(f"{label}: the tuned loss {'falls' if sign < 0 else 'rises'} with the {over}", holds, figures)
+
+    def judge(series: Transfer) -> tuple[bool | None, str]:
+        losses, drawn, step = _tuned(series, until)
+        low, high = np.percentile(sign * np.diff(drawn, axis=1), [2.5, 97.5], axis=0)
+        holds = True if (low > 0).all() else False if (high < 0).any() else None
+        return holds, f"after {step} steps: " + ", ".join(f"{loss:.4g}" for loss in losses)
+
+    text = f"{label}: the tuned loss {'falls' if sign < 0 else 'rises'} with the {over}"
+    return _claim(text, outcome, [label], over, judge)
 
 
 def ends_lower(outcome: Outcome, better: str, worse: str, over: str) -> Claim:
     """At the largest size the tuned loss is lower in one setting than in the other, beyond 95 %."""
+
+    def judge(*both: Transfer) -> tuple[bool | None, str]:
+        (a, a_drawn, _), (b, b_drawn, _) = (_tuned(series, 1.0) for series in both)
+        low, high = np.percentile(b_drawn[:, -1] - a_drawn[:, -1], [2.5, 97.5])
+        return _beyond(low, high), f"{a[-1]:.4g} and {b[-1]:.4g}"
+
     text = f"At the largest {over} the tuned loss is lower in “{better}” than in “{worse}”"
-    try:
-        (a, a_drawn, _), (b, b_drawn, _) = (_tuned(outcome.over(label, over), 1.0) for label in (better, worse))
-    except ValueError as error:
-        return Claim(text, None, str(error))
-    low, high = np.percentile(b_drawn[:, -1] - a_drawn[:, -1], [2.5, 97.5])
-    return Claim(text, True if low > 0 else False if high < 0 else None, f"{a[-1]:.4g} and {b[-1]:.4g}")
+    return _claim(text, outcome, [better, worse], over, judge)

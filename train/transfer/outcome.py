@@ -1,13 +1,13 @@
-"""All sweeps of a transfer study: one for every setting and size."""
+"""All sweeps of a transfer study, one for every setting and size; and the value with which to train the target size."""
 
 import dataclasses
 import itertools
+import math
 from typing import Any
 
 import numpy as np
 
-from train.transfer.cells import along
-from train.transfer.shift import Transfer
+from train.transfer.shift import Transfer, along, octaves
 from train.transfer.sweep import Sweep, loss_at
 
 
@@ -80,3 +80,94 @@ class Outcome:
             for depth, sweep in depths.items():
                 found[f"{label}/limit x{depth}/curves"] = sweep.curves
         return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A setting, a size and the value to train it with; `advice`: where that comes from, and what speaks against it."""
+
+    label: str
+    width: float
+    depth: int
+    value: float
+    advice: str
+
+
+def target(outcome: Outcome, width: float | None = None, depth: int | None = None) -> Target:
+    """In the best setting, the size (by default the largest one).
+
+    The smallest size's optimum, moved by what was measured over width and over depth where 95 % intervals exclude that it stays.
+    """
+    label, dial = outcome.best_label(), outcome.dial.replace("_", " ")
+    sizes = outcome.sweeps[label]
+    width = max(width for width, _ in sizes) if width is None else width
+    depth = max(depth for _, depth in sizes) if depth is None else depth
+    small = next(sweep for sweep in sizes.values() if math.isfinite(sweep.optimum().loss))
+    at = small.optimum()
+    moves, said = [], []
+    for over, size in (("width", width), ("depth", depth)):
+        move, words = _drift(outcome, label, small, over, size)
+        moves.append(move)
+        said += words
+    value = 2.0 ** (at.log_rate + sum(moves))
+    if at.edge:
+        said.append(
+            f"Warning: the optimum of width {small.width:g}, depth {small.depth} is at an end of the grid: try values beyond "
+            f"{at.rate:.3g}."
+        )
+    where = f"{dial} {at.rate:.3g} of width {small.width:g}, depth {small.depth}"
+    used = f"{where}, moved by {octaves(sum(moves))} octaves to {value:.3g}" if any(moves) else where
+    setting = f', setting "{label}"' if label else ""
+    size = f"width {width:g}, depth {depth}"
+    return Target(label, width, depth, value, " ".join([f"To train {size} with the best {used}{setting}.", *said]))
+
+
+def _drift(outcome: Outcome, label: str, small: Sweep, over: str, size: float) -> tuple[float, list[str]]:
+    """(octaves by which to move the optimum of `small` for this width or depth, sentences on it)."""
+    start = float(getattr(small, over))
+    if size == start:
+        return 0.0, []
+    other = "depth" if over == "width" else "width"
+    fitting = [
+        s for s in outcome.series(label) if s.over == over and getattr(s.sweeps[0], other) == getattr(small, other)
+    ]
+    series = [_from(start, each) for each in fitting]
+    series = [each for each in series if each is not None]
+    if not series:
+        return 0.0, [f"Warning: whether the optimum moves with {over} was not measured."]
+    found, measured = series[0], series[0].sizes
+    if size in measured:
+        found = Transfer(over, (found.sweeps[0], found.sweeps[list(measured).index(size)]))
+        move, low, high = found.shift()
+        what = f"from {over} {start:g} to {size:g}"
+    else:
+        doublings = np.log2(size / start)
+        move, low, high = (doublings * each for each in found.slope())
+        what = f"from {over} {start:g} to {size:g}, at the slope between {measured.min():g} and {measured.max():g},"
+    low, high = min(low, high), max(low, high)
+    figures = f"{octaves(move)} [{octaves(low)}, {octaves(high)}] octaves"
+    said = []
+    if not math.isfinite(move):
+        return 0.0, [f"Warning: some {over}s diverge at every value, so that the drift {what} is not known."]
+    if any(sweep.optimum().edge for sweep in found.sweeps):
+        said.append(
+            f"Warning: over {over} an optimum is at an end of the grid, so that the drift is not known: widen it."
+        )
+    if low <= 0 <= high:
+        if max(-low, high) > 1:
+            said.append(
+                f"Warning: {what} it may move by {figures}, which is not taken into account: sweep more, or near the target."
+            )
+        else:
+            said.append(f"Measured {what}: {figures}, which may be none.")
+        return 0.0, said
+    said.append(f"Warning: it does not carry over {what}: it moves by {figures}, which is taken into account.")
+    if size not in measured:
+        said.append(f"That is extrapolated: no {over} of {size:g} was swept.")
+    return move, said
+
+
+def _from(start: float, series: Transfer) -> Transfer | None:
+    """The sizes from this one on that have an optimum."""
+    sweeps = [s for s in series.sweeps if getattr(s, series.over) >= start]
+    return Transfer(series.over, tuple(sweeps)) if len(sweeps) > 1 else None

@@ -6,11 +6,10 @@ from typing import Any
 
 from rich.console import Console
 
-from train.evaluate.page import page, picture, plain, table
+from train.evaluate.page import heading, page, picture, plain, table
 from train.transfer import plots
-from train.transfer.outcome import Outcome
+from train.transfer.outcome import Outcome, target
 from train.transfer.shift import COLUMNS, bounds, rows
-from train.transfer.target import target
 
 NOT_TRANSFERRED = (
     "What is not expected to transfer: another batch size, another number of steps or schedule, other data or more of "
@@ -74,7 +73,7 @@ def as_json(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "
 def as_html(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> str:
     """One self-contained page."""
     dial = outcome.dial.replace("_", " ")
-    parts = [f"<h1>Does the best {html.escape(dial)} carry over?</h1>"]
+    parts = [heading(f"Does the best {dial} carry over?")]
     for label in outcome.labels:
         parts.append(f"<h2>{html.escape(label)}</h2>")
         for series in outcome.series(label):

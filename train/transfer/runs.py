@@ -1,4 +1,4 @@
-"""Many training runs of one shape, in one compiled program: hyperparameters and seeds are its arguments."""
+"""Many training runs of one shape in one compiled program, whose arguments are hyperparameters and seeds; the limit's run."""
 
 import itertools
 import os
@@ -12,7 +12,12 @@ import numpy as np
 import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from train.variables import forward, split
+from limits import Task, twin
+from limits.fields.sweeps import Plan, sweeps
+from limits.losses import point_loss
+from limits.rich import check_learns
+from limits.training import Training
+from train.variables import descend, split
 from zoo import checks
 
 _CHUNK_BYTES = 2**28  # of batches on the device at once
@@ -63,18 +68,7 @@ def train_runs(
             carry = trained, state, tx.init(trained)
 
         def step(carry: Any, batches: Any) -> Any:
-            batch = jax.tree.map(lambda a: a[stream], batches)
-            trained, state, memory = carry
-
-            def objective(trained: Any) -> Any:
-                outputs, after = forward(net, trained, state, batch[0])
-                return loss_fn(outputs, batch[1]), after
-
-            (loss, state), slope = jax.value_and_grad(objective, has_aux=True)(trained)
-            updates, after = tx.update(slope, memory, trained)
-            after = jax.tree.map(lambda new, old: jnp.asarray(new, jnp.asarray(old).dtype), after, memory)  # a traced
-            # hyperparameter is a float32 array, which would promote the state of bf16 weights
-            return (optax.apply_updates(trained, updates), state, after), loss
+            return descend(net, tx, loss_fn, carry, jax.tree.map(lambda a: a[stream], batches))
 
         return jax.lax.scan(step, carry, chunk)
 
@@ -175,3 +169,43 @@ def _stack(held: list[Any]) -> Any:
 
 def _default_float(array: np.ndarray) -> Any:
     return jnp.asarray(array, float) if array.dtype == np.float64 else jnp.asarray(array)
+
+
+def check_has_limit(net: Any) -> None:
+    """Raises, with the reason, unless this network has a limit with feature learning."""
+    check_learns(twin(net))
+
+
+def limit_losses(
+    net: Any,
+    task: Task,
+    steps: int,
+    learning_rate: Any,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    batches: Any = None,
+    samples: int = 1024,
+    replicas: int = 4,
+) -> np.ndarray:
+    """The loss on each step's batch before the step, [replica, step], by `limits.rich`; infinite where it diverges.
+
+    A network that is linear has one exact sweep, in place of replicas.
+
+    >>> from zoo import MLP
+    >>> net = MLP(width=8, depth=1, activation="tanh", parameterization="mup")
+    >>> losses = limit_losses(net, Task([[1.0, 0.5]], [1.0]), 3, 0.2, samples=64, replicas=2)
+    >>> losses.shape, losses[:, 0].tolist()
+    ((2, 3), [0.5, 0.5])
+    """
+    check_has_limit(net)
+    training = Training.of(task, steps, learning_rate, momentum, weight_decay, True, batches=batches)
+    plan = Plan(net, task, training, np.arange(steps))
+    try:
+        seen, _ = sweeps(plan, samples, replicas)
+    except FloatingPointError:
+        return np.full((replicas, steps), np.inf)
+    rows, loss = jnp.asarray(training.rows(len(task.x_train))), point_loss(task.loss)
+    f, y = jnp.asarray(seen["f"], float), jnp.asarray(task.y_train, float)
+    every_step = jax.vmap(lambda f, rows: loss(f[rows], y[rows]))
+    curves = np.asarray(jax.jit(jax.vmap(lambda f: every_step(f, rows)))(f), np.float64)
+    return np.broadcast_to(curves, (replicas, steps)) if len(curves) == 1 else curves

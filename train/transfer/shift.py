@@ -105,6 +105,17 @@ class Transfer:
         return table
 
 
+def along(found: dict[tuple[float, int], Sweep]) -> list[Transfer]:
+    """All series of at least two sizes that differ in width alone, or in depth alone."""
+    result: list[Transfer] = []
+    for over, axis in (("width", 0), ("depth", 1)):
+        for other in dict.fromkeys(size[1 - axis] for size in found):
+            sizes = sorted(size for size in found if size[1 - axis] == other)
+            if len(sizes) > 1:
+                result.append(Transfer(over, tuple(found[size] for size in sizes)))
+    return result
+
+
 def octaves(move: float) -> str:
     """A signed number, or how it is unbounded.
 
