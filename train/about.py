@@ -12,7 +12,7 @@ import numpy as np
 from etils import epath
 from orbax.checkpoint import v1 as ocp
 
-from limits.store import DamagedError
+from limits.store import DamagedError, sealed, unsealed
 from train.sums import begin, sums_of
 
 _FILE = "about.json"
@@ -62,27 +62,26 @@ def arrays_of(parts: Mapping[str, Any], sums: Mapping[str, int]) -> Arrays:
 
 def written(info: Mapping[str, Any], arrays: Arrays) -> str:
     """As a file, of which no part can change unnoticed."""
-    text = json.dumps({"info": info, "arrays": arrays})
-    return f'{{"crc32": {zlib.crc32(text.encode())}, "about": {text}}}'
+    return sealed({"info": info, "arrays": arrays})
 
 
 def read(checkpoint: Any) -> tuple[dict[str, Any], Arrays | None]:
     """(info, arrays) of the checkpoint in this folder; arrays are None where an earlier version wrote no sums of them."""
-    file = epath.Path(checkpoint) / "about" / _FILE
     try:
-        text = file.read_text()
+        data = (epath.Path(checkpoint) / "about" / _FILE).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return _without_sums(checkpoint), None
-    except UnicodeDecodeError:
-        raise DamagedError(f"{_FILE} is not text") from None
     try:
-        whole = json.loads(text)
-        inner = json.dumps(whole["about"])
-        if text != f'{{"crc32": {zlib.crc32(inner.encode())}, "about": {inner}}}':
-            raise DamagedError(f"{_FILE} does not match its checksum")
-        return whole["about"]["info"], whole["about"]["arrays"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise error if isinstance(error, DamagedError) else DamagedError(f"{_FILE} is broken") from None
+        about = _of_earlier_versions(data) or unsealed(data)
+        return about["info"], about["arrays"]
+    except (DamagedError, KeyError) as error:
+        raise DamagedError(f"{_FILE} is damaged: {error}") from None
+
+
+def _of_earlier_versions(data: bytes) -> dict[str, Any] | None:
+    """What they wrote as {"crc32": …, "about": …}; None where this is not that."""
+    crc, _, text = data.removeprefix(b'{"crc32": ')[:-1].partition(b', "about": ')
+    return json.loads(text) if crc == str(zlib.crc32(text)).encode() else None
 
 
 def _without_sums(checkpoint: Any) -> dict[str, Any]:

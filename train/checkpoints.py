@@ -16,6 +16,7 @@ from orbax.checkpoint import v1 as ocp
 
 from limits.store import DamagedError
 from train.about import About, difference, first_line, mismatch, read
+from train.records import set_aside
 
 # Signs of an error that says nothing about the files.
 _NOT_DAMAGE = (
@@ -110,7 +111,7 @@ class Checkpoints:
         return [each.step for each in self._checkpointer.checkpoints]
 
     def _set_aside(self, step: int, flaw: str) -> None:
-        name = _from_first(lambda: _renamed(self.folder / str(step)))
+        name = _from_first(lambda: set_aside(self.folder / str(step)))
         self.damaged.append(name)
         self._checkpointer.reload()
         warnings.warn(
@@ -159,15 +160,6 @@ def _loaded(place: Any, wanted: dict[str, Any]) -> tuple[Any, str]:
             f"The checkpoint {place} cannot be read ({flaw[9:]}). It is left as it is: mend that, and the same command goes on."
         )
     return found, flaw
-
-
-def _renamed(place: Any) -> str:
-    """The name under which a checkpoint is now; it is out of the way, and never deleted."""
-    number = 1
-    while (aside := place.with_name(f"{place.name}.damaged-{number}")).exists():
-        number += 1
-    place.rename(aside)
-    return aside.name
 
 
 def flaw_of(place: Any, step: int) -> str:

@@ -102,7 +102,7 @@ def read_records(file: Any) -> list[dict[str, Any]]:
 
 
 def set_aside(file: Any) -> str:
-    """The name that a file has from now on; it is out of the way, and never deleted."""
+    """The name that a file or folder, perhaps in shared storage, has from now on; it is out of the way, and never deleted."""
     number = 1
     while (aside := file.with_name(f"{file.name}.damaged-{number}")).exists():
         number += 1

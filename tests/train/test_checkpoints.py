@@ -1,10 +1,12 @@
 """What is kept, that it is what was saved, and that a damaged checkpoint is not used."""
 
 import contextlib
+import json
 import random
 import re
 import shutil
 import warnings
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from orbax.checkpoint import v1 as ocp
 
 from limits.store import DamagedError
+from train import about
 from train.checkpoints import Checkpoints, load_model, log_spaced, steps_in
 
 MODEL = {
@@ -196,6 +199,19 @@ def test_checkpoints_of_earlier_versions_are_read(tmp_path: Path):
     checkpointer.close()
     same(latest(tmp_path), 3)
     assert load_model(tmp_path)[2] == {"seed": 1, "step": 3}
+
+
+@QUIET
+def test_sums_of_earlier_versions_are_read(tmp_path: Path):
+    saved(tmp_path, steps=(3,))
+    file = tmp_path / "3/about/about.json"
+    info, arrays = about.read(tmp_path / "3")
+    text = json.dumps({"info": info, "arrays": arrays})
+    file.write_text(f'{{"crc32": {zlib.crc32(text.encode())}, "about": {text}}}')
+    same(latest(tmp_path), 3)
+    file.write_text(f'{{"crc32": {zlib.crc32(text.encode()) + 1}, "about": {text}}}')
+    with pytest.raises(DamagedError, match=r"step 3 .* cannot be used .*about\.json is damaged"):
+        load_model(tmp_path, 3)
 
 
 def test_a_folder_may_be_given_relative_to_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
