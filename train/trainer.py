@@ -1,7 +1,8 @@
 """A program on a mesh of devices: where its state lives, its compiled step, and evaluation."""
 
+import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -10,7 +11,6 @@ import numpy as np
 from jax.sharding import Mesh
 
 from train.mesh import Placement, rows_here, to_devices
-from train.replicated import pmap_step
 from train.step import Numbers, Program, State
 
 
@@ -118,3 +118,30 @@ class Trainer:
         found = jax.vmap(one)(state.variables) if self.members else one(state.variables)
         sums = {**found, "count": batch[2].sum()}
         return sums if total is None else jax.tree.map(jnp.add, total, sums)
+
+
+def pmap_step(program: Program) -> Callable[[Any, Any], tuple[Any, Numbers]]:
+    """step(state, batch) of `program` under `jax.pmap`, gradients averaged by hand: one program a device, a batch divided over
+    this process's devices, the state a copy on each. `jax.jit` on a mesh is the trainer; they agree.
+
+    >>> import jax.numpy as jnp, optax
+    >>> from zoo import MLP
+    >>> program = Program(MLP(8, 1), optax.sgd(0.1), lambda f, y: ((f - y) ** 2).mean())
+    >>> state, numbers = pmap_step(program)(program.initial(0, jnp.ones((4, 3))), (np.ones((4, 3)), np.ones((4, 1))))
+    >>> int(state.step)
+    1
+    """
+    mapped = dataclasses.replace(program, mapped="devices")
+    step = jax.pmap(mapped.step, axis_name="devices", in_axes=(None, 0), out_axes=(None, None))
+
+    def run(state: Any, batch: Any) -> tuple[Any, Numbers]:
+        return step(state, jax.tree.map(_divided, batch))
+
+    return run
+
+
+def _divided(a: Any) -> Any:
+    count = jax.local_device_count()
+    if len(a) % count:
+        raise ValueError(f"A batch of {len(a)} does not divide over {count} devices: change its size.")
+    return np.reshape(a, (count, len(a) // count, *np.shape(a)[1:]))
