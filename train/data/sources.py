@@ -24,18 +24,9 @@ class Source(abc.ABC):
     """
 
     name: str
+    shape: tuple[int, ...]  # of one input
     classes: int | None
     normalise: str
-
-    @property
-    @abc.abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """Of one input."""
-
-    @property
-    @abc.abstractmethod
-    def outputs(self) -> int:
-        """How many numbers a target has."""
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
@@ -43,6 +34,11 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def stored(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(inputs, labels or targets) of these rows, as they are stored."""
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a target has."""
+        return self.classes or self.stored(np.zeros(1, int))[1].shape[1]
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
         (x,), (y,) = self.stored(np.array([int(index)]))
@@ -79,14 +75,9 @@ class Arrays(Source):
     normalise: str = "none"
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Of one input."""
         return self.inputs.shape[1:]
-
-    @property
-    def outputs(self) -> int:
-        """How many numbers a target has."""
-        return self.classes or self.targets.shape[1]
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -102,20 +93,10 @@ class Files(Source):
 
     name: str
     records: Any
-    stored_shape: tuple[int, ...]
+    shape: tuple[int, ...]
     classes: int
     size: int | None = None
     normalise: str = "image"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one image."""
-        return self.stored_shape if self.size is None else (self.size, self.size, self.stored_shape[-1])
-
-    @property
-    def outputs(self) -> int:
-        """How many numbers a target has."""
-        return self.classes
 
     def __len__(self) -> int:
         return len(self.records)
@@ -210,10 +191,10 @@ def tfds_source(
         raise ValueError(
             f'"{name}" has the features {", ".join(features.keys())}; a classification data set has "image" and "label".'
         )
-    shape = features["image"].shape
-    if size is None and None in shape:
+    height, width, channels = features["image"].shape
+    if size is None and None in (height, width):
         raise ValueError(f'The images of "{name}" differ in size: give size=…, to which they are cropped and resized.')
-    found = Files(name, data, shape, labels, size)
+    found = Files(name, data, (size or height, size or width, channels), labels, size)
     return Arrays(name, *found.stored(np.arange(len(found))), labels, found.normalise) if memory else found
 
 

@@ -10,14 +10,7 @@ from limits import Task
 from zoo import checks
 from zoo.messages import did_you_mean
 
-
-def _check(n_train: int, n_test: int, available: int | None = None) -> None:
-    if n_train < 1 or n_test < 0:
-        raise ValueError(f"A task needs n_train ≥ 1 and n_test ≥ 0; got {n_train} and {n_test}.")
-    if available is not None and n_train + n_test > available:
-        raise ValueError(
-            f"n_train + n_test = {n_train + n_test}, but these data have {available} samples: ask for fewer."
-        )
+_SIZES = {"n_train": checks.count(1), "n_test": checks.count(0), "seed": checks.seed}
 
 
 def _cut(x: np.ndarray, y: np.ndarray, n_train: int, name: str, loss: Any = "mse") -> Task:
@@ -58,12 +51,10 @@ def handwritten(
 
 
 @checks.arguments(
-    n_train=checks.whole,
-    n_test=checks.whole,
-    classes=checks.several(checks.whole, least=0),
-    targets=checks.word,
-    loss=checks.word,
-    seed=checks.seed,
+    **_SIZES,
+    classes=checks.several(checks.count(0, 9), least=2, distinct=True),
+    targets=checks.choice("signs", "one_hot"),
+    loss=checks.choice("mse", "cross_entropy"),
 )
 def digits(
     n_train: int = 32,
@@ -82,32 +73,28 @@ def digits(
     ((10, 8, 8, 1), 10)
     """
     classes = list(classes)
-    if len(set(classes) & set(range(10))) != len(classes) or len(classes) < 2:
-        raise ValueError(f"digits: classes must be at least two different digits from 0 to 9; got {classes}.")
     images, labels = handwritten("drawn", classes, seed)
-    _check(n_train, n_test, len(images))
+    if n_train + n_test > len(images):
+        raise ValueError(
+            f"digits: n_train + n_test = {n_train + n_test}, but {classes} have {len(images)} samples: ask for fewer."
+        )
     x, rank = on_sphere(images[: n_train + n_test]), np.array([classes.index(l) for l in labels[: n_train + n_test]])
-    if targets == "signs":
-        if loss == "cross_entropy":
-            raise ValueError('digits: cross-entropy needs targets="one_hot".')
-        y = np.where(rank < len(classes) // 2, 1.0, -1.0)[:, None]
-    elif targets == "one_hot":
+    if targets == "one_hot":
         y = np.eye(len(classes))[rank] - (1 / len(classes) if loss == "mse" else 0)
+    elif loss == "mse":
+        y = np.where(rank < len(classes) // 2, 1.0, -1.0)[:, None]
     else:
-        raise ValueError(f'digits: targets must be "signs" or "one_hot", got "{targets}".')
+        raise ValueError('digits: cross-entropy needs targets="one_hot".')
     return _cut(x, y, n_train, f"digits {classes}", loss)
 
 
-@checks.arguments(
-    n_train=checks.whole, n_test=checks.whole, dim=checks.count(), noise=checks.number(), seed=checks.seed
-)
+@checks.arguments(**_SIZES, dim=checks.count(), noise=checks.number())
 def gaussian_teacher(n_train: int = 32, n_test: int = 32, dim: int = 16, noise: float = 0.0, seed: int = 0) -> Task:
     """x ~ N(0, 1)^dim and y = tanh(2 u·x) + (v·x)² − 1 + noise, u and v random unit vectors.
 
     >>> gaussian_teacher(8, 4, dim=3).x_test.shape
     (4, 3)
     """
-    _check(n_train, n_test)
     random = np.random.default_rng(seed)
     u, v = (w / np.linalg.norm(w) for w in random.normal(size=(2, dim)))
     x = random.normal(size=(n_train + n_test, dim))
@@ -115,14 +102,13 @@ def gaussian_teacher(n_train: int = 32, n_test: int = 32, dim: int = 16, noise: 
     return _cut(x, y, n_train, "gaussian teacher")
 
 
-@checks.arguments(n_train=checks.whole, n_test=checks.whole, variance=checks.number(0), seed=checks.seed)
+@checks.arguments(**_SIZES, variance=checks.number(0))
 def xor_mixture(n_train: int = 64, n_test: int = 64, variance: float = 0.05, seed: int = 0) -> Task:
     """Four Gaussians in the plane at (±½, ±½); y = +1 where the signs agree. The best classifier gets 97.5 %.
 
     >>> sorted(set(xor_mixture(20, 0).y_train.ravel().tolist()))
     [-1.0, 1.0]
     """
-    _check(n_train, n_test)
     random = np.random.default_rng(seed)
     signs = random.choice([-1.0, 1.0], size=(n_train + n_test, 2))
     x = 0.5 * signs + variance**0.5 * random.normal(size=signs.shape)
@@ -130,9 +116,7 @@ def xor_mixture(n_train: int = 64, n_test: int = 64, variance: float = 0.05, see
     return _cut(x, y, n_train, "xor mixture")
 
 
-@checks.arguments(
-    n_train=checks.whole, n_test=checks.whole, dim=checks.whole, variance=checks.number(0), seed=checks.seed
-)
+@checks.arguments(**_SIZES, dim=checks.count(2), variance=checks.number(0))
 def xor_clusters(n_train: int = 12, n_test: int = 0, dim: int = 100, variance: float = 0.4, seed: int = 0) -> Task:
     """Four Gaussian clusters in many dimensions: means ±√dim e₁ with y = +1, ±√dim e₂ with y = −1; variance per coordinate.
 
@@ -145,9 +129,6 @@ def xor_clusters(n_train: int = 12, n_test: int = 0, dim: int = 100, variance: f
     Reference: after Refinetti et al. (2021), Classifying high-dimensional Gaussian mixtures.
     Divergence: papers that use it do not all print its means; here the overlaps x·x'/dim of clusters stay O(1).
     """
-    _check(n_train, n_test)
-    if dim < 2:
-        raise ValueError(f"xor_clusters needs two directions for its means: dim must be at least 2, got {dim}.")
     cluster = np.concatenate([np.arange(n_train) % 4, np.arange(n_test) % 4])
     x = variance**0.5 * np.random.default_rng(seed).normal(size=(n_train + n_test, dim))
     x[np.arange(len(x)), cluster // 2] += np.where(cluster % 2 == 0, 1.0, -1.0) * dim**0.5
@@ -155,16 +136,13 @@ def xor_clusters(n_train: int = 12, n_test: int = 0, dim: int = 100, variance: f
     return _cut(x, y, n_train, "xor clusters")
 
 
-@checks.arguments(
-    n_train=checks.whole, n_test=checks.whole, dim=checks.count(), degree=checks.count(0), seed=checks.seed
-)
+@checks.arguments(**_SIZES, dim=checks.count(), degree=checks.count(0))
 def sphere(n_train: int = 32, n_test: int = 32, dim: int = 10, degree: int = 2, seed: int = 0) -> Task:
     """Uniform on |x|² = dim, with y the Chebyshev polynomial T_degree of x₁/√dim.
 
     >>> bool(np.allclose((sphere(5, 0, dim=3).x_train ** 2).sum(1), 3))
     True
     """
-    _check(n_train, n_test)
     x = on_sphere(np.random.default_rng(seed).normal(size=(n_train + n_test, dim)))
     y = np.cos(degree * np.arccos(x[:, 0] / dim**0.5))
     return _cut(x, y, n_train, "sphere")

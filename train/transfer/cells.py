@@ -16,16 +16,18 @@ from train.transfer.shift import Transfer, along
 from train.transfer.sweep import Sweep
 from zoo import checks
 
+_SWEPT = {
+    **dict.fromkeys(("make", "optimizer", "loss_fn"), checks.function),
+    "batches": checks.steps,
+    "rates": checks.several(checks.number(positive=True), least=2, distinct=True),
+    "seeds": checks.count(2, 10**6),
+}
+
 
 @checks.arguments(
-    make=checks.function,
-    optimizer=checks.function,
-    loss_fn=checks.function,
-    batches=checks.steps,
+    **_SWEPT,
     width=checks.count(1),
     depth=checks.count(1),
-    rates=checks.several(checks.number(positive=True), least=2, distinct=True),
-    seeds=checks.count(2, 10**6),
     together=checks.count(),
 )
 def sweep_rates(
@@ -72,14 +74,9 @@ def sweep_rates(
 
 
 @checks.arguments(
-    make=checks.function,
-    optimizer=checks.function,
-    loss_fn=checks.function,
-    batches=checks.steps,
+    **_SWEPT,
     widths=checks.several(checks.count(1), distinct=True),
     depths=checks.several(checks.count(1), distinct=True),
-    rates=checks.several(checks.number(positive=True), least=2, distinct=True),
-    seeds=checks.count(2, 10**6),
     folder=checks.path,
     progress=checks.flag,
 )
@@ -135,9 +132,5 @@ def read(file: Path) -> list[Sweep] | None:
     held = Store(file.parent).get(file.stem)
     if held is None:
         return None
-    pairs = zip(held["sizes"], held["curves"], strict=True)
-    return [Sweep(_whole(size[0]), int(size[1]), held["rates"], curves) for size, curves in pairs]
-
-
-def _whole(width: float) -> float:
-    return int(width) if np.isfinite(width) else float(width)
+    sizes = ((width if np.isinf(width) else int(width), int(depth)) for width, depth in held["sizes"].tolist())
+    return [Sweep(*size, held["rates"], curves) for size, curves in zip(sizes, held["curves"], strict=True)]
