@@ -42,6 +42,19 @@ def saved(folder: Path, steps: Any = range(8), **options: Any) -> None:
     checkpoints.close()
 
 
+@pytest.fixture(scope="module")
+def six_and_seven(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    saved(folder, steps=(6, 7))
+    return folder
+
+
+@pytest.fixture
+def pair(six_and_seven: Path, tmp_path: Path) -> Path:
+    """A folder with the checkpoints of steps 6 and 7."""
+    return shutil.copytree(six_and_seven, tmp_path / "pair")
+
+
 def latest(folder: Path) -> Any:
     checkpoints = Checkpoints(folder, 2, (0, 4))
     try:
@@ -95,9 +108,8 @@ QUIET = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarn
 
 @QUIET
 @pytest.mark.parametrize("damage", ["flipped", "cut", "missing", "sums flipped", "sums missing", "exchanged"])
-def test_a_damaged_checkpoint_is_left_for_the_one_before(tmp_path: Path, damage: str):
-    saved(tmp_path, steps=(6, 7))
-    file = tmp_path / "7/about/about.json" if "sums" in damage else biggest(tmp_path / "7" / "model")
+def test_a_damaged_checkpoint_is_left_for_the_one_before(pair: Path, damage: str):
+    file = pair / "7/about/about.json" if "sums" in damage else biggest(pair / "7" / "model")
     content = bytearray(file.read_bytes())
     if "flipped" in damage:
         content[len(content) // 2] ^= 1
@@ -105,22 +117,22 @@ def test_a_damaged_checkpoint_is_left_for_the_one_before(tmp_path: Path, damage:
     elif "missing" in damage:
         file.unlink()
     elif damage == "exchanged":
-        shutil.rmtree(tmp_path / "7/model")
-        shutil.copytree(tmp_path / "6/model", tmp_path / "7/model")
+        shutil.rmtree(pair / "7/model")
+        shutil.copytree(pair / "6/model", pair / "7/model")
     else:
         file.write_bytes(content[:100])
     with pytest.raises(DamagedError, match=r"checkpoint of step 7 in .* cannot be used"):
-        load_model(tmp_path, 7)
-    before = sorted(each.name for each in (tmp_path / "7").rglob("*"))
+        load_model(pair, 7)
+    before = sorted(each.name for each in (pair / "7").rglob("*"))
     with pytest.warns(UserWarning, match=r"step 7 in .* is damaged and not used .* renamed to 7\.damaged-1"):
-        found = latest(tmp_path)
+        found = latest(pair)
     same(found, 6)
-    assert steps_in(tmp_path) == [6]
-    same(latest(tmp_path), 6)
-    assert sorted(each.name for each in (tmp_path / "7.damaged-1").rglob("*")) == before
+    assert steps_in(pair) == [6]
+    same(latest(pair), 6)
+    assert sorted(each.name for each in (pair / "7.damaged-1").rglob("*")) == before
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [8, pytest.param(400, marks=pytest.mark.slow)])
 @QUIET
 def test_no_flipped_bit_is_loaded_unnoticed(tmp_path: Path, count: int):
     """What is loaded from a checkpoint with a flipped bit, in any of its files, is what was saved, or nothing."""
@@ -163,31 +175,29 @@ def test_a_checkpoint_is_verified_although_its_process_was_killed(tmp_path: Path
         load_model(copy, 1)
 
 
-def test_a_checkpoint_of_another_network_is_left_as_it_is(tmp_path: Path):
-    saved(tmp_path, steps=(6, 7))
+def test_a_checkpoint_of_another_network_is_left_as_it_is(pair: Path):
     model, training = (abstract(part) for part in state(0))
     model["params"]["inner"]["bias"] = jax.ShapeDtypeStruct((4,), jnp.float32)
-    checkpoints = Checkpoints(tmp_path, 2)
+    checkpoints = Checkpoints(pair, 2)
     with pytest.raises(ValueError, match=r"another network or .*bias.* is float32\(3,\) there, float32\(4,\) here"):
         checkpoints.latest(model, training)
     checkpoints.close()
-    same(latest(tmp_path), 7)
+    same(latest(pair), 7)
 
 
 @pytest.mark.parametrize("error", [MemoryError("2 GiB"), PermissionError(13, "no"), ValueError("UNAVAILABLE: storage")])
 def test_a_checkpoint_that_cannot_be_read_now_is_left_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    pair: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ):
-    saved(tmp_path, steps=(6, 7))
 
     def refuse(*_: Any) -> None:
         raise error
 
     monkeypatch.setattr("train.checkpoints.ocp.load_checkpointables", refuse)
     with pytest.raises(OSError, match=r"checkpoint .*/7 cannot be read .*It is left as it is"):
-        latest(tmp_path)
+        latest(pair)
     monkeypatch.undo()
-    same(latest(tmp_path), 7)
+    same(latest(pair), 7)
 
 
 def test_checkpoints_of_earlier_versions_are_read(tmp_path: Path):
