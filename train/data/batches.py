@@ -144,7 +144,7 @@ def prefetched(
 @checks.arguments(
     source=source_of,
     batch=checks.whole,
-    seed=checks.whole,
+    seed=checks.count(0, 2**32 - 1),
     process=checks.whole,
     processes=checks.count(),
     augment=STEPS,
@@ -181,8 +181,6 @@ class Batches:
         self.process, self.share = process, share(batch, process, processes)
         if batch > len(source):
             raise ValueError(f"A batch of {batch} cannot be drawn from the {len(source)} samples of {source.name}.")
-        if not 0 <= seed < 2**32:
-            raise ValueError(f"A seed lies between 0 and 2**32 − 1; got {seed}.")
         self.augment = augment if isinstance(augment, Augmentation) else augmentation(augment or ())
         if self.augment.steps and len(source.shape) != 3:
             raise ValueError(
