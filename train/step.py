@@ -16,7 +16,7 @@ from zoo.rescaled import within
 
 
 @flax.struct.dataclass
-class State:
+class TrainingState:
     """Everything that a step changes: with the data's order and the number of the step, all there is to continue from."""
 
     step: Any
@@ -78,15 +78,15 @@ class Program:
     mapped: str | None = None
     labels: bool = True
 
-    def initial(self, seed: Any, x: Any) -> State:
+    def initial(self, seed: Any, x: Any) -> TrainingState:
         """The state before the first step; the same seed gives `launch.transfer`'s network of that seed."""
         key = jax.random.fold_in(jax.random.key(0), seed)
         trained, collections = split(self.net.init(key, x))
         average = jax.tree.map(jnp.copy, trained) if self.average else None
         draws = jax.random.key_data(jax.random.fold_in(key, 1))
-        return State(jnp.zeros((), jnp.int32), trained, collections, self.tx.init(trained), average, draws)
+        return TrainingState(jnp.zeros((), jnp.int32), trained, collections, self.tx.init(trained), average, draws)
 
-    def step(self, state: State, batch: Any) -> tuple[State, Numbers]:
+    def step(self, state: TrainingState, batch: Any) -> tuple[TrainingState, Numbers]:
         """(the state after a batch (inputs, targets), numbers about the step; the loss is the one before it)."""
         (loss, aux), gradient = self._gradients(state, batch)
         collections, right = aux
@@ -98,9 +98,9 @@ class Program:
             average = optax.incremental_update(trained, average, 1 - weight)
         norms = {"gradient_norm": gradient, "update_norm": updates, "parameter_norm": trained}
         numbers = Numbers.of({"loss": loss, **right, **{name: optax.global_norm(tree) for name, tree in norms.items()}})
-        return State(state.step + 1, trained, collections, memory, average, state.key), numbers
+        return TrainingState(state.step + 1, trained, collections, memory, average, state.key), numbers
 
-    def _gradients(self, state: State, batch: Any) -> Any:
+    def _gradients(self, state: TrainingState, batch: Any) -> Any:
         if self.accumulate == 1:
             return self._gradient(state.trained, state.collections, self._draws(state, 0), batch)
         parts = jax.tree.map(self._apart, batch)
@@ -134,7 +134,7 @@ class Program:
             raise ValueError(f"A batch of {len(a)} does not divide into accumulate = {self.accumulate} parts.")
         return a.reshape(len(a) // self.accumulate, self.accumulate, *a.shape[1:]).swapaxes(0, 1)
 
-    def _draws(self, state: State, part: Any) -> Any:
+    def _draws(self, state: TrainingState, part: Any) -> Any:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
         return jax.random.fold_in(key, part)
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from train.mesh import Placement, rows_here, to_devices
-from train.step import Numbers, Program, State
+from train.step import Numbers, Program, TrainingState
 
 
 class Trainer:
@@ -55,7 +55,7 @@ class Trainer:
         self.placement = Placement(mesh, rules, bool(members), least)
         dtype, sample = inputs.dtype, (1, *inputs.shape[1:])
 
-        def initial() -> State:
+        def initial() -> TrainingState:
             one = functools.partial(program.initial, x=jnp.zeros(sample, dtype))
             return jax.vmap(one)(seed + jnp.arange(members)) if members else one(seed)
 
@@ -71,7 +71,7 @@ class Trainer:
         self._evaluate = jax.jit(self._sums, out_shardings=self.placement.copied)
 
     @property
-    def abstract(self) -> State:
+    def abstract(self) -> TrainingState:
         """Shapes and shardings of the state, for restoring one."""
         return jax.tree.map(
             lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), self.shapes, self.shardings
@@ -81,19 +81,19 @@ class Trainer:
         """The global batch on the devices, from the rows that this process has."""
         return batch if self._pmap else to_devices(batch, self.placement.batch, self.size)
 
-    def step(self, state: State, batch: Any) -> tuple[State, Numbers]:
+    def step(self, state: TrainingState, batch: Any) -> tuple[TrainingState, Numbers]:
         """The state after this process's rows of a batch, and numbers about the step."""
         if jax.process_count() == 1:  # the compiled step divides a whole batch itself, in a tenth of the time
             with jax.transfer_guard_host_to_device("allow"):
                 return self.compiled_step(state, batch)
         return self.compiled_step(state, self.place(batch))
 
-    def compiled(self, state: State, batch: Any) -> Any:
+    def compiled(self, state: TrainingState, batch: Any) -> Any:
         """The compiled step, which says what memory it takes and how many operations."""
         step: Any = self.compiled_step
         return step.lower(state, self.place(batch)).compile()
 
-    def evaluate(self, state: State, batches: Iterable[Any]) -> dict[str, Any]:
+    def evaluate(self, state: TrainingState, batches: Iterable[Any]) -> dict[str, Any]:
         """Means over all samples of (inputs, targets, mask) batches: {"loss", "accuracy" where there are classes}, by member."""
         total, rows = None, self.placement.batch
         for batch in batches:
@@ -106,7 +106,7 @@ class Trainer:
         count = found.pop("count")
         return {name: np.asarray(value, np.float64) / count for name, value in found.items()}
 
-    def _sums(self, state: State, batch: Any, total: dict[str, Any] | None) -> dict[str, Any]:
+    def _sums(self, state: TrainingState, batch: Any, total: dict[str, Any] | None) -> dict[str, Any]:
         def one(variables: Any) -> dict[str, Any]:
             x, y, mask = batch
             outputs = self.program.net.apply(variables, x)

@@ -36,7 +36,7 @@ def shuffled_batches(n: int, size: int, steps: int, seed: int = 0) -> np.ndarray
 def _shuffled(n: int, size: int, seed: int) -> Iterator[np.ndarray]:
     """The same without end."""
     if not 1 <= size <= n:
-        raise ValueError(f"A batch of {size} cannot be drawn from {n} points: size must lie between 1 and {n}.")
+        raise ValueError(f"A batch of {size} cannot be drawn from {n} points: its size must lie between 1 and {n}.")
     random, whole = np.random.default_rng(seed), n - n % size
     return (rows for _ in itertools.count() for rows in random.permutation(n)[:whole].reshape(-1, size))
 
