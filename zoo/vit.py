@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from zoo.activations import activation_function
-from zoo.checks import choice
+from zoo.checks import Check, choice
 from zoo.definition import check_fields, check_images, definition, scale, size
 from zoo.layers import Dense, HasRoles, Norm, field, layer, output, scaled_normal
 from zoo.parameterization import Parameterization, parameterization
@@ -67,7 +67,7 @@ def sines(tokens: int, width: int) -> jax.Array:
 @definition(
     patch=size,
     mlp_ratio=size,
-    heads=size | choice("grow"),
+    heads=size | Check('"grow"', lambda v: v == "grow"),
     position_std=scale,
     beta=scale,
     logits=choice("1/d", "1/sqrt(d)"),
