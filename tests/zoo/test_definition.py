@@ -52,8 +52,8 @@ def test_all_architectures_are_found():
 def test_every_definition_has_a_twin_and_an_exact_number_of_parameters(cls):
     net, shape, expected = SIZES[cls]
     assert isinstance(limits.twin(net), limits.Twin)
-    params = jax.eval_shape(net.init, jax.random.key(0), jax.ShapeDtypeStruct((1, *shape), "float32"))
-    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == expected
+    variables = jax.eval_shape(net.init, jax.random.key(0), jax.ShapeDtypeStruct((1, *shape), "float32"))
+    assert sum(leaf.size for leaf in jax.tree.leaves(variables["params"])) == expected
 
 
 @EVERY
