@@ -37,7 +37,7 @@ class CNN(Network):
     pooling), "features": what enters the readout, [n, F]}).
 
     >>> net = CNN(width=16, depth=2, readout="average")
-    >>> params = net.init(jax.random.key(0), jax.numpy.ones((5, 8, 8, 3)))
+    >>> params = jax.jit(net.init)(jax.random.key(0), jax.numpy.ones((5, 8, 8, 3)))
     >>> net.apply(params, jax.numpy.ones((5, 8, 8, 3))).shape
     (5, 1)
     """

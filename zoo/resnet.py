@@ -43,7 +43,7 @@ class ResNet(Network):
     >>> net = ResNet(width=16, depth=4, parameterization="mup")
     >>> net.branches, net.branch_scale
     (3, 0.5)
-    >>> net.init_with_output(jax.random.key(0), jnp.ones((5, 10)))[0].shape
+    >>> jax.jit(net.init_with_output)(jax.random.key(0), jnp.ones((5, 10)))[0].shape
     (5, 1)
 
     Reference: Bordelon, Noci, Li, Hanin, Pehlevan (2023), Depthwise hyperparameter transfer in residual networks.

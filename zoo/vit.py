@@ -95,7 +95,7 @@ class ViT(Network):
     same, "features": what enters the readout}).
 
     >>> net = ViT(width=16, depth=2, patch=4, heads=2)
-    >>> net.init_with_output(jax.random.key(0), jnp.ones((5, 8, 8, 3)))[0].shape
+    >>> jax.jit(net.init_with_output)(jax.random.key(0), jnp.ones((5, 8, 8, 3)))[0].shape
     (5, 1)
 
     Reference: Dosovitskiy et al. (2020), An image is worth 16x16 words.

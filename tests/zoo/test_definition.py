@@ -81,13 +81,6 @@ def test_every_parameter_of_every_definition_has_a_role_and_factors(cls):
     assert {factor.width for factor in jax.tree.leaves(found)} == {2.0}
 
 
-@EVERY
-@pytest.mark.parametrize(("field", "value"), [("width", 0), ("outputs", -1), ("w_std", 0.0), ("gamma", float("nan"))])
-def test_every_definition_refuses_a_bad_value_by_its_name(cls, field, value):
-    with pytest.raises(ValueError, match=rf"{cls.__name__}: {field} must be .* got {value}"):
-        small(cls, **{field: value})
-
-
 def test_a_module_that_says_less_is_described_by_what_makes_no_difference():
     class Mine:
         width, parameterization = 8, "ntk"
