@@ -7,10 +7,9 @@ import jax
 
 from zoo.activations import activation_function
 from zoo.checks import Check, choice
-from zoo.definition import check_fields, check_images, counts, definition, size
+from zoo.definition import Network, check_images, counts, definition, size
 from zoo.geometry import PADDINGS, check_window, mean_pool, out_size
 from zoo.layers import Conv, field, layer, output
-from zoo.parameterization import Parameterization
 
 
 @definition(
@@ -22,7 +21,7 @@ from zoo.parameterization import Parameterization
     pool=choice("average", "sum"),
     readout=choice("flatten", "average"),
 )
-class CNN(nn.Module):
+class CNN(Network):
     """A convolutional network with `depth` conv layers of `width` channels, for images [n, height, width, channels].
 
         h^l_a = w_std (k² C)^(-1/2) Σ_o W^l_o x^(l−1)_(s a + o) + b_std b^l,   x^l = pool φ(h^l),   f = readout(x^depth) / γ
@@ -38,20 +37,11 @@ class CNN(nn.Module):
     pooling), "features": what enters the readout, [n, F]}).
 
     >>> net = CNN(width=16, depth=2, readout="average")
-    >>> params = net.init(jax.random.key(0), jax.numpy.ones((5, 8, 8, 3)))
+    >>> params = jax.jit(net.init)(jax.random.key(0), jax.numpy.ones((5, 8, 8, 3)))
     >>> net.apply(params, jax.numpy.ones((5, 8, 8, 3))).shape
     (5, 1)
     """
 
-    width: int
-    depth: int
-    outputs: int = 1
-    activation: Any = "relu"
-    w_std: Any = 1.0
-    b_std: Any = 0.0
-    parameterization: str | Parameterization = "ntk"
-    gamma: Any = 1.0
-    bias_init: str = "normal"
     kernel: int = 3
     strides: int | tuple[int, ...] = 1
     padding: str = "SAME"
@@ -61,16 +51,14 @@ class CNN(nn.Module):
     readout: str = "flatten"
     dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
 
-    branches, branch_scale = 0, 1.0
     images = True
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         if isinstance(self.strides, tuple) and len(self.strides) != self.depth:
             raise ValueError(f"CNN: strides has {len(self.strides)} entries for {self.depth} layers; give one a layer.")
         if not set(self.pool_after) <= set(range(1, self.depth + 1)):
             raise ValueError(f"CNN: pool_after {self.pool_after} must name layers from 1 to {self.depth}.")
-        super().__post_init__()
 
     def stride(self, l: int) -> int:
         """The stride of layer l = 1 … depth."""
@@ -97,5 +85,4 @@ class CNN(nn.Module):
             if l in self.pool_after:
                 x = mean_pool(x, self.pool_size) * (self.pool_size**2 if self.pool == "sum" else 1)
         x = x.mean((1, 2)) if self.readout == "average" else x.reshape(len(x), -1)
-        f = output(self, x)
-        return (f, {"h": tuple(hs), "phi": tuple(phis), "features": x}) if intermediates else f
+        return output(self, x, hs, phis, intermediates)

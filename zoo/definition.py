@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import flax.linen as nn
 import jax.numpy as jnp
 
 from zoo.activations import activation_function
@@ -108,6 +109,26 @@ _ALIASES = {
     "patchsize": "patch",
     "alpha": "parameterization=Parameterization.mup.replace(alpha=…): the depth exponent is a field of the parameterization",
 }
+
+
+class Network(nn.Module):
+    """The fields that `MLP`, `CNN`, `ResNet` and `ViT` share, of which those of one's own come after."""
+
+    width: int
+    depth: int
+    outputs: int = 1
+    activation: Any = "relu"
+    w_std: Any = 1.0
+    b_std: Any = 0.0
+    parameterization: str | Parameterization = "ntk"
+    gamma: Any = 1.0
+    bias_init: str = "normal"
+
+    branches, branch_scale = 0, 1.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        super().__post_init__()
 
 
 def definition(**wanted: Check) -> Callable[[T], T]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import re
 from collections import Counter
@@ -77,7 +78,7 @@ def infer_roles(
     >>> params = roles.rescale(init(jax.random.key(0), width=256))
     """
     m, m_depth = _ratio(base, target, width), _ratio(base, target, depth) if depth in target else 1.0
-    shapes = _Shapes(init)
+    shapes = _shapes_by_name(init)
     deep = {**base, **({depth: target[depth]} if depth in target else {})}
     tall, large = shapes(deep), shapes(target)
     narrow, wide, grown = (tall, large, m) if m != 1 else _wider(shapes, target, width, compare)
@@ -115,17 +116,14 @@ def infer_roles(
     return Roles(places, m, m_depth, alpha, gamma, branch_outputs == IN_CODE, tied)
 
 
-class _Shapes:
-    """Shapes of the parameters by name, once for every size."""
+def _shapes_by_name(init: Callable) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Shapes of the parameters by name, found once for every size."""
 
-    def __init__(self, init: Callable) -> None:
-        self.init, self.found = init, {}
+    @functools.cache
+    def found(*sizes: tuple[str, Any]) -> dict[str, Any]:
+        return by_name(jax.eval_shape(lambda: init(jax.random.key(0), **dict(sizes))))
 
-    def __call__(self, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        key = tuple(sorted(sizes.items()))
-        if key not in self.found:
-            self.found[key] = by_name(jax.eval_shape(lambda: self.init(jax.random.key(0), **sizes)))
-        return self.found[key]
+    return lambda sizes: found(*sorted(sizes.items()))
 
 
 def _ratio(base: Mapping[str, Any], target: Mapping[str, Any], name: str) -> float:
@@ -134,7 +132,7 @@ def _ratio(base: Mapping[str, Any], target: Mapping[str, Any], name: str) -> flo
     return target[name] / base[name]
 
 
-def _wider(shapes: _Shapes, target: Mapping[str, Any], width: str, compare: Mapping[str, Any] | None) -> Any:
+def _wider(shapes: Callable, target: Mapping[str, Any], width: str, compare: Mapping[str, Any] | None) -> Any:
     """(shapes at target, shapes at another width, that width over the target's)."""
     other = {**target, **(compare or {width: 2 * target[width]})}
     if other[width] == target[width]:
@@ -161,7 +159,7 @@ def _grows(name: str, before: tuple[int, ...], after: tuple[int, ...], m: float,
     return grows
 
 
-def _stacks(shapes: _Shapes, base: Mapping[str, Any], deeper: Any, certain: bool) -> dict[str, int] | None:
+def _stacks(shapes: Callable, base: Mapping[str, Any], deeper: Any, certain: bool) -> dict[str, int] | None:
     """{parameter: 1 where its first axis is one of layers, else 0}; None where no depth can be varied."""
     if deeper is None:
         return None

@@ -102,6 +102,7 @@ class Roles:
     def rescale(self, params: Any) -> Any:
         """Freshly initialised parameters, with the standard deviations that this size needs. At the base size: as they are.
 
+        >>> import numpy as np
         >>> roles = Roles({"readout": Place("readout", (4, 1), (0,), init=(-0.5, 0.0))}, width=4.0)
         >>> roles.rescale({"readout": np.ones((4, 1))})["readout"][0].tolist()
         [0.5]

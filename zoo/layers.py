@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -304,8 +304,15 @@ def layer(net: Any, cls: type, features: int, role: str, name: str, **options: A
     return cls(features, role, net.width, p, net.w_std, net.b_std, **common)
 
 
-def output(net: Any, features: jax.Array) -> jax.Array:
-    """f = (readout of features [n, F]) / γ, in the default float type."""
+def output(
+    net: Any,
+    features: jax.Array,
+    hs: Sequence[jax.Array] = (),
+    phis: Sequence[jax.Array] = (),
+    intermediates: bool = False,
+) -> Any:
+    """f = (readout of features [n, F]) / γ, in the default float type; with `intermediates`, what it was made of too."""
     f = layer(net, Dense, net.outputs, "readout", "readout")(features)
     scale = parameterization(net.parameterization).output_scale(net.width, net.gamma)
-    return jnp.asarray(f, jax.dtypes.canonicalize_dtype(float)) / scale
+    f = jnp.asarray(f, jax.dtypes.canonicalize_dtype(float)) / scale
+    return (f, {"h": tuple(hs), "phi": tuple(phis), "features": features}) if intermediates else f

@@ -6,13 +6,12 @@ import flax.linen as nn
 import jax
 
 from zoo.activations import activation_function
-from zoo.definition import check_fields, definition
+from zoo.definition import Network, definition
 from zoo.layers import Dense, field, layer, output
-from zoo.parameterization import Parameterization
 
 
 @definition()
-class MLP(nn.Module):
+class MLP(Network):
     """A fully connected network with `depth` hidden layers of `width` neurons.
 
         h¹ = w_std D^(-1/2) W¹ x + b_std b¹
@@ -35,23 +34,9 @@ class MLP(nn.Module):
     ((5, 1), [(5, 64), (5, 64)])
     """
 
-    width: int
-    depth: int
-    outputs: int = 1
-    activation: Any = "relu"
-    w_std: Any = 1.0
-    b_std: Any = 0.0
-    parameterization: str | Parameterization = "ntk"
-    gamma: Any = 1.0
-    bias_init: str = "normal"
     dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
 
-    branches, branch_scale = 0, 1.0
     images = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        super().__post_init__()
 
     @nn.compact
     def __call__(self, x: jax.Array, intermediates: bool = False) -> Any:  # noqa: D102
@@ -63,5 +48,4 @@ class MLP(nn.Module):
             )
             a = phi(hs[-1])
             phis.append(a)
-        f = output(self, a)
-        return (f, {"h": tuple(hs), "phi": tuple(phis), "features": a}) if intermediates else f
+        return output(self, a, hs, phis, intermediates)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from zoo.activations import activation_function
 from zoo.checks import choice
-from zoo.definition import check_fields, check_images, counts, definition, scale, size
+from zoo.definition import Network, check_fields, check_images, counts, definition, scale, size
 from zoo.geometry import PADDINGS, check_window, mean_pool
 from zoo.layers import Conv, Dense, Norm, field, layer, output
 from zoo.parameterization import Parameterization, parameterization
@@ -24,7 +24,7 @@ from zoo.parameterization import Parameterization, parameterization
     padding=choice(*PADDINGS),
     readout=choice("flatten", "average"),
 )
-class ResNet(nn.Module):
+class ResNet(Network):
     """The residual network of the depth theory, dense or convolutional: a read-in and blocks without normalisation.
 
         h¹ = W⁰ x,   h^(l+1) = h^l + s_l F^l(h^l),   f = readout φ(h^L) / γ,   F(h) = W φ(h)
@@ -43,21 +43,12 @@ class ResNet(nn.Module):
     >>> net = ResNet(width=16, depth=4, parameterization="mup")
     >>> net.branches, net.branch_scale
     (3, 0.5)
-    >>> net.init_with_output(jax.random.key(0), jnp.ones((5, 10)))[0].shape
+    >>> jax.jit(net.init_with_output)(jax.random.key(0), jnp.ones((5, 10)))[0].shape
     (5, 1)
 
     Reference: Bordelon, Noci, Li, Hanin, Pehlevan (2023), Depthwise hyperparameter transfer in residual networks.
     """
 
-    width: int
-    depth: int
-    outputs: int = 1
-    activation: Any = "relu"
-    w_std: Any = 1.0
-    b_std: Any = 0.0
-    parameterization: str | Parameterization = "ntk"
-    gamma: Any = 1.0
-    bias_init: str = "normal"
     form: str = "dense"
     residual: str = "uniform"
     beta: Any = 1.0
@@ -71,7 +62,7 @@ class ResNet(nn.Module):
     remat: bool = False  # the backward pass computes the inside of a branch again instead of keeping it
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         if self.padding == "VALID" and self.kernel > 1:
             raise ValueError('ResNet: a branch must keep the shape of its input; use padding="SAME" or "CIRCULAR".')
         if self.stages > 1 and self.form == "dense":
@@ -81,7 +72,6 @@ class ResNet(nn.Module):
                 f"ResNet: {self.stages} stages need a depth of at least {self.stages - 1} and a width that is a multiple "
                 f"of {2 ** (self.stages - 1)}; got depth {self.depth} and width {self.width}."
             )
-        super().__post_init__()
 
     @property
     def images(self) -> bool:
@@ -129,8 +119,7 @@ class ResNet(nn.Module):
         a = phis[-1]
         if self.form == "conv":
             a = a.mean((1, 2)) if self.readout == "average" else a.reshape(len(a), -1)
-        f = output(self, a)
-        return (f, {"h": tuple(hs), "phi": phis, "features": a}) if intermediates else f
+        return output(self, a, hs, phis, intermediates)
 
     def _branch(self, h: jax.Array, width: int, name: str) -> jax.Array:
         phi = activation_function(self.activation)
@@ -268,8 +257,7 @@ class HeResNet(nn.Module):
                 hs.append(field(self, f"h{len(hs) + 1}", h + jnp.asarray(scales[len(hs) - 1], a.dtype) * a))
                 h = phi(hs[-1]) if post else hs[-1]
         a = (h if post else phi(h)).mean((1, 2))
-        f = output(self, a)
-        return (f, {"h": tuple(hs), "phi": tuple(phi(h) for h in hs), "features": a}) if intermediates else f
+        return output(self, a, hs, [phi(h) for h in hs], intermediates)
 
     def _branch(self, h: jax.Array, stage: int, block: int, train: bool) -> jax.Array:
         phi, strides = activation_function(self.activation), self.strides(stage, block)

@@ -12,6 +12,7 @@ from jax.core import Tracer
 from zoo import checks
 from zoo.definition import definition_of
 from zoo.layers import HasRoles, Linear
+from zoo.names import by_name
 from zoo.parameterization import parameterization
 
 
@@ -147,7 +148,7 @@ def times(leaf: Any, factor: Any) -> Any:
 
 def example_input(net: nn.Module, params: Any) -> Any:
     """The shape of an input for which the network has these parameters (its layers, whatever the number of positions)."""
-    wanted = _shapes(params)
+    wanted = {name: tuple(leaf.shape) for name, leaf in by_name(params).items()}
     inputs = sorted({shape[-2] for shape in wanted.values() if len(shape) > 1})
     said = definition_of(net)
     channels = [n // said.patch**2 for n in inputs if n % said.patch**2 == 0]
@@ -156,22 +157,19 @@ def example_input(net: nn.Module, params: Any) -> Any:
     for shape in {True: images, False: vectors, None: vectors + images}[said.images]:
         x = jax.ShapeDtypeStruct(shape, "float32")
         try:
-            found = _shapes(jax.eval_shape(net.init, jax.random.key(0), x)["params"])
+            found = by_name(jax.eval_shape(net.init, jax.random.key(0), x)["params"])
         except (ValueError, TypeError):
             continue  # not an input of this network
         if found.keys() == wanted.keys() and all(
-            found[path] == shape for path, shape in wanted.items() if path[0] not in ("readout", "positions")
+            found[name].shape == shape
+            for name, shape in wanted.items()
+            if not name.startswith(("readout.", "positions."))
         ):
             return x
     raise ValueError(
         f"The parameters are not those of this {type(net).__name__}, or it takes inputs of another kind: pass an input as x, "
         "and give the definition that the parameters were initialised with."
     )
-
-
-def _shapes(params: Any) -> dict[tuple[str, ...], tuple[int, ...]]:
-    flat: Any = flax.traverse_util.flatten_dict(params)
-    return {path: tuple(leaf.shape) for path, leaf in flat.items()}
 
 
 @checks.arguments(net=checks.module, x=checks.inputs)

@@ -1,5 +1,6 @@
 """What parameters are used for, seen where jax traces the model: which of their axes are summed over with activations."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -71,29 +72,22 @@ def linen_uses(init: Callable[[], Any]) -> list[dict[str, list[Use]]]:
 
 def _of_call(module: nn.Module, method: str, args: Any, kwargs: Any) -> dict[str, list[Use]]:
     leaves, structure = jax.tree.flatten((args, kwargs))
-    arrays = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in leaves]
-    shapes = [
-        jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf, is_array in zip(leaves, arrays, strict=True) if is_array
-    ]
+    arrays = {i: leaf for i, leaf in enumerate(leaves) if hasattr(leaf, "shape") and hasattr(leaf, "dtype")}
+    shapes = {i: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for i, leaf in arrays.items()}
 
-    def restored(given: Sequence[Any]) -> Any:
-        rest = iter(given)
-        return jax.tree.unflatten(
-            structure, [next(rest) if a else leaf for leaf, a in zip(leaves, arrays, strict=True)]
-        )
+    def call(run: Callable, given: dict[int, Any], **options: Any) -> Any:
+        args, kwargs = jax.tree.unflatten(structure, [given.get(i, leaf) for i, leaf in enumerate(leaves)])
+        return run(*args, method=method, **options, **kwargs)
 
-    def start(key: Any, *given: Any) -> Any:
-        args, kwargs = restored(given)
-        return module.init({"params": key, "dropout": key}, *args, method=method, **kwargs)
+    def start(key: Any, given: dict[int, Any]) -> Any:
+        return call(functools.partial(module.init, {"params": key, "dropout": key}), given)
 
-    def forward(variables: Any, key: Any, *given: Any) -> Any:
-        args, kwargs = restored(given)
-        return module.apply(
-            variables, *args, method=method, rngs={"params": key, "dropout": key}, mutable=True, **kwargs
-        )
+    def forward(variables: Any, key: Any, given: dict[int, Any]) -> Any:
+        rngs = {"params": key, "dropout": key}
+        return call(functools.partial(module.apply, variables), given, rngs=rngs, mutable=True)
 
     key = jax.random.key(0)
-    return uses(forward, jax.eval_shape(start, key, *shapes), key, *shapes)
+    return uses(forward, jax.eval_shape(start, key, shapes), key, shapes)
 
 
 class _Walk:

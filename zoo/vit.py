@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from zoo.activations import activation_function
-from zoo.checks import choice
-from zoo.definition import check_fields, check_images, definition, scale, size
+from zoo.checks import Check, choice
+from zoo.definition import Network, check_images, definition, scale, size
 from zoo.layers import Dense, HasRoles, Norm, field, layer, output, scaled_normal
 from zoo.parameterization import Parameterization, parameterization
 
@@ -67,7 +67,7 @@ def sines(tokens: int, width: int) -> jax.Array:
 @definition(
     patch=size,
     mlp_ratio=size,
-    heads=size | choice("grow"),
+    heads=size | Check('"grow"', lambda v: v == "grow"),
     position_std=scale,
     beta=scale,
     logits=choice("1/d", "1/sqrt(d)"),
@@ -77,7 +77,7 @@ def sines(tokens: int, width: int) -> jax.Array:
     positions=choice("learned", "fixed", None),
     pool=choice("mean", "class"),
 )
-class ViT(nn.Module):
+class ViT(Network):
     """A vision transformer: `depth` blocks of attention and MLP on tokens of `width` features.
 
         h = embedding of patches (+ class token) + positions
@@ -95,21 +95,13 @@ class ViT(nn.Module):
     same, "features": what enters the readout}).
 
     >>> net = ViT(width=16, depth=2, patch=4, heads=2)
-    >>> net.init_with_output(jax.random.key(0), jnp.ones((5, 8, 8, 3)))[0].shape
+    >>> jax.jit(net.init_with_output)(jax.random.key(0), jnp.ones((5, 8, 8, 3)))[0].shape
     (5, 1)
 
     Reference: Dosovitskiy et al. (2020), An image is worth 16x16 words.
     """
 
-    width: int
-    depth: int
-    outputs: int = 1
     activation: Any = "gelu"
-    w_std: Any = 1.0
-    b_std: Any = 0.0
-    parameterization: str | Parameterization = "ntk"
-    gamma: Any = 1.0
-    bias_init: str = "normal"
     patch: int = 4
     heads: int | str = 4
     logits: str = "1/d"
@@ -130,14 +122,13 @@ class ViT(nn.Module):
     images = True
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         if self.heads != "grow" and self.width % int(self.heads):
             raise ValueError(f"ViT: width {self.width} does not divide into {self.heads} heads; change either.")
         if self.tied and self.query_init == "zeros":
             raise ValueError('ViT: tied queries and keys cannot start at zero; use tied=False or query_init="normal".')
         if self.positions == "fixed" and self.width % 2:
             raise ValueError(f"ViT: fixed positions come in pairs of sine and cosine; width {self.width} is odd.")
-        super().__post_init__()
 
     @property
     def head_count(self) -> int:
@@ -177,8 +168,7 @@ class ViT(nn.Module):
             hs.append(field(self, f"h{l + 1}", block(self, hs[-1], l)))
         h = self._norm(hs[-1], "norm", False)
         features = h[:, 0] if self.pool == "class" else h.mean(1)
-        f = output(self, features)
-        return (f, {"h": tuple(hs), "phi": tuple(hs), "features": features}) if intermediates else f
+        return output(self, features, hs, hs, intermediates)
 
     def _block(self, h: jax.Array, l: int) -> jax.Array:
         phi, scale = activation_function(self.activation), jnp.asarray(self.branch_scale, h.dtype)

@@ -138,6 +138,7 @@ def mixture() -> Any:
     return limits.cumulants.xor_mixture()
 
 
+@functools.cache
 def given() -> dict[str, dict[str, Any]]:
     """name → valid arguments."""
     net, task = {"width": 4, "depth": 1}, {"task": TASK, "steps": 1, "learning_rate": 0.1}

@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from definitions import definitions
 from flax.traverse_util import flatten_dict, unflatten_dict
 from test_layers import HURRY, hurried, init, some_variables
 
-from zoo import CNN, HeResNet, Parameterization, ResNet, ViT, learning_rate_factors, roles
+from zoo import CNN, MLP, HeResNet, Parameterization, ResNet, ViT, learning_rate_factors, roles
 
 X = np.sin(1.7 * np.arange(2 * 4 * 4 * 2).reshape(2, 4, 4, 2) ** 1.1)
 Y = np.array([[1.0, -0.5], [0.3, 2.0]])
@@ -24,6 +25,7 @@ NETS: dict[str, Any] = {
     "he_resnet": HeResNet(N, (1, 1), **COMMON, **HE),
     "vit": ViT(N, 1, **COMMON, pool="class", query_init="zeros", heads=2, patch=2, mlp_ratio=2),
 }
+assert {MLP} | {type(net) for net in NETS.values()} == set(definitions())  # that of MLP is in test_abc_family.py
 UNSEEN = "key.bias"  # adds the same to every logit of a query
 
 

@@ -97,7 +97,7 @@ def test_lists_from_configs_are_tuples_afterwards():
     ("arguments", "message"),
     [
         ({"strides": (1,)}, "CNN: strides has 1 entries for 2 layers; give one a layer"),
-        ({"strides": (1, 0)}, "CNN: strides must be an integer of at least 1, got 0"),
+        ({"strides": (1, 0)}, r"CNN: strides must be .* integers of at least 1, .* got \(1, 0\)"),
         ({"kernel": 0}, "CNN: kernel must be an integer of at least 1, got 0"),
         ({"padding": "FULL"}, 'CNN: padding must be one of "SAME", "VALID", "CIRCULAR"; got \'FULL\''),
         ({"pool": "max"}, 'CNN: pool must be one of "average", "sum"; got \'max\''),

@@ -3,35 +3,43 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from definitions import definitions, small
 
 from zoo import MLP, Dense, Parameterization, activation_function, roles
 
 SIZES: dict[str, Any] = {"width": 4, "depth": 1}
 
 
+# field: (what it may be, values that are something else)
+WRONG: dict[str, tuple[str, tuple]] = {
+    "width": ("integer of at least 1", (0, 2.0, True)),
+    "depth": ("integer of at least 1", (0,)),
+    "outputs": ("integer of at least 1", (-1,)),
+    "w_std": ("number > 0", (0.0, float("nan"))),
+    "b_std": ("number ≥ 0", (-0.1, float("inf"))),
+    "gamma": ("number > 0", (0,)),
+    "dtype": ('float type such as "bfloat16"', ("bfloat", "int32")),
+    "bias_init": ('"normal", "zeros"', ("zero",)),
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, (_, wrong) in WRONG.items() for value in wrong])
+def test_a_bad_value_of_any_definition_is_named_with_its_field(field, value):
+    for cls in definitions():
+        if field in cls.__dataclass_fields__:
+            with pytest.raises(
+                ValueError, match=f"^{cls.__name__}: {field} must be .*{WRONG[field][0]}.* got {value!r}"
+            ):
+                small(cls, **{field: value})
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"width": 0}, "MLP: width must be an integer of at least 1, got 0"),
-        ({"depth": 0}, "MLP: depth must be an integer of at least 1, got 0"),
-        ({"outputs": -1}, "MLP: outputs must be an integer of at least 1, got -1"),
-        ({"width": 2.0}, "MLP: width must be an integer of at least 1, got 2.0"),
-        ({"width": True}, "MLP: width must be an integer of at least 1, got True"),
-        ({"activation": "rleu"}, r'Unknown activation "rleu"\. Did you mean "relu"\?.* Any callable will do too'),
-        ({"parameterization": "mpu"}, r'Unknown parameterization "mpu"\. Did you mean "mup"\?'),
-        ({"w_std": 0.0}, "MLP: w_std must be a finite number > 0, got 0.0"),
-        ({"w_std": float("nan")}, "MLP: w_std must be a finite number > 0, got nan"),
-        ({"b_std": -0.1}, "MLP: b_std must be a finite number ≥ 0, got -0.1"),
-        ({"b_std": float("inf")}, "MLP: b_std must be a finite number ≥ 0, got inf"),
-        ({"gamma": 0}, "MLP: gamma must be a finite number > 0, got 0"),
-        ({"dtype": "bfloat"}, 'MLP: dtype must be a float type such as "bfloat16" or "float32", got \'bfloat\''),
-        ({"dtype": "int32"}, 'MLP: dtype must be a float type such as "bfloat16" or "float32", got \'int32\''),
-        ({"bias_init": "zero"}, """MLP: bias_init must be one of "normal", "zeros"; got 'zero'"""),
-    ],
+    ("field", "value", "meant"), [("activation", "rleu", "relu"), ("parameterization", "mpu", "mup")]
 )
-def test_a_bad_value_is_named_with_its_field(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        MLP(**(SIZES | arguments))
+def test_an_unknown_name_is_answered_with_the_one_meant(field, value, meant):
+    for cls in definitions():
+        with pytest.raises(ValueError, match=rf'Unknown {field} "{value}"\. Did you mean "{meant}"\?'):
+            small(cls, **{field: value})
 
 
 @pytest.mark.parametrize(

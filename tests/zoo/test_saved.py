@@ -7,11 +7,13 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
+from definitions import definitions, small
 
 from zoo import CNN, MLP, HeResNet, Parameterization, Quadratic, ResNet, ViT, variant
 from zoo.saved import from_json, register, to_json
 
 NETS = [
+    *map(small, definitions()),
     MLP(8, 2, activation=jnp.tanh, w_std=1.5),
     MLP(8, 2, parameterization=Parameterization.family(a=0.25, d=0.5), gamma=0.5),
     CNN(8, 3, activation=Quadratic(0.3), pool_after=(1,)),

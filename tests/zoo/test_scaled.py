@@ -55,7 +55,7 @@ def trained(apply: Any, params: Any, tx: Any, x: Any, y: Any, steps: int = 5) ->
 
 def forms(net: Any, alpha: float) -> list[Any]:
     """The same network with its factors at other places: multipliers, initialisation, learning rate."""
-    depth = getattr(net, "depth", 1)
+    depth = net.depth
     base = (net.width // 4, depth / 2)
     named = [Parameterization.family(a, 0.5, alpha) for a in (0.5, 0.0, 0.3)]  # tables of TP5 and one between
     return [net.clone(parameterization=p.based(*base)) for p in named]

@@ -120,7 +120,7 @@ def test_heads_that_grow_are_the_largest_divisor_up_to_the_square_root():
     ("arguments", "message"),
     [
         ({"heads": 5}, "ViT: width 12 does not divide into 5 heads; change either"),
-        ({"heads": 0}, r'ViT: heads \(or "grow"\) must be an integer of at least 1, got 0'),
+        ({"heads": 0}, 'ViT: heads must be an integer of at least 1, or "grow"; got 0'),
         ({"patch": 4}, "ViT: images of 4 × 6 do not divide into patches of 4 × 4: change patch, or crop or pad"),
         ({"logits": "1"}, r'ViT: logits must be one of "1/d", "1/sqrt\(d\)"; got \'1\''),
         ({"positions": "none"}, 'ViT: positions must be one of "learned", "fixed", None; got \'none\''),
