@@ -81,7 +81,7 @@ def _run(
             exec(program, {"__name__": "__main__"})
         else:
             module = importlib.import_module(program)
-            getattr(module, "run", getattr(module, "main", None))()
+            (module.run if hasattr(module, "run") else module.main)()
     except Exception as error:
         sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(1)
