@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 import flax.linen as nn
 import numpy as np
@@ -15,6 +15,12 @@ from limits.rich import rich
 from limits.types import AbsentError, Kernels
 from zoo import checks
 from zoo.definition import definition_of
+
+if TYPE_CHECKING:
+    from limits.heresnet import HeResNetTwin
+    from limits.kernel_twin import KernelTwin
+    from limits.own import SampledTwin
+    from zoo import CNN, MLP, HeResNet, ResNet, ViT
 
 NTK_GROWS = (
     "the tangent kernel of the {name} parameterization grows as N^{power:g} with the width: it has no limit. "
@@ -100,6 +106,12 @@ def register_twin(definition: type[nn.Module]) -> Callable[[T], T]:
     return register
 
 
+@overload
+def twin(net: "MLP | CNN | ResNet | ViT", depth: float | None = None) -> "KernelTwin": ...
+@overload
+def twin(net: "HeResNet", depth: float | None = None) -> "HeResNetTwin": ...
+@overload
+def twin(net: nn.Module, depth: float | None = None) -> "SampledTwin": ...
 @checks.arguments(net=checks.module)
 def twin(net: nn.Module, depth: float | None = None) -> Twin:
     """The infinite-width limit of a definition, with the same depth and parameterization.

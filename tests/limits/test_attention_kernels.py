@@ -220,7 +220,7 @@ def test_the_readme_says_for_which_heads_kernels_exist():
     assert closed.endswith('`heads="grow"`: also 1/√d without softmax or with zero queries')
     assert missing.endswith("with a fixed number of heads (of zero queries, the NTK alone)")
     for heads, absent in (("grow", set()), (2, {"ntk"})):
-        limit = twin(GROW.clone(heads=heads, query_init="zeros"))
+        limit: Any = twin(GROW.clone(heads=heads, query_init="zeros"))
         assert (set(limit._absent), limit._rule.logits) == (absent, "none")
 
 

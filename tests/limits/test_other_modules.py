@@ -1,5 +1,7 @@
 """Modules of other kinds are told what is supported."""
 
+from typing import Any
+
 import pytest
 from flax import nnx
 
@@ -20,7 +22,7 @@ class Linear(nnx.Module):
 def test_nnx():
     net = Linear(nnx.Rngs(0))
     with pytest.raises(ValueError, match=r"twin: net must be a Flax Linen module, .*NNX.*; got a Linear") as told:
-        twin(net)  # pyright: ignore[reportArgumentType]
+        twin(net)  # pyright: ignore[reportArgumentType, reportCallIssue]
     assert len(str(told.value)) < 300  # not all its parameters
     with pytest.raises(ValueError, match=r"ensemble: net must be a Flax Linen module, such as zoo.MLP.*; got a Linear"):
         ensemble(net, TASK, 2, 1, 0.1)
@@ -29,7 +31,7 @@ def test_nnx():
 def test_misspelt_and_missing_arguments():
     from zoo import MLP
 
-    limit = twin(MLP(8, 1))
+    limit: Any = twin(MLP(8, 1))
     with pytest.raises(TypeError, match=r'lazy has no argument "stpes"\. Did you mean "steps"'):
         limit.lazy(TASK, steps=1, learning_rate=0.1, stpes=3)
     with pytest.raises(TypeError, match="lazy needs learning_rate; its arguments are"):

@@ -119,7 +119,8 @@ def test_an_interrupted_sweep_goes_on(tmp_path, monkeypatch):
     twin(NET).rich(TASK, folder=tmp_path, **how)
     assert not made
     monkeypatch.undo()
-    other = twin(NET).rich(TASK, folder=tmp_path, **(how | {"learning_rate": 0.1}))
+    faster: dict[str, Any] = {"learning_rate": 0.1}
+    other = twin(NET).rich(TASK, folder=tmp_path, **(how | faster))
     assert not np.array_equal(other.f_train, whole.f_train)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def blind(posterior):
 
 def sampled_and_expected():
     chains = [sample_posterior(NET.clone(width=n), TASK, NOISE, "hamiltonian", steps=600) for n in WIDTHS]
-    fewer = {"samples": 4000}
+    fewer: dict[str, Any] = {"samples": 4000}
     return chains, *(
         [twin(NET).posterior(TASK, NOISE, width=n, **options) for n in widths]
         for widths, options in (((None,), {}), (WIDTHS, fewer))

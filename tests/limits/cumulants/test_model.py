@@ -160,7 +160,8 @@ def test_only_fully_connected_networks():
 def test_data_and_variables_are_what_they_should_be():
     net = network(3, 1)
     variables, x = drawn(net), np.ones((4, 2))
-    for run in (statistical_loss, propagate):
+    calls: tuple[Any, ...] = (statistical_loss, propagate)
+    for run in calls:
         with pytest.raises(ValueError, match=r"data must be a Mixture .*class_cumulants.* got a Task"):
             run(net, variables, Task(x, x[:, 0]))
         with pytest.raises(ValueError, match=r"net\.init returns.* keys \['hidden_1', 'readout'\]"):
