@@ -23,12 +23,12 @@ from rich.table import Table
 
 import configs
 from launch import common
-from launch.experiment import load
-from launch.study import conduct, study_of
 from launch.transfer import part_of_grid
 from limits.store import sealed, set_aside, unsealed
 from train.evaluate import claim
 from train.evaluate.page import page, picture, plain
+from train.study.experiment import load
+from train.study.study import conduct, study_of
 from train.transfer import report as transfer_report
 from train.transfer.cells import save_arrays
 from zoo.messages import did_you_mean

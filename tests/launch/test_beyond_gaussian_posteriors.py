@@ -9,7 +9,7 @@ from rich.console import Console
 
 from configs.papers.beyond_gaussian import posteriors
 from launch import reproduce
-from launch.experiment import load
+from train.study.experiment import load
 
 SMALLER = {
     "fig3_6": {"depth": 6, "samples": 4, "sets": 2, "points": 5},

@@ -13,9 +13,9 @@ import pytest
 from claimed import beyond_gaussian, curse_of_depth, depthwise_transfer, residual_scaling
 
 from launch import reproduce
-from launch.experiment import load
-from launch.study import study_of
 from train.evaluate.claim import Claim
+from train.study.experiment import load
+from train.study.study import study_of
 from train.transfer import Outcome, Sweep
 
 FIGURES = reproduce.papers()

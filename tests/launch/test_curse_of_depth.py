@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from launch import reproduce
-from launch.experiment import load
+from train.study.experiment import load
 
 FIGURES = {name: file for name, file in reproduce.papers().items() if name.startswith("curse_of_depth/")}
 

@@ -16,11 +16,11 @@ from etils import epath
 from rich.console import Console
 
 from launch import reproduce
-from launch.runs import Job
 from limits import Task
 from train.analysis.runs import TrainedRun, analyse_all
 from train.evaluate import grid
 from train.evaluate.claim import Claim
+from train.study.runs import Job
 from train.transfer import Sweep
 from train.transfer.cells import transfer
 from zoo import MLP

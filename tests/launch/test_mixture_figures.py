@@ -8,7 +8,7 @@ from rich.console import Console
 
 from configs.papers.beyond_gaussian import mixtures
 from launch import reproduce
-from launch.experiment import load
+from train.study.experiment import load
 
 FIGURES = {n.partition("/")[2]: f for n, f in reproduce.papers().items() if n.startswith("beyond_gaussian/")}
 GRID = {"widths": (4, 6), "depths": (1, 2), "members": 2, "random": 2, "samples": 100, "shown": 500, "steps": 10}

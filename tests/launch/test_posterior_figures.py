@@ -8,7 +8,7 @@ from rich.console import Console
 
 from configs.papers.beyond_gaussian import fig3_5, sampled
 from launch import reproduce
-from launch.experiment import load
+from train.study.experiment import load
 
 SMALLER = {
     "fig3_4": {"w2": (0.8, 1.2), "width": (250, 500), "points": (4, 12), "datasets": 1},

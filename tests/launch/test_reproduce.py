@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from launch import reproduce
-from launch.experiment import load
-from launch.study import study_of
+from train.study.experiment import load
+from train.study.study import study_of
 from train.transfer import Outcome, Sweep, claims
 
 FIGURES = reproduce.papers()

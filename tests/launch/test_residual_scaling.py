@@ -9,7 +9,7 @@ from rich.console import Console
 
 from configs.papers.residual_scaling import shared
 from launch import reproduce
-from launch.experiment import load
+from train.study.experiment import load
 
 FIGURES = {name: file for name, file in reproduce.papers().items() if name.startswith("residual_scaling/")}
 FEW = {"networks": 20, "width": 40, "depth": 4, "pairs": 2}

@@ -6,10 +6,10 @@ import pytest
 
 from configs import mlp, training, transfer_width
 from launch import compare
-from launch.experiment import Experiment
-from launch.fields import checked
-from launch.study import study_of
 from train.data import augmentation
+from train.study.experiment import Experiment
+from train.study.fields import checked
+from train.study.study import study_of
 
 TRAINING = training.get_config("mlp").to_dict()
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from launch.experiment import Experiment, plain_fields
 from limits import AbsentError
 from limits.identity import identity, numerics
 from train.progress import add_parts, parts_bar
+from train.study.experiment import Experiment, plain_fields
 from train.transfer import Outcome, Sweep, train_runs
 from train.transfer.cells import read, save_arrays, write
 from train.transfer.outcome import Target, target
