@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 from jax._src import distributed  # its store of keys works before any program runs on devices
+from ml_collections import ConfigDict
 
 _HOME = Path(__file__).resolve().parents[2]
 _ROOMS = ("zoo", "limits", "train", "configs", "launch")
@@ -22,7 +23,7 @@ _PATIENCE = 600  # seconds
 _rounds = 0
 
 
-def what_runs(config_file: Path, config: Mapping[str, Any], **more: Any) -> dict[str, str]:
+def what_runs(config_file: Path, config: Mapping[str, Any] | ConfigDict, **more: Any) -> dict[str, str]:
     """{what: its value as a word} of everything that decides what is computed.
 
     The fields of a config; hashes of its file, of own modules in that folder that are loaded, and of this package's files;

@@ -9,26 +9,19 @@ import warnings
 import numpy as np
 from rich.progress import track
 
-from configs.papers.beyond_gaussian import posteriors
 from configs.papers.beyond_gaussian.posteriors import BIAS, NOISE
 from limits import Task, twin
 from limits.depth import phase
 from limits.posterior import DivergenceError
 from train.analysis.alignment import cka
-from train.evaluate.claim import Claim
-from train.evaluate.interval import exact
+from train.evaluate import Finding, exact
 from train.posterior import NotConvergedWarning, sample_posterior
 from train.posterior.chains import standard_error
 from zoo import MLP
 
+CHAINS = {"noise": NOISE, "chains": 4, "steps": 400, "warmup": 100}  # settings of both
 NAMES = {"theory": "theory", "chains": "networks (chains)", "nngp": "NNGP"}
 ARMS = {"theory": ("#0072b2", "-"), "chains": ("#d55e00", "o"), "nngp": ("#009e73", "--")}
-
-
-def settings(name, size, small, paper):
-    """The fields of a figure at this size, with those of the chains."""
-    chains = {"noise": NOISE, "chains": 4, "steps": 400, "warmup": 100}
-    return posteriors.settings(name, size, chains | small, chains | paper)
 
 
 def at_fixed_point(task, w2):
@@ -86,7 +79,7 @@ def mean_and_error(values, errors=None):
 
 def convergence(converged):
     """Whether all chains have converged, as a claim."""
-    return Claim(
+    return Finding(
         "All chains have converged (R̂ at most 1.05, 100 effective draws)",
         exact(converged).near(1, 0.5),
         f"{np.sum(converged == 1)} of {converged.size} points of the figure",

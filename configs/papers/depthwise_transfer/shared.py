@@ -9,24 +9,20 @@ import functools
 
 import numpy as np
 import optax
-from ml_collections import ConfigDict
 
 from train.data import image_batches
-from train.evaluate.claim import Claim
-from train.evaluate.interval import every, jackknife
+from train.evaluate import Finding, every, jackknife
+from train.study.figure import Settings
 from train.transfer import claims
-from zoo import HeResNet, Parameterization, ResNet, ViT
+from zoo import HeResNet, Parameterization, ResNet, ViT, scaled
 
 MUP, OURS = "muP, branches not scaled", "muP, branches times 1/√L"
 
 
-def settings(name, size, small, paper):
-    """The fields of a figure at this size."""
-    if size not in ("small", "paper"):
-        raise ValueError(f'{name}: size must be "small" or "paper", got "{size}".')
-    fields = {"seed": 0, "dataset": "digits", "batch": 16, "n_train": 1500, "image": 0, "grid": "cross"}
-    fields |= small if size == "small" else {"batch": 64, "n_train": 0, **paper}
-    return ConfigDict({"name": name, "size": size, **fields})
+def settings(name, small, paper):
+    """Those of a figure, with the fields that all have."""
+    fields = {"dataset": "digits", "batch": 16, "n_train": 1500, "image": 0, "grid": "cross"}
+    return Settings(name, fields | small, {"batch": 64, "n_train": 0} | paper)
 
 
 def octaves(low, high):
@@ -36,6 +32,10 @@ def octaves(low, high):
 
 def loss(outputs, targets):
     return optax.softmax_cross_entropy(outputs, targets).mean()
+
+
+def optimizer(net, learning_rate):
+    return scaled(optax.sgd(learning_rate), net)
 
 
 def batches(dataset, batch, steps, seed, image, n_train):
@@ -107,7 +107,7 @@ def overlap(outcome, label, over, within=0.1):
     try:
         sweeps = outcome.over(label, over).sweeps
     except ValueError as error:
-        return Claim(text, None, str(error))
+        return Finding(text, None, str(error))
     verdicts, words = [], []
     for i, value in enumerate(sweeps[0].rates):
         lost = [sweep.diverged[i] > 0 for sweep in sweeps]
@@ -118,7 +118,7 @@ def overlap(outcome, label, over, within=0.1):
         parts = [jackknife(_apart, sweep.curves[i], sweeps[0].curves[i]) for sweep in sweeps[1:]]
         verdicts += [part.below(within) for part in parts]
         words.append(f"{value:.3g}: " + " and ".join(f"{part:.1%}" for part in parts))
-    return Claim(text, every(*verdicts), "; ".join(words) + " apart on average over the steps")
+    return Finding(text, every(*verdicts), "; ".join(words) + " apart on average over the steps")
 
 
 def _apart(curves, others):
