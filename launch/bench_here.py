@@ -14,8 +14,8 @@ import optax
 
 from launch.bench_child import inputs, megabytes, resident
 from launch.common import packaged
-from launch.fixed_point import solve
 from limits import Task, twin
+from limits.fields.fixed_point import solve
 from limits.fields.sweep import Sweep
 from limits.training import Training
 from train.data import image_batches
