@@ -7,11 +7,8 @@ paper: 1,000 training points, handwritten digits.
 found: 2 of 2 claims hold.
 """
 
-import numpy as np
-
-from configs.papers.curse_of_depth.table1 import EDGE, NETWORKS, ORDERED, measure
-from limits.depth import deep_kernels
-from train.data import digits
+from configs.papers.curse_of_depth import table1
+from configs.papers.curse_of_depth.table1 import EDGE, ORDERED
 from train.evaluate import COLOURS, Finding, every, mean, panels
 from train.study.figure import Settings
 
@@ -24,17 +21,9 @@ get_config = Settings(
 
 
 def run(config, screen):
-    task = digits(config.n_train, config.n_test, classes=range(10), targets="one_hot", seed=config.seed)
-    x = task.x.reshape(len(task.x), -1)
-    found = {"depths": np.array(config.depths)}
-    for title in COMPARED:
-        screen.print(f"{title} …", highlight=False)
-        activation, w_std, b_std, residual = NETWORKS[title]
-        kernels = deep_kernels(x, config.depths, activation, w_std, b_std, residual)
-        rows = [measure(k, task) for k in kernels.normalised(kernels.log_ntk.max(axis=(1, 2)))]
-        found |= {title: np.array([row["accuracy_early"] for row in rows])}
-        found |= {f"{title}/hits": np.array([row["hits_early"] for row in rows])}
-    return found
+    found = table1.run(config, screen, COMPARED)
+    early = {title: found[f"{title}/accuracy_early"] for title in COMPARED}
+    return {"depths": found["depths"]} | early | {f"{title}/hits": found[f"{title}/hits_early"] for title in COMPARED}
 
 
 def lost(accuracy):

@@ -66,16 +66,16 @@ def measure(k, task):
     return found | {"spread": spread, "condition": float(condition)}
 
 
-def run(config, screen):
+def run(config, screen, titles=tuple(NETWORKS)):
     task = digits(config.n_train, config.n_test, classes=range(10), targets="one_hot", seed=config.seed)
     x = task.x.reshape(len(task.x), -1)
     found = {"depths": np.array(config.depths)}
-    for title, (activation, w_std, b_std, residual) in NETWORKS.items():
+    for title in titles:
+        activation, w_std, b_std, residual = NETWORKS[title]
         screen.print(f"{title} …", highlight=False)
         w_std = edge_of_chaos(activation, b_std) if w_std is None else w_std
         kernels = deep_kernels(x, config.depths, activation, w_std, b_std, residual)
-        tops = kernels.log_ntk.max(axis=(1, 2))
-        rows = [measure(k, task) for k in kernels.normalised(tops)]
+        rows = [measure(k, task) for k in kernels.normalised(kernels.log_ntk.max(axis=(1, 2)))]
         found |= {f"{title}/{name}": np.array([row[name] for row in rows]) for name in rows[0]}
     return found
 

@@ -29,7 +29,7 @@ get_config = settings(
 
 
 def make(width, depth, dataset, alpha, beta, norm):
-    return he_resnet(width, depth, dataset, 8 if dataset == "digits" else 64, alpha, norm, beta)
+    return he_resnet(width, depth, dataset, alpha, norm, beta)
 
 
 def claims(outcome):

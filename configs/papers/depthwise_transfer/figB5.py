@@ -28,7 +28,7 @@ get_config = settings(
 
 
 def make(width, depth, dataset, alpha):
-    return he_resnet(width, depth, dataset, 8 if dataset == "digits" else 64, alpha, "batch")
+    return he_resnet(width, depth, dataset, alpha, "batch")
 
 
 def claims(outcome):

@@ -27,7 +27,7 @@ get_config = settings(
 
 
 def make(width, depth, dataset, alpha):
-    return he_resnet(width, depth, dataset, 8 if dataset == "digits" else 64, alpha, None)
+    return he_resnet(width, depth, dataset, alpha, None)
 
 
 def optimizer(net, learning_rate):

@@ -50,22 +50,17 @@ def classes(dataset):
 def conv_resnet(width, depth, dataset, base, alpha, **fields):
     """The simplified residual network (appendix A.1): a convolution a block, average pooling, channels doubled after it."""
     stages = 2 if dataset == "digits" else 4
-    p = (
-        Parameterization.mup.replace(alpha=alpha).based(*base)
-        if base
-        else Parameterization.standard.replace(alpha=alpha)
-    )
+    kind = Parameterization.mup.based(*base) if base else Parameterization.standard
+    p = kind.replace(alpha=alpha)
     return ResNet(width, depth, classes(dataset), form="conv", stages=stages, parameterization=p, **fields)
 
 
-def he_resnet(width, depth, dataset, base, alpha, norm, beta=1.0):
+def he_resnet(width, depth, dataset, alpha, norm, beta=1.0):
     """Two convolutions a block, each followed by a norm (appendix A.2); `depth` blocks, dealt to the stages."""
     count = 2 if dataset == "digits" else 4
     stages = tuple(depth // count + (s < depth % count) for s in range(count))
-    p, stem = (
-        Parameterization.mup.replace(alpha=alpha).based(base),
-        "imagenet" if dataset == "imagenet2012" else "small",
-    )
+    p = Parameterization.mup.replace(alpha=alpha).based(8 if dataset == "digits" else 64)
+    stem = "imagenet" if dataset == "imagenet2012" else "small"
     return HeResNet(width, stages, classes(dataset), parameterization=p, norm=norm, beta=beta, stem=stem)
 
 
