@@ -30,7 +30,7 @@ SMALLER = {
     "beyond_gaussian/fig3_6": {"depth": 6, "samples": 4, "sets": 2, "points": 5},
     "beyond_gaussian/fig3_7": {"samples": 4, "sets": 2, "draws": 500, "weights": (0.5, 1.2)},
     "beyond_gaussian/figA3": {"width": 20, "networks": 2, "inputs": 50, "depth": 8},
-    "beyond_gaussian/figB1": {"sets": 6, "draws": 2000, "widths": (20, 60), "inputs": 100},
+    "beyond_gaussian/figB1": {"sets": 10, "draws": 2000, "widths": (20, 40), "inputs": 100},
     "beyond_gaussian/figB2": {"samples": 4, "sets": 2, "draws": 500, "widths": (4000, 1000), "weights": (0.5, 1.0)},
     "curse_of_depth/fig1": {},
     "curse_of_depth/phases": {"grid": (31, 20), "width": 300, "networks": 4},
