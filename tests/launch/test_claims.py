@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from launch.reproduce import FIGURES
-from train.evaluate import Finding
+from train.evaluate.finding import Finding
 from train.study import study_of
 from train.transfer import Outcome, Sweep
 

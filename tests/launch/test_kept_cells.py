@@ -18,7 +18,8 @@ from rich.console import Console
 from launch.reproduce import FIGURES
 from limits import Task
 from train.analysis.runs import TrainedRun, analyse_all
-from train.evaluate import Finding, grid
+from train.evaluate import grid
+from train.evaluate.finding import Finding
 from train.study.figure import Figure
 from train.study.runs import Job
 from train.transfer import Sweep

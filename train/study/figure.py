@@ -19,8 +19,18 @@ from rich.table import Table
 
 from limits.identity import identity, numerics
 from limits.store import Store, sealed, set_aside, unsealed, write_whole
-from train.evaluate import Finding, finding
+from train.evaluate import finding
+from train.evaluate.finding import Finding as Finding
+from train.evaluate.interval import Interval as Interval
+from train.evaluate.interval import every as every
+from train.evaluate.interval import exact as exact
+from train.evaluate.interval import jackknife as jackknife
+from train.evaluate.interval import mean as mean
+from train.evaluate.interval import median as median
+from train.evaluate.interval import power as power
+from train.evaluate.page import COLOURS as COLOURS
 from train.evaluate.page import page, picture, plain
+from train.evaluate.page import panels as panels
 from train.study.experiment import Experiment, load
 from train.study.study import conduct, study_of
 from train.transfer.cells import save_arrays

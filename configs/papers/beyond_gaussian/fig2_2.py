@@ -11,8 +11,7 @@ import numpy as np
 
 from configs.papers.beyond_gaussian import mixtures
 from limits.cumulants import Cumulants, Mixture, sample, xor_mixture
-from train.evaluate import Finding, jackknife, mean, median, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, jackknife, mean, median, panels
 
 PHASES = ("random", "trained")
 

@@ -12,8 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from configs.papers.beyond_gaussian.mixtures import BEST_XOR, divergences, spread, trained_xor, xor_task
 from limits.cumulants import sample, xor_mixture
-from train.evaluate import COLOURS, Finding, every, mean, median, panels
-from train.study.figure import Settings
+from train.study.figure import COLOURS, Finding, Settings, every, mean, median, panels
 
 PHASES = ("random", "trained")
 

@@ -13,8 +13,7 @@ import numpy as np
 from configs.papers.beyond_gaussian.mixtures import BLUE, GREEN, network, spread, xor_task
 from limits.cumulants import pooled, xor_mixture
 from train.cumulants import train_samples, train_statistics
-from train.evaluate import Finding, every, exact, mean, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, every, exact, mean, panels
 
 WAYS = ("covariance → mean", "covariance → sample", "mean → sample")
 FIRST = 20  # looks (of 10 steps each) that count as the beginning of a phase

@@ -13,8 +13,7 @@ from configs.papers.beyond_gaussian.mixtures import bars, labelled, network, spr
 from limits import Task
 from limits.cumulants import gaussian_surrogate, sample
 from train.cumulants import train_samples, train_statistics
-from train.evaluate import Finding, every, mean, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, every, mean, panels
 
 WAYS = {"data": "trained on the data", "gaussian": "on Gaussian samples", "statistics": "statistical model"}
 

@@ -16,8 +16,7 @@ from configs.papers.beyond_gaussian.mixtures import COLOURS, bars, network, spre
 from limits import Task
 from limits.cumulants import density, gaussian_mixture, pooled, sample, third_cumulant_mixture
 from train.cumulants import train_samples, train_statistics
-from train.evaluate import Finding, mean, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, mean, panels
 
 BEST = 0.9798
 DEPTHS = (1, 2, 3)

@@ -11,7 +11,7 @@ found: 0 of 2 claims hold: the statistical model is right on 80.4 %, networks tr
 from configs.papers.beyond_gaussian import fig2_5
 from configs.papers.beyond_gaussian.fig2_5 import WAYS, figures, gap, run  # noqa: F401
 from configs.papers.beyond_gaussian.mixtures import spread
-from train.evaluate import Finding, exact
+from train.study.figure import Finding, exact
 
 get_config = fig2_5.get_config.but(
     "fig2_7",

@@ -9,8 +9,7 @@ import numpy as np
 
 from configs.papers.beyond_gaussian.sampled import ARMS, CHAINS, NAMES, convergence, mean_and_error, sweep
 from train.data import xor_clusters
-from train.evaluate import Finding, every, mean, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, every, mean, panels
 
 W2, WIDTH, POINTS, DEPTH = 1.2, 500, 12, 3
 AXES = (("w2", "w²"), ("width", "width N"), ("points", "points P"))

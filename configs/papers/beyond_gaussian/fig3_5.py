@@ -10,8 +10,7 @@ import numpy as np
 from configs.papers.beyond_gaussian.sampled import ARMS, CHAINS, NAMES, convergence, mean_and_error, sweep
 from limits import Task
 from train.data import digits, image_batches
-from train.evaluate import Finding, mean, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, mean, panels
 
 DEPTH, CLASSES = 2, (0, 3)
 

@@ -14,8 +14,7 @@ from rich.progress import track
 from configs.papers.beyond_gaussian.posteriors import BIAS, NOISE, SHADES, away, banded, clusters, layers
 from limits.depth import edge_of_chaos, response
 from limits.posterior import backpropagated, output_force, prior_kernels, response_to_output
-from train.evaluate import Finding, every, jackknife, mean, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, every, jackknife, mean, panels
 
 CURVES = (0.6, 0.825, 1.1, 1.38, 2.2)
 

@@ -12,8 +12,7 @@ from rich.progress import track
 
 from configs.papers.beyond_gaussian import posteriors
 from limits.posterior import DivergenceError, prior_kernels, solve
-from train.evaluate import Finding, jackknife, mean, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, jackknife, mean, panels
 
 SCALES = (1.0, 2.0, 3.0)
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from configs.papers.beyond_gaussian.mixtures import network
 from limits.cumulants import expected_overlaps, gaussian_mixture, overlap_phase, overlaps, propagate
-from train.evaluate import Finding, exact, mean, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, exact, mean, panels
 from zoo.activations import Quadratic
 
 STDS = (0.76, 0.81, 0.85)

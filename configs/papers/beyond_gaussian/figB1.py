@@ -16,8 +16,7 @@ from scipy.stats import wishart
 
 from configs.papers.beyond_gaussian.posteriors import BIAS, NOISE, SHADES, banded
 from limits.posterior import Draws, Stack, prior_kernels, solve
-from train.evaluate import Finding, every, mean, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, every, mean, panels
 
 WORDS = {"prior": "infinite width", "leading": "linear in C̃", "full": "all orders"}
 PARTS = 10

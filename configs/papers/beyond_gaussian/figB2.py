@@ -10,8 +10,7 @@ from rich.progress import track
 
 from configs.papers.beyond_gaussian import posteriors
 from limits.posterior import DivergenceError, Sweeps, solve
-from train.evaluate import Finding, every, exact, mean, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, every, exact, mean, panels
 
 get_config = Settings(
     "figB2",

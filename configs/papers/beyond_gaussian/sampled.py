@@ -14,9 +14,9 @@ from limits import Task, twin
 from limits.depth import phase
 from limits.posterior import DivergenceError
 from train.analysis.alignment import cka
-from train.evaluate import Finding, exact
 from train.posterior import NotConvergedWarning, sample_posterior
 from train.posterior.chains import standard_error
+from train.study.figure import Finding, exact
 from zoo import MLP
 
 CHAINS = {"noise": NOISE, "chains": 4, "steps": 400, "warmup": 100}  # settings of both

@@ -9,8 +9,7 @@ found: 2 of 2 claims hold.
 
 from configs.papers.curse_of_depth import table1
 from configs.papers.curse_of_depth.table1 import EDGE, ORDERED
-from train.evaluate import COLOURS, Finding, every, mean, panels
-from train.study.figure import Settings
+from train.study.figure import COLOURS, Finding, Settings, every, mean, panels
 
 COMPARED = (EDGE, ORDERED)
 CHANCE = 0.1

@@ -9,8 +9,7 @@ import functools
 import numpy as np
 
 from limits.depth import PhaseDiagram, edge_of_chaos, phase, phase_diagram, plot_phase_diagram
-from train.evaluate import Finding, mean, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, mean, panels
 
 PARTS = ("w_std", "b_std", "variance", "chi", "depth_scale", "ratio", "gap", "edge")
 POINTS = (

@@ -16,8 +16,7 @@ import scipy.linalg
 from limits.depth import deep_kernels, edge_of_chaos
 from limits.predict import mse_dynamics
 from train.data import digits
-from train.evaluate import COLOURS, Finding, every, exact, mean, panels
-from train.study.figure import Settings
+from train.study.figure import COLOURS, Finding, Settings, every, exact, mean, panels
 
 EDGE, TANH, ORDERED, FLAT, RESNET, SCALED = (
     "relu, edge of chaos", "tanh, edge of chaos", "relu, ordered", "tanh, ordered", "ResNet", "scaled ResNet",

@@ -17,8 +17,7 @@ from configs.papers.curse_of_depth.table1 import EDGE, FLAT, NETWORKS, ORDERED, 
 from limits.depth import edge_of_chaos
 from train import ensemble
 from train.data import digits, shuffled_batches
-from train.evaluate import COLOURS, Finding, every, mean, panels
-from train.study.figure import Settings
+from train.study.figure import COLOURS, Finding, Settings, every, mean, panels
 from zoo import MLP, Parameterization, ResNet
 
 CHANCE, TRAINED = 0.1, 0.8

@@ -11,11 +11,10 @@ import numpy as np
 import optax
 
 from train.data import Batches, digits, evaluation_batches, source
-from train.evaluate import COLOURS, Finding, mean, panels
 from train.losses import cross_entropy
 from train.mesh import make_mesh
 from train.step import Program
-from train.study.figure import Settings
+from train.study.figure import COLOURS, Finding, Settings, mean, panels
 from train.trainer import Trainer
 from zoo import HeResNet, Parameterization
 

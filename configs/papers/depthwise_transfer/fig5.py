@@ -15,9 +15,8 @@ from limits import twin
 from limits.training import Training
 from train.data import digits
 from train.ensemble import run_members
-from train.evaluate import Finding, Interval, every, mean, panels
 from train.evaluate.surface import error_surface
-from train.study.figure import Settings, cells
+from train.study.figure import Finding, Interval, Settings, cells, every, mean, panels
 from zoo import ResNet
 
 get_config = Settings(

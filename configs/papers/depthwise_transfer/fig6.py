@@ -13,8 +13,7 @@ import numpy as np
 from rich.progress import track
 
 from limits import convergence, empirical_ntk, twin
-from train.evaluate import Finding, Interval, every, jackknife, panels, power
-from train.study.figure import Settings
+from train.study.figure import Finding, Interval, Settings, every, jackknife, panels, power
 from zoo import ResNet
 
 ANGLES = (0.0, math.pi / 4, math.pi / 2)  # of the inputs of finite networks, to the first

@@ -15,8 +15,7 @@ from rich.progress import track
 from limits import Task
 from limits.depth import one_step_profile, one_step_recursion
 from train import ensemble
-from train.evaluate import Finding, Interval, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Interval, Settings, panels
 from zoo import ResNet
 
 DEEP = (200, 400, 800, 1600)  # at which the rate is read off

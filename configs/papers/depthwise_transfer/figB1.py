@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from configs.papers.depthwise_transfer.shared import batches, conv_resnet, loss, octaves, optimizer, settings  # noqa: F401
-from train.evaluate import Finding, jackknife
+from train.study.figure import Finding, jackknife
 
 TEXT = "At the best learning rate and a fixed number of parameters a depth in between is best"
 

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from configs.papers.depthwise_transfer.shared import batches, conv_resnet, loss, octaves, settings, vit  # noqa: F401
-from train.evaluate import Finding, Interval
+from train.study.figure import Finding, Interval
 from zoo import scaled
 
 CONV, VIT = "convolutions, SGD", "ViT, Adam"

@@ -14,8 +14,7 @@ from limits import Task
 from limits.training import Training
 from train.data import image_batches
 from train.ensemble import run_members
-from train.evaluate import Finding, jackknife, panels, power
-from train.study.figure import cells
+from train.study.figure import Finding, cells, jackknife, panels, power
 from zoo import ResNet
 
 get_config = settings(

@@ -11,8 +11,7 @@ import numpy as np
 import optax
 
 from train.data import image_batches
-from train.evaluate import Finding, every, jackknife
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, every, jackknife
 from train.transfer import claims
 from zoo import HeResNet, Parameterization, ResNet, ViT, scaled
 

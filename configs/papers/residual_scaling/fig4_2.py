@@ -17,8 +17,7 @@ from configs.papers.residual_scaling.shared import (
     simulated,
     theory,
 )
-from train.evaluate import Finding, every, jackknife, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, every, jackknife, panels
 
 NETWORKS = {"ResNet": 1.0, "FFNet": None}
 COLOURS = {"ResNet": "#0072b2", "FFNet": "#009e73"}

@@ -8,8 +8,7 @@ found: verdicts were not taken again since claims are judged by intervals.
 import numpy as np
 
 from configs.papers.residual_scaling.shared import ELEMENTS, at_theory, simulated, theory
-from train.evaluate import panels
-from train.study.figure import Settings
+from train.study.figure import Settings, panels
 
 SHADES = ("#08306b", "#2171b5", "#6baed6")
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from configs.papers.residual_scaling.shared import COVARIANCE, DIAGONAL, K0, SMALL
 from limits.depth import deep_scale, estimated_scale, log_response, optimal_scale
-from train.evaluate import panels
-from train.study.figure import Settings
+from train.study.figure import Settings, panels
 
 KINDS = (DIAGONAL, COVARIANCE)
 TESTED = "tests/limits/depth/test_residual_scale.py"

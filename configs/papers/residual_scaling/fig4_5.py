@@ -12,8 +12,7 @@ from rich.progress import track
 
 from configs.papers.residual_scaling import shared
 from limits.depth import optimal_scale
-from train.evaluate import Finding, exact, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, exact, panels
 
 AXES = {"weights": "σ_w²", "biases": "σ_b²"}
 KINDS = (shared.DIAGONAL, shared.COVARIANCE)

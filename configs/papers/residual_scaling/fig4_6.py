@@ -9,8 +9,7 @@ import numpy as np
 
 from configs.papers.residual_scaling.shared import DIGITS, IMAGES, SMALL, elements, inner, matrix, overlaps, samples
 from limits.depth import optimal_scale
-from train.evaluate import Finding, jackknife, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, jackknife, panels
 
 get_config = Settings("fig4_6", {"tasks": DIGITS, "count": 20, "depth": 50}, {"tasks": IMAGES})
 

@@ -8,8 +8,7 @@ found: verdicts were not taken again since claims are judged by intervals.
 import numpy as np
 
 from configs.papers.residual_scaling.shared import COVARIANCE, DIAGONAL, at_theory, points, rates, simulated, theory
-from train.evaluate import Finding, every, jackknife, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, every, jackknife, panels
 
 KINDS = {DIAGONAL: ((0, 0), "#0072b2"), COVARIANCE: ((0, 1), "#009e73")}
 FAR = 2000  # layers of the theory

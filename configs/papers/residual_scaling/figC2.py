@@ -8,8 +8,7 @@ found: 2 of 2 claims hold.
 import numpy as np
 
 from configs.papers.residual_scaling.shared import DIGITS, IMAGES, matrix, samples
-from train.evaluate import Finding, jackknife, panels
-from train.study.figure import Settings
+from train.study.figure import Finding, Settings, jackknife, panels
 
 get_config = Settings("figC2", {"tasks": DIGITS, "count": 20}, {"tasks": IMAGES})
 

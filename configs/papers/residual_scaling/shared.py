@@ -13,7 +13,7 @@ from rich.progress import track
 
 from limits.depth import response
 from train.data import image_batches
-from train.evaluate import Finding, mean
+from train.study.figure import Finding, mean
 from zoo import MLP, ResNet
 
 W_STD, B_STD, INPUTS = 1.2**0.5, 0.2**0.5, 100  # figures 4.2, 4.3, C.1
