@@ -7,7 +7,7 @@ found: verdicts were not taken again since claims are judged by intervals.
 
 import numpy as np
 
-from configs.papers.beyond_gaussian.sampled import ARMS, CHAINS, NAMES, convergence, mean_and_error, sweep
+from configs.papers.beyond_gaussian.sampled import CHAINS, convergence, draw, sweep
 from train.data import xor_clusters
 from train.study.figure import Finding, Settings, every, mean, panels
 
@@ -92,12 +92,8 @@ def figures(arrays):
     figure, axes = panels(1, 3, 3.7, 3.4)
     for axis, (name, label) in zip(axes[0], AXES, strict=True):
         for arm in ("theory", "chains"):
-            colour, style = ARMS[arm]
             values, _, errors = shift(arrays, name, arm)
-            middle, error = mean_and_error(values, errors)
-            axis.errorbar(
-                arrays[f"{name} axis"], middle, 2 * error, fmt=style, ms=4, capsize=2, color=colour, label=NAMES[arm]
-            )
+            draw(axis, arrays[f"{name} axis"], arm, values, errors)
         axis.axhline(0, color="0.6", lw=0.8)
         axis.set(xlabel=label)
     axes[0, 0].set_ylabel("ΔCKA = CKA(C, yyᵀ) − CKA(NNGP, yyᵀ)")

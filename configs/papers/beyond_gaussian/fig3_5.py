@@ -7,7 +7,7 @@ found: verdicts were not taken again since claims are judged by intervals.
 
 import numpy as np
 
-from configs.papers.beyond_gaussian.sampled import ARMS, CHAINS, NAMES, convergence, mean_and_error, sweep
+from configs.papers.beyond_gaussian.sampled import ARMS, CHAINS, convergence, draw, sweep
 from limits import Task
 from train.data import digits, image_batches
 from train.study.figure import Finding, Settings, mean, panels
@@ -64,11 +64,10 @@ def claims(arrays):
 
 def figures(arrays):
     figure, axes = panels(1, 2, 4.2, 3.4)
-    for arm, (colour, style) in ARMS.items():
-        errors = arrays["chains_sem"] if arm == "chains" else None
+    for arm in ARMS:
+        errors = arrays["chains_sem"] * (arm == "chains")
         for axis, values in zip(axes[0], (arrays[arm], arrays[arm] - arrays["nngp"]), strict=True):
-            middle, error = mean_and_error(values, errors)
-            axis.errorbar(arrays["w2"], middle, 2 * error, fmt=style, ms=4, capsize=2, color=colour, label=NAMES[arm])
+            draw(axis, arrays["w2"], arm, values, errors)
     axes[0, 0].set(xlabel="w²", ylabel="CKA(C, yyᵀ)")
     axes[0, 1].set(xlabel="w²", ylabel="the same, above the NNGP's")
     axes[0, 0].legend(fontsize=7)

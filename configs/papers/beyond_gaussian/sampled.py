@@ -67,14 +67,15 @@ def sweep(cells, task_of, depth, config, screen):
     return table
 
 
-def mean_and_error(values, errors=None):
-    """To draw. Over the data sets that were solved: mean, and its standard error, from the spread and that of each (`errors`)."""
+def draw(axis, x, arm, values, errors):
+    """Over the data sets that were solved: mean, and two standard errors of it, from the spread and the errors of each."""
     kept = np.isfinite(values)
     count = np.maximum(kept.sum(-1), 1)
     mean = np.where(kept.any(-1), np.nansum(np.where(kept, values, 0.0), -1) / count, np.nan)
     spread = np.nansum(np.where(kept, values - mean[..., None], 0.0) ** 2, -1) / np.maximum(count - 1, 1) / count
-    own = 0.0 if errors is None else np.nansum(np.asarray(errors) ** 2, -1) / count**2
-    return mean, np.sqrt(np.maximum(spread, own))
+    bars = 2 * np.sqrt(np.maximum(spread, np.nansum(errors**2, -1) / count**2))
+    colour, style = ARMS[arm]
+    axis.errorbar(x, mean, bars, fmt=style, ms=4, capsize=2, color=colour, label=NAMES[arm])
 
 
 def convergence(converged):
