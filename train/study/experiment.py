@@ -30,7 +30,9 @@ class Experiment:
     A function's arguments that the caller does not give are filled with the config's fields of that name.
     """
 
-    def __init__(self, path: str, config: ConfigDict, needed: Iterable[str] = tuple(NEEDED)) -> None:
+    def __init__(
+        self, path: str, config: ConfigDict | Mapping[str, Any], needed: Iterable[str] = tuple(NEEDED)
+    ) -> None:
         self.given, self.path, self.config = path, Path(path.partition(":")[0]), config
         self.module = load(self.path)
         missing = [NEEDED[name] for name in needed if not callable(getattr(self.module, name, None))]
