@@ -19,9 +19,9 @@ import time
 from absl import flags
 
 from launch import common
-from launch.runs import jobs_of, task_of
 from train.analysis import PARTS, report
 from train.analysis.runs import analyse_all
+from train.study.runs import jobs_of, task_of
 
 _POINTS = flags.DEFINE_integer("points", 64, "How many training points to look at.", lower_bound=1)
 _TEST_POINTS = flags.DEFINE_integer("test_points", 32, "How many test points to look at.", lower_bound=0)

@@ -14,9 +14,8 @@ import optax
 
 from launch.bench_child import inputs, megabytes, resident
 from launch.common import packaged
-from launch.experiment import Experiment, load
-from launch.fixed_point import solve
 from limits import Task, twin
+from limits.fields.fixed_point import solve
 from limits.fields.sweep import Sweep
 from limits.training import Training
 from train.data import image_batches
@@ -24,6 +23,7 @@ from train.loop import Loop
 from train.memory import keep_freed_memory
 from train.preemption import Preemption
 from train.records import Records
+from train.study.experiment import Experiment, load
 from train.transfer import train_runs
 from zoo import MLP, Parameterization, scaled
 

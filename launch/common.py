@@ -21,8 +21,8 @@ from rich.console import Console
 
 import configs
 from launch import watch
-from launch.experiment import load
 from limits import store
+from train.study.experiment import load
 from zoo.messages import did_you_mean
 
 CONFIG = config_flags.DEFINE_config_file(

@@ -37,16 +37,17 @@ from absl import flags
 from absl import logging as absl_logging
 from ml_collections import config_flags
 
-from launch import common, distributed, exit_codes, resume, watch
-from launch.agreement import same_everywhere, what_runs
-from launch.experiment import Experiment, plain_fields
-from launch.fields import DEFAULTS, checked, unused
+from launch import common, distributed, exit_codes, watch
 from limits.store import folder_inside
 from train import curves
 from train.checkpoints import info_of, steps_in
 from train.memory import keep_freed_memory
 from train.preemption import Preemption
 from train.run import Run, conduct
+from train.study import resume
+from train.study.agreement import same_everywhere, what_runs
+from train.study.experiment import Experiment, plain_fields
+from train.study.fields import DEFAULTS, checked, unused
 
 _SET = flags.DEFINE_multi_string("set", [], "NAME=VALUE: a field of the config, also one that it does not have.")
 _PMAP = flags.DEFINE_boolean("pmap", False, "The step under jax.pmap in place of jax.jit on a mesh (to compare them).")

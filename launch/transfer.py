@@ -26,7 +26,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from launch import common
-from launch.study import conduct, study_of
+from train.study.study import conduct, study_of
 from train.transfer import report
 
 _ONLY = flags.DEFINE_string("only", "", "One of the config's variants.")

@@ -27,7 +27,7 @@ from zoo.saved import to_json
 class Run:
     """What a config trains, in a folder.
 
-    experiment: the config's functions (`launch.experiment.Experiment`). fields: its fields, complete. code: a word for what
+    experiment: the config's functions (`train.study.Experiment`). fields: its fields, complete. code: a word for what
     its functions do, kept in every checkpoint. pmap: the step under `jax.pmap`.
     """
 

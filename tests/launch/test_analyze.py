@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from launch import runs, train
-from launch.experiment import Experiment, load
+from launch import train
 from limits import empirical_ntk, twin
 from train import about, curves
 from train.analysis import report
@@ -21,6 +20,8 @@ from train.analysis.runs import TrainedRun, analyse_all
 from train.checkpoints import load_model
 from train.evaluate.page import heading
 from train.records import Records, read_records
+from train.study import runs
+from train.study.experiment import Experiment, load
 
 SILENT = Console(quiet=True)
 HOW = {"loss": "cross_entropy", "parts": ("kernels", "ntk")}

@@ -1,4 +1,4 @@
-"""launch.watch and launch.agreement: processes that run different things, fail or die end all, with a sentence."""
+"""launch.watch and train.study.agreement: processes that run different things, fail or die end all, with a sentence."""
 
 import re
 import signal
@@ -13,10 +13,11 @@ import jax
 import pytest
 from forked import ended
 
-from launch import agreement, watch
-from launch.agreement import compare, differences, what_runs
-from launch.experiment import load
+from launch import watch
 from launch.processes import Cluster, places
+from train.study import agreement
+from train.study.agreement import compare, differences, what_runs
+from train.study.experiment import load
 
 HERE = Path(__file__).resolve().parent
 CONFIG = HERE / "training_config.py"
@@ -193,7 +194,7 @@ def test_all_refuse_where_one_differs():
 TOGETHER = """
 import os, sys
 from launch import common, distributed, watch
-from launch.agreement import same_everywhere
+from train.study.agreement import same_everywhere
 distributed.initialize("auto", 60)
 import jax
 me = jax.process_index()

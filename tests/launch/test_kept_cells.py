@@ -15,12 +15,13 @@ from damage import FLIPS, silently_different
 from etils import epath
 from rich.console import Console
 
-from launch import reproduce
-from launch.runs import Job
+from launch.reproduce import FIGURES
 from limits import Task
 from train.analysis.runs import TrainedRun, analyse_all
 from train.evaluate import grid
-from train.evaluate.claim import Claim
+from train.evaluate.finding import Finding
+from train.study.figure import Figure
+from train.study.runs import Job
 from train.transfer import Sweep
 from train.transfer.cells import transfer
 from zoo import MLP
@@ -132,13 +133,14 @@ def test_a_network_of_analyze(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_report_of_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
-    monkeypatch.setattr(reproduce, "folder_of", lambda *_: tmp_path)
-    claims = [Claim("one", True, "1"), Claim("two", False, "2")]
-    reproduce.write("Title", (claims, []), {"config": {"widths": (8, 16)}}, tmp_path)
-    assert reproduce.status("any", "small") == "holds: 1, does not hold: 1"
+    monkeypatch.setattr(Figure, "folder", lambda *_: tmp_path)
+    figure = FIGURES["depthwise_transfer/fig1"]
+    findings = [Finding("one", True, "1"), Finding("two", False, "2")]
+    figure.write((findings, []), {"config": {"widths": (8, 16)}}, tmp_path)
+    assert figure.status("small") == "holds: 1, does not hold: 1"
 
     def reads() -> Any:
-        found = reproduce.status("any", "small")
+        found = figure.status("small")
         if "set aside" in capsys.readouterr().err:
             return "said"
         return found == "holds: 1, does not hold: 1"
@@ -149,4 +151,4 @@ def test_the_report_of_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert not wrong
     old = {"claims": [{"verdict": "holds"}]}  # of a version without checksums
     (tmp_path / "report.json").write_text(json.dumps(old))
-    assert reproduce.status("any", "small") == "holds: 1"
+    assert figure.status("small") == "holds: 1"

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from launch.study import conduct, study_of
 from launch.train import with_fields
 from launch.transfer import shard
 from train.records import read_records
+from train.study.study import conduct, study_of
 from train.transfer import Outcome, Sweep, report
 
 HERE = Path(__file__).parent
@@ -226,7 +226,9 @@ def test_the_command_for_the_target_keeps_what_was_asked_for(own: Any):
 
 def test_the_limit_has_the_momentum_of_the_config(own: Any, monkeypatch: pytest.MonkeyPatch):
     seen: list[dict] = []
-    monkeypatch.setattr("launch.study.limit_losses", lambda *args, **options: seen.append(options) or np.ones((2, 6)))
+    monkeypatch.setattr(
+        "train.study.study.limit_losses", lambda *args, **options: seen.append(options) or np.ones((2, 6))
+    )
     study = own(momentum=0.9, limit={"samples": 32})
     cell = next(cell for cell in study.cells() if cell.width == np.inf)
     study.limit(cell, lambda _: None)

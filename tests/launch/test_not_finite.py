@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from launch import train
-from launch.experiment import Experiment, load
 from train import run
+from train.study.experiment import Experiment, load
 
 CONFIG = Path(__file__).resolve().parent / "training_config.py"
 

@@ -3,22 +3,18 @@
 import dataclasses
 import importlib.util
 import itertools
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from rich.console import Console
 
 from launch import reproduce
-from launch.experiment import load
-from launch.study import study_of
+from train.study import study_of
 from train.transfer import Outcome, Sweep, claims
 
-FIGURES = reproduce.papers()
+FIGURES = reproduce.FIGURES
 IMAGES = {
     "digits": (8, 8, 1),
     "cifar10": (32, 32, 3),
@@ -36,21 +32,22 @@ def test_every_figure_of_the_issue_is_there():
 
 @pytest.mark.parametrize(("name", "size"), list(itertools.product(FIGURES, ("small", "paper"))))
 def test_every_size_of_every_figure_can_be_built(name: str, size: str):
-    title, small, paper, found = reproduce.describe(FIGURES[name])
+    title, small, paper, found = FIGURES[name].about
     assert title.endswith(".")
     assert "minute" in small or "second" in small
     assert paper
     assert found
-    module = load(FIGURES[name])
-    config = module.get_config(size)
+    config = FIGURES[name].module.get_config(size)
     assert name.endswith(config.name)
-    if not hasattr(module, "make"):
+    if not FIGURES[name].of_sweeps:
         return
-    study = study_of(str(FIGURES[name]), config, Path())
-    for _, label, fields in study.variants():
+    study = study_of(str(FIGURES[name].file), config, Path())
+    for number, (_, label, fields) in enumerate(study.variants()):
         net = study.call("make", min(config.widths), min(4, min(config.depths)), **fields, **study.job_example())
         tx = study.call("optimizer", net, **fields, **study.job_example())
         assert label or not fields
+        if number and size == "paper":  # they differ in size alone from the small ones
+            continue
         x = jax.ShapeDtypeStruct((1, *IMAGES[fields.get("dataset", config.dataset)]), "float32")
         jax.eval_shape(lambda x, net=net, tx=tx: tx.init(net.init(jax.random.key(0), x)["params"]), x)
 
@@ -142,46 +139,18 @@ def test_noise_alone_is_no_move():
     assert said <= 2
 
 
-def repeat(name: str, folder: Path, **fields: Any) -> Any:
-    """A small figure made smaller."""
-    module = load(FIGURES[name])
-    config = module.get_config("small")
-    config.update(fields)
-    (folder / "cells").mkdir()
-    found = reproduce.repeat(f"{FIGURES[name]}:small", config, folder, Console(quiet=True))
-    reproduce.write("Title", found, {"config": {}}, folder)
-    return found
-
-
-@pytest.mark.slow
-def test_a_figure_from_end_to_end(tmp_path: Path):
-    few = {"widths": (8,), "depths": (3, 5), "values": (0.5, 1.0, 2.0), "seeds": 2, "steps": 20}
-    found, pictures = repeat("depthwise_transfer/figM1", tmp_path, **few)
-    arrays = np.load(tmp_path / "arrays.npz")
-    assert arrays["α = 1/8x5/curves"].shape == (3, 2, 20)
-    assert len(list(tmp_path.glob("figure_*.png"))) == len(pictures) == 4
-    document = json.loads((tmp_path / "report.json").read_text())
-    assert [row["verdict"] for row in document["claims"]] == [claim.verdict for claim in found]
-    assert found[0].text in (tmp_path / "report.html").read_text()
-
-
-@pytest.mark.slow
-def test_convergence_in_width_and_depth_is_measured(tmp_path: Path):
-    few = {"widths": (8, 16), "depths": (3, 5), "members": 16, "steps": 2}
-    found, pictures = repeat("depthwise_transfer/figB7", tmp_path, **few)
-    assert np.load(tmp_path / "arrays.npz")["f_5_16"].shape == (16, 16)
-    assert len(found) == 4
-    assert len(pictures) == 1
-    module = load(FIGURES["depthwise_transfer/figB7"])
+def test_convergence_in_width_and_depth_is_measured():
     rng, widths, depths = np.random.default_rng(0), np.array([16, 32, 64]), np.array([4, 8, 16])
     made = {"widths": widths, "depths": depths}
     for d, w in itertools.product(depths, widths):
         made[f"f_{d}_{w}"] = 1 + 0.5 / d + rng.normal(size=(4000, 16)) / w**0.5
-    assert [claim.holds for claim in module.claims(made)] == [True] * 4
+    figure = FIGURES["depthwise_transfer/figB7"]
+    config = figure.module.get_config()
+    assert [claim.holds for claim in figure.judge(config, made)] == [True] * 4
     few = {k: v[:40] if k.startswith("f_") else v for k, v in made.items()}
-    assert module.claims(few)[2].holds is None  # too few networks to tell
+    assert figure.judge(config, few)[2].holds is None  # too few networks to tell
     made |= {f"f_{d}_64": 1 + 0.5 / d**0.5 + rng.normal(size=(4000, 16)) / 8 for d in depths}
-    assert not module.claims(made)[2].holds
+    assert not figure.judge(config, made)[2].holds
 
 
 def test_mistakes_and_the_list(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):

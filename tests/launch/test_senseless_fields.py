@@ -6,10 +6,10 @@ import pytest
 
 from configs import mlp, training, transfer_width
 from launch import compare
-from launch.experiment import Experiment
-from launch.fields import checked
-from launch.study import study_of
 from train.data import augmentation
+from train.study.experiment import Experiment
+from train.study.fields import checked
+from train.study.study import study_of
 
 TRAINING = training.get_config("mlp").to_dict()
 
@@ -98,7 +98,7 @@ def test_a_function_that_returns_nothing_is_named(tmp_path):
         "def get_config():\n    return ConfigDict({'width': 8})\n"
         "def make(width):\n    pass\ndef optimizer():\n    pass\n"
     )
-    mine = Experiment(str(file), {"width": 8}, ("make", "optimizer"))  # pyright: ignore[reportArgumentType]
+    mine = Experiment(str(file), {"width": 8}, ("make", "optimizer"))
     with pytest.raises(ValueError, match=r"mine\.py: make returned None; make.* returns a model with init and apply"):
         mine.call("make")
     with pytest.raises(ValueError, match=r"optimizer returned None; .* returns an Optax transformation"):

@@ -14,8 +14,7 @@ import pytest
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from launch import common, resume, runs, train
-from launch.experiment import Experiment, load
+from launch import common, train
 from train import about
 from train.analysis import report
 from train.analysis.runs import analyse_all
@@ -23,6 +22,8 @@ from train.checkpoints import info_of, load_model, steps_in
 from train.preemption import Preemption
 from train.records import Records, read_records
 from train.run import Run
+from train.study import resume, runs
+from train.study.experiment import Experiment, load
 from zoo.saved import from_json
 
 HERE = Path(__file__).resolve().parent

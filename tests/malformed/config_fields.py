@@ -5,11 +5,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from launch import compare, study
-from launch.experiment import load
-from launch.fields import checked
+from launch import compare
 from train.data import Batches, source
 from train.mesh import make_mesh
+from train.study import study_of
+from train.study.experiment import load
+from train.study.fields import checked
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs"
 
@@ -33,7 +34,7 @@ def read_comparison(path: Path, config: ConfigDict) -> None:
 
 def read_study(path: Path, config: ConfigDict) -> None:
     """As launch.transfer does before it trains."""
-    study.study_of(str(path), config, Path("nowhere"))
+    study_of(str(path), config, Path("nowhere"))
 
 
 READERS = {"training": read_training, "transfer_": read_study}

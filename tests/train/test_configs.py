@@ -13,11 +13,11 @@ from rich.console import Console
 import configs
 from configs import training
 from launch.compare import definitions
-from launch.experiment import Experiment
-from launch.study import conduct, study_of
 from launch.train import FUNCTIONS, prepare
 from train.data import make_task
 from train.evaluate import compare
+from train.study.experiment import Experiment
+from train.study.study import conduct, study_of
 
 NAMES = [module.name for module in pkgutil.iter_modules(configs.__path__) if not module.ispkg]
 NAMES = sorted({*NAMES, *(f"training:{each}" for each in training.SIZES)} - {"training"})

@@ -5,21 +5,21 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from train.evaluate.claim import Claim
+from train.evaluate.finding import Finding
 from train.transfer.outcome import Outcome
 from train.transfer.shift import Transfer, percent
 from train.transfer.sweep import DRAWS, interval
 
 
-def _claim(
+def _finding(
     text: str, outcome: Outcome, labels: Sequence[str], over: str, judge: Callable[..., tuple[bool | None, str]]
-) -> Claim:
+) -> Finding:
     """(whether it holds, figures) by `judge` of the series of these settings; undecided where one has no two such sizes."""
     try:
         series = [outcome.over(label, over) for label in labels]
     except ValueError as error:
-        return Claim(text, None, str(error))
-    return Claim(text, *judge(*series))
+        return Finding(text, None, str(error))
+    return Finding(text, *judge(*series))
 
 
 def moved(series: Transfer) -> tuple[float, float, float]:
@@ -49,7 +49,7 @@ def lost(series: Transfer) -> bool:
     return not math.isfinite(series.regret()[0])
 
 
-def keeps(outcome: Outcome, label: str, over: str, octaves: float = 1.0) -> Claim:
+def keeps(outcome: Outcome, label: str, over: str, octaves: float = 1.0) -> Finding:
     """Optima move by at most so many octaves, and nothing diverges there. Undecided where the interval of the largest move
     holds more and less, or where the grid ends at an optimum."""
 
@@ -63,10 +63,10 @@ def keeps(outcome: Outcome, label: str, over: str, octaves: float = 1.0) -> Clai
         return holds, _largest(series, far, low, high)
 
     text = f"{label}: the best {outcome.dial.replace('_', ' ')} is the same at every {over}, to {octaves:g} octave"
-    return _claim(text, outcome, [label], over, judge)
+    return _finding(text, outcome, [label], over, judge)
 
 
-def loses(outcome: Outcome, label: str, over: str, octaves: float = 2.0) -> Claim:
+def loses(outcome: Outcome, label: str, over: str, octaves: float = 2.0) -> Finding:
     """Optima move by at least so many octaves (undecided where the interval of the largest move holds more and less), or
     what was best for the smallest size diverges at the largest."""
 
@@ -76,14 +76,14 @@ def loses(outcome: Outcome, label: str, over: str, octaves: float = 2.0) -> Clai
         return holds, _largest(series, far, low, high)
 
     text = f"{label}: the best {outcome.dial.replace('_', ' ')} moves with the {over}, by {octaves:g} octaves or into divergence"
-    return _claim(text, outcome, [label], over, judge)
+    return _finding(text, outcome, [label], over, judge)
 
 
 def _largest(series: Transfer, far: float, low: float, high: float) -> str:
     return f"{series.sentence} Largest move of any size: {far:.2f} [{low:.2f}, {high:.2f}] octaves."
 
 
-def compared(outcome: Outcome, worse: str, better: str, over: str) -> Claim:
+def compared(outcome: Outcome, worse: str, better: str, over: str) -> Finding:
     """What the smallest size's optimum costs the largest is more in one setting, beyond the intervals."""
 
     def judge(*both: Transfer) -> tuple[bool | None, str]:
@@ -93,7 +93,7 @@ def compared(outcome: Outcome, worse: str, better: str, over: str) -> Claim:
         return _beyond(a_low - b_high, a_high - b_low), f"{worse}: {words[0]}; {better}: {words[1]}"
 
     text = f"Over {over}, the smallest size's optimum costs the largest more in “{worse}” than in “{better}”"
-    return _claim(text, outcome, [worse, better], over, judge)
+    return _finding(text, outcome, [worse, better], over, judge)
 
 
 def _beyond(low: float, high: float) -> bool | None:
@@ -113,7 +113,7 @@ def _tuned(series: Transfer, until: float) -> tuple[np.ndarray, np.ndarray, int]
     return np.array(whole), np.stack(drawn, axis=1), step
 
 
-def falls(outcome: Outcome, label: str, over: str, until: float = 1.0, sign: int = -1) -> Claim:
+def falls(outcome: Outcome, label: str, over: str, until: float = 1.0, sign: int = -1) -> Finding:
     """The tuned loss after this share of the steps falls (sign −1; rises: 1) from every size to the next, beyond 95 %."""
 
     def judge(series: Transfer) -> tuple[bool | None, str]:
@@ -123,10 +123,10 @@ def falls(outcome: Outcome, label: str, over: str, until: float = 1.0, sign: int
         return holds, f"after {step} steps: " + ", ".join(f"{loss:.4g}" for loss in losses)
 
     text = f"{label}: the tuned loss {'falls' if sign < 0 else 'rises'} with the {over}"
-    return _claim(text, outcome, [label], over, judge)
+    return _finding(text, outcome, [label], over, judge)
 
 
-def ends_lower(outcome: Outcome, better: str, worse: str, over: str) -> Claim:
+def ends_lower(outcome: Outcome, better: str, worse: str, over: str) -> Finding:
     """At the largest size the tuned loss is lower in one setting than in the other, beyond 95 %."""
 
     def judge(*both: Transfer) -> tuple[bool | None, str]:
@@ -135,4 +135,4 @@ def ends_lower(outcome: Outcome, better: str, worse: str, over: str) -> Claim:
         return _beyond(low, high), f"{a[-1]:.4g} and {b[-1]:.4g}"
 
     text = f"At the largest {over} the tuned loss is lower in “{better}” than in “{worse}”"
-    return _claim(text, outcome, [better, worse], over, judge)
+    return _finding(text, outcome, [better, worse], over, judge)

@@ -9,78 +9,59 @@ found: 3 of 4 claims hold; undecided: random networks, whose median D̂ is .0064
 
 import numpy as np
 
-from configs.papers.beyond_gaussian.mixtures import (
-    BEST_XOR,
-    COLOURS,
-    divergences,
-    histogram,
-    outputs_and_theory,
-    settings,
-    spread,
-    trained_xor,
-    xor_task,
-)
+from configs.papers.beyond_gaussian import mixtures
 from limits.cumulants import Cumulants, Mixture, sample, xor_mixture
-from train.evaluate.claim import Claim
-from train.evaluate.interval import jackknife, mean, median
-from train.evaluate.page import panels
+from train.study.figure import Finding, Settings, jackknife, mean, median, panels
 
 PHASES = ("random", "trained")
 
+get_config = Settings(
+    "fig2_2",
+    {
+        "activation": "relu", "width": 10, "depth": 1, "members": 10, "samples": 10_000, "shown": 100_000, "steps": 10_000,
+        "bins": 60,
+    },
+    {"samples": 100_000, "steps": 20_000},
+)  # fmt: skip
 
-def get_config(size="small", name="fig2_2", activation="relu"):
-    small = {"samples": 10_000, "shown": 100_000, "steps": 10_000}
-    paper = {"samples": 100_000, "shown": 100_000, "steps": 20_000}
-    config = settings(name, size, small, paper)
-    config.update({"activation": activation, "width": 10, "depth": 1, "members": 10, "bins": 60})
-    return config
 
-
-def run(config, folder, screen, part):
-    task = xor_task(config.samples, config.seed)
+def run(config, screen):
+    task = mixtures.xor_task(config.samples, config.seed)
     x, t = sample(xor_mixture(), config.shown, config.seed + 2)
-    both = trained_xor(
+    both = mixtures.trained_xor(
         config.width, config.depth, config.activation, task, config.members, config.steps, config.seed, screen
     )
     arrays = {"t": t[:, 0], "x": x[:2000], "x_t": t[:2000, 0]}
     for name, trained in zip(PHASES, both, strict=True):
-        f, theory = outputs_and_theory(trained, x)
+        f, theory = mixtures.outputs_and_theory(trained, x)
         arrays |= {
             f"{name} y": f[0], f"{name} mean": theory[0].cumulants.mean, f"{name} variance": theory[0].cumulants.covariance,
-            f"{name} divergence": divergences(trained, x, config.bins), f"{name} accuracy": trained.accuracy(x, t),
+            f"{name} divergence": mixtures.divergences(trained, x, config.bins), f"{name} accuracy": trained.accuracy(x, t),
             f"{name} target": theory[0].target, f"{name} probability": theory[0].probability,
         }  # fmt: skip
     return arrays
 
 
 def claims(arrays):
-    found = []
     for name, bound in zip(PHASES, (0.01, 0.05), strict=True):
         each = arrays[f"{name} divergence"]
-        found.append(
-            Claim(
-                f"The mixture of Gaussians is the distribution of a {name} network's outputs: median D̂ below {bound:g}",
-                median(each).below(bound),
-                f"median {median(each)}, largest {each.max():.4f} of {len(each)} networks",
-            )
+        yield Finding(
+            f"The mixture of Gaussians is the distribution of a {name} network's outputs: median D̂ below {bound:g}",
+            median(each).below(bound),
+            f"median {median(each)}, largest {each.max():.4f} of {len(each)} networks",
         )
     accuracy = arrays["trained accuracy"]
-    found.append(
-        Claim(
-            "Trained networks of ten neurons come close to the best classifier's 97.5 %: within 8 points on average",
-            mean(accuracy).near(BEST_XOR, 0.08),
-            f"{spread(accuracy)}, best {accuracy.max():.2%}",
-        )
+    yield Finding(
+        "Trained networks of ten neurons come close to the best classifier's 97.5 %: within 8 points on average",
+        mean(accuracy).near(mixtures.BEST_XOR, 0.08),
+        f"{mixtures.spread(accuracy)}, best {accuracy.max():.2%}",
     )
     apart = [_gap(arrays, name) for name in PHASES]
-    found.append(
-        Claim(
-            "Training brings the classes' outputs of the network shown apart, by more than three times",
-            (apart[1].log() - apart[0].log()).above(np.log(3)),
-            f"means apart by {apart[0]:.2f} standard deviations before, {apart[1]:.2f} after",
-        )
+    yield Finding(
+        "Training brings the classes' outputs of the network shown apart, by more than three times",
+        (apart[1].log() - apart[0].log()).above(np.log(3)),
+        f"means apart by {apart[0]:.2f} standard deviations before, {apart[1]:.2f} after",
     )
-    return found
 
 
 def _gap(arrays, name):
@@ -95,7 +76,7 @@ def _gap(arrays, name):
 
 def figures(arrays):
     figure, axes = panels(1, 3, 4.2, 3.6)
-    for target, colour in COLOURS.items():
+    for target, colour in mixtures.COLOURS.items():
         rows = arrays["x_t"] == target
         axes[0, 0].plot(*arrays["x"][rows].T, ".", color=colour, ms=2, label=f"t = {target:+.0f}")
     axes[0, 0].set(xlabel="x₁", ylabel="x₂", title="inputs", aspect="equal")
@@ -103,7 +84,7 @@ def figures(arrays):
     for axis, name in zip(axes[0, 1:], PHASES, strict=True):
         cumulants = Cumulants(arrays[f"{name} mean"], arrays[f"{name} variance"])
         mixture = Mixture(arrays[f"{name} probability"], arrays[f"{name} target"], cumulants)
-        histogram(axis, arrays[f"{name} y"], arrays["t"], mixture)
+        mixtures.histogram(axis, arrays[f"{name} y"], arrays["t"], mixture)
         axis.set_title(
             f"{name}: accuracy {arrays[f'{name} accuracy'][0]:.2%}, D̂ = {arrays[f'{name} divergence'][0]:.4f}"
         )

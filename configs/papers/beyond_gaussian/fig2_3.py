@@ -10,35 +10,26 @@ found: verdicts were not taken again since claims are judged by intervals.
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from configs.papers.beyond_gaussian.mixtures import BEST_XOR, divergences, settings, spread, trained_xor, xor_task
+from configs.papers.beyond_gaussian.mixtures import BEST_XOR, divergences, spread, trained_xor, xor_task
 from limits.cumulants import sample, xor_mixture
-from train.evaluate.claim import Claim
-from train.evaluate.interval import every, mean, median
-from train.evaluate.page import COLOURS, panels
+from train.study.figure import COLOURS, Finding, Settings, every, mean, median, panels
 
 PHASES = ("random", "trained")
 
-
-def get_config(size="small", name="fig2_3", activation="relu"):
-    small = {
-        "widths": (10, 30),
-        "depths": (1, 2, 4),
-        "members": 6,
-        "random": 30,
-        "samples": 10_000,
-        "shown": 30_000,
-        "steps": 4000,
-    }
-    paper = {
+get_config = Settings(
+    "fig2_3",
+    {
+        "activation": "relu", "widths": (10, 30), "depths": (1, 2, 4), "members": 6, "random": 30, "samples": 10_000,
+        "shown": 30_000, "steps": 4000, "bins": 60,
+    },
+    {
         "widths": (10, 30, 100), "depths": (1, 2, 4, 6), "members": 50, "random": 50, "samples": 100_000, "shown": 100_000,
         "steps": 20_000,
-    }  # fmt: skip
-    config = settings(name, size, small, paper)
-    config.update({"activation": activation, "bins": 60})
-    return config
+    },
+)  # fmt: skip
 
 
-def run(config, folder, screen, part):
+def run(config, screen):
     task = xor_task(config.samples, config.seed)
     x, t = sample(xor_mixture(), config.shown, config.seed + 2)
     shape = (len(config.widths), len(config.depths))
@@ -67,40 +58,38 @@ def claims(arrays, small=(0.01, 0.02), accuracy=(0.97, 0.003)):
     logs = found["random"].log()
     powers = (logs.at(-1) - logs.at(0)).times(1 / np.log(widths[-1] / widths[0]))
     reached = mean(arrays["accuracy"].mean((0, 1)))
-    return [
-        Claim(
-            f"Random networks: median D̂ below {small[0]:g} at L = {depths[0]}, below {small[1]:g} at L = {depths[-1]}",
-            every(shallow.below(small[0]), deep.below(small[1])),
-            f"by width {shallow} and {deep}",
-        ),
-        Claim(
-            "Deviations grow with depth",
-            every(*(each.above(0) for each in rises.values())),
-            f"log of D̂ at L = {depths[-1]} over that at L = {depths[0]}, by width: "
-            + "; ".join(f"{name} {each:.2f}" for name, each in rises.items()),
-        ),
-        Claim(
-            "They are larger in trained networks, at every size",
-            (found["trained"].log() - found["random"].log()).above(0),
-            table,
-        ),
-        Claim(
-            "… and remain modest: median D̂ of trained networks below 0.1",
-            found["trained"].below(0.1),
-            f"{found['trained']}",
-        ),
-        Claim(
-            f"No clear change with width from N = {widths[0]} to {widths[-1]}: the power of N in the median D̂ of random networks "
-            "is within 1/4 of none (fluctuations would have −1)",
-            powers.near(0, 0.25),
-            f"{powers:.2f} at L = {depths.tolist()}",
-        ),
-        Claim(
-            f"Trained networks reach {accuracy[0]:.2%} ± {accuracy[1]:.2%} on average (best possible {BEST_XOR:.1%})",
-            reached.near(*accuracy),
-            f"{reached:.2%}; {spread(arrays['accuracy'])} over networks of all sizes",
-        ),
-    ]
+    yield Finding(
+        f"Random networks: median D̂ below {small[0]:g} at L = {depths[0]}, below {small[1]:g} at L = {depths[-1]}",
+        every(shallow.below(small[0]), deep.below(small[1])),
+        f"by width {shallow} and {deep}",
+    )
+    yield Finding(
+        "Deviations grow with depth",
+        every(*(each.above(0) for each in rises.values())),
+        f"log of D̂ at L = {depths[-1]} over that at L = {depths[0]}, by width: "
+        + "; ".join(f"{name} {each:.2f}" for name, each in rises.items()),
+    )
+    yield Finding(
+        "They are larger in trained networks, at every size",
+        (found["trained"].log() - found["random"].log()).above(0),
+        table,
+    )
+    yield Finding(
+        "… and remain modest: median D̂ of trained networks below 0.1",
+        found["trained"].below(0.1),
+        f"{found['trained']}",
+    )
+    yield Finding(
+        f"No clear change with width from N = {widths[0]} to {widths[-1]}: the power of N in the median D̂ of random networks "
+        "is within 1/4 of none (fluctuations would have −1)",
+        powers.near(0, 0.25),
+        f"{powers:.2f} at L = {depths.tolist()}",
+    )
+    yield Finding(
+        f"Trained networks reach {accuracy[0]:.2%} ± {accuracy[1]:.2%} on average (best possible {BEST_XOR:.1%})",
+        reached.near(*accuracy),
+        f"{reached:.2%}; {spread(arrays['accuracy'])} over networks of all sizes",
+    )
 
 
 def figures(arrays):

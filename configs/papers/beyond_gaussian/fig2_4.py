@@ -10,25 +10,22 @@ found: 4 of 5 claims hold; not: from means to samples |Δθ|² is .24 of the fir
 
 import numpy as np
 
-from configs.papers.beyond_gaussian.mixtures import BLUE, GREEN, network, settings, spread, xor_task
+from configs.papers.beyond_gaussian.mixtures import BLUE, GREEN, network, spread, xor_task
 from limits.cumulants import pooled, xor_mixture
 from train.cumulants import train_samples, train_statistics
-from train.evaluate.claim import Claim
-from train.evaluate.interval import every, exact, mean
-from train.evaluate.page import panels
+from train.study.figure import Finding, Settings, every, exact, mean, panels
 
 WAYS = ("covariance → mean", "covariance → sample", "mean → sample")
 FIRST = 20  # looks (of 10 steps each) that count as the beginning of a phase
 
+get_config = Settings(
+    "fig2_4",
+    {"width": 10, "depth": 1, "switch": 2000, "steps": 2000, "samples": 10_000, "batch": 10, "members": 20},
+    {"members": 100},
+)
 
-def get_config(size="small"):
-    small = {"members": 20}
-    config = settings("fig2_4", size, small, {"members": 100})
-    config.update({"width": 10, "depth": 1, "switch": 2000, "steps": 2000, "samples": 10_000, "batch": 10})
-    return config
 
-
-def run(config, folder, screen, part):
+def run(config, screen):
     net, task = network(config.width, config.depth), xor_task(config.samples, config.seed)
     codings = {"covariance": pooled(xor_mixture()), "mean": xor_mixture()}
     arrays = {"switch": np.array(config.switch)}
@@ -67,15 +64,12 @@ def sizes(arrays, way):
 
 
 def claims(arrays):
-    found = []
     accuracy = np.concatenate([arrays[f"{c} accuracy"] for c in ("covariance", "mean")])
-    found.append(
-        Claim(
-            "Before the switch every network solves the task: accuracy of at least 91 %",
-            exact(accuracy).above(0.91),
-            f"covariance coding {spread(arrays['covariance accuracy'])}, mean coding {spread(arrays['mean accuracy'])}, "
-            f"lowest {accuracy.min():.2%}",
-        )
+    yield Finding(
+        "Before the switch every network solves the task: accuracy of at least 91 %",
+        exact(accuracy).above(0.91),
+        f"covariance coding {spread(arrays['covariance accuracy'])}, mean coding {spread(arrays['mean accuracy'])}, "
+        f"lowest {accuracy.min():.2%}",
     )
     with np.errstate(divide="ignore"):
         logs = {way: [np.log10(each) for each in sizes(arrays, way)] for way in WAYS}
@@ -84,36 +78,27 @@ def claims(arrays):
     jumps = {way: mean(after) for way, (_, _, after) in logs.items()}
     figures = "; ".join(f"{way}: at first {first[way]:.1f}, after {jumps[way]:.1f}" for way in WAYS)
     back, still = (mean(logs[way][2] - logs[way][0]) for way in (WAYS[0], WAYS[2]))
-    found.append(
-        Claim(
-            "From covariances to means |Δθ|² comes back to the order of magnitude of the first steps: within a factor of 10",
-            back.near(0, 1),
-            f"log₁₀ of after over first: {back:.2f}",
-        )
+    yield Finding(
+        "From covariances to means |Δθ|² comes back to the order of magnitude of the first steps: within a factor of 10",
+        back.near(0, 1),
+        f"log₁₀ of after over first: {back:.2f}",
     )
-    found.append(
-        Claim(
-            "|Δθ|² after the switch: covariance → mean > covariance → sample > mean → sample",
-            ordered(jumps),
-            f"means of log₁₀: {figures}",
-        )
+    yield Finding(
+        "|Δθ|² after the switch: covariance → mean > covariance → sample > mean → sample",
+        ordered(jumps),
+        f"means of log₁₀: {figures}",
     )
-    found.append(
-        Claim(
-            "From means to samples it changes negligibly: a tenth of the first steps' or below",
-            still.below(-1),
-            f"log₁₀ of after over first: {still:.2f}",
-        )
+    yield Finding(
+        "From means to samples it changes negligibly: a tenth of the first steps' or below",
+        still.below(-1),
+        f"log₁₀ of after over first: {still:.2f}",
     )
     kept = {way: mean(each) for way, each in kept.items()}
-    found.append(
-        Claim(
-            "The order is the same where Adam's running averages are kept over the switch",
-            ordered(kept),
-            "means of log₁₀: " + "; ".join(f"{way}: {value:.2f}" for way, value in kept.items()),
-        )
+    yield Finding(
+        "The order is the same where Adam's running averages are kept over the switch",
+        ordered(kept),
+        "means of log₁₀: " + "; ".join(f"{way}: {value:.2f}" for way, value in kept.items()),
     )
-    return found
 
 
 def ordered(by_way):

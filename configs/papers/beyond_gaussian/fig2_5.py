@@ -9,36 +9,27 @@ found: verdicts were not taken again since claims are judged by intervals.
 
 import numpy as np
 
-from configs.papers.beyond_gaussian.mixtures import bars, labelled, network, settings, spread
+from configs.papers.beyond_gaussian.mixtures import bars, labelled, network, spread
 from limits import Task
 from limits.cumulants import gaussian_surrogate, sample
 from train.cumulants import train_samples, train_statistics
-from train.evaluate.claim import Claim
-from train.evaluate.interval import every, mean
-from train.evaluate.page import panels
+from train.study.figure import Finding, Settings, every, mean, panels
 
 WAYS = {"data": "trained on the data", "gaussian": "on Gaussian samples", "statistics": "statistical model"}
 
-
-def get_config(size="small", name="fig2_5"):
-    small = {
-        "dataset": "digits",
-        "train": 1300,
-        "test": 497,
-        "drawn": 10_000,
-        "members": 5,
-        "steps": 2000,
-        "stat_steps": 1000,
-    }
-    paper = {
+get_config = Settings(
+    "fig2_5",
+    {
+        "dataset": "digits", "train": 1300, "test": 497, "drawn": 10_000, "members": 5, "steps": 2000, "stat_steps": 1000,
+        "depths": (1, 2), "width": 100, "batch": 100, "threshold": 1e-2, "learning_rate": 1e-3,
+    },
+    {
         "dataset": "mnist", "train": 60_000, "test": 10_000, "drawn": 60_000, "members": 100, "steps": 12_000, "stat_steps": 6000,
-    }  # fmt: skip
-    config = settings(name, size, small, paper)
-    config.update({"depths": (1, 2), "width": 100, "batch": 100, "threshold": 1e-2, "learning_rate": 1e-3})
-    return config
+    },
+)  # fmt: skip
 
 
-def run(config, folder, screen, part):
+def run(config, screen):
     task = labelled(config.dataset, config.train, config.test, config.seed)
     surrogate = gaussian_surrogate(task.x_train, task.y_train, config.threshold)
     drawn = sample(surrogate.mixture, config.drawn, config.seed)
@@ -69,13 +60,10 @@ def gap(first, second):
 
 
 def claims(arrays):
-    found = []
     for depth in arrays["depths"]:
         data, gaussian, statistics = (arrays[f"{name} {depth}"] for name in WAYS)
-        found.append(
-            Claim(
-                f"L = {depth}: networks trained on the data reach 94 % on average", mean(data).above(0.94), spread(data)
-            )
+        yield Finding(
+            f"L = {depth}: networks trained on the data reach 94 % on average", mean(data).above(0.94), spread(data)
         )
         for loss, top, text in (
             (
@@ -90,8 +78,7 @@ def claims(arrays):
             ),
             (gap(data, statistics), 6, "… 0 to 6 points below the data together (thesis: 3.3 ± 0.6)"),
         ):
-            found.append(Claim(f"L = {depth}: {text}", every(loss.above(0), loss.below(top)), f"{loss:.1f} points"))
-    return found
+            yield Finding(f"L = {depth}: {text}", every(loss.above(0), loss.below(top)), f"{loss:.1f} points")
 
 
 def figures(arrays):

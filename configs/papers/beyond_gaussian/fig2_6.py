@@ -12,27 +12,24 @@ found: 3 of 5 claims hold; not: networks of two layers reach 96 % (89.4 %), the 
 
 import numpy as np
 
-from configs.papers.beyond_gaussian.mixtures import COLOURS, bars, network, settings, spread
+from configs.papers.beyond_gaussian.mixtures import COLOURS, bars, network, spread
 from limits import Task
 from limits.cumulants import density, gaussian_mixture, pooled, sample, third_cumulant_mixture
 from train.cumulants import train_samples, train_statistics
-from train.evaluate.claim import Claim
-from train.evaluate.interval import mean
-from train.evaluate.page import panels
+from train.study.figure import Finding, Settings, mean, panels
 
 BEST = 0.9798
 DEPTHS = (1, 2, 3)
 MODELS = {"samples": "network", "order 4": "model, G¹ to G⁴", "order 2": "model, μ and Σ"}
 
+get_config = Settings(
+    "fig2_6",
+    {"members": 10, "steps": 8000, "samples": 10_000, "width": 10, "batch": 10, "learning_rate": 3e-3},
+    {"members": 100},
+)
 
-def get_config(size="small"):
-    small = {"members": 10, "steps": 8000, "samples": 10_000}
-    config = settings("fig2_6", size, small, small | {"members": 100})
-    config.update({"width": 10, "batch": 10, "learning_rate": 3e-3})
-    return config
 
-
-def run(config, folder, screen, part):
+def run(config, screen):
     data = third_cumulant_mixture()
     train, test = (sample(data, config.samples, config.seed + i) for i in (0, 1))
     options = {
@@ -54,22 +51,19 @@ def run(config, folder, screen, part):
 
 
 def claims(arrays):
-    found = []
-
-    def add(text, holds, *names):
+    def said(text, holds, *names):
         figures = "; ".join(f"{MODELS[n.rsplit(' ', 1)[0]]}, L = {n[-1]}: {spread(arrays[n])}" for n in names)
-        found.append(Claim(text, holds, figures))
+        return Finding(text, holds, figures)
 
     reached = {f"{name} {depth}": mean(arrays[f"{name} {depth}"]) for name in MODELS for depth in DEPTHS}
-    add("Trained on samples, networks reach 96 % on average: with three layers",
-        reached["samples 3"].above(0.96), "samples 3")  # fmt: skip
-    add("… and with two", reached["samples 2"].above(0.96), "samples 2")
-    add("With G¹ to G⁴ in the first layer the statistical model reaches 96 ± 1 % (L = 2)",
-        reached["order 4 2"].near(0.96, 0.01), "order 4 2")  # fmt: skip
+    text = "Trained on samples, networks reach 96 % on average: with three layers"
+    yield said(text, reached["samples 3"].above(0.96), "samples 3")
+    yield said("… and with two", reached["samples 2"].above(0.96), "samples 2")
+    text = "With G¹ to G⁴ in the first layer the statistical model reaches 96 ± 1 % (L = 2)"
+    yield said(text, reached["order 4 2"].near(0.96, 0.01), "order 4 2")
     for depth, words in ((2, "… and nearly the network's accuracy: within 2 points at L = 2"), (3, "… and at L = 3")):
         model, network_ = f"order 4 {depth}", f"samples {depth}"
-        add(words, (reached[model] - reached[network_]).near(0, 0.02), model, network_)
-    return found
+        yield said(words, (reached[model] - reached[network_]).near(0, 0.02), model, network_)
 
 
 def figures(arrays):

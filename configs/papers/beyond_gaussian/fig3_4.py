@@ -7,23 +7,24 @@ found: verdicts were not taken again since claims are judged by intervals.
 
 import numpy as np
 
-from configs.papers.beyond_gaussian.sampled import ARMS, NAMES, convergence, mean_and_error, settings, sweep
+from configs.papers.beyond_gaussian.sampled import CHAINS, convergence, draw, sweep
 from train.data import xor_clusters
-from train.evaluate.claim import Claim
-from train.evaluate.interval import every, mean
-from train.evaluate.page import panels
+from train.study.figure import Finding, Settings, every, mean, panels
 
 W2, WIDTH, POINTS, DEPTH = 1.2, 500, 12, 3
 AXES = (("w2", "w²"), ("width", "width N"), ("points", "points P"))
 
+get_config = Settings(
+    "fig3_4",
+    CHAINS | {"datasets": 2, "w2": (0.6, 0.8, 1.2, 1.6), "width": (125, 250, 500), "points": (4, 12, 24)},
+    {
+        "datasets": 10, "w2": (0.5, 0.6, 0.7, 0.8, 1.0, 1.2, 1.6, 2.0), "width": (125, 250, 500, 1000, 2000),
+        "points": (4, 8, 12, 16, 24, 32),
+    },
+)  # fmt: skip
 
-def get_config(size="small"):
-    small = {"datasets": 2, "w2": (0.6, 0.8, 1.2, 1.6), "width": (125, 250, 500), "points": (4, 12, 24)}
-    wider = {"w2": (0.5, 0.6, 0.7, 0.8, 1.0, 1.2, 1.6, 2.0), "width": (125, 250, 500, 1000, 2000)}
-    return settings("fig3_4", size, small, {"datasets": 10, "points": (4, 8, 12, 16, 24, 32), **wider})
 
-
-def run(config, folder, screen, part):
+def run(config, screen):
     values = {name: sorted(getattr(config, name)) for name, _ in AXES}
     standard = {"w2": W2, "width": WIDTH, "points": POINTS}
     cells = [tuple((standard | {name: value}).values()) for name, _ in AXES for value in values[name]]
@@ -51,61 +52,48 @@ def excess(arrays, name):
 
 def claims(arrays):
     each = {(name, arm): mean(*shift(arrays, name, arm)) for name, _ in AXES for arm in ("theory", "chains")}
-    found = [convergence(np.concatenate([arrays[f"{name} converged"].ravel() for name, _ in AXES]))]
+    yield convergence(np.concatenate([arrays[f"{name} converged"].ravel() for name, _ in AXES]))
     for arm in ("chains", "theory"):
         holds = every(*(each[name, arm].above(0) for name, _ in AXES))
         words = "; ".join(f"over {name}: {each[name, arm]:.4f}" for name, _ in AXES)
-        found.append(Claim(f"{arm}: ΔCKA > 0 everywhere", holds, words))
+        yield Finding(f"{arm}: ΔCKA > 0 everywhere", holds, words)
     i = list(arrays["w2 axis"]).index(W2)
     theory, chains = (each["w2", arm].at(i) for arm in ("theory", "chains"))
-    found.append(
-        Claim(
-            f"At w² = {W2}, N = {WIDTH}, P = {POINTS} the theory's ΔCKA is that of networks, within 10 %",
-            mean(*excess(arrays, "w2")).at(i).near(0, 0.1),
-            f"theory {theory:.4f}, chains {chains:.4f}; theory over chains less one {mean(*excess(arrays, 'w2')).at(i):.3f}",
-        )
+    yield Finding(
+        f"At w² = {W2}, N = {WIDTH}, P = {POINTS} the theory's ΔCKA is that of networks, within 10 %",
+        mean(*excess(arrays, "w2")).at(i).near(0, 0.1),
+        f"theory {theory:.4f}, chains {chains:.4f}; theory over chains less one {mean(*excess(arrays, 'w2')).at(i):.3f}",
     )
     delta, _, errors = shift(arrays, "w2", "chains")
-    found.append(
-        Claim(
-            "ΔCKA falls with w²",
-            mean(np.diff(delta, axis=0), 1, np.hypot(errors[1:], errors[:-1])).below(0),
-            f"{each['w2', 'chains']:.4f} at w² = {', '.join(f'{w:g}' for w in arrays['w2 axis'])}",
-        )
+    yield Finding(
+        "ΔCKA falls with w²",
+        mean(np.diff(delta, axis=0), 1, np.hypot(errors[1:], errors[:-1])).below(0),
+        f"{each['w2', 'chains']:.4f} at w² = {', '.join(f'{w:g}' for w in arrays['w2 axis'])}",
     )
     product = each["width", "chains"].times(arrays["width axis"])
-    found.append(
-        Claim(
-            "ΔCKA falls as 1/N: N ΔCKA is constant within 30 %",
-            product.alike(1.3),
-            f"N ΔCKA = {product} at N = {', '.join(f'{n:g}' for n in arrays['width axis'])}",
-        )
+    yield Finding(
+        "ΔCKA falls as 1/N: N ΔCKA is constant within 30 %",
+        product.alike(1.3),
+        f"N ΔCKA = {product} at N = {', '.join(f'{n:g}' for n in arrays['width axis'])}",
     )
     for name, words, (near, far) in (("width", "as N falls", (-1, 0)), ("points", "as P grows", (0, -1))):
         away, _, errors = excess(arrays, name)
         more = mean(abs(away[far]) - abs(away[near]), 0, np.hypot(errors[far], errors[near]))
         solved = np.isfinite(arrays[f"{name} theory"])
-        found.append(
-            Claim(
-                f"The theory departs from networks {words}",
-                more.above(0),
-                f"relative distance of ΔCKA {', '.join(f'{a:.2f}' for a in abs(away.mean(1)))}; last less first {more:.2f}"
-                + ("" if solved.all() else "; NaN: the theory's equations do not converge"),
-            )
+        yield Finding(
+            f"The theory departs from networks {words}",
+            more.above(0),
+            f"relative distance of ΔCKA {', '.join(f'{a:.2f}' for a in abs(away.mean(1)))}; last less first {more:.2f}"
+            + ("" if solved.all() else "; NaN: the theory's equations do not converge"),
         )
-    return found
 
 
 def figures(arrays):
     figure, axes = panels(1, 3, 3.7, 3.4)
     for axis, (name, label) in zip(axes[0], AXES, strict=True):
         for arm in ("theory", "chains"):
-            colour, style = ARMS[arm]
             values, _, errors = shift(arrays, name, arm)
-            middle, error = mean_and_error(values, errors)
-            axis.errorbar(
-                arrays[f"{name} axis"], middle, 2 * error, fmt=style, ms=4, capsize=2, color=colour, label=NAMES[arm]
-            )
+            draw(axis, arrays[f"{name} axis"], arm, values, errors)
         axis.axhline(0, color="0.6", lw=0.8)
         axis.set(xlabel=label)
     axes[0, 0].set_ylabel("ΔCKA = CKA(C, yyᵀ) − CKA(NNGP, yyᵀ)")

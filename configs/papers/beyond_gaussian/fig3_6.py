@@ -11,22 +11,17 @@ found: 3 of 3 claims hold.
 import numpy as np
 from rich.progress import track
 
-from configs.papers.beyond_gaussian.posteriors import BIAS, NOISE, SHADES, away, banded, clusters, layers, settings
+from configs.papers.beyond_gaussian.posteriors import BIAS, NOISE, SHADES, away, banded, clusters, layers
 from limits.depth import edge_of_chaos, response
 from limits.posterior import backpropagated, output_force, prior_kernels, response_to_output
-from train.evaluate.claim import Claim
-from train.evaluate.interval import every, jackknife, mean
-from train.evaluate.page import panels
+from train.study.figure import Finding, Settings, every, jackknife, mean, panels
 
 CURVES = (0.6, 0.825, 1.1, 1.38, 2.2)
 
-
-def get_config(size="small"):
-    common = {"depth": 20, "samples": 12}
-    return settings("fig3_6", size, common | {"sets": 3, "points": 31}, common | {"sets": 10, "points": 91})
+get_config = Settings("fig3_6", {"depth": 20, "samples": 12, "sets": 3, "points": 31}, {"sets": 10, "points": 91})
 
 
-def run(config, folder, screen, part):
+def run(config, screen):
     grid = np.linspace(0.6, 2.4, config.points)
     seeds = range(config.seed, config.seed + config.sets)
     curves = {name: np.zeros((config.sets, len(CURVES), config.depth + 1)) for name in ("force", "backward", "forward")}
@@ -68,23 +63,21 @@ def claims(arrays):
     force = np.log(arrays["force"])
     smallest, middle = CURVES.index(0.6), CURVES.index(0.825)
     first, last = (mean(force[:, middle, l] - force[:, smallest, l]) for l in (1, -1))
-    return [
-        Claim(
-            "The response reaches furthest near the critical point: its largest value is within .3 of it",
-            furthest.near(critical, 0.3),
-            f"largest at {furthest}, the critical point at {critical:.4f}",
-        ),
-        Claim(
-            "The force on the first layer is largest at a variance near .825 (± .035), below the critical one",
-            every(most.near(0.825, 0.035), most.below(critical)),
-            f"at {most}",
-        ),
-        Claim(
-            "Curves of the force over layers cross: at the output that of variance .6 is above that of .825, at layer 1 below",
-            every(first.above(0), last.below(0)),
-            f"log of the force at .825 over that at .6: {first:.2f} at layer 1, {last:.2f} at the output",
-        ),
-    ]
+    yield Finding(
+        "The response reaches furthest near the critical point: its largest value is within .3 of it",
+        furthest.near(critical, 0.3),
+        f"largest at {furthest}, the critical point at {critical:.4f}",
+    )
+    yield Finding(
+        "The force on the first layer is largest at a variance near .825 (± .035), below the critical one",
+        every(most.near(0.825, 0.035), most.below(critical)),
+        f"at {most}",
+    )
+    yield Finding(
+        "Curves of the force over layers cross: at the output that of variance .6 is above that of .825, at layer 1 below",
+        every(first.above(0), last.below(0)),
+        f"log of the force at .825 over that at .6: {first:.2f} at layer 1, {last:.2f} at the output",
+    )
 
 
 def figures(arrays):

@@ -10,54 +10,41 @@ found: 2 of 3 claims hold; not: the growth is less than linear, ΔCKA at γ₀ =
 import numpy as np
 from rich.progress import track
 
-from configs.papers.beyond_gaussian.posteriors import (
-    BIAS,
-    NOISE,
-    SHADES,
-    alignment,
-    banded,
-    clusters,
-    draws,
-    kernel_picture,
-    layers,
-    prior_alignment,
-    settings,
-)
+from configs.papers.beyond_gaussian import posteriors
 from limits.posterior import DivergenceError, prior_kernels, solve
-from train.evaluate.claim import Claim
-from train.evaluate.interval import jackknife, mean
-from train.evaluate.page import panels
+from train.study.figure import Finding, Settings, jackknife, mean, panels
 
 SCALES = (1.0, 2.0, 3.0)
 
+get_config = Settings(
+    "fig3_7",
+    {"depth": 3, "samples": 12, "width": 200, "weight": 0.5, "sets": 3, "draws": 4000, "weights": (0.5, 0.8, 1.2, 1.6)},
+    {"sets": 10, "draws": 100_000, "weights": (0.5, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 2.0)},
+)
 
-def get_config(size="small"):
-    common = {"depth": 3, "samples": 12, "width": 200, "weight": 0.5}
-    small = {"sets": 3, "draws": 4000, "weights": (0.5, 0.8, 1.2, 1.6)}
-    paper = {"sets": 10, "draws": 100_000, "weights": (0.5, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 2.0)}
-    return settings("fig3_7", size, common | small, common | paper)
 
-
-def run(config, folder, screen, part):
+def run(config, screen):
     shape = (config.sets, len(SCALES), len(config.weights))
     arrays = {"weights": np.array(config.weights), "cka": np.full(shape, np.nan), "prior": np.full(shape, np.nan)}
     arrays["moved"] = np.full((*shape, config.depth), np.nan)
-    sample = draws(config, config.samples)
+    sample = posteriors.draws(config, config.samples)
     for k in track(range(config.sets), "data sets", console=screen):
-        x, y = clusters(config.samples, config.seed + k)
+        x, y = posteriors.clusters(config.samples, config.seed + k)
         for j, scale in enumerate(SCALES):
             for i, weight in enumerate(config.weights):
-                stack = layers(x, weight, config.depth, scale)
-                arrays["prior"][k, j, i] = prior_alignment(stack, y)
+                stack = posteriors.layers(x, weight, config.depth, scale)
+                arrays["prior"][k, j, i] = posteriors.prior_alignment(stack, y)
                 try:
-                    found = solve(stack, y, NOISE, config.width, sample).kernels
+                    found = solve(stack, y, posteriors.NOISE, config.width, sample).kernels
                 except DivergenceError as error:
                     screen.print(f"γ₀ = {scale:g}, σ_w² = {weight:g}: {error}")
                     continue
                 wide = prior_kernels(stack)
-                arrays["cka"][k, j, i] = alignment(found[-1], y)
+                arrays["cka"][k, j, i] = posteriors.alignment(found[-1], y)
                 pairs = zip(found[1:], wide[1:], strict=True)
-                arrays["moved"][k, j, i] = [np.linalg.norm(a - b) / np.linalg.norm(b - BIAS) for a, b in pairs]
+                arrays["moved"][k, j, i] = [
+                    np.linalg.norm(a - b) / np.linalg.norm(b - posteriors.BIAS) for a, b in pairs
+                ]
                 if k == 0 and weight == config.weight:
                     arrays[f"kernels {scale:g}"] = np.array(found[1:])
                     arrays[f"wide {scale:g}"] = np.array(wide[1:])
@@ -73,24 +60,22 @@ def claims(arrays):
     further, more = mean(np.diff(moved, axis=1)), mean(np.diff(gain, axis=1))
     ratios = jackknife(lambda g: g[:, 2].mean(0) / g[:, 0].mean(0), gain)
     whole = f"solved for all γ₀ at σ_w² = {at}; NaN: not solved"
-    return [
-        Claim(
-            "At σ_w² = .5 kernels move further, relative to their part from the weights, in all layers the larger γ₀",
-            further.above(0),
-            "by layer, γ₀ = 1, 2, 3: " + "; ".join(" ".join(f"{m:.3f}" for m in layer) for layer in moved.mean(0).T),
-        ),
-        Claim(
-            "The alignment of the output kernel with the targets grows with γ₀ at every weight variance",
-            more.above(0),
-            f"ΔCKA at γ₀ = 1, 2, 3 ({whole}): "
-            + "; ".join(" ".join(f"{g:.3f}" for g in column) for column in gain.mean(0).T),
-        ),
-        Claim(
-            "It grows linearly: ΔCKA at γ₀ = 3 is three times that at 1, within a fifth, at every weight variance",
-            ratios.near(3, 0.6),
-            f"ratios {ratios:.2f} ({whole})",
-        ),
-    ]
+    yield Finding(
+        "At σ_w² = .5 kernels move further, relative to their part from the weights, in all layers the larger γ₀",
+        further.above(0),
+        "by layer, γ₀ = 1, 2, 3: " + "; ".join(" ".join(f"{m:.3f}" for m in layer) for layer in moved.mean(0).T),
+    )
+    yield Finding(
+        "The alignment of the output kernel with the targets grows with γ₀ at every weight variance",
+        more.above(0),
+        f"ΔCKA at γ₀ = 1, 2, 3 ({whole}): "
+        + "; ".join(" ".join(f"{g:.3f}" for g in column) for column in gain.mean(0).T),
+    )
+    yield Finding(
+        "It grows linearly: ΔCKA at γ₀ = 3 is three times that at 1, within a fifth, at every weight variance",
+        ratios.near(3, 0.6),
+        f"ratios {ratios:.2f} ({whole})",
+    )
 
 
 def figures(arrays):
@@ -100,10 +85,10 @@ def figures(arrays):
         for l, axis in enumerate(row):
             change = arrays[f"kernels {scale:g}"][l] - arrays[f"wide {scale:g}"][l]
             size = np.abs(change).max()
-            kernel_picture(axis, change, f"γ₀ = {scale:g}, l = {l + 1}", figure, (-size, size), "RdBu_r")
+            posteriors.kernel_picture(axis, change, f"γ₀ = {scale:g}, l = {l + 1}", figure, (-size, size), "RdBu_r")
     lines, (axis,) = (lambda f: (f[0], f[1][0]))(panels(1, 1, 5.0, 3.6))
-    for j, (scale, colour) in enumerate(zip(SCALES, SHADES, strict=False)):
-        banded(axis, arrays["weights"], arrays["cka"][:, j], fmt="o-", color=colour, label=f"γ₀ = {scale:g}")
+    for j, (scale, colour) in enumerate(zip(SCALES, posteriors.SHADES, strict=False)):
+        posteriors.banded(axis, arrays["weights"], arrays["cka"][:, j], fmt="o-", color=colour, label=f"γ₀ = {scale:g}")
         axis.plot(arrays["weights"], arrays["prior"][:, j].mean(0), "--", color=colour, lw=0.8)
     axis.set(xlabel="weight variance σ_w²", ylabel="CKA(C^(L), YYᵀ)")
     axis.legend(fontsize=8)

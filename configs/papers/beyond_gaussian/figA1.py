@@ -8,10 +8,6 @@ found: 4 of 4 claims hold.
 """
 
 from configs.papers.beyond_gaussian import fig2_2
-from configs.papers.beyond_gaussian.fig2_2 import claims as claims
-from configs.papers.beyond_gaussian.fig2_2 import figures as figures
-from configs.papers.beyond_gaussian.fig2_2 import run as run
+from configs.papers.beyond_gaussian.fig2_2 import claims, figures, run  # noqa: F401
 
-
-def get_config(size="small"):
-    return fig2_2.get_config(size, "figA1", "quadratic")
+get_config = fig2_2.get_config.but("figA1", {"activation": "quadratic"})

@@ -8,12 +8,9 @@ found: verdicts were not taken again since claims are judged by intervals.
 """
 
 from configs.papers.beyond_gaussian import fig2_3
-from configs.papers.beyond_gaussian.fig2_3 import figures as figures
-from configs.papers.beyond_gaussian.fig2_3 import run as run
+from configs.papers.beyond_gaussian.fig2_3 import figures, run  # noqa: F401
 
-
-def get_config(size="small"):
-    return fig2_3.get_config(size, "figA2", "quadratic")
+get_config = fig2_3.get_config.but("figA2", {"activation": "quadratic"})
 
 
 def claims(arrays):

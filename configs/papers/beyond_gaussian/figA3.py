@@ -13,23 +13,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from configs.papers.beyond_gaussian.mixtures import network, settings
+from configs.papers.beyond_gaussian.mixtures import network
 from limits.cumulants import expected_overlaps, gaussian_mixture, overlap_phase, overlaps, propagate
-from train.evaluate.claim import Claim
-from train.evaluate.interval import exact, mean
-from train.evaluate.page import panels
+from train.study.figure import Finding, Settings, exact, mean, panels
 from zoo.activations import Quadratic
 
 STDS = (0.76, 0.81, 0.85)
 SHADES = ("#56b4e9", "#0072b2", "#003a5d")
 PHI = Quadratic(0.1)
 
-
-def get_config(size="small"):
-    small = {"width": 300, "networks": 10, "inputs": 2000}
-    config = settings("figA3", size, small, {"width": 2000, "networks": 10, "inputs": 10_000})
-    config.depth = 25
-    return config
+get_config = Settings(
+    "figA3", {"width": 300, "networks": 10, "inputs": 2000, "depth": 25}, {"width": 2000, "inputs": 10_000}
+)
 
 
 def empirical_overlaps(net, variables, x):
@@ -39,7 +34,7 @@ def empirical_overlaps(net, variables, x):
     return jnp.stack([((y.sum(0) ** 2).mean() - (y**2).sum(0).mean()) / (n * (n - 1)) for y in inside])
 
 
-def run(config, folder, screen, part):
+def run(config, screen):
     arrays = {"depth": np.array(config.depth)}
     for std in STDS:
         screen.print(f"σ = {std}")
@@ -66,28 +61,23 @@ def theory(std, depth):
 
 
 def claims(arrays):
-    found, depth = [], int(arrays["depth"])
+    depth = int(arrays["depth"])
     for std in STDS:
         expected, end, _ = theory(std, depth)
         seen, predicted = arrays[f"seen {std}"], arrays[f"predicted {std}"]
         off = exact(abs(seen - predicted) / end)
-        found.append(
-            Claim(
-                f"σ = {std}: cumulants through one network's weights give its overlaps, within 2 % of O_0 in every layer",
-                off.below(0.02),
-                f"at most {off.value.max():.2%} of O_0 = {end:.3f}",
-            )
+        yield Finding(
+            f"σ = {std}: cumulants through one network's weights give its overlaps, within 2 % of O_0 in every layer",
+            off.below(0.02),
+            f"at most {off.value.max():.2%} of O_0 = {end:.3f}",
         )
         away = mean((predicted - expected) / end)
         worst = int(abs(away.value).argmax())
-        found.append(
-            Claim(
-                f"σ = {std}: single networks scatter about the ensemble theory: their mean is within 5 % of O_0 in every layer",
-                away.near(0, 0.05),
-                f"at most {away.at(worst):.1%} of O_0 off; a network by {(predicted.std(0, ddof=1) / end).max():.1%}",
-            )
+        yield Finding(
+            f"σ = {std}: single networks scatter about the ensemble theory: their mean is within 5 % of O_0 in every layer",
+            away.near(0, 0.05),
+            f"at most {away.at(worst):.1%} of O_0 off; a network by {(predicted.std(0, ddof=1) / end).max():.1%}",
         )
-    return found
 
 
 def figures(arrays):

@@ -14,21 +14,20 @@ from rich.progress import track
 from scipy.special import logsumexp
 from scipy.stats import wishart
 
-from configs.papers.beyond_gaussian.posteriors import BIAS, NOISE, SHADES, banded, settings
+from configs.papers.beyond_gaussian.posteriors import BIAS, NOISE, SHADES, banded
 from limits.posterior import Draws, Stack, prior_kernels, solve
-from train.evaluate.claim import Claim
-from train.evaluate.interval import every, mean
-from train.evaluate.page import panels
+from train.study.figure import Finding, Settings, every, mean, panels
 
 WORDS = {"prior": "infinite width", "leading": "linear in C̃", "full": "all orders"}
 PARTS = 10
 
-
-def get_config(size="small"):
-    common = {"inputs": 1000, "shift": 0.2, "weight": 1.0}
-    small = {"sets": 5, "draws": 20_000, "widths": (50, 100, 200), "loads": (0.1,)}
-    paper = {"sets": 10, "draws": 200_000, "widths": (50, 100, 200, 400, 800, 1600), "loads": (0.1, 0.3)}
-    return settings("figB1", size, common | small, common | paper)
+get_config = Settings(
+    "figB1",
+    {
+        "inputs": 1000, "shift": 0.2, "weight": 1.0, "sets": 5, "draws": 20_000, "widths": (50, 100, 200), "loads": (0.1,),
+    },
+    {"sets": 10, "draws": 200_000, "widths": (50, 100, 200, 400, 800, 1600), "loads": (0.1, 0.3)},
+)  # fmt: skip
 
 
 def ising(config, samples, seed):
@@ -55,7 +54,7 @@ def exact(stack, force, y, width, count, seed):
     return np.array(means), effective
 
 
-def run(config, folder, screen, part):
+def run(config, screen):
     shape = (config.sets, len(config.loads), len(config.widths))
     arrays = {name: np.zeros(shape) for name in (*WORDS, "effective")}
     for k in track(range(config.sets), "data sets", console=screen):
@@ -77,31 +76,27 @@ def run(config, folder, screen, part):
 
 
 def claims(arrays):
-    found = []
     for i, load in enumerate(arrays["loads"]):
         prior, leading, full = (arrays[name][:, i] for name in WORDS)
         by_width, words = mean(full), f"ν = {load:g}: "
         ratios = leading.mean(0) / full.mean(0)
         falls = [(by_width.at(j) - by_width.at(j + 1)).above(0) for j in range(len(arrays["widths"]) - 1)]
-        found += [
-            Claim(
-                words + "all orders in C̃ are closer to the exact kernels than the linear order",
-                mean(leading - full).above(0),
-                f"mean squared errors smaller by {mean(leading - full)} at N = {arrays['widths'].tolist()}",
-            ),
-            Claim(
-                words + "only slightly: the linear order's error is larger, by less than twice",
-                every(mean(leading - full).above(0), mean(leading - 2 * full).below(0)),
-                "ratios " + ", ".join(f"{r:.2f}" for r in ratios),
-            ),
-            Claim(
-                words + "both are far closer than infinite width: less than a third of its error",
-                every(*(mean(each - prior / 3).below(0) for each in (leading, full))),
-                "ratios of the linear order " + ", ".join(f"{r:.3f}" for r in leading.mean(0) / prior.mean(0)),
-            ),
-            Claim(words + "the error of all orders falls with the width at fixed ν", every(*falls), f"{by_width}"),
-        ]
-    return found
+        yield Finding(
+            words + "all orders in C̃ are closer to the exact kernels than the linear order",
+            mean(leading - full).above(0),
+            f"mean squared errors smaller by {mean(leading - full)} at N = {arrays['widths'].tolist()}",
+        )
+        yield Finding(
+            words + "only slightly: the linear order's error is larger, by less than twice",
+            every(mean(leading - full).above(0), mean(leading - 2 * full).below(0)),
+            "ratios " + ", ".join(f"{r:.2f}" for r in ratios),
+        )
+        yield Finding(
+            words + "both are far closer than infinite width: less than a third of its error",
+            every(*(mean(each - prior / 3).below(0) for each in (leading, full))),
+            "ratios of the linear order " + ", ".join(f"{r:.3f}" for r in leading.mean(0) / prior.mean(0)),
+        )
+        yield Finding(words + "the error of all orders falls with the width at fixed ν", every(*falls), f"{by_width}")
 
 
 def figures(arrays):

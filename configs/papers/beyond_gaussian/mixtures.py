@@ -1,4 +1,4 @@
-"""What the figures of chapter 2 share: settings, networks, tasks given by their statistics, and axes.
+"""What the figures of chapter 2 share: networks, tasks given by their statistics, and axes.
 
 The thesis leaves open: the depths of figure 2.5, width and depth of figure 2.6, the width of figure 2.7, the bins of its
 divergences. What is used instead stands in each config.
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import sklearn.datasets
-from ml_collections import ConfigDict
 
 from limits import Task
 from limits.cumulants import density, divergence, propagate, sample, xor_mixture
@@ -21,13 +20,6 @@ STD = 0.75**0.5  # of weights (times √inputs) and biases
 BEST_XOR = 0.97497
 BLUE, GREEN, GREY = "#0072b2", "#009e73", "0.45"
 COLOURS = {1.0: BLUE, -1.0: GREEN}
-
-
-def settings(name, size, small, paper):
-    """The fields of a figure at this size."""
-    if size not in ("small", "paper"):
-        raise ValueError(f'{name}: size must be "small" or "paper", got "{size}".')
-    return ConfigDict({"name": name, "size": size, "seed": 0, **(small if size == "small" else paper)})
 
 
 def network(width, depth, activation: Any = "quadratic", outputs=1, w_std=STD, b_std=STD):

@@ -5,7 +5,6 @@ between clusters are of order 1. Numbers of alignment depend on that.
 """
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from limits.depth import phase
 from limits.posterior import Draws, Stack, prior_kernels
@@ -13,13 +12,6 @@ from train.analysis.alignment import cka, label_kernel
 
 BIAS, NOISE, VARIANCE, INPUTS = 0.05, 1e-3, 0.4, 100
 SHADES = ("#08306b", "#2171b5", "#41b6c4", "#fd8d3c", "#b10026")
-
-
-def settings(name, size, small, paper):
-    """The fields of a figure at this size."""
-    if size not in ("small", "paper"):
-        raise ValueError(f'{name}: size must be "small" or "paper", got "{size}".')
-    return ConfigDict({"name": name, "size": size, "seed": 0, **(small if size == "small" else paper)})
 
 
 def clusters(samples, seed):

@@ -9,26 +9,19 @@ import warnings
 import numpy as np
 from rich.progress import track
 
-from configs.papers.beyond_gaussian import posteriors
 from configs.papers.beyond_gaussian.posteriors import BIAS, NOISE
 from limits import Task, twin
 from limits.depth import phase
 from limits.posterior import DivergenceError
 from train.analysis.alignment import cka
-from train.evaluate.claim import Claim
-from train.evaluate.interval import exact
 from train.posterior import NotConvergedWarning, sample_posterior
 from train.posterior.chains import standard_error
+from train.study.figure import Finding, exact
 from zoo import MLP
 
+CHAINS = {"noise": NOISE, "chains": 4, "steps": 400, "warmup": 100}  # settings of both
 NAMES = {"theory": "theory", "chains": "networks (chains)", "nngp": "NNGP"}
 ARMS = {"theory": ("#0072b2", "-"), "chains": ("#d55e00", "o"), "nngp": ("#009e73", "--")}
-
-
-def settings(name, size, small, paper):
-    """The fields of a figure at this size, with those of the chains."""
-    chains = {"noise": NOISE, "chains": 4, "steps": 400, "warmup": 100}
-    return posteriors.settings(name, size, chains | small, chains | paper)
 
 
 def at_fixed_point(task, w2):
@@ -74,19 +67,20 @@ def sweep(cells, task_of, depth, config, screen):
     return table
 
 
-def mean_and_error(values, errors=None):
-    """To draw. Over the data sets that were solved: mean, and its standard error, from the spread and that of each (`errors`)."""
+def draw(axis, x, arm, values, errors):
+    """Over the data sets that were solved: mean, and two standard errors of it, from the spread and the errors of each."""
     kept = np.isfinite(values)
     count = np.maximum(kept.sum(-1), 1)
     mean = np.where(kept.any(-1), np.nansum(np.where(kept, values, 0.0), -1) / count, np.nan)
     spread = np.nansum(np.where(kept, values - mean[..., None], 0.0) ** 2, -1) / np.maximum(count - 1, 1) / count
-    own = 0.0 if errors is None else np.nansum(np.asarray(errors) ** 2, -1) / count**2
-    return mean, np.sqrt(np.maximum(spread, own))
+    bars = 2 * np.sqrt(np.maximum(spread, np.nansum(errors**2, -1) / count**2))
+    colour, style = ARMS[arm]
+    axis.errorbar(x, mean, bars, fmt=style, ms=4, capsize=2, color=colour, label=NAMES[arm])
 
 
 def convergence(converged):
     """Whether all chains have converged, as a claim."""
-    return Claim(
+    return Finding(
         "All chains have converged (R̂ at most 1.05, 100 effective draws)",
         exact(converged).near(1, 0.5),
         f"{np.sum(converged == 1)} of {converged.size} points of the figure",

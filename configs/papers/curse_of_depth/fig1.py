@@ -5,9 +5,9 @@ found: theory alone, tested in tests/limits/depth/test_spectra.py.
 """
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from limits.depth import edge_of_chaos, plot_spectra, sphere_spectrum
+from train.study.figure import Settings
 
 NETWORKS = {
     "relu, edge of chaos": ("relu", None, 0.0),
@@ -17,16 +17,14 @@ NETWORKS = {
 }
 TESTED = "tests/limits/depth/test_spectra.py"
 
+get_config = Settings(
+    "fig1",
+    {"dimension": 3, "depths": (3, 30, 300), "largest_order": 20},
+    {"depths": (3, *(int(d) for d in np.geomspace(10, 3000, 30).round()))},
+)
 
-def get_config(size="small"):
-    if size not in ("small", "paper"):
-        raise ValueError(f'fig1: size must be "small" or "paper", got "{size}".')
-    depths = (3, 30, 300) if size == "small" else (3, *(int(d) for d in np.geomspace(10, 3000, 30).round()))
-    return ConfigDict({"name": "fig1", "size": size, "seed": 0, "dimension": 3, "depths": depths, "largest_order": 20})
 
-
-def run(config, folder, screen, part):
-    del folder, part
+def run(config, screen):
     orders = np.arange(1, config.largest_order + 1)
     found = {"depths": np.array(config.depths), "orders": orders}
     for title, (activation, w_std, b_std) in NETWORKS.items():
@@ -34,11 +32,6 @@ def run(config, folder, screen, part):
         screen.print(f"{title}: w_std {w_std:.5f}, b_std {b_std:g}", highlight=False)
         found[title] = sphere_spectrum(config.depths, orders, config.dimension, activation, w_std, b_std)
     return found
-
-
-def claims(arrays):
-    del arrays
-    return []
 
 
 def figures(arrays):

@@ -7,41 +7,22 @@ paper: 1,000 training points, handwritten digits.
 found: 2 of 2 claims hold.
 """
 
-import numpy as np
-from matplotlib.figure import Figure
-from ml_collections import ConfigDict
-
-from configs.papers.curse_of_depth.table1 import EDGE, NETWORKS, ORDERED, measure
-from limits.depth import deep_kernels
-from train.data import digits
-from train.evaluate.claim import Claim
-from train.evaluate.interval import every, mean
-from train.evaluate.page import COLOURS
+from configs.papers.curse_of_depth import table1
+from configs.papers.curse_of_depth.table1 import EDGE, ORDERED
+from train.study.figure import COLOURS, Finding, Settings, every, mean, panels
 
 COMPARED = (EDGE, ORDERED)
 CHANCE = 0.1
 
-
-def get_config(size="small"):
-    if size not in ("small", "paper"):
-        raise ValueError(f'fig2: size must be "small" or "paper", got "{size}".')
-    numbers = {"n_train": 300, "n_test": 300} if size == "small" else {"n_train": 1000, "n_test": 700}
-    return ConfigDict({"name": "fig2", "size": size, "seed": 0, "depths": (3, *range(30, 301, 30)), **numbers})
+get_config = Settings(
+    "fig2", {"depths": (3, *range(30, 301, 30)), "n_train": 300, "n_test": 300}, {"n_train": 1000, "n_test": 700}
+)
 
 
-def run(config, folder, screen, part):
-    del folder, part
-    task = digits(config.n_train, config.n_test, classes=range(10), targets="one_hot", seed=config.seed)
-    x = task.x.reshape(len(task.x), -1)
-    found = {"depths": np.array(config.depths)}
-    for title in COMPARED:
-        screen.print(f"{title} …", highlight=False)
-        activation, w_std, b_std, residual = NETWORKS[title]
-        kernels = deep_kernels(x, config.depths, activation, w_std, b_std, residual)
-        rows = [measure(k, task) for k in kernels.normalised(kernels.log_ntk.max(axis=(1, 2)))]
-        found |= {title: np.array([row["accuracy_early"] for row in rows])}
-        found |= {f"{title}/hits": np.array([row["hits_early"] for row in rows])}
-    return found
+def run(config, screen):
+    found = table1.run(config, screen, COMPARED)
+    early = {title: found[f"{title}/accuracy_early"] for title in COMPARED}
+    return {"depths": found["depths"]} | early | {f"{title}/hits": found[f"{title}/hits_early"] for title in COMPARED}
 
 
 def lost(accuracy):
@@ -54,27 +35,22 @@ def claims(arrays):
     dead = mean(arrays[f"{ORDERED}/hits"][1])
     said = [f"{d}: {e:.0f} %" for d, e in zip(arrays["depths"][1::3], lost(edge.mean(1))[1::3], strict=True)]
     half = mean((edge[0] - edge[1]) - (edge[0] - edge[-1]) / 2)
-    return [
-        Claim(
-            "The ordered network has lost everything at depth 30: its accuracy is below 1.5 times chance",
-            dead.below(1.5 * CHANCE),
-            f"{dead:.3f}",
-        ),
-        Claim(
-            f"The edge of chaos loses slowly: something by depth {arrays['depths'][-1]}, less than half of it by 30",
-            every(mean(edge[0] - edge[-1]).above(0), half.below(0)),
-            "; ".join(said),
-        ),
-    ]
+    yield Finding(
+        "The ordered network has lost everything at depth 30: its accuracy is below 1.5 times chance",
+        dead.below(1.5 * CHANCE),
+        f"{dead:.3f}",
+    )
+    yield Finding(
+        f"The edge of chaos loses slowly: something by depth {arrays['depths'][-1]}, less than half of it by 30",
+        every(mean(edge[0] - edge[-1]).above(0), half.below(0)),
+        "; ".join(said),
+    )
 
 
 def figures(arrays):
-    figure = Figure(figsize=(5.5, 3.8), layout="constrained")
-    axis = figure.subplots()
+    figure, ((axis,),) = panels(1, 1, 5.5, 3.8, margin=0)
     for title, colour in zip(COMPARED, COLOURS, strict=False):
         axis.plot(arrays["depths"], lost(arrays[title]), "o-", ms=4, lw=1.4, color=colour, label=title)
     axis.set(xlabel="depth L", ylabel="loss of test accuracy, % of depth 3")
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
     axis.legend(fontsize=8)
     return [("Accuracy lost with depth", "Kernel regression stopped at t = 100 / mean eigenvalue.", figure)]

@@ -7,12 +7,9 @@ found: 2 of 5 claims hold; undecided, with 8 networks: gradients at the critical
 import functools
 
 import numpy as np
-from matplotlib.figure import Figure
-from ml_collections import ConfigDict
 
 from limits.depth import PhaseDiagram, edge_of_chaos, phase, phase_diagram, plot_phase_diagram
-from train.evaluate.claim import Claim
-from train.evaluate.interval import mean
+from train.study.figure import Finding, Settings, mean, panels
 
 PARTS = ("w_std", "b_std", "variance", "chi", "depth_scale", "ratio", "gap", "edge")
 POINTS = (
@@ -22,13 +19,11 @@ POINTS = (
     (2.5, 0.2),
 )  # (w_std, b_std): ordered, critical, chaotic
 
-
-def get_config(size="small"):
-    if size not in ("small", "paper"):
-        raise ValueError(f'phases: size must be "small" or "paper", got "{size}".')
-    small = {"activation": "tanh", "grid": (121, 60), "depth": 100, "width": 400, "layers": 40, "networks": 8}
-    more = {"grid": (241, 160), "width": 2000, "networks": 16} if size == "paper" else {}
-    return ConfigDict({"name": "phases", "size": size, "seed": 0, **small, **more})
+get_config = Settings(
+    "phases",
+    {"activation": "tanh", "grid": (121, 60), "depth": 100, "width": 400, "layers": 40, "networks": 8},
+    {"grid": (241, 160), "width": 2000, "networks": 16},
+)
 
 
 def finite(config, w_std, b_std, activation, derivative):
@@ -53,8 +48,7 @@ def finite(config, w_std, b_std, activation, derivative):
     return np.array(gradients), np.array(correlations)
 
 
-def run(config, folder, screen, part):
-    del folder, part
+def run(config, screen):
     if config.activation != "tanh":
         raise ValueError(
             "The finite networks of this report are tanh networks; limits.depth.phase_diagram takes any activation."
@@ -74,32 +68,25 @@ theory_at = functools.cache(lambda i: phase("tanh", *POINTS[i]))
 
 
 def claims(arrays):
-    made = []
     for i, (w_std, b_std) in enumerate(POINTS):
         theory, gradient = theory_at(i), arrays[f"gradient_{i}"]
         steps = mean((gradient[:, -1] - gradient[:, 0]) / (gradient.shape[1] - 1))
         rate = np.log(theory.chi) + 0.0
-        made.append(
-            Claim(
-                f"Gradients at {w_std:.4g}, {b_std:g} ({theory.name}) change by log χ = {rate:.3f} a layer (± 0.02)",
-                steps.near(rate, 0.02),
-                f"{steps:.4f}",
-            )
+        yield Finding(
+            f"Gradients at {w_std:.4g}, {b_std:g} ({theory.name}) change by log χ = {rate:.3f} a layer (± 0.02)",
+            steps.near(rate, 0.02),
+            f"{steps:.4f}",
         )
     theory, c = theory_at(2), mean(arrays["c_2"][:, -10:].mean(1))
-    made.append(
-        Claim(
-            f"In the chaotic phase two inputs end at c* = {theory.c:.3f} (± 0.05)", c.near(theory.c, 0.05), f"{c:.3f}"
-        )
+    yield Finding(
+        f"In the chaotic phase two inputs end at c* = {theory.c:.3f} (± 0.05)", c.near(theory.c, 0.05), f"{c:.3f}"
     )
-    return made
 
 
 def figures(arrays):
     named = {name: arrays[name] for name in PARTS}
     diagram = PhaseDiagram(activation="tanh", depth=int(arrays["depth"]), c=float(arrays["c"]), **named)
-    figure = Figure(figsize=(11, 3.8), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, ((left, right),) = panels(1, 2, 5.5, 3.8, margin=0)
     for i, (w_std, b_std) in enumerate(POINTS):
         theory, gradient, c = theory_at(i), arrays[f"gradient_{i}"], arrays[f"c_{i}"]
         back = np.arange(1, gradient.shape[1] + 1)
@@ -112,14 +99,8 @@ def figures(arrays):
     left.set(xlabel="layers from the output", ylabel="log of the squared gradient", title="dashed: log χ a layer")
     right.set(xlabel="layer", ylabel="correlation of two inputs", title="dashed: c*")
     left.legend(fontsize=8)
-    for axis in (left, right):
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
+    text = "Left: over how many layers a signal lives. Right: what is left of the tangent kernel."
     return [
-        (
-            "Phase diagram",
-            "Left: over how many layers a signal lives. Right: what is left of the tangent kernel.",
-            plot_phase_diagram(diagram),
-        ),
+        ("Phase diagram", text, plot_phase_diagram(diagram)),
         ("Finite networks", "Means over networks of finite width.", figure),
     ]

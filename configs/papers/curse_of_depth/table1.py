@@ -12,15 +12,11 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from matplotlib.figure import Figure
-from ml_collections import ConfigDict
 
 from limits.depth import deep_kernels, edge_of_chaos
 from limits.predict import mse_dynamics
 from train.data import digits
-from train.evaluate.claim import Claim
-from train.evaluate.interval import every, exact, mean
-from train.evaluate.page import COLOURS
+from train.study.figure import COLOURS, Finding, Settings, every, exact, mean, panels
 
 EDGE, TANH, ORDERED, FLAT, RESNET, SCALED = (
     "relu, edge of chaos", "tanh, edge of chaos", "relu, ordered", "tanh, ordered", "ResNet", "scaled ResNet",
@@ -36,13 +32,11 @@ NETWORKS = {
 MEASURES = ("accuracy64", "accuracy32", "accuracy_early", "spread", "condition")
 FLOW = 100.0  # time of the early-stopped flow exp(−K t/n), in units of 1 / mean eigenvalue
 
-
-def get_config(size="small"):
-    if size not in ("small", "paper"):
-        raise ValueError(f'table1: size must be "small" or "paper", got "{size}".')
-    small = {"n_train": 400, "n_test": 300, "depths": (3, 10, 30, 100, 300)}
-    paper = {"n_train": 1000, "n_test": 700, "depths": (3, 10, 30, 100, 300, 1000)}
-    return ConfigDict({"name": "table1", "size": size, "seed": 0, **(small if size == "small" else paper)})
+get_config = Settings(
+    "table1",
+    {"n_train": 400, "n_test": 300, "depths": (3, 10, 30, 100, 300)},
+    {"n_train": 1000, "n_test": 700, "depths": (3, 10, 30, 100, 300, 1000)},
+)
 
 
 def regress(k, y, n, dtype):
@@ -71,17 +65,16 @@ def measure(k, task):
     return found | {"spread": spread, "condition": float(condition)}
 
 
-def run(config, folder, screen, part):
-    del folder, part
+def run(config, screen, titles=tuple(NETWORKS)):
     task = digits(config.n_train, config.n_test, classes=range(10), targets="one_hot", seed=config.seed)
     x = task.x.reshape(len(task.x), -1)
     found = {"depths": np.array(config.depths)}
-    for title, (activation, w_std, b_std, residual) in NETWORKS.items():
+    for title in titles:
+        activation, w_std, b_std, residual = NETWORKS[title]
         screen.print(f"{title} …", highlight=False)
         w_std = edge_of_chaos(activation, b_std) if w_std is None else w_std
         kernels = deep_kernels(x, config.depths, activation, w_std, b_std, residual)
-        tops = kernels.log_ntk.max(axis=(1, 2))
-        rows = [measure(k, task) for k in kernels.normalised(tops)]
+        rows = [measure(k, task) for k in kernels.normalised(kernels.log_ntk.max(axis=(1, 2)))]
         found |= {f"{title}/{name}": np.array([row[name] for row in rows]) for name in rows[0]}
     return found
 
@@ -112,7 +105,7 @@ def ordered(arrays):
         verdicts += [exact(condition[1:]).above(1e7), singular if begins else None]
         words.append(f"{title}: condition number {size}; accuracy in float32 {in32}; in float64 {in64}")
     text = "Ordered kernels become singular: condition number above 1e7 from L = 30, no float32 or float64 solution at L = 300"
-    return Claim(text, every(*verdicts), "; ".join(words))
+    return Finding(text, every(*verdicts), "; ".join(words))
 
 
 def claims(arrays):
@@ -124,45 +117,43 @@ def claims(arrays):
     in_early = {t: row(arrays, t, "accuracy_early")[1] for t in names}
     spread, in_spread = row(arrays, EDGE, "spread")
     condition, in_condition = row(arrays, EDGE, "condition", "{:.3g}")
-    return [
-        Claim(
-            "relu at the edge of chaos: accuracy falls over L = 3, 30, 300 (t = ∞, float64)",
-            mean(np.diff(edge, axis=0), 1).below(0),
-            in_edge,
-        ),
-        Claim(
-            "It fails by predicting the same everywhere: the spread of predictions falls, the condition number does not rise",
-            every(exact(np.diff(spread)).below(0), exact(condition[2]).below(condition[0])),
-            f"standard deviation over test points {in_spread}; condition number {in_condition}",
-        ),
-        ordered(arrays),
-        Claim(
-            "The ResNet scaled by 1/√l keeps its accuracy to 3 points from L = 3 to 300 (t = ∞, float64)",
-            mean(scaled[2] - scaled[0]).near(0, 0.03),
-            f"{in_scaled}; change {mean(scaled[2] - scaled[0]):+.3f}",
-        ),
-        Claim(
-            "At L = 300 scaled ResNet > ResNet > edge of chaos (t = ∞, float64)",
-            every(mean(scaled[2] - resnet[2]).above(0), mean(resnet[2] - edge[2]).above(0)),
-            f"scaled {in_scaled}; ResNet {in_resnet}; edge {in_edge}",
-        ),
-        Claim(
-            f"Stopped at t = {FLOW:g} / mean eigenvalue (float64) the ordered network is at chance (below 20 %) from L = 30, the "
-            "scaled ResNet keeps its accuracy to 3 points from L = 3 to 300",
-            every(mean(early[ORDERED][1:], 1).below(0.2), mean(early[SCALED][2] - early[SCALED][0]).near(0, 0.03)),
-            f"{ORDERED}: {in_early[ORDERED]}; {SCALED}: {in_early[SCALED]}",
-        ),
-        Claim(
-            "Stopped there the edge of chaos is at chance (below 20 %) at L = 300, as for the paper's larger and harder images",
-            mean(early[EDGE][2]).below(0.2),
-            f"{EDGE}: {in_early[EDGE]}",
-        ),
-    ]
+    yield Finding(
+        "relu at the edge of chaos: accuracy falls over L = 3, 30, 300 (t = ∞, float64)",
+        mean(np.diff(edge, axis=0), 1).below(0),
+        in_edge,
+    )
+    yield Finding(
+        "It fails by predicting the same everywhere: the spread of predictions falls, the condition number does not rise",
+        every(exact(np.diff(spread)).below(0), exact(condition[2]).below(condition[0])),
+        f"standard deviation over test points {in_spread}; condition number {in_condition}",
+    )
+    yield ordered(arrays)
+    yield Finding(
+        "The ResNet scaled by 1/√l keeps its accuracy to 3 points from L = 3 to 300 (t = ∞, float64)",
+        mean(scaled[2] - scaled[0]).near(0, 0.03),
+        f"{in_scaled}; change {mean(scaled[2] - scaled[0]):+.3f}",
+    )
+    yield Finding(
+        "At L = 300 scaled ResNet > ResNet > edge of chaos (t = ∞, float64)",
+        every(mean(scaled[2] - resnet[2]).above(0), mean(resnet[2] - edge[2]).above(0)),
+        f"scaled {in_scaled}; ResNet {in_resnet}; edge {in_edge}",
+    )
+    yield Finding(
+        f"Stopped at t = {FLOW:g} / mean eigenvalue (float64) the ordered network is at chance (below 20 %) from L = 30, the "
+        "scaled ResNet keeps its accuracy to 3 points from L = 3 to 300",
+        every(mean(early[ORDERED][1:], 1).below(0.2), mean(early[SCALED][2] - early[SCALED][0]).near(0, 0.03)),
+        f"{ORDERED}: {in_early[ORDERED]}; {SCALED}: {in_early[SCALED]}",
+    )
+    yield Finding(
+        "Stopped there the edge of chaos is at chance (below 20 %) at L = 300, as for the paper's larger and harder images",
+        mean(early[EDGE][2]).below(0.2),
+        f"{EDGE}: {in_early[EDGE]}",
+    )
 
 
 def figures(arrays):
-    figure = Figure(figsize=(16, 3.8), layout="constrained")
-    axes, depths = figure.subplots(1, 4), arrays["depths"]
+    figure, (axes,) = panels(1, 4, 4, 3.8, margin=0)
+    depths = arrays["depths"]
     for title, colour in zip(NETWORKS, COLOURS, strict=True):
         for axis, name in zip(axes, ("accuracy64", "accuracy_early", "spread", "condition"), strict=True):
             values = arrays[f"{title}/{name}"]
@@ -175,11 +166,7 @@ def figures(arrays):
     axes[3].set(title="condition number", yscale="log")
     for axis in axes:
         axis.set(xscale="log", xlabel="depth L")
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
     axes[0].legend(fontsize=8)
-    text = (
-        "Kernel regression to the end of training with the tangent kernels of infinitely wide networks. A line ends where the \
-training kernel can no longer be factorised."
-    )
+    text = "Kernel regression to the end of training with the tangent kernels of infinitely wide networks. A line ends where the "
+    text += "training kernel can no longer be factorised."
     return [("Kernel regression over depth", text, figure)]

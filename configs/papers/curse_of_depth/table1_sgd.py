@@ -12,32 +12,24 @@ import math
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from ml_collections import ConfigDict
 
+from configs.papers.curse_of_depth.table1 import EDGE, FLAT, NETWORKS, ORDERED, RESNET, SCALED, TANH
 from limits.depth import edge_of_chaos
 from train import ensemble
 from train.data import digits, shuffled_batches
-from train.evaluate.claim import Claim
-from train.evaluate.interval import every, mean
-from train.evaluate.page import COLOURS
+from train.study.figure import COLOURS, Finding, Settings, every, mean, panels
 from zoo import MLP, Parameterization, ResNet
 
-EDGE, TANH, ORDERED, FLAT, RESNET, SCALED = (
-    "relu, edge of chaos", "tanh, edge of chaos", "relu, ordered", "tanh, ordered", "ResNet", "scaled ResNet",
-)  # fmt: skip
 CHANCE, TRAINED = 0.1, 0.8
 
-
-def get_config(size="small"):
-    small = {"depths": (3, 30), "width": 128, "steps": 600, "members": 4}
-    paper = {"depths": (3, 30, 100), "width": 256, "steps": 2000, "members": 8}
-    if size not in ("small", "paper"):
-        raise ValueError(f'table1_sgd: size must be "small" or "paper", got "{size}".')
-    numbers = {"n_train": 400, "n_test": 700, "batch": 64, "rates": tuple(2.0**-k for k in (1, 3, 5, 7, 9))}
-    return ConfigDict(
-        {"name": "table1_sgd", "size": size, "seed": 0, **numbers, **(small if size == "small" else paper)}
-    )
+get_config = Settings(
+    "table1_sgd",
+    {
+        "n_train": 400, "n_test": 700, "batch": 64, "rates": tuple(2.0**-k for k in (1, 3, 5, 7, 9)),
+        "depths": (3, 30), "width": 128, "steps": 600, "members": 4,
+    },
+    {"depths": (3, 30, 100), "width": 256, "steps": 2000, "members": 8},
+)  # fmt: skip
 
 
 def networks(width, depth):
@@ -76,8 +68,7 @@ def accuracies(net, task, config):
     return np.array(found), np.array(hits)
 
 
-def run(config, folder, screen, part):
-    del folder, part
+def run(config, screen):
     task = digits(config.n_train, config.n_test, range(10), targets="one_hot", loss="cross_entropy", seed=config.seed)
     found = {"depths": np.array(config.depths), "rates": np.array(config.rates)}
     for depth in config.depths:
@@ -96,7 +87,7 @@ def best(arrays, title, depth):
 
 def claims(arrays):
     shallow, *_, deep = arrays["depths"].tolist()
-    found = {title: [best(arrays, title, d) for d in (shallow, deep)] for title in networks(8, 3)}
+    found = {title: [best(arrays, title, d) for d in (shallow, deep)] for title in NETWORKS}
     words = {title: f"{title}: {a:.3f}, {b:.3f}" for title, (a, b) in found.items()}
     both = f"at depths {shallow} and {deep}"
 
@@ -104,34 +95,30 @@ def claims(arrays):
         return every(*(accuracy.above(TRAINED) for accuracy in found[title]))
 
     dies = [every(found[title][0].above(TRAINED), found[title][1].below(3 * CHANCE)) for title in (ORDERED, FLAT)]
-    return [
-        Claim(
-            f"At the edge of chaos SGD trains to depth {deep} (test accuracy above {TRAINED:.0%})",
-            every(trains(EDGE), trains(TANH)),
-            f"{both}: {words[EDGE]}; {words[TANH]}",
-        ),
-        Claim(
-            f"Ordered networks train at depth {shallow} and not at {deep} (below {3 * CHANCE:.0%})",
-            every(*dies),
-            f"{both}: {words[ORDERED]}; {words[FLAT]}",
-        ),
-        Claim(f"ResNets scaled by 1/√l train to depth {deep}", trains(SCALED), f"{both}: {words[SCALED]}"),
-        Claim(
-            f"ResNets without scale train to depth {deep}, as in the paper", trains(RESNET), f"{both}: {words[RESNET]}"
-        ),
-    ]
+    yield Finding(
+        f"At the edge of chaos SGD trains to depth {deep} (test accuracy above {TRAINED:.0%})",
+        every(trains(EDGE), trains(TANH)),
+        f"{both}: {words[EDGE]}; {words[TANH]}",
+    )
+    yield Finding(
+        f"Ordered networks train at depth {shallow} and not at {deep} (below {3 * CHANCE:.0%})",
+        every(*dies),
+        f"{both}: {words[ORDERED]}; {words[FLAT]}",
+    )
+    yield Finding(f"ResNets scaled by 1/√l train to depth {deep}", trains(SCALED), f"{both}: {words[SCALED]}")
+    yield Finding(
+        f"ResNets without scale train to depth {deep}, as in the paper", trains(RESNET), f"{both}: {words[RESNET]}"
+    )
 
 
 def figures(arrays):
     depths = arrays["depths"].tolist()
-    figure = Figure(figsize=(4.6 * len(depths), 3.8), layout="constrained")
-    for axis, depth in zip(figure.subplots(1, len(depths), squeeze=False)[0], depths, strict=True):
-        for title, colour in zip(networks(8, 3), COLOURS, strict=True):
+    figure, (axes,) = panels(1, len(depths), 4.6, 3.8, margin=0)
+    for axis, depth in zip(axes, depths, strict=True):
+        for title, colour in zip(NETWORKS, COLOURS, strict=True):
             words = title + " (rates / 2^L)" * (title == RESNET)
             axis.plot(arrays["rates"], arrays[f"{title}/{depth}"][:, 1], "o-", ms=4, lw=1.3, color=colour, label=words)
         axis.set(xscale="log", ylim=(0, 1), xlabel="learning rate", ylabel="test accuracy", title=f"depth {depth}")
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].legend(fontsize=8)
+    axes[0].legend(fontsize=8)
     text = "Means over networks; where one of them diverged there is no point."
     return [("Networks trained by SGD", text, figure)]

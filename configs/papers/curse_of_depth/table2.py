@@ -9,30 +9,28 @@ found: verdicts were not taken again since claims are judged by intervals.
 
 import numpy as np
 import optax
-from matplotlib.figure import Figure
-from ml_collections import ConfigDict
 
 from train.data import Batches, digits, evaluation_batches, source
-from train.evaluate.claim import Claim
-from train.evaluate.interval import mean
-from train.evaluate.page import COLOURS
 from train.losses import cross_entropy
 from train.mesh import make_mesh
 from train.step import Program
+from train.study.figure import COLOURS, Finding, Settings, mean, panels
 from train.trainer import Trainer
 from zoo import HeResNet, Parameterization
 
 KINDS = {"standard": "uniform", "scaled by 1/√l": "decreasing"}
 
-
-def get_config(size="small"):
-    small = {"dataset": "digits", "width": 8, "blocks": (1, 3, 8), "epochs": 32, "early": 2, "batch": 50, "augment": ()}
-    paper = {"dataset": "cifar100", "width": 16, "blocks": (5, 8, 17), "epochs": 160, "early": 10, "batch": 128}
-    paper |= {"augment": ("crop", "flip")}
-    if size not in ("small", "paper"):
-        raise ValueError(f'table2: size must be "small" or "paper", got "{size}".')
-    more = {"name": "table2", "size": size, "seed": 0, "members": 4, "n_train": 300, "rate": 0.1, "momentum": 0.9}
-    return ConfigDict({**more, **(small if size == "small" else paper)})
+get_config = Settings(
+    "table2",
+    {
+        "members": 4, "n_train": 300, "rate": 0.1, "momentum": 0.9, "dataset": "digits", "width": 8, "blocks": (1, 3, 8),
+        "epochs": 32, "early": 2, "batch": 50, "augment": (),
+    },
+    {
+        "dataset": "cifar100", "width": 16, "blocks": (5, 8, 17), "epochs": 160, "early": 10, "batch": 128,
+        "augment": ("crop", "flip"),
+    },
+)  # fmt: skip
 
 
 def data(config):
@@ -65,8 +63,7 @@ def accuracies(net, train, test, config):
     return np.array(found)
 
 
-def run(config, folder, screen, part):
-    del folder, part
+def run(config, screen):
     train, test = data(config)
     found = {"blocks": np.array(config.blocks), "epochs": np.array([config.early, config.epochs])}
     for blocks in config.blocks:
@@ -95,23 +92,21 @@ def claims(arrays):
         "; ".join(f"{depth(arrays['blocks'][i])} layers: {gap.at(i, when):+.1f}" for i in rows)
         for when, rows in ((0, (0, -1)), (1, range(len(arrays["blocks"]))))
     ]
-    return [
-        Claim(
-            f"Scaled networks are ahead of standard ones after {last} epochs, at every depth",
-            gap.at(slice(None), 1).above(0),
-            f"points of test accuracy at {words[1]}",
-        ),
-        Claim(
-            f"The lead after {early} epochs grows with depth",
-            (gap.at(-1, 0) - gap.at(0, 0)).above(0),
-            f"points at {words[0]}",
-        ),
-    ]
+    yield Finding(
+        f"Scaled networks are ahead of standard ones after {last} epochs, at every depth",
+        gap.at(slice(None), 1).above(0),
+        f"points of test accuracy at {words[1]}",
+    )
+    yield Finding(
+        f"The lead after {early} epochs grows with depth",
+        (gap.at(-1, 0) - gap.at(0, 0)).above(0),
+        f"points at {words[0]}",
+    )
 
 
 def figures(arrays):
-    figure = Figure(figsize=(9.2, 3.8), layout="constrained")
-    for i, (axis, epochs) in enumerate(zip(figure.subplots(1, 2), arrays["epochs"], strict=True)):
+    figure, (axes,) = panels(1, 2, 4.6, 3.8, margin=0)
+    for i, (axis, epochs) in enumerate(zip(axes, arrays["epochs"], strict=True)):
         for title, colour in zip(KINDS, COLOURS, strict=False):
             each = np.array([arrays[f"{title}/{b}"][i] for b in arrays["blocks"]])
             bars = each.std(1, ddof=1) / each.shape[1] ** 0.5
@@ -119,7 +114,5 @@ def figures(arrays):
                 depth(arrays["blocks"]), each.mean(1), bars, fmt="o-", ms=4, lw=1.4, color=colour, label=title
             )
         axis.set(xlabel="layers", ylabel="test accuracy", title=f"after {epochs} epochs")
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].legend(fontsize=8)
+    axes[0].legend(fontsize=8)
     return [("Test accuracy over depth", "Means over networks with standard errors.", figure)]

@@ -4,36 +4,34 @@ small: 404 seconds on two cores with much other work, handwritten digits. paper:
 found: verdicts were not taken again since claims are judged by intervals.
 """
 
-import optax
-
-from configs.papers.depthwise_transfer.shared import MUP, OURS, compared, conv_resnet, keeps, loses, octaves, settings
-from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import loss as loss
-from zoo import scaled
+from configs.papers.depthwise_transfer import shared
+from configs.papers.depthwise_transfer.shared import MUP, OURS, batches, conv_resnet, loss, octaves, optimizer, settings  # noqa: F401
 
 
-def get_config(size="small"):
-    small = {"widths": (16, 8, 32), "depths": (6, 12, 24), "values": octaves(-9, 1), "seeds": 8, "steps": 100}
-    paper = {
+def variants(base):
+    return {MUP: {"base": base, "alpha": 0.0}, OURS: {"base": base, "alpha": 0.5}}
+
+
+get_config = settings(
+    "fig1",
+    {
+        "widths": (16, 8, 32), "depths": (6, 12, 24), "values": octaves(-9, 1), "seeds": 8, "steps": 100,
+        "variants": variants((16, 1)),
+    },
+    {
         "dataset": "cifar10", "widths": (128, 64, 256, 512), "depths": (9, 6, 12, 18, 30), "values": octaves(-8, 3),
-        "seeds": 3, "steps": 15640,
-    }  # fmt: skip
-    config = settings("fig1", size, small, paper)
-    base = (16, 1) if size == "small" else (64, 1)
-    config.variants = {MUP: {"base": base, "alpha": 0.0}, OURS: {"base": base, "alpha": 0.5}}
-    return config
+        "seeds": 3, "steps": 15640, "variants": variants((64, 1)),
+    },
+)  # fmt: skip
 
 
 def make(width, depth, dataset, base, alpha):
     return conv_resnet(width, depth, dataset, base, alpha)
 
 
-def optimizer(net, learning_rate):
-    return scaled(optax.sgd(learning_rate), net)
-
-
 def claims(outcome):
-    return [
-        keeps(outcome, OURS, "width"), keeps(outcome, OURS, "depth"), keeps(outcome, MUP, "width"),
-        loses(outcome, MUP, "depth"), compared(outcome, MUP, OURS, "depth"),
-    ]  # fmt: skip
+    yield shared.keeps(outcome, OURS, "width")
+    yield shared.keeps(outcome, OURS, "depth")
+    yield shared.keeps(outcome, MUP, "width")
+    yield shared.loses(outcome, MUP, "depth")
+    yield shared.compared(outcome, MUP, OURS, "depth")

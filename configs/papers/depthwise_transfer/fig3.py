@@ -7,33 +7,31 @@ found: verdicts were not taken again since claims are judged by intervals.
 
 import optax
 
-from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import compared, ends_lower, falls, keeps, loses, octaves, settings, vit
-from configs.papers.depthwise_transfer.shared import loss as loss
+from configs.papers.depthwise_transfer import shared
+from configs.papers.depthwise_transfer.shared import batches, loss, octaves, settings, vit  # noqa: F401
 from zoo import scaled
 
 A, B, C, D = "a no norm, 1/√L", "b norm first, 1/√L", "c norm first, branches not scaled", "d no norm, 1/√L, cosine"
 OFF = "no norm, branches not scaled"
 
-
-def get_config(size="small"):
-    small = {
+get_config = settings(
+    "fig3",
+    {
         "widths": (16,), "depths": (2, 4, 8, 16), "values": octaves(-11, -2), "seeds": 6, "steps": 150, "warmup": 20,
         "base": (16, 1),
-    }  # fmt: skip
-    paper = {
+        "variants": {
+            A: {"norm": "none", "alpha": 0.5, "cosine": False},
+            B: {"norm": "layer", "alpha": 0.5, "cosine": False},
+            C: {"norm": "layer", "alpha": 0.0, "cosine": False},
+            D: {"norm": "none", "alpha": 0.5, "cosine": True},
+            OFF: {"norm": "none", "alpha": 0.0, "cosine": False},
+        },
+    },
+    {
         "dataset": "imagenet_resized/64x64", "n_train": 100000, "widths": (256, 320), "depths": (12, 18, 24, 36, 60), "seeds": 1,
         "values": octaves(-14, -8), "steps": 31250, "warmup": 1000, "base": (256, 1),
-    }  # fmt: skip
-    config = settings("fig3", size, small, paper)
-    config.variants = {
-        A: {"norm": "none", "alpha": 0.5, "cosine": False},
-        B: {"norm": "layer", "alpha": 0.5, "cosine": False},
-        C: {"norm": "layer", "alpha": 0.0, "cosine": False},
-        D: {"norm": "none", "alpha": 0.5, "cosine": True},
-        OFF: {"norm": "none", "alpha": 0.0, "cosine": False},
-    }
-    return config
+    },
+)  # fmt: skip
 
 
 def make(width, depth, dataset, base, alpha, norm):
@@ -48,7 +46,10 @@ def optimizer(net, learning_rate, warmup, steps, cosine):
 
 
 def claims(outcome):
-    kept = [keeps(outcome, label, "depth") for label in (A, B, D)]
-    better = [falls(outcome, label, "depth") for label in (A, B)]
-    moves = [loses(outcome, OFF, "depth"), compared(outcome, OFF, A, "depth")]
-    return [*kept, *moves, *better, ends_lower(outcome, B, C, "depth")]
+    for label in (A, B, D):
+        yield shared.keeps(outcome, label, "depth")
+    yield shared.loses(outcome, OFF, "depth")
+    yield shared.compared(outcome, OFF, A, "depth")
+    for label in (A, B):
+        yield shared.falls(outcome, label, "depth")
+    yield shared.ends_lower(outcome, B, C, "depth")

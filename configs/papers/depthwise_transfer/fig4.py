@@ -7,26 +7,19 @@ found: 2 of 4 claims hold; undecided: loss curves (2 to 13 % apart by the value,
 
 import optax
 
-from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import conv_resnet, keeps, overlap, settings
-from configs.papers.depthwise_transfer.shared import loss as loss
+from configs.papers.depthwise_transfer.shared import batches, conv_resnet, keeps, loss, octaves, overlap, settings  # noqa: F401
 from zoo import scaled
 
 MOMENTUM, GAMMA = "momentum 1 − 1/v", "γ₀ = v/8"
 
-
-def get_config(size="small"):
-    small = {
-        "widths": (16,), "depths": (6, 18), "seeds": 4, "steps": 100, "values": tuple(2.0**k for k in range(7)),
-        "base": (16, 1), "learning_rate": 0.0625,
-    }  # fmt: skip
-    paper = {
-        "dataset": "cifar10", "widths": (256,), "depths": (6, 18), "seeds": 3, "steps": 15640,
-        "values": tuple(2.0**k for k in range(7)), "base": (64, 1), "learning_rate": 0.125,
-    }  # fmt: skip
-    config = settings("fig4", size, small, paper)
-    config.dial, config.variants = "value", {MOMENTUM: {"what": "momentum"}, GAMMA: {"what": "gamma"}}
-    return config
+get_config = settings(
+    "fig4",
+    {
+        "widths": (16,), "depths": (6, 18), "seeds": 4, "steps": 100, "base": (16, 1), "learning_rate": 0.0625,
+        "dial": "value", "values": octaves(0, 6), "variants": {MOMENTUM: {"what": "momentum"}, GAMMA: {"what": "gamma"}},
+    },
+    {"dataset": "cifar10", "widths": (256,), "seeds": 3, "steps": 15640, "base": (64, 1), "learning_rate": 0.125},
+)  # fmt: skip
 
 
 def make(width, depth, dataset, base, what, value):
@@ -40,5 +33,6 @@ def optimizer(net, learning_rate, what, value):
 
 
 def claims(outcome):
-    kept = [keeps(outcome, label, "depth") for label in (MOMENTUM, GAMMA)]
-    return kept + [overlap(outcome, label, "depth") for label in (MOMENTUM, GAMMA)]
+    for check in (keeps, overlap):
+        for label in (MOMENTUM, GAMMA):
+            yield check(outcome, label, "depth")

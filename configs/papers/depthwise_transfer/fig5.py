@@ -10,69 +10,52 @@ found: verdicts were not taken again since claims are judged by intervals.
 import math
 
 import numpy as np
-from matplotlib.figure import Figure
-from ml_collections import ConfigDict
-from rich.progress import track
 
 from limits import twin
-from limits.identity import identity, numerics
-from limits.store import Store
 from limits.training import Training
 from train.data import digits
 from train.ensemble import run_members
-from train.evaluate.claim import Claim
-from train.evaluate.interval import Interval, every, mean
 from train.evaluate.surface import error_surface
+from train.study.figure import Finding, Interval, Settings, cells, every, mean, panels
 from zoo import ResNet
 
-
-def get_config(size="small"):
-    if size not in ("small", "paper"):
-        raise ValueError(f'fig5: size must be "small" or "paper", got "{size}".')
-    large = size == "paper"
-    return ConfigDict(
-        {
-            "name": "fig5", "size": size, "seed": 0, "members": 15 if large else 512, "n_train": 6, "n_test": 6,
-            "widths": (32, 64, 128, 256, 512) if large else (32, 64, 128),
-            "depths": (8, 16, 32, 64, 128) if large else (4, 8, 16, 32),
-            "steps": 20, "learning_rate": 0.2, "w_std": 0.7,
-        }
-    )  # fmt: skip
+get_config = Settings(
+    "fig5",
+    {
+        "members": 512, "n_train": 6, "n_test": 6, "widths": (32, 64, 128), "depths": (4, 8, 16, 32), "steps": 20,
+        "learning_rate": 0.2, "w_std": 0.7,
+    },
+    {"members": 15, "widths": (32, 64, 128, 256, 512), "depths": (8, 16, 32, 64, 128)},
+)  # fmt: skip
 
 
 def network(config, width, depth):
     return ResNet(width, depth, activation="linear", w_std=config.w_std, parameterization="mup")
 
 
+def outputs(config, task, width, depth):
+    """f at the training and test points, [network, time, point]."""
+    net, seed = network(config, width, depth), config.seed + 1000 * depth
+    training = Training.of(task, config.steps, config.learning_rate)
+    chunks = run_members(net, task, training, config.members, times(config), seed, kernels=())
+    return np.concatenate([chunk["f"][..., 0] for chunk in chunks])
+
+
+def times(config):
+    return np.arange(0, config.steps + 1, 2)
+
+
 def run(config, folder, screen, part):
     task = digits(config.n_train, config.n_test, seed=config.seed)
-    sizes = [(n, l) for l in config.depths for n in config.widths]
-    fixed = {name: value for name, value in config.items() if name not in ("widths", "depths")}
-    store, word = Store(folder / "cells"), identity(fixed, run, numerics())
-    times = np.arange(0, config.steps + 1, 2)
-    held = {(n, l): store.get(f"width_{n}_depth_{l}_{word}") for n, l in sizes}
-    for n, l in track(sizes[part[0] :: part[1]], "ensembles", console=screen):
-        if held[n, l] is None:
-            training = Training.of(task, config.steps, config.learning_rate)
-            seed = config.seed + 1000 * l
-            chunks = run_members(network(config, n, l), task, training, config.members, times, seed, kernels=())
-            held[n, l] = np.concatenate([chunk["f"][..., 0] for chunk in chunks])
-            store.put(f"width_{n}_depth_{l}_{word}", held[n, l])
-    if any(each is None for each in held.values()):
+    held = cells(outputs, task, config, folder, screen, part)
+    if held is None:
         return None
-    deep = twin(network(config, 8, 4), depth=math.inf).rich(
-        task, config.steps, config.learning_rate, times=times, kernels=()
-    )
+    limit = twin(network(config, 8, 4), depth=math.inf)
+    deep = limit.rich(task, config.steps, config.learning_rate, times=times(config), kernels=())
     screen.print(f"limit: {deep.provenance['f_test']}", highlight=False)
-    limit = np.concatenate([deep.f_train, deep.f_test], axis=1)[..., 0]
-    found = {
-        "widths": np.array(config.widths),
-        "depths": np.array(config.depths),
-        "times": times,
-        "limit": limit,
-        "y": task.y_train[:, 0],
-    }
-    return found | {f"f_{n}_{l}": held[n, l] for n, l in sizes}
+    found = {"widths": np.array(config.widths), "depths": np.array(config.depths), "times": times(config)}
+    found |= {"limit": np.concatenate([deep.f_train, deep.f_test], axis=1)[..., 0], "y": task.y_train[:, 0]}
+    return found | {f"f_{width}_{depth}": f for (width, depth), f in held.items()}
 
 
 def samples(arrays, time=-1):
@@ -96,36 +79,31 @@ def claims(arrays):
     e, *ends = (
         Interval(p.value, p.low, p.high) for p in (surface.depth_exponent, surface.width_first, surface.depth_first)
     )
-    return [
-        Claim(
-            "E(f_NL − f)² = (a + a'/L)/N + (w/N + d/L)², to 25 % at every size",
-            over.near(1, 0.25),
-            f"{surface.sentence}; seen over predicted from {over.value.min():.2f} to {over.value.max():.2f}",
-        ),
-        Claim(
-            "Small networks are off by their width, large ones by their depth: the last doubling of L changes the error of the "
-            "narrowest by less than 20 %, and lowers that of the widest by more",
-            every(
-                doubling.at(0).above(np.log(0.8)), doubling.at(0).below(np.log(1.2)), doubling.at(-1).below(np.log(0.8))
-            ),
-            f"N = {n[0, 0]}: {seen.at(-2, 0)} to {seen.at(-1, 0)}, N = {n[0, -1]}: {seen.at(-2, -1)} to {seen.at(-1, -1)}",
-        ),
-        Claim(
-            "Means over networks of the largest width come to the limit as 1/L² in square (exponent 2 ± 0.4)",
-            e.near(2, 0.4),
-            f"{e}; " + ", ".join(f"L = {d}: {v:.2g}" for d, v in zip(arrays["depths"], surface.ensembled, strict=True)),
-        ),
-        Claim(
-            "The limits commute: N first or L first, extrapolations end within 3 % of the exact limit",
-            every(*(p.below(0.03 * size) for p in ends)),
-            f"N first: {ends[0]}, L first: {ends[1]}, of {size:.3g}",
-        ),
-    ]
+    yield Finding(
+        "E(f_NL − f)² = (a + a'/L)/N + (w/N + d/L)², to 25 % at every size",
+        over.near(1, 0.25),
+        f"{surface.sentence}; seen over predicted from {over.value.min():.2f} to {over.value.max():.2f}",
+    )
+    yield Finding(
+        "Small networks are off by their width, large ones by their depth: the last doubling of L changes the error of the "
+        "narrowest by less than 20 %, and lowers that of the widest by more",
+        every(doubling.at(0).above(np.log(0.8)), doubling.at(0).below(np.log(1.2)), doubling.at(-1).below(np.log(0.8))),
+        f"N = {n[0, 0]}: {seen.at(-2, 0)} to {seen.at(-1, 0)}, N = {n[0, -1]}: {seen.at(-2, -1)} to {seen.at(-1, -1)}",
+    )
+    yield Finding(
+        "Means over networks of the largest width come to the limit as 1/L² in square (exponent 2 ± 0.4)",
+        e.near(2, 0.4),
+        f"{e}; " + ", ".join(f"L = {d}: {v:.2g}" for d, v in zip(arrays["depths"], surface.ensembled, strict=True)),
+    )
+    yield Finding(
+        "The limits commute: N first or L first, extrapolations end within 3 % of the exact limit",
+        every(*(p.below(0.03 * size) for p in ends)),
+        f"N first: {ends[0]}, L first: {ends[1]}, of {size:.3g}",
+    )
 
 
 def figures(arrays):
-    figure = Figure(figsize=(13, 3.8), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
+    figure, ((left, middle, right),) = panels(1, 3, 13 / 3, 3.8, margin=0)
     widest, y = arrays["widths"][-1], arrays["y"]
     times = arrays["times"]
 
@@ -147,6 +125,4 @@ def figures(arrays):
     right.set(xlabel="depth L", ylabel="(mean f − f∞)²")
     for axis in (left, middle, right):
         axis.legend(fontsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
     return [("Width and depth", "After the last step, averaged over training and test points.", figure)]

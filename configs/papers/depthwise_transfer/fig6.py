@@ -10,29 +10,22 @@ import jax
 import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
-from ml_collections import ConfigDict
 from rich.progress import track
 
 from limits import convergence, empirical_ntk, twin
-from train.evaluate.claim import Claim
-from train.evaluate.interval import Interval, every, jackknife, power
+from train.study.figure import Finding, Interval, Settings, every, jackknife, panels, power
 from zoo import ResNet
 
 ANGLES = (0.0, math.pi / 4, math.pi / 2)  # of the inputs of finite networks, to the first
 
-
-def get_config(size="small"):
-    if size not in ("small", "paper"):
-        raise ValueError(f'fig6: size must be "small" or "paper", got "{size}".')
-    large = size == "paper"
-    return ConfigDict(
-        {
-            "name": "fig6", "size": size, "seed": 0, "angles": 65, "members": 64, "depths": (2, 4, 8, 16, 32, 64, 128),
-            "widths": (128, 512, 2048) if large else (32, 128, 512),
-            "finite_depths": (2, 4, 8, 16, 32, 64, 128) if large else (2, 4, 8, 16),
-        }
-    )  # fmt: skip
+get_config = Settings(
+    "fig6",
+    {
+        "angles": 65, "members": 64, "depths": (2, 4, 8, 16, 32, 64, 128), "widths": (32, 128, 512),
+        "finite_depths": (2, 4, 8, 16),
+    },
+    {"widths": (128, 512, 2048), "finite_depths": (2, 4, 8, 16, 32, 64, 128)},
+)  # fmt: skip
 
 
 def network(width, depth):
@@ -57,8 +50,7 @@ def finite(config, width, depth):
     return np.stack([np.asarray(one(first + i)) for i in range(config.members)])
 
 
-def run(config, folder, screen, part):
-    del folder, part
+def run(config, screen):
     angles = np.linspace(-math.pi, math.pi, config.angles)
     line, few = on_circle(angles), on_circle(np.array(ANGLES))
     first, limit = on_circle(np.zeros(1)), twin(network(8, 2), depth=math.inf)
@@ -105,23 +97,21 @@ def claims(arrays):
         )
         for d in depths
     ]
-    return [
-        Claim(
-            f"At width {widths[-1]} the mean over initialisations has the square error of infinite width, to 50 %",
-            over.near(1, 0.5),
-            "over that of infinite width: " + ", ".join(f"L = {d}: {over.at(i):.2f}" for i, d in enumerate(depths)),
-        ),
-        Claim(
-            "Single networks scatter around their mean as 1/N (exponent −1 ± 0.2)",
-            every(*(slope.near(-1, 0.2) for slope in slopes)),
-            ", ".join(f"L = {d}: {slope:.2f}" for d, slope in zip(depths, slopes, strict=True)),
-        ),
-    ]
+    yield Finding(
+        f"At width {widths[-1]} the mean over initialisations has the square error of infinite width, to 50 %",
+        over.near(1, 0.5),
+        "over that of infinite width: " + ", ".join(f"L = {d}: {over.at(i):.2f}" for i, d in enumerate(depths)),
+    )
+    yield Finding(
+        "Single networks scatter around their mean as 1/N (exponent −1 ± 0.2)",
+        every(*(slope.near(-1, 0.2) for slope in slopes)),
+        ", ".join(f"L = {d}: {slope:.2f}" for d, slope in zip(depths, slopes, strict=True)),
+    )
 
 
 def figures(arrays):
-    figure, colours = Figure(figsize=(10, 3.8), layout="constrained"), mpl.colormaps["viridis"]
-    left, right = figure.subplots(1, 2)
+    figure, ((left, right),) = panels(1, 2, 5, 3.8, margin=0)
+    colours = mpl.colormaps["viridis"]
     for number, (depth, row) in enumerate(zip(arrays["depths"], arrays["kernels"], strict=True)):
         colour = colours(0.9 - 0.8 * number / len(arrays["depths"]))
         left.plot(arrays["angles"], row, color=colour, lw=1, label=f"L = {depth}")
@@ -135,8 +125,6 @@ def figures(arrays):
     right.set(xlabel="depth L", ylabel="square error of the mean kernel", xscale="log", yscale="log")
     for axis in (left, right):
         axis.legend(fontsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
     text = (
         "Left: infinitely wide networks. Right: means over initialisations against the limit; dashed: over all angles."
     )

@@ -10,34 +10,24 @@ import math
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
-from ml_collections import ConfigDict
 from rich.progress import track
 
 from limits import Task
 from limits.depth import one_step_profile, one_step_recursion
 from train import ensemble
-from train.evaluate.claim import Claim
-from train.evaluate.interval import Interval
+from train.study.figure import Finding, Interval, Settings, panels
 from zoo import ResNet
 
 DEEP = (200, 400, 800, 1600)  # at which the rate is read off
 
-
-def get_config(size="small"):
-    if size not in ("small", "paper"):
-        raise ValueError(f'fig7: size must be "small" or "paper", got "{size}".')
-    large = size == "paper"
-    return ConfigDict(
-        {
-            "name": "fig7", "size": size, "seed": 0, "learning_rate": 0.5, "members": 32 if large else 128,
-            "width": 1000 if large else 200, "depths": (5, 10, 20, 50, 100, 300, 500) if large else (5, 10, 20, 50),
-        }
-    )  # fmt: skip
+get_config = Settings(
+    "fig7",
+    {"learning_rate": 0.5, "members": 128, "width": 200, "depths": (5, 10, 20, 50)},
+    {"members": 32, "width": 1000, "depths": (5, 10, 20, 50, 100, 300, 500)},
+)
 
 
-def run(config, folder, screen, part):
-    del folder, part
+def run(config, screen):
     task, found = Task(np.ones((1, 1)), np.ones((1, 1))), {"depths": np.array(config.depths)}
     how = {"trained": ("branch",), "centred": True, "kernels": ("phi",), "seed": config.seed}
     for depth in track(config.depths, "ensembles", console=screen):
@@ -66,29 +56,27 @@ def claims(arrays):
     c = math.sqrt(max((limit - math.e) / (2 * math.e**2 * 5 / 6), 0))
     reached = Interval.around(h[-1, 1] + limit - wide[-1], sem[-1, 1])  # what is left to L = ∞ by the recursion
     words = [", ".join(f"L = {d}: {each.at(i):.3f}" for i, d in enumerate(depths)) for each in (start, after)]
-    return [
-        Claim(
-            "Before the step H(1) = (1 + 1/L)^(L − 1), on the way to e, within 5 %",
-            start.near(1, 0.05),
-            f"networks over theory: {words[0]}",
-        ),
-        Claim(
-            "After it networks have the kernel of the recursion in depth, within 5 %",
-            after.near(1, 0.05),
-            f"networks over theory: {words[1]}",
-        ),
-        Claim(
-            "The limit is the corrected profile, not the printed one: networks of the largest depth, with what is left to L = ∞, "
-            "are less than half of the way to the printed one off it",
-            reached.near(limit, abs(printed(c) - limit) / 2),
-            f"{reached:.3f}; corrected {limit:.3f}, printed {printed(c):.3f}",
-        ),
-    ]
+    yield Finding(
+        "Before the step H(1) = (1 + 1/L)^(L − 1), on the way to e, within 5 %",
+        start.near(1, 0.05),
+        f"networks over theory: {words[0]}",
+    )
+    yield Finding(
+        "After it networks have the kernel of the recursion in depth, within 5 %",
+        after.near(1, 0.05),
+        f"networks over theory: {words[1]}",
+    )
+    yield Finding(
+        "The limit is the corrected profile, not the printed one: networks of the largest depth, with what is left to L = ∞, "
+        "are less than half of the way to the printed one off it",
+        reached.near(limit, abs(printed(c) - limit) / 2),
+        f"{reached:.3f}; corrected {limit:.3f}, printed {printed(c):.3f}",
+    )
 
 
 def figures(arrays):
-    figure, colours = Figure(figsize=(10, 3.8), layout="constrained"), mpl.colormaps["viridis"]
-    left, right = figure.subplots(1, 2)
+    figure, ((left, right),) = panels(1, 2, 5, 3.8, margin=0)
+    colours = mpl.colormaps["viridis"]
     tau, limit = arrays["tau"], arrays["limit"]
     for number, depth in enumerate(arrays["depths"]):
         h, sem = arrays[f"h_{depth}"], arrays[f"sem_{depth}"]
@@ -102,6 +90,4 @@ def figures(arrays):
     right.set(xlabel="layer time l/L", ylabel="what the step adds")
     for axis in (left, right):
         axis.legend(fontsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
     return [("Profiles of feature kernels", "Bands: one standard error of the mean over networks.", figure)]

@@ -4,34 +4,28 @@ small: 168 seconds on two cores with much other work, handwritten digits. paper:
 found: verdicts were not taken again since claims are judged by intervals.
 """
 
-import optax
-
-from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import conv_resnet, loses, octaves, settings
-from configs.papers.depthwise_transfer.shared import loss as loss
-from zoo import scaled
+from configs.papers.depthwise_transfer.shared import batches, conv_resnet, loses, loss, octaves, optimizer, settings  # noqa: F401
 
 PLAIN, SCALED = "standard", "standard, branches times 1/√L"
 
-
-def get_config(size="small"):
-    small = {"widths": (8, 16, 32, 64), "depths": (6, 3, 12), "values": octaves(-10, 0), "seeds": 3, "steps": 80}
-    paper = {
-        "dataset": "cifar10", "widths": (64, 128, 256, 512), "depths": (6, 9, 12, 18), "values": octaves(-14, 0), "seeds": 3,
+get_config = settings(
+    "figB2",
+    {
+        "widths": (8, 16, 32, 64), "depths": (6, 3, 12), "values": octaves(-10, 0), "seeds": 3, "steps": 80,
+        "variants": {PLAIN: {"alpha": 0.0}, SCALED: {"alpha": 0.5}},
+    },
+    {
+        "dataset": "cifar10", "widths": (64, 128, 256, 512), "depths": (6, 9, 12, 18), "values": octaves(-14, 0),
         "steps": 15640,
-    }  # fmt: skip
-    config = settings("figB2", size, small, paper)
-    config.variants = {PLAIN: {"alpha": 0.0}, SCALED: {"alpha": 0.5}}
-    return config
+    },
+)  # fmt: skip
 
 
 def make(width, depth, dataset, alpha):
     return conv_resnet(width, depth, dataset, None, alpha)
 
 
-def optimizer(net, learning_rate):
-    return scaled(optax.sgd(learning_rate), net)
-
-
 def claims(outcome):
-    return [loses(outcome, PLAIN, "width"), loses(outcome, SCALED, "width"), loses(outcome, PLAIN, "depth")]
+    yield loses(outcome, PLAIN, "width")
+    yield loses(outcome, SCALED, "width")
+    yield loses(outcome, PLAIN, "depth")

@@ -8,28 +8,25 @@ found: verdicts were not taken again since claims are judged by intervals.
 import numpy as np
 import optax
 
-from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import conv_resnet, octaves, settings, vit
-from configs.papers.depthwise_transfer.shared import loss as loss
-from train.evaluate.claim import Claim
-from train.evaluate.interval import Interval
+from configs.papers.depthwise_transfer.shared import batches, conv_resnet, loss, octaves, settings, vit  # noqa: F401
+from train.study.figure import Finding, Interval
 from zoo import scaled
 
 CONV, VIT = "convolutions, SGD", "ViT, Adam"
 SHARE = 0.15
 DRAWS = 1000  # of the bootstrap
 
-
-def get_config(size="small"):
-    small = {"widths": (16,), "depths": (4, 8), "values": octaves(-7, 1), "seeds": 4, "steps": 240, "base": (16, 1)}
-    paper = {
+get_config = settings(
+    "figB3",
+    {
+        "widths": (16,), "depths": (4, 8), "values": octaves(-7, 1), "seeds": 4, "steps": 240, "base": (16, 1),
+        "variants": {CONV: {"model": "conv"}, VIT: {"model": "vit"}},
+    },
+    {
         "dataset": "cifar10", "widths": (512,), "depths": (6, 12), "values": octaves(-4, 4), "seeds": 3, "steps": 15640,
-        "base": (128, 1),
-    }  # fmt: skip
-    config = settings("figB3", size, small, paper)
-    tokens = {"model": "vit"} | ({"dataset": "imagenet_resized/64x64"} if size == "paper" else {})
-    config.variants = {CONV: {"model": "conv"}, VIT: tokens}
-    return config
+        "base": (128, 1), "variants": {CONV: {"model": "conv"}, VIT: {"model": "vit", "dataset": "imagenet_resized/64x64"}},
+    },
+)  # fmt: skip
 
 
 def make(width, depth, dataset, base, model):
@@ -43,7 +40,6 @@ def optimizer(net, learning_rate, model):
 
 
 def claims(outcome):
-    found = []
     for label in outcome.labels:
         for (_, depth), sweep in outcome.sweeps[label].items():
             steps, settled, final = sweep.curves.shape[-1], settling(sweep), sweep.losses.mean(1)
@@ -53,8 +49,7 @@ def claims(outcome):
                 f"within an octave of the final optimum, {sweep.rates[best]:.3g}, from step {settled:.0f} of {steps} on"
             )
             text = f"{label}, L = {depth}: read off after {SHARE:.0%} of the steps"
-            found.append(Claim(text, settled.below(SHARE * steps + 0.5) if inner else None, figures))
-    return found
+            yield Finding(text, settled.below(SHARE * steps + 0.5) if inner else None, figures)
 
 
 def settling(sweep):

@@ -5,12 +5,6 @@ found: verdicts were not taken again since claims are judged by intervals.
 """
 
 from configs.papers.depthwise_transfer import fig2
-from configs.papers.depthwise_transfer.fig2 import batches as batches
-from configs.papers.depthwise_transfer.fig2 import claims as claims
-from configs.papers.depthwise_transfer.fig2 import loss as loss
-from configs.papers.depthwise_transfer.fig2 import make as make
-from configs.papers.depthwise_transfer.fig2 import optimizer as optimizer
+from configs.papers.depthwise_transfer.fig2 import batches, claims, loss, make, optimizer  # noqa: F401
 
-
-def get_config(size="small"):
-    return fig2.get_config(size, "figB4", "spatial")
+get_config = fig2.get_config.but("figB4", {"norm": "spatial"})

@@ -8,27 +8,26 @@ out, where they part by 16 to 20 %.
 
 import optax
 
-from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import he_resnet, keeps, octaves, overlap, settings
-from configs.papers.depthwise_transfer.shared import loss as loss
+from configs.papers.depthwise_transfer.shared import batches, he_resnet, keeps, loss, octaves, overlap, settings  # noqa: F401
 from zoo import scaled
 
 LABEL = "no norm, branches times 1/√L"
 
-
-def get_config(size="small"):
-    small = {"widths": (8,), "depths": (4, 8, 16), "values": octaves(-8, -1), "seeds": 8, "steps": 100}
-    paper = {
+get_config = settings(
+    "figB6",
+    {
+        "widths": (8,), "depths": (4, 8, 16), "values": octaves(-8, -1), "seeds": 8, "steps": 100,
+        "variants": {LABEL: {"alpha": 0.5}},
+    },
+    {
         "dataset": "imagenet2012", "image": 224, "batch": 128, "widths": (64,), "depths": (8, 16, 32), "seeds": 1,
-        "values": octaves(-8, -1), "steps": 50000,
-    }  # fmt: skip
-    config = settings("figB6", size, small, paper)
-    config.variants = {LABEL: {"alpha": 0.5}}
-    return config
+        "steps": 50000,
+    },
+)  # fmt: skip
 
 
 def make(width, depth, dataset, alpha):
-    return he_resnet(width, depth, dataset, 8 if dataset == "digits" else 64, alpha, None)
+    return he_resnet(width, depth, dataset, alpha, None)
 
 
 def optimizer(net, learning_rate):
@@ -36,4 +35,5 @@ def optimizer(net, learning_rate):
 
 
 def claims(outcome):
-    return [keeps(outcome, LABEL, "depth"), overlap(outcome, LABEL, "depth")]
+    yield keeps(outcome, LABEL, "depth")
+    yield overlap(outcome, LABEL, "depth")

@@ -8,62 +8,53 @@ found: verdicts were not taken again since claims are judged by intervals.
 import itertools
 
 import numpy as np
-from matplotlib.figure import Figure
-from rich.progress import track
 
 from configs.papers.depthwise_transfer.shared import settings
 from limits import Task
-from limits.identity import identity, numerics
-from limits.store import Store
 from limits.training import Training
 from train.data import image_batches
 from train.ensemble import run_members
-from train.evaluate.claim import Claim
-from train.evaluate.interval import jackknife, power
+from train.study.figure import Finding, cells, jackknife, panels, power
 from zoo import ResNet
 
-
-def get_config(size="small"):
-    small = {
-        "widths": (32, 64, 128, 256), "depths": (4, 8, 16, 32), "members": 64, "steps": 60, "batch": 16, "learning_rate": 0.2,
+get_config = settings(
+    "figB7",
+    {
+        "widths": (32, 64, 128, 256), "depths": (4, 8, 16, 32), "members": 64, "steps": 60, "learning_rate": 0.2,
         "form": "dense", "test": 16,
-    }  # fmt: skip
-    paper = {
+    },
+    {
         "dataset": "cifar10", "widths": (32, 64, 128, 256, 512), "depths": (8, 16, 32, 64, 128), "members": 15, "steps": 250,
-        "batch": 32, "learning_rate": 0.2, "form": "conv", "test": 64,
-    }  # fmt: skip
-    return settings("figB7", size, small, paper)
+        "batch": 32, "form": "conv", "test": 64,
+    },
+)  # fmt: skip
 
 
 def study(config):
     """(task, the training points of every step)."""
     images = image_batches(config.dataset, config.batch, config.steps + -(-config.test // config.batch), config.seed)
     x, y = (np.concatenate(parts) for parts in zip(*images, strict=True))
-    signs = np.where(y.argmax(1) < y.shape[1] / 2, 1.0, -1.0)[
-        :, None
-    ]  # one output: the first half of the classes or not
+    signs = np.where(y.argmax(1) < y.shape[1] / 2, 1.0, -1.0)[:, None]  # whether it is of the first half of the classes
     count = config.steps * config.batch
     task = Task(x[:count], signs[:count], x[count:][: config.test], signs[count:][: config.test])
     return task, np.arange(count).reshape(config.steps, config.batch)
 
 
-def run(config, folder, screen, part):
-    task, rows = study(config)
-    sizes = list(itertools.product(config.depths, config.widths))
-    fixed = {name: value for name, value in config.items() if name not in ("widths", "depths")}
-    store, word = Store(folder / "cells"), identity(fixed, run, numerics())
-    held = {(depth, width): store.get(f"depth_{depth}_width_{width}_{word}") for depth, width in sizes}
+def outputs(config, data, width, depth):
+    """f at the test points after the last step, [network, point]."""
+    task, rows = data
+    net = ResNet(width, depth, form=config.form, readout="average", parameterization="mup")
     training = Training.of(task, config.steps, config.learning_rate, batches=rows)
-    for depth, width in track(sizes[part[0] :: part[1]], "ensembles", console=screen):
-        if held[depth, width] is None:
-            net = ResNet(width, depth, form=config.form, readout="average", parameterization="mup")
-            chunks = run_members(net, task, training, config.members, [config.steps], config.seed, kernels=())
-            held[depth, width] = np.concatenate([chunk["f"][:, -1, len(task.x_train) :, 0] for chunk in chunks])
-            store.put(f"depth_{depth}_width_{width}_{word}", held[depth, width])
-    if any(each is None for each in held.values()):
+    chunks = run_members(net, task, training, config.members, [config.steps], config.seed, kernels=())
+    return np.concatenate([chunk["f"][:, -1, len(task.x_train) :, 0] for chunk in chunks])
+
+
+def run(config, folder, screen, part):
+    held = cells(outputs, study(config), config, folder, screen, part)
+    if held is None:
         return None
     found = {"widths": np.array(config.widths), "depths": np.array(config.depths)}
-    return found | {f"f_{d}_{w}": held[d, w] for d, w in sizes}
+    return found | {f"f_{depth}_{width}": f for (width, depth), f in held.items()}
 
 
 def scatter(arrays):
@@ -94,34 +85,31 @@ def claims(arrays):
     falls = measured(lambda a: power(depths[:-1], steps_in_depth(a)))
     wider = measured(lambda a: scatter(a)[:-1, -1] - steps_in_depth(a))
     spread, steps = scatter(arrays), steps_in_depth(arrays)
-    return [
-        Claim(
-            "At every depth predictions scatter as 1/N (exponent −1 ± 0.2)",
-            slopes.near(-1, 0.2),
-            ", ".join(f"L = {d}: {slopes.at(i):.2f}" for i, d in enumerate(depths)),
-        ),
-        Claim(
-            "N times the scatter is the same at every depth, to a factor of 2",
-            level.alike(2),
-            ", ".join(f"L = {d}: {level.at(i)}" for i, d in enumerate(depths)),
-        ),
-        Claim(
-            "The squared distance of mean predictions from L to 2L falls as 1/L² (exponent −2 ± 0.5)",
-            falls.near(-2, 0.5),
-            f"{falls:.2f}; " + ", ".join(f"L = {d}: {v:.3g}" for d, v in zip(depths, steps, strict=False)),
-        ),
-        Claim(
-            "At the largest width single networks scatter by more than depths L and 2L differ: width is the bottleneck",
-            wider.above(0),
-            ", ".join(f"L = {d}: {a:.3g} and {b:.3g}" for d, a, b in zip(depths, spread[:, -1], steps, strict=False)),
-        ),
-    ]
+    yield Finding(
+        "At every depth predictions scatter as 1/N (exponent −1 ± 0.2)",
+        slopes.near(-1, 0.2),
+        ", ".join(f"L = {d}: {slopes.at(i):.2f}" for i, d in enumerate(depths)),
+    )
+    yield Finding(
+        "N times the scatter is the same at every depth, to a factor of 2",
+        level.alike(2),
+        ", ".join(f"L = {d}: {level.at(i)}" for i, d in enumerate(depths)),
+    )
+    yield Finding(
+        "The squared distance of mean predictions from L to 2L falls as 1/L² (exponent −2 ± 0.5)",
+        falls.near(-2, 0.5),
+        f"{falls:.2f}; " + ", ".join(f"L = {d}: {v:.3g}" for d, v in zip(depths, steps, strict=False)),
+    )
+    yield Finding(
+        "At the largest width single networks scatter by more than depths L and 2L differ: width is the bottleneck",
+        wider.above(0),
+        ", ".join(f"L = {d}: {a:.3g} and {b:.3g}" for d, a, b in zip(depths, spread[:, -1], steps, strict=False)),
+    )
 
 
 def figures(arrays):
     widths, depths = arrays["widths"], arrays["depths"]
-    figure = Figure(figsize=(10, 3.8), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, ((left, right),) = panels(1, 2, 5, 3.8, margin=0)
     for depth, row in zip(depths, scatter(arrays), strict=True):
         left.loglog(widths, row, "o-", ms=4, label=f"L = {depth}")
     left.loglog(widths, scatter(arrays)[0, 0] * widths[0] / widths, "k--", lw=1, label="1/N")
@@ -132,12 +120,5 @@ def figures(arrays):
     right.set(xlabel="depth L", ylabel="squared distance")
     for axis in (left, right):
         axis.legend(fontsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
-    return [
-        (
-            "Convergence in width and depth",
-            "Left: single networks; right: means over networks at the largest width.",
-            figure,
-        )
-    ]
+    text = "Left: single networks; right: means over networks at the largest width."
+    return [("Convergence in width and depth", text, figure)]

@@ -7,26 +7,22 @@ nothing is learned.
 
 import optax
 
-from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import conv_resnet, octaves, overlap, settings
-from configs.papers.depthwise_transfer.shared import loss as loss
+from configs.papers.depthwise_transfer.shared import batches, conv_resnet, loss, octaves, overlap, settings  # noqa: F401
 from zoo import scaled
 
 LABEL = "branches times 1/√L"
 
-
-def get_config(size="small"):
-    small = {
-        "widths": (16,), "depths": (6, 18), "values": octaves(-8, 0), "seeds": 4, "steps": 120, "base": (16, 1),
-        "learning_rate": 0.125,
-    }  # fmt: skip
-    paper = {
-        "dataset": "cifar10", "widths": (256,), "depths": (6, 18), "values": octaves(-14, -6), "seeds": 3, "steps": 15640,
-        "base": (64, 1), "learning_rate": 0.5,
-    }  # fmt: skip
-    config = settings("figB8", size, small, paper)
-    config.dial, config.variants = "weight_decay", {LABEL: {"alpha": 0.5}}
-    return config
+get_config = settings(
+    "figB8",
+    {
+        "widths": (16,), "depths": (6, 18), "dial": "weight_decay", "values": octaves(-8, 0), "seeds": 4, "steps": 120,
+        "base": (16, 1), "learning_rate": 0.125, "variants": {LABEL: {"alpha": 0.5}},
+    },
+    {
+        "dataset": "cifar10", "widths": (256,), "values": octaves(-14, -6), "seeds": 3, "steps": 15640, "base": (64, 1),
+        "learning_rate": 0.5,
+    },
+)  # fmt: skip
 
 
 def make(width, depth, dataset, base, alpha):
@@ -40,4 +36,4 @@ def optimizer(net, learning_rate, weight_decay):
 
 def claims(outcome):
     # On the training loss the best decay is none, so that curves are compared in place of optima.
-    return [overlap(outcome, LABEL, "depth")]
+    yield overlap(outcome, LABEL, "depth")

@@ -4,29 +4,23 @@ small: 2 minutes on two cores, handwritten digits, dense layers, SGD. paper: CIF
 found: verdicts were not taken again since claims are judged by intervals.
 """
 
-import optax
-
-from configs.papers.depthwise_transfer.shared import batches as batches
-from configs.papers.depthwise_transfer.shared import classes, falls, keeps, octaves, settings
-from configs.papers.depthwise_transfer.shared import loss as loss
-from zoo import Parameterization, ResNet, scaled
+from configs.papers.depthwise_transfer.shared import batches, classes, falls, keeps, loss, octaves, optimizer, settings  # noqa: F401
+from zoo import Parameterization, ResNet
 
 ODE, SDE = "α = 1", "α = 1/2"
 EARLY = 0.2  # of the steps
 
-
-def get_config(size="small"):
-    small = {
+get_config = settings(
+    "figM1",
+    {
         "widths": (64,), "depths": (3, 5, 9, 17), "values": octaves(-6, 4), "seeds": 3, "steps": 150, "base": (64, 1),
-        "form": "dense", "stages": 1,
-    }  # fmt: skip
-    paper = {
-        "dataset": "cifar10", "widths": (256,), "depths": (6, 12, 24), "values": octaves(-8, 3), "seeds": 3, "steps": 15640,
-        "base": (64, 1), "form": "conv", "stages": 4,
-    }  # fmt: skip
-    config = settings("figM1", size, small, paper)
-    config.variants = {ODE: {"alpha": 1.0}, SDE: {"alpha": 0.5}}
-    return config
+        "form": "dense", "stages": 1, "variants": {ODE: {"alpha": 1.0}, SDE: {"alpha": 0.5}},
+    },
+    {
+        "dataset": "cifar10", "widths": (256,), "depths": (6, 12, 24), "values": octaves(-8, 3), "steps": 15640,
+        "form": "conv", "stages": 4,
+    },
+)  # fmt: skip
 
 
 def make(width, depth, dataset, base, alpha, form, stages):
@@ -35,12 +29,9 @@ def make(width, depth, dataset, base, alpha, form, stages):
     return ResNet(width, depth, classes(dataset), w_std=2**0.5, **options)
 
 
-def optimizer(net, learning_rate):
-    return scaled(optax.sgd(learning_rate), net)
-
-
 def claims(outcome):
-    return [
-        keeps(outcome, ODE, "depth"), keeps(outcome, SDE, "depth"), falls(outcome, ODE, "depth"),
-        falls(outcome, ODE, "depth", EARLY), falls(outcome, SDE, "depth", EARLY, 1),
-    ]  # fmt: skip
+    yield keeps(outcome, ODE, "depth")
+    yield keeps(outcome, SDE, "depth")
+    yield falls(outcome, ODE, "depth")
+    yield falls(outcome, ODE, "depth", EARLY)
+    yield falls(outcome, SDE, "depth", EARLY, 1)

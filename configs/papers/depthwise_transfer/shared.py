@@ -9,24 +9,19 @@ import functools
 
 import numpy as np
 import optax
-from ml_collections import ConfigDict
 
 from train.data import image_batches
-from train.evaluate.claim import Claim
-from train.evaluate.interval import every, jackknife
+from train.study.figure import Finding, Settings, every, jackknife
 from train.transfer import claims
-from zoo import HeResNet, Parameterization, ResNet, ViT
+from zoo import HeResNet, Parameterization, ResNet, ViT, scaled
 
 MUP, OURS = "muP, branches not scaled", "muP, branches times 1/√L"
 
 
-def settings(name, size, small, paper):
-    """The fields of a figure at this size."""
-    if size not in ("small", "paper"):
-        raise ValueError(f'{name}: size must be "small" or "paper", got "{size}".')
-    fields = {"seed": 0, "dataset": "digits", "batch": 16, "n_train": 1500, "image": 0, "grid": "cross"}
-    fields |= small if size == "small" else {"batch": 64, "n_train": 0, **paper}
-    return ConfigDict({"name": name, "size": size, **fields})
+def settings(name, small, paper):
+    """Those of a figure, with the fields that all have."""
+    fields = {"dataset": "digits", "batch": 16, "n_train": 1500, "image": 0, "grid": "cross"}
+    return Settings(name, fields | small, {"batch": 64, "n_train": 0} | paper)
 
 
 def octaves(low, high):
@@ -36,6 +31,10 @@ def octaves(low, high):
 
 def loss(outputs, targets):
     return optax.softmax_cross_entropy(outputs, targets).mean()
+
+
+def optimizer(net, learning_rate):
+    return scaled(optax.sgd(learning_rate), net)
 
 
 def batches(dataset, batch, steps, seed, image, n_train):
@@ -50,22 +49,17 @@ def classes(dataset):
 def conv_resnet(width, depth, dataset, base, alpha, **fields):
     """The simplified residual network (appendix A.1): a convolution a block, average pooling, channels doubled after it."""
     stages = 2 if dataset == "digits" else 4
-    p = (
-        Parameterization.mup.replace(alpha=alpha).based(*base)
-        if base
-        else Parameterization.standard.replace(alpha=alpha)
-    )
+    kind = Parameterization.mup.based(*base) if base else Parameterization.standard
+    p = kind.replace(alpha=alpha)
     return ResNet(width, depth, classes(dataset), form="conv", stages=stages, parameterization=p, **fields)
 
 
-def he_resnet(width, depth, dataset, base, alpha, norm, beta=1.0):
+def he_resnet(width, depth, dataset, alpha, norm, beta=1.0):
     """Two convolutions a block, each followed by a norm (appendix A.2); `depth` blocks, dealt to the stages."""
     count = 2 if dataset == "digits" else 4
     stages = tuple(depth // count + (s < depth % count) for s in range(count))
-    p, stem = (
-        Parameterization.mup.replace(alpha=alpha).based(base),
-        "imagenet" if dataset == "imagenet2012" else "small",
-    )
+    p = Parameterization.mup.replace(alpha=alpha).based(8 if dataset == "digits" else 64)
+    stem = "imagenet" if dataset == "imagenet2012" else "small"
     return HeResNet(width, stages, classes(dataset), parameterization=p, norm=norm, beta=beta, stem=stem)
 
 
@@ -107,7 +101,7 @@ def overlap(outcome, label, over, within=0.1):
     try:
         sweeps = outcome.over(label, over).sweeps
     except ValueError as error:
-        return Claim(text, None, str(error))
+        return Finding(text, None, str(error))
     verdicts, words = [], []
     for i, value in enumerate(sweeps[0].rates):
         lost = [sweep.diverged[i] > 0 for sweep in sweeps]
@@ -118,7 +112,7 @@ def overlap(outcome, label, over, within=0.1):
         parts = [jackknife(_apart, sweep.curves[i], sweeps[0].curves[i]) for sweep in sweeps[1:]]
         verdicts += [part.below(within) for part in parts]
         words.append(f"{value:.3g}: " + " and ".join(f"{part:.1%}" for part in parts))
-    return Claim(text, every(*verdicts), "; ".join(words) + " apart on average over the steps")
+    return Finding(text, every(*verdicts), "; ".join(words) + " apart on average over the steps")
 
 
 def _apart(curves, others):

@@ -7,71 +7,54 @@ found: verdicts were not taken again since claims are judged by intervals.
 
 import numpy as np
 
-from configs.papers.residual_scaling.shared import COVARIANCE, DIAGONAL, agrees, points, settings, simulated, theory
-from train.evaluate.claim import Claim
-from train.evaluate.interval import every, jackknife
-from train.evaluate.page import panels
+from configs.papers.residual_scaling.shared import (
+    COVARIANCE,
+    DIAGONAL,
+    ELEMENTS,
+    at_theory,
+    points,
+    rates,
+    simulated,
+    theory,
+)
+from train.study.figure import Finding, Settings, every, jackknife, panels
 
 NETWORKS = {"ResNet": 1.0, "FFNet": None}
 COLOURS = {"ResNet": "#0072b2", "FFNet": "#009e73"}
 
-
-def get_config(size="small"):
-    small = {"depth": 10, "width": 300, "networks": 1000, "pairs": 10}
-    paper = {"depth": 10, "width": 500, "networks": 1000, "pairs": 50}
-    return settings("fig4_2", size, small, paper)
+get_config = Settings("fig4_2", {"depth": 10, "width": 300, "networks": 1000, "pairs": 10}, {"width": 500, "pairs": 50})
 
 
-def run(config, folder, screen, part):
+def run(config, screen):
     arrays = {"depth": np.array(config.depth)}
     for name, rho in NETWORKS.items():
         found = theory(config.depth, rho)
         arrays |= {f"{name} {key}": value for key, value in simulated(config, config.depth, rho, screen).items()}
-        for kind, element in ((DIAGONAL, (0, 0)), (COVARIANCE, (0, 1))):
+        for kind, element in ELEMENTS.items():
             arrays[f"{name} theory c {kind}"] = found.increments[(slice(1, None), *element)]
             arrays[f"{name} theory eta {kind}"] = found.eta[(slice(1, None), *element)]
     return arrays
 
 
-def rates(eta):
-    """−d ln η / dl between layers, of the mean over networks; not a number where that is not positive."""
-    middle = eta.mean(0)
-    return -np.diff(np.log(np.where(middle > 0, middle, np.nan)))
-
-
 def claims(arrays):
-    found = []
     for name in NETWORKS:
-        for kind in (DIAGONAL, COVARIANCE):
+        for kind in ELEMENTS:
             for key, words in (("c", "residual kernels"), ("eta", "responses")):
-                holds, figures = agrees(arrays[f"{name} {key} {kind}"], arrays[f"{name} theory {key} {kind}"], 0.02)
-                found.append(
-                    Claim(
-                        f"{name}, {words}, {kind}: networks are at the theory, within 2 % of the largest",
-                        holds,
-                        figures,
-                    )
-                )
+                measured, expected = (arrays[f"{name} {which}{key} {kind}"] for which in ("", "theory "))
+                yield at_theory(f"{name}, {words}, {kind}", measured, expected)
     steady, slow = (jackknife(rates, arrays[f"{name} eta {DIAGONAL}"]) for name in ("FFNet", "ResNet"))
     slower = jackknife(lambda eta: np.diff(rates(eta)), arrays[f"ResNet eta {DIAGONAL}"])
     later = steady.at(slice(len(steady.value) // 2, None))
-    found.append(
-        Claim(
-            "The response of FFNets fades exponentially: at one rate, within 5 %, in the later layers",
-            every(later.above(0), later.alike(1.05)),
-            f"rates {later:.3f} a layer",
-        )
+    yield Finding(
+        "The response of FFNets fades exponentially: at one rate, within 5 %, in the later layers",
+        every(later.above(0), later.alike(1.05)),
+        f"rates {later:.3f} a layer",
     )
-    found.append(
-        Claim(
-            "That of ResNets fades ever more slowly: its rate falls from layer to layer and ends below a third of the FFNets'",
-            every(
-                slow.above(0), slower.below(0), (slow.at(-1) - steady.at(len(steady.value) // 2).times(1 / 3)).below(0)
-            ),
-            f"rates {slow:.3f} a layer",
-        )
+    yield Finding(
+        "That of ResNets fades ever more slowly: its rate falls from layer to layer and ends below a third of the FFNets'",
+        every(slow.above(0), slower.below(0), (slow.at(-1) - steady.at(len(steady.value) // 2).times(1 / 3)).below(0)),
+        f"rates {slow:.3f} a layer",
     )
-    return found
 
 
 def figures(arrays):

@@ -7,21 +7,19 @@ found: verdicts were not taken again since claims are judged by intervals.
 
 import numpy as np
 
-from configs.papers.residual_scaling.shared import COVARIANCE, DIAGONAL, agrees, settings, simulated, theory
-from train.evaluate.claim import Claim
-from train.evaluate.page import panels
+from configs.papers.residual_scaling.shared import ELEMENTS, at_theory, simulated, theory
+from train.study.figure import Settings, panels
 
 SHADES = ("#08306b", "#2171b5", "#6baed6")
-ELEMENTS = {DIAGONAL: (0, 0), COVARIANCE: (0, 1)}
+
+get_config = Settings(
+    "fig4_3",
+    {"depth": 10, "width": 300, "networks": 100, "pairs": 10, "scales": (1.0, 0.3, 0.1)},
+    {"width": 500, "networks": 1000, "pairs": 50},
+)
 
 
-def get_config(size="small"):
-    small = {"depth": 10, "width": 300, "networks": 100, "pairs": 10, "scales": (1.0, 0.3, 0.1)}
-    paper = {"depth": 10, "width": 500, "networks": 1000, "pairs": 50, "scales": (1.0, 0.3, 0.1)}
-    return settings("fig4_3", size, small, paper)
-
-
-def run(config, folder, screen, part):
+def run(config, screen):
     arrays = {"scales": np.array(config.scales)}
     for rho in config.scales:
         found, drawn = theory(config.depth, rho), simulated(config, config.depth, rho, screen)
@@ -35,20 +33,11 @@ def run(config, folder, screen, part):
 
 
 def claims(arrays):
-    found = []
     for rho in arrays["scales"]:
         for kind in ELEMENTS:
             for name, words in (("K", "kernels"), ("chi", "responses")):
                 measured, expected = (arrays[f"{rho:g} {which}{name} {kind}"] for which in ("", "theory "))
-                holds, figures = agrees(measured, expected, 0.02)
-                found.append(
-                    Claim(
-                        f"ρ = {rho:g}, {words}, {kind}: networks are at the theory, within 2 % of the largest",
-                        holds,
-                        figures,
-                    )
-                )
-    return found
+                yield at_theory(f"ρ = {rho:g}, {words}, {kind}", measured, expected)
 
 
 def figures(arrays):
@@ -62,6 +51,5 @@ def figures(arrays):
                 axis.errorbar(layers, each.mean(0), each.std(0), fmt="o", ms=3, color=colour, lw=0.8, capsize=2)
             axis.set(xlabel="layer l", ylabel=f"{words}, {kind}")
     axes[0, 0].legend(fontsize=8)
-    return [
-        ("Kernels and responses over layers", "Lines: theory. Points: networks; bars: one standard deviation.", figure)
-    ]
+    text = "Lines: theory. Points: networks; bars: one standard deviation."
+    return [("Kernels and responses over layers", text, figure)]

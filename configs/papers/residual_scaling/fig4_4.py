@@ -7,21 +7,18 @@ found: theory alone, tested in tests/limits/depth/test_residual_scale.py.
 
 import numpy as np
 
-from configs.papers.residual_scaling.shared import COVARIANCE, DIAGONAL, K0, SMALL, settings
+from configs.papers.residual_scaling.shared import COVARIANCE, DIAGONAL, K0, SMALL
 from limits.depth import deep_scale, estimated_scale, log_response, optimal_scale
-from train.evaluate.page import panels
+from train.study.figure import Settings, panels
 
 KINDS = (DIAGONAL, COVARIANCE)
 TESTED = "tests/limits/depth/test_residual_scale.py"
 COLOURS = {DIAGONAL: "#0072b2", COVARIANCE: "#009e73"}
 
-
-def get_config(size="small"):
-    common = {"depths": (10, 50, 100, 200)}
-    return settings("fig4_4", size, common | {"points": 200}, common | {"points": 2000})
+get_config = Settings("fig4_4", {"depths": (10, 50, 100, 200), "points": 200}, {"points": 2000})
 
 
-def run(config, folder, screen, part):
+def run(config):
     rho = np.geomspace(0.01, 3.0, config.points)
     best = np.array([optimal_scale(K0, depth, **SMALL)[0] for depth in config.depths])
     closed = [estimated_scale(K0[0, 0], depth, **SMALL).item() for depth in config.depths]
@@ -30,11 +27,6 @@ def run(config, folder, screen, part):
         "depths": np.array(config.depths), "rho": rho, "log_response": heights, "best": best, "estimate": np.array(closed),
         "deep": deep_scale(K0, **SMALL)[0],
     }  # fmt: skip
-
-
-def claims(arrays):
-    del arrays
-    return []
 
 
 def figures(arrays):

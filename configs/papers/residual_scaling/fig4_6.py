@@ -7,20 +7,14 @@ found: 2 of 2 claims hold.
 
 import numpy as np
 
-from configs.papers.residual_scaling.shared import SMALL, elements, inner, matrix, overlaps, samples, settings
+from configs.papers.residual_scaling.shared import DIGITS, IMAGES, SMALL, elements, inner, matrix, overlaps, samples
 from limits.depth import optimal_scale
-from train.evaluate.claim import Claim
-from train.evaluate.interval import jackknife
-from train.evaluate.page import panels
+from train.study.figure import Finding, Settings, jackknife, panels
+
+get_config = Settings("fig4_6", {"tasks": DIGITS, "count": 20, "depth": 50}, {"tasks": IMAGES})
 
 
-def get_config(size="small"):
-    small = {"tasks": (("digits", 0, 3), ("digits", 1, 7))}
-    paper = {"tasks": (("mnist", 0, 3), ("cifar10", 5, 0))}
-    return settings("fig4_6", size, small | {"count": 20, "depth": 50}, paper | {"count": 20, "depth": 50})
-
-
-def run(config, folder, screen, part):
+def run(config):
     angles = np.arange(config.count) * np.pi / config.count
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     arrays = {"angles": optimal_scale(overlaps(circle), config.depth, **SMALL), "depth": np.array(config.depth)}
@@ -41,7 +35,7 @@ def spread(values):
 
 
 def claims(arrays):
-    over_angles, found = spread(by_angle(arrays)[1]), []
+    over_angles = spread(by_angle(arrays)[1])
     for name in arrays:
         if name not in ("angles", "depth"):
             best = arrays[name]
@@ -50,15 +44,12 @@ def claims(arrays):
                 lambda kept, best=best: spread(elements(best[np.ix_(kept, kept)])[1]), np.arange(len(best))
             )
             whole = len(inner(over)) == len(over)
-            found.append(
-                Claim(
-                    f"Over pairs of {name} ρ* is homogeneous: its relative spread is below half of that over angles",
-                    part.below(over_angles / 2) if whole else None,
-                    f"{over.mean():.3f}, spread {part:.0%}, {len(over) - len(inner(over))} of {len(over)} without "
-                    f"optimum; over angles {over_angles:.0%}",
-                )
+            yield Finding(
+                f"Over pairs of {name} ρ* is homogeneous: its relative spread is below half of that over angles",
+                part.below(over_angles / 2) if whole else None,
+                f"{over.mean():.3f}, spread {part:.0%}, {len(over) - len(inner(over))} of {len(over)} without "
+                f"optimum; over angles {over_angles:.0%}",
             )
-    return found
 
 
 def figures(arrays):

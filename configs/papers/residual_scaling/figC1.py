@@ -7,23 +7,19 @@ found: verdicts were not taken again since claims are judged by intervals.
 
 import numpy as np
 
-from configs.papers.residual_scaling.shared import COVARIANCE, DIAGONAL, agrees, points, settings, simulated, theory
-from train.evaluate.claim import Claim
-from train.evaluate.interval import every, jackknife
-from train.evaluate.page import panels
+from configs.papers.residual_scaling.shared import COVARIANCE, DIAGONAL, at_theory, points, rates, simulated, theory
+from train.study.figure import Finding, Settings, every, jackknife, panels
 
 KINDS = {DIAGONAL: ((0, 0), "#0072b2"), COVARIANCE: ((0, 1), "#009e73")}
 FAR = 2000  # layers of the theory
 STRETCH = 5  # layers over which a rate is taken
 
-
-def get_config(size="small"):
-    small = {"depth": 20, "width": 250, "networks": 1500, "pairs": 20}
-    paper = {"depth": 20, "width": 500, "networks": 1000, "pairs": 50}
-    return settings("figC1", size, small, paper)
+get_config = Settings(
+    "figC1", {"depth": 20, "width": 250, "networks": 1500, "pairs": 20}, {"width": 500, "networks": 1000, "pairs": 50}
+)
 
 
-def run(config, folder, screen, part):
+def run(config, screen):
     drawn, found = simulated(config, config.depth, 1.0, screen), theory(FAR, 1.0)
     arrays = {f"eta {kind}": drawn[f"eta {kind}"] for kind in KINDS}
     return arrays | {f"theory {kind}": found.eta[(slice(1, None), *element)] for kind, (element, _) in KINDS.items()}
@@ -31,27 +27,21 @@ def run(config, folder, screen, part):
 
 def slowing(eta):
     """The last rate −d ln η / dl over the largest, of the mean over networks; not a number where that is not positive."""
-    middle = eta.mean(0)
-    rates = -np.diff(np.log(np.where(middle > 0, middle, np.nan)))
-    return rates[-STRETCH:].mean() / rates[:-STRETCH].max()
+    each = rates(eta)
+    return each[-STRETCH:].mean() / each[:-STRETCH].max()
 
 
 def claims(arrays):
-    found = []
     for kind in KINDS:
         measured, expected = arrays[f"eta {kind}"], arrays[f"theory {kind}"]
-        holds, figures = agrees(measured, expected[: measured.shape[1]], 0.02)
-        found.append(Claim(f"{kind}: networks are at the theory, within 2 % of the largest", holds, figures))
+        yield at_theory(kind, measured, expected[: measured.shape[1]])
         share = jackknife(slowing, measured)
-        found.append(
-            Claim(
-                f"{kind}: the decay is slower than exponential: the rate over the last {STRETCH} layers is positive and below "
-                "half the largest before",
-                every(share.above(0), share.below(0.5)),
-                f"{share:.3f} of it",
-            )
+        yield Finding(
+            f"{kind}: the decay is slower than exponential: the rate over the last {STRETCH} layers is positive and below "
+            "half the largest before",
+            every(share.above(0), share.below(0.5)),
+            f"{share:.3f} of it",
         )
-    return found
 
 
 def figures(arrays):

@@ -7,19 +7,13 @@ found: 2 of 2 claims hold.
 
 import numpy as np
 
-from configs.papers.residual_scaling.shared import matrix, samples, settings
-from train.evaluate.claim import Claim
-from train.evaluate.interval import jackknife
-from train.evaluate.page import panels
+from configs.papers.residual_scaling.shared import DIGITS, IMAGES, matrix, samples
+from train.study.figure import Finding, Settings, jackknife, panels
+
+get_config = Settings("figC2", {"tasks": DIGITS, "count": 20}, {"tasks": IMAGES})
 
 
-def get_config(size="small"):
-    small = {"tasks": (("digits", 0, 3), ("digits", 1, 7))}
-    paper = {"tasks": (("mnist", 0, 3), ("cifar10", 5, 0))}
-    return settings("figC2", size, small | {"count": 20}, paper | {"count": 20})
-
-
-def run(config, folder, screen, part):
+def run(config):
     arrays = {}
     for dataset, *classes in config.tasks:
         x = samples(dataset, tuple(classes), config.count, config.seed)
@@ -40,17 +34,13 @@ def gap(kernel):
 
 
 def claims(arrays):
-    found = []
     for name, kernel in arrays.items():
         (inside, between), more = gap(kernel)
-        found.append(
-            Claim(
-                f"{name}: inputs of one class overlap more than those of two",
-                more.above(0),
-                f"{inside:.3f} on average within a class, {between:.3f} between: more by {more:.3f}",
-            )
+        yield Finding(
+            f"{name}: inputs of one class overlap more than those of two",
+            more.above(0),
+            f"{inside:.3f} on average within a class, {between:.3f} between: more by {more:.3f}",
         )
-    return found
 
 
 def figures(arrays):

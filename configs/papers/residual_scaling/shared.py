@@ -1,4 +1,4 @@
-"""What the figures of this paper share: settings, networks with weights that the theory is compared with, data, axes.
+"""What the figures of this paper share: networks with weights that the theory is compared with, data, axes.
 
 Divergence: responses are those to the input kernel, η^(0) = 1; the paper divides all of them by the number of inputs D.
 """
@@ -9,26 +9,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.ticker import MaxNLocator
-from ml_collections import ConfigDict
 from rich.progress import track
 
 from limits.depth import response
 from train.data import image_batches
-from train.evaluate.interval import mean
+from train.study.figure import Finding, mean
 from zoo import MLP, ResNet
 
 W_STD, B_STD, INPUTS = 1.2**0.5, 0.2**0.5, 100  # figures 4.2, 4.3, C.1
 SMALL = {"w_std": 1.25**0.5, "b_std": 0.05**0.5}  # figures 4.4 to 4.6
+DIGITS, IMAGES = (("digits", 0, 3), ("digits", 1, 7)), (("mnist", 0, 3), ("cifar10", 5, 0))  # tasks: (data, classes)
 K0 = np.array([[0.05, 0.03], [0.03, 0.05]])  # figure 4.4
 DIAGONAL, COVARIANCE = "variances", "covariances"
+ELEMENTS = {DIAGONAL: (0, 0), COVARIANCE: (0, 1)}
 AT_ONCE = 20  # networks
-
-
-def settings(name, size, small, paper):
-    """The fields of a figure at this size."""
-    if size not in ("small", "paper"):
-        raise ValueError(f'{name}: size must be "small" or "paper", got "{size}".')
-    return ConfigDict({"name": name, "size": size, "seed": 0, **(small if size == "small" else paper)})
 
 
 def network(width, depth, rho):
@@ -87,11 +81,17 @@ def simulated(config, depth, rho, screen):
     }  # fmt: skip
 
 
-def agrees(measured, expected, tolerance):
-    """(whether, figures): every layer's mean over networks is the theory's to `tolerance` times the largest of all layers."""
-    size = abs(expected).max()
-    off = mean((measured - expected) / size)
-    return off.near(0, tolerance), f"at most {off.at(int(abs(off.value).argmax())):.2%} off"
+def at_theory(words, measured, expected):
+    """Whether every layer's mean over networks is the theory's, to 2 % of the largest of all layers."""
+    off = mean((measured - expected) / abs(expected).max())
+    figures = f"at most {off.at(int(abs(off.value).argmax())):.2%} off"
+    return Finding(f"{words}: networks are at the theory, within 2 % of the largest", off.near(0, 0.02), figures)
+
+
+def rates(eta):
+    """−d ln η / dl between layers, of the mean over networks; not a number where that is not positive."""
+    middle = eta.mean(0)
+    return -np.diff(np.log(np.where(middle > 0, middle, np.nan)))
 
 
 def points(axis, layers, each, bars, **style):

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from launch.experiment import Experiment, load
 from limits import Task
 from train.analysis.runs import Points, TrainedRun
+from train.study.experiment import Experiment, load
 from zoo.saved import register
 
 

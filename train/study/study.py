@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from launch.experiment import Experiment, plain_fields
 from limits import AbsentError
 from limits.identity import identity, numerics
 from train.progress import add_parts, parts_bar
+from train.study.experiment import Experiment, plain_fields
 from train.transfer import Outcome, Sweep, train_runs
 from train.transfer.cells import read, save_arrays, write
 from train.transfer.outcome import Target, target
@@ -252,29 +252,6 @@ def _cost(cell: Cell) -> float:
     return (4096 if math.isinf(cell.width) else cell.width) ** 2 * cell.depth
 
 
-def run_cells(study: Study, part: tuple[int, int], screen: Any) -> tuple[dict[tuple, list[Sweep]], dict[str, str]]:
-    """(sweeps by cell, why settings have no limit): those of this part that are not kept yet are trained."""
-    cells, absent = study.cells(), {}
-    if study.config.get("limit") is not None:
-        absent = {label: why for _, label, fields in study.variants() if (why := study.no_limit(fields))}
-    cells = [cell for cell in cells if not (math.isinf(cell.width) and cell.label in absent)]
-    mine = sorted(cells, key=_cost, reverse=True)[part[0] :: part[1]]
-    found = {cell.key: read(study.file(cell)) for cell in mine}
-    todo = [cell for cell in mine if found[cell.key] is None]
-    if len(todo) < len(mine):
-        screen.print(f"{len(mine) - len(todo)} of {len(mine)} sizes were already there: continuing from them.")
-    runs = len(study.settings()) * len(study.values) * study.config.seeds
-    with parts_bar(screen) as bar:
-        whole = sum(map(_cost, mine))
-        count = add_parts(bar, "sizes", whole, whole - sum(map(_cost, todo)))
-        for cell in reversed(todo):
-            bar.update(count, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
-            train = study.limit if math.isinf(cell.width) else study.train
-            write(study.file(cell), train(cell, lambda done, cell=cell: bar.advance(count, _cost(cell) * done / runs)))
-    found = {cell.key: found.get(cell.key) or read(study.file(cell)) for cell in cells}
-    return {key: sweeps for key, sweeps in found.items() if sweeps is not None}, absent
-
-
 _DIFFERENT = checks.Check(
     "a sequence of values, one or more of them, each once",
     lambda values: not isinstance(values, str) and len(values) == len(set(map(repr, values))) > 0,
@@ -317,13 +294,27 @@ def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
 
 
 def conduct(study: Study, part: tuple[int, int], screen: Any) -> Outcome | None:
-    """Trains this part's cells; the outcome where all cells are there."""
-    found, absent = run_cells(study, part, screen)
-    wanted = [cell for cell in study.cells() if not (math.isinf(cell.width) and cell.label in absent)]
-    missing = [cell.name for cell in wanted if cell.key not in found]
-    if missing:
+    """Trains those of this part's cells that are not kept yet; the outcome where all cells are there."""
+    cells, absent = study.cells(), {}
+    if study.config.get("limit") is not None:
+        absent = {label: why for _, label, fields in study.variants() if (why := study.no_limit(fields))}
+    cells = [cell for cell in cells if not (math.isinf(cell.width) and cell.label in absent)]
+    mine = sorted(cells, key=_cost, reverse=True)[part[0] :: part[1]]
+    todo = [cell for cell in mine if read(study.file(cell)) is None]
+    if len(todo) < len(mine):
+        screen.print(f"{len(mine) - len(todo)} of {len(mine)} sizes were already there: continuing from them.")
+    runs = len(study.settings()) * len(study.values) * study.config.seeds
+    with parts_bar(screen) as bar:
+        whole = sum(map(_cost, mine))
+        count = add_parts(bar, "sizes", whole, whole - sum(map(_cost, todo)))
+        for cell in reversed(todo):
+            bar.update(count, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
+            train = study.limit if math.isinf(cell.width) else study.train
+            write(study.file(cell), train(cell, lambda done, cell=cell: bar.advance(count, _cost(cell) * done / runs)))
+    found = {cell.key: sweeps for cell in cells if (sweeps := read(study.file(cell))) is not None}
+    if len(found) < len(cells):
         screen.print(
-            f"Part {part[0]} of {part[1]} is finished; {len(wanted) - len(missing)} of {len(wanted)} sizes are there. The "
+            f"Part {part[0]} of {part[1]} is finished; {len(found)} of {len(cells)} sizes are there. The "
             "report is written by whoever finds all of them: run any part again."
         )
         return None

@@ -30,7 +30,9 @@ class Experiment:
     A function's arguments that the caller does not give are filled with the config's fields of that name.
     """
 
-    def __init__(self, path: str, config: ConfigDict, needed: Iterable[str] = tuple(NEEDED)) -> None:
+    def __init__(
+        self, path: str, config: ConfigDict | Mapping[str, Any], needed: Iterable[str] = tuple(NEEDED)
+    ) -> None:
         self.given, self.path, self.config = path, Path(path.partition(":")[0]), config
         self.module = load(self.path)
         missing = [NEEDED[name] for name in needed if not callable(getattr(self.module, name, None))]
@@ -65,15 +67,14 @@ class Experiment:
             raise ValueError(f"{self.path}: {function} returned None; {NEEDED[function]}.")
         return result
 
+    def asked_for(self, among: Iterable[str] = tuple(NEEDED)) -> set[str]:
+        """The names of all arguments of these functions."""
+        functions = [getattr(self.module, each) for each in among if self.has(each)]
+        return {name for function in functions for name in inspect.signature(function).parameters}
+
     def asks_for(self, name: str, among: Iterable[str] = tuple(NEEDED)) -> bool:
         """Whether any of these functions has an argument of this name."""
-        functions = (getattr(self.module, each) for each in among if self.has(each))
-        return any(name in inspect.signature(function).parameters for function in functions)
-
-    def asked_for(self) -> set[str]:
-        """The names of all arguments of its functions."""
-        functions = [getattr(self.module, each) for each in NEEDED if self.has(each)]
-        return {name for function in functions for name in inspect.signature(function).parameters}
+        return name in self.asked_for(among)
 
     @functools.cached_property
     def code(self) -> str:
@@ -100,6 +101,6 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+def plain_fields(fields: Mapping[str, Any] | ConfigDict) -> dict[str, Any]:
     """Nested config dictionaries as dictionaries."""
     return {key: plain_fields(value) if hasattr(value, "items") else value for key, value in fields.items()}

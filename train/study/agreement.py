@@ -13,17 +13,17 @@ from typing import Any
 
 import jax
 from jax._src import distributed  # its store of keys works before any program runs on devices
+from ml_collections import ConfigDict
 
-from launch.shadowing import ROOMS
-
-_HOME = Path(__file__).resolve().parent.parent
+_HOME = Path(__file__).resolve().parents[2]
+_ROOMS = ("zoo", "limits", "train", "configs", "launch")
 _PACKAGES = ("limit-zoo", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 _OPTIONS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable")
 _PATIENCE = 600  # seconds
 _rounds = 0
 
 
-def what_runs(config_file: Path, config: Mapping[str, Any], **more: Any) -> dict[str, str]:
+def what_runs(config_file: Path, config: Mapping[str, Any] | ConfigDict, **more: Any) -> dict[str, str]:
     """{what: its value as a word} of everything that decides what is computed.
 
     The fields of a config; hashes of its file, of own modules in that folder that are loaded, and of this package's files;
@@ -34,8 +34,7 @@ def what_runs(config_file: Path, config: Mapping[str, Any], **more: Any) -> dict
     own = {"the config file": config_file} | {
         name: file for name, file in _loaded_below(config_file.parent).items() if file != config_file
     }
-    rooms = (*ROOMS, "launch")
-    package = {str(file.relative_to(_HOME)): file for room in rooms for file in (_HOME / room).rglob("*.py")}
+    package = {str(file.relative_to(_HOME)): file for room in _ROOMS for file in (_HOME / room).rglob("*.py")}
     code = {f"the code of {name}": _hash(file.read_bytes()) for name, file in {**package, **own}.items()}
     versions = {f"the version of {name}": importlib.metadata.version(name) for name in _PACKAGES}
     versions["the version of Python"] = platform.python_version()
@@ -48,7 +47,7 @@ def _loaded_below(folder: Path) -> dict[str, Path]:
     found = {}
     for module in list(sys.modules.values()):
         file = Path(getattr(module, "__file__", None) or "/")
-        ours = any(_HOME / room in file.parents for room in (*ROOMS, "launch"))
+        ours = any(_HOME / room in file.parents for room in _ROOMS)
         if folder in file.parents and file.suffix == ".py" and "site-packages" not in file.parts and not ours:
             found[str(file.relative_to(folder))] = file
     return found
