@@ -2,7 +2,6 @@
 
 import re
 import signal
-import time
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -64,10 +63,3 @@ def described(error: BaseException) -> str:
     inner = f" < {Path(mine[-1].filename).relative_to(ROOT)}:{mine[-1].lineno}" if mine else ""
     text = " ".join(str(error).split())[:110]
     return f"{type(error).__name__}: {text} [{Path(frame.filename).name}:{frame.lineno}{inner}]"
-
-
-def timed(call: Any) -> float:
-    """Seconds it takes."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from definitions import definitions
 
 from zoo import CNN, MLP, HeResNet, Parameterization, ResNet, ViT, factors, infer_roles, scaled
 
@@ -18,6 +19,7 @@ NETS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "ViT": (ViT(16, 1, patch=2, heads=2), (4, 4, 1)),
     "HeResNet": (HeResNet(8, (1, 1), norm="layer", stem="small", activation="tanh"), (4, 4, 2)),
 }
+assert {type(net) for net, _ in NETS.values()} == set(definitions())
 OPTIMIZERS: dict[str, Any] = {
     "sgd": lambda: optax.sgd(0.05),
     "momentum and decay": lambda: optax.chain(optax.add_decayed_weights(0.02), optax.sgd(0.02, momentum=0.9)),
