@@ -204,6 +204,11 @@ def config() -> ConfigDict:
     return CONFIG.value
 
 
+def config_file() -> str:
+    """The config's file, with its argument."""
+    return config_flags.get_config_filename(flags.FLAGS["config"])
+
+
 def workdir(name: str) -> Path:
     """The output folder, made and tried out before any work is done."""
     if "://" in (WORKDIR.value or ""):

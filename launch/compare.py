@@ -2,12 +2,14 @@
 
     python3 -m launch.compare --config=configs/mlp.py [--workdir=DIR] [--config.FIELD=VALUE …]
 
+The config names architectures of zoo, or its file has a function make(width, depth, …) that returns a network of your own;
+further arguments are filled with the config's fields of that name, and those of `variants`, {label: {argument: value}}.
+
 Ends in a table, DIR/report.html, DIR/report.json and DIR/config.json. Finished ensembles are kept in DIR/cells: an
 interrupted run continues from them. A config with `posterior` compares Bayesian networks with their theory instead
 (configs/posterior.py).
 """
 
-import functools
 import json
 import sys
 import time
@@ -20,11 +22,8 @@ from train.data import make_task
 from train.evaluate import compare, posterior_report, report
 from train.evaluate.posteriors import compare_posteriors
 from train.posterior import sample_posterior
-from zoo import CNN, MLP, Parameterization, ResNet, ViT, activation_function, checks
-from zoo.messages import did_you_mean
-
-ARCHITECTURES = {"mlp": MLP, "cnn": CNN, "resnet": ResNet, "vit": ViT}
-
+from train.study.families import check_variants, families, has_make
+from zoo import Parameterization, checks
 
 _SIZES = checks.several(checks.count(), distinct=True)
 FIELDS = {
@@ -35,18 +34,18 @@ FIELDS = {
     "parameterizations": checks.several(checks.word | checks.a(Parameterization, "a Parameterization")), "net": checks.table,
     "fields": checks.table,
 }  # fmt: skip
-_OF_FAMILIES = ("architecture", "activations", "parameterizations", "net", "fields")  # where there are no `variants`
+# Of packaged definitions, where there are neither `variants` nor a `make`.
+_OF_FAMILIES = ("architecture", "activations", "parameterizations", "net", "fields")
 OF_TRAINING = ("members", "init_members", "centred")
 
 
-def check_fields(config: Any, command: str, without: tuple[str, ...] = ()) -> None:
+def check_fields(config: Any, command: str, without: tuple[str, ...] = (), path: str | None = None) -> None:
     """Raises unless the config has the fields that a comparison reads, each of a kind that it can use."""
+    own = path is not None and has_make(path)
     if "variants" in config:
-        checks.table("config.variants", config.variants)
-        for label, fields in config.variants.items():
-            checks.table(f"config.variants: {label}", fields)
-            checks.word(f"config.variants: {label}: architecture", fields.get("architecture"))
-    without += _OF_FAMILIES if config.get("variants") else ()
+        check_variants(config, own)
+    without += _OF_FAMILIES if own or config.get("variants") else ()
+    without += ("gamma",) if own else ()
     missing = [name for name in FIELDS if name not in config and name not in (*without, "fields", "net")]
     if missing:
         raise ValueError(
@@ -90,48 +89,15 @@ def check_folder(folder: Path, settings: dict[str, Any]) -> None:
         )
 
 
-def definitions(config: Any) -> dict[str, Any]:
-    """name → (width, depth) → definition: one for every combination of activation and parameterization in the config, or
-    for every entry of its `variants` (label → architecture and fields)."""
-    families = {}
-    for label, fields in config.get("variants", {}).items():
-        fields = dict(fields)
-        families[label] = functools.partial(_build, _architecture(fields.pop("architecture")), config, fields)
-    if families:
-        return families
-    make = _architecture(config.architecture)
-    for activation in config.activations:
-        activation_function(activation)
-        for parameterization in config.parameterizations:
-            label = f"{activation} {parameterization}" if len(config.activations) > 1 else parameterization
-            fields = {**config.get("fields", {}), **config.net.get(activation, {})}
-            fields |= {"activation": activation, "parameterization": parameterization}
-            families[label] = functools.partial(_build, make, config, fields)
-    return families
-
-
-def _architecture(name: str) -> Any:
-    if not isinstance(name, str) or name not in ARCHITECTURES:
-        raise ValueError(f'Unknown architecture "{name}". {did_you_mean(name, ARCHITECTURES)}')
-    return ARCHITECTURES[name]
-
-
-def _build(make: Any, config: Any, fields: dict[str, Any], width: int, depth: int) -> Any:
-    return make(width=width, depth=depth, outputs=config.task_outputs, **{"gamma": config.gamma, **fields})
-
-
 def task_of(config: Any) -> Task:
-    """The config's task; the definitions learn their number of outputs from it."""
-    task = make_task(config.task.name, **{key: value for key, value in config.task.items() if key != "name"})
-    with config.unlocked():
-        config.task_outputs = task.outputs
-    return task
+    """The config's task."""
+    return make_task(config.task.name, **{key: value for key, value in config.task.items() if key != "name"})
 
 
 def trainings(config: Any, task: Task, folder: Any, screen: Any) -> Any:
     """Ensembles against the limits of training."""
     return compare(
-        definitions(config),
+        families(config, common.config_file(), task.outputs),
         config.widths,
         config.depths,
         task,
@@ -149,14 +115,14 @@ def trainings(config: Any, task: Task, folder: Any, screen: Any) -> Any:
 
 def posteriors(config: Any, task: Task, folder: Any, screen: Any) -> Any:
     """Chains against the theory of posteriors, at every width; config.posterior: noise, and options of `sample_posterior`."""
-    families, options = definitions(config), dict(config.posterior)
-    if len(families) * len(config.depths) != 1:
+    each, options = families(config, common.config_file(), task.outputs), dict(config.posterior)
+    if len(each) * len(config.depths) != 1:
         raise ValueError(
-            f"config.posterior compares one family at one depth; here are {list(families)} at depths {list(config.depths)}."
+            f"config.posterior compares one family at one depth; here are {list(each)} at depths {list(config.depths)}."
         )
     if not len(config.widths):
         raise ValueError("config.widths is empty: give the widths at which chains and theory are to be compared.")
-    (make,), (depth,), noise = families.values(), config.depths, options.pop("noise")
+    (make,), (depth,), noise = each.values(), config.depths, options.pop("noise")
     nets = [make(width, depth) for width in sorted(config.widths)]
     theories = [twin(net).posterior(task, noise, width=net.width) for net in nets]
     chains = [sample_posterior(net, task, noise, key=config.seed, progress=True, **options) for net in nets]
@@ -169,7 +135,7 @@ def main() -> None:
     config, screen = common.config(), common.console()
     folder = common.workdir(config.name)
     run = common.provenance(config)
-    check_fields(config, "launch.compare", left_out(config))
+    check_fields(config, "launch.compare", left_out(config), common.config_file())
     check_folder(folder, run["config"])
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
     task = task_of(config)

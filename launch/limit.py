@@ -14,8 +14,9 @@ from rich.progress import track
 from rich.table import Table
 
 from launch import common
-from launch.compare import OF_TRAINING, check_fields, definitions, task_of
+from launch.compare import OF_TRAINING, check_fields, task_of
 from limits import Task, predict, twin
+from train.study.families import families
 
 
 def error_rate(f: np.ndarray, y: np.ndarray) -> float:
@@ -52,12 +53,13 @@ def main() -> None:
     """Runs the config."""
     config, screen = common.config(), common.console()
     folder = common.workdir(config.name)
-    check_fields(config, "launch.limit", OF_TRAINING)
+    check_fields(config, "launch.limit", OF_TRAINING, common.config_file())
     task = task_of(config)
     if not len(task.x_test):
         raise ValueError("limit needs test points: set --config.task.n_test to 1 or more.")
     table, records = Table(title=f"Infinite-width twins — {task.name}"), []
-    jobs = [(label, depth, make) for label, make in definitions(config).items() for depth in config.depths]
+    every = families(config, common.config_file(), task.outputs)
+    jobs = [(label, depth, make) for label, make in every.items() for depth in config.depths]
     for label, depth, make in track(jobs, "twins", console=screen):
         numbers, run = summary(make(max(config.widths), depth), task, config.steps, config.learning_rate, noise=1e-3)
         name = f"limit_{label.replace(' ', '_')}_depth{depth}"

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 from absl import flags
-from ml_collections import config_flags
 
 import configs
 from launch import common
@@ -34,7 +33,7 @@ _SIZE = flags.DEFINE_enum("size", "small", SIZES, "The setting: minutes on two c
 def main() -> None:
     """Runs one figure."""
     started, config, screen = time.time(), common.config(), common.console()
-    figure = Figure(Path(config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")[0]))
+    figure = Figure(Path(common.config_file().partition(":")[0]))
     folder = common.workdir(f"papers/{figure.name}/{config.size}")
     run = common.provenance(config) | {"command": f"python3 -m launch.reproduce {figure.name} --size={config.size}"}
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")

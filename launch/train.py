@@ -35,7 +35,6 @@ from typing import Any
 import jax
 from absl import flags
 from absl import logging as absl_logging
-from ml_collections import config_flags
 
 from launch import common, distributed, exit_codes, watch
 from limits.store import folder_inside
@@ -131,7 +130,7 @@ def main() -> None:
     if jax.process_index() != 0:
         screen.quiet = True
     folder = common.run_folder(config.name)
-    path = config_flags.get_config_filename(flags.FLAGS["config"])
+    path = common.config_file()
     experiment = Experiment(path, config, FUNCTIONS)
     at = steps_in(folder / "checkpoints")
     same_everywhere(what_runs(experiment.path, config, pmap=_PMAP.value, workdir=str(folder), checkpoints=at))

@@ -23,7 +23,6 @@ import time
 
 import numpy as np
 from absl import flags
-from ml_collections import config_flags
 
 from launch import common
 from train.study.study import conduct, study_of
@@ -61,7 +60,7 @@ def main() -> None:
     """Runs the config."""
     started, config, screen = time.time(), common.config(), common.console()
     folder, part = common.workdir(config.name), part_of_grid()
-    study = study_of(config_flags.get_config_filename(flags.FLAGS["config"]), config, folder, _ONLY.value)
+    study = study_of(common.config_file(), config, folder, _ONLY.value)
     run = common.provenance(config)
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
     outcome = conduct(study, part, screen)

@@ -9,11 +9,15 @@ from limits.cnn import CNNTwin as CNNTwin
 from limits.convergence import Convergence as Convergence
 from limits.convergence import convergence as convergence
 from limits.heresnet import HeResNetTwin as HeResNetTwin
+from limits.identity import identity as identity
+from limits.identity import numerics as numerics
+from limits.initial import Initial as Initial
 from limits.kernel_twin import KernelTwin as KernelTwin
 from limits.lazy import lazy as lazy
 from limits.mlp import MLPTwin as MLPTwin
 from limits.own import SampledTwin as SampledTwin
 from limits.resnet import ResNetTwin as ResNetTwin
+from limits.store import Store as Store
 from limits.tangent import empirical_ntk as empirical_ntk
 from limits.tangent import linearize as linearize
 from limits.training import Training as Training

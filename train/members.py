@@ -22,7 +22,7 @@ from limits.passes import STATISTICS, mixes_inputs, on_all_points
 from limits.remembered import remembered
 from limits.training import Training
 from zoo import parameterization
-from zoo.definition import definition_of
+from zoo.definition import definition_of, in_form
 
 
 @jax.tree_util.register_dataclass
@@ -42,7 +42,7 @@ class Dials:
 
     def on(self, net: Any) -> Any:
         """The definition with these dials."""
-        return _with(net, self.parameterization, self.gamma)
+        return in_form(net, self.parameterization, self.gamma)
 
 
 @jax.tree_util.register_dataclass
@@ -89,12 +89,7 @@ class Programs:
 
 def programs(net: nn.Module, task: Task, training: Training, kernels: tuple[str, ...], observe: Any) -> Programs:
     """The programs for this definition's shape (its parameterization and γ₀ are dials)."""
-    return _programs(_with(net, "ntk", 1.0), len(task.x_train), training.step, kernels, observe)
-
-
-def _with(net: Any, parameterization: Any, gamma: Any) -> Any:
-    """A module of the user's need not have γ."""
-    return net.clone(parameterization=parameterization, **({"gamma": gamma} if hasattr(net, "gamma") else {}))
+    return _programs(in_form(net, "ntk", 1.0), len(task.x_train), training.step, kernels, observe)
 
 
 @remembered(maxsize=64)

@@ -78,6 +78,11 @@ def definition_of(net: Any) -> Any:
     return _Described(net)
 
 
+def in_form(net: Any, parameterization: Any, gamma: Any) -> Any:
+    """The same network in another parameterization and with another γ₀, where it has one."""
+    return net.clone(parameterization=parameterization, **({"gamma": gamma} if hasattr(net, "gamma") else {}))
+
+
 # What fields of definitions may be.
 size = count(1, WIDEST)
 counts = Check(

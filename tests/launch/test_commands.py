@@ -38,6 +38,48 @@ def test_compare_from_any_folder(tmp_path):
     assert json.loads((tmp_path / "out/config.json").read_text())["seed"] == 0
 
 
+OWN = """
+import flax.linen as nn
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+from zoo import Dense, parameterization
+
+
+class Gated(nn.Module):
+    width: int
+    parameterization: str = "ntk"
+
+    @nn.compact
+    def __call__(self, x):
+        p, n = parameterization(self.parameterization), self.width
+        h = Dense(n, "input", n, p, name="one")(x) * jnp.tanh(Dense(n, "input", n, p, name="two")(x))
+        return Dense(1, "readout", n, p, name="out")(h) / p.output_scale(n, 1.0)
+
+
+def get_config():
+    task = {"name": "sphere", "n_train": 3, "n_test": 2, "dim": 3}
+    sizes = {"widths": (16, 32, 64), "depths": (1,), "members": 16, "init_members": 16}
+    how = {"steps": 3, "learning_rate": 0.1, "centred": True, "seed": 0, "task": task}
+    return ConfigDict({"name": "gated", **sizes, **how, "variants": {form: {"form": form} for form in ("ntk", "mup")}})
+
+
+def make(width, depth, form):
+    return Gated(width, form)
+"""
+
+
+@pytest.mark.slow
+def test_compare_takes_a_network_of_ones_own(tmp_path):
+    (tmp_path / "gated.py").write_text(OWN)
+    done = launch("compare", "--config=gated.py", "--workdir=out", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    verdicts = json.loads((tmp_path / "out/report.json").read_text())["verdicts"]
+    assert {v["label"] for v in verdicts} == {"mup, ntk", "ntk", "mup"}  # fields of a config are sorted
+    assert {v["observable"] for v in verdicts} == {"nngp", "ntk", "f", "ntk_end"}
+    # Sixteen members know little; what they know is near.
+    assert all(v["relative_error"] < 4 * v["relative_sem"] for v in verdicts if v["label"] != "mup")
+
+
 @pytest.mark.slow
 def test_compare_posteriors(tmp_path):
     smaller = [

@@ -10,6 +10,7 @@ from train.data import Batches, source
 from train.mesh import make_mesh
 from train.study import study_of
 from train.study.experiment import load
+from train.study.families import families
 from train.study.fields import checked
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs"
@@ -27,8 +28,8 @@ def read_training(path: Path, config: ConfigDict) -> None:
 def read_comparison(path: Path, config: ConfigDict) -> None:
     """As launch.compare does before it trains."""
     compare.check_fields(config, "launch.compare", compare.left_out(config))
-    compare.task_of(config)
-    for make in compare.definitions(config).values():
+    task = compare.task_of(config)
+    for make in families(config, None, task.outputs).values():
         make(max(config.widths), max(config.depths))
 
 

@@ -1,8 +1,11 @@
 """A small comparison from end to end: right twins agree, wrong ones are found out, an interrupted run goes on."""
 
+import ast
 import dataclasses
 import functools
+import inspect
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -165,3 +168,12 @@ def test_a_limit_that_diverges_is_said():
         FloatingPointError, match=r"nothing is left to judge, everything diverged\. Training diverged: outputs"
     ):
         compare({"fast": fast}, (4, 8), (2,), data.sphere(2, 1, dim=3), 1000, 1.0, 8, 8)
+
+
+def test_it_goes_the_way_of_a_user():
+    """Of limits it uses what `limits` shows, of train `ensemble`, besides its own files."""
+    public = {"limits", "train", "train.ensemble", "train.progress"}
+    for module in (sys.modules["train.evaluate.compare"], grid):
+        imports = [each for each in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(each, ast.ImportFrom)]
+        rooms = {each.module for each in imports if each.module and each.module.split(".")[0] in ("limits", "train")}
+        assert {room for room in rooms if not room.startswith("train.evaluate.")} <= public

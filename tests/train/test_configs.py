@@ -12,11 +12,11 @@ from rich.console import Console
 
 import configs
 from configs import training
-from launch.compare import definitions
 from launch.train import FUNCTIONS, prepare
 from train.data import make_task
 from train.evaluate import compare
 from train.study.experiment import Experiment
+from train.study.families import families
 from train.study.study import conduct, study_of
 
 NAMES = [module.name for module in pkgutil.iter_modules(configs.__path__) if not module.ispkg]
@@ -57,8 +57,7 @@ def test_header_says_command_and_time_and_the_config_builds(name, tmp_path):
         return
     # Nothing is trained without steps, or where posteriors are sampled.
     assert "posterior" in config or config.steps == 0 or config.members >= 64
-    config.task_outputs = 1
-    for make in definitions(config).values():
+    for make in families(config, None, 1).values():
         for width in config.widths:
             assert make(width, max(config.depths)).width == width
 
@@ -69,9 +68,8 @@ def test_main_config_holds_what_the_readme_says():
 
     config = mlp.get_config()
     task = make_task(config.task.name, **{key: value for key, value in config.task.items() if key != "name"})
-    config.task_outputs = task.outputs
     result = compare(
-        definitions(config), config.widths, config.depths, task, config.steps, config.learning_rate,
+        families(config, None, task.outputs), config.widths, config.depths, task, config.steps, config.learning_rate,
         config.members, config.init_members, config.seed, config.centred,
     )  # fmt: skip
     for depth in config.depths:

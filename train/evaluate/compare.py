@@ -10,7 +10,6 @@ import numpy as np
 from rich.console import Console
 
 from limits import AbsentError, Convergence, Task, Trajectory, twin
-from limits.inputs import task_of
 from train.evaluate.grid import Cell, Limit, run_grid
 from train.evaluate.projections import Projections
 from train.evaluate.statistics import (
@@ -24,6 +23,7 @@ from train.evaluate.statistics import (
     relative_variance,
 )
 from zoo import checks
+from zoo.definition import in_form
 
 FAMILYWISE = 0.003  # probability that a report rejects anything although every limit is right
 PRECISION = 0.02  # a standard error above this share of the observable decides nothing
@@ -136,7 +136,7 @@ class Comparison:
     ),
     widths=checks.several(checks.count(), least=2, distinct=True),
     depths=checks.several(checks.count(), distinct=True),
-    task=task_of,
+    task=checks.a(Task, "a limits.Task"),
     steps=checks.count(),
     learning_rate=checks.number(positive=True),
     members=checks.count(most=10**7),
@@ -177,11 +177,11 @@ def compare(
         families, widths, depths, members, init_members, steps, learning_rate, seed, centred, repr(rich or "")
     )
     groups = {key: group for key, group in groups.items() if key[1:] in limits}
-    cells = [cell for cell in cells if (cell.label, cell.net.depth) in limits]
+    cells = [cell for cell in cells if (cell.label, cell.depth) in limits]
     results, blown = run_grid(
-        cells, task, limits, lambda cell: (cell.label, cell.net.depth), folder, console or Console(quiet=True)
+        cells, task, limits, lambda cell: (cell.label, cell.depth), folder, console or Console(quiet=True)
     )
-    lost += [Diverged(cell.label, cell.net.depth, cell.net.width, blown[cell]) for cell in cells if cell in blown]
+    lost += [Diverged(cell.label, cell.depth, cell.net.width, blown[cell]) for cell in cells if cell in blown]
     whole = {key: group for key, group in groups.items() if not any(cell in blown for cell in group)}
     if not whole:
         raise FloatingPointError(f"compare: nothing is left to judge, everything diverged. {lost[0].why}")
@@ -285,7 +285,7 @@ def _cells(
     first: dict[Any, str] = {}
     sharing: dict[str, list[str]] = {}
     for label, make in families.items():
-        original = first.setdefault(make(widths[0], depths[0]).clone(parameterization="ntk", gamma=1.0), label)
+        original = first.setdefault(in_form(make(widths[0], depths[0]), "ntk", 1.0), label)
         sharing.setdefault(original, []).append(label)
         for depth in depths:
             for kind in ["init", "train"] if original == label else ["train"]:
@@ -293,7 +293,9 @@ def _cells(
                 count, last, eta = (init_members, 0, 0.0) if kind == "init" else (members, steps, rate)
                 nets = [make(w, depth) for w in widths]
                 limit = against if kind == "train" else ""
-                group = [Cell(kind, label, n, count, last, eta, seed + i, centred, limit) for i, n in enumerate(nets)]
+                group = [
+                    Cell(kind, label, n, depth, count, last, eta, seed + i, centred, limit) for i, n in enumerate(nets)
+                ]
                 groups[kind, label, depth] = group
                 cells += group
     return cells, groups, sharing

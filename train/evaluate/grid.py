@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from limits import Task, Trajectory, twin
-from limits.identity import identity, numerics
-from limits.store import Store
+from limits import Store, Task, Trajectory, identity, numerics, twin
 from train.ensemble import ensemble
 from train.evaluate.projections import Projections, of_kernel, of_path, of_predictions
 from train.progress import add_parts, parts_bar
@@ -28,6 +26,7 @@ class Cell:
     kind: str
     label: str
     net: Any
+    depth: int
     members: int
     steps: int
     learning_rate: float
@@ -156,7 +155,7 @@ def run_grid(
     for cell in sorted(cells, key=lambda cell: -cell.net.width):  # the long ones first: the last to finish are short
         kept = None if store is None else store.get(cell.key(task))
         if kept is None:
-            todo.setdefault((cell.net.width, cell.net.depth), []).append(cell)
+            todo.setdefault((cell.net.width, cell.depth), []).append(cell)
         else:
             results[cell] = kept
     if results:
@@ -176,7 +175,7 @@ def run_grid(
                 except FloatingPointError as error:
                     diverged[cell] = str(error)
                     console.print(
-                        f"{cell.label}, depth {cell.net.depth}, width {cell.net.width}: diverged; the others go on."
+                        f"{cell.label}, depth {cell.depth}, width {cell.net.width}: diverged; the others go on."
                     )
                 if store and cell in results:
                     store.put(cell.key(task), results[cell])
@@ -198,5 +197,5 @@ def run_grid(
 
 def _work(cell: Cell) -> float:
     """Rough cost: compilation counts as much as a good deal of arithmetic."""
-    flops = cell.members * (1 + cell.steps) * cell.net.depth * cell.net.width**2
+    flops = cell.members * (1 + cell.steps) * cell.depth * cell.net.width**2
     return 1e9 + flops

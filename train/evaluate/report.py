@@ -80,7 +80,7 @@ def kinds(result: Comparison) -> list[str]:
 def print_table(result: Comparison, console: Console) -> None:
     """The table on the terminal, in 80 columns, and how to read it."""
     console.print(summary(result), highlight=False)
-    screen = Table()
+    screen = Table(title="Finite ensembles against their infinite-width twins")
     colours = {"good": "green", "bad": "red", "unsure": "yellow", "": "dim"}
     for name in ("what", "depth", "verdict", "error"):
         screen.add_column(name, overflow="fold")

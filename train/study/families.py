@@ -1,0 +1,74 @@
+"""The families of definitions that a config compares: name → (width, depth) → definition."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from train.study.experiment import Experiment, plain_fields
+from zoo import CNN, MLP, ResNet, ViT, activation_function, checks
+from zoo.messages import did_you_mean
+
+Families = dict[str, Callable[[int, int], Any]]
+ARCHITECTURES = {"mlp": MLP, "cnn": CNN, "resnet": ResNet, "vit": ViT}
+
+
+def families(config: Any, path: str | None, outputs: int) -> Families:
+    """By the file's own make(width, depth, …), for every entry of the config's `variants` (label → further arguments of it), or
+    by a definition of zoo for every combination of activation and parameterization in the config.
+
+    `make` is asked for `outputs` too, where it has such an argument, as many as the task has targets.
+    """
+    if path is not None and has_make(path):
+        own = Experiment(path, config, needed=())
+        variants = plain_fields(config.get("variants") or {config.name: {}})
+        return {label: functools.partial(_own, own, {"outputs": outputs, **given}) for label, given in variants.items()}
+    if config.get("variants"):
+        return {
+            label: functools.partial(_build, config, outputs, plain_fields(fields))
+            for label, fields in config.variants.items()
+        }
+    found = {}
+    for activation in config.activations:
+        activation_function(activation)
+        for parameterization in config.parameterizations:
+            label = f"{activation} {parameterization}" if len(config.activations) > 1 else parameterization
+            fields = {**config.get("fields", {}), **config.net.get(activation, {})}
+            fields |= {
+                "architecture": config.architecture,
+                "activation": activation,
+                "parameterization": parameterization,
+            }
+            found[label] = functools.partial(_build, config, outputs, fields)
+    for make in found.values():
+        _architecture(make.args[2])
+    return found
+
+
+def has_make(path: str) -> bool:
+    """Whether the config's file makes its own networks."""
+    return Experiment(path, {}, needed=()).has("make")
+
+
+def check_variants(config: Any, own: bool) -> None:
+    """Raises unless `variants` is a dictionary of dictionaries, each with its architecture where there is no `make`."""
+    checks.table("config.variants", config.variants)
+    for label, fields in config.variants.items():
+        checks.table(f"config.variants: {label}", fields)
+        if not own:
+            checks.word(f"config.variants: {label}: architecture", fields.get("architecture"))
+
+
+def _own(experiment: Experiment, given: dict[str, Any], width: int, depth: int) -> Any:
+    return experiment.call("make", width, depth, **given)
+
+
+def _build(config: Any, outputs: int, fields: dict[str, Any], width: int, depth: int) -> Any:
+    others = {name: value for name, value in fields.items() if name != "architecture"}
+    return _architecture(fields)(width=width, depth=depth, outputs=outputs, **{"gamma": config.gamma, **others})
+
+
+def _architecture(fields: dict[str, Any]) -> Any:
+    name = fields["architecture"]
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        raise ValueError(f'Unknown architecture "{name}". {did_you_mean(name, ARCHITECTURES)}')
+    return ARCHITECTURES[name]
