@@ -106,7 +106,7 @@ _ALIASES = {
     "out_dim": "outputs",
     "num_classes": "outputs",
     "num_heads": "heads",
-    "patchsize": "patch",
+    "patch_size": "patch",
     "alpha": "parameterization=Parameterization.mup.replace(alpha=…): the depth exponent is a field of the parameterization",
 }
 
