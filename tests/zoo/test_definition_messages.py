@@ -61,8 +61,9 @@ def test_an_unknown_argument_is_answered_with_the_one_meant(argument, message):
     ("theirs", "ours"), [("patch_size", "patch"), ("num_heads", "heads"), ("num_classes", "outputs")]
 )
 def test_names_of_other_packages_are_answered_with_ours(theirs, ours):
+    arguments: Any = {theirs: 2}
     with pytest.raises(TypeError, match=f"ViT has no argument {theirs}: use {ours}"):
-        ViT(8, 1, **{theirs: 2})
+        ViT(8, 1, **arguments)
 
 
 def test_a_missing_argument_is_pythons_own_error():
