@@ -21,34 +21,18 @@ class Definition(Protocol):
     """What every network of zoo says of itself. Of a module of your own, `definition_of` says it."""
 
     width: int
+    depth: int  # L, as the definition counts it
     outputs: int
-    parameterization: str | Parameterization
-    gamma: Any  # γ₀
     activation: Any
     w_std: Any
     b_std: Any
+    parameterization: str | Parameterization
+    gamma: Any  # γ₀
     bias_init: str
     dtype: Any
-
-    @property
-    def depth(self) -> int:
-        """L, as the definition counts it."""
-        ...
-
-    @property
-    def branches(self) -> int:
-        """The number of residual branches."""
-        ...
-
-    @property
-    def branch_scale(self) -> Any:
-        """The factor of every branch: one number, or an array [branches] where they differ."""
-        ...
-
-    @property
-    def images(self) -> bool:
-        """Whether its inputs are images [n, height, width, channels]; if not, they may have any shape [n, …]."""
-        ...
+    branches: int  # residual branches
+    branch_scale: Any  # the factor of every branch: one number, or an array [branches] where they differ
+    images: bool  # inputs are images [n, height, width, channels]; if not, they may have any shape [n, …]
 
 
 # What a module says by leaving it out. `images` None: not known; `kernel`, `patch`: the sides of windows and patches.
@@ -111,7 +95,7 @@ _ALIASES = {
     "out_dim": "outputs",
     "num_classes": "outputs",
     "num_heads": "heads",
-    "patchsize": "patch",
+    "patch_size": "patch",
     "alpha": "parameterization=Parameterization.mup.replace(alpha=…): the depth exponent is a field of the parameterization",
 }
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from definitions import definitions, small
 
-from zoo import MLP, Dense, Parameterization, activation_function, roles
+from zoo import MLP, Dense, Parameterization, ViT, activation_function, roles
 
 SIZES: dict[str, Any] = {"width": 4, "depth": 1}
 
@@ -55,6 +55,15 @@ def test_an_unknown_argument_is_answered_with_the_one_meant(argument, message):
     arguments: Any = SIZES | {argument: 1.0}
     with pytest.raises(TypeError, match=message):
         MLP(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("patch_size", "patch"), ("num_heads", "heads"), ("num_classes", "outputs")]
+)
+def test_names_of_other_packages_are_answered_with_ours(theirs, ours):
+    arguments: Any = {theirs: 2}
+    with pytest.raises(TypeError, match=f"ViT has no argument {theirs}: use {ours}"):
+        ViT(8, 1, **arguments)
 
 
 def test_a_missing_argument_is_pythons_own_error():

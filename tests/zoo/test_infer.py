@@ -247,7 +247,7 @@ def test_a_read_in_that_is_counted_with_the_blocks_is_not_in_a_block():
 
 @pytest.mark.parametrize("name", ["sgd", "adamw", pytest.param("muon", marks=pytest.mark.slow)])
 def test_explain_says_what_the_optimiser_does(name: str):
-    net = ResNet(64, 8, parameterization=Parameterization.mup.replace(alpha=1.0).based(16, 4))
+    net = ResNet(32, 4, parameterization=Parameterization.mup.replace(alpha=1.0).based(8, 2))
     params = jax.jit(net.init)(jax.random.key(0), jnp.ones((1, 5)))["params"]
     slopes = jax.tree.map(lambda w: jax.random.normal(jax.random.key(1), w.shape), params)
     decay: dict = {"sgd": {}, "adamw": {"weight_decay": 0.2}, "muon": {"weight_decay": 0.2, "adam_weight_decay": 0.1}}[

@@ -72,7 +72,7 @@ def test_learning_rate_factors_are_one_number_a_parameter(form, factor):
 def test_no_bias_without_b_std_and_none_at_the_start_with_zeros():
     def start(**biases) -> Any:
         net: Any = MLP(4, 1, **biases)
-        return net.init(jax.random.key(0), jnp.asarray(X))["params"]["hidden_1"]
+        return jax.jit(net.init)(jax.random.key(0), jnp.asarray(X))["params"]["hidden_1"]
 
     assert "bias" not in start(b_std=0.0)
     assert not np.any(start(b_std=0.5, bias_init="zeros")["bias"])
@@ -81,7 +81,7 @@ def test_no_bias_without_b_std_and_none_at_the_start_with_zeros():
 
 def test_bias_that_starts_at_zero_is_trained_with_its_multiplier():
     net = MLP(4, 1, b_std=0.5, bias_init="zeros", activation="linear")
-    slope = jax.grad(lambda p: output(net, {"params": p}, X[:1]).sum())(some_params(net))
+    slope = jax.jit(jax.grad(lambda p: output(net, {"params": p}, X[:1]).sum()))(some_params(net))
     assert slope["readout"]["bias"].tolist() == [0.5]
 
 
@@ -120,7 +120,7 @@ def test_forward_pass_is_the_formula_of_the_docstring(form):
 def test_initial_variances(form):
     n, w, b, c = 2048, 1.5, 0.5, 64
     net = MLP(n, 2, c, activation="relu", w_std=w, b_std=b, parameterization=form)
-    params: Any = net.init(jax.random.key(1), jnp.asarray(X))["params"]
+    params: Any = jax.jit(net.init)(jax.random.key(1), jnp.asarray(X))["params"]
     f, inside = output(net, {"params": params}, intermediates=True)
     p = parameterization(form)
     first, second = (np.asarray(h, np.float64) for h in inside["h"])
@@ -146,7 +146,7 @@ def test_gradient_with_respect_to_a_field_is_a_finite_difference(layer):
         return output(net, {"params": params, "perturbations": {f"h{layer}": shift.reshape(4, 5)}}, x).sum()
 
     step, many = 1e-5, jax.jit(jax.vmap(f))
-    slope = jax.grad(f)(jnp.zeros(20))
+    slope = jax.jit(jax.grad(f))(jnp.zeros(20))
     numeric = (many(step * jnp.eye(20)) - many(-step * jnp.eye(20))) / (2 * step)
     # Central differences at step s are off by s² f'''/6 < 1e-10 and by rounding / s ≈ 1e-11.
     np.testing.assert_allclose(slope, numeric, atol=1e-9)

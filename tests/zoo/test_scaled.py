@@ -13,7 +13,7 @@ from zoo import CNN, MLP, HeResNet, Parameterization, ResNet, ViT, factors, infe
 
 MUP = Parameterization.mup
 NETS: dict[str, tuple[Any, tuple[int, ...]]] = {
-    "MLP": (MLP(32, 3, activation="tanh", b_std=0.3, gamma=1.5), (3,)),
+    "MLP": (MLP(32, 2, activation="tanh", b_std=0.3, gamma=1.5), (3,)),
     "ResNet": (ResNet(32, 4, activation="tanh", b_std=0.2, branch_layers=2), (3,)),
     "CNN": (CNN(16, 2, activation="tanh", gamma=0.5), (4, 4, 1)),
     "ViT": (ViT(16, 1, patch=2, heads=2), (4, 4, 1)),
