@@ -11,77 +11,10 @@ from rich.console import Console
 
 from limits import AbsentError, Convergence, Task, Trajectory, twin
 from train.evaluate.grid import Cell, Limit, run_grid
-from train.evaluate.projections import Projections
-from train.evaluate.statistics import (
-    Extrapolation,
-    PowerLaw,
-    absolute_bias,
-    extrapolate,
-    extrapolate_curved,
-    hotelling,
-    power_law,
-    relative_variance,
-)
+from train.evaluate.statistics import PowerLaw, power_law, relative_variance
+from train.evaluate.verdict import FAMILYWISE, Row, Verdict, judge
 from zoo import checks
 from zoo.definition import in_form
-
-FAMILYWISE = 0.003  # probability that a report rejects anything although every limit is right
-PRECISION = 0.02  # a standard error above this share of the observable decides nothing
-MEANING = {  # observable: (its name, what it is)
-    "nngp": ("NNGP at the start", "feature kernel through the readout, at initialisation"),
-    "ntk": ("tangent kernel at the start", "at initialisation"),
-    "f": (
-        "predictions",
-        "after training, against the limit of training: lazy, or with feature learning where it says so",
-    ),
-    "path": ("predictions along training", "their size in the direction of the limit at each recorded step"),
-    "ntk_end": ("tangent kernel at the end", "after training, against the same limit"),
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """What was found of one observable at one depth, over all widths."""
-
-    observable: str
-    label: str
-    depth: int
-    verdict: str  # "agrees", "does not converge" or "undecided"
-    relative_error: float  # |extrapolated − limit| / |limit|
-    relative_sem: float
-    t2: float
-    p: float
-    level: float
-    against: str  # which limit: "initialisation", "lazy" or "feature learning"
-    dimensions: int
-    largest_z: float
-    model: str
-    variance: PowerLaw | None
-    bias: PowerLaw | None
-    bias_projection: str
-    projections: dict[str, dict[str, Any]]
-    learns: bool = False  # the family learns features, which the lazy limit does not
-
-    @property
-    def name(self) -> str:
-        """The observable in words."""
-        return MEANING[self.observable][0]
-
-    @property
-    def foreseen(self) -> bool:
-        """Whether not to converge is what must happen: this limit is not the family's own."""
-        return self.learns and self.against == "lazy"
-
-    @property
-    def sentence(self) -> str:
-        """The verdict in words."""
-        if self.verdict == "agrees":
-            size = f"within {self.largest_z:.1f} standard errors"
-        elif self.verdict == "undecided":
-            size = f"standard error {self.relative_sem:.1%} is above {PRECISION:.0%}: more members needed"
-        else:
-            size = f"off by {self.relative_error:.1%} ± {self.relative_sem:.1%}"
-        return f"{self.verdict} ({size})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +124,7 @@ def compare(
         for (kind, label, depth), group in whole.items()
         for observable in _observables(kind, limits[label, depth])
     ]  # fmt: skip
-    verdicts = [_judge(row, widths, FAMILYWISE / len(rows)) for row in rows]
+    verdicts = [judge(row, widths, FAMILYWISE / len(rows)) for row in rows]
     curves = [
         Curves(label, depth, cell.net.width, *(results[cell][name] for name in ("loss", "loss_sem", "f_mean", "f_sem")))
         for (kind, label, depth), group in groups.items()
@@ -232,41 +165,6 @@ def _observables(kind: str, limit: Limit) -> tuple[str, ...]:
     return ("f", "ntk_end") if limit.rich is None else ("f", "path", "ntk_end")
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One observable at one depth: members' projections [members, projection] at every width, and the limit."""
-
-    observable: str
-    label: str
-    depth: int
-    limit: Limit
-    samples: list[np.ndarray]
-
-    @property
-    def functional(self) -> Projections:
-        """The projections of this observable."""
-        limit = self.limit
-        return {"nngp": limit.of_nngp, "f": limit.of_f, "path": limit.of_path}.get(self.observable, limit.of_ntk)
-
-    @property
-    def against(self) -> str:
-        """Which limit this is."""
-        if self.observable in ("nngp", "ntk"):
-            return "initialisation"
-        return "lazy" if self.limit.rich is None else "feature learning"
-
-    @property
-    def expected(self) -> np.ndarray:
-        """Their values in the limit."""
-        return self.functional(self.limit.estimates(self.observable)).mean(0)
-
-    @property
-    def uncertainty(self) -> np.ndarray:
-        """The covariance of `expected`: zero where the limit is exact."""
-        each = self.functional(self.limit.estimates(self.observable))
-        return np.atleast_2d(np.cov(each.T)) / len(each) if len(each) > 1 else np.zeros((each.shape[1],) * 2)
-
-
 def _cells(
     families: Any,
     widths: Any,
@@ -299,76 +197,6 @@ def _cells(
                 groups[kind, label, depth] = group
                 cells += group
     return cells, groups, sharing
-
-
-def _judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
-    names, expected, samples = row.functional.names, row.expected, row.samples
-    size = float(np.linalg.norm(expected))
-    if not size:
-        raise ValueError(
-            f"{row.label} at depth {row.depth}: the limit of {row.observable} is 0, and a distance relative to it does not "
-            "exist: are the targets 0, or the learning rate too small to move anything?"
-        )
-    fit = extrapolate(widths, samples)
-    difference, cov, (t2, p, dimensions) = _tested(row, fit)
-    if p < level and fit.order == 1:
-        curved = extrapolate_curved(widths, samples)
-        if curved is not None:
-            fit = curved
-            difference, cov, (t2, p, dimensions) = _tested(row, fit)
-    sem = np.sqrt(np.diag(cov))
-    relative_sem = float(np.sqrt(np.trace(cov)) / size)
-    variance = power_law(widths, samples, relative_variance(size)) if len(widths) > 2 else None
-    bias, bias_projection = _bias(widths, samples, expected, names)
-    projections = {
-        name: {"limit": expected[j], "extrapolated": fit.a[j], "sem": sem[j],
-               "means": [float(s[:, j].mean()) for s in samples],
-               "sems": [float(s[:, j].std(ddof=1) / len(s) ** 0.5) for s in samples]}
-        for j, name in enumerate(names)
-    }  # fmt: skip
-    return Verdict(
-        observable=row.observable,
-        label=row.label,
-        depth=row.depth,
-        verdict="does not converge" if p < level else "undecided" if relative_sem > PRECISION else "agrees",
-        relative_error=float(np.linalg.norm(difference)) / size,
-        relative_sem=relative_sem,
-        t2=t2,
-        p=p,
-        level=level,
-        against=row.against,
-        dimensions=dimensions,
-        largest_z=float(np.max(np.abs(difference) / sem)),
-        model=fit.model,
-        variance=variance,
-        bias=bias,
-        bias_projection=bias_projection,
-        projections=projections,
-        learns=row.limit.learns,
-    )
-
-
-def _tested(row: Row, fit: Extrapolation) -> tuple[np.ndarray, np.ndarray, tuple[float, float, int]]:
-    """(extrapolated − limit, its covariance, Hotelling's test of it)."""
-    difference, cov = fit.a - row.expected, fit.cov + row.uncertainty
-    spread, sweeps = float(np.trace(row.uncertainty)), len(row.limit.estimates(row.observable))
-    both = float(np.trace(fit.cov)) ** 2 / fit.dof + spread**2 / max(sweeps - 1, 1)
-    dof = float(np.trace(cov)) ** 2 / both if spread else fit.dof  # Welch, Satterthwaite
-    return difference, cov, hotelling(difference, cov, dof)
-
-
-def _bias(
-    widths: Sequence[int], samples: list, expected: np.ndarray, names: Sequence[str]
-) -> tuple[PowerLaw | None, str]:
-    """The power law of the bias where it stands out of its noise: 4 standard errors at three widths or more."""
-    means, sems = (np.stack([getattr(np, f)(s, axis=0) for s in samples]) for f in ("mean", "std"))
-    z = np.abs(means - expected) / (sems / np.sqrt([len(s) for s in samples])[:, None])
-    j = int(np.argmax(np.sum(z > 4, axis=0) + 1e-6 * z[0]))
-    clear = [i for i in range(len(widths)) if z[i, j] > 4]
-    if len(clear) < 3:
-        return None, ""
-    law = power_law([widths[i] for i in clear], [samples[i][:, j] for i in clear], absolute_bias(expected[j]))
-    return law, names[j]
 
 
 def _squared_error(cell: Cell, seen: dict[str, np.ndarray], limit: Limit) -> float:

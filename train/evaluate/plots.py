@@ -7,8 +7,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from train.evaluate.compare import Comparison, Verdict
+from train.evaluate.compare import Comparison
 from train.evaluate.page import COLOURS, legend_beside, log_ticks, panels
+from train.evaluate.verdict import Verdict
 
 
 def _families(result: Comparison, observable: str) -> list[str]:

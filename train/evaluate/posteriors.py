@@ -8,9 +8,9 @@ import scipy.stats
 
 from limits import Task
 from limits.posterior import Posterior
-from train.evaluate.compare import FAMILYWISE, PRECISION
 from train.evaluate.projections import Projections, of_kernel, of_predictions
 from train.evaluate.statistics import hotelling
+from train.evaluate.verdict import FAMILYWISE, PRECISION
 from train.posterior.chains import inefficiency, standard_error
 
 CLEAR = 3.0  # standard errors by which one theory must be closer than the other

@@ -9,10 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from train.evaluate.compare import FAMILYWISE, MEANING, PRECISION, Comparison, Verdict
+from train.evaluate.compare import Comparison
 from train.evaluate.page import folded, heading, page, picture, plain, table, what_was_run
 from train.evaluate.plots import all_figures
 from train.evaluate.statistics import CURVED, LACK_OF_FIT, PowerLaw
+from train.evaluate.verdict import FAMILYWISE, MEANING, PRECISION, Verdict
 
 VARIANCE_TOLERANCE = 0.15
 
