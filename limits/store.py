@@ -17,6 +17,8 @@ import ml_dtypes
 import numpy as np
 from rich.console import Console
 
+from zoo import checks
+
 _MARK = b"limit-zoo blake2b "
 _DIGEST = 64  # letters
 _ABOUT = "about"  # the entry that says which cell this is, and how its arrays hang together
@@ -26,6 +28,7 @@ class DamagedError(ValueError):
     """A kept file that is not what was written."""
 
 
+@checks.arguments(folder=checks.path, say=checks.function)
 class Store:
     """Cells in a folder, one .npz file each: trees of arrays, numbers and words, under a name that says what they depend on.
 

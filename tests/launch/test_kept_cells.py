@@ -77,7 +77,7 @@ def recorded() -> tuple[Console, Any]:
 def test_a_cell_of_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     right = {"f": NUMBERS, "loss": NUMBERS[0]}
     monkeypatch.setattr(grid, "measure", lambda *_: right)
-    cell = grid.Cell("train", "ntk", MLP(8, 2, activation=lambda x: x**2), 8, 3, 0.1, 0, True)
+    cell = grid.Cell("train", "ntk", MLP(8, 2, activation=lambda x: x**2), 2, 8, 3, 0.1, 0, True)
     (screen, said), limit = recorded(), Mock(spec=grid.Limit)
 
     def compute() -> Any:
@@ -89,8 +89,8 @@ def test_a_cell_of_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     check(file, compute, right, said)
     monkeypatch.undo()
     assert same(compute(), right)  # read back
-    again = grid.Cell("train", "ntk", MLP(8, 2, activation=lambda x: x**2), 8, 3, 0.1, 0, True)
-    other = grid.Cell("train", "ntk", MLP(8, 2, activation=lambda x: x**3), 8, 3, 0.1, 0, True)
+    again = grid.Cell("train", "ntk", MLP(8, 2, activation=lambda x: x**2), 2, 8, 3, 0.1, 0, True)
+    other = grid.Cell("train", "ntk", MLP(8, 2, activation=lambda x: x**3), 2, 8, 3, 0.1, 0, True)
     assert cell.key(TASK) == again.key(TASK) != other.key(TASK)
 
 

@@ -32,6 +32,7 @@ from limits.cumulants import Cumulants
 from limits.posterior import Draws, Stack
 from limits.rich import rich as rich_training
 from zoo import MLP
+from zoo.checks import Check
 
 ROOMS: tuple[ModuleType, ...] = (
     zoo, limits, limits.predict, limits.posterior, limits.depth, limits.cumulants, train, train.data, train.posterior,
@@ -43,9 +44,10 @@ RECORDS = {
     "DeepKernels", "Fluctuations", "Limit", "Phase", "PhaseDiagram", "Rate", "Recommendation", "Response", "Surrogate",
     "Trained", "Optimum", "Outcome", "Sweep", "Transfer", "Comparison", "AbsentError", "DivergenceError",
     "NotConvergedWarning", "CNNTwin", "MLPTwin", "ResNetTwin", "HeResNetTwin", "ViTTwin", "CoordCheck", "Cumulants", "Mixture",
+    "Initial", "Training",
 }  # fmt: skip
 # Words for messages, and what others are made of.
-PARTS = {"did_you_mean", "check_outputs"}
+PARTS = {"did_you_mean", "check_outputs", "identity", "numerics"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +77,13 @@ def public() -> dict[str, Any]:
         for name, value in vars(room).items():
             ours = getattr(value, "__module__", "").split(".")[0] in ("zoo", "limits", "train")
             local = room.__name__ == "train.schedules"  # of this all is public that is made there
-            if name.startswith("_") or inspect.ismodule(value) or not callable(value) or not ours:
+            if (
+                name.startswith("_")
+                or inspect.ismodule(value)
+                or not callable(value)
+                or not ours
+                or isinstance(value, Check)
+            ):
                 continue
             if name in RECORDS | PARTS or (local and value.__module__ != room.__name__) or value in found.values():
                 continue
@@ -223,6 +231,7 @@ def given() -> dict[str, dict[str, Any]]:
         "limits.cumulants.empirical_cumulants": {"x": [[0.0], [0.0], [3.0]]},
         "limits.cumulants.expected_overlaps": {"activation": zoo.Quadratic(0.1), "w_std": 0.76, "b_std": 0.76, "depth": 2},
         "limits.cumulants.gaussian_mixture": {"probability": [0.5, 0.5], "target": [1, -1], "mean": [[1.0], [-1.0]], "covariance": [[0.1]]},
+        "limits.Store": {"folder": "nowhere"},
         "limits.cumulants.gaussian_moments": {"activation": "quadratic", **moments},
         "limits.cumulants.gaussian_surrogate": {"x": np.arange(8.0).reshape(4, 2) ** 2, "y": [1, 1, -1, -1]},
         "limits.cumulants.higher_cumulants": {"z": [[-1.0], [1.0]]},

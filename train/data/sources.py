@@ -166,8 +166,6 @@ def source(name: str | Task, split: str = "train", **options: Any) -> Source:
     """
     if isinstance(name, Task):
         return task_source(name, split)
-    if not name[0].isalpha():
-        raise ValueError(f'source: name must be that of data, and begin with a letter; got "{name}".')
     if name == "digits":
         if options:
             raise TypeError(f'source: the data "digits" have no option "{next(iter(options))}"; they have a split.')
@@ -185,6 +183,8 @@ def tfds_source(
     data_dir: where it lies; None: ~/tensorflow_datasets, or what TFDS_DATA_DIR says. size: `fitted` to that square, which
     data sets of images of many sizes need. memory: decode all images once and keep them.
     """
+    if not name[:1].isalpha():
+        raise ValueError(f'The name of a dataset must be that of data, and begin with a letter; got "{name}".')
     features, data = _opened(name, split, data_dir)
     labels = getattr(features["label"], "num_classes", None) if {"image", "label"} <= set(features.keys()) else None
     if not labels:
