@@ -136,10 +136,11 @@ def lazy(
 
 
 def _of_these(initial: Initial, twin: Any, x: np.ndarray) -> Initial:
+    other = "another network, or other trained roles" if initial.twin != twin else "other inputs"
     if initial.twin != twin or not np.array_equal(np.asarray(initial.x), x):
         raise ValueError(
-            f"lazy: initial was made by {initial.twin} of inputs {np.shape(initial.x)}; it must be twin.initial(task.x) of this "
-            f"twin, {twin}, whose task has inputs {x.shape}."
+            f"lazy: initial is that of {other}; it must be twin.initial(task.x) of the same twin. Its inputs have shape "
+            f"{np.shape(initial.x)}, the task's {x.shape}."
         )
     return initial
 
