@@ -21,7 +21,7 @@ from rich.console import Console
 
 import configs
 from launch import watch
-from limits import store
+from limits.kept import store
 from train.study.experiment import load
 from zoo.messages import did_you_mean
 

@@ -37,7 +37,7 @@ from absl import flags
 from absl import logging as absl_logging
 
 from launch import common, distributed, exit_codes, watch
-from limits.store import folder_inside
+from limits.kept.store import folder_inside
 from train import curves
 from train.checkpoints import info_of, steps_in
 from train.memory import keep_freed_memory

@@ -9,8 +9,8 @@ import numpy as np
 
 from limits import kernels as algebra
 from limits.kernel_twin import KernelTwin
+from limits.kernels.propagation import Walk
 from limits.twin import register_twin
-from limits.walk import Walk
 from zoo import CNN
 from zoo.definition import check_images
 

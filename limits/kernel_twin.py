@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Float
 
 from limits import kernels as algebra
-from limits.identity import numerics
 from limits.inputs import as_block, as_float, as_samples, check_same_shape
+from limits.kept.identity import numerics
+from limits.kernels.propagation import Walk
 from limits.twin import NTK_GROWS, NTK_OF_BASE, Twin
 from limits.types import Kernels, Provenance
-from limits.walk import Walk
 from zoo import Parameterization, activation_function, checks, parameterization
 
 _FIRST_ORDERS = 32  # of a Hermite series, to find out how large signals get: variances are exact whatever the orders

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 
 from limits import predict
+from limits.finite.forward import checked_kernels
+from limits.finite.observables import DEFAULT
 from limits.initial import Initial
 from limits.inputs import check_outputs, task_of, twin_of
 from limits.losses import losses
-from limits.observables import DEFAULT
-from limits.passes import checked_kernels
 from limits.training import LearningRate, Training, record_times
 from limits.trajectory import KERNELS, QUANTITIES, Trajectory
 from limits.types import AbsentError, Provenance, Task

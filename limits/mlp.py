@@ -7,8 +7,8 @@ import numpy as np
 
 from limits.inputs import as_samples
 from limits.kernel_twin import KernelTwin
+from limits.kernels.propagation import Walk
 from limits.twin import register_twin
-from limits.walk import Walk
 from zoo import MLP, parameterization
 
 

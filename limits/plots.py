@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from limits.observables import OBSERVABLES
+from limits.finite.observables import OBSERVABLES
 
 
 def plot_trajectory(run: Any, points: int = 6) -> Figure:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from limits.identity import version
-from limits.observables import OBSERVABLES
-from limits.store import DamagedError, has_checksum, npz_bytes, read_npz, write_whole
+from limits.finite.observables import OBSERVABLES
+from limits.kept.identity import version
+from limits.kept.store import DamagedError, has_checksum, npz_bytes, read_npz, write_whole
 from limits.types import Provenance, _KnowsAbsence
 from zoo import checks
 

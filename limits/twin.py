@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 import flax.linen as nn
 import numpy as np
 
+from limits.feature_learning import rich
 from limits.initial import Initial
 from limits.lazy import lazy
 from limits.posterior.infer import posterior
-from limits.rich import rich
 from limits.types import AbsentError, Kernels
 from zoo import checks
 from zoo.definition import definition_of
 
 if TYPE_CHECKING:
-    from limits.heresnet import HeResNetTwin
     from limits.kernel_twin import KernelTwin
-    from limits.own import SampledTwin
+    from limits.resnet import HeResNetTwin
+    from limits.sampled_twin import SampledTwin
     from zoo import CNN, MLP, HeResNet, ResNet, ViT
 
 NTK_GROWS = (
@@ -139,7 +139,7 @@ def twin(net: nn.Module, depth: float | None = None) -> Twin:
                 f"No twin is known for {type(net).__name__}; there are twins for {known}, for modules of zoo's layers with the "
                 "fields `width` and `parameterization`, and for what is registered with @limits.register_twin."
             )
-        from limits.own import SampledTwin
+        from limits.sampled_twin import SampledTwin
 
         found = SampledTwin
     if depth is not None and math.isinf(depth) and found.deepens:

@@ -9,10 +9,10 @@ import numpy as np
 
 from limits import kernels as algebra
 from limits.kernel_twin import KernelTwin
+from limits.kernels.propagation import Walk
 from limits.kernels.random_logits import normal_draws
 from limits.twin import register_twin
 from limits.types import Provenance
-from limits.walk import Walk
 from zoo import ViT
 
 _REPEATS = 4  # scramblings, for the standard error

@@ -17,7 +17,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
-from limits.store import DamagedError, sealed, unsealed
+from limits.kept.store import DamagedError, sealed, unsealed
 
 _FILE = "about.json"
 _ROW, _LONG = 256, 2**20  # numbers that are summed in one go: at least, where an array has as many, and at most

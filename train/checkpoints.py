@@ -14,7 +14,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
-from limits.store import DamagedError
+from limits.kept.store import DamagedError
 from train.about import About, difference, first_line, mismatch, read
 from train.records import set_aside
 

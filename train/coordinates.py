@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from rich.progress import track
 from rich.table import Table
 
-from limits.passes import shows_inside
+from limits.finite.forward import shows_inside
 from train.evaluate.page import heading, page, picture, table
 from train.variables import descend, forward, split
 from zoo import checks

@@ -12,10 +12,10 @@ import psutil
 from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory
+from limits.finite.forward import absent_kernels, checked_kernels, shows_inside
+from limits.finite.observables import DEFAULT
+from limits.finite.output_power import check_output_power
 from limits.inputs import check_outputs, task_of
-from limits.observables import DEFAULT
-from limits.output_power import check_output_power
-from limits.passes import absent_kernels, checked_kernels, shows_inside
 from limits.runs import Reduce, Runs
 from limits.training import LearningRate, Training, checked_times, record_times
 from limits.types import Provenance

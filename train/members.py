@@ -16,10 +16,10 @@ import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits import Task, empirical_ntk
+from limits.finite.forward import STATISTICS, mixes_inputs, on_all_points
+from limits.finite.observables import Inside, output_basis, take, with_features
+from limits.kept.remembered import remembered
 from limits.losses import point_loss
-from limits.observables import Inside, output_basis, take, with_features
-from limits.passes import STATISTICS, mixes_inputs, on_all_points
-from limits.remembered import remembered
 from limits.training import Training
 from zoo import parameterization
 from zoo.definition import definition_of, in_form

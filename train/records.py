@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from limits.store import open_inside, write_whole
+from limits.kept.store import open_inside, write_whole
 
 
 class Records:

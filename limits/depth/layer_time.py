@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from limits import kernels as algebra
+from limits.kernels.propagation import Walk
 from limits.kernels.special import safe_sqrt
 from limits.types import AbsentError
-from limits.walk import Walk
 from zoo import parameterization
 from zoo.definition import definition_of
 

@@ -12,9 +12,9 @@ from limits.fields.matrix import Matrix
 from limits.fields.network import REVEALED, forward, on_points
 from limits.fields.responses import coefficients
 from limits.fields.taps import Taps, Use, taken_apart
-from limits.observables import OBSERVABLES, Inside, gradient_scale, output_basis, take
-from limits.passes import mixes_inputs, shows_inside
-from limits.tangent import contract, trace
+from limits.finite.forward import mixes_inputs, shows_inside
+from limits.finite.observables import OBSERVABLES, Inside, gradient_scale, output_basis, take
+from limits.finite.tangent import contract, trace
 
 BACKWARD = {name for name, each in OBSERVABLES.items() if each.backward} | {"fields", "responses"}
 _NO_FEATURES = (

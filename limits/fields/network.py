@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from limits.fields.exact import Coordinates
 from limits.fields.matrix import Matrix, multiply
-from limits.passes import STATISTICS, mixes_inputs, on_all_points
+from limits.finite.forward import STATISTICS, mixes_inputs, on_all_points
 from zoo.layers import Linear
 
 REVEALED = "revealed"  # the collection that holds the matrices, by the path of their layer

@@ -15,8 +15,8 @@ from limits.fields.exact import Coordinates
 from limits.fields.matrix import Matrix
 from limits.fields.measure import BACKWARD, measure, observed
 from limits.fields.network import REVEALED, forward, on_points, start, vectors_met
+from limits.finite.forward import check_train, mixes_inputs
 from limits.losses import point_loss
-from limits.passes import check_train, mixes_inputs
 from limits.training import Training
 from zoo.definition import definition_of
 

@@ -11,13 +11,13 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
-from limits.fields.keep import Keep
+from limits.fields.kept_sweep import Keep
 from limits.fields.network import REVEALED, coordinates_needed, vectors_met
 from limits.fields.record import needs, reduce
 from limits.fields.responses import NOTED, all_responses
 from limits.fields.sweep import State, Sweep, check_apart, check_finite, check_rank
-from limits.identity import numerics
-from limits.remembered import remembered
+from limits.kept.identity import numerics
+from limits.kept.remembered import remembered
 from limits.training import Training
 from limits.types import Provenance, Task
 from zoo import CNN, MLP, ResNet, activation_function

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from limits.identity import identity
-from limits.store import DamagedError, locked, open_inside, sealed, set_aside, unsealed, write_whole
+from limits.kept.identity import identity
+from limits.kept.store import DamagedError, locked, open_inside, sealed, set_aside, unsealed, write_whole
 
 _FIRST_LINE = "row, column and checksums of finished blocks; checksum of the line:"
 _NO_ALLOCATION = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that do not know how

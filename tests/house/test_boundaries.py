@@ -62,9 +62,9 @@ def test_no_import_points_upwards(room):
 
 # What each engine of `limits` may import of this project: itself, the shared types, and what is named here.
 ENGINES = {
-    "kernels": {"zoo", "limits.types", "limits.identity", "limits.store"},
+    "kernels": {"zoo", "limits.types", "limits.kept"},
     "predict": {"zoo", "limits.types"},
-    "depth": {"zoo", "limits.types", "limits.inputs", "limits.kernels", "limits.walk", "limits.fields"},
+    "depth": {"zoo", "limits.types", "limits.inputs", "limits.kernels", "limits.fields"},
     "posterior": {"zoo", "limits.types", "limits.inputs", "limits.kernels", "limits.depth", "limits.predict"},
     "cumulants": {"zoo", "limits.kernels", "limits.depth"},
 }

@@ -272,7 +272,7 @@ def test_a_run_of_other_code_is_refused(whole: Path, tmp_path: Path, name: str):
 
 
 def test_a_run_of_another_version_is_refused(whole: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("limits.identity.RESULTS", 1000)
+    monkeypatch.setattr("limits.kept.identity.RESULTS", 1000)
     with pytest.raises(ValueError, match=r"holds a run with limit-zoo .*, not .*\+results1000\. Undo the change"):
         train.check_folder(prepared(whole))
 

@@ -15,8 +15,8 @@ from limits.fields.matrix import Matrix, multiply
 from limits.fields.measure import measure
 from limits.fields.network import REVEALED
 from limits.fields.sweep import Sweep
+from limits.finite.observables import feature_kernels, gradient_kernels
 from limits.losses import point_loss
-from limits.observables import feature_kernels, gradient_kernels
 from limits.training import Training
 from train.members import slopes
 from zoo import CNN, MLP, HeResNet, ResNet, ViT, learning_rate_factors

@@ -15,8 +15,8 @@ import optax
 import pytest
 from flax import nnx
 
-import limits.identity
-from limits.identity import identity
+import limits.kept.identity
+from limits.kept.identity import identity
 from zoo import MLP
 
 _CODE = """
@@ -106,7 +106,7 @@ def test_other_content_is_another(one, other) -> None:
 
 def test_results_of_another_version_are_others(monkeypatch) -> None:
     before = identity(1)
-    monkeypatch.setattr(limits.identity, "RESULTS", limits.identity.RESULTS + 1)
+    monkeypatch.setattr(limits.kept.identity, "RESULTS", limits.kept.identity.RESULTS + 1)
     assert identity(1) != before
 
 
@@ -133,7 +133,9 @@ def test_what_functions_merely_use_counts_by_its_class() -> None:
 
 def test_another_process_says_the_same() -> None:
     """Whatever the order in which it hashes strings."""
-    program = "from limits.identity import identity; from zoo import MLP; import jax, optax\n" + textwrap.dedent(_CODE)
+    program = "from limits.kept.identity import identity; from zoo import MLP; import jax, optax\n" + textwrap.dedent(
+        _CODE
+    )
     program += "print(identity(Own(), outer, {'b', 'a'}, MLP(3, 2, activation=jax.nn.gelu), optax.adamw(1e-3)))"
     words = {
         subprocess.run(

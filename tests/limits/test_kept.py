@@ -14,7 +14,7 @@ import pytest
 from damage import FLIPS, silently_different
 
 from limits import Task, twin
-from limits.fields.keep import Keep
+from limits.fields.kept_sweep import Keep
 from limits.fields.sweep import Sweep
 from limits.kernels import KeptKernels, pairwise
 from zoo import MLP

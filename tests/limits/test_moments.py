@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from limits.moments import Moments
+from limits.runs import Moments
 
 VALUES = np.random.default_rng(0).normal(size=(11, 3, 2)) + 1e4  # a large mean: sums of squares would lose the variance
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from limits import empirical_ntk, twin
-from limits.montecarlo import _of_batch, sampled_kernels
+from limits.finite.sampled_kernels import _of_batch, sampled_kernels
 from zoo import MLP, HeResNet, ResNet
 
 X = np.random.default_rng(0).normal(size=(3, 4, 4, 1))

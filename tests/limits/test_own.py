@@ -15,7 +15,7 @@ from limits.fields.matrix import multiply
 from limits.fields.measure import measure
 from limits.fields.network import REVEALED
 from limits.fields.sweep import Sweep
-from limits.output_power import check_output_power
+from limits.finite.output_power import check_output_power
 from limits.training import Training
 from train import ensemble
 from zoo import Dense, Norm, learning_rate_factors, parameterization

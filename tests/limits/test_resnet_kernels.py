@@ -11,8 +11,8 @@ import pytest
 
 from limits import empirical_ntk, twin
 from limits import kernels as algebra
-from limits.observables import feature_kernels, gradient_kernels
-from limits.walk import Walk
+from limits.finite.observables import feature_kernels, gradient_kernels
+from limits.kernels.propagation import Walk
 from train.members import slopes
 from zoo import Parameterization, ResNet, activation_function, learning_rate_factors, parameterization
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from limits.store import Store, folder_inside, open_inside, pack, unpack, write_whole
+from limits.kept.store import Store, folder_inside, open_inside, pack, unpack, write_whole
 
 _VALUE = {
     "f": np.arange(6.0).reshape(2, 3),

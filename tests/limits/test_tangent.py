@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from networks import DEEP, IMAGES, MODELS, VECTORS, Bag, numbers, variables
 
-from limits import dense_calls, empirical_ntk, linearize, tangent
+from limits import empirical_ntk, linearize
+from limits.finite import dense_calls, tangent
 from zoo import learning_rate_factors
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -29,8 +29,8 @@ import train.transfer
 import zoo
 from limits import Task, Trajectory, twin
 from limits.cumulants import Cumulants
+from limits.feature_learning import rich as rich_training
 from limits.posterior import Draws, Stack
-from limits.rich import rich as rich_training
 from zoo import MLP
 from zoo.checks import Check
 

@@ -17,7 +17,7 @@ import optax
 import pytest
 from orbax.checkpoint import v1 as ocp
 
-from limits.store import DamagedError
+from limits.kept.store import DamagedError
 from train import about
 from train.checkpoints import Checkpoints, load_model, log_spaced, steps_in
 

@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from limits import Task, empirical_ntk
+from limits.finite.observables import feature_kernels, gradient_kernels
 from limits.losses import point_loss
-from limits.observables import feature_kernels, gradient_kernels
 from limits.training import Training
 from train.data import gaussian_teacher
 from train.ensemble import chunk_size, ensemble, member_bytes, run_members

@@ -43,7 +43,7 @@ def limits_of(
 ) -> dict[str, Any]:
     """The twin's `Kernels` and its `Trajectory` of `lazy` and `rich` at the steps `times`; or why one does not exist.
 
-    For runs of gradient descent; the options are those of `limits.lazy`, and `rich` holds further ones of `limits.rich`, such
+    For runs of gradient descent; the options are those of `limits.lazy`, and `rich` holds further ones of `rich`, such
     as samples and replicas. What does not exist is a `Provenance` of kind "absent", with the reason.
 
     >>> import zoo

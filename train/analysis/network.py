@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from limits import empirical_ntk, linearize
+from limits.finite.forward import shows_inside
+from limits.finite.observables import feature_kernels, gradient_kernels
+from limits.kept.remembered import remembered
 from limits.losses import point_loss
-from limits.observables import feature_kernels, gradient_kernels
-from limits.passes import shows_inside
-from limits.remembered import remembered
 from limits.types import Loss
 from train.members import _jit, slopes
 from zoo import checks, learning_rate_factors

@@ -14,8 +14,8 @@ from etils import epath
 from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task
-from limits.identity import identity, numerics
-from limits.store import DamagedError, Store
+from limits.kept.identity import identity, numerics
+from limits.kept.store import DamagedError, Store
 from train.about import read
 from train.analysis.analyse import analyse
 from train.checkpoints import flaw_of, load_model, steps_in

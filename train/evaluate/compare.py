@@ -100,7 +100,7 @@ def compare(
     families: name → (width, depth) → definition. Definitions that differ only in parameterization share their kernels at
     initialisation, which are measured once, on `init_members` networks. With `folder`, finished cells are kept there and
     a rerun continues from them. `rich` (samples and replicas): families in `mup` are held against the limit with feature
-    learning, `limits.rich`; without it against the lazy limit, which they do not follow.
+    learning, `limits.feature_learning`; without it against the lazy limit, which they do not follow.
     """
     widths, depths = tuple(sorted(widths)), tuple(sorted(depths))
     if members < 8 or init_members < 8:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from limits.identity import identity
+from limits.kept.identity import identity
 from zoo.messages import did_you_mean
 
 NEEDED = {

@@ -17,8 +17,8 @@ from ml_collections import ConfigDict
 from rich.progress import track
 from rich.table import Table
 
-from limits.identity import identity, numerics
-from limits.store import Store, sealed, set_aside, unsealed, write_whole
+from limits.kept.identity import identity, numerics
+from limits.kept.store import Store, sealed, set_aside, unsealed, write_whole
 from train.evaluate import finding
 from train.evaluate.finding import Finding as Finding
 from train.evaluate.interval import Interval as Interval

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from limits.identity import identity, version
-from limits.store import open_inside
+from limits.kept.identity import identity, version
+from limits.kept.store import open_inside
 
 # Fields that change nothing in what is learned, or not by more than rounding.
 FREE = {"mesh", "sharding", "evaluate_every", "save_every", "keep", "analysis", "also", "profile", "steps", "name"}

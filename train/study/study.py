@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from limits import AbsentError
-from limits.identity import identity, numerics
+from limits.kept.identity import identity, numerics
 from train.progress import add_parts, parts_bar
 from train.study.experiment import Experiment, plain_fields
 from train.transfer import Outcome, Sweep, train_runs

@@ -9,8 +9,8 @@ import optax
 from rich.console import Console
 from rich.progress import track
 
-from limits.identity import identity, numerics
-from limits.store import Store, npz_bytes, write_whole
+from limits.kept.identity import identity, numerics
+from limits.kept.store import Store, npz_bytes, write_whole
 from train.transfer.runs import shuffled, train_runs
 from train.transfer.shift import Transfer, along
 from train.transfer.sweep import Sweep

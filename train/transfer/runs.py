@@ -13,9 +13,9 @@ import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits import Task, twin
+from limits.feature_learning import check_learns
 from limits.fields.sweeps import Plan, sweeps
 from limits.losses import point_loss
-from limits.rich import check_learns
 from limits.training import Training
 from train.variables import descend, split
 from zoo import checks
@@ -187,7 +187,7 @@ def limit_losses(
     samples: int = 1024,
     replicas: int = 4,
 ) -> np.ndarray:
-    """The loss on each step's batch before the step, [replica, step], by `limits.rich`; infinite where it diverges.
+    """The loss on each step's batch before the step, [replica, step], by `limits.feature_learning`; infinite where it diverges.
 
     A network that is linear has one exact sweep, in place of replicas.
 

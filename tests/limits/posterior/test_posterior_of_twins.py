@@ -69,7 +69,7 @@ def test_other_architectures_at_infinite_width_only(net, shape, task):
 
 @pytest.mark.slow
 def test_twins_that_know_no_layers(task):
-    from limits.own import SampledTwin
+    from limits.sampled_twin import SampledTwin
 
     found = SampledTwin(network()).posterior(task, NOISE)
     np.testing.assert_allclose(found.f_test, twin(network()).posterior(task, NOISE).f_test, atol=0.2)

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from limits.identity import identity
+from limits.kept.identity import identity
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from limits.tangent import empirical_ntk
+from limits.finite.tangent import empirical_ntk
 from limits.training import Training
 from limits.types import Kernels, Provenance
 

@@ -32,7 +32,7 @@ class DamagedError(ValueError):
 class Store:
     """Cells in a folder, one .npz file each: trees of arrays, numbers and words, under a name that says what they depend on.
 
-    The name should hold `limits.identity.identity(…)` of all that the content depends on. A file that does not match its
+    The name should hold `limits.kept.identity.identity(…)` of all that the content depends on. A file that does not match its
     checksum, or is another cell's, is renamed to NAME.damaged-1, said, and counts as missing. numpy.load reads the files too.
 
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
-from limits.remembered import remembered
+from limits.kept.remembered import remembered
 from zoo import parameterization
 from zoo.layers import Linear
 

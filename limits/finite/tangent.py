@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from limits import dense_calls
+from limits.finite import dense_calls
 from zoo import checks
 
 _JACOBIAN_ENTRIES = 2**26  # as many entries of a Jacobian are held at a time

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from limits.observables import OBSERVABLES
+from limits.finite.observables import OBSERVABLES
 from limits.types import Provenance
 from zoo import checks
 

@@ -9,9 +9,9 @@ import numpy as np
 from limits.fields.network import readout_scales
 from limits.fields.sweep import check_apart, check_finite
 from limits.fields.sweeps import compiled_sweep
+from limits.finite.forward import absent_kernels
+from limits.finite.output_power import check_output_power
 from limits.inputs import as_float, as_samples, check_same_shape
-from limits.output_power import check_output_power
-from limits.passes import absent_kernels
 from limits.training import Training
 from limits.twin import NTK_GROWS, Twin
 from limits.types import Kernels, Provenance

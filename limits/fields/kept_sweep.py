@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.identity import identity
-from limits.store import Store
+from limits.kept.identity import identity
+from limits.kept.store import Store
 
 
 class Keep:

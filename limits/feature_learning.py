@@ -9,9 +9,9 @@ from rich.console import Console
 
 from limits.fields.record import AVERAGED, check_record, record_bytes
 from limits.fields.sweeps import Plan, sweeps
+from limits.finite.forward import absent_kernels, checked_kernels
+from limits.finite.observables import DEFAULT
 from limits.inputs import check_outputs, task_of, twin_of
-from limits.observables import DEFAULT
-from limits.passes import absent_kernels, checked_kernels
 from limits.runs import Reduce, Runs
 from limits.training import LearningRate, Training, checked_times, record_times
 from limits.trajectory import Trajectory
