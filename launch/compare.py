@@ -22,7 +22,7 @@ from train.data import make_task
 from train.evaluate import compare, posterior_report, report
 from train.evaluate.posteriors import compare_posteriors
 from train.posterior import sample_posterior
-from train.study.families import check_variants, families, has_make
+from train.study.families import Families, check_variants, families, has_make
 from zoo import Parameterization, checks
 
 _SIZES = checks.several(checks.count(), distinct=True)
@@ -94,10 +94,10 @@ def task_of(config: Any) -> Task:
     return make_task(config.task.name, **{key: value for key, value in config.task.items() if key != "name"})
 
 
-def trainings(config: Any, task: Task, folder: Any, screen: Any) -> Any:
+def trainings(config: Any, each: Families, task: Task, folder: Any, screen: Any) -> Any:
     """Ensembles against the limits of training."""
     return compare(
-        families(config, common.config_file(), task.outputs),
+        each,
         config.widths,
         config.depths,
         task,
@@ -113,9 +113,9 @@ def trainings(config: Any, task: Task, folder: Any, screen: Any) -> Any:
     )
 
 
-def posteriors(config: Any, task: Task, folder: Any, screen: Any) -> Any:
+def posteriors(config: Any, each: Families, task: Task, folder: Any, screen: Any) -> Any:
     """Chains against the theory of posteriors, at every width; config.posterior: noise, and options of `sample_posterior`."""
-    each, options = families(config, common.config_file(), task.outputs), dict(config.posterior)
+    options = dict(config.posterior)
     if len(each) * len(config.depths) != 1:
         raise ValueError(
             f"config.posterior compares one family at one depth; here are {list(each)} at depths {list(config.depths)}."
@@ -140,7 +140,7 @@ def main() -> None:
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
     task = task_of(config)
     result, pages = (posteriors, posterior_report) if config.get("posterior") else (trainings, report)
-    found = result(config, task, folder, screen)
+    found = result(config, families(config, common.config_file(), task.outputs), task, folder, screen)
     run["seconds"] = round(time.time() - started, 1)
     pages.print_table(found, screen)
     for path in pages.write(found, run, folder):

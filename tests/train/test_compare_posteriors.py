@@ -16,6 +16,7 @@ from train import data
 from train.evaluate import posterior_report, posteriors
 from train.evaluate.posteriors import compare_posteriors
 from train.posterior import sample_posterior
+from train.study.families import families
 from zoo import MLP
 
 
@@ -138,7 +139,8 @@ def test_a_comparison_needs_widths():
     config = get_config()
     config.widths = ()
     with pytest.raises(ValueError, match=r"config\.widths is empty"):
-        launch.compare.posteriors(config, launch.compare.task_of(config), None, None)
+        task = launch.compare.task_of(config)
+        launch.compare.posteriors(config, families(config, None, 1), task, None, None)
 
 
 def test_a_difference_along_one_direction_is_told_where_the_sum_over_entries_does_not_see_it(monkeypatch):
