@@ -138,8 +138,8 @@ def what_does_not_fit_together_is_said(infinite, theories, chains):
 def test_a_comparison_needs_widths():
     config = get_config()
     config.widths = ()
+    task = launch.compare.task_of(config)
     with pytest.raises(ValueError, match=r"config\.widths is empty"):
-        task = launch.compare.task_of(config)
         launch.compare.posteriors(config, families(config, None, 1), task, None, None)
 
 
