@@ -1,11 +1,17 @@
-"""The README's examples run, in order, in one namespace; its set-up lines are the ones that CI runs."""
+"""The examples of every README run, in order, in one namespace a file; the main one stays short and names every room."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+READMES = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in sorted(ROOT.glob("*/**/README.md"))
+    if "```python" in path.read_text()
+}
+READMES["README.md"] = (ROOT / "README.md").read_text()
 # The same calls in less time; and what takes long to compile, and has tests of its own, only as it is written.
 SMALLER = {
     "steps=200, learning_rate=0.5": "steps=40, learning_rate=0.5", "times=[200]": "times=[40]", "members=64": "members=16",
@@ -15,27 +21,43 @@ SMALLER = {
 LONG = ("deep_pair", "sample_posterior")
 
 
+def blocks(text):
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def smaller(text):
+    for words, fewer in SMALLER.items():
+        text = text.replace(words, fewer)
+    return text
+
+
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["smaller", "as written"])
-def test_examples_run(capsys, whole):
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(blocks) >= 4
-    if not whole:
-        text = "\0".join(block for block in blocks if not any(name in block for name in LONG))
-        for words, fewer in SMALLER.items():
-            assert words in text
-            text = text.replace(words, fewer)
-        blocks = text.split("\0")
+@pytest.mark.parametrize("name", READMES)
+def test_examples_run(name, whole, capsys):
     space: dict = {}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), space)
-    away, k = space["away"], space["k"]
-    # The ensemble's mean lies within its own noise of the limit, up to the O(1/256) that finite width moves it.
-    assert abs(away.f_test).max() < 5 * away.f_test_sem.max()
-    assert k.ntk.dtype == "float64"
-    assert "(20, 20, 3, 3)" in capsys.readouterr().out
+    for block in blocks(READMES[name]):
+        if whole or not any(word in block for word in LONG):
+            exec(compile(block if whole else smaller(block), name, "exec"), space)
+    if name == "README.md":
+        away = space["away"]
+        # The ensemble's mean lies within its own noise of the limit, up to the O(1/256) that finite width moves it.
+        assert abs(away.f_test).max() < 5 * away.f_test_sem.max()
+    if name == "limits/README.md":
+        assert space["k"].ntk.dtype == "float64"
+        assert "(20, 20, 3, 3)" in capsys.readouterr().out
 
 
-def test_names_every_room():
-    text = README.read_text()
+def test_what_is_made_smaller_is_there():
+    every = "".join(block for text in READMES.values() for block in blocks(text))
+    assert [words for words in (*SMALLER, *LONG) if words not in every] == []
+    assert {"README.md", "limits/README.md", "zoo/README.md"} <= {*READMES}
+
+
+def test_the_main_one_is_read_in_five_minutes():
+    text = READMES["README.md"]
+    assert len(text) < 9000
     for room in ("zoo", "limits", "train", "launch", "configs", "tests"):
         assert f"| `{room}/` |" in text
+        assert (ROOT / room / "README.md").is_file()
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", "".join(READMES.values())):
+        assert (ROOT / target.replace("../", "")).is_file(), target
