@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from train.evaluate.page import COLOURS, heading, page, picture, plain, table
+from train.evaluate.page import COLOURS, heading, page, picture, plain, table, what_was_run
 from train.records import read_records
 
 
@@ -72,7 +72,7 @@ def documents(folder: Any, title: str, run: dict[str, Any], ended: str = "") -> 
     if any(len(column(log, name)[0]) for name in names):
         about = "Lines: batches of training, before each step. Dots: the test set."
         body += picture("Over the steps", about, figure({title: folder}))
-    body += f"<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre>"
+    body += what_was_run(run)
     return {"report.html": page(title, body), "report.json": json.dumps(plain(numbers), indent=1) + "\n"}
 
 

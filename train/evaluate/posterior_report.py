@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from train.evaluate.page import COLOURS, page, panels, picture, plain, table
+from train.evaluate.page import COLOURS, page, panels, picture, plain, table, what_was_run
 from train.evaluate.posteriors import CLEAR, RESOLVED, PosteriorComparison, WidthLaw
 
 KIND = {"agrees": "good", "closer than the NNGP": "good", "undecided": "unsure", "no closer than the NNGP": "unsure"}
@@ -157,7 +157,7 @@ def as_html(result: PosteriorComparison, run: dict[str, Any]) -> str:
         result.task.name,
         f"<h1>Sampled posteriors against their theory</h1><p class='muted'>{html.escape(title)}</p>{cells}{notes}"
         f"{''.join(picture(*parts) for parts in all_figures(result))}"
-        f"<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre>",
+        f"{what_was_run(run)}",
     )
 
 

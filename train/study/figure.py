@@ -29,7 +29,7 @@ from train.evaluate.interval import mean as mean
 from train.evaluate.interval import median as median
 from train.evaluate.interval import power as power
 from train.evaluate.page import COLOURS as COLOURS
-from train.evaluate.page import page, picture, plain
+from train.evaluate.page import page, picture, plain, what_was_run
 from train.evaluate.page import panels as panels
 from train.study.experiment import Experiment, load
 from train.study.study import conduct, study_of
@@ -177,7 +177,7 @@ class Figure:
         title = self.about[0]
         verdicts = finding.as_html(findings) if findings else f"<p>{_THEORY}</p>"
         body = f"<h1>{html.escape(title)}</h1>{verdicts}{''.join(picture(*each) for each in drawings)}"
-        whole = page(title, f"{body}<h2>What was run</h2><pre>{html.escape(json.dumps(run, indent=2))}</pre>")
+        whole = page(title, body + what_was_run(run))
         rows = [{"claim": each.sentence, "verdict": each.verdict, "figures": each.figures} for each in findings]
         numbers = sealed(plain({"run": run, "title": title, "claims": rows}))
         files = [folder / "report.html", folder / "report.json"]

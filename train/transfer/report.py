@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from train.evaluate.page import heading, page, picture, plain, table
+from train.evaluate.page import heading, page, picture, plain, table, what_was_run
 from train.transfer import plots
 from train.transfer.outcome import Outcome, target
 from train.transfer.shift import COLUMNS, bounds, rows
@@ -89,8 +89,7 @@ def as_html(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "
     parts += [picture(*each) for each in figures(outcome)]
     parts += [f"<p class='muted'>{html.escape(line)}</p>" for line in (READING, NOT_TRANSFERRED)]
     parts += [f"<h2>To train the target size</h2><p>{html.escape(advice or target(outcome).advice)}</p>"]
-    parts += [f"<pre>{html.escape(command)}</pre><h2>What was run</h2>"]
-    parts += [f"<pre>{html.escape(json.dumps(run, indent=2))}</pre>"]
+    parts += [f"<pre>{html.escape(command)}</pre>", what_was_run(run)]
     return page(f"transfer of {dial}", "".join(parts))
 
 
