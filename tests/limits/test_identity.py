@@ -145,3 +145,9 @@ def test_another_process_says_the_same() -> None:
     }
     assert len(words) == 1
     assert words.pop().strip()
+
+
+def test_where_code_lies_in_this_package_is_seen():
+    places = {"limits/kept/identity.py": limits.kept.identity, "zoo/mlp.py": sys.modules["zoo.mlp"]}
+    assert all(limits.kept.identity._package(str(module.__file__)) == place for place, module in places.items())
+    assert limits.kept.identity._package(__file__) is None
