@@ -24,7 +24,8 @@ th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #d8dee
 .wrap th, .wrap td { white-space: normal; vertical-align: top }
 .good { color: #116329 } .bad { color: #a40e26 } .unsure { color: #7d4e00 }
 details { margin: 1rem 0 } summary { cursor: pointer; color: #57606a }
-pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: .8rem } .muted { color: #57606a }
+pre { background: #f6f8fa; padding: .8rem; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .8rem }
+.muted { color: #57606a }
 """
 
 

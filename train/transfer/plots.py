@@ -35,6 +35,10 @@ def curves(outcome: Outcome) -> Figure:
             axis.set_visible(True)
             axis.set_title(f"{label}{fixed}", fontsize=9)
             axis.set_xlabel(outcome.dial.replace("_", " "))
+    shown = [axis for axis in axes.flat if axis.get_visible()]
+    if any(axis.get_yscale() == "log" for axis in shown):  # one scale for all, or they could not be compared
+        for axis in shown:
+            axis.set_yscale("log", nonpositive="clip")
     for axis in axes[:, 0]:
         axis.set_ylabel("training loss at the end")
     return figure
