@@ -73,7 +73,7 @@ def test_records_of_two_times_and_of_fields(tmp_path, capsys):
     assert (
         len(loaded.plot("kernels", 0).axes) == 2 * 5 + 5
     )  # Φ, G of two layers and the tangent kernel, with colour bars
-    with pytest.raises(ValueError, match="plot: choose one of curves, kernels, fields"):
+    with pytest.raises(ValueError, match=r"plot: what must be one of .*fields.*; got 'field'"):
         run.plot("field")
     with pytest.raises(ValueError, match="record must name some of two_time, fields, responses; got two_times"):
         twin(NET).rich(TASK, 3, 0.5, record=("two_times",))

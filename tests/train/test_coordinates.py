@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -45,7 +45,9 @@ def check(make: Callable, optimizer: Any, over: str = "width", steps: int = 3) -
 
 
 class Broken:
-    """A definition's factors with some changed."""
+    """A definition's factors with some changed, in place of `Roles`, which have places."""
+
+    places: ClassVar[dict] = {}
 
     def __init__(self, net: Any, change: Callable) -> None:
         self.net, self.change = net, change
