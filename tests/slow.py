@@ -91,7 +91,7 @@ def table(results: list[Result], seconds: float) -> str:
 
 def main() -> int:
     """Run, say one line a file with the time so far, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="The slow tests, file by file, and a table at the end.")
     parser.add_argument("where", nargs="*", help="files or folders; all of tests without")
     parser.add_argument("--jobs", type=int, default=2, help="files at once")
     parser.add_argument("--limit", type=float, default=3600, help="seconds that one file may take")
