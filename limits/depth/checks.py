@@ -5,6 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from zoo.messages import did_you_mean
+
+RESIDUAL = ("none", "fixed", "decreasing")
+
 
 def number(owner: str, field: str, value: Any, positive: bool = True) -> float:
     """`value` as a float, NumPy's and JAX's too; raises unless it is one finite number > 0 (≥ 0 if not `positive`).
@@ -28,3 +32,9 @@ def standard_deviations(owner: str, w_std: Any, b_std: Any) -> tuple[float, floa
     (1.0, 0.0)
     """
     return number(owner, "w_std", w_std), number(owner, "b_std", b_std, positive=False)
+
+
+def check_residual(residual: str) -> None:
+    """Raises for a word that names no residual form."""
+    if residual not in RESIDUAL:
+        raise ValueError(f'Unknown residual "{residual}". {did_you_mean(residual, RESIDUAL)}')

@@ -11,16 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.depth.averages import accurate_dual, accurate_orders
-from limits.depth.deep_kernels import DeepKernels
+from limits.depth.checks import check_residual
+from limits.depth.rates import DeepKernels
 from limits.inputs import as_samples
 from limits.kernels import Affine, State, activate, add, dense, inputs
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import coefficients, derivative, series
 from limits.types import Provenance
 from zoo import activation_function, checks
-from zoo.messages import did_you_mean
 
-RESIDUAL = ("none", "fixed", "decreasing")
 _CHUNK = 32  # layers between two looks at whether the variances have settled
 
 
@@ -201,12 +200,6 @@ def first_layer(state: State, scales: tuple, layer: Layer, started: bool) -> Car
     same = (state.gap == 0) & (state.r1 == state.r2)
     carry = Carry(jnp.ones((), jnp.int64), state.r1, state.r2, state.gap, zero, state.ntk, powers, same)
     return _rescaled(carry, layer)
-
-
-def check_residual(residual: str) -> None:
-    """Raises for a word that names no residual form."""
-    if residual not in RESIDUAL:
-        raise ValueError(f'Unknown residual "{residual}". {did_you_mean(residual, RESIDUAL)}')
 
 
 def _check(depths: Any, w_std: float, b_std: float, residual: str, window: int) -> None:

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits import kernels as algebra
+from limits.depth.averages import bend, power, slope
 from limits.depth.checks import standard_deviations
-from limits.depth.slopes import bend, power, slope
 from limits.kernels.duals import CLOSED
 from zoo import activation_function, checks
 from zoo.definition import check_count

@@ -1,10 +1,11 @@
 """Eigenvalues of deep kernels on the sphere, where their eigenfunctions are the spherical harmonics."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy.special import betaln
 
 from limits.depth.checks import number, standard_deviations
@@ -113,3 +114,26 @@ def sphere_spectrum(
 
     values = zonal_eigenvalues(kernel, d, np.append(0, ks))
     return values[:, 1:] / values[:, :1]
+
+
+@checks.arguments(
+    spectra=checks.Check(
+        "a dictionary of pairs (depths, values [depth, k])", lambda v: all(len(p) == 2 for p in v.values())
+    ),
+    orders=checks.array(None),
+)
+def plot_spectra(spectra: Mapping[str, tuple[Any, np.ndarray]], orders: Sequence[int] | np.ndarray) -> Figure:
+    """μ_k / μ_0 over k on two logarithmic axes, a panel for every title: (depths, values [depth, k])."""
+    columns = min(2, len(spectra))
+    rows = -(-len(spectra) // columns)
+    figure = Figure(figsize=(5.2 * columns, 3.6 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for axis, (title, (depths, values)) in zip(axes.flat, spectra.items(), strict=False):
+        for depth, row in zip(depths, values, strict=True):
+            axis.loglog(orders, np.where(row > 1e-15, row, math.nan), "o-", ms=3, lw=1.2, label=f"L = {depth}")
+        axis.set(title=title, xlabel="k", ylabel="μ_k / μ_0")
+        axis.title.set_fontsize(10)
+        axis.legend(fontsize=8)
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits import kernels as algebra
+from limits.depth.averages import bend, power, slope
 from limits.depth.response import start
-from limits.depth.slopes import bend, power, slope
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import coefficients, derivative
 from zoo import activation_function, checks

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from limits.depth.infinite import in_layer_time, solver_error
-from limits.depth.tabulated import Table
+from limits.depth.layer_time import Table, in_layer_time, solver_error
 from limits.types import Provenance
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from limits import twin
 from limits.depth import finite_kernels, input_kernel, response
+from limits.depth.averages import bend, curvature, slope
 from limits.depth.response import branch_scales, pairs, start
-from limits.depth.slopes import bend, curvature, slope
 from zoo import MLP, ResNet
 from zoo.activations import erf
 

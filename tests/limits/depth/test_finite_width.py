@@ -32,7 +32,7 @@ def test_layers_are_coupled():
 
 
 def _independent_layers() -> float:
-    from limits.depth.fluctuations import _one_sample, _propagators
+    from limits.depth.finite_width import _one_sample, _propagators
     from limits.depth.response import response
 
     path = response([[0.3]], 10, rho=0.3, **NET)
