@@ -14,9 +14,9 @@ from limits.depth.phases import correlation_map as correlation_map
 from limits.depth.phases import edge_of_chaos as edge_of_chaos
 from limits.depth.phases import phase as phase
 from limits.depth.phases import variance_map as variance_map
+from limits.depth.rates import ConvergenceRate as ConvergenceRate
 from limits.depth.rates import DeepKernels as DeepKernels
-from limits.depth.rates import Limit as Limit
-from limits.depth.rates import Rate as Rate
+from limits.depth.rates import LimitingKernel as LimitingKernel
 from limits.depth.rates import convergence_rate as convergence_rate
 from limits.depth.rates import limiting_kernel as limiting_kernel
 from limits.depth.rates import log_normaliser as log_normaliser

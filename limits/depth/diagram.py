@@ -14,14 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.interpolate import CubicSpline
 
-from limits.depth.averages import accurate_orders, moment
-from limits.depth.checks import standard_deviations
+from limits.depth.averages import NETWORK, accurate_orders, moment
 from limits.depth.phases import CRITICAL, between, edge_of_chaos, scale, searched
 from limits.depth.recursions import Carry, Layer, layers, settle
 from limits.kernels.activations import as_piecewise_linear
 from limits.types import AbsentError
 from zoo import activation_function, checks
-from zoo.definition import check_count
 
 TRAINS = 6  # depth scales over which networks were seen to train (Schoenholz et al. 2017)
 _HALVINGS = 60
@@ -53,9 +51,9 @@ class PhaseDiagram:
         """Whether a network of this depth is within six depth scales."""
         return TRAINS * self.depth_scale > (self.depth if depth is None else depth)
 
+    @checks.arguments(points=checks.count())
     def condition(self, points: int = 1000) -> np.ndarray:
         """Condition number of the tangent kernel of so many inputs, all at correlation `c`: 1 + points · ρ/(1 − ρ)."""
-        check_count("condition", "points", points)
         with np.errstate(divide="ignore", invalid="ignore"):
             return 1 + points * np.maximum(self.ratio, 0) / np.maximum(self.gap, 0)
 
@@ -64,12 +62,16 @@ class PhaseDiagram:
 
 
 @checks.arguments(
-    activation=checks.activation, w_std=checks.matrix, b_std=checks.matrix, depth=checks.count(), c=checks.real
+    activation=checks.activation,
+    w_std=checks.several(NETWORK["w_std"]),
+    b_std=checks.several(NETWORK["b_std"]),
+    depth=checks.count(),
+    c=checks.Check("a number between −1 and 1", lambda c: -1 < float(c) < 1),
 )
 def phase_diagram(
     activation: Any = "tanh", w_std: Any = None, b_std: Any = None, depth: int = 100, c: float = 0.5
 ) -> PhaseDiagram:
-    """The phase diagram of a feed-forward network. Default grid: w_std from 0.5 to 3, b_std to 1, 61 × 41.
+    """The phase diagram of a feed-forward network. Default grid: w_std from 0.5 to 3, b_std to 1, 61 × 40.
 
     >>> d = phase_diagram("tanh", w_std=[1.0, 2.5], b_std=[0.3], depth=50)
     >>> d.chi.round(3).tolist(), d.ratio.round(3).tolist(), d.trains().tolist()
@@ -78,14 +80,6 @@ def phase_diagram(
     phi = activation_function(activation)
     w = np.asarray(np.linspace(0.5, 3.0, 61) if w_std is None else w_std, float)
     b = np.asarray(np.linspace(0.025, 1.0, 40) if b_std is None else b_std, float)
-    if w.ndim != 1 or b.ndim != 1 or not w.size or not b.size:
-        raise ValueError(
-            f"w_std and b_std are the values along the two sides of the grid; got arrays of shapes {w.shape} and {b.shape}."
-        )
-    for w_std, b_std in [*((x, b[0]) for x in w), *((w[0], x) for x in b)]:
-        standard_deviations("phase_diagram", float(w_std), float(b_std))
-    if not depth >= 1 or depth % 1 or not -1 < c < 1:
-        raise ValueError(f"depth counts layers from 1 and c is a correlation inside (−1, 1); got {depth} and {c}.")
     grid_w, grid_b = (a.ravel() for a in np.meshgrid(w, b))
     homogeneous = as_piecewise_linear(phi) is not None
     q, chi = (_homogeneous if homogeneous else _fixed_points)(phi, grid_w, grid_b)
@@ -190,7 +184,7 @@ def _slopes(run: Any, q: np.ndarray, homogeneous: bool) -> np.ndarray:
 
 
 @checks.arguments(
-    diagram=checks.Check("a PhaseDiagram", lambda v: hasattr(v, "depth_scale")),
+    diagram=checks.a(PhaseDiagram, "a PhaseDiagram"),
     depths=checks.several(checks.count()),
     points=checks.count(2, 10**6),
 )

@@ -11,23 +11,16 @@ from rich.progress import track
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from limits.depth.response import Response, branch_scales, checked_kernel, jacobian, pairs, response, squares
+from limits.depth.averages import NETWORK, squares
+from limits.depth.response import LAYERS, Response, branch_scales, checked_kernel, jacobian, pairs, response
 from limits.kernels.hermite import coefficients, orders_needed
 from limits.types import Provenance
 from zoo import activation_function, checks
-from zoo.definition import check_count
 
 _AT_ONCE = 2**22  # signals held at a time
 
 
-@checks.arguments(
-    k0=checks.matrix,
-    activation=checks.activation,
-    rho=checks.matrix,
-    seed=checks.seed,
-    w_std=checks.real,
-    b_std=checks.real,
-)
+@checks.arguments(**NETWORK, **LAYERS, width=checks.count(), members=checks.count(), seed=checks.seed)
 def finite_kernels(
     k0: Any,
     depth: int,
@@ -51,9 +44,7 @@ def finite_kernels(
     (4, 4, 1, 1)
     """
     k0, scales = checked_kernel(k0), branch_scales(depth, rho)
-    check_count("finite_kernels", "width", width)
-    check_count("finite_kernels", "members", members)
-    phi, (w, b) = activation_function(activation), squares("finite_kernels", w_std, b_std)
+    phi, (w, b) = activation_function(activation), squares(w_std, b_std)
     least, most = np.linalg.eigvalsh(k0)[[0, -1]]
     if least < -1e-6 * most:
         raise ValueError(
@@ -117,16 +108,7 @@ class Fluctuations:
         return whole
 
 
-@checks.arguments(
-    k0=checks.matrix,
-    activation=checks.activation,
-    depth=checks.count(),
-    rho=checks.matrix,
-    points=checks.count(),
-    seed=checks.seed,
-    w_std=checks.real,
-    b_std=checks.real,
-)
+@checks.arguments(**NETWORK, **LAYERS, points=checks.count(), seed=checks.seed)
 def fluctuations(
     k0: Any,
     depth: int,

@@ -10,6 +10,7 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.polynomial import chebyshev
 
 from limits import kernels as algebra
 from limits.kernels.propagation import Walk
@@ -20,7 +21,6 @@ from zoo.definition import definition_of
 
 PIECES = 8  # of layer time, at whose ends kernels are recorded
 _STEPS = 4096  # at most
-_ABSENT = "{name} has no infinite-depth limit: {why}. Use {instead}."
 
 
 def layer_time(net: Any) -> float:
@@ -33,33 +33,32 @@ def layer_time(net: Any) -> float:
     >>> layer_time(ResNet(width=8, depth=4, beta=0.5))
     0.25
     """
-    p, name = parameterization(net.parameterization), type(net).__name__
-    residual, alpha = definition_of(net).residual, float(p.alpha)
-    beta, use = float(net.beta), 'residual="uniform" in a parameterization with alpha ≥ 1/2, as ntk and mup are'
+    p, residual = parameterization(net.parameterization), definition_of(net).residual
+    alpha, beta, why = float(p.alpha), float(net.beta), ""
+    use = 'residual="uniform" in a parameterization with alpha ≥ 1/2, as ntk and mup are'
     if residual == "fixed":
         why = (
             f"L branches of fixed size β = {beta:g} add up, and signals grow as (1 + β² c)^L for a relu-like activation, "
             "without bound for any"
         )
-        raise AbsentError(_ABSENT.format(name=name, why=why, instead=use))
-    if residual == "decreasing" and alpha <= 0.5:
-        why = f"branches of size β l^(−α), α = {alpha:g}, have Σ_l s_l² = β² Σ_l l^(−{2 * alpha:g}) = ∞ (as log L at α = 1/2), " \
-            "and covariances grow without bound with it"  # fmt: skip
-        raise AbsentError(_ABSENT.format(name=name, why=why, instead=use))
-    if residual == "decreasing":
+    elif residual == "decreasing" and alpha <= 0.5:
+        why = (
+            f"branches of size β l^(−α), α = {alpha:g}, have Σ_l s_l² = β² Σ_l l^(−{2 * alpha:g}) = ∞ (as log L at "
+            "α = 1/2), and covariances grow without bound with it"
+        )
+    elif residual == "decreasing":
         why = (
             f"branches of size β l^(−α), α = {alpha:g}, add up to a finite Σ_l s_l², while their learning rate has the "
             f"factor L^(2α − 1) = L^{2 * alpha - 1:g}: the tangent kernel grows with it"
         )
-        raise AbsentError(_ABSENT.format(name=name, why=why, instead=use))
-    if alpha < 0.5:
+    elif alpha < 0.5:
         why = (
             f"in the {p.name} parameterization branches have the factor L^(−α) with α = {alpha:g} < 1/2, so that "
             f"Σ_l s_l² = β² L^{1 - 2 * alpha:g} and covariances grow without bound"
         )
-        raise AbsentError(
-            _ABSENT.format(name=name, why=why, instead='parameterization="ntk" or "mup", which have alpha = 1/2')
-        )
+        use = 'parameterization="ntk" or "mup", which have alpha = 1/2'
+    if why:
+        raise AbsentError(f"{type(net).__name__} has no infinite-depth limit: {why}. Use {use}.")
     return beta**2 * float(p.base_depth or 1.0)
 
 
@@ -232,10 +231,10 @@ def in_layer_time(
     detail = (
         f"layer-time equations, adaptive solver: error {error:.0e} of the largest entry, measured on {count} inputs"
     )
-    pair: Callable[[Any, Any], Any] = direct
+    pair: Callable = direct
     if series and len(x1) * len(x1 if x2 is None else x2) > _TABULATED:
         table = Table.of(direct, x1, x2, tolerance=10 * tolerance)
-        pair = table.__call__
+        pair = table
         detail += f"; tabulated over |x|, |x'| and their angle: error {table.error:.0e}, measured on pairs worked out directly"
     kind = base.kind if base.kind == "monte_carlo" else "approximate"
     return pair, Provenance(kind, f"{base.detail}; {detail}" if base.detail else detail)
@@ -268,7 +267,6 @@ class Table:
     """
 
     r: tuple[float, float]
-    theta: tuple[float, float]
     coefficients: np.ndarray
     error: float = float("nan")
 
@@ -289,7 +287,7 @@ class Table:
         some = both[np.unique(np.r_[order[:2], order[-2:], random.permutation(len(both))[: _CHECKED - 4]])]
         expected = np.stack([np.asarray(part) for part in direct(some, some)])
         for count_r, count_theta in _SIZES:
-            table = cls._made(direct, r, (0.0, np.pi), 1 if r[0] == r[1] else count_r, count_theta)
+            table = cls._made(direct, r, 1 if r[0] == r[1] else count_r, count_theta)
             away = np.abs(np.stack(table(some, some)) - expected)
             scale = np.abs(expected).max((1, 2), keepdims=True)
             table = dataclasses.replace(table, error=float((away / np.where(scale > 0, scale, 1)).max()))
@@ -298,47 +296,26 @@ class Table:
         return table  # pyright: ignore[reportPossiblyUnboundVariable]
 
     @classmethod
-    def _made(cls, direct: Direct, r: Any, theta: Any, count_r: int, count_theta: int) -> "Table":
-        rs, thetas = _nodes(count_r, r), _nodes(count_theta, theta)
+    def _made(cls, direct: Direct, r: tuple[float, float], count_r: int, count_theta: int) -> "Table":
+        t_r, t_theta = (chebyshev.chebpts1(n) for n in (count_r, count_theta))
+        rs, thetas = (r[0] + r[1]) / 2 + (r[1] - r[0]) / 2 * t_r, np.pi / 2 * (1 + t_theta)
         first = np.sqrt(2) * np.stack([rs, 0 * rs], axis=1)  # in the plane: |x|² / D = r²
         turned = np.sqrt(2) * rs[:, None, None] * np.stack([np.cos(thetas), np.sin(thetas)], axis=1)
         values = np.stack([np.asarray(part) for part in direct(first, turned.reshape(-1, 2))])
         c = values.reshape(len(values), count_r, count_r, count_theta)
-        to_r, to_theta = (np.linalg.inv(_basis(_nodes(n), n)) for n in (count_r, count_theta))
-        return cls(r, theta, np.einsum("ia,jb,kc,nabc->nijk", to_r, to_r, to_theta, c, optimize=True))
+        to_r, to_theta = (np.linalg.inv(chebyshev.chebvander(t, len(t) - 1)) for t in (t_r, t_theta))
+        return cls(r, np.einsum("ia,jb,kc,nabc->nijk", to_r, to_r, to_theta, c, optimize=True))
 
     def __call__(self, x1: np.ndarray, x2: np.ndarray) -> list[np.ndarray]:
         """The kernels of these inputs, [n1, n2] each."""
         n_r, n_theta = self.coefficients.shape[2:]
-        size1, size2 = _sizes(x1), _sizes(x2)
-        basis1, basis2 = (_basis(_inside(size, self.r), n_r) for size in (size1, size2))
-        t = _inside(_angles(x1, x2), self.theta)
+        middle, half = (self.r[0] + self.r[1]) / 2, (self.r[1] - self.r[0]) / 2 or 1.0
+        t1, t2 = (np.clip((_sizes(x) - middle) / half, -1, 1) for x in (x1, x2))
+        basis1, basis2 = (chebyshev.chebvander(t, n_r - 1) for t in (t1, t2))
         rows = np.einsum("ai,nijk->najk", basis1, self.coefficients, optimize=True)
         terms = np.einsum("bj,najk->nkab", basis2, rows, optimize=True)
-        return [_clenshaw(part, t) for part in terms.reshape(len(self.coefficients), n_theta, *t.shape)]
-
-
-def _nodes(count: int, span: tuple[float, float] = (-1.0, 1.0)) -> np.ndarray:
-    """Chebyshev points of `span`."""
-    t = np.cos(np.pi * (np.arange(count) + 0.5) / count)
-    return (span[0] + span[1]) / 2 + (span[1] - span[0]) / 2 * t
-
-
-def _inside(a: np.ndarray, span: tuple[float, float]) -> np.ndarray:
-    """`span` to [−1, 1]."""
-    return np.clip((2 * a - span[0] - span[1]) / ((span[1] - span[0]) or 1.0), -1, 1)
-
-
-def _basis(t: np.ndarray, count: int) -> np.ndarray:
-    return np.polynomial.chebyshev.chebvander(t, count - 1)
-
-
-def _clenshaw(c: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """Σ_k c_k T_k(t), for coefficients [k, *t.shape]."""
-    ahead, further = np.zeros_like(t), np.zeros_like(t)
-    for k in range(len(c) - 1, 0, -1):
-        ahead, further = c[k] + 2 * t * ahead - further, ahead
-    return c[0] + t * ahead - further
+        t = 2 / np.pi * _angles(x1, x2) - 1
+        return [chebyshev.chebval(t, part, tensor=False) for part in terms.reshape(-1, n_theta, *t.shape)]
 
 
 def _sizes(x: np.ndarray) -> np.ndarray:

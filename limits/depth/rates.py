@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import betaln, digamma, gammaln
 
-from limits.depth.averages import moment
-from limits.depth.checks import check_residual, number, standard_deviations
+from limits.depth.averages import NETWORK, RESIDUAL, moment, squares
 from limits.depth.phases import phase
 from limits.kernels.activations import as_piecewise_linear
 from limits.types import AbsentError, Provenance
@@ -22,35 +20,40 @@ class DeepKernels:
 
     gap: 1 − c^L. variance1, variance2 (`log_variance1`, `log_variance2`): of the two inputs. nngp: their covariance.
     ntk: the tangent kernel K^L, `log_ntk` = log |K^L| and `sign` beside it.
+
+    Kept are mantissas and powers of two: the standard deviations are r1, r2 times 2^height, K^L is k 2^power.
     """
 
     depths: np.ndarray
     gap: np.ndarray
-    log_variance1: np.ndarray
-    log_variance2: np.ndarray
-    log_ntk: np.ndarray
-    sign: np.ndarray
-    mantissas: tuple[np.ndarray, ...]  # ntk, nngp
-    powers: tuple[np.ndarray, ...]
+    r1: np.ndarray
+    r2: np.ndarray
+    height: np.ndarray
+    k: np.ndarray
+    power: np.ndarray
     provenance: Provenance
 
     @classmethod
     def of(cls, carries: list[Any], provenance: Provenance) -> "DeepKernels":
         """From the recorded states of a recursion."""
-        shape = carries[0].gap.shape
-        stack = lambda name: np.stack([np.broadcast_to(getattr(c, name), shape) for c in carries])  # noqa: E731
-        r1, r2, gap, k, power, height = (stack(name) for name in ("r1", "r2", "gap", "k", "power", "height"))
-        with np.errstate(divide="ignore"):
-            size, unit = np.log(np.abs(k)) + power * math.log(2), 2 * height * math.log(2)
-            logs = (2 * np.log(r1) + unit, 2 * np.log(r2) + unit)
-        covariance = r1 * r2 * (1 - gap)
-        depths = np.array([int(c.l) for c in carries])
-        return cls(depths, gap, *logs, size, np.sign(k), (k, covariance), (power, 2 * height), provenance)
+        names, shape = ("gap", "r1", "r2", "height", "k", "power"), carries[0].gap.shape
+        arrays = {name: np.stack([np.broadcast_to(getattr(c, name), shape) for c in carries]) for name in names}
+        return cls(np.array([int(c.l) for c in carries]), **arrays, provenance=provenance)
 
     @property
     def c(self) -> np.ndarray:
         """The correlation c^L."""
         return 1 - self.gap
+
+    @property
+    def log_variance1(self) -> np.ndarray:
+        """Of the first input."""
+        return 2 * _log(self.r1, self.height)
+
+    @property
+    def log_variance2(self) -> np.ndarray:
+        """Of the second input."""
+        return 2 * _log(self.r2, self.height)
 
     @property
     def variance1(self) -> np.ndarray:
@@ -63,22 +66,28 @@ class DeepKernels:
         return np.exp(self.log_variance2)
 
     @property
+    def log_ntk(self) -> np.ndarray:
+        """Log |K^L|."""
+        return _log(np.abs(self.k), self.power)
+
+    @property
+    def sign(self) -> np.ndarray:
+        """Of K^L."""
+        return np.sign(self.k)
+
+    @property
     def ntk(self) -> np.ndarray:
         """K^L."""
-        return self._whole(0, "ntk")
+        return self._whole(self.k, self.power, "ntk", "log_ntk, or normalised(…) for the kernel over its growth")
 
     @property
     def nngp(self) -> np.ndarray:
         """q^L(x, x')."""
-        return self._whole(1, "nngp")
+        return self._whole(self.r1 * self.r2 * self.c, 2 * self.height, "nngp", "log_variance1 and c")
 
-    def _whole(self, which: int, name: str) -> np.ndarray:
-        mantissa, power = self.mantissas[which], self.powers[which]
+    def _whole(self, mantissa: np.ndarray, power: np.ndarray, name: str, other: str) -> np.ndarray:
         if np.any((power > 1023) & (mantissa != 0)):
             at = self.depths[np.argmax(np.any((power > 1023).reshape(len(power), -1), axis=1))]
-            other = (
-                "log_ntk, or normalised(…) for the kernel over its growth" if name == "ntk" else "log_variance1 and c"
-            )
             raise OverflowError(f"{name} is too large for a float from depth {at} on (2^{power.max()}): use {other}.")
         return np.ldexp(mantissa, np.maximum(power, -2000).astype(int))
 
@@ -93,25 +102,20 @@ class DeepKernels:
         logs = np.asarray(log_normaliser, float).reshape(-1, *[1] * (self.gap.ndim - 1))
         return self.sign * np.exp(self.log_ntk - logs)
 
-    def reshaped(self, shape: tuple[int, ...]) -> "DeepKernels":
-        """The same numbers with pairs in this shape."""
-        arrays = {
-            field.name: getattr(self, field.name).reshape(-1, *shape)
-            for field in dataclasses.fields(self)
-            if field.name in ("gap", "log_variance1", "log_variance2", "log_ntk", "sign")
-        }
-        both = {name: tuple(a.reshape(-1, *shape) for a in getattr(self, name)) for name in ("mantissas", "powers")}
-        return dataclasses.replace(self, **arrays, **both)
-
     def __repr__(self) -> str:
         return f"DeepKernels({len(self.depths)} depths to {self.depths.max()}, kernels {self.gap.shape[1:]})"
+
+
+def _log(mantissa: np.ndarray, power: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log(mantissa) + power * math.log(2)
 
 
 KINK = 2 * math.sqrt(2) / (3 * math.pi)  # s of relu's f(c) = c + s (1 − c)^(3/2) + …
 
 
 @dataclasses.dataclass(frozen=True)
-class Limit:
+class LimitingKernel:
     """K^L / normaliser → `diagonal` for an input with itself and `off_diagonal` for two inputs that are not collinear.
 
     Both for inputs of variance q¹ = `variance` in the first layer (off the diagonal √(q¹ q¹') stands in its place).
@@ -129,7 +133,7 @@ class Limit:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rate:
+class ConvergenceRate:
     """|K^L / normaliser − limit| off the diagonal → coefficient · L^power · (log L)^log_power · factor^L.
 
     factor = 1 where it is no exponential. coefficient: None where it depends on the inputs.
@@ -149,7 +153,7 @@ class Rate:
         return self.coefficient * l**self.power * np.log(l) ** self.log_power * self.factor**l
 
 
-@checks.arguments(depths=checks.matrix, w_std=checks.number(positive=True), residual=checks.word)
+@checks.arguments(depths=checks.matrix, residual=RESIDUAL, w_std=NETWORK["w_std"])
 def log_normaliser(
     depths: Sequence[int] | np.ndarray, residual: str = "none", w_std: float = math.sqrt(2)
 ) -> np.ndarray:
@@ -163,8 +167,7 @@ def log_normaliser(
     >>> np.exp(log_normaliser([10], "fixed", w_std=1.0)).round(3).tolist()  # 10 · 1.5⁹
     [384.434]
     """
-    check_residual(residual)
-    l, a = _depths(depths, 2 if residual == "decreasing" else 1), number("log_normaliser", "w_std", w_std) ** 2 / 2
+    l, a = _depths(depths, 2 if residual == "decreasing" else 1), float(w_std) ** 2 / 2
     if residual == "fixed":
         return (l - 1) * math.log1p(a) + np.log(l)
     return a * np.log(l) + np.log(np.log(l)) if residual == "decreasing" else np.log(l)
@@ -173,27 +176,27 @@ def log_normaliser(
 def _depths(depths: Any, least: int) -> np.ndarray:
     l = np.asarray(depths, float)
     if not (np.isfinite(l) & (l >= least)).all():
-        raise ValueError(f'depths count from 1 (from 2 for "decreasing", whose log L is 0 at 1); got {depths}.')
+        raise ValueError(f'depths count from 1 (from 2 for "decreasing", whose log L is 0 at 1), got {depths}.')
     return l
 
 
-def _relu_slope(activation: Any, w_std: float, b_std: float) -> float:
+def _relu_slope(activation: Any, w: float, b: float) -> float:
     """a = σ_w² E φ'² of a residual network for which the theory is complete."""
     linear = as_piecewise_linear(activation_function(activation))
-    if linear is None or linear.negative == linear.positive or b_std > 0:
+    if linear is None or linear.negative == linear.positive or b > 0:
         raise AbsentError(
             f"Limits of residual networks are known for positively homogeneous activations with a kink and without bias; got "
-            f"{activation} with b_std {b_std:g}. Measure them with deep_kernels(…, residual=…)."
+            f"{activation} with b_std {b**0.5:g}. Measure them with deep_kernels(…, residual=…)."
         )
-    return w_std**2 * float(moment(linear, 1.0, 1))
+    return w * float(moment(linear, 1.0, 1))
 
 
-def bend(activation: Any) -> float:
+def kink_strength(activation: Any) -> float:
     """s of f(c) = c + s (1 − c)^(3/2) + … at the critical point, for an activation with a kink; relu: 2√2/(3π).
 
     With slopes n and p: s = (p − n)² / (p² + n²) · 2√2/(3π).
 
-    >>> round(bend("relu"), 6), round(bend("abs") / bend("relu"), 6)
+    >>> round(kink_strength("relu"), 6), round(kink_strength("abs") / kink_strength("relu"), 6)
     (0.300105, 2.0)
     """
     linear = as_piecewise_linear(activation_function(activation))
@@ -202,20 +205,14 @@ def bend(activation: Any) -> float:
     return KINK * (linear.positive - linear.negative) ** 2 / (linear.positive**2 + linear.negative**2)
 
 
-@checks.arguments(
-    activation=checks.activation,
-    w_std=checks.real,
-    b_std=checks.real,
-    residual=checks.word,
-    variance=checks.number(positive=True),
-)
+@checks.arguments(**NETWORK, residual=RESIDUAL, variance=checks.number(positive=True))
 def limiting_kernel(
     activation: Any = "relu",
     w_std: float = math.sqrt(2),
     b_std: float = 0.0,
     residual: str = "none",
     variance: float | None = None,
-) -> Limit:
+) -> LimitingKernel:
     """What the tangent kernel over its normaliser tends to as L → ∞.
 
     variance: q¹, default σ_w² + σ_b² (inputs of size 1). Feed-forward networks forget it unless φ is homogeneous.
@@ -231,21 +228,22 @@ def limiting_kernel(
     >>> limiting_kernel("relu", w_std=1.0, b_std=1.0).off_diagonal  # σ_b² / (1 − σ_w²/2)²
     4.0
     """
-    check_residual(residual)
-    w_std, b_std = standard_deviations("limiting_kernel", w_std, b_std)
-    q1 = w_std**2 + b_std**2 if variance is None else number("limiting_kernel", "variance", variance)
+    w, b = squares(w_std, b_std)
+    q1 = w + b if variance is None else float(variance)
     if residual != "none":
-        a = _relu_slope(activation, w_std, b_std)
+        a = _relu_slope(activation, w, b)
         if residual == "fixed":
             top, name = q1 * a / (1 + a), "(1 + a)^(L−1) L"
         else:
             top, name = q1 * a / math.gamma(2 + a), "L^a log L"
         words = f"K/({name}) with a = σ_w² E φ'² = {a:g}: {top:g} on the diagonal, a quarter of it off the diagonal."
-        return Limit(top, top / 4, name, words)
+        return LimitingKernel(top, top / 4, name, words)
     found = phase(activation, w_std, b_std, start=q1)
-    if found.q == 0 or math.isinf(found.q):
-        if found.slope == 1 and not math.isinf(found.curvature):
-            raise AbsentError(f"{activation} is linear: its kernels do not lose angles, and have no trivial limit.")
+    goes = found.q == 0 or math.isinf(found.q)
+    linear = as_piecewise_linear(activation_function(activation))
+    if linear is not None and linear.negative == linear.positive and (goes or found.name == "critical"):
+        raise AbsentError(f"{activation} is linear: its kernels do not lose angles, and have no trivial limit.")
+    if goes:
         if math.isinf(found.curvature):
             raise AbsentError(
                 f"The variance goes to {found.q:g}: up to the factor (σ_w² E φ'²)^L this is the critical kernel. Take "
@@ -253,38 +251,29 @@ def limiting_kernel(
             )
         raise AbsentError(f"The variance goes to 0 at w_std {w_std:g}, b_std {b_std:g}, and every kernel with it.")
     if found.name == "critical":
-        if found.curvature == 0:
-            raise AbsentError(f"{activation} is linear: its kernels do not lose angles, and have no trivial limit.")
-        share = 1 / 4 if math.isinf(found.curvature) else 1 / 3
-        part = "a quarter" if share == 1 / 4 else "a third"
+        share, part = (1 / 4, "a quarter") if math.isinf(found.curvature) else (1 / 3, "a third")
         words = f"K/L: q* = {found.q:g} on the diagonal and {part} of it off the diagonal."
-        return Limit(found.q, share * found.q, "L", words)
+        return LimitingKernel(found.q, share * found.q, "L", words)
     if found.name == "ordered":
         value = found.q / (1 - found.chi)
-        return Limit(
+        return LimitingKernel(
             value, value, "1", f"K: {value:g} = q*/(1 − χ) everywhere, a constant function, singular for regression."
         )
     value = found.q * found.c / (1 - found.slope)
     words = (
         f"K: {value:g} = q* c*/(1 − f'(c*)) off the diagonal, which itself grows as χ^L, χ = {found.chi:g}: a delta."
     )
-    return Limit(math.inf, value, "1", words)
+    return LimitingKernel(math.inf, value, "1", words)
 
 
-@checks.arguments(
-    activation=checks.activation,
-    w_std=checks.real,
-    b_std=checks.real,
-    residual=checks.word,
-    variance=checks.number(positive=True),
-)
+@checks.arguments(**NETWORK, residual=RESIDUAL, variance=checks.number(positive=True))
 def convergence_rate(
     activation: Any = "relu",
     w_std: float = math.sqrt(2),
     b_std: float = 0.0,
     residual: str = "none",
     variance: float | None = None,
-) -> Rate:
+) -> ConvergenceRate:
     """How fast the tangent kernel off the diagonal comes to `limiting_kernel`.
 
     Critical, with K/(L q*) − λ:  + 3/8 log L/L for relu (and all kinks), (1 − κ²ζ)/3 log L/L for smooth φ, κ = 2/f''(1),
@@ -299,50 +288,25 @@ def convergence_rate(
     >>> round(rate.coefficient / limiting_kernel("tanh", edge_of_chaos("tanh", 0.5), 0.5).diagonal, 3)
     -0.748
     """
-    check_residual(residual)
-    w_std, b_std = standard_deviations("convergence_rate", w_std, b_std)
     limit = limiting_kernel(activation, w_std, b_std, residual, variance)
     if residual == "fixed":
         value = 3 / 8 * limit.diagonal
-        return Rate(1.0, -1.0, 1.0, value, f"log L/L with coefficient 3/8 of the diagonal's limit, {value:g}.")
+        return ConvergenceRate(
+            1.0, -1.0, 1.0, value, f"log L/L with coefficient 3/8 of the diagonal's limit, {value:g}."
+        )
     if residual == "decreasing":
-        return Rate(1.0, 0.0, -1.0, None, "1/log L: a quarter is invisible at any depth that can be run.")
-    found = phase(activation, w_std, b_std, start=w_std**2 + b_std**2 if variance is None else variance)
+        return ConvergenceRate(1.0, 0.0, -1.0, None, "1/log L: a quarter is invisible at any depth that can be run.")
+    found = phase(activation, w_std, b_std, start=sum(squares(w_std, b_std)) if variance is None else variance)
     if found.name == "critical":
         kink = math.isinf(found.curvature)
         share = 3 / 8 if kink else (1 - (2 / found.curvature) ** 2 * found.third / 6) / 3
         words = f"K/L − limit ≈ {share:g} q* log L/L, {'3/8' if kink else '(1 − κ²ζ)/3'}."
-        return Rate(1.0, -1.0, 1.0, share * found.q, words)
+        return ConvergenceRate(1.0, -1.0, 1.0, share * found.q, words)
     if found.name == "ordered":
         if math.isinf(found.curvature):
             factor = math.sqrt(found.chi)
-            return Rate(factor, 0.0, 0.0, None, f"χ^(L/2) = {factor:g}^L off the diagonal, χ^L on it.")
-        return Rate(found.chi, 1.0, 0.0, None, f"L χ^L, χ = {found.chi:g}, everywhere.")
-    return Rate(
+            return ConvergenceRate(factor, 0.0, 0.0, None, f"χ^(L/2) = {factor:g}^L off the diagonal, χ^L on it.")
+        return ConvergenceRate(found.chi, 1.0, 0.0, None, f"L χ^L, χ = {found.chi:g}, everywhere.")
+    return ConvergenceRate(
         found.slope, 1.0, 0.0, None, f"L f'(c*)^L, f'(c*) = {found.slope:g}; the diagonal grows as {found.chi:g}^L."
     )
-
-
-def exact_diagonal(
-    depths: Any, residual: str, w_std: float = math.sqrt(2), variance: float | None = None
-) -> np.ndarray:
-    """log K^L(x, x) of a relu network without bias, in closed form (q¹ = `variance`, default σ_w²):
-
-        feed-forward at σ_w² = 2:   L q¹
-        "fixed":        (1+a)^(L−1) q¹ (1 + (L−1) a/(1+a))
-        "decreasing":   P_L q¹ (1 + Σ_{k=2}^L a/(k+a)),   P_L = Γ(L+1+a) / (Γ(L+1) Γ(2+a)) = Π_{k=2}^L (1 + a/k)
-
-    The product starts at k = 2, since the first layer is no block.
-
-    >>> np.exp(exact_diagonal([8], "decreasing")).round(2).tolist()
-    [20.96]
-    """
-    check_residual(residual)
-    l, a = _depths(depths, 1), number("exact_diagonal", "w_std", w_std) ** 2 / 2
-    q1 = w_std**2 if variance is None else number("exact_diagonal", "variance", variance)
-    if residual == "fixed":
-        return (l - 1) * math.log1p(a) + np.log(q1 * (1 + (l - 1) * a / (1 + a)))
-    if residual == "decreasing":
-        total = 1 + a * (digamma(l + 1 + a) - digamma(2 + a))
-        return gammaln(a) - betaln(l + 1, a) - gammaln(2 + a) + np.log(q1 * total)  # B(L+1, a) does not cancel
-    return (l - 1) * math.log(a) + np.log(l * q1)

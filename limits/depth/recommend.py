@@ -11,25 +11,23 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 from scipy.integrate import quad, solve_ivp
-from scipy.optimize import brentq
 
 from limits import kernels as algebra
-from limits.depth.averages import curvature, power, slope
-from limits.depth.residual_scale import estimated_scale, largest_response
-from limits.depth.response import checked_kernel, input_kernel, start
+from limits.depth.averages import NETWORK, power, power_curvature, power_slope, squares
+from limits.depth.phases import first_root
+from limits.depth.residual_scale import LARGEST, estimated_scale, largest_response
+from limits.depth.response import LAYERS, checked_kernel, input_kernel, start
 from limits.inputs import as_samples
 from limits.kernels import closed_form
 from limits.kernels.duals import CLOSED
 from limits.types import AbsentError
 from zoo import ResNet, activation_function, checks, parameterization
-from zoo.definition import check_count
 
 _ORDERS = 256  # where there is no closed form: signals stay within the range of φ up to the optimum
 _END = 1e4  # of σ_w² ρ² L, where the search for an optimum ends
-_LARGEST = 1e8  # variance of a signal, likewise
 
 
-@checks.arguments(k0=checks.matrix, activation=checks.activation, w_std=checks.number(0), b_std=checks.number(0))
+@checks.arguments(**NETWORK, k0=LAYERS["k0"])
 def deep_scale(k0: Any, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf") -> np.ndarray:
     """c with ρ*(L) → c / √L for every element of k0 [P, P]; 0 and infinity as in `optimal_scale`.
 
@@ -41,7 +39,7 @@ def deep_scale(k0: Any, w_std: float = 1.0, b_std: float = 0.0, activation: Any 
     >>> deep_scale([[0.05]], w_std=1.25**0.5, b_std=0.05**0.5).round(4).item()
     0.9659
     """
-    k0, phi, w, b = checked_kernel(k0), activation_function(activation), float(w_std) ** 2, float(b_std) ** 2
+    k0, phi, (w, b) = checked_kernel(k0), activation_function(activation), squares(w_std, b_std)
     n = len(k0)
     found = np.diag([_own_time(phi, float(q), w, b) for q in np.diagonal(k0)])
     pairs = list(zip(*np.triu_indices(n, 1), strict=True))
@@ -50,9 +48,7 @@ def deep_scale(k0: Any, w_std: float = 1.0, b_std: float = 0.0, activation: Any 
     return np.sqrt(found)
 
 
-@checks.arguments(
-    activation=checks.activation, above=checks.number(positive=True), w_std=checks.number(0), b_std=checks.number(0)
-)
+@checks.arguments(**NETWORK, above=checks.number(positive=True))
 def saturation_variance(w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf", above: float = 1e-4) -> float:
     """K*, the last layer's variance at which the output of a deep network responds most: (f' v)' = 0, the first root above.
 
@@ -61,15 +57,12 @@ def saturation_variance(w_std: float = 1.0, b_std: float = 0.0, activation: Any 
     >>> round(saturation_variance(w_std=1.25**0.5, b_std=0.05**0.5), 4)
     0.2511
     """
-    phi, w, b = activation_function(activation), float(w_std) ** 2, float(b_std) ** 2
+    phi, (w, b) = activation_function(activation), squares(w_std, b_std)
     grid = np.append(above, np.geomspace(max(above, 1e-6), 1e5, 400)[1:])
-    signs = _tilt(phi, grid, w, b) <= 0
-    if signs[0]:
+    if _tilt(phi, grid[:1], w, b) <= 0:
         return above
-    if not signs.any():
-        return np.inf
-    first = int(signs.argmax())
-    return float(brentq(lambda q: _tilt(phi, np.array([q]), w, b)[0], grid[first - 1], grid[first], xtol=1e-14))  # pyright: ignore
+    found = first_root(lambda q: -_tilt(phi, q, w, b), grid)
+    return np.inf if found is None else found
 
 
 def _closed(phi: Any) -> int:
@@ -86,7 +79,7 @@ def _tilt(phi: Any, q: np.ndarray, w: float, b: float) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _derivatives(phi: Any, orders: int, q: jax.Array) -> tuple[jax.Array, ...]:
-    return power(phi, orders, q), slope(phi, orders, q), curvature(phi, orders, q)
+    return power(phi, orders, q), power_slope(phi, orders, q), power_curvature(phi, orders, q)
 
 
 def _own_time(phi: Any, q: float, w: float, b: float) -> float:
@@ -117,7 +110,7 @@ def _pair_time(phi: Any, begin: np.ndarray, w: float, b: float) -> float:
         return 0.0
 
     def room(_: float, k: np.ndarray) -> float:
-        return 1 - k.max() / _LARGEST
+        return 1 - k.max() / LARGEST
 
     for event in (gain, room):
         event.terminal, event.direction = True, -1  # pyright: ignore[reportFunctionMemberAccess]
@@ -167,7 +160,7 @@ class Recommendation:
         return f"residual scale ρ = {self.rho:.3g} (now {self.present:.3g}), beta = {float(self.net.beta):.3g}\n{lines}"
 
 
-@checks.arguments(data=checks.matrix, seed=checks.seed)
+@checks.arguments(data=checks.matrix, samples=checks.count(2), seed=checks.seed)
 def recommend_residual_scale(net: ResNet, data: Any, samples: int = 20, seed: int = 0) -> Recommendation:
     """The residual scale at which the output of a wide `ResNet` answers most to differences between these inputs.
 
@@ -183,7 +176,6 @@ def recommend_residual_scale(net: ResNet, data: Any, samples: int = 20, seed: in
 
     Reference: Fischer, Dahmen, Helias (2023), Optimal signal propagation in ResNets through residual scaling, section 4.5.4.
     """
-    check_count("recommend_residual_scale", "samples", samples, at_least=2)
     w, b = _checked(net)
     x = as_samples(data, "data")
     x = x[np.random.default_rng(seed).permutation(len(x))[:samples]]

@@ -11,16 +11,15 @@ from rich.console import Console
 from rich.progress import track
 
 from limits import kernels as algebra
-from limits.depth.averages import slope
-from limits.depth.checks import number
-from limits.depth.response import advance, branch_scales, checked_kernel, orders_for, squares, start, variance_layer
+from limits.depth.averages import NETWORK, QUADRATURE, power_slope, squares
+from limits.depth.response import LAYERS, advance, checked_kernel, orders_for, start, variance_layer, variances
 from limits.kernels.hermite import derivative
 from zoo import activation_function, checks
 
 # Of ln ρ; at ρ = 1 all branches together multiply a signal by about e.
 _GRID = np.linspace(np.log(3e-3), np.log(30), 17)
 _ROUGH, _FINE = 64, 1024  # Hermite orders: to find about where the optimum lies, and the optimum
-_LARGEST = 1e8  # variance of a signal up to which an optimum is searched
+LARGEST = 1e8  # variance of a signal up to which an optimum is searched
 _SMALLEST = 1e-14  # from which it is found
 _REFINEMENTS = 4  # each 8 times finer, and a parabola at the end: ρ to about 1e-8
 
@@ -48,7 +47,7 @@ def largest_response(
             lost = np.concatenate([np.broadcast_to(part, end.shape)[lost] for part in signal[:2]])
             raise ValueError(
                 f"The response to signals of variance {lost.min():.3g} to {lost.max():.3g} cannot be worked out: averages carry "
-                f"variances from about {_SMALLEST:.0e} to {_LARGEST:.0e}. Scale the inputs to variances near 1."
+                f"variances from about {_SMALLEST:.0e} to {LARGEST:.0e}. Scale the inputs to variances near 1."
             )
         inside, outside = (best > 0) & (best < end), np.where(best == 0, 0.0, np.inf)
         for _ in track(range(_REFINEMENTS), "residual scales", console=Console(stderr=True), disable=not slow):
@@ -81,14 +80,7 @@ def _heights(phi: Any, depth: int, w: float, b: float, signal: tuple) -> Callabl
     return height
 
 
-@checks.arguments(
-    k0=checks.matrix,
-    activation=checks.activation,
-    depth=checks.count(),
-    rho=checks.matrix,
-    w_std=checks.real,
-    b_std=checks.real,
-)
+@checks.arguments(**NETWORK, **LAYERS | {"k0": checks.array(2, 2)})
 def log_response(
     k0: Any, depth: int, rho: Any, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf"
 ) -> np.ndarray:
@@ -97,14 +89,8 @@ def log_response(
     >>> log_response([[0.05, 0.03], [0.03, 0.05]], 10, np.array([0.1, 0.3])).shape
     (2, 2)
     """
-    k0, phi, (w, b) = checked_kernel(k0), activation_function(activation), squares("log_response", w_std, b_std)
-    if k0.shape != (2, 2):
-        raise ValueError(f"log_response takes the kernel of two samples, [2, 2]; got {k0.shape}.")
-    branch_scales(depth, 1.0)
-    rho = np.atleast_1d(np.asarray(rho, np.float64))
-    if rho.ndim != 1 or not rho.size or not (np.isfinite(rho) & (rho >= 0)).all():
-        raise ValueError(f"log_response: rho must be one or more finite numbers ≥ 0, got {rho}.")
-    rho = rho[:, None]
+    k0, phi, (w, b) = checked_kernel(k0), activation_function(activation), squares(w_std, b_std)
+    rho = np.reshape(np.asarray(rho, np.float64), (-1, 1))
     with jax.enable_x64(True):
         orders = orders_for(phi, np.diagonal(k0), np.full(depth, rho.max()), w, b, True)
         k1, k2, k12 = (jnp.asarray([k]) for k in (k0[0, 0], k0[1, 1], k0[0, 1]))
@@ -132,7 +118,7 @@ def _log_response(
 
     def layer(state: Any) -> tuple[Any, jax.Array]:
         if alone:
-            return variance_layer(phi, orders, state, rho, w, b, True), w * slope(phi, orders, state)
+            return variance_layer(phi, orders, state, rho, w, b, True), w * power_slope(phi, orders, state)
         after, _, dot = advance(phi, state, rho, w, b, True, orders, has_bias)
         return after, w * dot
 
@@ -143,7 +129,7 @@ def _log_response(
 
     state, total = jax.lax.fori_loop(0, depth, through, (state, jnp.zeros_like(rho)))
     largest = state if alone else jnp.maximum(state.r1, state.r2) ** 2
-    return jnp.where(largest < _LARGEST, total + jnp.log(jnp.abs(layer(state)[1])), jnp.nan)
+    return jnp.where(largest < LARGEST, total + jnp.log(jnp.abs(layer(state)[1])), jnp.nan)
 
 
 _REACH = 60.0  # φ' of a saturating activation is 0 to rounding beyond
@@ -196,14 +182,7 @@ def _range(phi: Callable) -> tuple[np.ndarray, np.ndarray, float]:
     return np.asarray(h), slopes / width, width
 
 
-@checks.arguments(
-    k0=checks.matrix,
-    activation=checks.activation,
-    depth=checks.count(),
-    w_std=checks.real,
-    b_std=checks.real,
-    condition=checks.choice("response", "entropy"),
-)
+@checks.arguments(**NETWORK, k0=LAYERS["k0"], depth=LAYERS["depth"], condition=checks.choice("response", "entropy"))
 def optimal_scale(
     k0: Any, depth: int, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf", condition: str = "response"
 ) -> np.ndarray:
@@ -221,9 +200,8 @@ def optimal_scale(
 
     Reference: Fischer, Dahmen, Helias (2023), Optimal signal propagation in ResNets through residual scaling.
     """
-    k0, phi, (w, b) = checked_kernel(k0), activation_function(activation), squares("optimal_scale", w_std, b_std)
+    k0, phi, (w, b) = checked_kernel(k0), activation_function(activation), squares(w_std, b_std)
     n, q = len(k0), np.diagonal(k0)
-    branch_scales(depth, 1.0)
     found = np.full((n, n), np.nan)
     if condition == "entropy":
         found[np.diag_indices(n)] = _filling(phi, q, depth, w, b)
@@ -237,12 +215,12 @@ def optimal_scale(
 
 
 @checks.arguments(
-    variance=checks.matrix,
-    activation=checks.activation,
-    depth=checks.real,
+    **NETWORK,
+    variance=checks.Check(
+        "one or more finite numbers ≥ 0", lambda v: np.size(v) and all(0 <= q < np.inf for q in np.ravel(v))
+    ),
+    depth=checks.Check("a number > 0, or infinity", lambda d: float(d) > 0),
     target=checks.number(positive=True),
-    w_std=checks.real,
-    b_std=checks.real,
 )
 def estimated_scale(
     variance: Any, depth: float, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf", target: float = 0.25
@@ -259,12 +237,9 @@ def estimated_scale(
     Reference: Fischer, Dahmen, Helias (2023), eqs. 4.33 and 4.34, with the dynamic range V: target = (V/2)². V is not
     given there; 1/4 is what the appendix uses, from the derivative of an entropy that is minimal at 1/2 (`uniform_variance`).
     """
-    q, (w, b) = np.asarray(variance, np.float64), squares("estimated_scale", w_std, b_std)
-    target = number("estimated_scale", "target", target)
-    if not (np.isfinite(q) & (q + b > 0) & (q >= 0)).all():
-        raise ValueError(f"estimated_scale: variance must be finite and > 0 (≥ 0 with a bias), got {variance!r}.")
-    if not depth > 0:
-        raise ValueError(f"estimated_scale: depth must be > 0, or infinity; got {depth!r}.")
+    q, (w, b) = np.asarray(variance, np.float64), squares(w_std, b_std)
+    if (q + b == 0).any():
+        raise ValueError(f"estimated_scale: variance must be > 0 without a bias, got {variance!r}.")
     with jax.enable_x64(True):
         a = w * float(derivative(activation_function(activation))(jnp.zeros(()))) ** 2
     if a == 0:
@@ -277,15 +252,11 @@ def _filling(phi: Any, q: np.ndarray, depth: int, w: float, b: float) -> np.ndar
     """ρ with K^(L) = the variance of uniform activations, by bisection in ln ρ (K^(L) grows with ρ); 0 where K^(0) is above."""
     target = uniform_variance(phi)
 
-    @jax.jit
-    def reached(rho: jax.Array) -> jax.Array:
-        step: Callable = lambda _, q: variance_layer(phi, 1, q, rho, w, b, True)  # noqa: E731
-        return jax.lax.fori_loop(0, depth, step, jnp.asarray(q))
-
     with jax.enable_x64(True):
         low, high = np.full_like(q, -20.0), np.full_like(q, 20.0)
         for _ in range(60):
             middle = (low + high) / 2
-            above = np.asarray(reached(jnp.exp(jnp.asarray(middle)))) > target
+            scales = jnp.broadcast_to(jnp.exp(jnp.asarray(middle)), (depth, len(q)))
+            above = np.asarray(variances(phi, QUADRATURE, True, jnp.asarray(q), scales, w, b)[-1]) > target
             low, high = np.where(above, low, middle), np.where(above, middle, high)
     return np.where(q >= target, 0.0, np.exp((low + high) / 2))

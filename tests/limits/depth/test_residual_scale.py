@@ -112,7 +112,7 @@ def test_the_entropy_condition_fills_the_range():
 def test_mistakes():
     with pytest.raises(ValueError, match="condition"):
         optimal_scale(K0, 10, condition="best")
-    with pytest.raises(ValueError, match="two samples"):
+    with pytest.raises(ValueError, match=r"k0 must be an array \[2, 2\]"):
         log_response([[1.0]], 10, 0.1)
     with pytest.raises(ValueError, match=r"φ'\(0\) = 0"):
         estimated_scale(0.05, 10, activation=lambda x: x**2)
