@@ -19,6 +19,7 @@ from limits.types import Provenance
 from zoo import activation_function, checks
 
 QUADRATURE = 1  # orders, where only averages of one variable are taken
+_TOGETHER = 256  # variances at a time: of one shape, so that what is compiled for one grid of them serves all
 
 # What every public function of this room checks of a network that it is given in numbers, as definitions check theirs.
 NETWORK = {"activation": checks.activation, "w_std": checks.number(positive=True), "b_std": checks.number(0)}
@@ -51,7 +52,10 @@ def moment(activation: Any, q: Any, order: int = 0) -> np.ndarray:
     with jax.enable_x64(True):
         for _ in range(order):
             phi = derivative(phi)
-        return np.asarray(power(phi, QUADRATURE, jnp.asarray(q)))
+        size = _TOGETHER if q.size > 1 else 1
+        rows = np.resize(q, (-(-q.size // size), size))
+        found = [np.zeros(0), *(power(phi, QUADRATURE, jnp.asarray(row)) for row in rows)]
+        return np.concatenate(found)[: q.size].reshape(q.shape)
 
 
 def power(phi: Any, orders: int, q: jax.Array) -> jax.Array:

@@ -217,7 +217,8 @@ def optimal_scale(
 @checks.arguments(
     **NETWORK,
     variance=checks.Check(
-        "one or more finite numbers ≥ 0", lambda v: np.size(v) and all(0 <= q < np.inf for q in np.ravel(v))
+        "one or more finite numbers > 0 (≥ 0 with a bias)",
+        lambda v: np.size(v) and all(0 <= q < np.inf for q in np.ravel(v)),
     ),
     depth=checks.Check("a number > 0, or infinity", lambda d: float(d) > 0),
     target=checks.number(positive=True),
