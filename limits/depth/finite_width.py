@@ -240,9 +240,4 @@ def _sampled(activation: Any, path: Response, residual: bool, points: int, seed:
     product = (active[..., a] * active[..., b]).reshape(points, -1)
     product -= product.mean(0)
     whole = product.T @ product / points
-    if residual:
-        return whole
-    blocks = np.einsum("lplq->lpq", whole.reshape(depth, len(a), depth, len(a)))
-    apart = np.zeros((depth, len(a), depth, len(a)))
-    apart[np.arange(depth), :, np.arange(depth)] = blocks
-    return apart.reshape(whole.shape)
+    return whole if residual else whole * np.kron(np.eye(depth), np.ones((len(a), len(a))))

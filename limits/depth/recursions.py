@@ -1,4 +1,8 @@
-"""NNGP and NTK of deep networks, layer by layer to any depth, without loss of accuracy."""
+"""NNGP and NTK of deep networks, layer by layer to any depth, without loss of accuracy.
+
+The algebra is that of the twins (`limits.kernels`). What goes through it is not, for the sake of great depth: mantissas with
+powers of two, which a twin's `Walk` does not carry, and Hermite coefficients that are kept once no variance changes any more.
+"""
 
 import dataclasses
 import functools

@@ -1,4 +1,8 @@
-"""Response functions: what a small change of the input kernel becomes, layer by layer."""
+"""Response functions: what a small change of the input kernel becomes, layer by layer.
+
+Layers are those of the twins' algebra (`limits.kernels`); every one is differentiated by itself here, variances apart from
+covariances, since on the diagonal the slope is another one.
+"""
 
 import dataclasses
 import functools

@@ -46,7 +46,7 @@ def test_relu_has_the_numbers_of_the_notes(role):
 
 def test_relu_against_scipy_on_the_equation_of_the_angle():
     """dcosθ/dτ = (sin θ − θ cos θ) / 2π and dG/dτ = −G (π − θ) / 2π backwards, with scipy's solver and quadrature."""
-    start, x = 1.1, plane([0, 1.1])
+    start, x = 1.1, plane([0, 1.1, 2.0])
 
     def velocity(tau, y):
         theta, back, _ = y  # back = ∫ <φ'φ'>; ∫ G Φ = G(0) ∫ Φ exp(−back), the third

@@ -31,7 +31,7 @@ def test_small_steps_at_small_gamma_follow_the_lazy_limit():
     x = np.random.default_rng(0).normal(size=(3, 2))
     task = Task(x[:2], [1.0, -1.0], x[2:], [0.3])
     limit = deep(NET.clone(gamma=1e-4))
-    rich, lazy = limit.rich(task, 6, 0.1, kernels=()), limit.lazy(task, 6, 0.1, kernels=())
+    rich, lazy = limit.rich(task, 3, 0.1, kernels=()), limit.lazy(task, 3, 0.1, kernels=())
     np.testing.assert_allclose(rich.f_test, lazy.f_test, atol=1e-5)
     np.testing.assert_allclose(rich.f_train, lazy.f_train, atol=1e-5)
 
@@ -44,6 +44,12 @@ def test_the_stated_error_is_of_the_right_size():
     found = np.abs(coarse.f_train - fine.f_train).max()
     assert stated / 10 < found < 3 * stated
     assert "O(1/L^3) dropped" in coarse.provenance["f_train"].detail
+
+
+def test_kernels_at_some_of_the_times():
+    options = {"times": (0, 1, 2), "depths": (4, 8, 12)}
+    some, every = (deep(NET).rich(ONE, 2, 0.1, **options, kernel_times=at) for at in ((0, 2), None))
+    np.testing.assert_array_equal(some.ntk, every.ntk[[0, 2]])
 
 
 @pytest.mark.slow

@@ -58,8 +58,8 @@ def test_table(name):
 
 
 def test_ordered_kernels_become_constant():
-    found = sphere_spectrum([30, 300], ORDERS, 3, "tanh", 1.0, 1.0)
-    assert np.abs(found[0]).max() < 1e-10
+    found = sphere_spectrum([30], ORDERS, 3, "tanh", 1.0, 1.0)
+    assert np.abs(found).max() < 1e-10
     assert np.abs(sphere_spectrum([300], ORDERS, 3, "relu", 1.0, 1.0)).max() < 1e-12
 
 
