@@ -15,14 +15,13 @@ from matplotlib.lines import Line2D
 from scipy.interpolate import CubicSpline
 
 from limits.depth.averages import NETWORK, accurate_orders, moment
-from limits.depth.phases import CRITICAL, between, edge_of_chaos, scale, searched
+from limits.depth.phases import CRITICAL, between, bisected, edge_of_chaos, scale, searched
 from limits.depth.recursions import Carry, Layer, layers, settle
 from limits.kernels.activations import as_piecewise_linear
 from limits.types import AbsentError
 from zoo import activation_function, checks
 
 TRAINS = 6  # depth scales over which networks were seen to train (Schoenholz et al. 2017)
-_HALVINGS = 60
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -84,9 +83,8 @@ def phase_diagram(
     homogeneous = as_piecewise_linear(phi) is not None
     q, chi = (_homogeneous if homogeneous else _fixed_points)(phi, grid_w, grid_b)
     ok = np.isfinite(chi) if homogeneous else np.isfinite(q)
-    start = np.where(
-        np.isfinite(q) & (q > 0), q, 1.0 if homogeneous else 1e-8
-    )  # a signal that dies is in φ's linear part
+    # A signal that dies is in φ's linear part.
+    start = np.where(np.isfinite(q) & (q > 0), q, 1.0 if homogeneous else 1e-8)
     found = np.full((3, len(q)), np.nan)  # slope, ratio, 1 − ratio
     if ok.any():
         found[:, ok] = _at_depth(phi, grid_w[ok], grid_b[ok], start[ok], chi[ok], depth, c, homogeneous)
@@ -132,12 +130,8 @@ def _fixed_points(phi: Any, w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, n
     high = np.where(up, np.argmax(ahead, axis=1), len(logs) - 1 - np.argmax(behind[:, ::-1], axis=1) + 1)
     none_up, none_down = up & ~ahead.any(axis=1), ~up & ~behind.any(axis=1)
     high = np.clip(high, 1, len(logs) - 1)
-    low, top = logs[high - 1], logs[high]
-    for _ in range(_HALVINGS):
-        middle = (low + top) / 2
-        above = b**2 + w**2 * value(middle) > np.exp(middle)
-        low, top = np.where(above, middle, low), np.where(above, top, middle)
-    q = np.where(none_up, np.inf, np.where(none_down, 0.0, np.exp((low + top) / 2)))
+    rises = lambda at: b**2 + w**2 * value(at) > np.exp(at)  # noqa: E731
+    q = np.where(none_up, np.inf, np.where(none_down, 0.0, np.exp(bisected(rises, logs[high - 1], logs[high]))))
     chi = np.where(none_up, np.nan, w**2 * slope(np.log(np.clip(q, grid[0], grid[-1]))))
     return q, chi
 
@@ -173,12 +167,9 @@ def _slopes(run: Any, q: np.ndarray, homogeneous: bool) -> np.ndarray:
     """f'(c*) where χ > 1, with c* by bisection: f lies above the diagonal beyond its other fixed point."""
     if homogeneous:
         return np.ones_like(q)  # the bias is forgotten: a critical map of correlations
-    low, high = np.zeros_like(q), np.ones_like(q)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        larger = np.asarray(run(middle, 1, np.zeros_like(q)).gap) > middle
-        low, high = np.where(larger, middle, low), np.where(larger, high, middle)
-    with_one, without = (run((low + high) / 2, 1, k) for k in (np.ones_like(q), np.zeros_like(q)))
+    none, one = np.zeros_like(q), np.ones_like(q)
+    gap = bisected(lambda gap: np.asarray(run(gap, 1, none).gap) > gap, none, one)
+    with_one, without = (run(gap, 1, k) for k in (one, none))
     value = [np.ldexp(np.asarray(e.k), np.asarray(e.power).astype(int)) for e in (with_one, without)]
     return value[0] - value[1]
 

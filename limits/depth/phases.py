@@ -176,6 +176,19 @@ def first_root(function: Callable[[Any], np.ndarray], grid: np.ndarray) -> float
     return _root(lambda q: float(function(np.array([q]))[0]), float(grid[i]), float(grid[i + 1]))
 
 
+def bisected(low_yet: Callable[[np.ndarray], Any], low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Between arrays low and high, each number up to which `low_yet` holds.
+
+    >>> bisected(lambda q: q * q < 2, np.zeros(2), np.full(2, 4.0)).round(9).tolist()
+    [1.414213562, 1.414213562]
+    """
+    for _ in range(60):
+        middle = (low + high) / 2
+        below = low_yet(middle)
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return (low + high) / 2
+
+
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
     return float(brentq(function, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps))  # pyright: ignore[reportArgumentType]
 

@@ -111,9 +111,6 @@ def _log(mantissa: np.ndarray, power: np.ndarray) -> np.ndarray:
         return np.log(mantissa) + power * math.log(2)
 
 
-KINK = 2 * math.sqrt(2) / (3 * math.pi)  # s of relu's f(c) = c + s (1 − c)^(3/2) + …
-
-
 @dataclasses.dataclass(frozen=True)
 class LimitingKernel:
     """K^L / normaliser → `diagonal` for an input with itself and `off_diagonal` for two inputs that are not collinear.
@@ -191,20 +188,6 @@ def _relu_slope(activation: Any, w: float, b: float) -> float:
     return w * float(moment(linear, 1.0, 1))
 
 
-def kink_strength(activation: Any) -> float:
-    """s of f(c) = c + s (1 − c)^(3/2) + … at the critical point, for an activation with a kink; relu: 2√2/(3π).
-
-    With slopes n and p: s = (p − n)² / (p² + n²) · 2√2/(3π).
-
-    >>> round(kink_strength("relu"), 6), round(kink_strength("abs") / kink_strength("relu"), 6)
-    (0.300105, 2.0)
-    """
-    linear = as_piecewise_linear(activation_function(activation))
-    if linear is None or linear.negative == linear.positive:
-        raise AbsentError(f"{activation} has no kink: f is smooth at c = 1, with f'' of `phase(…).curvature`.")
-    return KINK * (linear.positive - linear.negative) ** 2 / (linear.positive**2 + linear.negative**2)
-
-
 @checks.arguments(**NETWORK, residual=RESIDUAL, variance=checks.number(positive=True))
 def limiting_kernel(
     activation: Any = "relu",
@@ -277,7 +260,8 @@ def convergence_rate(
     """How fast the tangent kernel off the diagonal comes to `limiting_kernel`.
 
     Critical, with K/(L q*) − λ:  + 3/8 log L/L for relu (and all kinks), (1 − κ²ζ)/3 log L/L for smooth φ, κ = 2/f''(1),
-    ζ = f'''(1)/6. They follow from f'(c^l) = 1 − 3/l + (9/2) log l/l² (kinks; the 9/2 whatever s) and
+    ζ = f'''(1)/6. They follow from f'(c^l) = 1 − 3/l + (9/2) log l/l² (kinks, where f(c) = c + s (1 − c)^(3/2) + …
+    with s = (p − n)² / (p² + n²) · 2√2/(3π) of slopes n and p; the 9/2 whatever s) and
     1 − 2/l + 2(1 − κ²ζ) log l/l² (smooth) in K^l = f' K^(l−1) + 1. For smooth φ the coefficient is negative where κ²ζ > 1 (tanh):
     K/(Lq) crosses its limit and returns from below, so that a log-log fit over moderate depths is meaningless.
     Ordered: L χ^L; for relu χ^(L/2), since f' is only Hölder-1/2 at c = 1 (the paper's one exponent holds for its diagonal).

@@ -12,6 +12,7 @@ from rich.progress import track
 
 from limits import kernels as algebra
 from limits.depth.averages import NETWORK, QUADRATURE, power_slope, squares
+from limits.depth.phases import bisected
 from limits.depth.response import LAYERS, advance, checked_kernel, orders_for, start, variance_layer, variances
 from limits.kernels.hermite import derivative
 from zoo import activation_function, checks
@@ -36,8 +37,15 @@ def largest_response(
     """argmax over ρ of χ^out for each of n elements: variances k1 [n], or pairs (k1, k2, k12). As in `optimal_scale`."""
     signal = (k1,) if k2 is None or k12 is None else (k1, k2, k12)
     slow = algebra.closed_form(phi) is None and k2 is not None and len(k1) * depth > 500
+
+    def height(ln_rho: np.ndarray, most_orders: int) -> np.ndarray:
+        """Log |χ^out|, [m, n], at ln ρ [m, n]."""
+        scales, largest = np.full(depth, np.exp(ln_rho.max())), np.concatenate(signal[:2])
+        orders, traced = min(most_orders, orders_for(phi, largest, scales, w, b, True)), tuple(map(jnp.asarray, signal))
+        rho = jnp.exp(jnp.asarray(ln_rho))
+        return np.asarray(_log_response(phi, orders, b > 0, len(signal) == 1, traced, rho, depth, w, b))
+
     with jax.enable_x64(True):
-        height = _heights(phi, depth, w, b, signal)
         grid = np.log(_unit(phi, k1, w, depth)) + _GRID[:, None]
         found = height(grid, _ROUGH)
         end = np.logical_and.accumulate(np.isfinite(found)).sum(0) - 1
@@ -66,18 +74,6 @@ def _around(values: np.ndarray, best: np.ndarray) -> list[np.ndarray]:
     """Of each column, the entries before, at and behind its best row."""
     inner = np.clip(best, 1, len(values) - 2)[None]
     return [np.take_along_axis(values, inner + step, 0)[0] for step in (-1, 0, 1)]
-
-
-def _heights(phi: Any, depth: int, w: float, b: float, signal: tuple) -> Callable[[np.ndarray, int], np.ndarray]:
-    """(ln ρ [m, n], Hermite orders at most) → log |χ^out|, [m, n]."""
-    largest, traced = np.concatenate(signal[:2]), tuple(jnp.asarray(part) for part in signal)
-
-    def height(ln_rho: np.ndarray, at_most: int) -> np.ndarray:
-        orders = min(at_most, orders_for(phi, largest, np.full(depth, np.exp(ln_rho.max())), w, b, True))
-        rho = jnp.exp(jnp.asarray(ln_rho))
-        return np.asarray(_log_response(phi, orders, b > 0, len(signal) == 1, traced, rho, depth, w, b))
-
-    return height
 
 
 @checks.arguments(**NETWORK, **LAYERS | {"k0": checks.array(2, 2)})
@@ -253,11 +249,10 @@ def _filling(phi: Any, q: np.ndarray, depth: int, w: float, b: float) -> np.ndar
     """ρ with K^(L) = the variance of uniform activations, by bisection in ln ρ (K^(L) grows with ρ); 0 where K^(0) is above."""
     target = uniform_variance(phi)
 
+    def short(ln_rho: np.ndarray) -> np.ndarray:
+        scales = jnp.broadcast_to(jnp.exp(jnp.asarray(ln_rho)), (depth, len(q)))
+        return ~(np.asarray(variances(phi, QUADRATURE, True, jnp.asarray(q), scales, w, b)[-1]) > target)
+
     with jax.enable_x64(True):
-        low, high = np.full_like(q, -20.0), np.full_like(q, 20.0)
-        for _ in range(60):
-            middle = (low + high) / 2
-            scales = jnp.broadcast_to(jnp.exp(jnp.asarray(middle)), (depth, len(q)))
-            above = np.asarray(variances(phi, QUADRATURE, True, jnp.asarray(q), scales, w, b)[-1]) > target
-            low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return np.where(q >= target, 0.0, np.exp((low + high) / 2))
+        found = bisected(short, np.full_like(q, -20.0), np.full_like(q, 20.0))
+    return np.where(q >= target, 0.0, np.exp(found))

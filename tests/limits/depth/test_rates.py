@@ -8,7 +8,6 @@ import pytest
 from closed_forms import exact_diagonal
 
 from limits.depth import convergence_rate, deep_pair, edge_of_chaos, limiting_kernel, log_normaliser, phase
-from limits.depth.rates import kink_strength
 from limits.types import AbsentError
 
 DEPTHS = np.array([10_000, 20_000, 50_000, 100_000])
@@ -118,7 +117,9 @@ def test_scaled_residual_limits():
 def test_correlations_of_the_scaled_network_close_with_log_l():
     depths = np.array([100, 200, 500, 1000])
     gap = deep_pair(0.5, depths, residual="decreasing", q=1.0).gap
-    assert np.polyfit(np.log(depths), gap**-0.5, 1)[0] == pytest.approx(kink_strength("relu") / 2, rel=0.02)  # s σ_w²/4
+    assert np.polyfit(np.log(depths), gap**-0.5, 1)[0] == pytest.approx(
+        math.sqrt(2) / (3 * math.pi), rel=0.02
+    )  # s σ_w²/4
 
 
 def test_gap_and_slope_at_the_edge():
