@@ -216,7 +216,7 @@ def optimal_scale(
         "one or more finite numbers > 0 (≥ 0 with a bias)",
         lambda v: np.size(v) and all(0 <= q < np.inf for q in np.ravel(v)),
     ),
-    depth=checks.Check("a number > 0, or infinity", lambda d: float(d) > 0),
+    depth=checks.number(positive=True) | checks.Check("infinity", lambda depth: depth == np.inf),
     target=checks.number(positive=True),
 )
 def estimated_scale(
