@@ -32,10 +32,13 @@ def deep(net, trained=None):
     return dataclasses.replace(twin(net, depth=math.inf), trained=trained)
 
 
-def richardson(net, x, quantity, depths=(64, 128, 256)):
-    """The kernels of finite depth, extrapolated; each a recursion that knows nothing of layer time."""
-    a, b, c = (getattr(twin(net.clone(depth=depth)).kernels(x), quantity) for depth in depths)
-    return (8 * c - 6 * b + a) / 3
+def is_extrapolated(net, x, depths=(64, 128, 256)):
+    """Its kernels are those of finite depths, extrapolated; each a recursion that knows nothing of layer time."""
+    found = twin(net, depth=math.inf).kernels(x)
+    a, b, c = (twin(net.clone(depth=depth)).kernels(x) for depth in depths)
+    for quantity in ("nngp", "ntk"):
+        expected = (8 * getattr(c, quantity) - 6 * getattr(b, quantity) + getattr(a, quantity)) / 3
+        np.testing.assert_allclose(getattr(found, quantity), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("role", TABLE)
@@ -89,11 +92,7 @@ SLOW = {
 
 @pytest.mark.parametrize("name", DENSE)
 def test_finite_depths_extrapolate_to_it(name):
-    net, x = ResNet(8, 3, **DENSE[name]), np.random.default_rng(0).normal(size=(3, 4))
-    found = twin(net, depth=math.inf).kernels(x)
-    for quantity in ("nngp", "ntk"):
-        expected = richardson(net, x, quantity)
-        np.testing.assert_allclose(getattr(found, quantity), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+    is_extrapolated(ResNet(8, 3, **DENSE[name]), np.random.default_rng(0).normal(size=(3, 4)))
 
 
 @pytest.mark.slow
@@ -101,10 +100,7 @@ def test_finite_depths_extrapolate_to_it(name):
 def test_finite_depths_extrapolate_to_it_slow(name):
     options, shape = SLOW[name]
     net, x = ResNet(8, 4, **options), np.random.default_rng(0).normal(size=(2, *(shape or (4,))))
-    found, depths = twin(net, depth=math.inf).kernels(x), (33, 65, 129) if net.stages > 1 else (32, 64, 128)
-    for quantity in ("nngp", "ntk"):
-        expected = richardson(net, x, quantity, depths)
-        np.testing.assert_allclose(getattr(found, quantity), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+    is_extrapolated(net, x, (33, 65, 129) if net.stages > 1 else (32, 64, 128))
 
 
 @pytest.mark.slow
@@ -112,11 +108,7 @@ def test_finite_depths_extrapolate_to_it_slow(name):
     "options", [{}, {"pool": "class", "tied": True, "b_std": 0.2}, {"norm": None, "heads": "grow"}]
 )
 def test_vision_transformers(options):
-    net, x = ViT(16, 4, patch=2, **options), np.random.default_rng(0).normal(size=(2, 4, 4, 3))
-    found = twin(net, depth=math.inf).kernels(x)
-    for quantity in ("nngp", "ntk"):
-        expected = richardson(net, x, quantity)
-        np.testing.assert_allclose(getattr(found, quantity), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+    is_extrapolated(ViT(16, 4, patch=2, **options), np.random.default_rng(0).normal(size=(2, 4, 4, 3)))
 
 
 @pytest.mark.slow  # half a minute of compilation: gradients of the solver
