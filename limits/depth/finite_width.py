@@ -18,6 +18,8 @@ from limits.types import Provenance
 from zoo import activation_function, checks
 
 _AT_ONCE = 2**22  # signals held at a time
+_REPLICAS = 8  # independently scrambled point sets, for the standard error
+_LARGEST = 4000  # layers times pairs of samples: the source is a square matrix of that size
 
 
 @checks.arguments(**NETWORK, **LAYERS, width=checks.count(), members=checks.count(), seed=checks.seed)
@@ -77,10 +79,6 @@ def roots(c: np.ndarray) -> np.ndarray:
     """R with R Rᵀ = C, for matrices [..., P, P] that may be singular (equal samples)."""
     values, vectors = np.linalg.eigh(c)
     return vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
-
-
-_REPLICAS = 8  # independently scrambled point sets, for the standard error
-_LARGEST = 4000  # layers times pairs of samples: the source is a square matrix of that size
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,6 +21,11 @@ from zoo.definition import definition_of
 
 PIECES = 8  # of layer time, at whose ends kernels are recorded
 _STEPS = 4096  # at most
+_MEASURED = 32  # inputs on which the solver's error is measured
+_TABULATED = 20_000  # pairs, from which on a series is summed for a table only
+Direct = Callable[[Any, Any], Any]  # (inputs [n, D], inputs [m, D]) → kernels [n, m]
+_SIZES = ((8, 24), (16, 48), (28, 96))  # polynomials in r and in θ
+_CHECKED = 24  # inputs whose pairs are worked out as well
 
 
 def layer_time(net: Any) -> float:
@@ -160,51 +165,31 @@ def _largest(error: Any) -> jax.Array:
     return functools.reduce(jnp.maximum, [jnp.max(jnp.abs(a)) for a in jax.tree.leaves(error)])
 
 
-@functools.singledispatch
-def pack(state: Any) -> Any:
-    """What the equation moves: variances and 1 − c, so that nearly equal inputs keep their digits."""
+def pack(state: Any) -> dict[str, jax.Array]:
+    """What the equation moves: for samples variances and 1 − c, so that nearly equal inputs keep their digits."""
+    if isinstance(state, algebra.Positions):
+        return {name: getattr(state, name) for name in ("k", "ntk", "k1", "k2")}
     return {"q1": state.r1**2, "q2": state.r2**2, "gap": state.gap, "ntk": state.ntk}
 
 
-@functools.singledispatch
-def unpack(like: Any, y: Any) -> Any:
+def unpack(like: Any, y: dict[str, jax.Array]) -> Any:
     """The state from `pack`."""
-    del like
+    if isinstance(like, algebra.Positions):
+        return dataclasses.replace(like, **y)
     return algebra.State(safe_sqrt(y["q1"]), safe_sqrt(y["q2"]), jnp.clip(y["gap"], 0, 2), y["ntk"])
 
 
-@functools.singledispatch
-def rate(state: Any, branches: list[Any]) -> Any:
-    """Its velocity: of 1 − c, with B the branch's standard deviation over the signal's and c_F its correlation,
+def rate(state: Any, branches: list[Any]) -> dict[str, jax.Array]:
+    """Its velocity: covariances add those of the branches. Of 1 − c, with B a branch's standard deviation over the signal's,
 
     ½ (B1 − B2)² + B1 B2 (1 − c_F) − ½ (B1² + B2²) (1 − c), which is `kernels.add` to first order in scale².
     """
-    moved = []
-    for branch in branches:
-        b1, b2 = (b / jnp.where(r > 0, r, 1) for b, r in ((branch.r1, state.r1), (branch.r2, state.r2)))
-        gap = ((b1 - b2) ** 2 - (b1**2 + b2**2) * state.gap) / 2 + b1 * b2 * branch.gap
-        moved.append({"q1": branch.r1**2, "q2": branch.r2**2, "gap": gap, "ntk": branch.ntk})
+    moved = [pack(branch) for branch in branches]
+    if isinstance(state, algebra.State):
+        for branch, velocity in zip(branches, moved, strict=True):
+            b1, b2 = (b / jnp.where(r > 0, r, 1) for b, r in ((branch.r1, state.r1), (branch.r2, state.r2)))
+            velocity["gap"] = ((b1 - b2) ** 2 - (b1**2 + b2**2) * state.gap) / 2 + b1 * b2 * branch.gap
     return jax.tree.map(lambda *parts: sum(parts), *moved)
-
-
-@pack.register
-def _(state: algebra.Positions) -> Any:
-    return {name: getattr(state, name) for name in ("k", "ntk", "k1", "k2")}
-
-
-@unpack.register
-def _(like: algebra.Positions, y: Any) -> Any:
-    return dataclasses.replace(like, **y)
-
-
-@rate.register
-def _(state: algebra.Positions, branches: list[Any]) -> Any:
-    del state
-    return jax.tree.map(lambda *parts: sum(parts), *[pack(branch) for branch in branches])
-
-
-_MEASURED = 32  # inputs on which the solver's error is measured
-_TABULATED = 20_000  # pairs, from which on a series is summed for a table only
 
 
 def in_layer_time(
@@ -250,11 +235,6 @@ def solver_error(solve: Callable[[Any, Any, float], Any], x: np.ndarray, toleran
     away = [(np.abs(np.asarray(a) - np.asarray(b)).max(), np.abs(np.asarray(b)).max()) for a, b in pairs]
     found = max(float(difference / size) if size else 0.0 for difference, size in away)
     return found if math.isfinite(found) else float("nan")
-
-
-Direct = Callable[[Any, Any], Any]  # (inputs [n, D], inputs [m, D]) → kernels [n, m]
-_SIZES = ((8, 24), (16, 48), (28, 96))  # polynomials in r and in θ
-_CHECKED = 24  # inputs whose pairs are worked out as well
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,11 @@ from limits.types import Provenance
 from zoo import ResNet, ViT, checks, parameterization
 from zoo.definition import definition_of
 
+SAMPLED = (4, 8, 16)  # depths, where numbers carry sampling errors that extrapolation magnifies
+LINEAR = (8, 12, 16, 24, 32, 48, 64, 96)  # where they do not, and depth costs little
+_QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of layer time, at which layers are recorded
+_BYTES = 2**30  # of a linear run
+
 
 def weights_at_infinity(depths: Sequence[int]) -> np.ndarray:
     """The value at 1/L = 0 of the polynomial in 1/L through these depths, as weights of the values there.
@@ -39,12 +44,6 @@ def dropped(depths: Sequence[int], order: int) -> float:
     """
     last, before = (float(np.prod(1 / np.asarray(part, float))) for part in (depths[-order:], depths[-order - 1 : -1]))
     return last / (before - last)
-
-
-SAMPLED = (4, 8, 16)  # depths, where numbers carry sampling errors that extrapolation magnifies
-LINEAR = (8, 12, 16, 24, 32, 48, 64, 96)  # where they do not, and depth costs little
-_QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of layer time, at which layers are recorded
-_BYTES = 2**30  # of a linear run
 
 
 def deep_sweeps(plan: Plan, depths: Sequence[int] | None, *settings: Any) -> tuple[dict[str, Any], Provenance]:

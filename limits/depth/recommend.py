@@ -25,6 +25,7 @@ from zoo import ResNet, activation_function, checks, parameterization
 
 _ORDERS = 256  # where there is no closed form: signals stay within the range of φ up to the optimum
 _END = 1e4  # of σ_w² ρ² L, where the search for an optimum ends
+_PAIRS = 32  # of inputs, where averages have no closed form and take seconds
 
 
 @checks.arguments(**NETWORK, k0=LAYERS["k0"])
@@ -132,9 +133,6 @@ def _flow(phi: Any, orders: int, has_bias: bool, k: jax.Array, w: Any, b: Any) -
     flow = w * jnp.concatenate([s1 * s1, s2 * s2, s1 * s2 * (1 - gap)]) + b
     dot, change = jax.jvp(inner, (k,), (flow,))
     return flow, change / dot + w * dot
-
-
-_PAIRS = 32  # of inputs, where averages have no closed form and take seconds
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,6 +23,7 @@ _ROUGH, _FINE = 64, 1024  # Hermite orders: to find about where the optimum lies
 LARGEST = 1e8  # variance of a signal up to which an optimum is searched
 _SMALLEST = 1e-14  # from which it is found
 _REFINEMENTS = 4  # each 8 times finer, and a parabola at the end: ρ to about 1e-8
+_REACH = 60.0  # φ' of a saturating activation is 0 to rounding beyond
 
 
 def largest_response(
@@ -126,9 +127,6 @@ def _log_response(
     state, total = jax.lax.fori_loop(0, depth, through, (state, jnp.zeros_like(rho)))
     largest = state if alone else jnp.maximum(state.r1, state.r2) ** 2
     return jnp.where(largest < LARGEST, total + jnp.log(jnp.abs(layer(state)[1])), jnp.nan)
-
-
-_REACH = 60.0  # φ' of a saturating activation is 0 to rounding beyond
 
 
 @checks.arguments(activation=checks.activation, variance=checks.matrix)
