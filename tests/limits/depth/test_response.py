@@ -107,7 +107,8 @@ def test_what_cannot_be_computed_is_said():
         response([[0.0]], 2)
     with pytest.raises(ValueError, match="one for each of the 3 layers"):
         response([[1.0]], 3, rho=(0.1, 0.2))
-    for depth in (0, 2.5, True):
+    wrong: Any = (0, 2.5, True)
+    for depth in wrong:
         with pytest.raises(ValueError, match=r"depth must be an integer of at least 1, got"):
             response([[1.0]], depth)
     with pytest.raises(ValueError, match="response: w_std must be a finite number > 0, got -1"):
