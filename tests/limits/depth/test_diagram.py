@@ -80,6 +80,7 @@ def test_mistakes_are_answered():
         phase_diagram("tanh", [], [0.1])
 
 
+@pytest.mark.slow  # that of single networks is in test_phases
 def test_large_and_small_variances():
     found = phase_diagram("tanh", w_std=[0.5, 1.5], b_std=[0.0, 1e-5, 120.0], depth=10)
     for i, j in ((1, 0), (1, 1), (2, 0), (2, 1)):

@@ -90,7 +90,7 @@ SLOW = {
 }
 
 
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("name", ["updates alone", pytest.param("base depth", marks=pytest.mark.slow)])
 def test_finite_depths_extrapolate_to_it(name):
     is_extrapolated(ResNet(8, 3, **DENSE[name]), np.random.default_rng(0).normal(size=(3, 4)))
 

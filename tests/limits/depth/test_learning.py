@@ -32,6 +32,7 @@ def test_one_step_of_a_linear_network_is_the_closed_profile():
     assert run.ntk[0, 0, 0] == pytest.approx(math.e, abs=1e-6)
 
 
+@pytest.mark.slow  # the tangent kernel itself is in test_layer_time
 def test_small_steps_at_small_gamma_follow_the_lazy_limit():
     """γ₀ → 0 with centred outputs: features stay, and gradient descent with the kernel 3e Φ⁰ remains."""
     x = np.random.default_rng(0).normal(size=(3, 2))

@@ -163,7 +163,7 @@ def test_moments(order):
     np.testing.assert_allclose(moment("tanh", np.array([0.3, 4.0]), order), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("scale", [1e-4, 3e3])
+@pytest.mark.parametrize("scale", [1e-4, pytest.param(3e3, marks=pytest.mark.slow)])
 def test_fixed_points_scale_with_the_numbers_given(scale):
     """φ(x) = s tanh(x/s) with s b_std is the network of tanh with b_std, its variances times s²."""
     wide, start = (lambda x: scale * jnp.tanh(x / scale)), scale**2

@@ -87,7 +87,7 @@ def test_the_twin_of_the_mlp_agrees(activation, w_std, b_std):
     assert found.ntk[0] == pytest.approx(b_std**2 + w_std**2 * x @ x.T / 5)
 
 
-@pytest.mark.parametrize("residual", ["none", "decreasing"])
+@pytest.mark.parametrize("residual", [pytest.param("none", marks=SLOW), "decreasing"])
 def test_a_homogeneous_callable_is_its_two_slopes(residual):
     x = np.random.default_rng(0).normal(size=(3, 4))
     found, expected = (deep_kernels(x, [5], phi, 1.2, residual=residual) for phi in (jax.nn.leaky_relu, "leaky_relu"))
