@@ -223,7 +223,7 @@ class KernelTwin(Twin):
 
     def _in_layer_time(self, pair: Any, x1: Any, x2: Any, rows: int, series: bool, base: Provenance) -> Any:
         """(the kernels of two blocks at infinite depth, where they come from)."""
-        from limits.depth.infinite import in_layer_time
+        from limits.depth.layer_time import in_layer_time
 
         if float(parameterization(self.net.parameterization).alpha) > 0.5:
             return pair, base  # nothing to be solved

@@ -161,11 +161,6 @@ def check_fields(net: Any) -> None:
     parameterization(net.parameterization)
 
 
-def check_count(owner: str, field: str, value: Any, at_least: int = 1) -> None:
-    """Raises unless `value` is an integer of at least `at_least`."""
-    count(at_least, WIDEST)(f"{owner}: {field}", value)
-
-
 def check_images(net: Any, x: Any) -> None:
     """Raises unless x is [n, height, width, channels]."""
     if x.ndim != 4:

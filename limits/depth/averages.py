@@ -1,4 +1,7 @@
-"""Gaussian averages of one activation: its moments, and the average that carries 1 − c accurately to great depth."""
+"""Gaussian averages of one activation, of their derivatives in the covariance, and the one that carries 1 − c to great depth.
+
+`orders` is that of `limits.kernels.dual_for`: 0 for a closed form; otherwise averages of one variable are by quadrature.
+"""
 
 import functools
 import math
@@ -8,11 +11,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.kernels.activations import Dual, as_piecewise_linear, closed_form
+from limits import kernels as algebra
+from limits.kernels.activations import as_piecewise_linear, closed_form
 from limits.kernels.duals import CLOSED, series_provenance
-from limits.kernels.hermite import derivative, hermite, orders_needed, quadrature_error, rms
+from limits.kernels.hermite import derivative, orders_needed, quadrature_error
 from limits.types import Provenance
-from zoo import activation_function
+from zoo import activation_function, checks
+
+QUADRATURE = 1  # orders, where only averages of one variable are taken
+_TOGETHER = 256  # variances at a time: of one shape, so that what is compiled for one grid of them serves all
+
+# What every public function of this room checks of a network that it is given in numbers, as definitions check theirs.
+NETWORK = {"activation": checks.activation, "w_std": checks.number(positive=True), "b_std": checks.number(0)}
+RESIDUAL = checks.choice("none", "fixed", "decreasing")
+
+
+def squares(w_std: Any, b_std: Any) -> tuple[float, float]:
+    """(σ_w², σ_b²) in double precision, whatever the standard deviations come in.
+
+    >>> squares(np.float32(0.5), 2)
+    (0.25, 4.0)
+    """
+    return float(w_std) ** 2, float(b_std) ** 2
 
 
 def moment(activation: Any, q: Any, order: int = 0) -> np.ndarray:
@@ -32,21 +52,45 @@ def moment(activation: Any, q: Any, order: int = 0) -> np.ndarray:
     with jax.enable_x64(True):
         for _ in range(order):
             phi = derivative(phi)
-        return np.asarray(np.square(rms(phi, jnp.sqrt(jnp.asarray(q.ravel()))))).reshape(q.shape)
+        size = _TOGETHER if q.size > 1 else 1
+        rows = np.resize(q, (-(-q.size // size), size))
+        found = [np.zeros(0), *(power(phi, QUADRATURE, jnp.asarray(row)) for row in rows)]
+        return np.concatenate(found)[: q.size].reshape(q.shape)
 
 
-def moment_slope(activation: Any, q: float) -> float:
-    """d E φ(√q Z)² / dq.
+def power(phi: Any, orders: int, q: jax.Array) -> jax.Array:
+    """f(q) = E φ(h)², h ~ N(0, q); q > 0."""
+    r = jnp.sqrt(q)
+    if orders == CLOSED:
+        return algebra.dual(phi, CLOSED)(r, r, jnp.zeros_like(r))[0] ** 2
+    return algebra.rms(phi, r.ravel()).reshape(r.shape) ** 2
 
-    >>> moment_slope("relu", 3.0)
-    0.5
+
+def power_slope(phi: Any, orders: int, q: jax.Array) -> jax.Array:
+    """f'(q) = E[φ'² + φ φ'']: how much of a change of the variance a layer passes on.
+
+    By f' = E[z φ φ'] / r, which needs no second derivative and is right for activations with kinks.
     """
-    phi = activation_function(activation)
-    if as_piecewise_linear(phi) is not None:
-        return float(moment(phi, 1.0))
-    with jax.enable_x64(True):
-        r = jnp.sqrt(jnp.asarray([q], float))
-        return float(jax.grad(lambda r: rms(phi, r)[0] ** 2)(r)[0] / (2 * r[0]))
+    return jax.jvp(lambda q: power(phi, orders, q), (q,), (jnp.ones_like(q),))[1]
+
+
+def power_curvature(phi: Any, orders: int, q: jax.Array) -> jax.Array:
+    """f''(q)."""
+    return jax.jvp(lambda q: power_slope(phi, orders, q), (q,), (jnp.ones_like(q),))[1]
+
+
+def slope_in_variance(phi: Any, orders: int, state: algebra.State) -> jax.Array:
+    """∂E[φ_a φ_b] / ∂K_aa at fixed K_ab and K_bb, which is ½ E[φ_a'' φ_b].
+
+    From the derivative in r_a at a fixed correlation, ∂_r E = E[z_a φ_a' φ_b], as (r_a ∂_r E − K_ab E[φ_a' φ_b']) / 2 K_aa.
+    """
+
+    def average(r1: jax.Array) -> tuple[jax.Array, jax.Array]:
+        s1, s2, gap, dot = algebra.dual(phi, orders)(r1, state.r2, state.gap)
+        return s1 * s2 * (1 - gap), dot
+
+    (_, dot), (change, _) = jax.jvp(average, (state.r1,), (jnp.ones_like(state.r1),))
+    return (state.r1 * change - state.covariance * dot) / (2 * state.r1**2)
 
 
 @functools.lru_cache(maxsize=512)
@@ -71,9 +115,3 @@ def accurate_orders(phi: Any, largest_r: float) -> tuple[int, Provenance]:
     if max(missing, wrong) >= 1e-10 and closed_form(phi) is not None:
         return CLOSED, Provenance("exact", "closed form; 1 − c to 1e-16")
     return orders, series_provenance(orders, missing, wrong)
-
-
-def accurate_dual(phi: Any, orders: int) -> Dual:
-    """The average that `accurate_orders` chose."""
-    closed = closed_form(phi) if orders == CLOSED else None
-    return hermite(phi, orders) if closed is None else closed

@@ -3,24 +3,25 @@
 import contextlib
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from scipy.interpolate import CubicSpline
 
-from limits.depth.averages import accurate_orders, moment
-from limits.depth.checks import standard_deviations
-from limits.depth.phases import CRITICAL, between, edge_of_chaos, scale, searched
+from limits.depth.averages import NETWORK, accurate_orders, moment
+from limits.depth.phases import CRITICAL, between, bisected, edge_of_chaos, scale, searched
 from limits.depth.recursions import Carry, Layer, layers, settle
 from limits.kernels.activations import as_piecewise_linear
 from limits.types import AbsentError
 from zoo import activation_function, checks
-from zoo.definition import check_count
 
 TRAINS = 6  # depth scales over which networks were seen to train (Schoenholz et al. 2017)
-_HALVINGS = 60
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -49,9 +50,9 @@ class PhaseDiagram:
         """Whether a network of this depth is within six depth scales."""
         return TRAINS * self.depth_scale > (self.depth if depth is None else depth)
 
+    @checks.arguments(points=checks.count())
     def condition(self, points: int = 1000) -> np.ndarray:
         """Condition number of the tangent kernel of so many inputs, all at correlation `c`: 1 + points · ρ/(1 − ρ)."""
-        check_count("condition", "points", points)
         with np.errstate(divide="ignore", invalid="ignore"):
             return 1 + points * np.maximum(self.ratio, 0) / np.maximum(self.gap, 0)
 
@@ -60,12 +61,16 @@ class PhaseDiagram:
 
 
 @checks.arguments(
-    activation=checks.activation, w_std=checks.matrix, b_std=checks.matrix, depth=checks.count(), c=checks.real
+    activation=checks.activation,
+    w_std=checks.several(NETWORK["w_std"]),
+    b_std=checks.several(NETWORK["b_std"]),
+    depth=checks.count(),
+    c=checks.Check("a number between −1 and 1", lambda c: -1 < float(c) < 1),
 )
 def phase_diagram(
     activation: Any = "tanh", w_std: Any = None, b_std: Any = None, depth: int = 100, c: float = 0.5
 ) -> PhaseDiagram:
-    """The phase diagram of a feed-forward network. Default grid: w_std from 0.5 to 3, b_std to 1, 61 × 41.
+    """The phase diagram of a feed-forward network. Default grid: w_std from 0.5 to 3, b_std to 1, 61 × 40.
 
     >>> d = phase_diagram("tanh", w_std=[1.0, 2.5], b_std=[0.3], depth=50)
     >>> d.chi.round(3).tolist(), d.ratio.round(3).tolist(), d.trains().tolist()
@@ -74,21 +79,12 @@ def phase_diagram(
     phi = activation_function(activation)
     w = np.asarray(np.linspace(0.5, 3.0, 61) if w_std is None else w_std, float)
     b = np.asarray(np.linspace(0.025, 1.0, 40) if b_std is None else b_std, float)
-    if w.ndim != 1 or b.ndim != 1 or not w.size or not b.size:
-        raise ValueError(
-            f"w_std and b_std are the values along the two sides of the grid; got arrays of shapes {w.shape} and {b.shape}."
-        )
-    for w_std, b_std in [*((x, b[0]) for x in w), *((w[0], x) for x in b)]:
-        standard_deviations("phase_diagram", float(w_std), float(b_std))
-    if not depth >= 1 or depth % 1 or not -1 < c < 1:
-        raise ValueError(f"depth counts layers from 1 and c is a correlation inside (−1, 1); got {depth} and {c}.")
     grid_w, grid_b = (a.ravel() for a in np.meshgrid(w, b))
     homogeneous = as_piecewise_linear(phi) is not None
     q, chi = (_homogeneous if homogeneous else _fixed_points)(phi, grid_w, grid_b)
     ok = np.isfinite(chi) if homogeneous else np.isfinite(q)
-    start = np.where(
-        np.isfinite(q) & (q > 0), q, 1.0 if homogeneous else 1e-8
-    )  # a signal that dies is in φ's linear part
+    # A signal that dies is in φ's linear part.
+    start = np.where(np.isfinite(q) & (q > 0), q, 1.0 if homogeneous else 1e-8)
     found = np.full((3, len(q)), np.nan)  # slope, ratio, 1 − ratio
     if ok.any():
         found[:, ok] = _at_depth(phi, grid_w[ok], grid_b[ok], start[ok], chi[ok], depth, c, homogeneous)
@@ -134,12 +130,8 @@ def _fixed_points(phi: Any, w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, n
     high = np.where(up, np.argmax(ahead, axis=1), len(logs) - 1 - np.argmax(behind[:, ::-1], axis=1) + 1)
     none_up, none_down = up & ~ahead.any(axis=1), ~up & ~behind.any(axis=1)
     high = np.clip(high, 1, len(logs) - 1)
-    low, top = logs[high - 1], logs[high]
-    for _ in range(_HALVINGS):
-        middle = (low + top) / 2
-        above = b**2 + w**2 * value(middle) > np.exp(middle)
-        low, top = np.where(above, middle, low), np.where(above, top, middle)
-    q = np.where(none_up, np.inf, np.where(none_down, 0.0, np.exp((low + top) / 2)))
+    rises = lambda at: b**2 + w**2 * value(at) > np.exp(at)  # noqa: E731
+    q = np.where(none_up, np.inf, np.where(none_down, 0.0, np.exp(bisected(rises, logs[high - 1], logs[high]))))
     chi = np.where(none_up, np.nan, w**2 * slope(np.log(np.clip(q, grid[0], grid[-1]))))
     return q, chi
 
@@ -175,11 +167,77 @@ def _slopes(run: Any, q: np.ndarray, homogeneous: bool) -> np.ndarray:
     """f'(c*) where χ > 1, with c* by bisection: f lies above the diagonal beyond its other fixed point."""
     if homogeneous:
         return np.ones_like(q)  # the bias is forgotten: a critical map of correlations
-    low, high = np.zeros_like(q), np.ones_like(q)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        larger = np.asarray(run(middle, 1, np.zeros_like(q)).gap) > middle
-        low, high = np.where(larger, middle, low), np.where(larger, high, middle)
-    with_one, without = (run((low + high) / 2, 1, k) for k in (np.ones_like(q), np.zeros_like(q)))
+    none, one = np.zeros_like(q), np.ones_like(q)
+    gap = bisected(lambda gap: np.asarray(run(gap, 1, none).gap) > gap, none, one)
+    with_one, without = (run(gap, 1, k) for k in (one, none))
     value = [np.ldexp(np.asarray(e.k), np.asarray(e.power).astype(int)) for e in (with_one, without)]
     return value[0] - value[1]
+
+
+@checks.arguments(
+    diagram=checks.a(PhaseDiagram, "a PhaseDiagram"),
+    depths=checks.several(checks.count()),
+    points=checks.count(2, 10**6),
+)
+def plot_phase_diagram(
+    diagram: PhaseDiagram, depths: Sequence[int] = (10, 30, 100, 300, 1000), points: int = 1000
+) -> Figure:
+    """Left: the depth scale, its contours the largest depth that trains. Right: what the tangent kernel at `depth` has become.
+
+    Both with the edge of chaos in black. On the right, 1 (red) is a constant function, singular; 0 (blue) a delta, which says
+    nothing about new points; the lines are where `points` inputs make a kernel that float32 and float64 cannot invert.
+    """
+    figure = Figure(figsize=(13, 4.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    w, b = diagram.w_std, diagram.b_std
+    reach = np.clip(np.where(np.isfinite(diagram.chi), diagram.depth_scale, math.nan), 0.3, 1e4)
+    image = left.pcolormesh(w, b, reach, norm=LogNorm(0.3, 300), cmap="viridis", shading="nearest", rasterized=True)
+    figure.colorbar(image, ax=left, label="depth scale [layers]", extend="both")
+    # 1/scale with the sign of χ − 1 is smooth across the edge, where the scale itself has its peak.
+    inverse = np.sign(diagram.chi - 1) / reach
+    levels = [side * TRAINS / d for side, some in ((-1, sorted(depths)), (1, sorted(depths)[::-1])) for d in some]
+    _lines(left, w, b, inverse, levels, [f"{TRAINS / abs(v):.0f}" for v in levels], "white")
+    left.set_title(f"largest depth that trains: lines, {TRAINS} depth scales", fontsize=10)
+    image = right.pcolormesh(w, b, diagram.ratio, vmin=0, vmax=1, cmap="coolwarm", shading="nearest", rasterized=True)
+    label = f"K(x, x') / K(x, x) at depth {diagram.depth}"
+    figure.colorbar(image, ax=right, label=f"{label}\n0: a delta     1: a constant")
+    condition = np.minimum(diagram.condition(points), 1e20)
+    _lines(right, w, b, np.log10(condition), (7, 15), ("float32", "float64"), "black")
+    _lines(right, w, b, diagram.ratio, (0.05,), ("0.05",), "white")
+    right.set_title(f"lines: condition number of {points} inputs beyond float32, float64; ratio 0.05", fontsize=10)
+    for axis in (left, right):
+        seen = np.isfinite(diagram.edge)
+        if seen.any():
+            axis.plot(diagram.edge[seen], b[seen], "k-" if seen.sum() > 1 else "ko", lw=2.5)
+        if not seen.all():
+            _lines(axis, w, b, diagram.chi, (1.0,), ("χ = 1",), "black")
+        axis.set(xlabel="w_std", ylabel="b_std", xlim=(w[0], w[-1]), ylim=(b[0], b[-1]))
+        axis.set_facecolor("0.85")
+    if np.isfinite(diagram.edge).any():
+        left.legend([Line2D([], [], color="k", lw=2.5)], ["edge of chaos"], loc="upper left", fontsize=8)
+    _name_phases(left, diagram)
+    figure.suptitle(
+        f"{diagram.activation}: ordered to the left of the edge, chaotic to the right (grey: the variance diverges)"
+    )
+    return figure
+
+
+def _lines(axis: Any, w: np.ndarray, b: np.ndarray, values: np.ndarray, levels: Any, names: Any, colour: str) -> None:
+    """Labelled contours, those of them that cross the picture."""
+    if min(values.shape) < 2:
+        return
+    finite = values[np.isfinite(values)]
+    kept = {v: n for v, n in zip(levels, names, strict=True) if finite.size and finite.min() < v < finite.max()}
+    if kept:
+        drawn = axis.contour(
+            w, b, np.ma.masked_invalid(values), list(kept), colors=colour, linewidths=1, linestyles="solid"
+        )
+        axis.clabel(drawn, fmt=dict(zip(drawn.levels, kept.values(), strict=True)), fontsize=8)
+
+
+def _name_phases(axis: Any, diagram: PhaseDiagram) -> None:
+    """The names of the phases, in the middle of each."""
+    w, b = np.meshgrid(diagram.w_std, diagram.b_std)
+    for name, part in (("ordered", diagram.chi < 1), ("chaotic", diagram.chi > 1)):
+        if part.mean() > 0.08:
+            axis.text(w[part].mean(), b[part].mean(), name, color="white", fontsize=11, ha="center", fontweight="bold")

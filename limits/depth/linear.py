@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 import scipy.linalg
 import scipy.special
@@ -100,11 +101,11 @@ class DeepLinear:
         self.readout[:, len(x) : len(x) + outputs] = np.eye(outputs)
         self.used = len(x) + outputs
         self.matrices = [Gaussian(_rooms(plan), size) for _ in range(net.branches)]
-        self.hs: list[list[np.ndarray]] = [[] for _ in range(net.branches + 1)]  # by layer, of every step
-        self.gs: list[list[np.ndarray]] = [[] for _ in range(net.branches + 1)]
-        self.rows: list[np.ndarray] = []
-        self.d: list[np.ndarray] = []
-        self.velocity, self.a = np.zeros(0), np.zeros(0)
+        # By layer, of every step; before the first there is nothing, so that what is trained is a sum of no terms.
+        self.hs = [[np.zeros((0, size))] for _ in range(net.branches + 1)]
+        self.gs = [[np.zeros((outputs, size))] for _ in range(net.branches + 1)]
+        self.rows, self.d = [np.zeros(0, int)], [np.zeros((0, outputs))]
+        self.velocity, self.a = np.zeros(1), np.zeros(1)
 
     def _fresh(self) -> int:
         self.used += 1
@@ -117,40 +118,34 @@ class DeepLinear:
     def forward(self, points: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         """(h^l of these points, f)."""
         w, s, h = self.w, self.s, self.start["input"] * self.read_in[points]
-        c = self._outer() if self.d else None
-        if c is not None:
-            met = self.gram[np.ix_(np.concatenate(self.rows), points)]
-            h = h + self.gamma * self.moves["input"] * w**2 * (c @ met).T @ np.concatenate(self.gs[0])
+        c = self._outer()
+        met = self.gram[np.ix_(np.concatenate(self.rows), points)]
+        h = h + self.gamma * self.moves["input"] * w**2 * (c @ met).T @ np.concatenate(self.gs[0])
         hs = [h]
         for l, matrix in enumerate(self.matrices):
             branch = self.start["branch"] * matrix.times(h, 0, self._fresh) if self.start["branch"] else 0.0
-            if c is not None:
-                met = np.concatenate(self.hs[l]) @ h.T
-                branch = branch + self.gamma * self.moves["branch"] * s * w * (c @ met).T @ np.concatenate(
-                    self.gs[l + 1]
-                )
+            met = np.concatenate(self.hs[l]) @ h.T
+            trained = (c @ met).T @ np.concatenate(self.gs[l + 1])
+            branch = branch + self.gamma * self.moves["branch"] * s * w * trained
             h = h + s * w * branch
             hs.append(h)
-        return hs, (w / self.gamma) * h @ self._readout(c).T
+        return hs, (w / self.gamma) * h @ self._readout().T
 
-    def _readout(self, c: np.ndarray | None) -> np.ndarray:
+    def _readout(self) -> np.ndarray:
         """w_k at this time."""
-        now = self.start["readout"] * self.readout
-        if c is None:
-            return now
-        each = c.reshape(len(self.d), len(now), -1).sum(0)
-        return now + self.gamma * self.moves["readout"] * self.w * each @ np.concatenate(self.hs[-1])
+        each = np.concatenate([a * d.T for a, d in zip(self.a, self.d, strict=True)], axis=1)
+        trained = self.gamma * self.moves["readout"] * self.w * each @ np.concatenate(self.hs[-1])
+        return self.start["readout"] * self.readout + trained
 
     def backward(self) -> list[np.ndarray]:
         """g^l [outputs, coordinate]: in a linear network the same for all points."""
-        c, w, s = self._outer() if self.d else None, self.w, self.s
-        g = w * self._readout(c)
+        c, w, s = self._outer(), self.w, self.s
+        g = w * self._readout()
         gs = [g]
         for l, matrix in reversed(list(enumerate(self.matrices))):
             back = self.start["branch"] * matrix.times(g, 1, self._fresh) if self.start["branch"] else 0.0
-            if c is not None:
-                met = np.concatenate(self.gs[l + 1]) @ g.T
-                back = back + self.gamma * self.moves["branch"] * s * w * (met.T @ c) @ np.concatenate(self.hs[l])
+            met = np.concatenate(self.gs[l + 1]) @ g.T
+            back = back + self.gamma * self.moves["branch"] * s * w * (met.T @ c) @ np.concatenate(self.hs[l])
             g = g + s * w * back
             gs.append(g)
         return gs[::-1]
@@ -207,11 +202,6 @@ def run(plan: Plan, depth: int) -> dict[str, Any]:
             net.step(rows[now], float(plan.training.rates[now]))
             now += 1
         seen.append(net.look(plan.looks(t)))
-    names = seen[0]
-    stacked = {name: [each[name] for each in seen] for name in names}
-    return {
-        name: tuple(np.stack(layer)[None] for layer in zip(*parts, strict=True))
-        if isinstance(parts[0], tuple)
-        else np.stack(parts)[None]
-        for name, parts in stacked.items()
-    }
+    names = dict.fromkeys(name for each in seen for name in each)  # kernels are looked at at some of the times
+    looks = {name: [each[name] for each in seen if name in each] for name in names}
+    return {name: jax.tree.map(lambda *parts: np.stack(parts)[None], *each) for name, each in looks.items()}

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import brentq
 
-from limits.depth.averages import accurate_dual, accurate_orders, moment, moment_slope
-from limits.depth.checks import number, standard_deviations
-from limits.kernels import Affine, State, activate, dense
+from limits.depth.averages import NETWORK, QUADRATURE, accurate_orders, moment, power_slope, squares
+from limits.kernels import Affine, State, activate, dense, dual
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import derivative
 from limits.types import AbsentError
@@ -23,24 +22,24 @@ _LARGEST_EDGE = 1e4  # beyond, activations that end linearly have χ − 1 below
 CRITICAL = 1e-8  # |χ − 1| below which a network is called critical
 
 
-@checks.arguments(activation=checks.activation, w_std=checks.real, b_std=checks.real)
+@checks.arguments(**NETWORK)
 def variance_map(activation: Any, w_std: float, b_std: float) -> Callable[[Any], np.ndarray]:
     """q ↦ σ_b² + σ_w² E φ(√q Z)², the variance of the next layer.
 
     >>> float(variance_map("relu", 2**0.5, 0.5)(1.0))
     1.2500000000000002
     """
-    w_std, b_std = standard_deviations("variance_map", w_std, b_std)
+    w, b = squares(w_std, b_std)
 
     def ahead(q: Any) -> np.ndarray:
         if not (np.asarray(q, float) >= 0).all():
             raise ValueError(f"variance_map: variances must be ≥ 0, got {q}.")
-        return np.asarray(b_std**2 + w_std**2 * moment(activation, q))
+        return np.asarray(b + w * moment(activation, q))
 
     return ahead
 
 
-@checks.arguments(activation=checks.activation, q=checks.number(positive=True), w_std=checks.real, b_std=checks.real)
+@checks.arguments(**NETWORK, q=checks.number(positive=True))
 def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Callable[[Any], tuple]:
     """1 − c ↦ (1 − f(c), f'(c)) for two inputs of variance q, where f is the correlation of the next layer.
 
@@ -53,8 +52,7 @@ def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Ca
     >>> round(1 - gap.item(), 6), round(slope.item(), 6)  # (c arcsin c + √(1−c²))/π + c/2, arcsin(c)/π + 1/2
     (0.608998, 0.666667)
     """
-    phi, q = activation_function(activation), number("correlation_map", "q", q)
-    w_std, b_std = standard_deviations("correlation_map", w_std, b_std)
+    phi, q, (w, b) = activation_function(activation), float(q), squares(w_std, b_std)
     orders, growth = accurate_orders(phi, math.sqrt(q))[0], q / float(variance_map(phi, w_std, b_std)(q))
 
     def mapped(gap: Any) -> tuple:
@@ -62,7 +60,7 @@ def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Ca
             raise ValueError(f"correlation_map: 1 − c must lie between 0 and 2, got {gap}.")
         with jax.enable_x64(True):
             gaps = jnp.asarray(np.ravel(gap), float)
-            end, slope = _layer(gaps, math.sqrt(q), w_std**2, b_std**2, phi, orders, bool(b_std > 0))
+            end, slope = _layer(gaps, math.sqrt(q), w, b, phi, orders, b > 0)
             return np.asarray(end).reshape(np.shape(gap)), growth * np.asarray(slope).reshape(np.shape(gap))
 
     return mapped
@@ -72,7 +70,7 @@ def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Ca
 def _layer(gap: jax.Array, r: Any, w: Any, b: Any, phi: Any, orders: int, has_bias: bool) -> tuple:
     """(1 − c, σ_w² E φ'φ') after one layer."""
     both = jnp.full((1,), r)
-    state = activate(State(both, both, gap, jnp.ones_like(gap)), accurate_dual(phi, orders))
+    state = activate(State(both, both, gap, jnp.ones_like(gap)), dual(phi, orders))
     end = dense(state, Affine(w, b, 0.0, 0.0), has_bias)
     return end.gap, end.ntk
 
@@ -119,6 +117,7 @@ def scale(factor: float) -> float:
     return math.inf if abs(factor - 1) < CRITICAL else 1 / abs(math.log(factor))
 
 
+@checks.arguments(**NETWORK, start=checks.number(positive=True))
 def fixed_variance(activation: Any, w_std: float, b_std: float, start: float = 1.0) -> float:
     """q*, to which the variance goes from `start`: the next root of q = σ_b² + σ_w² E φ² in its direction.
 
@@ -127,24 +126,20 @@ def fixed_variance(activation: Any, w_std: float, b_std: float, start: float = 1
     >>> round(fixed_variance("tanh", 1.30415, 0.2), 4)
     0.5121
     """
-    phi, start = activation_function(activation), number("fixed_variance", "start, a variance to begin from,", start)
-    w_std, b_std = standard_deviations("fixed_variance", w_std, b_std)
-    linear = as_piecewise_linear(phi)
-    if linear is not None:
-        factor = w_std**2 * float(moment(phi, 1.0))
+    phi, start, (w, b) = activation_function(activation), float(start), squares(w_std, b_std)
+    if as_piecewise_linear(phi) is not None:
+        factor = w * float(moment(phi, 1.0))
         if abs(factor - 1) < 1e-12:
-            return start if b_std == 0 else math.inf
-        return b_std**2 / (1 - factor) if factor < 1 else math.inf
+            return start if b == 0 else math.inf
+        return b / (1 - factor) if factor < 1 else math.inf
     ahead = variance_map(phi, w_std, b_std)
     rise = float(ahead(start)) - start
     if abs(rise) <= 1e-15 * start:
         return start
     low, high = searched(phi, w_std, b_std, start)
     grid = between(start, high) if rise > 0 else between(low, start)[::-1]
-    ends = np.flatnonzero((ahead(grid) - grid) * np.sign(rise) <= 0)
-    if not len(ends):
-        return math.inf if rise > 0 else 0.0
-    return _root(lambda q: float(ahead(q)) - q, float(grid[ends[0] - 1]), float(grid[ends[0]]))
+    found = first_root(lambda q: (q - ahead(q)) * np.sign(rise), grid)
+    return found if found is not None else math.inf if rise > 0 else 0.0
 
 
 def searched(phi: Any, w_std: float, b_std: float, start: float = 1.0) -> tuple[float, float]:
@@ -166,11 +161,39 @@ def between(low: float, high: float, per_decade: int = 40) -> np.ndarray:
     return np.concatenate([[low], grid[1:-1], [high]])
 
 
+def first_root(function: Callable[[Any], np.ndarray], grid: np.ndarray) -> float | None:
+    """Where the function first rises to 0 or above along the grid, between two of its points; None: nowhere.
+
+    >>> first_root(lambda q: q * q - 2, np.arange(4.0))
+    1.414213562373095
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values = function(grid)
+    ends = np.flatnonzero((values[:-1] < 0) & (values[1:] >= 0))
+    if not len(ends):
+        return None
+    i = ends[0]
+    return _root(lambda q: float(function(np.array([q]))[0]), float(grid[i]), float(grid[i + 1]))
+
+
+def bisected(low_yet: Callable[[np.ndarray], Any], low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Between arrays low and high, each number up to which `low_yet` holds.
+
+    >>> bisected(lambda q: q * q < 2, np.zeros(2), np.full(2, 4.0)).round(9).tolist()
+    [1.414213562, 1.414213562]
+    """
+    for _ in range(60):
+        middle = (low + high) / 2
+        below = low_yet(middle)
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return (low + high) / 2
+
+
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
     return float(brentq(function, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps))  # pyright: ignore[reportArgumentType]
 
 
-@checks.arguments(activation=checks.activation, start=checks.number(0), w_std=checks.real, b_std=checks.real)
+@checks.arguments(**NETWORK, start=checks.number(positive=True))
 def phase(activation: Any, w_std: float, b_std: float = 0.0, start: float = 1.0) -> Phase:
     """Fixed points, χ and depth scales of a deep network, from signals of variance `start`.
 
@@ -184,12 +207,10 @@ def phase(activation: Any, w_std: float, b_std: float = 0.0, start: float = 1.0)
 
     Reference: Poole et al. (2016); Schoenholz et al. (2017), Deep information propagation.
     """
-    phi, start = activation_function(activation), number("phase", "start, a variance to begin from,", start)
-    w_std, b_std = standard_deviations("phase", w_std, b_std)
+    phi, (w, b) = activation_function(activation), squares(w_std, b_std)
     q = fixed_variance(phi, w_std, b_std, start)
-    linear = as_piecewise_linear(phi)
-    if linear is not None and (b_std == 0 or math.isinf(q)):
-        chi = w_std**2 * float(moment(phi, 1.0, 1))
+    if as_piecewise_linear(phi) is not None and (b == 0 or math.isinf(q)):
+        chi = w * float(moment(phi, 1.0, 1))
         kink = float(moment(phi, 1.0, 2))
         return Phase(_name(chi), q, 1.0, chi, 1.0, kink, kink, chi)
     if math.isinf(q):
@@ -198,12 +219,11 @@ def phase(activation: Any, w_std: float, b_std: float = 0.0, start: float = 1.0)
             f"{searched(phi, w_std, b_std, start)[1]:.3g}, up to where a fixed point was looked for from {start:g} on: there is "
             "no phase. Take a smaller w_std, or another start."
         )
-    chi, curvature, third = (
-        w_std**2 * q ** (j - 1) * float(moment(phi, q, j)) if q > 0 or j == 1 else 0.0 for j in (1, 2, 3)
-    )
+    chi, curvature, third = (w * q ** (j - 1) * float(moment(phi, q, j)) if q > 0 or j == 1 else 0.0 for j in (1, 2, 3))
     if q > 0 and _has_kink(phi, 10 * math.sqrt(q)):
         curvature = third = math.inf
-    spread = w_std**2 * moment_slope(phi, q) if q > 0 else chi
+    with jax.enable_x64(True):
+        spread = w * float(power_slope(phi, QUADRATURE, jnp.asarray([q]))[0]) if q > 0 else chi
     if chi <= 1 + CRITICAL or q == 0:
         return Phase(_name(chi), q, 1.0, chi, chi, curvature, third, spread)
     gap, slope = _chaotic_point(correlation_map(phi, w_std, b_std, q), chi, curvature)
@@ -240,7 +260,7 @@ def _chaotic_point(step: Callable, chi: float, curvature: float) -> tuple[float,
     return gap, float(step(gap)[1])
 
 
-@checks.arguments(activation=checks.activation)
+@checks.arguments(activation=NETWORK["activation"], b_std=NETWORK["b_std"])
 def edge_of_chaos(activation: Any, b_std: Any) -> float:
     """The w_std at which a network with this b_std is critical, χ = 1: the smallest root q of
 
@@ -254,7 +274,7 @@ def edge_of_chaos(activation: Any, b_std: Any) -> float:
 
     Reference: Hayou, Doucet, Rousseau (2019), On the impact of the activation function on deep neural networks training.
     """
-    return _edge_of_chaos(activation, number("edge_of_chaos", "b_std", b_std, positive=False))
+    return _edge_of_chaos(activation, float(b_std))
 
 
 @functools.lru_cache(maxsize=256)
@@ -282,15 +302,11 @@ def _edge_of_chaos(activation: Any, b_std: float) -> float:
         return q - b_std**2 - moment(phi, q) / moment(phi, q, 1)
 
     grid = between(b_std**2 or 1e-10, max(_LARGEST_EDGE, 100 * b_std**2))  # no fixed point is below b_std²
-    with np.errstate(invalid="ignore", divide="ignore"):
-        values = beyond(grid)
-    crossings = np.flatnonzero((values[:-1] < 0) & (values[1:] >= 0))
-    if not len(crossings):
+    q = first_root(beyond, grid)
+    if q is None:
         raise AbsentError(
             f"{activation}: no edge of chaos at b_std {b_std:g}. E φ²/E φ'² + b_std² stays above q for every variance q from "
             f"{grid[0]:.3g} to {grid[-1]:.3g}, as far as was searched, so no w_std has χ = 1 at a fixed point among these: try "
             "another b_std, or another activation."
         )
-    i = crossings[0]
-    q = _root(lambda q: float(beyond(q)), float(grid[i]), float(grid[i + 1]))
     return 1 / math.sqrt(float(moment(phi, q, 1)))

@@ -1,22 +1,138 @@
-"""The residual scale for a network and its data, as a number with reasons."""
+"""The residual scale for a network and its data, with reasons; and what it tends to with depth."""
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from rich.console import Console
+from rich.progress import track
+from scipy.integrate import quad, solve_ivp
 
-from limits.depth.deep_scale import saturation_variance
-from limits.depth.output_response import largest_response
-from limits.depth.residual_scale import estimated_scale
-from limits.depth.response import checked_kernel, input_kernel
+from limits import kernels as algebra
+from limits.depth.averages import NETWORK, power, power_curvature, power_slope, squares
+from limits.depth.phases import first_root
+from limits.depth.residual_scale import LARGEST, estimated_scale, largest_response
+from limits.depth.response import LAYERS, checked_kernel, input_kernel, start
 from limits.inputs import as_samples
 from limits.kernels import closed_form
+from limits.kernels.duals import CLOSED
 from limits.types import AbsentError
 from zoo import ResNet, activation_function, checks, parameterization
-from zoo.definition import check_count
 
+_ORDERS = 256  # where there is no closed form: signals stay within the range of φ up to the optimum
+_END = 1e4  # of σ_w² ρ² L, where the search for an optimum ends
 _PAIRS = 32  # of inputs, where averages have no closed form and take seconds
+
+
+@checks.arguments(**NETWORK, k0=LAYERS["k0"])
+def deep_scale(k0: Any, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf") -> np.ndarray:
+    """c with ρ*(L) → c / √L for every element of k0 [P, P]; 0 and infinity as in `optimal_scale`.
+
+    With τ = ρ² l the kernel obeys dK/dτ = v(K) = σ_w² <φφ>_K + σ_b², and ln χ^out changes by d ln <φ'φ'>/dτ + σ_w² <φ'φ'>
+    (f' in place of <φ'φ'> on the diagonal); τ* is where that vanishes and c = √τ*. On the diagonal
+
+        c² = ∫ dK / v(K)  from K^(0) to K*,   K* the root of f''(K) v(K) + σ_w² f'(K)²   (`saturation_variance`).
+
+    >>> deep_scale([[0.05]], w_std=1.25**0.5, b_std=0.05**0.5).round(4).item()
+    0.9659
+    """
+    k0, phi, (w, b) = checked_kernel(k0), activation_function(activation), squares(w_std, b_std)
+    n = len(k0)
+    found = np.diag([_own_time(phi, float(q), w, b) for q in np.diagonal(k0)])
+    pairs = list(zip(*np.triu_indices(n, 1), strict=True))
+    for i, j in track(pairs, "pairs of samples", console=Console(stderr=True), disable=len(pairs) < 50):
+        found[i, j] = found[j, i] = _pair_time(phi, k0[[i, j, i], [i, j, j]], w, b)
+    return np.sqrt(found)
+
+
+@checks.arguments(**NETWORK, above=checks.number(positive=True))
+def saturation_variance(w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf", above: float = 1e-4) -> float:
+    """K*, the last layer's variance at which the output of a deep network responds most: (f' v)' = 0, the first root above.
+
+    Infinity where there is none: φ does not saturate.
+
+    >>> round(saturation_variance(w_std=1.25**0.5, b_std=0.05**0.5), 4)
+    0.2511
+    """
+    phi, (w, b) = activation_function(activation), squares(w_std, b_std)
+    grid = np.append(above, np.geomspace(max(above, 1e-6), 1e5, 400)[1:])
+    if _tilt(phi, grid[:1], w, b) <= 0:
+        return above
+    found = first_root(lambda q: -_tilt(phi, q, w, b), grid)
+    return np.inf if found is None else found
+
+
+def _closed(phi: Any) -> int:
+    return CLOSED if algebra.closed_form(phi) is not None else _ORDERS
+
+
+def _tilt(phi: Any, q: np.ndarray, w: float, b: float) -> np.ndarray:
+    """(f' v)'(q), up to a positive factor: < 0 where more variance lowers the response."""
+    with jax.enable_x64(True):
+        f, first, second = (np.asarray(part) for part in _derivatives(phi, _closed(phi), jnp.asarray(q)))
+    flat = abs(second) * q < 1e-10 * abs(first)  # a straight f has no curvature but rounding
+    return np.where(flat, 0, second) * (w * f + b) + w * first**2
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _derivatives(phi: Any, orders: int, q: jax.Array) -> tuple[jax.Array, ...]:
+    return power(phi, orders, q), power_slope(phi, orders, q), power_curvature(phi, orders, q)
+
+
+def _own_time(phi: Any, q: float, w: float, b: float) -> float:
+    """τ* of a variance."""
+    end = saturation_variance(w**0.5, b**0.5, phi, above=q)
+    if not np.isfinite(end) or end <= q:
+        return np.inf if end > q else 0.0
+
+    def inverse_speed(k: float) -> float:
+        with jax.enable_x64(True):
+            return 1 / (w * float(_derivatives(phi, _closed(phi), jnp.asarray([k]))[0][0]) + b)
+
+    return float(quad(inverse_speed, q, end, epsrel=1e-10)[0])
+
+
+def _pair_time(phi: Any, begin: np.ndarray, w: float, b: float) -> float:
+    """τ* of a pair, begin = (K_aa, K_bb, K_ab)."""
+
+    def flow(_: float, k: np.ndarray) -> np.ndarray:
+        with jax.enable_x64(True):
+            return np.asarray(_flow(phi, _closed(phi), b > 0, jnp.asarray(k), w, b)[0])
+
+    def gain(_: float, k: np.ndarray) -> float:
+        with jax.enable_x64(True):
+            return float(_flow(phi, _closed(phi), b > 0, jnp.asarray(k), w, b)[1])
+
+    if gain(0.0, begin) <= 0:
+        return 0.0
+
+    def room(_: float, k: np.ndarray) -> float:
+        return 1 - k.max() / LARGEST
+
+    for event in (gain, room):
+        event.terminal, event.direction = True, -1  # pyright: ignore[reportFunctionMemberAccess]
+    found = solve_ivp(flow, (0.0, _END / w), begin, events=(gain, room), rtol=1e-9, atol=1e-12, method="LSODA")
+    return float(found.t_events[0][0]) if len(found.t_events[0]) else np.inf
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _flow(phi: Any, orders: int, has_bias: bool, k: jax.Array, w: Any, b: Any) -> tuple[jax.Array, jax.Array]:
+    """dK/dτ of (K_aa, K_bb, K_ab), and d ln χ^out / dτ."""
+    dual = algebra.dual(phi, orders)
+
+    def inner(k: jax.Array) -> jax.Array:
+        state = start(k[:1], k[1:2], k[2:])
+        return dual(state.r1, state.r2, state.gap)[3][0]
+
+    state = start(k[:1], k[1:2], k[2:])
+    s1, s2, gap, _ = dual(state.r1, state.r2, state.gap)
+    flow = w * jnp.concatenate([s1 * s1, s2 * s2, s1 * s2 * (1 - gap)]) + b
+    dot, change = jax.jvp(inner, (k,), (flow,))
+    return flow, change / dot + w * dot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +158,7 @@ class Recommendation:
         return f"residual scale ρ = {self.rho:.3g} (now {self.present:.3g}), beta = {float(self.net.beta):.3g}\n{lines}"
 
 
-@checks.arguments(data=checks.matrix, seed=checks.seed)
+@checks.arguments(data=checks.matrix, samples=checks.count(2), seed=checks.seed)
 def recommend_residual_scale(net: ResNet, data: Any, samples: int = 20, seed: int = 0) -> Recommendation:
     """The residual scale at which the output of a wide `ResNet` answers most to differences between these inputs.
 
@@ -58,7 +174,6 @@ def recommend_residual_scale(net: ResNet, data: Any, samples: int = 20, seed: in
 
     Reference: Fischer, Dahmen, Helias (2023), Optimal signal propagation in ResNets through residual scaling, section 4.5.4.
     """
-    check_count("recommend_residual_scale", "samples", samples, at_least=2)
     w, b = _checked(net)
     x = as_samples(data, "data")
     x = x[np.random.default_rng(seed).permutation(len(x))[:samples]]

@@ -1,8 +1,13 @@
-"""NNGP and NTK of deep networks, layer by layer to any depth, without loss of accuracy."""
+"""NNGP and NTK of deep networks, layer by layer to any depth, without loss of accuracy.
+
+The algebra is that of the twins (`limits.kernels`). What goes through it is not, for the sake of great depth: mantissas with
+powers of two, which a twin's `Walk` does not carry, and Hermite coefficients that are kept once no variance changes any more.
+"""
 
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,18 +15,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.depth.averages import accurate_dual, accurate_orders
-from limits.depth.deep_kernels import DeepKernels
+from limits.depth.averages import NETWORK, RESIDUAL, accurate_orders, squares
+from limits.depth.rates import DeepKernels
 from limits.inputs import as_samples
-from limits.kernels import Affine, State, activate, add, dense, inputs
+from limits.kernels import Affine, State, activate, add, dense, dual, inputs
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import coefficients, derivative, series
 from limits.types import Provenance
 from zoo import activation_function, checks
-from zoo.messages import did_you_mean
 
-RESIDUAL = ("none", "fixed", "decreasing")
 _CHUNK = 32  # layers between two looks at whether the variances have settled
+_DEPTHS = checks.Check(
+    "a list of whole numbers from 1, such as [5]",
+    lambda v: np.ndim(v) == 1 and len(v) and all(d >= 1 and int(d) == d for d in v),
+)
+_GAP = checks.Check("numbers between 0 and 2", lambda v: np.size(v) and (abs(np.asarray(v, float) - 1) <= 1).all())
+_CORRELATION = checks.Check("numbers between −1 and 1", lambda v: _GAP.holds(np.asarray(v, float) + 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,12 +64,10 @@ class Carry:
 
 
 @checks.arguments(
-    activation=checks.activation,
-    depths=checks.matrix,
-    w_std=checks.real,
-    b_std=checks.real,
-    window=checks.count(0),
-    residual=checks.word,
+    **NETWORK,
+    depths=_DEPTHS,
+    residual=RESIDUAL,
+    window=checks.Check("0, or an odd number of positions", lambda v: v == 0 or operator.index(v) % 2 == 1 <= v),
 )
 def deep_kernels(
     x: Any,
@@ -98,7 +105,6 @@ def deep_kernels(
     convolutional lines lack the 1/2 of relu, and sums over positions shift both by the same β.
     """
     x = as_samples(x, "x")
-    _check(depths, w_std, b_std, residual, window)
     want = 3 if window else 2
     if x.ndim != want:
         raise ValueError(
@@ -117,14 +123,12 @@ def deep_kernels(
 
 
 @checks.arguments(
-    activation=checks.activation,
-    c=checks.nothing | checks.Check("one or more numbers", lambda v: np.asarray(v, float).size),
-    gap=checks.matrix,
-    depths=checks.matrix,
-    w_std=checks.real,
-    b_std=checks.real,
-    q=checks.real,
-    residual=checks.word,
+    **NETWORK,
+    c=checks.nothing | _CORRELATION,
+    gap=_GAP,
+    depths=_DEPTHS,
+    residual=RESIDUAL,
+    q=checks.number(positive=True),
 )
 def deep_pair(
     c: Any,
@@ -146,21 +150,14 @@ def deep_pair(
     >>> (k.ntk[:, 0] / k.ntk[:, 1]).round(3).tolist()
     [0.437, 0.332]
     """
-    _check(depths, w_std, b_std, residual, 0)
     if (c is None) == (gap is None):
         raise ValueError("Give the correlation c, or gap = 1 − c and c=None.")
-    q = w_std**2 + b_std**2 if q is None else q
-    if not 0 < q < math.inf:
-        raise ValueError(f"q is the variance of the first layer, > 0 and finite; got {q}.")
+    q = float(sum(squares(w_std, b_std)) if q is None else q)
     away = np.asarray(1 - np.asarray(c, float) if gap is None else gap, float)
-    if not np.all((away >= 0) & (away <= 2)):
-        wrong = away.ravel()[np.argmin(((away >= 0) & (away <= 2)).ravel())]
-        raise ValueError(f"Correlations lie between −1 and 1 (1 − c between 0 and 2); got 1 − c = {wrong}.")
     with jax.enable_x64(True):
-        r, gaps = np.full((1,), math.sqrt(q)), away.ravel()
-        first = State(*(jnp.asarray(a) for a in (r, r, gaps, q * (1 - gaps))))
-        found = _run(first, depths, activation, w_std, b_std, residual, 0, started=True)
-    return found.reshaped(away.shape)
+        r = np.full((1,) * away.ndim, math.sqrt(q))
+        first = State(*(jnp.asarray(a) for a in (r, r, away, q * (1 - away))))
+        return _run(first, depths, activation, w_std, b_std, residual, 0, started=True)
 
 
 def _run(
@@ -175,8 +172,9 @@ def _run(
 ) -> DeepKernels:
     """Advances from the inputs (`started`: from y¹) through all depths."""
     phi = activation_function(activation)
-    layer = Layer(phi, residual, window, bool(b_std > 0), as_piecewise_linear(phi) is not None)
-    scales = (jnp.asarray(w_std**2, float), jnp.asarray(b_std**2, float))
+    w, b = squares(w_std, b_std)
+    layer = Layer(phi, residual, window, b > 0, as_piecewise_linear(phi) is not None)
+    scales = (jnp.asarray(w, float), jnp.asarray(b, float))
     carry = first_layer(start, scales, layer, started)
     recorded, walk, now = {}, _Walk(layer, scales), 1
     for depth in sorted({int(d) for d in depths}):
@@ -201,26 +199,6 @@ def first_layer(state: State, scales: tuple, layer: Layer, started: bool) -> Car
     same = (state.gap == 0) & (state.r1 == state.r2)
     carry = Carry(jnp.ones((), jnp.int64), state.r1, state.r2, state.gap, zero, state.ntk, powers, same)
     return _rescaled(carry, layer)
-
-
-def check_residual(residual: str) -> None:
-    """Raises for a word that names no residual form."""
-    if residual not in RESIDUAL:
-        raise ValueError(f'Unknown residual "{residual}". {did_you_mean(residual, RESIDUAL)}')
-
-
-def _check(depths: Any, w_std: float, b_std: float, residual: str, window: int) -> None:
-    check_residual(residual)
-    for name, value in (("w_std", w_std), ("b_std", b_std)):
-        if not 0 <= value < 1e150:
-            raise ValueError(f"{name} is a standard deviation, finite and not negative; got {value}.")
-    if np.ndim(depths) != 1:
-        raise ValueError(f"depths is a list of depths; got {depths!r}: write [{depths}], say.")
-    wrong = [d for d in np.asarray(depths).tolist() if not math.isfinite(d) or int(d) != d or d < 1]
-    if wrong or not len(depths):
-        raise ValueError(f"depths count layers of weights: whole numbers from 1, finite; got {wrong or 'none'}.")
-    if window and window % 2 == 0:
-        raise ValueError(f"window = 2k + 1 positions, an odd number; got {window}.")
 
 
 class _Walk:
@@ -268,28 +246,28 @@ def _frozen(settled: tuple) -> Any:
     """The average between variances that are mapped to themselves, from their Hermite coefficients."""
     a1, a2, d1, d2 = settled
 
-    def dual(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> tuple:
+    def average(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> tuple:
         del r1, r2
         s1, s2 = (jnp.sqrt(jnp.sum(a * a, axis=0)) for a in (a1, a2))
         u1, u2 = (a / jnp.where(s > 0, s, 1)[None] for a, s in ((a1, s1), (a2, s2)))  # signals may have vanished
         return s1, s2, *series(u1, u2, d1, d2, gap)
 
-    return dual
+    return average
 
 
 @functools.partial(jax.jit, static_argnames=("layer",))
 def layers(carry: Carry, count: Any, settled: Any, scales: tuple, layer: Layer) -> Carry:
     """`count` layers further."""
-    dual = accurate_dual(layer.phi, layer.orders) if settled is None else _frozen(settled)
-    return jax.lax.fori_loop(0, count, lambda _, c: _step(c, dual, scales, layer), carry)
+    average = dual(layer.phi, layer.orders) if settled is None else _frozen(settled)
+    return jax.lax.fori_loop(0, count, lambda _, c: _step(c, average, scales, layer), carry)
 
 
-def _step(carry: Carry, dual: Any, scales: tuple, layer: Layer) -> Carry:
+def _step(carry: Carry, average: Any, scales: tuple, layer: Layer) -> Carry:
     """One layer. With a tangent kernel of 1 put in, what comes out of the algebra is q̇ itself."""
     w, b = scales
     state = State(carry.r1, carry.r2, carry.gap, jnp.ones_like(carry.gap))
     bias = jnp.ldexp(b, -2 * carry.height) if layer.homogeneous else b
-    branch = dense(activate(state, dual), Affine(w, bias, 0.0, 0.0), layer.has_bias)
+    branch = dense(activate(state, average), Affine(w, bias, 0.0, 0.0), layer.has_bias)
     gain, l = branch.ntk, carry.l + 1
     own = jnp.ldexp(branch.covariance, (2 * carry.height - carry.power).astype(jnp.int32))
     k = gain * carry.k + own

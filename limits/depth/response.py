@@ -1,4 +1,8 @@
-"""Response functions: what a small change of the input kernel becomes, layer by layer."""
+"""Response functions: what a small change of the input kernel becomes, layer by layer.
+
+Layers are those of the twins' algebra (`limits.kernels`); every one is differentiated by itself here, variances apart from
+covariances, since on the diagonal the slope is another one.
+"""
 
 import dataclasses
 import functools
@@ -9,13 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits import kernels as algebra
-from limits.depth.checks import standard_deviations
-from limits.depth.slopes import bend, power, slope
+from limits.depth.averages import NETWORK, QUADRATURE, power, power_slope, slope_in_variance, squares
 from limits.kernels.duals import CLOSED
 from zoo import activation_function, checks
-from zoo.definition import check_count
 
 _ROUNDING = 1e-6  # by which a correlation may be above 1: kernels are often worked out in float32
+
+# What is checked of an input kernel, the number of layers, and the scales of residual branches.
+LAYERS = {
+    "k0": checks.array(None, None) & checks.Check("as many rows as columns", lambda k: len(k) == np.shape(k)[1]),
+    "depth": checks.count(),
+    "rho": checks.number(0) | checks.several(checks.number(0)),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +76,7 @@ def jacobian(own: np.ndarray, across: np.ndarray) -> np.ndarray:
     return whole
 
 
-@checks.arguments(
-    k0=checks.matrix,
-    activation=checks.activation,
-    rho=checks.matrix,
-    w_std=checks.real,
-    b_std=checks.real,
-)
+@checks.arguments(**NETWORK, **LAYERS)
 def response(
     k0: Any, depth: int, rho: Any = None, w_std: float = 1.0, b_std: float = 0.0, activation: Any = "erf"
 ) -> Response:
@@ -101,7 +104,7 @@ def response(
     variances (`across`) is left out; and K^(l) is also printed as K^(l−1) + C^(l−1).
     """
     k0, scales = checked_kernel(k0), branch_scales(depth, rho)
-    phi, (w, b) = activation_function(activation), squares("response", w_std, b_std)
+    phi, (w, b) = activation_function(activation), squares(w_std, b_std)
     with jax.enable_x64(True):
         q = np.diagonal(k0)
         orders = orders_for(phi, q, scales, w, b, rho is not None)
@@ -128,39 +131,20 @@ def response(
     )  # fmt: skip
 
 
-@checks.arguments(x=checks.array(least=1), w_std=checks.real, b_std=checks.real)
+@checks.arguments(x=checks.array(least=1), w_std=NETWORK["w_std"], b_std=NETWORK["b_std"])
 def input_kernel(x: Any, w_std: float = 1.0, b_std: float = 0.0) -> np.ndarray:
     """K^(0) = σ_w² x·x'/D + σ_b² of inputs [P, …].
 
     >>> input_kernel(np.eye(2), w_std=2.0).tolist()
     [[2.0, 0.0], [0.0, 2.0]]
     """
-    (w, b), flat = squares("input_kernel", w_std, b_std), np.asarray(x, np.float64)
-    flat = flat.reshape(len(flat), -1) if flat.size else flat
-    if not flat.size or not np.isfinite(flat).all():
-        raise ValueError(
-            f"input_kernel: x must hold finite inputs [P, …]; its shape is {np.shape(x)}, and "
-            f"{np.count_nonzero(~np.isfinite(flat))} of its numbers are NaN or infinite."
-        )
+    (w, b), flat = squares(w_std, b_std), np.asarray(x, np.float64).reshape(len(x), -1)
     return w * flat @ flat.T / flat.shape[1] + b
-
-
-def squares(owner: str, w_std: Any, b_std: Any) -> tuple[float, float]:
-    """(σ_w², σ_b²), checked."""
-    w, b = standard_deviations(owner, w_std, b_std)
-    return w**2, b**2
 
 
 def checked_kernel(k0: Any) -> np.ndarray:
     """k0 as a symmetric float64 matrix with positive diagonal and correlations within [−1, 1]."""
     k0 = np.asarray(k0, np.float64)
-    if k0.ndim != 2 or k0.shape[0] != k0.shape[1] or not k0.size:
-        raise ValueError(f"The input kernel k0 must be a symmetric matrix [P, P]; got shape {k0.shape}.")
-    if not np.isfinite(k0).all():
-        raise ValueError(
-            f"The input kernel k0 must be finite; {np.count_nonzero(~np.isfinite(k0))} of its {k0.size} entries are not. Look "
-            "for NaN and infinity in the inputs."
-        )
     q, away = np.diagonal(k0), np.abs(k0 - k0.T)
     if (away > 1e-12 * (1 + np.abs(k0))).any():
         raise ValueError(
@@ -184,11 +168,10 @@ def checked_kernel(k0: Any) -> np.ndarray:
     return k0
 
 
-def branch_scales(depth: Any, rho: Any) -> np.ndarray:
+def branch_scales(depth: int, rho: Any) -> np.ndarray:
     """ρ of every layer, [depth]."""
-    check_count("response", "depth, which counts layers,", depth)
     scales = np.asarray(1.0 if rho is None else rho, np.float64)
-    if scales.ndim > 1 or scales.shape not in ((), (depth,)) or not (np.isfinite(scales) & (scales >= 0)).all():
+    if scales.shape not in ((), (depth,)):
         raise ValueError(f"rho must be a number ≥ 0, or one for each of the {depth} layers; got {rho!r}.")
     return np.broadcast_to(scales, (depth,)).copy()
 
@@ -231,7 +214,7 @@ def orders_for(phi: Any, q: np.ndarray, scales: np.ndarray, w: float, b: float, 
     """How many Hermite orders the largest signal needs, 0 where there is a closed form (inside x64)."""
     if algebra.closed_form(phi) is not None:
         return CLOSED
-    grown = variances(phi, 1, residual, jnp.asarray(q.max(keepdims=True)), jnp.asarray(scales), w, b)
+    grown = variances(phi, QUADRATURE, residual, jnp.asarray(q.max(keepdims=True)), jnp.asarray(scales), w, b)
     return algebra.dual_for(phi, float(np.sqrt(grown.max())))[0]
 
 
@@ -245,9 +228,9 @@ def _kernels(
 
     def layer(carry: tuple, scale: jax.Array) -> tuple[tuple, tuple]:
         q, state = carry
-        bent = jnp.where(same, 0.0, w * bend(phi, orders, state))
+        bent = jnp.where(same, 0.0, w * slope_in_variance(phi, orders, state))
         after, branch, dot = advance(phi, state, scale, w, b, residual, orders, has_bias)
-        gain = jnp.where(same, jnp.broadcast_to(w * slope(phi, orders, q)[:, None], dot.shape), w * dot)
+        gain = jnp.where(same, jnp.broadcast_to(w * power_slope(phi, orders, q)[:, None], dot.shape), w * dot)
         kernel = jnp.where(same, jnp.broadcast_to(q[:, None], dot.shape), state.covariance)
         own = jnp.broadcast_to((w * power(phi, orders, q) + b)[:, None], dot.shape)
         out = kernel, jnp.where(same, own, branch.covariance), gain, bent

@@ -1,24 +1,27 @@
 """Eigenvalues of deep kernels on the sphere, where their eigenfunctions are the spherical harmonics."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import betaln
+from matplotlib.figure import Figure
+from scipy.special import betaln, eval_jacobi
 
-from limits.depth.checks import number, standard_deviations
+from limits.depth.averages import NETWORK, RESIDUAL, squares
 from limits.depth.recursions import deep_pair
 from zoo import checks
 
+_ORDERS = checks.several(checks.count(0))
 
+
+@checks.arguments(d=checks.count(2), k=checks.count(0))
 def harmonics(d: int, k: int) -> int:
     """N(d, k), the number of spherical harmonics of order k on S^(d−1): the multiplicity of μ_k.
 
     >>> harmonics(3, 2), harmonics(2, 5), harmonics(10, 1)
     (5, 2, 10)
     """
-    _checked(d, [k])
     return math.comb(d + k - 1, k) - (math.comb(d + k - 3, k - 2) if k > 1 else 0)
 
 
@@ -39,24 +42,7 @@ def _nodes(d: int, largest_k: int) -> tuple[np.ndarray, np.ndarray]:
     return theta, weight * np.exp((d - 2) * np.log(np.sin(theta)) - log_total)
 
 
-def _polynomials(c: np.ndarray, d: int, largest_k: int) -> np.ndarray:
-    """P_k(c), [k, …], with P_k(1) = 1: (k + d − 2) P_(k+1) = (2k + d − 2) c P_k − k P_(k−1)."""
-    table = [np.ones_like(c), c]
-    for k in range(1, largest_k):
-        table.append(((2 * k + d - 2) * c * table[k] - k * table[k - 1]) / (k + d - 2))
-    return np.stack(table[: largest_k + 1])
-
-
-def _checked(d: Any, orders: Any) -> np.ndarray:
-    if not d >= 2 or d % 1:
-        raise ValueError(f"The sphere needs d ≥ 2 dimensions, a whole number; got {d}.")
-    ks = np.asarray(orders)
-    if ks.ndim != 1 or ks.size == 0 or not ((ks >= 0) & (ks % 1 == 0)).all():
-        raise ValueError(f"orders are whole numbers from 0; got {orders}.")
-    return ks.astype(int)
-
-
-@checks.arguments(kernel=checks.function, d=checks.count(2), orders=checks.array(None, whole=True))
+@checks.arguments(kernel=checks.function, d=checks.count(2), orders=_ORDERS)
 def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Sequence[int] | np.ndarray) -> np.ndarray:
     """μ_k of a kernel g(x·x') on the unit sphere of d dimensions, for the uniform probability measure: [..., k].
 
@@ -69,22 +55,15 @@ def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Seque
 
     The paper prints another norm of P_k and "= δ": for d = 3 the norm is 2/(2k+1), and μ_k = ½ ∫ g P_k.
     """
-    ks = _checked(d, orders)
+    ks = np.asarray(orders)
     theta, weight = _nodes(d, int(ks.max()))
     values = np.asarray(kernel(2 * np.sin(theta / 2) ** 2), float)
-    basis = _polynomials(np.cos(theta), d, max(int(ks.max()), 1))[ks] * weight
-    return values @ basis.T
+    # The Gegenbauer polynomials as Jacobi's, which know d = 2 too.
+    at, one = (eval_jacobi(ks[:, None], (d - 3) / 2, (d - 3) / 2, x) for x in (np.cos(theta), 1.0))
+    return values @ (at / one * weight).T
 
 
-@checks.arguments(
-    activation=checks.activation,
-    depths=checks.matrix,
-    orders=checks.array(None, whole=True),
-    d=checks.count(2),
-    w_std=checks.real,
-    b_std=checks.real,
-    residual=checks.word,
-)
+@checks.arguments(**NETWORK, orders=_ORDERS, d=checks.count(2), residual=RESIDUAL, radius=checks.number(positive=True))
 def sphere_spectrum(
     depths: Sequence[int] | np.ndarray,
     orders: Sequence[int] | np.ndarray,
@@ -102,14 +81,36 @@ def sphere_spectrum(
     >>> sphere_spectrum([3, 300], [1, 2]).round(4).tolist()
     [[0.3986, 0.1154], [0.0082, 0.0054]]
     """
-    ks, radius = _checked(d, orders), number("sphere_spectrum", "radius, the norm of the inputs,", radius)
-    w_std, b_std = standard_deviations("sphere_spectrum", w_std, b_std)
-    q = b_std**2 + w_std**2 * radius**2 / d
+    w, b = squares(w_std, b_std)
+    q = b + w * float(radius) ** 2 / d
 
     def kernel(gap: np.ndarray) -> np.ndarray:
-        found = deep_pair(None, depths, activation, w_std, b_std, residual, q, gap=gap * (1 - b_std**2 / q))
+        found = deep_pair(None, depths, activation, w_std, b_std, residual, q, gap=gap * (1 - b / q))
         top = found.log_ntk.max(axis=1, keepdims=True)
         return found.sign * np.exp(found.log_ntk - top)
 
-    values = zonal_eigenvalues(kernel, d, np.append(0, ks))
+    values = zonal_eigenvalues(kernel, d, np.append(0, orders))
     return values[:, 1:] / values[:, :1]
+
+
+@checks.arguments(
+    spectra=checks.Check(
+        "a dictionary of pairs (depths, values [depth, k])", lambda v: all(len(p) == 2 for p in v.values())
+    ),
+    orders=checks.array(None),
+)
+def plot_spectra(spectra: Mapping[str, tuple[Any, np.ndarray]], orders: Sequence[int] | np.ndarray) -> Figure:
+    """μ_k / μ_0 over k on two logarithmic axes, a panel for every title: (depths, values [depth, k])."""
+    columns = min(2, len(spectra))
+    rows = -(-len(spectra) // columns)
+    figure = Figure(figsize=(5.2 * columns, 3.6 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for axis, (title, (depths, values)) in zip(axes.flat, spectra.items(), strict=False):
+        for depth, row in zip(depths, values, strict=True):
+            axis.loglog(orders, np.where(row > 1e-15, row, math.nan), "o-", ms=3, lw=1.2, label=f"L = {depth}")
+        axis.set(title=title, xlabel="k", ylabel="μ_k / μ_0")
+        axis.title.set_fontsize(10)
+        axis.legend(fontsize=8)
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure

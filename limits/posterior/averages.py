@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits import kernels as algebra
+from limits.depth.averages import power, power_slope, slope_in_variance
 from limits.depth.response import start
-from limits.depth.slopes import bend, power, slope
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import coefficients, derivative
 from zoo import activation_function, checks
@@ -55,9 +55,9 @@ def _pair_averages(phi: Any, orders: int, c: jax.Array) -> tuple[jax.Array, jax.
     same, (q, silent) = jnp.eye(len(c), dtype=bool), _floored(jnp.diagonal(c))
     state = start(q[:, None], q[None, :], c)
     active = algebra.activate(state, algebra.dual(phi, orders))
-    across = jnp.where(same, 0.0, bend(phi, orders, state))
+    across = jnp.where(same, 0.0, slope_in_variance(phi, orders, state))
     mean = jnp.where(same, jnp.broadcast_to(power(phi, orders, q)[:, None], c.shape), active.covariance)
-    own = jnp.where(same, jnp.broadcast_to(slope(phi, orders, q)[:, None], c.shape), active.ntk)
+    own = jnp.where(same, jnp.broadcast_to(power_slope(phi, orders, q)[:, None], c.shape), active.ntk)
     # A point with h = 0 has φ = φ(0), no random number. At a kink slopes on both sides differ, however near.
     at_zero = phi(jnp.zeros_like(q))
     average, change = jax.jvp(lambda q: coefficients(phi, jnp.sqrt(q), 2)[0], (q,), (jnp.ones_like(q),))

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from limits import predict
-from limits.depth.finite import finite_kernels
+from limits.depth.finite_width import finite_kernels
 from limits.posterior.averages import pair_averages
 from limits.posterior.equations import Stack, columns, prior_kernels, stack_of
 from zoo import checks

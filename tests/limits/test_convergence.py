@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from limits import Convergence, convergence
-from limits.depth.extrapolation import dropped, weights_at_infinity
+from limits.depth.learning import dropped, weights_at_infinity
 from zoo import Parameterization, ResNet
 
 X = np.random.default_rng(0).normal(size=(4, 3))

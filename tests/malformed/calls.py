@@ -41,7 +41,7 @@ ROOMS: tuple[ModuleType, ...] = (
 # What the library makes and a user only reads.
 RECORDS = {
     "Explanation", "Roles", "Convergence", "Kernels", "Provenance", "Twin", "KernelTwin", "SampledTwin", "Posterior", "Solution",
-    "DeepKernels", "Fluctuations", "Limit", "Phase", "PhaseDiagram", "Rate", "Recommendation", "Response", "Surrogate",
+    "ConvergenceRate", "DeepKernels", "Fluctuations", "LimitingKernel", "Phase", "PhaseDiagram", "Recommendation", "Response", "Surrogate",
     "Trained", "Optimum", "Outcome", "Sweep", "Transfer", "Comparison", "AbsentError", "DivergenceError",
     "NotConvergedWarning", "CNNTwin", "MLPTwin", "ResNetTwin", "HeResNetTwin", "ViTTwin", "CoordCheck", "Cumulants", "Mixture",
     "Initial", "Training",

@@ -72,14 +72,15 @@ def test_mistakes_are_answered():
     with pytest.raises(ValueError, match=r"depth must be .* got 0"):
         phase_diagram("tanh", depth=0)
     for w, b, name in (([math.nan, 2.0], [0.1], "w_std"), ([1.0], [0.1, math.nan], "b_std"), ([1.0], [-0.1], "b_std")):
-        with pytest.raises(ValueError, match=f"phase_diagram: {name} must be one finite number"):
+        with pytest.raises(ValueError, match=f"phase_diagram: {name} must be .* finite number"):
             phase_diagram("tanh", w, b)
     with pytest.raises(ValueError, match="points"):
         phase_diagram("relu", [1.0], [0.1], 3).condition(-5)
-    with pytest.raises(ValueError, match="shapes"):
+    with pytest.raises(ValueError, match=r"w_std must be .* one or more"):
         phase_diagram("tanh", [], [0.1])
 
 
+@pytest.mark.slow  # that of single networks is in test_phases
 def test_large_and_small_variances():
     found = phase_diagram("tanh", w_std=[0.5, 1.5], b_std=[0.0, 1e-5, 120.0], depth=10)
     for i, j in ((1, 0), (1, 1), (2, 0), (2, 1)):

@@ -1,4 +1,4 @@
-"""Infinitely deep kernels: numbers of the notes, independent equations, and networks of growing depth."""
+"""Infinitely deep kernels: the notes' numbers, independent equations, networks of growing depth; the stated error; tables."""
 
 import dataclasses
 import math
@@ -11,7 +11,8 @@ import scipy.integrate
 
 from limits import AbsentError, Task, twin
 from limits import kernels as algebra
-from limits.depth.layer_time import layer_time
+from limits.depth.layer_time import Table, in_layer_time, layer_time, solver_error
+from limits.types import Provenance
 from zoo import CNN, MLP, HeResNet, Parameterization, ResNet, ViT
 
 ANGLES = np.array([0, np.pi / 4, np.pi / 2])
@@ -31,10 +32,13 @@ def deep(net, trained=None):
     return dataclasses.replace(twin(net, depth=math.inf), trained=trained)
 
 
-def richardson(net, x, quantity, depths=(64, 128, 256)):
-    """The kernels of finite depth, extrapolated; each a recursion that knows nothing of layer time."""
-    a, b, c = (getattr(twin(net.clone(depth=depth)).kernels(x), quantity) for depth in depths)
-    return (8 * c - 6 * b + a) / 3
+def is_extrapolated(net, x, depths=(64, 128, 256)):
+    """Its kernels are those of finite depths, extrapolated; each a recursion that knows nothing of layer time."""
+    found = twin(net, depth=math.inf).kernels(x)
+    a, b, c = (twin(net.clone(depth=depth)).kernels(x) for depth in depths)
+    for quantity in ("nngp", "ntk"):
+        expected = (8 * getattr(c, quantity) - 6 * getattr(b, quantity) + getattr(a, quantity)) / 3
+        np.testing.assert_allclose(getattr(found, quantity), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("role", TABLE)
@@ -46,7 +50,7 @@ def test_relu_has_the_numbers_of_the_notes(role):
 
 def test_relu_against_scipy_on_the_equation_of_the_angle():
     """dcosθ/dτ = (sin θ − θ cos θ) / 2π and dG/dτ = −G (π − θ) / 2π backwards, with scipy's solver and quadrature."""
-    start, x = 1.1, plane([0, 1.1])
+    start, x = 1.1, plane([0, 1.1, 2.0])
 
     def velocity(tau, y):
         theta, back, _ = y  # back = ∫ <φ'φ'>; ∫ G Φ = G(0) ∫ Φ exp(−back), the third
@@ -86,13 +90,9 @@ SLOW = {
 }
 
 
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("name", ["updates alone", pytest.param("base depth", marks=pytest.mark.slow)])
 def test_finite_depths_extrapolate_to_it(name):
-    net, x = ResNet(8, 3, **DENSE[name]), np.random.default_rng(0).normal(size=(3, 4))
-    found = twin(net, depth=math.inf).kernels(x)
-    for quantity in ("nngp", "ntk"):
-        expected = richardson(net, x, quantity)
-        np.testing.assert_allclose(getattr(found, quantity), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+    is_extrapolated(ResNet(8, 3, **DENSE[name]), np.random.default_rng(0).normal(size=(3, 4)))
 
 
 @pytest.mark.slow
@@ -100,10 +100,7 @@ def test_finite_depths_extrapolate_to_it(name):
 def test_finite_depths_extrapolate_to_it_slow(name):
     options, shape = SLOW[name]
     net, x = ResNet(8, 4, **options), np.random.default_rng(0).normal(size=(2, *(shape or (4,))))
-    found, depths = twin(net, depth=math.inf).kernels(x), (33, 65, 129) if net.stages > 1 else (32, 64, 128)
-    for quantity in ("nngp", "ntk"):
-        expected = richardson(net, x, quantity, depths)
-        np.testing.assert_allclose(getattr(found, quantity), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+    is_extrapolated(net, x, (33, 65, 129) if net.stages > 1 else (32, 64, 128))
 
 
 @pytest.mark.slow
@@ -111,11 +108,7 @@ def test_finite_depths_extrapolate_to_it_slow(name):
     "options", [{}, {"pool": "class", "tied": True, "b_std": 0.2}, {"norm": None, "heads": "grow"}]
 )
 def test_vision_transformers(options):
-    net, x = ViT(16, 4, patch=2, **options), np.random.default_rng(0).normal(size=(2, 4, 4, 3))
-    found = twin(net, depth=math.inf).kernels(x)
-    for quantity in ("nngp", "ntk"):
-        expected = richardson(net, x, quantity)
-        np.testing.assert_allclose(getattr(found, quantity), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+    is_extrapolated(ViT(16, 4, patch=2, **options), np.random.default_rng(0).normal(size=(2, 4, 4, 3)))
 
 
 @pytest.mark.slow  # half a minute of compilation: gradients of the solver
@@ -195,3 +188,37 @@ def test_the_depth_of_the_definition_plays_no_part():
 def test_overflow_is_said():
     with pytest.raises(FloatingPointError, match="depth inf"):
         deep(ResNet(8, 3, beta=100.0)).kernels(plane(ANGLES))
+
+
+def solve(a, b, tolerance):
+    """A kernel that is off by as much as it is allowed to."""
+    gram = a @ b.T / a.shape[1]
+    return [np.cos(gram) + tolerance, 2 * np.sin(gram) + 2]
+
+
+X = np.random.default_rng(0).normal(size=(160, 5))
+
+
+def test_the_error_is_measured():
+    largest = solve(X[:8], X[:8], 0)[0].max()
+    assert solver_error(solve, X[:8], 1e-4, 8) == pytest.approx(0.99e-4 / largest, rel=1e-2)
+
+
+def test_many_pairs_of_a_series_are_interpolated():
+    pair, how = in_layer_time(solve, X, None, 400, 1e-9, Provenance("exact", "quadrature"), series=True)
+    assert isinstance(pair, Table)
+    assert "tabulated" in how.detail
+    for found, expected in zip(pair(X, X), solve(X, X, 1e-9), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-7)
+
+
+def test_closed_forms_are_not():
+    pair, how = in_layer_time(solve, X, None, 400, 1e-9, Provenance("exact", "closed form"), series=False)
+    np.testing.assert_array_equal(pair(X, X)[0], solve(X, X, 1e-9)[0])
+    assert how.kind == "approximate"
+
+
+def test_inputs_of_one_size_need_no_polynomial_in_it():
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True) * np.sqrt(5)
+    table = Table.of(lambda a, b: solve(a, b, 0), unit, None)
+    assert table.error < 1e-9

@@ -163,7 +163,7 @@ def test_moments(order):
     np.testing.assert_allclose(moment("tanh", np.array([0.3, 4.0]), order), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("scale", [1e-4, 3e3])
+@pytest.mark.parametrize("scale", [1e-4, pytest.param(3e3, marks=pytest.mark.slow)])
 def test_fixed_points_scale_with_the_numbers_given(scale):
     """φ(x) = s tanh(x/s) with s b_std is the network of tanh with b_std, its variances times s²."""
     wide, start = (lambda x: scale * jnp.tanh(x / scale)), scale**2
@@ -193,11 +193,11 @@ def test_numbers_of_any_kind_and_what_is_none():
         edge_of_chaos("tanh", jnp.float32(0.25)) == edge_of_chaos("tanh", np.array(0.25)) == edge_of_chaos("tanh", 0.25)
     )
     for wrong in (math.nan, math.inf, "0.2", np.array([0.1, 0.2]), None):
-        with pytest.raises(ValueError, match=r"edge_of_chaos: b_std (must be one finite number ≥ 0, got |is None)"):
+        with pytest.raises(ValueError, match=r"edge_of_chaos: b_std (must be a finite number ≥ 0, got |is None)"):
             edge_of_chaos("tanh", wrong)
     for arguments, name in (((-1.5, 0.1), "w_std"), ((0.0, 0.1), "w_std"), ((math.nan, 0.1), "w_std"),
                             ((1.5, -0.1), "b_std"), ((1.5, 0.1, math.nan), "start"), ((1.5, 0.1, 0.0), "start")):  # fmt: skip
-        with pytest.raises(ValueError, match=rf"phase: {name}.* must be (one|a) finite number . 0, got "):
+        with pytest.raises(ValueError, match=rf"phase: {name} must be a finite number . 0, got "):
             phase("tanh", *arguments)
     with pytest.raises(ValueError, match="variance_map: w_std"):
         variance_map("tanh", -1.0, 0.1)

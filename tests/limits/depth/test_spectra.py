@@ -58,8 +58,8 @@ def test_table(name):
 
 
 def test_ordered_kernels_become_constant():
-    found = sphere_spectrum([30, 300], ORDERS, 3, "tanh", 1.0, 1.0)
-    assert np.abs(found[0]).max() < 1e-10
+    found = sphere_spectrum([30], ORDERS, 3, "tanh", 1.0, 1.0)
+    assert np.abs(found).max() < 1e-10
     assert np.abs(sphere_spectrum([300], ORDERS, 3, "relu", 1.0, 1.0)).max() < 1e-12
 
 
@@ -79,18 +79,18 @@ def test_eigenvalues_of_the_kernel_matrix_on_the_sphere():
 def test_mistakes_are_answered():
     with pytest.raises(ValueError, match=r"d must be .* at least 2"):
         zonal_eigenvalues(lambda gap: gap, 1, [0])
-    with pytest.raises(ValueError, match="from 0"):
+    with pytest.raises(ValueError, match=r"orders must be .* at least 0"):
         zonal_eigenvalues(lambda gap: gap, 3, [-1])
-    with pytest.raises(ValueError, match="norm"):
+    with pytest.raises(ValueError, match="radius must be a finite number > 0, got 0"):
         sphere_spectrum([3], [1], radius=0.0)
     with pytest.raises(ValueError, match="orders must be"):
         sphere_spectrum([3], np.array([1.5]))
-    with pytest.raises(ValueError, match=r"d( ≥ 2| must be .* at least 2)"):
+    with pytest.raises(ValueError, match=r"d must be .* at least 2"):
         sphere_spectrum([3], [1], d=0)
     wrong: Any
     for wrong in ({"radius": math.nan}, {"w_std": math.nan}, {"b_std": -0.1}):
-        with pytest.raises(ValueError, match=f"sphere_spectrum: {next(iter(wrong))}.* must be (one|a) finite number"):
+        with pytest.raises(ValueError, match=f"sphere_spectrum: {next(iter(wrong))}.* must be a finite number"):
             sphere_spectrum([3], [1], **wrong)
-    with pytest.raises(ValueError, match=r"d( ≥ 2| must be .* at least 2)"):
+    with pytest.raises(ValueError, match=r"d must be .* at least 2"):
         harmonics(1, 1)
     assert harmonics(20, 60) == math.comb(79, 60) - math.comb(77, 58)  # polynomials of degree k less those of k − 2

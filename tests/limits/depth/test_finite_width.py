@@ -32,7 +32,7 @@ def test_layers_are_coupled():
 
 
 def _independent_layers() -> float:
-    from limits.depth.fluctuations import _one_sample, _propagators
+    from limits.depth.finite_width import _one_sample, _propagators
     from limits.depth.response import response
 
     path = response([[0.3]], 10, rho=0.3, **NET)
@@ -47,6 +47,10 @@ def test_several_samples():
     predicted = fluctuations(PAIR, **plain).std(200)[-1]
     drawn = finite_kernels(PAIR, width=200, members=8000, seed=2, **plain)[:, -1]
     np.testing.assert_allclose(drawn.std(0), predicted, rtol=0.02)  # standard error 0.8 %
+
+
+@pytest.mark.slow
+def test_several_samples_of_residual_networks():
     residual = fluctuations(PAIR, 3, rho=0.5, **NET)
     drawn = finite_kernels(PAIR, 3, width=200, members=8000, rho=0.5, seed=3, **NET)[:, -1]
     np.testing.assert_allclose(drawn.std(0), residual.std(200)[-1], rtol=0.02)
