@@ -187,7 +187,7 @@ def test_the_curve_of_the_limit(own: Any):
     ]
     # Networks that start with f(0) ≠ 0 are O(1/N) off: 16 seeds at width 512 to within 1 % of the loss, .17.
     assert away[2] < 0.003 < away[0]
-    page = report.as_html(outcome, {}, "command")
+    page = report.report(outcome, {}, "command").html()
     assert "the limit&#x27;s own optimum" in page
     lazy = own("lazy", code=OWN.replace("Parameterization.mup.based(8)", '"ntk"'), limit=limit, **how)
     outcome = run(lazy)
@@ -316,7 +316,7 @@ def test_an_optimum_at_the_end_of_the_grid_is_said_of_two_rates_too(own: Any):
         assert np.isinf(series.shift()[1:]).all()  # nothing bounds how far it moved
         _, said = trained_with(own(), outcome)
         assert "Warning" in said
-        page = report.as_html(outcome, {}, "command")
+        page = report.report(outcome, {}, "command").html()
         assert "at an end of the grid" in page
     inside = simulated({(8, 1): -6.0, (16, 1): -6.0}).over("all", "width")
     assert "end of the grid" not in inside.sentence

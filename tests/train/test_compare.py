@@ -13,7 +13,7 @@ from rich.console import Console
 
 import limits.mlp
 from train import data
-from train.evaluate import compare, grid, report
+from train.evaluate import compare, compare_report, grid
 from zoo import MLP
 
 WIDTHS = (32, 64, 128)
@@ -55,7 +55,7 @@ def test_networks_that_learn_features_agree_with_the_limit_that_does():
     assert result.find("path", "mup", 2).verdict == "agrees"
     products = result.products["mup", 2]
     assert max(products) < 2 * min(products)
-    assert any("largest over smallest" in line for line in report.reading(result))
+    assert any("largest over smallest" in line for line in compare_report.reading(result))
 
 
 def variance_falls_as_one_over_width(result):
@@ -112,7 +112,7 @@ def test_an_interrupted_run_continues_and_few_members_leave_it_undecided(tmp_pat
 
 
 def report_is_self_contained_and_complete(result, tmp_path):
-    json_path, html_path = report.write(result, {"seed": 0}, tmp_path)
+    json_path, html_path = compare_report.report(result, {"seed": 0}).write(tmp_path)
     document = json.loads(json_path.read_text())
     assert len(document["verdicts"]) == 6
     assert all(part["sem"] > 0 for v in document["verdicts"] for part in v["projections"].values())
@@ -151,11 +151,12 @@ def test_an_ensemble_that_diverges_is_marked_and_the_others_go_on(tmp_path, caps
     assert {(d.label, d.depth, d.width) for d in found.diverged} == {("wild", 1, 4)}
     assert {v.label for v in found.verdicts} == {"tame"}
     assert [c.width for c in found.curves if c.label == "wild"] == [8]
-    _, page = report.write(found, {}, tmp_path)
+    report = compare_report.report(found, {})
+    _, page = report.write(tmp_path)
     numbers = json.loads((tmp_path / "report.json").read_text())
     assert all("infinite or NaN outputs at step 0" in each["why"] for each in numbers["diverged"])
     assert "diverged at width 4" in page.read_text()
-    report.print_table(found, Console(width=200))
+    report.print(Console(width=200))
     assert "diverged" in capsys.readouterr().out
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from limits import Task, twin
 from train.evaluate.compare import compare, to_infinite_depth
-from train.evaluate.report import as_json, reading
+from train.evaluate.compare_report import numbers, reading
 from zoo import MLP, ResNet
 
 X = np.random.default_rng(0).normal(size=(3, 4))
@@ -36,4 +36,4 @@ def test_the_report_says_so():
     result = compare({"res": FAMILIES["res"]}, (8, 16), (8, 16, 32), TASK, 1, 0.1, members=8, init_members=8)
     assert "converges to the infinite-depth twin as L^(−e), e = " in reading(result)[-1]
     assert result.to_infinite_depth["ntk, res"].exponent == pytest.approx(1, abs=0.1)
-    assert "ntk, res" in as_json(result, {})["to_infinite_depth"]
+    assert "ntk, res" in numbers(result, {})["to_infinite_depth"]

@@ -99,9 +99,10 @@ def test_a_comparison_from_end_to_end(tmp_path):
 
 def report_has_everything(result, folder):
     console = Console(record=True, width=200, file=io.StringIO())
-    posterior_report.print_table(result, console)
+    report = posterior_report.report(result, {"command": "none"})
+    report.print(console)
     assert "C^(2)" in console.export_text()
-    numbers, page = posterior_report.write(result, {"command": "none"}, folder)
+    numbers, page = report.write(folder)
     found = json.loads(numbers.read_text())
     assert len(found["agreements"]) == 6
     assert "draws" not in found["chains"][0]

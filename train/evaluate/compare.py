@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 
 from limits import AbsentError, Convergence, Task, Trajectory, twin
+from train.evaluate.finding import Finding
 from train.evaluate.grid import Cell, Limit, run_grid
 from train.evaluate.statistics import PowerLaw, power_law, relative_variance
 from train.evaluate.verdict import FAMILYWISE, Row, Verdict, judge
@@ -38,6 +39,12 @@ class Diverged:
     depth: int
     width: int | None
     why: str
+
+    @property
+    def finding(self) -> Finding:
+        """Nothing that diverges agrees with anything."""
+        where = f" at width {self.width}" if self.width else ""
+        return Finding(f"{self.label}, depth {self.depth}: training is finite", False, f"diverged{where}")
 
 
 @dataclasses.dataclass(frozen=True)

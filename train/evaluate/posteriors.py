@@ -8,12 +8,14 @@ import scipy.stats
 
 from limits import Task
 from limits.posterior import Posterior
+from train.evaluate.finding import Finding
 from train.evaluate.projections import Projections, of_kernel, of_predictions
 from train.evaluate.statistics import hotelling
 from train.evaluate.verdict import FAMILYWISE, PRECISION
 from train.posterior.chains import inefficiency, standard_error
 
 CLEAR = 3.0  # standard errors by which one theory must be closer than the other
+CLOSER = {"agrees": True, "closer than the NNGP": True, "further than the NNGP": False}  # the others are undecided
 RESOLVED = 2.0  # standard errors above zero that a distance must have to be told, and to enter a law in the width
 
 
@@ -64,6 +66,12 @@ class Agreement:
         if abs(self.gain) < CLEAR:
             return "no closer than the NNGP"
         return "closer than the NNGP" if self.gain > 0 else "further than the NNGP"
+
+    @property
+    def finding(self) -> Finding:
+        """Whether the theory is right, or closer than the NNGP."""
+        what = f"{self.quantity}, width {self.width}: the theory is right, or closer than the NNGP"
+        return Finding(what, CLOSER.get(self.verdict), self.sentence)
 
     @property
     def sentence(self) -> str:

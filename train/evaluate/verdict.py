@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from train.evaluate.finding import Finding
 from train.evaluate.grid import Limit
 from train.evaluate.projections import Projections
 from train.evaluate.statistics import (
@@ -31,6 +32,7 @@ MEANING = {  # observable: (its name, what it is)
     "path": ("predictions along training", "their size in the direction of the limit at each recorded step"),
     "ntk_end": ("tangent kernel at the end", "after training, against the same limit"),
 }
+AGREES = {"agrees": True, "does not converge": False, "undecided": None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Verdict:
     observable: str
     label: str
     depth: int
-    verdict: str  # "agrees", "does not converge" or "undecided"
+    verdict: str  # one of AGREES
     relative_error: float  # |extrapolated − limit| / |limit|
     relative_sem: float
     t2: float
@@ -62,9 +64,10 @@ class Verdict:
         return MEANING[self.observable][0]
 
     @property
-    def foreseen(self) -> bool:
-        """Whether not to converge is what must happen: this limit is not the family's own."""
-        return self.learns and self.against == "lazy"
+    def finding(self) -> Finding:
+        """Whether it agrees; that it does not is foreseen where this limit is not the family's own."""
+        what = f"{self.name}, {self.label}, depth {self.depth}: ensembles agree with their limit ({self.against})"
+        return Finding(what, AGREES[self.verdict], self.sentence, foreseen=self.learns and self.against == "lazy")
 
     @property
     def sentence(self) -> str:

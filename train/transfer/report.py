@@ -1,12 +1,8 @@
-"""report.html and report.json of a transfer study."""
+"""What a transfer study reports."""
 
-import html
-import json
 from typing import Any
 
-from rich.console import Console
-
-from train.evaluate.page import heading, page, picture, plain, table, what_was_run
+from train.evaluate.report import Part, Picture, Report, Table, Text, notes
 from train.transfer import plots
 from train.transfer.outcome import Outcome, target
 from train.transfer.shift import COLUMNS, bounds, rows
@@ -26,25 +22,40 @@ READING = (
 )
 
 
-def print_report(outcome: Outcome, command: str, console: Console, advice: str = "") -> None:
-    """On the terminal."""
+def report(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> Report:
+    """Tables by setting, pictures, the command that trains the target size and the advice on it, and every number."""
+    advice, dial = advice or target(outcome).advice, outcome.dial.replace("_", " ")
+    best = outcome.best_values()
+    other = Table(
+        ("setting", "hyperparameter", "width × depth", "best value", "loss"),
+        best,
+        title="The other hyperparameters",
+        caption="The best value of each, everything else tuned, size by size.",
+    )
+    parts = [
+        *tables(outcome),
+        *map(Text, _limit_lines(outcome)),
+        *([other] if best else []),
+        *(Picture(*each) for each in figures(outcome)),
+        *notes([READING, NOT_TRANSFERRED]),
+        Text("To train the target size", "title"),
+        Text(advice),
+        Text(command, "code"),
+    ]
+    numbers = _numbers(outcome) | {"run": run, "command": command, "advice": advice}
+    return Report(f"Does the best {dial} carry over?", parts, numbers, run, tab=f"transfer of {dial}")
+
+
+def tables(outcome: Outcome) -> list[Part]:
+    """The optima of every setting: a table for each series of sizes, or one where there is none."""
+    parts: list[Part] = []
     for label in outcome.labels:
-        for series in outcome.series(label):
-            console.print(f"\n{label}", style="bold")
-            console.print(series)
-    for line in (*_limit_lines(outcome), READING, NOT_TRANSFERRED):
-        console.print(f"[dim]{line}[/dim]", highlight=False)
-    console.print(f"\n{advice or target(outcome).advice}", highlight=False)
-    console.print(f"  {command}", highlight=False, soft_wrap=True)
+        series = [each.table for each in outcome.series(label)]
+        parts += [Text(label, "title"), *(series or [Table(COLUMNS, rows(outcome.sweeps[label].values()))])]
+    return parts
 
 
-def documents(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> dict[str, str]:
-    """Both files, by name."""
-    numbers = json.dumps(as_json(outcome, run, command, advice), indent=1) + "\n"
-    return {"report.json": numbers, "report.html": as_html(outcome, run, command, advice)}
-
-
-def as_json(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> dict[str, Any]:
+def _numbers(outcome: Outcome) -> dict[str, Any]:
     """Every number: optima, shifts, regrets with their intervals, and the losses [value, seed]."""
     names = ("value", "low", "high")
     series = [
@@ -65,32 +76,10 @@ def as_json(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "
         }
         for label, sweep in finite + limits
     ]  # fmt: skip
-    found = {"run": run, "series": series, "sweeps": sweeps, "best": outcome.best_values(), "absent": outcome.absent}
-    advice = advice or target(outcome).advice
-    return plain({**found, "command": command, "advice": advice, "how_to_read": [READING, NOT_TRANSFERRED]})
-
-
-def as_html(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> str:
-    """One self-contained page."""
-    dial = outcome.dial.replace("_", " ")
-    parts = [heading(f"Does the best {dial} carry over?")]
-    for label in outcome.labels:
-        parts.append(f"<h2>{html.escape(label)}</h2>")
-        for series in outcome.series(label):
-            parts.append(f"<p>{html.escape(series.sentence)}</p>{table(COLUMNS, series.rows())}")
-        if not outcome.series(label):
-            parts += [table(COLUMNS, rows(outcome.sweeps[label].values()))]
-    parts += [f"<p>{html.escape(line)}</p>" for line in _limit_lines(outcome)]
-    if best := outcome.best_values():
-        parts += [
-            "<h2>The other hyperparameters</h2><p>The best value of each, everything else tuned, size by size.</p>"
-        ]
-        parts += [table(("setting", "hyperparameter", "width × depth", "best value", "loss"), best)]
-    parts += [picture(*each) for each in figures(outcome)]
-    parts += [f"<p class='muted'>{html.escape(line)}</p>" for line in (READING, NOT_TRANSFERRED)]
-    parts += [f"<h2>To train the target size</h2><p>{html.escape(advice or target(outcome).advice)}</p>"]
-    parts += [f"<pre>{html.escape(command)}</pre>", what_was_run(run)]
-    return page(f"transfer of {dial}", "".join(parts))
+    return {
+        "series": series, "sweeps": sweeps, "best": outcome.best_values(), "absent": outcome.absent,
+        "how_to_read": [READING, NOT_TRANSFERRED],
+    }  # fmt: skip
 
 
 def figures(outcome: Outcome) -> list[tuple[str, str, Any]]:

@@ -3,10 +3,11 @@
 import dataclasses
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
-from rich.table import Table
 
+from train.evaluate.report import Table
 from train.transfer.sweep import DRAWS, Sweep, interval, loss_at
 
 
@@ -96,13 +97,13 @@ class Transfer:
         """A line a size."""
         return rows(self.sweeps)
 
-    def __rich__(self) -> Table:
-        table = Table(title=f"Optimum over {self.over}, {self.fixed}", caption=self.sentence)
-        for column in COLUMNS:
-            table.add_column(column, justify="right")
-        for row in self.rows():
-            table.add_row(*row)
-        return table
+    @property
+    def table(self) -> Table:
+        """For a report."""
+        return Table(COLUMNS, self.rows(), title=f"Optimum over {self.over}, {self.fixed}", caption=self.sentence)
+
+    def __rich__(self) -> Any:
+        return self.table
 
 
 def along(found: dict[tuple[float, int], Sweep]) -> list[Transfer]:
