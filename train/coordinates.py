@@ -11,14 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import scipy.stats
 from matplotlib.figure import Figure
 from rich.progress import track
 
 from limits.finite.forward import shows_inside
 from train.evaluate.drawing import at_sizes, panels
 from train.evaluate.finding import Finding
+from train.evaluate.interval import Interval, mean
 from train.evaluate.report import Picture, Report, Table
+from train.evaluate.statistics import slope_weights
 from train.variables import descend, forward, split
 from zoo import checks
 from zoo.messages import as_text
@@ -45,11 +46,8 @@ class Slope:
         """flat (the interval lies within ± TOLERANCE), grows, shrinks (it lies outside), undecided, or diverged."""
         if not np.isfinite(self.movement).all():
             return "diverged"
-        if self.low > -TOLERANCE and self.high < TOLERANCE:
-            return "flat"
-        if self.low > TOLERANCE or self.high < -TOLERANCE:
-            return "grows" if self.low > 0 else "shrinks"
-        return "undecided"
+        flat = Interval(self.exponent, self.low, self.high).near(0.0, TOLERANCE)
+        return {True: "flat", None: "undecided", False: "grows" if self.low > 0 else "shrinks"}[flat]
 
     @property
     def finding(self) -> Finding:
@@ -113,10 +111,10 @@ class CoordinateCheck:
         figure, axes = panels(1, len(kinds), 6.4, 4.2, margin=1.0)
         for axis, over in zip(axes[0], kinds, strict=True):
             for s in (s for s in self.slopes if s.over == over):
-                mean, spread = s.movement.mean(1), s.movement.std(1)
+                middle, spread = s.movement.mean(1), s.movement.std(1)
                 style = "--" if s.finding.holds is False else "-"
-                (line,) = axis.plot(s.sizes, mean, style, marker="o", ms=4, label=f"{s.quantity}: {s.exponent:.2f}")
-                axis.fill_between(s.sizes, mean - spread, mean + spread, alpha=0.15, color=line.get_color())
+                (line,) = axis.plot(s.sizes, middle, style, marker="o", ms=4, label=f"{s.quantity}: {s.exponent:.2f}")
+                axis.fill_between(s.sizes, middle - spread, middle + spread, alpha=0.15, color=line.get_color())
             axis.set(
                 xscale="log", yscale="log", xlabel=over, ylabel=f"root mean square change after {self.steps} steps"
             )
@@ -288,7 +286,7 @@ def _ends(moved: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _slopes(over: str, sizes: Sequence[int], moved: list[dict[str, np.ndarray]]) -> list[Slope]:
     """A straight line in log-log for every seed; the interval is Student's over seeds."""
-    found, x = [], np.log2(np.asarray(sizes, float))
+    found = []
     for name in moved[0]:
         if any(name not in each for each in moved):
             continue
@@ -296,8 +294,6 @@ def _slopes(over: str, sizes: Sequence[int], moved: list[dict[str, np.ndarray]])
         if not movement.any():
             continue  # a layer that does not move, such as a frozen one
         with np.errstate(divide="ignore", invalid="ignore"):
-            each = ((x - x.mean()) @ np.log2(movement)) / ((x - x.mean()) ** 2).sum()
-        half = scipy.stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / len(each) ** 0.5
-        mean = float(each.mean())
-        found.append(Slope(name, over, tuple(sizes), movement, mean, mean - half, mean + half))
+            each = slope_weights(np.log2(sizes)) @ np.log2(movement)
+        found.append(Slope(name, over, tuple(sizes), movement, *map(float, mean(each).ends)))
     return found

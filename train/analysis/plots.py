@@ -200,9 +200,8 @@ def distances(compared: Mapping[str, dict[str, Any]], steps: Any, name: str = "t
                 axis.plot(steps, noise, ":", lw=1, color=colour(l))
         axis.set(title=_NAMES.get(quantity, quantity), xlabel="step", yscale="log")
         axis.title.set_fontsize(9)
-        axis.legend(
-            fontsize=7, title="dashed: mean, dotted: its noise" if len(part["each"]) > 1 else None, title_fontsize=7
-        )
     for axis in axes[:, 0]:
         axis.set_ylabel(f"|K − {name}| / |{name}|")
+    several = any(len(part["each"]) > 1 for part in present.values())
+    legend_beside(figure, axes, "dashed: mean, dotted: its noise" if several else None)
     return figure

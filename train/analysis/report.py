@@ -105,28 +105,22 @@ def report(
     rates = {job.label: float(job.run.config["learning_rate"]) for job in jobs if "learning_rate" in job.run.config}
     logs = {job.run.name: job.run.place for job in jobs if (job.run.place / "log.jsonl").exists()}
     text = " ".join(["Lines: batches of training. Dots: the test set.", *curves.differences(logs)])
-    images = [("Loss", text, curves.figure(logs))] if logs else []
+    images = [Picture("Loss", text, curves.figure(logs))] if logs else []
     images += pictures(shown, parts, {label: rates[label] for label in shown if label in rates})
     names = list(dict.fromkeys(job.run.name for job in jobs))
     single = dict.fromkeys(job.run.name for job in jobs if len(job.run.steps) == 1)
     rows = [row for _, about, each in compared for row in rows_of(about, each)]
-    shows = [
-        *(
-            Text(f"{name} has one checkpoint, and nothing can have drifted: train with analysis=8, say.")
-            for name in single
-        ),
-        Table(HEAD, rows, title="Distance from the twin"),
-        *(Picture(*image) for image in images),
-    ]
+    still = "has one checkpoint, and nothing can have drifted: train with analysis=8, say."
+    shows = [*(Text(f"{name} {still}") for name in single), Table(HEAD, rows, title="Distance from the twin"), *images]
     distances = [{"definition": to_json(net), "distances": each} for net, _, each in compared]
     numbers = {**run, "networks": labelled, "against": distances}
     return Report(f"Analysis: {', '.join(names)}", shows, numbers, run, tab="analysis")
 
 
-def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: dict[str, float]) -> list[tuple]:
-    """(title, how to read it, figure) of everything that was measured; rates: learning rates by label."""
+def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: dict[str, float]) -> list[Picture]:
+    """Of everything that was measured; rates: learning rates by label."""
     edges = {label: edge_of_stability(rate) for label, rate in rates.items()}
-    edge = "Largest eigenvalue of the loss's Hessian; dotted: 2 over the learning rate, where plain descent becomes unstable."
+    edge = "Largest eigenvalue of the loss's Hessian; dashed: 2 over the learning rate, where plain descent becomes unstable."
     every = [
         ("kernels ntk", "Drift of kernels", "Relative change from the first checkpoint, and 1 − cosine.", plots.drift),
         ("alignment", "Alignment with labels", "Centred kernel alignment with y yᵀ.", plots.alignment),
@@ -135,4 +129,4 @@ def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: d
         ("sharpness", "Sharpness", edge, lambda runs: plots.sharpness(runs, edges)),
         ("linearisation", "Distance from linearisation", "Relative to how far outputs moved.", plots.linearisation),
     ]
-    return [(title, text, draw(labelled)) for of, title, text, draw in every if {*of.split()} & {*parts}]
+    return [Picture(title, text, draw(labelled)) for of, title, text, draw in every if {*of.split()} & {*parts}]

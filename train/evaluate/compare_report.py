@@ -6,7 +6,7 @@ from typing import Any
 
 from train.evaluate.compare import Comparison
 from train.evaluate.plots import all_figures
-from train.evaluate.report import Folded, Picture, Report, Table, Text, notes
+from train.evaluate.report import Folded, Report, Table, Text, notes
 from train.evaluate.statistics import CURVED, LACK_OF_FIT, PowerLaw
 from train.evaluate.verdict import FAMILYWISE, MEANING, PRECISION, Verdict
 
@@ -22,7 +22,7 @@ def report(result: Comparison, run: dict[str, Any]) -> Report:
     parts = [
         Text(summary(result)),
         verdicts(result),
-        *(Picture(*each) for each in all_figures(result)),
+        *all_figures(result),
         *([Table(("observable", "exponent of depth", "95 % interval"), depths, title="Variance against depth",
                  caption=f"At width {result.widths[-1]}.", screen=0)] if depths else []),
         Folded("How to read this", notes(how)),

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from train.evaluate.statistics import slope_weights
+
 GROUPS = 16  # of the jackknife
 
 
@@ -130,18 +132,6 @@ def median(samples: Any, axis: int = 0) -> Interval:
     return Interval(value, samples[out - 1] + 0 * value, samples[n - out] + 0 * value)
 
 
-def share(hit: Any, count: int) -> Interval:
-    """Of so many points, Wilson's interval.
-
-    >>> print(share(0.9, 100))
-    0.9 [0.826, 0.945]
-    """
-    hit, z = np.asarray(hit, float), scipy.stats.norm.ppf(0.975)
-    middle = (hit + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * np.sqrt(np.maximum(hit * (1 - hit), 0) / count + z**2 / (4 * count**2))
-    return Interval(hit, np.minimum(middle - half, hit), np.maximum(middle + half, hit))
-
-
 def jackknife(number: Callable[..., Any], *samples: Any) -> Interval:
     """A smooth function of samples (members first, as many in each), by leaving out groups of members."""
     arrays, value = [np.asarray(each) for each in samples], np.asarray(number(*samples), float)
@@ -160,4 +150,4 @@ def power(x: Any, y: Any) -> float:
     2.0
     """
     x, y = np.asarray(x, float), np.asarray(y, float)
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0]) if len(x) > 1 and (y > 0).all() else float("nan")
+    return float(slope_weights(np.log(x)) @ np.log(y)) if len(x) > 1 and (y > 0).all() else float("nan")

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from train.evaluate.compare import Comparison, Curves
 from train.evaluate.drawing import COLOURS, at_sizes, legend_beside, log_ticks, panels
+from train.evaluate.report import Picture
 from train.evaluate.verdict import Verdict
 
 _RELATIVE = (
@@ -141,11 +142,11 @@ def distances(result: Comparison) -> Figure:
     return figure
 
 
-def all_figures(result: Comparison) -> Sequence[tuple[str, str, Figure]]:
-    """(title, explanation, figure) of everything a report shows."""
+def all_figures(result: Comparison) -> list[Picture]:
+    """Everything a report shows."""
     present = {v.observable for v in result.verdicts}
     first, *others = [
-        (title, _RELATIVE, convergence(result, observable))
+        Picture(title, _RELATIVE, convergence(result, observable))
         for observable, title in _CONVERGENCE.items()
         if observable in present
     ]
@@ -156,8 +157,8 @@ def all_figures(result: Comparison) -> Sequence[tuple[str, str, Figure]]:
     )
     return [
         first,
-        ("Distance from the lazy limit", far, distances(result)),
-        ("Training loss", "Means over members, ± 2 standard errors.", losses(result)),
-        ("Variance over members", spread, variances(result)),
+        Picture("Distance from the lazy limit", far, distances(result)),
+        Picture("Training loss", "Means over members, ± 2 standard errors.", losses(result)),
+        Picture("Variance over members", spread, variances(result)),
         *others,
     ]

@@ -34,7 +34,7 @@ def report(result: PosteriorComparison, run: dict[str, Any]) -> Report:
         Text(f"{result.task.name}: posterior of {len(result.task.x_train)} points, noise {result.noise:g}"),
         Table(COLUMNS, rows, [a.finding.kind for a in result.agreements]),
         *notes(reading(result)),
-        *(Picture(*each) for each in all_figures(result)),
+        *all_figures(result),
     ]
     numbers = {
         "run": run,
@@ -121,15 +121,14 @@ def predictions(result: PosteriorComparison) -> Figure:
     return figure
 
 
-def all_figures(result: PosteriorComparison) -> list[tuple[str, str, Figure]]:
-    """(title, explanation, figure) of everything a report shows."""
+def all_figures(result: PosteriorComparison) -> list[Picture]:
+    """Everything a report shows."""
     bars = "Bars: ± 2 standard errors."
-    drawn = [
-        ("Kernels, layer by layer", f"How far the theories are from the sampled kernels. {bars}", by_layer(result))
-    ]
+    layers = f"How far the theories are from the sampled kernels. {bars}"
+    drawn = [Picture("Kernels, layer by layer", layers, by_layer(result))]
     if len(result.widths) > 1:
         text = f"Points within two standard errors of zero are left out. {bars}"
-        drawn.append(("Over widths", text, over_widths(result)))
+        drawn.append(Picture("Over widths", text, over_widths(result)))
     if len(result.task.x_test):
-        drawn.append(("Predictions on test points", f"Mean over the posterior. {bars}", predictions(result)))
+        drawn.append(Picture("Predictions on test points", f"Mean over the posterior. {bars}", predictions(result)))
     return drawn

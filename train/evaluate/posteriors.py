@@ -10,7 +10,7 @@ from limits import Task
 from limits.posterior import Posterior
 from train.evaluate.finding import Finding
 from train.evaluate.projections import Projections, of_kernel, of_predictions
-from train.evaluate.statistics import hotelling
+from train.evaluate.statistics import hotelling, weighted_fit
 from train.evaluate.verdict import FAMILYWISE, PRECISION
 from train.posterior.chains import inefficiency, standard_error
 
@@ -293,7 +293,5 @@ def _law(found: list[Agreement], which: str) -> WidthLaw | None:
     if len({width for width, _ in clear}) < 2:
         return None
     x, y = np.log([width for width, _ in clear]), np.log([d.value for _, d in clear])
-    weights = np.array([(d.value / d.sem) ** 2 for _, d in clear])
-    away = x - np.average(x, weights=weights)
-    total = float(np.sum(weights * away**2))
-    return WidthLaw(float(np.sum(weights * away * y)) / total, total**-0.5)
+    fitted, covariance = weighted_fit(np.stack([x**0, x]), y[:, None], np.array([d.sem / d.value for _, d in clear]))
+    return WidthLaw(float(fitted[1, 0]), float(covariance[1, 1]) ** 0.5)

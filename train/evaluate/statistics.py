@@ -125,6 +125,23 @@ class PowerLaw:
         return bool(near and self.high - self.low < widest)
 
 
+def weighted_fit(terms: np.ndarray, values: np.ndarray, sem: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(coefficients [term, …], their covariance) of values [point, …] and terms [term, point], weighted with 1/sem²."""
+    matrix = (terms / sem).T
+    covariance = np.linalg.inv(matrix.T @ matrix)
+    return covariance @ matrix.T @ (values / sem[:, None]), covariance
+
+
+def slope_weights(x: Any) -> np.ndarray:
+    """c with c·y the slope of the straight line through (x, y) by least squares.
+
+    >>> float(slope_weights([0, 1, 2]) @ [5.0, 7.0, 9.0])
+    2.0
+    """
+    away = np.asarray(x, float) - np.mean(x)
+    return away / (away @ away)
+
+
 def power_law(
     x: Sequence[float], samples: Sequence[np.ndarray], statistic: Any, draws: int = 400, seed: int = 0
 ) -> PowerLaw:
@@ -139,9 +156,7 @@ def power_law(
         resampled = random.multinomial(m, np.full(m, 1 / m), size=draws) / m
         tables.append(statistic(members, np.concatenate([np.full((1, m), 1 / m), resampled])))
     values = np.stack(tables, axis=1)  # [1 + draws, x]
-    log_x = np.log(np.asarray(x, float))
-    centred = log_x - log_x.mean()
-    slopes = np.log(np.maximum(values, 1e-300)) @ centred / (centred @ centred)
+    slopes = np.log(np.maximum(values, 1e-300)) @ slope_weights(np.log(x))
     low, high = np.percentile(slopes[1:], [2.5, 97.5])
     return PowerLaw(float(slopes[0]), float(low), float(high), tuple(float(v) for v in values[0]))
 

@@ -82,7 +82,7 @@ class Verdict:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Observed:
     """One observable at one depth: members' projections [members, projection] at every width, and the limit."""
 
     observable: str
@@ -94,8 +94,7 @@ class Row:
     @property
     def functional(self) -> Projections:
         """The projections of this observable."""
-        limit = self.limit
-        return {"nngp": limit.of_nngp, "f": limit.of_f, "path": limit.of_path}.get(self.observable, limit.of_ntk)
+        return self.limit.projections[self.observable]
 
     @property
     def against(self) -> str:
@@ -116,7 +115,7 @@ class Row:
         return np.atleast_2d(np.cov(each.T)) / len(each) if len(each) > 1 else np.zeros((each.shape[1],) * 2)
 
 
-def judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
+def judge(row: Observed, widths: Sequence[int], level: float) -> Verdict:
     """The verdict at this level: Hotelling's test of the extrapolation, with a second order where the first is rejected."""
     names, expected, samples = row.functional.names, row.expected, row.samples
     size = float(np.linalg.norm(expected))
@@ -164,7 +163,7 @@ def judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
     )
 
 
-def _tested(row: Row, fit: Extrapolation) -> tuple[np.ndarray, np.ndarray, tuple[float, float, int]]:
+def _tested(row: Observed, fit: Extrapolation) -> tuple[np.ndarray, np.ndarray, tuple[float, float, int]]:
     """(extrapolated − limit, its covariance, Hotelling's test of it)."""
     difference, cov = fit.a - row.expected, fit.cov + row.uncertainty
     spread, sweeps = float(np.trace(row.uncertainty)), len(row.limit.estimates(row.observable))

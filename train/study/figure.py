@@ -17,17 +17,9 @@ from rich.progress import track
 
 from limits.kept.identity import identity, numerics
 from limits.kept.store import Store, set_aside, unsealed
-from train.evaluate.drawing import COLOURS as COLOURS
-from train.evaluate.drawing import panels as panels
-from train.evaluate.finding import Finding as Finding
-from train.evaluate.finding import count
-from train.evaluate.interval import Interval as Interval
-from train.evaluate.interval import every as every
-from train.evaluate.interval import exact as exact
-from train.evaluate.interval import jackknife as jackknife
-from train.evaluate.interval import mean as mean
-from train.evaluate.interval import median as median
-from train.evaluate.interval import power as power
+from train.evaluate.drawing import COLOURS, panels
+from train.evaluate.finding import Finding, count
+from train.evaluate.interval import Interval, every, exact, jackknife, mean, median, power
 from train.evaluate.report import Picture, Report, Table, Text
 from train.study.experiment import Experiment, load
 from train.study.study import conduct, study_of
@@ -35,6 +27,10 @@ from train.transfer.cells import save_arrays
 from train.transfer.report import figures as drawings_of_sweeps
 from train.transfer.report import tables
 
+__all__ = [  # what the files of figures use, and who runs them
+    "COLOURS", "SIZES", "Figure", "Finding", "Interval", "Settings", "cells", "every", "exact", "figures_in", "jackknife",
+    "listing", "mean", "median", "panels", "power",
+]  # fmt: skip
 SIZES = ("small", "paper")
 _CONFIG = re.compile(r"^(def )?get_config\b", re.MULTILINE)
 _THEORY = "Theory alone: no claims; what it says is tested in tests/limits."

@@ -1,8 +1,9 @@
 """What a transfer study reports."""
 
+import dataclasses
 from typing import Any
 
-from train.evaluate.report import Part, Picture, Report, Table, Text, notes
+from train.evaluate.report import Picture, Report, Table, Text, notes
 from train.transfer import plots
 from train.transfer.outcome import Outcome, target
 from train.transfer.shift import COLUMNS, bounds, rows
@@ -36,7 +37,7 @@ def report(outcome: Outcome, run: dict[str, Any], command: str, advice: str = ""
         *tables(outcome),
         *map(Text, _limit_lines(outcome)),
         *([other] if best else []),
-        *(Picture(*each) for each in figures(outcome)),
+        *figures(outcome),
         *notes([READING, NOT_TRANSFERRED]),
         Text("To train the target size", "title"),
         Text(advice),
@@ -46,13 +47,15 @@ def report(outcome: Outcome, run: dict[str, Any], command: str, advice: str = ""
     return Report(f"Does the best {dial} carry over?", parts, numbers, run, tab=f"transfer of {dial}")
 
 
-def tables(outcome: Outcome) -> list[Part]:
+def tables(outcome: Outcome) -> list[Table]:
     """The optima of every setting: a table for each series of sizes, or one where there is none."""
-    parts: list[Part] = []
+    found = []
     for label in outcome.labels:
-        series = [each.table for each in outcome.series(label)]
-        parts += [Text(label, "title"), *(series or [Table(COLUMNS, rows(outcome.sweeps[label].values()))])]
-    return parts
+        series = [each.table for each in outcome.series(label)] or [
+            Table(COLUMNS, rows(outcome.sweeps[label].values()))
+        ]
+        found += [dataclasses.replace(each, title=": ".join(filter(None, (label, each.title)))) for each in series]
+    return found
 
 
 def _numbers(outcome: Outcome) -> dict[str, Any]:
@@ -82,23 +85,23 @@ def _numbers(outcome: Outcome) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def figures(outcome: Outcome) -> list[tuple[str, str, Any]]:
-    """(title, how to read it, figure)."""
+def figures(outcome: Outcome) -> list[Picture]:
+    """What there is to see of a grid, or of a single value."""
     dial = outcome.dial.replace("_", " ")
     several = any(outcome.series(label) for label in outcome.labels)
     scan = any(len(s.rates) > 2 for sizes in outcome.sweeps.values() for s in sizes.values())
     found = []
     if scan:
         text = "Stars: optima, on bars that are their intervals; crosses on top: values at which a seed diverged."
-        found.append((f"Loss against {dial}", text, plots.curves(outcome)))
+        found.append(Picture(f"Loss against {dial}", text, plots.curves(outcome)))
     if scan and several:
         text = "Level lines mean that the optimum found on a small network is that of a large one; dashed: the limit's."
-        found.append(("The optimum against the size", text, plots.optima(outcome)))
+        found.append(Picture("The optimum against the size", text, plots.optima(outcome)))
     text = "All sizes with the value that is best for the smallest one: where hyperparameters carry over, curves lie together."
-    found.append(("Along training", text, plots.training(outcome)))
+    found.append(Picture("Along training", text, plots.training(outcome)))
     if scan:
         text = "How soon the best value can be read off: the optimum had training ended at the step on the horizontal axis."
-        found.append(("Early selection", text, plots.early(outcome)))
+        found.append(Picture("Early selection", text, plots.early(outcome)))
     return found
 
 
