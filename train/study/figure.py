@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,7 +36,7 @@ _CONFIG = re.compile(r"^(def )?get_config\b", re.MULTILINE)
 _THEORY = "Theory alone: no claims; what it says is tested in tests/limits."
 _COLUMNS = ("figure", "claim", "small: time and data", "paper: data", "found, small", "small here", "paper here")
 
-Drawn = list[tuple[str, str, Drawing]]  # (title, how to read it, figure)
+Drawn = Sequence[tuple[str, str, Drawing]]  # (title, how to read it, figure)
 
 
 @dataclasses.dataclass(frozen=True)
