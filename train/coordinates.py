@@ -19,7 +19,7 @@ from train.evaluate.drawing import at_sizes, panels
 from train.evaluate.finding import Finding
 from train.evaluate.interval import Interval, mean
 from train.evaluate.report import Picture, Report, Table
-from train.evaluate.statistics import slope_weights
+from train.evaluate.statistics import slope
 from train.variables import descend, forward, split
 from zoo import checks
 from zoo.messages import as_text
@@ -294,6 +294,6 @@ def _slopes(over: str, sizes: Sequence[int], moved: list[dict[str, np.ndarray]])
         if not movement.any():
             continue  # a layer that does not move, such as a frozen one
         with np.errstate(divide="ignore", invalid="ignore"):
-            each = slope_weights(np.log2(sizes)) @ np.log2(movement)
+            each = slope(np.log2(sizes), np.log2(movement).T)
         found.append(Slope(name, over, tuple(sizes), movement, *map(float, mean(each).ends)))
     return found

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from train.evaluate.drawing import colour, legend_beside, panels
+from train.evaluate.drawing import colour, legend_beside, log_ticks, panels
 from train.evaluate.report import Part, Picture, Report, Table, Text
 from train.records import read_records
 
@@ -30,6 +30,8 @@ def figure(runs: Mapping[str, Any]) -> Figure:
             axis.plot(*column(log, name), style, lw=0.9 + number % 4 / 2, color=colour(number), alpha=0.75, label=label)
             axis.plot(*column(tests, name), "o-", ms=4, color=colour(number), markeredgecolor="black", lw=1.2)
         axis.set(xlabel="step", ylabel=name.replace("_", " "), yscale=scale)
+        if scale == "log":
+            log_ticks(axis)
     if len(logs) > 1:
         legend_beside(whole, axes)
     return whole

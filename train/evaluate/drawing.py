@@ -41,9 +41,13 @@ def at_sizes(axis: Any, sizes: Sequence[float]) -> None:
 
 
 def log_ticks(axis: Any) -> None:
-    """Numbers at 1, 2 and 5 of every decade of a vertical logarithmic axis: one decade alone may have no other."""
+    """Numbers at 1, 2 and 5 of every decade of a vertical logarithmic axis: one decade alone may have no other.
+
+    Not over many decades, where they would not fit and none were shown; nor where nothing is drawn.
+    """
     drawn = np.concatenate([np.ravel(line.get_ydata()) for line in axis.lines] or [np.zeros(0)])
-    if not (drawn > 0).any():  # diverged, or nothing: there is no scale
+    drawn = drawn[(drawn > 0) & np.isfinite(drawn)]
+    if not drawn.size or drawn.max() > 1e3 * drawn.min():
         return
     axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")

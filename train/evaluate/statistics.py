@@ -132,14 +132,14 @@ def weighted_fit(terms: np.ndarray, values: np.ndarray, sem: np.ndarray) -> tupl
     return covariance @ matrix.T @ (values / sem[:, None]), covariance
 
 
-def slope_weights(x: Any) -> np.ndarray:
-    """c with c·y the slope of the straight line through (x, y) by least squares.
+def slope(x: Any, y: Any) -> Any:
+    """Of the straight line through (x, y), y [..., point], by least squares.
 
-    >>> float(slope_weights([0, 1, 2]) @ [5.0, 7.0, 9.0])
+    >>> float(slope([0, 1, 2], [5.0, 7.0, 9.0]))
     2.0
     """
     away = np.asarray(x, float) - np.mean(x)
-    return away / (away @ away)
+    return np.asarray(y) @ away / (away @ away)
 
 
 def power_law(
@@ -156,7 +156,7 @@ def power_law(
         resampled = random.multinomial(m, np.full(m, 1 / m), size=draws) / m
         tables.append(statistic(members, np.concatenate([np.full((1, m), 1 / m), resampled])))
     values = np.stack(tables, axis=1)  # [1 + draws, x]
-    slopes = np.log(np.maximum(values, 1e-300)) @ slope_weights(np.log(x))
+    slopes = slope(np.log(x), np.log(np.maximum(values, 1e-300)))
     low, high = np.percentile(slopes[1:], [2.5, 97.5])
     return PowerLaw(float(slopes[0]), float(low), float(high), tuple(float(v) for v in values[0]))
 

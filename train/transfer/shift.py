@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from train.evaluate.report import Table
-from train.evaluate.statistics import slope_weights
 from train.transfer.sweep import DRAWS, Sweep, interval, loss_at
 
 
@@ -36,7 +35,8 @@ class Transfer:
 
     def slope(self) -> tuple[float, float, float]:
         """log₂ optimum against log₂ size: (slope, low, high), a 95 % interval."""
-        x = slope_weights(np.log2(self.sizes))
+        x = np.log2(self.sizes) - np.log2(self.sizes).mean()
+        x /= x @ x
         low, high = np.zeros(DRAWS), np.zeros(DRAWS)
         for part, (lowest, highest) in zip(x, self.places(), strict=True):
             if part:
