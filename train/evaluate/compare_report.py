@@ -15,15 +15,13 @@ VARIANCE_TOLERANCE = 0.15
 
 def report(result: Comparison, run: dict[str, Any]) -> Report:
     """The table, the pictures, how to read them, and every number; `run`: what was run."""
-    depths = [
-        (name, f"{law.exponent:.2f}", f"[{law.low:.2f}, {law.high:.2f}]") for name, law in result.depth_laws.items()
-    ]
+    depths = [(name, str(law)) for name, law in result.depth_laws.items()]
     how = [*reading(result), *(each.why for each in result.diverged)]
     parts = [
         Text(summary(result)),
         verdicts(result),
         *all_figures(result),
-        *([Table(("observable", "exponent of depth", "95 % interval"), depths, title="Variance against depth",
+        *([Table(("observable", "exponent of depth [95 % interval]"), depths, title="Variance against depth",
                  caption=f"At width {result.widths[-1]}.", screen=0)] if depths else []),
         Folded("How to read this", notes(how)),
         Folded("The numbers behind the verdicts", [tests(result)]),
@@ -36,12 +34,11 @@ def law_text(law: PowerLaw | None, expected: float | None = None) -> str:
     """An exponent with its interval, and whether it meets what is expected."""
     if law is None:
         return "below noise"
-    text = f"{law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"
     if expected is None:
-        return text
+        return str(law)
     if law.high - law.low >= 0.3:
-        return f"{text} undecided"
-    return f"{text} {'✓' if law.meets(expected, VARIANCE_TOLERANCE) else '✗'}"
+        return f"{law} undecided"
+    return f"{law} {'✓' if law.meets(expected, VARIANCE_TOLERANCE) else '✗'}"
 
 
 def verdicts(result: Comparison) -> Table:

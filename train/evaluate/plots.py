@@ -78,7 +78,7 @@ def variances(result: Comparison) -> Figure:
     for axis, depth in zip(axes[0], result.depths, strict=True):
         lines = [(v, v.variance) for v in result.verdicts if v.depth == depth and v.variance is not None]
         for (verdict, law), colour in zip(lines, COLOURS * 3, strict=False):
-            text = f"{verdict.name}, {verdict.label}: {law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"
+            text = f"{verdict.name}, {verdict.label}: {law}"
             axis.loglog(widths, law.values, "o-", ms=3.5, lw=1, color=colour, label=text)
         if lines:
             top = max(law.values[0] for _, law in lines)

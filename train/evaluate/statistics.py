@@ -119,6 +119,9 @@ class PowerLaw:
     high: float
     values: tuple[float, ...]
 
+    def __str__(self) -> str:
+        return f"{self.exponent:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
     def meets(self, expected: float, tolerance: float, widest: float = 0.3) -> bool:
         """Whether the interval meets expected ± tolerance and is narrower than `widest`."""
         near = self.low <= expected + tolerance and self.high >= expected - tolerance
