@@ -50,16 +50,10 @@ def main() -> None:
         (net, about, report.against(net, members, task, _RATE.value, _MOMENTUM.value))
         for net, about, members in report.groups(jobs, found)
     ]
-    rows = [row for _, about, each in compared for row in report.rows_of(about, each)]
-    for job in jobs:
-        if len(job.run.steps) == 1 and job.member in (None, 0):
-            screen.print(
-                f"{job.run.name} has one checkpoint, and nothing can have drifted: train with analysis=8, say."
-            )
-    screen.print(report.listing(rows))
     run = {"command": common.command_line(), "seconds": round(time.time() - started, 1)}
-    distances = [(net, each) for net, _, each in compared]
-    common.write(folder, report.documents(jobs, found, distances, rows, _PARTS.value, run), screen, started)
+    made = report.report(jobs, found, compared, _PARTS.value, run)
+    made.print(screen)
+    common.write(folder, made.documents(), screen, started)
 
 
 def run() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from launch import common
 from limits import Task, twin
 from train.data import make_task
-from train.evaluate import compare, posterior_report, report
+from train.evaluate import compare, compare_report, posterior_report
 from train.evaluate.posteriors import compare_posteriors
 from train.posterior import sample_posterior
 from train.study.families import Families, check_variants, families, has_make
@@ -139,13 +139,12 @@ def main() -> None:
     check_folder(folder, run["config"])
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
     task = task_of(config)
-    result, pages = (posteriors, posterior_report) if config.get("posterior") else (trainings, report)
+    result, pages = (posteriors, posterior_report) if config.get("posterior") else (trainings, compare_report)
     found = result(config, families(config, common.config_file(), task.outputs), task, folder, screen)
     run["seconds"] = round(time.time() - started, 1)
-    pages.print_table(found, screen)
-    for path in pages.write(found, run, folder):
-        screen.print(f"wrote {path}", highlight=False)
-    screen.print(f"{time.time() - started:.0f} s", highlight=False)
+    made = pages.report(found, run)
+    made.print(screen)
+    common.write(folder, made.documents(), screen, started)
 
 
 def run() -> None:

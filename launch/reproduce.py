@@ -19,7 +19,6 @@ from absl import flags
 import configs
 from launch import common
 from launch.transfer import part_of_grid
-from train.evaluate import finding
 from train.study.figure import SIZES, Figure, figures_in, listing
 from zoo.messages import did_you_mean
 
@@ -43,7 +42,7 @@ def main() -> None:
     if found is None:
         return
     run["seconds"] = round(time.time() - started, 1)
-    screen.print(finding.as_table(found[0], title))
+    figure.report(found, run).print(screen)
     for file in figure.write(found, run, folder):
         screen.print(f"wrote {file}", highlight=False)
     screen.print(f"{time.time() - started:.0f} s", highlight=False)

@@ -73,9 +73,9 @@ def main() -> None:
             "values."
         )
     run["seconds"], command = round(time.time() - started, 1), study.command(outcome, sys.argv[1:])
-    advice = study.target(outcome).advice
-    report.print_report(outcome, command, screen, advice)
-    common.write(folder, report.documents(outcome, run, command, advice), screen, started)
+    made = report.report(outcome, run, command, study.target(outcome).advice)
+    made.print(screen)
+    common.write(folder, made.documents(), screen, started)
 
 
 def run() -> None:

@@ -1,7 +1,6 @@
 """The coordinate check: whether training moves features and outputs by as much at every width and every depth."""
 
 import dataclasses
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,13 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import scipy.stats
 from matplotlib.figure import Figure
 from rich.progress import track
-from rich.table import Table
 
 from limits.finite.forward import shows_inside
-from train.evaluate.page import heading, page, picture, table
+from train.evaluate.drawing import at_sizes, panels
+from train.evaluate.finding import Finding
+from train.evaluate.interval import Interval, mean
+from train.evaluate.report import Picture, Report, Table
+from train.evaluate.statistics import slope
 from train.variables import descend, forward, split
 from zoo import checks
 from zoo.messages import as_text
@@ -45,11 +46,15 @@ class Slope:
         """flat (the interval lies within ± TOLERANCE), grows, shrinks (it lies outside), undecided, or diverged."""
         if not np.isfinite(self.movement).all():
             return "diverged"
-        if self.low > -TOLERANCE and self.high < TOLERANCE:
-            return "flat"
-        if self.low > TOLERANCE or self.high < -TOLERANCE:
-            return "grows" if self.low > 0 else "shrinks"
-        return "undecided"
+        flat = Interval(self.exponent, self.low, self.high).near(0.0, TOLERANCE)
+        return {True: "flat", None: "undecided", False: "grows" if self.low > 0 else "shrinks"}[flat]
+
+    @property
+    def finding(self) -> Finding:
+        """Whether the change is the same at every size."""
+        holds = {"flat": True, "undecided": None}.get(self.verdict, False)
+        figures = f"{self.verdict}: {self.exponent:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        return Finding(f"The change of {self.quantity} is the same at every {self.over}", holds, figures)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +67,7 @@ class CoordinateCheck:
     @property
     def against(self) -> list[Slope]:
         """What speaks against transfer."""
-        return [slope for slope in self.slopes if slope.verdict in ("grows", "shrinks", "diverged")]
+        return [slope for slope in self.slopes if slope.finding.holds is False]
 
     def __bool__(self) -> bool:
         return not self.against
@@ -78,7 +83,7 @@ class CoordinateCheck:
                 for s in self.against
             )
             return f"Against transfer: {named}."
-        unsure = [f"{s.quantity} over {s.over}" for s in self.slopes if s.verdict == "undecided"]
+        unsure = [f"{s.quantity} over {s.over}" for s in self.slopes if s.finding.holds is None]
         more = f" Undecided: {', '.join(unsure)}; use more seeds or a wider range." if unsure else ""
         return (
             f"Nothing speaks against transfer in the first {self.steps} steps, which does not show that it holds.{more}"
@@ -87,48 +92,45 @@ class CoordinateCheck:
     def __str__(self) -> str:
         return as_text(self)
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """A line a slope, under `COLUMNS`."""
-        return [
+    @property
+    def table(self) -> Table:
+        """A row a slope."""
+        rows = [
             (s.quantity, s.over, ", ".join(map(str, s.sizes)), f"{s.exponent:.3f}", f"[{s.low:.3f}, {s.high:.3f}]", s.verdict)
             for s in self.slopes
         ]  # fmt: skip
+        title, kinds = f"Changes after {self.steps} steps", [s.finding.kind for s in self.slopes]
+        return Table(COLUMNS, rows, kinds, title=title, caption=self.sentence)
 
-    def __rich__(self) -> Table:
-        screen = Table(*COLUMNS, title=f"Changes after {self.steps} steps", caption=self.sentence)
-        for row in self.rows():
-            screen.add_row(*row)
-        return screen
+    def __rich__(self) -> Any:
+        return self.table
 
     def plot(self) -> Figure:
         """Change against width and against depth, a line a quantity; shaded: one standard deviation over seeds."""
         kinds = list(dict.fromkeys(s.over for s in self.slopes))
-        figure = Figure(figsize=(1 + 6.4 * len(kinds), 4.2), layout="constrained")
-        for axis, over in zip(np.atleast_1d(figure.subplots(1, len(kinds))), kinds, strict=True):
+        figure, axes = panels(1, len(kinds), 6.4, 4.2, margin=1.0)
+        for axis, over in zip(axes[0], kinds, strict=True):
             for s in (s for s in self.slopes if s.over == over):
-                mean, spread = s.movement.mean(1), s.movement.std(1)
-                style = "-" if s.verdict in ("flat", "undecided") else "--"
-                (line,) = axis.plot(s.sizes, mean, style, marker="o", ms=4, label=f"{s.quantity}: {s.exponent:.2f}")
-                axis.fill_between(s.sizes, mean - spread, mean + spread, alpha=0.15, color=line.get_color())
+                middle, spread = s.movement.mean(1), s.movement.std(1)
+                style = "--" if s.finding.holds is False else "-"
+                (line,) = axis.plot(s.sizes, middle, style, marker="o", ms=4, label=f"{s.quantity}: {s.exponent:.2f}")
+                axis.fill_between(s.sizes, middle - spread, middle + spread, alpha=0.15, color=line.get_color())
             axis.set(
                 xscale="log", yscale="log", xlabel=over, ylabel=f"root mean square change after {self.steps} steps"
             )
-            axis.set_xticks(s.sizes, labels=list(map(str, s.sizes)))
-            axis.minorticks_off()
-            axis.spines[["top", "right"]].set_visible(False)
+            at_sizes(axis, s.sizes)
             axis.legend(fontsize=8, title="exponent", title_fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
         return figure
 
     def save(self, folder: str | Path) -> Path:
         """Writes coordinates.html and coordinates.json into the folder; returns the former."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        rows = [{**dataclasses.asdict(s), "movement": s.movement.tolist(), "verdict": s.verdict} for s in self.slopes]
-        (folder / "coordinates.json").write_text(json.dumps({"verdict": self.sentence, "slopes": rows}, indent=1))
-        file, changes = folder / "coordinates.html", f"Changes after {self.steps} steps"
-        body = heading("Coordinate check") + picture(changes, self.sentence, self.plot()) + table(COLUMNS, self.rows())
-        file.write_text(page("coordinate check", body))
-        return file
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        rows = [{**dataclasses.asdict(s), "verdict": s.verdict} for s in self.slopes]
+        picture = Picture(
+            "Change against size", "Lines: means over seeds; shaded: one standard deviation.", self.plot()
+        )
+        report = Report("Coordinate check", [self.table, picture], {"verdict": self.sentence, "slopes": rows})
+        return report.write(folder, "coordinates")[1]
 
 
 @checks.arguments(
@@ -284,7 +286,7 @@ def _ends(moved: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _slopes(over: str, sizes: Sequence[int], moved: list[dict[str, np.ndarray]]) -> list[Slope]:
     """A straight line in log-log for every seed; the interval is Student's over seeds."""
-    found, x = [], np.log2(np.asarray(sizes, float))
+    found = []
     for name in moved[0]:
         if any(name not in each for each in moved):
             continue
@@ -292,8 +294,6 @@ def _slopes(over: str, sizes: Sequence[int], moved: list[dict[str, np.ndarray]])
         if not movement.any():
             continue  # a layer that does not move, such as a frozen one
         with np.errstate(divide="ignore", invalid="ignore"):
-            each = ((x - x.mean()) @ np.log2(movement)) / ((x - x.mean()) ** 2).sum()
-        half = scipy.stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / len(each) ** 0.5
-        mean = float(each.mean())
-        found.append(Slope(name, over, tuple(sizes), movement, mean, mean - half, mean + half))
+            each = slope(np.log2(sizes), np.log2(movement).T)
+        found.append(Slope(name, over, tuple(sizes), movement, *map(float, mean(each).ends)))
     return found

@@ -1,14 +1,13 @@
 """The report of a training run: loss and accuracy over the steps, of one run or of several on top of each other."""
 
-import html
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from train.evaluate.page import COLOURS, heading, page, picture, plain, table, what_was_run
+from train.evaluate.drawing import colour, legend_beside, log_ticks, panels
+from train.evaluate.report import Part, Picture, Report, Table, Text
 from train.records import read_records
 
 
@@ -21,21 +20,20 @@ def column(lines: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarr
 
 def figure(runs: Mapping[str, Any]) -> Figure:
     """Loss, accuracy, learning rate and gradient norm of runs by label; thin lines are training batches, dots the test set."""
-    panels = (("loss", "log"), ("accuracy", "linear"), ("learning_rate", "linear"), ("gradient_norm", "log"))
+    kinds = (("loss", "log"), ("accuracy", "linear"), ("learning_rate", "linear"), ("gradient_norm", "log"))
     logs = {label: (read_records(folder / "log.jsonl"), _tests(folder)) for label, folder in runs.items()}
-    shown = [(name, scale) for name, scale in panels if any(len(column(log, name)[0]) for log, _ in logs.values())]
-    whole = Figure(figsize=(4.2 * len(shown), 3.4), layout="constrained")
-    for axis, (name, scale) in zip(whole.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+    shown = [(name, scale) for name, scale in kinds if any(len(column(log, name)[0]) for log, _ in logs.values())]
+    whole, axes = panels(1, len(shown), 4.2, 3.4, margin=0.0)
+    for axis, (name, scale) in zip(axes[0], shown, strict=True):
         for number, (label, (log, tests)) in enumerate(logs.items()):
-            colour = COLOURS[number % len(COLOURS)]
             style = ("-", "--", "-.", ":")[number % 4]  # equal runs lie on top of each other
-            axis.plot(*column(log, name), style, lw=0.9 + number % 4 / 2, color=colour, alpha=0.75, label=label)
-            axis.plot(*column(tests, name), "o-", ms=4, color=colour, markeredgecolor="black", lw=1.2)
+            axis.plot(*column(log, name), style, lw=0.9 + number % 4 / 2, color=colour(number), alpha=0.75, label=label)
+            axis.plot(*column(tests, name), "o-", ms=4, color=colour(number), markeredgecolor="black", lw=1.2)
         axis.set(xlabel="step", ylabel=name.replace("_", " "), yscale=scale)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
-        if len(logs) > 1:
-            axis.legend(fontsize=8)
+        if scale == "log":
+            log_ticks(axis)
+    if len(logs) > 1:
+        legend_beside(whole, axes)
     return whole
 
 
@@ -67,13 +65,12 @@ def documents(folder: Any, title: str, run: dict[str, Any], ended: str = "") -> 
     numbers: dict[str, Any] = {"run": run, "steps": len(log), "ended": ended or "finished"}
     for lines, kind in ((log, "train"), (tests, "test")):
         numbers |= {f"{kind}_{name}": lines[-1].get(name) for name in names} if lines else {}
-    body = heading(title) + (f"<p>The run ended early. {html.escape(ended)}</p>" if ended else "")
-    body += table(["", *names], rows)
+    parts: list[Part] = [Text(f"The run ended early. {ended}")] if ended else []
+    parts.append(Table(["", *names], rows))
     if any(len(column(log, name)[0]) for name in names):
         about = "Lines: batches of training, before each step. Dots: the test set."
-        body += picture("Over the steps", about, figure({title: folder}))
-    body += what_was_run(run)
-    return {"report.html": page(title, body), "report.json": json.dumps(plain(numbers), indent=1) + "\n"}
+        parts.append(Picture("Over the steps", about, figure({title: folder})))
+    return Report(title, parts, numbers, run).documents()
 
 
 def _number(line: Mapping[str, Any], name: str) -> str:

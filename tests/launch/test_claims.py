@@ -19,6 +19,11 @@ from train.transfer import Outcome, Sweep
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "tests" / "claimed"
+HEAVY = (
+    "beyond_gaussian/figA3",
+    "curse_of_depth/phases",
+    "depthwise_transfer/fig5",
+)  # with others of their papers by default
 CHEAPER = {"beyond_gaussian/figA3": ("STDS", (0.76,))}  # one of three; the theory of each takes seconds
 
 
@@ -78,7 +83,7 @@ def holding(claims: list[Finding]) -> list[str]:
     return [f"{claim.sentence} | {claim.figures}" for claim in claims if claim.holds]
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in HEAVY else ()) for n in FIGURES])
 def test_claims_hold_only_where_the_numbers_say_so(name: str, monkeypatch: pytest.MonkeyPatch):
     figure = Tried(name)
     if name in CHEAPER:

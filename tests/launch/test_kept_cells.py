@@ -81,7 +81,7 @@ def test_a_cell_of_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (screen, said), limit = recorded(), Mock(spec=grid.Limit)
 
     def compute() -> Any:
-        results, _ = grid.run_grid([cell], TASK, {None: limit}, lambda _: None, tmp_path, screen)
+        results, _ = grid.run_grid([cell], TASK, {("ntk", 2): limit}, tmp_path, screen)
         return results[cell]
 
     compute()

@@ -148,17 +148,17 @@ def test_a_model_of_the_users_own_report_and_divergence(tmp_path):
         def __call__(self, x: Any) -> Any:
             return nn.Dense(1, name="last")(nn.relu(nn.Dense(self.width, name="first")(x)))
 
-    def run(rate: float) -> Any:
+    def run(rate: float, steps: int = 1, **options: Any) -> Any:
         return coord_check(
             lambda width, depth: Net(width), (16, 64), (1,), BATCH, lambda f, y: jnp.mean((f - y) ** 2), optax.sgd(rate),
-            steps=3, seeds=4, predict=jnp.tanh,
+            steps=steps, seeds=2, **options,
         )  # fmt: skip
 
-    found = run(0.01)
+    found = run(0.01, predict=jnp.tanh)
     assert {slope.quantity for slope in found.slopes} == {"first", "last", "outputs", "predictions"}
     assert "Coordinate check" in found.save(tmp_path).read_text()
     assert (tmp_path / "coordinates.json").exists()
-    lost = run(1e20)
+    lost = run(1e20, steps=3)
     assert not lost
     assert "diverges at some width" in lost.sentence
     with pytest.raises(ValueError, match="at least two widths or two depths"):

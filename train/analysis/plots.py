@@ -6,14 +6,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from train.evaluate.page import COLOURS, panels
+from train.evaluate.drawing import colour, gallery, legend_beside, panels
 
 Runs = Mapping[str, dict[str, Any]]
 _NAMES = {"nngp": "last features (NNGP)", "phi": "Φ", "g": "G", "ntk": "NTK"}
-
-
-def _colour(number: int) -> str:
-    return COLOURS[number % len(COLOURS)]
 
 
 def _series(part: dict[str, Any], quantity: str) -> dict[str, np.ndarray]:
@@ -47,10 +43,10 @@ def _grid(rows: dict[str, dict[str, dict[str, Any]]], draw: Callable, ends: tupl
     for axis, (label, title) in zip(blocks[:, : len(titles)].flat, places, strict=True):
         for number, (run, each) in enumerate(rows[label].items()):
             if title in each:
-                draw(axis, run, each[title], _colour(number))
+                draw(axis, run, each[title], colour(number))
         axis.set_title(title, fontsize=9)
         axis.set(xlabel=ends[0], ylabel=label if axis.get_subplotspec().is_first_col() else "")
-    axes[0, 0].legend(fontsize=7, title=ends[1] or None, title_fontsize=7)
+    legend_beside(figure, axes, ends[1] or None)
     return figure
 
 
@@ -137,14 +133,14 @@ def sharpness(runs: Runs, edges: Mapping[str, float] | None = None) -> Figure:
     figure, axes = panels(1, 1, 3.8, 3.6)
     axis, draw = axes[0, 0], _over_steps(runs)
     for number, (label, run) in enumerate(runs.items()):
-        part, colour = run["sharpness"], _colour(number)
+        part, own = run["sharpness"], colour(number)
         kind = "preconditioned" if "preconditioned" in part else "hessian"
-        draw(axis, label, part[kind]["eigenvalues"][:, 0], colour)
+        draw(axis, label, part[kind]["eigenvalues"][:, 0], own)
         if edges and label in edges:
             shared = len(set(edges.values())) == 1
-            axis.axhline(edges[label], color="k" if shared else colour, ls="--", lw=1)
+            axis.axhline(edges[label], color="k" if shared else own, ls="--", lw=1)
     axis.set(xlabel="step", ylabel="largest eigenvalue" + (" (dashed: 2/η₀)" if edges else ""), ylim=(0, None))
-    axis.legend(fontsize=7)
+    legend_beside(figure, axes)
     return figure
 
 
@@ -153,18 +149,18 @@ def linearisation(runs: Runs) -> Figure:
     figure, axes = panels(1, 2, 3.8, 3.4)
     draw = _over_steps(runs)
     for number, (label, run) in enumerate(runs.items()):
-        part, colour = run["linearisation"], _colour(number)
-        draw(axes[0, 0], label, part["train"]["relative"], colour)
+        part, own = run["linearisation"], colour(number)
+        draw(axes[0, 0], label, part["train"]["relative"], own)
         if "test" in part:
-            axes[0, 0].plot(run["steps"], part["test"]["relative"], "--", lw=1, color=colour)
-        draw(axes[0, 1], label, part["parameters"]["all"]["relative"], colour)
+            axes[0, 0].plot(run["steps"], part["test"]["relative"], "--", lw=1, color=own)
+        draw(axes[0, 1], label, part["parameters"]["all"]["relative"], own)
     axes[0, 0].set(
         xlabel="step", ylabel="|f − f_lin| / |f − f(0)|", title="outputs (dashed: test points)", ylim=(0, None)
     )
     axes[0, 1].set(xlabel="step", ylabel="|θ − θ₀| / |θ₀|", title="parameters", ylim=(0, None))
     for axis in axes.flat:
         axis.title.set_fontsize(9)
-    axes[0, 0].legend(fontsize=7)
+    legend_beside(figure, axes)
     return figure
 
 
@@ -191,25 +187,21 @@ def distances(compared: Mapping[str, dict[str, Any]], steps: Any, name: str = "t
     present = {q: part for q, part in compared.items() if "absent" not in part}
     if not present:
         raise ValueError("Nothing to draw: " + "; ".join(f"{q}: {part['absent']}" for q, part in compared.items()))
-    columns = min(len(present), 3)
-    figure, axes = panels(-(-len(present) // columns), columns, 3.8, 3.2)
-    for axis in axes.flat[len(present) :]:
-        axis.set_visible(False)
+    figure, axes = gallery(len(present), 3.8, 3.2)
     for axis, (quantity, part) in zip(axes.flat, present.items(), strict=False):
         layers = np.atleast_2d(part["mean"])
         for l in range(len(layers)):
             mean, sem, of_mean, noise = (np.atleast_2d(part[key])[l] for key in ("mean", "sem", "of_mean", "noise"))
             word = f"layer {l + 1}" if len(layers) > 1 else "each member"
-            axis.plot(steps, mean, "o-", ms=3, lw=1.2, color=_colour(l), label=word)
-            axis.fill_between(steps, mean - 2 * sem, mean + 2 * sem, color=_colour(l), alpha=0.2, lw=0)
+            axis.plot(steps, mean, "o-", ms=3, lw=1.2, color=colour(l), label=word)
+            axis.fill_between(steps, mean - 2 * sem, mean + 2 * sem, color=colour(l), alpha=0.2, lw=0)
             if len(part["each"]) > 1:
-                axis.plot(steps, of_mean, "--", lw=1, color=_colour(l))
-                axis.plot(steps, noise, ":", lw=1, color=_colour(l))
+                axis.plot(steps, of_mean, "--", lw=1, color=colour(l))
+                axis.plot(steps, noise, ":", lw=1, color=colour(l))
         axis.set(title=_NAMES.get(quantity, quantity), xlabel="step", yscale="log")
         axis.title.set_fontsize(9)
-        axis.legend(
-            fontsize=7, title="dashed: mean, dotted: its noise" if len(part["each"]) > 1 else None, title_fontsize=7
-        )
     for axis in axes[:, 0]:
         axis.set_ylabel(f"|K − {name}| / |{name}|")
+    several = any(len(part["each"]) > 1 for part in present.values())
+    legend_beside(figure, axes, "dashed: mean, dotted: its noise" if several else None)
     return figure

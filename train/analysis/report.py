@@ -1,13 +1,11 @@
-"""The report of an analysis: networks of one definition taken together, held against their twin, and every picture."""
+"""What an analysis reports: networks of one definition taken together, held against their twin, and every picture."""
 
-import html
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from rich.table import Table
 
 from limits import Kernels, Task
 from train import curves
@@ -15,7 +13,7 @@ from train.analysis import plots
 from train.analysis.against import against_twin, limits_of
 from train.analysis.runs import Points
 from train.analysis.sharpness import edge_of_stability
-from train.evaluate.page import heading, page, picture, plain, table
+from train.evaluate.report import Picture, Report, Table, Text
 from zoo.saved import to_json
 
 HEAD = ("definition", "limit", "quantity", "distance", "2 standard errors", "")
@@ -93,42 +91,36 @@ def rows_of(about: str, compared: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def listing(rows: Sequence[Sequence[str]]) -> Table:
-    """The table on the terminal."""
-    found = Table(*HEAD, title="Distance from the twin")
-    for row in rows:
-        found.add_row(*row)
-    return found
-
-
-def documents(
+def report(
     jobs: Sequence[Any],
     found: Sequence[dict[str, Any]],
-    compared: Sequence[tuple[Any, dict[str, Any]]],
-    rows: Sequence[Sequence[str]],
+    compared: Sequence[tuple[Any, str, dict[str, Any]]],
     parts: Sequence[str],
     run: dict[str, Any],
-) -> dict[str, str]:
-    """{file name: text}. compared: (definition, what `against` returned) of every group. run: the command and its time."""
+) -> Report:
+    """The table, every picture and every number. compared: (definition, in words, what `against` returned) of every group.
+    run: the command and its time."""
     labelled = {job.label: each for job, each in zip(jobs, found, strict=True)}
     shown = dict(list(labelled.items())[:_CURVES])
     rates = {job.label: float(job.run.config["learning_rate"]) for job in jobs if "learning_rate" in job.run.config}
     logs = {job.run.name: job.run.place for job in jobs if (job.run.place / "log.jsonl").exists()}
     text = " ".join(["Lines: batches of training. Dots: the test set.", *curves.differences(logs)])
-    images = [("Loss", text, curves.figure(logs))] if logs else []
+    images = [Picture("Loss", text, curves.figure(logs))] if logs else []
     images += pictures(shown, parts, {label: rates[label] for label in shown if label in rates})
-    names = ", ".join(dict.fromkeys(job.run.name for job in jobs))
-    body = f"{heading(f'Analysis: {names}')}<h2>Distance from the twin</h2>{table(HEAD, rows, wrap=True)}"
-    body += "".join(picture(*image) for image in images) + f"<h2>Command</h2><pre>{html.escape(run['command'])}</pre>"
-    distances = [{"definition": to_json(net), "distances": each} for net, each in compared]
-    numbers = plain({**run, "networks": labelled, "against": distances})
-    return {"report.html": page("analysis", body), "report.json": json.dumps(numbers, default=str) + "\n"}
+    names = list(dict.fromkeys(job.run.name for job in jobs))
+    single = dict.fromkeys(job.run.name for job in jobs if len(job.run.steps) == 1)
+    rows = [row for _, about, each in compared for row in rows_of(about, each)]
+    still = "has one checkpoint, and nothing can have drifted: train with analysis=8, say."
+    shows = [*(Text(f"{name} {still}") for name in single), Table(HEAD, rows, title="Distance from the twin"), *images]
+    distances = [{"definition": to_json(net), "distances": each} for net, _, each in compared]
+    numbers = {**run, "networks": labelled, "against": distances}
+    return Report(f"Analysis: {', '.join(names)}", shows, numbers, run, tab="analysis")
 
 
-def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: dict[str, float]) -> list[tuple]:
-    """(title, how to read it, figure) of everything that was measured; rates: learning rates by label."""
+def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: dict[str, float]) -> list[Picture]:
+    """Of everything that was measured; rates: learning rates by label."""
     edges = {label: edge_of_stability(rate) for label, rate in rates.items()}
-    edge = "Largest eigenvalue of the loss's Hessian; dotted: 2 over the learning rate, where plain descent becomes unstable."
+    edge = "Largest eigenvalue of the loss's Hessian; dashed: 2 over the learning rate, where plain descent becomes unstable."
     every = [
         ("kernels ntk", "Drift of kernels", "Relative change from the first checkpoint, and 1 − cosine.", plots.drift),
         ("alignment", "Alignment with labels", "Centred kernel alignment with y yᵀ.", plots.alignment),
@@ -137,4 +129,4 @@ def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: d
         ("sharpness", "Sharpness", edge, lambda runs: plots.sharpness(runs, edges)),
         ("linearisation", "Distance from linearisation", "Relative to how far outputs moved.", plots.linearisation),
     ]
-    return [(title, text, draw(labelled)) for of, title, text, draw in every if {*of.split()} & {*parts}]
+    return [Picture(title, text, draw(labelled)) for of, title, text, draw in every if {*of.split()} & {*parts}]

@@ -10,9 +10,10 @@ import numpy as np
 from rich.console import Console
 
 from limits import AbsentError, Convergence, Task, Trajectory, twin
+from train.evaluate.finding import Finding
 from train.evaluate.grid import Cell, Limit, run_grid
 from train.evaluate.statistics import PowerLaw, power_law, relative_variance
-from train.evaluate.verdict import FAMILYWISE, Row, Verdict, judge
+from train.evaluate.verdict import FAMILYWISE, Observed, Verdict, judge
 from zoo import checks
 from zoo.definition import in_form
 
@@ -39,6 +40,12 @@ class Diverged:
     width: int | None
     why: str
 
+    @property
+    def finding(self) -> Finding:
+        """Nothing that diverges agrees with anything."""
+        where = f" at width {self.width}" if self.width else ""
+        return Finding(f"{self.label}, depth {self.depth}: training is finite", False, f"diverged{where}")
+
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
@@ -53,10 +60,8 @@ class Comparison:
     widths: tuple[int, ...]
     depths: tuple[int, ...]
     task: Task
-    to_infinite_depth: dict[str, Convergence] = dataclasses.field(
-        default_factory=dict
-    )  # of the twins, by kernel and family
-    diverged: tuple[Diverged, ...] = ()  # what is left out of all others
+    to_infinite_depth: dict[str, Convergence]  # of the twins, by kernel and family
+    diverged: tuple[Diverged, ...]  # what is left out of all others
 
     def find(self, observable: str, label: str, depth: int) -> Verdict:
         """The verdict on one observable."""
@@ -106,31 +111,32 @@ def compare(
     if members < 8 or init_members < 8:
         raise ValueError(f"compare needs at least 8 members for its tests, got {members} and {init_members}.")
     limits, lost = _limits(families, widths[-1], depths, task, steps, learning_rate, centred, rich, console is not None)
-    cells, groups, sharing = _cells(
-        families, widths, depths, members, init_members, steps, learning_rate, seed, centred, repr(rich or "")
-    )
+    # Kernels at initialisation do not depend on how one trains: a rerun with another rate keeps them.
+    numbers = {"init": (init_members, 0, 0.0), "train": (members, steps, learning_rate)}
+    groups, sharing = _cells(families, widths, depths, numbers, seed, centred, repr(rich or ""))
     groups = {key: group for key, group in groups.items() if key[1:] in limits}
-    cells = [cell for cell in cells if (cell.label, cell.depth) in limits]
-    results, blown = run_grid(
-        cells, task, limits, lambda cell: (cell.label, cell.depth), folder, console or Console(quiet=True)
-    )
+    cells = [cell for group in groups.values() for cell in group]
+    results, blown = run_grid(cells, task, limits, folder, console or Console(quiet=True))
     lost += [Diverged(cell.label, cell.depth, cell.net.width, blown[cell]) for cell in cells if cell in blown]
     whole = {key: group for key, group in groups.items() if not any(cell in blown for cell in group)}
     if not whole:
         raise FloatingPointError(f"compare: nothing is left to judge, everything diverged. {lost[0].why}")
     rows = [
-        Row(observable, label if kind == "train" else ", ".join(sharing[label]), depth, limits[label, depth],
+        Observed(observable, label if kind == "train" else ", ".join(sharing[label]), depth, limits[label, depth],
             [results[cell][observable] for cell in group])
         for (kind, label, depth), group in whole.items()
         for observable in _observables(kind, limits[label, depth])
     ]  # fmt: skip
     verdicts = [judge(row, widths, FAMILYWISE / len(rows)) for row in rows]
     curves = [
-        Curves(label, depth, cell.net.width, *(results[cell][name] for name in ("loss", "loss_sem", "f_mean", "f_sem")))
-        for (kind, label, depth), group in groups.items()
-        if kind == "train"
-        for cell in group
-        if cell in results
+        Curves(
+            cell.label,
+            cell.depth,
+            cell.net.width,
+            *(results[cell][name] for name in ("loss", "loss_sem", "f_mean", "f_sem")),
+        )
+        for cell in cells
+        if cell.kind == "train" and cell in results
     ]
     products = {
         (label, depth): [_squared_error(cell, results[cell], limits[label, depth]) for cell in group]
@@ -140,9 +146,7 @@ def compare(
     runs = {key: limit.run for key, limit in limits.items()}
     learned = {key: limit.rich for key, limit in limits.items() if limit.rich is not None}
     laws, rates = _depth_laws(rows, depths), to_infinite_depth(families, widths[-1], depths, limits, task)
-    return Comparison(
-        verdicts, curves, runs, learned, products, laws, widths, depths, task, rates, diverged=tuple(lost)
-    )
+    return Comparison(verdicts, curves, runs, learned, products, laws, widths, depths, task, rates, tuple(lost))
 
 
 def _limits(families: dict[str, Any], width: int, depths: Sequence[int], *settings: Any) -> tuple[dict, list[Diverged]]:
@@ -169,16 +173,15 @@ def _cells(
     families: Any,
     widths: Any,
     depths: Any,
-    members: int,
-    init_members: int,
-    steps: int,
-    rate: float,
+    numbers: dict[str, tuple[int, int, float]],
     seed: int,
     centred: bool,
     against: str,
-) -> tuple[list[Cell], dict[tuple[str, str, int], list[Cell]], dict[str, list[str]]]:
-    """All cells; the same in groups over widths; and which families share the kernels at initialisation of one."""
-    cells: list[Cell] = []
+) -> tuple[dict[tuple[str, str, int], list[Cell]], dict[str, list[str]]]:
+    """Cells over widths by (kind, family, depth); and which families share the kernels at initialisation of one.
+
+    numbers: members, steps and learning rate of each kind.
+    """
     groups: dict[tuple[str, str, int], list[Cell]] = {}
     first: dict[Any, str] = {}
     sharing: dict[str, list[str]] = {}
@@ -186,17 +189,13 @@ def _cells(
         original = first.setdefault(in_form(make(widths[0], depths[0]), "ntk", 1.0), label)
         sharing.setdefault(original, []).append(label)
         for depth in depths:
-            for kind in ["init", "train"] if original == label else ["train"]:
-                # Kernels at initialisation do not depend on how one trains: a rerun with another rate keeps them.
-                count, last, eta = (init_members, 0, 0.0) if kind == "init" else (members, steps, rate)
-                nets = [make(w, depth) for w in widths]
+            for kind in ("init", "train") if original == label else ("train",):
                 limit = against if kind == "train" else ""
-                group = [
-                    Cell(kind, label, n, depth, count, last, eta, seed + i, centred, limit) for i, n in enumerate(nets)
+                groups[kind, label, depth] = [
+                    Cell(kind, label, make(width, depth), depth, *numbers[kind], seed + i, centred, limit)
+                    for i, width in enumerate(widths)
                 ]
-                groups[kind, label, depth] = group
-                cells += group
-    return cells, groups, sharing
+    return groups, sharing
 
 
 def _squared_error(cell: Cell, seen: dict[str, np.ndarray], limit: Limit) -> float:
@@ -227,7 +226,7 @@ def to_infinite_depth(
     return rates
 
 
-def _depth_laws(rows: list[Row], depths: Sequence[int]) -> dict[str, PowerLaw]:
+def _depth_laws(rows: list[Observed], depths: Sequence[int]) -> dict[str, PowerLaw]:
     """Relative variance at the largest width as a power of depth, for each observable and family."""
     laws: dict[str, PowerLaw] = {}
     for observable, label in dict.fromkeys((row.observable, row.label) for row in rows):

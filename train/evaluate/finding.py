@@ -1,18 +1,16 @@
-"""What was found of a sentence of a paper: whether it holds here, and the figures that say so."""
+"""What was found of a sentence: whether it holds, does not, or is undecided, and the figures that say so."""
 
 import dataclasses
 from collections.abc import Sequence
 
-from rich.table import Table
-
-from train.evaluate.page import table
-
 _VERDICTS = {True: "holds", False: "does not hold", None: "undecided"}
+_KINDS = {True: "good", False: "bad", None: "unsure"}
+STYLES = {"good": "green", "bad": "red", "unsure": "yellow", "foreseen": "dim", "": ""}  # on the terminal
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A sentence, whether it `holds` (None: undecided), and the `figures`.
+    """A sentence, whether it `holds` (None: undecided), and the `figures`. foreseen: it must not hold.
 
     >>> Finding("Kernels fall with depth", None, "0.3 [−0.1, 0.7]").verdict
     'undecided'
@@ -21,11 +19,17 @@ class Finding:
     sentence: str
     holds: bool | None
     figures: str
+    foreseen: bool = False
 
     @property
     def verdict(self) -> str:
         """holds, does not hold, or undecided."""
         return _VERDICTS[self.holds]
+
+    @property
+    def kind(self) -> str:
+        """good, bad, unsure, or foreseen: the colour in which every report shows it."""
+        return "foreseen" if self.foreseen and self.holds is False else _KINDS[self.holds]
 
 
 def count(verdicts: Sequence[str]) -> str:
@@ -35,21 +39,3 @@ def count(verdicts: Sequence[str]) -> str:
     'holds: 2, undecided: 1'
     """
     return ", ".join(f"{each}: {verdicts.count(each)}" for each in _VERDICTS.values() if each in verdicts)
-
-
-def as_table(findings: Sequence[Finding], title: str) -> Table:
-    """For the terminal."""
-    screen = Table(title=title)
-    for name in ("claim", "verdict", "figures"):
-        screen.add_column(name, overflow="fold")
-    for each in findings:
-        colour = {True: "green", False: "red", None: "yellow"}[each.holds]
-        screen.add_row(each.sentence, each.verdict, each.figures, style=colour)
-    return screen
-
-
-def as_html(findings: Sequence[Finding]) -> str:
-    """For a page."""
-    rows = [(each.verdict, each.sentence, each.figures) for each in findings]
-    kinds = [{0: {True: "good", False: "bad", None: "unsure"}[each.holds]} for each in findings]
-    return table(("verdict", "claim", "figures"), rows, kinds, wrap=True)

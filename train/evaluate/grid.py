@@ -52,10 +52,7 @@ class Limit:
     run: Trajectory
     rich: dict[str, np.ndarray] | None
     learns: bool  # features move at any width, so that training does not follow the lazy limit
-    of_nngp: Projections
-    of_ntk: Projections
-    of_f: Projections
-    of_path: Projections
+    projections: dict[str, Projections]  # by observable
     readout: Callable[[np.ndarray], np.ndarray]
 
     @classmethod
@@ -85,16 +82,21 @@ class Limit:
             learned = limit.rich(task, steps, learning_rate, **how, **rich).reduced
             path = learned["path"].mean(0)
         kernels = initial.kernels
+        of_ntk = of_kernel(kernels.ntk, task)
+        projections = {
+            "nngp": of_kernel(kernels.nngp, task),
+            "ntk": of_ntk,
+            "ntk_end": of_ntk,
+            "f": of_predictions(path[-1], kernels.ntk, task),
+            "path": of_path(path, times.tolist()),
+        }
         return cls(
             kernels.nngp,
             kernels.ntk,
             run,
             learned,
             learns,
-            of_kernel(kernels.nngp, task),
-            of_kernel(kernels.ntk, task),
-            of_predictions(path[-1], kernels.ntk, task),
-            of_path(path, times.tolist()),
+            projections,
             initial.readout,
         )
 
@@ -110,18 +112,20 @@ class Limit:
 
 def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
     """Runs one ensemble. Projections are [members, projection]; curves are means over members, with errors."""
+
+    def projected(**seen: np.ndarray) -> dict[str, np.ndarray]:
+        return {name: limit.projections[name](value) for name, value in seen.items()}
+
     if cell.kind == "init":
 
         def at_start(runs: Trajectory) -> dict[str, np.ndarray]:
-            nngp = limit.readout(runs.features[:, 0])
-            return {"nngp": limit.of_nngp(nngp), "ntk": limit.of_ntk(runs.ntk[:, 0])}
+            return projected(nngp=limit.readout(runs.features[:, 0]), ntk=runs.ntk[:, 0])
 
         how: dict[str, Any] = {"kernels": ("features", "ntk"), "reduce": at_start}
         return ensemble(cell.net, task, cell.members, 0, 1.0, seed=cell.seed, centred=cell.centred, **how).reduced
 
     def along(runs: Trajectory) -> dict[str, np.ndarray]:
-        f = runs.f
-        return {"f": limit.of_f(f[:, -1]), "path": limit.of_path(f), "ntk_end": limit.of_ntk(runs.ntk[:, -1])}
+        return projected(f=runs.f[:, -1], path=runs.f, ntk_end=runs.ntk[:, -1])
 
     how = {
         "seed": cell.seed,
@@ -138,8 +142,7 @@ def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
 def run_grid(
     cells: list[Cell],
     task: Task,
-    limits: dict[Any, Limit],
-    limit_of: Callable[[Cell], Any],
+    limits: dict[tuple[str, int], Limit],
     folder: Path | None,
     console: Console,
 ) -> tuple[dict[Cell, dict[str, np.ndarray]], dict[Cell, str]]:
@@ -171,7 +174,7 @@ def run_grid(
                 if stop.is_set():
                     return
                 try:
-                    results[cell] = measure(cell, task, limits[limit_of(cell)])
+                    results[cell] = measure(cell, task, limits[cell.label, cell.depth])
                 except FloatingPointError as error:
                     diverged[cell] = str(error)
                     console.print(

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from train.evaluate.statistics import slope
+
 GROUPS = 16  # of the jackknife
 
 
@@ -160,4 +162,4 @@ def power(x: Any, y: Any) -> float:
     2.0
     """
     x, y = np.asarray(x, float), np.asarray(y, float)
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0]) if len(x) > 1 and (y > 0).all() else float("nan")
+    return float(slope(np.log(x), np.log(y))) if len(x) > 1 and (y > 0).all() else float("nan")

@@ -1,54 +1,65 @@
 """The pictures of a comparison."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from train.evaluate.compare import Comparison
-from train.evaluate.page import COLOURS, legend_beside, log_ticks, panels
+from train.evaluate.compare import Comparison, Curves
+from train.evaluate.drawing import COLOURS, at_sizes, legend_beside, log_ticks, panels
+from train.evaluate.report import Picture
 from train.evaluate.verdict import Verdict
 
+_RELATIVE = (
+    "Ensemble means over width (bars: ± 2 standard errors), relative to the limit (dashed). The star is the extrapolation to "
+    "infinite width."
+)
+_CONVERGENCE = {  # observable: title
+    "f": "Predictions after training, against their limit",
+    "nngp": "NNGP at initialisation",
+    "ntk": "Tangent kernel at initialisation",
+    "path": "Predictions along training, against their limit",
+    "ntk_end": "Tangent kernel after training, against its limit",
+}
 
-def _families(result: Comparison, observable: str) -> list[str]:
-    return list(dict.fromkeys(v.label for v in result.verdicts if v.observable == observable))
+
+def _by_family(
+    result: Comparison, labels: Sequence[str], there: Container[tuple[str, int]], draw: Callable, quantity: str
+) -> tuple[Figure, np.ndarray]:
+    """A row a family, a column a depth; draw(axis, label, depth) of those that are there: the others diverged."""
+    figure, axes = panels(len(labels), len(result.depths), 4.0, 2.9)
+    for row, label in zip(axes, labels, strict=True):
+        for axis, depth in zip(row, result.depths, strict=True):
+            if (label, depth) in there:
+                draw(axis, label, depth)
+            else:
+                axis.set(title=f"{label}, depth {depth}: diverged")
+        row[0].set_ylabel(quantity)
+    return figure, axes
 
 
 def convergence(result: Comparison, observable: str) -> Figure:
     """Ensemble means against 1/width, relative to the limit, with the extrapolation at 1/width = 0."""
-    labels = _families(result, observable)
-    figure, axes = panels(len(labels), len(result.depths), 4.0, 2.9)
-    x, judged = 1 / np.array(result.widths), {(v.observable, v.label, v.depth) for v in result.verdicts}
-    for row, label in zip(axes, labels, strict=True):
-        for axis, depth in zip(row, result.depths, strict=True):
-            if (observable, label, depth) not in judged:
-                axis.set(title=f"{label}, depth {depth}: diverged")
-                continue
-            verdict = result.find(observable, label, depth)
-            for (name, part), colour in zip(_chosen(verdict), COLOURS, strict=False):
-                scale = abs(part["limit"])
-                axis.errorbar(
-                    x, np.array(part["means"]) / scale, 2 * np.array(part["sems"]) / scale,
-                    fmt="o-", ms=3.5, lw=1, capsize=2, color=colour, label=name,
-                )  # fmt: skip
-                axis.errorbar(
-                    [0],
-                    [part["extrapolated"] / scale],
-                    [2 * part["sem"] / scale],
-                    fmt="*",
-                    ms=9,
-                    capsize=2,
-                    color=colour,
-                )
-            axis.axhline(1, color="k", ls="--", lw=1)
-            axis.set(
-                title=f"{label}, depth {depth}, {verdict.against}\n{textwrap.fill(verdict.sentence, 46)}",
-                xlabel="1 / width",
-            )
-            axis.title.set_fontsize(9)
-        row[0].set_ylabel("ensemble mean / limit")
+    judged = {(v.label, v.depth): v for v in result.verdicts if v.observable == observable}
+
+    def draw(axis: Any, label: str, depth: int) -> None:
+        verdict = judged[label, depth]
+        for (name, part), colour in zip(_chosen(verdict), COLOURS, strict=False):
+            scale = abs(part["limit"])
+            means, sems = np.array(part["means"]) / scale, np.array(part["sems"]) / scale
+            bars: dict[str, Any] = {"capsize": 2, "color": colour}
+            axis.errorbar(1 / np.array(result.widths), means, 2 * sems, fmt="o-", ms=3.5, lw=1, label=name, **bars)
+            axis.errorbar([0], [part["extrapolated"] / scale], [2 * part["sem"] / scale], fmt="*", ms=9, **bars)
+        axis.axhline(1, color="k", ls="--", lw=1)
+        found = textwrap.fill(verdict.sentence, 46)
+        axis.set(title=f"{label}, depth {depth}, {verdict.against}\n{found}", xlabel="1 / width")
+        axis.title.set_fontsize(9)
+
+    labels = list(dict.fromkeys(label for label, _ in judged))
+    figure, axes = _by_family(result, labels, judged, draw, "ensemble mean / limit")
     legend_beside(figure, axes, "projection")
     return figure
 
@@ -65,48 +76,45 @@ def variances(result: Comparison) -> Figure:
     figure, axes = panels(1, len(result.depths), 4.0, 3.8)
     widths = np.array(result.widths, float)
     for axis, depth in zip(axes[0], result.depths, strict=True):
-        lines = [v for v in result.verdicts if v.depth == depth and v.variance is not None]
-        for verdict, colour in zip(lines, COLOURS * 3, strict=False):
-            law = verdict.variance
-            assert law is not None
-            text = f"{verdict.name}, {verdict.label}: {law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"
+        lines = [(v, v.variance) for v in result.verdicts if v.depth == depth and v.variance is not None]
+        for (verdict, law), colour in zip(lines, COLOURS * 3, strict=False):
+            text = f"{verdict.name}, {verdict.label}: {law}"
             axis.loglog(widths, law.values, "o-", ms=3.5, lw=1, color=colour, label=text)
         if lines:
-            top = max(v.variance.values[0] for v in lines if v.variance)
+            top = max(law.values[0] for _, law in lines)
             axis.loglog(widths, 1.6 * top * widths[0] / widths, "k--", lw=1, label="1 / width")
-        axis.set(title=f"depth {depth}", xlabel="width")
-        axis.set_xticks(widths, [f"{w:g}" for w in widths])
-        axis.minorticks_off()
-        log_ticks(axis)
-        if lines:
             axis.legend(fontsize=6.5, loc="upper center", bbox_to_anchor=(0.5, -0.24))
+        axis.set(title=f"depth {depth}", xlabel="width")
+        at_sizes(axis, result.widths)
+        log_ticks(axis)
     axes[0, 0].set_ylabel("variance / limit²")
     return figure
 
 
+def _curves(result: Comparison, label: str, depth: int) -> list[Curves]:
+    return [each for each in result.curves if (each.label, each.depth) == (label, depth)]
+
+
 def losses(result: Comparison) -> Figure:
     """Training loss of ensembles of each width, and of their limits."""
-    labels = list(dict.fromkeys(curve.label for curve in result.curves))
-    figure, axes = panels(len(labels), len(result.depths), 4.0, 2.9)
     shades = mpl.colormaps["viridis"](np.linspace(0.9, 0.1, len(result.widths)))
-    for row, label in zip(axes, labels, strict=True):
-        for axis, depth in zip(row, result.depths, strict=True):
-            if (label, depth) not in result.limits:
-                axis.set(title=f"{label}, depth {depth}: diverged")
-                continue
-            run = result.limits[label, depth]
-            for curve in (c for c in result.curves if (c.label, c.depth) == (label, depth)):
-                colour = shades[result.widths.index(curve.width)]
-                axis.plot(run.times, curve.loss, color=colour, lw=1.2, label=f"width {curve.width}")
-                low, high = curve.loss - 2 * curve.loss_sem, curve.loss + 2 * curve.loss_sem
-                axis.fill_between(run.times, low, high, color=colour, alpha=0.2, lw=0)
-            axis.plot(run.times, run.loss, "k--", lw=1.5, label="lazy limit")
-            if (label, depth) in result.learned:
-                learned = result.learned[label, depth]["loss"].mean(0)
-                axis.plot(run.times, learned, color="#d55e00", lw=1.5, label="limit with feature learning")
-            axis.set(title=f"{label}, depth {depth}", xlabel="step", yscale="log")
-            log_ticks(axis)
-        row[0].set_ylabel("training loss")
+
+    def draw(axis: Any, label: str, depth: int) -> None:
+        run = result.limits[label, depth]
+        for curve in _curves(result, label, depth):
+            colour = shades[result.widths.index(curve.width)]
+            axis.plot(run.times, curve.loss, color=colour, lw=1.2, label=f"width {curve.width}")
+            low, high = curve.loss - 2 * curve.loss_sem, curve.loss + 2 * curve.loss_sem
+            axis.fill_between(run.times, low, high, color=colour, alpha=0.2, lw=0)
+        axis.plot(run.times, run.loss, "k--", lw=1.5, label="lazy limit")
+        if (label, depth) in result.learned:
+            learned = result.learned[label, depth]["loss"].mean(0)
+            axis.plot(run.times, learned, color="#d55e00", lw=1.5, label="limit with feature learning")
+        axis.set(title=f"{label}, depth {depth}", xlabel="step", yscale="log")
+        log_ticks(axis)
+
+    labels = list(dict.fromkeys(curve.label for curve in result.curves))
+    figure, axes = _by_family(result, labels, result.limits, draw, "training loss")
     legend_beside(figure, axes)
     return figure
 
@@ -117,46 +125,40 @@ def distances(result: Comparison) -> Figure:
     figure, axes = panels(1, len(result.depths), 4.0, 3.4)
     for axis, depth in zip(axes[0], result.depths, strict=True):
         for label, colour in zip(labels, COLOURS, strict=False):
-            curves = [c for c in result.curves if (c.label, c.depth) == (label, depth)]
+            curves = _curves(result, label, depth)
             if not curves:
                 continue
-            run = result.limits[label, depth]
-            limit = run.f[-1]
-            size = np.linalg.norm(limit)
+            limit = result.limits[label, depth].f[-1]
+            size, widths = np.linalg.norm(limit), [c.width for c in curves]
             away = [np.linalg.norm(c.f[-1] - limit) / size for c in curves]
             noise = [np.linalg.norm(c.f_sem[-1]) / size for c in curves]
-            axis.loglog([c.width for c in curves], away, "o-", ms=4, color=colour, label=label)
-            axis.loglog([c.width for c in curves], noise, ":", lw=1, color=colour, label=f"{label}: standard error")
+            axis.loglog(widths, away, "o-", ms=4, color=colour, label=label)
+            axis.loglog(widths, noise, ":", lw=1, color=colour, label=f"{label}: standard error")
         axis.set(title=f"depth {depth}", xlabel="width")
-        axis.set_xticks(result.widths, [str(w) for w in result.widths])
-        axis.minorticks_off()
+        at_sizes(axis, result.widths)
         log_ticks(axis)
     axes[0, 0].set_ylabel("|mean f − lazy limit| / |limit|")
     legend_beside(figure, axes)
     return figure
 
 
-def all_figures(result: Comparison) -> Sequence[tuple[str, str, Figure]]:
-    """(title, explanation, figure) of everything a report shows."""
+def all_figures(result: Comparison) -> list[Picture]:
+    """Everything a report shows."""
     present = {v.observable for v in result.verdicts}
-    relative = "Ensemble means over width (bars: ± 2 standard errors), relative to the limit (dashed). The star is the "
-    relative += "extrapolation to infinite width. "
-    pictures = []
-    for observable, title in (
-        ("f", "Predictions after training, against their limit"),
-        ("nngp", "NNGP at initialisation"),
-        ("ntk", "Tangent kernel at initialisation"),
-        ("path", "Predictions along training, against their limit"),
-        ("ntk_end", "Tangent kernel after training, against its limit"),
-    ):
-        if observable in present:
-            pictures.append((title, relative, convergence(result, observable)))
+    first, *others = [
+        Picture(title, _RELATIVE, convergence(result, observable))
+        for observable, title in _CONVERGENCE.items()
+        if observable in present
+    ]
+    far = "How far the ensemble's mean prediction is from the lazy limit. A family that learns features levels off."
     spread = (
         "The spread over initialisations falls as 1/width where a deterministic limit exists. In brackets: the fitted "
+        "exponent and its 95 % bootstrap interval."
     )
-    spread += "exponent and its 95 % bootstrap interval."
-    pictures.insert(1, ("Variance over members", spread, variances(result)))
-    pictures.insert(1, ("Training loss", "Means over members, ± 2 standard errors.", losses(result)))
-    far = "How far the ensemble's mean prediction is from the lazy limit. A family that learns features levels off."
-    pictures.insert(1, ("Distance from the lazy limit", far, distances(result)))
-    return pictures
+    return [
+        first,
+        Picture("Distance from the lazy limit", far, distances(result)),
+        Picture("Training loss", "Means over members, ± 2 standard errors.", losses(result)),
+        Picture("Variance over members", spread, variances(result)),
+        *others,
+    ]

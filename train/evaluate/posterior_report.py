@@ -1,38 +1,49 @@
-"""report.json and report.html of sampled posteriors against their theory, and the table on the terminal."""
+"""What a comparison of sampled posteriors with their theory reports."""
 
-import html
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.console import Console
-from rich.table import Table
 
-from train.evaluate.page import COLOURS, page, panels, picture, plain, table, what_was_run
+from train.evaluate.drawing import COLOURS, at_sizes, legend_beside, panels
 from train.evaluate.posteriors import CLEAR, RESOLVED, PosteriorComparison, WidthLaw
+from train.evaluate.report import Picture, Report, Table, Text, notes
 
-KIND = {"agrees": "good", "closer than the NNGP": "good", "undecided": "unsure", "no closer than the NNGP": "unsure"}
 SIDES = {"theory": ("theory at this width", COLOURS[0]), "nngp": ("NNGP", COLOURS[1])}
+COLUMNS = (
+    "quantity",
+    "width",
+    "verdict",
+    "theory off by",
+    "NNGP off by",
+    "theory closer by (std. errors)",
+    "largest z",
+    "p",
+)
 
 
-def rows(result: PosteriorComparison) -> list[dict[str, str]]:
-    """The findings as text, one row each."""
-    return [
-        {
-            "quantity": a.quantity,
-            "width": str(a.width),
-            "verdict": a.sentence,
-            "theory off by": str(a.theory),
-            "NNGP off by": str(a.nngp),
-            "theory closer by (std. errors)": f"{a.gain:.1f}",
-            "largest z": f"{a.largest_z:.1f} ({a.projection})",
-            "p": f"{a.p:.2g}",
-        }
+def report(result: PosteriorComparison, run: dict[str, Any]) -> Report:
+    """The table, how to read it, the pictures and every number; `run`: what was run."""
+    rows = [
+        (a.quantity, str(a.width), a.sentence, str(a.theory), str(a.nngp), f"{a.gain:.1f}",
+         f"{a.largest_z:.1f} ({a.projection})", f"{a.p:.2g}")
         for a in result.agreements
+    ]  # fmt: skip
+    parts = [
+        Text(f"{result.task.name}: posterior of {len(result.task.x_train)} points, noise {result.noise:g}"),
+        Table(COLUMNS, rows, [a.finding.kind for a in result.agreements]),
+        *notes(reading(result)),
+        *all_figures(result),
     ]
+    numbers = {
+        "run": run,
+        "noise": result.noise,
+        "agreements": [dict(zip(COLUMNS, row, strict=True)) for row in rows],
+        "chains": [{k: v for k, v in p.diagnostics.items() if k != "draws"} for p in result.sampled],
+        "reading": reading(result),
+    }
+    return Report("Sampled posteriors against their theory", parts, numbers, run, tab=result.task.name)
 
 
 def reading(result: PosteriorComparison) -> list[str]:
@@ -57,18 +68,6 @@ def reading(result: PosteriorComparison) -> list[str]:
     return lines
 
 
-def print_table(result: PosteriorComparison, console: Console) -> None:
-    """The table on the terminal, and how to read it."""
-    screen, lines = Table(title=f"Sampled posteriors against their theory — {result.task.name}"), rows(result)
-    for name in lines[0]:
-        screen.add_column(name, overflow="fold")
-    for line, a in zip(lines, result.agreements, strict=True):
-        screen.add_row(*line.values(), style={"good": "green", "unsure": "yellow"}.get(KIND.get(a.verdict, ""), "red"))
-    console.print(screen)
-    for line in reading(result):
-        console.print(f"[dim]{line}[/dim]", highlight=False)
-
-
 def _bars(axis: Axes, side: str, x: Any, y: Any, sem: Any, fmt: str = "o", ms: float = 4, **style: Any) -> None:
     """Points of one side with bars of two standard errors."""
     label, colour = SIDES[side]
@@ -88,7 +87,7 @@ def by_layer(result: PosteriorComparison) -> Figure:
         axis.set_xticks(layers)
         axis.set_ylim(bottom=0)
     axes[0, 0].set_ylabel("relative error of C$^{(l)}$")
-    axes[0, 0].legend(fontsize=7)
+    legend_beside(figure, axes)
     return figure
 
 
@@ -102,10 +101,9 @@ def over_widths(result: PosteriorComparison) -> Figure:
             values, errors = [p.value for p in parts.values()], [p.sem for p in parts.values()]
             _bars(axis, side, list(parts), values, errors, "o-", lw=1)
         axis.set(title=quantity, xlabel="width", xscale="log", yscale="log")
-        axis.set_xticks(result.widths, [str(w) for w in result.widths])
-        axis.minorticks_off()
+        at_sizes(axis, result.widths)
     axes[0, 0].set_ylabel("relative error")
-    axes[0, 0].legend(fontsize=7)
+    legend_beside(figure, axes)
     return figure
 
 
@@ -119,51 +117,18 @@ def predictions(result: PosteriorComparison) -> Figure:
         axis.axhline(0, color="k", ls="--", lw=1)
         axis.set(title=f"width {sampled.width}", xlabel="sampled mean of f")
     axes[0, 0].set_ylabel("theory − sampled, on test points")
-    axes[0, 0].legend(fontsize=7)
+    legend_beside(figure, axes)
     return figure
 
 
-def all_figures(result: PosteriorComparison) -> list[tuple[str, str, Figure]]:
-    """(title, explanation, figure) of everything a report shows."""
+def all_figures(result: PosteriorComparison) -> list[Picture]:
+    """Everything a report shows."""
     bars = "Bars: ± 2 standard errors."
-    drawn = [
-        ("Kernels, layer by layer", f"How far the theories are from the sampled kernels. {bars}", by_layer(result))
-    ]
+    layers = f"How far the theories are from the sampled kernels. {bars}"
+    drawn = [Picture("Kernels, layer by layer", layers, by_layer(result))]
     if len(result.widths) > 1:
         text = f"Points within two standard errors of zero are left out. {bars}"
-        drawn.append(("Over widths", text, over_widths(result)))
+        drawn.append(Picture("Over widths", text, over_widths(result)))
     if len(result.task.x_test):
-        drawn.append(("Predictions on test points", f"Mean over the posterior. {bars}", predictions(result)))
+        drawn.append(Picture("Predictions on test points", f"Mean over the posterior. {bars}", predictions(result)))
     return drawn
-
-
-def as_json(result: PosteriorComparison, run: dict[str, Any]) -> dict[str, Any]:
-    """All numbers of the report."""
-    chains = [{k: v for k, v in p.diagnostics.items() if k != "draws"} for p in result.sampled]
-    return plain(
-        {"run": run, "noise": result.noise, "agreements": rows(result), "chains": chains, "reading": reading(result)}
-    )
-
-
-def as_html(result: PosteriorComparison, run: dict[str, Any]) -> str:
-    """One self-contained page."""
-    lines = rows(result)
-    column = list(lines[0]).index("verdict")
-    kinds = [{column: KIND.get(a.verdict, "bad")} for a in result.agreements]
-    cells = table(list(lines[0]), [list(line.values()) for line in lines], kinds)
-    notes = "".join(f"<p class='muted'>{html.escape(line)}</p>" for line in reading(result))
-    title = f"{result.task.name}: posterior of {len(result.task.x_train)} points, noise {result.noise:g}"
-    return page(
-        result.task.name,
-        f"<h1>Sampled posteriors against their theory</h1><p class='muted'>{html.escape(title)}</p>{cells}{notes}"
-        f"{''.join(picture(*parts) for parts in all_figures(result))}"
-        f"{what_was_run(run)}",
-    )
-
-
-def write(result: PosteriorComparison, run: dict[str, Any], folder: Path) -> tuple[Path, Path]:
-    """Writes report.json and report.html and returns their paths."""
-    paths = folder / "report.json", folder / "report.html"
-    paths[0].write_text(json.dumps(as_json(result, run), indent=1) + "\n")
-    paths[1].write_text(as_html(result, run))
-    return paths

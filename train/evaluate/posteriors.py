@@ -8,12 +8,14 @@ import scipy.stats
 
 from limits import Task
 from limits.posterior import Posterior
+from train.evaluate.finding import Finding
 from train.evaluate.projections import Projections, of_kernel, of_predictions
-from train.evaluate.statistics import hotelling
+from train.evaluate.statistics import hotelling, weighted_fit
 from train.evaluate.verdict import FAMILYWISE, PRECISION
 from train.posterior.chains import inefficiency, standard_error
 
 CLEAR = 3.0  # standard errors by which one theory must be closer than the other
+CLOSER = {"agrees": True, "closer than the NNGP": True, "further than the NNGP": False}  # the others are undecided
 RESOLVED = 2.0  # standard errors above zero that a distance must have to be told, and to enter a law in the width
 
 
@@ -64,6 +66,12 @@ class Agreement:
         if abs(self.gain) < CLEAR:
             return "no closer than the NNGP"
         return "closer than the NNGP" if self.gain > 0 else "further than the NNGP"
+
+    @property
+    def finding(self) -> Finding:
+        """Whether the theory is right, or closer than the NNGP."""
+        what = f"{self.quantity}, width {self.width}: the theory is right, or closer than the NNGP"
+        return Finding(what, CLOSER.get(self.verdict), self.sentence)
 
     @property
     def sentence(self) -> str:
@@ -285,7 +293,5 @@ def _law(found: list[Agreement], which: str) -> WidthLaw | None:
     if len({width for width, _ in clear}) < 2:
         return None
     x, y = np.log([width for width, _ in clear]), np.log([d.value for _, d in clear])
-    weights = np.array([(d.value / d.sem) ** 2 for _, d in clear])
-    away = x - np.average(x, weights=weights)
-    total = float(np.sum(weights * away**2))
-    return WidthLaw(float(np.sum(weights * away * y)) / total, total**-0.5)
+    fitted, covariance = weighted_fit(np.stack([x**0, x]), y[:, None], np.array([d.sem / d.value for _, d in clear]))
+    return WidthLaw(float(fitted[1, 0]), float(covariance[1, 1]) ** 0.5)

@@ -1,236 +1,197 @@
-"""report.json, report.html and the table on the terminal."""
+"""The one report of every command: text, tables and pictures in an order, on the terminal, as a page, and numbers as JSON."""
 
+import base64
 import dataclasses
 import html
+import io
 import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import rich.table
+from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
 
-from train.evaluate.compare import Comparison
-from train.evaluate.page import folded, heading, page, picture, plain, table, what_was_run
-from train.evaluate.plots import all_figures
-from train.evaluate.statistics import CURVED, LACK_OF_FIT, PowerLaw
-from train.evaluate.verdict import FAMILYWISE, MEANING, PRECISION, Verdict
+from limits.kept.store import sealed, write_whole
+from train.evaluate.finding import STYLES, Finding
 
-VARIANCE_TOLERANCE = 0.15
-
-
-def law_text(law: PowerLaw | None, expected: float | None = None) -> str:
-    """An exponent with its interval, and whether it meets what is expected."""
-    if law is None:
-        return "below noise"
-    text = f"{law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"
-    if expected is None:
-        return text
-    if law.high - law.low >= 0.3:
-        return f"{text} undecided"
-    return f"{text} {'✓' if law.meets(expected, VARIANCE_TOLERANCE) else '✗'}"
+_PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>limit-zoo: {name}</title><style>
+body {{ font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff }}
+body {{ max-width: 1180px; margin: 2rem auto; padding: 0 1rem }}
+h1 {{ font-size: 1.6rem; margin-bottom: .2rem }} h2 {{ font-size: 1.15rem; margin-top: 2.2rem }}
+p {{ max-width: 52rem }} img {{ max-width: 100%; height: auto }}
+.scroll {{ overflow-x: auto }} table {{ border-collapse: collapse; font-size: .82rem }}
+th, td {{ text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #d8dee4; vertical-align: top }}
+.good {{ color: #116329 }} .bad {{ color: #a40e26 }} .unsure {{ color: #7d4e00 }} .muted {{ color: #57606a }}
+details {{ margin: 1rem 0 }} summary {{ cursor: pointer; color: #57606a }}
+pre {{ background: #f6f8fa; padding: .8rem; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .8rem }}
+</style></head><body><h1>{title}</h1>{body}</body></html>"""
 
 
-def rows(result: Comparison) -> list[dict[str, str]]:
-    """What was found as text, one row each."""
-    found = [
-        {
-            "what": v.name,
-            "family": v.label,
-            "depth": str(v.depth),
-            "against": v.against,
-            "verdict": v.verdict + (", as it must" if v.foreseen and v.verdict == "does not converge" else ""),
-            "error": f"{v.relative_error:.1%} ± {v.relative_sem:.1%}",
-            "variance ~ N^": law_text(v.variance, -1.0),
-        }
-        for v in result.verdicts
-    ]
-    empty = dict.fromkeys(found[0], "–")
-    lost = [
-        empty
-        | {"what": "ensemble" if d.width else "limit", "family": d.label, "depth": str(d.depth)}
-        | {"verdict": f"diverged{f' at width {d.width}' if d.width else ''}"}
-        for d in result.diverged
-    ]
-    return found + lost
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A paragraph; or, by its kind, a "title", a "muted" note on how to read the rest, "code": a command, to be copied."""
+
+    text: str
+    kind: str = ""
+
+    def _repr_html_(self) -> str:
+        tag = {"title": "h2", "code": "pre"}.get(self.kind, "p")
+        return f'<{tag} class="{self.kind}">{html.escape(self.text)}</{tag}>'
+
+    def _print(self, console: Console) -> None:
+        style, before = {"title": ("bold", "\n"), "muted": ("dim", ""), "code": ("", "  "), "": ("", "")}[self.kind]
+        console.print(before + self.text, style=style, highlight=False, markup=False, soft_wrap=self.kind == "code")
 
 
-def tests(result: Comparison) -> list[dict[str, str]]:
-    """The numbers behind the verdicts, one row each."""
-    return [
-        {
-            "observable": f"{v.observable} ({v.name})",
-            "family": v.label,
-            "depth": str(v.depth),
-            "largest z": f"{v.largest_z:.1f}",
-            "T²": f"{v.t2:.3g} of {v.dimensions}",
-            "p": f"{v.p:.2g}",
-            "fit": v.model,
-            "bias ~ N^": law_text(v.bias),
-        }
-        for v in result.verdicts
-    ]
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Words under columns, with a title above and a caption. kinds: of each row that of its `Finding`, which colours the row on
+    the terminal and, on the page, its cell under "verdict". screen: so many columns fit on the terminal; 0: it is not printed.
+
+    >>> Table(("claim", "verdict"), [("a < b", "holds")], ["good"])._repr_html_().partition("<tbody>")[2][:60]
+    '<tr><td>a &lt; b</td><td class="good">holds</td></tr></tbody'
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    kinds: Sequence[str] = ()
+    title: str = ""
+    caption: str = ""
+    screen: int | None = None
+
+    @classmethod
+    def of(cls, findings: Sequence[Finding]) -> "Table":
+        """Findings, a row each."""
+        rows = [(each.sentence, each.verdict, each.figures) for each in findings]
+        return cls(("claim", "verdict", "figures"), rows, [each.kind for each in findings])
+
+    def _lines(self) -> list[tuple[Sequence[str], str]]:
+        return list(zip(self.rows, self.kinds or [""] * len(self.rows), strict=True))
+
+    def _repr_html_(self) -> str:
+        head, body = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns), []
+        for row, kind in self._lines():
+            marks = [f' class="{kind}"' if kind and name == "verdict" else "" for name in self.columns]
+            cells = (f"<td{mark}>{html.escape(cell)}</td>" for mark, cell in zip(marks, row, strict=True))
+            body.append(f"<tr>{''.join(cells)}</tr>")
+        above = [Text(self.title, "title"), Text(self.caption)]
+        words = "".join(each._repr_html_() for each in above if each.text)
+        rows = f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody>"
+        return f'{words}<div class="scroll"><table>{rows}</table></div>'
+
+    def __rich__(self) -> rich.table.Table:
+        shown = rich.table.Table(title=self.title or None, caption=self.caption or None)
+        for name in self.columns[: self.screen]:
+            shown.add_column(name, overflow="fold")
+        for row, kind in self._lines():
+            shown.add_row(*row[: self.screen], style=STYLES[kind])
+        return shown
+
+    def _print(self, console: Console) -> None:
+        if self.screen != 0:
+            console.print(self)
 
 
-def kinds(result: Comparison) -> list[str]:
-    """Good, bad or unsure, of every row; what must not agree and does not is none of them."""
-    word = {"agrees": "good", "does not converge": "bad", "undecided": "unsure"}
-    found = [("" if v.foreseen and v.verdict == "does not converge" else word[v.verdict]) for v in result.verdicts]
-    return found + ["bad"] * len(result.diverged)
+class Picture(NamedTuple):
+    """A figure under its title, with a line on how to read it; on the page alone."""
+
+    title: str
+    text: str
+    figure: Figure
+
+    def _repr_html_(self) -> str:
+        buffer, title = io.BytesIO(), html.escape(self.title)
+        self.figure.savefig(buffer, format="png", dpi=110)
+        data = base64.b64encode(buffer.getvalue()).decode()
+        return f'<h2>{title}</h2>{Text(self.text)._repr_html_()}<img src="data:image/png;base64,{data}" alt="{title}">'
+
+    def _print(self, console: Console) -> None:
+        pass
 
 
-def print_table(result: Comparison, console: Console) -> None:
-    """The table on the terminal, in 80 columns, and how to read it."""
-    console.print(summary(result), highlight=False)
-    screen = Table(title="Finite ensembles against their infinite-width twins")
-    colours = {"good": "green", "bad": "red", "unsure": "yellow", "": "dim"}
-    for name in ("what", "depth", "verdict", "error"):
-        screen.add_column(name, overflow="fold")
-    for line, kind in zip(rows(result), kinds(result), strict=True):
-        what = f"{line['what']}, {line['family']}"
-        screen.add_row(what, line["depth"], line["verdict"], line["error"], style=colours[kind])
-    console.print(screen)
-    for line in reading(result):
-        console.print(f"[dim]{line}[/dim]", highlight=False)
+@dataclasses.dataclass(frozen=True)
+class Folded:
+    """Parts that few want to see: on the page behind a line that opens."""
+
+    title: str
+    parts: Sequence["Part"]
+
+    def _repr_html_(self) -> str:
+        body = "".join(part._repr_html_() for part in self.parts)
+        return f"<details><summary>{html.escape(self.title)}</summary>{body}</details>"
+
+    def _print(self, console: Console) -> None:
+        for part in self.parts:
+            part._print(console)
 
 
-def summary(result: Comparison) -> str:
-    """What was found, in a paragraph."""
-    foreseen = [v for v in result.verdicts if v.foreseen and v.verdict == "does not converge"]
-    away = [v for v in result.verdicts if v.verdict == "does not converge" and not v.foreseen]
-    agree, open_ = ([v for v in result.verdicts if v.verdict == word] for word in ("agrees", "undecided"))
-    parts = [headline(result)]
-    if agree:
-        parts.append(f"Ensembles agree with their limits, extrapolated to infinite width, in {_listed(agree, result)}.")
-    if away:
-        parts.append(f"They do NOT converge to them in {_listed(away, result)}: {_sizes(away)} off.")
-    if foreseen:
-        parts.append(
-            f"Off the lazy limit by {_sizes(foreseen)}, as they must be, are {_listed(foreseen, result)}: features of these "
-            "networks move by O(1) at any width, and their own limit is the one with feature learning (config.rich)."
-        )
-    if open_:
-        needed = max(v.relative_sem for v in open_)
-        parts.append(
-            f"Undecided, with standard errors up to {needed:.1%} where {PRECISION:.0%} are asked for (more members help), are "
-            f"{_listed(open_, result)}."
-        )
-    return " ".join(parts)
+Part = Text | Table | Picture | Folded
 
 
-def _listed(found: list[Verdict], result: Comparison) -> str:
-    """Names and families, and depths where it is not all of them."""
-    groups: dict[tuple[str, str], list[int]] = {}
-    for v in found:
-        groups.setdefault((v.name, v.label), []).append(v.depth)
-    return "; ".join(
-        f"{name} ({label}{'' if len(depths) == len(result.depths) else ', depth ' + ', '.join(map(str, depths))})"
-        for (name, label), depths in groups.items()
-    )
+def notes(lines: Iterable[str]) -> list[Text]:
+    """On how to read the rest."""
+    return [Text(line, "muted") for line in lines]
 
 
-def _sizes(found: list[Verdict]) -> str:
-    low, high = (f"{end(v.relative_error for v in found):.1%}" for end in (min, max))
-    return low if low == high else f"{low} to {high}"
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a command has found. numbers: of the file of JSON; run: what was run, folded away; tab: the page's short name.
+
+    checksum: whether the file of JSON holds one (`limits.kept.store.sealed`), for those that are read back.
+
+    >>> report = Report("Sizes", [Text("They differ."), Table(("size",), [("3",)])], {"sizes": np.array([3.0, np.inf])})
+    >>> json.loads(report.json())
+    {'sizes': [3.0, 'inf']}
+    """
+
+    title: str
+    parts: Sequence[Part]
+    numbers: Mapping[str, Any]
+    run: Mapping[str, Any] | None = None
+    tab: str = ""
+    checksum: bool = False
+
+    def print(self, console: Console) -> None:
+        """On the terminal."""
+        for part in [Text(self.title, "title"), *self.parts]:
+            part._print(console)
+
+    def html(self) -> str:
+        """One self-contained page."""
+        run = [] if self.run is None else [Folded("What was run", [Text(json.dumps(self.run, indent=2), "code")])]
+        body = "".join(part._repr_html_() for part in [*self.parts, *run])
+        return _PAGE.format(name=html.escape(self.tab or self.title), title=html.escape(self.title), body=body)
+
+    def json(self) -> str:
+        """Every number."""
+        numbers = plain(self.numbers)
+        return sealed(numbers) if self.checksum else json.dumps(numbers, indent=1) + "\n"
+
+    def documents(self, name: str = "report") -> dict[str, str]:
+        """{file name: text} of both files."""
+        return {f"{name}.json": self.json(), f"{name}.html": self.html()}
+
+    def write(self, folder: str | Path, name: str = "report") -> list[Path]:
+        """Writes both, each whole or not at all, and returns their paths."""
+        documents = {Path(folder) / file: text for file, text in self.documents(name).items()}
+        for file, text in documents.items():
+            write_whole(file, text.encode())
+        return list(documents)
 
 
-def reading(result: Comparison) -> list[str]:
-    """What the verdicts mean, and what to make of the negative ones."""
-    level = result.verdicts[0].level
-    lines = [
-        f"Agrees: the extrapolation to infinite width passes Hotelling's T² over fixed projections at level {level:.1e} "
-        f"({FAMILYWISE:.1%} for the whole report), with a standard error below {PRECISION:.0%}. The fit takes a 1/N² term "
-        f"where residuals demand it at {LACK_OF_FIT:.0%}, or, before a rejection, a test of that term alone at {CURVED:.0%}. "
-        f"✓: the exponent's 95 % interval meets −1 ± {VARIANCE_TOLERANCE} and is narrower than 0.3.",
-    ]
-    lines += [f"{': '.join(MEANING[name])}." for name in dict.fromkeys(v.observable for v in result.verdicts)]
-    if result.diverged:
-        lines.append(
-            "Diverged: training ended in infinite or NaN outputs; the observable at that depth is not judged, for an "
-            "extrapolation over the widths that are left would be another one."
-        )
-    lines += [
-        f"{label}, depth {depth}: N·E|f_N − f|² / |f|² = {', '.join(f'{p:.3g}' for p in products)} at widths "
-        f"{', '.join(map(str, result.widths))}; largest over smallest {max(products) / min(products):.2f}."
-        for (label, depth), products in result.products.items()
-    ]
-    away = [v.label for v in result.verdicts if v.verdict == "does not converge" and v.against == "lazy"]
-    if away:
-        lines.append(
-            f"{', '.join(dict.fromkeys(away))}: where features move by O(1) at any width, training does not follow the lazy "
-            "limit; the limit that it does follow is the one with feature learning (config.rich)."
-        )
-    return lines + [f"Infinite-width twins over depth: {rate.sentence}." for rate in result.to_infinite_depth.values()]
-
-
-def as_json(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
-    """Every number of the comparison with its standard error, and what was run."""
-    curves = [{f.name: plain(getattr(curve, f.name)) for f in dataclasses.fields(curve)} for curve in result.curves]
-    limits = [
-        {"label": label, "depth": depth, "times": plain(t.times), "loss": plain(t.loss),
-         "f": plain(t.f), "provenance": t.provenance["loss"].detail}
-        for (label, depth), t in result.limits.items()
-    ]  # fmt: skip
-    limits += [
-        {"label": label, "depth": depth, "times": plain(result.limits[label, depth].times), "provenance": "feature learning",
-         **{name: plain(value.mean(0)) for name, value in each.items()},
-         **{f"{name}_sem": plain(value.std(0, ddof=1) / len(value) ** 0.5) for name, value in each.items() if len(value) > 1}}
-        for (label, depth), each in result.learned.items()
-    ]  # fmt: skip
-    return {
-        "run": run,
-        "diverged": [dataclasses.asdict(each) for each in result.diverged],
-        "verdicts": [{**plain(dataclasses.asdict(v)), "sentence": v.sentence} for v in result.verdicts],
-        "variance_by_depth": {name: plain(dataclasses.asdict(law)) for name, law in result.depth_laws.items()},
-        "to_infinite_depth": {name: plain(dataclasses.asdict(rate)) for name, rate in result.to_infinite_depth.items()},
-        "width times squared error": [
-            {"label": label, "depth": depth, "widths": list(result.widths), "values": products}
-            for (label, depth), products in result.products.items()
-        ],
-        "curves": curves,
-        "limits": limits,
-        "how_to_read": reading(result),
-    }
-
-
-def as_html(result: Comparison, run: dict[str, Any]) -> str:
-    """One self-contained page."""
-    pictures = "".join(picture(*parts) for parts in all_figures(result))
-    depth = "".join(
-        f"<li>{html.escape(name)}: depth<sup>{law.exponent:.2f}</sup> [{law.low:.2f}, {law.high:.2f}]</li>"
-        for name, law in result.depth_laws.items()
-    )
-    depths = f"<h2>Variance against depth</h2><p>At width {result.widths[-1]}:</p><ul>{depth}</ul>" if depth else ""
-    notes = "".join(f"<p class='muted'>{html.escape(line)}</p>" for line in reading(result))
-    notes += "".join(f"<p class='muted'>{html.escape(d.why)}</p>" for d in result.diverged)
-    lines, behind = rows(result), tests(result)
-    column = list(lines[0]).index("verdict")
-    shown = table(list(lines[0]), [[*line.values()] for line in lines], [{column: kind} for kind in kinds(result)])
-    numbers = table(list(behind[0]), [[*line.values()] for line in behind], wrap=True)
-    return page(
-        result.task.name,
-        heading("Finite ensembles against their infinite-width twins")
-        + f"<p>{html.escape(summary(result))}</p>{shown}{pictures}{depths}"
-        + folded("How to read this", notes)
-        + folded("The numbers behind the verdicts", numbers)
-        + what_was_run(run),
-    )
-
-
-def headline(result: Comparison) -> str:
-    """One line on the whole comparison."""
-    count: dict[str, int] = {}
-    for verdict in result.verdicts:
-        count[verdict.verdict] = count.get(verdict.verdict, 0) + 1
-    count |= {"diverged": len(result.diverged)} if result.diverged else {}
-    parts = ", ".join(f"{n} {name}" for name, n in count.items())
-    widths = f"widths {result.widths[0]}–{result.widths[-1]}, depths {', '.join(map(str, result.depths))}"
-    points = f"{len(result.task.x_train)} training and {len(result.task.x_test)} test points"
-    return f"{result.task.name}: {points}; {widths}; {parts}."
-
-
-def write(result: Comparison, run: dict[str, Any], folder: Path) -> tuple[Path, Path]:
-    """Writes report.json and report.html and returns their paths."""
-    paths = folder / "report.json", folder / "report.html"
-    paths[0].write_text(json.dumps(as_json(result, run), indent=1) + "\n")
-    paths[1].write_text(as_html(result, run))
-    return paths
+def plain(value: Any) -> Any:
+    """JSON has no NaN, infinity or arrays."""
+    if isinstance(value, Mapping):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -119,10 +119,30 @@ class PowerLaw:
     high: float
     values: tuple[float, ...]
 
+    def __str__(self) -> str:
+        return f"{self.exponent:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
     def meets(self, expected: float, tolerance: float, widest: float = 0.3) -> bool:
         """Whether the interval meets expected ± tolerance and is narrower than `widest`."""
         near = self.low <= expected + tolerance and self.high >= expected - tolerance
         return bool(near and self.high - self.low < widest)
+
+
+def weighted_fit(terms: np.ndarray, values: np.ndarray, sem: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(coefficients [term, …], their covariance) of values [point, …] and terms [term, point], weighted with 1/sem²."""
+    matrix = (terms / sem).T
+    covariance = np.linalg.inv(matrix.T @ matrix)
+    return covariance @ matrix.T @ (values / sem[:, None]), covariance
+
+
+def slope(x: Any, y: Any) -> Any:
+    """Of the straight line through (x, y), y [..., point], by least squares.
+
+    >>> float(slope([0, 1, 2], [5.0, 7.0, 9.0]))
+    2.0
+    """
+    away = np.asarray(x, float) - np.mean(x)
+    return np.asarray(y) @ away / (away @ away)
 
 
 def power_law(
@@ -139,9 +159,7 @@ def power_law(
         resampled = random.multinomial(m, np.full(m, 1 / m), size=draws) / m
         tables.append(statistic(members, np.concatenate([np.full((1, m), 1 / m), resampled])))
     values = np.stack(tables, axis=1)  # [1 + draws, x]
-    log_x = np.log(np.asarray(x, float))
-    centred = log_x - log_x.mean()
-    slopes = np.log(np.maximum(values, 1e-300)) @ centred / (centred @ centred)
+    slopes = slope(np.log(x), np.log(np.maximum(values, 1e-300)))
     low, high = np.percentile(slopes[1:], [2.5, 97.5])
     return PowerLaw(float(slopes[0]), float(low), float(high), tuple(float(v) for v in values[0]))
 

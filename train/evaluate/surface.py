@@ -6,21 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from train.evaluate.interval import Interval
+from train.evaluate.statistics import weighted_fit
+
 DRAWS = 200  # of the bootstrap over members
 
 Samples = Mapping[tuple[int, int], Any]  # (N, L) → [member, point]
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """A number with its 95 % bootstrap interval over members."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,14 +29,14 @@ class ErrorSurface:
     Reference: Bordelon et al. (2023), Depthwise hyperparameter transfer in residual networks, equation 116.
     """
 
-    scatter: Part
-    scatter_depth: Part
-    width: Part
-    depth: Part
-    cross: Part
-    depth_exponent: Part
-    width_first: Part
-    depth_first: Part
+    scatter: Interval
+    scatter_depth: Interval
+    width: Interval
+    depth: Interval
+    cross: Interval
+    depth_exponent: Interval
+    width_first: Interval
+    depth_first: Interval
     ensembled: tuple[float, ...]
 
     def predicted(self, n: Any, l: Any) -> Any:
@@ -87,7 +78,7 @@ def error_surface(samples: Samples, limit: Any) -> ErrorSurface:
         drawn.append(_parts({size: values[picks[size]] for size, values in away.items()}))
     low, high = np.percentile(drawn, [2.5, 97.5], axis=0)  # not a number where one draw is none
     names = [field.name for field in dataclasses.fields(ErrorSurface)][:-1]
-    parts = [Part(*map(float, each)) for each in zip(value, low, high, strict=True)]
+    parts = [Interval(*map(float, each)) for each in zip(value, low, high, strict=True)]
     squares = tuple(float(v) for v in ensembled(away))
     return ErrorSurface(**dict(zip(names, parts, strict=True)), ensembled=squares)
 
@@ -103,10 +94,10 @@ def _parts(away: Samples) -> np.ndarray:
     """The numbers of `ErrorSurface`, in order."""
     n, l = np.array(list(away), float).T
     variance = np.array([f.var(0, ddof=1).mean() for f in away.values()])
-    scatter, _ = _fitted(np.stack([1 / n, 1 / (n * l)]), variance[:, None], variance)
+    scatter, _ = weighted_fit(np.stack([1 / n, 1 / (n * l)]), variance[:, None], variance)
     means = np.stack([f.mean(0) for f in away.values()])
     noise = variance / [len(f) for f in away.values()]
-    bias, covariance = _fitted(np.stack([1 / n, 1 / l]), means, noise**0.5)
+    bias, covariance = weighted_fit(np.stack([1 / n, 1 / l]), means, noise**0.5)
     # A square of an estimate is too large by the estimate's variance.
     width, depth = np.sqrt(np.maximum((bias**2).mean(1) - np.diag(covariance), 0))
     cross = (bias[0] * bias[1]).mean() - covariance[0, 1]
@@ -116,21 +107,16 @@ def _parts(away: Samples) -> np.ndarray:
     return np.array([*scatter[:, 0], width, depth, cross, slope, *first])
 
 
-def _fitted(terms: np.ndarray, values: np.ndarray, sem: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(coefficients [term, point], their covariance) by least squares weighted with 1/sem²."""
-    matrix = (terms / sem).T
-    covariance = np.linalg.inv(matrix.T @ matrix)
-    return covariance @ matrix.T @ (values / sem[:, None]), covariance
-
-
 def _left(first: np.ndarray, second: np.ndarray, means: np.ndarray, noise: np.ndarray) -> float:
     """The root mean square over points of the limit in one size and then in the other."""
     rows, errors = [], []
     for size in np.unique(second):
         here = second == size
-        found, covariance = _fitted(np.stack([1 / first[here] ** 0, 1 / first[here]]), means[here], noise[here] ** 0.5)
+        found, covariance = weighted_fit(
+            np.stack([1 / first[here] ** 0, 1 / first[here]]), means[here], noise[here] ** 0.5
+        )
         rows.append(found[0])
         errors.append(covariance[0, 0])
     sizes = np.unique(second)
-    found, covariance = _fitted(np.stack([sizes**0, 1 / sizes]), np.stack(rows), np.array(errors) ** 0.5)
+    found, covariance = weighted_fit(np.stack([sizes**0, 1 / sizes]), np.stack(rows), np.array(errors) ** 0.5)
     return float(np.sqrt(max((found[0] ** 2).mean() - covariance[0, 0], 0)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from train.evaluate.finding import Finding
 from train.evaluate.grid import Limit
 from train.evaluate.projections import Projections
 from train.evaluate.statistics import (
@@ -31,6 +32,7 @@ MEANING = {  # observable: (its name, what it is)
     "path": ("predictions along training", "their size in the direction of the limit at each recorded step"),
     "ntk_end": ("tangent kernel at the end", "after training, against the same limit"),
 }
+AGREES = {"agrees": True, "does not converge": False, "undecided": None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Verdict:
     observable: str
     label: str
     depth: int
-    verdict: str  # "agrees", "does not converge" or "undecided"
+    verdict: str  # one of AGREES
     relative_error: float  # |extrapolated − limit| / |limit|
     relative_sem: float
     t2: float
@@ -62,9 +64,10 @@ class Verdict:
         return MEANING[self.observable][0]
 
     @property
-    def foreseen(self) -> bool:
-        """Whether not to converge is what must happen: this limit is not the family's own."""
-        return self.learns and self.against == "lazy"
+    def finding(self) -> Finding:
+        """Whether it agrees; that it does not is foreseen where this limit is not the family's own."""
+        what = f"{self.name}, {self.label}, depth {self.depth}: ensembles agree with their limit ({self.against})"
+        return Finding(what, AGREES[self.verdict], self.sentence, foreseen=self.learns and self.against == "lazy")
 
     @property
     def sentence(self) -> str:
@@ -79,7 +82,7 @@ class Verdict:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Observed:
     """One observable at one depth: members' projections [members, projection] at every width, and the limit."""
 
     observable: str
@@ -91,8 +94,7 @@ class Row:
     @property
     def functional(self) -> Projections:
         """The projections of this observable."""
-        limit = self.limit
-        return {"nngp": limit.of_nngp, "f": limit.of_f, "path": limit.of_path}.get(self.observable, limit.of_ntk)
+        return self.limit.projections[self.observable]
 
     @property
     def against(self) -> str:
@@ -113,7 +115,7 @@ class Row:
         return np.atleast_2d(np.cov(each.T)) / len(each) if len(each) > 1 else np.zeros((each.shape[1],) * 2)
 
 
-def judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
+def judge(row: Observed, widths: Sequence[int], level: float) -> Verdict:
     """The verdict at this level: Hotelling's test of the extrapolation, with a second order where the first is rejected."""
     names, expected, samples = row.functional.names, row.expected, row.samples
     size = float(np.linalg.norm(expected))
@@ -161,7 +163,7 @@ def judge(row: Row, widths: Sequence[int], level: float) -> Verdict:
     )
 
 
-def _tested(row: Row, fit: Extrapolation) -> tuple[np.ndarray, np.ndarray, tuple[float, float, int]]:
+def _tested(row: Observed, fit: Extrapolation) -> tuple[np.ndarray, np.ndarray, tuple[float, float, int]]:
     """(extrapolated − limit, its covariance, Hotelling's test of it)."""
     difference, cov = fit.a - row.expected, fit.cov + row.uncertainty
     spread, sweeps = float(np.trace(row.uncertainty)), len(row.limit.estimates(row.observable))

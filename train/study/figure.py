@@ -3,10 +3,9 @@
 import ast
 import dataclasses
 import functools
-import html
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,33 +14,29 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 from ml_collections import ConfigDict
 from rich.progress import track
-from rich.table import Table
 
 from limits.kept.identity import identity, numerics
-from limits.kept.store import Store, sealed, set_aside, unsealed, write_whole
-from train.evaluate import finding
-from train.evaluate.finding import Finding as Finding
-from train.evaluate.interval import Interval as Interval
-from train.evaluate.interval import every as every
-from train.evaluate.interval import exact as exact
-from train.evaluate.interval import jackknife as jackknife
-from train.evaluate.interval import mean as mean
-from train.evaluate.interval import median as median
-from train.evaluate.interval import power as power
-from train.evaluate.page import COLOURS as COLOURS
-from train.evaluate.page import page, picture, plain, what_was_run
-from train.evaluate.page import panels as panels
+from limits.kept.store import Store, set_aside, unsealed
+from train.evaluate.drawing import COLOURS, panels
+from train.evaluate.finding import Finding, count
+from train.evaluate.interval import Interval, every, exact, jackknife, mean, median, power
+from train.evaluate.report import Picture, Report, Table, Text
 from train.study.experiment import Experiment, load
 from train.study.study import conduct, study_of
 from train.transfer.cells import save_arrays
 from train.transfer.report import figures as drawings_of_sweeps
+from train.transfer.report import tables
 
+__all__ = [  # what the files of figures use, and who runs them
+    "COLOURS", "SIZES", "Figure", "Finding", "Interval", "Settings", "cells", "every", "exact", "figures_in", "jackknife",
+    "listing", "mean", "median", "panels", "power",
+]  # fmt: skip
 SIZES = ("small", "paper")
 _CONFIG = re.compile(r"^(def )?get_config\b", re.MULTILINE)
 _THEORY = "Theory alone: no claims; what it says is tested in tests/limits."
 _COLUMNS = ("figure", "claim", "small: time and data", "paper: data", "found, small", "small here", "paper here")
 
-Drawn = list[tuple[str, str, Drawing]]  # (title, how to read it, figure)
+Drawn = Sequence[tuple[str, str, Drawing]]  # (title, how to read it, figure)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +137,7 @@ class Figure:
         except (ValueError, KeyError, TypeError) as error:
             set_aside(file, f"it cannot be read ({error})", then="The figure counts as not run.")
             return "not run"
-        return finding.count(verdicts) or _THEORY
+        return count(verdicts) or _THEORY
 
     def judge(self, config: ConfigDict, measured: Any) -> list[Finding]:
         """What is found of its claims in arrays, or in an outcome of sweeps."""
@@ -158,10 +153,7 @@ class Figure:
             outcome = conduct(study_of(f"{self.file}:{config.size}", config, folder), part, screen)
             if outcome is None:
                 return None
-            for label in outcome.labels:
-                for series in outcome.series(label):
-                    screen.print(f"\n{label}", style="bold")
-                    screen.print(series)
+            Report(self.about[0], tables(outcome), {}).print(screen)
             return self.judge(config, outcome), drawings_of_sweeps(outcome)
         given = {"config": config, "folder": folder, "screen": screen, "part": part}
         arrays = Experiment(str(self.file), config, ()).call("run", **given)
@@ -171,19 +163,19 @@ class Figure:
         save_arrays(folder / "arrays.npz", arrays)
         return self.judge(config, arrays), self.module.figures(arrays)
 
+    def report(self, found: tuple[list[Finding], Drawn], run: dict[str, Any]) -> Report:
+        """The verdicts, the drawings and what was run."""
+        findings, drawings = found
+        verdicts = Table.of(findings) if findings else Text(_THEORY)
+        rows = [{"claim": each.sentence, "verdict": each.verdict, "figures": each.figures} for each in findings]
+        numbers = {"run": run, "title": self.about[0], "claims": rows}
+        parts = [verdicts, *(Picture(*each) for each in drawings)]
+        return Report(self.about[0], parts, numbers, run, checksum=True)
+
     def write(self, found: tuple[list[Finding], Drawn], run: dict[str, Any], folder: Path) -> list[Path]:
         """The report, its numbers, and every drawing as a file of its own; `run`: what was run."""
-        findings, drawings = found
-        title = self.about[0]
-        verdicts = finding.as_html(findings) if findings else f"<p>{_THEORY}</p>"
-        body = f"<h1>{html.escape(title)}</h1>{verdicts}{''.join(picture(*each) for each in drawings)}"
-        whole = page(title, body + what_was_run(run))
-        rows = [{"claim": each.sentence, "verdict": each.verdict, "figures": each.figures} for each in findings]
-        numbers = sealed(plain({"run": run, "title": title, "claims": rows}))
-        files = [folder / "report.html", folder / "report.json"]
-        for file, text in zip(files, (whole, numbers), strict=True):
-            write_whole(file, text.encode())
-        for number, (_, _, drawing) in enumerate(drawings, start=1):
+        files = self.report(found, run).write(folder)
+        for number, (_, _, drawing) in enumerate(found[1], start=1):
             files.append(folder / f"figure_{number}.png")
             drawing.savefig(files[-1], dpi=150)
         return files
@@ -197,9 +189,5 @@ def figures_in(root: Path) -> dict[str, Figure]:
 
 def listing(figures: Mapping[str, Figure]) -> Table:
     """All of them, with what they take and what was found."""
-    table = Table(title="Figures that can be repeated")
-    for column in _COLUMNS:
-        table.add_column(column, overflow="fold")
-    for name, figure in figures.items():
-        table.add_row(name, *figure.about, *map(figure.status, SIZES))
-    return table
+    rows = [(name, *figure.about, *map(figure.status, SIZES)) for name, figure in figures.items()]
+    return Table(_COLUMNS, rows, title="Figures that can be repeated")

@@ -25,7 +25,7 @@ _NOT_IN_CELLS = ("name", "widths", "depths", "grid", "variants", "axes", "target
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class Size:
     """One size in one setting: what one compilation trains. An infinite width is the limit."""
 
     variant: str
@@ -100,7 +100,7 @@ class Study:
             for chosen in _products(compiled)
         ]
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[Size]:
         """All of them, in the order of the report."""
         widths, depths = sorted(self.config.widths), sorted(self.config.depths)
         grid = self.config.get("grid", "product")
@@ -111,9 +111,9 @@ class Study:
             sizes = [(w, d) for w, d in sizes if w == self.config.widths[0] or d == self.config.depths[0]]
         if self.config.get("limit") is not None:
             sizes += [(math.inf, depth) for depth in depths]
-        return [Cell(variant, label, fields, *size) for variant, label, fields in self.variants() for size in sizes]
+        return [Size(variant, label, fields, *size) for variant, label, fields in self.variants() for size in sizes]
 
-    def file(self, cell: Cell) -> Path:
+    def file(self, cell: Size) -> Path:
         """Where its sweeps are kept: a name that changes with everything they depend on."""
         common_fields = {k: v for k, v in plain_fields(self.config).items() if k not in _NOT_IN_CELLS}
         limit = plain_fields(self.config.limit) if math.isinf(cell.width) else None
@@ -128,7 +128,7 @@ class Study:
         """A function of the config's file."""
         return self.experiment.call(function, *positional, **given)
 
-    def train(self, cell: Cell, advance: Any) -> list[Sweep]:
+    def train(self, cell: Size, advance: Any) -> list[Sweep]:
         """The sweeps of a cell, one for each of `settings`."""
         settings, values, seeds = self.settings(), self.values, self.config.seeds
         count = len(settings) * len(values) * seeds
@@ -163,7 +163,7 @@ class Study:
         ).reshape(len(settings), len(values), seeds, -1)
         return [Sweep(cell.width, cell.depth, values, each) for each in curves]
 
-    def limit(self, cell: Cell, advance: Any) -> list[Sweep]:
+    def limit(self, cell: Size, advance: Any) -> list[Sweep]:
         """The same of the infinitely wide network."""
         how, found = plain_fields(self.config.limit), []
         task = self.call("task", **cell.fields)
@@ -248,7 +248,7 @@ def _products(axes: dict[str, tuple]) -> list[dict[str, Any]]:
     return [dict(zip(axes, chosen, strict=True)) for chosen in itertools.product(*axes.values())]
 
 
-def _cost(cell: Cell) -> float:
+def _cost(cell: Size) -> float:
     return (4096 if math.isinf(cell.width) else cell.width) ** 2 * cell.depth
 
 

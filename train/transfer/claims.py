@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from train.evaluate.finding import Finding
+from train.evaluate.interval import Interval
 from train.transfer.outcome import Outcome
-from train.transfer.shift import Transfer, percent
+from train.transfer.shift import Transfer, bracketed, percent
 from train.transfer.sweep import DRAWS, interval
 
 
@@ -89,16 +90,12 @@ def compared(outcome: Outcome, worse: str, better: str, over: str) -> Finding:
     def judge(*both: Transfer) -> tuple[bool | None, str]:
         costs = [series.regret() for series in both]
         (_, a_low, a_high), (_, b_low, b_high) = costs
-        words = [f"{percent(cost)} [{percent(low)}, {percent(high)}]" for cost, low, high in costs]
-        return _beyond(a_low - b_high, a_high - b_low), f"{worse}: {words[0]}; {better}: {words[1]}"
+        words = [bracketed(percent, *cost) for cost in costs]
+        more = Interval(math.nan, a_low - b_high, a_high - b_low)
+        return more.above(), f"{worse}: {words[0]}; {better}: {words[1]}"
 
     text = f"Over {over}, the smallest size's optimum costs the largest more in “{worse}” than in “{better}”"
     return _finding(text, outcome, [worse, better], over, judge)
-
-
-def _beyond(low: float, high: float) -> bool | None:
-    """Whether an interval lies above 0 (True), below (False), or holds it."""
-    return True if low > 0 else False if high < 0 else None
 
 
 def _tuned(series: Transfer, until: float) -> tuple[np.ndarray, np.ndarray, int]:
@@ -113,14 +110,18 @@ def _tuned(series: Transfer, until: float) -> tuple[np.ndarray, np.ndarray, int]
     return np.array(whole), np.stack(drawn, axis=1), step
 
 
+def _drawn(draws: np.ndarray) -> Interval:
+    """95 % of draws [draw, …]."""
+    return Interval(draws.mean(0), *np.percentile(draws, [2.5, 97.5], axis=0))
+
+
 def falls(outcome: Outcome, label: str, over: str, until: float = 1.0, sign: int = -1) -> Finding:
     """The tuned loss after this share of the steps falls (sign −1; rises: 1) from every size to the next, beyond 95 %."""
 
     def judge(series: Transfer) -> tuple[bool | None, str]:
         losses, drawn, step = _tuned(series, until)
-        low, high = np.percentile(sign * np.diff(drawn, axis=1), [2.5, 97.5], axis=0)
-        holds = True if (low > 0).all() else False if (high < 0).any() else None
-        return holds, f"after {step} steps: " + ", ".join(f"{loss:.4g}" for loss in losses)
+        words = ", ".join(f"{loss:.4g}" for loss in losses)
+        return _drawn(sign * np.diff(drawn, axis=1)).above(), f"after {step} steps: {words}"
 
     text = f"{label}: the tuned loss {'falls' if sign < 0 else 'rises'} with the {over}"
     return _finding(text, outcome, [label], over, judge)
@@ -131,8 +132,7 @@ def ends_lower(outcome: Outcome, better: str, worse: str, over: str) -> Finding:
 
     def judge(*both: Transfer) -> tuple[bool | None, str]:
         (a, a_drawn, _), (b, b_drawn, _) = (_tuned(series, 1.0) for series in both)
-        low, high = np.percentile(b_drawn[:, -1] - a_drawn[:, -1], [2.5, 97.5])
-        return _beyond(low, high), f"{a[-1]:.4g} and {b[-1]:.4g}"
+        return _drawn(b_drawn[:, -1] - a_drawn[:, -1]).above(), f"{a[-1]:.4g} and {b[-1]:.4g}"
 
     text = f"At the largest {over} the tuned loss is lower in “{better}” than in “{worse}”"
     return _finding(text, outcome, [better, worse], over, judge)

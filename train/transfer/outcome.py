@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from train.transfer.shift import Transfer, along, octaves
+from train.transfer.shift import Transfer, along, bracketed, octaves
 from train.transfer.sweep import Sweep, loss_at
 
 
@@ -145,7 +145,7 @@ def _drift(outcome: Outcome, label: str, small: Sweep, over: str, size: float) -
         move, low, high = (doublings * each for each in found.slope())
         what = f"from {over} {start:g} to {size:g}, at the slope between {measured.min():g} and {measured.max():g},"
     low, high = min(low, high), max(low, high)
-    figures = f"{octaves(move)} [{octaves(low)}, {octaves(high)}] octaves"
+    figures = f"{bracketed(octaves, move, low, high)} octaves"
     said = []
     if not math.isfinite(move):
         return 0.0, [f"Warning: some {over}s diverge at every value, so that the drift {what} is not known."]

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
-from train.evaluate.page import COLOURS, panels
+from train.evaluate.drawing import at_sizes, colour, gallery, legend_beside, panels
 from train.transfer.outcome import Outcome
 from train.transfer.sweep import Sweep
+
+_SIZE = (4.6, 3.5, 1.4)  # of a panel, and the margin
 
 
 def _shades(count: int) -> list:
@@ -21,8 +22,7 @@ def curves(outcome: Outcome) -> Figure:
     """Loss against the hyperparameter, a curve a size: mean and standard error over seeds, diverged rates on top."""
     rows = [(label, outcome.series(label)) for label in outcome.labels]
     most = max(len(series) for _, series in rows)
-    columns = most if most > 1 else min(len(rows), 3)
-    figure, axes = panels(len(rows) if most > 1 else -(-len(rows) // columns), columns, 4.6, 3.5, 1.4)
+    figure, axes = panels(len(rows), most, *_SIZE) if most > 1 else gallery(len(rows), *_SIZE)
     for axis in axes.flat:
         axis.set_visible(False)
     for number, (label, all_series) in enumerate(rows):
@@ -41,6 +41,7 @@ def curves(outcome: Outcome) -> Figure:
             axis.set_yscale("log", nonpositive="clip")
     for axis in axes[:, 0]:
         axis.set_ylabel("training loss at the end")
+    legend_beside(figure, axes)
     return figure
 
 
@@ -50,19 +51,19 @@ def _draw_curves(axis, sweeps, over: str, limit: Sweep | None) -> None:
     starts = [float(np.mean(s.curves[..., 0])) for s in sweeps if np.isfinite(s.curves[..., 0]).all()]
     top = min(1.3 * max(starts, default=1.0), max(finite, default=1.0) * 1.05) if finite else 1.0
     drawn: list[Sweep] = [*sweeps, *([limit] if limit else [])]
-    for sweep, colour in zip(drawn, [*_shades(len(sweeps)), "k"], strict=False):
+    for sweep, shade in zip(drawn, [*_shades(len(sweeps)), "k"], strict=False):
         losses, style = sweep.losses, "--" if sweep is limit else "-"
         mean, sem = losses.mean(1), _spread(losses)
         size = getattr(sweep, over)
         name = "limit" if sweep is limit else f"{over} {size:g}"
         axis.errorbar(sweep.rates, np.where(np.isfinite(mean), mean, np.nan), sem, fmt=f"o{style}", ms=3, lw=1.2,
-                      color=colour, label=name)  # fmt: skip
+                      color=shade, label=name)  # fmt: skip
         lost = ~np.isfinite(mean)
-        axis.plot(sweep.rates[lost], np.full(lost.sum(), top), "x", color=colour, ms=6)
+        axis.plot(sweep.rates[lost], np.full(lost.sum(), top), "x", color=shade, ms=6)
         best, (low, high) = sweep.optimum(), _ends(sweep)
         if np.isfinite(best.loss):
-            axis.plot([low, high], [best.loss] * 2, color=colour, lw=3, alpha=0.4)
-            axis.plot([best.rate], [best.loss], "*", ms=10, color=colour, mec="k", mew=0.5)
+            axis.plot([low, high], [best.loss] * 2, color=shade, lw=3, alpha=0.4)
+            axis.plot([best.rate], [best.loss], "*", ms=10, color=shade, mec="k", mew=0.5)
     steep = bool(finite) and min(finite) < top / 20
     axis.set_xscale("log")
     if steep:
@@ -70,7 +71,6 @@ def _draw_curves(axis, sweeps, over: str, limit: Sweep | None) -> None:
         axis.set_ylim(0.7 * min(finite), 1.4 * top)
     else:
         axis.set_ylim(top=1.04 * top)
-    axis.legend(fontsize=7)
 
 
 def _spread(losses: np.ndarray) -> np.ndarray:
@@ -87,25 +87,23 @@ def _ends(sweep: Sweep) -> np.ndarray:
 def optima(outcome: Outcome) -> Figure:
     """The optimum against the size, with 95 % intervals, a line a setting."""
     kinds = list(dict.fromkeys((s.over, s.fixed) for label in outcome.labels for s in outcome.series(label)))
-    figure, axes = panels(1, len(kinds), 4.6, 3.5, 1.4)
+    figure, axes = panels(1, len(kinds), *_SIZE)
     for axis, (over, fixed) in zip(axes[0], kinds, strict=True):
         sizes: set[float] = set()
         for number, label in enumerate(outcome.labels):
-            colour = COLOURS[number % len(COLOURS)]
             for series in (s for s in outcome.series(label) if (s.over, s.fixed) == (over, fixed)):
                 best = np.array([s.optimum().rate for s in series.sweeps])
                 ends = np.abs(np.array([_ends(s) for s in series.sweeps]).T - best)
                 shifted = series.sizes * 1.03**number  # so that bars lie side by side
-                axis.errorbar(shifted, best, ends, fmt="o-", ms=4, capsize=3, color=colour, label=label)
+                axis.errorbar(shifted, best, ends, fmt="o-", ms=4, capsize=3, color=colour(number), label=label)
                 sizes |= set(series.sizes.tolist())
                 limit = outcome.limits.get(label, {}).get(series.sweeps[0].depth)
                 if over == "width" and limit:
-                    axis.axhline(limit.optimum().rate, ls="--", lw=1, color=colour)
+                    axis.axhline(limit.optimum().rate, ls="--", lw=1, color=colour(number))
         axis.set(xscale="log", yscale="log", xlabel=over, title=fixed)
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.set_xticks(sorted(sizes), labels=[f"{size:g}" for size in sorted(sizes)])
-        axis.legend(fontsize=7)
+        at_sizes(axis, sorted(sizes))
     axes[0, 0].set_ylabel(f"best {outcome.dial.replace('_', ' ')}")
+    legend_beside(figure, axes)
     return figure
 
 
@@ -113,9 +111,9 @@ def early(outcome: Outcome) -> Figure:
     """The optimum had training ended earlier, a line a size."""
 
     def draw(axis: Any, label: str, sweeps: list[Sweep]) -> None:
-        for sweep, colour in zip(sweeps, _shades(len(sweeps)), strict=True):
+        for sweep, shade in zip(sweeps, _shades(len(sweeps)), strict=True):
             steps, path = sweep.moving_optimum()
-            axis.plot(steps, 2.0**path, color=colour, label=f"{sweep.width:g} × {sweep.depth}")
+            axis.plot(steps, 2.0**path, color=shade, label=f"{sweep.width:g} × {sweep.depth}")
         axis.set(yscale="log", title=label)
 
     return _by_label(outcome, f"best {outcome.dial.replace('_', ' ')} so far", draw)
@@ -126,13 +124,13 @@ def training(outcome: Outcome) -> Figure:
 
     def draw(axis: Any, label: str, sweeps: list[Sweep]) -> None:
         rate = int(np.argmin(sweeps[0].losses.mean(1)))
-        for sweep, colour in zip(sweeps, _shades(len(sweeps)), strict=True):
+        for sweep, shade in zip(sweeps, _shades(len(sweeps)), strict=True):
             mean = sweep.curves[rate].mean(0)
             window = max(len(mean) // 50, 1)
             smooth = mean[: len(mean) // window * window].reshape(-1, window).mean(1)
             loss = np.where(np.isfinite(smooth), smooth, np.nan)
             steps = (np.arange(len(smooth)) + 0.5) * window
-            axis.plot(steps, loss, color=colour, label=f"{sweep.width:g} × {sweep.depth}")
+            axis.plot(steps, loss, color=shade, label=f"{sweep.width:g} × {sweep.depth}")
         axis.set(title=f"{label}, {outcome.dial.replace('_', ' ')} {sweeps[0].rates[rate]:.3g}")
 
     return _by_label(outcome, "training loss", draw)
@@ -140,14 +138,11 @@ def training(outcome: Outcome) -> Figure:
 
 def _by_label(outcome: Outcome, quantity: str, draw: Callable[[Any, str, list[Sweep]], None]) -> Figure:
     """A panel a setting, over training steps."""
-    columns = min(len(outcome.labels), 3)
-    figure, axes = panels(-(-len(outcome.labels) // columns), columns, 4.6, 3.5, 1.4)
+    figure, axes = gallery(len(outcome.labels), *_SIZE)
     for axis, label in zip(axes.flat, outcome.labels, strict=False):
         draw(axis, label, list(outcome.sweeps[label].values()))
         axis.set_xlabel("training steps")
         axis.title.set_fontsize(9)
-        axis.legend(fontsize=7, title="width × depth", title_fontsize=7)
-    for axis in axes.flat[len(outcome.labels) :]:
-        axis.set_visible(False)
     axes[0, 0].set_ylabel(quantity)
+    legend_beside(figure, axes, "width × depth")
     return figure

@@ -1,12 +1,9 @@
-"""report.html and report.json of a transfer study."""
+"""What a transfer study reports."""
 
-import html
-import json
+import dataclasses
 from typing import Any
 
-from rich.console import Console
-
-from train.evaluate.page import heading, page, picture, plain, table, what_was_run
+from train.evaluate.report import Picture, Report, Table, Text, notes
 from train.transfer import plots
 from train.transfer.outcome import Outcome, target
 from train.transfer.shift import COLUMNS, bounds, rows
@@ -26,25 +23,42 @@ READING = (
 )
 
 
-def print_report(outcome: Outcome, command: str, console: Console, advice: str = "") -> None:
-    """On the terminal."""
+def report(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> Report:
+    """Tables by setting, pictures, the command that trains the target size and the advice on it, and every number."""
+    advice, dial = advice or target(outcome).advice, outcome.dial.replace("_", " ")
+    best = outcome.best_values()
+    other = Table(
+        ("setting", "hyperparameter", "width × depth", "best value", "loss"),
+        best,
+        title="The other hyperparameters",
+        caption="The best value of each, everything else tuned, size by size.",
+    )
+    parts = [
+        *tables(outcome),
+        *map(Text, _limit_lines(outcome)),
+        *([other] if best else []),
+        *figures(outcome),
+        *notes([READING, NOT_TRANSFERRED]),
+        Text("To train the target size", "title"),
+        Text(advice),
+        Text(command, "code"),
+    ]
+    numbers = _numbers(outcome) | {"run": run, "command": command, "advice": advice}
+    return Report(f"Does the best {dial} carry over?", parts, numbers, run, tab=f"transfer of {dial}")
+
+
+def tables(outcome: Outcome) -> list[Table]:
+    """The optima of every setting: a table for each series of sizes, or one where there is none."""
+    found = []
     for label in outcome.labels:
-        for series in outcome.series(label):
-            console.print(f"\n{label}", style="bold")
-            console.print(series)
-    for line in (*_limit_lines(outcome), READING, NOT_TRANSFERRED):
-        console.print(f"[dim]{line}[/dim]", highlight=False)
-    console.print(f"\n{advice or target(outcome).advice}", highlight=False)
-    console.print(f"  {command}", highlight=False, soft_wrap=True)
+        series = [each.table for each in outcome.series(label)] or [
+            Table(COLUMNS, rows(outcome.sweeps[label].values()))
+        ]
+        found += [dataclasses.replace(each, title=": ".join(filter(None, (label, each.title)))) for each in series]
+    return found
 
 
-def documents(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> dict[str, str]:
-    """Both files, by name."""
-    numbers = json.dumps(as_json(outcome, run, command, advice), indent=1) + "\n"
-    return {"report.json": numbers, "report.html": as_html(outcome, run, command, advice)}
-
-
-def as_json(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> dict[str, Any]:
+def _numbers(outcome: Outcome) -> dict[str, Any]:
     """Every number: optima, shifts, regrets with their intervals, and the losses [value, seed]."""
     names = ("value", "low", "high")
     series = [
@@ -65,51 +79,29 @@ def as_json(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "
         }
         for label, sweep in finite + limits
     ]  # fmt: skip
-    found = {"run": run, "series": series, "sweeps": sweeps, "best": outcome.best_values(), "absent": outcome.absent}
-    advice = advice or target(outcome).advice
-    return plain({**found, "command": command, "advice": advice, "how_to_read": [READING, NOT_TRANSFERRED]})
+    return {
+        "series": series, "sweeps": sweeps, "best": outcome.best_values(), "absent": outcome.absent,
+        "how_to_read": [READING, NOT_TRANSFERRED],
+    }  # fmt: skip
 
 
-def as_html(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> str:
-    """One self-contained page."""
-    dial = outcome.dial.replace("_", " ")
-    parts = [heading(f"Does the best {dial} carry over?")]
-    for label in outcome.labels:
-        parts.append(f"<h2>{html.escape(label)}</h2>")
-        for series in outcome.series(label):
-            parts.append(f"<p>{html.escape(series.sentence)}</p>{table(COLUMNS, series.rows())}")
-        if not outcome.series(label):
-            parts += [table(COLUMNS, rows(outcome.sweeps[label].values()))]
-    parts += [f"<p>{html.escape(line)}</p>" for line in _limit_lines(outcome)]
-    if best := outcome.best_values():
-        parts += [
-            "<h2>The other hyperparameters</h2><p>The best value of each, everything else tuned, size by size.</p>"
-        ]
-        parts += [table(("setting", "hyperparameter", "width × depth", "best value", "loss"), best)]
-    parts += [picture(*each) for each in figures(outcome)]
-    parts += [f"<p class='muted'>{html.escape(line)}</p>" for line in (READING, NOT_TRANSFERRED)]
-    parts += [f"<h2>To train the target size</h2><p>{html.escape(advice or target(outcome).advice)}</p>"]
-    parts += [f"<pre>{html.escape(command)}</pre>", what_was_run(run)]
-    return page(f"transfer of {dial}", "".join(parts))
-
-
-def figures(outcome: Outcome) -> list[tuple[str, str, Any]]:
-    """(title, how to read it, figure)."""
+def figures(outcome: Outcome) -> list[Picture]:
+    """What there is to see of a grid, or of a single value."""
     dial = outcome.dial.replace("_", " ")
     several = any(outcome.series(label) for label in outcome.labels)
     scan = any(len(s.rates) > 2 for sizes in outcome.sweeps.values() for s in sizes.values())
     found = []
     if scan:
         text = "Stars: optima, on bars that are their intervals; crosses on top: values at which a seed diverged."
-        found.append((f"Loss against {dial}", text, plots.curves(outcome)))
+        found.append(Picture(f"Loss against {dial}", text, plots.curves(outcome)))
     if scan and several:
         text = "Level lines mean that the optimum found on a small network is that of a large one; dashed: the limit's."
-        found.append(("The optimum against the size", text, plots.optima(outcome)))
+        found.append(Picture("The optimum against the size", text, plots.optima(outcome)))
     text = "All sizes with the value that is best for the smallest one: where hyperparameters carry over, curves lie together."
-    found.append(("Along training", text, plots.training(outcome)))
+    found.append(Picture("Along training", text, plots.training(outcome)))
     if scan:
         text = "How soon the best value can be read off: the optimum had training ended at the step on the horizontal axis."
-        found.append(("Early selection", text, plots.early(outcome)))
+        found.append(Picture("Early selection", text, plots.early(outcome)))
     return found
 
 

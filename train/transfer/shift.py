@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
-from rich.table import Table
 
+from train.evaluate.report import Table
 from train.transfer.sweep import DRAWS, Sweep, interval, loss_at
 
 
@@ -83,26 +84,23 @@ class Transfer:
             return f"At {self.over} {', '.join(f'{size:g}' for size in lost)} ({self.fixed}) every value diverges."
         if len(self.sweeps[0].rates) == 1:
             return f"Only one value was tried, {self.sweeps[0].rates[0]:g}: where the optimum is, is not known."
-        (slope, *bounds), (shift, *ends), (cost, least, most) = self.slope(), self.shift(), self.regret()
         return (
-            f"From {self.over} {self.sizes[0]:g} to {self.sizes[-1]:g} at {self.fixed} the optimum moves by {octaves(shift)} "
-            f"[{octaves(ends[0])}, {octaves(ends[1])}] octaves, {octaves(slope)} [{octaves(bounds[0])}, {octaves(bounds[1])}] a "
-            f"doubling; "
-            f"the smallest size's optimum costs the largest {percent(cost)} [{percent(least)}, {percent(most)}] of its loss."
-            f"{more if at_end else ''}"
+            f"From {self.over} {self.sizes[0]:g} to {self.sizes[-1]:g} at {self.fixed} the optimum moves by "
+            f"{bracketed(octaves, *self.shift())} octaves, {bracketed(octaves, *self.slope())} a doubling; the smallest size's "
+            f"optimum costs the largest {bracketed(percent, *self.regret())} of its loss.{more if at_end else ''}"
         )
 
     def rows(self) -> list[tuple[str, ...]]:
         """A line a size."""
         return rows(self.sweeps)
 
-    def __rich__(self) -> Table:
-        table = Table(title=f"Optimum over {self.over}, {self.fixed}", caption=self.sentence)
-        for column in COLUMNS:
-            table.add_column(column, justify="right")
-        for row in self.rows():
-            table.add_row(*row)
-        return table
+    @property
+    def table(self) -> Table:
+        """For a report."""
+        return Table(COLUMNS, self.rows(), title=f"Optimum over {self.over}, {self.fixed}", caption=self.sentence)
+
+    def __rich__(self) -> Any:
+        return self.table
 
 
 def along(found: dict[tuple[float, int], Sweep]) -> list[Transfer]:
@@ -128,6 +126,15 @@ def octaves(move: float) -> str:
 def percent(cost: float) -> str:
     """A cost in words."""
     return f"{cost:.1%}" if math.isfinite(cost) else "∞ (it diverges)"
+
+
+def bracketed(words: Callable[[float], str], value: float, low: float, high: float) -> str:
+    """A number with its interval.
+
+    >>> bracketed(percent, 0.1, 0.05, float("inf"))
+    '10.0% [5.0%, ∞ (it diverges)]'
+    """
+    return f"{words(value)} [{words(low)}, {words(high)}]"
 
 
 def rows(sweeps: Iterable[Sweep]) -> list[tuple[str, ...]]:

@@ -16,7 +16,7 @@ from limits.training import Training
 from train.data import digits
 from train.ensemble import run_members
 from train.evaluate.surface import error_surface
-from train.study.figure import Finding, Interval, Settings, cells, every, mean, panels
+from train.study.figure import Finding, Settings, cells, every, mean, panels
 from zoo import ResNet
 
 get_config = Settings(
@@ -76,9 +76,7 @@ def claims(arrays):
     over = seen.times(1 / surface.predicted(n, l))
     logs = seen.log()
     doubling = logs.at(-1) - logs.at(-2)  # by width
-    e, *ends = (
-        Interval(p.value, p.low, p.high) for p in (surface.depth_exponent, surface.width_first, surface.depth_first)
-    )
+    e, *ends = surface.depth_exponent, surface.width_first, surface.depth_first
     yield Finding(
         "E(f_NL − f)² = (a + a'/L)/N + (w/N + d/L)², to 25 % at every size",
         over.near(1, 0.25),

@@ -1,0 +1,61 @@
+"""One report in three forms: what it says is on the terminal, on the page and in JSON, and nothing in it is markup."""
+
+import io
+import json
+
+import numpy as np
+from rich.console import Console
+
+from limits.kept.store import unsealed
+from train.evaluate.drawing import at_sizes, panels
+from train.evaluate.finding import Finding
+from train.evaluate.report import Folded, Picture, Report, Table, Text, notes
+
+FINDINGS = [
+    Finding("<a> is [bold]b[/bold]", True, "1 [0, 2]"),
+    Finding("c", False, "2"),
+    Finding("d", None, "3"),
+    Finding("e", False, "4", foreseen=True),
+]
+
+
+def made(**options):
+    figure, axes = panels(1, 1, 2.0, 2.0)
+    axes[0, 0].plot([8, 16], [1.0, 2.0])
+    at_sizes(axes[0, 0], [8, 16])
+    behind = Table(("width", "p"), [("8", "0.5")], screen=0)
+    parts = [
+        Text("Some."),
+        Table.of(FINDINGS),
+        Picture("Widths", "Lines.", figure),
+        Folded("More", [*notes(["Note"]), behind]),
+    ]
+    return Report("What <is>", parts, {"p": np.array([0.5, np.nan]), "n": np.int64(3)}, {"seed": 0}, **options)
+
+
+def test_the_terminal():
+    console = Console(record=True, width=80, file=io.StringIO())
+    made().print(console)
+    shown = console.export_text()
+    assert all(word in shown for word in ("What <is>", "Some.", "<a> is", "1 [0, 2]", "does not hold", "Note"))
+    assert "0.5" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_the_page():
+    page = made().html()
+    assert "<h1>What &lt;is&gt;</h1>" in page
+    assert "&lt;a&gt; is" in page
+    kinds = ["good", "bad", "unsure", "foreseen"]
+    assert [page.index(f'<td class="{kind}">{each.verdict}') for kind, each in zip(kinds, FINDINGS, strict=True)]
+    assert page.count("data:image/png;base64,") == 1
+    assert page.index("<details>") < page.index("Note") < page.index("0.5</td>") < page.index("</details>")
+    assert "&quot;seed&quot;: 0" in page.partition("What was run")[2]
+
+
+def test_the_numbers(tmp_path):
+    numbers, page = made().write(tmp_path)
+    assert json.loads(numbers.read_text()) == {"p": [0.5, "nan"], "n": 3}
+    assert page.read_text() == made().html()
+    assert {each.name for each in tmp_path.iterdir()} == {"report.json", "report.html"}
+    assert unsealed(made(checksum=True).json()) == {"p": [0.5, "nan"], "n": 3}
