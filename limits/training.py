@@ -116,8 +116,8 @@ class Training:
         return optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
 
 
-def record_times(steps: int, times: Sequence[int] | np.ndarray | None) -> np.ndarray:
-    """The steps to record: those given, or eleven from 0 to `steps`.
+def record_times(steps: int, times: Sequence[int] | np.ndarray | None, name: str = "times") -> np.ndarray:
+    """The steps to record: those given, or eleven from 0 to `steps`; `name` is what messages call them.
 
     >>> record_times(3, None).tolist()
     [0, 1, 2, 3]
@@ -127,10 +127,10 @@ def record_times(steps: int, times: Sequence[int] | np.ndarray | None) -> np.nda
     given = np.linspace(0, steps, 11).round() if times is None else np.asarray(times)
     whole = given.size and given.dtype.kind in "iuf" and np.isfinite(given).all()
     if not whole or np.any(given != np.round(given)):
-        raise ValueError(f"times must be whole numbers of steps, at least one of them; got {checks.shown(times)}.")
+        raise ValueError(f"{name} must be whole numbers of steps, at least one of them; got {checks.shown(times)}.")
     chosen = np.unique(given.astype(int))
     if chosen[0] < 0 or chosen[-1] > steps:
-        raise ValueError(f"times must lie between 0 and steps = {steps}; got {chosen[0]} … {chosen[-1]}.")
+        raise ValueError(f"{name} must lie between 0 and steps = {steps}; got {chosen[0]} … {chosen[-1]}.")
     return chosen
 
 
@@ -138,7 +138,7 @@ def checked_times(kernel_times: Sequence[int] | np.ndarray | None, times: np.nda
     """The times at which to take kernels, if they are some of the recorded ones; None: at all."""
     if kernel_times is None:
         return None
-    at = record_times(int(times[-1]), kernel_times)
+    at = record_times(int(times[-1]), kernel_times, "kernel_times")
     if not np.isin(at, times).all():
         raise ValueError(f"kernel_times {at.tolist()} must be among the recorded times {times.tolist()}.")
     return at

@@ -19,7 +19,20 @@ import typing
 import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PYTEST = (sys.executable, "-m", "pytest", "-m", "slow", "-n", "0", "-q", "-p", "no:cacheprovider")
+PYTEST = (
+    sys.executable,
+    "-m",
+    "pytest",
+    "-m",
+    "slow",
+    "-n",
+    "0",
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "-o",
+    "junit_family=legacy",
+)
 
 
 class Result(typing.NamedTuple):

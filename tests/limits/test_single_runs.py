@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from limits import Task, Trajectory, twin
+from limits.training import checked_times
 from train import ensemble
 from zoo import CNN, MLP
 
@@ -79,3 +80,9 @@ def test_initial_kernels_are_computed_once_and_belong_to_their_inputs(monkeypatc
         limit.lazy(other, 4, 0.3, initial=start)
     with pytest.raises(ValueError, match="initial is that of another network"):
         twin(NET.clone(w_std=1.0)).lazy(TASK, 4, 0.3, initial=start)
+
+
+@pytest.mark.parametrize("wrong", [[1e30], [np.nan], [2.5], [-1]])
+def test_times_of_kernels_are_refused_by_their_name(wrong):
+    with pytest.raises(ValueError, match="kernel_times"):
+        checked_times(wrong, np.arange(3))
