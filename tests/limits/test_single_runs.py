@@ -85,4 +85,4 @@ def test_initial_kernels_are_computed_once_and_belong_to_their_inputs(monkeypatc
 @pytest.mark.parametrize("wrong", [[1e30], [np.nan], [2.5], [-1]])
 def test_times_of_kernels_are_refused_by_their_name(wrong):
     with pytest.raises(ValueError, match="kernel_times"):
-        checked_times(wrong, np.arange(3))
+        checked_times(np.array(wrong), np.arange(3))
