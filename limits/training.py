@@ -128,10 +128,9 @@ def record_times(steps: int, times: Sequence[int] | np.ndarray | None, name: str
     whole = given.size and given.dtype.kind in "iuf" and np.isfinite(given).all()
     if not whole or np.any(given != np.round(given)):
         raise ValueError(f"{name} must be whole numbers of steps, at least one of them; got {checks.shown(times)}.")
-    chosen = np.unique(given.astype(int))
-    if chosen[0] < 0 or chosen[-1] > steps:
-        raise ValueError(f"{name} must lie between 0 and steps = {steps}; got {chosen[0]} … {chosen[-1]}.")
-    return chosen
+    if given.min() < 0 or given.max() > steps:  # before the cast, which huge numbers do not survive
+        raise ValueError(f"{name} must lie between 0 and steps = {steps}; got {given.min():g} … {given.max():g}.")
+    return np.unique(given.astype(int))
 
 
 def checked_times(kernel_times: Sequence[int] | np.ndarray | None, times: np.ndarray) -> np.ndarray | None:
