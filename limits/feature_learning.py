@@ -84,8 +84,9 @@ def rich(
     [time, time, n, n] (positions and outputs count as inputs; see `limits.fields.responses`). With `folder`, sweeps are
     kept there and interrupted ones go on.
 
-    Kernels, which cost more than outputs, are recorded at `kernel_times` (default: `times`). `reduce` is given all sweeps as a
-    `Trajectory` with a first axis of replicas; what it returns, a dictionary of arrays with that axis, is `reduced`.
+    Outputs are recorded at `times` (default: eleven, evenly from 0 to `steps`), kernels, which cost more, at `kernel_times`,
+    some of them (default: `times`). `reduce` is given all sweeps as a `Trajectory` with a first axis of replicas; what it
+    returns, a dictionary of arrays with that axis, is `reduced`.
 
     At infinite depth (`twin(net, depth=inf)`) sweeps of several `depths` are extrapolated (`limits.depth.learning`).
 

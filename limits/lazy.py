@@ -55,10 +55,11 @@ def lazy(
 
     For "mse" exact: outputs stay Gaussian. For "cross_entropy" the mean over initialisations is taken over `samples`
     draws of f(0) (Monte-Carlo, with standard errors); `centred` (f(0) subtracted) is exact for both. Reported losses are
-    means over initialisations, so they include the spread. `kernels` names the kernels to record. `learning_rate` may be
-    a function of the step, `batches` [steps, size] names the training points of every step, and the parameters of other
-    roles than `trained` stay where they are. Weight decay has no kernel regime: it shrinks the network itself. `initial` is
-    `twin.initial(task.x)`, where it was made before.
+    means over initialisations, so they include the spread. Recorded are `times` (default: eleven, evenly from 0 to `steps`)
+    and, of kernels, those that `kernels` names. `learning_rate` may be a function of the step, `batches`
+    [steps, size] names the training points of every step, and the parameters of other roles than `trained` stay where they
+    are. Weight decay has no kernel regime: it shrinks the network itself. `initial` is `twin.initial(task.x)`, where it was
+    made before.
 
     >>> from zoo import MLP
     >>> from limits import twin

@@ -167,8 +167,8 @@ def ensemble(
 
     Members are trained a chunk at a time, and of each only its share of the means stays. `reduce` is given every chunk, as a
     `Trajectory` with a first axis of members; what it returns, a dictionary of arrays with that axis, is put together in
-    `reduced`: whatever is wanted of single members, however many there are. Kernels, which cost more than outputs, are taken
-    at `kernel_times` (default: `times`).
+    `reduced`: whatever is wanted of single members, however many there are. Outputs are recorded at `times` (default: eleven,
+    evenly from 0 to `steps`), kernels, which cost more, at `kernel_times`, some of them (default: `times`).
 
     >>> from zoo import MLP
     >>> task = Task([[1.0, 0.0]], [1.0], [[0.0, 1.0]], [0.0])
