@@ -13,7 +13,7 @@ from limits.finite.observables import DEFAULT
 from limits.initial import Initial
 from limits.inputs import check_outputs, task_of, twin_of
 from limits.losses import losses
-from limits.training import LearningRate, Training, record_times
+from limits.training import LearningRate, Training, checked_times, record_times
 from limits.trajectory import KERNELS, QUANTITIES, Trajectory
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks
@@ -49,6 +49,7 @@ def lazy(
     samples: int = 256,
     seed: int = 0,
     kernels: tuple[str, ...] = DEFAULT,
+    kernel_times: Sequence[int] | np.ndarray | None = None,
     initial: Initial | None = None,
 ) -> Trajectory:
     """Gradient descent (or `flow`) with the twin's NTK: mean and spread over initialisations.
@@ -56,10 +57,10 @@ def lazy(
     For "mse" exact: outputs stay Gaussian. For "cross_entropy" the mean over initialisations is taken over `samples`
     draws of f(0) (Monte-Carlo, with standard errors); `centred` (f(0) subtracted) is exact for both. Reported losses are
     means over initialisations, so they include the spread. Recorded are `times` (default: eleven, evenly from 0 to `steps`)
-    and, of kernels, those that `kernels` names. `learning_rate` may be a function of the step, `batches`
-    [steps, size] names the training points of every step, and the parameters of other roles than `trained` stay where they
-    are. Weight decay has no kernel regime: it shrinks the network itself. `initial` is `twin.initial(task.x)`, where it was
-    made before.
+    and, of kernels, those that `kernels` names, at `kernel_times` as in `ensemble`. `learning_rate` may be a function of the
+    step, `batches` [steps, size] names the training points of every step, and the parameters of other roles than `trained`
+    stay where they are. Weight decay has no kernel regime: it shrinks the network itself. `initial` is `twin.initial(task.x)`,
+    where it was made before.
 
     >>> from zoo import MLP
     >>> from limits import twin
@@ -69,6 +70,7 @@ def lazy(
     1.0
     """
     recorded, kernels = record_times(steps, times), checked_kernels(kernels)
+    at = checked_times(kernel_times, recorded)
     check_outputs("lazy", twin.net, task)
     x, n = task.x, len(task.x_train)
     if weight_decay:
@@ -120,7 +122,7 @@ def lazy(
         provenance = Provenance.monte_carlo(f"{samples} draws of f(0)", samples)
     origin: dict[str, Provenance] = dict.fromkeys(QUANTITIES, provenance)
     origin |= dict.fromkeys(KERNELS, limit.provenance["ntk"])
-    held = {name: jax.tree.map(lambda k: _held(k, recorded), getattr(start_of, name)) for name in kernels}
+    held = {name: jax.tree.map(lambda k: _held(k, recorded if at is None else at), getattr(start_of, name)) for name in kernels}
     return Trajectory(
         times=recorded,
         loss=loss,
@@ -130,6 +132,7 @@ def lazy(
         f_train_cov=cov[:, :n, :n],
         f_test_cov=cov[:, n:, n:],
         **held,
+        kernel_times=at,
         errors=errors,
         provenance=origin,
         source="lazy",

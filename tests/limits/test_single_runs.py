@@ -41,6 +41,15 @@ def test_the_means_are_those_of_the_single_runs(name, count, tmp_path):
     assert again.kernel_times.tolist() == [0, 4]
 
 
+def test_kernels_that_stay_are_held_at_the_same_times():
+    run = twin(NET).lazy(TASK, 4, 0.3, times=[0, 2, 4], kernel_times=[0, 4])
+    assert run.ntk.shape == (2, 3, 3)
+    away = RUNS["ensemble"](kernel_times=[0, 4]) - run
+    assert away.kernel_times.tolist() == [0, 4]
+    with pytest.raises(ValueError, match=r"kernel_times \[3\] must be among the recorded times \[0, 2, 4\]"):
+        twin(NET).lazy(TASK, 4, 0.3, times=[0, 2, 4], kernel_times=[3])
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_what_cannot_be_recorded_is_said(name):
     with pytest.raises(ValueError, match=r"kernel_times \[3\] must be among the recorded times \[0, 2, 4\]"):
