@@ -122,7 +122,10 @@ def lazy(
         provenance = Provenance.monte_carlo(f"{samples} draws of f(0)", samples)
     origin: dict[str, Provenance] = dict.fromkeys(QUANTITIES, provenance)
     origin |= dict.fromkeys(KERNELS, limit.provenance["ntk"])
-    held = {name: jax.tree.map(lambda k: _held(k, recorded if at is None else at), getattr(start_of, name)) for name in kernels}
+    held = {
+        name: jax.tree.map(lambda k: _held(k, recorded if at is None else at), getattr(start_of, name))
+        for name in kernels
+    }
     return Trajectory(
         times=recorded,
         loss=loss,
