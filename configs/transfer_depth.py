@@ -2,8 +2,8 @@
 
     python3 -m launch.transfer --config=configs/transfer_depth.py
 
-415 seconds, measured on two CPU cores that did other work beside. Expect: α = 1/2 and 1 keep the optimum within an octave,
-α = 0 does not.
+405 seconds, measured on two CPU cores that did other work beside. Expect: from 2 to 32 blocks the optimum of α = 0 moves by −2.4
+(Adam) and −1.2 octaves (Muon) and the loss ends six times higher; that of α = 1 moves by −0.7 and −0.3, of α = 1/2 by −1.0, −0.9.
 """
 
 import optax
@@ -16,14 +16,14 @@ BASE_WIDTH, BASE_DEPTH = 32, 3
 
 
 def get_config() -> ConfigDict:
-    """Residual networks of two-layer blocks (depth counts the read-in: 2, 8 and 32 blocks), 8 seeds."""
+    """Residual networks of two-layer blocks (depth counts the read-in: 2, 8 and 32 blocks), 16 seeds."""
     return ConfigDict(
         {
             "name": "transfer_depth",
             "widths": (32,),
             "depths": (3, 9, 33),
             "values": tuple(2.0**k for k in range(-13, -1)),
-            "seeds": 8,
+            "seeds": 16,
             "steps": 100,
             "batch": 64,
             "n_train": 1500,

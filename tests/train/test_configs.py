@@ -18,6 +18,7 @@ from train.evaluate import compare
 from train.study.experiment import Experiment
 from train.study.families import families
 from train.study.study import conduct, study_of
+from train.transfer import claims
 
 NAMES = [module.name for module in pkgutil.iter_modules(configs.__path__) if not module.ispkg]
 NAMES = sorted({*NAMES, *(f"training:{each}" for each in training.SIZES)} - {"training"})
@@ -97,15 +98,25 @@ def test_learning_rates_transfer_over_width_in_mup_and_not_in_standard(tmp_path)
     assert slope <= -0.5
     assert high < 0
     assert abs(mup.slope()[0]) < 0.35
-    assert mup.regret()[2] < standard.regret()[1]  # beyond the intervals
+    assert claims.compared(outcome, "standard", "mup", "width").holds  # beyond the intervals
+    assert claims.keeps(outcome, "standard", "width").holds is False
+    assert claims.loses(outcome, "mup", "width").holds is False
 
 
 @pytest.mark.slow
 def test_learning_rates_transfer_over_depth_where_branches_are_scaled(tmp_path):
+    """By α = 1 within an octave, by α = 1/2 less well; both end far below α = 0, whose rate does not transfer."""
     outcome = conducted("transfer_depth", tmp_path)
     for name in ("adam", "muon"):
-        none, *scaled = (abs(outcome.over(f"{name}, α = {alpha}", "depth").shift()[0]) for alpha in ("0", "1/2", "1"))
-        assert max(scaled) < 1 < none
+        none, half, one = (f"{name}, α = {alpha}" for alpha in ("0", "1/2", "1"))
+        moves = [abs(outcome.over(label, "depth").shift()[0]) for label in (one, half, none)]
+        assert moves[0] < 1 < moves[2]
+        assert moves == sorted(moves)
+        assert claims.compared(outcome, none, one, "depth").holds
+        for label in (half, one):
+            assert claims.loses(outcome, label, "depth").holds is False
+            assert claims.ends_lower(outcome, label, none, "depth").holds
+    assert claims.keeps(outcome, "adam, α = 0", "depth").holds is False
 
 
 @pytest.mark.slow

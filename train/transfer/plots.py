@@ -39,6 +39,9 @@ def curves(outcome: Outcome) -> Figure:
     if any(axis.get_yscale() == "log" for axis in shown):  # one scale for all, or they could not be compared
         for axis in shown:
             axis.set_yscale("log", nonpositive="clip")
+    low, high = zip(*(axis.get_ylim() for axis in shown), strict=True)
+    for axis in shown:
+        axis.set_ylim(min(low), max(high))
     for axis in axes[:, 0]:
         axis.set_ylabel("training loss at the end")
     legend_beside(figure, axes)
