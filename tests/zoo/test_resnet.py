@@ -104,7 +104,10 @@ def test_branches_that_start_at_zero_leave_the_read_in(case):
     net, x = ZERO[case], X[:, :4, :4]
     variables = start(net, x)
     f, inside = apply(net, variables, x, intermediates=True)
-    assert all(np.array_equal(later, inside["h"][0]) for later in inside["h"])
+    for later in inside["h"]:
+        np.testing.assert_allclose(
+            later, inside["h"][0], rtol=1e-6
+        )  # a float32's rounding: loops are fused as the compiler likes
     if isinstance(net, ResNet):
         np.testing.assert_array_equal(f, apply(net.clone(depth=1), variables, x))  # which has only the read-in
     moved = jax.tree.map(lambda leaf: leaf + 0.1, variables)
