@@ -60,7 +60,7 @@ def rich(
     batches: Any = None,
     centred: bool = False,
     kernels: tuple[str, ...] = DEFAULT,
-    observe: Callable | None = None,
+    observe: Callable[[Any, Any, Any], Any] | None = None,
     record: tuple[str, ...] = (),
     dtype: Any = np.float32,
     progress: bool = False,

@@ -19,7 +19,6 @@ from zoo.definition import definition_of
 if TYPE_CHECKING:
     from limits.kernel_twin import KernelTwin
     from limits.resnet import HeResNetTwin
-    from limits.sampled_twin import SampledTwin
     from zoo import CNN, MLP, HeResNet, ResNet, ViT
 
 NTK_GROWS = (
@@ -111,8 +110,8 @@ def twin(net: "MLP | CNN | ResNet | ViT", depth: float | None = None) -> "Kernel
 @overload
 def twin(net: "HeResNet", depth: float | None = None) -> "HeResNetTwin": ...
 @overload
-def twin(net: nn.Module, depth: float | None = None) -> "SampledTwin": ...
-@checks.arguments(net=checks.module)
+def twin(net: nn.Module, depth: float | None = None) -> Twin: ...
+@checks.arguments(net=checks.module, depth=checks.Check("None or inf", lambda v: v >= 0))
 def twin(net: nn.Module, depth: float | None = None) -> Twin:
     """The infinite-width limit of a definition, with the same depth and parameterization.
 
@@ -126,8 +125,6 @@ def twin(net: nn.Module, depth: float | None = None) -> Twin:
     >>> twin(MLP(width=32, depth=2)).kernels([[1.0, 0.0], [0.6, 0.8]]).ntk.shape
     (2, 2)
     """
-    if depth is not None and not (isinstance(depth, int | float | np.number) and depth >= 0):
-        raise ValueError(f"twin: depth must be None or inf; got {checks.shown(depth)}.")
     for cls in type(net).__mro__:
         if cls in _TWINS:
             found = _TWINS[cls]

@@ -1,7 +1,7 @@
 """What the rooms exchange: a task, the kernels of a limit, and the trajectory of a training run."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -55,8 +55,8 @@ class Kernels(_KnowsAbsence):
 
     nngp: Any
     ntk: Any
-    provenance: dict[str, Provenance] = dataclasses.field(default_factory=dict)
-    errors: dict[str, Any] = dataclasses.field(default_factory=dict)
+    provenance: dict[str, Provenance] = dataclasses.field(default_factory=dict[str, Provenance])
+    errors: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     @property
     def nngp_sem(self) -> np.ndarray:
@@ -92,7 +92,7 @@ def _checked(name: str, value: Any) -> np.ndarray:
     return array
 
 
-@checks.arguments(name=checks.Check("a word", lambda v: isinstance(v, str)))
+@checks.arguments(name=checks.Check("a word", lambda v: isinstance(v, str)), loss=checks.choice(*get_args(Loss)))
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:
     """Inputs and targets to learn and to predict, and the loss: the one description that both readings train on.
@@ -113,8 +113,6 @@ class Task:
     name: str = "task"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.loss, str) or self.loss not in ("mse", "cross_entropy"):
-            raise ValueError(f'Task: loss must be "mse" or "cross_entropy", got "{self.loss}".')
         x, y = _checked("x_train", self.x_train), _checked("y_train", self.y_train)
         y = y[:, None] if y.ndim == 1 else y
         if self.x_test is None and self.y_test is not None:

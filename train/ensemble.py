@@ -72,7 +72,7 @@ def run_members(
     seed: int = 0,
     kernels: tuple[str, ...] = DEFAULT,
     kernel_times: Sequence[int] | np.ndarray | None = None,
-    observe: Callable | None = None,
+    observe: Callable[[Any, Any, Any], Any] | None = None,
     chunk: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Trains members a chunk at a time and yields what was seen: each leaf is [members of the chunk, time, …].
@@ -151,7 +151,7 @@ def ensemble(
     batches: Any = None,
     centred: bool = False,
     kernels: tuple[str, ...] = DEFAULT,
-    observe: Callable | None = None,
+    observe: Callable[[Any, Any, Any], Any] | None = None,
     progress: bool = False,
     kernel_times: Sequence[int] | np.ndarray | None = None,
     reduce: Reduce | None = None,

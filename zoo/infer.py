@@ -36,7 +36,7 @@ _IS_TIED = f"{{name}}: this matrix makes features from inputs, and is also the r
     layers=checks.pattern,
 )
 def infer_roles(
-    init: Callable,
+    init: Callable[..., Any],
     base: Mapping[str, Any],
     target: Mapping[str, Any],
     alpha: float = 0.5,
@@ -45,7 +45,7 @@ def infer_roles(
     width: str = "width",
     depth: str = "depth",
     roles: Mapping[str, str] | None = None,
-    apply: Callable | None = None,
+    apply: Callable[..., Any] | None = None,
     tied: bool | None = None,
     layers: str | None = None,
     compare: Mapping[str, Any] | None = None,

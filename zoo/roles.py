@@ -17,7 +17,7 @@ from zoo.parameterization import parameterization
 
 
 @checks.arguments(net=checks.module, x=checks.inputs)
-def roles(net: nn.Module, x: Any) -> dict:
+def roles(net: nn.Module, x: Any) -> dict[str, Any]:
     """The role of every parameter, as a tree like the parameters'. Nothing is computed: shapes are enough.
 
     >>> from zoo import MLP
@@ -173,7 +173,7 @@ def example_input(net: nn.Module, params: Any) -> Any:
 
 
 @checks.arguments(net=checks.module, x=checks.inputs)
-def learning_rate_factors(net: Any, x: Any) -> dict:
+def learning_rate_factors(net: Any, x: Any) -> dict[str, Any]:
     """SGD's learning rate over η₀ for every parameter: what the definition's width, depth and γ₀ make of it.
 
     >>> from zoo import MLP

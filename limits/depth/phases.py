@@ -40,7 +40,7 @@ def variance_map(activation: Any, w_std: float, b_std: float) -> Callable[[Any],
 
 
 @checks.arguments(**NETWORK, q=checks.number(positive=True))
-def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Callable[[Any], tuple]:
+def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Callable[[Any], tuple[Any, Any]]:
     """1 − c ↦ (1 − f(c), f'(c)) for two inputs of variance q, where f is the correlation of the next layer.
 
         f(c) = (σ_b² + σ_w² E φφ') / q_next,   f'(c) = σ_w² q E[φ'φ'] / q_next

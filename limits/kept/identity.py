@@ -49,7 +49,7 @@ def version() -> str:
         return f"checkout+results{RESULTS}"
 
 
-def numerics() -> tuple:
+def numerics() -> tuple[Any, ...]:
     """jax's version, and those of its settings that numbers depend on: part of the identity of what jax computes."""
     names = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable")
     return jax.__version__, jax.default_backend(), *(str(getattr(jax.config, name, None)) for name in names)

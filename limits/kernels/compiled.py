@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 
-def compiled(function: Callable, static_argnums: int) -> Callable:
+def compiled(function: Callable[..., Any], static_argnums: int) -> Callable[..., Any]:
     """`jax.jit` whose optimization barriers hold on CPUs too.
 
     XLA up to jaxlib 0.10 removes barriers on CPUs before it fuses: it then writes the sums of a convolution, and the

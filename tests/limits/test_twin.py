@@ -129,7 +129,7 @@ def test_depth_of_the_twin():
     with pytest.raises(ValueError, match=r"the depth belongs to the definition; use MLP\(…, depth=3\)"):
         twin(MLP(8, 2), depth=3)
     for depth in (-np.inf, np.nan):
-        with pytest.raises(ValueError, match="depth must be None or inf; got"):
+        with pytest.raises(ValueError, match="depth must be None or inf, got"):
             twin(MLP(8, 2), depth=depth)
 
 
