@@ -19,6 +19,7 @@ from zoo.definition import definition_of
 if TYPE_CHECKING:
     from limits.kernel_twin import KernelTwin
     from limits.resnet import HeResNetTwin
+    from limits.sampled_twin import SampledTwin
     from zoo import CNN, MLP, HeResNet, ResNet, ViT
 
 NTK_GROWS = (
@@ -105,12 +106,15 @@ def register_twin(definition: type[nn.Module]) -> Callable[[T], T]:
     return register
 
 
+# The last is for modules that are none of zoo's, which types cannot say.
 @overload
-def twin(net: "MLP | CNN | ResNet | ViT", depth: float | None = None) -> "KernelTwin": ...
+def twin(  # pyright: ignore[reportOverlappingOverload]
+    net: "MLP | CNN | ResNet | ViT", depth: float | None = None
+) -> "KernelTwin": ...
 @overload
 def twin(net: "HeResNet", depth: float | None = None) -> "HeResNetTwin": ...
 @overload
-def twin(net: nn.Module, depth: float | None = None) -> Twin: ...
+def twin(net: nn.Module, depth: float | None = None) -> "SampledTwin": ...
 @checks.arguments(net=checks.module, depth=checks.Check("None or inf", lambda v: v >= 0))
 def twin(net: nn.Module, depth: float | None = None) -> Twin:
     """The infinite-width limit of a definition, with the same depth and parameterization.

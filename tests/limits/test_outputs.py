@@ -66,12 +66,12 @@ def test_trajectories_of_other_shapes_are_not_subtracted():
     times = np.arange(2)
     wide, narrow = (Trajectory(times, f_train=np.zeros((2, 3, k)), loss=np.zeros(2)) for k in (3, 1))
     with pytest.raises(ValueError, match=r"f_train of other shapes, \(2, 3, 3\) and \(2, 3, 1\): subtract runs of one"):
-        wide - narrow
+        _ = wide - narrow
     two, three = (Trajectory(times, phi=tuple(np.zeros((2, 3, 3)) for _ in range(n))) for n in (2, 3))
     with pytest.raises(ValueError, match=r"hold phi of other shapes"):
-        two - three
+        _ = two - three
     absent = Trajectory(times, f_train=Provenance("absent", "none"), loss=np.zeros(2))
     assert (wide - absent).has("loss")  # what one of them lacks is left out, as before
     assert not (wide - absent).has("f_train")
     with pytest.raises(ValueError, match="subtract a Trajectory from a Trajectory; got 3"):
-        wide - 3  # pyright: ignore[reportOperatorIssue]
+        _ = wide - 3  # pyright: ignore[reportOperatorIssue]

@@ -1,4 +1,5 @@
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,8 +64,9 @@ def test_bad_tasks_are_named(fields, message):
 
 
 def test_unknown_loss():
-    with pytest.raises(ValueError, match=r'Task: loss .*"mse", "cross_entropy".*"mae"'):
-        Task(X, Y, loss="mae")
+    wrong: Any = "mae"
+    with pytest.raises(ValueError, match=r'Task: loss .*"mse", "cross_entropy".*mae'):
+        Task(X, Y, loss=wrong)
 
 
 def test_predictions_need_no_targets_of_test_points():

@@ -54,8 +54,8 @@ def test_the_stated_error_is_of_the_right_size():
 
 
 def test_kernels_at_some_of_the_times():
-    options = {"times": (0, 1, 2), "depths": (4, 8, 12)}
-    some, every = (deep(NET).rich(ONE, 2, 0.1, **options, kernel_times=at) for at in ((0, 2), None))
+    times, depths = (0, 1, 2), (4, 8, 12)
+    some, every = (deep(NET).rich(ONE, 2, 0.1, times=times, depths=depths, kernel_times=at) for at in ((0, 2), None))
     np.testing.assert_array_equal(some.ntk, every.ntk[[0, 2]])
 
 
