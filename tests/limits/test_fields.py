@@ -176,7 +176,7 @@ def test_the_revealed_matrix_is_standard_normal_and_one_matrix(shape):
         assert test.pvalue > 1e-3
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
 def test_bases_stay_orthonormal_with_repeated_vanishing_and_slowly_moving_vectors(dtype):
     with jax.enable_x64(dtype == "float64"):
         matrix, rng = Matrix.fresh(200, 150, 60, 1.0, dtype), np.random.default_rng(0)

@@ -15,8 +15,8 @@ CASES = ARCHITECTURES["cases"]()
 GOLDEN = np.load(_GOLDEN / "architectures.npz", allow_pickle=False)
 
 
-# Each case compiles a network of its own, 1 to 4 s: every eighth runs by default, all of them with -m slow.
-MARKED = [pytest.param(*case, marks=[] if i % 8 == 0 else [pytest.mark.slow]) for i, case in enumerate(CASES)]
+# Each case compiles a network of its own, 1 to 4 s: every sixteenth runs by default, all of them with -m slow.
+MARKED = [pytest.param(*case, marks=[] if i % 16 == 0 else [pytest.mark.slow]) for i, case in enumerate(CASES)]
 
 
 @pytest.mark.parametrize(("key", "definition", "arguments"), MARKED, ids=[case[0] for case in CASES])

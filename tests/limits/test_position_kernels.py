@@ -71,8 +71,7 @@ def test_windows_average_over_shared_offsets(shape, padding, size, stride):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("total", [False, True])
-@pytest.mark.parametrize(("shape", "size"), [((5, 6), 2), ((7,), 3)], ids=str)
+@pytest.mark.parametrize(("shape", "size", "total"), [((5, 6), 2, True), ((7,), 3, False)], ids=str)
 def test_pooling_averages_over_pairs_of_windows(shape, size, total):
     whole, own = covariances(shape)
     before, after = np.asarray(whole.k), np.asarray(algebra.pool(whole, size, total).k)
@@ -152,6 +151,11 @@ SMALL = {
     "vit": ViT(8, 1, activation="relu", patch=2, heads=2),
 }
 each = pytest.mark.parametrize("net", SMALL.values(), ids=SMALL)
+one = pytest.mark.parametrize(
+    "net",
+    [net if name == "cnn" else pytest.param(net, marks=pytest.mark.slow) for name, net in SMALL.items()],
+    ids=SMALL,
+)
 
 
 @functools.cache
@@ -164,7 +168,7 @@ def assert_same(found, expected, rtol=1e-12):
     np.testing.assert_allclose(found.ntk, expected.ntk, rtol=rtol, atol=rtol)
 
 
-@each
+@one
 def test_blocks_diagonals_other_sets_and_settings(net):
     limit, whole = twin(net), kernels(net)
     assert_same(limit.kernels(X, block=2), whole)

@@ -259,7 +259,8 @@ def test_a_thousand_layers(activation, p):
 BRANCHES = ResNet(128, 3, 4, "erf", 1.3, 0.3, Parameterization.mup.replace(alpha=1.0), gamma=1.5, branch_layers=2)
 
 
-@pytest.mark.parametrize("zero", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("zero", [False, True])
 def test_branches_of_several_layers_against_finite_networks(zero):
     net, x = BRANCHES.clone(zero_init=zero), pair()
     seen, (_, _, nngp, ntk) = ensemble(net, x, 200, ("last", "layers")), recursion(net, x)
