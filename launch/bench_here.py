@@ -16,7 +16,7 @@ from launch.bench_child import inputs, megabytes, resident
 from launch.common import packaged
 from limits import Task, twin
 from limits.fields.fixed_point import solve
-from limits.fields.sweep import Sweep
+from limits.fields.sweep import CausalSweep
 from limits.training import Training
 from train.data import image_batches
 from train.loop import Loop
@@ -38,7 +38,7 @@ def fields(side: str, samples: int, steps: int) -> dict:
     x, y = (jnp.asarray(part) for part in points(16))
     training, rate = Training("mse"), 0.1
     if side == "ours":
-        sweep = Sweep(net, training, x.shape, len(x), "float32")
+        sweep = CausalSweep(net, training, x.shape, len(x), "float32")
 
         def begin() -> Any:
             return sweep.begin(jax.random.key(0), x)

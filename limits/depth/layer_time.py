@@ -204,7 +204,8 @@ def in_layer_time(
     """(the kernels of a pair of blocks, where they come from) from a solver (x1, x2, tolerance) → kernels.
 
     The error is measured: on some inputs the equations are solved again, a hundred times more precisely. `series`: the
-    activation has no closed form, so that each solution is costly; then many pairs are interpolated (`Table`). `rows` is how
+    activation has no closed form, so that each solution is costly; then many pairs are interpolated.
+    `rows` is how
     many inputs are solved for at a time.
     """
 
@@ -218,7 +219,7 @@ def in_layer_time(
     )
     pair: Callable = direct
     if series and len(x1) * len(x1 if x2 is None else x2) > _TABULATED:
-        table = Table.of(direct, x1, x2, tolerance=10 * tolerance)
+        table = ChebyshevKernel.of(direct, x1, x2, tolerance=10 * tolerance)
         pair = table
         detail += f"; tabulated over |x|, |x'| and their angle: error {table.error:.0e}, measured on pairs worked out directly"
     kind = base.kind if base.kind == "monte_carlo" else "approximate"
@@ -238,7 +239,7 @@ def solver_error(solve: Callable[[Any, Any, float], Any], x: np.ndarray, toleran
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class ChebyshevKernel:
     """A kernel K(r, r', θ) of inputs of size r = |x| / √D and r' at angle θ, as Chebyshev polynomials between its extreme values.
 
     Kernels of dense networks depend on their inputs through these alone. In θ, unlike cos θ, those of relu-like activations
@@ -251,12 +252,12 @@ class Table:
     error: float = float("nan")
 
     @classmethod
-    def of(cls, direct: Direct, x1: np.ndarray, x2: np.ndarray | None, tolerance: float = 1e-9) -> "Table":
+    def of(cls, direct: Direct, x1: np.ndarray, x2: np.ndarray | None, tolerance: float = 1e-9) -> "ChebyshevKernel":
         """For all pairs of these inputs; polynomials get longer until the error is below `tolerance`.
 
         >>> x = np.random.default_rng(0).normal(size=(30, 4))
         >>> direct = lambda a, b: [np.cos(a @ b.T / a.shape[1])]
-        >>> table = Table.of(direct, x, None)
+        >>> table = ChebyshevKernel.of(direct, x, None)
         >>> table.error < 1e-9, bool(np.allclose(table(x, x)[0], direct(x, x)[0], atol=1e-8))
         (True, True)
         """
@@ -276,7 +277,7 @@ class Table:
         return table  # pyright: ignore[reportPossiblyUnboundVariable]
 
     @classmethod
-    def _made(cls, direct: Direct, r: tuple[float, float], count_r: int, count_theta: int) -> "Table":
+    def _made(cls, direct: Direct, r: tuple[float, float], count_r: int, count_theta: int) -> "ChebyshevKernel":
         t_r, t_theta = (chebyshev.chebpts1(n) for n in (count_r, count_theta))
         rs, thetas = (r[0] + r[1]) / 2 + (r[1] - r[0]) / 2 * t_r, np.pi / 2 * (1 + t_theta)
         first = np.sqrt(2) * np.stack([rs, 0 * rs], axis=1)  # in the plane: |x|² / D = r²

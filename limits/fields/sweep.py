@@ -45,7 +45,7 @@ def matrices(tree: Any, function: Callable) -> Any:
     return jax.tree.map(function, tree, is_leaf=_is_matrix)
 
 
-class Sweep:
+class CausalSweep:
     """The programs of one network and one way to train it, compiled once for every capacity of the bases.
 
     shape: of all inputs, the first `n_train` of which are the training points; `batch` of them (default: all) a step.

@@ -15,7 +15,7 @@ from limits.fields.kept_sweep import Keep
 from limits.fields.network import REVEALED, coordinates_needed, vectors_met
 from limits.fields.record import needs, reduce
 from limits.fields.responses import NOTED, all_responses
-from limits.fields.sweep import State, Sweep, check_apart, check_finite, check_rank
+from limits.fields.sweep import CausalSweep, State, check_apart, check_finite, check_rank
 from limits.kept.identity import numerics
 from limits.kept.remembered import remembered
 from limits.training import Training
@@ -140,13 +140,19 @@ def _exact(plan: Plan) -> dict[str, Any] | None:
 
 
 @remembered(maxsize=16)
-def compiled_sweep(*args: Any, **options: Any) -> Sweep:
-    """A `Sweep` of these arguments, whose programs are compiled once a process."""
-    return Sweep(*args, **options)
+def compiled_sweep(*args: Any, **options: Any) -> CausalSweep:
+    """A `CausalSweep` of these arguments, whose programs are compiled once a process."""
+    return CausalSweep(*args, **options)
 
 
 def _run(
-    sweep: Sweep, plan: Plan, key: Any, x: Any, y: Any, keep: Keep | None = None, advance: Any = lambda steps: None
+    sweep: CausalSweep,
+    plan: Plan,
+    key: Any,
+    x: Any,
+    y: Any,
+    keep: Keep | None = None,
+    advance: Any = lambda steps: None,
 ) -> dict[str, Any]:
     """What one sweep sees at the recorded times, and of the kernels at theirs: leaves [time, …]."""
     begin, walk, look = (jax.random.fold_in(key, i) for i in range(3))
@@ -174,14 +180,14 @@ def _run(
     return reduce(stacked, plan.record) | answers
 
 
-def _shapes(sweep: Sweep, plan: Plan, key: Any, x: Any) -> tuple[State, dict[str, Any]]:
+def _shapes(sweep: CausalSweep, plan: Plan, key: Any, x: Any) -> tuple[State, dict[str, Any]]:
     """What a state and a look at it consist of. Nothing is computed."""
     state = jax.eval_shape(sweep.begin, key, x)
     looks = [sweep.shapes(state, x, key, names) for names in {plan.looks(t) for t in plan.times.tolist()}]
     return state, {name: value for each in looks for name, value in each.items()}
 
 
-def _look(sweep: Sweep, plan: Plan, state: State, x: Any, t: int, key: Any) -> tuple[dict[str, Any], State]:
+def _look(sweep: CausalSweep, plan: Plan, state: State, x: Any, t: int, key: Any) -> tuple[dict[str, Any], State]:
     """(what is seen at this time, the state: it remembers what a look reveals where times are to be compared)."""
     names = plan.looks(t)
     check_rank(state, t, sweep.at_start + int(plan.times[-1]) * sweep.per_pass)

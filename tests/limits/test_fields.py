@@ -14,7 +14,7 @@ from limits import empirical_ntk
 from limits.fields.matrix import Matrix, multiply
 from limits.fields.measure import measure
 from limits.fields.network import REVEALED
-from limits.fields.sweep import Sweep
+from limits.fields.sweep import CausalSweep
 from limits.finite.observables import feature_kernels, gradient_kernels
 from limits.losses import point_loss
 from limits.training import Training
@@ -122,7 +122,7 @@ def test_a_sweep_is_gradient_descent_of_the_network_with_the_matrices_that_it_re
     with jax.enable_x64(True):
         x, y = task(net)
         training = Training("mse", momentum=0.5, weight_decay=0.3, centred=True)
-        sweep = Sweep(net, training, x.shape, 2, "float64")
+        sweep = CausalSweep(net, training, x.shape, 2, "float64")
         state: Any = sweep.begin(jax.random.key(3), x)
         start = {name: part for name, part in state.variables.items() if name != REVEALED}
         scale = jax.tree.map(lambda m: m.start, state.variables[REVEALED], is_leaf=lambda m: isinstance(m, Matrix))
@@ -216,7 +216,7 @@ def test_directions_at_the_edge_of_rounding_are_orthonormal_too(dtype):
 def test_training_never_makes_a_matrix_of_samples_times_samples():
     net = MLP(width=3000, depth=3, parameterization="mup")
     x, y = jnp.ones((2, 3)), jnp.ones((2, 1))
-    sweep = Sweep(net, Training("mse"), x.shape, 2, "float32")
+    sweep = CausalSweep(net, Training("mse"), x.shape, 2, "float32")
     state = jax.eval_shape(sweep._start, jax.random.key(0), x)
     program: Any = jax.jit(sweep._step).lower(state, x, y, np.arange(2), jax.random.key(0), 0.1).compile()
     memory: Any = program.memory_analysis()
@@ -261,7 +261,7 @@ def test_scanned_layers_have_matrices_of_their_own():
         net = Scanned()
         x, y = jnp.asarray(np.random.default_rng(0).normal(size=(3, 2))), jnp.array([[1.0], [-1.0]])
         training = Training("mse", centred=True)
-        sweep = Sweep(net, training, x.shape, 2, "float64")
+        sweep = CausalSweep(net, training, x.shape, 2, "float64")
         state = sweep.begin(jax.random.key(0), x)
         start = jax.tree.map(jnp.copy, state)
         for t in range(STEPS):

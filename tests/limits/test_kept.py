@@ -15,7 +15,7 @@ from damage import FLIPS, silently_different
 
 from limits import Task, twin
 from limits.fields.kept_sweep import Keep
-from limits.fields.sweep import Sweep
+from limits.fields.sweep import CausalSweep
 from limits.kernels import KeptKernels, pairwise
 from zoo import MLP
 
@@ -137,14 +137,14 @@ def test_a_disk_that_fills_up_is_an_error_and_not_a_killed_process(tmp_path, mon
 
 def test_of_two_at_once_one_computes(tmp_path, capsys):
     """Kernels and sweeps, in two threads with a lock each: as two processes."""
-    found, made, plain = {}, [], Sweep.step
+    found, made, plain = {}, [], CausalSweep.step
 
     def work(i):
         found[i] = blocks(tmp_path / "kernels", calls=made), twin(NET).rich(TASK, folder=tmp_path / "rich", **RICH)
 
     steps = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sweep, "step", lambda self, *args: (steps.append(1), plain(self, *args))[1])
+        patch.setattr(CausalSweep, "step", lambda self, *args: (steps.append(1), plain(self, *args))[1])
         workers = [threading.Thread(target=work, args=(i,)) for i in range(2)]
         for worker in workers:
             worker.start()
@@ -197,7 +197,7 @@ def test_sweeps_are_those_of_the_observable_and_the_code_that_are_asked_for(tmp_
     found = [twin(NET).rich(TASK, folder=tmp_path, observe=each, **how).observed["observe"] for each in observables]
     for factor, each in zip((1, 2, 3), found, strict=True):
         np.testing.assert_allclose(each, factor * found[0], rtol=1e-6)
-    monkeypatch.setattr(Sweep, "measure", None)  # nothing is computed again
+    monkeypatch.setattr(CausalSweep, "measure", None)  # nothing is computed again
     again = twin(NET).rich(TASK, folder=tmp_path, observe=functools.partial(scaled, 3.0), **how)
     np.testing.assert_array_equal(again.observed["observe"], found[-1])
 

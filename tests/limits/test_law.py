@@ -11,7 +11,7 @@ import pytest
 from limits import Task
 from limits.fields.measure import measure
 from limits.fields.network import REVEALED
-from limits.fields.sweep import Sweep
+from limits.fields.sweep import CausalSweep
 from limits.training import Training
 from train.ensemble import run_members
 from zoo import CNN, Dense, Norm, ResNet, ViT, parameterization
@@ -77,7 +77,7 @@ def test_means_and_spreads_of_loss_and_kernel_are_those_of_networks_of_the_same_
     task = Task(rng.normal(size=(3, *shape)), [1.0, -1.0, 0.5])
     rate = 0.1 if isinstance(net, ViT) else 0.4  # with 0.4 some of these transformers diverge, and spreads mean little
     x, y, rows = jnp.asarray(task.x, "float32"), jnp.asarray(task.y_train, "float32"), np.arange(3)
-    sweep = Sweep(net, Training("mse", centred=True), x.shape, 3, "float32")
+    sweep = CausalSweep(net, Training("mse", centred=True), x.shape, 3, "float32")
 
     def one(key: Any) -> Any:
         state = sweep._start(key, x)

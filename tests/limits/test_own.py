@@ -14,7 +14,7 @@ from limits import AbsentError, Task, empirical_ntk, twin
 from limits.fields.matrix import multiply
 from limits.fields.measure import measure
 from limits.fields.network import REVEALED
-from limits.fields.sweep import Sweep
+from limits.fields.sweep import CausalSweep
 from limits.finite.output_power import check_output_power
 from limits.training import Training
 from train import ensemble
@@ -51,7 +51,7 @@ def test_a_measured_kernel_is_that_of_the_network_with_the_matrices_that_were_re
     cls, x = MODULES[name]
     net = cls(width=10)
     with jax.enable_x64(True):
-        sweep, x = Sweep(net, Training("mse"), x.shape, len(x), "float64", steps=0), jnp.asarray(x)
+        sweep, x = CausalSweep(net, Training("mse"), x.shape, len(x), "float64", steps=0), jnp.asarray(x)
         state = quickly(sweep._start)(jax.random.key(3), x)
         variables = sweep._with_room(state, ("ntk",)).variables
 
@@ -71,7 +71,7 @@ def test_the_kernel_of_a_pair_does_not_change_when_inputs_are_added():
     """All that was revealed for three inputs is kept: the network of two of them is the very same one."""
     net = Offset(width=10)
     with jax.enable_x64(True):
-        sweep, x = Sweep(net, Training("mse"), VECTORS.shape, 3, "float64", steps=0), jnp.asarray(VECTORS)
+        sweep, x = CausalSweep(net, Training("mse"), VECTORS.shape, 3, "float64", steps=0), jnp.asarray(VECTORS)
         state = quickly(sweep._start)(jax.random.key(3), x)
         variables = sweep._with_room(sweep._with_room(state, ("ntk",)), ("ntk",)).variables
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from limits import AbsentError, Task, Trajectory, twin
-from limits.fields.sweep import Sweep
+from limits.fields.sweep import CausalSweep
 from train import ensemble
 from zoo import MLP, Dense, Norm, parameterization
 
@@ -98,7 +98,7 @@ def test_two_times_of_a_linear_network_are_exact():
 def test_an_interrupted_sweep_goes_on(tmp_path, monkeypatch):
     how = {"steps": 4, "learning_rate": 0.5, "samples": 64, "replicas": 2, "times": [0, 2, 4], "kernels": ("phi",)}
     whole = twin(NET).rich(TASK, **how)
-    plain, made = Sweep.step, []
+    plain, made = CausalSweep.step, []
 
     def step(self: Any, *arguments: Any) -> Any:
         made.append(1)
@@ -106,7 +106,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path, monkeypatch):
             raise RuntimeError("interrupted")
         return plain(self, *arguments)
 
-    monkeypatch.setattr(Sweep, "step", step)
+    monkeypatch.setattr(CausalSweep, "step", step)
     with pytest.raises(RuntimeError, match="interrupted"):
         twin(NET).rich(TASK, folder=tmp_path, **how)
     made.clear()

@@ -9,7 +9,7 @@ import numpy as np
 from limits import Task
 from train.posterior.layers import KernelChain, followed
 from train.posterior.moves import Dynamics
-from train.posterior.run import Chains, Plan, run_chains
+from train.posterior.run import Chains, ChainSettings, run_chains
 from zoo import MLP
 from zoo.roles import Where, placed
 
@@ -23,7 +23,7 @@ def prior_stds(net: Any, x: np.ndarray) -> Any:
     )
 
 
-def run_langevin(net: Any, task: Task, noise: float, plan: Plan) -> Chains:
+def run_langevin(net: Any, task: Task, noise: float, plan: ChainSettings) -> Chains:
     """Chains of the weights, started at the prior (`net.init`).
 
     u = θ / σ, σ the standard deviation of each parameter at initialisation, follows `Dynamics` with

@@ -13,7 +13,7 @@ import numpy as np
 
 from limits import Task
 from train.posterior.moves import Dynamics, elliptical_slice
-from train.posterior.run import Chains, Plan, run_chains
+from train.posterior.run import Chains, ChainSettings, run_chains
 from zoo import MLP, activation_function, parameterization
 from zoo.roles import placed
 
@@ -107,7 +107,7 @@ def predictive(c: jax.Array, y: jax.Array, noise: Any) -> tuple[jax.Array, jax.A
     return white.T @ jax.scipy.linalg.solve_triangular(lower, y, lower=True), c - white.T @ white
 
 
-def run_layers(net: MLP, task: Task, noise: float, plan: Plan) -> Chains:
+def run_layers(net: MLP, task: Task, noise: float, plan: ChainSettings) -> Chains:
     """Chains of the whitened layers Z^(0) … Z^(L−1), [N, P] each, of the training points.
 
     Test points carry no information: their part of Z has its prior, and is drawn anew at every observation, so that

@@ -13,7 +13,7 @@ STRETCHES = 50  # that the part after warm-up is divided into: as many means a c
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class ChainSettings:
     """How many chains, and how long: `steps` each, the first `warmup` of them left out, one look in `thin`.
 
     leaps: gradients a step; 0 for moves that need none.
@@ -40,7 +40,7 @@ class Chains:
     notes: dict[str, float]
 
 
-def run_chains(step: Callable, observe: Callable, states: Any, key: Any, plan: Plan, words: str) -> Chains:
+def run_chains(step: Callable, observe: Callable, states: Any, key: Any, plan: ChainSettings, words: str) -> Chains:
     """Moves states [chains, …] and looks at them after the warm-up.
 
     step(state, key, warming) → (state, notes), observe(state, key) → (quantities, numbers), both of one chain: a dict of

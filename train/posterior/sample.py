@@ -15,7 +15,7 @@ from limits.types import Provenance
 from train.posterior.chains import Health, NotConvergedWarning, standard_error
 from train.posterior.langevin import run_langevin
 from train.posterior.layers import run_layers
-from train.posterior.run import Chains, Plan
+from train.posterior.run import Chains, ChainSettings
 from zoo import MLP, checks
 
 METHODS = {"slice": 0, "hamiltonian": 4, "langevin": 20}  # and gradients a step
@@ -84,7 +84,7 @@ def sample_posterior(
     warmup = steps // 3 if warmup is None else warmup
     with jax.enable_x64(True):
         key = jax.random.key(int(key)) if isinstance(key, Integral) else key
-        plan = Plan(chains, steps, warmup, thin, METHODS[method] if leaps is None else leaps, key, progress)
+        plan = ChainSettings(chains, steps, warmup, thin, METHODS[method] if leaps is None else leaps, key, progress)
         found = (run_langevin if method == "langevin" else run_layers)(net, task, noise, plan)
     health = Health.of(found.traces)
     if not health.converged:

@@ -11,7 +11,7 @@ import scipy.integrate
 
 from limits import AbsentError, Task, twin
 from limits import kernels as algebra
-from limits.depth.layer_time import Table, in_layer_time, layer_time, solver_error
+from limits.depth.layer_time import ChebyshevKernel, in_layer_time, layer_time, solver_error
 from limits.types import Provenance
 from zoo import CNN, MLP, HeResNet, Parameterization, ResNet, ViT
 
@@ -206,7 +206,7 @@ def test_the_error_is_measured():
 
 def test_many_pairs_of_a_series_are_interpolated():
     pair, how = in_layer_time(solve, X, None, 400, 1e-9, Provenance("exact", "quadrature"), series=True)
-    assert isinstance(pair, Table)
+    assert isinstance(pair, ChebyshevKernel)
     assert "tabulated" in how.detail
     for found, expected in zip(pair(X, X), solve(X, X, 1e-9), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-7)
@@ -220,5 +220,5 @@ def test_closed_forms_are_not():
 
 def test_inputs_of_one_size_need_no_polynomial_in_it():
     unit = X / np.linalg.norm(X, axis=1, keepdims=True) * np.sqrt(5)
-    table = Table.of(lambda a, b: solve(a, b, 0), unit, None)
+    table = ChebyshevKernel.of(lambda a, b: solve(a, b, 0), unit, None)
     assert table.error < 1e-9
