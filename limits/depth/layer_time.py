@@ -204,9 +204,8 @@ def in_layer_time(
     """(the kernels of a pair of blocks, where they come from) from a solver (x1, x2, tolerance) → kernels.
 
     The error is measured: on some inputs the equations are solved again, a hundred times more precisely. `series`: the
-    activation has no closed form, so that each solution is costly; then many pairs are interpolated.
-    `rows` is how
-    many inputs are solved for at a time.
+    activation has no closed form, so that each solution is costly; then many pairs are interpolated
+    (`ChebyshevKernel`). `rows` is how many inputs are solved for at a time.
     """
 
     def direct(a: Any, b: Any) -> Any:

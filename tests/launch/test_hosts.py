@@ -1,4 +1,4 @@
-"""launch.watch and train.study.agreement: processes that run different things, fail or die end all, with a sentence."""
+"""launch.watch: processes that run different things, fail or die end all, with a sentence."""
 
 import re
 import signal
@@ -9,51 +9,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jax
 import pytest
 from forked import ended
+from key_value import Store, until
 
 from launch import watch
 from launch.processes import Cluster, places
-from train.study import agreement
-from train.study.agreement import compare, differences, what_runs
-from train.study.experiment import load
 
 HERE = Path(__file__).resolve().parent
 CONFIG = HERE / "training_config.py"
 
 
-def until(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
 # --- without processes: several watches over one store
-
-
-class Store:
-    """The key-value store of jax's client, shared by all."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, str] = {}
-        self.down = False
-
-    def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None:
-        assert allow_overwrite or key not in self.values
-        if self.down:
-            raise jax.errors.JaxRuntimeError("UNAVAILABLE")
-        self.values[key] = value
-
-    def key_value_dir_get(self, place: str) -> list[tuple[str, str]]:
-        if self.down:
-            raise jax.errors.JaxRuntimeError("UNAVAILABLE")
-        return [(key, value) for key, value in self.values.items() if key.startswith(place)]
-
-    def blocking_key_value_get(self, key: str, timeout: int) -> str:
-        until(lambda: key in self.values, timeout / 1000)
-        return self.values[key]
 
 
 @pytest.fixture
@@ -127,66 +94,6 @@ def test_an_error_of_jax_waits_for_who_is_at_fault(processes, capsys):
     watches[0].await_verdict(ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer"))
     assert codes == {0: 1}
     assert "process 1 of 2" in capsys.readouterr().err
-
-
-# --- what is compared
-
-
-def test_differences_name_the_field_both_values_and_who():
-    every = {
-        0: {"width": "8", "rate": "0.5", "same": "x"},
-        1: {"width": "8", "rate": "0.25", "same": "x"},
-        2: {"rate": "0.5", "same": "x"},
-    }
-    assert differences(every, {0: "a", 1: "b", 2: "c"}) == [
-        "width is 8 on processes 0, 1 and absent on process 2 (c)",
-        "rate is 0.5 on processes 0, 2 and 0.25 on process 1 (b)",
-    ]
-
-
-def test_everything_that_decides_the_numbers_is_compared(tmp_path, monkeypatch):
-    (tmp_path / "own_beside.py").write_text("SCALE = 1\n")
-    file = tmp_path / "own_config.py"
-    file.write_text("import own_beside\n" + CONFIG.read_text())
-    config = load(file).get_config()
-
-    def changed() -> set[str]:
-        now = what_runs(file, config)
-        return {name for name in {*now, *first} if now.get(name) != first.get(name)}
-
-    first = what_runs(file, config)
-    assert changed() == set()
-    (tmp_path / "own_beside.py").write_text("SCALE = 2\n")
-    assert changed() == {"the code of own_beside.py"}
-    file.write_text(file.read_text() + "\n# edited")
-    assert changed() == {"the code of own_beside.py", "the code of the config file"}
-    first = what_runs(file, config)
-    config.data.augment = ()
-    assert changed() == {"data"}
-    first = what_runs(file, config)
-    versions = {name: first[f"the version of {name}"] for name in agreement._PACKAGES} | {"optax": "0"}
-    monkeypatch.setattr(agreement.importlib.metadata, "version", versions.get)
-    assert changed() == {"the version of optax"}
-    with jax.enable_x64(True):
-        assert "jax_enable_x64" in changed()
-    assert {"the code of limits/types.py", "the code of launch/train.py", "the version of jaxlib", "seed"} <= set(first)
-
-
-def test_all_refuse_where_one_differs():
-    store, said = Store(), {}
-
-    def process(i: int) -> None:
-        with pytest.raises(ValueError, match="do not run the same") as error:
-            compare(store, "round/", i, 2, {"seed": str(i), "width": "8"})
-        said[i] = str(error.value)
-
-    threads = [threading.Thread(target=process, args=(i,)) for i in range(2)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert re.match(r"The processes do not run the same: seed is 0 on process 0 \(.*\) and 1 on process 1", said[0])
-    assert said[0] == said[1]
 
 
 # --- with processes
