@@ -14,13 +14,13 @@ from limits.lazy import lazy
 from limits.posterior.infer import posterior
 from limits.types import AbsentError, Kernels
 from zoo import checks
-from zoo.definition import definition_of
+from zoo.definition import Network, definition_of
 
 if TYPE_CHECKING:
     from limits.kernel_twin import KernelTwin
     from limits.resnet import HeResNetTwin
     from limits.sampled_twin import SampledTwin
-    from zoo import CNN, MLP, HeResNet, ResNet, ViT
+    from zoo import HeResNet
 
 NTK_GROWS = (
     "the tangent kernel of the {name} parameterization grows as N^{power:g} with the width: it has no limit. "
@@ -109,7 +109,7 @@ def register_twin(definition: type[nn.Module]) -> Callable[[T], T]:
 # The last is for modules that are none of zoo's, which types cannot say.
 @overload
 def twin(  # pyright: ignore[reportOverlappingOverload]
-    net: "MLP | CNN | ResNet | ViT", depth: float | None = None
+    net: Network, depth: float | None = None
 ) -> "KernelTwin": ...
 @overload
 def twin(net: "HeResNet", depth: float | None = None) -> "HeResNetTwin": ...

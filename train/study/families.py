@@ -4,12 +4,17 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import zoo
 from train.study.experiment import Experiment, plain_fields
-from zoo import CNN, MLP, ResNet, ViT, activation_function, checks
+from zoo import activation_function, checks
+from zoo.definition import Network
 from zoo.messages import did_you_mean
 
 Families = dict[str, Callable[[int, int], Any]]
-ARCHITECTURES = {"mlp": MLP, "cnn": CNN, "resnet": ResNet, "vit": ViT}
+# By name: the networks of zoo that have a width and a depth.
+ARCHITECTURES = {
+    name.lower(): each for name, each in vars(zoo).items() if isinstance(each, type) and issubclass(each, Network)
+}
 
 
 def families(config: Any, path: str | None, outputs: int) -> Families:
