@@ -40,10 +40,10 @@ ROOMS: tuple[ModuleType, ...] = (
 )  # fmt: skip
 # What the library makes and a user only reads.
 RECORDS = {
-    "Explanation", "Roles", "Convergence", "Kernels", "Provenance", "Twin", "KernelTwin", "SampledTwin", "Posterior", "Solution",
+    "Explanation", "Roles", "Convergence", "Kernels", "Provenance", "Posterior", "Solution",
     "ConvergenceRate", "DeepKernels", "Fluctuations", "LimitingKernel", "Phase", "PhaseDiagram", "Recommendation", "Response", "Surrogate",
     "Trained", "Optimum", "Outcome", "Sweep", "Transfer", "Comparison", "AbsentError", "DivergenceError",
-    "NotConvergedWarning", "CNNTwin", "MLPTwin", "ResNetTwin", "HeResNetTwin", "ViTTwin", "CoordCheck", "Cumulants", "Mixture",
+    "NotConvergedWarning", "CoordCheck", "Cumulants", "Mixture",
     "Initial", "Training",
 }  # fmt: skip
 # Words for messages, and what others are made of.
@@ -84,6 +84,8 @@ def public() -> dict[str, Any]:
                 or not ours
                 or isinstance(value, Check)
             ):
+                continue
+            if isinstance(value, type) and issubclass(value, limits.Twin):  # which `twin` makes
                 continue
             if name in RECORDS | PARTS or (local and value.__module__ != room.__name__) or value in found.values():
                 continue
@@ -146,10 +148,16 @@ def mixture() -> Any:
     return limits.cumulants.xor_mixture()
 
 
+def sizes_of(definition: Any) -> dict[str, int]:
+    """Those of its sizes that it has fields for."""
+    sizes = {"width": 4, "depth": 1, "heads": 2}
+    return {name: size for name, size in sizes.items() if name in definition.__dataclass_fields__}
+
+
 @functools.cache
 def given() -> dict[str, dict[str, Any]]:
     """name → valid arguments."""
-    net, task = {"width": 4, "depth": 1}, {"task": TASK, "steps": 1, "learning_rate": 0.1}
+    task = {"task": TASK, "steps": 1, "learning_rate": 0.1}
     sizes = {"n_train": 4, "n_test": 2, "seed": 0}
     layer = {"features": 2, "role": "hidden", "width": 4, "parameterization": zoo.Parameterization.ntk}
     stds = {"w_std": 1.2, "b_std": 0.2}
@@ -161,7 +169,7 @@ def given() -> dict[str, dict[str, Any]]:
     made = {"make": lambda width, depth: Plain(width), "widths": (4, 8, 16), "depths": (1,)}
     seen = {"net": NET, "variables": variables(), "x": X}
     return {
-        "zoo.MLP": net, "zoo.CNN": net, "zoo.ResNet": net, "zoo.ViT": net | {"heads": 2}, "zoo.HeResNet": {"width": 4},
+        **{f"zoo.{cls.__name__}": sizes_of(cls) for cls in vars(zoo).values() if hasattr(cls, "field_checks")},
         "zoo.Dense": layer, "zoo.Conv": layer,
         "zoo.Norm": {"kind": "layer", "width": 4, "parameterization": zoo.Parameterization.ntk},
         "zoo.Parameterization": {"a": 0.5, "b": 0.0, "c": 0.0, "d": 0.0, "a_in": 0.0, "b_in": 0.0},
