@@ -1,6 +1,7 @@
 """What an optimiser does to every parameter of a model, as a table; and the misuses that it shows."""
 
 import dataclasses
+import inspect
 import re
 from typing import Any
 
@@ -19,7 +20,7 @@ from zoo.messages import as_text
 from zoo.names import by_name, numberless
 from zoo.rescaled import Rescaled
 from zoo.roles import Factors, Where, factors, placed
-from zoo.scaled import CONSISTENT_RMS, muon_states
+from zoo.scaled import CONSISTENT_RMS, OF_MATRICES, muon_states, named
 
 _HEADS = (
     "{name}: d_head grows with the width{more}, so logits must be q·k / d_head: with 1/√d_head they grow as √d_head once queries "
@@ -128,16 +129,18 @@ def explain(
     table = _by_name(factors(net, shapes, None if isinstance(net, Roles) else _input(net, x)))
     warnings = _warnings(net, optimizer, table, shapes, weight_decay)
     name = optimizer if isinstance(optimizer, str) else "your optimiser"
+    linear, has_epsilon = _nature(optimizer)
     rows = []
     for path, leaf in _by_name(shapes).items():
         factor = table[path]
-        rate = _rate(factor, name)
-        by_adam = name == "muon" and not factor.matrix  # Optax's Muon has a decay of its own for these
+        by_adam = name in OF_MATRICES and not factor.matrix  # with a decay of its own
+        by_norm = name in OF_MATRICES and factor.matrix
+        rate = factor.rate if linear else factor.spectral if by_norm else factor.step
         decay = options.get("adam_weight_decay", 0.0) if by_adam else weight_decay
         rows.append(
             Row(
                 path, tuple(leaf.shape), factor.role, stds[path], multipliers[path], learning_rate * rate,
-                None if name in ("sgd", "momentum", "lion") else eps * factor.size, decay / rate,
+                eps * factor.size if has_epsilon or by_adam else None, decay / rate,
             )
         )  # fmt: skip
     found = Explanation(name, tuple(rows), tuple(warnings))
@@ -146,10 +149,34 @@ def explain(
     return found
 
 
-def _rate(factor: Factors, optimizer: str) -> float:
-    if optimizer in ("sgd", "momentum"):
-        return factor.rate
-    return factor.spectral if optimizer == "muon" and factor.matrix else factor.step
+def _nature(optimizer: Any) -> tuple[bool, bool]:
+    """Whether its updates grow with the gradient, as SGD's do; whether it has an ε, as what divides by the gradient's size."""
+    if not isinstance(optimizer, str):
+        linear = _is_linear(optimizer)
+        return linear, not linear
+    make = named("explain", optimizer)
+    linear = optimizer not in OF_MATRICES and _is_linear(make(learning_rate=1.0))
+    return linear, "eps" in inspect.signature(make).parameters
+
+
+def _is_linear(optimizer: optax.GradientTransformation) -> bool:
+    w = jnp.ones((4, 4))
+
+    def moved(
+        size: float,
+    ) -> Any:  # in three steps, since a schedule may start at 0; the norm is one that is seldom clipped
+        total: Any = 0.0
+        state = optimizer.init(w)
+        for _ in range(3):
+            update, state = optimizer.update(size * 0.1 * w, state, w)
+            total = total + update
+        return total
+
+    try:
+        still, once, twice = map(moved, (0.0, 1.0, 2.0))
+    except (TypeError, ValueError):
+        return False  # it asks for more than gradients
+    return bool(jnp.any(once != still) and jnp.allclose(twice - still, 2 * (once - still), rtol=1e-3, atol=0))
 
 
 def _by_name(tree: Any) -> dict[str, Any]:

@@ -67,22 +67,27 @@ def scaled(
     there decay in blocks shrinks with depth as their learning rate; here learning rate × decay is the same at every depth.
     """
     if isinstance(optimizer, str):
-        if optimizer == "muon":
-            return _corrected(_muon(net, x, **options), net, x, spectral=True)
-        if optimizer not in OPTIMIZERS:
-            raise ValueError(
-                f'scaled: unknown optimiser "{optimizer}". {did_you_mean(optimizer, [*OPTIMIZERS, "muon"])}'
-            )
-        known = inspect.signature(OPTIMIZERS[optimizer]).parameters
+        make = named("scaled", optimizer)
+        if optimizer in OF_MATRICES:
+            return _corrected(make(net, x, **options), net, x, spectral=True)
+        known = inspect.signature(make).parameters
         for option in options:
             if option not in known:
                 raise TypeError(f'scaled: {optimizer} has no argument "{option}". {did_you_mean(option, known)}')
-        return _corrected(OPTIMIZERS[optimizer](**options), net, x)
+        return _corrected(make(**options), net, x)
     if options:
         raise TypeError(
             f"scaled: {', '.join(options)} belong to an optimiser given by name; give them to the optimiser."
         )
     return _corrected(optimizer, net, x)
+
+
+def named(caller: str, optimizer: str) -> Callable:
+    """What makes the optimiser of this name."""
+    known = OPTIMIZERS | OF_MATRICES
+    if optimizer not in known:
+        raise ValueError(f'{caller}: unknown optimiser "{optimizer}". {did_you_mean(optimizer, known)}')
+    return known[optimizer]
 
 
 def _corrected(
@@ -127,7 +132,7 @@ def muon_states(state: Any) -> list[optax.contrib.MuonState]:
     return [part for part in jax.tree.leaves(state, is_leaf=is_muon) if is_muon(part)]
 
 
-def _muon(net: Any, x: Any, learning_rate: Any, **options: Any) -> optax.GradientTransformation:
+def _muon(net: Any, x: Any, learning_rate: Any, eps: float = 1e-8, **options: Any) -> optax.GradientTransformation:
     """Optax's Muon, told which parameters are matrices."""
     if options.get("consistent_rms") is not None:
         raise ValueError(CONSISTENT_RMS)
@@ -143,9 +148,13 @@ def _muon(net: Any, x: Any, learning_rate: Any, **options: Any) -> optax.Gradien
     def of(tree: Any) -> optax.GradientTransformation:
         names = jax.tree.unflatten(jax.tree.structure(tree), names_of(tree))
         matrices = jax.tree.map(dimensions, names, tree, factors(net, tree, x))
-        return optax.contrib.muon(learning_rate, muon_weight_dimension_numbers=matrices, **options)
+        return optax.contrib.muon(learning_rate, eps=eps, muon_weight_dimension_numbers=matrices, **options)
 
     return optax.GradientTransformation(
         lambda params: of(params).init(params),
         lambda updates, state, params=None: of(updates).update(updates, state, params),
     )
+
+
+# Optimisers with a rule of their own for matrices whose both sides grow, and Adam for the rest: from (net, x, learning_rate, …).
+OF_MATRICES: dict[str, Callable] = {"muon": _muon}

@@ -192,8 +192,19 @@ def test_explain_names_the_misuses():
     assert "d_head grows" in explain(net, show=False).warnings[0]
     dense = ResNet(16, 3, parameterization=Parameterization.mup.based(8, 3))
     assert "adamw" in explain(dense, "adam", weight_decay=0.1, show=False).warnings[0]
+    with pytest.raises(ValueError, match='explain: unknown optimiser "adma".*"adam"'):
+        explain(dense, "adma", show=False)
     with pytest.raises(ValueError, match="√max"):
         explain(dense, "muon", show=False, consistent_rms=0.2)
+
+
+def test_explain_sees_whether_an_optimiser_of_the_users_own_is_linear():
+    dense = ResNet(16, 3, parameterization=Parameterization.mup.based(8, 3))
+    warmup = optax.warmup_cosine_decay_schedule(0.0, 0.1, 2, 10)
+    own = optax.chain(optax.clip_by_global_norm(1.0), optax.add_decayed_weights(0.1), optax.sgd(warmup, momentum=0.9))
+    pairs = ((own, "sgd"), (optax.lion(0.1), "adam"), (optax.adagrad(0.1), "adam"), (optax.lbfgs(), "adam"))
+    for optimizer, like in pairs:
+        assert explain(dense, optimizer, show=False).rows == explain(dense, like, show=False).rows
 
 
 @pytest.mark.slow
