@@ -86,7 +86,7 @@ def plot_kernels(run: Any) -> Figure:
 
 
 def _kernels(run: Any) -> list[tuple[str, Any]]:
-    """(name, kernel [time, n, n]) of all that the run holds, layer by layer."""
+    """(name, kernel [time, n, n]) of all kernels that the run holds, layer by layer."""
     found: list[tuple[str, Any]] = []
     for name, each in OBSERVABLES.items():
         if run.has(name):
@@ -97,4 +97,4 @@ def _kernels(run: Any) -> list[tuple[str, Any]]:
                 else []
             )
             found += layers or [(each.symbol, value)]
-    return found
+    return [(name, value) for name, value in found if np.ndim(value) == 3]

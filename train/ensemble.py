@@ -13,7 +13,7 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory
 from limits.finite.forward import absent_kernels, checked_kernels, shows_inside
-from limits.finite.observables import DEFAULT
+from limits.finite.observables import DEFAULT, OBSERVABLES
 from limits.finite.output_power import check_output_power
 from limits.inputs import check_outputs, task_of
 from limits.runs import Reduce, Runs
@@ -40,7 +40,7 @@ def member_bytes(net: Any, task: Task, recorded: int, kernels: tuple[str, ...]) 
     )
     weights, fields = (sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree)) for tree in (params, hidden))
     window = definition_of(net).kernel ** 2 if "ntk" in kernels else 1  # the tangent kernel needs what each window sees
-    held = (recorded + 2) * n * n * sum(1 if name in ("ntk", "features") else len(hidden) for name in kernels)
+    held = (recorded + 2) * n * n * sum(len(hidden) if OBSERVABLES[name].layered else 1 for name in kernels)
     return size * (4 * weights + 2 * fields * (1 + task.outputs + window) + held)
 
 

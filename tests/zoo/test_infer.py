@@ -192,7 +192,7 @@ def test_explain_names_the_misuses():
     assert "d_head grows" in explain(net, show=False).warnings[0]
     dense = ResNet(16, 3, parameterization=Parameterization.mup.based(8, 3))
     assert "adamw" in explain(dense, "adam", weight_decay=0.1, show=False).warnings[0]
-    with pytest.raises(ValueError, match='explain: unknown optimiser "adma".*"adam"'):
+    with pytest.raises(ValueError, match=r'explain: unknown optimiser "adma".*"adam"'):
         explain(dense, "adma", show=False)
     with pytest.raises(ValueError, match="√max"):
         explain(dense, "muon", show=False, consistent_rms=0.2)
