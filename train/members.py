@@ -140,7 +140,7 @@ def _programs(net: Any, n_train: int, training: Training, kernels: tuple[str, ..
 
         inside = Inside(
             wide,
-            phi=lambda: everywhere(variables, dials, data, intermediates=True)[1]["phi"],
+            layers=lambda: everywhere(variables, dials, data, intermediates=True)[1],
             features=lambda: on_all_points(entering, data.x, n_train, mixes_inputs(variables)),
             slopes=lambda: slopes(wide, params, data.x),
             tangent=lambda: empirical_ntk(

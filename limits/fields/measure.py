@@ -74,7 +74,7 @@ def _inside(net: Any, seen: Seen, slopes: Any = None, tangent: Any = None) -> In
             raise ValueError(_NO_FEATURES)
         return seen.features
 
-    return Inside(net, lambda: seen.phi, features, slopes, tangent)
+    return Inside(net, lambda: {"h": seen.h, "phi": seen.phi}, features, slopes, tangent)
 
 
 def _with_gradients(

@@ -70,12 +70,12 @@ def output_basis(f: Any) -> jax.Array:
 class Inside:
     """What a network shows of itself at one time, each part computed where it is asked for.
 
-    phi: activations [n, …, neurons] by layer; features: what enters the readout; slopes: ∂f_k/∂h^l [outputs, n, …, neurons] by
-    layer; tangent: the tangent kernel [n, n].
+    layers: what the network returns of its layers, "h" and "phi", each [n, …, neurons] by layer; features: what enters the
+    readout; slopes: ∂f_k/∂h^l [outputs, n, …, neurons] by layer; tangent: the tangent kernel [n, n].
     """
 
     net: Any
-    phi: Callable[[], Any]
+    layers: Callable[[], Any]
     features: Callable[[], Any]
     slopes: Any = None  # a function too, or None where nothing asks for it
     tangent: Any = None
@@ -97,7 +97,7 @@ class Observable:
 
 
 OBSERVABLES = {
-    "phi": Observable("Φ", lambda seen: feature_kernels(seen.phi()), layered=True, inside=True),
+    "phi": Observable("Φ", lambda seen: feature_kernels(seen.layers()["phi"]), layered=True, inside=True),
     "g": Observable(
         "G", lambda seen: gradient_kernels(seen.net, seen.slopes()), layered=True, inside=True, backward=True
     ),
