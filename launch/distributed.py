@@ -34,7 +34,7 @@ _MARGIN = 60  # seconds by which jax's own timeout, a crash, comes after ours
 _TELLING = 50  # seconds in which the others are to be told of an early end
 
 
-class Place(NamedTuple):
+class ProcessPlace(NamedTuple):
     """Where this process belongs. Counts are None where only jax's own query of the cluster knows them."""
 
     told_by: str
@@ -60,7 +60,7 @@ def initialize(mode: str = "auto", timeout: int = 300) -> None:
     place = find(os.environ) if mode != "off" else None
     if place is None and mode == "on":
         address = f"127.0.0.1:{free_port()}"
-        place = Place("--distributed=on", 0, 1, _explicit(address, 0, 1))
+        place = ProcessPlace("--distributed=on", 0, 1, _explicit(address, 0, 1))
     if place is not None:
         _join(place, timeout)
     local, everywhere = jax.local_device_count(), jax.device_count()
@@ -101,7 +101,7 @@ def telling_of_an_early_end() -> Iterator[None]:
         raise SystemExit(1) from None
 
 
-def find(environ: Mapping[str, str]) -> Place | None:
+def find(environ: Mapping[str, str]) -> ProcessPlace | None:
     """What the environment tells of several processes; None for a process that is alone.
 
     >>> find({"LIMIT_ZOO_COORDINATOR": "10.0.0.1:1234", "LIMIT_ZOO_PROCESSES": "2", "LIMIT_ZOO_PROCESS": "1"})[:3]
@@ -127,7 +127,7 @@ def _explicit(address: str, process: int, processes: int) -> dict[str, Any]:
     return arguments
 
 
-def _own(environ: Mapping[str, str]) -> Place | None:
+def _own(environ: Mapping[str, str]) -> ProcessPlace | None:
     names = (COORDINATOR, PROCESS, PROCESSES)
     missing = [name for name in names if name not in environ]
     if len(missing) == len(names):
@@ -139,19 +139,19 @@ def _own(environ: Mapping[str, str]) -> Place | None:
         raise ValueError(
             f"{COORDINATOR} must be HOST:PORT of process 0, {PROCESSES} a number n, {PROCESS} one from 0 to n − 1; got {given}."
         )
-    return Place(
+    return ProcessPlace(
         COORDINATOR, int(process), int(processes), _explicit(environ[COORDINATOR], int(process), int(processes))
     )
 
 
-def _slurm(environ: Mapping[str, str]) -> Place | None:
+def _slurm(environ: Mapping[str, str]) -> ProcessPlace | None:
     names = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
     if not all(name in environ for name in names):  # in the batch script itself, outside srun, there is no step
         return None
-    return Place("Slurm", int(environ["SLURM_PROCID"]), int(environ["SLURM_NTASKS"]), {})
+    return ProcessPlace("Slurm", int(environ["SLURM_PROCID"]), int(environ["SLURM_NTASKS"]), {})
 
 
-def _open_mpi(environ: Mapping[str, str]) -> Place | None:
+def _open_mpi(environ: Mapping[str, str]) -> ProcessPlace | None:
     process, processes = environ.get("OMPI_COMM_WORLD_RANK"), environ.get("OMPI_COMM_WORLD_SIZE")
     if process is None or processes is None:
         return None
@@ -161,10 +161,10 @@ def _open_mpi(environ: Mapping[str, str]) -> Place | None:
             f"mpirun … bash -c '{COORDINATOR}=HOST:PORT {PROCESSES}=$OMPI_COMM_WORLD_SIZE {PROCESS}=$OMPI_COMM_WORLD_RANK "
             "exec python3 …'; or --distributed=off, if each is a run of its own."
         )
-    return Place("Open MPI", int(process), int(processes), {})
+    return ProcessPlace("Open MPI", int(process), int(processes), {})
 
 
-def _tpu(environ: Mapping[str, str]) -> Place | None:
+def _tpu(environ: Mapping[str, str]) -> ProcessPlace | None:
     platforms = environ.get("JAX_PLATFORMS") or "tpu"
     if "tpu" not in platforms.split(","):
         return None
@@ -172,15 +172,15 @@ def _tpu(environ: Mapping[str, str]) -> Place | None:
     if hosts:  # GKE
         workers, slices = len(hosts.split(",")), int(environ.get("MEGASCALE_NUM_SLICES") or 1)
         process = int(environ.get("TPU_WORKER_ID") or 0) + workers * int(environ.get("MEGASCALE_SLICE_ID") or 0)
-        return Place("TPU_WORKER_HOSTNAMES", process, workers * slices, {})
+        return ProcessPlace("TPU_WORKER_HOSTNAMES", process, workers * slices, {})
     # A TPU VM: only its metadata server knows how many workers there are, and jax asks it. Importing jax has set
     # TPU_SKIP_MDS_QUERY where there are no chips.
     if importlib.util.find_spec("libtpu") and "TPU_SKIP_MDS_QUERY" not in environ:
-        return Place("Cloud TPU", None, None, {})
+        return ProcessPlace("Cloud TPU", None, None, {})
     return None
 
 
-def _kubernetes(environ: Mapping[str, str]) -> Place | None:
+def _kubernetes(environ: Mapping[str, str]) -> ProcessPlace | None:
     index = environ.get("JOB_COMPLETION_INDEX")
     if "KUBERNETES_SERVICE_HOST" not in environ or index is None:
         return None
@@ -189,10 +189,10 @@ def _kubernetes(environ: Mapping[str, str]) -> Place | None:
             f"This is pod {index} of an indexed job, and jax needs the package kubernetes to find the others: "
             "pip install 'jax[k8s]'; or --distributed=off, if each pod is a run of its own."
         )
-    return Place("Kubernetes", None, None, {})
+    return ProcessPlace("Kubernetes", None, None, {})
 
 
-def _join(place: Place, timeout: int) -> None:
+def _join(place: ProcessPlace, timeout: int) -> None:
     if place.processes != 1:
         print(f"{place}: joining the others ({place.told_by}), for at most {timeout} s", flush=True)
     if place.process == 0 and "coordinator_address" in place.arguments:
@@ -224,7 +224,7 @@ def _require_free(address: str) -> None:
             ) from error
 
 
-def _advice(place: Place) -> str:
+def _advice(place: ProcessPlace) -> str:
     coordinator = place.arguments.get("coordinator_address")
     return (
         "Was the program started on every host (launch/tpu_vm.sh run does), did one of them end at its start (see their logs), "

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from limits.fields.matrix import Matrix
 from limits.fields.network import REVEALED, forward, on_points
 from limits.fields.responses import coefficients
-from limits.fields.taps import Taps, Use, taken_apart
+from limits.fields.taps import LayerUse, Taps, taken_apart
 from limits.finite.forward import mixes_inputs, shows_inside
 from limits.finite.observables import OBSERVABLES, Inside, gradient_scale, output_basis, take
 from limits.finite.tangent import contract, trace
@@ -210,7 +210,7 @@ def observed(user: Any, net: nn.Module, variables: Any, x: Any, key: Any) -> Any
     return user(Infinite(net, key), variables | {k: v for k, v in after.items() if k == REVEALED}, x)
 
 
-def _of_layers(uses: list[Use], entered: dict[int, Any], backs: dict[int, Any], factors: Any) -> Any:
+def _of_layers(uses: list[LayerUse], entered: dict[int, Any], backs: dict[int, Any], factors: Any) -> Any:
     """Σ over parameters of factor · ∂f ∂f', the uses of one layer taken together; a [n, p, d] and g [outputs, n, p, m]."""
     total: Any = 0.0
     for path in dict.fromkeys(uses[i].path for i in backs):

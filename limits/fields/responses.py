@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.fields.matrix import Matrix
-from limits.fields.taps import Use
+from limits.fields.taps import LayerUse
 
 NOTED = ("responses_c", "responses_d", "responses_m")  # what `coefficients` says of one time
 _SMALLEST = 1e-6  # singular values below this part of the largest: these fields are not independent
 
 
 def coefficients(
-    uses: list[Use], entered: dict[int, Any], backs: dict[int, Any], revealed: Any, scale: Any
+    uses: list[LayerUse], entered: dict[int, Any], backs: dict[int, Any], revealed: Any, scale: Any
 ) -> dict[str, tuple]:
     """Of every revealed matrix, in the order of use, what enters it and what comes back to it, in its bases.
 

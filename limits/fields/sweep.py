@@ -27,7 +27,7 @@ _SMALL = 4e9  # operations: a run that takes fewer in all does not grow, which w
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class State:
+class NetworkState:
     """The network at one time. `velocity` is like the parameters, `velocities` like the matrices' M."""
 
     variables: dict[str, Any]
@@ -97,32 +97,32 @@ class CausalSweep:
         most = self.at_start + looks * outputs * self.at_look + steps * self.per_pass
         return most if 16.0 * most**2 * self.net.width < _SMALL else few
 
-    def begin(self, key: Any, x: Any) -> State:
+    def begin(self, key: Any, x: Any) -> NetworkState:
         """The network at initialisation, having met all points (training points first)."""
         state = self._begin(key, x)
         check_room(state)
         return state
 
-    def _start(self, key: Any, x: Any) -> State:
+    def _start(self, key: Any, x: Any) -> NetworkState:
         first, second = (jax.random.fold_in(key, i) for i in range(2))
         variables = start(self.net, x, first, self.first_room, None if self.exact is None else Coordinates())
         f, revealed = on_points(self.net, variables, x, self.n_train, second)
         variables = variables | ({REVEALED: revealed} if revealed else {})
         velocity = jax.tree.map(jnp.zeros_like, variables["params"])
         velocities = matrices(variables.get(REVEALED, {}), lambda m: m.trained)
-        return self._spread(State(variables, velocity, velocities, f))
+        return self._spread(NetworkState(variables, velocity, velocities, f))
 
-    def measure(self, state: State, x: Any, key: Any, kernels: tuple[str, ...]) -> dict[str, Any]:
+    def measure(self, state: NetworkState, x: Any, key: Any, kernels: tuple[str, ...]) -> dict[str, Any]:
         """f, features and what else is asked for (`limits.fields.measure`) at this time; the state stays as it is."""
         return self._look(self._with_room(state, kernels).variables, x, key, tuple(kernels))[0]
 
-    def shapes(self, state: State, x: Any, key: Any, kernels: tuple[str, ...]) -> dict[str, Any]:
+    def shapes(self, state: NetworkState, x: Any, key: Any, kernels: tuple[str, ...]) -> dict[str, Any]:
         """What `measure` finds, as shapes."""
         return jax.eval_shape(self._look, state.variables, x, key, tuple(kernels))[0]
 
     def measure_and_keep(
-        self, state: State, x: Any, key: Any, kernels: tuple[str, ...]
-    ) -> tuple[dict[str, Any], State]:
+        self, state: NetworkState, x: Any, key: Any, kernels: tuple[str, ...]
+    ) -> tuple[dict[str, Any], NetworkState]:
         """The same, and the state that remembers what was revealed: what is seen at several times is of one network."""
         state = self._with_room(state, kernels)
         found, revealed = self._look(state.variables, x, key, tuple(kernels))
@@ -130,7 +130,7 @@ class CausalSweep:
         revealed = matrices(revealed, lambda m: dataclasses.replace(m, gradient=jnp.zeros_like(m.gradient)))
         return found, dataclasses.replace(state, variables=state.variables | ({REVEALED: revealed} if revealed else {}))
 
-    def _with_room(self, state: State, kernels: tuple[str, ...]) -> State:
+    def _with_room(self, state: NetworkState, kernels: tuple[str, ...]) -> NetworkState:
         rows = state.offset.shape[-1] * self.at_look if BACKWARD & set(kernels) else self.at_start
         return self.grown(state, rows + (self.user is not None) * self.at_start)
 
@@ -141,7 +141,7 @@ class CausalSweep:
             found["observed"] = observed(self.user, self.net, variables, x, second)
         return found, revealed
 
-    def grown(self, state: State, rows: int) -> State:
+    def grown(self, state: NetworkState, rows: int) -> NetworkState:
         """The same state, with room for so many new directions; sizes grow by half, so that few are compiled."""
         held = jax.tree.leaves(state.variables.get(REVEALED, {}), is_leaf=_is_matrix)
         if not held:
@@ -158,11 +158,11 @@ class CausalSweep:
         )
         return dataclasses.replace(state, variables=state.variables | {REVEALED: revealed}, velocities=velocities)
 
-    def step(self, state: State, x: Any, y: Any, rows: Any, key: Any, rate: float) -> tuple[State, Any]:
+    def step(self, state: NetworkState, x: Any, y: Any, rows: Any, key: Any, rate: float) -> tuple[NetworkState, Any]:
         """(the state after one step on these rows of the training points, the loss of them before it)."""
         return self._advance(self.grown(state, self.per_pass), x, y, rows, key, rate)
 
-    def _step(self, state: State, x: Any, y: Any, rows: Any, key: Any, rate: Any) -> tuple[State, Any]:
+    def _step(self, state: NetworkState, x: Any, y: Any, rows: Any, key: Any, rate: Any) -> tuple[NetworkState, Any]:
         training, fixed = self.training, {k: v for k, v in state.variables.items() if k not in ("params", REVEALED)}
 
         def objective(params: Any, revealed: Any) -> Any:
@@ -247,7 +247,7 @@ def check_apart(net: Any, f: Any, together: Any) -> None:
         )
 
 
-def check_room(state: State) -> None:
+def check_room(state: NetworkState) -> None:
     """Says where a matrix met more vectors in one pass than there is room for: more than its calls were counted to bring."""
     for path, m in jax.tree_util.tree_leaves_with_path(state.variables.get(REVEALED, {}), is_leaf=_is_matrix):
         room = m.v.shape[-2]
@@ -259,7 +259,7 @@ def check_room(state: State) -> None:
             )
 
 
-def check_rank(state: State, step: int, at_most: int) -> None:
+def check_rank(state: NetworkState, step: int, at_most: int) -> None:
     """Says where a matrix has been revealed whole, so that the sweep is a finite network at a higher price."""
     for path, m in jax.tree_util.tree_leaves_with_path(state.variables.get(REVEALED, {}), is_leaf=_is_matrix):
         for known, size in ((m.known_in, m.v.shape[-1]), (m.known_out, m.u.shape[-1])):

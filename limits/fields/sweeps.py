@@ -15,7 +15,7 @@ from limits.fields.kept_sweep import Keep
 from limits.fields.network import REVEALED, coordinates_needed, vectors_met
 from limits.fields.record import needs, reduce
 from limits.fields.responses import NOTED, all_responses
-from limits.fields.sweep import CausalSweep, State, check_apart, check_finite, check_rank
+from limits.fields.sweep import CausalSweep, NetworkState, check_apart, check_finite, check_rank
 from limits.kept.identity import numerics
 from limits.kept.remembered import remembered
 from limits.training import Training
@@ -180,14 +180,16 @@ def _run(
     return reduce(stacked, plan.record) | answers
 
 
-def _shapes(sweep: CausalSweep, plan: Plan, key: Any, x: Any) -> tuple[State, dict[str, Any]]:
+def _shapes(sweep: CausalSweep, plan: Plan, key: Any, x: Any) -> tuple[NetworkState, dict[str, Any]]:
     """What a state and a look at it consist of. Nothing is computed."""
     state = jax.eval_shape(sweep.begin, key, x)
     looks = [sweep.shapes(state, x, key, names) for names in {plan.looks(t) for t in plan.times.tolist()}]
     return state, {name: value for each in looks for name, value in each.items()}
 
 
-def _look(sweep: CausalSweep, plan: Plan, state: State, x: Any, t: int, key: Any) -> tuple[dict[str, Any], State]:
+def _look(
+    sweep: CausalSweep, plan: Plan, state: NetworkState, x: Any, t: int, key: Any
+) -> tuple[dict[str, Any], NetworkState]:
     """(what is seen at this time, the state: it remembers what a look reveals where times are to be compared)."""
     names = plan.looks(t)
     check_rank(state, t, sweep.at_start + int(plan.times[-1]) * sweep.per_pass)

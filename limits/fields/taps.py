@@ -14,7 +14,7 @@ from zoo.vit import Embedding
 _KNOWN = (Dense, Conv, Norm, Embedding)  # a subclass may do anything with its parameters
 
 
-class Use(NamedTuple):
+class LayerUse(NamedTuple):
     """One call of a layer with parameters, for one input."""
 
     path: tuple[str, ...]
@@ -30,7 +30,7 @@ class Taps:
     shapes in place of what the calls return.
     """
 
-    def __init__(self, shifts: dict[int, Any] | None = None, cut: list[Use] | None = None) -> None:
+    def __init__(self, shifts: dict[int, Any] | None = None, cut: list[LayerUse] | None = None) -> None:
         self.shifts, self.cut, self.uses, self.seen = {} if shifts is None else shifts, cut, [], {}
         self.features: Any = None  # what enters the readout
         self._trace, self._normalised = get_opaque_trace_state(convention="flax"), None
@@ -53,20 +53,20 @@ class Taps:
             self.uses.append(self.cut[number])
             return jnp.zeros(self.cut[number].output.shape, self.cut[number].output.dtype)
         out = run(*args, **kwargs)
-        self.uses.append(Use(module.path, multipliers, jax.ShapeDtypeStruct(out.shape, out.dtype)))
+        self.uses.append(LayerUse(module.path, multipliers, jax.ShapeDtypeStruct(out.shape, out.dtype)))
         if number in self.shifts:
             self.seen[number] = module.patches(args[0]) if isinstance(module, Linear) else self._normalised
             out = out + self.shifts[number]
         return out
 
 
-def taken_apart(watched: Callable, params: Any, revealed: Any) -> tuple[list[Use], set[tuple[str, ...]]]:
+def taken_apart(watched: Callable, params: Any, revealed: Any) -> tuple[list[LayerUse], set[tuple[str, ...]]]:
     """(the calls in order, the paths of layers whose parameters are used in any other way too). Nothing is computed.
 
     watched(taps, params, revealed) are the outputs for one input; parameters and matrices may be shapes. What outputs depend
     on when all calls return zeros is used elsewhere: inside a scan, by a layer of the user's, or as a bare array.
     """
-    uses: list[Use] = []
+    uses: list[LayerUse] = []
 
     def noted(params: Any, revealed: Any) -> Any:
         taps = Taps()

@@ -1,7 +1,7 @@
 """Regression and training dynamics with a given kernel."""
 
 from limits.predict.cross_entropy import cross_entropy_dynamics as cross_entropy_dynamics
-from limits.predict.gaussian_process import Posterior as Posterior
+from limits.predict.gaussian_process import GaussianPosterior as GaussianPosterior
 from limits.predict.gaussian_process import kernel_regression as kernel_regression
 from limits.predict.gaussian_process import posterior as posterior
 from limits.predict.mse import mse_dynamics as mse_dynamics

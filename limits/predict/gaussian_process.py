@@ -11,7 +11,7 @@ from zoo import checks
 
 
 @dataclasses.dataclass(frozen=True)
-class Posterior:
+class GaussianPosterior:
     """mean [m, outputs], covariance [m, m] (the same for every output), and the log marginal likelihood of y."""
 
     mean: Any
@@ -37,7 +37,7 @@ def posterior(
     k_test_train: Float[np.ndarray, "m n"],
     k_test: Float[np.ndarray, "m m"],
     noise: float = 0.0,
-) -> Posterior:
+) -> GaussianPosterior:
     """Posterior of f given y = f + N(0, noise), for a prior with this kernel (the NNGP: a Bayesian network's posterior).
 
         mean = K_* (K + noise)⁻¹ y,   cov = K_** − K_* (K + noise)⁻¹ K_*ᵀ,
@@ -62,7 +62,7 @@ def posterior(
     log_det = 2 * np.log(np.diag(factor[0])).sum()
     n, k = y.shape
     evidence = -0.5 * np.sum(y * weights) - 0.5 * k * (log_det + n * np.log(2 * np.pi))
-    return Posterior(k_test_train @ weights, (cov + cov.T) / 2, float(evidence))
+    return GaussianPosterior(k_test_train @ weights, (cov + cov.T) / 2, float(evidence))
 
 
 @checks.arguments(noise=checks.number())
