@@ -40,7 +40,7 @@ ROOMS: tuple[ModuleType, ...] = (
 )  # fmt: skip
 # What the library makes and a user only reads.
 RECORDS = {
-    "Explanation", "Roles", "Convergence", "Kernels", "Provenance", "Posterior", "Solution",
+    "Explanation", "Roles", "Convergence", "Kernels", "Provenance", "Posterior", "GaussianPosterior", "Solution",
     "ConvergenceRate", "DeepKernels", "Fluctuations", "LimitingKernel", "Phase", "PhaseDiagram", "Recommendation", "Response", "Surrogate",
     "Trained", "Optimum", "Outcome", "Sweep", "Transfer", "Comparison", "AbsentError", "DivergenceError",
     "NotConvergedWarning", "CoordCheck", "Cumulants", "Mixture",
