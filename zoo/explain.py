@@ -162,9 +162,8 @@ def _nature(optimizer: Any) -> tuple[bool, bool]:
 def _is_linear(optimizer: optax.GradientTransformation) -> bool:
     w = jnp.ones((4, 4))
 
-    def moved(
-        size: float,
-    ) -> Any:  # in three steps, since a schedule may start at 0; the norm is one that is seldom clipped
+    def moved(size: float) -> Any:
+        # In three steps, since a schedule may start at 0; the gradient's norm is one that is seldom clipped.
         total: Any = 0.0
         state = optimizer.init(w)
         for _ in range(3):
