@@ -19,8 +19,8 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "limits" / "program"))
 
-from images import ON_POSITIONS
-from modules import MODULES, NOTE, REFUSED
+from images import ON_POSITIONS  # pyright: ignore[reportMissingImports]
+from modules import MODULES, NOTE, REFUSED  # pyright: ignore[reportMissingImports]
 
 GOLDEN = HERE / "modules.json"
 ENOUGH = 0.004  # largest standard error, relative to the diagonal
@@ -105,7 +105,7 @@ def update(name, runs):
     """Adds a module to the file."""
     known = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
     GOLDEN.write_text(
-        json.dumps(known | {name: runs}, indent=None, separators=(",", ":")).replace('},"', '},\n"') + "\n"
+        json.dumps(known | {name: runs}, indent=None, separators=(",", ":")).replace('}],"', '}],\n"') + "\n"
     )
 
 
