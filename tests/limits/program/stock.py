@@ -23,9 +23,9 @@ def X(n, shape):
 
 
 def tokens(n, length, vocabulary):
-    """Words t_ij = ((i + 1)(1, 2, 3, 5, 4)_j + j²) mod vocabulary."""
+    """Words t_ij = (i (1, 2, 3, 5, 4)_j + j²) mod vocabulary; the note writes i + 1, but its numbers are those of i."""
     i, j = np.arange(n)[:, None], np.arange(length)[None]
-    return ((i + 1) * np.array([1, 2, 3, 5, 4])[None, :length] + j**2) % vocabulary
+    return (i * np.array([1, 2, 3, 5, 4])[None, :length] + j**2) % vocabulary
 
 
 def readout(h):
