@@ -18,7 +18,7 @@ _FINEST = 20  # octaves below 1/2
 
 
 @functools.cache
-def _nodes(orders: int, finer: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def nodes(orders: int, finer: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Quadrature nodes z [m] and the matrix [m, orders] of w(z) He_k(z)/sqrt(k!), for averages over N(0, 1).
 
     Gauss–Legendre panels on [−10, 10] rather than Gauss–Hermite: of width 1/2, and towards 0, where φ(r z) does at z ~ 1/r
@@ -46,7 +46,7 @@ def coefficients(phi: Any, r: jax.Array, orders: int) -> jax.Array:
     So Σ a_k² = E φ(r z)² to the accuracy of the quadrature, and the series is exact at correlation 1 whatever the
     truncation.
     """
-    z, table = (jnp.asarray(part, r.dtype) for part in _nodes(orders))
+    z, table = (jnp.asarray(part, r.dtype) for part in nodes(orders))
     values = phi(r.reshape(-1, 1) * z[None, :])
     a = jnp.matmul(values, table, precision=jax.lax.Precision.HIGHEST)
     total = jnp.matmul(values * values, table[:, 0])
@@ -56,7 +56,7 @@ def coefficients(phi: Any, r: jax.Array, orders: int) -> jax.Array:
 
 def rms(phi: Any, r: jax.Array, finer: bool = False) -> jax.Array:
     """sqrt(E φ(r z)²)."""
-    z, table = (jnp.asarray(part, r.dtype) for part in _nodes(2, finer))
+    z, table = (jnp.asarray(part, r.dtype) for part in nodes(2, finer))
     values = phi(r[:, None] * z[None, :])
     return safe_sqrt(jnp.matmul(values * values, table[:, 0]))
 

@@ -1,0 +1,317 @@
+"""Gaussian averages E[F G] of functions of fields, for the pairs of inputs and positions of some `PairMoments`.
+
+In this order: independent factors apart; a Gaussian factor by Stein's identity, E[a F] = Σ_j Cov(a, u_j) E[∂_j F]; functions
+of one variable each by a closed form or the Hermite series Σ_k a_k b_k c^k; the rest by quadrature.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from limits.kernels import hermite
+from limits.kernels.special import safe_sqrt
+from limits.program.functions import Factor, Function, bare, components, function_of
+from limits.program.nodes import Det, Map, Node
+from limits.program.quadrature import points, root
+from limits.program.recognise import closed_dual
+from limits.program.values import NoLimitError
+
+
+def second(m: Any, u: Node, v: Node, pairs: bool) -> Any:
+    """⟨u v⟩ where u or v is a `Map`."""
+    return average(m, function_of(u), function_of(v), pairs)
+
+
+def mean(own: Any, u: Node) -> Any:
+    """E u [n or 1, positions]."""
+    function = function_of(u)
+    if len(function.factors) == 2:
+        return own.second(function.factors[0].node, function.factors[1].node, False)
+    if isinstance(u, Map) and u.name in ("square[]", "integer_pow[y=2]"):
+        return own.second(u.arguments[0], u.arguments[0], False)
+    return average(own, function, function.without, False)
+
+
+def tangent(m: Any, u: Node, v: Node, pairs: bool) -> Any:
+    """Θ(u, v) = Σ_ij E[∂_i u ∂_j v] Θ(u_i, v_j); of products of independent factors, one after the other."""
+    parts, found = components(function_of(u), function_of(v)), None
+    for k, (f, g) in enumerate(parts):
+        part = _tangent(m, f, g, pairs)
+        for a, b in parts[:k] + parts[k + 1 :]:
+            rest = None if part is None else average(m, a, b, pairs)
+            part = None if rest is None else part * rest
+        found = part if found is None else found if part is None else found + part
+    return found
+
+
+def _tangent(m: Any, left: Function, right: Function, pairs: bool) -> Any:
+    alone = _whole(left), _whole(right)
+    if alone[0] is not None and alone[1] is not None and not all(isinstance(node, Map) for node in alone):
+        return m.tangent(*alone, pairs)
+    found = None
+    for a in left.leaves:
+        for b in right.leaves:
+            inner = m.tangent(a, b, pairs)
+            if inner is None:
+                continue
+            for f in left.derivatives(a):
+                for g in right.derivatives(b):
+                    weight = average(m, f, g, pairs)
+                    if weight is not None:
+                        found = weight * inner if found is None else found + weight * inner
+    return found
+
+
+def _whole(f: Function) -> Node | None:
+    """The field that a function is, where it is one."""
+    return f.factors[0].node if len(f.factors) == 1 and not f.factors[0].slopes else None
+
+
+def gap(m: Any, u: Node, pairs: bool) -> Any:
+    """1 − c of φ(u) from that of u, for a function of one variable; else None."""
+    function = function_of(u)
+    if len(function.random) != 1:
+        return None
+    return _dual(m, function, function.random[0], function.random[0], pairs)[2]
+
+
+def average(m: Any, f: Function, g: Function, pairs: bool) -> Any:
+    """E[f g]; None where it is zero by structure."""
+    parts = components(f, g)
+    if len(parts) > 1:
+        found: Any = 1.0
+        for a, b in parts:
+            part = average(m, a, b, pairs)
+            if part is None:
+                return None
+            found = found * part
+        return found
+    if not parts:
+        return jnp.ones((1,) * (m.batch + f.rank + (g.rank if pairs else 0)))
+    u, v = _whole(f), _whole(g)
+    if u is not None and v is not None and not (isinstance(u, Map) and isinstance(v, Map)):
+        return m.second(u, v, pairs)
+    return m.once(("average", f.key, g.key, pairs), lambda: _average(m, f, g, pairs), f, g)
+
+
+def _average(m: Any, f: Function, g: Function, pairs: bool) -> Any:
+    if any(factor.node.still and not factor.slopes for function in (f, g) for factor in function.factors):
+        return None
+    if len(f.random) == len(g.random) == 1:
+        return _of_two(m, f, g, pairs)
+    for which, function in enumerate((f, g)):
+        for k, factor in enumerate(function.factors):
+            alone = bare(factor.node)
+            if alone is not None:
+                rest = function.replaced(k)
+                if factor.slopes:
+                    found = average(m, *((rest, g) if which == 0 else (f, rest)), pairs)
+                    return None if found is None else alone[0] * found
+                return _stein(m, alone, which, (rest, g) if which == 0 else (f, rest), pairs)
+    if len(f.random) + len(g.random) <= 1:
+        (left, right) = (_of_one(m.own, each) for each in (f, g))
+        return m.placed(left, 0, f.rank, g.rank, pairs) * m.placed(right, 1, g.rank, f.rank, pairs)
+    return _by_quadrature(m, f, g, pairs)
+
+
+def _stein(m: Any, alone: tuple[float, Node], which: int, rest: tuple[Function, Function], pairs: bool) -> Any:
+    """s E[a F] = s Σ_j Cov(a, u_j) E[∂_j F]."""
+    scale, a = alone
+    found = None
+    for side, function in enumerate(rest):
+        for leaf in function.leaves:
+            if side == which:
+                covariance = m.own.second(a, leaf, False)
+                covariance = (
+                    None
+                    if covariance is None
+                    else m.placed(covariance, which, rest[which].rank, rest[1 - which].rank, pairs)
+                )
+            else:
+                covariance = m.second(*((a, leaf) if which == 0 else (leaf, a)), pairs)
+            if covariance is None:
+                continue
+            for slope in function.derivatives(leaf):
+                part = average(m, *((slope, rest[1]) if side == 0 else (rest[0], slope)), pairs)
+                if part is not None:
+                    part = scale * covariance * part
+                    found = part if found is None else found + part
+    return found
+
+
+def _of_one(own: Any, f: Function) -> Any:
+    """E f [n or 1, positions], of a function of one variable or none."""
+    if not f.random:
+        found = f({}, lambda det: jnp.asarray(det.array))
+        return jnp.broadcast_to(found, (1,) * (1 + f.rank)) if jnp.ndim(found) == 0 else found
+    own.series.note(own, f, f.random[0])
+    z, table = hermite.nodes(2, True)
+    return jnp.matmul(_values(own, f, own.size(f.random[0]), z), table[:, 0])
+
+
+def _values(own: Any, f: Function, r: Any, z: Any) -> Any:
+    """f at r z, [n or 1, positions, nodes], for a function of one variable (or of none)."""
+    at = {id(leaf): r[..., None] * z for leaf in f.random}
+    found = f(at, lambda det: jnp.asarray(det.array)[..., None])
+    return jnp.broadcast_to(found, np.broadcast_shapes(jnp.shape(found), (*r.shape, len(z))))
+
+
+def _of_two(m: Any, f: Function, g: Function, pairs: bool) -> Any:
+    """E[f(u) g(v)] of one variable each."""
+    u, v = f.random[0], g.random[0]
+    if m is m.own and not pairs and u is v:
+        r = m.size(u)
+        m.series.note(m, f, u)
+        m.series.note(m, g, v)
+        z, table = hermite.nodes(2, True)
+        return jnp.matmul(_values(m, f, r, z) * _values(m, g, r, z), table[:, 0])
+    slopes = _slopes_of(f, g)
+    if slopes is not None:
+        base, scale = slopes
+        return scale * _dual(m, base[0], u, v, pairs, base[1])[3]
+    if f.name == g.name and not f.dets:
+        s1, s2, gap, _ = _dual(m, f, u, v, pairs, g)
+        return s1 * s2 * (1 - gap)
+    return _series(m, f, g, u, v, pairs)
+
+
+def _correlation_gap(m: Any, u: Node, v: Node, pairs: bool) -> Any:
+    return m.gap(u, pairs) if u is v else m.gap_between(u, v, pairs)
+
+
+def _dual(m: Any, f: Function, u: Node, v: Node, pairs: bool, g: Function | None = None) -> tuple:
+    """(s1, s2, 1 − c′, E f′f′) of one function of two variables, by a closed form or the series."""
+    g = f if g is None else g
+    closed = None if f.dets else closed_dual(f.name, _alone(f))
+    gap = _correlation_gap(m, u, v, pairs)
+    k = f.rank, g.rank
+    if closed is not None:
+        r1, r2 = m.own.size(u), m.own.size(v)
+        return closed(m.placed(r1, 0, *k, pairs), m.placed(r2, 1, k[1], k[0], pairs), gap)
+    df, dg = f.derivatives(u), g.derivatives(v)
+    if len(df) != 1 or len(dg) != 1:
+        df, dg = [], []
+    orders = max(m.series.orders(each) for each in (f, g, *df, *dg))
+    a1, a2 = (coefficients_of(m, each, leaf, orders) for each, leaf in ((f, u), (g, v)))
+    s1, s2 = (safe_sqrt(jnp.sum(a * a, axis=0)) for a in (a1, a2))
+    place = lambda a, i: jnp.stack([m.placed(row, i, k[i], k[1 - i], pairs) for row in a])  # noqa: E731
+    unit = [place(a / jnp.where(s > 0, s, 1), i) for i, (a, s) in enumerate(((a1, s1), (a2, s2)))]
+    if df:
+        d1, d2 = (
+            place(coefficients_of(m, each[0], leaf, orders), i) for i, (each, leaf) in enumerate(((df, u), (dg, v)))
+        )
+    else:
+        d1 = d2 = unit[0]
+    bent, slope = hermite.series(unit[0], unit[1], d1, d2, gap)
+    return m.placed(s1, 0, *k, pairs), m.placed(s2, 1, k[1], k[0], pairs), bent, slope
+
+
+def _series(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> Any:
+    """Σ_k a_k b_k c^k; of different functions, what is beyond the last order is dropped."""
+    c = 1 - _correlation_gap(m, u, v, pairs)
+    orders = max(m.series.orders(f), m.series.orders(g))
+    a, b = (coefficients_of(m, each, leaf, orders)[:-1] for each, leaf in ((f, u), (g, v)))
+    k = f.rank, g.rank
+    found: Any = 0.0
+    for p, q in zip(a[::-1], b[::-1], strict=True):
+        found = found * c + m.placed(p, 0, *k, pairs) * m.placed(q, 1, k[1], k[0], pairs)
+    return found
+
+
+def coefficients_of(m: Any, f: Function, u: Node, orders: int) -> Any:
+    """Hermite coefficients of f(r z), [orders + 1, n or 1, positions]; the last holds what the others miss of E f²."""
+    own = m.own
+    z, table = hermite.nodes(orders)
+    values = _values(own, f, own.size(u), z)
+    a = jnp.matmul(values, table, precision="highest")
+    rest = safe_sqrt(jnp.matmul(values * values, table[:, 0]) - jnp.sum(a * a, axis=-1))
+    return jnp.moveaxis(jnp.concatenate([a, rest[..., None]], axis=-1), -1, 0)
+
+
+def _alone(f: Function) -> Any:
+    """As a function of its one variable, which must be without deterministic values."""
+    (leaf,) = f.random
+    return lambda x: f({id(leaf): x}, _no_values) * jnp.ones_like(x)
+
+
+def has_closed_form(f: Function) -> bool:
+    """Whether no series of it is needed: it has a closed average, or is a slope of what has one."""
+    if f.dets or len(f.random) != 1:
+        return False
+    return closed_dual(f.name, _alone(f)) is not None or _slopes_of(f, f) is not None
+
+
+def _no_values(det: Det) -> Any:
+    raise NoLimitError("a deterministic value was not expected here")
+
+
+def _slopes_of(f: Function, g: Function) -> tuple[tuple[Function, Function], float] | None:
+    """((φ, φ), κ) where f and g are multiples of the derivative of one φ with a closed average, κ the product."""
+    if f.dets or g.dets or not any(factor.slopes for factor in f.factors):
+        return None
+    found = []
+    for function in (f, g):
+        if sum(len(factor.slopes) for factor in function.factors) != 1 or len(function.random) != 1:
+            return None
+        base = Function(tuple(Factor(factor.node) for factor in function.factors), function.rank)
+        scale = _ratio(function, base)
+        if scale is None:
+            return None
+        found.append((base, scale))
+    (a, s), (b, t) = found
+    if a.name != b.name or closed_dual(a.name, _alone(a)) is None:
+        return None
+    return (a, b), s * t
+
+
+_ratios: dict[str, float | None] = {}
+
+
+def _ratio(function: Function, base: Function) -> float | None:
+    """κ with function = κ φ′."""
+    if function.name not in _ratios:
+        with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+            x = jnp.asarray(np.array([-3.1, -1.3, -0.4, 0.3, 0.9, 2.2]))
+            mine = np.asarray(_alone(function)(x))
+            theirs = np.sum([np.asarray(_alone(slope)(x)) for slope in base.derivatives(base.random[0])], axis=0)
+            at = np.argmax(np.abs(theirs))
+            scale = mine[at] / theirs[at] if theirs[at] else 0.0
+            same = np.allclose(mine, scale * theirs, rtol=1e-12, atol=1e-13)
+        _ratios[function.name] = float(scale) if same and scale else None
+    return _ratios[function.name]
+
+
+def _by_quadrature(m: Any, f: Function, g: Function, pairs: bool) -> Any:
+    """E[f g] over all their variables at once."""
+    whole = m is m.own and not pairs
+    variables = [(0, leaf) for leaf in f.random]
+    variables += [(1, leaf) for leaf in g.random if not (whole and any(leaf is each for each in f.random))]
+
+    def place(array: Any, which: int) -> Any:
+        array, ranks = jnp.asarray(array), (f.rank, g.rank)
+        return array if array.ndim == 0 else m.placed(array, which, ranks[which], ranks[1 - which], pairs)
+
+    rows = [[_covariance(m, a, b, place, pairs) for b in variables] for a in variables]
+    lower = root(rows)
+    z, weights = points(len(variables))
+    m.series.quadrature(len(variables), len(z))
+    drawn = [sum((c * z[:, j].reshape(-1, *(1,) * c.ndim) for j, c in enumerate(row)), 0.0) for row in lower]
+    found: Any = weights.reshape(-1, *(1,) * (m.batch + f.rank + (g.rank if pairs else 0)))
+    for which, function in ((0, f), (1, g)):
+        values = {}
+        for leaf in function.random:
+            at = next(i for i, (s, each) in enumerate(variables) if each is leaf and (s == which or whole))
+            values[id(leaf)] = drawn[at]
+        found = found * function(values, lambda det, which=which: place(jnp.asarray(det.array), which))
+    return found.sum(0)
+
+
+def _covariance(m: Any, a: tuple[int, Node], b: tuple[int, Node], place: Any, pairs: bool) -> Any:
+    if a[0] == b[0]:
+        found = m.own.second(a[1], b[1], False)
+        return jnp.zeros(()) if found is None else place(found, a[0])
+    left, right = (a, b) if a[0] == 0 else (b, a)
+    found = m.second(left[1], right[1], pairs)
+    return jnp.zeros(()) if found is None else found

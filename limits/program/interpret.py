@@ -1,0 +1,244 @@
+"""From the equations of a program to the graph of its fields: one rule for each primitive of jax."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from limits.program import elementwise, shapes, sums
+from limits.program.moments import same_weights
+from limits.program.nodes import Det, Moved, OfWeights
+from limits.program.trace import Constant, Equation, NetworkProgram
+from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, fresh, size
+
+_RANDOM = (
+    "random_bits",
+    "random_seed",
+    "random_wrap",
+    "random_unwrap",
+    "threefry2x32",
+    "random_fold_in",
+    "random_gamma",
+)
+_REDUCTIONS = {
+    "reduce_max": jnp.max,
+    "reduce_min": jnp.min,
+    "reduce_and": jnp.all,
+    "reduce_or": jnp.any,
+    "reduce_prod": jnp.prod,
+}
+
+
+class Interpreter:
+    """Reads a program for inputs x [n, …]; `own` are the moments of each input with itself, `parameters` their laws."""
+
+    def __init__(self, program: NetworkProgram, parameters: dict[str, Value | Refused], own: Any) -> None:
+        self.program, self.parameters, self.own = program, parameters, own
+        self.uses: dict[tuple, OfWeights] = {}
+
+    def output(self, x: Any) -> Value:
+        """What the output of the program holds; `NoLimitError` where it has no limit."""
+        known: dict[int, Any] = {number: self.parameters[path] for path, number in self.program.params.items()}
+        (number,) = self.program.inputs
+        known[number] = of_inputs(x, self.program.shapes[number])
+        for equation in self.program.equations:
+            made = self._read(equation, [self._given(each, known) for each in equation.inputs])
+            known |= dict(zip(equation.outputs, made, strict=True))
+        output = self._given(self.program.output, known)
+        if isinstance(output, Refused):
+            raise NoLimitError(output.reason)
+        return output
+
+    def _given(self, each: int | Constant, known: dict[int, Any]) -> Any:
+        if isinstance(each, int):
+            return known[each]
+        try:
+            return elementwise.constant(*each)
+        except NoLimitError as error:
+            return Refused(str(error))
+
+    def _read(self, equation: Equation, given: list[Any]) -> list[Any]:
+        refused = next((value for value in given if isinstance(value, Refused)), None)
+        if refused is not None:
+            return [refused] * len(equation.outputs)
+        try:
+            made = self._apply(equation, given)
+            for value in made:
+                self._check_layout(value.held)
+            return made
+        except NoLimitError as error:
+            return [Refused(f"{equation.where}: {error}")] * len(equation.outputs)
+
+    def _check_layout(self, node: Any) -> None:
+        """A matrix that is met from both sides makes signals and gradients depend on each other."""
+        while isinstance(node, Moved):
+            node = node.source
+        if isinstance(node, OfWeights):
+            same_weights(self.uses.setdefault((node.matrix.path, node.matrix.index), node), node)
+
+    def _apply(self, equation: Equation, given: list[Value]) -> list[Value]:
+        name, params, shape = equation.primitive, equation.params, equation.shapes[0]
+        match name:
+            case "reshape" | "squeeze" | "expand_dims":
+                return [shapes.reshaped(given[0], shape)]
+            case "transpose":
+                return [shapes.transposed(given[0], params["permutation"])]
+            case "broadcast_in_dim":
+                return [shapes.broadcast(given[0], shape, params["broadcast_dimensions"])]
+            case "slice":
+                steps = params["strides"] or (1,) * len(shape)
+                return [shapes.sliced(given[0], params["start_indices"], params["limit_indices"], steps, shape)]
+            case "dynamic_slice":
+                starts = [_whole(value) for value in given[1:]]
+                stops = [a + n for a, n in zip(starts, params["slice_sizes"], strict=True)]
+                return [shapes.sliced(given[0], tuple(starts), tuple(stops), (1,) * len(shape), shape)]
+            case "split":
+                return self._split(given[0], params, equation.shapes)
+            case "concatenate":
+                return [shapes.concatenated(given, params["dimension"], shape[params["dimension"]])]
+            case "stack":
+                each = [
+                    shapes.broadcast(value, ((1, 1, 1), *shape[1:]), tuple(range(1, len(shape)))) for value in given
+                ]
+                return [shapes.concatenated(each, 0, shape[0])]
+            case "index":
+                return [_indexed(given[0], params["index"], shape)]
+            case "pad":
+                return [shapes.padded(given[0], _number(given[1]), params["padding_config"], shape)]
+            case "rev":
+                return [shapes.reversed_along(given[0], params["dimensions"])]
+            case "reduce_sum":
+                return [sums.summed(given[0], params["axes"], self.own)]
+            case "reduce_window_sum":
+                return [sums.windows(given[0], params, shape)]
+            case "dot_general":
+                return [sums.dot(given[0], given[1], params["dimension_numbers"], self.own)]
+            case "conv_general_dilated":
+                return [sums.convolution(given[0], given[1], params, shape)]
+            case "gather":
+                return [sums.gathered(given[0], given[1], params, shape)]
+            case "iota":
+                return [_iota(params, shape)]
+        if name in _REDUCTIONS:
+            return [sums.reduced(name, given[0], params["axes"], _REDUCTIONS[name])]
+        if name in _RANDOM:
+            raise NoLimitError("random numbers are drawn in the forward pass (dropout?): switch them off")
+        if name in ("while", "cond"):
+            raise NoLimitError(f"control flow that depends on data (lax.{name}_loop or cond) cannot be read")
+        return self._entry_by_entry(equation, given)
+
+    def _entry_by_entry(self, equation: Equation, given: list[Value]) -> list[Value]:
+        name, params = equation.primitive, equation.params
+        shape = equation.shapes[0]
+        given = [_stretched(value, shape) for value in given]
+        alike = all([size(a) for a in value.axes] == list(shape) for value in given if value.axes)
+        if len(equation.outputs) != 1 or not alike or (shape and not any(value.axes for value in given)):
+            raise NoLimitError(f"there is no rule for the primitive {name}")
+        written = ",".join(
+            f"{key}={value}"
+            for key, value in sorted(params.items())
+            if key not in ("sharding", "accuracy") and not callable(value)
+        )
+        return [elementwise.elementwise(f"{name}[{written}]", _function(name, params), given)]
+
+    def _split(self, value: Value, params: dict[str, Any], parts: Any) -> list[Value]:
+        made, start = [], 0
+        axis = params["axis"]
+        for length, shape in zip(params["sizes"], parts, strict=True):
+            low, high = [0] * len(shape), [s[0] for s in shape]
+            low[axis], high[axis] = start, start + length
+            made.append(shapes.sliced(value, tuple(low), tuple(high), (1,) * len(shape), shape))
+            start += length
+        return made
+
+
+def _stretched(value: Value, shape: tuple) -> Value:
+    """With axes of size 1 made as long as the result's."""
+    pairs = list(zip(value.axes, shape, strict=False)) if len(value.axes) == len(shape) else []
+    short = any(not axis and wanted != (1, 1, 1) for axis, wanted in pairs)
+    alike = all(not axis or size(axis) == wanted for axis, wanted in pairs)
+    return shapes.broadcast(value, shape, tuple(range(len(shape)))) if short and alike else value
+
+
+def of_inputs(x: Any, shape: tuple) -> Value:
+    """Inputs [n, …] as a deterministic value."""
+    axes = tuple(fresh(sizes) for sizes in shape)
+    kept = [n for n, axis in zip(x.shape[1:], axes[1:], strict=True) if axis]
+    if [axis and axis[0].kind for axis in axes[:1]] != ["b"]:
+        raise ValueError("the first axis of x must be that of inputs")
+    return Value(axes, Det(jnp.asarray(x).reshape(len(x), *kept)))
+
+
+def _function(name: str, params: dict[str, Any]) -> Any:
+    """A primitive as a function of arrays of any float type."""
+    primitive = _primitives()[name]
+    if name == "select_n":
+        return lambda which, *cases: jax.lax.select_n(*jnp.broadcast_arrays(which, *cases))
+
+    def apply(*given: Any) -> Any:
+        arrays: Any = given
+        arrays = jnp.broadcast_arrays(*arrays) if len(arrays) > 1 else arrays
+        kinds = {jnp.asarray(a).dtype for a in arrays}
+        if len(kinds) > 1:
+            arrays = [jnp.asarray(a, jnp.result_type(*kinds)) for a in arrays]
+        return primitive.bind(*(jnp.asarray(a) for a in arrays), **params)
+
+    return apply
+
+
+_known: dict[str, Any] = {}
+
+
+def _primitives() -> dict[str, Any]:
+    """Primitives by name, as `jax.lax` has them."""
+    if not _known:
+        for name in dir(jax.lax):
+            if name.endswith("_p"):
+                primitive = getattr(jax.lax, name)
+                _known[primitive.name] = primitive
+    return _known
+
+
+def _whole(value: Value) -> int:
+    held = value.held
+    if not isinstance(held, Det) or not isinstance(held.array, np.ndarray) or held.array.size != 1:
+        raise NoLimitError("a slice begins where data says")
+    return int(held.array.reshape(()))
+
+
+def _number(value: Value) -> float:
+    if isinstance(value.held, Det) and value.held.number is not None:
+        return value.held.number
+    raise NoLimitError("an array is padded with what is no number")
+
+
+def _indexed(value: Value, index: int, shape: tuple) -> Value:
+    """One of a stack of parameters or arrays."""
+    if isinstance(value.held, Parameter):
+        held = value.held
+        if not value.axes[0]:
+            return Value(value.axes[1:], held)
+        fields = {**held.__dict__, "index": (*held.index, index), "origin": held.origin[1:]}
+        return Value(value.axes[1:], Parameter(**fields))
+    rest = [size(axis) for axis in value.axes[1:]]
+    part = shapes.sliced(
+        value,
+        (index, *(0,) * len(rest)),
+        (index + 1, *(s[0] for s in rest)),
+        (1,) * (1 + len(rest)),
+        ((1, 1, 1), *rest),
+    )
+    return shapes.reshaped(part, shape)
+
+
+def _iota(params: dict[str, Any], shape: tuple) -> Value:
+    axes = tuple(fresh(sizes) for sizes in shape)
+    along = axes[params["dimension"]]
+    if along and along[0].kind != "p":
+        raise NoLimitError("neurons or inputs are numbered")
+    n = shape[params["dimension"]][0]
+    flat = tuple(Atom("p", s) for s in shape if s != (1, 1, 1))
+    ones = [1 if params["dimension"] != i else n for i, axis in enumerate(axes) if axis and axis[0].kind == "p"]
+    del flat
+    return Value(axes, Det(np.arange(n, dtype=params["dtype"]).reshape(1, *ones)))

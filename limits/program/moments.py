@@ -1,0 +1,393 @@
+"""Second moments and tangent kernels of pairs of fields, by recursion.
+
+    ⟨u v⟩ = E[u(x) v(x′)],   Θ(u, v) = Σ_θ rate_θ ∂u(x) ∂v(x′),   of one neuron of each.
+
+    ⟨Wu, Wv⟩ = σ² n ⟨u v⟩        Θ(Wu, Wv) = rate n ⟨u v⟩ + σ² n Θ(u, v)      the same W, n neurons; summed over equal
+                                                                             contracted positions and offsets of a window
+    ⟨Wu, Vv⟩ = 0                 Θ(Wu, Vv) = 0                               other weights
+    ⟨Σ c_i u_i, v⟩ = Σ c_i ⟨u_i v⟩,   Θ the same
+    ⟨φ(u), ψ(v)⟩, Θ = Σ_ij E[∂_i φ ∂_j ψ] Θ(u_i, v_j)                         Gaussian averages (`averages`)
+
+Arrays are [batch, positions of u, positions of v], or [batch, positions] of equal ones. The batch is [n], each input with
+itself (`OwnMoments`), or [n1, n2] (`CrossMoments`).
+
+Reference: Yang, Tensor Programs I–III.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from limits.kernels.special import safe_sqrt
+from limits.program import averages
+from limits.program.nodes import Concat, Det, FieldSum, Image, Lookup, Map, Moved, Node
+from limits.program.values import NoLimitError
+
+_ROUNDING = 16  # ulps of 1 − c that are taken for none
+
+
+class PairMoments:
+    """Of pairs of fields; each computed once. `OwnMoments` and `CrossMoments` say which inputs meet."""
+
+    def __init__(self, series: Any) -> None:
+        self.series, self._kept = series, dict[tuple, Any]()
+
+    own: "OwnMoments"
+
+    def side(self, array: Any, which: int) -> Any:
+        """An array [n or 1, …] of inputs as the left (0) or right (1) of the pair: [batch, …]."""
+        raise NotImplementedError
+
+    batch: int  # number of axes
+
+    def placed(self, array: Any, which: int, k: int, other: int, pairs: bool) -> Any:
+        """An array [n or 1, k positions] where the left or the right has its positions, the other field having `other`."""
+        array = self.side(jnp.asarray(array), which)
+        if not pairs:
+            return array
+        b = self.batch
+        ones = (1,) * other
+        shape = (*array.shape, *ones) if which == 0 else (*array.shape[:b], *ones, *array.shape[b:])
+        return array.reshape(shape)
+
+    def second(self, u: Any, v: Any, pairs: bool) -> Any:
+        """⟨u v⟩; None where it is zero by structure."""
+        return self._once(self._second, u, v, pairs)
+
+    def tangent(self, u: Any, v: Any, pairs: bool) -> Any:
+        """Θ(u, v); None where it is zero by structure."""
+        if isinstance(u, Det) or isinstance(v, Det) or not u.tops & v.tops:
+            return None
+        return self._once(self._tangent, u, v, pairs)
+
+    def _once(self, function: Any, u: Any, v: Any, pairs: bool) -> Any:
+        def compute() -> Any:
+            found = function(u, v, pairs)
+            if found is None:
+                return None
+            shape = (*u.shape, *v.shape) if pairs else np.broadcast_shapes(u.shape, v.shape)
+            return jnp.broadcast_to(found, (*found.shape[: self.batch], *shape))
+
+        return self.once((function.__name__, id(u), id(v), pairs), compute, u, v)
+
+    def once(self, key: tuple, compute: Any, *alive: Any) -> Any:
+        """What was computed under this key; what the key names by address stays alive with it."""
+        if key not in self._kept:
+            self._kept[key] = compute(), alive
+        return self._kept[key][0]
+
+    def product(self, u: Any, v: Any, left: Any, right: Any, pairs: bool) -> Any:
+        """left(x) right(x′), for arrays of the positions of u and of v."""
+        return self.placed(left, 0, len(u.shape), len(v.shape), pairs) * self.placed(
+            right, 1, len(v.shape), len(u.shape), pairs
+        )
+
+    def _second(self, u: Any, v: Any, pairs: bool) -> Any:
+        if isinstance(u, Det) and isinstance(v, Det):
+            return None if u.zero or v.zero else self.product(u, v, u.array, v.array, pairs)
+        if isinstance(u, Det) or isinstance(v, Det) or not u.tops & v.tops:
+            left, right = self.own.mean(u), self.own.mean(v)
+            return None if left is None or right is None else self.product(u, v, left, right, pairs)
+        if isinstance(u, FieldSum | Concat | Moved) or isinstance(v, FieldSum | Concat | Moved):
+            return self._through(self.second, u, v, pairs)
+        if isinstance(u, Map) or isinstance(v, Map):
+            return averages.second(self, u, v, pairs)
+        if same_weights(u, v):
+            return self._of_weights(u, v, pairs)
+        return None
+
+    def _tangent(self, u: Any, v: Any, pairs: bool) -> Any:
+        if isinstance(u, FieldSum | Concat | Moved) or isinstance(v, FieldSum | Concat | Moved):
+            return self._through(self.tangent, u, v, pairs)
+        if isinstance(u, Map) or isinstance(v, Map):
+            return averages.tangent(self, u, v, pairs)
+        if not same_weights(u, v):
+            return None
+        rate, std = u.matrix.rate, u.matrix.std
+        if not isinstance(u, Image):
+            shared = self._shared(u, v, pairs)
+            return None if rate == 0 else rate * shared
+        inner = None if isinstance(u.source, Det) else self._contracted(self.tangent, u, v, pairs)
+        own = self._contracted(self.second, u, v, pairs) if rate else None
+        return total(None if own is None else rate * own, None if inner is None or std == 0 else std**2 * inner)
+
+    def _through(self, form: Any, u: Any, v: Any, pairs: bool) -> Any:
+        """A bilinear form through what is linear in one of its fields."""
+        if isinstance(u, Concat) or isinstance(v, Concat):
+            return self._side_by_side(form, u, v, pairs)
+        if isinstance(u, FieldSum) or isinstance(v, FieldSum):
+            return self._of_sum(form, u, v, pairs)
+        both = pairs or not (self._selects_alike(u, v))
+        left = 0 if isinstance(u, Moved) else 1
+        node, other = (u, v) if left == 0 else (v, u)
+        if not both:
+            inner = form(u.source, v.source, False)
+            return None if inner is None else u.act(inner, self.batch, self._sided(0, u, u, False))
+        parts = (u.source, v) if left == 0 else (u, v.source)
+        inner = form(*parts, True)
+        if inner is None:
+            return None
+        first = self.batch if left == 0 else self.batch + len(u.shape)
+        found = node.act(inner, first, self._sided(left, node, other, True))
+        return found if pairs else diagonal(found, self.batch, u.shape, v.shape)
+
+    def _selects_alike(self, u: Any, v: Any) -> bool:
+        """Whether equal positions of both come from equal positions of what they select from."""
+        return isinstance(u, Moved) and isinstance(v, Moved) and u.selects and v.selects and u.act is v.act
+
+    def _sided(self, which: int, node: Any, other: Any, pairs: bool) -> Any:
+        """What a map calls with a deterministic array [n or 1, a, b …] of its own to have it on its side of a pair."""
+        return lambda array: self.side(jnp.asarray(array), which)
+
+    def _of_sum(self, form: Any, u: Any, v: Any, pairs: bool) -> Any:
+        left = isinstance(u, FieldSum)
+        node, other = (u, v) if left else (v, u)
+        found = None
+        for c, part in node.terms:
+            inner = form(part, other, pairs) if left else form(other, part, pairs)
+            if inner is not None and not c.zero:
+                found = total(found, self.placed(c.array, 1 - left, len(node.shape), len(other.shape), pairs) * inner)
+        if node.constant is not None and form == self.second:
+            at = (node.constant, other) if left else (other, node.constant)
+            found = total(found, self.second(*at, pairs))
+        return found
+
+    def _side_by_side(self, form: Any, u: Any, v: Any, pairs: bool) -> Any:
+        """The mean over neurons, part by part."""
+        if not (isinstance(u, Concat) and isinstance(v, Concat)):
+            raise NoLimitError("concatenated features meet features that are not")
+        if len(u.parts) != len(v.parts) or any(abs(a[0] - b[0]) > 1e-9 for a, b in zip(u.parts, v.parts, strict=True)):
+            raise NoLimitError("features that were concatenated in different ways meet")
+        parts = [form(a, b, pairs) for (_, a), (_, b) in zip(u.parts, v.parts, strict=True)]
+        parts = [None if part is None else share * part for (share, _), part in zip(u.parts, parts, strict=True)]
+        return total(*parts)
+
+    def gap(self, u: Node, pairs: bool) -> Any:
+        """1 − ⟨u u′⟩ / √(⟨u u⟩ ⟨u′ u′⟩), without cancellation where sums do not force it."""
+        return self._once(self._gap, u, u, pairs)
+
+    def _gap(self, u: Node, v: Node, pairs: bool) -> Any:
+        del v
+        if self is self.own and not pairs:
+            return jnp.zeros((1,) * (1 + len(u.shape)))
+        if isinstance(u, Image) and u.window is None and u.contracted == 0 and isinstance(u.source, Node):
+            return self.gap(u.source, pairs)
+        if isinstance(u, Image) and u.window is None and isinstance(u.source, Det):
+            return self._gap_of_inputs(u, pairs)
+        if isinstance(u, FieldSum | Concat) and (found := self._gap_of_sum(u, pairs)) is not None:
+            return found
+        if isinstance(u, Map) and (found := averages.gap(self, u, pairs)) is not None:
+            return found
+        return self.gap_between(u, u, pairs)
+
+    def gap_between(self, u: Node, v: Node, pairs: bool) -> Any:
+        """1 − c from the moments themselves."""
+        moment = self.second(u, v, pairs)
+        product = self.product(u, v, self.own.size(u), self.own.size(v), pairs)
+        c = jnp.zeros_like(product) if moment is None else moment / jnp.where(product > 0, product, 1)
+        return _snapped(1 - c)
+
+    def _gap_of_inputs(self, u: Any, pairs: bool) -> Any:
+        norms = self.own._dot(u.source, u.source, u.contracted, False)
+        unit = jnp.asarray(u.source.array) / jnp.where(norms > 0, safe_sqrt(norms), 1).reshape(
+            *norms.shape, *(1,) * u.contracted
+        )
+        unit = Det(unit)
+        return _snapped(1 - self._dot(unit, unit, u.contracted, pairs))
+
+    def _gap_of_sum(self, u: Any, pairs: bool) -> Any:
+        """Σ_i [½ (a_i − a_i′)² + a_i a_i′ (1 − c)_i] with a_i = c_i r_i / R, of independent terms; None for others."""
+        parts = (
+            list(u.terms)
+            if isinstance(u, FieldSum)
+            else [(Det(jnp.asarray(s).reshape((1,) * (1 + len(u.shape))) ** 0.5), p) for s, p in u.parts]
+        )
+        if isinstance(u, FieldSum):
+            parts = [part for part in parts if not part[1].still]
+            seen = [top for _, part in parts for top in part.tops]
+            if u.constant is not None or len(seen) != len(set(seen)):
+                return None
+        size, found = self.own.size(u), None
+        for c, part in parts:
+            a = jnp.asarray(c.array) * self.own.size(part) / jnp.where(size > 0, size, 1)
+            left, right = (self.placed(a, i, len(u.shape), len(u.shape), pairs) for i in (0, 1))
+            found = total(found, (left - right) ** 2 / 2 + left * right * self.gap(part, pairs))
+        return found if found is None else jnp.clip(found, 0, 2)
+
+    def _of_weights(self, u: Any, v: Any, pairs: bool) -> Any:
+        variance = u.matrix.std**2
+        if variance == 0:
+            return None
+        if isinstance(u, Image):
+            inner = self._contracted(self.second, u, v, pairs)
+            return None if inner is None else variance * inner
+        return variance * self._shared(u, v, pairs)
+
+    def _shared(self, u: Any, v: Any, pairs: bool) -> Any:
+        """1 where entries of u and v are the same, else 0."""
+        if isinstance(u, Lookup):
+            left = self.placed(u.indices, 0, len(u.shape), len(v.shape), pairs)
+            return (left == self.placed(v.indices, 1, len(v.shape), len(u.shape), pairs)).astype(float)
+        ones = jnp.ones((1,) * self.batch)
+        if not pairs:
+            return ones.reshape((1,) * (self.batch + max(len(u.shape), len(v.shape))))
+        for axis, (n, own) in enumerate(zip(u.shape, u.own, strict=True)):
+            if own:
+                k = len(u.shape)
+                shape = [1] * (self.batch + 2 * k)
+                shape[self.batch + axis] = shape[self.batch + k + axis] = n
+                ones = ones.reshape((1,) * (self.batch + 2 * k)) if ones.ndim == self.batch else ones
+                ones = ones * jnp.eye(n).reshape(shape)
+        return ones.reshape((1,) * (self.batch + len(u.shape) + len(v.shape))) if ones.ndim == self.batch else ones
+
+    def _contracted(self, form: Any, u: Any, v: Any, pairs: bool) -> Any:
+        """n Σ form(u, v) over equal contracted positions and offsets of the window, for images by the same weights."""
+        b, k = self.batch, u.contracted
+        if isinstance(u.source, Det) and isinstance(v.source, Det):
+            found = None if u.source.zero or v.source.zero else self._dot(u.source, v.source, k, pairs)
+        else:
+            found = form(u.source, v.source, pairs)
+            if found is not None and pairs:
+                kept_u, kept_v = len(u.source.shape) - k, len(v.source.shape) - k
+                for _ in range(k):  # the last axes of either side
+                    found = jnp.trace(found, axis1=b + kept_u, axis2=b + kept_u + k + kept_v)
+                    k -= 1
+                k = u.contracted
+            elif found is not None:
+                found = found.sum(tuple(range(found.ndim - k, found.ndim))) if k else found
+        if found is None:
+            return None
+        if u.window is not None:
+            found = slid(found, b, len(u.source.shape) - k, u.window, pairs)
+        return u.fan * found
+
+    def _dot(self, u: Det, v: Det, k: int, pairs: bool) -> Any:
+        """Σ_c u_ac(x) v_a′c(x′) over the last k axes."""
+        left, right = (self.side(jnp.asarray(d.array), i) for i, d in enumerate((u, v)))
+        b, letters = self.batch, iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP")
+        batch, shared = [next(letters) for _ in range(b)], [next(letters) for _ in range(k)]
+        mine = [next(letters) for _ in range(len(u.shape) - k)]
+        theirs = [next(letters) for _ in range(len(v.shape) - k)] if pairs else mine
+        full = np.broadcast_shapes(left.shape[:b], right.shape[:b])
+        names = ["".join(n for n, s in zip(batch, array.shape[:b], strict=True) if s > 1) for array in (left, right)]
+        left, right = (a.reshape(*(s for s in a.shape[:b] if s > 1), *a.shape[b:]) for a in (left, right))
+        out = "".join(n for n, s in zip(batch, full, strict=True) if s > 1)
+        inside = "".join(shared)
+        found = jnp.einsum(
+            f"{names[0]}{''.join(mine)}{inside},{names[1]}{''.join(theirs)}{inside}->{out}{''.join(mine)}"
+            f"{''.join(theirs) if pairs else ''}", left, right, precision="highest",
+        )  # fmt: skip
+        return found.reshape(*full, *found.shape[len(out) :])
+
+
+def same_weights(u: Any, v: Any) -> bool:
+    """Whether two fields share the weights at their top; an error where these are used in two ways."""
+    if (u.matrix.path, u.matrix.index) != (v.matrix.path, v.matrix.index):
+        return False
+    if type(u) is not type(v) or (isinstance(u, Image) and (u.layout != v.layout or u.contracted != v.contracted)):
+        raise NoLimitError(
+            f"the parameter {u.matrix.path} is used in two ways (as W and as its transpose, or along other axes), and gradients "
+            "through it are then not independent of signals"
+        )
+    return u.matrix.rows == v.matrix.rows
+
+
+def total(*parts: Any) -> Any:
+    """Their sum; None is zero."""
+    found = None
+    for part in parts:
+        found = part if found is None else found if part is None else found + part
+    return found
+
+
+def diagonal(a: Any, b: int, mine: tuple[int, ...], theirs: tuple[int, ...]) -> Any:
+    """Equal positions of [batch, P, P]; an axis of size 1 stands for all."""
+    k = len(mine)
+    for i in range(k):
+        n = max(mine[i], theirs[i])
+        rest = k - i
+        for axis in (b + i, b + i + rest):
+            if a.shape[axis] < n:
+                a = jnp.repeat(a, n, axis)
+        a = jnp.moveaxis(jnp.diagonal(a, axis1=b + i, axis2=b + i + rest), -1, b + i)
+    return a
+
+
+def slid(a: Any, b: int, k: int, window: Any, pairs: bool) -> Any:
+    """Σ over the offsets of a window, which are the same on both sides; zero outside."""
+    for i, (size, stride, edges, spacing) in enumerate(window.axes):
+        axes = (b + i, b + k + i) if pairs else (b + i,)
+        if any(edges):
+            a = jnp.pad(a, [edges if axis in axes else (0, 0) for axis in range(a.ndim)])
+        span = (a.shape[axes[0]] - (size - 1) * spacing - 1) // stride * stride + 1
+        parts = []
+        for offset in range(0, size * spacing, spacing):
+            part = a
+            for axis in axes:
+                part = part[(slice(None),) * axis + (slice(offset, offset + span, stride),)]
+            parts.append(part)
+        a = sum(parts[1:], parts[0])
+    return a
+
+
+class OwnMoments(PairMoments):
+    """Each of n inputs with itself."""
+
+    batch = 1
+
+    def __init__(self, series: Any) -> None:
+        super().__init__(series)
+        self.own, self._means = self, dict[int, Any]()
+
+    def side(self, array: Any, which: int) -> Any:  # noqa: D102
+        return array
+
+    def mean(self, u: Any) -> Any:
+        """E u [n or 1, positions]; None where it is zero by structure."""
+        if isinstance(u, Det):
+            return None if u.zero else u.array
+        if id(u) not in self._means:
+            found = self._mean(u)
+            self._means[id(u)] = None if found is None else jnp.broadcast_to(found, (len(found), *u.shape)), u
+        return self._means[id(u)][0]
+
+    def _mean(self, u: Node) -> Any:
+        if u.gaussian:
+            return None
+        if isinstance(u, FieldSum):
+            parts = [(c, self.mean(part)) for c, part in u.terms]
+            return total(
+                *(None if m is None else c.array * m for c, m in parts), self.mean(u.constant) if u.constant else None
+            )
+        if isinstance(u, Moved):
+            inner = self.mean(u.source)
+            return None if inner is None else u.act(inner, 1, lambda array: array)
+        if isinstance(u, Concat):
+            parts = [(share, self.mean(part)) for share, part in u.parts]
+            return total(*(None if m is None else share * m for share, m in parts))
+        return averages.mean(self, u)
+
+    def size(self, u: Any) -> Any:
+        """√⟨u u⟩ [n or 1, positions]."""
+        found = self.second(u, u, False)
+        return jnp.zeros((1,) * (1 + len(u.shape))) if found is None else safe_sqrt(found)
+
+
+class CrossMoments(PairMoments):
+    """The first n1 inputs with the others. `own` are the moments of all of them."""
+
+    batch = 2
+
+    def __init__(self, own: OwnMoments, n1: int, series: Any) -> None:
+        super().__init__(series)
+        self.own, self.n1 = own, n1
+
+    def side(self, array: Any, which: int) -> Any:  # noqa: D102
+        array = array if len(array) == 1 else array[: self.n1] if which == 0 else array[self.n1 :]
+        return array[:, None] if which == 0 else array[None]
+
+
+def _snapped(gap: Any) -> Any:
+    """A difference below the rounding of a sum of products is taken as none."""
+    return jnp.where(gap < _ROUNDING * jnp.finfo(gap.dtype).eps, 0, jnp.clip(gap, 0, 2))

@@ -1,0 +1,216 @@
+"""Fields: vectors over neurons, as a graph whose second moments are known by recursion (`moments`).
+
+A field has `shape`, the sizes of its axes of positions; one of size 1 may stand for any other. All its neurons have one law,
+but for those of `Concat`. Nodes are equal only to themselves.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Det:
+    """A number for every input and position, the same for all neurons: array [n or 1, *shape].
+
+    Powers of N: of its size, and of what the finite network's differs by (−inf: nothing), both static. `constant`: the same
+    for every input.
+    """
+
+    array: Any
+    power: float = 0.0
+    noise: float = float("-inf")
+    zero: bool = False  # whether it is zero by structure; its size is then its noise
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of its positions."""
+        return tuple(self.array.shape[1:])
+
+    @property
+    def number(self) -> float | None:
+        """Its value where it is one number that no input enters."""
+        host = isinstance(self.array, np.ndarray) and self.array.size == 1
+        return float(self.array.reshape(())) if host else None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Node:
+    """What all fields have: positions, and the power of N of their size."""
+
+    shape: tuple[int, ...]
+    power: float
+
+    @property
+    def parts_of(self) -> tuple["Node", ...]:
+        """The fields that it is made of; none for what weights give."""
+        return ()
+
+    @functools.cached_property
+    def tops(self) -> frozenset:
+        """The weights that stand at its top: fields without a common one are independent."""
+        return frozenset().union(*(part.tops for part in self.parts_of))
+
+    @functools.cached_property
+    def gaussian(self) -> bool:
+        """Whether it is a centred Gaussian process."""
+        return False
+
+    @functools.cached_property
+    def still(self) -> bool:
+        """Whether it is zero at the start: parameters that begin at one value, which only the tangent kernel sees."""
+        return False
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Weights:
+    """A parameter with i.i.d. entries, times `factor`; `rows` tells slices of its outputs apart.
+
+    Two uses share weights where path, index (of a stack) and rows agree.
+    """
+
+    path: str
+    index: tuple[int, ...]
+    rows: tuple
+    std: float  # at the first width, factor included
+    rate: float  # of learning, times factor²
+    gaussian: bool
+    kind: str
+
+    @property
+    def key(self) -> tuple:
+        """What uses of the same weights share."""
+        return self.path, self.index, self.rows
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Window:
+    """How a convolution slides: by axis of positions (size, stride, (before, after), spacing)."""
+
+    axes: tuple[tuple[int, int, tuple[int, int], int], ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OfWeights(Node):
+    """What weights of its own give."""
+
+    matrix: Weights
+
+    @functools.cached_property
+    def tops(self) -> frozenset:  # noqa: D102
+        return frozenset({self.matrix.key})
+
+    @functools.cached_property
+    def gaussian(self) -> bool:  # noqa: D102
+        return True
+
+    @functools.cached_property
+    def still(self) -> bool:  # noqa: D102
+        return self.matrix.std == 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Image(OfWeights):
+    """W u: contracted are the last `contracted` axes of positions of u and its neurons, `fan` of these.
+
+    With a window the first axes of positions are slid over.
+    """
+
+    source: Any  # Node or Det
+    contracted: int
+    fan: float
+    layout: tuple  # how entries of W meet entries of u: two uses of W must agree
+    window: Window | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Entry(OfWeights):
+    """An array of parameters [positions, N] as a field, less its mean: covariance std² δ."""
+
+    own: tuple[bool, ...] = ()  # axes of positions along which entries are others
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Lookup(OfWeights):
+    """Rows of a table of parameters: covariance std² where indices [n, *shape] are equal."""
+
+    indices: Any
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FieldSum(Node):
+    """Σ c_i u_i + c, with deterministic c."""
+
+    terms: tuple[tuple[Det, Node], ...]
+    constant: Det | None = None
+
+    @property
+    def parts_of(self) -> tuple[Node, ...]:  # noqa: D102
+        return tuple(u for _, u in self.terms)
+
+    @functools.cached_property
+    def gaussian(self) -> bool:  # noqa: D102
+        return self.constant is None and all(part.gaussian for part in self.parts_of)
+
+    @functools.cached_property
+    def still(self) -> bool:  # noqa: D102
+        return self.constant is None and all(part.still for part in self.parts_of)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Moved(Node):
+    """L u: a linear map of axes of positions. `act(array, first, side)` maps those axes of an array that begin at `first`.
+
+    `selects`: every new position is an old one, or zero, and the map of a variance is that of a signal.
+    """
+
+    source: Node
+    act: Callable[[Any, int, Callable], Any]
+    selects: bool
+
+    @property
+    def parts_of(self) -> tuple[Node, ...]:  # noqa: D102
+        return (self.source,)
+
+    @functools.cached_property
+    def gaussian(self) -> bool:  # noqa: D102
+        return all(part.gaussian for part in self.parts_of)
+
+    @functools.cached_property
+    def still(self) -> bool:  # noqa: D102
+        return all(part.still for part in self.parts_of)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Map(Node):
+    """φ(u_1, …), neuron by neuron: a primitive of jax applied to fields and numbers."""
+
+    function: Callable
+    name: str  # with its parameters: maps of one name are one function
+    arguments: tuple[Any, ...]
+
+    @property
+    def parts_of(self) -> tuple[Node, ...]:  # noqa: D102
+        return tuple(u for u in self.arguments if isinstance(u, Node))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Concat(Node):
+    """Fields side by side along the neurons, each with its share of them."""
+
+    parts: tuple[tuple[float, Node], ...]
+
+    @property
+    def parts_of(self) -> tuple[Node, ...]:  # noqa: D102
+        return tuple(u for _, u in self.parts)
+
+
+def scaled_by(node: Node) -> tuple[float, Node] | None:
+    """(s, u) of a field s u with a number s."""
+    if isinstance(node, FieldSum) and len(node.terms) == 1 and node.constant is None:
+        number = node.terms[0][0].number
+        return None if number is None else (number, node.terms[0][1])
+    return None

@@ -1,0 +1,474 @@
+"""Rules for sums: over neurons (the law of large numbers), over positions, and with weights (images of a matrix)."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from limits.program.elementwise import check_steady, field_of, powers
+from limits.program.nodes import Concat, Det, Image, Lookup, Moved, Node, Window
+from limits.program.shapes import moved, permuted, settled
+from limits.program.values import Atom, Axes, Axis, NoLimitError, Parameter, Value, growth, positions, size
+
+
+def summed(value: Value, dimensions: tuple[int, ...], own: Any) -> Value:
+    """Σ over axes."""
+    gone = [atom for i in dimensions for atom in value.axes[i]]
+    axes = tuple(axis for i, axis in enumerate(value.axes) if i not in dimensions)
+    if isinstance(value.held, Parameter):
+        value = Value(value.axes, field_of(value, value.axes))
+    if any(atom.kind == "b" for atom in gone):
+        raise NoLimitError(
+            "a sum over the inputs of a call (batch statistics): kernels of a pair depend on the other inputs"
+        )
+    held = settled(value)
+    neurons = [atom for atom in gone if atom.kind == "n"]
+    if neurons and isinstance(held, Node):
+        held = _over_neurons(held, neurons, own)
+    elif neurons:
+        n = math.prod(atom.sizes[0] for atom in neurons)
+        power = sum(growth(atom.sizes) for atom in neurons)
+        held = Det(held.array * n, held.power + power, held.noise + power, held.zero)
+    at, places = [], 0
+    for i, axis in enumerate(value.axes):
+        for atom in axis:
+            if atom.kind == "p":
+                at += [places] if i in dimensions else []
+                places += 1
+    if not at:
+        return Value(axes, held)
+    shape = tuple(n for i, n in enumerate(held.shape) if i not in at)
+    return Value(axes, moved(held, lambda a, i: a.sum(tuple(i + each for each in at)), shape, selects=False))
+
+
+def _over_neurons(node: Node, neurons: list[Atom], own: Any) -> Det:
+    """N E u, which differs from the finite sum by the square root of that many terms."""
+    power = sum(growth(atom.sizes) for atom in neurons)
+    if power == 0:
+        raise NoLimitError("a sum over axes of independent copies that do not grow with the width stays random")
+    mean = own.mean(node)
+    n = math.prod(atom.sizes[0] for atom in neurons)
+    if mean is None:
+        return Det(jnp.zeros((1, *(1,) * len(node.shape))), 0.0, node.power + power / 2, True)
+    return Det(jnp.broadcast_to(n * mean, (len(mean), *node.shape)), node.power + power, node.power + power / 2)
+
+
+def reduced(word: str, value: Value, dimensions: tuple[int, ...], function: Any) -> Value:
+    """Maxima and the like, of numbers."""
+    if not isinstance(value.held, Det):
+        raise NoLimitError(f"{word} of a field: the largest of random signals is not Gaussian")
+    axes = tuple(axis for i, axis in enumerate(value.axes) if i not in dimensions)
+    if any(atom.kind == "b" for i in dimensions for atom in value.axes[i]):
+        raise NoLimitError(f"{word} over the inputs of a call")
+    array, at, places = settled(value).array, [], 0
+    for i, axis in enumerate(value.axes):
+        for atom in axis:
+            if atom.kind == "p":
+                at += [places] if i in dimensions else []
+                places += 1
+    held = value.held
+    found = function(jnp.asarray(array), tuple(1 + each for each in at)) if at else array
+    return Value(axes, Det(found, held.power, held.noise))
+
+
+def dot(left: Value, right: Value, numbers: Any, own: Any) -> Value:
+    """A product of arrays, summed over contracted axes, side by side over batch axes."""
+    (c_left, c_right), (b_left, b_right) = numbers
+    sides = [(left, c_left, b_left), (right, c_right, b_right)]
+    order = [*b_left, *(i for i in range(len(left.axes)) if i not in (*b_left, *c_left))]
+    rest = [i for i in range(len(right.axes)) if i not in (*b_right, *c_right)]
+    axes = (*(left.axes[i] for i in order), *(right.axes[i] for i in rest))
+    if any(atom.kind == "b" for i in c_left for atom in left.axes[i]) and not (
+        isinstance(left.held, Parameter) or isinstance(right.held, Parameter)
+    ):
+        raise NoLimitError("inputs of a call are mixed")
+    held = [isinstance(value.held, Parameter) for value, _, _ in sides]
+    if all(held):
+        sides[0] = (Value(left.axes, field_of(left, left.axes)), c_left, b_left)
+        held = [False, True]
+    if any(held):
+        which = held.index(True)
+        return _image(sides[1 - which], sides[which], which == 0, axes)
+    if isinstance(left.held, Det) and isinstance(right.held, Det):
+        return _of_numbers(sides, axes)
+    if isinstance(left.held, Node) and isinstance(right.held, Node):
+        return _of_fields(sides, axes, own)
+    return _mixed(sides, axes, own)
+
+
+def _image(signal: tuple, weights: tuple, first: bool, axes: Axes) -> Value:
+    """W u: over contracted axes, with outputs along the free axes of W."""
+    (value, contracted, batch), (matrix, w_contracted, _) = signal, weights
+    if batch:
+        raise NoLimitError(f"the parameter {matrix.held.path} has a matrix for every position or head of its input")
+    gone = [atom for i in contracted for atom in value.axes[i]]
+    if any(atom.kind == "b" for atom in gone):
+        raise NoLimitError("inputs of a call are mixed by weights")
+    free = [axis for i, axis in enumerate(value.axes) if i not in contracted]
+    loose = [atom for axis in free for atom in axis if atom.kind == "n"]
+    if isinstance(value.held, Node) and loose:
+        raise NoLimitError(
+            f"the parameter {matrix.held.path} acts on positions of every neuron alike: outputs of different neurons share "
+            "random weights and are not independent"
+        )
+    out = [axis for i, axis in enumerate(matrix.axes) if i not in w_contracted]
+    new = tuple(tuple(Atom("n", atom.sizes) for atom in axis) for axis in out)
+    mine = free
+    held = _contracted_last(Value(value.axes, settled(value)), contracted)
+    layout = (
+        tuple(w_contracted),
+        tuple(tuple((a.kind, a.sizes) for a in value.axes[i]) for i in contracted),
+        _origin(matrix),
+    )
+    made = image(matrix.held, held, gone, layout, None)
+    return Value((*new, *mine) if first else (*mine, *new), made)
+
+
+def _origin(matrix: Value) -> tuple:
+    """Which axes of the parameter the axes of these weights are."""
+    return matrix.held.origin
+
+
+def _contracted_last(value: Value, contracted: Sequence[int]) -> Any:
+    """What is held, with the positions of the contracted axes behind the others."""
+    return permuted(value.held, _behind(value.axes, contracted))
+
+
+def _behind(axes: Axes, last: Sequence[int]) -> list[int]:
+    """The order of positions that puts those of some axes last, in the order of these."""
+    numbers, count = [], 0
+    for axis in axes:
+        here = sum(atom.kind == "p" for atom in axis)
+        numbers.append(list(range(count, count + here)))
+        count += here
+    order = [i for i in range(len(axes)) if i not in last] + list(last)
+    return [number for i in order for number in numbers[i]]
+
+
+def image(weights: Parameter, source: Any, gone: list[Atom], layout: tuple, window: Window | None) -> Node:
+    """The image of a field or of numbers, the contracted parts `gone` of its axes last among its positions."""
+    if weights.law.mean != 0:
+        raise NoLimitError(f"entries of the matrix {weights.path} have mean {weights.law.mean:g}, not 0")
+    if isinstance(source, Det):
+        check_steady(source, 0.0 if source.zero else source.power)
+    neurons = [atom for atom in gone if atom.kind == "n"]
+    fan = math.prod(atom.sizes[0] for atom in neurons)
+    power = weights.growth + source.power + sum(growth(atom.sizes) for atom in neurons) / 2
+    k = sum(atom.kind == "p" for atom in gone)
+    kept = source.shape[: len(source.shape) - k]
+    return Image(
+        kept if window is None else slid_shape(kept, window),
+        power,
+        weights.matrix(),
+        source,
+        k,
+        float(fan),
+        layout,
+        window,
+    )
+
+
+def slid_shape(shape: tuple[int, ...], window: Window) -> tuple[int, ...]:
+    """Positions after a window has gone over them."""
+    return tuple(
+        (n + sum(edges) - (width - 1) * spacing - 1) // stride + 1
+        for n, (width, stride, edges, spacing) in zip(shape, window.axes, strict=True)
+    )
+
+
+def convolution(signal: Value, weights: Value, params: dict[str, Any], shape: tuple) -> Value:
+    """A convolution: an image whose window slides over positions."""
+    spec = params["dimension_numbers"]
+    if not isinstance(weights.held, Parameter):
+        raise NoLimitError("a convolution whose window is no parameter")
+    if params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
+        raise NoLimitError(
+            f"the convolution with {weights.held.path} treats every feature by itself (feature_group_count = "
+            f"{params['feature_group_count']}): its weights are gains, products with which are not Gaussian"
+        )
+    if any(d != 1 for d in params["lhs_dilation"]):
+        raise NoLimitError("a transposed (dilated) convolution")
+    batch, channel, *places = spec.lhs_spec
+    gone = list(signal.axes[channel])
+    held = permuted(settled(signal), _behind(signal.axes, [channel]))
+    window = Window(tuple(
+        (size(weights.axes[k])[0] or 1, stride, tuple(edges), spacing)
+        for k, stride, edges, spacing in zip(spec.rhs_spec[2:], params["window_strides"], params["padding"],
+                                             params["rhs_dilation"], strict=True)
+    ))  # fmt: skip
+    held = _with_places(signal, held, places, gone)
+    layout = ("window", spec.rhs_spec, tuple((a.kind, a.sizes) for a in gone), weights.held.origin)
+    made = image(weights.held, held, gone, layout, window)
+    axes: list[Axis] = [()] * len(shape)
+    out_batch, out_channel, *out_places = spec.out_spec
+    axes[out_batch] = signal.axes[batch]
+    axes[out_channel] = (Atom("n", shape[out_channel]),) if shape[out_channel] != (1, 1, 1) else ()
+    for place in out_places:
+        axes[place] = (Atom("p", shape[place]),)
+    made = _without_single(made, [shape[place] for place in out_places])
+    return Value(tuple(axis if axis and size(axis) != (1, 1, 1) else () for axis in axes), made)
+
+
+def _with_places(signal: Value, held: Any, places: Sequence[int], gone: list[Atom]) -> Any:
+    """With an axis for every place of the window, where single positions have none."""
+    if any(len(signal.axes[p]) > 1 for p in places):
+        raise NoLimitError("a convolution over an axis that merges positions with others")
+    sizes = [size(signal.axes[p])[0] if signal.axes[p] else 1 for p in places]
+    sizes += [atom.sizes[0] for atom in gone if atom.kind == "p"]
+    if tuple(sizes) == held.shape:
+        return held
+    k = len(held.shape)
+    return moved(held, lambda a, i: a.reshape(*a.shape[:i], *sizes, *a.shape[i + k :]), tuple(sizes))
+
+
+def _without_single(node: Node, sizes: list) -> Node:
+    """Without axes of one position."""
+    kept = tuple(n for n, s in zip(node.shape, sizes, strict=True) if s != (1, 1, 1))
+    if kept == node.shape:
+        return node
+    k = len(node.shape)
+    return moved(node, lambda a, i: a.reshape(*a.shape[:i], *kept, *a.shape[i + k :]), kept)
+
+
+def _letters(value: Value, names: dict[tuple, str], side: int) -> str:
+    """A letter for every position of a value."""
+    return "".join(
+        names[side, i, j] for i, axis in enumerate(value.axes) for j, atom in enumerate(axis) if atom.kind == "p"
+    )
+
+
+def _names(sides: list) -> dict[tuple, str]:
+    """A letter for every position of two values; those of axes that are contracted or side by side are shared."""
+    free = iter("abcdefghijklmopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    (left, c_left, b_left), (right, c_right, b_right) = sides
+    names: dict[tuple, str] = {}
+    for i, axis in enumerate(left.axes):
+        for j, atom in enumerate(axis):
+            if atom.kind == "p":
+                names[0, i, j] = next(free)
+    partner = dict(zip((*c_right, *b_right), (*c_left, *b_left), strict=True))
+    for i, axis in enumerate(right.axes):
+        if i in partner and axis != left.axes[partner[i]]:
+            raise NoLimitError("axes meet in a product that were merged in different ways")
+        for j, atom in enumerate(axis):
+            if atom.kind == "p":
+                shared = names.get((0, partner[i], j)) if i in partner else None
+                names[1, i, j] = shared or next(free)
+    return names
+
+
+def _out(sides: list, names: dict[tuple, str]) -> str:
+    """The letters of the result, in its order."""
+    (left, c_left, b_left), (right, c_right, b_right) = sides
+    order = [(0, i) for i in b_left] + [(0, i) for i in range(len(left.axes)) if i not in (*b_left, *c_left)]
+    order += [(1, i) for i in range(len(right.axes)) if i not in (*b_right, *c_right)]
+    axes = (left.axes, right.axes)
+    return "".join(names[s, i, j] for s, i in order for j, a in enumerate(axes[s][i]) if a.kind == "p")
+
+
+def _repeats(sides: list) -> tuple[float, float]:
+    """(number, power of N) of the neurons that a product is summed over."""
+    (left, c_left, _), _ = sides
+    gone = [atom for i in c_left for atom in left.axes[i] if atom.kind == "n"]
+    return math.prod(atom.sizes[0] for atom in gone), sum(growth(atom.sizes) for atom in gone)
+
+
+def _of_numbers(sides: list, axes: Axes) -> Value:
+    names, (n, power) = _names(sides), _repeats(sides)
+    a, b = (jnp.asarray(settled(value).array, float) for value, _, _ in sides)
+    letters = [_letters(value, names, i) for i, (value, _, _) in enumerate(sides)]
+    pair = _same_batch(a, b)
+    found = jnp.einsum(f"n{letters[0]},n{letters[1]}->n{_out(sides, names)}", *pair, precision="highest")
+    held = [value.held for value, _, _ in sides]
+    size_, noise, zero = powers("dot", held)
+    return Value(axes, Det(n * found, size_ + power, noise + power, zero))
+
+
+def _same_batch(a: Any, b: Any) -> tuple[Any, Any]:
+    n = max(len(a), len(b))
+    return jnp.broadcast_to(a, (n, *a.shape[1:])), jnp.broadcast_to(b, (n, *b.shape[1:]))
+
+
+def _of_fields(sides: list, axes: Axes, own: Any) -> Value:
+    """Σ over neurons of u v within each input: N ⟨u v⟩."""
+    (left, c_left, _), (right, c_right, _) = sides
+    n, power = _repeats(sides)
+    loose = [
+        atom for value, gone, batch in sides for i, axis in enumerate(value.axes) if i not in (*gone, *batch)
+        for atom in axis if atom.kind == "n"
+    ]  # fmt: skip
+    if power == 0 or any(growth(atom.sizes) for atom in loose):
+        raise NoLimitError("a product of fields along different neurons")
+    for i in c_left:
+        pair = [atom.sizes for atom in left.axes[i]], [a.sizes for a in right.axes[c_right[list(c_left).index(i)]]]
+        if pair[0] != pair[1]:
+            raise NoLimitError("axes meet in a product that were merged in different ways")
+    names = _names(sides)
+    u, v = settled(left), settled(right)
+    moment = own.second(u, v, True)
+    spread = u.power + v.power + power / 2
+    if moment is None:
+        shape = [1] * len(_out(sides, names))
+        return Value(axes, Det(jnp.zeros((1, *shape)), 0.0, spread, True))
+    mine, theirs, out = _letters(left, names, 0), _letters(right, names, 1), _out(sides, names)
+    # einsum takes equal letters on one operand for a diagonal: of shared positions (heads), or their sum
+    found = jnp.einsum(f"n{mine}{theirs}->n{out}", moment)
+    return Value(axes, Det(n * found, u.power + v.power + power, spread))
+
+
+def _mixed(sides: list, axes: Axes, own: Any) -> Value:
+    """Σ_b p_ab u_b with numbers p: a linear map of positions; over neurons too, the numbers being the same for all."""
+    which = 0 if isinstance(sides[0][0].held, Det) else 1
+    (numbers, _, _), (value, gone, _) = sides[which], sides[1 - which]
+    n, power = _repeats(sides)
+    names = _names(sides)
+    det, node = settled(numbers), settled(value)
+    check_steady(det, 0.0 if det.zero else det.power)
+    contracted = [atom for i in gone for atom in value.axes[i] if atom.kind == "n"]
+    if contracted and power == 0:
+        raise NoLimitError("a sum over axes of independent copies that do not grow with the width stays random")
+    coefficients, mine, out = (
+        _letters(numbers, names, which), _letters(value, names, 1 - which), _out(sides, names)
+    )  # fmt: skip
+    sizes = {
+        letter: s
+        for letters, shape in ((coefficients, det.shape), (mine, node.shape))
+        for letter, s in zip(letters, shape, strict=True)
+    }
+    shape = tuple(sizes[letter] for letter in out)
+    made = mixed_by(node, det, coefficients, mine, out, shape)
+    if contracted:
+        return Value(axes, _summed_mix(made, n, power, own))
+    return Value(axes, made)
+
+
+def _summed_mix(node: Node, n: float, power: float, own: Any) -> Det:
+    mean = own.mean(node)
+    if mean is None:
+        return Det(jnp.zeros((1, *(1,) * len(node.shape))), 0.0, node.power + power / 2, True)
+    return Det(n * jnp.broadcast_to(mean, (len(mean), *node.shape)), node.power + power, node.power + power / 2)
+
+
+def mixed_by(node: Any, det: Det, coefficients: str, mine: str, out: str, shape: tuple[int, ...]) -> Any:
+    """Σ det[…] node[…] over letters that are not in `out`."""
+    if isinstance(node, Concat):
+        return Concat(
+            shape,
+            node.power + det.power,
+            tuple((s, mixed_by(u, det, coefficients, mine, out, shape)) for s, u in node.parts),
+        )
+    k = len(mine)
+
+    def act(a: Any, first: int, side: Any) -> Any:
+        placed = side(det.array)  # [batch, coefficients]
+        b = placed.ndim - len(coefficients)
+        batch = "ZY"[:b]
+        before = "".join(chr(ord("À") + i) for i in range(first - b))
+        after = "".join(chr(ord("à") + i) for i in range(a.ndim - first - k))
+        full = np.broadcast_shapes(a.shape[:b], placed.shape[:b])
+        kept = [(x, "".join(l for l, s in zip(batch, x.shape[:b], strict=True) if s > 1)) for x in (a, placed)]
+        (a_, ba), (p_, bp) = ((x.reshape(*(s for s in x.shape[:b] if s > 1), *x.shape[b:]), l) for x, l in kept)
+        bo = "".join(l for l, s in zip(batch, full, strict=True) if s > 1)
+        found = jnp.einsum(
+            f"{ba}{before}{mine}{after},{bp}{coefficients}->{bo}{before}{out}{after}", a_, p_, precision="highest"
+        )
+        return found.reshape(*full, *found.shape[len(bo) :])
+
+    return Moved(shape, node.power + det.power, node, act, False)
+
+
+def windows(value: Value, params: dict[str, Any], shape: tuple) -> Value:
+    """Σ over windows of positions (average pooling)."""
+    held, axes = settled(value), list(value.axes)
+    dims, strides, edges = params["window_dimensions"], params["window_strides"], params["padding"]
+    slots: list[tuple[int, int, tuple[int, int]]] = []
+    for number, axis in enumerate(value.axes):
+        if dims[number] == 1 and strides[number] == 1:
+            slots += [(1, 1, (0, 0))] * sum(atom.kind == "p" for atom in axis)
+            continue
+        if any(atom.kind != "p" for atom in axis) or len(axis) > 1:
+            raise NoLimitError("a window slides over neurons or inputs")
+        slots += [(dims[number], strides[number], tuple(edges[number]))] if axis else []
+        axes[number] = (Atom("p", shape[number]),) if shape[number] != (1, 1, 1) else ()
+    kept = [i for i, atom in enumerate(positions(value.axes))]
+    new = tuple((held.shape[i] + sum(e) - w) // s + 1 for i, (w, s, e) in zip(kept, slots, strict=True))
+    single = [number for number, axis in enumerate(axes) if not axis and value.axes[number]]
+    k, squeezed = len(slots), _squeezed(value.axes, single)
+
+    def act(a: Any, i: int) -> Any:
+        ones: tuple[Any, Any] = (1,) * i, (1,) * (a.ndim - i - k)
+        widths: Any = tuple(slot[0] for slot in slots)
+        steps: Any = tuple(slot[1] for slot in slots)
+        pads = [(0, 0)] * i + [slot[2] for slot in slots] + [(0, 0)] * len(ones[1])
+        found = jax.lax.reduce_window(
+            a, jnp.zeros((), a.dtype), jax.lax.add, (*ones[0], *widths, *ones[1]), (*ones[0], *steps, *ones[1]), pads
+        )
+        return found.reshape(
+            *found.shape[:i], *(n for j, n in enumerate(new) if j not in squeezed), *found.shape[i + k :]
+        )
+
+    final = tuple(n for j, n in enumerate(new) if j not in squeezed)
+    return Value(tuple(axes), moved(held, act, final, selects=False))
+
+
+def _squeezed(axes: Axes, gone: list[int]) -> list[int]:
+    """The numbers of the positions of some axes."""
+    found, count = [], 0
+    for number, axis in enumerate(axes):
+        for atom in axis:
+            if atom.kind == "p":
+                found += [count] if number in gone else []
+                count += 1
+    return found
+
+
+def gathered(table: Value, indices: Value, params: dict[str, Any], shape: tuple) -> Value:
+    """Entries of one axis, by numbers: rows of a table of parameters, or positions."""
+    spec, sizes = params["dimension_numbers"], params["slice_sizes"]
+    if len(spec.start_index_map) != 1 or tuple(spec.collapsed_slice_dims) != tuple(spec.start_index_map):
+        raise NoLimitError("a gather along several axes")
+    (axis,) = spec.start_index_map
+    if any(s != size(a)[0] for i, (s, a) in enumerate(zip(sizes, table.axes, strict=True)) if i != axis):
+        raise NoLimitError("a gather of parts of several axes")
+    if not isinstance(indices.held, Det):
+        raise NoLimitError("entries are looked up by what a field says")
+    lead = indices.axes[:-1] if indices.axes and not indices.axes[-1] else indices.axes
+    rest = [a for i, a in enumerate(table.axes) if i != axis]
+    axes: list[Any] = [None] * len(shape)
+    for place, each in zip(spec.offset_dims, rest, strict=True):
+        axes[place] = each
+    places = [i for i, each in enumerate(axes) if each is None]
+    for place, each in zip(places, lead, strict=True):
+        axes[place] = each
+    if isinstance(table.held, Parameter):
+        if any(place < max(places, default=-1) for place in spec.offset_dims) or any(
+            atom.kind != "n" for each in rest for atom in each
+        ):
+            raise NoLimitError(f"rows of {table.held.path} are looked up that are no vectors over neurons")
+        weights = table.held
+        node = Lookup(settled(indices).shape, weights.growth, weights.matrix(), settled(indices).array)
+        if weights.law.mean != 0:
+            raise NoLimitError(f"entries of the table {weights.path} have mean {weights.law.mean:g}, not 0")
+        return Value(tuple(axes), node)
+    return _taken(table, indices, axis, tuple(axes), places)
+
+
+def _taken(table: Value, indices: Value, axis: int, axes: Axes, places: list[int]) -> Value:
+    """Positions by numbers that are the same for every input."""
+    if [atom.kind for atom in table.axes[axis]] != ["p"] or len(indices.held.array) != 1:
+        raise NoLimitError("entries are taken along neurons or inputs, or by numbers that differ between inputs")
+    held, at = settled(table), len(positions(table.axes[:axis]))
+    numbers = jnp.asarray(settled(indices).array)[0]
+    first = len(positions(axes[: places[0]])) if places else at
+    shape = (*held.shape[:at], *held.shape[at + 1 :])
+    shape = (*shape[:first], *numbers.shape, *shape[first:])
+
+    def act(a: Any, i: int) -> Any:
+        found = jnp.take(a, numbers.ravel(), axis=i + at)
+        found = jnp.moveaxis(found, i + at, i + first)
+        return found.reshape(*found.shape[: i + first], *numbers.shape, *found.shape[i + first + 1 :])
+
+    return Value(axes, moved(held, act, shape))

@@ -1,0 +1,175 @@
+"""The program of a network: one list of equations, traced at two widths and two numbers of inputs, read in step.
+
+An axis that is longer at twice the width is one of neurons; one that is longer with one more input is one of inputs; all
+others are positions. So sizes that coincide confuse nothing.
+"""
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax._src import source_info_util  # jax.extend has no way from an equation to the user's line
+from jax.extend.core import Literal
+
+INPUTS = 2  # of the first trace
+INLINED = {
+    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat": "jaxpr",
+    "remat2": "jaxpr", "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr", "custom_lin": "jaxpr",
+}  # fmt: skip
+_LIBRARIES = ("flax", "jax", "zoo", os.path.join("limits", "program"))
+Sizes = tuple[int, int, int]  # of an axis: at (N, n), (2N, n), (N, n + 1)
+
+
+class Constant(NamedTuple):
+    """A number or an array of the program, at the first width and at the second."""
+
+    value: Any
+    wide: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Equation:
+    """One step. Inputs are numbers of variables or constants; `shapes` are those of its results, an axis a `Sizes`."""
+
+    primitive: str
+    params: dict[str, Any]
+    inputs: tuple[int | Constant, ...]
+    outputs: tuple[int, ...]
+    shapes: tuple[tuple[Sizes, ...], ...]
+    wide: dict[str, Any]  # params at the second width
+    where: str  # layer and line of the user's source
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NetworkProgram:
+    """Equations from parameters and inputs to the output. `leaves`: the parameters, by path."""
+
+    equations: tuple[Equation, ...]
+    params: dict[str, int]  # path: variable
+    inputs: tuple[int, ...]  # the variable of x
+    output: int | Constant
+    shapes: dict[int, tuple[Sizes, ...]]  # of parameters and inputs
+
+
+class _Flat(NamedTuple):
+    """A program at one size: (primitive, params, inputs, outputs, shapes, where) by equation."""
+
+    equations: list[tuple]
+    arguments: list[tuple[int, tuple[int, ...]]]
+    output: Any
+
+
+def trace(apply: Callable, sizes: Sequence[tuple[Any, Any]]) -> NetworkProgram:
+    """The program of apply(params, x) from three pairs (params, x) of abstract arrays: at (N, n), (2N, n) and (N, n + 1).
+
+    `apply` is a function of the number of the pair too: apply(0, params, x).
+    """
+    flats = [_flat(jax.make_jaxpr(lambda p, x, i=i: apply(i, p, x))(*pair)) for i, pair in enumerate(sizes)]
+    first = flats[0]
+    for other, what in zip(flats[1:], ("width", "number of inputs"), strict=True):
+        same = len(other.equations) == len(first.equations) and all(
+            a[0] == b[0] and _names(a[2]) == _names(b[2]) for a, b in zip(first.equations, other.equations, strict=True)
+        )
+        if not same:
+            raise ValueError(
+                f"The network's code takes another path at another {what}, so that its program cannot be read as one: write it "
+                "without Python branches on sizes."
+            )
+    equations = []
+    for parts in zip(*(flat.equations for flat in flats), strict=True):
+        primitive, params, _, outputs, _, where = parts[0]
+        inputs = tuple(
+            a if isinstance(a, int) else Constant(a, b) for a, b in zip(parts[0][2], parts[1][2], strict=True)
+        )
+        shapes = tuple(_sizes(each) for each in zip(*(part[4] for part in parts), strict=True))
+        equations.append(Equation(primitive, params, inputs, outputs, shapes, parts[1][1], where))
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(sizes[0][0])]
+    arguments = [flat.arguments for flat in flats]
+    variables = [number for number, _ in first.arguments]
+    shapes = {each[0][0]: _sizes([shape for _, shape in each]) for each in zip(*arguments, strict=True)}
+    output = first.output if isinstance(first.output, int) else Constant(first.output, flats[1].output)
+    return NetworkProgram(_needed(equations, output), dict(zip(names, variables, strict=False)),
+                   tuple(variables[len(names) :]), output, shapes)  # fmt: skip
+
+
+def _sizes(shapes: Sequence[tuple[int, ...]]) -> tuple[Sizes, ...]:
+    if len({len(shape) for shape in shapes}) > 1:
+        raise ValueError("An array of the network has another number of axes at another width or number of inputs.")
+    return tuple(zip(*shapes, strict=True))
+
+
+def _names(inputs: Sequence[Any]) -> tuple:
+    return tuple(each if isinstance(each, int) else None for each in inputs)
+
+
+def _needed(equations: list[Equation], output: Any) -> tuple[Equation, ...]:
+    """Those that the output depends on."""
+    wanted, kept = {output}, []
+    for equation in reversed(equations):
+        if wanted & set(equation.outputs):
+            kept.append(equation)
+            wanted |= {each for each in equation.inputs if isinstance(each, int)}
+    return tuple(reversed(kept))
+
+
+def _flat(closed: Any) -> _Flat:
+    """With every call inside inlined and every scan unrolled."""
+    numbers, equations = itertools.count(), []
+
+    def emit(primitive: str, params: dict, inputs: list, shapes: list, where: str) -> list[int]:
+        outputs = [next(numbers) for _ in shapes]
+        equations.append((primitive, params, tuple(inputs), tuple(outputs), tuple(shapes), where))
+        return outputs
+
+    def run(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any], layer: str) -> list[Any]:
+        known = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, inputs, strict=True))
+        look = lambda v: np.asarray(v.val) if isinstance(v, Literal) else known[v]  # noqa: E731
+        for eqn in jaxpr.eqns:
+            given, name = [look(v) for v in eqn.invars], eqn.primitive.name
+            inside = "/".join(part for part in (layer, str(eqn.source_info.name_stack)) if part)
+            if name in INLINED:
+                inner = eqn.params[INLINED[name]]
+                made = run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given, inside)
+            elif name == "scan":
+                made = _unrolled(eqn.params, given, run, emit, inside)
+            else:
+                shapes = [tuple(v.aval.shape) for v in eqn.outvars]
+                made = emit(name, eqn.params, given, shapes, f"{inside or 'the network'}{_line(eqn)}")
+            known |= dict(zip(eqn.outvars, made, strict=True))
+        return [look(v) for v in jaxpr.outvars]
+
+    arguments = [(next(numbers), tuple(v.aval.shape)) for v in closed.jaxpr.invars]
+    (output,) = run(closed.jaxpr, closed.consts, [number for number, _ in arguments], "")
+    return _Flat(equations, arguments, output)
+
+
+def _line(eqn: Any) -> str:
+    """The user's line that an equation comes from, which is not one of a library's layers."""
+    for frame in source_info_util.user_frames(eqn.source_info.traceback):
+        if not any(f"{os.sep}{library}{os.sep}" in frame.file_name for library in _LIBRARIES):
+            return f", {os.path.basename(frame.file_name)}:{frame.start_line}"
+    return ""
+
+
+def _unrolled(params: dict, given: list, run: Callable, emit: Callable, layer: str) -> list[Any]:
+    """A scan, step by step: slices of what it runs over go in ("index"), and what every step returns is stacked."""
+    body, length = params["jaxpr"], params["length"]
+    consts, carries = params["num_consts"], params["num_carry"]
+    fixed, state, over = given[:consts], given[consts : consts + carries], given[consts + carries :]
+    avals = body.in_avals[consts + carries :]
+    results: list[Any] = [None] * length
+    for i in reversed(range(length)) if params["reverse"] else range(length):
+        here = [
+            each[i] if not isinstance(each, int) else emit("index", {"index": i}, [each], [tuple(aval.shape)], layer)[0]
+            for each, aval in zip(over, avals, strict=True)
+        ]
+        made = run(body.jaxpr, body.consts, [*fixed, *state, *here], layer)
+        state, results[i] = made[:carries], made[carries:]
+    shapes = [(length, *aval.shape) for aval in body.out_avals[carries:]]
+    stacks = [emit("stack", {}, [step[j] for step in results], [shape], layer)[0] for j, shape in enumerate(shapes)]
+    return [*state, *stacks]

@@ -1,0 +1,113 @@
+"""What the equations of a program are read with: deterministic numbers, parameters, fields; and the axes of their arrays."""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from limits.program.nodes import Det, Node, Weights
+from limits.program.trace import Sizes
+
+
+class NoLimitError(ValueError):
+    """There is no limit in closed form: the message says where, why, and what to do instead."""
+
+
+class Atom(NamedTuple):
+    """A part of an axis: of inputs ("b"), of neurons ("n"), or of positions ("p"); an axis may be several, merged."""
+
+    kind: str
+    sizes: Sizes
+
+
+Axis = tuple[Atom, ...]  # () has size 1
+Axes = tuple[Axis, ...]
+
+
+class Value(NamedTuple):
+    """An array of the program: its axes, and what it holds (a `Det`, a `Node`, or a `Parameter` parameter)."""
+
+    axes: Axes
+    held: Any
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Parameter:
+    """A parameter as it stands, times a factor; `growth`: of its size, as a power of N.
+
+    `origin` says for each atom of its axes which axis of the parameter it is (None: a new one, along which it is the same).
+    """
+
+    path: str
+    index: tuple[int, ...]
+    rows: tuple
+    law: Any
+    rate: float
+    factor: float
+    growth: float
+    origin: tuple[Any, ...]
+
+    def matrix(self) -> Weights:
+        """As weights."""
+        law = self.law
+        return Weights(self.path, self.index, self.rows, abs(self.factor) * law.variance**0.5,
+                      self.rate * self.factor**2, law.gaussian, law.kind)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Refused:
+    """What has no limit; only an error if the output depends on it."""
+
+    reason: str
+
+
+def size(axis: Axis) -> Sizes:
+    """Of an axis, in the three traces."""
+    return tuple(math.prod(atom.sizes[i] for atom in axis) for i in range(3))  # pyright: ignore[reportReturnType]
+
+
+def label(sizes: Sizes) -> str:
+    """What an axis is, by how it grows."""
+    if sizes[1] != sizes[0] and sizes[2] != sizes[0]:
+        raise NoLimitError("an axis grows with the width and with the number of inputs: neurons and inputs were merged")
+    return "n" if sizes[1] != sizes[0] else "b" if sizes[2] != sizes[0] else "p"
+
+
+def fresh(sizes: Sizes) -> Axis:
+    """A new axis of these sizes."""
+    return () if sizes == (1, 1, 1) else (Atom(label(sizes), sizes),)
+
+
+def atoms(axes: Axes) -> list[Atom]:
+    """All parts of all axes, in order."""
+    return [atom for axis in axes for atom in axis]
+
+
+def positions(axes: Axes) -> list[Atom]:
+    """The parts that are positions, in order: those of the array or field that is held."""
+    return [atom for atom in atoms(axes) if atom.kind == "p"]
+
+
+def growth(sizes: Sizes) -> float:
+    """The power of N with which an axis grows.
+
+    >>> growth((4, 8, 4)), growth((16, 64, 16)), growth((3, 3, 3))
+    (1.0, 2.0, 0.0)
+    """
+    return math.log2(sizes[1] / sizes[0])
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    """The shape of the positions of what is held."""
+    return value.held.shape
+
+
+def known(array: Any, axes: Axes, power: float = 0.0) -> Value:
+    """A deterministic value without inputs: array [positions]."""
+    return Value(axes, Det(jnp.asarray(array)[None], power))
+
+
+def is_field(value: Any) -> bool:
+    """Whether it holds a field."""
+    return isinstance(value, Value) and isinstance(value.held, Node)
