@@ -1,4 +1,4 @@
-"""The twin of any network built from zoo's layers that has no closed algebra of its own: Monte-Carlo, by sweeps."""
+"""The twin of a module of one's own: kernels read off its forward code, or drawn where they cannot be read."""
 
 import dataclasses
 from typing import Any
@@ -11,7 +11,9 @@ from limits.fields.sweep import check_apart, check_finite
 from limits.fields.sweeps import compiled_sweep
 from limits.finite.forward import absent_kernels
 from limits.finite.output_power import check_output_power
-from limits.inputs import as_float, as_samples, check_same_shape
+from limits.inputs import as_block, as_float, as_samples, check_same_shape
+from limits.program.closed import closed_kernels, scaled_as_said
+from limits.program.read import KERNELS
 from limits.training import Training
 from limits.twin import NTK_GROWS, Twin
 from limits.types import Kernels, Provenance
@@ -24,9 +26,10 @@ from zoo.definition import definition_of
 class SampledTwin(Twin):
     """Kernels, training in the kernel regime and `rich` of a module with the fields `width` and `parameterization`.
 
-    The module's own forward code runs with `samples` neurons and matrices that are revealed where they are met: in law a
-    network of that width, at a cost linear in it. Kernels are means over `replicas`, with standard errors; O(1/samples)
-    is dropped. They are those of one readout.
+    Kernels are read off the module's forward code (`limits.program`), exactly where averages have a closed form; the
+    provenance says what is dropped where not. What cannot be read, and why is said too, is drawn: the forward code runs with
+    `samples` neurons and matrices that are revealed where they are met, in law a network of that width at a cost linear in
+    it, `replicas` times, with standard errors; O(1/samples) is dropped. Drawn kernels are those of one readout.
 
     >>> import flax.linen as nn
     >>> from limits import twin
@@ -39,36 +42,81 @@ class SampledTwin(Twin):
     ...         p = parameterization(self.parameterization)
     ...         h = Dense(self.width, "input", self.width, p)(x)
     ...         return Dense(1, "readout", self.width, p)(h * h)
-    >>> k = twin(Squares(8)).kernels(np.array([[1.0]]), samples=4096)
-    >>> bool(abs(k.nngp - 3).item() < 5 * k.nngp_sem.item()), k.provenance["ntk"].kind
+    >>> k = twin(Squares(8)).kernels(np.array([[1.0]]))
+    >>> k.nngp.round(12).item(), k.provenance["ntk"].kind
+    (3.0, 'exact')
+    >>> drawn = twin(Squares(8)).kernels(np.array([[1.0]]), samples=4096)
+    >>> bool(abs(drawn.nngp - 3).item() < 5 * drawn.nngp_sem.item()), drawn.provenance["ntk"].kind
     (True, 'monte_carlo')
     """
 
-    @checks.arguments(samples=checks.count(2), replicas=checks.count(2), seed=checks.key)
+    @checks.arguments(
+        diagonal=checks.flag, samples=checks.count(2), replicas=checks.count(2), seed=checks.key, folder=checks.path
+    )
     def kernels(
-        self, x1: Any, x2: Any = None, *, samples: int = 2048, replicas: int = 8, seed: int = 0, dtype: Any = np.float32
+        self,
+        x1: Any,
+        x2: Any = None,
+        *,
+        diagonal: bool = False,
+        block: int | None = None,
+        samples: int | None = None,
+        replicas: int | None = None,
+        seed: int = 0,
+        dtype: Any = None,
+        folder: Any = None,
     ) -> Kernels:
-        """NNGP and NTK between x1 and x2 (or x1 and itself), from `replicas` networks of `samples` neurons a layer."""
-        if replicas < 2 or samples < 2:
-            raise ValueError(f"kernels: samples and replicas must be at least 2, got {samples} and {replicas}.")
-        dtype = as_float(dtype)
-        first, n = as_samples(x1, "x1", dtype), len(np.asarray(x1))
-        if x2 is not None:
-            second = as_samples(x2, "x2", dtype)
+        """NNGP and NTK between x1 and x2 (or x1 and itself), or of each input with itself (`diagonal`).
+
+        `samples` (2048) and `replicas` (8), where one is given, have both drawn rather than read. dtype: float64 for what is
+        read, float32 for what is drawn. `block`: rows of a block of what is read; `folder` keeps finished blocks.
+        """
+        drawn = samples is not None or replicas is not None
+        samples, replicas = 2048 if samples is None else samples, 8 if replicas is None else replicas
+        kind, block = as_float(np.float64 if dtype is None else dtype), as_block(block)
+        first, second = as_samples(x1, "x1", kind), None if x2 is None else as_samples(x2, "x2", kind)
+        if second is not None:
             check_same_shape(first, second)
-            first = np.concatenate([first, second])
+            if diagonal:
+                raise ValueError("kernels: the diagonal is that of x1 with itself; leave x2 out.")
+        absent = self._no_tangent(first)
+        values, provenance, errors, reasons = dict[str, Any](absent), dict(absent), dict[str, Any](), dict[str, str]()
+        if not drawn:
+            self.check_width(first)
+            both = first.astype(np.float64), None if second is None else second.astype(np.float64)
+            found, how, reasons = closed_kernels(self.net, *both, self.trained, diagonal, block, folder)
+            values |= {name: a.astype(kind, copy=False) for name, a in found.items() if name not in absent}
+            provenance |= {name: how for name in found if name not in absent}
+        missing = tuple(name for name in KERNELS if name not in values)
+        if missing:
+            dtype = as_float(np.float32 if dtype is None else dtype)
+            sampled = self._drawn(missing, first, second, samples, replicas, seed, dtype)
+            how = f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped"
+            for name, each in sampled.items():
+                each = np.diagonal(each, axis1=1, axis2=2) if diagonal else each
+                values[name], errors[name] = each.mean(0), each.std(0, ddof=1) / replicas**0.5
+                why = f"; drawn, as there is no closed form: {reasons[name]}" if name in reasons else ""
+                provenance[name] = Provenance.monte_carlo(f"{how}{why}", replicas)
+        return Kernels(values["nngp"], values["ntk"], {name: provenance[name] for name in KERNELS}, errors)
+
+    def _no_tangent(self, x: Any) -> dict[str, Provenance]:
+        """Why there is no tangent kernel, where there is none."""
         p = parameterization(self.net.parameterization)
         power = max(float(p.tangent_exponent(role)) for role in ("input", "hidden"))
-        absent = {"ntk": Provenance("absent", NTK_GROWS.format(name=p.name, power=power))} if power > 0 else {}
-        absent |= {name: why for name, why in absent_kernels(self.net, first).items() if name == "ntk"}
-        runs = self._looks(first, ("features",) if absent else ("features", "ntk"), samples, replicas, seed, dtype)
-        how = Provenance.monte_carlo(f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped", replicas)
-        block = (slice(None), slice(None, n), slice(None) if x2 is None else slice(n, None))
-        stacks = {"nngp": np.stack([run["nngp"] for run in runs])[block]}
-        stacks |= {} if absent else {"ntk": np.stack([run["ntk"] for run in runs])[block]}
-        values: dict[str, Any] = {name: each.mean(0) for name, each in stacks.items()}
-        errors = {name: each.std(0, ddof=1) / replicas**0.5 for name, each in stacks.items()}
-        return Kernels(**(values | absent), provenance={"nngp": how, "ntk": how} | absent, errors=errors)
+        if power > 0:
+            return {"ntk": Provenance("absent", NTK_GROWS.format(name=p.name, power=power))}
+        return {name: why for name, why in absent_kernels(self.net, x).items() if name == "ntk"}
+
+    def _drawn(
+        self, names: tuple[str, ...], first: Any, second: Any, samples: int, replicas: int, seed: int, dtype: Any
+    ) -> dict[str, Any]:
+        """Kernels of networks at initialisation: [replicas, n1, n2]."""
+        n = len(first)
+        x = (first if second is None else np.concatenate([first, second])).astype(dtype)
+        kernels = tuple({"nngp": "features"}.get(name, name) for name in names)
+        runs = self._looks(x, kernels, samples, replicas, seed, dtype)
+        block = (slice(None), slice(None, n), slice(None) if second is None else slice(n, None))
+        return {name: np.stack([run[name] for run in runs])[block] for name in names}
 
     def _looks(
         self, x: Any, kernels: tuple, samples: int, replicas: int, seed: int, dtype: Any
@@ -102,7 +150,8 @@ class SampledTwin(Twin):
 
     def check_width(self, x: Any) -> None:
         """Raises unless the outputs scale with the width as the parameterization says."""
-        check_output_power(self.net, tuple(np.shape(x)[1:]))
+        if not scaled_as_said(self.net, x):
+            check_output_power(self.net, tuple(np.shape(x)[1:]))
 
     def layers(self, x: Any, samples: int = 2048, replicas: int = 8, seed: int = 0) -> Any:
         """(Φ^l, G^l) at initialisation for every h^l that the module returns; none where inputs mix."""

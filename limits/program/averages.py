@@ -4,6 +4,7 @@ In this order: independent factors apart; a Gaussian factor by Stein's identity,
 of one variable each by a closed form or the Hermite series Σ_k a_k b_k c^k; the rest by quadrature.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 from limits.kernels import hermite
 from limits.kernels.special import safe_sqrt
 from limits.program.functions import Factor, Function, bare, components, function_of
-from limits.program.nodes import Det, Map, Node
+from limits.program.nodes import Concat, Det, FieldSum, Map, Moved, Node
 from limits.program.quadrature import points, root
 from limits.program.recognise import closed_dual
 from limits.program.values import NoLimitError
@@ -47,9 +48,9 @@ def tangent(m: Any, u: Node, v: Node, pairs: bool) -> Any:
 
 
 def _tangent(m: Any, left: Function, right: Function, pairs: bool) -> Any:
-    alone = _whole(left), _whole(right)
-    if alone[0] is not None and alone[1] is not None and not all(isinstance(node, Map) for node in alone):
-        return m.tangent(*alone, pairs)
+    u, v = _whole(left), _whole(right)
+    if u is not None and v is not None and not _is_average(u, v):
+        return m.tangent(u, v, pairs)
     found = None
     for a in left.leaves:
         for b in right.leaves:
@@ -91,15 +92,22 @@ def average(m: Any, f: Function, g: Function, pairs: bool) -> Any:
     if not parts:
         return jnp.ones((1,) * (m.batch + f.rank + (g.rank if pairs else 0)))
     u, v = _whole(f), _whole(g)
-    if u is not None and v is not None and not (isinstance(u, Map) and isinstance(v, Map)):
+    if u is not None and v is not None and not _is_average(u, v):
         return m.second(u, v, pairs)
     return m.once(("average", f.key, g.key, pairs), lambda: _average(m, f, g, pairs), f, g)
+
+
+def _is_average(u: Node, v: Node) -> bool:
+    """Whether moments are averages of what these are functions of, rather than follow from their parts."""
+    return any(isinstance(node, Map) for node in (u, v)) and not any(
+        isinstance(node, FieldSum | Concat | Moved) for node in (u, v)
+    )
 
 
 def _average(m: Any, f: Function, g: Function, pairs: bool) -> Any:
     if any(factor.node.still and not factor.slopes for function in (f, g) for factor in function.factors):
         return None
-    if len(f.random) == len(g.random) == 1:
+    if len(f.random) == len(g.random) == 1 and not any(_bare_alone(each) for each in (f, g)):
         return _of_two(m, f, g, pairs)
     for which, function in enumerate((f, g)):
         for k, factor in enumerate(function.factors):
@@ -114,6 +122,10 @@ def _average(m: Any, f: Function, g: Function, pairs: bool) -> Any:
         (left, right) = (_of_one(m.own, each) for each in (f, g))
         return m.placed(left, 0, f.rank, g.rank, pairs) * m.placed(right, 1, g.rank, f.rank, pairs)
     return _by_quadrature(m, f, g, pairs)
+
+
+def _bare_alone(f: Function) -> bool:
+    return len(f.factors) == 1 and not f.factors[0].slopes and bare(f.factors[0].node) is not None
 
 
 def _stein(m: Any, alone: tuple[float, Node], which: int, rest: tuple[Function, Function], pairs: bool) -> Any:
@@ -146,9 +158,15 @@ def _of_one(own: Any, f: Function) -> Any:
     if not f.random:
         found = f({}, lambda det: jnp.asarray(det.array))
         return jnp.broadcast_to(found, (1,) * (1 + f.rank)) if jnp.ndim(found) == 0 else found
-    own.series.note(own, f, f.random[0])
+    _measure(own, f)
     z, table = hermite.nodes(2, True)
     return jnp.matmul(_values(own, f, own.size(f.random[0]), z), table[:, 0])
+
+
+def _measure(own: Any, f: Function) -> None:
+    """How long a series of f must be, where that is asked for and one is needed."""
+    if own.series.measures and not has_closed_form(f):
+        own.series.series(f, own.size(f.random[0]), {id(d): jnp.asarray(d.array) for d in f.dets}, own.place(f))
 
 
 def _values(own: Any, f: Function, r: Any, z: Any) -> Any:
@@ -163,8 +181,8 @@ def _of_two(m: Any, f: Function, g: Function, pairs: bool) -> Any:
     u, v = f.random[0], g.random[0]
     if m is m.own and not pairs and u is v:
         r = m.size(u)
-        m.series.note(m, f, u)
-        m.series.note(m, g, v)
+        _measure(m, f)
+        _measure(m, g)
         z, table = hermite.nodes(2, True)
         return jnp.matmul(_values(m, f, r, z) * _values(m, g, r, z), table[:, 0])
     slopes = _slopes_of(f, g)
@@ -196,14 +214,9 @@ def _dual(m: Any, f: Function, u: Node, v: Node, pairs: bool, g: Function | None
     orders = max(m.series.orders(each) for each in (f, g, *df, *dg))
     a1, a2 = (coefficients_of(m, each, leaf, orders) for each, leaf in ((f, u), (g, v)))
     s1, s2 = (safe_sqrt(jnp.sum(a * a, axis=0)) for a in (a1, a2))
-    place = lambda a, i: jnp.stack([m.placed(row, i, k[i], k[1 - i], pairs) for row in a])  # noqa: E731
-    unit = [place(a / jnp.where(s > 0, s, 1), i) for i, (a, s) in enumerate(((a1, s1), (a2, s2)))]
-    if df:
-        d1, d2 = (
-            place(coefficients_of(m, each[0], leaf, orders), i) for i, (each, leaf) in enumerate(((df, u), (dg, v)))
-        )
-    else:
-        d1 = d2 = unit[0]
+    unit = _placed_rows(m, [a / jnp.where(s > 0, s, 1) for a, s in ((a1, s1), (a2, s2))], k, pairs)
+    slopes = [coefficients_of(m, each[0], leaf, orders) for each, leaf in ((df, u), (dg, v))] if df else []
+    d1, d2 = _placed_rows(m, slopes, k, pairs) if df else unit
     bent, slope = hermite.series(unit[0], unit[1], d1, d2, gap)
     return m.placed(s1, 0, *k, pairs), m.placed(s2, 1, k[1], k[0], pairs), bent, slope
 
@@ -213,11 +226,18 @@ def _series(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> 
     c = 1 - _correlation_gap(m, u, v, pairs)
     orders = max(m.series.orders(f), m.series.orders(g))
     a, b = (coefficients_of(m, each, leaf, orders)[:-1] for each, leaf in ((f, u), (g, v)))
-    k = f.rank, g.rank
-    found: Any = 0.0
-    for p, q in zip(a[::-1], b[::-1], strict=True):
-        found = found * c + m.placed(p, 0, *k, pairs) * m.placed(q, 1, k[1], k[0], pairs)
-    return found
+    a, b = _placed_rows(m, (a, b), (f.rank, g.rank), pairs)
+    add = lambda found, row: (found * c + row[0] * row[1], None)  # noqa: E731
+    start = jnp.zeros(np.broadcast_shapes(c.shape, a.shape[1:], b.shape[1:]))
+    return jax.lax.scan(add, start, (a[::-1], b[::-1]), unroll=8)[0]
+
+
+def _placed_rows(m: Any, rows: Sequence[Any], ranks: tuple[int, int], pairs: bool) -> list[Any]:
+    """Arrays [orders, n or 1, positions] of either side, as `placed` has each row."""
+    return [
+        jax.vmap(lambda row, i=i: m.placed(row, i, ranks[i], ranks[1 - i], pairs))(jnp.asarray(a))
+        for i, a in enumerate(rows)
+    ]
 
 
 def coefficients_of(m: Any, f: Function, u: Node, orders: int) -> Any:
@@ -293,19 +313,25 @@ def _by_quadrature(m: Any, f: Function, g: Function, pairs: bool) -> Any:
         array, ranks = jnp.asarray(array), (f.rank, g.rank)
         return array if array.ndim == 0 else m.placed(array, which, ranks[which], ranks[1 - which], pairs)
 
-    rows = [[_covariance(m, a, b, place, pairs) for b in variables] for a in variables]
-    lower = root(rows)
+    lower = root([[_covariance(m, a, b, place, pairs) for b in variables] for a in variables])
+
+    def by_rule(z: Any, weights: Any) -> Any:
+        drawn = [sum((c * z[:, j].reshape(-1, *(1,) * c.ndim) for j, c in enumerate(row)), 0.0) for row in lower]
+        found: Any = weights.reshape(-1, *(1,) * (m.batch + f.rank + (g.rank if pairs else 0)))
+        for which, function in ((0, f), (1, g)):
+            values = {}
+            for leaf in function.random:
+                at = next(i for i, (s, each) in enumerate(variables) if each is leaf and (s == which or whole))
+                values[id(leaf)] = drawn[at]
+            found = found * function(values, lambda det, which=which: place(jnp.asarray(det.array), which))
+        return found.sum(0)
+
     z, weights = points(len(variables))
-    m.series.quadrature(len(variables), len(z))
-    drawn = [sum((c * z[:, j].reshape(-1, *(1,) * c.ndim) for j, c in enumerate(row)), 0.0) for row in lower]
-    found: Any = weights.reshape(-1, *(1,) * (m.batch + f.rank + (g.rank if pairs else 0)))
-    for which, function in ((0, f), (1, g)):
-        values = {}
-        for leaf in function.random:
-            at = next(i for i, (s, each) in enumerate(variables) if each is leaf and (s == which or whole))
-            values[id(leaf)] = drawn[at]
-        found = found * function(values, lambda det, which=which: place(jnp.asarray(det.array), which))
-    return found.sum(0)
+    found = by_rule(z, weights)
+    if m.series.measures:
+        key = (f.name, g.name, len(variables), len(z))
+        m.series.quadrature(key, found, by_rule(*points(len(variables), coarse=True)), m.own.place(f))
+    return found
 
 
 def _covariance(m: Any, a: tuple[int, Node], b: tuple[int, Node], place: Any, pairs: bool) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from limits.program.functions import leaves_of
 from limits.program.nodes import Concat, Det, Entry, FieldSum, Map, Node, Weights, scaled_by
+from limits.program.opened import opened
 from limits.program.shapes import one
 from limits.program.values import Atom, Axes, NoLimitError, Parameter, Value, atoms
 
@@ -209,6 +210,7 @@ def of_fields(name: str, function: Callable, held: Any) -> Node:
             check_steady(each, 0.0)
         elif word != "mul" and abs(each.power) > 1e-6:
             raise NoLimitError(f"{word} is taken of signals that go as N^{each.power:g} with the width, not as N^0")
+    held = [opened(each) for each in held]
     if word == "mul":
         held = _scale_taken(held[0], held[1])
     power = sum(each.power for each in held if isinstance(each, Node)) if word == "mul" else 0.0

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.program.nodes import Det, FieldSum, Map, Node, scaled_by
+from limits.program.values import NoLimitError
 
 
 class Factor(NamedTuple):
@@ -40,7 +41,10 @@ class Function:
     @functools.cached_property
     def leaves(self) -> tuple[Node, ...]:
         """The Gaussian fields that it is made of, each once."""
-        return tuple({id(leaf): leaf for factor in self.factors for leaf in factor.leaves}.values())
+        found = tuple({id(leaf): leaf for factor in self.factors for leaf in factor.leaves}.values())
+        if not all(leaf.gaussian for leaf in found):
+            raise NoLimitError("a function of signals that are not Gaussian, together with others that depend on them")
+        return found
 
     @functools.cached_property
     def random(self) -> tuple[Node, ...]:
@@ -138,7 +142,7 @@ def leaves_of(node: Any) -> list[Node]:
         return [node]
     if isinstance(node, FieldSum | Map):
         return list(itertools.chain(*(leaves_of(part) for part in node.parts_of)))
-    return [node]  # no Gaussian one: who takes its averages says so
+    return [node]
 
 
 def _dets_of(node: Any) -> list[Det]:

@@ -1,5 +1,6 @@
 """From the equations of a program to the graph of its fields: one rule for each primitive of jax."""
 
+import math
 from typing import Any
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 
 from limits.program import elementwise, shapes, sums
 from limits.program.moments import same_weights
-from limits.program.nodes import Det, Moved, OfWeights
+from limits.program.nodes import Det, Image, Moved, Node, OfWeights
 from limits.program.trace import Constant, Equation, NetworkProgram
 from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, fresh, size
 
@@ -65,17 +66,29 @@ class Interpreter:
         try:
             made = self._apply(equation, given)
             for value in made:
-                self._check_layout(value.held)
+                self._note(value.held, equation.where)
             return made
         except NoLimitError as error:
             return [Refused(f"{equation.where}: {error}")] * len(equation.outputs)
 
-    def _check_layout(self, node: Any) -> None:
+    def _note(self, node: Any, where: str) -> None:
         """A matrix that is met from both sides makes signals and gradients depend on each other."""
+        if isinstance(node, Node):
+            self.own.places.setdefault(id(node), (where, node))
         while isinstance(node, Moved):
             node = node.source
-        if isinstance(node, OfWeights):
-            same_weights(self.uses.setdefault((node.matrix.path, node.matrix.index), node), node)
+        if not isinstance(node, OfWeights):
+            return
+        same_weights(self.uses.setdefault((node.matrix.path, node.matrix.index), node), node)
+        if self.own.series.measures and isinstance(node, Image) and not node.matrix.gaussian and node.matrix.std:
+            self._note_read_in(node, where)
+
+    def _note_read_in(self, node: Image, where: str) -> None:
+        """Weights that are not normal, where no sum over neurons makes their images Gaussian."""
+        if isinstance(node.source, Det) and node.fan == 1:
+            sides = [width for width, *_ in node.window.axes] if node.window else []
+            inputs = math.prod([*node.source.shape[len(node.source.shape) - node.contracted :], *sides])
+            self.own.series.not_gaussian(where, node.matrix.kind, inputs)
 
     def _apply(self, equation: Equation, given: list[Value]) -> list[Value]:
         name, params, shape = equation.primitive, equation.params, equation.shapes[0]
@@ -145,7 +158,7 @@ class Interpreter:
     def _split(self, value: Value, params: dict[str, Any], parts: Any) -> list[Value]:
         made, start = [], 0
         axis = params["axis"]
-        for length, shape in zip(params["sizes"], parts, strict=True):
+        for length, shape in zip(map(int, params["sizes"]), parts, strict=True):
             low, high = [0] * len(shape), [s[0] for s in shape]
             low[axis], high[axis] = start, start + length
             made.append(shapes.sliced(value, tuple(low), tuple(high), (1,) * len(shape), shape))

@@ -14,6 +14,7 @@ itself (`OwnMoments`), or [n1, n2] (`CrossMoments`).
 Reference: Yang, Tensor Programs I–III.
 """
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -67,6 +68,9 @@ class PairMoments:
             if found is None:
                 return None
             shape = (*u.shape, *v.shape) if pairs else np.broadcast_shapes(u.shape, v.shape)
+            if self.series.measures:
+                self.series.largest = max(self.series.largest, math.prod(shape))
+                self.series.positions = max(self.series.positions, math.prod(u.shape), math.prod(v.shape))
             return jnp.broadcast_to(found, (*found.shape[: self.batch], *shape))
 
         return self.once((function.__name__, id(u), id(v), pairs), compute, u, v)
@@ -339,6 +343,7 @@ class OwnMoments(PairMoments):
     def __init__(self, series: Any) -> None:
         super().__init__(series)
         self.own, self._means = self, dict[int, Any]()
+        self.places = dict[int, tuple[str, Any]]()  # where fields stand in the network, by id; they stay alive
 
     def side(self, array: Any, which: int) -> Any:  # noqa: D102
         return array
@@ -367,6 +372,16 @@ class OwnMoments(PairMoments):
             parts = [(share, self.mean(part)) for share, part in u.parts]
             return total(*(None if m is None else share * m for share, m in parts))
         return averages.mean(self, u)
+
+    def place(self, function: Any) -> str:
+        """Where in the network a function is applied."""
+        nodes = [factor.node for factor in function.factors]
+        while nodes:
+            found = [self.places[id(node)][0] for node in nodes if id(node) in self.places]
+            if found:
+                return found[0]
+            nodes = [part for node in nodes for part in node.parts_of]
+        return "the network"
 
     def size(self, u: Any) -> Any:
         """√⟨u u⟩ [n or 1, positions]."""

@@ -1,52 +1,26 @@
 """The covariance reading: NNGP and NTK of a network, off the program of its forward pass."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.kernels import hermite
-from limits.program.averages import coefficients_of, has_closed_form
+from limits.program.accuracy import Measurement, SeriesLengths
 from limits.program.interpret import Interpreter
 from limits.program.laws import laws
 from limits.program.moments import CrossMoments, OwnMoments
 from limits.program.nodes import Det, Node
 from limits.program.trace import INPUTS, NetworkProgram, trace
 from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, atoms, growth
+from limits.types import Provenance
 
-_FIRST_ORDERS, _USUAL_ORDERS = 32, 256
-
-
-class Series:
-    """How long Hermite series are: asked for while reading, measured when inputs are first seen."""
-
-    def __init__(self, table: dict[str, int] | None = None) -> None:
-        self.table, self.missing, self.points = table, dict[str, float](), dict[int, int]()
-        self.measured: dict[str, int] = {}
-
-    def orders(self, function: Any) -> int:
-        """Of the series of this function."""
-        return _FIRST_ORDERS if self.table is None else self.table.get(function.name, _USUAL_ORDERS)
-
-    def note(self, own: Any, function: Any, leaf: Any) -> None:
-        """A series of this function may be needed, of a variable of this size."""
-        if self.table is not None or has_closed_form(function):
-            return
-
-        a = np.asarray(coefficients_of(own, function, leaf, hermite.ORDERS[-1]))[:-1]
-        squares = np.square(a).reshape(len(a), -1)
-        total = np.maximum(squares.sum(0), 1e-300)
-        missing = np.max(1 - np.cumsum(squares, 0) / total, axis=1)
-        enough = next((n for n in hermite.ORDERS if missing[n - 1] < hermite.TOLERANCE), hermite.ORDERS[-1])
-        self.measured[function.name] = max(enough, self.measured.get(function.name, 0))
-        self.missing[function.name] = max(float(missing[enough - 1]), self.missing.get(function.name, 0.0))
-
-    def quadrature(self, dimensions: int, count: int) -> None:
-        """An average over so many variables was taken by quadrature."""
-        self.points[dimensions] = count
+KERNELS = ("nngp", "ntk")
+_FRAMES = 50_000  # of Python, for the recursion through a deep network
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,33 +30,40 @@ class ProgramKernels:
     program: NetworkProgram
     parameters: dict[str, Value | Refused]
 
-    def measured(self, x: Any) -> Series:
-        """How long series must be for these inputs."""
-        with jax.numpy_rank_promotion("allow"):
-            return self._measured(x)
+    def look(self, x: Any) -> tuple[Measurement, dict[str, str]]:
+        """(what the averages for these inputs need, why kernels that have no closed form have none); may be traced."""
+        seen, refused = Measurement(), dict[str, str]()
+        with _reading():
+            own = OwnMoments(seen)
+            try:
+                f = self._output(x, own)
+            except NoLimitError as error:
+                return seen, dict.fromkeys(KERNELS, str(error))
+            seen.power = f.power
+            for name, form in zip(KERNELS, (own.second, own.tangent), strict=True):
+                try:
+                    form(f, f, False)
+                except NoLimitError as error:
+                    refused[name] = str(error)
+        return seen, refused
 
-    def _measured(self, x: Any) -> Series:
-        series = Series()
-        own = OwnMoments(series)
-        f = self._output(x, own)
-        own.second(f, f, False)
-        own.tangent(f, f, False)
-        return Series(series.measured)
+    def __call__(self, x1: Any, x2: Any, lengths: SeriesLengths, names: tuple[str, ...] = KERNELS) -> dict[str, Any]:
+        """These kernels [n1, n2]; may be traced."""
+        with _reading():
+            own = OwnMoments(lengths)
+            f = self._output(jnp.concatenate([jnp.asarray(x1), jnp.asarray(x2)]), own)
+            cross, shape = CrossMoments(own, len(x1), lengths), (len(x1), len(x2))
+            return {name: _whole(self._form(cross, name)(f, f, False), shape) for name in names}
 
-    def __call__(self, x1: Any, x2: Any, series: Series) -> tuple[Any, Any]:
-        """(NNGP, NTK) [n1, n2]; may be traced."""
-        with jax.numpy_rank_promotion("allow"):  # numbers of the program stand beside arrays
-            return self._kernels(x1, x2, series)
+    def diagonal(self, x: Any, lengths: SeriesLengths, names: tuple[str, ...] = KERNELS) -> dict[str, Any]:
+        """These kernels of each input with itself [n]; may be traced."""
+        with _reading():
+            own = OwnMoments(lengths)
+            f = self._output(x, own)
+            return {name: _whole(self._form(own, name)(f, f, False), (len(x),)) for name in names}
 
-    def _kernels(self, x1: Any, x2: Any, series: Series) -> tuple[Any, Any]:
-        own = OwnMoments(series)
-        f = self._output(jnp.concatenate([jnp.asarray(x1), jnp.asarray(x2)]), own)
-        cross = CrossMoments(own, len(x1), series)
-        shape = len(x1), len(x2)
-        found = []
-        for part in (cross.second(f, f, False), cross.tangent(f, f, False)):
-            found.append(jnp.zeros(shape) if part is None else jnp.broadcast_to(part.reshape(part.shape[:2]), shape))
-        return found[0], found[1]
+    def _form(self, moments: Any, name: str) -> Callable:
+        return moments.second if name == "nngp" else moments.tangent
 
     def _output(self, x: Any, own: OwnMoments) -> Node:
         value = Interpreter(self.program, self.parameters, own).output(x)
@@ -91,6 +72,30 @@ class ProgramKernels:
         if any(atom.kind == "p" for atom in atoms(value.axes)) or [a.kind for a in atoms(value.axes)][:1] != ["b"]:
             raise NoLimitError("the output must be [inputs, outputs], one for all positions")
         return value.held
+
+
+def _whole(part: Any, shape: tuple[int, ...]) -> Any:
+    return jnp.zeros(shape) if part is None else jnp.broadcast_to(part.reshape(part.shape[: len(shape)]), shape)
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """Numbers of the program may stand beside arrays, and recursion may go as deep as the network."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _FRAMES))
+    try:
+        with jax.numpy_rank_promotion("allow"):
+            yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def measured(kernels: ProgramKernels, x: Any) -> tuple[SeriesLengths, Provenance]:
+    """(how long series must be for these inputs, what that makes of the kernels); `NoLimitError` where there is none."""
+    seen, refused = kernels.look(x)
+    if refused:
+        raise NoLimitError("; ".join(dict.fromkeys(refused.values())))
+    return seen.finish(seen.arrays())
 
 
 def read(

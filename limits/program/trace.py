@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax._src import source_info_util  # jax.extend has no way from an equation to the user's line
 from jax.extend.core import Literal
@@ -144,8 +145,14 @@ def _flat(closed: Any) -> _Flat:
         return [look(v) for v in jaxpr.outvars]
 
     arguments = [(next(numbers), tuple(v.aval.shape)) for v in closed.jaxpr.invars]
-    (output,) = run(closed.jaxpr, closed.consts, [number for number, _ in arguments], "")
+    # Copies: while jax holds an array of the module's as a float64 constant, it is one in every later trace too.
+    constants = [_copied(constant) for constant in closed.consts]
+    (output,) = run(closed.jaxpr, constants, [number for number, _ in arguments], "")
     return _Flat(equations, arguments, output)
+
+
+def _copied(constant: Any) -> Any:
+    return constant if jnp.issubdtype(constant.dtype, jax.dtypes.prng_key) else np.array(constant)
 
 
 def _line(eqn: Any) -> str:

@@ -9,7 +9,7 @@ import pytest
 from modules import MODULES, NOTE, REFUSED
 
 from limits import twin
-from limits.program import NoLimitError, read
+from limits.program import NoLimitError, measured, read
 from zoo import CNN, MLP, ResNet, ViT, learning_rate_factors
 
 MEASURED = json.loads((Path(__file__).parents[2] / "golden" / "modules.json").read_text(encoding="utf-8"))
@@ -41,8 +41,8 @@ def reading(nets, x, rate=None):
             x,
             rate or (lambda _, law: law.variance or 1.0),
         )
-        series = program.measured(x)
-        return tuple(np.asarray(part) for part in jax.jit(lambda a: program(a, a, series))(np.asarray(x)))
+        lengths, _ = measured(program, x)
+        return tuple(np.asarray(part) for part in jax.jit(lambda a: program(a, a, lengths))(np.asarray(x)).values())
 
 
 @pytest.mark.parametrize("name", marked(NETWORKS, ("relu", "residual", "flattened")))

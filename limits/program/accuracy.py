@@ -1,0 +1,126 @@
+"""How exact the averages of a reading are: lengths of Hermite series and errors of quadrature, measured on the inputs."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from limits.kernels import hermite
+from limits.kernels.duals import series_provenance
+from limits.program.functions import Function
+from limits.types import Provenance
+
+_FIRST_ORDERS, _USUAL_ORDERS = 32, 256
+_SAMPLES = 32  # of all inputs and positions, on which a series is measured; and the largest signal
+_ROUNDING = 1e-10
+_SAID = 3  # inexact places in a provenance
+
+
+@dataclasses.dataclass(frozen=True)
+class SeriesLengths:
+    """Orders of the Hermite series of each function, by its name. Nothing is measured."""
+
+    orders_by_name: tuple[tuple[str, int], ...] = ()
+
+    def orders(self, function: Function) -> int:
+        """Of the series of this function."""
+        return dict(self.orders_by_name).get(function.name, _USUAL_ORDERS)
+
+    measures = False
+
+
+class Measurement:
+    """What one look at the inputs finds. Errors are arrays, which jax may trace; `finish` takes their numbers.
+
+    `missing`: by function the shares of E f² beyond 32, 64, … orders; `wrong`: the relative error of E f² by quadrature;
+    `rules`: that of averages over several variables; `places`: where a function stands in the network.
+    """
+
+    measures = True
+
+    def __init__(self) -> None:
+        self.missing, self.wrong, self.rules = dict[str, Any](), dict[str, Any](), dict[tuple, Any]()
+        self.places, self.drawn = dict[Any, str](), dict[str, str]()
+        self.largest = self.positions = 1  # entries of an array for one pair of inputs; positions of a field
+        self.power: float | None = None  # of N, of the output's size
+
+    def orders(self, function: Function) -> int:
+        """Variances are exact whatever the orders."""
+        del function
+        return _FIRST_ORDERS
+
+    def series(self, function: Function, r: Any, dets: dict[int, Any], place: str) -> None:
+        """A series of this function may be needed, of a variable of standard deviations r [n or 1, positions]."""
+        shape = np.broadcast_shapes(r.shape, *(d.shape for d in dets.values()))
+        flat = {key: jnp.broadcast_to(d, shape).ravel() for key, d in dets.items()}
+        r = jnp.broadcast_to(r, shape).ravel()
+        even = np.unique(np.linspace(0, len(r) - 1, _SAMPLES).astype(int))
+        at = jnp.concatenate([jnp.argmax(r)[None], jnp.asarray(even)])
+
+        def values(z: Any) -> Any:
+            given = {id(leaf): r[at][:, None] * z for leaf in function.random}
+            found = function(given, lambda det: flat[id(det)][at][:, None])
+            return jnp.broadcast_to(found, (len(at), len(z)))
+
+        z, table = hermite.nodes(hermite.ORDERS[-1])
+        squares = jnp.matmul(values(z), table, precision="highest") ** 2
+        coarse = jnp.matmul(values(z) ** 2, table[:, 0])
+        kept = jnp.cumsum(squares, -1)[:, jnp.array(hermite.ORDERS) - 1]
+        share = jnp.where(coarse[:, None] > 0, 1 - kept / jnp.where(coarse > 0, coarse, 1)[:, None], 0)
+        z, table = hermite.nodes(2, True)
+        fine = jnp.matmul(values(z) ** 2, table[:, 0])
+        wrong = jnp.where(fine > 0, 2 * jnp.abs(coarse - fine) / jnp.where(fine > 0, fine, 1), 0)
+        self._larger(self.missing, function.name, share.max(0), place)
+        self._larger(self.wrong, function.name, wrong.max(), place)
+
+    def quadrature(self, key: tuple, found: Any, coarse: Any, place: str) -> None:
+        """The same average by a rule and by a coarser one; key: functions, number of variables and of points."""
+        self.largest = max(self.largest, key[-1] * math.prod(found.shape[1:]))
+        largest = jnp.max(jnp.abs(found))
+        error = jnp.max(jnp.abs(found - coarse)) / jnp.where(largest > 0, largest, 1)
+        self._larger(self.rules, key, error, place)
+
+    def not_gaussian(self, place: str, kind: str, inputs: int) -> None:
+        """Weights that are not normal are summed over so few inputs."""
+        self.drawn[place] = (
+            f"the {kind} weights of {inputs} inputs are taken for normal ones: an error of order 1/{inputs}"
+        )
+
+    def _larger(self, table: dict, key: Any, value: Any, place: str) -> None:
+        table[key] = jnp.maximum(table[key], value) if key in table else value
+        self.places.setdefault(key, place)
+
+    def arrays(self) -> tuple[dict, dict, dict]:
+        """What jax may have traced."""
+        return self.missing, self.wrong, self.rules
+
+    def finish(self, found: tuple[dict, dict, dict]) -> tuple[SeriesLengths, Provenance]:
+        """(the lengths that these inputs need, what that makes of the kernels)."""
+        missing, wrong, rules = jax.tree.map(np.asarray, found)
+        lengths, parts = {}, list[tuple[float, str]]()
+        for name, shares in missing.items():
+            enough = np.flatnonzero(shares < hermite.TOLERANCE)
+            i = int(enough[0]) if len(enough) else len(shares) - 1
+            lengths[name], left = hermite.ORDERS[i], 0.0 if len(enough) else float(shares[i])
+            how = series_provenance(lengths[name], left, float(wrong[name]))
+            if how.kind != "exact":
+                parts.append((max(left, float(wrong[name])), f"{self.places[name]}: {how.detail}"))
+        for key, error in rules.items():
+            if error > _ROUNDING:
+                *_, variables, points = key
+                said = f"an average over {variables} variables by {points} points, an error of about {float(error):.0e}"
+                parts.append((float(error), f"{self.places[key]}: {said}"))
+        parts += [(1.0, f"{place}: {said}") for place, said in self.drawn.items()]
+        return SeriesLengths(tuple(lengths.items())), _provenance(parts, lengths)
+
+
+def _provenance(parts: list[tuple[float, str]], lengths: dict[str, int]) -> Provenance:
+    if not parts:
+        series = f" and Hermite series of up to {max(lengths.values())} orders, to rounding" if lengths else ""
+        return Provenance("exact", f"read off the forward code: closed forms{series}")
+    said = list(dict.fromkeys(text for _, text in sorted(parts, reverse=True)))
+    more = f"; and {len(said) - _SAID} more places" if len(said) > _SAID else ""
+    return Provenance("approximate", f"read off the forward code. {'; '.join(said[:_SAID])}{more}")

@@ -1,0 +1,154 @@
+"""Kernels of a definition with a width and a parameterization, read off its forward code, for any number of inputs."""
+
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from limits import kernels as algebra
+from limits.finite.forward import mixes_inputs
+from limits.kept.identity import numerics
+from limits.kept.remembered import remembered
+from limits.program.accuracy import Measurement
+from limits.program.read import KERNELS, ProgramKernels, read
+from limits.program.values import Refused
+from limits.training import Training
+from limits.types import Provenance
+from zoo import parameterization
+from zoo.definition import definition_of
+
+_ROWS = 32  # inputs that are looked at together
+_NODE_BYTES = 2**28  # of the values of a function at quadrature nodes, for all inputs of a block
+_NODES = 2000
+_MARGIN = 0.25  # of a power of N
+
+
+@remembered(maxsize=64)
+def program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple[str, ...] | None) -> Any:
+    """`ProgramKernels` of a definition for inputs of this shape and type; `Refused` where its program cannot be read."""
+    with jax.enable_x64(True):  # as the program is traced, or constants of the module's would be of two types
+        x = jax.ShapeDtypeStruct((1, *shape), kind)
+        if mixes_inputs(jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), x)):
+            return Refused("batch statistics: the kernel of a pair depends on the other inputs")
+        factors = Training("mse", trained=trained).factors(net, x)
+    rates = {jax.tree_util.keystr(path): float(rate) for path, rate in jax.tree.leaves_with_path({"params": factors})}
+    nets = net, net.clone(width=2 * net.width)
+    try:
+        return read(
+            lambda i, key, x: nets[i].init(key, x),
+            lambda i, variables, x: nets[i].apply(variables, x),
+            np.zeros((1, *shape), kind),
+            lambda path, _: rates.get(path, 0.0),
+        )
+    except Exception as error:  # a module's own code may refuse twice the width, or one input more, with any error
+        return Refused(f"its forward code could not be traced at two widths ({_sentence(error)})")
+
+
+def closed_kernels(
+    net: nn.Module,
+    x1: np.ndarray,
+    x2: np.ndarray | None,
+    trained: tuple[str, ...] | None = None,
+    diagonal: bool = False,
+    block: int | None = None,
+    folder: Any = None,
+) -> tuple[dict[str, np.ndarray], Provenance, dict[str, str]]:
+    """(kernels in float64 that have a closed form, how exact they are, why those that are missing have none).
+
+    NNGPs are over γ₀² where d = 0; else they are the kernel of the last features times the readout's scale, as f(0) = 0.
+    """
+    kernels = program_of(net, x1.shape[1:], str(x1.dtype), trained)
+    if isinstance(kernels, Refused):
+        return {}, Provenance("absent", kernels.reason), dict.fromkeys(KERNELS, kernels.reason)
+    with jax.enable_x64(True):
+        try:
+            seen, found, refused = _look(kernels, x1 if x2 is None else np.concatenate([x1, x2]))
+        except Exception as error:  # said in the provenance of what is drawn instead
+            reason = f"its program could not be read ({_sentence(error)})"
+            return {}, Provenance("absent", reason), dict.fromkeys(KERNELS, reason)
+        names = tuple(name for name in KERNELS if name not in refused)
+        lengths, provenance = seen.finish(found)
+        if not names:
+            return {}, provenance, refused
+        static, rows = (kernels, lengths, names), block or _rows(seen)
+        if diagonal:
+            parts = _in_chunks(_compiled_diagonal, static, x1, rows)
+        else:
+            kept = None
+            if folder is not None:
+                kept = algebra.KeptKernels(folder, (net, trained, "read", numerics()), names)
+            parts = algebra.pairwise(functools.partial(_pair, static), x1, x2, len(names), rows, kept=kept)
+    values = dict(zip(names, parts, strict=True))
+    p = parameterization(net.parameterization)
+    if "nngp" in values and p.d:
+        values["nngp"] = values["nngp"] * float(p.output_scale(net.width, definition_of(net).gamma)) ** 2
+    return values, provenance, refused
+
+
+def scaled_as_said(net: nn.Module, x: np.ndarray) -> bool | None:
+    """Whether the outputs are of size N^(−d), as the parameterization says; None where that cannot be read."""
+    kernels = program_of(net, x.shape[1:], str(x.dtype), None)
+    if isinstance(kernels, Refused):
+        return None
+    with jax.enable_x64(True):
+        seen, _, _ = _look(kernels, x[:1])
+    return None if seen.power is None else abs(seen.power + parameterization(net.parameterization).d) < _MARGIN
+
+
+def _pair(static: tuple, x1: Any, x2: Any) -> list[Any]:
+    with jax.enable_x64(True):  # the setting belongs to a thread, and blocks run in several
+        return _compiled_pair(static, x1, x2)
+
+
+_compiled_pair = algebra.compiled(
+    lambda static, a, b: list(static[0](a, b, static[1], static[2]).values()), static_argnums=0
+)
+_compiled_diagonal = algebra.compiled(
+    lambda static, a: list(static[0].diagonal(a, static[1], static[2]).values()), static_argnums=0
+)
+
+
+@functools.lru_cache(maxsize=64)
+def _looking(kernels: ProgramKernels, rows: int) -> tuple[Any, dict[str, Any]]:
+    """(what measures so many inputs, what it found beside arrays once it was traced)."""
+    del rows
+    beside: dict[str, Any] = {}
+
+    def look(_: None, x: Any) -> Any:
+        beside["seen"], beside["refused"] = kernels.look(x)
+        return beside["seen"].arrays()
+
+    return algebra.compiled(look, static_argnums=0), beside
+
+
+def _look(kernels: ProgramKernels, x: np.ndarray) -> tuple[Measurement, Any, dict[str, str]]:
+    """(what the averages for these inputs need: without arrays, and their arrays; why some kernels have no closed form)."""
+    rows = min(len(algebra.padded(x)), _ROWS)
+    look, beside = _looking(kernels, rows)
+    found = None
+    for start in range(0, len(x), rows):
+        chunk = x[np.minimum(np.arange(start, start + rows), len(x) - 1)]
+        here = jax.tree.map(np.asarray, look(None, chunk))
+        found = here if found is None else jax.tree.map(np.maximum, found, here)
+    return beside["seen"], found, beside["refused"]
+
+
+def _rows(seen: Measurement) -> int:
+    """Rows of a block."""
+    pairs = algebra.block_rows(seen.largest, 8)
+    return max(1, min(pairs, _NODE_BYTES // (8 * _NODES * seen.positions)))
+
+
+def _in_chunks(function: Any, static: tuple, x: np.ndarray, rows: int) -> list[np.ndarray]:
+    rows = min(rows, len(algebra.padded(x)))
+    chunks = [x[np.minimum(np.arange(i, i + rows), len(x) - 1)] for i in range(0, len(x), rows)]
+    parts = [[np.asarray(part) for part in function(static, chunk)] for chunk in chunks]
+    return [np.concatenate(column)[: len(x)] for column in zip(*parts, strict=True)]
+
+
+def _sentence(error: Exception) -> str:
+    """The first line of an error, with its type."""
+    said = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {said[0][:200] if said else 'no message'}"
