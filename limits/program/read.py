@@ -12,12 +12,12 @@ import numpy as np
 
 from limits.program.accuracy import Measurement, SeriesLengths
 from limits.program.interpret import Interpreter
-from limits.program.laws import laws
 from limits.program.moments import CrossMoments, OwnMoments
 from limits.program.nodes import Det, Node
 from limits.program.trace import INPUTS, NetworkProgram, trace
 from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, atoms, growth
 from limits.types import Provenance
+from zoo.laws import laws
 
 KERNELS = ("nngp", "ntk")
 _FRAMES = 50_000  # of Python, for the recursion through a deep network

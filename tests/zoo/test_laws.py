@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from limits.program.laws import Law, Unknown, law_of, laws
 from zoo import MLP, ViT
+from zoo.laws import Law, Unknown, law_of, laws
 from zoo.roles import Where, placed
 
 I = jax.nn.initializers
