@@ -14,7 +14,7 @@ from limits.lazy import lazy
 from limits.posterior.infer import posterior
 from limits.types import AbsentError, Kernels
 from zoo import checks
-from zoo.definition import Network, definition_of
+from zoo.definition import Network, check_definition, definition_of
 
 if TYPE_CHECKING:
     from limits.kernel_twin import KernelTwin
@@ -119,8 +119,9 @@ def twin(net: nn.Module, depth: float | None = None) -> "SampledTwin": ...
 def twin(net: nn.Module, depth: float | None = None) -> Twin:
     """The infinite-width limit of a definition, with the same depth and parameterization.
 
-    A module of your own that is built from zoo's layers and has the fields `width` and `parameterization` gets a
-    `SampledTwin`: Monte-Carlo kernels and training. `register_twin` is for those with a closed form.
+    A module of your own gets a `SampledTwin`: kernels read off its forward code, or Monte-Carlo ones, and training. It is
+    built from zoo's layers and has the fields `width` and `parameterization`, or is a plain one, Linen or NNX, in
+    `zoo.in_parameterization`. `register_twin` is for twins that you write.
 
     depth=inf asks for the joint limit of width and depth: residual networks whose branches are scaled by L^(−1/2) have one
     (the definition's own depth plays no part in it), see `limits.depth`.
@@ -134,12 +135,7 @@ def twin(net: nn.Module, depth: float | None = None) -> Twin:
             found = _TWINS[cls]
             break
     else:
-        if not {"width", "parameterization"} <= {field.name for field in dataclasses.fields(net)}:
-            known = ", ".join(sorted(cls.__name__ for cls in _TWINS))
-            raise ValueError(
-                f"No twin is known for {type(net).__name__}; there are twins for {known}, for modules of zoo's layers with the "
-                "fields `width` and `parameterization`, and for what is registered with @limits.register_twin."
-            )
+        check_definition("twin", net)
         from limits.sampled_twin import SampledTwin
 
         found = SampledTwin

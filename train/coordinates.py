@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -23,6 +23,7 @@ from train.evaluate.statistics import slope
 from train.variables import descend, forward, split
 from zoo import checks
 from zoo.messages import as_text
+from zoo.plain import Pair
 from zoo.rescaled import within
 
 TOLERANCE = 0.1  # of an exponent
@@ -197,13 +198,6 @@ def coord_check(
     if len(depths) > 1:
         slopes += _slopes("depth", depths, [_ends(moved[middle, depth]) for depth in depths])
     return CoordinateCheck(tuple(slopes), steps)
-
-
-class Pair(NamedTuple):
-    """A model as its two functions."""
-
-    init: Callable
-    apply: Callable
 
 
 def _model(net: Any) -> Any:

@@ -21,7 +21,7 @@ from limits.training import LearningRate, Training, checked_times, record_times
 from limits.types import Provenance
 from train.members import Data, Dials, Steps, member_keys, programs
 from zoo import checks
-from zoo.definition import definition_of
+from zoo.definition import check_definition, definition_of, is_ours
 
 _LARGEST_CHUNK = 64
 _CPU_CHUNK_BYTES = 2**30  # more at once is slower on a CPU: buffers leave the cache and their pages are new each time
@@ -83,7 +83,7 @@ def run_members(
     if members < 1:
         raise ValueError(f"ensemble: members must be at least 1, got {members}.")
     check_outputs("ensemble", net, task)
-    if not type(net).__module__.startswith("zoo."):
+    if not is_ours(net):
         check_output_power(net, task.x_train.shape[1:])
     recorded = record_times(len(training.rates), times)
     data, dials, n = Data.of(task), Dials.of(net), len(task.x_train)
@@ -179,6 +179,7 @@ def ensemble(
     >>> each.reduced["end"].shape
     (4, 1, 1)
     """
+    check_definition("ensemble", net)
     recorded, kernels = record_times(steps, times), checked_kernels(kernels)
     at = checked_times(kernel_times, recorded)
     training = Training.of(task, steps, learning_rate, momentum, weight_decay, centred, trained, batches)

@@ -18,6 +18,7 @@ from zoo.mlp import MLP as MLP
 from zoo.parameterization import ROLES as ROLES
 from zoo.parameterization import Parameterization as Parameterization
 from zoo.parameterization import parameterization as parameterization
+from zoo.plain import in_parameterization as in_parameterization
 from zoo.rescaled import Rescaled as Rescaled
 from zoo.resnet import HeResNet as HeResNet
 from zoo.resnet import ResNet as ResNet

@@ -133,7 +133,7 @@ real = Check("a number", lambda v: _real(v) is not None)
 share = Check("a number from 0 to 1", lambda v: 0 <= _real(v) <= 1)
 activation = Check("the name of an activation or a function", lambda v: isinstance(v, str) or callable(v))
 module = Check(
-    "a Flax Linen module, such as zoo.MLP(width=64, depth=2) (one of NNX or of another library: write it in Linen)",
+    "a Flax Linen module, such as zoo.MLP(width=64, depth=2) (of NNX, or a pair of functions: zoo.in_parameterization)",
     lambda v: isinstance(v, nn.Module),
 )
 inputs = Check(

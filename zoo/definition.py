@@ -62,6 +62,29 @@ def definition_of(net: Any) -> Any:
     return _Described(net)
 
 
+PLAIN = (
+    "{caller}: {name} is a plain module, which does not say how its learning rates go with its width. "
+    'zoo.in_parameterization(net, "mup") says it for features that learn, "ntk" for the kernel regime.'
+)
+
+
+def check_definition(caller: str, net: Any) -> None:
+    """Raises unless a module says its width and its parameterization, as a definition does."""
+    if not {"width", "parameterization"} <= {field.name for field in dataclasses.fields(net)}:
+        raise ValueError(PLAIN.format(caller=caller, name=type(net).__name__))
+
+
+def is_ours(net: Any) -> bool:
+    """Whether it is one of zoo's definitions, and no module of one's own: then its fields say what it returns.
+
+    >>> class Mine(nn.Module):
+    ...     width: int = 8
+    >>> is_ours(Mine())
+    False
+    """
+    return type(net).__module__.startswith("zoo.") and hasattr(net, "outputs")
+
+
 def in_form(net: Any, parameterization: Any, gamma: Any) -> Any:
     """The same network in another parameterization and with another γ₀, where it has one."""
     return net.clone(parameterization=parameterization, **({"gamma": gamma} if hasattr(net, "gamma") else {}))

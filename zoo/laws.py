@@ -114,7 +114,8 @@ def laws(init: Callable, *arguments: Any) -> Any:
     >>> laws(nn.Dense(4).init, jax.ShapeDtypeStruct((1, 8), "float32"))["params"]["kernel"]
     Law(mean=0.0, variance=0.125, gaussian=False, kind='truncated normal')
     """
-    key = jax.random.key(0)
+    with jax.ensure_compile_time_eval():  # a caller may be tracing
+        key = jax.random.key(0)
     program, shapes = jax.make_jaxpr(init, return_shape=True)(key, *arguments)
     given = Unknown("it depends on the arguments of init")
     inputs = [_Constant(key, (), secret=True), *[given] * (len(program.jaxpr.invars) - 1)]

@@ -1,6 +1,7 @@
 """From a definition to one number a parameter: its role, and its learning rate over η₀."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -29,16 +30,23 @@ def roles(net: nn.Module, x: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Where:
-    """What a definition says of one parameter: `std` at initialisation, `multiplier` in the forward pass."""
+    """What a definition says of one parameter: `std` at initialisation, `multiplier` in the forward pass.
+
+    `stored`: the parameter over that of the form in which multipliers are in the forward pass; it is as much slower.
+    """
 
     role: str
     in_branch: bool
     std: Any
     multiplier: Any
+    stored: Any = 1.0
+    sides: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # see `Factors`
+    unsure: bool = False
 
 
-def placed(net: nn.Module, x: Any) -> dict:
-    """`Where` every parameter is: a tree like the parameters."""
+@functools.singledispatch
+def placed(net: Any, x: Any) -> dict:
+    """`Where` every parameter is: a tree like the parameters. Of a network of zoo's layers, which say it."""
     found: dict[tuple[str, ...], Where] = {}
 
     def note(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
@@ -122,8 +130,9 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
         if not p.learning_rates_scale:
             return Factors(where.role, 1.0, 1.0, matrix)
         how = (where.role, said.width, said.gamma, said.depth, where.in_branch)
-        rate, size = p.learning_rate_factor(*how), p.gradient_size(*how)
-        return Factors(where.role, number(rate), number(size), matrix, p.width_ratio(said.width))
+        rate, size = p.learning_rate_factor(*how) * where.stored**2, p.gradient_size(*how) / where.stored
+        ratio = p.width_ratio(said.width)
+        return Factors(where.role, number(rate), number(size), matrix, ratio, where.sides, where.unsure)
 
     found = jax.tree.map(factor, placed(net, x), is_leaf=lambda where: isinstance(where, Where))
     if jax.tree.structure(params).num_leaves != len(jax.tree.leaves(found)):
@@ -183,7 +192,9 @@ def learning_rate_factors(net: Any, x: Any) -> dict[str, Any]:
     """
     said, p = definition_of(net), parameterization(net.parameterization)
     return jax.tree.map(
-        lambda where: p.learning_rate_factor(where.role, said.width, said.gamma, said.depth, where.in_branch),
+        lambda where: (
+            p.learning_rate_factor(where.role, said.width, said.gamma, said.depth, where.in_branch) * where.stored**2
+        ),
         placed(net, x),
         is_leaf=lambda where: isinstance(where, Where),
     )

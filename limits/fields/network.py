@@ -12,6 +12,7 @@ from limits.fields.exact import Coordinates
 from limits.fields.matrix import Matrix, multiply
 from limits.finite.forward import STATISTICS, mixes_inputs, on_all_points
 from zoo.layers import Linear
+from zoo.plain import PlainNetwork, readout_of
 
 REVEALED = "revealed"  # the collection that holds the matrices, by the path of their layer
 _BOTH_SIDES = ("hidden", "branch")  # roles of weights whose inputs and outputs both grow with the width
@@ -121,6 +122,8 @@ def vectors_met(net: nn.Module, x: Any) -> dict[tuple[str, ...], int]:
 
 def readout_scales(net: nn.Module, x: Any) -> tuple[float, float]:
     """(w, b) of the readout, whose output has the covariance w² Φ + b² before it is scaled down. Nothing is computed."""
+    if isinstance(net, PlainNetwork):
+        return readout_of(net, x)
     found: list[tuple[float, float]] = []
 
     def note(run: Any, args: Any, kwargs: Any, context: Any) -> Any:

@@ -22,7 +22,7 @@ from limits.training import Training
 from limits.types import Provenance, Task
 from zoo import CNN, MLP, ResNet, activation_function
 from zoo.activations import PiecewiseLinear
-from zoo.definition import definition_of
+from zoo.definition import definition_of, is_ours
 
 _MOST_COORDINATES = 8192  # of an exact linear sweep
 
@@ -199,7 +199,7 @@ def _look(
         found = sweep.measure(state, x, key, names)
     found = jax.tree.map(np.asarray, found)
     check_finite(found["f"], t, plan.training.largest_rate)
-    if t == 0 and not type(plan.net).__module__.startswith("zoo."):
+    if t == 0 and not is_ours(plan.net):
         check_apart(plan.net, found["f"], state.offset)
     found["f"] = found["f"] - np.asarray(state.offset)
     return found, state

@@ -76,10 +76,13 @@ class Measurement:
         self._larger(self.missing, function.name, share.max(0), place)
         self._larger(self.wrong, function.name, wrong.max(), place)
 
-    def quadrature(self, key: tuple, found: Any, coarse: Any, place: str) -> None:
-        """The same average by a rule and by a coarser one; key: functions, number of variables and of points."""
+    def quadrature(self, key: tuple, found: Any, coarse: Any, size: Any, place: str) -> None:
+        """The same average by a rule and by a coarser one, and that of the absolute value, to which errors are relative.
+
+        key: functions, number of variables and of points.
+        """
         self.largest = max(self.largest, key[-1] * math.prod(found.shape[1:]))
-        largest = jnp.max(jnp.abs(found))
+        largest = jnp.max(size)
         error = jnp.max(jnp.abs(found - coarse)) / jnp.where(largest > 0, largest, 1)
         self._larger(self.rules, key, error, place)
 

@@ -315,7 +315,9 @@ def _by_quadrature(m: Any, f: Function, g: Function, pairs: bool) -> Any:
 
     lower = root([[_covariance(m, a, b, place, pairs) for b in variables] for a in variables])
 
-    def by_rule(z: Any, weights: Any) -> Any:
+    def by_rule(coarse: bool, size: bool = False) -> Any:
+        rule = points(len(variables), coarse)  # one constant of the compiled program, however often it is used
+        z, weights = m.own.once(("points", len(variables), coarse), lambda: [jnp.asarray(part) for part in rule])
         drawn = [sum((c * z[:, j].reshape(-1, *(1,) * c.ndim) for j, c in enumerate(row)), 0.0) for row in lower]
         found: Any = weights.reshape(-1, *(1,) * (m.batch + f.rank + (g.rank if pairs else 0)))
         for which, function in ((0, f), (1, g)):
@@ -324,13 +326,12 @@ def _by_quadrature(m: Any, f: Function, g: Function, pairs: bool) -> Any:
                 at = next(i for i, (s, each) in enumerate(variables) if each is leaf and (s == which or whole))
                 values[id(leaf)] = drawn[at]
             found = found * function(values, lambda det, which=which: place(jnp.asarray(det.array), which))
-        return found.sum(0)
+        return (jnp.abs(found) if size else found).sum(0)
 
-    z, weights = points(len(variables))
-    found = by_rule(z, weights)
+    found = by_rule(coarse=False)
     if m.series.measures:
-        key = (f.name, g.name, len(variables), len(z))
-        m.series.quadrature(key, found, by_rule(*points(len(variables), coarse=True)), m.own.place(f))
+        key = (f.name, g.name, len(variables), len(points(len(variables))[0]))
+        m.series.quadrature(key, found, by_rule(coarse=True), by_rule(True, size=True), m.own.place(f))
     return found
 
 

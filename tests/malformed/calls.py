@@ -178,6 +178,7 @@ def given() -> dict[str, dict[str, Any]]:
         "zoo.explain": {"net": NET, "x": X, "show": False}, "zoo.scaled": {"optimizer": "adam", "net": NET, "x": X, "learning_rate": 0.1},
         "zoo.factors": {"net": NET, "params": variables()["params"], "x": X},
         "zoo.learning_rate_factors": {"net": NET, "x": X}, "zoo.roles": {"net": NET, "x": X},
+        "zoo.in_parameterization": {"module": Plain(4), "parameterization": "mup", "width": "width"},
         "zoo.Rescaled": {"net": NET, "roles": roles()},
         "zoo.scale_gradients": {"factors": zoo.learning_rate_factors(NET, X)},
         "zoo.infer_roles": {"init": init_plain, "base": {"width": 4}, "target": {"width": 8}},

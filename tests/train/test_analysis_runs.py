@@ -173,7 +173,7 @@ def test_without_a_definition_what_needs_none_is_measured(net):
     assert found["ntk"]["drift"]["ntk"]["relative"][1] > 0.01
     assert found["linearisation"]["test"]["relative"][1] > 0
     limits = limits_of(Own(), TASK, [0, 2], 0.1)
-    assert limits["kernels"].detail.startswith("No twin is known for Own")
+    assert limits["kernels"].detail.startswith("twin: Own is a plain module")
     assert against_twin([found], limits["kernels"])["ntk"] == {"absent": limits["kernels"].detail}
 
 
