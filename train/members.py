@@ -20,9 +20,11 @@ from limits.finite.forward import STATISTICS, mixes_inputs, on_all_points
 from limits.finite.observables import Inside, output_basis, take, with_features
 from limits.kept.remembered import remembered
 from limits.losses import point_loss
+from limits.program.run import features_of
 from limits.training import Training
 from zoo import parameterization
 from zoo.definition import definition_of, in_form
+from zoo.plain import PlainNetwork
 
 
 @jax.tree_util.register_dataclass
@@ -136,6 +138,8 @@ def _programs(net: Any, n_train: int, training: Training, kernels: tuple[str, ..
         wide, params = dials.on(net), variables["params"]
 
         def entering(x: Any, **train: Any) -> Any:
+            if isinstance(wide, PlainNetwork):
+                return features_of(wide, variables, x, **train)
             return with_features(lambda: apply(variables, x, dials, **train))[1]
 
         inside = Inside(

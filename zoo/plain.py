@@ -17,7 +17,7 @@ from zoo.definition import in_form
 from zoo.infer import infer_roles
 from zoo.inferred import Place
 from zoo.laws import Law, law_of, laws
-from zoo.names import by_name, map_named
+from zoo.names import by_name, map_named, names_of
 from zoo.parameterization import FINITE_FAN_IN, ROLES, Parameterization, parameterization
 from zoo.roles import Where, placed
 
@@ -64,7 +64,7 @@ class Pair(NamedTuple):
 class PlainNetwork(nn.Module):
     """f = (what make(width) returns) / γ, with γ = γ₀ N^d; `in_parameterization` makes it.
 
-    Its variables are those of the Linen module itself; what is none has all its parameters in one, "net".
+    Its variables are those of the Linen module itself; what is none has all its parameters in one, "net", by their names.
     """
 
     make: Callable[..., Any]
@@ -165,7 +165,7 @@ def made_by(make: Callable[..., Any], width: int) -> nn.Module | Pair:
     """What a function makes of a width, with NNX modules as pairs of functions."""
     rngs = _argument_of_rngs(make)
     if rngs is not None:
-        return _from_nnx(lambda key: make(width, **{rngs: nnx.Rngs(key)}))
+        return _by_names(_from_nnx(lambda key: make(width, **{rngs: nnx.Rngs(key)})))
     made = make(width)
     if isinstance(made, nn.Module):
         return made
@@ -174,11 +174,23 @@ def made_by(make: Callable[..., Any], width: int) -> nn.Module | Pair:
             "in_parameterization: make returns an NNX module; give it an argument rngs, make(width, rngs)."
         )
     if isinstance(made, tuple) and len(made) == 2 and all(map(callable, made)):
-        return Pair(*made)
+        return _by_names(Pair(*made))
     raise ValueError(
         f"in_parameterization: make({width}) must return a Linen module or a pair (init, apply) of functions; it returns "
         f"{checks.shown(made)}."
     )
+
+
+def _by_names(model: Pair) -> Pair:
+    """With parameters in one dictionary, whatever tree they are."""
+
+    @functools.wraps(model.apply)
+    def apply(parameters: Any, x: Any, **options: Any) -> Any:
+        shapes = jax.eval_shape(model.init, jax.random.key(0), x)
+        leaves = [parameters[name] for name in names_of(shapes)]
+        return model.apply(jax.tree.unflatten(jax.tree.structure(shapes), leaves), x, **options)
+
+    return Pair(lambda key, x: by_name(model.init(key, x)), apply)
 
 
 def _argument_of_rngs(make: Callable[..., Any]) -> str | None:
@@ -219,8 +231,9 @@ def _start_of(leaf: Any) -> Any:
 
 
 class Start(NamedTuple):
-    """What is known of one parameter: its role, its standard deviation at initialisation, and how many inputs are summed."""
+    """What is known of one parameter: where it is, its role, its standard deviation, and how many inputs are summed."""
 
+    path: tuple[str, ...]  # in "params"
     role: str
     std: float
     inputs: int
@@ -257,12 +270,16 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
         )
         for width in (net.width, 2 * net.width)
     )
+    shapes = nn.unbox(jax.eval_shape(lambda: init(jax.random.key(0), net.width)))
+    leaves = jax.tree_util.tree_leaves_with_path(shapes)
+    paths = {name: tuple(entry.key for entry in path) for (path, _), name in zip(leaves, names_of(shapes), strict=True)}
     return {
-        name: _start(net, name, place, law_of(narrow[name]), law_of(wide[name])) for name, place in found.places.items()
+        name: _start(net, name, paths[name], place, law_of(narrow[name]), law_of(wide[name]))
+        for name, place in found.places.items()
     }
 
 
-def _start(net: PlainNetwork, name: str, place: Place, law: Law, wide: Law) -> Start:
+def _start(net: PlainNetwork, name: str, path: tuple[str, ...], place: Place, law: Law, wide: Law) -> Start:
     role, inputs = place.role, 1
     if role in ("hidden", "readout"):
         inputs = math.prod(place.shape[i] for i in _inputs(place))
@@ -278,7 +295,7 @@ def _start(net: PlainNetwork, name: str, place: Place, law: Law, wide: Law) -> S
             name=name, role=role, narrow=a, wide=b, width=net.width, twice=2 * net.width, power=power, wanted=wanted,
             remedy=_REMEDIES[wanted],
         ))  # fmt: skip
-    return Start(role, a, inputs, place)
+    return Start(path, role, a, inputs, place)
 
 
 def _inputs(place: Place) -> tuple[int, ...]:
@@ -314,6 +331,6 @@ def readout_of(net: PlainNetwork, x: Any) -> tuple[float, float]:
             f"{net.what} has {len(names)} parameters of role readout ({', '.join(names)}); its kernels need exactly one, from "
             "the last features to the outputs."
         )
-    layer = names[0].rpartition(".")[0]
+    readout, layer = found[names[0]], names[0].rpartition(".")[0]
     bias = found.get(f"{layer}.bias" if layer else "bias")
-    return found[names[0]].std * found[names[0]].inputs ** 0.5, 0.0 if bias is None else bias.std
+    return readout.std * readout.inputs**0.5, 0.0 if bias is None else bias.std

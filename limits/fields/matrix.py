@@ -10,6 +10,8 @@ import numpy as np
 
 from limits.fields.exact import unit_vectors
 
+REVEALED = "revealed"  # the collection that holds the matrices, by the path of their parameter
+TOLERANCE = {"float32": 1e-3, "float64": 1e-8}  # of directions, relative to the longest vector met with them
 Source = tuple[int, int]  # the first coordinate, and the number of parts that have a coordinate each
 
 

@@ -8,6 +8,7 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 
+from limits.fields import plain
 from limits.fields.matrix import Matrix
 from limits.fields.network import REVEALED, forward, on_points
 from limits.fields.responses import coefficients
@@ -15,11 +16,12 @@ from limits.fields.taps import LayerUse, Taps, taken_apart
 from limits.finite.forward import mixes_inputs, shows_inside
 from limits.finite.observables import OBSERVABLES, Inside, gradient_scale, output_basis, take
 from limits.finite.tangent import contract, trace
+from zoo.plain import PlainNetwork
 
 BACKWARD = {name for name, each in OBSERVABLES.items() if each.backward} | {"fields", "responses"}
 _NO_FEATURES = (
-    "The layer of role readout is called inside nn.remat, nn.jit, nn.scan or nn.vmap, where what enters it cannot be read: "
-    "call it outside."
+    "What enters the readout cannot be read: its layer is called inside nn.remat, nn.jit, nn.scan or nn.vmap (call it outside), "
+    "or no product of a plain module has weights of that role (say which by roles)."
 )
 _NO_RESPONSES = (
     'record="responses" needs matrices that are met in the network itself, not inside nn.scan, nn.remat, nn.jit or nn.vmap: '
@@ -61,6 +63,9 @@ def measure(
 
 
 def _pass(net: Any, held: Any, x: Any, key: Any, taps: Taps, **options: Any) -> tuple[Seen, Any]:
+    if isinstance(net, PlainNetwork):
+        f, after, features = plain.forward(net, held, x, key, **options)
+        return Seen(f, (), (), features), after
     shows = shows_inside(net)
     with nn.intercept_methods(taps):
         out, after = forward(net, held, x, key, **options, **({"intermediates": True} if shows else {}))
@@ -101,7 +106,7 @@ def _with_gradients(
     uses, elsewhere = taken_apart(
         lambda taps, params, revealed: run(taps, x[0], params, revealed, {})[0].f, variables["params"], revealed
     )
-    whole = {path for path in _matrices(revealed) if path in elsewhere}
+    whole = {path for path in _matrices(revealed) if path[:-1] in elsewhere}
     if "responses" in kernels and whole:
         raise ValueError(_NO_RESPONSES.format(layers=", ".join(sorted(".".join(path) for path in whole))))
 
@@ -139,8 +144,7 @@ def _with_gradients(
     scale = gradient_scale(net)
 
     def tangent() -> Any:
-        copies = back.params | {(*path, "kernel"): slope for path, slope in back.slopes.items()}
-        return _of_layers(uses, a, g, factors) + _of_copies(copies, factors)
+        return _of_layers(uses, a, g, factors) + _of_copies(back.params | back.slopes, factors)
 
     found: dict[str, Any] = {"f": seen.f, **take(kernels, _inside(net, seen, lambda: gradients, tangent))}
     if "fields" in kernels:
@@ -157,7 +161,7 @@ class Own(NamedTuple):
     shifts: dict[int, Any]  # of what layers return, by the number of the call
     fields: dict[str, Any]  # of h^l
     params: dict[tuple[str, ...], Any]  # of parameters
-    slopes: dict[tuple[str, ...], Any]  # the gradients of matrices, by the path of their layer
+    slopes: dict[tuple[str, ...], Any]  # the gradients of matrices, by path
 
 
 def _check_shapes(net: Any, shown: Seen) -> None:
@@ -176,16 +180,16 @@ def _check_shapes(net: Any, shown: Seen) -> None:
 
 
 def _matrices(revealed: Any) -> dict[tuple[str, ...], Matrix]:
-    """By the path of their layer."""
+    """By path."""
     flat: Any = flax.traverse_util.flatten_dict(revealed)
-    return {path[:-1]: matrix for path, matrix in flat.items()}
+    return flat
 
 
 def _with_slopes(revealed: Any, slopes: dict[tuple[str, ...], Any]) -> Any:
     """The matrices, some of them with another gradient."""
     flat: Any = flax.traverse_util.flatten_dict(revealed)
     for path, slope in slopes.items():
-        flat[*path, "matrix"] = dataclasses.replace(flat[*path, "matrix"], gradient=slope)
+        flat[path] = dataclasses.replace(flat[path], gradient=slope)
     return flax.traverse_util.unflatten_dict(flat)
 
 
@@ -230,10 +234,15 @@ def _of_layers(uses: list[LayerUse], entered: dict[int, Any], backs: dict[int, A
     return total
 
 
+def at(table: dict[tuple[str, ...], Any], path: tuple[str, ...]) -> Any:
+    """What holds for the parameter of this path, or for that of which it is one of several matrices side by side."""
+    return table[path] if path in table else table[path[:-1]]
+
+
 def _of_copies(gradients: dict[tuple[str, ...], Any], factors: Any) -> Any:
     """The same from gradients [outputs, n, …] of whole parameters and matrices, by path."""
     total: Any = 0.0
     for path, gradient in gradients.items():
         j = gradient.reshape(*gradient.shape[:2], -1)
-        total = total + jnp.asarray(factors[path], j.dtype) * trace(j, j, "mean")
+        total = total + jnp.asarray(at(factors, path), j.dtype) * trace(j, j, "mean")
     return total

@@ -8,15 +8,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from limits.fields import plain
 from limits.fields.exact import Coordinates
-from limits.fields.matrix import Matrix, multiply
+from limits.fields.matrix import REVEALED as REVEALED
+from limits.fields.matrix import TOLERANCE, Matrix, multiply
 from limits.finite.forward import STATISTICS, mixes_inputs, on_all_points
 from zoo.layers import Linear
 from zoo.plain import PlainNetwork, readout_of
 
-REVEALED = "revealed"  # the collection that holds the matrices, by the path of their layer
 _BOTH_SIDES = ("hidden", "branch")  # roles of weights whose inputs and outputs both grow with the width
-TOLERANCE = {"float32": 1e-3, "float64": 1e-8}  # of directions, relative to the longest vector met with them
 
 
 def revealing(capacity: int, rows: dict[tuple[str, ...], int] | None = None, exact: Coordinates | None = None) -> Any:
@@ -45,18 +45,18 @@ def revealing(capacity: int, rows: dict[tuple[str, ...], int] | None = None, exa
         if rows is not None:
             rows[module.path] = rows.get(module.path, 0) + _all_rows(flat)
         if module.is_initializing():
-            if module.has_variable(REVEALED, "matrix"):  # a layer that is used twice
+            if module.has_variable(REVEALED, "kernel"):  # a layer that is used twice
                 return jnp.zeros((*seen.shape[:-1], module.features), flat.dtype)
             std, _ = module.scales("kernel", args[0].shape[-1])
             source = None if exact is None else exact.matrix(capacity, math.prod(module.window))
             fresh = Matrix.fresh(
                 flat.shape[-1], module.features, capacity, 0.0 if module.zero_init else std, flat.dtype, source
             )
-            module.put_variable(REVEALED, "matrix", fresh)
+            module.put_variable(REVEALED, "kernel", fresh)
             return jnp.zeros((*seen.shape[:-1], module.features), flat.dtype)
         key = jax.random.key_data(module.make_rng("reveal"))
-        out, after = multiply(flat, module.get_variable(REVEALED, "matrix"), key, TOLERANCE[str(flat.dtype)])
-        module.put_variable(REVEALED, "matrix", after)
+        out, after = multiply(flat, module.get_variable(REVEALED, "kernel"), key, TOLERANCE[str(flat.dtype)])
+        module.put_variable(REVEALED, "kernel", after)
         return out.reshape(*seen.shape[:-1], module.features)
 
     return replace
@@ -81,6 +81,8 @@ def _all_rows(flat: jax.Array) -> int:
 
 def forward(net: nn.Module, variables: dict[str, Any], x: Any, key: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
     """(the network's outputs, its collections but for "params" afterwards)."""
+    if isinstance(net, PlainNetwork):
+        return plain.forward(net, variables, x, key, **options)[:2]
     mutable = [name for name in variables if name == REVEALED or (name == STATISTICS and options.get("train"))]
     with nn.intercept_methods(revealing(0)):
         found: Any = net.apply(variables, x, rngs={"reveal": key}, mutable=mutable, **options)
@@ -107,12 +109,16 @@ def on_points(
 
 def start(net: nn.Module, x: Any, key: Any, capacity: int, exact: Coordinates | None = None) -> dict[str, Any]:
     """The network's variables at initialisation: parameters, and matrices of which nothing is known."""
+    if isinstance(net, PlainNetwork):
+        return plain.start(net, x, key, capacity)
     with nn.intercept_methods(revealing(capacity, None, exact)):
         return dict(net.init({"params": key, "reveal": key}, x[:1]))
 
 
 def vectors_met(net: nn.Module, x: Any) -> dict[tuple[str, ...], int]:
     """How many vectors each matrix meets in one pass of inputs of this shape. Nothing is computed."""
+    if isinstance(net, PlainNetwork):
+        return plain.vectors_met(net, x)
     rows: dict[tuple[str, ...], int] = {}
     key = jax.random.key(0)
     with nn.intercept_methods(revealing(1, rows)):

@@ -37,7 +37,7 @@ def coefficients(
 def _at(revealed: Any, path: tuple[str, ...]) -> Matrix | None:
     for name in path:
         revealed = revealed.get(name, {})
-    matrix: Matrix | None = revealed.get("matrix")
+    matrix: Matrix | None = revealed.get("kernel")
     return matrix
 
 

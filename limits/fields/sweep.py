@@ -13,7 +13,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits.fields.exact import Coordinates
 from limits.fields.matrix import Matrix
-from limits.fields.measure import BACKWARD, measure, observed
+from limits.fields.measure import BACKWARD, at, measure, observed
 from limits.fields.network import REVEALED, forward, on_points, start, vectors_met
 from limits.finite.forward import check_train, mixes_inputs
 from limits.losses import point_loss
@@ -179,7 +179,7 @@ class CausalSweep:
         velocities = self._moved(state.velocities, matrices(met, lambda m: m.gradient))
 
         def moved(path: Any, p: Any, v: Any) -> Any:
-            shrink = 1 - rate * self.decays[_names(path)]
+            shrink = 1 - rate * at(self.decays, _names(path))
             if not isinstance(p, Matrix):
                 return shrink * p - rate * v
             nothing = jnp.zeros_like(p.gradient)
@@ -196,7 +196,7 @@ class CausalSweep:
     def _moved(self, velocity: Any, gradient: Any) -> Any:
         """momentum v + factor ∂loss/∂w."""
         return jax.tree_util.tree_map_with_path(
-            lambda path, v, g: self.training.momentum * v + self.factors[_names(path)] * g, velocity, gradient
+            lambda path, v, g: self.training.momentum * v + at(self.factors, _names(path)) * g, velocity, gradient
         )
 
 
@@ -221,9 +221,8 @@ def over_devices(samples: int) -> Callable:
 
 
 def _names(path: Any) -> tuple[str, ...]:
-    """The path of a parameter; a matrix stands for the kernel of its layer."""
-    names = tuple(entry.key for entry in path)
-    return (*names[:-1], "kernel") if names[-1] == "matrix" else names
+    """The path of a parameter, be it drawn or a matrix."""
+    return tuple(entry.key for entry in path)
 
 
 def check_finite(f: Any, step: int, rate: float) -> None:

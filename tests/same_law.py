@@ -1,0 +1,58 @@
+"""An engine of S samples and networks of width S, of which loss and feature kernel must be of one law: means and spreads."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from limits import Task
+from limits.fields.measure import measure
+from limits.fields.sweep import CausalSweep
+from limits.training import Training
+from train.ensemble import run_members
+
+SEEDS, STEPS = 2000, 3
+
+
+def values(net: Any, task: Task, rate: float, kernel: str, seeds: int = SEEDS) -> tuple[Any, Any]:
+    """(loss, trace of the last kernel after STEPS steps) of the engine and of networks: each [seeds]."""
+    n = len(task.x)
+    x, y, rows = jnp.asarray(task.x, "float32"), jnp.asarray(task.y_train, "float32"), np.arange(n)
+    sweep = CausalSweep(net, Training("mse", centred=True), x.shape, n, "float32")
+
+    def last(kernels: Any) -> Any:
+        return kernels[-1] if isinstance(kernels, tuple) else kernels
+
+    def one(key: Any) -> Any:
+        state = sweep._start(key, x)
+
+        def step(t: Any, state: Any) -> Any:
+            return sweep._step(state, x, y, rows, jax.random.fold_in(key, 10 + t), rate)[0]
+
+        state = jax.lax.fori_loop(0, STEPS, step, state)
+        found, _ = measure(net, sweep.factors, (kernel,), state.variables, x, n, jax.random.fold_in(key, 99))
+        f = found["f"] - state.offset
+        return 0.5 * jnp.mean((f - y) ** 2), jnp.trace(last(found[kernel])) / n
+
+    keys = jax.vmap(lambda m: jax.random.fold_in(jax.random.key(11), m))(jnp.arange(seeds))
+    # One after the other: jaxlib 0.10 on two cores was seen to stop for ever in batches of eigendecompositions.
+    engine = jax.block_until_ready(jax.jit(lambda keys: jax.lax.map(one, keys))(keys))
+    training = Training.of(task, STEPS, rate, centred=True)
+    chunks = list(run_members(net, task, training, seeds, [STEPS], seed=12, kernels=(kernel,)))
+    f = np.concatenate([chunk["f"][:, 0] for chunk in chunks])
+    found = np.concatenate([last(chunk[kernel])[:, 0] for chunk in chunks])
+    return engine, (0.5 * np.mean((f - task.y_train) ** 2, axis=(1, 2)), np.einsum("mii->m", found) / n)
+
+
+def deviations(engine: Any, networks: Any) -> list[float]:
+    """By how many standard errors means and (logarithms of) spreads differ: four numbers."""
+    found = []
+    for mine, theirs in zip(map(np.asarray, engine), networks, strict=True):
+        error = np.hypot(mine.std(), theirs.std()) / len(mine) ** 0.5
+        # A spread's own standard error: by its fourth moment, about 2 % for SEEDS = 2000.
+        spreads = [a.std() for a in (mine, theirs)]
+        own = [np.std((a - a.mean()) ** 2) / (2 * a.var() * len(a) ** 0.5) for a in (mine, theirs)]
+        assert np.hypot(*own) < 0.06 * (SEEDS / len(mine)) ** 0.5
+        found += [(mine.mean() - theirs.mean()) / error, np.log(spreads[0] / spreads[1]) / np.hypot(*own)]
+    return found
