@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program import elementwise, shapes, sums
+from limits.program import elementwise, images, shapes, sums
 from limits.program.moments import same_weights
 from limits.program.nodes import Det, Image, Moved, Node, OfWeights
 from limits.program.trace import Constant, Equation, NetworkProgram
@@ -128,9 +128,9 @@ class Interpreter:
             case "dot_general":
                 return [sums.dot(given[0], given[1], params["dimension_numbers"], self.own)]
             case "conv_general_dilated":
-                return [sums.convolution(given[0], given[1], params, shape)]
+                return [images.convolution(given[0], given[1], params, shape)]
             case "gather":
-                return [sums.gathered(given[0], given[1], params, shape)]
+                return [images.gathered(given[0], given[1], params, shape)]
             case "iota":
                 return [_iota(params, shape)]
         if name in _REDUCTIONS:

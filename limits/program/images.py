@@ -1,0 +1,195 @@
+"""Rules for what weights give: images of a matrix, convolutions, rows of a table."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from limits.program.elementwise import check_steady
+from limits.program.nodes import Det, Image, Lookup, Node, Window
+from limits.program.shapes import moved, permuted, settled
+from limits.program.values import Atom, Axes, Axis, NoLimitError, Parameter, Value, growth, positions, size
+
+
+def of_weights(signal: tuple, weights: tuple, first: bool, axes: Axes) -> Value:
+    """W u: over contracted axes, with outputs along the free axes of W."""
+    (value, contracted, batch), (matrix, w_contracted, _) = signal, weights
+    if batch:
+        raise NoLimitError(f"the parameter {matrix.held.path} has a matrix for every position or head of its input")
+    gone = [atom for i in contracted for atom in value.axes[i]]
+    if any(atom.kind == "b" for atom in gone):
+        raise NoLimitError("inputs of a call are mixed by weights")
+    free = [axis for i, axis in enumerate(value.axes) if i not in contracted]
+    loose = [atom for axis in free for atom in axis if atom.kind == "n"]
+    if isinstance(value.held, Node) and loose:
+        raise NoLimitError(
+            f"the parameter {matrix.held.path} acts on positions of every neuron alike: outputs of different neurons share "
+            "random weights and are not independent"
+        )
+    out = [axis for i, axis in enumerate(matrix.axes) if i not in w_contracted]
+    new = tuple(tuple(Atom("n", atom.sizes) for atom in axis) for axis in out)
+    mine = free
+    held = _contracted_last(Value(value.axes, settled(value)), contracted)
+    layout = (
+        tuple(w_contracted),
+        tuple(tuple((a.kind, a.sizes) for a in value.axes[i]) for i in contracted),
+        _origin(matrix),
+    )
+    made = image(matrix.held, held, gone, layout, None)
+    return Value((*new, *mine) if first else (*mine, *new), made)
+
+
+def _origin(matrix: Value) -> tuple:
+    """Which axes of the parameter the axes of these weights are."""
+    return matrix.held.origin
+
+
+def _contracted_last(value: Value, contracted: Sequence[int]) -> Any:
+    """What is held, with the positions of the contracted axes behind the others."""
+    return permuted(value.held, _behind(value.axes, contracted))
+
+
+def _behind(axes: Axes, last: Sequence[int]) -> list[int]:
+    """The order of positions that puts those of some axes last, in the order of these."""
+    numbers, count = [], 0
+    for axis in axes:
+        here = sum(atom.kind == "p" for atom in axis)
+        numbers.append(list(range(count, count + here)))
+        count += here
+    order = [i for i in range(len(axes)) if i not in last] + list(last)
+    return [number for i in order for number in numbers[i]]
+
+
+def image(weights: Parameter, source: Any, gone: list[Atom], layout: tuple, window: Window | None) -> Node:
+    """The image of a field or of numbers, the contracted parts `gone` of its axes last among its positions."""
+    if weights.law.mean != 0:
+        raise NoLimitError(f"entries of the matrix {weights.path} have mean {weights.law.mean:g}, not 0")
+    if isinstance(source, Det):
+        check_steady(source, 0.0 if source.zero else source.power)
+    neurons = [atom for atom in gone if atom.kind == "n"]
+    fan = math.prod(atom.sizes[0] for atom in neurons)
+    power = weights.growth + source.power + sum(growth(atom.sizes) for atom in neurons) / 2
+    k = sum(atom.kind == "p" for atom in gone)
+    kept = source.shape[: len(source.shape) - k]
+    return Image(
+        kept if window is None else slid_shape(kept, window),
+        power,
+        weights.matrix(),
+        source,
+        k,
+        float(fan),
+        layout,
+        window,
+    )
+
+
+def slid_shape(shape: tuple[int, ...], window: Window) -> tuple[int, ...]:
+    """Positions after a window has gone over them."""
+    return tuple(
+        (n + sum(edges) - (width - 1) * spacing - 1) // stride + 1
+        for n, (width, stride, edges, spacing) in zip(shape, window.axes, strict=True)
+    )
+
+
+def convolution(signal: Value, weights: Value, params: dict[str, Any], shape: tuple) -> Value:
+    """A convolution: an image whose window slides over positions."""
+    spec = params["dimension_numbers"]
+    if not isinstance(weights.held, Parameter):
+        raise NoLimitError("a convolution whose window is no parameter")
+    if params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
+        raise NoLimitError(
+            f"the convolution with {weights.held.path} treats every feature by itself (feature_group_count = "
+            f"{params['feature_group_count']}): its weights are gains, products with which are not Gaussian"
+        )
+    if any(d != 1 for d in params["lhs_dilation"]):
+        raise NoLimitError("a transposed (dilated) convolution")
+    batch, channel, *places = spec.lhs_spec
+    gone = list(signal.axes[channel])
+    held = permuted(settled(signal), _behind(signal.axes, [channel]))
+    window = Window(tuple(
+        (size(weights.axes[k])[0] or 1, stride, tuple(edges), spacing)
+        for k, stride, edges, spacing in zip(spec.rhs_spec[2:], params["window_strides"], params["padding"],
+                                             params["rhs_dilation"], strict=True)
+    ))  # fmt: skip
+    held = _with_places(signal, held, places, gone)
+    layout = ("window", spec.rhs_spec, tuple((a.kind, a.sizes) for a in gone), weights.held.origin)
+    made = image(weights.held, held, gone, layout, window)
+    axes: list[Axis] = [()] * len(shape)
+    out_batch, out_channel, *out_places = spec.out_spec
+    axes[out_batch] = signal.axes[batch]
+    axes[out_channel] = (Atom("n", shape[out_channel]),) if shape[out_channel] != (1, 1, 1) else ()
+    for place in out_places:
+        axes[place] = (Atom("p", shape[place]),)
+    made = _without_single(made, [shape[place] for place in out_places])
+    return Value(tuple(axis if axis and size(axis) != (1, 1, 1) else () for axis in axes), made)
+
+
+def _with_places(signal: Value, held: Any, places: Sequence[int], gone: list[Atom]) -> Any:
+    """With an axis for every place of the window, where single positions have none."""
+    if any(len(signal.axes[p]) > 1 for p in places):
+        raise NoLimitError("a convolution over an axis that merges positions with others")
+    sizes = [size(signal.axes[p])[0] if signal.axes[p] else 1 for p in places]
+    sizes += [atom.sizes[0] for atom in gone if atom.kind == "p"]
+    if tuple(sizes) == held.shape:
+        return held
+    k = len(held.shape)
+    return moved(held, lambda a, i: a.reshape(*a.shape[:i], *sizes, *a.shape[i + k :]), tuple(sizes))
+
+
+def _without_single(node: Node, sizes: list) -> Node:
+    """Without axes of one position."""
+    kept = tuple(n for n, s in zip(node.shape, sizes, strict=True) if s != (1, 1, 1))
+    if kept == node.shape:
+        return node
+    k = len(node.shape)
+    return moved(node, lambda a, i: a.reshape(*a.shape[:i], *kept, *a.shape[i + k :]), kept)
+
+
+def gathered(table: Value, indices: Value, params: dict[str, Any], shape: tuple) -> Value:
+    """Entries of one axis, by numbers: rows of a table of parameters, or positions."""
+    spec, sizes = params["dimension_numbers"], params["slice_sizes"]
+    if len(spec.start_index_map) != 1 or tuple(spec.collapsed_slice_dims) != tuple(spec.start_index_map):
+        raise NoLimitError("a gather along several axes")
+    (axis,) = spec.start_index_map
+    if any(s != size(a)[0] for i, (s, a) in enumerate(zip(sizes, table.axes, strict=True)) if i != axis):
+        raise NoLimitError("a gather of parts of several axes")
+    if not isinstance(indices.held, Det):
+        raise NoLimitError("entries are looked up by what a field says")
+    lead = indices.axes[:-1] if indices.axes and not indices.axes[-1] else indices.axes
+    rest = [a for i, a in enumerate(table.axes) if i != axis]
+    axes: list[Any] = [None] * len(shape)
+    for place, each in zip(spec.offset_dims, rest, strict=True):
+        axes[place] = each
+    places = [i for i, each in enumerate(axes) if each is None]
+    for place, each in zip(places, lead, strict=True):
+        axes[place] = each
+    if isinstance(table.held, Parameter):
+        if any(place < max(places, default=-1) for place in spec.offset_dims) or any(
+            atom.kind != "n" for each in rest for atom in each
+        ):
+            raise NoLimitError(f"rows of {table.held.path} are looked up that are no vectors over neurons")
+        weights = table.held
+        node = Lookup(settled(indices).shape, weights.growth, weights.matrix(), settled(indices).array)
+        if weights.law.mean != 0:
+            raise NoLimitError(f"entries of the table {weights.path} have mean {weights.law.mean:g}, not 0")
+        return Value(tuple(axes), node)
+    return _taken(table, indices, axis, tuple(axes), places)
+
+
+def _taken(table: Value, indices: Value, axis: int, axes: Axes, places: list[int]) -> Value:
+    """Positions by numbers that are the same for every input."""
+    if [atom.kind for atom in table.axes[axis]] != ["p"] or len(indices.held.array) != 1:
+        raise NoLimitError("entries are taken along neurons or inputs, or by numbers that differ between inputs")
+    held, at = settled(table), len(positions(table.axes[:axis]))
+    numbers = jnp.asarray(settled(indices).array)[0]
+    first = len(positions(axes[: places[0]])) if places else at
+    shape = (*held.shape[:at], *held.shape[at + 1 :])
+    shape = (*shape[:first], *numbers.shape, *shape[first:])
+
+    def act(a: Any, i: int) -> Any:
+        found = jnp.take(a, numbers.ravel(), axis=i + at)
+        found = jnp.moveaxis(found, i + at, i + first)
+        return found.reshape(*found.shape[: i + first], *numbers.shape, *found.shape[i + first + 1 :])
+
+    return Value(axes, moved(held, act, shape))
