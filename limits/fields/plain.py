@@ -114,7 +114,8 @@ def forward(
     given: Any = flax.traverse_util.flatten_dict(variables["params"])
     given |= {path: jax.ShapeDtypeStruct(w.shape, jax.dtypes.canonicalize_dtype(float)) for path, w in wide.items()}
     fixed = {name: part for name, part in variables.items() if name not in ("params", REVEALED, "perturbations")}
-    run = _Revealing(flax.traverse_util.flatten_dict(variables.get(REVEALED, {})), key, rows)
+    revealed: Any = flax.traverse_util.flatten_dict(variables.get(REVEALED, {}))
+    run = _Revealing(revealed, key, rows)
     hold = lambda path, leaf: Unseen.of(wide[path]) if path in wide else leaf  # noqa: E731
     out, after = run_network(run, net, given, fixed, x, hold, **options)
     met = flax.traverse_util.unflatten_dict(run.revealed)

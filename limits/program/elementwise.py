@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.program.functions import leaves_of
-from limits.program.nodes import Concat, Det, Entry, FieldSum, Map, Node, Weights, scaled_by
+from limits.program.nodes import Concat, Det, Entry, FieldSum, Map, Node, scaled_by
 from limits.program.opened import opened
 from limits.program.shapes import one
 from limits.program.values import Atom, Axes, NoLimitError, Parameter, Value, atoms
@@ -126,20 +126,11 @@ def field_of(value: Value, axes: Axes) -> Node:
     if loose or (neurons and all(origin is None for origin in neurons)):
         raise NoLimitError(f"the parameter {held.path} is one number for all neurons: its gradient is their sum")
     matrix = held.matrix()
-    _check_gaussian(matrix)
     entry = Entry(tuple(shape), held.growth, matrix, tuple(own))
     mean = held.law.mean * held.factor
     return (
         entry if mean == 0 else FieldSum(entry.shape, held.growth, ((one(len(shape)), entry),), one(len(shape), mean))
     )
-
-
-def _check_gaussian(matrix: Weights) -> None:
-    if not matrix.gaussian and matrix.std > 0:
-        raise NoLimitError(
-            f"entries of the parameter {matrix.path} are {matrix.kind}, and as gains or biases they are not summed over: only "
-            "normal ones keep fields Gaussian. Initialise it with normal numbers or one value"
-        )
 
 
 def of_numbers(word: str, function: Callable, dets: Sequence[Det]) -> Det:

@@ -13,6 +13,11 @@ import numpy as np
 from limits.program.nodes import Det, FieldSum, Map, Node, scaled_by
 from limits.program.values import NoLimitError
 
+_SKEWED = (
+    "entries of the parameter {path} are {kind}, and as gains or biases they are not summed over: a function of them has closed "
+    "averages only where they are normal. Initialise it with normal numbers or one value"
+)
+
 
 class Factor(NamedTuple):
     """A field, differentiated with respect to these of its leaves."""
@@ -44,6 +49,10 @@ class Function:
         found = tuple({id(leaf): leaf for factor in self.factors for leaf in factor.leaves}.values())
         if not all(leaf.gaussian for leaf in found):
             raise NoLimitError("a function of signals that are not Gaussian, together with others that depend on them")
+        for leaf in found:
+            uses = [factor for factor in self.factors if any(each is leaf for each in factor.leaves)]
+            if leaf.skewed is not None and (len(uses) > 1 or bare(uses[0].node) is None):
+                raise NoLimitError(_SKEWED.format(path=leaf.skewed.path, kind=leaf.skewed.kind))
         return found
 
     @functools.cached_property

@@ -1,43 +1,73 @@
 """Rules for what weights give: images of a matrix, convolutions, rows of a table."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
-from limits.program.elementwise import check_steady
-from limits.program.nodes import Det, Image, Lookup, Node, Window
-from limits.program.shapes import moved, permuted, settled
-from limits.program.values import Atom, Axes, Axis, NoLimitError, Parameter, Value, growth, positions, size
+from limits.program.copies import MOST, apart, are_copies, entry
+from limits.program.elementwise import check_steady, elementwise
+from limits.program.nodes import Det, FieldSum, Image, Lookup, Node, Window
+from limits.program.shapes import broadcast, concatenated, moved, one, permuted, settled, sliced, transposed
+from limits.program.values import Atom, Axes, Axis, NoLimitError, Parameter, Value, fresh, growth, positions, size
 
 
-def of_weights(signal: tuple, weights: tuple, first: bool, axes: Axes) -> Value:
-    """W u: over contracted axes, with outputs along the free axes of W."""
-    (value, contracted, batch), (matrix, w_contracted, _) = signal, weights
-    if batch:
-        raise NoLimitError(f"the parameter {matrix.held.path} has a matrix for every position or head of its input")
+def of_weights(signal: tuple, weights: tuple, first: bool) -> Value:
+    """W u: over contracted axes, with outputs along the free axes of W; (value, contracted axes, axes side by side)."""
+    (value, contracted, batch), (matrix, w_contracted, w_batch) = signal, weights
+    free = [i for i in range(len(value.axes)) if i not in (*contracted, *batch)]
+    together = next((i for i in free if are_copies(value, i)), None)
+    if together is not None:  # one matrix for all of them
+        return of_weights((apart(value, together), contracted, batch), weights, first)
+    if any(not are_copies(value, i) for i in batch):
+        return _one_by_one(signal, weights, first)
     gone = [atom for i in contracted for atom in value.axes[i]]
     if any(atom.kind == "b" for atom in gone):
         raise NoLimitError("inputs of a call are mixed by weights")
-    free = [axis for i, axis in enumerate(value.axes) if i not in contracted]
-    loose = [atom for axis in free for atom in axis if atom.kind == "n"]
-    if isinstance(value.held, Node) and loose:
+    loose = [atom for i in free for atom in value.axes[i] if atom.kind == "n"]
+    if isinstance(value.held, Node) and (loose or (batch and not any(growth(atom.sizes) for atom in gone))):
         raise NoLimitError(
             f"the parameter {matrix.held.path} acts on positions of every neuron alike: outputs of different neurons share "
             "random weights and are not independent"
         )
-    out = [axis for i, axis in enumerate(matrix.axes) if i not in w_contracted]
+    out = [axis for i, axis in enumerate(matrix.axes) if i not in (*w_contracted, *w_batch)]
     new = tuple(tuple(Atom("n", atom.sizes) for atom in axis) for axis in out)
-    mine = free
+    beside, mine = (tuple(value.axes[i] for i in numbers) for numbers in (batch, free))
     held = _contracted_last(Value(value.axes, settled(value)), contracted)
     layout = (
-        tuple(w_contracted),
+        (tuple(w_contracted), tuple(w_batch)),
         tuple(tuple((a.kind, a.sizes) for a in value.axes[i]) for i in contracted),
         _origin(matrix),
     )
     made = image(matrix.held, held, gone, layout, None)
-    return Value((*new, *mine) if first else (*mine, *new), made)
+    return Value((*beside, *new, *mine) if first else (*beside, *mine, *new), made)
+
+
+def _one_by_one(signal: tuple, weights: tuple, first: bool) -> Value:
+    """A matrix for each position: one image after the other, each of weights of its own."""
+    (value, contracted, (b, *batch)), (matrix, w_contracted, (w, *w_batch)) = signal, weights
+    sizes: Any = size(value.axes[b])
+    if any(atom.kind != "p" for atom in value.axes[b]) or len(value.axes[b]) > 1 or sizes[0] > MOST:
+        raise NoLimitError(
+            f"the parameter {matrix.held.path} has a matrix for every input or neuron, or for more than {MOST} positions"
+        )
+    low, high = [0] * len(value.axes), [size(axis)[0] for axis in value.axes]
+    wanted = tuple((1, 1, 1) if i == b else size(axis) for i, axis in enumerate(value.axes))
+    found = []
+    for i in range(sizes[0]):
+        low[b], high[b] = i, i + 1
+        part = sliced(value, tuple(low), tuple(high), (1,) * len(low), wanted)
+        part = Value((*part.axes[:b], *part.axes[b + 1 :]), part.held)
+        mine, theirs = (
+            [[k - (k > gone) for k in numbers] for numbers in sides]
+            for gone, sides in ((b, (contracted, batch)), (w, (w_contracted, w_batch)))
+        )
+        made = of_weights((part, *mine), (entry(matrix, w, i), *theirs), first)
+        found.append(Value(((), *made.axes), made.held))
+    return concatenated(found, 0, sizes)
 
 
 def _origin(matrix: Value) -> tuple:
@@ -97,15 +127,16 @@ def convolution(signal: Value, weights: Value, params: dict[str, Any], shape: tu
     spec = params["dimension_numbers"]
     if not isinstance(weights.held, Parameter):
         raise NoLimitError("a convolution whose window is no parameter")
-    if params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
-        raise NoLimitError(
-            f"the convolution with {weights.held.path} treats every feature by itself (feature_group_count = "
-            f"{params['feature_group_count']}): its weights are gains, products with which are not Gaussian"
-        )
-    if any(d != 1 for d in params["lhs_dilation"]):
+    if params["batch_group_count"] != 1 or any(d != 1 for d in params["lhs_dilation"]):
         raise NoLimitError("a transposed (dilated) convolution")
     batch, channel, *places = spec.lhs_spec
+    if params["feature_group_count"] > 1 and not weights.axes[spec.rhs_spec[1]]:
+        return _depthwise(signal, weights, params, shape)
     gone = list(signal.axes[channel])
+    if params["feature_group_count"] > 1:  # each output sees the neurons of its group
+        if [atom.kind for atom in gone] != ["n"] or not growth(size(weights.axes[spec.rhs_spec[1]])):
+            raise NoLimitError(f"the convolution with {weights.held.path} has groups of fixed numbers of features")
+        gone = [Atom("n", size(weights.axes[spec.rhs_spec[1]]))]
     held = permuted(settled(signal), _behind(signal.axes, [channel]))
     window = Window(tuple(
         (size(weights.axes[k])[0] or 1, stride, tuple(edges), spacing)
@@ -123,6 +154,42 @@ def convolution(signal: Value, weights: Value, params: dict[str, Any], shape: tu
         axes[place] = (Atom("p", shape[place]),)
     made = _without_single(made, [shape[place] for place in out_places])
     return Value(tuple(axis if axis and size(axis) != (1, 1, 1) else () for axis in axes), made)
+
+
+def _depthwise(signal: Value, weights: Value, params: dict[str, Any], shape: tuple) -> Value:
+    """A window on every feature by itself: its weights are gains, of which every offset has its own."""
+    spec = params["dimension_numbers"]
+    batch, channel, *places = spec.lhs_spec
+    if size(weights.axes[spec.rhs_spec[0]]) != size(signal.axes[channel]) or not isinstance(signal.held, Node):
+        raise NoLimitError(f"the convolution with {weights.held.path} makes several features of one, or is of inputs")
+    order = (batch, *places, channel)
+    signal = transposed(signal, order)
+    held = _with_places(signal, settled(signal), range(1, len(order) - 1), [])
+    sizes = [size(weights.axes[k])[0] for k in spec.rhs_spec[2:]]
+    steps = list(zip(params["window_strides"], params["padding"], params["rhs_dilation"], strict=True))
+    new = tuple(shape[place][0] for place in spec.out_spec[2:])
+    kept = tuple(n for n, place in zip(new, spec.out_spec[2:], strict=True) if shape[place] != (1, 1, 1))
+    axes = (signal.axes[0], *(fresh(shape[place]) for place in spec.out_spec[2:]), signal.axes[-1])
+    terms = []
+    for at in itertools.product(*map(range, sizes)):
+
+        def seen(a: Any, i: int, at: tuple[int, ...] = at) -> Any:
+            a = jnp.pad(a, [steps[k - i][1] if 0 <= k - i < len(at) else (0, 0) for k in range(a.ndim)])
+            for k, (o, (stride, _, gap)) in enumerate(zip(at, steps, strict=True)):
+                first = o * gap
+                a = jax.lax.slice_in_dim(a, first, first + (new[k] - 1) * stride + 1, stride, i + k)
+            return a.reshape(*a.shape[:i], *kept, *a.shape[i + len(at) :])
+
+        gain = weights
+        for k in sorted([*spec.rhs_spec[2:], spec.rhs_spec[1]], reverse=True):
+            gain = entry(gain, k, at[spec.rhs_spec[2:].index(k)] if k in spec.rhs_spec[2:] else 0)
+        gain = broadcast(gain, tuple(map(size, axes)), (len(axes) - 1,))
+        terms.append(
+            (one(len(kept)), elementwise("mul[]", jnp.multiply, [gain, Value(axes, moved(held, seen, kept))]).held)
+        )
+    whole = FieldSum(kept, terms[0][1].power, tuple(terms))
+    placed = (spec.out_spec[0], *spec.out_spec[2:], spec.out_spec[1])
+    return transposed(Value(axes, whole), tuple(placed.index(i) for i in range(len(placed))))
 
 
 def _with_places(signal: Value, held: Any, places: Sequence[int], gone: list[Atom]) -> Any:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program import elementwise, images, shapes, sums
+from limits.program import copies, elementwise, images, shapes, sums
 from limits.program.moments import same_weights
 from limits.program.nodes import Det, Image, Moved, Node, OfWeights
 from limits.program.trace import Constant, Equation, NetworkProgram
@@ -153,7 +153,7 @@ class Interpreter:
             for key, value in sorted(params.items())
             if key not in ("sharding", "accuracy") and not callable(value)
         )
-        return [elementwise.elementwise(f"{name}[{written}]", _function(name, params), given)]
+        return [elementwise.elementwise(f"{name}[{written}]", _function(name, params), copies.told_apart(given))]
 
     def _split(self, value: Value, params: dict[str, Any], parts: Any) -> list[Value]:
         made, start = [], 0
@@ -229,11 +229,7 @@ def _number(value: Value) -> float:
 def _indexed(value: Value, index: int, shape: tuple) -> Value:
     """One of a stack of parameters or arrays."""
     if isinstance(value.held, Parameter):
-        held = value.held
-        if not value.axes[0]:
-            return Value(value.axes[1:], held)
-        fields = {**held.__dict__, "index": (*held.index, index), "origin": held.origin[1:]}
-        return Value(value.axes[1:], Parameter(**fields))
+        return copies.entry(value, 0, index)
     rest = [size(axis) for axis in value.axes[1:]]
     part = shapes.sliced(
         value,

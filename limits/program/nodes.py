@@ -64,6 +64,11 @@ class Node:
         """Whether it is zero at the start: parameters that begin at one value, which only the tangent kernel sees."""
         return False
 
+    @functools.cached_property
+    def skewed(self) -> "Weights | None":
+        """Weights in it that are not normal and not summed over, so that of its law only two moments are known."""
+        return next(filter(None, (part.skewed for part in self.parts_of)), None)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Weights:
@@ -73,7 +78,7 @@ class Weights:
     """
 
     path: str
-    index: tuple[int, ...]
+    index: tuple  # of entries taken: (axis of the parameter, which)
     rows: tuple
     std: float  # at the first width, factor included
     rate: float  # of learning, times factor²
@@ -132,12 +137,20 @@ class Entry(OfWeights):
 
     own: tuple[bool, ...] = ()  # axes of positions along which entries are others
 
+    @functools.cached_property
+    def skewed(self) -> Weights | None:  # noqa: D102
+        return None if self.matrix.gaussian or self.still else self.matrix
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Lookup(OfWeights):
     """Rows of a table of parameters: covariance std² where indices [n, *shape] are equal."""
 
     indices: Any
+
+    @functools.cached_property
+    def skewed(self) -> Weights | None:  # noqa: D102
+        return None if self.matrix.gaussian or self.still else self.matrix
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.program.copies import apart, are_copies
 from limits.program.elementwise import check_steady, field_of, powers
 from limits.program.images import of_weights
 from limits.program.nodes import Concat, Det, Moved, Node
@@ -16,6 +17,10 @@ from limits.program.values import Atom, Axes, NoLimitError, Parameter, Value, gr
 
 def summed(value: Value, dimensions: tuple[int, ...], own: Any) -> Value:
     """Σ over axes."""
+    left = [atom for i, axis in enumerate(value.axes) if i not in dimensions for atom in axis if atom.kind == "n"]
+    if any(growth(atom.sizes) for atom in left):
+        for i in dimensions:
+            value = apart(value, i) if are_copies(value, i) else value
     gone = [atom for i in dimensions for atom in value.axes[i]]
     axes = tuple(axis for i, axis in enumerate(value.axes) if i not in dimensions)
     if isinstance(value.held, Parameter):
@@ -77,6 +82,11 @@ def reduced(word: str, value: Value, dimensions: tuple[int, ...], function: Any)
 def dot(left: Value, right: Value, numbers: Any, own: Any) -> Value:
     """A product of arrays, summed over contracted axes, side by side over batch axes."""
     (c_left, c_right), (b_left, b_right) = numbers
+    for i, j in zip((*c_left, *b_left), (*c_right, *b_right), strict=True):
+        if are_copies(left, i) and [atom.kind for atom in right.axes[j]] == ["p"]:
+            left = apart(left, i)
+        elif are_copies(right, j) and [atom.kind for atom in left.axes[i]] == ["p"]:
+            right = apart(right, j)
     sides = [(left, c_left, b_left), (right, c_right, b_right)]
     order = [*b_left, *(i for i in range(len(left.axes)) if i not in (*b_left, *c_left))]
     rest = [i for i in range(len(right.axes)) if i not in (*b_right, *c_right)]
@@ -91,7 +101,7 @@ def dot(left: Value, right: Value, numbers: Any, own: Any) -> Value:
         held = [False, True]
     if any(held):
         which = held.index(True)
-        return of_weights(sides[1 - which], sides[which], which == 0, axes)
+        return of_weights(sides[1 - which], sides[which], which == 0)
     if isinstance(left.held, Det) and isinstance(right.held, Det):
         return _of_numbers(sides, axes)
     if isinstance(left.held, Node) and isinstance(right.held, Node):

@@ -40,7 +40,7 @@ class Parameter:
     """
 
     path: str
-    index: tuple[int, ...]
+    index: tuple  # of entries taken: (axis of the parameter, which)
     rows: tuple
     law: Any
     rate: float
