@@ -36,6 +36,19 @@ def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
     return samples
 
 
+def as_signals(net: Any, x: Any, name: str, dtype: Any) -> np.ndarray:
+    """x as samples; whole numbers stay such for a module that takes no others (words)."""
+    given = np.asarray(x)
+    if given.dtype.kind not in "iu" or given.ndim < 2 or not given.size:
+        return as_samples(x, name, dtype)
+    floating = jax.ShapeDtypeStruct((1, *given.shape[1:]), jnp.asarray(0.0).dtype)
+    try:
+        jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), floating)
+    except Exception:  # whatever it says
+        return given
+    return as_samples(x, name, dtype)
+
+
 def check_same_shape(x1: np.ndarray, x2: np.ndarray) -> None:
     """Raises unless samples of both have the same shape."""
     if x1.shape[1:] != x2.shape[1:]:

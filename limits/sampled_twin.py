@@ -11,7 +11,7 @@ from limits.fields.sweep import check_apart, check_finite
 from limits.fields.sweeps import compiled_sweep
 from limits.finite.forward import absent_kernels
 from limits.finite.output_power import check_output_power
-from limits.inputs import as_block, as_float, as_samples, check_same_shape
+from limits.inputs import as_block, as_float, as_samples, as_signals, check_same_shape
 from limits.program.closed import closed_kernels, scaled_as_said
 from limits.program.read import KERNELS
 from limits.training import Training
@@ -74,7 +74,8 @@ class SampledTwin(Twin):
         drawn = samples is not None or replicas is not None
         samples, replicas = 2048 if samples is None else samples, 8 if replicas is None else replicas
         kind, block = as_float(np.float64 if dtype is None else dtype), as_block(block)
-        first, second = as_samples(x1, "x1", kind), None if x2 is None else as_samples(x2, "x2", kind)
+        first = as_signals(self.net, x1, "x1", kind)
+        second = None if x2 is None else as_signals(self.net, x2, "x2", kind)
         if second is not None:
             check_same_shape(first, second)
             if diagonal:
@@ -83,7 +84,9 @@ class SampledTwin(Twin):
         values, provenance, errors, reasons = dict[str, Any](absent), dict(absent), dict[str, Any](), dict[str, str]()
         if not drawn:
             self.check_width(first)
-            both = first.astype(np.float64), None if second is None else second.astype(np.float64)
+            both = first, second
+            if first.dtype.kind == "f":
+                both = first.astype(np.float64), None if second is None else second.astype(np.float64)
             found, how, reasons = closed_kernels(self.net, *both, self.trained, diagonal, block, folder)
             values |= {name: a.astype(kind, copy=False) for name, a in found.items() if name not in absent}
             provenance |= {name: how for name in found if name not in absent}
@@ -112,7 +115,8 @@ class SampledTwin(Twin):
     ) -> dict[str, Any]:
         """Kernels of networks at initialisation: [replicas, n1, n2]."""
         n = len(first)
-        x = (first if second is None else np.concatenate([first, second])).astype(dtype)
+        x = first if second is None else np.concatenate([first, second])
+        x = x.astype(dtype) if x.dtype.kind == "f" else x
         kernels = tuple({"nngp": "features"}.get(name, name) for name in names)
         runs = self._looks(x, kernels, samples, replicas, seed, dtype)
         block = (slice(None), slice(None, n), slice(None) if second is None else slice(n, None))
@@ -125,9 +129,7 @@ class SampledTwin(Twin):
         self.check_width(x)
         found, net = [], self.net.clone(width=samples)
         with jax.enable_x64(dtype == np.float64), patient_bar(f"networks of {samples} samples", replicas) as advance:
-            sweep = compiled_sweep(
-                net, Training("mse", trained=self.trained), x.shape, len(x), str(np.dtype(dtype)), steps=0
-            )
+            sweep = compiled_sweep(net, Training("mse", trained=self.trained), x.shape, len(x), str(x.dtype), steps=0)
             for r in range(replicas):
                 key = jax.random.fold_in(jax.random.key(seed), r)
                 state = sweep.begin(jax.random.fold_in(key, 0), x)
@@ -143,7 +145,8 @@ class SampledTwin(Twin):
 
     def readout(self, features: Any, x: Any = None) -> Any:
         """A kernel Φ of what enters the readout for inputs like x, carried through it: (w² Φ + b²)/γ²."""
-        w, b = readout_scales(self.net, jax.ShapeDtypeStruct(np.shape(x), np.float32))
+        kind = np.float32 if x is None or np.asarray(x).dtype.kind == "f" else np.asarray(x).dtype
+        w, b = readout_scales(self.net, jax.ShapeDtypeStruct(np.shape(x), kind))
         lazy = parameterization(self.net.parameterization).d == 0
         scale = float(definition_of(self.net).gamma) ** -2 if lazy else 1.0
         return scale * (w**2 * features + b**2)

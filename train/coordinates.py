@@ -23,7 +23,7 @@ from train.evaluate.statistics import slope
 from train.variables import descend, forward, split
 from zoo import checks
 from zoo.messages import as_text
-from zoo.plain import Pair
+from zoo.plain import Pair, PlainNetwork, starts
 from zoo.rescaled import within
 
 TOLERANCE = 0.1  # of an exponent
@@ -210,8 +210,8 @@ def _model(net: Any) -> Any:
     if any(cls.__module__.startswith("flax.nnx") for cls in type(net).__mro__):
         raise ValueError(
             f"coord_check: make returned the NNX module {name}, which has its parameters already, and every seed needs its own: "
-            "return the pair (init, apply), with init = lambda key, x: nnx.state(make_it(nnx.Rngs(key)), nnx.Param) and "
-            "apply = lambda params, x: nnx.merge(nnx.graphdef(make_it(nnx.Rngs(0))), params)(x)."
+            f"return zoo.in_parameterization({name}, …, width=width), where {name}(width, rngs) makes it, or a pair of "
+            "functions (init, apply)."
         )
     raise ValueError(
         f"coord_check: make must return a model with init(key, inputs) and apply(variables, inputs), got {name}."
@@ -228,12 +228,16 @@ def _look(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     _, seen = forward(net, *split(variables), x, collect=("intermediates",), capture_intermediates=True)
     leaves = jax.tree_util.tree_leaves_with_path(seen["intermediates"])
     names = [".".join(str(k.key) for k in path if hasattr(k, "key")) for path, _ in leaves]
-    pairs = zip(names, (leaf for _, leaf in leaves), strict=True)
-    return {
+    found = {
         name.removesuffix(".__call__"): leaf
-        for name, leaf in pairs
+        for name, (_, leaf) in zip(names, leaves, strict=True)
         if name != "__call__" and jnp.issubdtype(leaf.dtype, jnp.floating)
     }
+    if isinstance(net, PlainNetwork):  # of which the readout's is γ times the output, and is no feature
+        for name, start in starts(net, x).items():
+            if start.role == "readout":
+                found.pop(name.rpartition(".")[0], None)
+    return found
 
 
 def _movement(

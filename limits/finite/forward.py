@@ -7,6 +7,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from limits.finite.observables import OBSERVABLES
 from limits.types import Provenance
@@ -66,7 +67,8 @@ def checked_kernels(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def absent_kernels(net: nn.Module, x: Any) -> dict[str, Provenance]:
     """Which of phi, g, ntk do not exist along training on inputs of this shape, and why."""
-    shape = jax.ShapeDtypeStruct((1, *x.shape[1:]), jnp.asarray(0.0).dtype)
+    kind = x.dtype if np.dtype(x.dtype).kind in "iu" else jnp.asarray(0.0).dtype
+    shape = jax.ShapeDtypeStruct((1, *x.shape[1:]), kind)
     missing: dict[str, Provenance] = {}
     if not shows_inside(net):
         inside = [name for name, each in OBSERVABLES.items() if each.inside]

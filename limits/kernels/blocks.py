@@ -12,7 +12,7 @@ import psutil
 from rich.console import Console
 from rich.progress import track
 
-from limits.kernels.kept import KeptKernels
+from limits.kernels.kept import KeptKernels, kernel_dtype
 
 BLOCK = 400  # rows of a block, at most
 _ARRAY_BYTES = 2**21  # of one array of a block: what a core works on stays near it
@@ -72,13 +72,14 @@ def pairwise(
         with kept.open(x1, x2, size) as blocks:
             _fill(function, x1, x2, size, progress, blocks.put, blocks.finished)
             return blocks.arrays()
-    need, have = count * n1 * n2 * x1.itemsize, psutil.virtual_memory().available
+    dtype = kernel_dtype(x1)
+    need, have = count * n1 * n2 * dtype.itemsize, psutil.virtual_memory().available
     if need > have:
         raise MemoryError(
             f"{count} kernels of {n1} × {n2} need {need / 2**30:.1f} GiB and {have / 2**30:.1f} GiB are free: "
             "ask for fewer inputs at a time (x1 in parts against x2), for the diagonal alone, or give a folder."
         )
-    out = [np.empty((n1, n2), x1.dtype) for _ in range(count)]
+    out = [np.empty((n1, n2), dtype) for _ in range(count)]
 
     def put(i: int, j: int, parts: Sequence[np.ndarray]) -> None:
         for whole, values in zip(out, parts, strict=True):

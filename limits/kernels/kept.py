@@ -20,6 +20,15 @@ _FIRST_LINE = "row, column and checksums of finished blocks; checksum of the lin
 _NO_ALLOCATION = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that do not know how
 
 
+def kernel_dtype(x: np.ndarray) -> np.dtype:
+    """In which kernels of inputs are kept: theirs, or float64 of whole numbers.
+
+    >>> kernel_dtype(np.zeros(3, "float32")).name, kernel_dtype(np.zeros(3, int)).name
+    ('float32', 'float64')
+    """
+    return x.dtype if x.dtype.kind == "f" else np.dtype("float64")
+
+
 class KeptKernels:
     """Kernels NAME.npy in a folder; blocks.json says which they are, blocks.log the checksums of finished blocks.
 
@@ -38,7 +47,7 @@ class KeptKernels:
             shape = (len(x1), len(x1 if x2 is None else x2))
             which = identity(self.what, x1, x2, rows)
             begun = self._check_note({"kernels": which, "rows": rows, "shape": list(shape)})
-            blocks = Blocks(self.folder, which, self.names, shape, x1.dtype, rows, x2 is None, begun)
+            blocks = Blocks(self.folder, which, self.names, shape, kernel_dtype(x1), rows, x2 is None, begun)
             try:
                 yield blocks
             finally:
