@@ -17,6 +17,7 @@ from limits.training import LearningRate, Training, checked_times, record_times
 from limits.trajectory import Trajectory
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks, parameterization
+from zoo.definition import name_of
 
 _NOT_RICH = (
     "{name} has no limit with feature learning: in the {p} parameterization {what}. "
@@ -136,7 +137,7 @@ def rich(
 def check_learns(twin: Any) -> None:
     """Raises unless features learn in this parameterization, stay finite, and the network has a limit at all."""
     net = twin.net
-    p, name = parameterization(net.parameterization), type(net).__name__
+    p, name = parameterization(net.parameterization), name_of(net)
     if p.d < 0.5 and p.tangent_exponent("hidden") <= 0:
         instead = "; or lazy, which is this network's own limit"
         raise AbsentError(_NOT_RICH.format(name=name, p=p.name, what="features stay where they are", instead=instead))

@@ -8,7 +8,7 @@ import numpy as np
 
 from limits.types import Task
 from zoo import checks
-from zoo.definition import is_ours
+from zoo.definition import is_ours, name_of
 
 task_of = checks.Check("a limits.Task", lambda v: isinstance(v, Task))
 twin_of = checks.Check("a twin, which limits.twin makes of a definition", lambda v: v.net and callable(v.lazy))
@@ -93,7 +93,7 @@ def check_outputs(owner: str, net: Any, task: Task) -> None:
     >>> from zoo import MLP
     >>> check_outputs("lazy", MLP(width=8, depth=1, outputs=2), Task([[1.0]], [[0.0, 1.0]]))
     """
-    name = type(net).__name__
+    name = name_of(net)
     if is_ours(net):
         outputs: Any = net.outputs
     else:

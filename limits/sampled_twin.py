@@ -93,7 +93,13 @@ class SampledTwin(Twin):
         missing = tuple(name for name in KERNELS if name not in values)
         if missing:
             dtype = as_float(np.float32 if dtype is None else dtype)
-            sampled = self._drawn(missing, first, second, samples, replicas, seed, dtype)
+            try:
+                sampled = self._drawn(missing, first, second, samples, replicas, seed, dtype)
+            except ValueError as error:
+                unread = "; ".join(dict.fromkeys(reasons.values()))
+                raise ValueError(
+                    f"{error} It was drawn, as there is no closed form: {unread}" if unread else str(error)
+                ) from error
             how = f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped"
             for name, each in sampled.items():
                 each = np.diagonal(each, axis1=1, axis2=2) if diagonal else each

@@ -14,7 +14,7 @@ from limits.lazy import lazy
 from limits.posterior.infer import posterior
 from limits.types import AbsentError, Kernels
 from zoo import checks
-from zoo.definition import Network, check_definition, definition_of
+from zoo.definition import Network, check_definition, definition_of, name_of
 
 if TYPE_CHECKING:
     from limits.kernel_twin import KernelTwin
@@ -146,16 +146,16 @@ def twin(net: nn.Module, depth: float | None = None) -> Twin:
         return found(net, math.inf)
     if depth is not None and math.isinf(depth) and definition_of(net).branches:
         raise AbsentError(
-            f"{type(net).__name__} has no infinite-depth twin: only {_deepening()} do. Its kernels exist at any finite depth."
+            f"{name_of(net)} has no infinite-depth twin: only {_deepening()} do. Its kernels exist at any finite depth."
         )
     if depth is not None and math.isinf(depth):
         raise AbsentError(
-            f"{type(net).__name__} has no infinite-depth limit: without residual branches scaled down with depth its kernel "
+            f"{name_of(net)} has no infinite-depth limit: without residual branches scaled down with depth its kernel "
             "degenerates (every pair of inputs looks alike, or unrelated). Its kernels at any finite depth exist: "
             "set the definition's depth."
         )
     if depth is not None and depth != getattr(net, "depth", None):
-        raise ValueError(f"twin: the depth belongs to the definition; use {type(net).__name__}(…, depth={depth}).")
+        raise ValueError(f"twin: the depth belongs to the definition; use {name_of(net)}(…, depth={depth}).")
     return found(net, depth)
 
 

@@ -68,10 +68,19 @@ PLAIN = (
 )
 
 
+def name_of(net: Any) -> str:
+    """What messages call a network: its class, or that of the plain module in it.
+
+    >>> name_of(nn.Dense(3))
+    'Dense'
+    """
+    return net.what if hasattr(net, "known_roles") else type(net).__name__
+
+
 def check_definition(caller: str, net: Any) -> None:
     """Raises unless a module says its width and its parameterization, as a definition does."""
     if not {"width", "parameterization"} <= {field.name for field in dataclasses.fields(net)}:
-        raise ValueError(PLAIN.format(caller=caller, name=type(net).__name__))
+        raise ValueError(PLAIN.format(caller=caller, name=name_of(net)))
 
 
 def is_ours(net: Any) -> bool:

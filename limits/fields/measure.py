@@ -16,6 +16,7 @@ from limits.fields.taps import LayerUse, Taps, taken_apart
 from limits.finite.forward import mixes_inputs, shows_inside
 from limits.finite.observables import OBSERVABLES, Inside, gradient_scale, output_basis, take
 from limits.finite.tangent import contract, trace
+from zoo.definition import name_of
 from zoo.plain import PlainNetwork
 
 BACKWARD = {name for name, each in OBSERVABLES.items() if each.backward} | {"fields", "responses"}
@@ -167,14 +168,12 @@ class Own(NamedTuple):
 def _check_shapes(net: Any, shown: Seen) -> None:
     """Of one input."""
     if len(shown.f.shape) != 2 or shown.f.shape[0] != 1:
-        raise ValueError(
-            f"{type(net).__name__} must return [n, outputs]; for one input it returns shape {shown.f.shape}."
-        )
+        raise ValueError(f"{name_of(net)} must return [n, outputs]; for one input it returns shape {shown.f.shape}.")
     for name, parts in (("h", shown.h), ("phi", shown.phi)):
         for part in parts:
             if part.shape[:1] != (1,):
                 raise ValueError(
-                    f"{type(net).__name__} must return intermediates {name} with inputs along the first axis; for one input "
+                    f"{name_of(net)} must return intermediates {name} with inputs along the first axis; for one input "
                     f"it returns one of shape {part.shape}."
                 )
 

@@ -18,7 +18,7 @@ from limits.fields.network import REVEALED, forward, on_points, start, vectors_m
 from limits.finite.forward import check_train, mixes_inputs
 from limits.losses import point_loss
 from limits.training import Training
-from zoo.definition import definition_of
+from zoo.definition import definition_of, name_of
 
 _FIRST_STEPS = 4  # as many steps of full new directions fit before the bases grow
 _APART = 0.05  # of the outputs: far more than rounding, also that of a deep network
@@ -240,7 +240,7 @@ def check_apart(net: Any, f: Any, together: Any) -> None:
     away, size = (float(np.max(np.abs(a), initial=0.0)) for a in (np.asarray(f) - np.asarray(together), together))
     if away > _APART * size:
         raise ValueError(
-            f"{type(net).__name__}: the outputs of one input depend on the other inputs of the call (they move by {away:.2g} of "
+            f"{name_of(net)}: the outputs of one input depend on the other inputs of the call (they move by {away:.2g} of "
             f'{size:.2g}), so that no tangent kernel of a pair of inputs exists. Keep inputs apart, use Norm("batch"), or, '
             "in rich, leave kernels of gradients out: kernels=()."
         )

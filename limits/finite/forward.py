@@ -12,6 +12,7 @@ import numpy as np
 from limits.finite.observables import OBSERVABLES
 from limits.types import Provenance
 from zoo import checks
+from zoo.definition import name_of
 
 STATISTICS = "batch_stats"
 _MIXED = (
@@ -30,7 +31,7 @@ def check_train(net: nn.Module) -> None:
     """Raises unless a network that normalises over batches can be told when it trains."""
     if "train" not in inspect.signature(net.__call__).parameters:  # pyright: ignore[reportFunctionMemberAccess]
         raise ValueError(
-            f"{type(net).__name__} normalises over the inputs of a batch and has no argument `train`: give its __call__ one, "
+            f"{name_of(net)} normalises over the inputs of a batch and has no argument `train`: give its __call__ one, "
             "train=False, and pass it on to the Norm layers."
         )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from limits.kernels import hermite
 from limits.kernels.special import safe_sqrt
-from limits.program.functions import Factor, Function, bare, components, function_of
+from limits.program.functions import Factor, Function, bare, components, function_of, product_of
 from limits.program.nodes import Concat, Det, FieldSum, Map, Moved, Node
 from limits.program.quadrature import points, root
 from limits.program.recognise import closed_dual
@@ -48,9 +48,14 @@ def tangent(m: Any, u: Node, v: Node, pairs: bool) -> Any:
 
 
 def _tangent(m: Any, left: Function, right: Function, pairs: bool) -> Any:
+    if not left.tops & right.tops:
+        return None
     u, v = _whole(left), _whole(right)
     if u is not None and v is not None and not _is_average(u, v):
         return m.tangent(u, v, pairs)
+    fields = _as_fields(m, left, right)
+    if fields is not None:
+        return m.tangent(*fields, pairs)
     found = None
     for a in left.leaves:
         for b in right.leaves:
@@ -70,10 +75,23 @@ def _whole(f: Function) -> Node | None:
     return f.factors[0].node if len(f.factors) == 1 and not f.factors[0].slopes else None
 
 
+def _as_fields(m: Any, f: Function, g: Function) -> tuple[Node, Node] | None:
+    """Both as fields, where one is a sum that no function of Gaussian fields is: moments follow from its terms."""
+    if (f.of_gaussians and g.of_gaussians) or any(factor.slopes for factor in (*f.factors, *g.factors)):
+        return None
+    if not any(isinstance(_whole(each), FieldSum | Concat | Moved) for each in (f, g)) or not (f.factors and g.factors):
+        return None
+    u, v = (
+        m.own.once(("product", each.key), lambda each=each: product_of([factor.node for factor in each.factors]), each)
+        for each in (f, g)
+    )
+    return u, v
+
+
 def gap(m: Any, u: Node, pairs: bool) -> Any:
     """1 − c of φ(u) from that of u, for a function of one variable; else None."""
     function = function_of(u)
-    if len(function.random) != 1:
+    if not function.of_gaussians or len(function.random) != 1:
         return None
     return _dual(m, function, function.random[0], function.random[0], pairs)[2]
 
@@ -94,6 +112,9 @@ def average(m: Any, f: Function, g: Function, pairs: bool) -> Any:
     u, v = _whole(f), _whole(g)
     if u is not None and v is not None and not _is_average(u, v):
         return m.second(u, v, pairs)
+    fields = _as_fields(m, f, g)
+    if fields is not None:
+        return m.second(*fields, pairs)
     return m.once(("average", f.key, g.key, pairs), lambda: _average(m, f, g, pairs), f, g)
 
 

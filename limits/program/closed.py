@@ -28,11 +28,10 @@ _MARGIN = 0.25  # of a power of N
 @remembered(maxsize=64)
 def program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple[str, ...] | None) -> Any:
     """`ProgramKernels` of a definition for inputs of this shape and type; `Refused` where its program cannot be read."""
-    with jax.enable_x64(True):  # as the program is traced, or constants of the module's would be of two types
-        x = jax.ShapeDtypeStruct((1, *shape), kind)
-        if mixes_inputs(jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), x)):
-            return Refused("batch statistics: the kernel of a pair depends on the other inputs")
-        factors = Training("mse", trained=trained).factors(net, x)
+    x = jax.ShapeDtypeStruct((1, *shape), jax.dtypes.canonicalize_dtype(kind))
+    if mixes_inputs(jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), x)):
+        return Refused("batch statistics: the kernel of a pair depends on the other inputs")
+    factors = Training("mse", trained=trained).factors(net, x)
     rates = {jax.tree_util.keystr(path): float(rate) for path, rate in jax.tree.leaves_with_path({"params": factors})}
     nets = net, net.clone(width=2 * net.width)
     try:

@@ -14,6 +14,8 @@ from limits.program.opened import opened
 from limits.program.shapes import one
 from limits.program.values import Atom, Axes, NoLimitError, Parameter, Value, atoms
 
+_OF_MOMENTS = ("mul", "square", "integer_pow")  # whose means may be second moments
+
 
 def elementwise(name: str, function: Callable, values: Sequence[Value]) -> Value:
     """φ(values), entry by entry. `name` tells functions apart, with their parameters: "tanh[]"."""
@@ -201,12 +203,22 @@ def of_fields(name: str, function: Callable, held: Any) -> Node:
             check_steady(each, 0.0)
         elif word != "mul" and abs(each.power) > 1e-6:
             raise NoLimitError(f"{word} is taken of signals that go as N^{each.power:g} with the width, not as N^0")
-    held = [opened(each) for each in held]
+    held = [_opened(each, lenient=word in _OF_MOMENTS) for each in held]
     if word == "mul":
         held = _scale_taken(held[0], held[1])
     power = sum(each.power for each in held if isinstance(each, Node)) if word == "mul" else 0.0
     word_name = "mul" if word == "mul" else name
     return Map(shape, power, function, word_name, tuple(held))
+
+
+def _opened(node: Any, lenient: bool) -> Any:
+    """As a function of Gaussian fields; of what is none, the second moments are known all the same."""
+    try:
+        return opened(node)
+    except NoLimitError:
+        if lenient:
+            return node
+        raise
 
 
 def _scale_taken(a: Any, b: Any) -> tuple[Any, Any]:

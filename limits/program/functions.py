@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.program.nodes import Det, FieldSum, Map, Node, scaled_by
+from limits.program.opened import opened
 from limits.program.values import NoLimitError
 
 _SKEWED = (
@@ -47,13 +48,23 @@ class Function:
     def leaves(self) -> tuple[Node, ...]:
         """The Gaussian fields that it is made of, each once."""
         found = tuple({id(leaf): leaf for factor in self.factors for leaf in factor.leaves}.values())
-        if not all(leaf.gaussian for leaf in found):
-            raise NoLimitError("a function of signals that are not Gaussian, together with others that depend on them")
         for leaf in found:
+            if not opened(leaf).gaussian:  # or an error that says why
+                raise NoLimitError(
+                    "a function of signals that are not Gaussian, together with others that depend on them"
+                )
             uses = [factor for factor in self.factors if any(each is leaf for each in factor.leaves)]
             if leaf.skewed is not None and (len(uses) > 1 or bare(uses[0].node) is None):
                 raise NoLimitError(_SKEWED.format(path=leaf.skewed.path, kind=leaf.skewed.kind))
         return found
+
+    @functools.cached_property
+    def of_gaussians(self) -> bool:
+        """Whether it is a function of Gaussian fields, of whose law all is known."""
+        try:
+            return bool(self.leaves) or True
+        except NoLimitError:
+            return False
 
     @functools.cached_property
     def random(self) -> tuple[Node, ...]:

@@ -22,6 +22,8 @@ def of_weights(signal: tuple, weights: tuple, first: bool) -> Value:
     together = next((i for i in free if are_copies(value, i)), None)
     if together is not None:  # one matrix for all of them
         return of_weights((apart(value, together), contracted, batch), weights, first)
+    if any(atom.kind == "n" and growth(atom.sizes) for i in batch for atom in value.axes[i]):
+        return _gains(signal, weights, first)
     if any(not are_copies(value, i) for i in batch):
         return _one_by_one(signal, weights, first)
     gone = [atom for i in contracted for atom in value.axes[i]]
@@ -44,6 +46,34 @@ def of_weights(signal: tuple, weights: tuple, first: bool) -> Value:
     )
     made = image(matrix.held, held, gone, layout, None)
     return Value((*beside, *new, *mine) if first else (*beside, *mine, *new), made)
+
+
+def _gains(signal: tuple, weights: tuple, first: bool) -> Value:
+    """Σ_q W_pqi u_qi: weights of their own for every neuron i, multiplied and summed over positions."""
+    (value, contracted, batch), (matrix, w_contracted, w_batch) = signal, weights
+    free, w_free = (
+        [i for i in range(len(each.axes)) if i not in (*gone, *beside)]
+        for each, gone, beside in ((value, contracted, batch), (matrix, w_contracted, w_batch))
+    )
+    if any(atom.kind != "p" for i in contracted for atom in value.axes[i]):
+        raise NoLimitError(f"the parameter {matrix.held.path} has a matrix for every neuron of its input")
+    value = transposed(value, (*batch, *free, *contracted))
+    matrix = transposed(matrix, (*w_batch, *w_free, *w_contracted))
+    b, s, w, k = len(batch), len(free), len(w_free), len(contracted)
+    mine = (*range(b), *range(b + w * first, b + w * first + s), *range(b + s + w, b + s + w + k))
+    theirs = (*range(b), *range(b + s * (not first), b + s * (not first) + w), *range(b + s + w, b + s + w + k))
+    whole: list[Any] = [None] * (b + s + w + k)
+    for each, places in ((matrix, theirs), (value, mine)):
+        for axis, place in zip(each.axes, places, strict=True):
+            whole[place] = size(axis)
+    pair = [broadcast(each, tuple(whole), places) for each, places in ((matrix, theirs), (value, mine))]
+    product = elementwise("mul[]", jnp.multiply, pair)
+    held, kept = settled(product), product.axes[: b + s + w]
+    left = len(positions(kept))
+    summed = moved(
+        held, lambda a, i: a.sum(tuple(range(i + left, i + len(held.shape)))), held.shape[:left], selects=False
+    )
+    return Value(kept, summed)
 
 
 def _one_by_one(signal: tuple, weights: tuple, first: bool) -> Value:

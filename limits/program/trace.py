@@ -23,7 +23,7 @@ INLINED = {
     "custom_vjp_call_jaxpr": "fun_jaxpr", "custom_lin": "jaxpr",
 }  # fmt: skip
 _LIBRARIES = ("flax", "jax", "zoo", os.path.join("limits", "program"))
-_WRAPPED = "PlainNetwork/inner/"  # what stands round a user's module is none of theirs
+_WRAPPED = "PlainNetwork/inner"  # what stands round a user's module is none of theirs
 Sizes = tuple[int, int, int]  # of an axis: at (N, n), (2N, n), (N, n + 1)
 
 
@@ -133,7 +133,8 @@ def _flat(closed: Any) -> _Flat:
         look = lambda v: np.asarray(v.val) if isinstance(v, Literal) else known[v]  # noqa: E731
         for eqn in jaxpr.eqns:
             given, name = [look(v) for v in eqn.invars], eqn.primitive.name
-            inside = "/".join(part for part in (layer, str(eqn.source_info.name_stack)) if part).removeprefix(_WRAPPED)
+            inside = "/".join(part for part in (layer, str(eqn.source_info.name_stack)) if part)
+            inside = inside.removeprefix(_WRAPPED).removeprefix("/")
             if name in INLINED:
                 inner = eqn.params[INLINED[name]]
                 made = run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given, inside)

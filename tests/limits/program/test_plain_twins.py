@@ -145,6 +145,7 @@ def test_a_fifth_architecture_needs_no_theory_of_its_own():
     task = Task(x[:3], [1.0, -1.0, 0.5], x[3:], [0.0])
     limit = twin(in_parameterization(Mixer(16), "mup"))
     kernels = limit.kernels(x)
+    assert kernels.provenance["ntk"].kind == "exact"
     drawn = limit.kernels(x, samples=1024, replicas=8)
     for name in ("nngp", "ntk"):
         off = np.abs(getattr(kernels, name) - getattr(drawn, name))
