@@ -97,9 +97,8 @@ class SampledTwin(Twin):
                 sampled = self._drawn(missing, first, second, samples, replicas, seed, dtype)
             except ValueError as error:
                 unread = "; ".join(dict.fromkeys(reasons.values()))
-                raise ValueError(
-                    f"{error} It was drawn, as there is no closed form: {unread}" if unread else str(error)
-                ) from error
+                more = f" It was drawn, as there is no closed form: {unread}" if unread else ""
+                raise ValueError(f"{error}{more}") from error
             how = f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped"
             for name, each in sampled.items():
                 each = np.diagonal(each, axis1=1, axis2=2) if diagonal else each
@@ -151,8 +150,8 @@ class SampledTwin(Twin):
 
     def readout(self, features: Any, x: Any = None) -> Any:
         """A kernel Φ of what enters the readout for inputs like x, carried through it: (w² Φ + b²)/γ²."""
-        kind = np.float32 if x is None or np.asarray(x).dtype.kind == "f" else np.asarray(x).dtype
-        w, b = readout_scales(self.net, jax.ShapeDtypeStruct(np.shape(x), kind))
+        shape, kind = np.shape(x), np.asarray(x).dtype
+        w, b = readout_scales(self.net, jax.ShapeDtypeStruct(shape, kind if kind.kind in "iu" else np.float32))
         lazy = parameterization(self.net.parameterization).d == 0
         scale = float(definition_of(self.net).gamma) ** -2 if lazy else 1.0
         return scale * (w**2 * features + b**2)

@@ -7,6 +7,7 @@ others are positions. So sizes that coincide confuse nothing.
 import dataclasses
 import itertools
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ INLINED = {
     "custom_vjp_call_jaxpr": "fun_jaxpr", "custom_lin": "jaxpr",
 }  # fmt: skip
 _LIBRARIES = ("flax", "jax", "zoo", os.path.join("limits", "program"))
-_WRAPPED = "PlainNetwork/inner"  # what stands round a user's module is none of theirs
+_WRAPPED = r"^PlainNetwork(/inner)?/?"  # what stands round a user's module is none of theirs
 Sizes = tuple[int, int, int]  # of an axis: at (N, n), (2N, n), (N, n + 1)
 
 
@@ -134,7 +135,7 @@ def _flat(closed: Any) -> _Flat:
         for eqn in jaxpr.eqns:
             given, name = [look(v) for v in eqn.invars], eqn.primitive.name
             inside = "/".join(part for part in (layer, str(eqn.source_info.name_stack)) if part)
-            inside = inside.removeprefix(_WRAPPED).removeprefix("/")
+            inside = re.sub(_WRAPPED, "", inside)
             if name in INLINED:
                 inner = eqn.params[INLINED[name]]
                 made = run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given, inside)

@@ -1,5 +1,7 @@
 """The engine on plain modules: in law networks of as many neurons, with matrices that are never drawn."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -54,7 +56,7 @@ def test_no_matrix_of_samples_by_samples_is_made(name):
         jax.jit(lambda v, x, k: sweep._measure(v, x, k, ("ntk", "features"))).lower(state.variables, x, key),
     )
     for program in programs:
-        used = program.compile().memory_analysis()
+        used: Any = program.compile().memory_analysis()
         assert used.temp_size_in_bytes + used.output_size_in_bytes < 4 * samples**2
 
 
