@@ -238,7 +238,7 @@ def _dual(m: Any, f: Function, u: Node, v: Node, pairs: bool, g: Function | None
     unit = _placed_rows(m, [a / jnp.where(s > 0, s, 1) for a, s in ((a1, s1), (a2, s2))], k, pairs)
     slopes = [coefficients_of(m, each[0], leaf, orders) for each, leaf in ((df, u), (dg, v))] if df else []
     d1, d2 = _placed_rows(m, slopes, k, pairs) if df else unit
-    bent, slope = hermite.series(unit[0], unit[1], d1, d2, gap)
+    bent, slope = _bent(unit[0], unit[1], d1, d2, gap)
     return m.placed(s1, 0, *k, pairs), m.placed(s2, 1, k[1], k[0], pairs), bent, slope
 
 
@@ -248,6 +248,16 @@ def _series(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> 
     orders = max(m.series.orders(f), m.series.orders(g))
     a, b = (coefficients_of(m, each, leaf, orders)[:-1] for each, leaf in ((f, u), (g, v)))
     a, b = _placed_rows(m, (a, b), (f.rank, g.rank), pairs)
+    return _summed_series(a, b, c)
+
+
+# Compiled each for itself, as loops are where a long program is run step by step.
+_bent = jax.jit(hermite.series)
+
+
+@jax.jit
+def _summed_series(a: Any, b: Any, c: Any) -> Any:
+    """Σ_k a_k b_k c^k."""
     add = lambda found, row: (found * c + row[0] * row[1], None)  # noqa: E731
     start = jnp.zeros(np.broadcast_shapes(c.shape, a.shape[1:], b.shape[1:]))
     return jax.lax.scan(add, start, (a[::-1], b[::-1]), unroll=8)[0]

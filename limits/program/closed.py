@@ -5,6 +5,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from limits import kernels as algebra
@@ -23,6 +24,7 @@ _ROWS = 32  # inputs that are looked at together
 _NODE_BYTES = 2**28  # of the values of a function at quadrature nodes, for all inputs of a block
 _NODES = 2000
 _MARGIN = 0.25  # of a power of N
+_LONG, _LONGEST, _FEW_BLOCKS = 150, 400, 30  # equations of a program, blocks of kernels: see `_step_by_step`
 
 
 @remembered(maxsize=64)
@@ -73,12 +75,15 @@ def closed_kernels(
             return {}, provenance, refused
         static, rows = (kernels, lengths, names), block or _rows(seen)
         if diagonal:
-            parts = _in_chunks(_compiled_diagonal, static, x1, rows)
+            blocks = -(-len(x1) // rows)
+            parts = _in_chunks(_diagonal if _step_by_step(kernels, blocks) else _compiled_diagonal, static, x1, rows)
         else:
             kept = None
             if folder is not None:
                 kept = algebra.KeptKernels(folder, (net, trained, "read", numerics()), names)
-            parts = algebra.pairwise(functools.partial(_pair, static), x1, x2, len(names), rows, kept=kept)
+            blocks = -(-len(x1) // rows) * -(-len(x1 if x2 is None else x2) // rows)
+            run = _in_steps if _step_by_step(kernels, blocks) else _compiled_pair
+            parts = algebra.pairwise(functools.partial(_pair, run, static), x1, x2, len(names), rows, kept=kept)
     values = dict(zip(names, parts, strict=True))
     p = parameterization(net.parameterization)
     if "nngp" in values and p.d:
@@ -96,17 +101,30 @@ def scaled_as_said(net: nn.Module, x: np.ndarray) -> bool | None:
     return None if seen.power is None else abs(seen.power + parameterization(net.parameterization).d) < _MARGIN
 
 
-def _pair(static: tuple, x1: Any, x2: Any) -> list[Any]:
+def _step_by_step(kernels: ProgramKernels, blocks: int = 1) -> bool:
+    """Whether steps that are compiled each for itself take less time in all than a compilation of the whole.
+
+    That takes seconds for every layer, and more the more there are (and of hundreds, more memory than machines have).
+    """
+    length = len(kernels.program.equations)
+    return length > _LONGEST or (length > _LONG and blocks <= _FEW_BLOCKS)
+
+
+def _pair(run: Any, static: tuple, x1: Any, x2: Any) -> list[Any]:
     with jax.enable_x64(True):  # the setting belongs to a thread, and blocks run in several
-        return _compiled_pair(static, x1, x2)
+        return run(static, x1, x2)
 
 
-_compiled_pair = algebra.compiled(
-    lambda static, a, b: list(static[0](a, b, static[1], static[2]).values()), static_argnums=0
-)
-_compiled_diagonal = algebra.compiled(
-    lambda static, a: list(static[0].diagonal(a, static[1], static[2]).values()), static_argnums=0
-)
+def _in_steps(static: tuple, a: Any, b: Any) -> list[Any]:
+    return list(static[0](jnp.asarray(a), jnp.asarray(b), static[1], static[2]).values())
+
+
+def _diagonal(static: tuple, a: Any) -> list[Any]:
+    return list(static[0].diagonal(jnp.asarray(a), static[1], static[2]).values())
+
+
+_compiled_pair = algebra.compiled(_in_steps, static_argnums=0)
+_compiled_diagonal = algebra.compiled(_diagonal, static_argnums=0)
 
 
 @functools.lru_cache(maxsize=64)
@@ -119,7 +137,7 @@ def _looking(kernels: ProgramKernels, rows: int) -> tuple[Any, dict[str, Any]]:
         beside["seen"], beside["refused"] = kernels.look(x)
         return beside["seen"].arrays()
 
-    return algebra.compiled(look, static_argnums=0), beside
+    return look if _step_by_step(kernels) else algebra.compiled(look, static_argnums=0), beside
 
 
 def _look(kernels: ProgramKernels, x: np.ndarray) -> tuple[Measurement, Any, dict[str, str]]:
@@ -129,7 +147,7 @@ def _look(kernels: ProgramKernels, x: np.ndarray) -> tuple[Measurement, Any, dic
     found = None
     for start in range(0, len(x), rows):
         chunk = x[np.minimum(np.arange(start, start + rows), len(x) - 1)]
-        here = jax.tree.map(np.asarray, look(None, chunk))
+        here = jax.tree.map(np.asarray, look(None, jnp.asarray(chunk)))
         found = here if found is None else jax.tree.map(np.maximum, found, here)
     return beside["seen"], found, beside["refused"]
 

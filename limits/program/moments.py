@@ -145,7 +145,8 @@ class PairMoments:
         return lambda array: self.side(jnp.asarray(array), which)
 
     def _of_sum(self, form: Any, u: Any, v: Any, pairs: bool) -> Any:
-        left = isinstance(u, FieldSum)
+        # The later of two sums first: the other way, a stream that goes through L layers would take L² steps.
+        left = isinstance(u, FieldSum) and not (isinstance(v, FieldSum) and len(v.tops) > len(u.tops))
         node, other = (u, v) if left else (v, u)
         found = None
         for c, part in node.terms:

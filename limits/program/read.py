@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -78,16 +79,26 @@ def _whole(part: Any, shape: tuple[int, ...]) -> Any:
     return jnp.zeros(shape) if part is None else jnp.broadcast_to(part.reshape(part.shape[: len(shape)]), shape)
 
 
+_deep = threading.Lock()
+_readers = {"count": 0, "before": 0}
+
+
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    """Numbers of the program may stand beside arrays, and recursion may go as deep as the network."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, _FRAMES))
+    """Numbers of the program may stand beside arrays, and recursion may go as deep as the network, in all threads."""
+    with _deep:
+        if not _readers["count"]:
+            _readers["before"] = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_readers["before"], _FRAMES))
+        _readers["count"] += 1
     try:
         with jax.numpy_rank_promotion("allow"):
             yield
     finally:
-        sys.setrecursionlimit(before)
+        with _deep:
+            _readers["count"] -= 1
+            if not _readers["count"]:
+                sys.setrecursionlimit(_readers["before"])
 
 
 def measured(kernels: ProgramKernels, x: Any) -> tuple[SeriesLengths, Provenance]:
