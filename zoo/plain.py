@@ -18,7 +18,7 @@ from zoo.infer import infer_roles
 from zoo.inferred import Place
 from zoo.laws import Law, law_of, laws
 from zoo.names import by_name, map_named, names_of
-from zoo.parameterization import FINITE_FAN_IN, ROLES, Parameterization, parameterization
+from zoo.parameterization import ROLES, Parameterization, parameterization
 from zoo.roles import Where, placed
 
 _NET = "net"  # the parameter that holds all those of what is no Linen module
@@ -31,6 +31,10 @@ _HOW = (
 _START = (
     "in_parameterization: {name} ({role}) starts with a standard deviation of {narrow:.4g} at width {width} and {wide:.4g} at "
     "{twice}, as N^{power:.2g}; it must go as N^{wanted:g} for signals of O(1). Initialise {remedy}."
+)
+_MEAN = (
+    "in_parameterization: {name} ({role}) starts with entries of mean {mean:.4g}: a sum over N inputs of them grows as N. "
+    "Initialise with mean 0, as nn.initializers.lecun_normal() does (nn.initializers.uniform has none)."
 )
 _REMEDIES = {
     -0.5: "it by its number of inputs, as nn.initializers.lecun_normal() does (attention and heads too)",
@@ -273,22 +277,27 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
     shapes = nn.unbox(jax.eval_shape(lambda: init(jax.random.key(0), net.width)))
     leaves = jax.tree_util.tree_leaves_with_path(shapes)
     paths = {name: tuple(entry.key for entry in path) for (path, _), name in zip(leaves, names_of(shapes), strict=True)}
+    readouts = {name.rpartition(".")[0]: place for name, place in found.places.items() if place.role == "readout"}
     return {
-        name: _start(net, name, paths[name], place, law_of(narrow[name]), law_of(wide[name]))
+        name: _start(net, name, paths[name], place, law_of(narrow[name]), law_of(wide[name]), readouts)
         for name, place in found.places.items()
     }
 
 
-def _start(net: PlainNetwork, name: str, path: tuple[str, ...], place: Place, law: Law, wide: Law) -> Start:
+def _start(
+    net: PlainNetwork, name: str, path: tuple[str, ...], place: Place, law: Law, wide: Law, readouts: dict[str, Place]
+) -> Start:
     role, inputs = place.role, 1
     if role in ("hidden", "readout"):
         inputs = math.prod(place.shape[i] for i in _inputs(place))
-    elif role == "constant":
-        role = "bias" if len(place.shape) - place.stacked < 2 else "input"
+        if law.mean:
+            raise ValueError(_MEAN.format(name=name, role=role, mean=law.mean))
+    elif role == "constant" and _is_bias(place, readouts.get(name.rpartition(".")[0])):
+        role = "bias"
     if role == "bias" and not law.variance and law.mean:
         role = "norm"  # a gain
     a, b = (each.variance**0.5 for each in (law, wide))
-    wanted = 0.0 if role in FINITE_FAN_IN else -0.5
+    wanted = -0.5 if role in ("hidden", "readout") else 0.0
     power = math.log2(b / a) if a and b else wanted
     if abs(power - wanted) > _MARGIN:
         raise ValueError(_START.format(
@@ -296,6 +305,11 @@ def _start(net: PlainNetwork, name: str, path: tuple[str, ...], place: Place, la
             remedy=_REMEDIES[wanted],
         ))  # fmt: skip
     return Start(path, role, a, inputs, place)
+
+
+def _is_bias(place: Place, readout: Place | None) -> bool:
+    """Whether what does not grow is the bias of the readout: one number for each of its outputs."""
+    return readout is not None and len(place.shape) == 1 and place.shape[0] in readout.shape
 
 
 def _inputs(place: Place) -> tuple[int, ...]:
@@ -314,7 +328,10 @@ def _(net: PlainNetwork, x: Any) -> dict:
         del leaf
         start = found[name]
         sigma = start.std * start.inputs**0.5 if start.std else 1.0  # what starts at one value moves as if drawn with 1
-        _, stored = p.scales(start.role, start.inputs, net.width, sigma)
+        role = "bias" if start.role == "constant" else start.role
+        _, stored = p.scales(role, start.inputs, net.width, sigma)
+        if start.role == "constant":  # one number for all neurons, of whose gradient all have a share: γ₀² without N
+            return Where(role, False, start.std, 1.0, stored / p.output_scale(net.width, 1.0), constant=True)
         sides = start.place.matrix if start.role == "hidden" else None
         return Where(start.role, False, start.std, 1.0, stored, sides, start.place.unsure)
 

@@ -42,6 +42,7 @@ class Where:
     stored: Any = 1.0
     sides: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # see `Factors`
     unsure: bool = False
+    constant: bool = False  # one number for all neurons
 
 
 @functools.singledispatch
@@ -130,7 +131,8 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
         if not p.learning_rates_scale:
             return Factors(where.role, 1.0, 1.0, matrix)
         how = (where.role, said.width, said.gamma, said.depth, where.in_branch)
-        rate, size = p.learning_rate_factor(*how) * where.stored**2, p.gradient_size(*how) / where.stored
+        gradient = 1 / p.output_scale(said.width, said.gamma) if where.constant else p.gradient_size(*how)
+        rate, size = p.learning_rate_factor(*how) * where.stored**2, gradient / where.stored
         ratio = p.width_ratio(said.width)
         return Factors(where.role, number(rate), number(size), matrix, ratio, where.sides, where.unsure)
 

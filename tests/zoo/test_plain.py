@@ -128,6 +128,26 @@ def test_what_starts_at_zero_learns_as_what_is_drawn():
     assert rates["first"]["kernel"] == pytest.approx(1 / 3)
 
 
+def test_one_number_for_all_neurons_moves_without_the_width():
+    """Its gradient is a sum over neurons; that of a readout's bias is not."""
+
+    class Scaled(nn.Module):
+        width: int
+
+        @nn.compact
+        def __call__(self, x):
+            h = self.param("scale", nn.initializers.ones, ()) * nn.relu(nn.Dense(self.width, name="first")(x))
+            return nn.Dense(1, name="readout")(h)
+
+    for width in (16, 64):
+        net = in_parameterization(Scaled(width), "mup", gamma=3.0)
+        rates: Any = learning_rate_factors(net, STRUCT)
+        assert rates["scale"] == pytest.approx(9.0)
+        assert rates["readout"]["bias"] == pytest.approx(9.0 * width)
+        by_adam: Any = factors(net, net.init(jax.random.key(0), X)["params"], STRUCT)
+        assert by_adam["scale"].step == pytest.approx(3.0)
+
+
 def test_roles_laws_and_readouts():
     net = in_parameterization(Net(32), "mup", width="size")
     assert roles(net, STRUCT)["hidden_2"] == {"kernel": "hidden", "bias": "bias"}
@@ -176,6 +196,17 @@ class Narrow(nn.Module):
         return nn.Dense(1, name="readout")(h)
 
 
+class Lopsided(nn.Module):
+    """Flax's uniform law begins at 0."""
+
+    width: int = 8
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.Dense(self.width, name="first")(x)
+        return nn.Dense(1, kernel_init=nn.initializers.uniform(0.1), name="readout")(h)
+
+
 class Averages(nnx.Module):
     def __init__(self, width, rngs):
         self.first, self.norm = nnx.Linear(3, width, rngs=rngs), nnx.BatchNorm(width, rngs=rngs)
@@ -196,6 +227,7 @@ class Averages(nnx.Module):
         (lambda: in_parameterization(Net(8), "mup", width="size", roles={"a": "wide"}), "no roles wide"),
         (lambda: in_parameterization(lambda n: n, "mup", width=8), r"make\(8\) must return"),
         (lambda: in_parameterization(Averages, "mup", width=8), "BatchStat"),
+        (lambda: roles(in_parameterization(Lopsided(), "mup"), STRUCT), r"readout.kernel \(readout\) starts .* mean 0.05"),
         (
             lambda: learning_rate_factors(in_parameterization(Narrow(), "mup"), STRUCT),
             r"second.kernel \(hidden\).*0.02 at width 8 and 0.02 at 16, as N\^0; it must go as N\^-0.5.*lecun_normal",

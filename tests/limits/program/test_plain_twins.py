@@ -12,7 +12,7 @@ from vectors import SwiGLU
 
 from limits import AbsentError, Task, twin
 from train import ensemble
-from zoo import MLP, Parameterization, in_parameterization
+from zoo import MLP, Parameterization, ResNet, in_parameterization
 
 MORE = ("LNRes", "PostLN", "Gated", "Tied", "CNN", "Scan", "Mixed")
 
@@ -154,3 +154,31 @@ def test_a_fifth_architecture_needs_no_theory_of_its_own():
     rich = limit.rich(task, 5, 0.1, samples=512, replicas=4)
     finite = ensemble(in_parameterization(Mixer(128), "mup"), task, 32, 5, 0.1, centred=True, kernels=())
     assert abs(finite.loss[-1] - rich.loss[-1]) < 0.02 + 4 * np.hypot(finite.loss_sem[-1], rich.loss_sem[-1])
+
+
+class Deep(nn.Module):
+    """zoo.ResNet(depth=…, residual="fixed", b_std=1, bias_init="zeros"), as one writes it in Flax."""
+
+    width: int
+    depth: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = Dense(self.width)(x)
+        for _ in range(self.depth):
+            h += 0.2 * Dense(self.width)(nn.relu(h))
+        return readout(nn.relu(h))
+
+
+@pytest.mark.parametrize("depth", [40, pytest.param(150, marks=pytest.mark.slow)])
+def test_deep_networks_are_read_step_by_step_with_the_same_numbers(depth):
+    """Their programs are too long to be compiled whole."""
+    x = MODULES["MLP"][1]
+    found = twin(in_parameterization(Deep(16, depth), "ntk")).kernels(x)
+    zoo = ResNet(16, depth, residual="fixed", beta=0.2, b_std=1.0, bias_init="zeros")
+    closed = twin(zoo).kernels(x)
+    np.testing.assert_allclose(found.nngp, closed.nngp, rtol=1e-12)
+    np.testing.assert_allclose(found.ntk, closed.ntk, rtol=1e-12)
+    np.testing.assert_allclose(
+        twin(in_parameterization(Deep(16, depth), "ntk")).kernels(x, diagonal=True).ntk, np.diag(closed.ntk), rtol=1e-12
+    )
