@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from limits.fields.matrix import REVEALED, TOLERANCE, Matrix, multiply
-from limits.program.run import Noted, Run, run_network
+from limits.program.run import EquationRun, Noted, run_network
 from zoo.plain import PlainNetwork, starts
 
 _AS_IT_IS = ("convert_element_type", "copy", "copy_p", "stop_gradient", "sharding_constraint", "reduce_precision")
@@ -131,7 +131,7 @@ def vectors_met(net: PlainNetwork, x: Any) -> dict[Path, int]:
     return rows
 
 
-class _Revealing(Run):
+class _Revealing(EquationRun):
     """The matrices as they are met, and how many vectors each has met."""
 
     special = (Noted, Unseen)

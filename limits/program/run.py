@@ -24,7 +24,7 @@ class Noted:
     value: Any
 
 
-class Run:
+class EquationRun:
     """One run through the equations. `features`: what was multiplied with a `Noted`, [.., features]."""
 
     special: tuple[type, ...] = (Noted,)
@@ -89,7 +89,7 @@ def bound(eqn: Any, values: list[Any]) -> list[Any]:
 
 
 def run_network(
-    run: Run,
+    run: EquationRun,
     net: PlainNetwork,
     params: dict[tuple, Any],
     fixed: Any,
@@ -119,7 +119,7 @@ def run_network(
 
 def features_of(net: PlainNetwork, variables: dict[str, Any], x: Any, **options: Any) -> Any:
     """What enters the readout of a finite network."""
-    run, fixed = Run(), {name: part for name, part in variables.items() if name != "params"}
+    run, fixed = EquationRun(), {name: part for name, part in variables.items() if name != "params"}
     params: Any = flax.traverse_util.flatten_dict(variables["params"])
     run_network(run, net, params, fixed, x, lambda _, leaf: leaf, **options)
     if run.features is None:
