@@ -10,9 +10,8 @@ from limits.fields.network import readout_scales
 from limits.fields.sweep import check_apart, check_finite
 from limits.fields.sweeps import compiled_sweep
 from limits.finite.forward import absent_kernels
-from limits.finite.output_power import check_output_power
 from limits.inputs import as_block, as_float, as_samples, as_signals, check_same_shape
-from limits.program.closed import closed_kernels, scaled_as_said
+from limits.program.closed import check_scale, closed_kernels
 from limits.program.read import KERNELS
 from limits.training import Training
 from limits.twin import NTK_GROWS, Twin
@@ -158,8 +157,7 @@ class SampledTwin(Twin):
 
     def check_width(self, x: Any) -> None:
         """Raises unless the outputs scale with the width as the parameterization says."""
-        if not scaled_as_said(self.net, x):
-            check_output_power(self.net, tuple(np.shape(x)[1:]))
+        check_scale(self.net, np.asarray(x))
 
     def layers(self, x: Any, samples: int = 2048, replicas: int = 8, seed: int = 0) -> Any:
         """(Φ^l, G^l) at initialisation for every h^l that the module returns; none where inputs mix."""

@@ -14,8 +14,8 @@ from rich.progress import Progress, TimeElapsedColumn
 from limits import Task, Trajectory
 from limits.finite.forward import absent_kernels, checked_kernels, shows_inside
 from limits.finite.observables import DEFAULT, OBSERVABLES
-from limits.finite.output_power import check_output_power
 from limits.inputs import check_outputs, task_of
+from limits.program.closed import check_scale
 from limits.runs import Reduce, Runs
 from limits.training import LearningRate, Training, checked_times, record_times
 from limits.types import Provenance
@@ -84,7 +84,7 @@ def run_members(
         raise ValueError(f"ensemble: members must be at least 1, got {members}.")
     check_outputs("ensemble", net, task)
     if not is_ours(net):
-        check_output_power(net, task.x_train.shape[1:])
+        check_scale(net, task.x_train)
     recorded = record_times(len(training.rates), times)
     data, dials, n = Data.of(task), Dials.of(net), len(task.x_train)
     at = recorded if kernel_times is None else np.asarray(kernel_times)

@@ -14,10 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from zoo import checks
-from zoo.definition import definition_of
+from zoo.definition import definition_of, name_of
 from zoo.inferred import Place, Roles
 from zoo.messages import as_text
 from zoo.names import by_name, numberless
+from zoo.plain import PlainNetwork, starts
 from zoo.rescaled import Rescaled
 from zoo.roles import Factors, Where, factors, placed
 from zoo.scaled import CONSISTENT_RMS, OF_MATRICES, muon_states, named
@@ -26,6 +27,7 @@ _HEADS = (
     "{name}: d_head grows with the width{more}, so logits must be q·k / d_head: with 1/√d_head they grow as √d_head once queries "
     "and keys have aligned. {how}"
 )
+_PLAIN_HEADS = "Flax's attention divides by √d_head: divide queries by it once more, or give it an attention_fn."
 _TWICE = (
     "{name}: its initialisation falls as depth^({power:g}) and it also takes the branch factor depth^(−{alpha:g}): depth would "
     "count twice (GPT-2's 1/√(2L) beside a branch factor). rescale takes the former out; without it, initialise "
@@ -127,7 +129,7 @@ def explain(
         raise ValueError(CONSISTENT_RMS)
     shapes, stds, multipliers = _inferred(net) if isinstance(net, Roles) else _defined(net, x)
     table = _by_name(factors(net, shapes, None if isinstance(net, Roles) else _input(net, x)))
-    warnings = _warnings(net, optimizer, table, shapes, weight_decay)
+    warnings = _warnings(net, optimizer, table, shapes, weight_decay, x)
     name = optimizer if isinstance(optimizer, str) else "your optimiser"
     linear, has_epsilon = _nature(optimizer)
     rows = []
@@ -206,10 +208,10 @@ def _input(net: Any, x: Any) -> Any:
         except (ValueError, TypeError):
             continue
         return jax.ShapeDtypeStruct(shape, "float32")
-    raise ValueError(f"explain: pass an input of {type(net).__name__} as x.")
+    raise ValueError(f"explain: pass an input of {name_of(net)} as x.")
 
 
-def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: float) -> list[str]:
+def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: float, x: Any) -> list[str]:
     found = []
     if optimizer == "adam" and weight_decay:
         found.append(_ADAM_DECAY)
@@ -218,20 +220,25 @@ def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: f
         found += [_MUON_READOUT.format(name=n, role=table[n].role) for n in under if not table[n].matrix]
     if isinstance(net, Roles):
         return found + _of_roles(net)
+    if isinstance(net, PlainNetwork):
+        return found + _of_heads(
+            {name: start.place for name, start in starts(net, _input(net, x)).items()}, _PLAIN_HEADS
+        )
     if definition_of(net).logits == "1/sqrt(d)" and net.heads != "grow":
         how = 'Use logits="1/d", or heads="grow" with heads of one size.'
         found.append(_HEADS.format(name=type(net).__name__, more="", how=how))
     return found
 
 
-def _of_roles(roles: Roles) -> list[str]:
-    places, found = roles.places, []
+def _of_heads(places: dict[str, Place], how: str) -> list[str]:
     heads = [name for name in places if _is_attention(name, places)]
-    if heads:
-        more = f" (so do {len(heads) - 1} more)" if len(heads) > 1 else ""
-        found.append(
-            _HEADS.format(name=heads[0], more=more, how="Multiply by √(d_head at the base) to keep the base as it is.")
-        )
+    more = f" (so do {len(heads) - 1} more)" if len(heads) > 1 else ""
+    return [_HEADS.format(name=heads[0], more=more, how=how)] if heads else []
+
+
+def _of_roles(roles: Roles) -> list[str]:
+    places = roles.places
+    found = _of_heads(places, "Multiply by √(d_head at the base) to keep the base as it is.")
     for name, place in places.items():
         if place.branch_output and place.init[1] != 0 and roles.alpha > 0:
             found.append(_TWICE.format(name=name, power=place.init[1], alpha=roles.alpha))

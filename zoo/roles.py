@@ -11,7 +11,7 @@ import optax
 from jax.core import Tracer
 
 from zoo import checks
-from zoo.definition import definition_of
+from zoo.definition import definition_of, name_of
 from zoo.layers import HasRoles, Linear
 from zoo.names import by_name
 from zoo.parameterization import parameterization
@@ -139,7 +139,7 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
     found = jax.tree.map(factor, placed(net, x), is_leaf=lambda where: isinstance(where, Where))
     if jax.tree.structure(params).num_leaves != len(jax.tree.leaves(found)):
         raise ValueError(
-            f"factors: params is not the tree of the parameters of this {type(net).__name__}, which has "
+            f"factors: params is not the tree of the parameters of this {name_of(net)}, which has "
             f"{len(jax.tree.leaves(found))} of them; got {checks.shown(params)}."
         )
     return jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(found))
@@ -178,7 +178,7 @@ def example_input(net: nn.Module, params: Any) -> Any:
         ):
             return x
     raise ValueError(
-        f"The parameters are not those of this {type(net).__name__}, or it takes inputs of another kind: pass an input as x, "
+        f"The parameters are not those of this {name_of(net)}, or it takes inputs of another kind: pass an input as x, "
         "and give the definition that the parameters were initialised with."
     )
 

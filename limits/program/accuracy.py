@@ -45,7 +45,6 @@ class Measurement:
         self.missing, self.wrong, self.rules = dict[str, Any](), dict[str, Any](), dict[tuple, Any]()
         self.places, self.drawn = dict[Any, str](), dict[str, str]()
         self.largest = self.positions = 1  # entries of an array for one pair of inputs; positions of a field
-        self.power: float | None = None  # of N, of the output's size
 
     def orders(self, function: Function) -> int:
         """Variances are exact whatever the orders."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from limits import kernels as algebra
 from limits.finite.forward import mixes_inputs
+from limits.finite.output_power import check_output_power
 from limits.kept.identity import numerics
 from limits.kept.remembered import remembered
 from limits.program.accuracy import Measurement
@@ -18,7 +19,8 @@ from limits.program.values import Refused
 from limits.training import Training
 from limits.types import Provenance
 from zoo import parameterization
-from zoo.definition import definition_of
+from zoo.definition import definition_of, name_of
+from zoo.plain import PlainNetwork
 
 _ROWS = 32  # inputs that are looked at together
 _NODE_BYTES = 2**28  # of the values of a function at quadrature nodes, for all inputs of a block
@@ -91,14 +93,21 @@ def closed_kernels(
     return values, provenance, refused
 
 
-def scaled_as_said(net: nn.Module, x: np.ndarray) -> bool | None:
-    """Whether the outputs are of size N^(−d), as the parameterization says; None where that cannot be read."""
+def check_scale(net: nn.Module, x: np.ndarray) -> None:
+    """Raises unless the outputs go as N^(−d), as the parameterization says: read off the program, or seen from two widths."""
     kernels = program_of(net, x.shape[1:], str(x.dtype), None)
-    if isinstance(kernels, Refused):
-        return None
     with jax.enable_x64(True):
-        seen, _, _ = _look(kernels, x[:1])
-    return None if seen.power is None else abs(seen.power + parameterization(net.parameterization).d) < _MARGIN
+        shape = jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)
+        power = None if isinstance(kernels, Refused) else kernels.power(shape)
+    p = parameterization(net.parameterization)
+    if power is not None and abs(power + p.d) < _MARGIN:
+        return
+    if power is not None and isinstance(net, PlainNetwork):
+        raise ValueError(
+            f"in_parameterization: the outputs of {name_of(net)} go as N^{power + p.d:g} with the width by themselves, and must "
+            "keep their size: powers of the width that its code multiplies by are the parameterization's to say. Take them out."
+        )
+    check_output_power(net, tuple(x.shape[1:]))
 
 
 def _step_by_step(kernels: ProgramKernels, blocks: int = 1) -> bool:

@@ -40,13 +40,23 @@ class ProgramKernels:
                 f = self._output(x, own)
             except NoLimitError as error:
                 return seen, dict.fromkeys(KERNELS, str(error))
-            seen.power = f.power
             for name, form in zip(KERNELS, (own.second, own.tangent), strict=True):
                 try:
                     form(f, f, False)
                 except NoLimitError as error:
                     refused[name] = str(error)
         return seen, refused
+
+    def power(self, x: Any) -> float | None:
+        """The power of N with which the output's size goes, for inputs like x; None without a limit. Nothing is computed."""
+        found: list[float | None] = [None]
+
+        def traced(x: Any) -> None:
+            with _reading(), contextlib.suppress(NoLimitError):
+                found[0] = self._output(x, OwnMoments(SeriesLengths())).power
+
+        jax.eval_shape(traced, x)
+        return found[0]
 
     def __call__(self, x1: Any, x2: Any, lengths: SeriesLengths, names: tuple[str, ...] = KERNELS) -> dict[str, Any]:
         """These kernels [n1, n2]; may be traced."""

@@ -9,12 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Literal
 
+from limits.program.trace import INLINED
 from zoo.plain import PlainNetwork, starts
-
-INLINED = {
-    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "checkpoint": "jaxpr",
-    "remat2": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
-}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -178,6 +178,9 @@ def test_attention_of_stock_flax_is_told_apart_by_what_is_summed_over():
     assert found["attention"]["out"]["kernel"].sides == ((0, 1), (2,))
     assert starts(net, x)["attention.out.kernel"].inputs == 64
     assert roles(net, x)["norm"] == {"scale": "norm", "bias": "bias"}
+    (warning,) = explain(net, "adam", x=x, show=False).warnings
+    assert "attention.key.kernel" in warning
+    assert "attention_fn" in warning
 
 
 def test_networks_of_zoo_change_their_form():

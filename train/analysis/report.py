@@ -14,6 +14,7 @@ from train.analysis.against import against_twin, limits_of
 from train.analysis.runs import Points
 from train.analysis.sharpness import edge_of_stability
 from train.evaluate.report import Picture, Report, Table, Text
+from zoo.definition import name_of
 from zoo.saved import to_json
 
 HEAD = ("definition", "limit", "quantity", "distance", "2 standard errors", "")
@@ -39,7 +40,7 @@ def groups(jobs: Sequence[Any], found: Sequence[dict[str, Any]]) -> list[tuple[A
 
 def _in_words(net: Any) -> str:
     sizes = [f"{name} {getattr(net, name)}" for name in ("width", "depth") if hasattr(net, name)]
-    return ", ".join([type(net).__name__, *sizes])
+    return ", ".join([name_of(net), *sizes])
 
 
 def against(

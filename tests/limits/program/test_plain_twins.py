@@ -182,3 +182,24 @@ def test_deep_networks_are_read_step_by_step_with_the_same_numbers(depth):
     np.testing.assert_allclose(
         twin(in_parameterization(Deep(16, depth), "ntk")).kernels(x, diagonal=True).ntk, np.diag(closed.ntk), rtol=1e-12
     )
+
+
+class ByHand(nn.Module):
+    """It divides by √N itself."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        return readout(nn.relu(Dense(self.width)(x))) / self.width**0.5
+
+
+def test_powers_of_the_width_in_the_code_are_refused():
+    net, task = in_parameterization(ByHand(16), "mup"), Task(np.ones((2, 3)), [1.0, 2.0])
+    for ask in (
+        lambda: twin(net).kernels(task.x_train),
+        lambda: twin(net).rich(task, 1, 0.1, samples=16, replicas=2),
+        lambda: ensemble(net, task, 2, 1, 0.1),
+    ):
+        with pytest.raises(ValueError, match=r"outputs of ByHand go as N\^-0.5 with the width by themselves"):
+            ask()
