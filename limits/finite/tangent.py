@@ -139,6 +139,12 @@ def trace(j1: Any, j2: Any, outputs: str) -> Any:
     return jnp.einsum("kis,ljs->ijkl", j1, j2)
 
 
+def _one_output_at_a_time(one: Callable, chosen: list[Any], sample: Any) -> list[Any]:
+    """∂one/∂chosen, [outputs, …] of each."""
+    f, pullback = jax.vjp(lambda chosen: one(chosen, sample), chosen)
+    return jax.lax.map(lambda cotangent: pullback(cotangent)[0], jnp.eye(len(f), dtype=f.dtype))
+
+
 def _by_jacobian(apply: Any, params: Any, x1: Any, x2: Any, which: list[int], weights: list, outputs: str) -> Any:
     """The share of the leaves in `which`, by Jacobians of a few samples at a time."""
     leaves, tree = jax.tree.flatten(params)
@@ -152,7 +158,10 @@ def _by_jacobian(apply: Any, params: Any, x1: Any, x2: Any, which: list[int], we
             return plain(jax.tree.unflatten(tree, full), sample[None])[0]
 
         chosen = [leaves[i] for i in which]
-        parts = jax.vmap(lambda sample: jax.jacrev(one)(chosen, sample))(x)
+        try:
+            parts = jax.vmap(lambda sample: jax.jacrev(one)(chosen, sample))(x)
+        except NotImplementedError:  # jax has no convolutions that are mapped over members, samples and outputs at once
+            parts = jax.lax.map(lambda sample: _one_output_at_a_time(one, chosen, sample), x)
         return [part.reshape(*part.shape[:2], -1).swapaxes(0, 1) for part in parts]
 
     sizes = sum(leaves[i].size for i in which)
