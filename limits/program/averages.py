@@ -50,9 +50,6 @@ def tangent(m: Any, u: Node, v: Node, pairs: bool) -> Any:
 def _tangent(m: Any, left: Function, right: Function, pairs: bool) -> Any:
     if not left.tops & right.tops:
         return None
-    u, v = _whole(left), _whole(right)
-    if u is not None and v is not None and not _is_average(u, v):
-        return m.tangent(u, v, pairs)
     fields = _as_fields(m, left, right)
     if fields is not None:
         return m.tangent(*fields, pairs)
@@ -76,16 +73,19 @@ def _whole(f: Function) -> Node | None:
 
 
 def _as_fields(m: Any, f: Function, g: Function) -> tuple[Node, Node] | None:
-    """Both as fields, where one is a sum that no function of Gaussian fields is: moments follow from its terms."""
+    """Both as fields, where moments follow from their parts: of sums also where no function of Gaussian fields is one."""
+    u, v = _whole(f), _whole(g)
+    if u is not None and v is not None and not _is_average(u, v):
+        return u, v
     if (f.of_gaussians and g.of_gaussians) or any(factor.slopes for factor in (*f.factors, *g.factors)):
         return None
     if not any(isinstance(_whole(each), FieldSum | Concat | Moved) for each in (f, g)) or not (f.factors and g.factors):
         return None
-    u, v = (
+    left, right = (
         m.own.once(("product", each.key), lambda each=each: product_of([factor.node for factor in each.factors]), each)
         for each in (f, g)
     )
-    return u, v
+    return left, right
 
 
 def gap(m: Any, u: Node, pairs: bool) -> Any:
@@ -109,9 +109,6 @@ def average(m: Any, f: Function, g: Function, pairs: bool) -> Any:
         return found
     if not parts:
         return jnp.ones((1,) * (m.batch + f.rank + (g.rank if pairs else 0)))
-    u, v = _whole(f), _whole(g)
-    if u is not None and v is not None and not _is_average(u, v):
-        return m.second(u, v, pairs)
     fields = _as_fields(m, f, g)
     if fields is not None:
         return m.second(*fields, pairs)
