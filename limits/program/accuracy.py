@@ -91,6 +91,14 @@ class Measurement:
             f"the {kind} weights of {inputs} inputs are taken for normal ones: an error of order 1/{inputs}"
         )
 
+    def add(self, other: "Measurement", found: tuple[dict, dict, dict]) -> None:
+        """What another one found, with these arrays in place of its own."""
+        for mine, theirs in zip(self.arrays(), found, strict=True):
+            for key, value in theirs.items():
+                self._larger(mine, key, value, other.places[key])
+        self.drawn |= other.drawn
+        self.largest, self.positions = max(self.largest, other.largest), max(self.positions, other.positions)
+
     def _larger(self, table: dict, key: Any, value: Any, place: str) -> None:
         table[key] = jnp.maximum(table[key], value) if key in table else value
         self.places.setdefault(key, place)

@@ -78,7 +78,8 @@ def closed_kernels(
         static, rows = (kernels, lengths, names), block or _rows(seen)
         if diagonal:
             blocks = -(-len(x1) // rows)
-            parts = _in_chunks(_diagonal if _step_by_step(kernels, blocks) else _compiled_diagonal, static, x1, rows)
+            run = _diagonal_in_steps if _step_by_step(kernels, blocks) else _compiled_diagonal
+            parts = _in_chunks(run, static, x1, rows)
         else:
             kept = None
             if folder is not None:
@@ -115,7 +116,7 @@ def _step_by_step(kernels: ProgramKernels, blocks: int = 1) -> bool:
 
     That takes seconds for every layer, and more the more there are (and of hundreds, more memory than machines have).
     """
-    length = len(kernels.program.equations)
+    length = kernels.loops.length
     return length > _LONGEST or (length > _LONG and blocks <= _FEW_BLOCKS)
 
 
@@ -125,14 +126,22 @@ def _pair(run: Any, static: tuple, x1: Any, x2: Any) -> list[Any]:
 
 
 def _in_steps(static: tuple, a: Any, b: Any) -> list[Any]:
+    return list(static[0](jnp.asarray(a), jnp.asarray(b), static[1], static[2], roll=False).values())
+
+
+def _whole(static: tuple, a: Any, b: Any) -> list[Any]:
     return list(static[0](jnp.asarray(a), jnp.asarray(b), static[1], static[2]).values())
+
+
+def _diagonal_in_steps(static: tuple, a: Any) -> list[Any]:
+    return list(static[0].diagonal(jnp.asarray(a), static[1], static[2], roll=False).values())
 
 
 def _diagonal(static: tuple, a: Any) -> list[Any]:
     return list(static[0].diagonal(jnp.asarray(a), static[1], static[2]).values())
 
 
-_compiled_pair = algebra.compiled(_in_steps, static_argnums=0)
+_compiled_pair = algebra.compiled(_whole, static_argnums=0)
 _compiled_diagonal = algebra.compiled(_diagonal, static_argnums=0)
 
 
@@ -141,12 +150,13 @@ def _looking(kernels: ProgramKernels, rows: int) -> tuple[Any, dict[str, Any]]:
     """(what measures so many inputs, what it found beside arrays once it was traced)."""
     del rows
     beside: dict[str, Any] = {}
+    in_steps = _step_by_step(kernels)
 
     def look(_: None, x: Any) -> Any:
-        beside["seen"], beside["refused"] = kernels.look(x)
+        beside["seen"], beside["refused"] = kernels.look(x, roll=not in_steps)
         return beside["seen"].arrays()
 
-    return look if _step_by_step(kernels) else algebra.compiled(look, static_argnums=0), beside
+    return look if in_steps else algebra.compiled(look, static_argnums=0), beside
 
 
 def _look(kernels: ProgramKernels, x: np.ndarray) -> tuple[Measurement, Any, dict[str, str]]:

@@ -14,13 +14,16 @@ from limits.program.opened import opened
 from limits.program.shapes import one
 from limits.program.values import Atom, Axes, NoLimitError, Parameter, Value, atoms
 
+_AS_IT_IS = (
+    "convert_element_type", "copy", "copy_p", "stop_gradient", "reduce_precision", "optimization_barrier", "sharding_constraint"
+)  # fmt: skip
 _OF_MOMENTS = ("mul", "square", "integer_pow")  # whose means may be second moments
 
 
 def elementwise(name: str, function: Callable, values: Sequence[Value]) -> Value:
     """φ(values), entry by entry. `name` tells functions apart, with their parameters: "tanh[]"."""
     word = name.split("[")[0]
-    if word in ("convert_element_type", "copy", "copy_p", "stop_gradient", "reduce_precision", "optimization_barrier"):
+    if word in _AS_IT_IS:
         (value,) = values
         if word == "stop_gradient" and not isinstance(value.held, Det):
             raise NoLimitError(

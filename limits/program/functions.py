@@ -79,7 +79,7 @@ class Function:
     @functools.cached_property
     def dets(self) -> tuple[Det, ...]:
         """The deterministic values that are in it and are no plain numbers."""
-        return tuple({id(d): d for f in self.factors for d in _dets_of(f.node) if d.number is None}.values())
+        return tuple({id(d): d for f in self.factors for d in dets_of(f.node) if d.number is None}.values())
 
     @functools.cached_property
     def shape(self) -> tuple[int, ...]:
@@ -145,7 +145,7 @@ def _differentiated(node: Node, slopes: tuple[Node, ...], given: dict[int, Any],
     sizes = [jnp.shape(a) for a in given.values()]
     at = jnp.broadcast_to(
         given[id(leaf)],
-        np.broadcast_shapes(*sizes, *(jnp.shape(place(d)) for d in _dets_of(node) if d.number is None)),
+        np.broadcast_shapes(*sizes, *(jnp.shape(place(d)) for d in dets_of(node) if d.number is None)),
     )
     along = lambda x: jnp.broadcast_to(_differentiated(node, tuple(rest), {**given, id(leaf): x}, place), at.shape)  # noqa: E731
     return jax.jvp(along, (at,), (jnp.ones_like(at),))[1]
@@ -165,15 +165,16 @@ def leaves_of(node: Any) -> list[Node]:
     return [node]
 
 
-def _dets_of(node: Any) -> list[Det]:
+def dets_of(node: Any) -> list[Det]:
+    """The deterministic values in a function of fields."""
     if isinstance(node, Det):
         return [node]
     if not isinstance(node, Node) or (node.gaussian and scaled_by(node) is None):
         return []
     if isinstance(node, FieldSum):
-        inner = [det for c, u in node.terms for det in (c, *_dets_of(u))]
+        inner = [det for c, u in node.terms for det in (c, *dets_of(u))]
         return inner + ([] if node.constant is None else [node.constant])
-    return [det for u in node.arguments for det in _dets_of(u)] if isinstance(node, Map) else []
+    return [det for u in node.arguments for det in dets_of(u)] if isinstance(node, Map) else []
 
 
 def _written(node: Any, places: dict[int, str]) -> str:

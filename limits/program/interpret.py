@@ -10,18 +10,10 @@ import numpy as np
 from limits.program import copies, elementwise, images, shapes, sums
 from limits.program.moments import same_weights
 from limits.program.nodes import Det, Image, Moved, Node, OfWeights
+from limits.program.primitives import ENTRY_BY_ENTRY, RANDOM, primitives
 from limits.program.trace import Constant, Equation, NetworkProgram
 from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, fresh, size
 
-_RANDOM = (
-    "random_bits",
-    "random_seed",
-    "random_wrap",
-    "random_unwrap",
-    "threefry2x32",
-    "random_fold_in",
-    "random_gamma",
-)
 _REDUCTIONS = {
     "reduce_max": jnp.max,
     "reduce_min": jnp.min,
@@ -32,32 +24,52 @@ _REDUCTIONS = {
 
 
 class Interpreter:
-    """Reads a program for inputs x [n, …]; `own` are the moments of each input with itself, `parameters` their laws."""
+    """Reads a program for inputs x [n, …]; `own` are the moments of each input with itself, `parameters` their laws.
 
-    def __init__(self, program: NetworkProgram, parameters: dict[str, Value | Refused], own: Any) -> None:
-        self.program, self.parameters, self.own = program, parameters, own
+    `rolling` reads loops of equal blocks, where there are some (`rolled`).
+    """
+
+    def __init__(
+        self, program: NetworkProgram, parameters: dict[str, Value | Refused], own: Any, rolling: Any = None
+    ) -> None:
+        self.program, self.parameters, self.own, self.rolling = program, parameters, own, rolling
         self.uses: dict[tuple, OfWeights] = {}
+        self.changed: dict[tuple[int, int], Value] = {}  # constants, by equation and input
+        self.like = ""  # said of places in a loop
 
     def output(self, x: Any) -> Value:
         """What the output of the program holds; `NoLimitError` where it has no limit."""
         known: dict[int, Any] = {number: self.parameters[path] for path, number in self.program.params.items()}
         (number,) = self.program.inputs
         known[number] = of_inputs(x, self.program.shapes[number])
-        for equation in self.program.equations:
-            made = self._read(equation, [self._given(each, known) for each in equation.inputs])
-            known |= dict(zip(equation.outputs, made, strict=True))
-        output = self._given(self.program.output, known)
+        self.read(0, len(self.program.equations), known)
+        output = known[self.program.output] if isinstance(self.program.output, int) else _held(self.program.output)
         if isinstance(output, Refused):
             raise NoLimitError(output.reason)
         return output
 
-    def _given(self, each: int | Constant, known: dict[int, Any]) -> Any:
-        if isinstance(each, int):
-            return known[each]
-        try:
-            return elementwise.constant(*each)
-        except NoLimitError as error:
-            return Refused(str(error))
+    def inside(self, own: Any, loop: Any, changed: dict[tuple[int, int], Value]) -> "Interpreter":
+        """What reads one block of a loop; `changed`: its constants that differ from block to block."""
+        reader = Interpreter(self.program, self.parameters, own)
+        reader.changed = {(loop.start + i, k): value for (i, k), value in changed.items()}
+        reader.like = f" (and {loop.count - 1} like it)"
+        return reader
+
+    def read(self, first: int, stop: int, known: dict[int, Any]) -> None:
+        """These equations, from what is known of their inputs."""
+        i = first
+        while i < stop:
+            loop = self.rolling and self.rolling(self, i, known)
+            if loop:
+                i = loop.stop
+                continue
+            equation = self.program.equations[i]
+            given = [
+                known[each] if isinstance(each, int) else self.changed.get((i, k)) or _held(each)
+                for k, each in enumerate(equation.inputs)
+            ]
+            known |= dict(zip(equation.outputs, self._read(equation, given), strict=True))
+            i += 1
 
     def _read(self, equation: Equation, given: list[Any]) -> list[Any]:
         refused = next((value for value in given if isinstance(value, Refused)), None)
@@ -66,7 +78,7 @@ class Interpreter:
         try:
             made = self._apply(equation, given)
             for value in made:
-                self._note(value.held, equation.where)
+                self._note(value.held, equation.where + self.like)
             return made
         except NoLimitError as error:
             return [Refused(f"{equation.where}: {error}")] * len(equation.outputs)
@@ -110,12 +122,13 @@ class Interpreter:
                 return self._split(given[0], params, equation.shapes)
             case "concatenate":
                 return [shapes.concatenated(given, params["dimension"], shape[params["dimension"]])]
-            case "stack":
-                each = [
-                    shapes.broadcast(value, ((1, 1, 1), *shape[1:]), tuple(range(1, len(shape)))) for value in given
-                ]
-                return [shapes.concatenated(each, 0, shape[0])]
-            case "index":
+            case "stack" | "scan_stack":
+                return [shapes.stacked(given, params["axis"], shape)]
+            case "unstack":
+                return [_indexed(given[0], i, each, params["axis"]) for i, each in enumerate(equation.shapes)]
+            case "tile":
+                return [shapes.tiled(given[0], params["reps"], shape)]
+            case "scan_index":
                 return [_indexed(given[0], params["index"], shape)]
             case "pad":
                 return [shapes.padded(given[0], _number(given[1]), params["padding_config"], shape)]
@@ -135,7 +148,7 @@ class Interpreter:
                 return [_iota(params, shape)]
         if name in _REDUCTIONS:
             return [sums.reduced(name, given[0], params["axes"], _REDUCTIONS[name])]
-        if name in _RANDOM:
+        if name in RANDOM:
             raise NoLimitError("random numbers are drawn in the forward pass (dropout?): switch them off")
         if name in ("while", "cond"):
             raise NoLimitError(f"control flow that depends on data (lax.{name}_loop or cond) cannot be read")
@@ -146,7 +159,8 @@ class Interpreter:
         shape = equation.shapes[0]
         given = [_stretched(value, shape) for value in given]
         alike = all([size(a) for a in value.axes] == list(shape) for value in given if value.axes)
-        if len(equation.outputs) != 1 or not alike or (shape and not any(value.axes for value in given)):
+        known = name in ENTRY_BY_ENTRY and len(equation.outputs) == 1
+        if not known or not alike or (shape and not any(value.axes for value in given)):
             raise NoLimitError(f"there is no rule for the primitive {name}")
         written = ",".join(
             f"{key}={value}"
@@ -164,6 +178,13 @@ class Interpreter:
             made.append(shapes.sliced(value, tuple(low), tuple(high), (1,) * len(shape), shape))
             start += length
         return made
+
+
+def _held(each: Constant) -> Value | Refused:
+    try:
+        return elementwise.constant(*each)
+    except NoLimitError as error:
+        return Refused(str(error))
 
 
 def _stretched(value: Value, shape: tuple) -> Value:
@@ -185,7 +206,7 @@ def of_inputs(x: Any, shape: tuple) -> Value:
 
 def _function(name: str, params: dict[str, Any]) -> Any:
     """A primitive as a function of arrays of any float type."""
-    primitive = _primitives()[name]
+    primitive = primitives()[name]
     if name == "select_n":
         return lambda which, *cases: jax.lax.select_n(*jnp.broadcast_arrays(which, *cases))
 
@@ -198,19 +219,6 @@ def _function(name: str, params: dict[str, Any]) -> Any:
         return primitive.bind(*(jnp.asarray(a) for a in arrays), **params)
 
     return apply
-
-
-_known: dict[str, Any] = {}
-
-
-def _primitives() -> dict[str, Any]:
-    """Primitives by name, as `jax.lax` has them."""
-    if not _known:
-        for name in dir(jax.lax):
-            if name.endswith("_p"):
-                primitive = getattr(jax.lax, name)
-                _known[primitive.name] = primitive
-    return _known
 
 
 def _whole(value: Value) -> int:
@@ -226,18 +234,15 @@ def _number(value: Value) -> float:
     raise NoLimitError("an array is padded with what is no number")
 
 
-def _indexed(value: Value, index: int, shape: tuple) -> Value:
+def _indexed(value: Value, index: int, shape: tuple, axis: int = 0) -> Value:
     """One of a stack of parameters or arrays."""
     if isinstance(value.held, Parameter):
-        return copies.entry(value, 0, index)
-    rest = [size(axis) for axis in value.axes[1:]]
-    part = shapes.sliced(
-        value,
-        (index, *(0,) * len(rest)),
-        (index + 1, *(s[0] for s in rest)),
-        (1,) * (1 + len(rest)),
-        ((1, 1, 1), *rest),
-    )
+        return copies.entry(value, axis, index)
+    sizes = [size(each) for each in value.axes]
+    low, high = [0] * len(sizes), [s[0] for s in sizes]
+    low[axis], high[axis] = index, index + 1
+    sizes[axis] = (1, 1, 1)
+    part = shapes.sliced(value, tuple(low), tuple(high), (1,) * len(sizes), tuple(sizes))
     return shapes.reshaped(part, shape)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from limits.kernels.special import safe_sqrt
 from limits.program import averages
-from limits.program.nodes import Concat, Det, FieldSum, Image, Lookup, Map, Moved, Node
+from limits.program.nodes import Carried, Concat, Det, FieldSum, Image, Key, Lookup, Map, Moved, Node
 from limits.program.values import NoLimitError
 
 _ROUNDING = 16  # ulps of 1 − c that are taken for none
@@ -97,6 +97,8 @@ class PairMoments:
             return self._through(self.second, u, v, pairs)
         if isinstance(u, Map) or isinstance(v, Map):
             return averages.second(self, u, v, pairs)
+        if isinstance(u, Carried):  # only with itself: of others it is independent
+            return self._of_carried(u, pairs)
         if same_weights(u, v):
             return self._of_weights(u, v, pairs)
         return None
@@ -106,6 +108,8 @@ class PairMoments:
             return self._through(self.tangent, u, v, pairs)
         if isinstance(u, Map) or isinstance(v, Map):
             return averages.tangent(self, u, v, pairs)
+        if isinstance(u, Carried):
+            return u.known(Key(self.batch, "tangent", pairs))
         if not same_weights(u, v):
             return None
         rate, std = u.matrix.rate, u.matrix.std
@@ -176,6 +180,8 @@ class PairMoments:
         del v
         if self is self.own and not pairs:
             return jnp.zeros((1,) * (1 + len(u.shape)))
+        if isinstance(u, Carried):
+            return u.known(Key(self.batch, "gap", pairs))
         if isinstance(u, Image) and u.window is None and u.contracted == 0 and isinstance(u.source, Node):
             return self.gap(u.source, pairs)
         if isinstance(u, Image) and u.window is None and isinstance(u.source, Det):
@@ -219,6 +225,13 @@ class PairMoments:
             left, right = (self.placed(a, i, len(u.shape), len(u.shape), pairs) for i in (0, 1))
             found = total(found, (left - right) ** 2 / 2 + left * right * self.gap(part, pairs))
         return found if found is None else jnp.clip(found, 0, 2)
+
+    def _of_carried(self, u: Carried, pairs: bool) -> Any:
+        """A variance, or r r′ (1 − (1 − c))."""
+        if self is self.own and not pairs:
+            return u.known(Key(1, "second", False))
+        r = self.own.size(u)
+        return self.product(u, u, r, r, pairs) * (1 - u.known(Key(self.batch, "gap", pairs)))
 
     def _of_weights(self, u: Any, v: Any, pairs: bool) -> Any:
         variance = u.matrix.std**2

@@ -7,7 +7,7 @@ but for those of `Concat`. Nodes are equal only to themselves.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -219,6 +219,30 @@ class Concat(Node):
     @property
     def parts_of(self) -> tuple[Node, ...]:  # noqa: D102
         return tuple(u for _, u in self.parts)
+
+
+class Key(NamedTuple):
+    """A moment: of each input with itself (1 axis of inputs) or of pairs (2); the form; whether of all pairs of positions."""
+
+    batch: int
+    form: str
+    pairs: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Carried(Node):
+    """A Gaussian field that comes out of a loop, or into one of its blocks: variances, 1 − c and tangent kernels are known."""
+
+    known: Callable[[Key], Any]
+
+    @functools.cached_property
+    def tops(self) -> frozenset:
+        """Itself: it is independent of all weights that are still to come."""
+        return frozenset({("carried", id(self))})
+
+    @functools.cached_property
+    def gaussian(self) -> bool:  # noqa: D102
+        return True
 
 
 def scaled_by(node: Node) -> tuple[float, Node] | None:

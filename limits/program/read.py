@@ -2,9 +2,10 @@
 
 import contextlib
 import dataclasses
+import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -13,8 +14,10 @@ import numpy as np
 
 from limits.program.accuracy import Measurement, SeriesLengths
 from limits.program.interpret import Interpreter
-from limits.program.moments import CrossMoments, OwnMoments
-from limits.program.nodes import Det, Node
+from limits.program.loops import Loops
+from limits.program.nodes import Det, Key, Node
+from limits.program.rolled import Moments, Rolling, plans_of
+from limits.program.simplified import simplified
 from limits.program.trace import INPUTS, NetworkProgram, trace
 from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, atoms, growth
 from limits.types import Provenance
@@ -31,21 +34,48 @@ class ProgramKernels:
     program: NetworkProgram
     parameters: dict[str, Value | Refused]
 
-    def look(self, x: Any) -> tuple[Measurement, dict[str, str]]:
-        """(what the averages for these inputs need, why kernels that have no closed form have none); may be traced."""
-        seen, refused = Measurement(), dict[str, str]()
-        with _reading():
-            own = OwnMoments(seen)
-            try:
-                f = self._output(x, own)
-            except NoLimitError as error:
-                return seen, dict.fromkeys(KERNELS, str(error))
-            for name, form in zip(KERNELS, (own.second, own.tangent), strict=True):
+    @functools.cached_property
+    def loops(self) -> Loops:
+        """Equal blocks of the program."""
+        return Loops(self.program, self._signature)
+
+    def _signature(self, path: str) -> Any:
+        value = self.parameters[path]
+        if isinstance(value, Refused):
+            return path
+        held = value.held
+        law = held.law
+        return value.axes, held.rate, held.growth, held.factor, law.mean, law.variance, law.gaussian, law.kind
+
+    def look(self, x: Any, roll: bool = True) -> tuple[Measurement, dict[str, str]]:
+        """(what the averages for these inputs need, why kernels that have no closed form have none); may be traced.
+
+        roll: whether loops are read once; else block after block.
+        """
+        refused = dict[str, str]()
+
+        def ask(rolling: Rolling) -> None:
+            refused.clear()
+            f = self._output(x, rolling)
+            for name in KERNELS:
                 try:
-                    form(f, f, False)
+                    rolling.moments.form(f, _key(1, name))
                 except NoLimitError as error:
                     refused[name] = str(error)
-        return seen, refused
+
+        with _reading():
+            loops = self.loops if roll else None
+            new = lambda: Moments(Measurement(), len(x), None)  # noqa: E731
+            try:
+                plans_of(ask, loops, new)
+                good = [name for name in KERNELS if name not in refused]
+                plans = plans_of(lambda rolling: self._forms(x, rolling, good), loops, new)
+                rolling = Rolling(loops, new(), plans)
+                ask(rolling)
+            except NoLimitError as error:
+                refused |= dict.fromkeys(KERNELS, str(error))
+                return Measurement(), refused
+        return rolling.moments.series, refused
 
     def power(self, x: Any) -> float | None:
         """The power of N with which the output's size goes, for inputs like x; None without a limit. Nothing is computed."""
@@ -53,31 +83,38 @@ class ProgramKernels:
 
         def traced(x: Any) -> None:
             with _reading(), contextlib.suppress(NoLimitError):
-                found[0] = self._output(x, OwnMoments(SeriesLengths())).power
+                moments = Moments(SeriesLengths(), len(x), None)
+                found[0] = self._output(x, Rolling(self.loops, moments, None)).power
 
         jax.eval_shape(traced, x)
         return found[0]
 
-    def __call__(self, x1: Any, x2: Any, lengths: SeriesLengths, names: tuple[str, ...] = KERNELS) -> dict[str, Any]:
+    def __call__(
+        self, x1: Any, x2: Any, lengths: SeriesLengths, names: tuple[str, ...] = KERNELS, roll: bool = True
+    ) -> dict[str, Any]:
         """These kernels [n1, n2]; may be traced."""
-        with _reading():
-            own = OwnMoments(lengths)
-            f = self._output(jnp.concatenate([jnp.asarray(x1), jnp.asarray(x2)]), own)
-            cross, shape = CrossMoments(own, len(x1), lengths), (len(x1), len(x2))
-            return {name: _whole(self._form(cross, name)(f, f, False), shape) for name in names}
+        x = jnp.concatenate([jnp.asarray(x1), jnp.asarray(x2)])
+        return self._read(x, lambda: Moments(lengths, len(x), len(x1)), names, roll)
 
-    def diagonal(self, x: Any, lengths: SeriesLengths, names: tuple[str, ...] = KERNELS) -> dict[str, Any]:
+    def diagonal(
+        self, x: Any, lengths: SeriesLengths, names: tuple[str, ...] = KERNELS, roll: bool = True
+    ) -> dict[str, Any]:
         """These kernels of each input with itself [n]; may be traced."""
+        return self._read(x, lambda: Moments(lengths, len(x), None), names, roll)
+
+    def _read(self, x: Any, moments: Callable[[], Moments], names: Sequence[str], roll: bool) -> dict[str, Any]:
+        loops = self.loops if roll else None
         with _reading():
-            own = OwnMoments(lengths)
-            f = self._output(x, own)
-            return {name: _whole(self._form(own, name)(f, f, False), (len(x),)) for name in names}
+            plans = plans_of(lambda rolling: self._forms(x, rolling, names), loops, moments)
+            return self._forms(x, Rolling(loops, moments(), plans), names)
 
-    def _form(self, moments: Any, name: str) -> Callable:
-        return moments.second if name == "nngp" else moments.tangent
+    def _forms(self, x: Any, rolling: Rolling, names: Sequence[str]) -> dict[str, Any]:
+        f, moments = self._output(x, rolling), rolling.moments
+        batch = 1 if moments.cross is None else 2
+        return {name: moments.form(f, _key(batch, name)) for name in names}
 
-    def _output(self, x: Any, own: OwnMoments) -> Node:
-        value = Interpreter(self.program, self.parameters, own).output(x)
+    def _output(self, x: Any, rolling: Rolling) -> Node:
+        value = Interpreter(self.program, self.parameters, rolling.moments.own, rolling).output(x)
         if isinstance(value.held, Det) or not isinstance(value.held, Node):
             raise NoLimitError("the output is deterministic in the limit: it is a mean over neurons")
         if any(atom.kind == "p" for atom in atoms(value.axes)) or [a.kind for a in atoms(value.axes)][:1] != ["b"]:
@@ -85,8 +122,8 @@ class ProgramKernels:
         return value.held
 
 
-def _whole(part: Any, shape: tuple[int, ...]) -> Any:
-    return jnp.zeros(shape) if part is None else jnp.broadcast_to(part.reshape(part.shape[: len(shape)]), shape)
+def _key(batch: int, name: str) -> Key:
+    return Key(batch, "second" if name == "nngp" else "tangent", False)
 
 
 _deep = threading.Lock()
@@ -136,13 +173,15 @@ def read(
         at = [jax.ShapeDtypeStruct((n, *shape), kind) for n in (INPUTS, INPUTS, INPUTS + 1)]
         widths = (0, 1, 0)
         key = jax.random.key(0)
-        params = [
-            jax.eval_shape(lambda k, x, i=i: init(i, k, x), key, each) for i, each in zip(widths, at, strict=True)
-        ]
-        params = [jax.tree.map(_double, each) for each in params]
-        program = trace(lambda t, p, x: apply(widths[t], p, x), list(zip(params, at, strict=True)))
+        params = [_double_all(jax.eval_shape(lambda k, x, i=i: init(i, k, x), key, at[0])) for i in (0, 1)]
+        params = [params[i] for i in widths]
+        program = simplified(trace(lambda t, p, x: apply(widths[t], p, x), list(zip(params, at, strict=True))))
         found = [laws(lambda k, x, i=i: init(i, k, x), at[0]) for i in (0, 1)]
     return ProgramKernels(program, _parameters(program, params[0], found, rates))
+
+
+def _double_all(tree: Any) -> Any:
+    return jax.tree.map(_double, tree)
 
 
 def _double(leaf: Any) -> Any:

@@ -247,6 +247,21 @@ def _replace(thing: Any, **changes: Any) -> Any:
     return type(thing)(**{**fields, **changes})
 
 
+def stacked(values: list[Value], number: int, shape: tuple) -> Value:
+    """Arrays one behind the other along a new axis."""
+    wide = tuple((1, 1, 1) if i == number else sizes for i, sizes in enumerate(shape))
+    kept = tuple(i for i in range(len(shape)) if i != number)
+    return concatenated([broadcast(value, wide, kept) for value in values], number, shape[number])
+
+
+def tiled(value: Value, times: tuple[int, ...], shape: tuple) -> Value:
+    """Copies of an array one behind the other along its axes."""
+    for number, count in enumerate(times):
+        if count > 1:
+            value = concatenated([value] * count, number, shape[number])
+    return value
+
+
 def concatenated(values: list[Value], number: int, wanted: tuple) -> Value:
     """Arrays one behind the other along an axis."""
     kinds = {atom.kind for value in values for atom in value.axes[number]}

@@ -11,11 +11,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax._src import source_info_util  # jax.extend has no way from an equation to the user's line
 from jax.extend.core import Literal
+
+import zoo
 
 INPUTS = 2  # of the first trace
 INLINED = {
@@ -23,7 +26,9 @@ INLINED = {
     "remat2": "jaxpr", "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr", "custom_lin": "jaxpr",
 }  # fmt: skip
-_LIBRARIES = ("flax", "jax", "zoo", os.path.join("limits", "program"))
+_LIBRARIES = tuple(
+    os.path.dirname(os.path.abspath(file)) + os.sep for file in (flax.__file__, jax.__file__, zoo.__file__, __file__)
+)
 _WRAPPED = r"^PlainNetwork(/inner)?/?"  # what stands round a user's module is none of theirs
 Sizes = tuple[int, int, int]  # of an axis: at (N, n), (2N, n), (N, n + 1)
 
@@ -50,13 +55,14 @@ class Equation:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NetworkProgram:
-    """Equations from parameters and inputs to the output. `leaves`: the parameters, by path."""
+    """Equations from parameters and inputs to the output; no parameter enters the first `free`."""
 
     equations: tuple[Equation, ...]
     params: dict[str, int]  # path: variable
     inputs: tuple[int, ...]  # the variable of x
     output: int | Constant
     shapes: dict[int, tuple[Sizes, ...]]  # of parameters and inputs
+    free: int = 0
 
 
 class _Flat(NamedTuple):
@@ -129,28 +135,28 @@ def _flat(closed: Any) -> _Flat:
         equations.append((primitive, params, tuple(inputs), tuple(outputs), tuple(shapes), where))
         return outputs
 
-    def run(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any], layer: str) -> list[Any]:
+    def run(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any], layer: str, line: str) -> list[Any]:
         known = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, inputs, strict=True))
-        look = lambda v: np.asarray(v.val) if isinstance(v, Literal) else known[v]  # noqa: E731
+        look = lambda v: np.asarray(v.val, getattr(v.aval, "dtype", None)) if isinstance(v, Literal) else known[v]  # noqa: E731
         for eqn in jaxpr.eqns:
             given, name = [look(v) for v in eqn.invars], eqn.primitive.name
             inside = "/".join(part for part in (layer, str(eqn.source_info.name_stack)) if part)
-            inside = re.sub(_WRAPPED, "", inside)
+            inside, here = re.sub(_WRAPPED, "", inside), _line(eqn) or line
             if name in INLINED:
                 inner = eqn.params[INLINED[name]]
-                made = run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given, inside)
+                made = run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given, inside, here)
             elif name == "scan":
-                made = _unrolled(eqn.params, given, run, emit, inside)
+                made = _unrolled(eqn.params, given, run, emit, (inside, here))
             else:
                 shapes = [tuple(v.aval.shape) for v in eqn.outvars]
-                made = emit(name, eqn.params, given, shapes, f"{inside or 'the network'}{_line(eqn)}")
+                made = emit(name, eqn.params, given, shapes, f"{inside or 'the network'}{here}")
             known |= dict(zip(eqn.outvars, made, strict=True))
         return [look(v) for v in jaxpr.outvars]
 
     arguments = [(next(numbers), tuple(v.aval.shape)) for v in closed.jaxpr.invars]
     # Copies: while jax holds an array of the module's as a float64 constant, it is one in every later trace too.
     constants = [_copied(constant) for constant in closed.consts]
-    (output,) = run(closed.jaxpr, constants, [number for number, _ in arguments], "")
+    (output,) = run(closed.jaxpr, constants, [number for number, _ in arguments], "", "")
     return _Flat(equations, arguments, output)
 
 
@@ -161,13 +167,13 @@ def _copied(constant: Any) -> Any:
 def _line(eqn: Any) -> str:
     """The user's line that an equation comes from, which is not one of a library's layers."""
     for frame in source_info_util.user_frames(eqn.source_info.traceback):
-        if not any(f"{os.sep}{library}{os.sep}" in frame.file_name for library in _LIBRARIES):
+        if not frame.file_name.startswith(_LIBRARIES):
             return f", {os.path.basename(frame.file_name)}:{frame.start_line}"
     return ""
 
 
-def _unrolled(params: dict, given: list, run: Callable, emit: Callable, layer: str) -> list[Any]:
-    """A scan, step by step: slices of what it runs over go in ("index"), and what every step returns is stacked."""
+def _unrolled(params: dict, given: list, run: Callable, emit: Callable, place: tuple[str, str]) -> list[Any]:
+    """A scan, step by step: slices of what it runs over go in ("scan_index"), and what every step returns is stacked."""
     body, length = params["jaxpr"], params["length"]
     consts, carries = params["num_consts"], params["num_carry"]
     fixed, state, over = given[:consts], given[consts : consts + carries], given[consts + carries :]
@@ -175,11 +181,16 @@ def _unrolled(params: dict, given: list, run: Callable, emit: Callable, layer: s
     results: list[Any] = [None] * length
     for i in reversed(range(length)) if params["reverse"] else range(length):
         here = [
-            each[i] if not isinstance(each, int) else emit("index", {"index": i}, [each], [tuple(aval.shape)], layer)[0]
+            each[i]
+            if not isinstance(each, int)
+            else emit("scan_index", {"index": i}, [each], [tuple(aval.shape)], "".join(place))[0]
             for each, aval in zip(over, avals, strict=True)
         ]
-        made = run(body.jaxpr, body.consts, [*fixed, *state, *here], layer)
+        made = run(body.jaxpr, body.consts, [*fixed, *state, *here], *place)
         state, results[i] = made[:carries], made[carries:]
     shapes = [(length, *aval.shape) for aval in body.out_avals[carries:]]
-    stacks = [emit("stack", {}, [step[j] for step in results], [shape], layer)[0] for j, shape in enumerate(shapes)]
+    stacks = [
+        emit("scan_stack", {"axis": 0}, [step[j] for step in results], [shape], "".join(place))[0]
+        for j, shape in enumerate(shapes)
+    ]
     return [*state, *stacks]

@@ -15,7 +15,7 @@ from limits.training import Training
 from train import ensemble
 from train.ensemble import run_members
 from train.members import member_keys
-from zoo import MLP, Parameterization, ResNet, in_parameterization, learning_rate_factors
+from zoo import MLP, Parameterization, in_parameterization, learning_rate_factors
 
 MORE = ("LNRes", "PostLN", "Gated", "Tied", "CNN", "Scan", "Mixed")
 
@@ -159,34 +159,6 @@ def test_a_fifth_architecture_needs_no_theory_of_its_own():
     assert abs(finite.loss[-1] - rich.loss[-1]) < 0.02 + 4 * np.hypot(finite.loss_sem[-1], rich.loss_sem[-1])
 
 
-class Deep(nn.Module):
-    """zoo.ResNet(depth=…, residual="fixed", b_std=1, bias_init="zeros"), as one writes it in Flax."""
-
-    width: int
-    depth: int
-
-    @nn.compact
-    def __call__(self, x):
-        h = Dense(self.width)(x)
-        for _ in range(self.depth):
-            h += 0.2 * Dense(self.width)(nn.relu(h))
-        return readout(nn.relu(h))
-
-
-@pytest.mark.parametrize("depth", [40, pytest.param(150, marks=pytest.mark.slow)])
-def test_deep_networks_are_read_step_by_step_with_the_same_numbers(depth):
-    """Their programs are too long to be compiled whole."""
-    x = MODULES["MLP"][1]
-    found = twin(in_parameterization(Deep(16, depth), "ntk")).kernels(x)
-    zoo = ResNet(16, depth, residual="fixed", beta=0.2, b_std=1.0, bias_init="zeros")
-    closed = twin(zoo).kernels(x)
-    np.testing.assert_allclose(found.nngp, closed.nngp, rtol=1e-12)
-    np.testing.assert_allclose(found.ntk, closed.ntk, rtol=1e-12)
-    np.testing.assert_allclose(
-        twin(in_parameterization(Deep(16, depth), "ntk")).kernels(x, diagonal=True).ntk, np.diag(closed.ntk), rtol=1e-12
-    )
-
-
 class ByHand(nn.Module):
     """It divides by √N itself."""
 
@@ -232,3 +204,32 @@ def test_tangent_kernels_of_ensembles_of_convolutions_are_those_of_their_members
     exact = twin(net).kernels(x)
     off = np.abs(drawn.ntk - exact.ntk)  # lecun's law is truncated, and 18 inputs a window
     assert (off < 4.5 * drawn.ntk_sem + 0.05 * exact.ntk.max()).all()
+
+
+class Stacks(nn.Module):
+    """Signals stacked along a new axis of positions, taken apart, or repeated; positions with weights of their own."""
+
+    width: int
+    kind: str
+
+    @nn.compact
+    def __call__(self, x):
+        a, b = Dense(self.width)(x), Dense(self.width)(x)
+        if self.kind == "unstacked":
+            parts = jnp.unstack(a, axis=1)
+            h = jnp.stack([parts[0] + parts[1], parts[1]], 1)
+        else:
+            h = jnp.tile(a, (1, 2, 1)) if self.kind == "tiled" else jnp.stack([a, b], int(self.kind))
+        h = nn.relu(Dense(self.width)(nn.relu(h)))
+        weights = jnp.arange(1.0, 1 + h[0, ..., 0].size).reshape(h.shape[1:-1])
+        return readout((h * weights[None, ..., None]).mean(tuple(range(1, h.ndim - 1))))
+
+
+@pytest.mark.parametrize("kind", ["1", pytest.param("2", marks=pytest.mark.slow), "unstacked", "tiled"])
+def test_stacks_along_any_axis_have_the_kernels_of_networks(kind):
+    x = np.random.default_rng(0).normal(size=(3, 3, 5))
+    limit = twin(in_parameterization(Stacks(64, kind), "ntk"))
+    exact, drawn = limit.kernels(x), limit.kernels(x, samples=1024, replicas=8)
+    assert exact.provenance["ntk"].kind == "exact"
+    for name in ("nngp", "ntk"):  # 18 numbers at 7 degrees of freedom
+        assert (np.abs(getattr(exact, name) - getattr(drawn, name)) < 6 * getattr(drawn, f"{name}_sem")).all()

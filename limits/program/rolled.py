@@ -1,0 +1,212 @@
+"""Loops of a program, read once: through equal blocks goes one Gaussian field, of which only moments are carried.
+
+What a block makes of these moments is computed in a loop of jax's, so that neither reading nor compiling takes longer the
+more blocks there are. Which moments are carried is found out beforehand (`LoopPlans`): a first reading, of shapes only,
+notes what is asked of the field, after the loop and within a block, until nothing new is asked.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from limits.program.elementwise import constant
+from limits.program.functions import dets_of, leaves_of
+from limits.program.loops import Loop, Loops
+from limits.program.moments import CrossMoments, OwnMoments
+from limits.program.nodes import Carried, Det, Key, Map, Node
+from limits.program.values import NoLimitError, Value
+
+
+class Moments:
+    """The moments of some inputs with themselves and, if asked for, with others."""
+
+    def __init__(self, series: Any, inputs: int, n1: int | None) -> None:
+        self.series, self.inputs, self.n1 = series, inputs, n1
+        self.own = OwnMoments(series)
+        self.cross = None if n1 is None else CrossMoments(self.own, n1, series)
+
+    def again(self, series: Any) -> "Moments":
+        """Of the same inputs, with nothing known yet."""
+        return Moments(series, self.inputs, self.n1)
+
+    def form(self, node: Node, key: Key) -> Any:
+        """A moment of a field with itself, over all inputs and positions."""
+        m: Any = self.own if key.batch == 1 else self.cross
+        found = m.gap(node, key.pairs) if key.form == "gap" else getattr(m, key.form)(node, node, key.pairs)
+        blank = self.blank(node.shape, key)
+        return blank if found is None else jnp.broadcast_to(found, blank.shape).astype(float)
+
+    def blank(self, shape: tuple[int, ...], key: Key) -> Any:
+        """Zeros in the place of a moment of a field of this shape."""
+        batch = (self.inputs,) if key.batch == 1 else (self.n1, self.inputs - self.n1)  # pyright: ignore
+        return jnp.zeros((*batch, *shape * (1 + key.pairs)))
+
+
+class LoopPlan(NamedTuple):
+    """A loop and the moments that are carried through it."""
+
+    loop: Loop
+    keys: tuple[Key, ...]
+
+
+class Rolling:
+    """Reads loops: with `plans` (by first equation), or to find these, where there are none."""
+
+    def __init__(self, loops: Loops | None, moments: Moments, plans: dict[int, LoopPlan] | None) -> None:
+        self.loops, self.moments, self.plans = loops, moments, plans
+        self.found = dict[int, LoopPlan]()
+
+    def __call__(self, interpreter: Any, i: int, known: dict[int, Any]) -> Loop | None:
+        """The loop that starts with equation i, whose result is then known; None if there is none."""
+        if self.loops is None:
+            return None
+        if self.plans is not None:
+            plan = self.plans.get(i)
+            if plan is not None:
+                known[plan.loop.last] = self._run(interpreter, plan, known)
+            return plan and plan.loop
+        loop = self.loops.at(i)
+        if loop is None or not _may_be_carried(known.get(loop.enters)):
+            return None
+        value = self._planned(interpreter, loop, known)
+        if value is None:
+            return None
+        known[loop.last] = value
+        return loop
+
+    def _block(
+        self, interpreter: Any, loop: Loop, known: dict[int, Any], enter: Node, inside: Moments, changing: Any
+    ) -> Any:
+        """What a block makes of a field, and the reader that found out."""
+        here = {**known, loop.enters: Value(known[loop.enters].axes, enter)}
+        reader = interpreter.inside(inside.own, loop, changing)
+        reader.read(loop.start, loop.start + loop.period, here)
+        return here[loop.leaves]
+
+    def _planned(self, interpreter: Any, loop: Loop, known: dict[int, Any]) -> Value | None:
+        source = known[loop.enters]
+        series = type(self.moments.series)()
+        inside, keys, waiting = self.moments.again(series), list[Key](), list[Key]()
+
+        def ask(key: Key) -> Any:
+            if key not in keys:
+                keys.append(key)
+                waiting.append(key)
+            return self.moments.blank(source.held.shape, key)
+
+        enter = Carried(source.held.shape, source.held.power, ask)
+        first = {slot: _value_of(constants[0]) for slot, constants in loop.changing.items()}
+        leave = self._block(interpreter, loop, known, enter, inside, first)
+        if not _alike(leave, source):
+            return None
+        if first:
+            variables = _variables(inside.own)
+            inside = self.moments.again(series)
+            moving = {slot: _moving(value, jnp.asarray(value.held.array)) for slot, value in first.items()}
+            leave = self._block(interpreter, loop, known, enter, inside, moving)
+            if not _alike(leave, source) or _variables(inside.own) != variables:
+                return None
+
+        def settle() -> None:
+            while waiting:
+                key = waiting.pop()
+                inside.form(leave.held, key)
+                self.moments.form(source.held, key)
+                self.found[loop.start] = LoopPlan(loop, tuple(keys))
+
+        def after(key: Key) -> Any:
+            blank = ask(key)
+            settle()
+            return blank
+
+        self.found[loop.start] = LoopPlan(loop, ())
+        settle()
+        return Value(source.axes, Carried(source.held.shape, source.held.power, after))
+
+    def _run(self, interpreter: Any, plan: LoopPlan, known: dict[int, Any]) -> Value:
+        """After the loop; nothing is computed before it is asked for."""
+        source, held = known[plan.loop.enters], dict[Key, Any]()
+
+        def after(key: Key) -> Any:
+            if not held:
+                held.update(self._through(interpreter, plan, known))
+            return held[key]
+
+        return Value(source.axes, Carried(source.held.shape, source.held.power, after))
+
+    def _through(self, interpreter: Any, plan: LoopPlan, known: dict[int, Any]) -> dict[Key, Any]:
+        loop, source, series = plan.loop, known[plan.loop.enters].held, self.moments.series
+        values = {slot: [_value_of(each) for each in constants] for slot, constants in loop.changing.items()}
+        over = [jnp.stack([jnp.asarray(value.held.array) for value in each]) for each in values.values()]
+        seen: Any = None
+
+        def block(carry: dict[Key, Any], numbers: list[Any]) -> tuple[dict[Key, Any], Any]:
+            nonlocal seen
+            seen = type(series)() if series.measures else series
+            inside = self.moments.again(seen)
+            changing = {
+                slot: _moving(value[0], number) for (slot, value), number in zip(values.items(), numbers, strict=True)
+            }
+            enter = Carried(source.shape, source.power, carry.__getitem__)
+            leave = self._block(interpreter, loop, known, enter, inside, changing)
+            after = {key: inside.form(leave.held, key) for key in carry}
+            return after, seen.arrays() if series.measures else None
+
+        start = {key: self.moments.form(source, key) for key in plan.keys}
+        found, measured = jax.lax.scan(block, start, over, length=loop.count)
+        if series.measures:
+            series.add(seen, jax.tree.map(lambda a: a.max(0), measured))
+        return found
+
+
+def _may_be_carried(value: Any) -> bool:
+    return (
+        isinstance(value, Value)
+        and isinstance(value.held, Node)
+        and value.held.gaussian
+        and not value.held.still
+        and value.held.skewed is None
+    )
+
+
+def _alike(leave: Any, source: Value) -> bool:
+    """Whether what leaves a block can enter the next one."""
+    if not _may_be_carried(leave) or leave.axes != source.axes:
+        return False
+    return leave.held.shape == source.held.shape and abs(leave.held.power - source.held.power) < 1e-6
+
+
+def _value_of(each: Any) -> Value:
+    return constant(*each)
+
+
+def _moving(value: Value, array: Any) -> Value:
+    """A constant whose number is another one in each block."""
+    return Value(value.axes, Det(array, value.held.power, value.held.noise))
+
+
+def _variables(own: Any) -> tuple[int, int]:
+    """How many fields, and deterministic values other than numbers, enter functions of fields: of one field is closed."""
+    maps = [node for _, node in own.places.values() if isinstance(node, Map)]
+    fields = sum(len({id(leaf) for leaf in leaves_of(node)}) for node in maps)
+    return fields, sum(sum(det.number is None for det in dets_of(node)) for node in maps)
+
+
+def plans_of(
+    read: Callable[[Rolling], Any], loops: Loops | None, moments: Callable[[], Moments]
+) -> dict[int, LoopPlan]:
+    """What loops carry in a reading that asks for no more than this one, which is done with shapes only."""
+    found: dict[int, LoopPlan] = {}
+
+    def asked() -> None:
+        rolling = Rolling(loops, moments(), None)
+        with contextlib.suppress(NoLimitError):
+            read(rolling)
+        found.update(rolling.found)
+
+    if loops is not None and loops.runs:
+        jax.eval_shape(asked)
+    return found
