@@ -15,6 +15,7 @@ from zoo import checks
 from zoo.geometry import pads
 from zoo.parameterization import ROLES, Parameterization, parameterization
 
+_written_out = ContextVar("written_out", default=False)
 _LARGEST_PATCHES = 2**26  # entries that may be held for a convolution as a matrix product
 
 
@@ -140,6 +141,16 @@ class Dense(Linear):
 
 
 @checks.arguments()
+@contextlib.contextmanager
+def convolutions() -> Iterator[None]:
+    """Inside, a `Conv` is a convolution on every backend, for those who read the program rather than run it."""
+    token = _written_out.set(True)
+    try:
+        yield
+    finally:
+        _written_out.reset(token)
+
+
 class Conv(Linear):
     """A convolution of inputs [n, *positions, channels] with a window of `size` along every axis of positions.
 
@@ -170,7 +181,8 @@ class Conv(Linear):
         return x, edges
 
     def product(self, x: jax.Array, kernel: jax.Array) -> jax.Array:  # noqa: D102
-        if jax.default_backend() == "cpu" and x.size * math.prod(self.window) < _LARGEST_PATCHES:
+        small = x.size * math.prod(self.window) < _LARGEST_PATCHES
+        if small and jax.default_backend() == "cpu" and not _written_out.get():
             # Members of an ensemble have weights of their own, and grouped convolutions are slow on a CPU.
             return self.patches(x) @ kernel.reshape(-1, kernel.shape[-1])
         x, edges = self._padded(x)

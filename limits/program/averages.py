@@ -4,6 +4,7 @@ In this order: independent factors apart; a Gaussian factor by Stein's identity,
 of one variable each by a closed form or the Hermite series Σ_k a_k b_k c^k; the rest by quadrature.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from limits.kernels.special import safe_sqrt
 from limits.program.functions import Factor, Function, bare, components, function_of, product_of
 from limits.program.nodes import Concat, Det, FieldSum, Map, Moved, Node
 from limits.program.quadrature import points, root
-from limits.program.recognise import closed_dual
+from limits.program.recognise import closed_dual, values_at
 from limits.program.values import NoLimitError
 
 
@@ -197,19 +198,19 @@ def _values(own: Any, f: Function, r: Any, z: Any) -> Any:
 def _of_two(m: Any, f: Function, g: Function, pairs: bool) -> Any:
     """E[f(u) g(v)] of one variable each."""
     u, v = f.random[0], g.random[0]
+    slopes = _slopes_of(f, g)
+    if slopes is not None:
+        (a, b), scale = slopes
+        return scale * _dual(m, a, u, v, pairs, b)[3]
+    if f.name == g.name and not f.dets:
+        s1, s2, gap, _ = _dual(m, f, u, v, pairs, g)
+        return s1 * s2 * (1 - gap)
     if m is m.own and not pairs and u is v:
         r = m.size(u)
         _measure(m, f)
         _measure(m, g)
         z, table = hermite.nodes(2, True)
         return jnp.matmul(_values(m, f, r, z) * _values(m, g, r, z), table[:, 0])
-    slopes = _slopes_of(f, g)
-    if slopes is not None:
-        base, scale = slopes
-        return scale * _dual(m, base[0], u, v, pairs, base[1])[3]
-    if f.name == g.name and not f.dets:
-        s1, s2, gap, _ = _dual(m, f, u, v, pairs, g)
-        return s1 * s2 * (1 - gap)
     return _series(m, f, g, u, v, pairs)
 
 
@@ -220,23 +221,56 @@ def _correlation_gap(m: Any, u: Node, v: Node, pairs: bool) -> Any:
 def _dual(m: Any, f: Function, u: Node, v: Node, pairs: bool, g: Function | None = None) -> tuple:
     """(s1, s2, 1 − c′, E f′f′) of one function of two variables, by a closed form or the series."""
     g = f if g is None else g
+    return m.once(("dual", f.key, g.key, id(u), id(v), pairs), lambda: _dual_of(m, f, g, u, v, pairs), f, g, u, v)
+
+
+def _dual_of(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> tuple:
     closed = None if f.dets else closed_dual(f.name, _alone(f))
     gap = _correlation_gap(m, u, v, pairs)
     k = f.rank, g.rank
     if closed is not None:
-        r1, r2 = m.own.size(u), m.own.size(v)
-        return closed(m.placed(r1, 0, *k, pairs), m.placed(r2, 1, k[1], k[0], pairs), gap)
+        r1, r2 = m.placed(m.own.size(u), 0, *k, pairs), m.placed(m.own.size(v), 1, k[1], k[0], pairs)
+        return _flat(closed, m.batch, k, pairs)(r1, r2, gap)
     df, dg = f.derivatives(u), g.derivatives(v)
     if len(df) != 1 or len(dg) != 1:
         df, dg = [], []
+    for each in (f, g, *df, *dg) if m is m.own and not pairs else ():
+        _measure(m, each)
     orders = max(m.series.orders(each) for each in (f, g, *df, *dg))
     a1, a2 = (coefficients_of(m, each, leaf, orders) for each, leaf in ((f, u), (g, v)))
     s1, s2 = (safe_sqrt(jnp.sum(a * a, axis=0)) for a in (a1, a2))
-    unit = _placed_rows(m, [a / jnp.where(s > 0, s, 1) for a, s in ((a1, s1), (a2, s2))], k, pairs)
     slopes = [coefficients_of(m, each[0], leaf, orders) for each, leaf in ((df, u), (dg, v))] if df else []
+    if m is m.own and not pairs and u is v:  # a series at 1 − c = 0 is the sum of squares
+        return s1, s2, jnp.zeros_like(s1), jnp.sum(slopes[0] * slopes[1], axis=0) if df else None
+    unit = _placed_rows(m, [a / jnp.where(s > 0, s, 1) for a, s in ((a1, s1), (a2, s2))], k, pairs)
     d1, d2 = _placed_rows(m, slopes, k, pairs) if df else unit
     bent, slope = _bent(unit[0], unit[1], d1, d2, gap)
-    return m.placed(s1, 0, *k, pairs), m.placed(s2, 1, k[1], k[0], pairs), bent, slope
+    return m.placed(s1, 0, *k, pairs), m.placed(s2, 1, k[1], k[0], pairs), bent, slope if df else None
+
+
+def _flat(dual: Any, batch: int, ranks: tuple[int, int], pairs: bool) -> Any:
+    """The same of arrays of fewer axes: loops over all positions at once are faster than over one axis after the other."""
+    if max(ranks) < 2:
+        return dual
+
+    def flattened(r1: Any, r2: Any, gap: Any) -> tuple:
+        cuts = (batch, batch + ranks[0], *((batch + sum(ranks),) if pairs else ()))
+        full = np.broadcast_shapes(r1.shape, r2.shape, gap.shape)
+
+        def flat(a: Any) -> Any:
+            shape = list(a.shape[:batch])
+            for start, stop in zip(cuts, cuts[1:], strict=False):
+                part = a.shape[start:stop]
+                if math.prod(part) != 1:
+                    a = jnp.broadcast_to(a, (*a.shape[:start], *full[start:stop], *a.shape[stop:]))
+                shape.append(math.prod(a.shape[start:stop]))
+            return a.reshape(shape), a.shape
+
+        (r1, shape1), (r2, shape2), (gap, _) = flat(r1), flat(r2), flat(jnp.broadcast_to(gap, full))
+        s1, s2, bent, slope = dual(r1, r2, gap)
+        return s1.reshape(shape1), s2.reshape(shape2), bent.reshape(full), slope.reshape(full)
+
+    return flattened
 
 
 def _series(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> Any:
@@ -271,11 +305,15 @@ def _placed_rows(m: Any, rows: Sequence[Any], ranks: tuple[int, int], pairs: boo
 def coefficients_of(m: Any, f: Function, u: Node, orders: int) -> Any:
     """Hermite coefficients of f(r z), [orders + 1, n or 1, positions]; the last holds what the others miss of E f²."""
     own = m.own
-    z, table = hermite.nodes(orders)
-    values = _values(own, f, own.size(u), z)
-    a = jnp.matmul(values, table, precision="highest")
-    rest = safe_sqrt(jnp.matmul(values * values, table[:, 0]) - jnp.sum(a * a, axis=-1))
-    return jnp.moveaxis(jnp.concatenate([a, rest[..., None]], axis=-1), -1, 0)
+
+    def compute() -> Any:
+        z, table = hermite.nodes(orders)
+        values = _values(own, f, own.size(u), z)
+        a = jnp.matmul(values, table, precision="highest")
+        rest = safe_sqrt(jnp.matmul(values * values, table[:, 0]) - jnp.sum(a * a, axis=-1))
+        return jnp.moveaxis(jnp.concatenate([a, rest[..., None]], axis=-1), -1, 0)
+
+    return own.once(("coefficients", f.key, id(u), orders), compute, f, u)
 
 
 def _alone(f: Function) -> Any:
@@ -288,7 +326,8 @@ def has_closed_form(f: Function) -> bool:
     """Whether no series of it is needed: it has a closed average, or is a slope of what has one."""
     if f.dets or len(f.random) != 1:
         return False
-    return closed_dual(f.name, _alone(f)) is not None or _slopes_of(f, f) is not None
+    slopes = _slopes_of(f, f)
+    return closed_dual(f.name, _alone(f)) is not None or (slopes is not None and has_closed_form(slopes[0][0]))
 
 
 def _no_values(det: Det) -> Any:
@@ -296,7 +335,7 @@ def _no_values(det: Det) -> Any:
 
 
 def _slopes_of(f: Function, g: Function) -> tuple[tuple[Function, Function], float] | None:
-    """((φ, φ), κ) where f and g are multiples of the derivative of one φ with a closed average, κ the product."""
+    """((φ, φ), κ) where f and g are multiples of the derivative of one φ, κ the product."""
     if f.dets or g.dets or not any(factor.slopes for factor in f.factors):
         return None
     found = []
@@ -309,9 +348,8 @@ def _slopes_of(f: Function, g: Function) -> tuple[tuple[Function, Function], flo
             return None
         found.append((base, scale))
     (a, s), (b, t) = found
-    if a.name != b.name or closed_dual(a.name, _alone(a)) is None:
-        return None
-    return (a, b), s * t
+    one_slope = len(a.derivatives(a.random[0])) == len(b.derivatives(b.random[0])) == 1
+    return ((a, b), s * t) if a.name == b.name and one_slope else None
 
 
 _ratios: dict[str, float | None] = {}
@@ -320,13 +358,13 @@ _ratios: dict[str, float | None] = {}
 def _ratio(function: Function, base: Function) -> float | None:
     """κ with function = κ φ′."""
     if function.name not in _ratios:
-        with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-            x = jnp.asarray(np.array([-3.1, -1.3, -0.4, 0.3, 0.9, 2.2]))
-            mine = np.asarray(_alone(function)(x))
-            theirs = np.sum([np.asarray(_alone(slope)(x)) for slope in base.derivatives(base.random[0])], axis=0)
-            at = np.argmax(np.abs(theirs))
-            scale = mine[at] / theirs[at] if theirs[at] else 0.0
-            same = np.allclose(mine, scale * theirs, rtol=1e-12, atol=1e-13)
+        x = np.array([-3.1, -1.3, -0.4, 0.3, 0.9, 2.2])
+        slopes = [_alone(slope) for slope in base.derivatives(base.random[0])]
+        mine, *parts = values_at(x, _alone(function), *slopes)
+        theirs = np.sum(parts, axis=0)
+        at = np.argmax(np.abs(theirs))
+        scale = mine[at] / theirs[at] if theirs[at] else 0.0
+        same = np.allclose(mine, scale * theirs, rtol=1e-12, atol=1e-13)
         _ratios[function.name] = float(scale) if same and scale else None
     return _ratios[function.name]
 

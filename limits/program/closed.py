@@ -26,7 +26,7 @@ _ROWS = 32  # inputs that are looked at together
 _NODE_BYTES = 2**28  # of the values of a function at quadrature nodes, for all inputs of a block
 _NODES = 2000
 _MARGIN = 0.25  # of a power of N
-_LONG, _LONGEST, _FEW_BLOCKS = 150, 400, 30  # equations of a program, blocks of kernels: see `_step_by_step`
+_LONG, _LONGEST, _FEW_BLOCKS = 200, 400, 30  # equations of a program, blocks of kernels: see `_step_by_step`
 
 
 @remembered(maxsize=64)
@@ -146,9 +146,9 @@ _compiled_diagonal = algebra.compiled(_diagonal, static_argnums=0)
 
 
 @functools.lru_cache(maxsize=64)
-def _looking(kernels: ProgramKernels, rows: int) -> tuple[Any, dict[str, Any]]:
-    """(what measures so many inputs, what it found beside arrays once it was traced)."""
-    del rows
+def _looking(kernels: ProgramKernels, shape: tuple[int, ...], kind: str) -> tuple[Any, dict[str, Any]]:
+    """(what measures so many inputs, what is found beside arrays: of shapes only)."""
+    x = jax.ShapeDtypeStruct(shape, kind)
     beside: dict[str, Any] = {}
     in_steps = _step_by_step(kernels)
 
@@ -156,13 +156,18 @@ def _looking(kernels: ProgramKernels, rows: int) -> tuple[Any, dict[str, Any]]:
         beside["seen"], beside["refused"] = kernels.look(x, roll=not in_steps)
         return beside["seen"].arrays()
 
-    return look if in_steps else algebra.compiled(look, static_argnums=0), beside
+    run = look if in_steps else algebra.compiled(look, static_argnums=0)
+    beside["arrays"] = jax.eval_shape(look, None, x)
+    return run, beside
 
 
 def _look(kernels: ProgramKernels, x: np.ndarray) -> tuple[Measurement, Any, dict[str, str]]:
     """(what the averages for these inputs need: without arrays, and their arrays; why some kernels have no closed form)."""
     rows = min(len(algebra.padded(x)), _ROWS)
-    look, beside = _looking(kernels, rows)
+    look, beside = _looking(kernels, (rows, *x.shape[1:]), str(x.dtype))
+    found = beside["arrays"]
+    if not jax.tree.leaves(found):  # all averages are closed: no input needs to be looked at
+        return beside["seen"], found, beside["refused"]
     found = None
     for start in range(0, len(x), rows):
         chunk = x[np.minimum(np.arange(start, start + rows), len(x) - 1)]
@@ -174,7 +179,7 @@ def _look(kernels: ProgramKernels, x: np.ndarray) -> tuple[Measurement, Any, dic
 def _rows(seen: Measurement) -> int:
     """Rows of a block."""
     pairs = algebra.block_rows(seen.largest, 8)
-    return max(1, min(pairs, _NODE_BYTES // (8 * _NODES * seen.positions)))
+    return pairs if not any(seen.arrays()) else max(1, min(pairs, _NODE_BYTES // (8 * _NODES * seen.positions)))
 
 
 def _in_chunks(function: Any, static: tuple, x: np.ndarray, rows: int) -> list[np.ndarray]:

@@ -17,6 +17,7 @@ Reference: Yang, Tensor Programs I–III.
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -261,6 +262,10 @@ class PairMoments:
 
     def _contracted(self, form: Any, u: Any, v: Any, pairs: bool) -> Any:
         """n Σ form(u, v) over equal contracted positions and offsets of the window, for images by the same weights."""
+        key = ("contracted", form.__name__, id(u), id(v), pairs)
+        return self.once(key, lambda: self._contraction(form, u, v, pairs), u, v)
+
+    def _contraction(self, form: Any, u: Any, v: Any, pairs: bool) -> Any:
         b, k = self.batch, u.contracted
         if isinstance(u.source, Det) and isinstance(v.source, Det):
             found = None if u.source.zero or v.source.zero else self._dot(u.source, v.source, k, pairs)
@@ -334,6 +339,8 @@ def diagonal(a: Any, b: int, mine: tuple[int, ...], theirs: tuple[int, ...]) -> 
 
 def slid(a: Any, b: int, k: int, window: Any, pairs: bool) -> Any:
     """Σ over the offsets of a window, which are the same on both sides; zero outside."""
+    a = jax.lax.optimization_barrier(a)  # what comes before is costly for every entry: fused into sums, it would be done again for each offset;
+    # and so is what follows, into which the sums would be fused.
     for i, (size, stride, edges, spacing) in enumerate(window.axes):
         axes = (b + i, b + k + i) if pairs else (b + i,)
         if any(edges):
@@ -346,7 +353,7 @@ def slid(a: Any, b: int, k: int, window: Any, pairs: bool) -> Any:
                 part = part[(slice(None),) * axis + (slice(offset, offset + span, stride),)]
             parts.append(part)
         a = sum(parts[1:], parts[0])
-    return a
+    return jax.lax.optimization_barrier(a)
 
 
 class OwnMoments(PairMoments):

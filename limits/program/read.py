@@ -22,6 +22,7 @@ from limits.program.trace import INPUTS, NetworkProgram, trace
 from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, atoms, growth
 from limits.types import Provenance
 from zoo.laws import laws
+from zoo.layers import convolutions
 
 KERNELS = ("nngp", "ntk")
 _FRAMES = 50_000  # of Python, for the recursion through a deep network
@@ -175,7 +176,8 @@ def read(
         key = jax.random.key(0)
         params = [_double_all(jax.eval_shape(lambda k, x, i=i: init(i, k, x), key, at[0])) for i in (0, 1)]
         params = [params[i] for i in widths]
-        program = simplified(trace(lambda t, p, x: apply(widths[t], p, x), list(zip(params, at, strict=True))))
+        with convolutions():
+            program = simplified(trace(lambda t, p, x: apply(widths[t], p, x), list(zip(params, at, strict=True))))
         found = [laws(lambda k, x, i=i: init(i, k, x), at[0]) for i in (0, 1)]
     return ProgramKernels(program, _parameters(program, params[0], found, rates))
 
