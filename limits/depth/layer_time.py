@@ -80,8 +80,7 @@ class LayerTime(Walk):
     branches add theirs. With α > 1/2 (`still`) signals stay as they are, and K grows by what the branches' own parameters add,
     as learning rates L^(2α − 1) make up for their size: dK/dτ = C(H(0)) for the block above.
 
-    Solved by Dormand and Prince's method of order 8 with adaptive steps, whose error a step is below `numbers["tolerance"]`
-    relative to the largest entry of its kind.
+    It is `solved` to `numbers["tolerance"]`.
 
     Reference: Bordelon, Noci, Li, Hanin, Pehlevan (2023), Depthwise hyperparameter transfer in residual networks,
     proposition 2, which leaves the boundary G(1) = E[φ'φ'] unsaid; theory notes 4.7.
@@ -138,26 +137,33 @@ class LayerTime(Walk):
             own = sum(branch.ntk for branch in self._branches(step, resting))
             return dataclasses.replace(state, ntk=state.ntk + time * own)
 
-        def velocity(tau: Any, y: Any, arguments: Any) -> Any:
-            del tau, arguments
+        def velocity(y: Any) -> Any:
             now = unpack(state, y)
             return rate(now, self._branches(step, now))
 
-        tolerance = jnp.asarray(self.numbers["tolerance"], state.ntk.dtype)
-        start = pack(state)
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(velocity),  # pyright: ignore[reportArgumentType]
-            diffrax.Dopri8(),
-            t0=jnp.zeros_like(time),
-            t1=time,
-            dt0=time / 4,
-            y0=start,
-            stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=tolerance * 1e-3, norm=_largest),
-            max_steps=_STEPS,
-            throw=False,  # what was not solved becomes NaN, and is found with other overflows
-        )
-        solved = solution.result == diffrax.RESULTS.successful
-        return unpack(state, jax.tree.map(lambda a: jnp.where(solved, a[-1], jnp.nan), solution.ys))
+        return unpack(state, solved(velocity, pack(state), time, self.numbers["tolerance"]))
+
+
+def solved(velocity: Callable[[Any], Any], start: Any, time: Any, tolerance: Any) -> Any:
+    """dy/dτ = velocity(y) from y = start to τ = time, by Dormand and Prince's method of order 8; NaN where that fails.
+
+    The error of a step is below `tolerance` relative to the largest entry of its kind.
+    """
+    kind = jax.tree.leaves(start)[0].dtype
+    time, tolerance = (jnp.asarray(a, kind) for a in (time, tolerance))
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(lambda tau, y, arguments: velocity(y)),  # pyright: ignore[reportArgumentType]
+        diffrax.Dopri8(),
+        t0=jnp.zeros_like(time),
+        t1=time,
+        dt0=time / 4,
+        y0=start,
+        stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=tolerance * 1e-3, norm=_largest),
+        max_steps=_STEPS,
+        throw=False,  # what was not solved becomes NaN, and is found with other overflows
+    )
+    good = solution.result == diffrax.RESULTS.successful
+    return jax.tree.map(lambda a: jnp.where(good, a[-1], jnp.nan), solution.ys)
 
 
 def _largest(error: Any) -> jax.Array:

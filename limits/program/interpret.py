@@ -51,7 +51,7 @@ class Interpreter:
     def inside(self, own: Any, loop: Any, changed: dict[tuple[int, int], Value]) -> "Interpreter":
         """What reads one block of a loop; `changed`: its constants that differ from block to block."""
         reader = Interpreter(self.program, self.parameters, own)
-        reader.changed = {(loop.start + i, k): value for (i, k), value in changed.items()}
+        reader.changed = self.changed | {(loop.start + i, k): value for (i, k), value in changed.items()}
         reader.like = f" (and {loop.count - 1} like it)"
         return reader
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.program.accuracy import Measurement, SeriesLengths
+from limits.program.deep import compared
 from limits.program.interpret import Interpreter
 from limits.program.loops import Loops
 from limits.program.nodes import Det, Key, Node
@@ -25,15 +26,21 @@ from zoo.laws import laws
 from zoo.layers import convolutions
 
 KERNELS = ("nngp", "ntk")
+TOLERANCE = 1e-10  # of infinite depth
+_LOOKED = 1e-6  # tolerance of a first look at infinite depth
 _FRAMES = 50_000  # of Python, for the recursion through a deep network
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ProgramKernels:
-    """The kernels of a network as functions of inputs: the program, and the parameters that it is read with."""
+    """The kernels of a network as functions of inputs: the program, and the parameters that it is read with.
+
+    roll: whether loops are read once (at infinite depth, always); else block after block. tolerance: of infinite depth.
+    """
 
     program: NetworkProgram
     parameters: dict[str, Value | Refused]
+    flow: Any = None  # at infinite depth, what its numbers do (`deep.Depths`)
 
     @functools.cached_property
     def loops(self) -> Loops:
@@ -48,11 +55,29 @@ class ProgramKernels:
         law = held.law
         return value.axes, held.rate, held.growth, held.factor, law.mean, law.variance, law.gaussian, law.kind
 
-    def look(self, x: Any, roll: bool = True) -> tuple[Measurement, dict[str, str]]:
-        """(what the averages for these inputs need, why kernels that have no closed form have none); may be traced.
+    def law(self, operand: Any) -> Any:
+        """Equal for parameters of one law; None for what is none."""
+        path = self._names.get(operand) if isinstance(operand, int) else None
+        return None if path is None else self._signature(path)
 
-        roll: whether loops are read once; else block after block.
-        """
+    @functools.cached_property
+    def _names(self) -> dict[int, str]:
+        return {number: path for path, number in self.program.params.items()}
+
+    def at_infinite_depth(self, deeper: "ProgramKernels") -> "ProgramKernels":
+        """The limit of infinite depth, from this reading and that of a deeper network; `NoLimitError` where there is none."""
+
+        def plans(kernels: ProgramKernels) -> dict:
+            (number,) = kernels.program.inputs
+            x = jnp.ones((1, *(sizes[0] for sizes in kernels.program.shapes[number][1:])))
+            with _reading():
+                ask = lambda rolling: kernels._forms(x, rolling, ("nngp",))  # noqa: E731
+                return plans_of(ask, kernels.loops, lambda: Moments(SeriesLengths(), 1, None))
+
+        return dataclasses.replace(self, flow=compared((self, deeper), (plans(self), plans(deeper))))
+
+    def look(self, x: Any, roll: bool = True) -> tuple[Measurement, dict[str, str]]:
+        """(what the averages for these inputs need, why kernels that have no closed form have none); may be traced."""
         refused = dict[str, str]()
 
         def ask(rolling: Rolling) -> None:
@@ -71,7 +96,7 @@ class ProgramKernels:
                 plans_of(ask, loops, new)
                 good = [name for name in KERNELS if name not in refused]
                 plans = plans_of(lambda rolling: self._forms(x, rolling, good), loops, new)
-                rolling = Rolling(loops, new(), plans)
+                rolling = Rolling(loops, new(), plans, self.flow, _LOOKED)
                 ask(rolling)
             except NoLimitError as error:
                 refused |= dict.fromkeys(KERNELS, str(error))
@@ -91,23 +116,36 @@ class ProgramKernels:
         return found[0]
 
     def __call__(
-        self, x1: Any, x2: Any, lengths: SeriesLengths, names: tuple[str, ...] = KERNELS, roll: bool = True
+        self,
+        x1: Any,
+        x2: Any,
+        lengths: SeriesLengths,
+        names: tuple[str, ...] = KERNELS,
+        roll: bool = True,
+        tolerance: Any = TOLERANCE,
     ) -> dict[str, Any]:
         """These kernels [n1, n2]; may be traced."""
         x = jnp.concatenate([jnp.asarray(x1), jnp.asarray(x2)])
-        return self._read(x, lambda: Moments(lengths, len(x), len(x1)), names, roll)
+        return self._read(x, lambda: Moments(lengths, len(x), len(x1)), names, roll, tolerance)
 
     def diagonal(
-        self, x: Any, lengths: SeriesLengths, names: tuple[str, ...] = KERNELS, roll: bool = True
+        self,
+        x: Any,
+        lengths: SeriesLengths,
+        names: tuple[str, ...] = KERNELS,
+        roll: bool = True,
+        tolerance: Any = TOLERANCE,
     ) -> dict[str, Any]:
         """These kernels of each input with itself [n]; may be traced."""
-        return self._read(x, lambda: Moments(lengths, len(x), None), names, roll)
+        return self._read(x, lambda: Moments(lengths, len(x), None), names, roll, tolerance)
 
-    def _read(self, x: Any, moments: Callable[[], Moments], names: Sequence[str], roll: bool) -> dict[str, Any]:
+    def _read(
+        self, x: Any, moments: Callable[[], Moments], names: Sequence[str], roll: bool, tolerance: Any
+    ) -> dict[str, Any]:
         loops = self.loops if roll else None
         with _reading():
             plans = plans_of(lambda rolling: self._forms(x, rolling, names), loops, moments)
-            return self._forms(x, Rolling(loops, moments(), plans), names)
+            return self._forms(x, Rolling(loops, moments(), plans, self.flow, tolerance), names)
 
     def _forms(self, x: Any, rolling: Rolling, names: Sequence[str]) -> dict[str, Any]:
         f, moments = self._output(x, rolling), rolling.moments
@@ -115,7 +153,10 @@ class ProgramKernels:
         return {name: moments.form(f, _key(batch, name)) for name in names}
 
     def _output(self, x: Any, rolling: Rolling) -> Node:
-        value = Interpreter(self.program, self.parameters, rolling.moments.own, rolling).output(x)
+        interpreter = Interpreter(self.program, self.parameters, rolling.moments.own, rolling)
+        if self.flow is not None:
+            interpreter.changed = self.flow.values(jnp.zeros(()))
+        value = interpreter.output(x)
         if isinstance(value.held, Det) or not isinstance(value.held, Node):
             raise NoLimitError("the output is deterministic in the limit: it is a mean over neurons")
         if any(atom.kind == "p" for atom in atoms(value.axes)) or [a.kind for a in atoms(value.axes)][:1] != ["b"]:

@@ -53,10 +53,21 @@ class LoopPlan(NamedTuple):
 
 
 class Rolling:
-    """Reads loops: with `plans` (by first equation), or to find these, where there are none."""
+    """Reads loops: with `plans` (by first equation), or to find these, where there are none.
 
-    def __init__(self, loops: Loops | None, moments: Moments, plans: dict[int, LoopPlan] | None) -> None:
+    `flow`, if there is one, says what numbers do at infinite depth, where loops are equations (`deep`), solved to `tolerance`.
+    """
+
+    def __init__(
+        self,
+        loops: Loops | None,
+        moments: Moments,
+        plans: dict[int, LoopPlan] | None,
+        flow: Any = None,
+        tolerance: Any = None,
+    ) -> None:
         self.loops, self.moments, self.plans = loops, moments, plans
+        self.flow, self.tolerance = flow, tolerance
         self.found = dict[int, LoopPlan]()
 
     def __call__(self, interpreter: Any, i: int, known: dict[int, Any]) -> Loop | None:
@@ -132,7 +143,8 @@ class Rolling:
 
         def after(key: Key) -> Any:
             if not held:
-                held.update(self._through(interpreter, plan, known))
+                through = self._through if self.flow is None else self._through_time
+                held.update(through(interpreter, plan, known))
             return held[key]
 
         return Value(source.axes, Carried(source.held.shape, source.held.power, after))
@@ -159,6 +171,33 @@ class Rolling:
         found, measured = jax.lax.scan(block, start, over, length=loop.count)
         if series.measures:
             series.add(seen, jax.tree.map(lambda a: a.max(0), measured))
+        return found
+
+
+    def _through_time(self, interpreter: Any, plan: LoopPlan, known: dict[int, Any]) -> dict[Key, Any]:
+        """The same of infinitely many blocks."""
+        from limits.depth.layer_time import solved
+        from limits.program.deep import Flow
+
+        source, series = known[plan.loop.enters].held, self.moments.series
+
+        def block(enter: Node, inside: Moments, scale: Any) -> Node:
+            here = {**known, plan.loop.enters: Value(known[plan.loop.enters].axes, enter)}
+            reader = interpreter.inside(inside.own, plan.loop, {})
+            reader.changed |= self.flow.values(scale)
+            reader.read(plan.loop.start, plan.loop.start + plan.loop.period, here)
+            return here[plan.loop.leaves].held
+
+        flow = Flow(block, source, self.moments, plan.keys)
+        found = solved(flow.velocity, {key: self.moments.form(source, key) for key in plan.keys}, 1.0, self.tolerance)
+        found = {key: jnp.clip(a, 0, 2) if key.form == "gap" else a for key, a in found.items()}
+        if series.measures:  # variances only grow: the largest signals are met at the end
+            seen = type(series)()
+            inside = self.moments.again(seen)
+            leave = block(Carried(source.shape, source.power, found.__getitem__), inside, jnp.zeros(()))
+            for key in plan.keys:
+                inside.form(leave, key)
+            series.add(seen, seen.arrays())
         return found
 
 

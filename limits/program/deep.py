@@ -1,0 +1,191 @@
+"""Infinitely many residual blocks: the loop of a program, with branches of size L^(−1/2), as an equation in layer time.
+
+A network is read at two depths. Numbers of its program that fall with the depth vanish in the limit; those that go as
+L^(−1/2) inside a loop multiply its branches, h ← h + Σ_j a_j L^(−1/2) F_j(h), and moments move by
+
+    d⟨h h⟩/dτ = Σ_j a_j² ⟨F_j F_j⟩,   dΘ/dτ = Σ_j a_j² Θ(F_j, F_j),   0 ≤ τ ≤ 1,
+
+of branches that are read with the numbers at zero: to first order each sees the stream as it enters the block.
+
+Reference: Bordelon, Noci, Li, Hanin, Pehlevan (2023), Depthwise hyperparameter transfer in residual networks.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from limits.program.elementwise import constant
+from limits.program.loops import Slot
+from limits.program.nodes import Carried, Det, FieldSum, Key, Node
+from limits.program.rolled import LoopPlan, Moments
+from limits.program.simplified import constant_written, operation_written
+from limits.program.trace import Constant
+from limits.program.values import NoLimitError, Value
+
+DEPTHS = (8, 32)  # at which a network is read
+_MARGIN = 0.02  # of a power of the depth
+_TWO_DEPTHS = (
+    "its code is another one at depth {0} and at depth {1} beside its equal blocks ({2}), so that no equation in layer time "
+    "describes it"
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Depths:
+    """What falls with the depth: `vanishing`, by equation and input; `branches`: a_j of those that go as L^(−1/2) in a loop."""
+
+    vanishing: dict[Slot, Constant]
+    branches: dict[Slot, float]
+    loops: frozenset[int]  # first equations
+
+    def values(self, scale: Any) -> dict[Slot, Value]:
+        """The numbers in the limit; those of branches are `scale` a_j."""
+        found = {}
+        for slot, number in self.vanishing.items():
+            value = constant(*number)
+            size = scale * self.branches[slot] if slot in self.branches else 0.0
+            found[slot] = Value(value.axes, Det(size * jnp.ones(value.held.shape)[None], value.held.power))
+        return found
+
+
+def compared(readings: tuple[Any, Any], plans: tuple[dict, dict], depths: tuple[int, int] = DEPTHS) -> Depths:
+    """What `ProgramKernels` at two depths, and their loops, say of the limit; `NoLimitError` where there is none."""
+    programs = tuple(reading.program for reading in readings)
+    pairs = _alike(programs, plans, depths)
+    loops = {plan.loop.start: (plan.loop, other.loop) for plan, other in _paired(*plans)}
+    ratio = math.log(depths[1] / depths[0])
+    vanishing, branches = dict[Slot, Constant](), dict[Slot, float]()
+    for i, j in pairs:
+        small, large = programs[0].equations[i], programs[1].equations[j]
+        for k, (a, b) in enumerate(zip(small.inputs, large.inputs, strict=True)):
+            if not isinstance(a, Constant):
+                if readings[0].law(a) != readings[1].law(b):
+                    raise NoLimitError(
+                        f"{small.where}: a parameter starts with another law, or learns at another rate, at depth {depths[0]} than "
+                        f"at depth {depths[1]}. Multiply branches by the power of the depth in the forward code instead"
+                    )
+                continue
+            if constant_written(a) == constant_written(b):
+                continue
+            x, y = (np.asarray(each.value, float) for each in (a, b))
+            power = math.log(y.item() / x.item()) / ratio if x.size == 1 and x.item() * y.item() > 0 else math.nan
+            if not power < -0.5 + _MARGIN:
+                raise NoLimitError(
+                    f"{small.where}: a number of the code goes from {x.ravel()[0]:.4g} at depth {depths[0]} to "
+                    f"{y.ravel()[0]:.4g} at depth {depths[1]}. At infinite depth branches must be scaled by L^(−1/2) (or a "
+                    "larger power), with L the field `depth`, and all other numbers must not depend on it"
+                )
+            vanishing[i, k] = a
+            inside = next((pair for pair in loops.values() if pair[0].start <= i < pair[0].stop), None)
+            if inside is not None and abs(power + 0.5) < _MARGIN:
+                blocks = (inside[1].count - inside[0].count) / (depths[1] - depths[0])
+                branches[i, k] = x.item() * (depths[0] * blocks) ** 0.5
+    for loop, _ in loops.values():
+        if loop.changing:
+            raise NoLimitError("blocks are scaled in different ways, and their sizes do not fall as L^(−1/2)")
+        if not any(loop.start <= i < loop.start + loop.period for i, _ in vanishing):
+            raise NoLimitError(
+                f"blocks are of one size at all depths: signals and tangent kernels grow (or forget their inputs) without bound. "
+                f"Scale the branches of the {loop.count} blocks at depth {depths[0]} by L^(−1/2), with L the field `depth`"
+            )
+    return Depths(vanishing, branches, frozenset(loops))
+
+
+def _paired(small: dict[int, LoopPlan], large: dict[int, LoopPlan]) -> list[tuple[LoopPlan, LoopPlan]]:
+    return [(small[a], large[b]) for a, b in zip(sorted(small), sorted(large), strict=False)]
+
+
+def _alike(programs: Any, plans: Any, depths: tuple[int, int]) -> list[tuple[int, int]]:
+    """Equations of the two that are the same but for numbers: all of the first, but blocks of loops after the first one."""
+    if not plans[0]:
+        raise NoLimitError(
+            "no run of equal blocks was found in its code through which one Gaussian signal goes (weights of their own in every "
+            "block, and what is computed before is not used again)"
+        )
+    if len(plans[0]) != len(plans[1]):
+        raise NoLimitError(_TWO_DEPTHS.format(*depths, f"{len(plans[0])} and {len(plans[1])} runs of them"))
+    pairs, i, j = list[tuple[int, int]](), 0, 0
+    for plan, other in _paired(*plans):
+        a, b = plan.loop, other.loop
+        if a.start - i != b.start - j or a.period != b.period:
+            raise NoLimitError(_TWO_DEPTHS.format(*depths, "what comes before or inside them differs"))
+        pairs += [(i + k, j + k) for k in range(a.start - i + a.period)]
+        i, j = a.stop, b.stop
+    rest = [len(program.equations) for program in programs]
+    if rest[0] - i != rest[1] - j:
+        raise NoLimitError(_TWO_DEPTHS.format(*depths, "what comes after them differs"))
+    pairs += [(i + k, j + k) for k in range(rest[0] - i)]
+    for i, j in pairs:
+        small, large = programs[0].equations[i], programs[1].equations[j]
+        if operation_written(small) != operation_written(large):
+            raise NoLimitError(_TWO_DEPTHS.format(*depths, f"{small.primitive} and {large.primitive} at {small.where}"))
+    return pairs
+
+
+def terms_of(leave: Node, enter: Node, unit: Any) -> list[tuple[Any, Node]]:
+    """(coefficient, branch) of leave = enter + Σ coefficient × branch; arrays [n or 1, positions]."""
+    found, streams = list[tuple[Any, Node]](), list[Any]()
+
+    def take(node: Node, coefficient: Any) -> None:
+        if node is enter:
+            streams.append(coefficient)
+        elif isinstance(node, FieldSum) and node.constant is None:
+            for c, part in node.terms:
+                take(part, coefficient * (jnp.asarray(c.array) if c.number is None else c.number))
+        else:
+            found.append((coefficient * unit, node))
+
+    take(leave, 1.0)
+    if len(streams) != 1 or not isinstance(streams[0], float) or streams[0] != 1.0:
+        raise NoLimitError("a block does not add its branches to the signal that enters it: there is no equation in layer time")
+    tops = [top for _, node in found for top in node.tops]
+    if len(tops) != len(set(tops)):
+        raise NoLimitError("branches of one block share weights: there is no equation in layer time")
+    return found
+
+
+class Flow:
+    """The moments that go through a loop, as a flow in layer time. `block(enter, inside, scale)` → what leaves a block."""
+
+    def __init__(self, block: Any, source: Node, moments: Moments, keys: tuple[Key, ...]) -> None:
+        self.block, self.source, self.moments, self.keys = block, source, moments, keys
+
+    def branches(self, carry: dict[Key, Any]) -> tuple[Node, Moments, list[tuple[Any, Node]]]:
+        """(the stream, its moments, size and signal of every branch)."""
+        unit = jnp.ones((1,) * (1 + len(self.source.shape)))
+        enter = Carried(self.source.shape, self.source.power, carry.__getitem__)
+
+        def sizes(scale: Any) -> list[Any]:
+            leave = self.block(enter, self._again(), scale)
+            return [size for size, _ in terms_of(leave, enter, unit)]
+
+        still, slopes = jax.jvp(sizes, (jnp.zeros(()),), (jnp.ones(()),))
+        inside = self._again()
+        terms = terms_of(self.block(enter, inside, jnp.zeros(())), enter, unit)
+        slopes = [jnp.where(size == 0, slope, jnp.nan) for size, slope in zip(still, slopes, strict=True)]
+        return enter, inside, [(slope, node) for slope, (_, node) in zip(slopes, terms, strict=True)]
+
+    def _again(self) -> Moments:
+        series = self.moments.series  # what is measured inside of the solver cannot leave it
+        return self.moments.again(type(series)() if series.measures else series)
+
+    def velocity(self, carry: dict[Key, Any]) -> dict[Key, Any]:
+        """Of every moment. That of 1 − c is that of `moments._gap_of_sum`, to first order in a branch's variance."""
+        enter, inside, branches = self.branches(carry)
+        return {key: sum(self._moved(key, enter, inside, size, node) for size, node in branches) for key in self.keys}
+
+    def _moved(self, key: Key, enter: Node, inside: Moments, size: Any, node: Node) -> Any:
+        m: Any = inside.own if key.batch == 1 else inside.cross
+        moment = inside.form(node, key)
+        rank = len(enter.shape)
+        if key.form != "gap":
+            return moment * m.product(enter, enter, size, size, key.pairs)
+        r = inside.own.size(enter)
+        b = size * inside.own.size(node) / jnp.where(r > 0, r, 1)
+        left, right = (m.placed(b, i, rank, rank, key.pairs) for i in (0, 1))
+        own = left**2 + right**2
+        return ((left - right) ** 2 - own * m.gap(enter, key.pairs)) / 2 + left * right * moment
