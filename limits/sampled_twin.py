@@ -15,10 +15,10 @@ from limits.program.closed import check_scale, closed_kernels
 from limits.program.read import KERNELS
 from limits.training import Training
 from limits.twin import NTK_GROWS, Twin
-from limits.types import Kernels, Provenance
+from limits.types import AbsentError, Kernels, Provenance
 from limits.waiting import patient_bar
 from zoo import checks, parameterization
-from zoo.definition import definition_of
+from zoo.definition import definition_of, name_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,15 +81,18 @@ class SampledTwin(Twin):
                 raise ValueError("kernels: the diagonal is that of x1 with itself; leave x2 out.")
         absent = self._no_tangent(first)
         values, provenance, errors, reasons = dict[str, Any](absent), dict(absent), dict[str, Any](), dict[str, str]()
-        if not drawn:
+        if not drawn or self.deep:
             self.check_width(first)
             both = first, second
             if first.dtype.kind == "f":
                 both = first.astype(np.float64), None if second is None else second.astype(np.float64)
-            found, how, reasons = closed_kernels(self.net, *both, self.trained, diagonal, block, folder)
+            found, how, reasons = closed_kernels(self.net, *both, self.trained, diagonal, block, folder, self.deep)
             values |= {name: a.astype(kind, copy=False) for name, a in found.items() if name not in absent}
             provenance |= {name: how for name in found if name not in absent}
         missing = tuple(name for name in KERNELS if name not in values)
+        if missing and self.deep:
+            why = "; ".join(dict.fromkeys(reasons.values())) or "it is drawn at finite depths only"
+            raise AbsentError(f"{name_of(self.net)} has no infinite-depth limit in closed form: {why}.")
         if missing:
             dtype = as_float(np.float32 if dtype is None else dtype)
             try:
@@ -160,8 +163,8 @@ class SampledTwin(Twin):
         check_scale(self.net, np.asarray(x))
 
     def layers(self, x: Any, samples: int = 2048, replicas: int = 8, seed: int = 0) -> Any:
-        """(Φ^l, G^l) at initialisation for every h^l that the module returns; none where inputs mix."""
-        if "g" in absent_kernels(self.net, np.asarray(x)):
+        """(Φ^l, G^l) at initialisation for every h^l that the module returns; none where inputs mix, or of infinite depth."""
+        if self.deep or "g" in absent_kernels(self.net, np.asarray(x)):
             return [], []
         runs = self._looks(as_samples(x, "x", np.float32), ("phi", "g"), samples, replicas, seed, np.float32)
         return tuple(

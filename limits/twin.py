@@ -15,6 +15,7 @@ from limits.posterior.infer import posterior
 from limits.types import AbsentError, Kernels
 from zoo import checks
 from zoo.definition import Network, check_definition, definition_of, name_of
+from zoo.plain import at_depth
 
 if TYPE_CHECKING:
     from limits.kernel_twin import KernelTwin
@@ -143,6 +144,9 @@ def twin(net: nn.Module, depth: float | None = None) -> Twin:
         from limits.depth.layer_time import layer_time
 
         layer_time(net)  # raises where there is no limit
+        return found(net, math.inf)
+    if depth is not None and math.isinf(depth) and not any(cls in _TWINS for cls in type(net).__mro__):
+        at_depth(net, 8)  # raises where no field says the depth
         return found(net, math.inf)
     if depth is not None and math.isinf(depth) and definition_of(net).branches:
         raise AbsentError(

@@ -107,6 +107,20 @@ class PlainNetwork(nn.Module):
         return getattr(made, "__name__", type(made).__name__)
 
 
+def at_depth(net: nn.Module, depth: int) -> nn.Module:
+    """The same definition with another value of the field `depth`, which a plain module has itself; an error without one."""
+    made: Any = net.make if isinstance(net, PlainNetwork) else None
+    module = made.module if isinstance(made, Resized) else net if made is None else None
+    if module is None or "depth" not in {field.name for field in dataclasses.fields(module)}:
+        raise ValueError(
+            f"{net.what if isinstance(net, PlainNetwork) else type(net).__name__} has no field `depth`, by which its depth could "
+            "go to infinity: give the module one, and scale its branches by depth ** -0.5."
+        )
+    changed: Any = {"depth": depth}
+    other = module.clone(**changed)
+    return other if made is None else net.clone(make=Resized(other, made.field))
+
+
 @checks.arguments(
     parameterization=checks.Check('"ntk", "mup", "standard" or a Parameterization', lambda v: parameterization(v)),
     gamma=checks.number(positive=True),

@@ -11,9 +11,12 @@ from jaxtyping import Float
 
 from limits.depth import linear
 from limits.fields.sweeps import Plan, sweeps
-from limits.types import Provenance
+from limits.program.closed import deep_program_of
+from limits.program.values import Refused
+from limits.types import AbsentError, Provenance
 from zoo import ResNet, ViT, checks, parameterization
-from zoo.definition import definition_of
+from zoo.definition import definition_of, is_ours, name_of
+from zoo.plain import at_depth
 
 SAMPLED = (4, 8, 16)  # depths, where numbers carry sampling errors that extrapolation magnifies
 LINEAR = (8, 12, 16, 24, 32, 48, 64, 96)  # where they do not, and depth costs little
@@ -69,7 +72,7 @@ def deep_sweeps(plan: Plan, depths: Sequence[int] | None, *settings: Any) -> tup
     affordable = tuple(depth for depth in LINEAR if closed and linear.memory(plan, depth) < _BYTES)
     closed = closed and len(affordable) >= 3
     used = tuple(sorted(depths)) if depths is not None else affordable if closed else SAMPLED
-    _check(net, used)
+    _check(net, used, plan.task.x)
     if closed:
         seen = [linear.run(_at_depth(plan, depth), depth) for depth in used]
         how = Provenance("exact", "")
@@ -87,20 +90,25 @@ def deep_sweeps(plan: Plan, depths: Sequence[int] | None, *settings: Any) -> tup
     return value, Provenance(kind, f"{how.detail}; {detail}" if how.detail else detail)
 
 
-def _check(net: Any, depths: Sequence[int]) -> None:
+def _check(net: Any, depths: Sequence[int], x: Any) -> None:
     if len(depths) < 3 or any(depth % 4 or depth < 4 for depth in depths) or len(set(depths)) < len(depths):
         raise ValueError(
             f"rich at infinite depth: give at least three depths, multiples of 4 (layers are recorded at quarters); "
             f"got {list(depths)}."
         )
-    if not isinstance(net, (ResNet, ViT)) or definition_of(net).stages > 1:
+    if not is_ours(net):
+        program = deep_program_of(net, x.shape[1:], "float64", None)
+        if isinstance(program, Refused):
+            raise AbsentError(f"{name_of(net)} has no infinite-depth limit: {program.reason}.")
+    elif not isinstance(net, (ResNet, ViT)) or definition_of(net).stages > 1:
         raise ValueError(
-            "rich at infinite depth is for ResNet of one stage and ViT: use rich of a finite depth, which has all."
+            "rich at infinite depth is for ResNet of one stage, ViT and modules of one's own: use rich of a finite depth, which "
+            "has all."
         )
 
 
 def _at_depth(plan: Plan, depth: int) -> Plan:
-    return dataclasses.replace(plan, net=plan.net.clone(depth=depth))
+    return dataclasses.replace(plan, net=at_depth(plan.net, depth))
 
 
 def _for_depth(settings: tuple, depth: int) -> tuple:
@@ -111,9 +119,13 @@ def _for_depth(settings: tuple, depth: int) -> tuple:
 
 def _thinned(net: Any, depth: int, run: dict[str, Any]) -> dict[str, Any]:
     """The layers at the quarters of layer time."""
-    last = depth if isinstance(net, ViT) else depth - 1
-    at = [min(round(quarter * depth), last) for quarter in _QUARTERS]
-    return {name: tuple(part[l] for l in at) if name in ("phi", "g") else part for name, part in run.items()}
+
+    def some(layers: Sequence[Any]) -> tuple:
+        last = len(layers) - 1
+        whole = depth if is_ours(net) else last  # whose layers count from the read-in, and one of whose may be missing
+        return tuple(layers[min(round(quarter * whole), last)] for quarter in _QUARTERS) if layers else ()
+
+    return {name: some(part) if name in ("phi", "g") else part for name, part in run.items()}
 
 
 def _combined(seen: Sequence[dict[str, Any]], weights: np.ndarray) -> dict[str, Any]:

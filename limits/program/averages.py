@@ -4,6 +4,7 @@ In this order: independent factors apart; a Gaussian factor by Stein's identity,
 of one variable each by a closed form or the Hermite series Σ_k a_k b_k c^k; the rest by quadrature.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -259,7 +260,7 @@ def _flat(dual: Any, batch: int, ranks: tuple[int, int], pairs: bool) -> Any:
 
         def flat(a: Any) -> Any:
             shape = list(a.shape[:batch])
-            for start, stop in zip(cuts, cuts[1:], strict=False):
+            for start, stop in itertools.pairwise(cuts):
                 part = a.shape[start:stop]
                 if math.prod(part) != 1:
                     a = jnp.broadcast_to(a, (*a.shape[:start], *full[start:stop], *a.shape[stop:]))

@@ -14,18 +14,20 @@ from limits.finite.output_power import check_output_power
 from limits.kept.identity import numerics
 from limits.kept.remembered import remembered
 from limits.program.accuracy import Measurement
-from limits.program.read import KERNELS, ProgramKernels, read
-from limits.program.values import Refused
+from limits.program.deep import DEPTHS
+from limits.program.read import KERNELS, TOLERANCE, ProgramKernels, read
+from limits.program.values import NoLimitError, Refused
 from limits.training import Training
 from limits.types import Provenance
 from zoo import parameterization
 from zoo.definition import definition_of, name_of
-from zoo.plain import PlainNetwork
+from zoo.plain import PlainNetwork, at_depth
 
 _ROWS = 32  # inputs that are looked at together
 _NODE_BYTES = 2**28  # of the values of a function at quadrature nodes, for all inputs of a block
 _NODES = 2000
 _MARGIN = 0.25  # of a power of N
+_READING = 2  # another number for rules that give other kernels
 _LONG, _LONGEST, _FEW_BLOCKS = 200, 400, 30  # equations of a program, blocks of kernels: see `_step_by_step`
 
 
@@ -49,6 +51,20 @@ def program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple
         return Refused(f"its forward code could not be traced at two widths ({_sentence(error)})")
 
 
+@remembered(maxsize=64)
+def deep_program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple[str, ...] | None) -> Any:
+    """The same of the limit of infinite depth, which readings at two depths say."""
+    readings = [program_of(at_depth(net, depth), shape, kind, trained) for depth in DEPTHS]
+    refused = next((reading for reading in readings if isinstance(reading, Refused)), None)
+    if refused is not None:
+        return refused
+    with jax.enable_x64(True):
+        try:
+            return readings[0].at_infinite_depth(readings[1])
+        except NoLimitError as error:
+            return Refused(str(error))
+
+
 def closed_kernels(
     net: nn.Module,
     x1: np.ndarray,
@@ -57,12 +73,13 @@ def closed_kernels(
     diagonal: bool = False,
     block: int | None = None,
     folder: Any = None,
+    deep: bool = False,
 ) -> tuple[dict[str, np.ndarray], Provenance, dict[str, str]]:
     """(kernels in float64 that have a closed form, how exact they are, why those that are missing have none).
 
     NNGPs are over γ₀² where d = 0; else they are the kernel of the last features times the readout's scale, as f(0) = 0.
     """
-    kernels = program_of(net, x1.shape[1:], str(x1.dtype), trained)
+    kernels = (deep_program_of if deep else program_of)(net, x1.shape[1:], str(x1.dtype), trained)
     if isinstance(kernels, Refused):
         return {}, Provenance("absent", kernels.reason), dict.fromkeys(KERNELS, kernels.reason)
     with jax.enable_x64(True):
@@ -76,22 +93,44 @@ def closed_kernels(
         if not names:
             return {}, provenance, refused
         static, rows = (kernels, lengths, names), block or _rows(seen)
-        if diagonal:
-            blocks = -(-len(x1) // rows)
-            run = _diagonal_in_steps if _step_by_step(kernels, blocks) else _compiled_diagonal
-            parts = _in_chunks(run, static, x1, rows)
-        else:
-            kept = None
-            if folder is not None:
-                kept = algebra.KeptKernels(folder, (net, trained, "read", numerics()), names)
-            blocks = -(-len(x1) // rows) * -(-len(x1 if x2 is None else x2) // rows)
-            run = _in_steps if _step_by_step(kernels, blocks) else _compiled_pair
-            parts = algebra.pairwise(functools.partial(_pair, run, static), x1, x2, len(names), rows, kept=kept)
+        identity = (net, trained, "read in layer time" if deep else "read", _READING, numerics())
+        kept = None if folder is None or diagonal else algebra.KeptKernels(folder, identity, names)
+        parts, provenance = _computed(static, x1, x2, diagonal, rows, kept, provenance)
     values = dict(zip(names, parts, strict=True))
+    for name, part in values.items():
+        _check_finite(net, name, part, deep)
     p = parameterization(net.parameterization)
     if "nngp" in values and p.d:
         values["nngp"] = values["nngp"] * float(p.output_scale(net.width, definition_of(net).gamma)) ** 2
     return values, provenance, refused
+
+
+def _computed(
+    static: tuple, x1: np.ndarray, x2: np.ndarray | None, diagonal: bool, rows: int, kept: Any, provenance: Provenance
+) -> tuple[Any, Provenance]:
+    """(these kernels, how exact they are)."""
+    kernels, _, names = static
+    deep = kernels.flow is not None
+    blocks = -(-len(x1) // rows) * (1 if diagonal else -(-len(x1 if x2 is None else x2) // rows))
+    in_steps = not deep and _step_by_step(kernels, blocks)
+    pair = functools.partial(_pair, _in_steps if in_steps else _compiled_pair, static)
+    if deep:
+        from limits.depth.layer_time import in_layer_time
+
+        pair, provenance = in_layer_time(pair, x1, x2, rows, TOLERANCE, provenance, series=False)
+    if diagonal:
+        return _in_chunks(_diagonal_in_steps if in_steps else _compiled_diagonal, static, x1, rows), provenance
+    return algebra.pairwise(pair, x1, x2, len(names), rows, kept=kept), provenance
+
+
+def _check_finite(net: nn.Module, name: str, values: np.ndarray, deep: bool) -> None:
+    broken = int(values.size - np.isfinite(values).sum())
+    if broken:
+        why = ", or the layer-time equations could not be solved" if deep else ""
+        raise FloatingPointError(
+            f"{broken} of {values.size} entries of the {name.upper()} of {name_of(net)} are infinite or NaN: signals leave the "
+            f"range of float64{why}. Scale its weights or its residual branches down."
+        )
 
 
 def check_scale(net: nn.Module, x: np.ndarray) -> None:
@@ -120,27 +159,28 @@ def _step_by_step(kernels: ProgramKernels, blocks: int = 1) -> bool:
     return length > _LONGEST or (length > _LONG and blocks <= _FEW_BLOCKS)
 
 
-def _pair(run: Any, static: tuple, x1: Any, x2: Any) -> list[Any]:
+def _pair(run: Any, static: tuple, x1: Any, x2: Any, tolerance: float = TOLERANCE) -> list[Any]:
     with jax.enable_x64(True):  # the setting belongs to a thread, and blocks run in several
-        return run(static, x1, x2)
+        return run(static, x1, x2, tolerance)
 
 
-def _in_steps(static: tuple, a: Any, b: Any) -> list[Any]:
-    return list(static[0](jnp.asarray(a), jnp.asarray(b), static[1], static[2], roll=False).values())
+def _whole(static: tuple, a: Any, b: Any, tolerance: Any) -> list[Any]:
+    kernels, lengths, names = static
+    return list(kernels(jnp.asarray(a), jnp.asarray(b), lengths, names, tolerance=tolerance).values())
 
 
-def _whole(static: tuple, a: Any, b: Any) -> list[Any]:
-    return list(static[0](jnp.asarray(a), jnp.asarray(b), static[1], static[2]).values())
+def _in_steps(static: tuple, a: Any, b: Any, tolerance: Any) -> list[Any]:
+    del tolerance
+    kernels, lengths, names = static
+    return list(kernels(jnp.asarray(a), jnp.asarray(b), lengths, names, roll=False).values())
 
 
-def _diagonal_in_steps(static: tuple, a: Any) -> list[Any]:
-    return list(static[0].diagonal(jnp.asarray(a), static[1], static[2], roll=False).values())
+def _diagonal(static: tuple, a: Any, roll: bool = True) -> list[Any]:
+    kernels, lengths, names = static
+    return list(kernels.diagonal(jnp.asarray(a), lengths, names, roll).values())
 
 
-def _diagonal(static: tuple, a: Any) -> list[Any]:
-    return list(static[0].diagonal(jnp.asarray(a), static[1], static[2]).values())
-
-
+_diagonal_in_steps = functools.partial(_diagonal, roll=False)
 _compiled_pair = algebra.compiled(_whole, static_argnums=0)
 _compiled_diagonal = algebra.compiled(_diagonal, static_argnums=0)
 
@@ -150,7 +190,7 @@ def _looking(kernels: ProgramKernels, shape: tuple[int, ...], kind: str) -> tupl
     """(what measures so many inputs, what is found beside arrays: of shapes only)."""
     x = jax.ShapeDtypeStruct(shape, kind)
     beside: dict[str, Any] = {}
-    in_steps = _step_by_step(kernels)
+    in_steps = kernels.flow is None and _step_by_step(kernels)
 
     def look(_: None, x: Any) -> Any:
         beside["seen"], beside["refused"] = kernels.look(x, roll=not in_steps)

@@ -65,8 +65,8 @@ def compared(readings: tuple[Any, Any], plans: tuple[dict, dict], depths: tuple[
             if not isinstance(a, Constant):
                 if readings[0].law(a) != readings[1].law(b):
                     raise NoLimitError(
-                        f"{small.where}: a parameter starts with another law, or learns at another rate, at depth {depths[0]} than "
-                        f"at depth {depths[1]}. Multiply branches by the power of the depth in the forward code instead"
+                        f"{small.where}: a parameter starts with another law, or learns at another rate, at depth "
+                        f"{depths[0]} than at depth {depths[1]}. Multiply branches by the power of the depth in the forward code instead"
                     )
                 continue
             if constant_written(a) == constant_written(b):
@@ -141,7 +141,9 @@ def terms_of(leave: Node, enter: Node, unit: Any) -> list[tuple[Any, Node]]:
 
     take(leave, 1.0)
     if len(streams) != 1 or not isinstance(streams[0], float) or streams[0] != 1.0:
-        raise NoLimitError("a block does not add its branches to the signal that enters it: there is no equation in layer time")
+        raise NoLimitError(
+            "a block does not add its branches to the signal that enters it: there is no equation in layer time"
+        )
     tops = [top for _, node in found for top in node.tops]
     if len(tops) != len(set(tops)):
         raise NoLimitError("branches of one block share weights: there is no equation in layer time")

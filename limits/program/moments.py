@@ -339,8 +339,8 @@ def diagonal(a: Any, b: int, mine: tuple[int, ...], theirs: tuple[int, ...]) -> 
 
 def slid(a: Any, b: int, k: int, window: Any, pairs: bool) -> Any:
     """Σ over the offsets of a window, which are the same on both sides; zero outside."""
-    a = jax.lax.optimization_barrier(a)  # what comes before is costly for every entry: fused into sums, it would be done again for each offset;
-    # and so is what follows, into which the sums would be fused.
+    # Costly entries that are fused into these sums would be worked out again for each offset, and so would the sums be.
+    a = jax.lax.optimization_barrier(a)
     for i, (size, stride, edges, spacing) in enumerate(window.axes):
         axes = (b + i, b + k + i) if pairs else (b + i,)
         if any(edges):

@@ -173,7 +173,6 @@ class Rolling:
             series.add(seen, jax.tree.map(lambda a: a.max(0), measured))
         return found
 
-
     def _through_time(self, interpreter: Any, plan: LoopPlan, known: dict[int, Any]) -> dict[Key, Any]:
         """The same of infinitely many blocks."""
         from limits.depth.layer_time import solved
