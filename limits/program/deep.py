@@ -66,7 +66,8 @@ def compared(readings: tuple[Any, Any], plans: tuple[dict, dict], depths: tuple[
                 if readings[0].law(a) != readings[1].law(b):
                     raise NoLimitError(
                         f"{small.where}: a parameter starts with another law, or learns at another rate, at depth "
-                        f"{depths[0]} than at depth {depths[1]}. Multiply branches by the power of the depth in the forward code instead"
+                        f"{depths[0]} than at depth {depths[1]}. Multiply branches by the power of the depth in the "
+                        "forward code instead"
                     )
                 continue
             if constant_written(a) == constant_written(b):
