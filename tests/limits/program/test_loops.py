@@ -65,7 +65,7 @@ class Blocks(nn.Module):
                     layer = new()
                     h = h + layer(relu(h))
         if self.kind == "later":
-            h = layer(relu(h))
+            h = h + layer(relu(h))
         return readout(relu(sum(all_h) if self.kind == "all" else h))
 
 
