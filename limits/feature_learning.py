@@ -29,6 +29,7 @@ _NOT_RICH = (
     twin=twin_of,
     task=task_of,
     learning_rate=checks.real | checks.function,
+    optimizer=checks.word | checks.transformation,
     samples=checks.count(),
     replicas=checks.count(),
     key=checks.key,
@@ -49,8 +50,9 @@ def rich(
     twin: Any,
     task: Task,
     steps: int,
-    learning_rate: LearningRate,
+    learning_rate: LearningRate | None = None,
     *,
+    optimizer: Any = None,
     samples: int = 2048,
     replicas: int = 4,
     key: Any = 0,
@@ -107,7 +109,7 @@ def rich(
     """
     del centred
     recorded = record_times(steps, times)
-    training = Training.of(task, steps, learning_rate, momentum, weight_decay, True, trained, batches)
+    training = Training.of(task, steps, learning_rate, momentum, weight_decay, True, trained, batches, optimizer, twin.net)
     check_learns(twin)
     check_outputs("rich", twin.net, task)
     twin.check_width(task.x)

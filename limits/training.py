@@ -9,8 +9,10 @@ import numpy as np
 import optax
 
 from limits.types import Task
-from zoo import checks, learning_rate_factors, roles, scale_gradients
+from zoo import checks, learning_rate_factors, roles, scale_gradients, scaled
 from zoo.parameterization import ROLES
+from zoo.roles import factors
+from zoo.scaled import at_size
 
 LearningRate = float | Callable[[int], Any]
 
@@ -22,7 +24,8 @@ class Training:
     The factors are the definition's (`zoo.learning_rate_factors`). `centred`: the outputs at the start are subtracted in
     the loss. `trained` names roles (input, hidden, branch, readout, bias, norm, embedding), None all of them; the
     parameters of other roles stay where they are. rates [steps] are the η₀ of every step, batches [steps, size] its
-    training points (None: all of them at every step).
+    training points (None: all of them at every step). With an `optimizer`, an Optax transformation, the steps are its own,
+    scaled to the definition as `zoo.scaled` does.
 
     Two trainings are equal where one compiled step serves both: rates and batches are its arguments.
     """
@@ -32,6 +35,7 @@ class Training:
     weight_decay: float = 0.0
     centred: bool = False
     trained: tuple[str, ...] | None = None
+    optimizer: Any = None
     rates: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0), compare=False)
     batches: np.ndarray | None = dataclasses.field(default=None, compare=False)
 
@@ -49,21 +53,40 @@ class Training:
         cls,
         task: Task,
         steps: int,
-        learning_rate: LearningRate,
+        learning_rate: LearningRate | None,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         centred: bool = False,
         trained: tuple[str, ...] | None = None,
         batches: Any = None,
+        optimizer: Any = None,
+        net: Any = None,
     ) -> "Training":
         """From the keywords of `lazy`, `rich` and `ensemble`; a learning rate may be a function of the step (Optax's).
+
+        optimizer: an Optax transformation, or a name that `zoo.scaled` knows, which takes the learning rate (and needs `net`).
 
         >>> task = Task([[1.0]], [1.0])
         >>> Training.of(task, 3, lambda step: 0.1 / (1 + step)).rates.round(3).tolist()
         [0.1, 0.05, 0.033]
         """
-        rates, order = _rates(steps, learning_rate), _order(batches, steps, len(task.x_train))
-        return cls(task.loss, momentum, weight_decay, centred, trained, rates, order)
+        order = _order(batches, steps, len(task.x_train))
+        if optimizer is None:
+            if learning_rate is None:
+                raise TypeError("learning_rate is missing: give one, or an optimizer that has its own.")
+            return cls(task.loss, momentum, weight_decay, centred, trained, None, _rates(steps, learning_rate), order)
+        if momentum or weight_decay:
+            raise TypeError(
+                "momentum and weight_decay are short forms of gradient descent: give them to the optimizer, as in "
+                "optimizer=optax.sgd(learning_rate, momentum)."
+            )
+        if isinstance(optimizer, str):
+            if learning_rate is None:
+                raise TypeError(f'optimizer="{optimizer}" needs a learning_rate; with other options give an Optax object.')
+            optimizer = scaled(optimizer, net, task.x[:1], learning_rate=learning_rate)
+        elif learning_rate is not None:
+            raise TypeError("learning_rate and an optimizer that has its own are given: leave learning_rate out.")
+        return cls(task.loss, 0.0, 0.0, centred, trained, optimizer, _rates(steps, 1.0), order)
 
     @property
     def step(self) -> "Training":
@@ -76,8 +99,10 @@ class Training:
         return self.batches is None and (self.rates.strides == (0,) or len(set(self.rates.tolist())) <= 1)
 
     @property
-    def largest_rate(self) -> float:
-        """The largest η₀ of all steps."""
+    def largest_rate(self) -> float | None:
+        """The largest η₀ of all steps; None: the optimiser's own."""
+        if self.optimizer is not None:
+            return None
         return float(self.rates.max(initial=0))
 
     def rows(self, n: int) -> np.ndarray:
@@ -108,6 +133,10 @@ class Training:
 
     def optimiser(self, net: Any, x: Any, learning_rate: Any) -> optax.GradientTransformation:
         """The same for a finite network, by Optax."""
+        if self.optimizer is not None:
+            moves = self.moves(net, x)
+            mask = optax.stateless(lambda updates, _: jax.tree.map(lambda g, m: g if m else 0 * g, updates, moves))
+            return optax.chain(mask, at_size(self.optimizer, lambda tree: factors(net, tree, x)), mask)
         parts = [scale_gradients(self.factors(net, x))]
         if self.momentum:
             parts.append(optax.trace(self.momentum))

@@ -15,11 +15,14 @@ from train.ensemble import run_members
 SEEDS, STEPS = 2000, 3
 
 
-def values(net: Any, task: Task, rate: float, kernel: str, seeds: int = SEEDS) -> tuple[Any, Any]:
-    """(loss, trace of the last kernel after STEPS steps) of the engine and of networks: each [seeds]."""
+def values(
+    net: Any, task: Task, rate: float | None, kernel: str, seeds: int = SEEDS, optimizer: Any = None, steps: int = STEPS
+) -> tuple[Any, Any]:
+    """(loss, trace of the last kernel after these steps) of the engine and of networks: each [seeds]."""
+    training = Training.of(task, steps, rate, centred=True, optimizer=optimizer, net=net)
     n = len(task.x)
     x, y, rows = jnp.asarray(task.x, "float32"), jnp.asarray(task.y_train, "float32"), np.arange(n)
-    sweep = CausalSweep(net, Training("mse", centred=True), x.shape, n, "float32")
+    sweep = CausalSweep(net, training, x.shape, n, "float32", steps=steps)
 
     def last(kernels: Any) -> Any:
         return kernels[-1] if isinstance(kernels, tuple) else kernels
@@ -28,9 +31,9 @@ def values(net: Any, task: Task, rate: float, kernel: str, seeds: int = SEEDS) -
         state = sweep._start(key, x)
 
         def step(t: Any, state: Any) -> Any:
-            return sweep._step(state, x, y, rows, jax.random.fold_in(key, 10 + t), rate)[0]
+            return sweep._step(state, x, y, rows, jax.random.fold_in(key, 10 + t), rate or 0.0)[0]
 
-        state = jax.lax.fori_loop(0, STEPS, step, state)
+        state = jax.lax.fori_loop(0, steps, step, state)
         found, _ = measure(net, sweep.factors, (kernel,), state.variables, x, n, jax.random.fold_in(key, 99))
         f = found["f"] - state.offset
         return 0.5 * jnp.mean((f - y) ** 2), jnp.trace(last(found[kernel])) / n
@@ -38,8 +41,7 @@ def values(net: Any, task: Task, rate: float, kernel: str, seeds: int = SEEDS) -
     keys = jax.vmap(lambda m: jax.random.fold_in(jax.random.key(11), m))(jnp.arange(seeds))
     # One after the other: jaxlib 0.10 on two cores was seen to stop for ever in batches of eigendecompositions.
     engine = jax.block_until_ready(jax.jit(lambda keys: jax.lax.map(one, keys))(keys))
-    training = Training.of(task, STEPS, rate, centred=True)
-    chunks = list(run_members(net, task, training, seeds, [STEPS], seed=12, kernels=(kernel,)))
+    chunks = list(run_members(net, task, training, seeds, [steps], seed=12, kernels=(kernel,)))
     f = np.concatenate([chunk["f"][:, 0] for chunk in chunks])
     found = np.concatenate([last(chunk[kernel])[:, 0] for chunk in chunks])
     return engine, (0.5 * np.mean((f - task.y_train) ** 2, axis=(1, 2)), np.einsum("mii->m", found) / n)

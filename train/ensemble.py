@@ -126,6 +126,7 @@ def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float) ->
     members=checks.whole & checks.count(-(2**31)),
     task=task_of,
     learning_rate=checks.real | checks.function,
+    optimizer=checks.word | checks.transformation,
     seed=checks.key,
     momentum=checks.real,
     weight_decay=checks.number(),
@@ -141,8 +142,9 @@ def ensemble(
     task: Task,
     members: int,
     steps: int,
-    learning_rate: LearningRate,
+    learning_rate: LearningRate | None = None,
     *,
+    optimizer: Any = None,
     times: Sequence[int] | np.ndarray | None = None,
     seed: int = 0,
     momentum: float = 0.0,
@@ -182,7 +184,7 @@ def ensemble(
     check_definition("ensemble", net)
     recorded, kernels = record_times(steps, times), checked_kernels(kernels)
     at = checked_times(kernel_times, recorded)
-    training = Training.of(task, steps, learning_rate, momentum, weight_decay, centred, trained, batches)
+    training = Training.of(task, steps, learning_rate, momentum, weight_decay, centred, trained, batches, optimizer, net)
     runs, everyone = Runs(task, recorded, absent_kernels(net, task.x), at, reduce), []
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
         counter = bar.add_task(f"{members} × width {net.width}", total=members)

@@ -91,13 +91,16 @@ class Programs:
 
 def programs(net: nn.Module, task: Task, training: Training, kernels: tuple[str, ...], observe: Any) -> Programs:
     """The programs for this definition's shape (its parameterization and γ₀ are dials)."""
-    return _programs(in_form(net, "ntk", 1.0), len(task.x_train), training.step, kernels, observe)
+    known = None if training.optimizer is None else net  # its factors are numbers: one compilation for each form
+    return _programs(in_form(net, "ntk", 1.0), len(task.x_train), training.step, kernels, observe, known)
 
 
 @remembered(maxsize=64)
-def _programs(net: Any, n_train: int, training: Training, kernels: tuple[str, ...], user: Any) -> Programs:
+def _programs(
+    net: Any, n_train: int, training: Training, kernels: tuple[str, ...], user: Any, known: Any = None
+) -> Programs:
     def optimiser(dials: Dials, x: Any, rate: Any) -> optax.GradientTransformation:
-        return training.optimiser(dials.on(net), x, rate)
+        return training.optimiser(dials.on(net) if known is None else known, x, rate)
 
     def init(key: Any, dials: Dials, data: Data) -> Any:
         variables = dict(dials.on(net).init(key, data.x[:1]))

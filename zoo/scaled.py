@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -96,6 +97,9 @@ def _corrected(
     found: dict[Any, Any] = {}  # by structure and shapes, since a state from a checkpoint has no `init`
 
     def of(tree: Any) -> Any:
+        other = _SIZES.get()
+        if other is not None:
+            return other(tree)
         key = (jax.tree.structure(tree), tuple(leaf.shape for leaf in jax.tree.leaves(tree)))
         if key not in found:
             found[key] = factors(net, tree, x)
@@ -146,14 +150,56 @@ def _muon(net: Any, x: Any, learning_rate: Any, eps: float = 1e-8, **options: An
         return optax.contrib.MuonDimensionNumbers(inputs, outputs)  # what is neither is matrices side by side
 
     def of(tree: Any) -> optax.GradientTransformation:
-        names = jax.tree.unflatten(jax.tree.structure(tree), names_of(tree))
-        matrices = jax.tree.map(dimensions, names, tree, factors(net, tree, x))
+        names, other = jax.tree.unflatten(jax.tree.structure(tree), names_of(tree)), _SIZES.get()
+        matrices = jax.tree.map(dimensions, names, tree, factors(net, tree, x) if other is None else other(tree))
         return optax.contrib.muon(learning_rate, eps=eps, muon_weight_dimension_numbers=matrices, **options)
 
     return optax.GradientTransformation(
         lambda params: of(params).init(params),
         lambda updates, state, params=None: of(updates).update(updates, state, params),
     )
+
+
+# What says the factors of a tree in place of the definition that an optimiser was scaled for.
+_SIZES: ContextVar[Callable[[Any], Any] | None] = ContextVar("sizes", default=None)
+
+
+def at_size(optimizer: optax.GradientTransformation, of: Callable[[Any], Any]) -> optax.GradientTransformation:
+    """The same optimiser for another definition than it was `scaled` for, or for other forms of its parameters.
+
+    of(tree) → the `Factors` of its leaves; what never went through `scaled` is put through it, what did is not twice.
+    """
+    optimizer = optax.with_extra_args_support(optimizer)
+    asked = dict[str, bool]()  # whether it asks for factors by itself
+
+    def noted(tree: Any) -> Any:
+        asked.setdefault("yes", True)
+        return of(tree)
+
+    def within(function: Callable) -> Callable:
+        def run(*arguments: Any, **more: Any) -> Any:
+            token = _SIZES.set(noted)
+            try:
+                return function(*arguments, **more)
+            finally:
+                _SIZES.reset(token)
+
+        return run
+
+    def chosen(params: Any) -> optax.GradientTransformationExtraArgs:
+        if not asked:
+            jax.eval_shape(within(lambda params: optimizer.init(params)), params)
+            asked.setdefault("yes", False)
+        return optimizer if asked["yes"] else _corrected(optimizer, None, None)  # pyright: ignore[reportReturnType]
+
+    def init(params: Any) -> Any:
+        return within(chosen(params).init)(params)
+
+    def update(updates: Any, state: Any, params: Any = None, **more: Any) -> Any:
+        rule = chosen(updates)
+        return within(rule.update)(updates, state, params, **more)
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 # Optimisers with a rule of their own for matrices whose both sides grow, and Adam for the rest: from (net, x, learning_rate, …).

@@ -23,7 +23,7 @@ class Matrix:
     The rows of v [k, inputs] and of u [k, outputs] are orthonormal, zero from the counts on. A new direction q of inputs
     has the image  q W⁰ = (q Zᵀ) U + ε (1 − Uᵀ U)  with fresh ε ~ N(0, 1): the law of W⁰ given all that is known, so
     that whatever is computed with it has the law of a network with a drawn matrix, at every size. Directions of outputs
-    are the mirror image. All leaves are floating point, so that a state can be its own cotangent.
+    are the mirror image. `dense`: the trained part is an array of its own, for rules that act entry by entry. All leaves are floating point, so that a state can be its own cotangent.
     """
 
     v: Any
@@ -38,6 +38,7 @@ class Matrix:
     then_in: Any  # [k]: how many rows of u were known when each row of v was met
     then_out: Any  # [k]: how many rows of v were known when each row of u was met
     exact: tuple[Source, Source] | None = dataclasses.field(default=None, metadata={"static": True})
+    dense: bool = dataclasses.field(default=False, metadata={"static": True})  # W = s W⁰ + D; D is `trained`
 
     @classmethod
     def fresh(
@@ -65,7 +66,14 @@ class Matrix:
         """The same matrix, seen from its outputs."""
         exact = None if self.exact is None else (self.exact[1], self.exact[0])
         return Matrix(self.u, self.z, self.v, self.y, self.known_out, self.known_in, self.start,
-                      self.trained.T, self.gradient.T, self.then_out, self.then_in, exact)  # fmt: skip
+                      self.trained.T, self.gradient.T, self.then_out, self.then_in, exact, self.dense)  # fmt: skip
+
+    @property
+    def made_dense(self) -> "Matrix":
+        """The same matrix before training, whose trained part will be an array [inputs, outputs]."""
+        lead = self.trained.shape[:-2]
+        zeros = jnp.zeros((*lead, self.v.shape[-1], self.u.shape[-1]), self.v.dtype)
+        return dataclasses.replace(self, trained=zeros, gradient=zeros, dense=True)
 
     def noise(self, key: jax.Array, count: int) -> jax.Array:
         """Images of `count` new directions, before what is known of them."""
@@ -85,7 +93,7 @@ class Matrix:
             return jnp.pad(a, [(0, 0)] * (a.ndim - len(widths)) + widths)
 
         bases = {name: grown(getattr(self, name), rows) for name in ("v", "y", "u", "z")}
-        squares = {name: grown(getattr(self, name), square) for name in ("trained", "gradient")}
+        squares = {name: grown(getattr(self, name), square) for name in ("trained", "gradient") if not self.dense}
         counts = {name: grown(getattr(self, name), rows[:1]) for name in ("then_in", "then_out")}
         return dataclasses.replace(self, **bases, **squares, **counts)
 
@@ -194,16 +202,19 @@ def _multiply(tolerance: float, a: jax.Array, matrix: Matrix, key: jax.Array) ->
 
 def _forward(tolerance: float, a: jax.Array, matrix: Matrix, key: jax.Array) -> Any:
     c, after = meet(matrix, a, _folded(key, 0), tolerance)
-    out = matrix.start * (c @ after.y) + (c @ after.trained) @ after.u
+    moved = a @ after.trained if matrix.dense else (c @ after.trained) @ after.u
+    out = matrix.start * (c @ after.y) + moved
     # Where every sample has a gradient of its own, what comes back must be of each, also where `a` is the same for all.
-    return (out + 0 * matrix.gradient[0, 0], after), (c, key)
+    return (out + 0 * matrix.gradient[0, 0], after), (a if matrix.dense else c, key)
 
 
 def _backward(tolerance: float, kept: Any, cotangents: Any) -> Any:
     (c, key), (slope, matrix) = kept, cotangents
     d, after = meet(matrix.transposed, slope, _folded(key, 1), tolerance)
-    after = dataclasses.replace(after.transposed, gradient=matrix.gradient + c.T @ d)
-    back = matrix.start * (d @ after.z) + (d @ after.trained.T) @ after.v
+    right = slope if matrix.dense else d
+    after = dataclasses.replace(after.transposed, gradient=matrix.gradient + c.T @ right)
+    moved = slope @ after.trained.T if matrix.dense else (d @ after.trained.T) @ after.v
+    back = matrix.start * (d @ after.z) + moved
     return back, after, np.zeros(key.shape, jax.dtypes.float0)
 
 

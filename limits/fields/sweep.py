@@ -12,9 +12,9 @@ from jax.core import Tracer
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits.fields.exact import Coordinates
-from limits.fields.matrix import Matrix
-from limits.fields.measure import BACKWARD, at, measure, observed
+from limits.fields.measure import BACKWARD, measure, observed
 from limits.fields.network import REVEALED, forward, on_points, start, vectors_met
+from limits.fields.rules import Descent, Optimised, is_matrix, of_matrices
 from limits.finite.forward import check_train, mixes_inputs
 from limits.losses import point_loss
 from limits.training import Training
@@ -28,21 +28,11 @@ _SMALL = 4e9  # operations: a run that takes fewer in all does not grow, which w
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class NetworkState:
-    """The network at one time. `velocity` is like the parameters, `velocities` like the matrices' M."""
+    """The network at one time; `kept` is what the rule of training remembers of the steps before."""
 
     variables: dict[str, Any]
-    velocity: Any
-    velocities: Any
+    kept: Any
     offset: Any  # outputs of all points at the start
-
-
-def _is_matrix(leaf: Any) -> bool:
-    return isinstance(leaf, Matrix)
-
-
-def matrices(tree: Any, function: Callable) -> Any:
-    """`function` of every matrix of a tree."""
-    return jax.tree.map(function, tree, is_leaf=_is_matrix)
 
 
 class CausalSweep:
@@ -77,10 +67,8 @@ class CausalSweep:
         one = jax.ShapeDtypeStruct((1, *shape[1:]), dtype)
         self.at_look = max(self.at_start, shape[0] * max(vectors_met(net, one).values(), default=0))
         self.first_room = self._first_room(steps, looks)
-        factors: Any = flax.traverse_util.flatten_dict(training.factors(net, points))
-        moves: Any = flax.traverse_util.flatten_dict(training.moves(net, points))
-        self.factors = {path: float(factor) for path, factor in factors.items()}
-        self.decays = {path: training.weight_decay * move for path, move in moves.items()}
+        self.rule = (Descent if training.optimizer is None else Optimised)(net, training, points)
+        self.factors = self.rule.factors
         self._spread = over_devices(net.width) if exact is None else lambda tree: tree
         self._advance = jax.jit(self._step, donate_argnums=0)
         self._begin = jax.jit(self._start)
@@ -106,11 +94,13 @@ class CausalSweep:
     def _start(self, key: Any, x: Any) -> NetworkState:
         first, second = (jax.random.fold_in(key, i) for i in range(2))
         variables = start(self.net, x, first, self.first_room, None if self.exact is None else Coordinates())
+        if self.rule.dense:
+            revealed: Any = flax.traverse_util.flatten_dict(variables[REVEALED])
+            dense = {p: m.made_dense if {p, p[:-1]} & self.rule.dense else m for p, m in revealed.items()}
+            variables[REVEALED] = flax.traverse_util.unflatten_dict(dense)
         f, revealed = on_points(self.net, variables, x, self.n_train, second)
         variables = variables | ({REVEALED: revealed} if revealed else {})
-        velocity = jax.tree.map(jnp.zeros_like, variables["params"])
-        velocities = matrices(variables.get(REVEALED, {}), lambda m: m.trained)
-        return self._spread(NetworkState(variables, velocity, velocities, f))
+        return self._spread(NetworkState(variables, self.rule.start(variables), f))
 
     def measure(self, state: NetworkState, x: Any, key: Any, kernels: tuple[str, ...]) -> dict[str, Any]:
         """f, features and what else is asked for (`limits.fields.measure`) at this time; the state stays as it is."""
@@ -127,7 +117,7 @@ class CausalSweep:
         state = self._with_room(state, kernels)
         found, revealed = self._look(state.variables, x, key, tuple(kernels))
         # A look differentiates outputs, not the loss: its share of the gradient is not kept.
-        revealed = matrices(revealed, lambda m: dataclasses.replace(m, gradient=jnp.zeros_like(m.gradient)))
+        revealed = of_matrices(revealed, lambda m: dataclasses.replace(m, gradient=jnp.zeros_like(m.gradient)))
         return found, dataclasses.replace(state, variables=state.variables | ({REVEALED: revealed} if revealed else {}))
 
     def _with_room(self, state: NetworkState, kernels: tuple[str, ...]) -> NetworkState:
@@ -143,7 +133,7 @@ class CausalSweep:
 
     def grown(self, state: NetworkState, rows: int) -> NetworkState:
         """The same state, with room for so many new directions; sizes grow by half, so that few are compiled."""
-        held = jax.tree.leaves(state.variables.get(REVEALED, {}), is_leaf=_is_matrix)
+        held = jax.tree.leaves(state.variables.get(REVEALED, {}), is_leaf=is_matrix)
         if not held:
             return state
         known = max(float(np.max(count)) for count in jax.device_get([(m.known_in, m.known_out) for m in held]))
@@ -152,11 +142,11 @@ class CausalSweep:
             larger += max(rows, larger // 2)
         if larger == capacity:
             return state
-        revealed = matrices(state.variables[REVEALED], lambda m: m.resized(larger))
-        velocities = jax.tree.map(
-            lambda a: jnp.pad(a, [(0, 0)] * (a.ndim - 2) + [(0, larger - capacity)] * 2), state.velocities
+        revealed = of_matrices(state.variables[REVEALED], lambda m: m.resized(larger))
+        variables = state.variables | {REVEALED: revealed}
+        return dataclasses.replace(
+            state, variables=variables, kept=self.rule.resized(state.kept, state.variables, variables)
         )
-        return dataclasses.replace(state, variables=state.variables | {REVEALED: revealed}, velocities=velocities)
 
     def step(self, state: NetworkState, x: Any, y: Any, rows: Any, key: Any, rate: float) -> tuple[NetworkState, Any]:
         """(the state after one step on these rows of the training points, the loss of them before it)."""
@@ -175,29 +165,9 @@ class CausalSweep:
         passed: Any = jax.vjp(objective, state.variables["params"], revealed, has_aux=True)
         (loss, met), pull, fixed = passed
         gradient, met = pull((jnp.ones_like(loss), met))
-        velocity = self._moved(state.velocity, gradient)
-        velocities = self._moved(state.velocities, matrices(met, lambda m: m.gradient))
-
-        def moved(path: Any, p: Any, v: Any) -> Any:
-            shrink = 1 - rate * at(self.decays, _names(path))
-            if not isinstance(p, Matrix):
-                return shrink * p - rate * v
-            nothing = jnp.zeros_like(p.gradient)
-            return dataclasses.replace(
-                p, start=shrink * p.start, trained=shrink * p.trained - rate * v, gradient=nothing
-            )
-
-        params = jax.tree_util.tree_map_with_path(moved, state.variables["params"], velocity)
-        met = jax.tree_util.tree_map_with_path(moved, met, velocities, is_leaf=_is_matrix)
+        params, met, kept = self.rule.step(state.kept, state.variables["params"], gradient, met, rate)
         variables = {"params": params, **fixed} | ({REVEALED: met} if met else {})
-        state = dataclasses.replace(state, variables=variables, velocity=velocity, velocities=velocities)
-        return self._spread(state), loss
-
-    def _moved(self, velocity: Any, gradient: Any) -> Any:
-        """momentum v + factor ∂loss/∂w."""
-        return jax.tree_util.tree_map_with_path(
-            lambda path, v, g: self.training.momentum * v + at(self.factors, _names(path)) * g, velocity, gradient
-        )
+        return self._spread(dataclasses.replace(state, variables=variables, kept=kept)), loss
 
 
 def over_devices(samples: int) -> Callable:
@@ -220,17 +190,13 @@ def over_devices(samples: int) -> Callable:
     return lambda tree: jax.tree.map(place, tree)
 
 
-def _names(path: Any) -> tuple[str, ...]:
-    """The path of a parameter, be it drawn or a matrix."""
-    return tuple(entry.key for entry in path)
-
-
-def check_finite(f: Any, step: int, rate: float) -> None:
-    """Says at which step training diverged."""
+def check_finite(f: Any, step: int, rate: float | None) -> None:
+    """Says at which step training diverged; rate: None where it is an optimiser's own."""
     broken = int(np.size(f) - np.isfinite(f).sum())
     if broken:
+        what = "the learning rate" if rate is None else f"the learning rate {rate:g}"
         raise FloatingPointError(
-            f"{broken} of {np.size(f)} outputs were infinite or NaN at step {step}: the learning rate {rate:g} is too large, "
+            f"{broken} of {np.size(f)} outputs were infinite or NaN at step {step}: {what} is too large, "
             "or the signal overflows; lower learning_rate or w_std."
         )
 
@@ -248,7 +214,7 @@ def check_apart(net: Any, f: Any, together: Any) -> None:
 
 def check_room(state: NetworkState) -> None:
     """Says where a matrix met more vectors in one pass than there is room for: more than its calls were counted to bring."""
-    for path, m in jax.tree_util.tree_leaves_with_path(state.variables.get(REVEALED, {}), is_leaf=_is_matrix):
+    for path, m in jax.tree_util.tree_leaves_with_path(state.variables.get(REVEALED, {}), is_leaf=is_matrix):
         room = m.v.shape[-2]
         if not isinstance(m.known_in, Tracer) and float(np.max(jax.device_get(m.known_in))) > room:
             name = ".".join(str(entry.key) for entry in path[:-1])
@@ -260,8 +226,8 @@ def check_room(state: NetworkState) -> None:
 
 def check_rank(state: NetworkState, step: int, at_most: int) -> None:
     """Says where a matrix has been revealed whole, so that the sweep is a finite network at a higher price."""
-    for path, m in jax.tree_util.tree_leaves_with_path(state.variables.get(REVEALED, {}), is_leaf=_is_matrix):
-        for known, size in ((m.known_in, m.v.shape[-1]), (m.known_out, m.u.shape[-1])):
+    for path, m in jax.tree_util.tree_leaves_with_path(state.variables.get(REVEALED, {}), is_leaf=is_matrix):
+        for known, size in () if m.dense else ((m.known_in, m.v.shape[-1]), (m.known_out, m.u.shape[-1])):
             if float(jnp.max(known)) >= size:
                 name = ".".join(str(entry.key) for entry in path[:-1])
                 raise ValueError(

@@ -84,7 +84,8 @@ def sweeps(
     """
     if samples < 2 or replicas < 2:
         raise ValueError(f"rich: samples and replicas must be at least 2, got {samples} and {replicas}.")
-    if plan.observe is None and "fields" not in plan.record and _is_linear(plan.net):
+    by_rotations = plan.training.optimizer is None  # of Adam's steps coordinates are not neurons
+    if by_rotations and plan.observe is None and "fields" not in plan.record and _is_linear(plan.net):
         exact = _exact(plan)
         if exact is not None:
             return exact, Provenance("exact", "linear network: closed equations of its kernels")

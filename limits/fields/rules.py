@@ -1,0 +1,280 @@
+"""How parameters and revealed matrices move: by gradient descent, or by any Optax optimiser.
+
+A matrix s W⁰ + Vᵀ M U is one leaf of the optimiser's tree, under the path of its parameter: the block diag(s, M), whose
+gradient is diag(0, G). The singular values of G are those of ∂L/∂W, so that a rule that is linear, or that commutes with
+rotations of either side as Muon's does, acts on the block as on the matrix; decay shrinks s and M alike. A rule that acts entry
+by entry (Adam, Lion) has no such form: there W = s W⁰ + D, with D an ordinary array, s above it in a row of its own.
+
+Reference: theory notes, "Any optimiser in the causal engine".
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from limits.fields.matrix import REVEALED, Matrix
+from limits.fields.measure import at
+from limits.training import Training
+from zoo.definition import name_of
+from zoo.roles import Factors, factors
+from zoo.scaled import at_size
+
+Path = tuple[str, ...]
+_TRIED, _SMALL, _SAME = 3, 3, 1e-9  # steps, directions, and how nearly equal, where a rule is tried out
+_OF_SIZES = (
+    "rich: the steps of this optimiser depend on the size of the weights themselves (as LAMB, LARS and adaptive clipping do), which "
+    "contains that of the N × N numbers at the start: at {samples} samples it is not known, and its law differs from that of a "
+    "network. Use another optimiser, or an ensemble."
+)
+_NEEDS_MORE = (
+    "rich: this optimiser could not be run with gradients and parameters alone ({error}). What needs the value of the loss, or a "
+    "search along a line, is not supported."
+)
+
+
+class Descent:
+    """v ← momentum v + factor ∂L/∂w,   w ← (1 − rate decay) w − rate v, also for M of every matrix."""
+
+    dense: frozenset[Path] = frozenset()
+
+    def __init__(self, net: Any, training: Training, points: Any) -> None:
+        factors: Any = flax.traverse_util.flatten_dict(training.factors(net, points))
+        moves: Any = flax.traverse_util.flatten_dict(training.moves(net, points))
+        self.momentum = training.momentum
+        self.factors = {path: float(factor) for path, factor in factors.items()}
+        self.decays = {path: training.weight_decay * move for path, move in moves.items()}
+
+    def start(self, variables: dict[str, Any]) -> Any:
+        """What is kept from step to step: velocities, like the parameters and like the matrices' M."""
+        return jax.tree.map(jnp.zeros_like, variables["params"]), of_matrices(variables.get(REVEALED, {}), _trained)
+
+    def resized(self, kept: Any, before: dict[str, Any], after: dict[str, Any]) -> Any:
+        """With room for as many directions as the matrices have now."""
+        old, new = (_capacity(each.get(REVEALED, {})) for each in (before, after))
+        more = [(0, new - old)] * 2
+        return kept[0], jax.tree.map(lambda a: jnp.pad(a, [(0, 0)] * (a.ndim - 2) + more), kept[1])
+
+    def step(self, kept: Any, params: Any, slopes: Any, met: Any, rate: Any) -> tuple[Any, Any, Any]:
+        """(parameters, matrices, what is kept) after a step down `slopes` and the gradients that the matrices hold."""
+        velocity = self._moved(kept[0], slopes)
+        velocities = self._moved(kept[1], of_matrices(met, lambda m: m.gradient))
+
+        def moved(path: Any, p: Any, v: Any) -> Any:
+            shrink = 1 - rate * at(self.decays, _names(path))
+            if not isinstance(p, Matrix):
+                return shrink * p - rate * v
+            return _with(p, shrink * p.start, shrink * p.trained - rate * v)
+
+        params = jax.tree_util.tree_map_with_path(moved, params, velocity)
+        met = jax.tree_util.tree_map_with_path(moved, met, velocities, is_leaf=is_matrix)
+        return params, met, (velocity, velocities)
+
+    def _moved(self, velocity: Any, gradient: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(
+            lambda path, v, g: self.momentum * v + at(self.factors, _names(path)) * g, velocity, gradient
+        )
+
+
+class Optimised:
+    """By an Optax optimiser, the same object as a finite network's. `dense`: the matrices that it moves entry by entry."""
+
+    def __init__(self, net: Any, training: Training, points: Any) -> None:
+        shapes = jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), points)["params"]
+        self.table: dict[Path, Factors] = _flat(factors(net, shapes, points))
+        self.shapes = {path: leaf.shape for path, leaf in _flat(shapes).items()}
+        self.moves = {path: bool(moves) for path, moves in _flat(training.moves(net, points)).items()}
+        self.factors = {path: float(factor) for path, factor in _flat(training.factors(net, points)).items()}
+        self.sides: dict[Path, tuple[int, int]] = {}  # inputs and outputs of the matrices, by the parameter's path
+        self.optimizer = at_size(training.optimizer, self._sizes)
+        self.dense = self._tried(net)
+
+    def start(self, variables: dict[str, Any]) -> Any:  # noqa: D102
+        return self.optimizer.init(self._joined(variables["params"], variables.get(REVEALED, {}), _block))
+
+    def resized(self, kept: Any, before: dict[str, Any], after: dict[str, Any]) -> Any:  # noqa: D102
+        old, new = (jax.eval_shape(self.start, each) for each in (before, after))
+        return jax.tree.map(
+            lambda a, b, c: jnp.pad(a, [(0, n - m) for m, n in zip(b.shape, c.shape, strict=True)]), kept, old, new
+        )
+
+    def step(self, kept: Any, params: Any, slopes: Any, met: Any, rate: Any) -> tuple[Any, Any, Any]:  # noqa: D102
+        del rate  # is the optimiser's own
+        whole = self._joined(params, met, _block)
+        gradient = self._still(self._joined(slopes, met, _gradient_block))
+        updates, kept = self.optimizer.update(gradient, kept, whole)
+        after = _flat(optax.apply_updates(whole, self._still(updates)))
+        homes = self._homes(met)
+        flat_met = flax.traverse_util.flatten_dict(met)
+        for path, found in homes.items():
+            leaf = after.pop(path)
+            for i, place in enumerate(found):
+                block = leaf if found == [path] else leaf[i]
+                flat_met[place] = _from_block(flat_met[place], block)
+        return _nested(after), _nested(flat_met), kept
+
+    def _still(self, tree: Any) -> Any:
+        """Nothing where nothing is trained."""
+        if all(self.moves.values()):
+            return tree
+        return _nested({path: leaf if self.moves[path] else 0 * leaf for path, leaf in _flat(tree).items()})
+
+    def _homes(self, revealed: Any) -> dict[Path, list[Path]]:
+        """The matrices of each parameter: itself, or several side by side, each in a place below."""
+        homes = dict[Path, list[Path]]()
+        for place in flax.traverse_util.flatten_dict(revealed):
+            path = place if place in self.table else place[:-1]
+            homes.setdefault(path, []).append(place)
+        return {path: sorted(found, key=_numbers) for path, found in homes.items()}
+
+    def _joined(self, params: Any, revealed: Any, block: Callable) -> Any:
+        """All parameters as one tree, matrices as blocks."""
+        flat, matrices = dict(_flat(params)), flax.traverse_util.flatten_dict(revealed)
+        for path, found in self._homes(revealed).items():
+            first = matrices[found[0]]
+            self.sides[path] = first.v.shape[-1], first.u.shape[-1]
+            blocks = [block(matrices[place]) for place in found]
+            flat[path] = blocks[0] if found == [path] else jnp.stack(blocks)
+        return _nested(flat)
+
+    def _sizes(self, tree: Any) -> Any:
+        """The `Factors` of such a tree: those of the true shapes, of which Muon's contain √max(1, outputs/inputs)."""
+
+        def of(path: Any, leaf: Any) -> Factors:
+            names = _names(path)
+            factor = self.table[names]
+            if names not in self.sides:
+                return factor
+            lead, (inputs, outputs), (rows, columns) = leaf.ndim - 2, self.sides[names], leaf.shape[-2:]
+            shape = (max(1.0, outputs / inputs) / max(1.0, columns / rows)) ** 0.5
+            return dataclasses.replace(factor, width=factor.width * shape, sides=((lead,), (lead + 1,)), unsure=False)
+
+        return jax.tree_util.tree_map_with_path(of, tree)
+
+    def _tried(self, net: Any) -> frozenset[Path]:
+        """The matrices that the optimiser does not move as rotations do; found by trying it on small ones."""
+        wide = {path for path, factor in self.table.items() if factor.matrix}
+        if not wide:
+            return frozenset()
+        with jax.enable_x64(True):
+            try:
+                plain, turned, sizes = (self._trial(wide, *how) for how in ((False, 1.0), (True, 1.0), (False, 2.0)))
+                none = self._trial(wide, False, 0.0)
+            except TypeError as error:
+                raise ValueError(_NEEDS_MORE.format(error=str(error).splitlines()[0])) from error
+        scale = {path: max(np.abs(a).max() for a in steps) or 1.0 for path, steps in plain.items()}
+        for path in self.table:
+            a, b, c = none[path][0], plain[path][0], sizes[path][0]
+            if np.abs(c - 2 * b + a).max() > _SAME * max(scale[path], np.abs(c).max()):
+                raise ValueError(_OF_SIZES.format(samples=net.width))
+        return frozenset(
+            path
+            for path in wide
+            if any(
+                np.abs(a - b).max() > _SAME * scale[path] for a, b in zip(plain[path], turned[path], strict=True)
+            )
+        )
+
+    def _trial(self, wide: set[Path], turned: bool, size: float) -> dict[Path, list[np.ndarray]]:
+        """The first updates of all parameters of a small network, matrices turned back where they were turned."""
+        draw = np.random.default_rng(0)
+        q, r = (np.linalg.qr(draw.normal(size=(_SMALL, _SMALL)))[0] for _ in range(2))
+        q, r = (np.pad(each, ((1, 0), (1, 0))) for each in (q, r))
+        q[0, 0] = r[0, 0] = 1.0
+        one = np.eye(_SMALL + 1)
+        q, r = (q, r) if turned else (one, one)
+
+        def array(path: Path, gradient: bool) -> Any:
+            if path not in wide:
+                return draw.normal(size=[min(n, _SMALL) for n in self.shapes[path]])
+            block = draw.normal(size=(_SMALL + 1, _SMALL + 1))
+            block[0], block[:, 0] = 0, 0
+            block[0, 0] = 0.0 if gradient else 0.7
+            return q.T @ block @ r * (1.0 if gradient else size)
+
+        self.sides = {path: (_SMALL + 1, _SMALL + 1) for path in wide}
+        params = _nested({path: jnp.asarray(array(path, False)) for path in self.shapes})
+        state, found = self.optimizer.init(params), {path: list[np.ndarray]() for path in self.shapes}
+        for _ in range(_TRIED):
+            slopes = _nested({path: jnp.asarray(array(path, True)) for path in self.shapes})
+            updates, state = self.optimizer.update(slopes, state, params)
+            params = optax.apply_updates(params, updates)
+            for path, update in _flat(updates).items():
+                a = np.asarray(update)
+                found[path].append(q @ a @ r.T if path in wide else a)
+        self.sides = {}
+        return found
+
+
+def of_matrices(tree: Any, function: Callable) -> Any:
+    """`function` of every matrix of a tree."""
+    return jax.tree.map(function, tree, is_leaf=is_matrix)
+
+
+def is_matrix(leaf: Any) -> bool:
+    """Whether a leaf is a revealed matrix."""
+    return isinstance(leaf, Matrix)
+
+
+def _trained(m: Matrix) -> Any:
+    return m.trained
+
+
+def _capacity(revealed: Any) -> int:
+    held = jax.tree.leaves(revealed, is_leaf=is_matrix)
+    return held[0].v.shape[-2] if held else 0
+
+
+def _names(path: Any) -> Path:
+    """The path of a parameter, be it drawn or a matrix."""
+    return tuple(entry.key for entry in path)
+
+
+def _numbers(place: Path) -> tuple:
+    """In the order of the numbers that a place below a parameter is called by."""
+    return tuple(int(n) if n.isdigit() else 0 for n in place[-1].split("_"))
+
+
+def _flat(tree: Any) -> dict[Path, Any]:
+    return {_names(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_factor)}
+
+
+def _is_factor(leaf: Any) -> bool:
+    return isinstance(leaf, Factors)
+
+
+def _nested(flat: dict[Path, Any]) -> Any:
+    return flax.traverse_util.unflatten_dict(flat)
+
+
+def _with(m: Matrix, start: Any, trained: Any) -> Matrix:
+    return dataclasses.replace(m, start=start, trained=trained, gradient=jnp.zeros_like(m.gradient))
+
+
+def _block(m: Matrix) -> Any:
+    return _framed(m, m.start, m.trained)
+
+
+def _gradient_block(m: Matrix) -> Any:
+    return _framed(m, jnp.zeros_like(m.start), m.gradient)
+
+
+def _framed(m: Matrix, corner: Any, inner: Any) -> Any:
+    """The corner before the inner array: diag(s, M), or s in a row above D."""
+    frame = [(0, 0)] * (inner.ndim - 2) + [(1, 0), (0, 0) if m.dense else (1, 0)]
+    return jnp.pad(inner, frame).at[..., 0, 0].set(corner)
+
+
+def _from_block(m: Matrix, block: Any) -> Matrix:
+    return _with(m, block[..., 0, 0], block[..., 1:, :] if m.dense else block[..., 1:, 1:])
+
+
+def dense_bytes(sides: dict[Path, tuple[int, int]], dense: frozenset[Path], itemsize: int) -> int:
+    """Of the arrays that move entry by entry, with an optimiser's two moments."""
+    return sum(3 * itemsize * math.prod(sides[path]) for path in dense)
