@@ -109,7 +109,9 @@ def rich(
     """
     del centred
     recorded = record_times(steps, times)
-    training = Training.of(task, steps, learning_rate, momentum, weight_decay, True, trained, batches, optimizer, twin.net)
+    training = Training.of(
+        task, steps, learning_rate, momentum, weight_decay, True, trained, batches, optimizer, twin.net
+    )
     check_learns(twin)
     check_outputs("rich", twin.net, task)
     twin.check_width(task.x)

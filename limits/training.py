@@ -82,7 +82,9 @@ class Training:
             )
         if isinstance(optimizer, str):
             if learning_rate is None:
-                raise TypeError(f'optimizer="{optimizer}" needs a learning_rate; with other options give an Optax object.')
+                raise TypeError(
+                    f'optimizer="{optimizer}" needs a learning_rate; with other options give an Optax object.'
+                )
             optimizer = scaled(optimizer, net, task.x[:1], learning_rate=learning_rate)
         elif learning_rate is not None:
             raise TypeError("learning_rate and an optimizer that has its own are given: leave learning_rate out.")

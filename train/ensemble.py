@@ -111,12 +111,13 @@ def run_members(
         yield {name: jax.tree.map(operator.itemgetter(kept), value) for name, value in {"f": f, **together}.items()}
 
 
-def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float) -> None:
+def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float | None) -> None:
     broken = ~np.isfinite(f).all(axis=(1, 2))
     if broken.any():
+        what = "the learning rate" if learning_rate is None else f"the learning rate {learning_rate:g}"
         raise FloatingPointError(
             f"{broken.sum()} of {len(f)} members had infinite or NaN outputs at step {step} (first: member "
-            f"{first + int(np.argmax(broken))}): the learning rate {learning_rate:g} is too large for this width, or the "
+            f"{first + int(np.argmax(broken))}): {what} is too large for this width, or the "
             "signal overflows; lower learning_rate or w_std."
         )
 
@@ -184,7 +185,9 @@ def ensemble(
     check_definition("ensemble", net)
     recorded, kernels = record_times(steps, times), checked_kernels(kernels)
     at = checked_times(kernel_times, recorded)
-    training = Training.of(task, steps, learning_rate, momentum, weight_decay, centred, trained, batches, optimizer, net)
+    training = Training.of(
+        task, steps, learning_rate, momentum, weight_decay, centred, trained, batches, optimizer, net
+    )
     runs, everyone = Runs(task, recorded, absent_kernels(net, task.x), at, reduce), []
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
         counter = bar.add_task(f"{members} × width {net.width}", total=members)

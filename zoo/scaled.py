@@ -164,7 +164,7 @@ def _muon(net: Any, x: Any, learning_rate: Any, eps: float = 1e-8, **options: An
 _SIZES: ContextVar[Callable[[Any], Any] | None] = ContextVar("sizes", default=None)
 
 
-def at_size(optimizer: optax.GradientTransformation, of: Callable[[Any], Any]) -> optax.GradientTransformation:
+def at_size(optimizer: Any, of: Callable[[Any], Any]) -> optax.GradientTransformation:
     """The same optimiser for another definition than it was `scaled` for, or for other forms of its parameters.
 
     of(tree) → the `Factors` of its leaves; what never went through `scaled` is put through it, what did is not twice.

@@ -23,7 +23,8 @@ class Matrix:
     The rows of v [k, inputs] and of u [k, outputs] are orthonormal, zero from the counts on. A new direction q of inputs
     has the image  q W⁰ = (q Zᵀ) U + ε (1 − Uᵀ U)  with fresh ε ~ N(0, 1): the law of W⁰ given all that is known, so
     that whatever is computed with it has the law of a network with a drawn matrix, at every size. Directions of outputs
-    are the mirror image. `dense`: the trained part is an array of its own, for rules that act entry by entry. All leaves are floating point, so that a state can be its own cotangent.
+    are the mirror image. `dense`: the trained part is an array of its own, for rules that act entry by entry. All
+    leaves are floating point, so that a state can be its own cotangent.
     """
 
     v: Any

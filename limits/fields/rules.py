@@ -22,16 +22,15 @@ import optax
 from limits.fields.matrix import REVEALED, Matrix
 from limits.fields.measure import at
 from limits.training import Training
-from zoo.definition import name_of
 from zoo.roles import Factors, factors
 from zoo.scaled import at_size
 
 Path = tuple[str, ...]
 _TRIED, _SMALL, _SAME = 3, 3, 1e-9  # steps, directions, and how nearly equal, where a rule is tried out
 _OF_SIZES = (
-    "rich: the steps of this optimiser depend on the size of the weights themselves (as LAMB, LARS and adaptive clipping do), which "
-    "contains that of the N × N numbers at the start: at {samples} samples it is not known, and its law differs from that of a "
-    "network. Use another optimiser, or an ensemble."
+    "rich: the steps of this optimiser depend on the size of the weights themselves (as LAMB, LARS and adaptive clipping do), "
+    "which contains that of the N × N numbers at the start: at {samples} samples it is not known, and its law differs from that of "
+    "a network. Use another optimiser, or an ensemble."
 )
 _NEEDS_MORE = (
     "rich: this optimiser could not be run with gradients and parameters alone ({error}). What needs the value of the loss, or a "
@@ -100,9 +99,12 @@ class Optimised:
 
     def resized(self, kept: Any, before: dict[str, Any], after: dict[str, Any]) -> Any:  # noqa: D102
         old, new = (jax.eval_shape(self.start, each) for each in (before, after))
-        return jax.tree.map(
-            lambda a, b, c: jnp.pad(a, [(0, n - m) for m, n in zip(b.shape, c.shape, strict=True)]), kept, old, new
-        )
+
+        def padded(a: Any, small: Any, large: Any) -> Any:
+            more = [(0, n - m) for m, n in zip(small.shape, large.shape, strict=True)]
+            return jnp.pad(a, more) if any(map(any, more)) else a
+
+        return jax.tree.map(padded, kept, old, new)
 
     def step(self, kept: Any, params: Any, slopes: Any, met: Any, rate: Any) -> tuple[Any, Any, Any]:  # noqa: D102
         del rate  # is the optimiser's own
@@ -111,7 +113,7 @@ class Optimised:
         updates, kept = self.optimizer.update(gradient, kept, whole)
         after = _flat(optax.apply_updates(whole, self._still(updates)))
         homes = self._homes(met)
-        flat_met = flax.traverse_util.flatten_dict(met)
+        flat_met: Any = flax.traverse_util.flatten_dict(met)
         for path, found in homes.items():
             leaf = after.pop(path)
             for i, place in enumerate(found):
@@ -135,7 +137,8 @@ class Optimised:
 
     def _joined(self, params: Any, revealed: Any, block: Callable) -> Any:
         """All parameters as one tree, matrices as blocks."""
-        flat, matrices = dict(_flat(params)), flax.traverse_util.flatten_dict(revealed)
+        flat = dict(_flat(params))
+        matrices: Any = flax.traverse_util.flatten_dict(revealed)
         for path, found in self._homes(revealed).items():
             first = matrices[found[0]]
             self.sides[path] = first.v.shape[-1], first.u.shape[-1]
@@ -176,9 +179,7 @@ class Optimised:
         return frozenset(
             path
             for path in wide
-            if any(
-                np.abs(a - b).max() > _SAME * scale[path] for a, b in zip(plain[path], turned[path], strict=True)
-            )
+            if any(np.abs(a - b).max() > _SAME * scale[path] for a, b in zip(plain[path], turned[path], strict=True))
         )
 
     def _trial(self, wide: set[Path], turned: bool, size: float) -> dict[Path, list[np.ndarray]]:
@@ -198,7 +199,7 @@ class Optimised:
             block[0, 0] = 0.0 if gradient else 0.7
             return q.T @ block @ r * (1.0 if gradient else size)
 
-        self.sides = {path: (_SMALL + 1, _SMALL + 1) for path in wide}
+        self.sides = dict.fromkeys(wide, (_SMALL + 1, _SMALL + 1))
         params = _nested({path: jnp.asarray(array(path, False)) for path in self.shapes})
         state, found = self.optimizer.init(params), {path: list[np.ndarray]() for path in self.shapes}
         for _ in range(_TRIED):

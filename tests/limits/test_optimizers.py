@@ -1,0 +1,194 @@
+"""Feature learning under any Optax optimiser: in law networks of as many neurons, and one rule for both."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from same_law import deviations, values
+
+from limits import Task, twin
+from limits.fields.rules import Optimised
+from limits.fields.sweep import CausalSweep
+from limits.training import Training
+from train import ensemble
+from zoo import CNN, MLP, Parameterization, ResNet, ViT, scaled
+
+X = np.random.default_rng(0).normal(size=(4, 5))
+TASK = Task(X, [1.0, -1.0, 0.5, 0.2])
+IMAGES = np.random.default_rng(0).normal(size=(3, 4, 4, 2))
+PICTURES = Task(IMAGES, [1.0, -1.0, 0.5])
+NET = MLP(64, 3, activation="tanh", parameterization="mup", w_std=1.3, b_std=0.2)
+BLOCKS = ResNet(48, 4, activation="tanh", parameterization="mup", gamma=1.5)
+IMAGE_NET = CNN(32, 2, parameterization="mup")
+TOKENS = ViT(width=32, depth=1, patch=2, heads=2, mlp_ratio=2, parameterization="mup")
+
+
+def matrices_only(params: Any) -> Any:
+    return jax.tree.map(lambda a: a.ndim > 1, params)
+
+
+def chain(net: Any) -> optax.GradientTransformation:
+    """Clipping of raw gradients, at a threshold that goes as theirs do; decay of matrices; Nesterov; a schedule."""
+    inner = optax.chain(
+        optax.add_decayed_weights(0.3, mask=matrices_only),
+        optax.sgd(optax.cosine_decay_schedule(0.3, 10), 0.9, nesterov=True),
+    )
+    return optax.chain(optax.clip_by_global_norm(0.5 / net.width**0.5), scaled(inner, net))
+
+
+LAWS = {  # (network, task, what makes the optimiser)
+    "muon": (NET, TASK, lambda net: scaled("muon", net, learning_rate=0.1, beta=0.9)),
+    "adamw": (NET, TASK, lambda net: optax.adamw(0.05, weight_decay=0.5)),
+    "chain": (NET, TASK, chain),
+    "muon of blocks": (
+        BLOCKS, TASK, lambda net: scaled("muon", net, learning_rate=0.1, weight_decay=1.0, adam_weight_decay=0.5)
+    ),
+    "lion of blocks": (BLOCKS, TASK, lambda net: optax.lion(0.02, weight_decay=0.2)),
+    "muon of windows": (IMAGE_NET, PICTURES, lambda net: scaled("muon", net, IMAGES, learning_rate=0.1)),
+    "rmsprop of windows": (IMAGE_NET, PICTURES, lambda net: optax.rmsprop(0.01)),
+    "muon of tokens": (
+        TOKENS, PICTURES, lambda net: scaled("muon", net, IMAGES, learning_rate=0.05, weight_decay=0.5)
+    ),
+    "adam of tokens": (TOKENS, PICTURES, lambda net: optax.adam(0.01)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in ("muon", "adamw") else pytest.mark.slow) for n in LAWS]
+)
+def test_samples_are_in_law_networks_of_that_width(name):
+    net, task, make = LAWS[name]
+    found = deviations(*values(net, task, None, "features", 1500, make(net), 4))
+    assert np.abs(found).max() < 3.5  # of 36 such numbers, one in 60 runs by chance
+
+
+KINDS = {  # whether hidden matrices are moved entry by entry
+    "sgd": (optax.sgd(0.1), False),
+    "momentum": (optax.sgd(0.1, 0.9, nesterov=True), False),
+    "clipped": (optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(0.1)), False),
+    "decay": (optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1)), False),
+    "several": (optax.MultiSteps(optax.sgd(0.1), 2), False),
+    "muon": (scaled("muon", NET, learning_rate=0.1), False),
+    "spectral": (scaled("muon", NET, learning_rate=0.1, preconditioning="spectral"), False),
+    "rows": (scaled("muon", NET, learning_rate=0.1, preconditioning="aol"), True),
+    "adam": (optax.adam(0.1), True),
+    "lion": (optax.lion(0.1), True),
+    "sign": (optax.sign_sgd(0.1), True),
+    "clipped entries": (optax.chain(optax.clip(0.1), optax.sgd(0.1)), True),
+    "centred": (optax.chain(optax.centralize(), optax.sgd(0.1)), True),
+    "labels": (
+        optax.multi_transform(
+            {"sgd": optax.sgd(0.1), "adam": optax.adam(0.1)},
+            lambda params: jax.tree.map(lambda a: "sgd" if a.ndim > 1 else "adam", params),
+        ),
+        False,
+    ),
+    "hyperparameters": (optax.inject_hyperparams(optax.adam)(learning_rate=0.1), True),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_a_rule_does_to_matrices_is_found_by_trying_it(name):
+    optimizer, by_entry = KINDS[name]
+    training = Training.of(TASK, 1, None, optimizer=optimizer, net=NET)
+    rule = Optimised(NET, training, jax.ShapeDtypeStruct(X.shape, "float32"))
+    assert rule.dense == ({("hidden_2", "kernel"), ("hidden_3", "kernel")} if by_entry else frozenset())
+
+
+def test_gradient_descent_by_optax_is_that_of_the_short_forms():
+    settings: Any = {"samples": 64, "replicas": 2, "dtype": np.float64}
+    plain = twin(NET).rich(TASK, 5, 0.3, momentum=0.9, weight_decay=0.1, **settings)
+    # Decay comes after the velocity, and both go through the factors of the definition.
+    optimizer = optax.chain(optax.trace(0.9), optax.add_decayed_weights(0.1), optax.scale_by_learning_rate(0.3))
+    other = twin(NET).rich(TASK, 5, optimizer=optimizer, **settings)
+    np.testing.assert_allclose(other.f_train, plain.f_train, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(other.ntk, plain.ntk, rtol=1e-8)
+    mine = ensemble(NET, TASK, 4, 5, 0.3, momentum=0.9, weight_decay=0.1, kernels=())
+    theirs = ensemble(NET, TASK, 4, 5, optimizer=optimizer, kernels=())
+    np.testing.assert_allclose(theirs.f_train, mine.f_train, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_trajectories_do_not_depend_on_the_form_or_on_where_the_optimiser_was_scaled(optimizer):
+    """Nor on being scaled before: the same object serves every width."""
+    runs = []
+    settings: Any = {"samples": 32, "replicas": 2, "dtype": np.float64, "kernels": ()}
+    for a in (0.5, 0.0, 0.3):
+        net = BLOCKS.clone(parameterization=Parameterization.family(a, 0.5))
+        options = {} if optimizer == "muon" else {"eps": 1e-2}
+        elsewhere = scaled(optimizer, net.clone(width=480), learning_rate=0.05, **options)
+        runs.append(twin(net).rich(TASK, 4, optimizer=elsewhere, **settings).f_train)
+    runs.append(
+        twin(BLOCKS)
+        .rich(TASK, 4, optimizer=scaled(optimizer, BLOCKS.clone(width=32), learning_rate=0.05, **options), **settings)
+        .f_train
+    )
+    for run in runs[1:]:
+        np.testing.assert_allclose(run, runs[0], rtol=1e-7, atol=1e-9)
+    if optimizer == "adam":
+        without = twin(BLOCKS).rich(TASK, 4, 0.05, optimizer="adam", **settings).f_train
+        assert np.abs(without - runs[0]).max() > 1e-3  # ε counts
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_bases_that_grow_keep_what_the_optimiser_remembers(optimizer):
+    x, y = jnp.asarray(X, "float32"), jnp.asarray(TASK.y_train, "float32")
+    training = Training.of(TASK, 7, 0.05, centred=True, optimizer=optimizer, net=NET)
+    ends = []
+    for steps in (7, None):  # room for all of them, or for a few
+        sweep = CausalSweep(NET.clone(width=256), training, x.shape, 4, "float32", steps=steps)
+        state = sweep.begin(jax.random.key(0), x)
+        for t in range(7):
+            state, _ = sweep.step(state, x, y, np.arange(4), jax.random.fold_in(jax.random.key(1), t), 1.0)
+        ends.append((sweep.measure(state, x, jax.random.key(2), ())["f"], sweep.first_room))
+    assert ends[1][1] < ends[0][1]
+    np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-3, atol=1e-4)
+
+
+def test_muon_makes_no_matrix_of_samples_by_samples():
+    samples = 4096
+    net, x, y = NET.clone(width=samples), jnp.asarray(X, "float32"), jnp.zeros((4, 1))
+    training = Training.of(TASK, 1, 0.1, centred=True, optimizer="muon", net=NET)
+    sweep, key = CausalSweep(net, training, x.shape, 4, "float32", steps=1), jax.random.key(0)
+    state = jax.eval_shape(sweep._start, key, x)
+    used: Any = jax.jit(sweep._step).lower(state, x, y, np.arange(4), key, 1.0).compile().memory_analysis()
+    assert used.temp_size_in_bytes + used.output_size_in_bytes < 4 * samples**2
+
+
+def test_roles_that_are_not_trained_stay_on_both_sides():
+    options: Any = {"optimizer": optax.adamw(0.1, weight_decay=0.5), "trained": ("readout",)}
+    run = twin(NET).rich(TASK, 3, samples=256, replicas=4, **options)
+    np.testing.assert_allclose(run.phi[-1][-1], run.phi[-1][0], rtol=1e-3, atol=1e-3)
+    assert run.loss[-1] < run.loss[0]
+    finite = ensemble(NET.clone(width=256), TASK, 32, 3, centred=True, **options)
+    np.testing.assert_allclose(finite.phi[-1][-1], finite.phi[-1][0], rtol=1e-5, atol=1e-5)
+    assert abs(finite.loss[-1] - run.loss[-1]) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rate", "error", "why"),
+    [
+        (optax.lamb(0.1), None, ValueError, "size of the weights themselves"),
+        (optax.lars(0.1), None, ValueError, "size of the weights themselves"),
+        (optax.polyak_sgd(), None, ValueError, "needs the value of the loss"),
+        (optax.lbfgs(), None, ValueError, "needs the value of the loss"),
+        (optax.contrib.muon(0.1), None, ValueError, 'Say scaled\\("muon"'),
+        (optax.adam(0.1), 0.1, TypeError, "leave learning_rate out"),
+        ("adam", None, TypeError, "needs a learning_rate"),
+        ("adm", 0.1, ValueError, 'Did you mean "adam"'),
+        (None, None, TypeError, "learning_rate is missing"),
+    ],
+)
+def test_what_cannot_be_is_refused(optimizer, rate, error, why):
+    with pytest.raises(error, match=why):
+        twin(NET).rich(TASK, 1, rate, optimizer=optimizer, samples=16, replicas=2)
+
+
+def test_short_forms_belong_to_gradient_descent():
+    for run in (twin(NET).rich, lambda *a, **k: ensemble(NET, a[0], 2, *a[1:], **k)):
+        with pytest.raises(TypeError, match="give them to the optimizer"):
+            run(TASK, 1, optimizer=optax.adam(0.1), momentum=0.9)
