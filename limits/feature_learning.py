@@ -132,6 +132,7 @@ def rich(
     if getattr(twin, "deep", False):
         from limits.depth.learning import deep_sweeps
 
+        twin.check_depth(task.x)
         each, how = deep_sweeps(plan, depths, *settings)
     else:
         each, how = sweeps(plan, *settings)

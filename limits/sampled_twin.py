@@ -11,8 +11,9 @@ from limits.fields.sweep import check_apart, check_finite
 from limits.fields.sweeps import compiled_sweep
 from limits.finite.forward import absent_kernels
 from limits.inputs import as_block, as_float, as_samples, as_signals, check_same_shape
-from limits.program.closed import check_scale, closed_kernels
+from limits.program.closed import check_scale, closed_kernels, deep_program_of
 from limits.program.read import KERNELS
+from limits.program.values import Refused
 from limits.training import Training
 from limits.twin import NTK_GROWS, Twin
 from limits.types import AbsentError, Kernels, Provenance
@@ -161,6 +162,12 @@ class SampledTwin(Twin):
     def check_width(self, x: Any) -> None:
         """Raises unless the outputs scale with the width as the parameterization says."""
         check_scale(self.net, np.asarray(x))
+
+    def check_depth(self, x: Any) -> None:
+        """Raises where the program of the network has no limit of infinite depth."""
+        program = deep_program_of(self.net, np.shape(x)[1:], "float64", None)
+        if isinstance(program, Refused):
+            raise AbsentError(f"{name_of(self.net)} has no infinite-depth limit: {program.reason}.")
 
     def layers(self, x: Any, samples: int = 2048, replicas: int = 8, seed: int = 0) -> Any:
         """(Φ^l, G^l) at initialisation for every h^l that the module returns; none where inputs mix, or of infinite depth."""

@@ -69,6 +69,9 @@ class Twin:
     def check_width(self, x: Any) -> None:
         """Raises where the network does not scale with the width as its parameterization says; definitions of zoo do."""
 
+    def check_depth(self, x: Any) -> None:
+        """Raises where there is no limit of infinite depth; definitions of zoo are refused by `twin`."""
+
     def initial(self, x: Any) -> Initial:
         """What this limit says of these inputs before training, each computed once, when it is first asked for."""
         return Initial(self, x)

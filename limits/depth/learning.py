@@ -11,11 +11,9 @@ from jaxtyping import Float
 
 from limits.depth import linear
 from limits.fields.sweeps import Plan, sweeps
-from limits.program.closed import deep_program_of
-from limits.program.values import Refused
-from limits.types import AbsentError, Provenance
+from limits.types import Provenance
 from zoo import ResNet, ViT, checks, parameterization
-from zoo.definition import definition_of, is_ours, name_of
+from zoo.definition import definition_of, is_ours
 from zoo.plain import at_depth
 
 SAMPLED = (4, 8, 16)  # depths, where numbers carry sampling errors that extrapolation magnifies
@@ -72,7 +70,7 @@ def deep_sweeps(plan: Plan, depths: Sequence[int] | None, *settings: Any) -> tup
     affordable = tuple(depth for depth in LINEAR if closed and linear.memory(plan, depth) < _BYTES)
     closed = closed and len(affordable) >= 3
     used = tuple(sorted(depths)) if depths is not None else affordable if closed else SAMPLED
-    _check(net, used, plan.task.x)
+    _check(net, used)
     if closed:
         seen = [linear.run(_at_depth(plan, depth), depth) for depth in used]
         how = Provenance("exact", "")
@@ -90,17 +88,13 @@ def deep_sweeps(plan: Plan, depths: Sequence[int] | None, *settings: Any) -> tup
     return value, Provenance(kind, f"{how.detail}; {detail}" if how.detail else detail)
 
 
-def _check(net: Any, depths: Sequence[int], x: Any) -> None:
+def _check(net: Any, depths: Sequence[int]) -> None:
     if len(depths) < 3 or any(depth % 4 or depth < 4 for depth in depths) or len(set(depths)) < len(depths):
         raise ValueError(
             f"rich at infinite depth: give at least three depths, multiples of 4 (layers are recorded at quarters); "
             f"got {list(depths)}."
         )
-    if not is_ours(net):
-        program = deep_program_of(net, x.shape[1:], "float64", None)
-        if isinstance(program, Refused):
-            raise AbsentError(f"{name_of(net)} has no infinite-depth limit: {program.reason}.")
-    elif not isinstance(net, (ResNet, ViT)) or definition_of(net).stages > 1:
+    if is_ours(net) and (not isinstance(net, (ResNet, ViT)) or definition_of(net).stages > 1):
         raise ValueError(
             "rich at infinite depth is for ResNet of one stage, ViT and modules of one's own: use rich of a finite depth, which "
             "has all."

@@ -26,11 +26,12 @@ from zoo.roles import Factors, factors
 from zoo.scaled import at_size
 
 Path = tuple[str, ...]
-_TRIED, _SMALL, _SAME = 3, 3, 1e-9  # steps, directions, and how nearly equal, where a rule is tried out
+_TRIED, _SMALL = (1.0, 1e3, 1e-3), 3  # sizes of gradients of each step, and directions, where a rule is tried out
+_SAME = 1e-3  # relative: states may be in few digits, and what is not the same differs by O(1)
 _OF_SIZES = (
     "rich: the steps of this optimiser depend on the size of the weights themselves (as LAMB, LARS and adaptive clipping do), "
-    "which contains that of the N × N numbers at the start: at {samples} samples it is not known, and its law differs from that of "
-    "a network. Use another optimiser, or an ensemble."
+    "which contains that of the N × N numbers at the start. At {samples} samples that is not known, and the law would not be a "
+    "network's. Use another optimiser, or an ensemble."
 )
 _NEEDS_MORE = (
     "rich: this optimiser could not be run with gradients and parameters alone ({error}). What needs the value of the loss, or a "
@@ -167,19 +168,20 @@ class Optimised:
             return frozenset()
         with jax.enable_x64(True):
             try:
-                plain, turned, sizes = (self._trial(wide, *how) for how in ((False, 1.0), (True, 1.0), (False, 2.0)))
-                none = self._trial(wide, False, 0.0)
+                plain, turned = (self._trial(wide, turn, 1.0) for turn in (False, True))
+                none, other = (self._trial(wide, False, size) for size in (0.0, -1.0))
             except TypeError as error:
                 raise ValueError(_NEEDS_MORE.format(error=str(error).splitlines()[0])) from error
-        scale = {path: max(np.abs(a).max() for a in steps) or 1.0 for path, steps in plain.items()}
         for path in self.table:
-            a, b, c = none[path][0], plain[path][0], sizes[path][0]
-            if np.abs(c - 2 * b + a).max() > _SAME * max(scale[path], np.abs(c).max()):
+            a, b, c = plain[path][0], none[path][0], other[path][0]
+            if np.abs(a - 2 * b + c).max() > _SAME * max(np.abs(a).max(), np.abs(b).max()):  # decay is odd in w
                 raise ValueError(_OF_SIZES.format(samples=net.width))
         return frozenset(
             path
             for path in wide
-            if any(np.abs(a - b).max() > _SAME * scale[path] for a, b in zip(plain[path], turned[path], strict=True))
+            if any(
+                np.abs(a - b).max() > _SAME * np.abs(a).max() for a, b in zip(plain[path], turned[path], strict=True)
+            )
         )
 
     def _trial(self, wide: set[Path], turned: bool, size: float) -> dict[Path, list[np.ndarray]]:
@@ -191,19 +193,19 @@ class Optimised:
         one = np.eye(_SMALL + 1)
         q, r = (q, r) if turned else (one, one)
 
-        def array(path: Path, gradient: bool) -> Any:
+        def array(path: Path, gradient: float = 0.0) -> Any:
             if path not in wide:
-                return draw.normal(size=[min(n, _SMALL) for n in self.shapes[path]])
+                return draw.normal(size=[min(n, _SMALL) for n in self.shapes[path]]) * (gradient or 1.0)
             block = draw.normal(size=(_SMALL + 1, _SMALL + 1))
             block[0], block[:, 0] = 0, 0
             block[0, 0] = 0.0 if gradient else 0.7
-            return q.T @ block @ r * (1.0 if gradient else size)
+            return q.T @ block @ r * (gradient or size)
 
         self.sides = dict.fromkeys(wide, (_SMALL + 1, _SMALL + 1))
-        params = _nested({path: jnp.asarray(array(path, False)) for path in self.shapes})
+        params = _nested({path: jnp.asarray(array(path)) for path in self.shapes})
         state, found = self.optimizer.init(params), {path: list[np.ndarray]() for path in self.shapes}
-        for _ in range(_TRIED):
-            slopes = _nested({path: jnp.asarray(array(path, True)) for path in self.shapes})
+        for slope in _TRIED:
+            slopes = _nested({path: jnp.asarray(array(path, slope)) for path in self.shapes})
             updates, state = self.optimizer.update(slopes, state, params)
             params = optax.apply_updates(params, updates)
             for path, update in _flat(updates).items():

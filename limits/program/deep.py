@@ -21,7 +21,7 @@ import numpy as np
 from limits.program.elementwise import constant
 from limits.program.loops import Slot
 from limits.program.nodes import Carried, Det, FieldSum, Key, Node
-from limits.program.rolled import LoopPlan, Moments
+from limits.program.rolled import LoopPlan, ReadMoments
 from limits.program.simplified import constant_written, operation_written
 from limits.program.trace import Constant
 from limits.program.values import NoLimitError, Value
@@ -154,10 +154,10 @@ def terms_of(leave: Node, enter: Node, unit: Any) -> list[tuple[Any, Node]]:
 class Flow:
     """The moments that go through a loop, as a flow in layer time. `block(enter, inside, scale)` → what leaves a block."""
 
-    def __init__(self, block: Any, source: Node, moments: Moments, keys: tuple[Key, ...]) -> None:
+    def __init__(self, block: Any, source: Node, moments: ReadMoments, keys: tuple[Key, ...]) -> None:
         self.block, self.source, self.moments, self.keys = block, source, moments, keys
 
-    def branches(self, carry: dict[Key, Any]) -> tuple[Node, Moments, list[tuple[Any, Node]]]:
+    def branches(self, carry: dict[Key, Any]) -> tuple[Node, ReadMoments, list[tuple[Any, Node]]]:
         """(the stream, its moments, size and signal of every branch)."""
         unit = jnp.ones((1,) * (1 + len(self.source.shape)))
         enter = Carried(self.source.shape, self.source.power, carry.__getitem__)
@@ -172,7 +172,7 @@ class Flow:
         slopes = [jnp.where(size == 0, slope, jnp.nan) for size, slope in zip(still, slopes, strict=True)]
         return enter, inside, [(slope, node) for slope, (_, node) in zip(slopes, terms, strict=True)]
 
-    def _again(self) -> Moments:
+    def _again(self) -> ReadMoments:
         series = self.moments.series  # what is measured inside of the solver cannot leave it
         return self.moments.again(type(series)() if series.measures else series)
 
@@ -181,7 +181,7 @@ class Flow:
         enter, inside, branches = self.branches(carry)
         return {key: sum(self._moved(key, enter, inside, size, node) for size, node in branches) for key in self.keys}
 
-    def _moved(self, key: Key, enter: Node, inside: Moments, size: Any, node: Node) -> Any:
+    def _moved(self, key: Key, enter: Node, inside: ReadMoments, size: Any, node: Node) -> Any:
         m: Any = inside.own if key.batch == 1 else inside.cross
         moment = inside.form(node, key)
         rank = len(enter.shape)

@@ -20,7 +20,7 @@ Slot = tuple[int, int]  # (equation of a block, which of its inputs)
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Repetition:
     """Equations from `first` to before `stop`, each like the one `period` later."""
 
     first: int
@@ -29,7 +29,7 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True)
-class Loop:
+class EqualBlocks:
     """`count` blocks of `period` equations from `start`, through which one value goes: variable `enters`, then `leaves`.
 
     `leaves` is what the first block makes of it and `last` what the last one makes. `changing`: constants that differ between
@@ -70,7 +70,7 @@ class Loops:
         """How many equations are left where each run is read as one block, beside what comes before its first."""
         return len(self.equations) - sum(run.stop - run.first - 2 * run.period for run in self.runs)
 
-    def at(self, i: int) -> Loop | None:
+    def at(self, i: int) -> EqualBlocks | None:
         """The longest loop that starts with this equation."""
         run = next((run for run in self.runs if run.first <= i < run.stop), None)
         if run is None:
@@ -83,7 +83,7 @@ class Loops:
         if count < _FEWEST or None in through[:count] or not all(self._has_own_weights(*block) for block in blocks):
             return None
         enters, leaves, last = (through[k] for k in (0, 1, count))
-        return Loop(i, p, count, enters, leaves, last, self._changing(i, p, count))  # pyright: ignore[reportArgumentType]
+        return EqualBlocks(i, p, count, enters, leaves, last, self._changing(i, p, count))  # pyright: ignore[reportArgumentType]
 
     def _used(self) -> dict[Any, tuple[int, int]]:
         """The first and last equation that use a parameter, or one of a stack of them."""
@@ -146,15 +146,15 @@ class Loops:
         at, which = self._made[v]
         return "made", i - at, which
 
-    def _runs(self) -> list[Run]:
-        codes, found = self._codes(), list[Run]()
+    def _runs(self) -> list[Repetition]:
+        codes, found = self._codes(), list[Repetition]()
         parts = [(0, len(codes))]
         while parts:
             low, high = parts.pop()
             best = _longest(codes[low:high])
             if best is not None:
                 first, stop, period = best
-                found.append(Run(self.free + low + first, self.free + low + stop, period))
+                found.append(Repetition(self.free + low + first, self.free + low + stop, period))
                 parts += [(low, low + first), (low + stop, high)]
         return sorted(found, key=lambda run: run.first)
 

@@ -17,7 +17,7 @@ from limits.program.deep import compared
 from limits.program.interpret import Interpreter
 from limits.program.loops import Loops
 from limits.program.nodes import Det, Key, Node
-from limits.program.rolled import Moments, Rolling, plans_of
+from limits.program.rolled import ReadMoments, Rolling, plans_of
 from limits.program.simplified import simplified
 from limits.program.trace import INPUTS, NetworkProgram, trace
 from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, atoms, growth
@@ -72,7 +72,7 @@ class ProgramKernels:
             x = jnp.ones((1, *(sizes[0] for sizes in kernels.program.shapes[number][1:])))
             with _reading():
                 ask = lambda rolling: kernels._forms(x, rolling, ("nngp",))  # noqa: E731
-                return plans_of(ask, kernels.loops, lambda: Moments(SeriesLengths(), 1, None))
+                return plans_of(ask, kernels.loops, lambda: ReadMoments(SeriesLengths(), 1, None))
 
         return dataclasses.replace(self, flow=compared((self, deeper), (plans(self), plans(deeper))))
 
@@ -91,7 +91,7 @@ class ProgramKernels:
 
         with _reading():
             loops = self.loops if roll else None
-            new = lambda: Moments(Measurement(), len(x), None)  # noqa: E731
+            new = lambda: ReadMoments(Measurement(), len(x), None)  # noqa: E731
             try:
                 plans_of(ask, loops, new)
                 good = [name for name in KERNELS if name not in refused]
@@ -109,7 +109,7 @@ class ProgramKernels:
 
         def traced(x: Any) -> None:
             with _reading(), contextlib.suppress(NoLimitError):
-                moments = Moments(SeriesLengths(), len(x), None)
+                moments = ReadMoments(SeriesLengths(), len(x), None)
                 found[0] = self._output(x, Rolling(self.loops, moments, None)).power
 
         jax.eval_shape(traced, x)
@@ -126,7 +126,7 @@ class ProgramKernels:
     ) -> dict[str, Any]:
         """These kernels [n1, n2]; may be traced."""
         x = jnp.concatenate([jnp.asarray(x1), jnp.asarray(x2)])
-        return self._read(x, lambda: Moments(lengths, len(x), len(x1)), names, roll, tolerance)
+        return self._read(x, lambda: ReadMoments(lengths, len(x), len(x1)), names, roll, tolerance)
 
     def diagonal(
         self,
@@ -137,10 +137,10 @@ class ProgramKernels:
         tolerance: Any = TOLERANCE,
     ) -> dict[str, Any]:
         """These kernels of each input with itself [n]; may be traced."""
-        return self._read(x, lambda: Moments(lengths, len(x), None), names, roll, tolerance)
+        return self._read(x, lambda: ReadMoments(lengths, len(x), None), names, roll, tolerance)
 
     def _read(
-        self, x: Any, moments: Callable[[], Moments], names: Sequence[str], roll: bool, tolerance: Any
+        self, x: Any, moments: Callable[[], ReadMoments], names: Sequence[str], roll: bool, tolerance: Any
     ) -> dict[str, Any]:
         loops = self.loops if roll else None
         with _reading():

@@ -14,13 +14,13 @@ import jax.numpy as jnp
 
 from limits.program.elementwise import constant
 from limits.program.functions import dets_of, leaves_of
-from limits.program.loops import Loop, Loops
+from limits.program.loops import EqualBlocks, Loops
 from limits.program.moments import CrossMoments, OwnMoments
 from limits.program.nodes import Carried, Det, Key, Map, Node
 from limits.program.values import NoLimitError, Value
 
 
-class Moments:
+class ReadMoments:
     """The moments of some inputs with themselves and, if asked for, with others."""
 
     def __init__(self, series: Any, inputs: int, n1: int | None) -> None:
@@ -28,9 +28,9 @@ class Moments:
         self.own = OwnMoments(series)
         self.cross = None if n1 is None else CrossMoments(self.own, n1, series)
 
-    def again(self, series: Any) -> "Moments":
+    def again(self, series: Any) -> "ReadMoments":
         """Of the same inputs, with nothing known yet."""
-        return Moments(series, self.inputs, self.n1)
+        return ReadMoments(series, self.inputs, self.n1)
 
     def form(self, node: Node, key: Key) -> Any:
         """A moment of a field with itself, over all inputs and positions."""
@@ -48,7 +48,7 @@ class Moments:
 class LoopPlan(NamedTuple):
     """A loop and the moments that are carried through it."""
 
-    loop: Loop
+    loop: EqualBlocks
     keys: tuple[Key, ...]
 
 
@@ -61,7 +61,7 @@ class Rolling:
     def __init__(
         self,
         loops: Loops | None,
-        moments: Moments,
+        moments: ReadMoments,
         plans: dict[int, LoopPlan] | None,
         flow: Any = None,
         tolerance: Any = None,
@@ -70,7 +70,7 @@ class Rolling:
         self.flow, self.tolerance = flow, tolerance
         self.found = dict[int, LoopPlan]()
 
-    def __call__(self, interpreter: Any, i: int, known: dict[int, Any]) -> Loop | None:
+    def __call__(self, interpreter: Any, i: int, known: dict[int, Any]) -> EqualBlocks | None:
         """The loop that starts with equation i, whose result is then known; None if there is none."""
         if self.loops is None:
             return None
@@ -89,7 +89,13 @@ class Rolling:
         return loop
 
     def _block(
-        self, interpreter: Any, loop: Loop, known: dict[int, Any], enter: Node, inside: Moments, changing: Any
+        self,
+        interpreter: Any,
+        loop: EqualBlocks,
+        known: dict[int, Any],
+        enter: Node,
+        inside: ReadMoments,
+        changing: Any,
     ) -> Any:
         """What a block makes of a field, and the reader that found out."""
         here = {**known, loop.enters: Value(known[loop.enters].axes, enter)}
@@ -97,7 +103,7 @@ class Rolling:
         reader.read(loop.start, loop.start + loop.period, here)
         return here[loop.leaves]
 
-    def _planned(self, interpreter: Any, loop: Loop, known: dict[int, Any]) -> Value | None:
+    def _planned(self, interpreter: Any, loop: EqualBlocks, known: dict[int, Any]) -> Value | None:
         source = known[loop.enters]
         series = type(self.moments.series)()
         inside, keys, waiting = self.moments.again(series), list[Key](), list[Key]()
@@ -180,7 +186,7 @@ class Rolling:
 
         source, series = known[plan.loop.enters].held, self.moments.series
 
-        def block(enter: Node, inside: Moments, scale: Any) -> Node:
+        def block(enter: Node, inside: ReadMoments, scale: Any) -> Node:
             here = {**known, plan.loop.enters: Value(known[plan.loop.enters].axes, enter)}
             reader = interpreter.inside(inside.own, plan.loop, {})
             reader.changed |= self.flow.values(scale)
@@ -234,7 +240,7 @@ def _variables(own: Any) -> tuple[int, int]:
 
 
 def plans_of(
-    read: Callable[[Rolling], Any], loops: Loops | None, moments: Callable[[], Moments]
+    read: Callable[[Rolling], Any], loops: Loops | None, moments: Callable[[], ReadMoments]
 ) -> dict[int, LoopPlan]:
     """What loops carry in a reading that asks for no more than this one, which is done with shapes only."""
     found: dict[int, LoopPlan] = {}

@@ -174,6 +174,13 @@ def test_roles_that_are_not_trained_stay_on_both_sides():
     [
         (optax.lamb(0.1), None, ValueError, "size of the weights themselves"),
         (optax.lars(0.1), None, ValueError, "size of the weights themselves"),
+        (
+            optax.chain(optax.adaptive_grad_clip(0.1), optax.sgd(0.1)),
+            None,
+            ValueError,
+            "size of the weights themselves",
+        ),
+        (optax.adafactor(0.1), None, ValueError, "size of the weights themselves"),
         (optax.polyak_sgd(), None, ValueError, "needs the value of the loss"),
         (optax.lbfgs(), None, ValueError, "needs the value of the loss"),
         (optax.contrib.muon(0.1), None, ValueError, 'Say scaled\\("muon"'),
