@@ -1,5 +1,6 @@
 """Training with feature learning: dynamical mean-field theory, by a causal sweep with sampled neurons."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,7 +9,8 @@ import numpy as np
 from rich.console import Console
 
 from limits.fields.record import AVERAGED, check_record, record_bytes
-from limits.fields.sweeps import Plan, sweeps
+from limits.fields.coupled import Coupled
+from limits.fields.sweeps import Plan, coupled_sweeps, exactly, sweeps
 from limits.finite.forward import absent_kernels, checked_kernels
 from limits.finite.observables import DEFAULT
 from limits.inputs import check_outputs, task_of, twin_of
@@ -44,6 +46,8 @@ _NOT_RICH = (
     progress=checks.flag,
     folder=checks.path,
     depths=checks.several(checks.count(), distinct=True),
+    order=checks.choice(1, 2),
+    width=checks.number(positive=True),
     reduce=checks.function,
 )
 def rich(
@@ -69,6 +73,8 @@ def rich(
     progress: bool = False,
     folder: Any = None,
     depths: Sequence[int] | None = None,
+    order: int = 1,
+    width: float | None = None,
     kernel_times: Sequence[int] | np.ndarray | None = None,
     reduce: Reduce | None = None,
 ) -> Trajectory:
@@ -107,7 +113,6 @@ def rich(
     Reference: Bordelon & Pehlevan (2022), Self-consistent dynamical field theory of kernel evolution in wide neural
     networks. Divergence: there the kernels and responses are iterated to a fixed point; here time is swept once.
     """
-    del centred
     recorded = record_times(steps, times)
     training = Training.of(
         task, steps, learning_rate, momentum, weight_decay, True, trained, batches, optimizer, twin.net
@@ -133,7 +138,12 @@ def rich(
         from limits.depth.learning import deep_sweeps
 
         twin.check_depth(task.x)
+        if order == 2 or width is not None:
+            raise ValueError("rich: order=2 and width= are for finite depth; at infinite depth sweeps are extrapolated already.")
         each, how = deep_sweeps(plan, depths, *settings)
+    elif width is not None or (order == 2 and exactly(plan) is None):
+        found, how = coupled_sweeps(plan, *settings)
+        return _mean_of_coupled(Runs(task, recorded, absent, at, reduce), found, how, width)
     else:
         each, how = sweeps(plan, *settings)
     return _mean(Runs(task, recorded, absent, at, reduce), each, how)
@@ -153,6 +163,30 @@ def check_learns(twin: Any) -> None:
     start = getattr(twin, "_absent", {}).get("nngp")
     if start is not None:
         raise AbsentError(f"{name} has no limit, with feature learning or without: {start.detail}")
+
+
+def _mean_of_coupled(runs: Runs, found: Coupled, how: Provenance, width: float | None) -> Trajectory:
+    """The limit to second order in the samples; or networks of this width to first order in 1/width, with their spread."""
+
+    def watched(each: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: each[name] for name in AVERAGED if name in each}
+        return kept | ({"observe": each["observed"]} if "observed" in each else {})
+
+    runs.add_values(found.at(width, runs.values), found.at(width, watched))
+    fields = {name: jax.tree.map(lambda a: a[0], found.whole[name]) for name in ("h", "g_fields") if name in found.whole}
+    n = len(runs.task.x_train)
+    parts = {"f_train_cov": slice(None, n), "f_test_cov": slice(n, None)}
+    if width is None:
+        none = {name: np.zeros((len(runs.times), *[len(runs.task.x[part])] * 2)) for name, part in parts.items()}
+        exactly = dict.fromkeys(none, Provenance("exact", "no spread at infinite width"))
+        return runs.mean(how, "rich", none, observed=fields, exact=exactly)
+    spread, errors = {}, {}
+    for name, part in parts.items():
+        covariance, error = found.covariance(lambda each, part=part: each["f"][:, :, part])
+        spread[name], errors[name] = covariance / width, error / width
+    detail = f"width {width:g} to order 1/{width:g}: O(1/{width:g}²) dropped; from {how.detail}"
+    how = dataclasses.replace(how, detail=detail)
+    return runs.mean(how, f"rich, width {width:g}", spread, errors, observed=fields)
 
 
 def _mean(runs: Runs, each: dict[str, Any], how: Provenance) -> Trajectory:

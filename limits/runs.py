@@ -71,18 +71,26 @@ class Runs:
     moments: Moments = dataclasses.field(default_factory=Moments)
     _reduced: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
 
-    def add(self, seen: Mapping[str, Any], observed: Mapping[str, Any]) -> None:
-        """Takes in runs: of `seen`, f [run, time, n, outputs] and kernels (train points, then test points)."""
+    def values(self, seen: Mapping[str, Any]) -> dict[str, Any]:
+        """Of `seen`, f [run, time, n, outputs] and kernels (train points, then test points): outputs, losses, kernels."""
         n, f, task = len(self.task.x_train), np.asarray(seen["f"], np.float64), self.task
         values = {"f_train": f[:, :, :n], "f_test": f[:, :, n:], "loss": losses(task, f[:, :, :n], task.y_train)}
         if task.scored:
             values["test_loss"] = losses(task, f[:, :, n:], task.y_test)
-        values |= {name: seen[name] for name in KERNELS if name in seen}
+        return values | {name: seen[name] for name in KERNELS if name in seen}
+
+    def add(self, seen: Mapping[str, Any], observed: Mapping[str, Any]) -> None:
+        """Takes in runs."""
+        self.add_values(self.values(seen), observed)
+
+    def add_values(self, values: Mapping[str, Any], observed: Mapping[str, Any]) -> None:
+        """Takes in what `values` says of runs."""
         self.moments.add((values, observed))
         if self.reduce is not None:
-            how = {"observed": dict(observed), "kernel_times": self.kernel_times, "runs": len(f)}
+            runs = len(values["f_train"])
+            how = {"observed": dict(observed), "kernel_times": self.kernel_times, "runs": runs}
             chunk = Trajectory(self.times, **values, **self.absent, **how, source="single runs")
-            self._reduced.append(_checked(self.reduce(chunk), len(f)))
+            self._reduced.append(_checked(self.reduce(chunk), runs))
 
     def mean(
         self,

@@ -40,6 +40,8 @@ class Matrix:
     then_out: Any  # [k]: how many rows of v were known when each row of u was met
     exact: tuple[Source, Source] | None = dataclasses.field(default=None, metadata={"static": True})
     dense: bool = dataclasses.field(default=False, metadata={"static": True})  # W = s W⁰ + D; D is `trained`
+    part: Any = None  # of a population, 0 or 1, that this is half of
+    coupled: int = dataclasses.field(default=0, metadata={"static": True})  # sweeps share draws: 1 the whole, 2 a half
 
     @classmethod
     def fresh(
@@ -67,7 +69,8 @@ class Matrix:
         """The same matrix, seen from its outputs."""
         exact = None if self.exact is None else (self.exact[1], self.exact[0])
         return Matrix(self.u, self.z, self.v, self.y, self.known_out, self.known_in, self.start,
-                      self.trained.T, self.gradient.T, self.then_out, self.then_in, exact, self.dense)  # fmt: skip
+                      self.trained.T, self.gradient.T, self.then_out, self.then_in, exact, self.dense,
+                      self.part, self.coupled)  # fmt: skip
 
     @property
     def made_dense(self) -> "Matrix":
@@ -79,6 +82,9 @@ class Matrix:
     def noise(self, key: jax.Array, count: int) -> jax.Array:
         """Images of `count` new directions, before what is known of them."""
         size, dtype = self.y.shape[-1], self.y.dtype
+        if self.coupled == 2:
+            both = jax.random.normal(key, (count, 2 * size), dtype)
+            return jax.lax.dynamic_slice_in_dim(both, self.part.astype(jnp.int32) * size, size, 1)
         if self.exact is None:
             return jax.random.normal(key, (count, size), dtype)
         first, blocks = self.exact[0]
@@ -135,6 +141,24 @@ def new_directions(a: jax.Array, rest: jax.Array, basis: jax.Array, tolerance: f
     return q
 
 
+def ordered_directions(a: jax.Array, rest: jax.Array, tolerance: float) -> jax.Array:
+    """The same directions by Gram and Schmidt in the order of the rows; the rows of those that are left out are zero.
+
+    A continuous function of the rows' inner products, so that sweeps that share their draws meet corresponding directions,
+    where eigenvectors turn by O(1) between values that are close.
+    """
+    least = tolerance**2 * jnp.max(jnp.sum(a * a, axis=-1))
+
+    def add(i: Any, q: jax.Array) -> jax.Array:
+        row = rest[i]
+        for _ in range(2):
+            row = row - (q @ row) @ q
+        size = jnp.sum(row * row)
+        return q.at[i].set(jnp.where(size > least, row * jax.lax.rsqrt(jnp.where(size > least, size, 1)), 0))
+
+    return jax.lax.fori_loop(0, len(rest), add, jnp.zeros_like(rest))
+
+
 def meet(matrix: Matrix, a: jax.Array, key: Any, tolerance: float) -> tuple[jax.Array, Matrix]:
     """(coefficients c of rows a = c V, the matrix with what they reveal); `key` is raw key data.
 
@@ -171,9 +195,16 @@ def _meeting(tolerance: float) -> Any:
 
 def _meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tuple[jax.Array, Matrix]:
     c, rest = outside(a, matrix.v)
-    q = new_directions(a, rest, matrix.v, tolerance)
+    noise = matrix.noise(key, len(a))
+    if matrix.coupled:
+        q = ordered_directions(a, rest, tolerance)
+        order = jnp.argsort(jnp.sum(q * q, axis=-1) < 0.5, stable=True)  # what is kept comes first, with its noise
+        q, noise = q[order], noise[order]
+        q = q - (q @ matrix.v.T) @ matrix.v
+    else:
+        q = new_directions(a, rest, matrix.v, tolerance)
     kept = jnp.sum(q * q, axis=-1) > 0.5
-    noise = jnp.where(kept[:, None], matrix.noise(key, len(a)), 0)
+    noise = jnp.where(kept[:, None], noise, 0)
     image = noise + (q @ matrix.z.T - noise @ matrix.u.T) @ matrix.u
     at = matrix.known_in.astype(jnp.int32)
     c = jax.lax.dynamic_update_slice_in_dim(c, rest @ q.T, at, 1)

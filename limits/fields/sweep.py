@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from limits.fields.coupled import half_of, marked
 from limits.fields.exact import Coordinates
 from limits.fields.measure import BACKWARD, measure, observed
 from limits.fields.network import REVEALED, forward, on_points, start, vectors_met
@@ -40,7 +41,8 @@ class CausalSweep:
 
     shape: of all inputs, the first `n_train` of which are the training points; `batch` of them (default: all) a step.
     `exact` (linear networks): the room for directions is fixed to this many, and coordinates stand for what is drawn.
-    `steps` and `looks` (that are kept, or 1): how long the run will be, if it is known.
+    `steps` and `looks` (that are kept, or 1): how long the run will be, if it is known. `coupled`: 1 for a population that
+    shares its draws with its halves, 2 for these (`coupled.py`).
     """
 
     def __init__(
@@ -55,9 +57,11 @@ class CausalSweep:
         observe: Any = None,
         steps: int | None = None,
         looks: int = 1,
+        coupled: int = 0,
     ) -> None:
         self.net, self.training, self.exact, self.n_train, self.user = net, training.step, exact, n_train, observe
         points, rows = (jax.ShapeDtypeStruct((n, *shape[1:]), dtype) for n in (shape[0], batch or n_train))
+        self.coupled = coupled
         self.mixes = mixes_inputs(jax.eval_shape(net.init, jax.random.key(0), points))
         if self.mixes:
             check_train(net)
@@ -85,19 +89,27 @@ class CausalSweep:
         most = self.at_start + looks * outputs * self.at_look + steps * self.per_pass
         return most if 16.0 * most**2 * self.net.width < _SMALL else few
 
-    def begin(self, key: Any, x: Any) -> NetworkState:
-        """The network at initialisation, having met all points (training points first)."""
-        state = self._begin(key, x)
+    def begin(self, key: Any, x: Any, part: int = 0) -> NetworkState:
+        """The network at initialisation, having met all points (training points first); of halves, this one."""
+        state = self._begin(key, x, part)
         check_room(state)
         return state
 
-    def _start(self, key: Any, x: Any) -> NetworkState:
+    def _start(self, key: Any, x: Any, part: Any = 0) -> NetworkState:
         first, second = (jax.random.fold_in(key, i) for i in range(2))
         variables = start(self.net, x, first, self.first_room, None if self.exact is None else Coordinates())
         if self.rule.dense:
             revealed: Any = flax.traverse_util.flatten_dict(variables[REVEALED])
             dense = {p: m.made_dense if {p, p[:-1]} & self.rule.dense else m for p, m in revealed.items()}
             variables[REVEALED] = flax.traverse_util.unflatten_dict(dense)
+        if self.coupled:
+            halves = self.coupled == 2
+            if halves:
+                wide = self.net.clone(width=2 * self.net.width)
+                population = start(wide, x, first, self.first_room)["params"]
+                variables["params"] = half_of(variables["params"], population, self.net, wide, x[:1], part)
+            if REVEALED in variables:
+                variables[REVEALED] = marked(variables[REVEALED], self.coupled, part if halves else None)
         f, revealed = on_points(self.net, variables, x, self.n_train, second)
         variables = variables | ({REVEALED: revealed} if revealed else {})
         return self._spread(NetworkState(variables, self.rule.start(variables), f))

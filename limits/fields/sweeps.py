@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
+from limits.fields.coupled import Coupled
 from limits.fields.kept_sweep import Keep
 from limits.fields.network import REVEALED, coordinates_needed, vectors_met
 from limits.fields.record import needs, reduce
@@ -84,37 +85,80 @@ def sweeps(
     """
     if samples < 2 or replicas < 2:
         raise ValueError(f"rich: samples and replicas must be at least 2, got {samples} and {replicas}.")
+    found = exactly(plan)
+    if found is not None:
+        return found, Provenance("exact", "linear network: closed equations of its kernels")
+    each = _replicas(plan, samples, replicas, key, dtype, progress, folder)
+    return each, Provenance.monte_carlo(f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped", replicas)
+
+
+def exactly(plan: Plan) -> dict[str, Any] | None:
+    """What a sweep without sampling sees, of linear networks; None of others."""
     by_rotations = plan.training.optimizer is None  # of Adam's steps coordinates are not neurons
     if by_rotations and plan.observe is None and "fields" not in plan.record and _is_linear(plan.net):
-        exact = _exact(plan)
-        if exact is not None:
-            return exact, Provenance("exact", "linear network: closed equations of its kernels")
+        return _exact(plan)
+    return None
+
+
+def coupled_sweeps(
+    plan: Plan,
+    samples: int,
+    replicas: int,
+    key: Any = 0,
+    dtype: Any = np.float32,
+    progress: bool = False,
+    folder: str | Path | None = None,
+) -> tuple[Coupled, Provenance]:
+    """What sweeps of `samples` see, and sweeps of their halves, which share their draws (`coupled.py`)."""
+    if samples < 4 or samples % 2 or replicas < 2:
+        raise ValueError(
+            f"rich: sweeps and their halves need an even number of samples, at least 4, and two replicas; got {samples} and "
+            f"{replicas}."
+        )
+    settings = (replicas, key, dtype, progress, folder)
+    whole = _replicas(plan, samples, *settings, coupled=1)
+    halves = tuple(_replicas(plan, samples // 2, *settings, coupled=2, part=part) for part in (0, 1))
+    detail = f"{replicas} sweeps of {samples} samples and of their halves; O(1/{samples}²) dropped"
+    return Coupled(whole, halves, samples), Provenance.monte_carlo(detail, replicas)  # pyright: ignore[reportArgumentType]
+
+
+def _replicas(
+    plan: Plan,
+    samples: int,
+    replicas: int,
+    key: Any,
+    dtype: Any,
+    progress: bool,
+    folder: str | Path | None,
+    coupled: int = 0,
+    part: int = 0,
+) -> dict[str, Any]:
+    """What independent sweeps saw: leaves [replica, time, …]."""
     root = jax.random.key(key) if isinstance(key, int) else key
     bar = Progress(
         *Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True), disable=not progress
     )
-    runs = []
+    runs, run = [], functools.partial(_run, part=part)
     with jax.enable_x64(dtype == np.float64), bar:
         x, y = plan.points(dtype)
-        net = plan.net.clone(width=samples)
+        net, kind, how = plan.net.clone(width=samples), str(x.dtype), {"coupled": coupled} if coupled else {}
         sweep = compiled_sweep(
-            net, plan.training.step, x.shape, plan.n, str(x.dtype), plan.batch, observe=plan.observe, **plan.length
+            net, plan.training.step, x.shape, plan.n, kind, plan.batch, observe=plan.observe, **plan.length, **how
         )
         count = bar.add_task(f"{replicas} sweeps of {samples} samples", total=replicas * (int(plan.times[-1]) + 1))
         for r in range(replicas):
             mine = jax.random.fold_in(root, r)
             advance = functools.partial(bar.advance, count)
             if folder is None:
-                runs.append(_run(sweep, plan, mine, x, y, None, advance))
+                runs.append(run(sweep, plan, mine, x, y, None, advance))
                 continue
             task = dataclasses.replace(plan.task, name="")
-            keep = Keep(
-                folder, f"sweep_{r}", dataclasses.replace(plan, net=net, task=task), str(x.dtype), mine, numerics()
-            )
+            shared = (coupled, part) if coupled else ()
+            kept = dataclasses.replace(plan, net=net, task=task)
+            keep = Keep(folder, f"sweep_{r}", kept, kind, mine, numerics(), *shared)
             with keep.lock():
-                runs.append(_run(sweep, plan, mine, x, y, keep, advance))
-    each = jax.tree.map(lambda *parts: np.stack(parts).astype(np.float64), *runs)
-    return each, Provenance.monte_carlo(f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped", replicas)
+                runs.append(run(sweep, plan, mine, x, y, keep, advance))
+    return jax.tree.map(lambda *parts: np.stack(parts).astype(np.float64), *runs)
 
 
 def _is_linear(net: Any) -> bool:
@@ -154,12 +198,13 @@ def _run(
     y: Any,
     keep: Keep | None = None,
     advance: Any = lambda steps: None,
+    part: int = 0,
 ) -> dict[str, Any]:
     """What one sweep sees at the recorded times, and of the kernels at theirs: leaves [time, …]."""
     begin, walk, look = (jax.random.fold_in(key, i) for i in range(3))
     times, rows, rates = plan.times.tolist(), plan.training.rows(plan.n), plan.training.rates
     kept = None if keep is None else keep.load(lambda: _shapes(sweep, plan, begin, x))
-    state, now, seen = kept or (sweep.begin(begin, x), 0, [])
+    state, now, seen = kept or (sweep.begin(begin, x, part), 0, [])
     advance(now + 1)
     for t in times[len(seen) :]:
         while now < t:
@@ -202,5 +247,6 @@ def _look(
     check_finite(found["f"], t, plan.training.largest_rate)
     if t == 0 and not is_ours(plan.net):
         check_apart(plan.net, found["f"], state.offset)
-    found["f"] = found["f"] - np.asarray(state.offset)
+    if plan.training.centred:
+        found["f"] = found["f"] - np.asarray(state.offset)
     return found, state

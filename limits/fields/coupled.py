@@ -1,0 +1,95 @@
+"""Sweeps that share their draws: of a population of 2S neurons, and of its two halves.
+
+A sweep of S samples is in law the network of width S, so that for any mean q over networks E q_N = q∞ + b/N + O(1/N²). From
+q of the population and q_A, q_B of its halves, with Δ = q − ½ (q_A + q_B),
+
+    q_N = q + (1 − 2S/N) Δ,   b = −2S Δ,   C = S ½ (V_A + V_B) + 4S [sym Cov(q_A + q_B, Δ) + Cov(Δ, Δ)],   Cov q_N = C/N.
+
+As the draws are shared, Δ is of second order, and its errors are small beside those of q.
+
+Reference: theory notes, "Finite width from the causal engine"; Richardson (1911).
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from limits.fields.matrix import Matrix
+from zoo.roles import Where, placed
+
+_GROUPS = 40  # of replicas, for the standard errors of covariances
+
+
+class Coupled(NamedTuple):
+    """What sweeps of a population saw, and those of its halves: leaves [replica, …]. `samples`: of the population."""
+
+    whole: Any
+    halves: tuple[Any, Any]
+    samples: int
+
+    def at(self, width: float | None, values: Callable[[Any], Any] = lambda seen: seen) -> Any:
+        """`values` of what was seen, at this width to O(1/N²), or at infinite width to O(1/samples²): [replica, …]."""
+        whole, first, second = (values(each) for each in (self.whole, *self.halves))
+        weight = 1.0 - (0.0 if width is None else self.samples / width)
+        return jax.tree.map(lambda q, a, b: q + weight * (q - (a + b) / 2), whole, first, second)
+
+    def covariance(self, f: Callable[[Any], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """(C of f [replica, time, n, outputs], averaged over outputs: [time, n, n]; its standard errors)."""
+        q, a, b = (np.asarray(f(each), np.float64) for each in (self.whole, *self.halves))
+        found = _covariance(q, a, b, self.samples)
+        groups = np.array_split(np.arange(len(q)), min(_GROUPS, len(q)))
+        without = [np.setdiff1d(np.arange(len(q)), group) for group in groups]
+        if any(len(rows) < 3 for rows in without):
+            return found, np.full_like(found, np.nan)
+        left = np.stack([_covariance(q[rows], a[rows], b[rows], self.samples) for rows in without])
+        return found, np.sqrt((len(groups) - 1) / len(groups) * ((left - left.mean(0)) ** 2).sum(0))
+
+
+def _covariance(q: np.ndarray, a: np.ndarray, b: np.ndarray, samples: int) -> np.ndarray:
+    half, delta = samples / 2, q - (a + b) / 2
+
+    def cov(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        x, y = x - x.mean(0), y - y.mean(0)
+        return np.einsum("rtik,rtjk->tij", x, y) / ((len(x) - 1) * x.shape[-1])
+
+    cross = cov(a + b, delta)
+    more = (cross + np.swapaxes(cross, 1, 2)) / 2 + cov(delta, delta)
+    return half * (cov(a, a) + cov(b, b)) / 2 + 4 * half * more
+
+
+def marked(revealed: Any, coupled: int, part: Any) -> Any:
+    """Matrices as those of a population (1), or of its half (2) number `part`."""
+
+    def mark(m: Matrix) -> Matrix:
+        lead = m.start.shape
+        return dataclasses.replace(m, coupled=coupled, part=None if part is None else jnp.full(lead, part, m.v.dtype))
+
+    return jax.tree.map(mark, revealed, is_leaf=lambda leaf: isinstance(leaf, Matrix))
+
+
+def half_of(params: Any, population: Any, net: Any, wide: Any, x: Any, part: Any) -> Any:
+    """Parameters like `params`, those of the population's half: along axes twice as long, one half of the entries."""
+    flat, whole = (flax.traverse_util.flatten_dict(tree) for tree in (params, population))
+    stds = [_stds(each, x) for each in (net, wide)]
+
+    def cut(path: Any) -> Any:
+        leaf: Any = whole[path]
+        wanted: Any = flat[path]
+        for axis, (n, m) in enumerate(zip(wanted.shape, leaf.shape, strict=True)):
+            if m == 2 * n:
+                leaf = jax.lax.dynamic_slice_in_dim(leaf, jnp.asarray(part, jnp.int32) * n, n, axis)
+        small, large = (std[path] for std in stds)
+        return leaf if small == large else leaf * (small / large)
+
+    return flax.traverse_util.unflatten_dict({path: cut(path) for path in flat})
+
+
+def _stds(net: Any, x: Any) -> dict[Any, float]:
+    """Of the parameters at the start, as they are stored."""
+    flat = jax.tree_util.tree_leaves_with_path(placed(net, x), is_leaf=lambda leaf: isinstance(leaf, Where))
+    return {tuple(entry.key for entry in path): where.std for path, where in flat}
