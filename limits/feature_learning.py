@@ -8,8 +8,9 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from limits.fields.record import AVERAGED, check_record, record_bytes
 from limits.fields.coupled import Coupled
+from limits.fields.record import AVERAGED, check_record, record_bytes
+from limits.fields.rules import moves_by_entry
 from limits.fields.sweeps import Plan, coupled_sweeps, exactly, sweeps
 from limits.finite.forward import absent_kernels, checked_kernels
 from limits.finite.observables import DEFAULT
@@ -21,6 +22,7 @@ from limits.types import AbsentError, Provenance, Task
 from zoo import checks, parameterization
 from zoo.definition import name_of
 
+_MANY, _FEW = 2048, 512  # samples; where a rule acts entry by entry, and costs grow with their square
 _NOT_RICH = (
     "{name} has no limit with feature learning: in the {p} parameterization {what}. "
     'Use parameterization="mup", whose features move by O(1) at any width{instead}.'
@@ -57,7 +59,7 @@ def rich(
     learning_rate: LearningRate | None = None,
     *,
     optimizer: Any = None,
-    samples: int = 2048,
+    samples: int | None = None,
     replicas: int = 4,
     key: Any = 0,
     times: Sequence[int] | np.ndarray | None = None,
@@ -73,7 +75,7 @@ def rich(
     progress: bool = False,
     folder: Any = None,
     depths: Sequence[int] | None = None,
-    order: int = 1,
+    order: int | None = None,
     width: float | None = None,
     kernel_times: Sequence[int] | np.ndarray | None = None,
     reduce: Reduce | None = None,
@@ -97,6 +99,16 @@ def rich(
     some of them (default: `times`). `reduce` is given all sweeps as a `Trajectory` with a first axis of replicas; what it
     returns, a dictionary of arrays with that axis, is `reduced`.
 
+    `optimizer`: any Optax transformation, or a name that `zoo.scaled` takes together with `learning_rate`; it is scaled to the
+    definition (once: the same object serves a finite network). Rules that are linear or, as Muon, commute with rotations
+    keep the cost of a sweep; those that act entry by entry (Adam, Lion) take samples² a matrix, and by default 512 samples
+    and order=2. Rules that ask for the size of the weights (LAMB) are refused.
+
+    `order`=2 takes the error from O(1/samples) to O(1/samples²): each sweep is run with the two halves of its samples, which
+    share its draws (`limits.fields.coupled`). With `width`=N, so does the answer for networks of that width, to first order in
+    1/N: their mean outputs, losses and kernels, and in `f_train_cov`, `f_test_cov` the spread of their outputs; `centred` then
+    counts as in `ensemble`.
+
     At infinite depth (`twin(net, depth=inf)`) sweeps of several `depths` are extrapolated (`limits.depth.learning`).
 
     Where the network normalises over batches, training outputs are those of training mode, with the statistics of all
@@ -118,6 +130,9 @@ def rich(
         task, steps, learning_rate, momentum, weight_decay, True, trained, batches, optimizer, twin.net
     )
     check_learns(twin)
+    by_entry = training.optimizer is not None and moves_by_entry(twin.net, training, task.x)
+    samples = samples or (_FEW if by_entry else _MANY)
+    order = order or (2 if by_entry and not twin.deep else 1)
     check_outputs("rich", twin.net, task)
     twin.check_width(task.x)
     absent = absent_kernels(twin.net, task.x)
@@ -129,17 +144,19 @@ def rich(
         Console(stderr=True).print(f"record: {', '.join(record)} at {count} times: {size / 2**20:,.1f} MiB.")
     at = checked_times(kernel_times, recorded)
     plan = Plan(twin.net, task, training, recorded, kernels, at, observe, record)
-    if depths is not None and not getattr(twin, "deep", False):
+    if depths is not None and not twin.deep:
         raise ValueError(
             f"rich: depths ({list(depths)}) are for infinite depth, twin(net, depth=inf); this one is the network's own."
         )
     settings = (samples, replicas, key, dtype, progress, folder)
-    if getattr(twin, "deep", False):
+    if twin.deep:
         from limits.depth.learning import deep_sweeps
 
         twin.check_depth(task.x)
         if order == 2 or width is not None:
-            raise ValueError("rich: order=2 and width= are for finite depth; at infinite depth sweeps are extrapolated already.")
+            raise ValueError(
+                "rich: order=2 and width= are for finite depth; at infinite depth sweeps are extrapolated already."
+            )
         each, how = deep_sweeps(plan, depths, *settings)
     elif width is not None or (order == 2 and exactly(plan) is None):
         found, how = coupled_sweeps(plan, *settings)
@@ -173,7 +190,9 @@ def _mean_of_coupled(runs: Runs, found: Coupled, how: Provenance, width: float |
         return kept | ({"observe": each["observed"]} if "observed" in each else {})
 
     runs.add_values(found.at(width, runs.values), found.at(width, watched))
-    fields = {name: jax.tree.map(lambda a: a[0], found.whole[name]) for name in ("h", "g_fields") if name in found.whole}
+    fields = {
+        name: jax.tree.map(lambda a: a[0], found.whole[name]) for name in ("h", "g_fields") if name in found.whole
+    }
     n = len(runs.task.x_train)
     parts = {"f_train_cov": slice(None, n), "f_test_cov": slice(n, None)}
     if width is None:

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import psutil
 
 from limits.fields.matrix import REVEALED, Matrix
 from limits.fields.measure import at
@@ -33,6 +34,10 @@ _OF_SIZES = (
     "which contains that of the N × N numbers at the start. At {samples} samples that is not known, and the law would not be a "
     "network's. Use another optimiser, or an ensemble."
 )
+_TOO_LARGE = (
+    "rich: this optimiser moves {count} matrices entry by entry, so that their trained parts are arrays: with {samples} samples "
+    "they take {need:.1f} GiB with its moments, and {have:.1f} GiB are free. A few hundred samples are enough, with order=2."
+)
 _NEEDS_MORE = (
     "rich: this optimiser could not be run with gradients and parameters alone ({error}). What needs the value of the loss, or a "
     "search along a line, is not supported."
@@ -43,6 +48,9 @@ class Descent:
     """v ← momentum v + factor ∂L/∂w,   w ← (1 − rate decay) w − rate v, also for M of every matrix."""
 
     dense: frozenset[Path] = frozenset()
+
+    def check_memory(self, samples: int) -> None:
+        """Matrices are never arrays here."""
 
     def __init__(self, net: Any, training: Training, points: Any) -> None:
         factors: Any = flax.traverse_util.flatten_dict(training.factors(net, points))
@@ -94,6 +102,19 @@ class Optimised:
         self.sides: dict[Path, tuple[int, int]] = {}  # inputs and outputs of the matrices, by the parameter's path
         self.optimizer = at_size(training.optimizer, self._sizes)
         self.dense = self._tried(net)
+
+    def check_memory(self, samples: int) -> None:
+        """Raises where there is not enough for matrices that move entry by entry."""
+        need = self.bytes(np.dtype(jax.dtypes.canonicalize_dtype(float)).itemsize)
+        have = psutil.virtual_memory().available
+        if need > have:
+            raise ValueError(_TOO_LARGE.format(
+                count=len(self.dense), samples=samples, need=need / 2**30, have=have / 2**30
+            ))  # fmt: skip
+
+    def bytes(self, itemsize: int) -> int:
+        """What matrices that move entry by entry take, with an optimiser's two moments."""
+        return sum(3 * itemsize * math.prod(self.shapes[path]) for path in self.dense)
 
     def start(self, variables: dict[str, Any]) -> Any:  # noqa: D102
         return self.optimizer.init(self._joined(variables["params"], variables.get(REVEALED, {}), _block))
@@ -215,6 +236,11 @@ class Optimised:
         return found
 
 
+def moves_by_entry(net: Any, training: Training, x: Any) -> bool:
+    """Whether the optimiser of this training moves hidden matrices entry by entry."""
+    return bool(Optimised(net, training, jax.ShapeDtypeStruct(x.shape, "float32")).dense)
+
+
 def of_matrices(tree: Any, function: Callable) -> Any:
     """`function` of every matrix of a tree."""
     return jax.tree.map(function, tree, is_leaf=is_matrix)
@@ -276,8 +302,3 @@ def _framed(m: Matrix, corner: Any, inner: Any) -> Any:
 
 def _from_block(m: Matrix, block: Any) -> Matrix:
     return _with(m, block[..., 0, 0], block[..., 1:, :] if m.dense else block[..., 1:, 1:])
-
-
-def dense_bytes(sides: dict[Path, tuple[int, int]], dense: frozenset[Path], itemsize: int) -> int:
-    """Of the arrays that move entry by entry, with an optimiser's two moments."""
-    return sum(3 * itemsize * math.prod(sides[path]) for path in dense)

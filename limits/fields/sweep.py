@@ -72,6 +72,7 @@ class CausalSweep:
         self.at_look = max(self.at_start, shape[0] * max(vectors_met(net, one).values(), default=0))
         self.first_room = self._first_room(steps, looks)
         self.rule = (Descent if training.optimizer is None else Optimised)(net, training, points)
+        self.rule.check_memory(net.width)
         self.factors = self.rule.factors
         self._spread = over_devices(net.width) if exact is None else lambda tree: tree
         self._advance = jax.jit(self._step, donate_argnums=0)

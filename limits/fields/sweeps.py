@@ -238,7 +238,7 @@ def _look(
 ) -> tuple[dict[str, Any], NetworkState]:
     """(what is seen at this time, the state: it remembers what a look reveals where times are to be compared)."""
     names = plan.looks(t)
-    check_rank(state, t, sweep.at_start + int(plan.times[-1]) * sweep.per_pass)
+    check_rank(state, t, (sweep.at_start + int(plan.times[-1]) * sweep.per_pass) * max(1, sweep.coupled))
     if plan.record:
         found, state = sweep.measure_and_keep(state, x, key, names)
     else:
