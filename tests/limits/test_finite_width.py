@@ -75,18 +75,18 @@ def test_halves_share_their_draws_with_the_whole(net, optimizer, most):
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["whole", "first", "second"])
 def test_each_of_them_is_in_law_a_network(part):
-    replicas = 1500
+    replicas, members = 3000, 12000
     runs = coupled(NET, 128, replicas)
     width, seen = {"whole": (128, runs.whole), "first": (64, runs.halves[0]), "second": (64, runs.halves[1])}[part]
     f = np.asarray(seen["f"][:, 0, :4, 0])
     each: Any = ensemble(
-        NET.clone(width=width), TASK, 4000, 6, 0.5, centred=True, kernels=(), times=[6],
+        NET.clone(width=width), TASK, members, 6, 0.5, centred=True, kernels=(), times=[6], seed=21,
         reduce=lambda chunk: {"f": np.asarray(chunk.f_train)[:, 0, :, 0]},
     ).reduced["f"]  # fmt: skip
-    error = np.hypot(f.std(0) / replicas**0.5, each.std(0) / 4000**0.5)
+    error = np.hypot(f.std(0) / replicas**0.5, each.std(0) / members**0.5)
     assert np.all(np.abs(f.mean(0) - each.mean(0)) < 4 * error)
     # Logarithms of spreads of nearly normal numbers; 12 correlated ones in three tests.
-    assert np.all(np.abs(np.log(f.std(0) / each.std(0))) < 4 * (0.5 / replicas + 0.5 / 4000) ** 0.5)
+    assert np.all(np.abs(np.log(f.std(0) / each.std(0))) < 4 * (0.5 / replicas + 0.5 / members) ** 0.5)
 
 
 CASES = {  # network, task, learning rate, optimiser, samples
