@@ -1,6 +1,7 @@
 import gc
 import logging
 import os
+import pathlib
 
 import jax
 import matplotlib as mpl
@@ -20,6 +21,15 @@ def pytest_configure(config):
     if config.option.markexpr == "not slow":
         jax.config.update("jax_disable_most_optimizations", True)
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def room_for_programs():
+    """A process may have 65,530 pieces of memory on Linux; compiled programs take several each, and a compiler without crashes."""
+    yield
+    maps = pathlib.Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 40_000:
+        jax.clear_caches()
 
 
 @pytest.fixture

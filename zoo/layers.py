@@ -140,7 +140,6 @@ class Dense(Linear):
     """
 
 
-@checks.arguments()
 @contextlib.contextmanager
 def convolutions() -> Iterator[None]:
     """Inside, a `Conv` is a convolution on every backend, for those who read the program rather than run it."""
@@ -151,6 +150,7 @@ def convolutions() -> Iterator[None]:
         _written_out.reset(token)
 
 
+@checks.arguments()
 class Conv(Linear):
     """A convolution of inputs [n, *positions, channels] with a window of `size` along every axis of positions.
 
