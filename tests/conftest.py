@@ -25,7 +25,7 @@ def pytest_configure(config):
 
 @pytest.fixture(autouse=True, scope="module")
 def room_for_programs():
-    """A process may have 65,530 pieces of memory on Linux; compiled programs take several each, and a compiler without crashes."""
+    """A process may have 65,530 pieces of memory on Linux; compiled programs take nine each, and a compiler without crashes."""
     yield
     maps = pathlib.Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > 40_000:
