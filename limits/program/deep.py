@@ -40,7 +40,6 @@ class Depths:
 
     vanishing: dict[Slot, Constant]
     branches: dict[Slot, float]
-    loops: frozenset[int]  # first equations
 
     def values(self, scale: Any) -> dict[Slot, Value]:
         """The numbers in the limit; those of branches are `scale` a_j."""
@@ -93,7 +92,7 @@ def compared(readings: tuple[Any, Any], plans: tuple[dict, dict], depths: tuple[
                 f"blocks are of one size at all depths: signals and tangent kernels grow (or forget their inputs) without bound. "
                 f"Scale the branches of the {loop.count} blocks at depth {depths[0]} by L^(−1/2), with L the field `depth`"
             )
-    return Depths(vanishing, branches, frozenset(loops))
+    return Depths(vanishing, branches)
 
 
 def _paired(small: dict[int, LoopPlan], large: dict[int, LoopPlan]) -> list[tuple[LoopPlan, LoopPlan]]:
@@ -163,18 +162,14 @@ class Flow:
         enter = Carried(self.source.shape, self.source.power, carry.__getitem__)
 
         def sizes(scale: Any) -> list[Any]:
-            leave = self.block(enter, self._again(), scale)
+            leave = self.block(enter, self.moments.again(), scale)
             return [size for size, _ in terms_of(leave, enter, unit)]
 
         still, slopes = jax.jvp(sizes, (jnp.zeros(()),), (jnp.ones(()),))
-        inside = self._again()
+        inside = self.moments.again()
         terms = terms_of(self.block(enter, inside, jnp.zeros(())), enter, unit)
         slopes = [jnp.where(size == 0, slope, jnp.nan) for size, slope in zip(still, slopes, strict=True)]
         return enter, inside, [(slope, node) for slope, (_, node) in zip(slopes, terms, strict=True)]
-
-    def _again(self) -> ReadMoments:
-        series = self.moments.series  # what is measured inside of the solver cannot leave it
-        return self.moments.again(type(series)() if series.measures else series)
 
     def velocity(self, carry: dict[Key, Any]) -> dict[Key, Any]:
         """Of every moment. That of 1 − c is that of `moments._gap_of_sum`, to first order in a branch's variance."""

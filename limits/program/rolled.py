@@ -28,9 +28,9 @@ class ReadMoments:
         self.own = OwnMoments(series)
         self.cross = None if n1 is None else CrossMoments(self.own, n1, series)
 
-    def again(self, series: Any) -> "ReadMoments":
-        """Of the same inputs, with nothing known yet."""
-        return ReadMoments(series, self.inputs, self.n1)
+    def again(self) -> "ReadMoments":
+        """Of the same inputs, with nothing known yet, and nothing measured."""
+        return ReadMoments(type(self.series)() if self.series.measures else self.series, self.inputs, self.n1)
 
     def form(self, node: Node, key: Key) -> Any:
         """A moment of a field with itself, over all inputs and positions."""
@@ -105,8 +105,7 @@ class Rolling:
 
     def _planned(self, interpreter: Any, loop: EqualBlocks, known: dict[int, Any]) -> Value | None:
         source = known[loop.enters]
-        series = type(self.moments.series)()
-        inside, keys, waiting = self.moments.again(series), list[Key](), list[Key]()
+        inside, keys, waiting = self.moments.again(), list[Key](), list[Key]()
 
         def ask(key: Key) -> Any:
             if key not in keys:
@@ -115,13 +114,13 @@ class Rolling:
             return self.moments.blank(source.held.shape, key)
 
         enter = Carried(source.held.shape, source.held.power, ask)
-        first = {slot: _value_of(constants[0]) for slot, constants in loop.changing.items()}
+        first = {slot: constant(*constants[0]) for slot, constants in loop.changing.items()}
         leave = self._block(interpreter, loop, known, enter, inside, first)
         if not _alike(leave, source):
             return None
         if first:
             variables = _variables(inside.own)
-            inside = self.moments.again(series)
+            inside = self.moments.again()
             moving = {slot: _moving(value, jnp.asarray(value.held.array)) for slot, value in first.items()}
             leave = self._block(interpreter, loop, known, enter, inside, moving)
             if not _alike(leave, source) or _variables(inside.own) != variables:
@@ -157,14 +156,14 @@ class Rolling:
 
     def _through(self, interpreter: Any, plan: LoopPlan, known: dict[int, Any]) -> dict[Key, Any]:
         loop, source, series = plan.loop, known[plan.loop.enters].held, self.moments.series
-        values = {slot: [_value_of(each) for each in constants] for slot, constants in loop.changing.items()}
+        values = {slot: [constant(*each) for each in constants] for slot, constants in loop.changing.items()}
         over = [jnp.stack([jnp.asarray(value.held.array) for value in each]) for each in values.values()]
         seen: Any = None
 
         def block(carry: dict[Key, Any], numbers: list[Any]) -> tuple[dict[Key, Any], Any]:
             nonlocal seen
-            seen = type(series)() if series.measures else series
-            inside = self.moments.again(seen)
+            inside = self.moments.again()
+            seen = inside.series
             changing = {
                 slot: _moving(value[0], number) for (slot, value), number in zip(values.items(), numbers, strict=True)
             }
@@ -197,8 +196,8 @@ class Rolling:
         found = solved(flow.velocity, {key: self.moments.form(source, key) for key in plan.keys}, 1.0, self.tolerance)
         found = {key: jnp.clip(a, 0, 2) if key.form == "gap" else a for key, a in found.items()}
         if series.measures:  # variances only grow: the largest signals are met at the end
-            seen = type(series)()
-            inside = self.moments.again(seen)
+            inside = self.moments.again()
+            seen = inside.series
             leave = block(Carried(source.shape, source.power, found.__getitem__), inside, jnp.zeros(()))
             for key in plan.keys:
                 inside.form(leave, key)
@@ -221,10 +220,6 @@ def _alike(leave: Any, source: Value) -> bool:
     if not _may_be_carried(leave) or leave.axes != source.axes:
         return False
     return leave.held.shape == source.held.shape and abs(leave.held.power - source.held.power) < 1e-6
-
-
-def _value_of(each: Any) -> Value:
-    return constant(*each)
 
 
 def _moving(value: Value, array: Any) -> Value:
