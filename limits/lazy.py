@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import flax.traverse_util
 import jax
 import numpy as np
 
@@ -17,12 +18,15 @@ from limits.training import LearningRate, Training, checked_times, record_times
 from limits.trajectory import KERNELS, QUANTITIES, Trajectory
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks
+from zoo.roles import factors
+from zoo.scaled import at_size
 
 
 @checks.arguments(
     twin=twin_of,
     task=task_of,
     learning_rate=checks.real | checks.function,
+    optimizer=checks.word | checks.transformation,
     momentum=checks.real,
     weight_decay=checks.real,
     trained=checks.names,
@@ -37,8 +41,9 @@ def lazy(
     twin: Any,
     task: Task,
     steps: int,
-    learning_rate: LearningRate,
+    learning_rate: LearningRate | None = None,
     *,
+    optimizer: Any = None,
     times: Sequence[int] | np.ndarray | None = None,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
@@ -59,7 +64,9 @@ def lazy(
     means over initialisations, so they include the spread. Recorded are `times` (default: eleven, evenly from 0 to `steps`)
     and, of kernels, those that `kernels` names, at `kernel_times` as in `ensemble`. `learning_rate` may be a function of the
     step, `batches` [steps, size] names the training points of every step, and the parameters of other roles than `trained`
-    stay where they are. Weight decay has no kernel regime: it shrinks the network itself. `initial` is `twin.initial(task.x)`,
+    stay where they are. Weight decay has no kernel regime: it shrinks the network itself. `optimizer`, as in `rich`: a rule
+    that is linear in the gradients and the same for all parameters; under others (Adam, Muon) the outputs do not follow the
+    tangent kernel, and it is refused (`limits.predict.LinearRule`). `initial` is `twin.initial(task.x)`,
     where it was made before.
 
     >>> from zoo import MLP
@@ -78,7 +85,7 @@ def lazy(
             f"lazy: weight decay ({weight_decay:g}) moves all weights by O(1), so that no kernel stays constant; use "
             "`rich` in the mup parameterization, or weight_decay=0."
         )
-    training = Training.of(task, steps, learning_rate, momentum, 0.0, centred, trained, batches)
+    training = Training.of(task, steps, learning_rate, momentum, 0.0, centred, trained, batches, optimizer, twin.net)
     if trained is not None:
         twin = dataclasses.replace(twin, trained=trained)
     start_of = twin.initial(x) if initial is None else _of_these(initial, twin, x)
@@ -89,6 +96,7 @@ def lazy(
         "momentum": momentum,
         "flow": flow,
         "weights": None if batches is None else training.weights(n),
+        "rule": None if training.optimizer is None else _linear(twin.net, training, x, n),
     }
     rate = (float(training.rates[0]) if steps else 0.0) if training.plain else training.rates
     errors: dict[str, Any] = {}
@@ -140,6 +148,23 @@ def lazy(
         provenance=origin,
         source="lazy",
     )
+
+
+def _linear(net: Any, training: Training, x: np.ndarray, n: int) -> predict.LinearRule:
+    """The optimiser on the coefficients of tangent features, where the factors of width and depth are in the kernel."""
+    points = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    params = jax.eval_shape(net.init, jax.random.key(0), points)["params"]
+    flat = flax.traverse_util.flatten_dict
+    shapes: Any = flat(params)
+    table: Any = flat(factors(net, params, points))
+    moves: Any = flat(training.moves(net, points))
+
+    def of(tree: Any) -> Any:
+        one = {path: dataclasses.replace(table[path], rate=1.0, size=1.0, width=1.0) for path in flat(tree)}
+        return flax.traverse_util.unflatten_dict(one)
+
+    moving = {path: leaf.shape for path, leaf in shapes.items() if moves[path]}
+    return predict.LinearRule(at_size(training.optimizer, of), moving, n)
 
 
 def _of_these(initial: Initial, twin: Any, x: np.ndarray) -> Initial:

@@ -22,6 +22,7 @@ import psutil
 
 from limits.fields.matrix import REVEALED, Matrix
 from limits.fields.measure import at
+from limits.predict.steps import NEEDS_MORE
 from limits.training import Training
 from zoo.roles import Factors, factors
 from zoo.scaled import at_size
@@ -37,10 +38,6 @@ _OF_SIZES = (
 _TOO_LARGE = (
     "rich: this optimiser moves {count} matrices entry by entry, so that their trained parts are arrays: with {samples} samples "
     "they take {need:.1f} GiB with its moments, and {have:.1f} GiB are free. A few hundred samples are enough, with order=2."
-)
-_NEEDS_MORE = (
-    "rich: this optimiser could not be run with gradients and parameters alone ({error}). What needs the value of the loss, or a "
-    "search along a line, is not supported."
 )
 
 
@@ -192,7 +189,7 @@ class Optimised:
                 plain, turned = (self._trial(wide, turn, 1.0) for turn in (False, True))
                 none, other = (self._trial(wide, False, size) for size in (0.0, -1.0))
             except TypeError as error:
-                raise ValueError(_NEEDS_MORE.format(error=str(error).splitlines()[0])) from error
+                raise ValueError(NEEDS_MORE.format(caller="rich", error=str(error).splitlines()[0])) from error
         for path in self.table:
             a, b, c = plain[path][0], none[path][0], other[path][0]
             if np.abs(a - 2 * b + c).max() > _SAME * max(np.abs(a).max(), np.abs(b).max()):  # decay is odd in w

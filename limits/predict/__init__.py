@@ -7,3 +7,4 @@ from limits.predict.gaussian_process import posterior as posterior
 from limits.predict.mse import mse_dynamics as mse_dynamics
 from limits.predict.mse import mse_ensemble as mse_ensemble
 from limits.predict.mse import response as response
+from limits.predict.steps import LinearRule as LinearRule

@@ -8,7 +8,8 @@ import scipy.integrate
 import scipy.special
 from jaxtyping import Float
 
-from limits.predict.mse import OF_TIME, checked
+from limits.predict.mse import OF_TIME, ONE_RATE, checked, momentum_rule
+from limits.predict.steps import Rule, descended
 from zoo import checks
 
 
@@ -24,13 +25,14 @@ def cross_entropy_dynamics(
     momentum: float = 0.0,
     flow: bool = False,
     weights: np.ndarray | None = None,
+    rule: Rule | None = None,
 ) -> tuple[Any, Any]:
     """(f_t on the training points, f_t on the test points): [time, *s, n, k], for any number of starting points *s.
 
         f_t(x) = f₀(x) + K(x, X) w_t,   v ← μ v + y − softmax(f_t(X)),   w ← w + (η/n) v,
 
     or, for gradient flow, dw/dt = (η/n) (y − softmax f) by an adaptive solver at relative tolerance 1e-9.
-    A learning rate that changes and minibatches are given as in `response`.
+    A learning rate that changes, minibatches and other linear rules are given as in `response`.
 
     >>> start = np.zeros((1, 2))
     >>> f, _ = cross_entropy_dynamics(np.eye(1), np.array([[1.0, 0.0]]), [0, 1], 1.0, np.eye(1), start, start)
@@ -39,37 +41,24 @@ def cross_entropy_dynamics(
     """
     if flow and momentum:
         raise ValueError("Gradient flow has no momentum: its limit is flow at rate learning_rate / (1 − momentum).")
-    if flow and (weights is not None or np.ndim(learning_rate)):
-        raise ValueError("Gradient flow has one rate and uses all points: leave out `flow`, batches or the schedule.")
+    if flow and (weights is not None or np.ndim(learning_rate) or rule is not None):
+        raise ValueError(ONE_RATE)
     k_train, y, k_test_train, f0_train, f0_test, weights = checked(
         "cross_entropy_dynamics", times, learning_rate, flow, k_train=(k_train, "n n"), y=(y, "n k"),
         k_test_train=(k_test_train, "m n"), f0_train=(f0_train, "* n k"), f0_test=(f0_test, "* m k"),
         weights=(weights, "steps n"),
     )  # fmt: skip
-    rate, last = np.asarray(learning_rate) / len(k_train), int(max(times)) if not flow else 0
 
     def slope(w: np.ndarray) -> np.ndarray:
         return y - scipy.special.softmax(f0_train + k_train @ w, axis=-1)
 
-    w = (
-        _flow(slope, f0_train.shape, float(rate), times)
-        if flow
-        else _descend(
-            slope, f0_train.shape, np.broadcast_to(rate, last) if rate.ndim == 0 else rate, momentum, times, weights
-        )
-    )
+    if flow:
+        w = _flow(slope, f0_train.shape, float(np.asarray(learning_rate)) / len(k_train), times)
+    else:
+        counted = (lambda t: 1.0) if weights is None else (lambda t: weights[t][:, None])
+        rule = rule or momentum_rule(learning_rate, momentum, times, len(k_train))
+        w = descended(lambda t, w: counted(t) * slope(w), f0_train.shape, rule, times)
     return f0_train + k_train @ w, f0_test + k_test_train @ w
-
-
-def _descend(slope: Any, shape: tuple, rates: np.ndarray, momentum: float, times: Any, weights: Any) -> np.ndarray:
-    w, v, recorded, wanted = np.zeros(shape), np.zeros(shape), {}, [int(t) for t in times]
-    for step in range(max(wanted) + 1):
-        if step in wanted:
-            recorded[step] = w.copy()
-        if step < max(wanted):
-            v = momentum * v + (1 if weights is None else weights[step][:, None]) * slope(w)
-            w = w + rates[step] * v
-    return np.stack([recorded[t] for t in wanted])
 
 
 def _flow(slope: Any, shape: tuple, rate: float, times: Any) -> np.ndarray:

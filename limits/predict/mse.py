@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from limits.predict.steps import Momentum, Rule, descended
 from zoo import checks
 
+ONE_RATE = "Gradient flow has one rate and uses all points: leave out `flow`, batches, the schedule or the optimiser."
 # What all dynamics take.
 OF_TIME = {
     "times": checks.several(checks.real),
@@ -16,6 +18,7 @@ OF_TIME = {
     "momentum": checks.number(0, 1),
     "flow": checks.flag,
     "weights": checks.array(None, None),
+    "rule": checks.Check("a rule, as limits.predict.LinearRule", lambda v: hasattr(v, "start") and hasattr(v, "step")),
 }
 
 
@@ -27,6 +30,7 @@ def response(
     momentum: float = 0.0,
     flow: bool = False,
     weights: np.ndarray | None = None,
+    rule: Rule | None = None,
 ) -> Float[np.ndarray, "t n n"]:
     """B_t such that training from f₀ gives f_t(x) = f₀(x) + K(x, X) B_t (y − f₀(X)), at every recorded time.
 
@@ -37,6 +41,7 @@ def response(
 
     A learning rate that changes is given as an array, one entry a step, and minibatches by `weights` [steps, n], how much
     each point counts (1: as in the mean over all points):  V ← μ V + W_t (1 − K B),  B ← B + (η_t/n) V, step by step.
+    `rule`, in place of learning rate and momentum: another linear rule (`LinearRule`, of an Optax transformation).
 
     >>> response(np.eye(1), [0, 1, 2], learning_rate=0.5).ravel().tolist()
     [0.0, 0.5, 0.75]
@@ -44,12 +49,13 @@ def response(
     k_train, weights = checked(
         "response", times, learning_rate, flow, k_train=(k_train, "n n"), weights=(weights, "steps n")
     )
-    if weights is not None or np.ndim(learning_rate):
+    if weights is not None or np.ndim(learning_rate) or rule is not None:
         if flow:
-            raise ValueError(
-                "Gradient flow has one rate and uses all points: leave out `flow`, batches or the schedule."
-            )
-        return _stepwise(k_train, times, np.asarray(learning_rate), momentum, weights)
+            raise ValueError(ONE_RATE)
+        rule = rule or momentum_rule(learning_rate, momentum, times, len(k_train))
+        counted = (lambda t: 1.0) if weights is None else (lambda t: weights[t][:, None])
+        one = np.eye(len(k_train))
+        return descended(lambda t, b: counted(t) * (one - k_train @ b), one.shape, rule, times)
     eigenvalues, vectors = np.linalg.eigh(k_train)
     eigenvalues = np.maximum(eigenvalues, 0)
     rate = float(learning_rate) / len(k_train)
@@ -114,18 +120,10 @@ def _discrete_factors(eigenvalues: np.ndarray, rate: float, momentum: float, tim
     return factors
 
 
-def _stepwise(k: np.ndarray, times: Any, rates: np.ndarray, momentum: float, weights: np.ndarray | None) -> np.ndarray:
-    n, last = len(k), int(max(times))
-    rates = np.broadcast_to(rates, (last,)) if rates.ndim == 0 else rates
-    counted = np.ones((last, n)) if weights is None else weights
-    b, v, recorded = np.zeros((n, n)), np.zeros((n, n)), {}
-    for step in range(last + 1):
-        if step in times:
-            recorded[step] = b
-        if step < last:
-            v = momentum * v + counted[step][:, None] * (np.eye(n) - k @ b)
-            b = b + rates[step] / n * v
-    return np.stack([recorded[int(t)] for t in times])
+def momentum_rule(learning_rate: Any, momentum: float, times: Any, n: int) -> Momentum:
+    """Gradient descent on a mean over n points, with one rate or one for every step."""
+    rates = np.asarray(learning_rate) / n
+    return Momentum(rates if rates.ndim else np.broadcast_to(rates, int(max(times))), momentum)
 
 
 @checks.arguments(**OF_TIME)
@@ -140,6 +138,7 @@ def mse_dynamics(
     momentum: float = 0.0,
     flow: bool = False,
     weights: np.ndarray | None = None,
+    rule: Rule | None = None,
 ) -> tuple[Float[np.ndarray, "t n k"], Any]:
     """(f_t on the training points, f_t on the test points or None) of one network that starts at f₀ (default 0).
 
@@ -151,7 +150,7 @@ def mse_dynamics(
         f0_train=(f0_train, "n k"), f0_test=(f0_test, "m k"), weights=(weights, "steps n"),
     )  # fmt: skip
     f0_train = np.zeros_like(y) if f0_train is None else f0_train
-    weights = response(k_train, times, learning_rate, momentum, flow, weights) @ (y - f0_train)
+    weights = response(k_train, times, learning_rate, momentum, flow, weights, rule) @ (y - f0_train)
     f_train = f0_train + k_train @ weights
     if k_test_train is None:
         return f_train, None
@@ -168,6 +167,7 @@ def mse_ensemble(
     momentum: float = 0.0,
     flow: bool = False,
     weights: np.ndarray | None = None,
+    rule: Rule | None = None,
 ) -> tuple[Float[np.ndarray, "t p k"], Float[np.ndarray, "t p p"]]:
     """(mean, covariance) over initialisations f₀ ~ N(0, nngp), at all points: the first n are the training points.
 
@@ -192,7 +192,7 @@ def mse_ensemble(
         raise ValueError(
             f"mse_ensemble: y has {n} rows and the kernels have {len(ntk)} points, of which the first are those of y."
         )
-    gain = ntk[:, :n] @ response(ntk[:n, :n], times, learning_rate, momentum, flow, weights)
+    gain = ntk[:, :n] @ response(ntk[:n, :n], times, learning_rate, momentum, flow, weights, rule)
     keep = np.tile(np.eye(len(ntk)), (len(gain), 1, 1))
     keep[:, :, :n] -= gain
     return gain @ y, keep @ nngp @ keep.transpose(0, 2, 1)

@@ -1,13 +1,15 @@
 from typing import Any
 
+import jax
 import numpy as np
+import optax
 import pytest
 
 from limits import AbsentError, Task, predict, twin
 from limits.losses import losses
 from limits.training import record_times
 from train import ensemble
-from zoo import MLP, Parameterization, ResNet
+from zoo import MLP, Parameterization, ResNet, scaled
 
 X = np.sin(1.7 * np.arange(6)[:, None] * np.arange(1, 5) + 0.4)
 Y = np.stack([np.cos(np.arange(6.0)), np.sin(np.arange(6.0))], axis=1)
@@ -109,6 +111,41 @@ def test_cross_entropy_is_averaged_over_drawn_starting_functions():
     again, other = (LIMIT.lazy(CROSS_ENTROPY, 20, 0.7, times=[20], samples=50, seed=seed).f_train for seed in (0, 1))
     assert np.array_equal(again, LIMIT.lazy(CROSS_ENTROPY, 20, 0.7, times=[20], samples=50).f_train)
     assert not np.array_equal(again, other)
+
+
+@pytest.mark.parametrize("task", [MSE, CROSS_ENTROPY], ids=["mse", "cross entropy"])
+@pytest.mark.parametrize("name", ["optax", "scaled", "by name"])
+def test_linear_optimisers_are_the_short_forms(task, name):
+    batches = np.random.default_rng(0).integers(0, 4, size=(20, 2))
+    how: Any = {"trained": ("hidden", "readout"), "samples": 20}
+    expected = LIMIT.lazy(task, 20, 0.7, momentum=0.9, batches=batches, **how)
+    made = {
+        "optax": optax.sgd(0.7, 0.9),
+        "scaled": scaled("momentum", LIMIT.net, learning_rate=0.7),
+        "by name": "momentum",
+    }
+    rate = 0.7 if name == "by name" else None
+    run = LIMIT.lazy(task, 20, rate, optimizer=made[name], batches=batches, **how)
+    np.testing.assert_allclose(run.f, expected.f, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(run.f_test_cov, expected.f_test_cov, rtol=1e-9, atol=1e-12)
+
+
+NO_KERNEL_REGIME = {
+    "not linear in the gradients": optax.adam(0.1),
+    "entry by entry": scaled("muon", LIMIT.net, learning_rate=0.1),
+    "not linear": optax.chain(optax.clip_by_global_norm(100.0), optax.sgd(0.1)),
+    "weight decay": optax.chain(optax.add_decayed_weights(1e-4), optax.sgd(0.1)),
+    "moves hidden_1.bias otherwise than": optax.masked(
+        optax.scale(2.0), lambda p: jax.tree.map(lambda a: a.ndim > 1, p)
+    ),
+    "value of the loss": optax.lbfgs(),
+}
+
+
+@pytest.mark.parametrize("message", NO_KERNEL_REGIME)
+def test_what_does_not_follow_the_tangent_kernel_is_refused(message):
+    with pytest.raises(ValueError if "loss" in message else AbsentError, match=message):
+        LIMIT.lazy(MSE, 3, optimizer=NO_KERNEL_REGIME[message])
 
 
 def test_without_test_points():

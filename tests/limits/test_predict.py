@@ -1,3 +1,4 @@
+import functools
 from typing import Any
 
 import jax
@@ -25,11 +26,19 @@ NET = MLP(9, 1, activation="tanh", b_std=0.3, parameterization="mup", gamma=0.5)
 X6, Y4 = random.normal(size=(6, 3)), random.normal(size=(4, 1))
 
 
-@jax.jit
-def linearised_training(start, momentum):
+THIRDS: Any = optax.MultiSteps(optax.sgd(0.7), 3, accumulator_dtype="float64")
+OTHERS = {
+    "nesterov": optax.sgd(optax.cosine_decay_schedule(0.7, 30), 0.9, nesterov=True),
+    "averages": optax.chain(optax.ema(0.5, debias=False), THIRDS),
+}
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def linearised_training(start, rule):
     """Outputs of the linearised network at every step of Optax's descent on the first four points."""
     x, y, linear = jnp.asarray(X6), jnp.asarray(Y4), linearize(NET.apply, start)
-    tx = optax.chain(scale_gradients(learning_rate_factors(NET, x)), optax.sgd(0.7, momentum))
+    descent = optax.with_extra_args_support(OTHERS[rule]) if rule in OTHERS else optax.sgd(0.7, rule)
+    tx = optax.chain(scale_gradients(learning_rate_factors(NET, x)), descent)
 
     def step(carry, _):
         params, state = carry
@@ -41,16 +50,18 @@ def linearised_training(start, momentum):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_mse_dynamics_are_those_of_the_linearised_network(momentum):
+@pytest.mark.parametrize("rule", [0.0, 0.9, *OTHERS])
+def test_mse_dynamics_are_those_of_the_linearised_network(rule):
     shapes = jax.eval_shape(NET.init, jax.random.key(0), jnp.asarray(X6))
     start = jax.tree.map(lambda leaf: jnp.asarray(np.random.default_rng(1).normal(size=leaf.shape)), shapes)
-    expected = np.asarray(linearised_training(start, momentum))
+    expected = np.asarray(linearised_training(start, rule))
     rates = {"params": learning_rate_factors(NET, X6)}
     kernel = np.asarray(jax.jit(lambda params: empirical_ntk(NET.apply, params, X6, rates=rates))(start))
     f0, times = expected[0], [0, 1, 2, 17, 30]
     k, k_star = kernel[:4, :4], kernel[4:, :4]
-    train, test = predict.mse_dynamics(k, Y4, times, 0.7, k_star, f0[:4], f0[4:], momentum)
+    linear = predict.LinearRule(OTHERS[rule], {("kernel",): (3, 9)}, n=4) if rule in OTHERS else None
+    momentum = 0.0 if linear else rule
+    train, test = predict.mse_dynamics(k, Y4, times, 0.7, k_star, f0[:4], f0[4:], momentum, rule=linear)
     assert np.abs(expected[30] - f0).max() > 0.1
     np.testing.assert_allclose(train, expected[times, :4], atol=1e-10)
     np.testing.assert_allclose(test, expected[times, 4:], atol=1e-10)
