@@ -32,6 +32,7 @@ def get_config() -> ConfigDict:
             # Samples and replicas of the limit with feature learning, for families in `mup` (configs/mlp_rich.py);
             # {} holds them against the lazy limit, which they do not follow.
             "rich": {},
+            "optimizer": "",  # a name that zoo.scaled knows: adam, muon, …; "" is gradient descent
             "seed": 0,
         }
     )

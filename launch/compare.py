@@ -4,6 +4,8 @@
 
 The config names architectures of zoo, or its file has a function make(width, depth, …) that returns a network of your own;
 further arguments are filled with the config's fields of that name, and those of `variants`, {label: {argument: value}}.
+`optimizer` is a name that `zoo.scaled` knows (adam, muon, …; "" for gradient descent), or a function optimizer(net,
+learning_rate, …) of the file that returns an Optax transformation.
 
 Ends in a table, DIR/report.html, DIR/report.json and DIR/config.json. Finished ensembles are kept in DIR/cells: an
 interrupted run continues from them. A config with `posterior` compares Bayesian networks with their theory instead
@@ -22,6 +24,7 @@ from train.data import make_task
 from train.evaluate import compare, compare_report, posterior_report
 from train.evaluate.posteriors import compare_posteriors
 from train.posterior import sample_posterior
+from train.study.experiment import Experiment
 from train.study.families import Families, check_variants, families, has_make
 from zoo import Parameterization, checks
 
@@ -32,9 +35,10 @@ FIELDS = {
     "init_members": checks.count(), "seed": checks.seed, "centred": checks.flag, "gamma": checks.number(positive=True),
     "task": checks.table, "architecture": checks.word, "activations": checks.several(checks.activation),
     "parameterizations": checks.several(checks.word | checks.a(Parameterization, "a Parameterization")), "net": checks.table,
-    "fields": checks.table,
+    "fields": checks.table, "optimizer": checks.word,
 }  # fmt: skip
 # Of packaged definitions, where there are neither `variants` nor a `make`.
+_OPTIONAL = ("fields", "net", "optimizer")
 _OF_FAMILIES = ("architecture", "activations", "parameterizations", "net", "fields")
 OF_TRAINING = ("members", "init_members", "centred")
 
@@ -46,7 +50,7 @@ def check_fields(config: Any, command: str, without: tuple[str, ...] = (), path:
         check_variants(config, own)
     without += _OF_FAMILIES if own or config.get("variants") else ()
     without += ("gamma",) if own else ()
-    missing = [name for name in FIELDS if name not in config and name not in (*without, "fields", "net")]
+    missing = [name for name in FIELDS if name not in config and name not in (*without, *_OPTIONAL)]
     if missing:
         raise ValueError(
             f"This config has no {', '.join(missing)}: it is not one for {command}. configs/mlp.py is; training.py is "
@@ -110,7 +114,14 @@ def trainings(config: Any, each: Families, task: Task, folder: Any, screen: Any)
         folder=folder / "cells",
         console=screen,
         rich=dict(config.rich) if config.get("rich") else None,
+        optimizer=optimizer_of(config),
     )
+
+
+def optimizer_of(config: Any) -> Any:
+    """The file's optimizer(net, learning_rate, …), or the name that the config gives, or None: gradient descent."""
+    own = Experiment(common.config_file(), config, needed=())
+    return own.bound("optimizer", 2) if own.has("optimizer") else config.get("optimizer") or None
 
 
 def posteriors(config: Any, each: Families, task: Task, folder: Any, screen: Any) -> Any:

@@ -1,6 +1,7 @@
 """Training with feature learning: dynamical mean-field theory, by a causal sweep with sampled neurons."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from zoo import checks, parameterization
 from zoo.definition import name_of
 
 _MANY, _FEW = 2048, 512  # samples; where a rule acts entry by entry, and costs grow with their square
+_WIDTH = checks.number(positive=True) | checks.Check("inf", lambda v: isinstance(v, float) and v == math.inf)
 _NOT_RICH = (
     "{name} has no limit with feature learning: in the {p} parameterization {what}. "
     'Use parameterization="mup", whose features move by O(1) at any width{instead}.'
@@ -49,7 +51,7 @@ _NOT_RICH = (
     folder=checks.path,
     depths=checks.several(checks.count(), distinct=True),
     order=checks.choice(1, 2),
-    width=checks.number(positive=True),
+    width=_WIDTH | checks.several(_WIDTH),
     reduce=checks.function,
 )
 def rich(
@@ -76,10 +78,10 @@ def rich(
     folder: Any = None,
     depths: Sequence[int] | None = None,
     order: int | None = None,
-    width: float | None = None,
+    width: float | Sequence[float] | None = None,
     kernel_times: Sequence[int] | np.ndarray | None = None,
     reduce: Reduce | None = None,
-) -> Trajectory:
+) -> Any:
     """Gradient descent at infinite width in `mup`: features, gradients and predictions move together.
 
     Every matrix between hidden layers stays Gaussian along all directions it has not met, so that `samples` neurons a
@@ -107,7 +109,7 @@ def rich(
     `order`=2 takes the error from O(1/samples) to O(1/samples²): each sweep is run with the two halves of its samples, which
     share its draws (`limits.fields.coupled`). With `width`=N, so does the answer for networks of that width, to first order in
     1/N: their mean outputs, losses and kernels, and in `f_train_cov`, `f_test_cov` the spread of their outputs; `centred` then
-    counts as in `ensemble`.
+    counts as in `ensemble`. Several widths, of which one may be inf, get a tuple of answers from the same sweeps.
 
     At infinite depth (`twin(net, depth=inf)`) sweeps of several `depths` are extrapolated (`limits.depth.learning`).
 
@@ -127,7 +129,16 @@ def rich(
     """
     recorded = record_times(steps, times)
     training = Training.of(
-        task, steps, learning_rate, momentum, weight_decay, True, trained, batches, optimizer, twin.net
+        task,
+        steps,
+        learning_rate,
+        momentum,
+        weight_decay,
+        centred or width is None,
+        trained,
+        batches,
+        optimizer,
+        twin.net,
     )
     check_learns(twin)
     by_entry = training.optimizer is not None and moves_by_entry(twin.net, training, task.x)
@@ -160,7 +171,9 @@ def rich(
         each, how = deep_sweeps(plan, depths, *settings)
     elif width is not None or (order == 2 and exactly(plan) is None):
         found, how = coupled_sweeps(plan, *settings)
-        return _mean_of_coupled(Runs(task, recorded, absent, at, reduce), found, how, width)
+        widths: Any = width if np.ndim(width) else (width,)  # pyright: ignore[reportArgumentType]
+        answers = tuple(_mean_of_coupled(Runs(task, recorded, absent, at, reduce), found, how, each) for each in widths)
+        return answers if np.ndim(width) else answers[0]  # pyright: ignore[reportArgumentType]
     else:
         each, how = sweeps(plan, *settings)
     return _mean(Runs(task, recorded, absent, at, reduce), each, how)
@@ -184,6 +197,7 @@ def check_learns(twin: Any) -> None:
 
 def _mean_of_coupled(runs: Runs, found: Coupled, how: Provenance, width: float | None) -> Trajectory:
     """The limit to second order in the samples; or networks of this width to first order in 1/width, with their spread."""
+    width = None if width == math.inf else width
 
     def watched(each: dict[str, Any]) -> dict[str, Any]:
         kept = {name: each[name] for name in AVERAGED if name in each}

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from limits import AbsentError, Convergence, Task, Trajectory, twin
 from train.evaluate.finding import Finding
+from train.evaluate.finite_width import FiniteWidth
 from train.evaluate.grid import Cell, Limit, run_grid
 from train.evaluate.statistics import PowerLaw, power_law, relative_variance
 from train.evaluate.verdict import FAMILYWISE, Observed, Verdict, judge
@@ -56,9 +57,12 @@ class Comparison:
     limits: dict[tuple[str, int], Trajectory]
     learned: dict[tuple[str, int], dict[str, np.ndarray]]  # sweeps of the limit with feature learning
     products: dict[tuple[str, int], list[float]]  # N·E|f_N − f|² / |f|² by width, where the limit learns features
+    predicted: dict[tuple[str, int], list[float]]  # the same, to first order in 1/N
+    finite: list[FiniteWidth]
     depth_laws: dict[str, PowerLaw]
     widths: tuple[int, ...]
     depths: tuple[int, ...]
+    times: np.ndarray  # the recorded ones
     task: Task
     to_infinite_depth: dict[str, Convergence]  # of the twins, by kernel and family
     diverged: tuple[Diverged, ...]  # what is left out of all others
@@ -82,6 +86,7 @@ class Comparison:
     seed=checks.seed,
     centred=checks.flag,
     rich=checks.table,
+    optimizer=checks.word | checks.function,
     folder=checks.path,
     console=checks.a(Console, "a rich.console.Console"),
 )
@@ -99,21 +104,27 @@ def compare(
     folder: Path | None = None,
     console: Console | None = None,
     rich: dict[str, int] | None = None,
+    optimizer: Any = None,
 ) -> Comparison:
     """Runs the grid and judges it.
 
     families: name → (width, depth) → definition. Definitions that differ only in parameterization share their kernels at
     initialisation, which are measured once, on `init_members` networks. With `folder`, finished cells are kept there and
     a rerun continues from them. `rich` (samples and replicas): families in `mup` are held against the limit with feature
-    learning, `limits.feature_learning`; without it against the lazy limit, which they do not follow.
+    learning, `limits.feature_learning`; without it against the lazy limit, which they do not follow. With order=2 in
+    `rich`, the limit is also asked what networks of every width do to first order in 1/N.
+
+    optimizer: a name that `zoo.scaled` takes with the learning rate, or a function (definition, learning rate) → Optax
+    transformation; by default gradient descent.
     """
     widths, depths = tuple(sorted(widths)), tuple(sorted(depths))
     if members < 8 or init_members < 8:
         raise ValueError(f"compare needs at least 8 members for its tests, got {members} and {init_members}.")
-    limits, lost = _limits(families, widths[-1], depths, task, steps, learning_rate, centred, rich, console is not None)
+    how = (steps, learning_rate, optimizer, centred, rich, console is not None)
+    limits, lost = _limits(families, widths, depths, task, *how)
     # Kernels at initialisation do not depend on how one trains: a rerun with another rate keeps them.
     numbers = {"init": (init_members, 0, 0.0), "train": (members, steps, learning_rate)}
-    groups, sharing = _cells(families, widths, depths, numbers, seed, centred, repr(rich or ""))
+    groups, sharing = _cells(families, widths, depths, numbers, seed, centred, repr(rich or ""), optimizer)
     groups = {key: group for key, group in groups.items() if key[1:] in limits}
     cells = [cell for group in groups.values() for cell in group]
     results, blown = run_grid(cells, task, limits, folder, console or Console(quiet=True))
@@ -143,20 +154,27 @@ def compare(
         for (kind, label, depth), group in whole.items()
         if kind == "train" and limits[label, depth].rich is not None
     }
-    runs = {key: limit.run for key, limit in limits.items()}
+    runs = {key: limit.run for key, limit in limits.items() if limit.run is not None}
+    predicted = {key: limits[key].predicted_errors(widths) for key in products if limits[key].predicted}
+    foreseen = [row for row in rows if row.limit.at_width(row.observable, widths[0]) is not None]
+    finite = [FiniteWidth.of(row, widths, FAMILYWISE / (len(foreseen) * len(widths))) for row in foreseen]
     learned = {key: limit.rich for key, limit in limits.items() if limit.rich is not None}
     laws, rates = _depth_laws(rows, depths), to_infinite_depth(families, widths[-1], depths, limits, task)
-    return Comparison(verdicts, curves, runs, learned, products, laws, widths, depths, task, rates, tuple(lost))
+    found = (verdicts, curves, runs, learned, products, predicted, finite, laws)
+    times = next(iter(limits.values())).times
+    return Comparison(*found, widths, depths, times, task, rates, tuple(lost))
 
 
-def _limits(families: dict[str, Any], width: int, depths: Sequence[int], *settings: Any) -> tuple[dict, list[Diverged]]:
+def _limits(
+    families: dict[str, Any], widths: Sequence[int], depths: Sequence[int], task: Task, *settings: Any
+) -> tuple[dict, list[Diverged]]:
     """(what the twins say by family and depth, those that diverge)."""
     limits: dict[tuple[str, int], Limit] = {}
     lost: list[Diverged] = []
     for label, make in families.items():
         for depth in depths:
             try:
-                limits[label, depth] = Limit.of(make(width, depth), *settings)
+                limits[label, depth] = Limit.of(make(widths[-1], depth), task, widths, *settings)
             except FloatingPointError as error:
                 lost.append(Diverged(label, depth, None, str(error)))
     return limits, lost
@@ -177,6 +195,7 @@ def _cells(
     seed: int,
     centred: bool,
     against: str,
+    optimizer: Any,
 ) -> tuple[dict[tuple[str, str, int], list[Cell]], dict[str, list[str]]]:
     """Cells over widths by (kind, family, depth); and which families share the kernels at initialisation of one.
 
@@ -190,9 +209,9 @@ def _cells(
         sharing.setdefault(original, []).append(label)
         for depth in depths:
             for kind in ("init", "train") if original == label else ("train",):
-                limit = against if kind == "train" else ""
+                limit, rule = (against, optimizer) if kind == "train" else ("", None)
                 groups[kind, label, depth] = [
-                    Cell(kind, label, make(width, depth), depth, *numbers[kind], seed + i, centred, limit)
+                    Cell(kind, label, make(width, depth), depth, *numbers[kind], seed + i, centred, limit, rule)
                     for i, width in enumerate(widths)
                 ]
     return groups, sharing

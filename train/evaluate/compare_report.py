@@ -20,6 +20,7 @@ def report(result: Comparison, run: dict[str, Any]) -> Report:
     parts = [
         Text(summary(result)),
         verdicts(result),
+        *([finite_widths(result)] if result.finite else []),
         *all_figures(result),
         *([Table(("observable", "exponent of depth [95 % interval]"), depths, title="Variance against depth",
                  caption=f"At width {result.widths[-1]}.", screen=0)] if depths else []),
@@ -60,6 +61,29 @@ def verdicts(result: Comparison) -> Table:
     ]
     kinds = [each.finding.kind for each in (*result.verdicts, *result.diverged)]
     return Table(("what", "depth", "verdict", "error", "against", "variance ~ N^"), rows, kinds, screen=4)
+
+
+def finite_widths(result: Comparison) -> Table:
+    """Ensembles at their own widths against the prediction to first order in 1/N, a row each."""
+    rows = [
+        (
+            f"{MEANING[each.observable][0]}, {each.label}, depth {each.depth}",
+            f"{width}",
+            f"{each.away[i]:.1%}",
+            f"{each.predicted[i]:.1%}",
+            f"{each.left[i]:.1%} ± {each.sem[i]:.1%}",
+            "nothing is left" if each.p[i] >= each.level else "more is left",
+        )
+        for each in result.finite
+        for i, width in enumerate(each.widths)
+    ]
+    kinds = ["good" if row[-1] == "nothing is left" else "unsure" for row in rows]
+    columns = ("what", "width", "off the limit", "predicted", "off the prediction", "so that")
+    caption = (
+        "Means over networks of each width, over the size of the limit, beside what the limit predicts to first order in 1/N. "
+        "What is left at small widths is of order 1/N²."
+    )
+    return Table(columns, rows, kinds, title="Networks of finite width", caption=caption, screen=0)
 
 
 def tests(result: Comparison) -> Table:
@@ -128,9 +152,11 @@ def reading(result: Comparison) -> list[str]:
         )
     lines += [
         f"{label}, depth {depth}: N·E|f_N − f|² / |f|² = {', '.join(f'{p:.3g}' for p in products)} at widths "
-        f"{', '.join(map(str, result.widths))}; largest over smallest {max(products) / min(products):.2f}."
+        f"{', '.join(map(str, result.widths))}; largest over smallest {max(products) / min(products):.2f}"
+        f"{_foreseen(result, label, depth)}."
         for (label, depth), products in result.products.items()
     ]
+    lines += [f"{MEANING[f.observable][0]}, {f.label}, depth {f.depth}: {f.sentence}." for f in result.finite]
     away = [v.label for v in result.verdicts if v.verdict == "does not converge" and v.against == "lazy"]
     if away:
         lines.append(
@@ -138,6 +164,11 @@ def reading(result: Comparison) -> list[str]:
             "limit; the limit that it does follow is the one with feature learning (config.rich)."
         )
     return lines + [f"Infinite-width twins over depth: {rate.sentence}." for rate in result.to_infinite_depth.values()]
+
+
+def _foreseen(result: Comparison, label: str, depth: int) -> str:
+    predicted = result.predicted.get((label, depth))
+    return "" if predicted is None else f"; to first order in 1/N {', '.join(f'{p:.3g}' for p in predicted)}"
 
 
 def numbers(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +185,7 @@ def numbers(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
         for (label, depth), t in result.limits.items()
     ]
     limits += [
-        {"label": label, "depth": depth, "times": result.limits[label, depth].times, "provenance": "feature learning",
+        {"label": label, "depth": depth, "times": result.times, "provenance": "feature learning",
          **{name: value.mean(0) for name, value in each.items()},
          **{f"{name}_sem": value.std(0, ddof=1) / len(value) ** 0.5 for name, value in each.items() if len(value) > 1}}
         for (label, depth), each in result.learned.items()
@@ -169,6 +200,11 @@ def numbers(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
             {"label": label, "depth": depth, "widths": list(result.widths), "values": products}
             for (label, depth), products in result.products.items()
         ],
+        "width times squared error, to first order in 1/N": [
+            {"label": label, "depth": depth, "widths": list(result.widths), "values": products}
+            for (label, depth), products in result.predicted.items()
+        ],
+        "finite width": [{**dataclasses.asdict(each), "sentence": each.sentence} for each in result.finite],
         "curves": [dataclasses.asdict(curve) for curve in result.curves],
         "limits": limits,
         "how_to_read": reading(result),

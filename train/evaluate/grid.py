@@ -1,8 +1,9 @@
 """The cells of a comparison: one ensemble each, kept on disk as soon as it is finished."""
 
 import dataclasses
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from limits import Store, Task, Trajectory, identity, numerics, twin
+from limits import AbsentError, Store, Task, Trajectory, identity, numerics, twin
 from train.ensemble import ensemble
 from train.evaluate.projections import Projections, of_kernel, of_path, of_predictions
 from train.progress import add_parts, parts_bar
@@ -33,24 +34,56 @@ class Cell:
     seed: int
     centred: bool
     against: str = ""  # settings of its limit, which fixes the projections
+    optimizer: Any = None  # see `steps_of`
 
     def key(self, task: Task) -> str:
         """A word for everything the numbers depend on."""
         return identity(self, dataclasses.replace(task, name=""), numerics())
 
 
+def steps_of(net: Any, learning_rate: float, optimizer: Any) -> dict[str, Any]:
+    """How a definition is trained, as `lazy`, `rich` and `ensemble` are told it.
+
+    optimizer: None (gradient descent), a name that `zoo.scaled` knows, or a function (definition, learning rate) → Optax.
+    """
+    if optimizer is None or isinstance(optimizer, str):
+        return {"learning_rate": learning_rate, **({"optimizer": optimizer} if optimizer else {})}
+    return {"optimizer": optimizer(net, learning_rate)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Predicted:
+    """What the limit says of networks of one width, to first order in 1/N.
+
+    Of every sweep: path [sweep, time, n, outputs], and f, ntk at the end. variance [time]: of the outputs over
+    initialisations, summed over points and outputs.
+    """
+
+    seen: dict[str, np.ndarray]
+    variance: np.ndarray
+
+    @classmethod
+    def of(cls, run: Trajectory) -> "Predicted":
+        """From `rich(width=N)`."""
+        each = (np.trace(part, axis1=1, axis2=2) for part in (run.f_train_cov, run.f_test_cov))
+        return cls(run.reduced, sum(each) * run.f.shape[-1])
+
+
 @dataclasses.dataclass(frozen=True)
 class Limit:
     """What the twin says of one (label, depth): the limits of all observables, and the projections they fix.
 
-    `run` is training in the kernel regime. In `mup` the limit of training is the one with feature learning: `rich` has
-    its sweeps, if they were asked for: path [sweep, time, n, outputs], loss [sweep, time], and f, ntk at the end.
+    `run` is training in the kernel regime (None: the optimiser has none). In `mup` the limit of
+    training is the one with feature learning: `rich` has its sweeps, if they were asked for: path [sweep, time, n, outputs],
+    loss [sweep, time], and f, ntk at the end. `predicted`: the same of networks of finite widths, to first order in 1/N.
     """
 
     nngp: np.ndarray
     ntk: np.ndarray
-    run: Trajectory
+    times: np.ndarray
+    run: Trajectory | None
     rich: dict[str, np.ndarray] | None
+    predicted: dict[int, Predicted]
     learns: bool  # features move at any width, so that training does not follow the lazy limit
     projections: dict[str, Projections]  # by observable
     readout: Callable[[np.ndarray], np.ndarray]
@@ -60,27 +93,41 @@ class Limit:
         cls,
         net: Any,
         task: Task,
+        widths: Sequence[int],
         steps: int,
         learning_rate: float,
+        optimizer: Any,
         centred: bool,
         rich: Any = None,
         progress: bool = False,
     ) -> "Limit":
-        """Computes them; the width of the definition plays no part. `rich`: samples and replicas of the sweeps."""
+        """Computes them; the width of the definition plays no part. `rich`: samples, replicas and order of the sweeps."""
         limit = twin(net)
         initial, times = limit.initial(task.x), np.unique(np.linspace(0, steps, RECORDED).round().astype(int))
-        how: dict[str, Any] = {"times": times, "centred": centred}
-        run = limit.lazy(task, steps, learning_rate, kernels=(), initial=initial, **how)
-        path, learned = run.f, None
+        how: dict[str, Any] = {"times": times, "centred": centred, "steps": steps}
+        how |= steps_of(net, learning_rate, optimizer)
         learns = float(parameterization(net.parameterization).d) == 0.5
+        try:
+            run = limit.lazy(task, kernels=(), initial=initial, **how)
+        except AbsentError:
+            if optimizer is None or not (rich and learns):
+                raise
+            run = None
+        learned, predicted = None, {}
         if rich and learns:
 
             def of_each(runs: Trajectory) -> dict[str, np.ndarray]:
                 return {"path": runs.f, "f": runs.f[:, -1], "ntk": runs.ntk[:, -1], "loss": runs.loss}
 
             how |= {"kernels": ("ntk",), "kernel_times": [steps], "reduce": of_each, "progress": progress}
-            learned = limit.rich(task, steps, learning_rate, **how, **rich).reduced
-            path = learned["path"].mean(0)
+            if rich.get("order") == 2:
+                others = {name: value for name, value in rich.items() if name != "order"}
+                found, *finite = limit.rich(task, width=(math.inf, *widths), **how, **others)
+                predicted = {n: Predicted.of(each) for n, each in zip(widths, finite, strict=True)}
+            else:
+                found = limit.rich(task, **how, **rich)
+            learned = found.reduced
+        path = learned["path"].mean(0) if learned else run.f  # pyright: ignore[reportOptionalMemberAccess]
         kernels = initial.kernels
         of_ntk = of_kernel(kernels.ntk, task)
         projections = {
@@ -93,12 +140,33 @@ class Limit:
         return cls(
             kernels.nngp,
             kernels.ntk,
+            times,
             run,
             learned,
+            predicted,
             learns,
             projections,
             initial.readout,
         )
+
+    def at_width(self, observable: str, width: int) -> np.ndarray | None:
+        """What 1/N predicts of an observable of training, one for every sweep; None: nothing."""
+        if width not in self.predicted or observable in ("nngp", "ntk"):
+            return None
+        return self.predicted[width].seen["ntk" if observable == "ntk_end" else observable]
+
+    def predicted_errors(self, widths: Sequence[int]) -> list[float]:
+        """N·E|f_N − f|² / |f|² over points and recorded times but the first, to first order in 1/N, by width."""
+        assert self.rich is not None
+        limit = self.rich["path"]
+        size = float((limit.mean(0)[1:] ** 2).sum())
+
+        def at(width: int) -> float:
+            away = (self.predicted[width].seen["path"] - limit)[:, 1:]  # with the errors of the limit taken out
+            shift = (away.mean(0) ** 2 - away.var(0, ddof=1) / len(away)).sum()
+            return float(width * (shift + self.predicted[width].variance[1:].sum()) / size)
+
+        return list(map(at, widths))
 
     def estimates(self, observable: str) -> np.ndarray:
         """The limit of an observable, [1, n, …], or one for every sweep where it is an average over sweeps."""
@@ -106,6 +174,7 @@ class Limit:
             return getattr(self, observable)[None]
         if self.rich is not None:
             return self.rich["ntk" if observable == "ntk_end" else observable]
+        assert self.run is not None  # or there are sweeps
         path = self.run.f[None]
         return {"path": path, "f": path[:, -1], "ntk_end": self.ntk[None]}[observable]
 
@@ -134,7 +203,8 @@ def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
         "kernel_times": [cell.steps],
         "reduce": along,
     }
-    seen = ensemble(cell.net, task, cell.members, cell.steps, cell.learning_rate, times=limit.run.times, **how)
+    how |= steps_of(cell.net, cell.learning_rate, cell.optimizer)
+    seen = ensemble(cell.net, task, cell.members, cell.steps, times=limit.times, **how)
     f_sem = np.concatenate([seen.f_train_sem, seen.f_test_sem], axis=1)
     return {**seen.reduced, "loss": seen.loss, "loss_sem": seen.loss_sem, "f_mean": seen.f, "f_sem": f_sem}
 

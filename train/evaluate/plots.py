@@ -15,7 +15,7 @@ from train.evaluate.verdict import Verdict
 
 _RELATIVE = (
     "Ensemble means over width (bars: ± 2 standard errors), relative to the limit (dashed). The star is the extrapolation to "
-    "infinite width."
+    "infinite width. Dotted, where it was asked for (order=2 in config.rich): what the limit predicts to first order in 1/N."
 )
 _CONVERGENCE = {  # observable: title
     "f": "Predictions after training, against their limit",
@@ -52,6 +52,9 @@ def convergence(result: Comparison, observable: str) -> Figure:
             means, sems = np.array(part["means"]) / scale, np.array(part["sems"]) / scale
             bars: dict[str, Any] = {"capsize": 2, "color": colour}
             axis.errorbar(1 / np.array(result.widths), means, 2 * sems, fmt="o-", ms=3.5, lw=1, label=name, **bars)
+            if part["predicted"]:
+                said = np.array([part["limit"], *part["predicted"][::-1]]) / scale
+                axis.plot([0, *(1 / np.array(result.widths[::-1]))], said, ":", lw=1.4, color=colour)
             axis.errorbar([0], [part["extrapolated"] / scale], [2 * part["sem"] / scale], fmt="*", ms=9, **bars)
         axis.axhline(1, color="k", ls="--", lw=1)
         found = textwrap.fill(verdict.sentence, 46)
@@ -100,21 +103,22 @@ def losses(result: Comparison) -> Figure:
     shades = mpl.colormaps["viridis"](np.linspace(0.9, 0.1, len(result.widths)))
 
     def draw(axis: Any, label: str, depth: int) -> None:
-        run = result.limits[label, depth]
+        run = result.limits.get((label, depth))
         for curve in _curves(result, label, depth):
             colour = shades[result.widths.index(curve.width)]
-            axis.plot(run.times, curve.loss, color=colour, lw=1.2, label=f"width {curve.width}")
+            axis.plot(result.times, curve.loss, color=colour, lw=1.2, label=f"width {curve.width}")
             low, high = curve.loss - 2 * curve.loss_sem, curve.loss + 2 * curve.loss_sem
-            axis.fill_between(run.times, low, high, color=colour, alpha=0.2, lw=0)
-        axis.plot(run.times, run.loss, "k--", lw=1.5, label="lazy limit")
+            axis.fill_between(result.times, low, high, color=colour, alpha=0.2, lw=0)
+        if run is not None:
+            axis.plot(run.times, run.loss, "k--", lw=1.5, label="lazy limit")
         if (label, depth) in result.learned:
             learned = result.learned[label, depth]["loss"].mean(0)
-            axis.plot(run.times, learned, color="#d55e00", lw=1.5, label="limit with feature learning")
+            axis.plot(result.times, learned, color="#d55e00", lw=1.5, label="limit with feature learning")
         axis.set(title=f"{label}, depth {depth}", xlabel="step", yscale="log")
         log_ticks(axis)
 
     labels = list(dict.fromkeys(curve.label for curve in result.curves))
-    figure, axes = _by_family(result, labels, result.limits, draw, "training loss")
+    figure, axes = _by_family(result, labels, {**result.limits, **result.learned}, draw, "training loss")
     legend_beside(figure, axes)
     return figure
 
@@ -126,7 +130,7 @@ def distances(result: Comparison) -> Figure:
     for axis, depth in zip(axes[0], result.depths, strict=True):
         for label, colour in zip(labels, COLOURS, strict=False):
             curves = _curves(result, label, depth)
-            if not curves:
+            if not curves or (label, depth) not in result.limits:
                 continue
             limit = result.limits[label, depth].f[-1]
             size, widths = np.linalg.norm(limit), [c.width for c in curves]
@@ -157,7 +161,7 @@ def all_figures(result: Comparison) -> list[Picture]:
     )
     return [
         first,
-        Picture("Distance from the lazy limit", far, distances(result)),
+        *([Picture("Distance from the lazy limit", far, distances(result))] if result.limits else []),
         Picture("Training loss", "Means over members, ± 2 standard errors.", losses(result)),
         Picture("Variance over members", spread, variances(result)),
         *others,

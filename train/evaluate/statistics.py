@@ -85,6 +85,16 @@ def _fit(widths: Sequence[int], samples: Sequence[np.ndarray], order: int, which
     return Extrapolation(coefficients[which], cov, float(dof), order, fit_p)
 
 
+def joint_dof(*parts: tuple[np.ndarray, float]) -> float:
+    """Degrees of freedom of a sum of covariances of means, (covariance, how many were averaged); Welch, Satterthwaite.
+
+    >>> joint_dof((np.eye(2), 11), (0 * np.eye(2), 3))
+    10.0
+    """
+    traces = [(float(np.trace(cov)), max(count - 1, 1)) for cov, count in parts]
+    return sum(trace for trace, _ in traces) ** 2 / sum(trace**2 / dof for trace, dof in traces)
+
+
 def hotelling(difference: np.ndarray, cov: np.ndarray, dof: float) -> tuple[float, float, int]:
     """(T², probability under no difference, dimensions): projections that say the same are merged first.
 

@@ -16,6 +16,7 @@ from train.evaluate.statistics import (
     extrapolate,
     extrapolate_curved,
     hotelling,
+    joint_dof,
     power_law,
     relative_variance,
 )
@@ -135,10 +136,13 @@ def judge(row: Observed, widths: Sequence[int], level: float) -> Verdict:
     relative_sem = float(np.sqrt(np.trace(cov)) / size)
     variance = power_law(widths, samples, relative_variance(size)) if len(widths) > 2 else None
     bias, bias_projection = _bias(widths, samples, expected, names)
+    predictions = [row.limit.at_width(row.observable, width) for width in widths]
+    said = [row.functional(each) for each in predictions if each is not None]
     projections = {
         name: {"limit": expected[j], "extrapolated": fit.a[j], "sem": sem[j],
                "means": [float(s[:, j].mean()) for s in samples],
-               "sems": [float(s[:, j].std(ddof=1) / len(s) ** 0.5) for s in samples]}
+               "sems": [float(s[:, j].std(ddof=1) / len(s) ** 0.5) for s in samples],
+               "predicted": [float(each[:, j].mean()) for each in said]}
         for j, name in enumerate(names)
     }  # fmt: skip
     return Verdict(
@@ -166,9 +170,8 @@ def judge(row: Observed, widths: Sequence[int], level: float) -> Verdict:
 def _tested(row: Observed, fit: Extrapolation) -> tuple[np.ndarray, np.ndarray, tuple[float, float, int]]:
     """(extrapolated − limit, its covariance, Hotelling's test of it)."""
     difference, cov = fit.a - row.expected, fit.cov + row.uncertainty
-    spread, sweeps = float(np.trace(row.uncertainty)), len(row.limit.estimates(row.observable))
-    both = float(np.trace(fit.cov)) ** 2 / fit.dof + spread**2 / max(sweeps - 1, 1)
-    dof = float(np.trace(cov)) ** 2 / both if spread else fit.dof  # Welch, Satterthwaite
+    sweeps = len(row.limit.estimates(row.observable))
+    dof = joint_dof((fit.cov, fit.dof + 1), (row.uncertainty, sweeps))
     return difference, cov, hotelling(difference, cov, dof)
 
 

@@ -49,7 +49,14 @@ class Experiment:
 
     def call(self, function: str, *positional: Any, **given: Any) -> Any:
         """Calls the function with what it asks for by name."""
-        wanted = list(inspect.signature(getattr(self.module, function)).parameters.values())[len(positional) :]
+        result = self.bound(function, len(positional), **given)(*positional)
+        if result is None and function in NEEDED:
+            raise ValueError(f"{self.path}: {function} returned None; {NEEDED[function]}.")
+        return result
+
+    def bound(self, function: str, positional: int, **given: Any) -> functools.partial:
+        """The function with what it asks for by name, but for so many arguments at first."""
+        wanted = list(inspect.signature(getattr(self.module, function)).parameters.values())[positional:]
         known = {**self.config, **given}
         found = {}
         for parameter in wanted:
@@ -62,10 +69,7 @@ class Experiment:
                     f'{self.path}: {function} asks for "{parameter.name}", and the config has no such field. '
                     f"{did_you_mean(parameter.name, known)}"
                 )
-        result = getattr(self.module, function)(*positional, **found)
-        if result is None and function in NEEDED:
-            raise ValueError(f"{self.path}: {function} returned None; {NEEDED[function]}.")
-        return result
+        return functools.partial(getattr(self.module, function), **found)
 
     def asked_for(self, among: Iterable[str] = tuple(NEEDED)) -> set[str]:
         """The names of all arguments of these functions."""
