@@ -72,16 +72,17 @@ def finite_widths(result: Comparison) -> Table:
             f"{each.away[i]:.1%}",
             f"{each.predicted[i]:.1%}",
             f"{each.left[i]:.1%} ± {each.sem[i]:.1%}",
-            "nothing is left" if each.p[i] >= each.level else "more is left",
+            each.verdict(i),
         )
         for each in result.finite
         for i, width in enumerate(each.widths)
     ]
-    kinds = ["good" if row[-1] == "nothing is left" else "unsure" for row in rows]
-    columns = ("what", "width", "off the limit", "predicted", "off the prediction", "so that")
+    kinds = [{"agrees": "good", "more is left": "foreseen"}.get(row[-1], "unsure") for row in rows]
+    columns = ("what", "width", "off the limit", "predicted", "off the prediction", "verdict")
     caption = (
         "Means over networks of each width, over the size of the limit, beside what the limit predicts to first order in 1/N. "
-        "What is left at small widths is of order 1/N²."
+        "What is left at small widths is of order 1/N². Undecided: with a standard error above "
+        f"{PRECISION:.0%}."
     )
     return Table(columns, rows, kinds, title="Networks of finite width", caption=caption, screen=0)
 

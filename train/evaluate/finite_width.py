@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from train.evaluate.statistics import hotelling, joint_dof
-from train.evaluate.verdict import Observed
+from train.evaluate.verdict import PRECISION, Observed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,32 +37,38 @@ class FiniteWidth:
         away, predicted, left, sem, p, p_limit = zip(*found, strict=True)
         return cls(row.observable, row.label, row.depth, at, away, predicted, left, sem, p, p_limit, level)
 
-    @property
-    def since(self) -> int | None:
-        """The width from which on the predictions hold; None: not even at the largest."""
-        holds = [width for width, p in zip(self.widths, self.p, strict=True) if p < self.level]
-        above = [width for width in self.widths if not holds or width > max(holds)]
-        return above[0] if above else None
+    def verdict(self, i: int) -> str:
+        """What is found at the i-th width."""
+        if self.p[i] < self.level:
+            return "more is left"
+        return "undecided" if self.sem[i] > PRECISION else "agrees"
 
     @property
-    def explains(self) -> bool:
-        """Whether there is a deviation from the limit, at a width where the prediction holds."""
-        since = self.since
-        pairs = zip(self.widths, self.p_limit, strict=True)
-        return since is not None and any(p < self.level and width >= since for width, p in pairs)
+    def since(self) -> int | None:
+        """The width from which on networks agree with the prediction; None: not even the widest."""
+        first = None
+        for i in reversed(range(len(self.widths))):
+            if self.verdict(i) != "agrees":
+                break
+            first = self.widths[i]
+        return first
 
     @property
     def sentence(self) -> str:
         """What was found."""
+        if self.since is None and self.verdict(-1) == "undecided":
+            return (
+                f"undecided at width {self.widths[-1]}: the standard error of means less predictions is {self.sem[-1]:.1%} where "
+                f"{PRECISION:.0%} is asked for (more members and replicas help)"
+            )
         if self.since is None:
-            return f"the correction of order 1/N does not reach width {self.widths[-1]}: {self.left[-1]:.1%} is left"
+            return f"more than the correction of order 1/N is left at width {self.widths[-1]}: {self.left[-1]:.1%}"
         i = self.widths.index(self.since)
-        sizes = (
-            f"off the limit by {self.away[i]:.1%} at width {self.since}, {self.left[i]:.1%} ± {self.sem[i]:.1%} with it"
-        )
-        if self.explains:
-            return f"from width {self.since} on, the correction of order 1/N explains the deviation ({sizes})"
-        return f"from width {self.since} on, nothing but the correction of order 1/N is seen ({sizes})"
+        left = f"{self.left[i]:.1%} ± {self.sem[i]:.1%}"
+        sizes = f"means are {self.away[i]:.1%} off the limit at width {self.since}, and {left} with it"
+        if any(p < self.level for p in self.p_limit[i:]) and self.left[i] < self.away[i]:
+            return f"from width {self.since} on, the correction of order 1/N explains the deviation from the limit ({sizes})"
+        return f"from width {self.since} on, means agree with the limit corrected to order 1/N ({sizes})"
 
 
 def _at(row: Observed, width: int, samples: np.ndarray, size: float) -> tuple[float, float, float, float, float, float]:
