@@ -9,13 +9,15 @@ three octaves of width. Ends in runs/cnn_rich/report.html.
 
 from ml_collections import ConfigDict
 
-from configs import cnn
+from configs import cnn, mlp
 
 
-def get_config() -> ConfigDict:
+def get_config(optimizer: str = "") -> ConfigDict:
     """configs/cnn.py, in `mup` alone, against dynamical mean-field theory."""
     config = cnn.get_config()
     config.update({"name": "cnn_rich", "parameterizations": ("mup",), "depths": (2,), "steps": 8})
     config.update({"rich": {"samples": 2048, "replicas": 32}, "members": 512, "gamma": 4.0})
     config.task.update({"n_train": 6, "n_test": 4})  # every point has 16 positions: that many vectors a matrix meets
-    return config
+    if optimizer == "adam":  # moves matrices entry by entry: samples squared, so that few and their halves are cheaper
+        config.rich.update({"samples": 1152, "replicas": 16, "order": 2})
+    return mlp.under(config, optimizer, adam=0.01, muon=0.05)

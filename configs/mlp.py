@@ -10,6 +10,15 @@ converge to it in `mup` with γ₀ = 1, which learns features. Ends in runs/mlp/
 from ml_collections import ConfigDict
 
 
+def under(config: ConfigDict, optimizer: str, **rates: float) -> ConfigDict:
+    """The config with another optimiser, at the learning rate that is given for it."""
+    if optimizer and optimizer not in rates:
+        raise ValueError(f'"{config.name}:{optimizer}" is no config: after the colon, {" or ".join(rates)} may stand.')
+    if optimizer:
+        config.update({"name": f"{config.name}_{optimizer}", "optimizer": optimizer, "learning_rate": rates[optimizer]})
+    return config
+
+
 def get_config() -> ConfigDict:
     """The grid and its settings."""
     return ConfigDict(

@@ -11,8 +11,10 @@ from ml_collections import ConfigDict
 from configs import mlp
 
 
-def get_config() -> ConfigDict:
+def get_config(optimizer: str = "") -> ConfigDict:
     """configs/mlp.py, in `mup` alone, against dynamical mean-field theory."""
     config = mlp.get_config()
     config.update({"name": "mlp_rich", "parameterizations": ("mup",), "rich": {"samples": 4096, "replicas": 8}})
-    return config
+    if optimizer:
+        config.update({"depths": (2,), "members": 192, "rich": {"samples": 256, "replicas": 96, "order": 2}})
+    return mlp.under(config, optimizer, adam=0.02, muon=0.05)

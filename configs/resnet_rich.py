@@ -10,10 +10,10 @@ whose standard error is 2.3 %. Ends in runs/resnet_rich/report.html.
 
 from ml_collections import ConfigDict
 
-from configs import resnet
+from configs import mlp, resnet
 
 
-def get_config() -> ConfigDict:
+def get_config(optimizer: str = "") -> ConfigDict:
     """configs/resnet.py, in `mup` alone, against dynamical mean-field theory."""
     config = resnet.get_config()
     config.update(
@@ -21,4 +21,7 @@ def get_config() -> ConfigDict:
     )
     config.update({"rich": {"samples": 2048, "replicas": 24}, "members": 256})
     config.task.update({"n_train": 10, "n_test": 10})
-    return config
+    if optimizer:
+        config.update({"depths": (4,), "members": 384, "init_members": 384})
+        config.update({"rich": {"samples": 256, "replicas": 96, "order": 2}})
+    return mlp.under(config, optimizer, adam=0.01, muon=0.05)

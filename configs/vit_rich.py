@@ -8,13 +8,15 @@ agree with the limit, N·E|f_N − f|² is level over three octaves of width. En
 
 from ml_collections import ConfigDict
 
-from configs import vit
+from configs import mlp, vit
 
 
-def get_config() -> ConfigDict:
+def get_config(optimizer: str = "") -> ConfigDict:
     """configs/vit.py, in `mup` alone, against dynamical mean-field theory."""
     config = vit.get_config()
     config.update({"name": "vit_rich", "parameterizations": ("mup",), "depths": (1,), "steps": 8})
     config.update({"rich": {"samples": 2048, "replicas": 24}, "members": 384})
     config.task.update({"n_train": 8, "n_test": 8})  # every point has 4 tokens: that many vectors a matrix meets
-    return config
+    if optimizer:
+        config.rich.update({"samples": 512, "replicas": 32, "order": 2})
+    return mlp.under(config, optimizer, adam=0.01, muon=0.05)

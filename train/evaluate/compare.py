@@ -57,7 +57,7 @@ class Comparison:
     limits: dict[tuple[str, int], Trajectory]
     learned: dict[tuple[str, int], dict[str, np.ndarray]]  # sweeps of the limit with feature learning
     products: dict[tuple[str, int], list[float]]  # N·E|f_N − f|² / |f|² by width, where the limit learns features
-    predicted: dict[tuple[str, int], list[float]]  # the same, to first order in 1/N
+    predicted: dict[tuple[str, int], list[tuple[float, float]]]  # the same to first order in 1/N, with standard errors
     finite: list[FiniteWidth]
     depth_laws: dict[str, PowerLaw]
     widths: tuple[int, ...]

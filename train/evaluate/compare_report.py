@@ -169,7 +169,8 @@ def reading(result: Comparison) -> list[str]:
 
 def _foreseen(result: Comparison, label: str, depth: int) -> str:
     predicted = result.predicted.get((label, depth))
-    return "" if predicted is None else f"; to first order in 1/N {', '.join(f'{p:.3g}' for p in predicted)}"
+    shown = [f"{value:.2g} ± {error:.1g}" for value, error in predicted or ()]
+    return f"; to first order in 1/N {', '.join(shown)}" if shown else ""
 
 
 def numbers(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
@@ -202,7 +203,13 @@ def numbers(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
             for (label, depth), products in result.products.items()
         ],
         "width times squared error, to first order in 1/N": [
-            {"label": label, "depth": depth, "widths": list(result.widths), "values": products}
+            {
+                "label": label,
+                "depth": depth,
+                "widths": list(result.widths),
+                "values": [value for value, _ in products],
+                "sems": [error for _, error in products],
+            }
             for (label, depth), products in result.predicted.items()
         ],
         "finite width": [{**dataclasses.asdict(each), "sentence": each.sentence} for each in result.finite],

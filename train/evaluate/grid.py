@@ -56,17 +56,32 @@ class Predicted:
     """What the limit says of networks of one width, to first order in 1/N.
 
     Of every sweep: path [sweep, time, n, outputs], and f, ntk at the end. variance [time]: of the outputs over
-    initialisations, summed over points and outputs.
+    initialisations, summed over points and outputs; its error is a bound, as if those of all points were the same.
     """
 
     seen: dict[str, np.ndarray]
     variance: np.ndarray
+    variance_sem: np.ndarray
 
     @classmethod
     def of(cls, run: Trajectory) -> "Predicted":
         """From `rich(width=N)`."""
-        each = (np.trace(part, axis1=1, axis2=2) for part in (run.f_train_cov, run.f_test_cov))
-        return cls(run.reduced, sum(each) * run.f.shape[-1])
+
+        def total(*parts: np.ndarray) -> np.ndarray:
+            return run.f.shape[-1] * sum(np.trace(part, axis1=1, axis2=2) for part in parts)
+
+        return cls(
+            run.reduced,
+            total(run.f_train_cov, run.f_test_cov),
+            total(run.f_train_cov_sem, run.f_test_cov_sem),
+        )
+
+    def squared_error(self, limit: np.ndarray) -> tuple[float, float]:
+        """E|f_N − f|² over points and recorded times but the first, and its standard error, from the limit's own sweeps."""
+        away = (self.seen["path"] - limit)[:, 1:]
+        shift, noise = away.mean(0), away.var(0, ddof=1) / len(away)
+        error = 2 * np.sqrt((shift**2 * noise).sum((1, 2))) + noise.sum((1, 2)) + self.variance_sem[1:]
+        return float((shift**2 - noise).sum() + self.variance[1:].sum()), float(error.sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,18 +170,13 @@ class Limit:
             return None
         return self.predicted[width].seen["ntk" if observable == "ntk_end" else observable]
 
-    def predicted_errors(self, widths: Sequence[int]) -> list[float]:
-        """N·E|f_N − f|² / |f|² over points and recorded times but the first, to first order in 1/N, by width."""
+    def predicted_errors(self, widths: Sequence[int]) -> list[tuple[float, float]]:
+        """N·E|f_N − f|² / |f|² to first order in 1/N, with a standard error, by width."""
         assert self.rich is not None
         limit = self.rich["path"]
         size = float((limit.mean(0)[1:] ** 2).sum())
-
-        def at(width: int) -> float:
-            away = (self.predicted[width].seen["path"] - limit)[:, 1:]  # with the errors of the limit taken out
-            shift = (away.mean(0) ** 2 - away.var(0, ddof=1) / len(away)).sum()
-            return float(width * (shift + self.predicted[width].variance[1:].sum()) / size)
-
-        return list(map(at, widths))
+        found = [self.predicted[width].squared_error(limit) for width in widths]
+        return [(n * value / size, n * error / size) for n, (value, error) in zip(widths, found, strict=True)]
 
     def estimates(self, observable: str) -> np.ndarray:
         """The limit of an observable, [1, n, …], or one for every sweep where it is an average over sweeps."""
