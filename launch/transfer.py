@@ -8,8 +8,8 @@ targets), batches(); further arguments of these are filled with the config's fie
   dial, values           what is swept (default learning_rate); seeds, steps, seed
   variants               {label: {field: value}}: settings to compare, each compiled of its own
   axes                   {field: values}: more hyperparameters (momentum, …); numbers are traced, so nothing is compiled again
-  limit                  {samples, replicas}: the limit's own curve, with task(…) and for minibatches rows(…) in the file; the
-                         optimiser must then be plain SGD, with the fields momentum and weight_decay
+  limit                  {samples, replicas, order}: the limit's own curve under the same optimiser, with task(…) and for
+                         minibatches rows(…) in the file
   target                 {width, depth} of the network to be trained in the end
   together               how many runs go side by side on an accelerator (default all)
 Ends in DIR/report.html, report.json, arrays.npz, config.json. Every size is kept in DIR/cells as soon as it is finished, and

@@ -35,7 +35,7 @@ _NOT_RICH = (
     twin=twin_of,
     task=task_of,
     learning_rate=checks.real | checks.function,
-    optimizer=checks.word | checks.transformation,
+    optimizer=checks.word | checks.transformation | checks.function,
     samples=checks.count(),
     replicas=checks.count(),
     key=checks.key,
@@ -101,8 +101,9 @@ def rich(
     some of them (default: `times`). `reduce` is given all sweeps as a `Trajectory` with a first axis of replicas; what it
     returns, a dictionary of arrays with that axis, is `reduced`.
 
-    `optimizer`: any Optax transformation, or a name that `zoo.scaled` takes together with `learning_rate`; it is scaled to the
-    definition (once: the same object serves a finite network). Rules that are linear or, as Muon, commute with rotations
+    `optimizer`: any Optax transformation; or, with `learning_rate`, a name that `zoo.scaled` takes or a function such as
+    optax.adam, for which one compilation serves all rates. It is scaled to the definition (once: the same object serves a
+    finite network). Rules that are linear or, as Muon, commute with rotations
     keep the cost of a sweep; those that act entry by entry (Adam, Lion) take samples² a matrix, and by default 512 samples
     and order=2. Rules that ask for the size of the weights (LAMB) are refused.
 
@@ -141,9 +142,7 @@ def rich(
         twin.net,
     )
     check_learns(twin)
-    by_entry = training.optimizer is not None and moves_by_entry(twin.net, training, task.x)
-    samples = samples or (_FEW if by_entry else _MANY)
-    order = order or (2 if by_entry and not twin.deep else 1)
+    samples, order = accuracy(twin.net, training, task.x, samples, order or (1 if twin.deep else None))
     check_outputs("rich", twin.net, task)
     twin.check_width(task.x)
     absent = absent_kernels(twin.net, task.x)
@@ -177,6 +176,12 @@ def rich(
     else:
         each, how = sweeps(plan, *settings)
     return _mean(Runs(task, recorded, absent, at, reduce), each, how)
+
+
+def accuracy(net: Any, training: Training, x: Any, samples: int | None, order: int | None) -> tuple[int, int]:
+    """(samples, order of Richardson's step), those that were given or what suits the optimiser."""
+    by_entry = training.optimizer is not None and moves_by_entry(net, training, x)
+    return samples or (_FEW if by_entry else _MANY), order or (2 if by_entry else 1)
 
 
 def check_learns(twin: Any) -> None:

@@ -26,7 +26,7 @@ from zoo.scaled import at_size
     twin=twin_of,
     task=task_of,
     learning_rate=checks.real | checks.function,
-    optimizer=checks.word | checks.transformation,
+    optimizer=checks.word | checks.transformation | checks.function,
     momentum=checks.real,
     weight_decay=checks.real,
     trained=checks.names,
@@ -164,7 +164,7 @@ def _linear(net: Any, training: Training, x: np.ndarray, n: int) -> predict.Line
         return flax.traverse_util.unflatten_dict(one)
 
     moving = {path: leaf.shape for path, leaf in shapes.items() if moves[path]}
-    return predict.LinearRule(at_size(training.optimizer, of), moving, n)
+    return predict.LinearRule(lambda rate: at_size(training.made(rate), of), moving, n, training.rates)
 
 
 def _of_these(initial: Initial, twin: Any, x: np.ndarray) -> Initial:

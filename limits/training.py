@@ -18,6 +18,19 @@ LearningRate = float | Callable[[int], Any]
 
 
 @dataclasses.dataclass(frozen=True)
+class ByName:
+    """From a learning rate to an optimiser that `zoo.scaled` knows by name."""
+
+    name: str
+    net: Any = dataclasses.field(compare=False)  # whose factors are replaced by those of the network that is trained
+    x: Any = dataclasses.field(compare=False)
+
+    def __call__(self, learning_rate: Any) -> optax.GradientTransformation:
+        """The optimiser."""
+        return scaled(self.name, self.net, self.x, learning_rate=learning_rate)
+
+
+@dataclasses.dataclass(frozen=True)
 class Training:
     """v ← momentum v + factor ∂loss/∂w,   w ← (1 − η₀ weight_decay) w − η₀ v,   for parameters of `trained` roles.
 
@@ -25,7 +38,7 @@ class Training:
     the loss. `trained` names roles (input, hidden, branch, readout, bias, norm, embedding), None all of them; the
     parameters of other roles stay where they are. rates [steps] are the η₀ of every step, batches [steps, size] its
     training points (None: all of them at every step). With an `optimizer`, an Optax transformation, the steps are its own,
-    scaled to the definition as `zoo.scaled` does.
+    scaled to the definition as `zoo.scaled` does; a function from the rate to a transformation gets that of each step.
 
     Two trainings are equal where one compiled step serves both: rates and batches are its arguments.
     """
@@ -64,7 +77,8 @@ class Training:
     ) -> "Training":
         """From the keywords of `lazy`, `rich` and `ensemble`; a learning rate may be a function of the step (Optax's).
 
-        optimizer: an Optax transformation, or a name that `zoo.scaled` knows, which takes the learning rate (and needs `net`).
+        optimizer: an Optax transformation; or what takes the learning rate, a name that `zoo.scaled` knows (with `net`) or a
+        function such as optax.adam, for which one compiled step serves all rates.
 
         >>> task = Task([[1.0]], [1.0])
         >>> Training.of(task, 3, lambda step: 0.1 / (1 + step)).rates.round(3).tolist()
@@ -80,15 +94,27 @@ class Training:
                 "momentum and weight_decay are short forms of gradient descent: give them to the optimizer, as in "
                 "optimizer=optax.sgd(learning_rate, momentum)."
             )
-        if isinstance(optimizer, str):
-            if learning_rate is None:
-                raise TypeError(
-                    f'optimizer="{optimizer}" needs a learning_rate; with other options give an Optax object.'
-                )
-            optimizer = scaled(optimizer, net, task.x[:1], learning_rate=learning_rate)
-        elif learning_rate is not None:
-            raise TypeError("learning_rate and an optimizer that has its own are given: leave learning_rate out.")
-        return cls(task.loss, 0.0, 0.0, centred, trained, optimizer, _rates(steps, 1.0), order)
+        if _is_made(optimizer):
+            if learning_rate is not None:
+                raise TypeError("learning_rate and an optimizer that has its own are given: leave learning_rate out.")
+            return cls(task.loss, 0.0, 0.0, centred, trained, optimizer, _rates(steps, 1.0), order)
+        if learning_rate is None:
+            which = f'"{optimizer}"' if isinstance(optimizer, str) else checks.shown(optimizer)
+            raise TypeError(f"optimizer={which} needs a learning_rate; with other options give an Optax object.")
+        make = ByName(optimizer, net, task.x[:1]) if isinstance(optimizer, str) else optimizer
+        rates = _rates(steps, learning_rate)
+        if not _is_made(make(1.0)):
+            raise TypeError(
+                f"optimizer, a function, must return an Optax transformation of a learning rate; {checks.shown(make)} returned "
+                f"{checks.shown(make(1.0))}."
+            )
+        if not isinstance(make, ByName) and not _starts_alike(make):
+            make, rates = make(learning_rate), _rates(steps, 1.0)
+        return cls(task.loss, 0.0, 0.0, centred, trained, make, rates, order)
+
+    def made(self, rate: Any) -> Any:
+        """The optimiser of a step with this rate, where there is one."""
+        return self.optimizer if _is_made(self.optimizer) else self.optimizer(rate)
 
     @property
     def step(self) -> "Training":
@@ -103,7 +129,7 @@ class Training:
     @property
     def largest_rate(self) -> float | None:
         """The largest η₀ of all steps; None: the optimiser's own."""
-        if self.optimizer is not None:
+        if self.optimizer is not None and _is_made(self.optimizer):
             return None
         return float(self.rates.max(initial=0))
 
@@ -138,13 +164,27 @@ class Training:
         if self.optimizer is not None:
             moves = self.moves(net, x)
             mask = optax.stateless(lambda updates, _: jax.tree.map(lambda g, m: g if m else 0 * g, updates, moves))
-            return optax.chain(mask, at_size(self.optimizer, lambda tree: factors(net, tree, x)), mask)
+            return optax.chain(mask, at_size(self.made(learning_rate), lambda tree: factors(net, tree, x)), mask)
         parts = [scale_gradients(self.factors(net, x))]
         if self.momentum:
             parts.append(optax.trace(self.momentum))
         if self.weight_decay:
             parts.append(optax.add_decayed_weights(self.weight_decay, mask=self.moves(net, x)))
         return optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
+
+
+def _is_made(optimizer: Any) -> bool:
+    return hasattr(optimizer, "init") and hasattr(optimizer, "update")
+
+
+def _starts_alike(make: Callable[[Any], Any]) -> bool:
+    """Whether nothing of the learning rate is in the state at the start, as it is in that of `inject_hyperparams`."""
+    params = {"layer": {"kernel": np.ones((2, 2)), "bias": np.ones(2)}}
+    try:
+        one, two = (jax.tree.leaves(make(rate).init(params)) for rate in (1.0, 2.0))
+    except Exception:  # asks for parameters of its own
+        return False
+    return all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
 def record_times(steps: int, times: Sequence[int] | np.ndarray | None, name: str = "times") -> np.ndarray:

@@ -127,7 +127,7 @@ def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float | N
     members=checks.whole & checks.count(-(2**31)),
     task=task_of,
     learning_rate=checks.real | checks.function,
-    optimizer=checks.word | checks.transformation,
+    optimizer=checks.word | checks.transformation | checks.function,
     seed=checks.key,
     momentum=checks.real,
     weight_decay=checks.number(),

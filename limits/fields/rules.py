@@ -22,6 +22,7 @@ import psutil
 
 from limits.fields.matrix import REVEALED, Matrix
 from limits.fields.measure import at
+from limits.kept.remembered import remembered
 from limits.predict.steps import NEEDS_MORE
 from limits.training import Training
 from zoo.roles import Factors, factors
@@ -29,6 +30,7 @@ from zoo.scaled import at_size
 
 Path = tuple[str, ...]
 _TRIED, _SMALL = (1.0, 1e3, 1e-3), 3  # sizes of gradients of each step, and directions, where a rule is tried out
+_RATE = 0.1  # with which a function of the learning rate is tried out
 _SAME = 1e-3  # relative: states may be in few digits, and what is not the same differs by O(1)
 _OF_SIZES = (
     "rich: the steps of this optimiser depend on the size of the weights themselves (as LAMB, LARS and adaptive clipping do), "
@@ -97,7 +99,7 @@ class Optimised:
         self.moves = {path: bool(moves) for path, moves in _flat(training.moves(net, points)).items()}
         self.factors = {path: float(factor) for path, factor in _flat(training.factors(net, points)).items()}
         self.sides: dict[Path, tuple[int, int]] = {}  # inputs and outputs of the matrices, by the parameter's path
-        self.optimizer = at_size(training.optimizer, self._sizes)
+        self.training = training
         self.dense = self._tried(net)
 
     def check_memory(self, samples: int) -> None:
@@ -113,8 +115,12 @@ class Optimised:
         """What matrices that move entry by entry take, with an optimiser's two moments."""
         return sum(3 * itemsize * math.prod(self.shapes[path]) for path in self.dense)
 
+    def _optimizer(self, rate: Any) -> optax.GradientTransformation:
+        """That of a step with this rate."""
+        return at_size(self.training.made(rate), self._sizes)
+
     def start(self, variables: dict[str, Any]) -> Any:  # noqa: D102
-        return self.optimizer.init(self._joined(variables["params"], variables.get(REVEALED, {}), _block))
+        return self._optimizer(_RATE).init(self._joined(variables["params"], variables.get(REVEALED, {}), _block))
 
     def resized(self, kept: Any, before: dict[str, Any], after: dict[str, Any]) -> Any:  # noqa: D102
         old, new = (jax.eval_shape(self.start, each) for each in (before, after))
@@ -126,10 +132,9 @@ class Optimised:
         return jax.tree.map(padded, kept, old, new)
 
     def step(self, kept: Any, params: Any, slopes: Any, met: Any, rate: Any) -> tuple[Any, Any, Any]:  # noqa: D102
-        del rate  # is the optimiser's own
         whole = self._joined(params, met, _block)
         gradient = self._still(self._joined(slopes, met, _gradient_block))
-        updates, kept = self.optimizer.update(gradient, kept, whole)
+        updates, kept = self._optimizer(rate).update(gradient, kept, whole)
         after = _flat(optax.apply_updates(whole, self._still(updates)))
         homes = self._homes(met)
         flat_met: Any = flax.traverse_util.flatten_dict(met)
@@ -221,10 +226,11 @@ class Optimised:
 
         self.sides = dict.fromkeys(wide, (_SMALL + 1, _SMALL + 1))
         params = _nested({path: jnp.asarray(array(path)) for path in self.shapes})
-        state, found = self.optimizer.init(params), {path: list[np.ndarray]() for path in self.shapes}
+        optimizer = self._optimizer(_RATE)
+        state, found = optimizer.init(params), {path: list[np.ndarray]() for path in self.shapes}
         for slope in _TRIED:
             slopes = _nested({path: jnp.asarray(array(path, slope)) for path in self.shapes})
-            updates, state = self.optimizer.update(slopes, state, params)
+            updates, state = optimizer.update(slopes, state, params)
             params = optax.apply_updates(params, updates)
             for path, update in _flat(updates).items():
                 a = np.asarray(update)
@@ -235,7 +241,12 @@ class Optimised:
 
 def moves_by_entry(net: Any, training: Training, x: Any) -> bool:
     """Whether the optimiser of this training moves hidden matrices entry by entry."""
-    return bool(Optimised(net, training, jax.ShapeDtypeStruct(x.shape, "float32")).dense)
+    return _by_entry(net, training.step, x.shape)
+
+
+@remembered(maxsize=64)
+def _by_entry(net: Any, training: Training, shape: tuple[int, ...]) -> bool:
+    return bool(Optimised(net, training, jax.ShapeDtypeStruct(shape, "float32")).dense)
 
 
 def of_matrices(tree: Any, function: Callable) -> Any:

@@ -56,6 +56,8 @@ class Momentum:
 class LinearRule:
     """An Optax transformation that is linear in the gradients and moves all parameters alike; refused if it is not.
 
+    optimizer: the transformation, or a function from a learning rate to one, with the `rates` of every step.
+
     Found by trying it on small gradients in the form of the parameters (`shapes`: arrays or their shapes by path; those in
     `moving` are asked to move alike).
 
@@ -67,9 +69,10 @@ class LinearRule:
     """
 
     def __init__(
-        self, optimizer: optax.GradientTransformation, shapes: dict[tuple[str, ...], tuple[int, ...]], n: int
+        self, optimizer: Any, shapes: dict[tuple[str, ...], tuple[int, ...]], n: int, rates: np.ndarray | None = None
     ) -> None:
-        self.optimizer, self.n = optax.with_extra_args_support(optimizer), n
+        self.make = (lambda _: optimizer) if rates is None else optimizer
+        self.rates, self.n = rates, n
         self.shapes = {path: tuple(min(k, _ENTRIES) for k in shape) for path, shape in shapes.items()}
         self.path = max(self.shapes, key=lambda path: len(self.shapes[path]))  # whose place the coefficients take
         with jax.enable_x64(True):
@@ -77,18 +80,19 @@ class LinearRule:
                 self._check()
             except TypeError as error:
                 raise ValueError(NEEDS_MORE.format(caller="lazy", error=str(error).splitlines()[0])) from error
-            self._update = jax.jit(self.optimizer.update)
+            self._update = jax.jit(lambda rate, *arguments: self.make(rate).update(*arguments))
 
     def start(self, shape: tuple[int, ...]) -> Any:  # noqa: D102
         with jax.enable_x64(True):
             tree = self._tree(np.zeros(shape))
-            return self.optimizer.init(tree), tree
+            return self.make(1.0).init(tree), tree
 
     def step(self, t: int, slope: np.ndarray, kept: Any) -> tuple[np.ndarray, Any]:  # noqa: D102
-        del t  # is in the optimiser's state
         state, still = kept
         with jax.enable_x64(True):
-            updates, state = self._update(self._tree(-slope / self.n), state, still)
+            updates, state = self._update(
+                1.0 if self.rates is None else self.rates[t], self._tree(-slope / self.n), state, still
+            )
             found = np.asarray(flax.traverse_util.flatten_dict(updates)[self.path])
         return found.reshape(slope.shape), (state, still)
 
@@ -125,7 +129,8 @@ class LinearRule:
             return flax.traverse_util.unflatten_dict(leaves)
 
         params = tree(lambda path: np.full(self.shapes[path], size))
-        state, update = self.optimizer.init(params), jax.jit(self.optimizer.update)
+        optimizer = self.make(1.0)
+        state, update = optimizer.init(params), jax.jit(optimizer.update)
         found: dict[Any, list[np.ndarray]] = {path: [] for path in self.shapes}
         for t in range(len(_SLOPES)):
             updates, state = update(tree(lambda path, t=t: slopes[path][t]), state, params)

@@ -116,7 +116,8 @@ class Study:
     def file(self, cell: Size) -> Path:
         """Where its sweeps are kept: a name that changes with everything they depend on."""
         common_fields = {k: v for k, v in plain_fields(self.config).items() if k not in _NOT_IN_CELLS}
-        limit = plain_fields(self.config.limit) if math.isinf(cell.width) else None
+        chosen = {"samples": None, "order": None, **plain_fields(self.config.get("limit") or {})}
+        limit = chosen if math.isinf(cell.width) else None
         code = identity(self.experiment.code, common_fields, cell.fields, self.traced, limit, numerics())
         return self.folder / "cells" / f"{cell.name}_{code}.npz"
 
@@ -169,15 +170,17 @@ class Study:
         task = self.call("task", **cell.fields)
         batches = self.call("rows", **cell.fields) if self.experiment.has("rows") else None
         for setting in self.settings():
-            curves = []
-            for value in self.values:
-                job = {**cell.fields, **setting, self.dial: float(value)}
-                net = self.call("make", self.config.widths[0], cell.depth, **job)
-                given = {**self.config, **how, **job}
-                rule = {name: given.get(name, 0.0) for name in ("momentum", "weight_decay")}
-                options = {name: how[name] for name in ("samples", "replicas") if name in how}
-                rate = given["learning_rate"]
-                curves.append(limit_losses(net, task, self.config.steps, rate, batches=batches, **rule, **options))
+            curves, rules = [], {}
+            options = {name: how[name] for name in ("samples", "replicas", "order") if name in how}
+            for value in self.values.tolist():
+                job = {**cell.fields, **setting}
+                net = self.call("make", self.config.widths[0], cell.depth, **job, **{self.dial: value})
+
+                def rule(value: Any, net: Any = net, job: Any = job) -> Any:
+                    return self.call("optimizer", net, **job, **{self.dial: value})
+
+                rule = rules.setdefault(net, rule)  # one for all values, whose programs are compiled once
+                curves.append(limit_losses(net, task, self.config.steps, value, rule, batches=batches, **options))
                 advance(self.config.seeds)
             found.append(Sweep(math.inf, cell.depth, self.values, np.stack(curves)))
         return found

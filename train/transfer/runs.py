@@ -13,8 +13,8 @@ import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits import Task, twin
-from limits.feature_learning import check_learns
-from limits.fields.sweeps import Plan, sweeps
+from limits.feature_learning import accuracy, check_learns
+from limits.fields.sweeps import Plan, coupled_sweeps, sweeps
 from limits.losses import point_loss
 from limits.training import Training
 from train.variables import descend, split
@@ -180,32 +180,37 @@ def limit_losses(
     net: Any,
     task: Task,
     steps: int,
-    learning_rate: Any,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
+    value: float,
+    optimizer: Callable[[Any], optax.GradientTransformation],
     batches: Any = None,
-    samples: int = 1024,
+    samples: int | None = None,
     replicas: int = 4,
+    order: int | None = None,
 ) -> np.ndarray:
     """The loss on each step's batch before the step, [replica, step], by `limits.feature_learning`; infinite where it diverges.
 
-    A network that is linear has one exact sweep, in place of replicas.
+    The optimiser is the finite networks' own, from the `value` of what is swept; samples and order as in `rich`.
 
     >>> from zoo import MLP
     >>> net = MLP(width=8, depth=1, activation="tanh", parameterization="mup")
-    >>> losses = limit_losses(net, Task([[1.0, 0.5]], [1.0]), 3, 0.2, samples=64, replicas=2)
+    >>> losses = limit_losses(net, Task([[1.0, 0.5]], [1.0]), 3, 0.2, optax.sgd, samples=64, replicas=2)
     >>> losses.shape, losses[:, 0].tolist()
     ((2, 3), [0.5, 0.5])
     """
     check_has_limit(net)
-    training = Training.of(task, steps, learning_rate, momentum, weight_decay, True, batches=batches)
+    training = Training.of(task, steps, value, centred=True, batches=batches, optimizer=optimizer, net=net)
     plan = Plan(net, task, training, np.arange(steps))
+    samples, order = accuracy(net, training, task.x, samples, order)
+    rows, loss = jnp.asarray(training.rows(len(task.x_train))), point_loss(task.loss)
+    y = jnp.asarray(task.y_train, float)
+    every_step = jax.vmap(jax.vmap(lambda f, rows: loss(f[rows], y[rows])), in_axes=(0, None))
+
+    def curves(seen: dict[str, Any]) -> np.ndarray:
+        return np.asarray(jax.jit(every_step)(jnp.asarray(seen["f"], float), rows), np.float64)
+
     try:
-        seen, _ = sweeps(plan, samples, replicas)
+        if order == 2:
+            return coupled_sweeps(plan, samples, replicas)[0].at(None, curves)
+        return curves(sweeps(plan, samples, replicas)[0])
     except FloatingPointError:
         return np.full((replicas, steps), np.inf)
-    rows, loss = jnp.asarray(training.rows(len(task.x_train))), point_loss(task.loss)
-    f, y = jnp.asarray(seen["f"], float), jnp.asarray(task.y_train, float)
-    every_step = jax.vmap(lambda f, rows: loss(f[rows], y[rows]))
-    curves = np.asarray(jax.jit(jax.vmap(lambda f: every_step(f, rows)))(f), np.float64)
-    return np.broadcast_to(curves, (replicas, steps)) if len(curves) == 1 else curves
