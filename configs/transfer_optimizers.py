@@ -19,7 +19,9 @@ def get_config() -> ConfigDict:
     """configs/transfer_limit.py, for three optimisers, whose rates end at zero."""
     config = transfer_limit.get_config()
     config.update({"name": "transfer_optimizers", "widths": (64, 128, 256, 512), "steps": 24})
-    config.update({"values": tuple(2.0**k for k in range(-10, 0)), "limit": {"samples": 2048, "replicas": 4, "order": 1}})
+    config.update(
+        {"values": tuple(2.0**k for k in range(-10, 0)), "limit": {"samples": 2048, "replicas": 4, "order": 1}}
+    )
     config.variants = {name: {"rule": name} for name in ("sgd", "adam", "muon")}
     return config
 
