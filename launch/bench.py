@@ -3,8 +3,9 @@
     python3 -m launch.bench [--what=]kernels|architectures|tangent|fields|transfer|train
                             [--oracle=/path/to/oracle/bin/python] [--n=2000] [--rounds=3]
 
-fields: a sweep of the limit against training a dense network whose width is the number of samples, and against an
-iterated fixed point at equal standard error, all in this environment. transfer: a sweep of 9 learning rates and 3 seeds, as
+fields: a sweep of the limit against training a dense network whose width is the number of samples (under Muon too), a
+sweep under Muon against one under gradient descent, and against an iterated fixed point at equal standard error, all in this
+environment. transfer: a sweep of 9 learning rates and 3 seeds, as
 train.transfer runs it, against one compiled program in a loop, and against compiling each run; compilation included. train:
 launch.train over the compiled step alone on a batch that lies on the device, 6 rounds a `--rounds`, in turn in one process.
 Otherwise --oracle is the Python of an environment made from tests/golden/requirements.txt; without it only this side is
@@ -64,7 +65,11 @@ def jobs() -> list[dict[str, Any]]:
     }  # fmt: skip
     grid = grids[_WHAT.value]
     found = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    return found + [{"what": "fixed_point", "samples": 256, "steps": 16}] * (_WHAT.value == "fields")
+    if _WHAT.value != "fields":
+        return found
+    muon = [{"what": "fields", "samples": s, "steps": 4, "optimizer": "muon"} for s in (1024, 4096)]
+    other = {"what": "fields", "samples": 16384, "steps": 16, "optimizer": "muon", "against": "sgd"}
+    return [*found, *muon, other, {"what": "fixed_point", "samples": 256, "steps": 16}]
 
 
 def rows(job: dict[str, Any], runs: dict[str, list[dict[str, float]]]) -> list[list[str]]:
@@ -136,7 +141,7 @@ def against() -> None:
         for row in rows(job, runs):
             table.add_row(*row)
             screen.print(" | ".join(row), highlight=False)
-        if job["what"] == "fields":
+        if job["what"] == "fields" and "optimizer" not in job:
             ours = statistics.median(run["seconds"] for run in runs["ours"])
             times.setdefault(job["steps"], []).append((job["samples"], ours))
             screen.print(f"compilation {runs['ours'][0]['compilation']:.1f} s", highlight=False)

@@ -32,11 +32,18 @@ LONGEST = 1_000_000  # steps that the run is told it has
 RATES, SEEDS, STEPS = tuple(2.0**k for k in range(-12, -3)), 3, 100
 
 
-def fields(side: str, samples: int, steps: int) -> dict:
-    """Training with feature learning, 16 points, 3 hidden layers: a sweep, or a dense network as wide as its samples."""
+def fields(side: str, samples: int, steps: int, optimizer: str = "", against: str = "dense") -> dict:
+    """Training with feature learning, 16 points, 3 hidden layers: a sweep, or a dense network as wide as its samples.
+
+    With an `optimizer` (default: gradient descent without Optax). against "sgd": the other side is a sweep under SGD by Optax.
+    """
     net = MLP(width=samples, depth=3, activation="tanh", parameterization="mup")
     x, y = (jnp.asarray(part) for part in points(16))
-    training, rate = Training("mse"), 0.1
+    if side == "theirs" and against != "dense":
+        side, optimizer = "ours", against
+    rate = 0.02 if optimizer == "muon" else 0.1
+    task = Task(np.asarray(x), np.asarray(y))
+    training = Training.of(task, steps, rate, optimizer=optimizer or None, net=net)
     if side == "ours":
         sweep = CausalSweep(net, training, x.shape, len(x), "float32")
 

@@ -47,6 +47,33 @@ def values(
     return engine, (0.5 * np.mean((f - task.y_train) ** 2, axis=(1, 2)), np.einsum("mii->m", found) / n)
 
 
+def paths(net: Any, task: Task, optimizer: Any, seeds: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of the engine and of networks, [seeds, step, 3]: the loss, the outputs at the first and the last point, after each step."""
+    training = Training.of(task, steps, None, centred=True, optimizer=optimizer, net=net)
+    n = len(task.x_train)
+    x, y, rows = jnp.asarray(task.x, "float32"), jnp.asarray(task.y_train, "float32"), np.arange(n)
+    sweep = CausalSweep(net, training, x.shape, n, "float32", steps=steps)
+
+    def one(key: Any) -> Any:
+        def step(state: Any, t: Any) -> Any:
+            state = sweep._step(state, x, y, rows, jax.random.fold_in(key, 10 + t), 1.0)[0]
+            seen, _ = measure(net, sweep.factors, (), state.variables, x, n, jax.random.fold_in(key, 1000 + t))
+            return state, seen["f"] - state.offset
+
+        return jax.lax.scan(step, sweep._start(key, x), jnp.arange(steps))[1]
+
+    keys = jax.vmap(lambda m: jax.random.fold_in(jax.random.key(13), m))(jnp.arange(seeds))
+    mine = np.asarray(jax.jit(lambda keys: jax.lax.map(one, keys))(keys))
+    chunks = run_members(net, task, training, seeds, range(1, steps + 1), seed=14, kernels=())
+    both = (mine, np.concatenate([chunk["f"] for chunk in chunks]))
+    return tuple(  # pyright: ignore[reportReturnType]
+        np.stack(
+            [0.5 * np.mean((f[:, :, :n] - task.y_train) ** 2, axis=(2, 3)), f[:, :, 0, 0], f[:, :, -1, 0]], axis=-1
+        )
+        for f in both
+    )
+
+
 def deviations(engine: Any, networks: Any) -> list[float]:
     """By how many standard errors means and (logarithms of) spreads differ: four numbers."""
     found = []

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from same_law import deviations, values
+from recurrent import Recurrent
+from same_law import deviations, paths, values
 
 from limits import Task, twin
 from limits.fields.rules import Optimised
@@ -63,6 +64,33 @@ def test_samples_are_in_law_networks_of_that_width(name):
     net, task, make = LAWS[name]
     found = deviations(*values(net, task, None, "features", 1500, make(net), 4))
     assert np.abs(found).max() < 3.5  # of 36 such numbers, one in 60 runs by chance
+
+
+EVERY_STEP = {  # network, what makes the optimiser
+    "chain": (NET, chain),
+    "muon": (NET, lambda net: scaled("muon", net, learning_rate=0.1, weight_decay=0.5)),
+    "adamw": (NET, lambda net: optax.adamw(0.05, weight_decay=0.5)),
+    "lion": (NET, lambda net: optax.lion(0.02)),
+    "rmsprop": (NET, lambda net: optax.rmsprop(0.01)),
+    "muon, recurrent": (Recurrent(48), lambda net: scaled("muon", net, X[:1], learning_rate=0.1)),
+    "adam, recurrent": (Recurrent(48), lambda net: optax.adam(0.03)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVERY_STEP)
+def test_samples_are_in_law_networks_at_every_step(name):
+    net, make = EVERY_STEP[name]
+    task = Task(X, TASK.y_train, np.ones((1, 5)), [0.0])
+    mine, theirs = paths(net, task, make(net), 1500, 6)
+    z = (mine.mean(0) - theirs.mean(0)) / (np.hypot(mine.std(0), theirs.std(0)) / 1500**0.5)
+    own = [np.std((a - a.mean(0)) ** 2, axis=0) / (2 * a.var(0) * 1500**0.5) for a in (mine, theirs)]
+    spread = np.log(mine.std(0) / theirs.std(0)) / np.hypot(*own)
+    # 18 means and 18 spreads, which go together from step to step: beyond 4 once in thousands of runs.
+    assert np.abs(z).max() < 4
+    assert np.abs(spread).max() < 4
+    moved = mine.mean(0)[:, 0]
+    assert np.ptp(moved) > 0.2 * moved.max()  # the law of what changes
 
 
 KINDS = {  # whether hidden matrices are moved entry by entry
