@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import scipy.linalg
 
 from limits import Task, twin
 from limits.fields.coupled import Coupled
@@ -48,6 +49,66 @@ def test_a_two_layer_linear_network_has_its_closed_correction_and_covariance():
     assert np.all(np.abs(spread - c / 10) < 4 * error)
     assert np.all(error[:3] < 0.1 * spread[:3])
     assert "width 10 to order 1/10: O(1/10²) dropped" in run.provenance["f_train"].detail
+
+
+def mean_of_networks(width: int, steps: int) -> np.ndarray:
+    """E f and E ½ (f − 1)² of two-layer linear networks of this width, after every step, by quadrature: [2, step].
+
+    (w ± h)/√2 are independent, so that m₀ and q₀ are half the difference and the sum of two χ²(N)/N.
+    """
+    i = np.arange(60)  # Golub and Welsch, for the weight x^(N/2 − 1) exp(−x)
+    nodes, vectors = scipy.linalg.eigh_tridiagonal(2 * i + width / 2, np.sqrt(i[1:] * (i[1:] + width / 2 - 1)))
+    a, weights = 2 * nodes / width, vectors[0] ** 2
+    f = np.asarray(
+        jax.vmap(jax.vmap(lambda a, b: two_layer_linear((a - b) / 2, a + b, steps), (None, 0)), (0, None))(a, a)
+    )
+    return np.einsum("i,j,qijs->qs", weights, weights, np.stack([f, (f - 1) ** 2 / 2]))
+
+
+def test_what_richardson_leaves_falls_as_the_square_of_the_samples():
+    """The sweep of S samples is in law a network, whose mean is known here: what is left of f and of the loss, by S."""
+    with jax.enable_x64(True):
+        limit = np.asarray(two_layer_linear(0.0, 2.0, 4))
+        limit, sizes = np.stack([limit, (limit - 1) ** 2 / 2]), (16, 32, 64, 128, 256)
+        means = np.stack([mean_of_networks(width, 4) for width in (*sizes, 512)])
+    second, plain = 2 * means[1:] - means[:-1] - limit, means[:-1] - limit
+    for quantity, step in ((0, 2), (0, 3), (1, 1), (1, 3)):  # of the loss at step 2 the coefficient is all but 0
+        for bias, power in ((plain, -1), (second, -2)):
+            found = np.polyfit(np.log(sizes[1:]), np.log(np.abs(bias[1:, quantity, step])), 1)[0]
+            assert found == pytest.approx(power, abs=0.3), (quantity, step, power)
+
+
+@pytest.mark.parametrize(("activation", "each"), [("relu", 5.0), ("linear", 2.0)])
+def test_kernels_at_the_start_vary_as_products_of_layers_do(activation, each):
+    """The mean of φ² in layer l has the relative variance (1 + V/N)^l − 1, of order lV/N, and no shift of order 1/N."""
+    net = MLP(64, 3, activation=activation, w_std=2**0.5, parameterization="mup")
+    training = Training.of(Task(np.ones((1, 4)), [1.0]), 1, 0.1, centred=True)
+    plan = Plan(net, Task(np.ones((1, 4)), [1.0]), training, np.array([0]), kernels=("phi",))
+    runs, _ = coupled_sweeps(plan, 128, 1000)
+    for layer in range(3):
+
+        def phi(seen: Any, layer: int = layer) -> np.ndarray:
+            return np.asarray(seen["phi"][layer])[:, :, :, :1]
+
+        found, error = (float(part.item()) for part in runs.covariance(phi))
+        limit, shift = runs.at(None, phi).ravel(), (runs.at(64, phi) - runs.at(None, phi)).ravel()
+        mean = limit.mean()
+        assert abs(found / mean**2 - each * (layer + 1)) < 4 * error / mean**2
+        assert error < 0.1 * found
+        assert abs(shift.mean()) < 4 * shift.std() / len(shift) ** 0.5
+
+
+def test_centred_or_not_counts_at_finite_width():
+    """f(0) has the variance Φ/N of the readout, which training then works on."""
+    run = twin(NET).rich(TASK, 2, 0.3, samples=64, replicas=100, width=50, times=[0, 2], kernels=())
+    expected = twin(NET).kernels(X[:4]).nngp / 50
+    assert np.all(np.abs(run.f_train_cov[0] - expected) < 4 * run.f_train_cov_sem[0])
+    assert np.all(np.diagonal(run.f_train_cov[0]) > 4 * np.diagonal(run.f_train_cov_sem[0]))
+    both = twin(NET).rich(TASK, 2, 0.3, samples=64, replicas=4, width=(np.inf, 50), centred=True, kernels=())
+    assert [each.source for each in both] == ["rich", "rich, width 50"]
+    assert not both[0].f_train_cov.any()
+    assert np.abs(both[1].f_train_cov[0]).max() < 1e-12
+    assert both[1].f_train_cov[-1].any()
 
 
 def coupled(net: Any, samples: int, replicas: int, rate: float = 0.5, optimizer: Any = None) -> Coupled:
