@@ -100,6 +100,9 @@ def task_of(config: Any) -> Task:
 
 def trainings(config: Any, each: Families, task: Task, folder: Any, screen: Any) -> Any:
     """Ensembles against the limits of training."""
+    optimizer = optimizer_of(config)
+    if isinstance(optimizer, str):
+        each = {f"{label}, {optimizer}": make for label, make in each.items()}
     return compare(
         each,
         config.widths,
@@ -114,7 +117,7 @@ def trainings(config: Any, each: Families, task: Task, folder: Any, screen: Any)
         folder=folder / "cells",
         console=screen,
         rich=dict(config.rich) if config.get("rich") else None,
-        optimizer=optimizer_of(config),
+        optimizer=optimizer,
     )
 
 

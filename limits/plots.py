@@ -10,8 +10,9 @@ from limits.finite.observables import OBSERVABLES
 
 def plot_trajectory(run: Any, points: int = 6) -> Figure:
     """Loss, predictions (mean ± 2 standard deviations over initialisations), kernels' mean diagonals over time."""
-    figure = Figure(figsize=(13, 3.6), layout="constrained")
-    loss, outputs, kernels = figure.subplots(1, 3)
+    named = _kernels(run)
+    figure = Figure(figsize=(13 if named else 9, 3.6), layout="constrained")
+    loss, outputs, *others = axes = figure.subplots(1, 2 + bool(named))
     for name, style in (("loss", "-"), ("test_loss", "--")):
         if run.has(name):
             value, sem = getattr(run, name), getattr(run, f"{name}_sem")
@@ -29,11 +30,11 @@ def plot_trajectory(run: Any, points: int = 6) -> Figure:
                 run.times, f[:, i] - 2 * spread[:, i], f[:, i] + 2 * spread[:, i], alpha=0.08, color=line.get_color()
             )
         outputs.set(xlabel="step", title="training outputs, ± 2 standard deviations")
-    for label, kernel in _kernels(run):
+    for label, kernel in named:
         style = {"color": "k"} if label == OBSERVABLES["ntk"].symbol else {}
-        kernels.plot(run.times_of_kernels, np.einsum("tii->t", kernel) / kernel.shape[-1], label=label, **style)
-    kernels.set(xlabel="step", title="mean diagonal of kernels")
-    for axis in (loss, outputs, kernels):
+        others[0].plot(run.times_of_kernels, np.einsum("tii->t", kernel) / kernel.shape[-1], label=label, **style)
+        others[0].set(xlabel="step", title="mean diagonal of kernels")
+    for axis in axes:
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize=8)
         axis.spines[["top", "right"]].set_visible(False)
