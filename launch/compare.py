@@ -27,6 +27,7 @@ from train.posterior import sample_posterior
 from train.study.experiment import Experiment
 from train.study.families import Families, check_variants, families, has_make
 from zoo import Parameterization, checks
+from zoo.scaled import OF_MATRICES, OPTIMIZERS
 
 _SIZES = checks.several(checks.count(), distinct=True)
 FIELDS = {
@@ -35,7 +36,7 @@ FIELDS = {
     "init_members": checks.count(), "seed": checks.seed, "centred": checks.flag, "gamma": checks.number(positive=True),
     "task": checks.table, "architecture": checks.word, "activations": checks.several(checks.activation),
     "parameterizations": checks.several(checks.word | checks.a(Parameterization, "a Parameterization")), "net": checks.table,
-    "fields": checks.table, "optimizer": checks.word,
+    "fields": checks.table, "optimizer": checks.choice("", *OPTIMIZERS, *OF_MATRICES),
 }  # fmt: skip
 # Of packaged definitions, where there are neither `variants` nor a `make`.
 _OPTIONAL = ("fields", "net", "optimizer")

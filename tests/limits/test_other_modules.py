@@ -34,7 +34,9 @@ def test_misspelt_and_missing_arguments():
     limit: Any = twin(MLP(8, 1))
     with pytest.raises(TypeError, match=r'lazy has no argument "stpes"\. Did you mean "steps"'):
         limit.lazy(TASK, steps=1, learning_rate=0.1, stpes=3)
-    with pytest.raises(TypeError, match="lazy needs learning_rate; its arguments are"):
+    with pytest.raises(TypeError, match="lazy needs steps; its arguments are"):
+        limit.lazy(TASK)
+    with pytest.raises(TypeError, match="learning_rate is missing: give one, or an optimizer"):
         limit.lazy(TASK, 3)
     with pytest.raises(TypeError, match="MLP needs depth"):
         MLP(8)  # pyright: ignore[reportCallIssue]

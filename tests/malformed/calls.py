@@ -47,7 +47,7 @@ RECORDS = {
     "Initial", "Training",
 }  # fmt: skip
 # Words for messages, and what others are made of.
-PARTS = {"did_you_mean", "check_outputs", "identity", "numerics"}
+PARTS = {"did_you_mean", "check_outputs", "identity", "numerics", "LinearRule"}
 
 
 @dataclasses.dataclass(frozen=True)
