@@ -55,9 +55,8 @@ def cross_entropy_dynamics(
     if flow:
         w = _flow(slope, f0_train.shape, float(np.asarray(learning_rate)) / len(k_train), times)
     else:
-        counted = (lambda t: 1.0) if weights is None else (lambda t: weights[t][:, None])
         rule = rule or momentum_rule(learning_rate, momentum, times, len(k_train))
-        w = descended(lambda t, w: counted(t) * slope(w), f0_train.shape, rule, times)
+        w = descended(slope, f0_train.shape, rule, times, weights)
     return f0_train + k_train @ w, f0_test + k_test_train @ w
 
 

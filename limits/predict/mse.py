@@ -53,9 +53,8 @@ def response(
         if flow:
             raise ValueError(ONE_RATE)
         rule = rule or momentum_rule(learning_rate, momentum, times, len(k_train))
-        counted = (lambda t: 1.0) if weights is None else (lambda t: weights[t][:, None])
         one = np.eye(len(k_train))
-        return descended(lambda t, b: counted(t) * (one - k_train @ b), one.shape, rule, times)
+        return descended(lambda b: one - k_train @ b, one.shape, rule, times, weights)
     eigenvalues, vectors = np.linalg.eigh(k_train)
     eigenvalues = np.maximum(eigenvalues, 0)
     rate = float(learning_rate) / len(k_train)

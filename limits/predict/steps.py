@@ -150,17 +150,19 @@ Rule = Momentum | LinearRule
 
 
 def descended(
-    slope: Callable[[int, np.ndarray], np.ndarray],
+    slope: Callable[[np.ndarray], np.ndarray],
     shape: tuple[int, ...],
     rule: Rule,
     times: Sequence[float] | np.ndarray,
+    weights: np.ndarray | None = None,
 ) -> np.ndarray:
-    """w at the recorded times, from w = 0 by steps of the rule."""
+    """w at the recorded times, from w = 0 by steps of the rule; weights [steps, n]: how much each point counts in them."""
     w, kept, recorded, wanted = np.zeros(shape), rule.start(shape), {}, [int(t) for t in times]
     for step in range(max(wanted) + 1):
         if step in wanted:
             recorded[step] = w
         if step < max(wanted):
-            change, kept = rule.step(step, slope(step, w), kept)
+            counted = 1 if weights is None else weights[step][:, None]
+            change, kept = rule.step(step, counted * slope(w), kept)
             w = w + change
     return np.stack([recorded[t] for t in wanted])
