@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from limits.types import Task
 from zoo import checks
@@ -20,6 +21,11 @@ def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
     >>> as_samples([[1, 2]], "x").shape
     (1, 2)
     """
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)):
+        raise ValueError(
+            f"{name} is traced by jax (jit, grad, vmap), and what comes back here are NumPy arrays: take "
+            "twin(net).kernel_function(), the kernels as a function of JAX arrays."
+        )
     if np.iscomplexobj(x):
         raise ValueError(f"{name} must hold real numbers; its entries are {np.asarray(x).dtype}.")
     try:

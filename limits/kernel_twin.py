@@ -91,6 +91,11 @@ class KernelTwin(Twin):
         # Only with multipliers in the forward pass does every layer enter with its own w² and b², whatever its fan-in.
         return {} if float(p.forward) == 1 and p.base_width is None else {"ntk": Provenance("absent", NTK_OF_BASE)}
 
+    def absent(self, x: Any) -> dict[str, Provenance]:
+        """The kernels that do not exist, with the reason."""
+        del x
+        return self._absent
+
     @property
     def _has_bias(self) -> bool:
         return float(self.net.b_std) > 0

@@ -80,7 +80,7 @@ class SampledTwin(Twin):
             check_same_shape(first, second)
             if diagonal:
                 raise ValueError("kernels: the diagonal is that of x1 with itself; leave x2 out.")
-        absent = self._no_tangent(first)
+        absent = self.absent(first)
         values, provenance, errors, reasons = dict[str, Any](absent), dict(absent), dict[str, Any](), dict[str, str]()
         if not drawn or self.deep:
             self.check_width(first)
@@ -110,7 +110,7 @@ class SampledTwin(Twin):
                 provenance[name] = Provenance.monte_carlo(f"{how}{why}", replicas)
         return Kernels(values["nngp"], values["ntk"], {name: provenance[name] for name in KERNELS}, errors)
 
-    def _no_tangent(self, x: Any) -> dict[str, Provenance]:
+    def absent(self, x: Any) -> dict[str, Provenance]:
         """Why there is no tangent kernel, where there is none."""
         p = parameterization(self.net.parameterization)
         power = max(float(p.tangent_exponent(role)) for role in ("input", "hidden"))

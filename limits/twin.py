@@ -10,9 +10,10 @@ import numpy as np
 
 from limits.feature_learning import rich
 from limits.initial import Initial
+from limits.kernel_function import kernel_function
 from limits.lazy import lazy
 from limits.posterior.infer import posterior
-from limits.types import AbsentError, Kernels
+from limits.types import AbsentError, Kernels, Provenance
 from zoo import checks
 from zoo.definition import Network, check_definition, definition_of, name_of
 from zoo.plain import at_depth
@@ -66,6 +67,11 @@ class Twin:
         """NNGP and NTK at initialisation, between x1 and x2 (or x1 and itself)."""
         raise AbsentError(f"{type(self).__name__} has no closed kernels.")
 
+    def absent(self, x: Any) -> dict[str, Provenance]:
+        """The kernels that this limit has not for inputs like x, with the reason."""
+        del x
+        return {}
+
     def check_width(self, x: Any) -> None:
         """Raises where the network does not scale with the width as its parameterization says; definitions of zoo do."""
 
@@ -77,6 +83,7 @@ class Twin:
         return Initial(self, x)
 
     # With their own signatures, which `help` and an editor show; the twin is their first argument.
+    kernel_function = kernel_function
     lazy = lazy
     rich = rich
     posterior = posterior

@@ -29,10 +29,12 @@ def piecewise_linear(phi: zoo.PiecewiseLinear) -> Dual:
     Reference: Cho & Saul, Kernel methods for deep learning (2009).
     """
     even, odd = ((phi.positive - phi.negative) / 2) ** 2, ((phi.positive + phi.negative) / 2) ** 2
-    size, share = float(np.sqrt(even + odd)), even / max(even + odd, 1e-300)
+    known = isinstance(even, float)  # else slopes are traced
+    size: Any = float(np.sqrt(even + odd)) if known else jnp.sqrt(even + odd)
+    share = even / (max(even + odd, 1e-300) if known else even + odd)
 
     def dual(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> tuple:
-        if even == 0:
+        if known and even == 0:
             return size * r1, size * r2, gap, jnp.full_like(gap, odd)
         theta = angle(gap)
         sine = safe_sqrt(gap * (2 - gap))

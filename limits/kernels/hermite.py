@@ -40,6 +40,11 @@ def nodes(orders: int, finer: bool = False) -> tuple[np.ndarray, np.ndarray]:
     return z, table * (weight * np.exp(z * z / 4))[:, None]
 
 
+def off_zero(r: jax.Array) -> jax.Array:
+    """r, or what is as good as zero: at 0 itself derivatives of code such as max(x, 0) + log(1 + exp(−|x|)) may be wrong."""
+    return jnp.where(r > 0, r, 1e-20)
+
+
 def coefficients(phi: Any, r: jax.Array, orders: int) -> jax.Array:
     """a_k with φ(r z) = Σ a_k He_k(z)/sqrt(k!), [orders + 1, *r.shape]; the last holds what the others miss of E φ².
 
@@ -107,7 +112,7 @@ def hermite(phi: Any, orders: int) -> Dual:
 
     def dual(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> tuple:
         a1, a2 = (coefficients(phi, r, orders) for r in (r1, r2))
-        d1, d2 = (coefficients(derivative(phi), r, orders) for r in (r1, r2))
+        d1, d2 = (coefficients(derivative(phi), off_zero(r), orders) for r in (r1, r2))
         s1, s2 = (safe_sqrt(jnp.sum(a * a, axis=0)) for a in (a1, a2))
         a1, a2 = (a / jnp.where(s > 0, s, 1)[None] for a, s in ((a1, s1), (a2, s2)))
         return s1, s2, *series(a1, a2, d1, d2, gap)

@@ -1,7 +1,6 @@
 """How exact the averages of a reading are: lengths of Hermite series and errors of quadrature, measured on the inputs."""
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
@@ -21,9 +20,13 @@ _SAID = 3  # inexact places in a provenance
 
 @dataclasses.dataclass(frozen=True)
 class SeriesLengths:
-    """Orders of the Hermite series of each function, by its name. Nothing is measured."""
+    """Orders of the Hermite series of each function, by its name. Nothing is measured.
+
+    differentiable: whether results have derivatives, which takes memory and time.
+    """
 
     orders_by_name: tuple[tuple[str, int], ...] = ()
+    differentiable: bool = False
 
     def orders(self, function: Function) -> int:
         """Of the series of this function."""
@@ -39,7 +42,7 @@ class Measurement:
     `rules`: that of averages over several variables; `places`: where a function stands in the network.
     """
 
-    measures = True
+    measures, differentiable = True, False
 
     def __init__(self) -> None:
         self.missing, self.wrong, self.rules = dict[str, Any](), dict[str, Any](), dict[tuple, Any]()
@@ -75,12 +78,12 @@ class Measurement:
         self._larger(self.missing, function.name, share.max(0), place)
         self._larger(self.wrong, function.name, wrong.max(), place)
 
-    def quadrature(self, key: tuple, found: Any, coarse: Any, size: Any, place: str) -> None:
+    def quadrature(self, key: tuple, found: Any, coarse: Any, size: Any, entries: int, place: str) -> None:
         """The same average by a rule and by a coarser one, and that of the absolute value, to which errors are relative.
 
-        key: functions, number of variables and of points.
+        key: functions, number of variables and of points. entries: for one input, or pair of inputs.
         """
-        self.largest = max(self.largest, key[-1] * math.prod(found.shape[1:]))
+        self.largest = max(self.largest, key[-1] * entries)
         largest = jnp.max(size)
         error = jnp.max(jnp.abs(found - coarse)) / jnp.where(largest > 0, largest, 1)
         self._larger(self.rules, key, error, place)
@@ -118,11 +121,14 @@ class Measurement:
             how = series_provenance(lengths[name], left, float(wrong[name]))
             if how.kind != "exact":
                 parts.append((max(left, float(wrong[name])), f"{self.places[name]}: {how.detail}"))
+        largest = dict[tuple, float]()  # of the averages at one place
         for key, error in rules.items():
+            at = self.places[key], *key[-2:]
+            largest[at] = max(largest.get(at, 0.0), float(error))
+        for (place, variables, points), error in largest.items():
             if error > _ROUNDING:
-                *_, variables, points = key
-                said = f"an average over {variables} variables by {points} points, an error of about {float(error):.0e}"
-                parts.append((float(error), f"{self.places[key]}: {said}"))
+                said = f"averages over {variables} variables by {points} points, an error of about {error:.0e}"
+                parts.append((error, f"{place}: {said}"))
         parts += [(1.0, f"{place}: {said}") for place, said in self.drawn.items()]
         return SeriesLengths(tuple(lengths.items())), _provenance(parts, lengths)
 

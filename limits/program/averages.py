@@ -6,6 +6,7 @@ of one variable each by a closed form or the Hermite series Σ_k a_k b_k c^k; th
 
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +16,11 @@ import numpy as np
 
 from limits.kernels import hermite
 from limits.kernels.special import safe_sqrt
+from limits.program import differentiated
 from limits.program.functions import Factor, Function, bare, components, function_of, product_of
-from limits.program.nodes import Concat, Det, FieldSum, Map, Moved, Node
+from limits.program.nodes import Concat, Det, FieldSum, Map, Moved, Node, plain
 from limits.program.quadrature import points, root
-from limits.program.recognise import closed_dual, values_at
+from limits.program.recognise import Closed, recognised, values_at
 from limits.program.values import NoLimitError
 
 
@@ -136,7 +138,7 @@ def _average(m: Any, f: Function, g: Function, pairs: bool) -> Any:
                 rest = function.replaced(k)
                 if factor.slopes:
                     found = average(m, *((rest, g) if which == 0 else (f, rest)), pairs)
-                    return None if found is None else alone[0] * found
+                    return None if found is None else plain(alone[0]) * found
                 return _stein(m, alone, which, (rest, g) if which == 0 else (f, rest), pairs)
     if len(f.random) + len(g.random) <= 1:
         (left, right) = (_of_one(m.own, each) for each in (f, g))
@@ -148,9 +150,9 @@ def _bare_alone(f: Function) -> bool:
     return len(f.factors) == 1 and not f.factors[0].slopes and bare(f.factors[0].node) is not None
 
 
-def _stein(m: Any, alone: tuple[float, Node], which: int, rest: tuple[Function, Function], pairs: bool) -> Any:
+def _stein(m: Any, alone: tuple[Any, Node], which: int, rest: tuple[Function, Function], pairs: bool) -> Any:
     """s E[a F] = s Σ_j Cov(a, u_j) E[∂_j F]."""
-    scale, a = alone
+    scale, a = plain(alone[0]), alone[1]
     found = None
     for side, function in enumerate(rest):
         for leaf in function.leaves:
@@ -180,7 +182,8 @@ def _of_one(own: Any, f: Function) -> Any:
         return jnp.broadcast_to(found, (1,) * (1 + f.rank)) if jnp.ndim(found) == 0 else found
     _measure(own, f)
     z, table = hermite.nodes(2, True)
-    return jnp.matmul(_values(own, f, own.size(f.random[0]), z), table[:, 0])
+    found = jnp.matmul(_values(own, f, own.size(f.random[0]), z), table[:, 0])
+    return differentiated.of_one(own, found, f) if own.series.differentiable else found
 
 
 def _measure(own: Any, f: Function) -> None:
@@ -191,6 +194,7 @@ def _measure(own: Any, f: Function) -> None:
 
 def _values(own: Any, f: Function, r: Any, z: Any) -> Any:
     """f at r z, [n or 1, positions, nodes], for a function of one variable (or of none)."""
+    r = hermite.off_zero(r) if any(factor.slopes for factor in f.factors) else r
     at = {id(leaf): r[..., None] * z for leaf in f.random}
     found = f(at, lambda det: jnp.asarray(det.array)[..., None])
     return jnp.broadcast_to(found, np.broadcast_shapes(jnp.shape(found), (*r.shape, len(z))))
@@ -198,12 +202,53 @@ def _values(own: Any, f: Function, r: Any, z: Any) -> Any:
 
 def _of_two(m: Any, f: Function, g: Function, pairs: bool) -> Any:
     """E[f(u) g(v)] of one variable each."""
+    found = _value_of_two(m, f, g, pairs)
+    if not m.series.differentiable:
+        return found
+    gap = jnp.zeros(()) if m is m.own and not pairs else _correlation_gap(m, f.random[0], g.random[0], pairs)
+    return differentiated.of_two(m, found, f, g, gap, _closed_average(f, g), pairs)
+
+
+def _closed_average(f: Function, g: Function) -> Any:
+    """E[f g] with derivatives as a function of (q1, q2, k, 1 − c, numbers in f that move), if it has a closed form."""
+    slopes, scale, which = _slopes_of(f, g), 1.0, "moment"
+    if slopes is not None:
+        (f, g), scale = slopes
+        which = "slope"
+    if not _same(f, g) or _recognised(f) is None:
+        return None
+
+    def average(q1: Any, q2: Any, k: Any, gap: Any, numbers: tuple) -> Any:
+        places = {id(det): number.reshape(()) for det, number in zip(f.dets, numbers, strict=True)}
+        known: Any = _recognised(f, lambda det: places[id(det)])
+        return scale * getattr(known.averages, which)(q1, q2, k, gap)
+
+    return average
+
+
+def _same(f: Function, g: Function) -> bool:
+    """Whether both are one function, of variables that may differ; numbers in it may move, alike."""
+    return f.name == g.name and len(f.dets) == len(g.dets) and all(map(operator.is_, f.dets, g.dets))
+
+
+def _recognised(f: Function, place: Any = None) -> Closed | None:
+    """f as a function that has a closed average; where numbers in it move, by their usual values."""
+    usual = {id(det): det.default for det in f.dets}
+    if None in usual.values():
+        return None
+    if not usual:
+        return recognised(f.name, _alone(f))
+    known = recognised(f"{f.name} at {[*usual.values()]}", _alone(f, lambda det: usual[id(det)]))
+    return known and known.of(_alone(f, place or (lambda det: det.array.reshape(()))))
+
+
+def _value_of_two(m: Any, f: Function, g: Function, pairs: bool) -> Any:
     u, v = f.random[0], g.random[0]
     slopes = _slopes_of(f, g)
     if slopes is not None:
         (a, b), scale = slopes
         return scale * _dual(m, a, u, v, pairs, b)[3]
-    if f.name == g.name and not f.dets:
+    if _same(f, g) and (not f.dets or _recognised(f) is not None):
         s1, s2, gap, _ = _dual(m, f, u, v, pairs, g)
         return s1 * s2 * (1 - gap)
     if m is m.own and not pairs and u is v:
@@ -226,12 +271,12 @@ def _dual(m: Any, f: Function, u: Node, v: Node, pairs: bool, g: Function | None
 
 
 def _dual_of(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> tuple:
-    closed = None if f.dets else closed_dual(f.name, _alone(f))
+    closed = _recognised(f)
     gap = _correlation_gap(m, u, v, pairs)
     k = f.rank, g.rank
     if closed is not None:
         r1, r2 = m.placed(m.own.size(u), 0, *k, pairs), m.placed(m.own.size(v), 1, k[1], k[0], pairs)
-        return _flat(closed, m.batch, k, pairs)(r1, r2, gap)
+        return _flat(closed.dual, m.batch, k, pairs)(r1, r2, gap)
     df, dg = f.derivatives(u), g.derivatives(v)
     if len(df) != 1 or len(dg) != 1:
         df, dg = [], []
@@ -317,18 +362,18 @@ def coefficients_of(m: Any, f: Function, u: Node, orders: int) -> Any:
     return own.once(("coefficients", f.key, id(u), orders), compute, f, u)
 
 
-def _alone(f: Function) -> Any:
-    """As a function of its one variable, which must be without deterministic values."""
+def _alone(f: Function, place: Any = None) -> Any:
+    """As a function of its one variable; without `place` it must be without deterministic values."""
     (leaf,) = f.random
-    return lambda x: f({id(leaf): x}, _no_values) * jnp.ones_like(x)
+    return lambda x: f({id(leaf): x}, place or _no_values) * jnp.ones_like(x)
 
 
 def has_closed_form(f: Function) -> bool:
     """Whether no series of it is needed: it has a closed average, or is a slope of what has one."""
-    if f.dets or len(f.random) != 1:
+    if len(f.random) != 1:
         return False
     slopes = _slopes_of(f, f)
-    return closed_dual(f.name, _alone(f)) is not None or (slopes is not None and has_closed_form(slopes[0][0]))
+    return _recognised(f) is not None or (slopes is not None and has_closed_form(slopes[0][0]))
 
 
 def _no_values(det: Det) -> Any:
@@ -337,7 +382,8 @@ def _no_values(det: Det) -> Any:
 
 def _slopes_of(f: Function, g: Function) -> tuple[tuple[Function, Function], float] | None:
     """((φ, φ), κ) where f and g are multiples of the derivative of one φ, κ the product."""
-    if f.dets or g.dets or not any(factor.slopes for factor in f.factors):
+    moving = [det.default is None for each in (f, g) for det in each.dets]
+    if any(moving) or not any(factor.slopes for factor in f.factors):
         return None
     found = []
     for function in (f, g):
@@ -350,7 +396,7 @@ def _slopes_of(f: Function, g: Function) -> tuple[tuple[Function, Function], flo
         found.append((base, scale))
     (a, s), (b, t) = found
     one_slope = len(a.derivatives(a.random[0])) == len(b.derivatives(b.random[0])) == 1
-    return ((a, b), s * t) if a.name == b.name and one_slope else None
+    return ((a, b), s * t) if _same(a, b) and one_slope else None
 
 
 _ratios: dict[str, float | None] = {}
@@ -358,6 +404,8 @@ _ratios: dict[str, float | None] = {}
 
 def _ratio(function: Function, base: Function) -> float | None:
     """κ with function = κ φ′."""
+    if function.dets:  # of one factor, a slope is that of its base
+        return 1.0 if len(function.factors) == 1 else None
     if function.name not in _ratios:
         x = np.array([-3.1, -1.3, -0.4, 0.3, 0.9, 2.2])
         slopes = [_alone(slope) for slope in base.derivatives(base.random[0])]
@@ -380,25 +428,35 @@ def _by_quadrature(m: Any, f: Function, g: Function, pairs: bool) -> Any:
         array, ranks = jnp.asarray(array), (f.rank, g.rank)
         return array if array.ndim == 0 else m.placed(array, which, ranks[which], ranks[1 - which], pairs)
 
-    lower = root([[_covariance(m, a, b, place, pairs) for b in variables] for a in variables])
+    covariance = [[_covariance(m, a, b, place, pairs) for b in variables] for a in variables]
+    placed = [(id(det), which) for which, function in ((0, f), (1, g)) for det in function.dets]
+    dets = tuple(place(det.array, which) for which, function in ((0, f), (1, g)) for det in function.dets)
 
-    def by_rule(coarse: bool, size: bool = False) -> Any:
-        rule = points(len(variables), coarse)  # one constant of the compiled program, however often it is used
-        z, weights = m.own.once(("points", len(variables), coarse), lambda: [jnp.asarray(part) for part in rule])
-        drawn = [sum((c * z[:, j].reshape(-1, *(1,) * c.ndim) for j, c in enumerate(row)), 0.0) for row in lower]
-        found: Any = weights.reshape(-1, *(1,) * (m.batch + f.rank + (g.rank if pairs else 0)))
+    def product(x: list[Any], dets: tuple) -> Any:
+        found: Any = 1.0
         for which, function in ((0, f), (1, g)):
             values = {}
             for leaf in function.random:
                 at = next(i for i, (s, each) in enumerate(variables) if each is leaf and (s == which or whole))
-                values[id(leaf)] = drawn[at]
-            found = found * function(values, lambda det, which=which: place(jnp.asarray(det.array), which))
-        return (jnp.abs(found) if size else found).sum(0)
+                values[id(leaf)] = x[at]
+            found = found * function(values, lambda det, which=which: dets[placed.index((id(det), which))])
+        return found
 
-    found = by_rule(coarse=False)
+    def by_rule(function: Any, covariance: Any, dets: tuple, coarse: bool = False) -> Any:
+        z, weights = (jnp.asarray(part) for part in points(len(variables), coarse))
+        rows = root(covariance)
+        drawn = [sum((c * z[:, j].reshape(-1, *(1,) * c.ndim) for j, c in enumerate(row)), 0.0) for row in rows]
+        weights = weights.reshape(-1, *(1,) * (m.batch + f.rank + (g.rank if pairs else 0)))
+        return (weights * function(drawn, dets)).sum(0)
+
+    found = by_rule(product, covariance, dets)
     if m.series.measures:
         key = (f.name, g.name, len(variables), len(points(len(variables))[0]))
-        m.series.quadrature(key, found, by_rule(coarse=True), by_rule(True, size=True), m.own.place(f))
+        coarse, size = (by_rule(h, covariance, dets, True) for h in (product, lambda *x: jnp.abs(product(*x))))
+        m.series.quadrature(key, found, coarse, size, math.prod(found.shape[m.batch :]), m.own.place(f))
+    # Of a function with kinks the rule itself is differentiated: its second derivatives are no functions.
+    if m.series.differentiable and differentiated.is_smooth(f) and differentiated.is_smooth(g):
+        return differentiated.of_several(found, product, covariance, dets, by_rule)
     return found
 
 

@@ -27,7 +27,7 @@ _ROWS = 32  # inputs that are looked at together
 _NODE_BYTES = 2**28  # of the values of a function at quadrature nodes, for all inputs of a block
 _NODES = 2000
 _MARGIN = 0.25  # of a power of N
-_READING = 2  # another number for rules that give other kernels
+_READING = 3  # another number for rules that give other kernels
 _LONG, _LONGEST, _FEW_BLOCKS = 200, 400, 30  # equations of a program, blocks of kernels: see `_step_by_step`
 
 
@@ -84,7 +84,7 @@ def closed_kernels(
         return {}, Provenance("absent", kernels.reason), dict.fromkeys(KERNELS, kernels.reason)
     with jax.enable_x64(True):
         try:
-            seen, found, refused = _look(kernels, x1 if x2 is None else np.concatenate([x1, x2]))
+            seen, found, refused = look(kernels, x1 if x2 is None else np.concatenate([x1, x2]))
         except Exception as error:  # said in the provenance of what is drawn instead
             reason = f"its program could not be read ({_sentence(error)})"
             return {}, Provenance("absent", reason), dict.fromkeys(KERNELS, reason)
@@ -201,7 +201,7 @@ def _looking(kernels: ProgramKernels, shape: tuple[int, ...], kind: str) -> tupl
     return run, beside
 
 
-def _look(kernels: ProgramKernels, x: np.ndarray) -> tuple[Measurement, Any, dict[str, str]]:
+def look(kernels: ProgramKernels, x: np.ndarray) -> tuple[Measurement, Any, dict[str, str]]:
     """(what the averages for these inputs need: without arrays, and their arrays; why some kernels have no closed form)."""
     rows = min(len(algebra.padded(x)), _ROWS)
     look, beside = _looking(kernels, (rows, *x.shape[1:]), str(x.dtype))

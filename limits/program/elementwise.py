@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.program.functions import leaves_of
-from limits.program.nodes import Concat, Det, Entry, FieldSum, Map, Node, scaled_by
+from limits.program.nodes import Concat, Det, Entry, FieldSum, Map, Moving, Node, scaled_by
 from limits.program.opened import opened
 from limits.program.shapes import one
 from limits.program.values import Atom, Axes, NoLimitError, Parameter, Value, atoms
@@ -48,16 +48,22 @@ def _of_parameters(word: str, values: Sequence[Value]) -> Value | None:
     if len(values) != 2 or word not in ("mul", "div"):
         return None
     for mine, other in (values, values[::-1]):
-        det, is_number = other.held, isinstance(other.held, Det) and other.held.number is not None
+        det, is_number = other.held, isinstance(other.held, Det) and other.held.usual is not None
         if isinstance(mine.held, Parameter) and is_number and (word == "mul" or mine is values[0]):
-            number = det.number if word == "mul" else 1 / det.number
-            return _times(mine, number, det.power if word == "mul" else -det.power)
+            number, relative = det.usual, 1.0
+            if det.number is None:
+                relative = det.array.reshape(()) / number
+            if word == "div":
+                number, relative = 1 / number, 1 / relative
+            return _times(mine, number, det.power if word == "mul" else -det.power, relative)
     return None
 
 
-def _times(value: Value, factor: float, power: float) -> Value:
+def _times(value: Value, factor: float, power: float, relative: Any = 1.0) -> Value:
     held = value.held
-    fields = {**held.__dict__, "factor": held.factor * factor, "growth": held.growth + power}
+    mean, size, rate = held.moving
+    moving = mean * relative, size * relative, rate * relative**2
+    fields = {**held.__dict__, "factor": held.factor * factor, "growth": held.growth + power, "moving": moving}
     return Value(value.axes, Parameter(**fields))
 
 
@@ -107,7 +113,7 @@ def _fitted(value: Value, axes: Axes) -> Any:
 
 
 def _about(det: Det) -> tuple:
-    return det.power, det.noise, det.zero
+    return det.power, det.noise, det.zero, det.default
 
 
 def field_of(value: Value, axes: Axes) -> Node:
@@ -133,9 +139,10 @@ def field_of(value: Value, axes: Axes) -> Node:
     matrix = held.matrix()
     entry = Entry(tuple(shape), held.growth, matrix, tuple(own))
     mean = held.law.mean * held.factor
-    return (
-        entry if mean == 0 else FieldSum(entry.shape, held.growth, ((one(len(shape)), entry),), one(len(shape), mean))
-    )
+    if mean == 0:
+        return entry
+    constant = one(len(shape), mean if isinstance(held.moving[0], float) else Moving(mean * held.moving[0], mean))
+    return FieldSum(entry.shape, held.growth, ((one(len(shape)), entry),), constant)
 
 
 def of_numbers(word: str, function: Callable, dets: Sequence[Det]) -> Det:
@@ -146,7 +153,15 @@ def of_numbers(word: str, function: Callable, dets: Sequence[Det]) -> Det:
     else:
         array = function(*jnp.broadcast_arrays(*(jnp.asarray(det.array) for det in dets)))
     power, noise, zero = powers(word, dets)
-    return Det(array, power, noise, zero)
+    return Det(array, power, noise, zero, _default(function, dets))
+
+
+def _default(function: Callable, dets: Sequence[Det]) -> float | None:
+    """The number that a function of numbers is by default, where one of them moves."""
+    if all(det.default is None for det in dets) or any(det.usual is None for det in dets):
+        return None
+    with jax.ensure_compile_time_eval():
+        return float(function(*(jnp.asarray(det.usual) for det in dets)))
 
 
 def powers(word: str, dets: Sequence[Det]) -> tuple[float, float, bool]:
@@ -244,10 +259,10 @@ def check_steady(det: Det, power: float) -> None:
         )
 
 
-def multiple(number: float, node: Any, power: float = 0.0) -> Any:
+def multiple(number: float | Moving, node: Any, power: float = 0.0) -> Any:
     """A number, which goes as N^power, times a field; of a multiple, the product of the numbers."""
     scale, inner = scaled_by(node) or (1.0, node)
-    if number * scale == 1 and inner.power == node.power + power:
+    if number * scale == 1.0 and inner.power == node.power + power:
         return inner
     return FieldSum(node.shape, node.power + power, ((one(len(node.shape), number * scale), inner),))
 
@@ -256,8 +271,8 @@ def _multiple(word: str, node: Node, det: Det, shape: tuple[int, ...]) -> Node:
     check_steady(det, 0.0 if det.zero else det.power)
     if word == "div":
         det = of_numbers("div", jnp.divide, (one(len(det.shape)), det))
-    if det.number is not None and shape == node.shape:
-        return multiple(det.number, node, det.power)
+    if det.scalar is not None and shape == node.shape:
+        return multiple(det.scalar, node, det.power)
     return FieldSum(shape, node.power + det.power, ((det, node),))
 
 

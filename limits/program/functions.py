@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program.nodes import Det, FieldSum, Map, Node, scaled_by
+from limits.program.nodes import Det, FieldSum, Map, Moving, Node, scaled_by
 from limits.program.opened import opened
 from limits.program.values import NoLimitError
 
@@ -129,7 +129,7 @@ def function_of(node: Node) -> Function:
     return Function(tuple(Factor(factor) for factor in factors_of(node)), len(node.shape))
 
 
-def bare(node: Node) -> tuple[float, Node] | None:
+def bare(node: Node) -> tuple[float | Moving, Node] | None:
     """(s, u) where a field is s u with a Gaussian leaf u."""
     scaled = scaled_by(node)
     if scaled is not None:

@@ -51,10 +51,13 @@ class EqualBlocks:
 
 
 class Loops:
-    """The loops of a program. `signature(path)`: equal for parameters of equal laws."""
+    """The loops of a program. `signature(path)`: equal for parameters of equal laws.
 
-    def __init__(self, program: NetworkProgram, signature: Any) -> None:
-        self.equations, self.free = program.equations, program.free
+    `moving`: constants that move with numbers of the network, and how; they may do so in another way in each block.
+    """
+
+    def __init__(self, program: NetworkProgram, signature: Any, moving: dict[Slot, Any] | None = None) -> None:
+        self.equations, self.free, self.moving = program.equations, program.free, moving or {}
         self._paths = {number: path for path, number in program.params.items()}
         self._signature = signature
         self._fixed = {*program.inputs, *(v for e in self.equations[: self.free] for v in e.outputs)}
@@ -122,8 +125,10 @@ class Loops:
         for i in range(period):
             for k, each in enumerate(self.equations[start + i].inputs):
                 if isinstance(each, Constant):
-                    all_of: Any = tuple(self.equations[start + i + j * period].inputs[k] for j in range(count))
-                    if len({constant_written(constant) for constant in all_of}) > 1:
+                    at = [start + i + j * period for j in range(count)]
+                    all_of: Any = tuple(self.equations[each].inputs[k] for each in at)
+                    ways = {self.moving.get((each, k)) for each in at}
+                    if len({constant_written(constant) for constant in all_of}) > 1 or len(ways) > 1:
                         found[i, k] = all_of
         return found
 

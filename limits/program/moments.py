@@ -113,13 +113,14 @@ class PairMoments:
             return u.known(Key(self.batch, "tangent", pairs))
         if not same_weights(u, v):
             return None
-        rate, std = u.matrix.rate, u.matrix.std
+        rate = u.matrix.rate and u.matrix.rate * u.matrix.quicker
         if not isinstance(u, Image):
             shared = self._shared(u, v, pairs)
-            return None if rate == 0 else rate * shared
+            return None if u.matrix.rate == 0 else rate * shared
         inner = None if isinstance(u.source, Det) else self._contracted(self.tangent, u, v, pairs)
-        own = self._contracted(self.second, u, v, pairs) if rate else None
-        return total(None if own is None else rate * own, None if inner is None or std == 0 else std**2 * inner)
+        own = self._contracted(self.second, u, v, pairs) if u.matrix.rate else None
+        inner = None if inner is None or u.matrix.std == 0 else u.matrix.variance * inner
+        return total(None if own is None else rate * own, inner)
 
     def _through(self, form: Any, u: Any, v: Any, pairs: bool) -> Any:
         """A bilinear form through what is linear in one of its fields."""
@@ -177,8 +178,15 @@ class PairMoments:
         """1 − ⟨u u′⟩ / √(⟨u u⟩ ⟨u′ u′⟩), without cancellation where sums do not force it."""
         return self._once(self._gap, u, u, pairs)
 
+    def still(self, array: Any) -> Any:
+        """1 − c and standard deviations say only how to work out values: derivatives go through (co)variances."""
+        return jax.lax.stop_gradient(array) if self.series.differentiable else array
+
     def _gap(self, u: Node, v: Node, pairs: bool) -> Any:
         del v
+        return self.still(self._gap_of(u, pairs))
+
+    def _gap_of(self, u: Node, pairs: bool) -> Any:
         if self is self.own and not pairs:
             return jnp.zeros((1,) * (1 + len(u.shape)))
         if isinstance(u, Carried):
@@ -196,13 +204,15 @@ class PairMoments:
     def gap_between(self, u: Node, v: Node, pairs: bool) -> Any:
         """1 − c from the moments themselves."""
         moment = self.second(u, v, pairs)
+        moment = moment if moment is None else self.still(moment)
         product = self.product(u, v, self.own.size(u), self.own.size(v), pairs)
         c = jnp.zeros_like(product) if moment is None else moment / jnp.where(product > 0, product, 1)
         return _snapped(1 - c)
 
     def _gap_of_inputs(self, u: Any, pairs: bool) -> Any:
         norms = self.own._dot(u.source, u.source, u.contracted, False)
-        unit = jnp.asarray(u.source.array) / jnp.where(norms > 0, safe_sqrt(norms), 1).reshape(
+        norms = self.still(norms)
+        unit = self.still(jnp.asarray(u.source.array)) / jnp.where(norms > 0, safe_sqrt(norms), 1).reshape(
             *norms.shape, *(1,) * u.contracted
         )
         unit = Det(unit)
@@ -222,22 +232,22 @@ class PairMoments:
                 return None
         size, found = self.own.size(u), None
         for c, part in parts:
-            a = jnp.asarray(c.array) * self.own.size(part) / jnp.where(size > 0, size, 1)
+            a = self.still(jnp.asarray(c.array)) * self.own.size(part) / jnp.where(size > 0, size, 1)
             left, right = (self.placed(a, i, len(u.shape), len(u.shape), pairs) for i in (0, 1))
             found = total(found, (left - right) ** 2 / 2 + left * right * self.gap(part, pairs))
         return found if found is None else jnp.clip(found, 0, 2)
 
     def _of_carried(self, u: Carried, pairs: bool) -> Any:
         """A variance, or r r′ (1 − (1 − c))."""
-        if self is self.own and not pairs:
-            return u.known(Key(1, "second", False))
+        if (self is self.own and not pairs) or self.series.differentiable:
+            return u.known(Key(self.batch, "second", pairs))
         r = self.own.size(u)
         return self.product(u, u, r, r, pairs) * (1 - u.known(Key(self.batch, "gap", pairs)))
 
     def _of_weights(self, u: Any, v: Any, pairs: bool) -> Any:
-        variance = u.matrix.std**2
-        if variance == 0:
+        if u.matrix.std == 0:
             return None
+        variance = u.matrix.variance
         if isinstance(u, Image):
             inner = self._contracted(self.second, u, v, pairs)
             return None if inner is None else variance * inner
@@ -407,7 +417,7 @@ class OwnMoments(PairMoments):
     def size(self, u: Any) -> Any:
         """√⟨u u⟩ [n or 1, positions]."""
         found = self.second(u, u, False)
-        return jnp.zeros((1,) * (1 + len(u.shape))) if found is None else safe_sqrt(found)
+        return jnp.zeros((1,) * (1 + len(u.shape))) if found is None else self.still(safe_sqrt(self.still(found)))
 
 
 class CrossMoments(PairMoments):

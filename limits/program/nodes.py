@@ -16,14 +16,15 @@ import numpy as np
 class Det:
     """A number for every input and position, the same for all neurons: array [n or 1, *shape].
 
-    Powers of N: of its size, and of what the finite network's differs by (−inf: nothing), both static. `constant`: the same
-    for every input.
+    Powers of N: of its size, and of what the finite network's differs by (−inf: nothing), both static. `default`: the value
+    that one number has which moves with those of the network (`varied`).
     """
 
     array: Any
     power: float = 0.0
     noise: float = float("-inf")
     zero: bool = False  # whether it is zero by structure; its size is then its noise
+    default: float | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -35,6 +36,44 @@ class Det:
         """Its value where it is one number that no input enters."""
         host = isinstance(self.array, np.ndarray) and self.array.size == 1
         return float(self.array.reshape(())) if host else None
+
+    @property
+    def scalar(self) -> "float | Moving | None":
+        """Its number, which may move."""
+        if self.number is None and self.default is not None:
+            return Moving(self.array.reshape(()), self.default)
+        return self.number
+
+    @property
+    def usual(self) -> float | None:
+        """Its number, or that which it has by default."""
+        return self.default if self.number is None else self.number
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Moving:
+    """One number that moves with those of the network: a value, which jax may trace, and what it is by default."""
+
+    value: Any
+    default: float
+
+    def __mul__(self, other: "float | Moving") -> "Moving":
+        return Moving(self.value * plain(other), self.default * usual(other))
+
+    def __add__(self, other: "float | Moving") -> "Moving":
+        return Moving(self.value + plain(other), self.default + usual(other))
+
+    __rmul__, __radd__ = __mul__, __add__
+
+
+def plain(number: "float | Moving") -> Any:
+    """As a number, or an array."""
+    return number.value if isinstance(number, Moving) else number
+
+
+def usual(number: "float | Moving") -> float:
+    """What it is by default."""
+    return number.default if isinstance(number, Moving) else number
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -84,6 +123,13 @@ class Weights:
     rate: float  # of learning, times factor²
     gaussian: bool
     kind: str
+    moving: Any = 1.0  # the standard deviation over `std`, where that moves with numbers of the network
+    quicker: Any = 1.0  # the learning over `rate`
+
+    @property
+    def variance(self) -> Any:
+        """Of its entries."""
+        return self.std**2 * self.moving**2
 
     @property
     def key(self) -> tuple:
@@ -245,9 +291,9 @@ class Carried(Node):
         return True
 
 
-def scaled_by(node: Node) -> tuple[float, Node] | None:
+def scaled_by(node: Node) -> "tuple[float | Moving, Node] | None":
     """(s, u) of a field s u with a number s."""
     if isinstance(node, FieldSum) and len(node.terms) == 1 and node.constant is None:
-        number = node.terms[0][0].number
+        number = node.terms[0][0].scalar
         return None if number is None else (number, node.terms[0][1])
     return None

@@ -4,6 +4,7 @@ L(Σ c_i u_i + c) = Σ L(c_i u_i) + L c        L(γ ⊙ u) = γ ⊙ L u     γ t
 L φ(u, …) = m φ(L u, …)                      where L selects positions, or fills with zeros: m = L 1
 """
 
+import dataclasses
 import math
 import weakref
 from typing import Any
@@ -86,6 +87,8 @@ def _moved(node: Moved, held: Any, full: tuple[int, ...]) -> Any:
     def act(a: Any, i: int, side: Any) -> Any:
         return node.act(jnp.broadcast_to(a, (*a.shape[:i], *full, *a.shape[i + len(full) :])), i, side)
 
+    if isinstance(held, Det) and held.usual is not None and node.selects:  # zeros of L are taken care of
+        return dataclasses.replace(held, array=held.array.reshape((1,) * (1 + len(node.shape))))
     if isinstance(held, Det):
         return Det(act(jnp.asarray(held.array), 1, lambda a: a), held.power, held.noise, held.zero)
     return opened(Moved(node.shape, held.power, held, act, node.selects))

@@ -28,6 +28,7 @@ from zoo.layers import convolutions
 KERNELS = ("nngp", "ntk")
 TOLERANCE = 1e-10  # of infinite depth
 _LOOKED = 1e-6  # tolerance of a first look at infinite depth
+_PAIRS = 2  # inputs on either side of pairs that are looked at
 _FRAMES = 50_000  # of Python, for the recursion through a deep network
 
 
@@ -41,16 +42,22 @@ class ProgramKernels:
     program: NetworkProgram
     parameters: dict[str, Value | Refused]
     flow: Any = None  # at infinite depth, what its numbers do (`deep.Depths`)
+    varied: Any = None  # how its numbers go with those of the network (`varied.Dependence`)
 
     @functools.cached_property
     def loops(self) -> Loops:
         """Equal blocks of the program."""
-        return Loops(self.program, self._signature)
+        return Loops(self.program, self._signature, self.varied and self.varied.constants)
 
     def _signature(self, path: str) -> Any:
         value = self.parameters[path]
         if isinstance(value, Refused):
             return path
+        if self.varied is not None and path in self.varied.parameters:
+            return *self._law(value), self.varied.parameters[path]
+        return self._law(value)
+
+    def _law(self, value: Value) -> tuple:
         held = value.held
         law = held.law
         return value.axes, held.rate, held.growth, held.factor, law.mean, law.variance, law.gaussian, law.kind
@@ -98,10 +105,21 @@ class ProgramKernels:
                 plans = plans_of(lambda rolling: self._forms(x, rolling, good), loops, new)
                 rolling = Rolling(loops, new(), plans, self.flow, _LOOKED)
                 ask(rolling)
+                if rolling.moments.series.rules:
+                    self._look_at_pairs(x, rolling.moments.series, loops, good)
             except NoLimitError as error:
                 refused |= dict.fromkeys(KERNELS, str(error))
                 return Measurement(), refused
         return rolling.moments.series, refused
+
+    def _look_at_pairs(self, x: Any, seen: Measurement, loops: Loops | None, names: Sequence[str]) -> None:
+        """Averages over several variables of each input are over twice as many of a pair of inputs, and less exact."""
+        few = x[np.arange(2 * _PAIRS) % len(x)]
+        new = lambda: ReadMoments(Measurement(), len(few), _PAIRS)  # noqa: E731
+        plans = plans_of(lambda rolling: self._forms(few, rolling, names), loops, new)
+        rolling = Rolling(loops, new(), plans, self.flow, _LOOKED)
+        self._forms(few, rolling, names)
+        seen.add(rolling.moments.series, rolling.moments.series.arrays())
 
     def power(self, x: Any) -> float | None:
         """The power of N with which the output's size goes, for inputs like x; None without a limit. Nothing is computed."""
@@ -123,10 +141,11 @@ class ProgramKernels:
         names: tuple[str, ...] = KERNELS,
         roll: bool = True,
         tolerance: Any = TOLERANCE,
+        ratios: Sequence[Any] = (),
     ) -> dict[str, Any]:
-        """These kernels [n1, n2]; may be traced."""
+        """These kernels [n1, n2]; may be traced. ratios: numbers of the network over those that it was read with (`varied`)."""
         x = jnp.concatenate([jnp.asarray(x1), jnp.asarray(x2)])
-        return self._read(x, lambda: ReadMoments(lengths, len(x), len(x1)), names, roll, tolerance)
+        return self._read(x, lambda: ReadMoments(lengths, len(x), len(x1)), names, roll, tolerance, ratios)
 
     def diagonal(
         self,
@@ -135,25 +154,35 @@ class ProgramKernels:
         names: tuple[str, ...] = KERNELS,
         roll: bool = True,
         tolerance: Any = TOLERANCE,
+        ratios: Sequence[Any] = (),
     ) -> dict[str, Any]:
         """These kernels of each input with itself [n]; may be traced."""
-        return self._read(x, lambda: ReadMoments(lengths, len(x), None), names, roll, tolerance)
+        return self._read(x, lambda: ReadMoments(lengths, len(x), None), names, roll, tolerance, ratios)
 
     def _read(
-        self, x: Any, moments: Callable[[], ReadMoments], names: Sequence[str], roll: bool, tolerance: Any
+        self,
+        x: Any,
+        moments: Callable[[], ReadMoments],
+        names: Sequence[str],
+        roll: bool,
+        tolerance: Any,
+        ratios: Sequence[Any],
     ) -> dict[str, Any]:
         loops = self.loops if roll else None
         with _reading():
-            plans = plans_of(lambda rolling: self._forms(x, rolling, names), loops, moments)
-            return self._forms(x, Rolling(loops, moments(), plans, self.flow, tolerance), names)
+            plans = plans_of(lambda rolling: self._forms(x, rolling, names, ratios), loops, moments)
+            return self._forms(x, Rolling(loops, moments(), plans, self.flow, tolerance), names, ratios)
 
-    def _forms(self, x: Any, rolling: Rolling, names: Sequence[str]) -> dict[str, Any]:
-        f, moments = self._output(x, rolling), rolling.moments
+    def _forms(self, x: Any, rolling: Rolling, names: Sequence[str], ratios: Sequence[Any] = ()) -> dict[str, Any]:
+        f, moments = self._output(x, rolling, ratios), rolling.moments
         batch = 1 if moments.cross is None else 2
         return {name: moments.form(f, _key(batch, name)) for name in names}
 
-    def _output(self, x: Any, rolling: Rolling) -> Node:
-        interpreter = Interpreter(self.program, self.parameters, rolling.moments.own, rolling)
+    def _output(self, x: Any, rolling: Rolling, ratios: Sequence[Any] = ()) -> Node:
+        parameters = self.parameters if self.varied is None else self.varied.laws(self.parameters, ratios)
+        interpreter = Interpreter(self.program, parameters, rolling.moments.own, rolling)
+        if self.varied is not None:
+            interpreter.changed = self.varied.values(self.program.equations, ratios)
         if self.flow is not None:
             interpreter.changed = self.flow.values(jnp.zeros(()))
         value = interpreter.output(x)

@@ -1,7 +1,7 @@
 """Which functions have a closed Gaussian average: found by their values, as a ψ(b x) of a known ψ."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import numpy as np
 import scipy.special
 
 from limits.kernels.activations import Dual, closed_form
+from limits.kernels.differentiable import Averages, averages
 from zoo import activations as zoo
 
 _PROBES = np.array([-40.0, -6.3, -1.9, -1.0, -0.7, -0.11, -1e-3, 1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0])
@@ -17,15 +18,64 @@ _NEAR = abs(_PROBES) < 10
 _TOLERANCE = 1e-11
 
 
-_kept: dict[str, Dual | None] = {}
+class Closed(NamedTuple):
+    """a ψ(b x), of a ψ that has a closed average."""
+
+    psi: zoo.Activation
+    a: Any = 1.0
+    b: Any = 1.0
+
+    @property
+    def dual(self) -> Dual:
+        """Its average, as `kernels.activations` has it."""
+        known: Any = closed_form(self.psi)
+        if isinstance(self.psi, zoo.PiecewiseLinear):
+            return known
+        size = jnp.abs(self.b)
+
+        def scaled(r1: Any, r2: Any, gap: Any) -> tuple:
+            s1, s2, gap, slope = known(size * r1, size * r2, gap)
+            return jnp.abs(self.a) * s1, jnp.abs(self.a) * s2, gap, (self.a * self.b) ** 2 * slope
+
+        return scaled
+
+    def of(self, function: Callable[[Any], Any]) -> "Closed":
+        """The same ψ of a function in which numbers move that are not known: (a, b), or slopes, from its values at points."""
+        at = lambda x: function(jnp.asarray(x, float))  # noqa: E731
+        plus, minus = at(1.0), at(-1.0)
+        if isinstance(self.psi, zoo.PiecewiseLinear):
+            return Closed(zoo.PiecewiseLinear(-minus, plus))
+        if isinstance(self.psi, zoo.Quadratic):
+            a = (plus - minus) / 2
+            return Closed(zoo.Quadratic((plus + minus) / (2 * a)), a)
+        derivatives = [function]
+        for _ in range(3):
+            derivatives.append(derivative(derivatives[-1]))
+        d = [each(jnp.zeros(())) for each in derivatives]
+        if self.psi is zoo.erf:
+            far = at(_FAR[1] / abs(self.b))
+            return Closed(self.psi, far, d[1] * np.pi**0.5 / (2 * far))
+        if self.psi is zoo.gelu:
+            b = d[2] * (2 * np.pi) ** 0.5 / (4 * d[1])
+            return Closed(self.psi, 2 * d[1] / b, b)
+        b = jnp.sqrt(-d[3] / d[1])
+        return Closed(self.psi, d[1] / b, b)
+
+    @property
+    def averages(self) -> Averages:
+        """Its averages, with derivatives."""
+        return averages(self.psi, self.a, self.b)
 
 
-def closed_dual(name: str, function: Callable[[Any], Any]) -> Dual | None:
-    """The closed average of this function of one variable, if there is one.
+_kept: dict[str, Closed | None] = {}
 
-    >>> closed_dual("half erf", lambda x: 0.5 * jax.scipy.special.erf(2 * x)) is not None
-    True
-    >>> closed_dual("tanh", jnp.tanh) is None
+
+def recognised(name: str, function: Callable[[Any], Any]) -> Closed | None:
+    """This function of one variable as one that has a closed average, if it is one. `name`: equal for equal functions.
+
+    >>> recognised("half erf", lambda x: 0.5 * jax.scipy.special.erf(2 * x)).b.round(9)
+    2.0
+    >>> recognised("tanh", jnp.tanh) is None
     True
     """
     if name not in _kept:
@@ -45,7 +95,7 @@ def derivative(function: Callable) -> Callable:
     return lambda x: jax.jvp(function, (x,), (jnp.ones_like(x),))[1]
 
 
-def _recognised(function: Callable) -> Dual | None:
+def _recognised(function: Callable) -> Closed | None:
     derivatives = [function]
     for _ in range(3):
         derivatives.append(derivative(derivatives[-1]))
@@ -56,12 +106,12 @@ def _recognised(function: Callable) -> Dual | None:
         return None
     same = _piecewise_linear(here)
     if same is not None:
-        return closed_form(same) if (same.positive, same.negative) != (0, 0) else None
+        return Closed(same) if (same.positive, same.negative) != (0, 0) else None
     for psi, (a, b), reference in _candidates(d, far):
         if np.isfinite([a, b]).all() and a * b != 0:
             there = a * reference(b * _PROBES[_NEAR])
             if np.max(np.abs(there - near)) < _TOLERANCE * (1 + np.max(np.abs(near))):
-                return _scaled(closed_form(psi), a, b)
+                return Closed(psi, np.float64(a), np.float64(b))
     return None
 
 
@@ -90,15 +140,3 @@ def _candidates(d: list[float], far: np.ndarray) -> list[tuple[Any, tuple[float,
             square = zoo.Quadratic(d[2] / (2 * d[1]))
             found.append((square, (d[1], 1.0), lambda x: x + square.eps * x * x))
     return found
-
-
-def _scaled(dual: Dual | None, a: float, b: float) -> Dual | None:
-    if dual is None:
-        return None
-    size = abs(b)
-
-    def scaled(r1: Any, r2: Any, gap: Any) -> tuple:
-        s1, s2, gap, slope = dual(size * r1, size * r2, gap)
-        return abs(a) * s1, abs(a) * s2, gap, (a * b) ** 2 * slope
-
-    return scaled

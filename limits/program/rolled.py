@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from limits.program.elementwise import constant
 from limits.program.functions import dets_of, leaves_of
-from limits.program.loops import EqualBlocks, Loops
+from limits.program.loops import EqualBlocks, Loops, Slot
 from limits.program.moments import CrossMoments, OwnMoments
 from limits.program.nodes import Carried, Det, Key, Map, Node
 from limits.program.values import NoLimitError, Value
@@ -114,7 +114,7 @@ class Rolling:
             return self.moments.blank(source.held.shape, key)
 
         enter = Carried(source.held.shape, source.held.power, ask)
-        first = {slot: constant(*constants[0]) for slot, constants in loop.changing.items()}
+        first = {slot: values[0] for slot, values in _constants(interpreter, loop).items()}
         leave = self._block(interpreter, loop, known, enter, inside, first)
         if not _alike(leave, source):
             return None
@@ -156,7 +156,7 @@ class Rolling:
 
     def _through(self, interpreter: Any, plan: LoopPlan, known: dict[int, Any]) -> dict[Key, Any]:
         loop, source, series = plan.loop, known[plan.loop.enters].held, self.moments.series
-        values = {slot: [constant(*each) for each in constants] for slot, constants in loop.changing.items()}
+        values = _constants(interpreter, loop)
         over = [jnp.stack([jnp.asarray(value.held.array) for value in each]) for each in values.values()]
         seen: Any = None
 
@@ -203,6 +203,17 @@ class Rolling:
                 inside.form(leave, key)
             series.add(seen, seen.arrays())
         return found
+
+
+def _constants(interpreter: Any, loop: EqualBlocks) -> dict[Slot, list[Value]]:
+    """Those that differ from block to block."""
+    return {
+        (i, k): [
+            interpreter.changed.get((loop.start + i + j * loop.period, k)) or constant(*each)
+            for j, each in enumerate(constants)
+        ]
+        for (i, k), constants in loop.changing.items()
+    }
 
 
 def _may_be_carried(value: Any) -> bool:

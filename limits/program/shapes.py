@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program.nodes import Concat, Det, Entry, FieldSum, Image, Lookup, Map, Moved, Node
+from limits.program.nodes import Concat, Det, Entry, FieldSum, Image, Lookup, Map, Moved, Moving, Node
 from limits.program.values import Atom, Axes, Axis, NoLimitError, Parameter, Value, fresh, growth, positions, size
 
 Act = Callable[[Any, int], Any]  # of an array, and the first of its axes of positions
@@ -18,7 +18,8 @@ Act = Callable[[Any, int], Any]  # of an array, and the first of its axes of pos
 def moved(held: Any, act: Act, shape: tuple[int, ...], selects: bool = True) -> Any:
     """A deterministic value or a field after a linear map of its positions, which then have this shape."""
     if isinstance(held, Det):
-        return Det(act(held.array, 1), held.power, held.noise, held.zero)
+        array = act(held.array, 1)
+        return Det(array, held.power, held.noise, held.zero, held.default if array.size == 1 else None)
     if isinstance(held, Concat):
         return Concat(shape, held.power, tuple((w, moved(u, act, shape, selects)) for w, u in held.parts))
     return Moved(shape, held.power, held, lambda a, first, side: act(a, first), selects)
@@ -300,8 +301,10 @@ def concatenated(values: list[Value], number: int, wanted: tuple) -> Value:
     return Value(axes, FieldSum(terms[0][1].shape, power, tuple(terms), constant))
 
 
-def one(rank: int, number: float = 1.0) -> Det:
+def one(rank: int, number: float | Moving = 1.0) -> Det:
     """A number as a deterministic value with so many axes of positions."""
+    if isinstance(number, Moving):
+        return Det(jnp.asarray(number.value).reshape((1,) * (1 + rank)), default=number.default)
     return Det(_host(number).reshape((1,) * (1 + rank)))
 
 

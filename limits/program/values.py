@@ -47,12 +47,13 @@ class Parameter:
     factor: float
     growth: float
     origin: tuple[Any, ...]
+    moving: tuple[Any, Any, Any] = (1.0, 1.0, 1.0)  # mean, size and learning rate over those of law, factor and rate
 
     def matrix(self) -> Weights:
         """As weights."""
         law = self.law
         return Weights(self.path, self.index, self.rows, abs(self.factor) * law.variance**0.5,
-                      self.rate * self.factor**2, law.gaussian, law.kind)  # fmt: skip
+                      self.rate * self.factor**2, law.gaussian, law.kind, *self.moving[1:])  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

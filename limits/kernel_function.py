@@ -1,0 +1,217 @@
+"""Kernels as functions of JAX arrays, to differentiate, compile, batch and optimise."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from limits.kept.remembered import remembered
+from limits.program.accuracy import SeriesLengths
+from limits.program.closed import look, program_of
+from limits.program.read import KERNELS, ProgramKernels
+from limits.program.values import NoLimitError, Refused
+from limits.program.varied import Dependence, dependence
+from limits.types import AbsentError, Provenance
+from zoo import checks, parameterization
+from zoo.definition import definition_of, name_of
+from zoo.hyperparameters import hyperparameters, with_hyperparameters
+from zoo.messages import did_you_mean
+
+_LARGE = 2.0  # of inputs whose series are measured, where none are given
+_INPUTS = 16
+
+
+class KernelPair(NamedTuple):
+    """NNGP and NTK [n1, n2]; None where a limit has none."""
+
+    nngp: Any
+    ntk: Any
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KernelFunction:
+    """k(x1, x2, **hyperparameters) → (nngp, ntk), of JAX arrays; `twin(net).kernel_function()` makes it.
+
+    It may be compiled, differentiated (forward, backward, twice), batched and sharded, in the precision of its inputs.
+    `hyperparameters` are the arguments beside inputs, with the definition's own values as defaults: numbers, or arrays where
+    the definition has a tuple.
+
+    Derivatives are exact also at coinciding inputs, at c = ±1 and at inputs of zero, wherever there are any. The tangent kernel
+    of a relu has a cone at coinciding inputs: its derivative there is 0, the mean of both sides, and its second derivatives
+    do not exist. At inputs of zero without biases homogeneous activations have a cone too.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from limits import twin
+    >>> from zoo import MLP
+    >>> k = twin(MLP(width=8, depth=2, activation="erf", b_std=0.1)).kernel_function()
+    >>> x = jnp.array([[1.0, 0.0], [0.6, 0.8]])
+    >>> k(x).ntk.shape, bool(jax.jit(jax.grad(lambda w: k(x, w_std=w).nngp.sum()))(1.5) > 0)
+    ((2, 2), True)
+    """
+
+    twin: Any
+    like: Any = None
+
+    @property
+    def net(self) -> nn.Module:
+        """The definition."""
+        return self.twin.net
+
+    @functools.cached_property
+    def hyperparameters(self) -> dict[str, Any]:
+        """Names and values of what it is a function of beside inputs."""
+        return hyperparameters(self.net)
+
+    def __call__(self, x1: Any, x2: Any = None, **values: Any) -> KernelPair:
+        """Of x1 [n1, …] and x2 [n2, …] (None: x1 itself)."""
+        return self._read(x1, x1 if x2 is None else x2, values)
+
+    def diagonal(self, x: Any, **values: Any) -> KernelPair:
+        """Of each input with itself, [n]."""
+        return self._read(x, None, values)
+
+    def provenance(self, x: Any) -> dict[str, Provenance]:
+        """How exact its numbers are, for inputs of this shape; why kernels are absent."""
+        return self._program(jnp.shape(x)[1:], jnp.asarray(x).dtype, ())[2]
+
+    def _read(self, x1: Any, x2: Any, values: dict[str, Any]) -> KernelPair:
+        arrays = [jnp.asarray(x) for x in (x1, x2) if x is not None]
+        for name, x in zip(("x1", "x2"), arrays, strict=False):
+            if x.ndim < 2 or x.shape[1:] != arrays[0].shape[1:] or jnp.issubdtype(x.dtype, jnp.complexfloating):
+                raise ValueError(
+                    f"kernel function: {name} must hold samples [n, …] of real numbers, all of one shape; it is "
+                    f"{x.dtype}{list(x.shape)}{'' if x is arrays[0] else f' and x1 {list(arrays[0].shape)}'}."
+                )
+        floating = jnp.issubdtype(arrays[0].dtype, jnp.floating)
+        dtype = jnp.result_type(*arrays) if floating else jnp.asarray(0.0).dtype
+        arrays = [x.astype(dtype) for x in arrays] if floating else arrays
+        names = self._checked(values)
+        ratios = self._ratios(values, names, dtype)
+        kernels, lengths, how = self._program(arrays[0].shape[1:], arrays[0].dtype, names)
+        wanted = tuple(name for name in KERNELS if how[name].kind != "absent")
+        read: Any = kernels.diagonal if x2 is None else kernels
+        found = read(*arrays, lengths, wanted, ratios=ratios)
+        p = parameterization(self.net.parameterization)
+        if "nngp" in found and p.d:
+            gamma = jnp.asarray(values.get("gamma", definition_of(self.net).gamma), dtype)
+            found["nngp"] = found["nngp"] * jnp.asarray(p.output_scale(self.net.width, gamma), dtype) ** 2
+        return KernelPair(*(found[name].astype(dtype) if name in found else None for name in KERNELS))
+
+    def _checked(self, values: dict[str, Any]) -> tuple[str, ...]:
+        known = self.hyperparameters
+        for name, value in values.items():
+            if name not in known:
+                zero = getattr(self.net, name, None) == 0
+                why = f"{name} is 0 in the definition, which takes away what it scales: give it another value there."
+                why = why if zero else did_you_mean(name, known)
+                raise ValueError(f"kernel function: no hyperparameter {name} to vary. {why}")
+            value = value if isinstance(value, jax.Array) else np.asarray(value)
+            if value.shape != np.shape(known[name]):
+                raise ValueError(
+                    f"kernel function: {name} must have the shape {np.shape(known[name])} that it has in the definition; it has "
+                    f"{value.shape}."
+                )
+            if not isinstance(value, Tracer) and not np.isfinite(value).all():
+                raise ValueError(f"kernel function: {name} must be finite; it is {value}.")
+        return tuple(name for name in known if name in values)
+
+    def _ratios(self, values: dict[str, Any], names: tuple[str, ...], dtype: Any) -> list[Any]:
+        """Of every number over its default."""
+        found = []
+        for name in names:
+            default, value = np.asarray(self.hyperparameters[name], float), jnp.asarray(values[name], dtype)
+            found += (
+                [value[i] / default[i] for i in np.ndindex(default.shape)] if default.ndim else [value / float(default)]
+            )
+        return found
+
+    def _program(
+        self, shape: tuple[int, ...], dtype: Any, names: tuple[str, ...]
+    ) -> tuple[ProgramKernels, SeriesLengths, dict[str, Provenance]]:
+        """(the reading, lengths of series, how exact kernels are)."""
+        kind = "float64" if jnp.issubdtype(dtype, jnp.floating) else str(dtype)
+        x = None if self.like is None else np.asarray(self.like, kind)
+        if x is not None and x.shape[1:] != shape:
+            raise ValueError(
+                f"kernel function: `like` has samples of shape {x.shape[1:]}, and it is called with {shape}."
+            )
+        kernels, lengths, how = _outside(_made, self.twin, shape, kind, names, x)
+        if how["nngp"].kind == "absent":
+            raise AbsentError(
+                f"{name_of(self.net)} has no kernel function: {how['nngp'].detail}. twin(net).kernels may draw its kernels."
+            )
+        return kernels, lengths, how
+
+
+def _outside(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of values returns, also where a caller is tracing: a thread of its own knows of no trace."""
+    if not isinstance(jnp.zeros(()), Tracer):
+        return function(*arguments)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+@remembered(maxsize=64)
+def _varied(net: Any, shape: tuple[int, ...], kind: str, trained: Any, names: tuple[str, ...]) -> Any:
+    """`ProgramKernels` as a function of these numbers of its network too."""
+    kernels = program_of(net, shape, kind, trained)
+    if not names or isinstance(kernels, Refused):
+        return kernels
+    known = hyperparameters(net)
+    places = [(name, at) for name in names for at in np.ndindex(np.shape(known[name]))]
+
+    def read(factors: tuple[float, ...]) -> Any:
+        values = {name: np.array(known[name], float) for name in names}
+        for (name, at), factor in zip(places, factors, strict=True):
+            values[name][at] *= factor
+        changed = {name: tuple(v.tolist()) if v.ndim else v.item() for name, v in values.items()}
+        return (
+            kernels if set(factors) == {1.0} else program_of(with_hyperparameters(net, **changed), shape, kind, trained)
+        )
+
+    labels = [f"{name}[{at[0]}]" if at else name for name, at in places]
+    try:
+        with jax.enable_x64(True):
+            moves: Dependence = dependence(read, labels)
+    except NoLimitError as error:
+        return Refused(str(error))
+    return dataclasses.replace(kernels, varied=moves)
+
+
+@remembered(maxsize=64)
+def _made(twin: Any, shape: tuple[int, ...], kind: str, names: tuple[str, ...], like: Any) -> Any:
+    """(the reading, lengths of series for inputs like these, how exact kernels are or why they are absent)."""
+    kernels = _varied(twin.net, shape, kind, twin.trained, names)
+    if isinstance(kernels, Refused):
+        return None, None, dict.fromkeys(KERNELS, Provenance("absent", kernels.reason))
+    if like is None:
+        drawn = np.random.default_rng(0).normal(size=(_INPUTS, *shape)) * _LARGE
+        like = drawn if kind == "float64" else np.zeros((1, *shape), kind)
+    with jax.enable_x64(True):
+        seen, found, refused = look(program_of(twin.net, shape, kind, twin.trained), like)
+        lengths, how = seen.finish(found)
+    absent = {name: Provenance("absent", reason) for name, reason in refused.items()} | twin.absent(like[:1])
+    said = {name: absent.get(name, how) for name in KERNELS}
+    return kernels, dataclasses.replace(lengths, differentiable=True), said
+
+
+@checks.arguments()
+def kernel_function(twin: Any, like: Any = None) -> KernelFunction:
+    """The kernels of a limit as a function k(x1, x2, **hyperparameters) → (nngp, ntk) of JAX arrays.
+
+    like: inputs [n, …] such as it will be called with. How large they make signals decides how long series are for activations
+    without closed form; without it, inputs of size 2 do.
+    """
+    if twin.deep:
+        raise AbsentError(
+            "kernel_function: the equation in layer time of an infinitely deep network is solved with steps chosen on the "
+            "way, which have no derivatives. Take a network of finite depth, such as depth=64."
+        )
+    return KernelFunction(twin, like)

@@ -1,0 +1,235 @@
+"""Derivatives of Gaussian averages of functions of fields: by closed forms, or by Price's theorem on Hermite series.
+
+    E[f g] = Σ_k f_k(r1) g_k(r2) c^k,   f_k(r) = E f(r z) He_k(z)/√k!,
+    (f^(i))_k = E f^(i)(r z) He_k(z)/√k! = √((k+i)!/k!) f_(k+i) / r^i          (for kinks too)
+
+What is known of the values stays: `with_derivatives` says only how they move. `kernels.differentiable` has the theorem.
+"""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from limits.kernels import hermite
+from limits.kernels.differentiable import broadcasting, with_derivatives
+from limits.program.functions import Function
+
+_SMOOTH = {
+    "add", "add_any", "convert_element_type", "copy", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "logistic", "mul",
+    "neg", "sin", "sinh", "square", "sub", "tanh",
+}  # fmt: skip
+Entrywise = Callable[
+    [Any, tuple], Any
+]  # of x [n or 1, positions, nodes] and of deterministic values [n or 1, positions]
+
+
+class TwoFunctions(NamedTuple):
+    """f^(i)(u) g^(j)(v); place(a, 0 or 1) lays an array of the positions of u, or of v, among those of the pair."""
+
+    f: Entrywise
+    g: Entrywise
+    smooth: tuple[bool, bool]
+    place: Callable[[Any, int], Any]
+    orders: int
+    i: int = 0
+    j: int = 0
+
+
+class OneFunction(NamedTuple):
+    """h^(i)(u)."""
+
+    h: Entrywise
+    smooth: bool
+    i: int = 0
+
+
+def entrywise(f: Function) -> Entrywise:
+    """A function of one variable, of that variable and of its deterministic values."""
+    places, random = {id(det): k for k, det in enumerate(f.dets)}, f.random
+
+    def call(x: Any, dets: tuple) -> Any:
+        found = f({id(leaf): x for leaf in random}, lambda det: dets[places[id(det)]][..., None])
+        return jnp.broadcast_to(found, np.broadcast_shapes(jnp.shape(found), jnp.shape(x)))
+
+    return call
+
+
+def values_of_dets(f: Function) -> tuple:
+    """Its deterministic values."""
+    return tuple(jnp.asarray(det.array) for det in f.dets)
+
+
+def is_smooth(f: Function) -> bool:
+    """Whether it is made of functions that have derivatives of every order everywhere."""
+    return set(re.findall(r"([a-z_0-9]+)\[", f.name)) <= _SMOOTH
+
+
+def _differentiated(f: Entrywise, i: int) -> Entrywise:
+    for _ in range(i):
+        f = functools.partial(lambda inner, x, p: jax.jvp(lambda x: inner(x, p), (x,), (jnp.ones_like(x),))[1], f)
+    return f
+
+
+def _coefficients(f: Entrywise, smooth: bool, i: int, q: Any, dets: tuple, orders: int) -> Any:
+    """(f^(i))_k, [orders, n or 1, positions]."""
+    r = hermite.off_zero(jnp.sqrt(q))
+    z, table = hermite.nodes(orders if smooth else orders + i)
+    inner = _differentiated(f, i) if smooth else f
+    found = jnp.moveaxis(jnp.matmul(inner(r[..., None] * z, dets), table, precision="highest"), -1, 0)
+    if smooth or i == 0:
+        return found
+    k = np.arange(orders).reshape(-1, *(1,) * q.ndim)
+    rising = np.sqrt(np.prod([k + m for m in range(1, i + 1)], axis=0).astype(float))
+    sides = _differentiated(f, i)(r[..., None] * np.array([-1.0, 1.0]), dets).mean(-1)
+    return jnp.where(q > 0, rising * found[i:] / jnp.where(q > 0, r, 1) ** i, jnp.where(k == 0, sides, 0))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def pair_average(pair: TwoFunctions, q1: Any, q2: Any, k: Any, gap: Any, dets1: tuple, dets2: tuple) -> Any:
+    """E[f^(i)(u) g^(j)(v)], of variances q1, q2 at the positions of u and of v."""
+    a = _coefficients(pair.f, pair.smooth[0], pair.i, q1, dets1, pair.orders)
+    b = _coefficients(pair.g, pair.smooth[1], pair.j, q2, dets2, pair.orders)
+    a, b = (jax.vmap(lambda row, s=s: pair.place(row, s))(rows) for s, rows in ((0, a), (1, b)))
+    c = jnp.broadcast_to(1 - gap, jnp.shape(k))
+
+    def add(found: Any, rows: Any) -> Any:
+        return found * c + rows[0] * rows[1], None
+
+    start = jnp.zeros(np.broadcast_shapes(c.shape, a.shape[1:], b.shape[1:]), a.dtype)
+    return jax.lax.scan(add, start, (a[::-1], b[::-1]), unroll=8)[0]
+
+
+@pair_average.defjvp
+@broadcasting
+def _(pair: TwoFunctions, primals: tuple, tangents: tuple) -> Any:
+    dq1, dq2, dk, _, dets1, dets2 = tangents
+    higher = lambda i, j: pair_average(pair._replace(i=pair.i + i, j=pair.j + j), *primals)  # noqa: E731
+    moved = dk * higher(1, 1) + (pair.place(dq1, 0) * higher(2, 0) + pair.place(dq2, 1) * higher(0, 2)) / 2
+    for which, (name, d) in enumerate((("f", dets1), ("g", dets2))):
+        if d:
+            given = list(primals)
+            given[4 + which] = (*given[4 + which], *_numbers(d))
+            moved = moved + pair_average(pair._replace(**{name: _moved(getattr(pair, name))}), *given)
+    return pair_average(pair, *primals), moved
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def single_average(single: OneFunction, q: Any, dets: tuple) -> Any:
+    """E h^(i)(u), of variances q."""
+    if single.smooth or single.i == 0:
+        z, table = hermite.nodes(2, True)
+        values = _differentiated(single.h, single.i)(hermite.off_zero(jnp.sqrt(q))[..., None] * z, dets)
+        return jnp.matmul(values, table[:, 0])
+    return _coefficients(single.h, False, single.i, q, dets, 1)[0]
+
+
+@single_average.defjvp
+@broadcasting
+def _(single: OneFunction, primals: tuple, tangents: tuple) -> Any:
+    (q, dets), (dq, moving) = primals, tangents
+    moved = dq * single_average(single._replace(i=single.i + 2), q, dets) / 2
+    if moving:
+        moved = moved + single_average(single._replace(h=_moved(single.h)), q, (*dets, *_numbers(moving)))
+    return single_average(single, q, dets), moved
+
+
+def _moved(f: Any) -> Any:
+    """Σ ∂f/∂(deterministic value) × how that moves, which comes behind the values."""
+
+    def call(x: Any, both: tuple) -> Any:
+        values, moving = both[: len(both) // 2], both[len(both) // 2 :]
+        floats = [jnp.issubdtype(v.dtype, jnp.floating) for v in values]
+        moving = tuple(
+            d if f else np.zeros(v.shape, jax.dtypes.float0) for v, d, f in zip(values, moving, floats, strict=True)
+        )
+        return jax.jvp(lambda p: f(x, p), (values,), (moving,))[1]
+
+    return call
+
+
+def _numbers(tangents: tuple) -> tuple:
+    """As arrays of numbers, which integers' are not."""
+    return tuple(jnp.zeros(d.shape) if d.dtype == jax.dtypes.float0 else d for d in tangents)
+
+
+def of_two(m: Any, value: Any, f: Function, g: Function, gap: Any, closed: Any, pairs: bool) -> Any:
+    """E[f(u) g(v)], which is `value`, with derivatives; closed: its average of (q1, q2, k, 1 − c, numbers), if there is one."""
+    u, v = f.random[0], g.random[0]
+    q1, q2 = _variance(m.own, u), _variance(m.own, v)
+    whole = m is m.own and not pairs and u is v
+    place = lambda a, side: m.placed(a, side, *((f.rank, g.rank)[:: 1 if side == 0 else -1]), pairs)  # noqa: E731
+    if whole and closed is None:
+        a, b, count = entrywise(f), entrywise(g), len(f.dets)
+        single = OneFunction(lambda x, p: a(x, p[:count]) * b(x, p[count:]), is_smooth(f) and is_smooth(g))
+        dets = (*values_of_dets(f), *values_of_dets(g))
+        return with_derivatives(value, lambda q, *p: single_average(single, q, p), q1, *dets)
+    q1_here, q2_here = place(q1, 0), place(q2, 1)
+    k = q1_here if whole else m.second(u, v, pairs)
+    gap = jax.lax.stop_gradient(jnp.asarray(gap))
+    full = np.broadcast_shapes(q1_here.shape, q2_here.shape, gap.shape)
+    k = jnp.zeros(full) if k is None else jnp.broadcast_to(k, full)
+    gap = jnp.broadcast_to(gap, full)
+    if closed is not None:
+        return with_derivatives(value, closed, q1_here, q2_here, k, gap, values_of_dets(f))
+    orders = max(m.series.orders(f), m.series.orders(g))
+    pair = TwoFunctions(entrywise(f), entrywise(g), (is_smooth(f), is_smooth(g)), place, orders)
+    return with_derivatives(
+        value, functools.partial(pair_average, pair), q1, q2, k, gap, values_of_dets(f), values_of_dets(g)
+    )
+
+
+def of_one(own: Any, value: Any, f: Function) -> Any:
+    """E f(u), which is `value`, with derivatives."""
+    single = OneFunction(entrywise(f), is_smooth(f))
+    q = _variance(own, f.random[0])
+    return with_derivatives(value, lambda q, *p: single_average(single, q, p), q, *values_of_dets(f))
+
+
+def _variance(own: Any, u: Any) -> Any:
+    found = own.second(u, u, False)
+    return jnp.zeros((1,) * (1 + len(u.shape))) if found is None else found
+
+
+def of_several(value: Any, f: Callable[[list, tuple], Any], covariance: list[list[Any]], dets: tuple, rule: Any) -> Any:
+    """E f(u_1, …, u_n), which is `value`, with derivatives; rule(f, covariance, dets) is the quadrature of any function."""
+    n = len(covariance)
+    places = [(a, b) for a in range(n) for b in range(a + 1)]
+
+    def matrix(entries: tuple) -> list[list[Any]]:
+        found: list[list[Any]] = [[None] * n for _ in range(n)]
+        for (a, b), entry in zip(places, entries, strict=True):
+            found[a][b] = found[b][a] = entry
+        return found
+
+    @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+    def average(h: Any, entries: tuple, dets: tuple) -> Any:
+        return rule(h, matrix(entries), dets)
+
+    @average.defjvp
+    @broadcasting
+    def _(h: Any, primals: tuple, tangents: tuple) -> Any:
+        (entries, dets), (moving, moving_dets) = primals, tangents
+        total: Any = 0.0
+        for (a, b), d in zip(places, moving, strict=True):
+            total = total + (0.5 if a == b else 1.0) * d * average(_along(_along(h, a), b), entries, dets)
+        if moving_dets:
+            total = total + average(_moved(h), entries, (*dets, *_numbers(moving_dets)))
+        return average(h, entries, dets), total
+
+    entries = tuple(covariance[a][b] for a, b in places)
+    return with_derivatives(value, lambda entries, dets: average(f, entries, dets), entries, dets)
+
+
+def _along(h: Any, a: int) -> Any:
+    """∂h/∂x_a."""
+
+    def call(x: list, p: tuple) -> Any:
+        one = lambda each: h([*x[:a], each, *x[a + 1 :]], p)  # noqa: E731
+        return jax.jvp(one, (x[a],), (jnp.ones_like(x[a]),))[1]
+
+    return call

@@ -1,0 +1,125 @@
+"""How the numbers of a program go with those of its network: as powers of w_std, of a branch's scale, of a slope …
+
+A network is read again with each of its numbers doubled, and once with all of them changed. Where every constant of the code,
+every law and every learning rate goes as a product of powers of them, the reading is one for all their values.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from limits.program.elementwise import constant
+from limits.program.loops import Slot
+from limits.program.trace import Constant, Equation
+from limits.program.values import NoLimitError, Parameter, Refused, Value
+
+_FACTORS = (1.3, 0.7, 1.9, 0.6, 1.6, 0.8)  # of numbers that are changed together
+_TOLERANCE = 1e-9
+Powers = tuple[float, ...]  # of each number
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dependence:
+    """Powers of the numbers, in constants by equation and input, and in parameters by path (of mean, size, learning rate)."""
+
+    constants: dict[Slot, Powers]
+    parameters: dict[str, tuple[Powers, Powers, Powers]]
+
+    def values(self, equations: Sequence[Equation], ratios: Sequence[Any]) -> dict[Slot, Value]:
+        """Constants that move, where numbers are so many times those that the network was read with."""
+        found = {}
+        for (i, k), powers in self.constants.items():
+            number: Any = equations[i].inputs[k]
+            value = constant(*number)
+            array = value.held.array
+            default = float(array.reshape(())) if array.size == 1 else None
+            moved = jnp.asarray(array) * _product(powers, ratios)
+            found[i, k] = Value(value.axes, dataclasses.replace(value.held, array=moved, default=default))
+        return found
+
+    def laws(self, parameters: dict[str, Value | Refused], ratios: Sequence[Any]) -> dict[str, Value | Refused]:
+        """Parameters whose laws and learning rates move."""
+        moved = {}
+        for path, powers in self.parameters.items():
+            value: Any = parameters[path]
+            moving = tuple(_product(each, ratios) for each in powers)
+            moved[path] = Value(value.axes, Parameter(**{**value.held.__dict__, "moving": moving}))
+        return parameters | moved
+
+
+def _product(powers: Powers, ratios: Sequence[Any]) -> Any:
+    found: Any = 1.0
+    for power, ratio in zip(powers, ratios, strict=True):
+        if power:
+            found = found * (ratio if power == 1 else jnp.asarray(ratio) ** power)
+    return found
+
+
+def dependence(read: Callable[[tuple[float, ...]], Any], names: Sequence[str]) -> Dependence:
+    """Of `ProgramKernels` read(factors) of a network whose numbers are so many times what they are.
+
+    NoLimitError where something goes with them in another way.
+    """
+    ones = (1.0,) * len(names)
+    base = _numbers(read(ones), "", None)
+    doubled = [_numbers(read((*ones[:j], 2.0, *ones[j + 1 :])), name, base) for j, name in enumerate(names)]
+    factors = tuple(_FACTORS[j % len(_FACTORS)] for j in range(len(names)))
+    together = _numbers(read(factors), ", ".join(names), base)
+    powers = {}
+    for key, (value, where) in base.items():
+        here = tuple(_power(value, table[key][0]) for table in doubled)
+        wanted = value * math.prod(factor**power for factor, power in zip(factors, here, strict=True))
+        if not np.allclose(together[key][0], wanted, rtol=_TOLERANCE, atol=0, equal_nan=True):
+            moves = [
+                name for name, table in zip(names, doubled, strict=True) if not np.array_equal(table[key][0], value)
+            ]
+            raise NoLimitError(
+                f"{where}: a number of the code depends on {' and '.join(moves or names)} in another way than as a factor or a "
+                "power, so that the kernel is not read as a function of it. Multiply signals by it in the forward code, or make "
+                "a twin for every value"
+            )
+        if any(here):
+            powers[key] = here
+    zero = (0.0,) * len(names)
+    constants = {key: each for key, each in powers.items() if not isinstance(key[0], str)}
+    paths = {key[0] for key in powers if isinstance(key[0], str)}
+    parameters = {path: tuple(powers.get((path, what), zero) for what in ("mean", "size", "rate")) for path in paths}
+    return Dependence(constants, parameters)  # pyright: ignore[reportArgumentType]
+
+
+def _power(value: np.ndarray, other: np.ndarray) -> float:
+    """p where other = 2^p value."""
+    at = np.flatnonzero((value != 0) & np.isfinite(value))
+    if not len(at):
+        return 0.0
+    ratio = other.ravel()[at[0]] / value.ravel()[at[0]]
+    return round(4 * math.log2(ratio)) / 4 if ratio > 0 else 0.0
+
+
+def _numbers(kernels: Any, name: str, like: dict | None) -> dict[Any, tuple[np.ndarray, str]]:
+    """All numbers of a reading, with the places where they stand."""
+    if isinstance(kernels, Refused):
+        raise NoLimitError(kernels.reason)
+    found: dict[Any, tuple[np.ndarray, str]] = {}
+    for i, equation in enumerate(kernels.program.equations):
+        for k, each in enumerate(equation.inputs):
+            if isinstance(each, Constant) and jnp.issubdtype(np.asarray(each.value).dtype, jnp.floating):
+                found[i, k] = np.asarray(each.value, float), f"{equation.where} ({equation.primitive})"
+    for path, value in kernels.parameters.items():
+        if isinstance(value, Refused):
+            continue
+        held = value.held
+        parts = {"mean": held.law.mean, "size": held.law.variance**0.5, "rate": held.rate}
+        found |= {(path, what): (np.asarray(part, float), f"the {what} of {path}") for what, part in parts.items()}
+    if like is not None and (
+        found.keys() != like.keys() or any(found[key][0].shape != like[key][0].shape for key in found)
+    ):
+        raise NoLimitError(
+            f"the code is another one where {name} is changed (it takes another path, or the value now is a special one, such as "
+            "0 or 1), so that the kernel is not read as a function of it"
+        )
+    return found

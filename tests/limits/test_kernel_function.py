@@ -1,0 +1,204 @@
+"""Kernels as functions: equal to `twin(net).kernels`, with derivatives against central differences."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from limits import AbsentError, twin
+from limits.kernels.differentiable import averages
+from zoo import CNN, MLP, Dense, Norm, PiecewiseLinear, Quadratic, ResNet, ViT, parameterization
+from zoo import activations as zoo
+from zoo.hyperparameters import hyperparameters, with_hyperparameters
+
+
+def slow_case(*case):
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
+STEP, TOLERANCE = 1e-5, 1e-7  # of a central difference: its error is of order STEP² and 1e-16 / STEP
+SMOOTH = ["erf", "tanh", jax.nn.softplus, *(slow_case(phi) for phi in ("gelu", "sin", Quadratic(0.3), jax.nn.silu))]
+KINKED = ["relu", *(slow_case(phi) for phi in (PiecewiseLinear(0.1, 1.0), "abs", jax.nn.elu))]
+
+
+def named(phi):
+    return getattr(phi, "__name__", str(phi))
+
+
+class Product(nn.Module):
+    """Functions of two signals, normalised ones too."""
+
+    width: int
+    parameterization: str = "ntk"
+    slope: float = 0.7
+
+    @nn.compact
+    def __call__(self, x):
+        p = parameterization(self.parameterization)
+        h = Dense(self.width, "input", self.width, p)(x)
+        h = Norm("layer", self.width, p)(jnp.tanh(h))
+        gate, value = (Dense(self.width, "hidden", self.width, p)(h) for _ in range(2))
+        h = nn.sigmoid(gate) * value + jnp.sin(self.slope * gate + jnp.tanh(value))
+        return Dense(1, "readout", self.width, p)(h)
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def points(shape):
+    """Two inputs, of which the second is zero, against the first, its mirror image, a multiple of it, and another."""
+    x, other = draw(2, *shape)
+    return np.stack([x, 0 * x]), np.stack([x, -x, 1.5 * x, other])
+
+
+def along(function, x, direction, step=STEP):
+    """The central difference and the derivative in a direction, of every array that the function returns."""
+    above, below = function(x + step * direction), function(x - step * direction)
+    exact = jax.jvp(function, (x,), (direction,))[1]
+    return [(np.asarray((a - b) / (2 * step)), np.asarray(d)) for a, b, d in zip(above, below, exact, strict=True)]
+
+
+@pytest.mark.parametrize("activation", [*SMOOTH, *KINKED], ids=named)
+def test_derivatives_by_inputs(activation):
+    smooth = activation not in ("relu", "abs", PiecewiseLinear(0.1, 1.0))
+    b_std = 0.0 if smooth else 0.3  # without biases what is kinked has a cone at zero
+    with jax.enable_x64(True):
+        k = twin(MLP(8, 2, activation=activation, w_std=1.2, b_std=b_std)).kernel_function()
+        x1, x2 = (jnp.asarray(x) for x in points((4,)))
+        step = STEP if smooth else STEP / 50  # a cone is symmetric to first order only
+        compiled = jax.jit(lambda x: k(x, x2))
+        for which, (difference, derivative) in enumerate(along(compiled, x1, draw(2, 4, seed=1), step)):
+            loose = TOLERANCE if smooth or which == 0 else 1e-6
+            np.testing.assert_allclose(derivative, difference, atol=loose * max(1, np.abs(difference).max()))
+        own = jax.jit(lambda x: k(x, x))  # both sides move: the diagonal
+        for difference, derivative in along(own, x1[:1], draw(1, 4, seed=2)):
+            np.testing.assert_allclose(derivative, difference, atol=TOLERANCE * max(1, np.abs(difference).max()))
+
+
+@pytest.mark.parametrize(
+    "psi",
+    [zoo.erf, jnp.sin, zoo.gelu, Quadratic(0.4), PiecewiseLinear(0.1, 1.0)],
+    ids=named,
+)
+def test_second_derivatives_of_averages(psi):
+    """∂²/∂x∂y E φ(u)φ(v) of two inputs, also where they coincide, are opposite, or one of them is zero."""
+
+    def moment(x, y):
+        q1, q2, k = x @ x, y @ y, x @ y
+        c = k / jnp.where(q1 * q2 > 0, jnp.sqrt(q1 * q2), 1)
+        gap = jax.lax.stop_gradient(jnp.where(q1 * q2 > 0, jnp.clip(1 - c, 0, 2), 0))
+        gap = jnp.where(gap < 1e-14, 0, jnp.where(gap > 2 - 1e-14, 2, gap))
+        return averages(psi).moment(q1, q2, k, gap)
+
+    with jax.enable_x64(True):
+        x, y = jnp.asarray(draw(2, 3))
+        mixed = jax.jit(jax.jacfwd(jax.grad(moment), 1))
+        for other in (y, x, -x, 0 * x):
+            slope = lambda z, at=x: np.asarray(jax.grad(moment)(at, z))  # noqa: E731
+            difference = np.stack(
+                [(slope(other + STEP * e) - slope(other - STEP * e)) / (2 * STEP) for e in np.eye(3)], 1
+            )
+            np.testing.assert_allclose(mixed(x, other), difference, atol=3e-6)
+
+
+NETS = [
+    (MLP(8, 1, activation="tanh", b_std=0.3, gamma=2.0, parameterization="mup"), (4,)),
+    (MLP(8, 5, activation=PiecewiseLinear(0.1, 1.0), b_std=0.3, gamma=2.0), (4,)),
+    slow_case(MLP(8, 2, activation=Quadratic(0.3)), (4,)),
+    slow_case(CNN(8, 2, activation=PiecewiseLinear(0.2, 1.1), b_std=0.2, readout="average"), (4, 4, 2)),
+    slow_case(ResNet(8, 6, activation="gelu", b_std=0.2, beta=0.8), (4,)),
+    (ResNet(8, 5, activation="relu", b_std=0.2, beta=0.8, residual="decreasing", parameterization="mup"), (4,)),
+    slow_case(ViT(8, 1, patch=2, activation="relu", b_std=0.2, position_std=0.5), (4, 4, 1)),
+]
+
+
+@pytest.mark.parametrize(("net", "shape"), NETS, ids=lambda each: type(each).__name__)
+def test_hyperparameters(net, shape):
+    """Kernels at other values are those of another twin, and derivatives by them are central differences."""
+    x, y = draw(2, *shape), draw(2, *shape, seed=1)
+    factors = (1.2, 0.8, 1.5, 0.7, 1.1, 0.9)
+    with jax.enable_x64(True):
+        k = twin(net).kernel_function()
+        assert k.hyperparameters == hyperparameters(net) != {}
+        values = {name: v * f for (name, v), f in zip(k.hyperparameters.items(), factors, strict=False)}
+        function = jax.jit(lambda values: k(x, y, **values))
+        want = twin(with_hyperparameters(net, **values)).kernels(x, y)
+        np.testing.assert_allclose(function(values).nngp, want.nngp, rtol=1e-12)
+        np.testing.assert_allclose(function(values).ntk, want.ntk, rtol=1e-11)
+        slopes = jax.jit(jax.jacrev(lambda values: k(x, y, **values)))(values)
+        for name, value in values.items():
+            step = value * (STEP if value > 1e-3 else 0.1)  # what is tiny moves kernels by less than they are rounded
+            above, below = (function({**values, name: value + s}) for s in (step, -step))
+            for a, b, slope in zip(above, below, slopes, strict=True):
+                difference = np.asarray((a - b) / (2 * step))
+                scale = max(1, np.abs(difference).max())
+                np.testing.assert_allclose(slope[name], difference, atol=TOLERANCE * scale)
+
+
+def test_own_modules_have_one():
+    """Averages over several variables too: exact on the diagonal (two of them), by Sobol's points elsewhere (four)."""
+    x = draw(3, 4)
+    with jax.enable_x64(True):
+        k, want = twin(Product(width=8)).kernel_function(), twin(Product(width=8)).kernels(x)
+        assert want.provenance["ntk"].kind == "approximate"
+        found = jax.jit(k)(x)
+        np.testing.assert_allclose(found.nngp, want.nngp, rtol=1e-8)
+        np.testing.assert_allclose(found.ntk, want.ntk, rtol=1e-8)
+        function = jax.jit(k.diagonal)
+        for difference, derivative in along(function, jnp.asarray(x), draw(3, 4, seed=1)):
+            np.testing.assert_allclose(derivative, difference, atol=TOLERANCE * max(1, np.abs(difference).max()))
+        for difference, derivative in along(jax.jit(lambda x: k(x, x[:1])), jnp.asarray(x), draw(3, 4, seed=1)):
+            np.testing.assert_allclose(derivative, difference, atol=1e-3 * np.abs(difference).max())
+        function = jax.jit(lambda slope: k.diagonal(x, slope=slope))
+        want = twin(Product(width=8, slope=1.1)).kernels(x, diagonal=True)
+        np.testing.assert_allclose(function(1.1).ntk, want.ntk, rtol=1e-8)
+        for difference, derivative in along(function, jnp.asarray(1.1), 1.0):
+            np.testing.assert_allclose(derivative, difference, atol=TOLERANCE * max(1, np.abs(difference).max()))
+
+
+def test_transformations_and_precision():
+    net = MLP(8, 1, activation="erf", b_std=0.1)
+    x = draw(6, 3).astype("float32")
+    k = twin(net).kernel_function()
+    single = k(x)
+    assert single.nngp.dtype == jnp.float32
+    want = twin(net).kernels(x)
+    np.testing.assert_allclose(single.ntk, want.ntk, rtol=1e-5)
+    np.testing.assert_allclose(k.diagonal(x).nngp, np.diag(want.nngp), rtol=1e-5)
+    batched = jax.vmap(lambda w: k(x, w_std=w).ntk)(jnp.array([1.0, 1.3]))
+    np.testing.assert_allclose(batched[0], want.ntk, rtol=1e-5)
+    assert np.abs(batched[1] - want.ntk).max() > 0.1
+    assert jax.hessian(lambda a: k(a[None], x[:1]).nngp[0, 0])(jnp.asarray(x[0])).shape == (3, 3)
+    mesh = jax.make_mesh((len(jax.devices()),), ("rows",), axis_types=(AxisType.Auto,))
+    rows = NamedSharding(mesh, PartitionSpec("rows"))
+    count = 2 * len(jax.devices())
+    many = jax.device_put(draw(count, 3).astype("float32"), rows)
+    sharded = jax.jit(k, out_shardings=NamedSharding(mesh, PartitionSpec("rows")))(many, x)
+    np.testing.assert_allclose(sharded.nngp, twin(net).kernels(np.asarray(many), x).nngp, rtol=1e-5)
+
+
+def test_what_is_refused():
+    x = draw(2, 4)
+    k = twin(MLP(8, 2, activation="erf")).kernel_function()
+    for values, words in (
+        ({"b_std": 0.1}, ("b_std", "0 in the definition")),
+        ({"wstd": 1.0}, ("wstd", "w_std")),
+        ({"w_std": [1.0, 2.0]}, ("w_std", "shape")),
+        ({"w_std": np.nan}, ("w_std", "finite")),
+    ):
+        with pytest.raises(ValueError, match=".*".join(words)):
+            k(x, **values)
+    with pytest.raises(ValueError, match="x2"):
+        k(x, draw(2, 5))
+    with pytest.raises(ValueError, match="kernel_function"):
+        jax.jit(lambda x: twin(MLP(8, 2)).kernels(x).nngp)(x)
+    standard = twin(MLP(8, 2, parameterization="standard")).kernel_function()
+    assert standard(x).ntk is None
+    assert standard.provenance(x)["ntk"].kind == "absent"
+    with pytest.raises(AbsentError, match="depth"):
+        twin(ResNet(8, 4), depth=np.inf).kernel_function()
+    with pytest.raises(AbsentError, match="kernels"):
+        twin(ViT(8, 1, patch=2, logits="1/sqrt(d)", heads="grow")).kernel_function()(draw(1, 4, 4, 1))
