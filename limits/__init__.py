@@ -10,10 +10,15 @@ from limits.convergence import Convergence as Convergence
 from limits.convergence import convergence as convergence
 from limits.finite.tangent import empirical_ntk as empirical_ntk
 from limits.finite.tangent import linearize as linearize
+from limits.fit import Fit as Fit
+from limits.fit import fit as fit
 from limits.initial import Initial as Initial
 from limits.kept.identity import identity as identity
 from limits.kept.identity import numerics as numerics
 from limits.kept.store import Store as Store
+from limits.kernel_function import KernelFunction as KernelFunction
+from limits.kernel_function import KernelPair as KernelPair
+from limits.kernel_function import kernel_function as kernel_function
 from limits.kernel_twin import KernelTwin as KernelTwin
 from limits.lazy import lazy as lazy
 from limits.mlp import MLPTwin as MLPTwin

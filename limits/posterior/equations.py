@@ -87,11 +87,16 @@ def prior_kernels(stack: Stack) -> list[np.ndarray]:
     return kernels
 
 
-@checks.arguments(c=checks.array(None, None), y=checks.array(None) | checks.array(None, None), noise=checks.number(0))
-def output_force(c: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
+@checks.arguments(
+    c=checks.array(None, None),
+    y=checks.array(None) | checks.array(None, None),
+    noise=checks.number(0) | checks.array(None),
+)
+def output_force(c: np.ndarray, y: np.ndarray, noise: Any) -> np.ndarray:
     """C̃^(L) = ½ A⁻¹ (Y Yᵀ − K A) A⁻¹, A = C^(L) + κ: the derivative of log p(Y | C^(L)), of targets Y [P, K].
 
-    The residuals of the Gaussian process with kernel C^(L) have Σ_outputs <Δ_a Δ_b> = 2 κ² C̃_ab + K κ δ_ab.
+    κ is one number, or one a point. The residuals of the process with kernel C^(L) have
+    Σ_outputs <Δ_a Δ_b> = 2 κ² C̃_ab + K κ δ_ab.
 
     >>> output_force(np.ones((1, 1)), np.full((1, 1), 2.0), noise=1.0).item()
     0.25
@@ -99,7 +104,7 @@ def output_force(c: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
     c, y = np.asarray(c), columns(y)
     if c.shape != (len(y), len(y)):
         raise ValueError(f"output_force: c must be a matrix [P, P] with P = {len(y)} as in y; its shape is {c.shape}.")
-    inverse = symmetric(scipy.linalg.inv(c + noise * np.eye(len(c))))
+    inverse = symmetric(scipy.linalg.inv(c + np.diag(np.broadcast_to(noise, len(c)))))
     weights = inverse @ y
     return (weights @ weights.T - y.shape[1] * inverse) / 2
 

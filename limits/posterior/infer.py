@@ -14,6 +14,7 @@ from limits.posterior.equations import Stack, backpropagated, kernel_ahead, outp
 from limits.posterior.result import Posterior
 from limits.posterior.solver import DivergenceError, Solution, Sweeps, damping_of, order_of, solve, tolerance_of
 from limits.posterior.tilted import tilted_kernel
+from limits.predict.gaussian_process import check_noise
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks, parameterization
 
@@ -29,7 +30,6 @@ NO_EVIDENCE = (
 @checks.arguments(
     twin=twin_of,
     task=task_of,
-    noise=checks.number(0),
     width=checks.Check(
         "a whole number of neurons of at least 1, or None for infinite width",
         lambda v: checks.number(1).holds(v) and float(v).is_integer(),
@@ -45,7 +45,7 @@ NO_EVIDENCE = (
 def posterior(
     twin: Any,
     task: Task,
-    noise: float,
+    noise: Any,
     width: float | None = None,
     order: str = "leading",
     samples: int = 20_000,
@@ -70,7 +70,8 @@ def posterior(
     solved together; test points follow with C̃ = 0 on their rows. order="full" keeps all orders in C̃ (averages over tilted
     Gaussians). `samples` draws serve the averages over four samples; `widths` is a falling list to anneal from, by default
     only where the equations do not converge without. errors=False spares the standard errors, which are then NaN. The width
-    is this argument, not the definition's. The options of the solver play no part at infinite width.
+    is this argument, not the definition's. The options of the solver play no part at infinite width, where `noise`, a variance,
+    may also be one for each training point.
 
     >>> from zoo import MLP
     >>> from limits import twin
@@ -84,16 +85,23 @@ def posterior(
     Ringel, Krämer, Helias (2024), Critical feature learning in deep neural networks. Divergences: the sum over c is printed
     with its term c = a alone; the input layer has the w of the others here.
     """
-    _check(twin, task, width)
+    check_prior(twin, task, width)
     if width is None:
         return _infinite(twin, task, noise)
+    if np.ndim(noise):
+        raise AbsentError(
+            "posterior: a noise for every point is for infinite width; the force of the data on the kernels of a finite "
+            "network is worked out for one noise. Give a number, or width=None."
+        )
+    checks.number(0)("posterior: noise", noise)
     stack = twin.dense_stack(task.x, width)
     z = np.random.default_rng(seed).normal(size=(1 if is_linear(stack.activation) else samples, len(stack.k0)))
     sweeps = Sweeps(damping, tolerance, iterations)
     return _Finite(stack, task, noise, width, order, sweeps, errors).posterior(z, widths)
 
 
-def _check(twin: Any, task: Task, width: float | None) -> None:
+def check_prior(twin: Any, task: Task, width: float | None) -> None:
+    """Raises unless y = f + Gaussian noise of a network whose f is random at this width."""
     if task.loss != "mse":
         raise AbsentError(
             f'posterior: with loss="{task.loss}" the likelihood is not Gaussian and neither is the posterior of f; take the same '
@@ -107,8 +115,9 @@ def _check(twin: Any, task: Task, width: float | None) -> None:
         )
 
 
-def _infinite(twin: Any, task: Task, noise: float) -> Posterior:
+def _infinite(twin: Any, task: Task, noise: Any) -> Posterior:
     n, exact = len(task.x_train), Provenance("exact", "closed form: a Gaussian process")
+    variances = check_noise("posterior", noise, n)
     fluent = Provenance("exact", "derivative of log p(y); of order 1 in 1/N, it moves no kernel at infinite width")
     errors: dict[str, Any] = {}
     try:
@@ -126,10 +135,10 @@ def _infinite(twin: Any, task: Task, noise: float) -> Posterior:
             exact = Provenance("approximate", f"a Gaussian process with a kernel that is {how.kind}: {how.detail}")
             errors["kernels"] = (found.nngp_sem,)
     known = [k[:n, :n] for k in kernels]
-    _check_regular(known[-1], noise)
-    force = output_force(known[-1], task.y_train, noise)
+    _check_regular(known[-1], float(variances.min()))
+    force = output_force(known[-1], task.y_train, variances)
     forces = [force] if stack is None else backpropagated(stack.first(n), known, force)
-    parts, evidence = _predict(kernels[-1], task, noise)
+    parts, evidence = _predict(kernels[-1], task, variances)
     origin: dict[str, Provenance] = dict.fromkeys((*parts, "log_evidence"), exact) | {
         "kernels": how,
         "conjugate": fluent,
@@ -151,7 +160,7 @@ def _check_regular(c: np.ndarray, noise: float) -> None:
         )
 
 
-def _predict(c: np.ndarray, task: Task, noise: float) -> tuple[dict[str, np.ndarray], float]:
+def _predict(c: np.ndarray, task: Task, noise: Any) -> tuple[dict[str, np.ndarray], float]:
     """Mean and covariance of f at all points for this output kernel, and log p(y)."""
     n = len(task.x_train)
     found = predict.posterior(c[:n, :n], task.y_train, c[:, :n], c, noise)

@@ -32,7 +32,7 @@ class Posterior(_KnowsAbsence):
     kernels: Any
     conjugate: Any
     log_evidence: Any
-    noise: float
+    noise: Any  # a variance, or one a training point
     width: int | None = None  # None: infinite
     provenance: dict[str, Provenance] = dataclasses.field(default_factory=dict)
     errors: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -52,6 +52,7 @@ class Posterior(_KnowsAbsence):
 
     def __repr__(self) -> str:
         width = "infinite width" if self.width is None else f"width {self.width}"
-        return (
-            f"Posterior({len(self.f_train)} training and {len(self.f_test)} test points, noise {self.noise:g}, {width})"
+        noise = (
+            f"{self.noise:g}" if np.ndim(self.noise) == 0 else f"from {np.min(self.noise):g} to {np.max(self.noise):g}"
         )
+        return f"Posterior({len(self.f_train)} training and {len(self.f_test)} test points, noise {noise}, {width})"

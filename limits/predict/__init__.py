@@ -1,7 +1,11 @@
 """Regression and training dynamics with a given kernel."""
 
 from limits.predict.cross_entropy import cross_entropy_dynamics as cross_entropy_dynamics
+from limits.predict.evidence import LeaveOneOut as LeaveOneOut
+from limits.predict.evidence import leave_one_out as leave_one_out
+from limits.predict.evidence import log_marginal_likelihood as log_marginal_likelihood
 from limits.predict.gaussian_process import GaussianPosterior as GaussianPosterior
+from limits.predict.gaussian_process import draws as draws
 from limits.predict.gaussian_process import kernel_regression as kernel_regression
 from limits.predict.gaussian_process import posterior as posterior
 from limits.predict.mse import mse_dynamics as mse_dynamics

@@ -44,7 +44,7 @@ RECORDS = {
     "ConvergenceRate", "DeepKernels", "Fluctuations", "LimitingKernel", "Phase", "PhaseDiagram", "Recommendation", "Response", "Surrogate",
     "Trained", "Optimum", "Outcome", "Sweep", "Transfer", "Comparison", "AbsentError", "DivergenceError",
     "NotConvergedWarning", "CoordCheck", "Cumulants", "Mixture",
-    "Initial", "Training",
+    "Initial", "Training", "Fit", "KernelFunction", "KernelPair", "LeaveOneOut",
 }  # fmt: skip
 # Words for messages, and what others are made of.
 PARTS = {"did_you_mean", "check_outputs", "identity", "numerics", "LinearRule"}
@@ -191,6 +191,11 @@ def given() -> dict[str, dict[str, Any]]:
         "limits.empirical_ntk": {"apply": apply, "params": jnp.ones((2, 1)), "x1": X, "x2": X},
         "limits.linearize": {"apply": apply, "params": jnp.ones((2, 1))},
         "limits.predict.posterior": gp | {"k_test": np.eye(1), "noise": 0.1},
+        "limits.fit": {"net": NET, "task": TASK, "over": ("w_std",), "noise": 0.1},
+        "limits.kernel_function": {"twin": twin(NET)},
+        "limits.predict.draws": {"mean": ONES[:1], "cov": np.eye(1), "count": 2},
+        "limits.predict.leave_one_out": {"k": K, "y": Y, "noise": 0.1},
+        "limits.predict.log_marginal_likelihood": {"k": K, "y": Y, "noise": 0.1},
         "limits.predict.kernel_regression": gp | {"noise": 0.1},
         "limits.predict.mse_dynamics": gp | moves | {"f0_train": 0 * Y, "f0_test": np.zeros((1, 1))},
         "limits.predict.cross_entropy_dynamics": gp | moves | {"f0_train": 0 * Y, "f0_test": np.zeros((1, 1))},

@@ -1,0 +1,208 @@
+"""The numbers of a definition that data prefer: evidence maximisation with the kernel of its limit."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+from limits.inputs import check_outputs, task_of
+from limits.posterior.infer import check_prior
+from limits.predict.evidence import leave_one_out, log_marginal_likelihood
+from limits.twin import twin
+from limits.types import Task
+from limits.waiting import patient_bar
+from zoo import checks
+from zoo.definition import name_of
+from zoo.hyperparameters import with_hyperparameters
+from zoo.messages import did_you_mean
+
+NOISE = "noise"
+_FLAT = 5.0  # standard error of a logarithm that says nothing
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fit:
+    """A definition with the numbers that data prefer, and how sure that is.
+
+    `values` and their standard errors `errors` by name (the noise is a variance); `objective` that was reached; `trace`: by name
+    the values after every step, and the objective under "objective". `net` is the definition with these values, `noise` the
+    noise that goes with it.
+    """
+
+    net: nn.Module
+    noise: float
+    values: dict[str, Any]
+    errors: dict[str, Any]
+    objective: float
+    trace: dict[str, np.ndarray]
+
+    def __repr__(self) -> str:
+        parts = [f"{name} {_shown(self.values[name], self.errors[name])}" for name in self.values]
+        return (
+            f"Fit({', '.join(parts)}; log evidence {self.objective:.4g} after {len(self.trace['objective']) - 1} steps)"
+        )
+
+
+def _shown(value: Any, error: Any) -> str:
+    pairs = zip(np.atleast_1d(value), np.atleast_1d(error), strict=True)
+    return " ".join(f"{v:.4g} ± {e:.2g}" for v, e in pairs)
+
+
+@checks.arguments(
+    net=checks.module,
+    task=task_of,
+    over=checks.names,
+    noise=checks.number(positive=True),
+    steps=checks.count(),
+    tolerance=checks.number(positive=True),
+    objective=checks.choice("evidence", "leave_one_out"),
+)
+def fit(
+    net: nn.Module,
+    task: Task,
+    over: tuple[str, ...] = ("w_std", "b_std", NOISE),
+    *,
+    noise: float = 0.1,
+    steps: int = 200,
+    tolerance: float = 1e-5,
+    objective: str = "evidence",
+) -> Fit:
+    """Numbers of a definition (`over`; "noise" is the variance of y − f) at which its limit explains a task best.
+
+    What is maximised is log p(y_train) of the Gaussian process with the NNGP, or with objective="leave_one_out" the sum of the
+    log densities of each point given all others, by L-BFGS in the logarithms, from the definition's values and `noise`, until no
+    component of the gradient is above `tolerance` a point. Standard errors are those of the logarithms by the Fisher
+    information ½ tr(A⁻¹ ∂A A⁻¹ ∂A), A = K + noise, times the values. Where these say nothing, as two numbers that only scale the
+    same thing, or one that wants to be 0, that is an error which names the direction.
+
+    >>> from zoo import MLP
+    >>> x = np.linspace(-2, 2, 40)[:, None]
+    >>> task = Task(x, np.sin(2 * x))
+    >>> found = fit(MLP(width=1, depth=1, activation="erf", b_std=1.0), task, over=("w_std", "b_std"), noise=1e-3)
+    >>> bool(found.values["w_std"] > 2), len(found.trace["w_std"]) == len(found.trace["objective"])
+    (True, True)
+
+    Reference: Rasmussen & Williams (2006), Gaussian processes for machine learning, chapter 5.
+    """
+    limit = twin(net)
+    check_prior(limit, task, None)
+    check_outputs("fit", net, task)
+    function = limit.kernel_function(like=task.x_train)
+    start = _start(net, function.hyperparameters, over, noise)
+    with jax.enable_x64(True):
+        x, y = jnp.asarray(task.x_train), jnp.asarray(task.y_train)
+        u = {name: jnp.zeros(np.shape(value)) for name, value in start.items()}
+
+        def matrix(u: dict[str, Any]) -> tuple[Any, Any]:
+            values = {name: start[name] * jnp.exp(each) for name, each in u.items()}
+            variance = values.pop(NOISE, noise)
+            return function(x, **values).nngp, variance
+
+        def loss(u: dict[str, Any]) -> Any:
+            k, variance = matrix(u)
+            if objective == "evidence":
+                return -log_marginal_likelihood(k, y, variance) / len(x)
+            return -leave_one_out(k, y, variance).log_density.mean()
+
+        u, trace = _minimised(loss, u, steps, tolerance, len(x))
+        errors = _errors(matrix, u, y.shape[1])
+    points = [{name: start[name] * np.exp(each[name]) for name in start} for each, _ in trace]
+    history = {name: np.array([point[name] for point in points]) for name in start}
+    history["objective"] = -len(x) * np.array([value for _, value in trace])
+    values: dict[str, Any] = {name: history[name][-1] for name in start}
+    values = {name: value if np.ndim(value) else float(value) for name, value in values.items()}
+    own = {name: tuple(v.tolist()) if np.ndim(v) else v for name, v in values.items() if name != NOISE}
+    spread = {name: abs(values[name]) * errors[name] for name in start}
+    return Fit(with_hyperparameters(net, **own), float(values.get(NOISE, noise)), values, spread,
+               float(history["objective"][-1]), history)  # fmt: skip
+
+
+def _start(net: nn.Module, known: dict[str, Any], over: tuple[str, ...], noise: float) -> dict[str, Any]:
+    found = {}
+    for name in dict.fromkeys(over):
+        if name != NOISE and name not in known:
+            zero = getattr(net, name, None) == 0
+            why = (
+                f"{name} is 0 in the definition: start from another value"
+                if zero
+                else did_you_mean(name, [*known, NOISE])
+            )
+            raise ValueError(f"fit: {name_of(net)} has no number {name} to fit. {why}")
+        found[name] = noise if name == NOISE else np.array(known[name], float)
+    if not found:
+        raise ValueError(f"fit: over is empty; name what to fit, of {', '.join([*known, NOISE])}.")
+    return {name: value if np.ndim(value) else float(value) for name, value in found.items()}
+
+
+def _minimised(
+    loss: Callable[[Any], Any], u: dict[str, Any], steps: int, tolerance: float, points: int
+) -> tuple[dict[str, Any], list[tuple[dict[str, Any], float]]]:
+    """(where the loss has its minimum, the way there)."""
+    optimiser = optax.lbfgs()
+    state, both = optimiser.init(u), optax.value_and_grad_from_state(loss)
+
+    @jax.jit
+    def step(u: Any, state: Any) -> Any:
+        value, slope = both(u, state=state)
+        updates, state = optimiser.update(slope, state, u, value=value, grad=slope, value_fn=loss)
+        return optax.apply_updates(u, updates), state, value, optax.tree.norm(slope, ord=jnp.inf)
+
+    trace = []
+    with patient_bar("steps of L-BFGS", steps + 1) as advance:
+        for _ in range(steps + 1):
+            after, state, value, size = step(u, state)
+            trace.append((jax.tree.map(np.asarray, u), float(value)))
+            if not np.isfinite(value):
+                raise ValueError(
+                    f"fit: after {len(trace) - 1} steps the kernel plus noise is not positive definite at {_at(u)}: start from a "
+                    "larger noise, or fit fewer numbers."
+                )
+            if float(size) <= tolerance:
+                return u, trace
+            u = after
+            advance()
+    raise ValueError(
+        f"fit: after {steps} steps the gradient of the objective is still {float(size) * points:.2e} (it must fall below "
+        f"tolerance × points = {tolerance * points:.2e}) at {_at(u)}: raise steps or tolerance, or fit fewer numbers."
+    )
+
+
+def _at(u: dict[str, Any]) -> str:
+    """How far the numbers have gone."""
+    return ", ".join(f"{name} × {np.array2string(np.exp(np.asarray(each)), precision=3)}" for name, each in u.items())
+
+
+def _errors(matrix: Callable[[Any], Any], u: dict[str, Any], outputs: int) -> dict[str, Any]:
+    """Standard errors of the logarithms, by the Fisher information."""
+
+    def with_noise(flat: Any) -> Any:
+        k, variance = matrix(unflatten(flat))
+        return k + variance * jnp.eye(len(k))
+
+    flat, unflatten = ravel_pytree(u)
+
+    @jax.jit
+    def information(flat: Any) -> Any:
+        a, moves = with_noise(flat), jax.jacfwd(with_noise)(flat)  # [n, n, numbers]
+        half = jnp.linalg.solve(a, moves.reshape(len(a), -1)).reshape(moves.shape)
+        return 0.5 * outputs * jnp.einsum("abi,baj->ij", half, half)
+
+    fisher = np.asarray(information(flat))
+    size, directions = np.linalg.eigh((fisher + fisher.T) / 2)
+    if size[0] < _FLAT**-2:
+        names = [
+            f"{name}[{i}]" if np.ndim(each) else name for name, each in sorted(u.items()) for i in range(np.size(each))
+        ]
+        moves = [f"{name} × {np.exp(d):.3g}" for name, d in zip(names, directions[:, 0], strict=True) if abs(d) > 0.1]
+        raise ValueError(
+            f"fit: the data do not determine these numbers: along {', '.join(moves)} (or the inverse) the kernel does not "
+            f"change, or one of them goes to 0 (now {_at(u)} of their start). Leave one of them out of `over`, or give another noise."
+        )
+    inverse = (directions / size) @ directions.T
+    return jax.tree.map(np.asarray, unflatten(jnp.sqrt(jnp.asarray(np.diag(inverse)))))

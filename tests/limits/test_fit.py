@@ -1,0 +1,137 @@
+"""Evidence of hyperparameters, what maximises it, and Gaussian processes with a noise for every point."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from limits import AbsentError, Task, fit, predict, twin
+from zoo import MLP
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def of_prior(net, noise, points=60, outputs=1000, seed=0):
+    """A task whose targets are drawn from the prior of the definition, with noise: many outputs, so that all is determined."""
+    x = draw(points, 4, seed=seed) * np.random.default_rng(seed + 1).uniform(0.1, 3, size=(points, 1))
+    k = twin(net).kernels(x).nngp
+    f = predict.draws(np.zeros((points, outputs)), k, 1, seed=seed)[0]
+    return Task(x, f + noise**0.5 * draw(points, outputs, seed=seed + 2))
+
+
+def test_evidence_and_leave_one_out():
+    """Against scipy's density, points left out one by one, and central differences."""
+    k, y = draw(6, 9), draw(6, 2, seed=1)
+    k, noise = k @ k.T / 9, np.linspace(0.1, 0.6, 6)
+    with jax.enable_x64(True):
+        evidence = predict.log_marginal_likelihood(k, y, noise)
+        law = scipy.stats.multivariate_normal(np.zeros(6), k + np.diag(noise))
+        np.testing.assert_allclose(evidence, sum(law.logpdf(column) for column in y.T), rtol=1e-12)
+        left_out = predict.leave_one_out(k, y, noise)
+        for i in range(6):
+            rest = np.arange(6) != i
+            p = predict.posterior(k[np.ix_(rest, rest)], y[rest], k[[i]][:, rest], k[[i]][:, [i]], noise[rest])
+            np.testing.assert_allclose(left_out.mean[i], p.mean[0], rtol=1e-10)
+            np.testing.assert_allclose(left_out.variance[i], p.cov[0, 0] + noise[i], rtol=1e-10)
+            density = scipy.stats.norm(p.mean[0], (p.cov[0, 0] + noise[i]) ** 0.5).logpdf(y[i]).sum()
+            np.testing.assert_allclose(left_out.log_density[i], density, rtol=1e-10)
+        for function in (predict.log_marginal_likelihood, lambda *a: predict.leave_one_out(*a).log_density.sum()):
+            slope = jax.jit(jax.grad(function, argnums=2))(jnp.asarray(k), y, noise)
+            for i, step in enumerate(1e-6 * np.eye(6)):
+                difference = (function(k, y, noise + step) - function(k, y, noise - step)) / 2e-6
+                np.testing.assert_allclose(slope[i], difference, atol=1e-7)
+
+
+@pytest.mark.parametrize("activation", ["erf", pytest.param("relu", marks=pytest.mark.slow)])
+def test_numbers_of_the_prior_are_found(activation):
+    """From two starts, within 2 % and 3.5 standard errors, which are below 1.5 %: three numbers, chance 0.1 % that it fails."""
+    truth = {"w_std": 1.5, "b_std": 0.4, "noise": 0.01}
+    task = of_prior(MLP(1, 1, 1000, activation, 1.5, 0.4), truth["noise"])
+    starts = [(0.8, 1.0, 0.3), (2.5, 0.2, 0.001)]
+    found = [fit(MLP(1, 1, 1000, activation, w, b), task, noise=n) for w, b, n in starts]
+    for name, value in truth.items():
+        one, other = (each.values[name] for each in found)
+        assert abs(one / other - 1) < 1e-4
+        error = found[0].errors[name]
+        assert error < 0.015 * value or name == "noise"
+        assert abs(one - value) < 3.5 * error
+        assert abs(one / value - 1) < 0.02 or name == "noise"
+    best = found[0]
+    assert (best.net.w_std, best.noise) == (best.values["w_std"], best.values["noise"])
+    np.testing.assert_allclose(best.objective, twin(best.net).posterior(task, best.noise).log_evidence, rtol=1e-9)
+    assert best.trace["objective"][-1] == best.objective > best.trace["objective"][0]
+
+
+def test_fits_that_are_refused():
+    x = draw(12, 3)
+    task = Task(x, draw(12, 1, seed=1))
+    net = MLP(1, 1, activation="relu", w_std=1.3)
+    with pytest.raises(ValueError, match="do not determine"):  # both only scale
+        fit(net.clone(gamma=1.5), task, over=("w_std", "gamma"), noise=0.1)
+    with pytest.raises(ValueError, match="b_std is 0"):
+        fit(net, task)
+    with pytest.raises(ValueError, match="wstd"):
+        fit(net, task, over=("wstd",))
+    with pytest.raises(ValueError, match="1 steps"):
+        fit(net, task, over=("w_std", "noise"), steps=1)
+    with pytest.raises(AbsentError, match="mup"):
+        fit(net.clone(parameterization="mup"), task, over=("w_std",))
+
+
+def test_a_noise_for_every_point():
+    """A point whose noise is huge is as good as left out."""
+    net, x, y = MLP(1, 2, 2, "erf", b_std=0.2), draw(5, 3), draw(5, 2, seed=1)
+    noise = np.array([0.1, 0.2, 0.3, 0.1, 1e12])
+    whole = twin(net).posterior(Task(x, y, x[:2]), noise)  # without test targets
+    rest = predict.posterior(*_parts(net, x[:4], y[:4], x[:2]), noise[:4])
+    np.testing.assert_allclose(whole.f_test, rest.mean, rtol=1e-9)
+    np.testing.assert_allclose(whole.f_test_cov, rest.cov, atol=1e-9)
+    with pytest.raises(ValueError, match="noise"):
+        twin(net).posterior(Task(x, y), noise[:3])
+    with pytest.raises(AbsentError, match="width"):
+        twin(net).posterior(Task(x, y), noise, width=100)
+
+
+def _parts(net, x, y, x_test):
+    k = twin(net).kernels
+    return k(x).nngp, y, k(x_test, x).nngp, k(x_test).nngp
+
+
+def test_drawn_functions_have_the_covariance():
+    """Of 20,000 draws: a variance is off by 1 %, four times that is allowed in each of six entries."""
+    root = draw(3, 3)
+    cov = root @ root.T
+    found = predict.draws(np.ones((3, 1)), cov, 20_000, seed=3)[..., 0]
+    scale = np.sqrt(np.outer(np.diag(cov), np.diag(cov)))
+    assert np.abs((np.cov(found.T) - cov) / scale).max() < 0.04
+    assert np.abs(found.mean(0) - 1).max() < 4 * (np.diag(cov).max() / 20_000) ** 0.5
+
+
+def test_gpjax_takes_the_kernel():
+    gpjax = pytest.importorskip("gpjax")
+    from limits.with_gpjax import gpjax_kernel
+
+    x = np.linspace(-2, 2, 20)[:, None]
+    y, net = np.sin(2 * x), MLP(1, 2, activation="erf", w_std=2.0, b_std=0.5)
+    with jax.enable_x64(True):
+        kernel = gpjax_kernel(twin(net), over=("w_std", "b_std"))
+        data = gpjax.Dataset(jnp.asarray(x), jnp.asarray(y))
+        prior = gpjax.gps.Prior(mean_function=gpjax.mean_functions.Zero(), kernel=kernel)
+        model = prior * gpjax.likelihoods.Gaussian(obs_stddev=jnp.array(0.1))
+        evidence = gpjax.objectives.conjugate_mll(model, data)
+        np.testing.assert_allclose(evidence, twin(net).posterior(Task(x, y), noise=0.01).log_evidence, rtol=1e-4)
+        slope = jax.grad(lambda each: kernel_at(kernel, each).gram(jnp.asarray(x)).as_matrix().sum())(1.7)
+        assert np.isfinite(slope)
+        assert abs(slope) > 1
+
+
+def kernel_at(kernel, w_std):
+    """The kernel with another value of w_std."""
+    import copy
+
+    other = copy.copy(kernel)
+    object.__setattr__(other, "values", {**kernel.values, "w_std": w_std})
+    return other
