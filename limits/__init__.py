@@ -20,6 +20,8 @@ from limits.kernel_function import KernelFunction as KernelFunction
 from limits.kernel_function import KernelPair as KernelPair
 from limits.kernel_function import kernel_function as kernel_function
 from limits.kernel_twin import KernelTwin as KernelTwin
+from limits.kernels.kept import Share as Share
+from limits.kernels.kept import UnfinishedError as UnfinishedError
 from limits.lazy import lazy as lazy
 from limits.mlp import MLPTwin as MLPTwin
 from limits.resnet import HeResNetTwin as HeResNetTwin

@@ -202,7 +202,7 @@ def _errors(matrix: Callable[[Any], Any], u: dict[str, Any], outputs: int) -> di
         moves = [f"{name} × {np.exp(d):.3g}" for name, d in zip(names, directions[:, 0], strict=True) if abs(d) > 0.1]
         raise ValueError(
             f"fit: the data do not determine these numbers: along {', '.join(moves)} (or the inverse) the kernel does not "
-            f"change, or one of them goes to 0 (now {_at(u)} of their start). Leave one of them out of `over`, or give another noise."
+            f"change, or one of them goes to 0 (now {_at(u)} of their start). Leave one out of `over`, or give another noise."
         )
     inverse = (directions / size) @ directions.T
     return jax.tree.map(np.asarray, unflatten(jnp.sqrt(jnp.asarray(np.diag(inverse)))))

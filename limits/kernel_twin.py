@@ -183,9 +183,10 @@ class KernelTwin(Twin):
         """NNGP and NTK between x1 and x2 (or x1 and itself), or of each input with itself (`diagonal`).
 
         Computed in blocks of `block` rows, spread over the devices there are, in float64 whatever the caller's jax settings
-        (dtype=np.float32 for speed). With `folder`, finished blocks are kept there and an interrupted computation goes on
-        from them; the kernels are then memory maps of files in it. `samples` and `seed` are for averages without closed
-        form (softmax of random logits): their standard errors are in `nngp_sem` and `ntk_sem`.
+        (dtype=np.float32 for speed). With `folder`, finished blocks are kept there and an interrupted computation goes on from
+        them (processes that are given a `limits.Share` of it fill it together); the kernels are then memory maps of files in it.
+        `samples` and `seed` are for averages without closed form (softmax of random logits): their standard errors are in
+        `nngp_sem` and `ntk_sem`.
         """
         dtype, block = as_float(dtype), as_block(block)
         x1, x2 = as_samples(x1, "x1", dtype), None if x2 is None else as_samples(x2, "x2", dtype)
@@ -221,7 +222,8 @@ class KernelTwin(Twin):
                     continue
                 kept = None
                 if folder is not None:
-                    place = folder if len(all_draws) == 1 else Path(folder) / f"estimate_{i}"
+                    whole = folder if isinstance(folder, algebra.Share) else Path(folder)
+                    place = folder if len(all_draws) == 1 else whole / f"estimate_{i}"
                     kept = algebra.KeptKernels(place, (self, dtype, samples, seed, i, numerics()), ("nngp", "ntk"))
                 estimates.append(algebra.pairwise(pair, x1, x2, 2, rows, kept=kept))
         return self._collect(estimates, provenance, samples, absent)

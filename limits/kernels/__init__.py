@@ -11,6 +11,8 @@ from limits.kernels.duals import dual as dual
 from limits.kernels.duals import dual_for as dual_for
 from limits.kernels.hermite import rms as rms
 from limits.kernels.kept import KeptKernels as KeptKernels
+from limits.kernels.kept import Share as Share
+from limits.kernels.kept import UnfinishedError as UnfinishedError
 from limits.kernels.positions import Positions as Positions
 from limits.kernels.positions import images as images
 from limits.kernels.positions import layer_norm as layer_norm

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -70,7 +70,10 @@ def pairwise(
     size = _even(max(n1, n2), BLOCK) if block is None else _even(max(n1, n2), block)
     if kept is not None:
         with kept.open(x1, x2, size) as blocks:
-            _fill(function, x1, x2, size, progress, blocks.put, blocks.finished)
+            whole = _corners(n1, n2, size, x2 is None)
+            left = [corner for corner in blocks.mine(whole) if corner not in blocks.finished]
+            _fill(function, x1, other, size, left, progress, blocks.put)
+            blocks.check_whole(whole)
             return blocks.arrays()
     dtype = kernel_dtype(x1)
     need, have = count * n1 * n2 * dtype.itemsize, psutil.virtual_memory().available
@@ -87,24 +90,27 @@ def pairwise(
             if x2 is None and i != j:
                 whole[j : j + size, i : i + size] = values.T
 
-    _fill(function, x1, x2, size, progress, put)
+    _fill(function, x1, other, size, _corners(n1, n2, size, x2 is None), progress, put)
     return out
+
+
+def _corners(n1: int, n2: int, size: int, symmetric: bool) -> list[tuple[int, int]]:
+    """The first entry of every block, of those on and above the diagonal where that is enough."""
+    pairs = itertools.product(range(0, n1, size), range(0, n2, size))
+    return [(i, j) for i, j in pairs if not symmetric or i <= j]
 
 
 def _fill(
     function: Callable[[Any, Any], Sequence[Any]],
     x1: np.ndarray,
-    x2: np.ndarray | None,
+    other: np.ndarray,
     size: int,
+    corners: list[tuple[int, int]],
     progress: bool | None,
     put: Callable[[int, int, Sequence[np.ndarray]], None],
-    finished: Collection[tuple[int, int]] = (),
 ) -> None:
-    """Computes all blocks but those that are finished, and hands them with their first entry to `put`."""
-    other = x1 if x2 is None else x2
+    """Computes these blocks, and hands them with their first entry to `put`."""
     n1, n2 = len(x1), len(other)
-    corners = [(i, j) for i, j in itertools.product(range(0, n1, size), range(0, n2, size)) if x2 is not None or i <= j]
-    corners = [corner for corner in corners if corner not in finished]
     devices = jax.local_devices()
 
     def fill(task: tuple[int, tuple[int, int]]) -> None:

@@ -1,6 +1,7 @@
 """Big kernels on disk: blocks in whole .npy files, each with a checksum, so that an interrupted computation goes on."""
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import io
@@ -15,6 +16,7 @@ import numpy as np
 
 from limits.kept.identity import identity
 from limits.kept.store import DamagedError, locked, open_inside, sealed, set_aside, unsealed, write_whole
+from zoo import checks
 
 _FIRST_LINE = "row, column and checksums of finished blocks; checksum of the line:"
 _NO_ALLOCATION = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that do not know how
@@ -29,6 +31,36 @@ def kernel_dtype(x: np.ndarray) -> np.dtype:
     return x.dtype if x.dtype.kind == "f" else np.dtype("float64")
 
 
+class UnfinishedError(RuntimeError):
+    """This share is finished, and those of others are not: the message says how many blocks are missing."""
+
+
+@checks.arguments(folder=checks.path, index=checks.count(0), of=checks.count())
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A folder of kernels that `of` processes, or jobs of an array, fill together: this one is the `index`-th, from 0.
+
+    `twin(net).kernels(x, folder=Share(DIR, 1, 4))` computes every fourth block. The process that finds all finished returns the
+    kernels; for the others that is an `UnfinishedError`, after which the same call, or one with the folder alone, has them.
+
+    >>> Share("kernels", 1, 4)
+    Share(folder='kernels', index=1, of=4)
+    """
+
+    folder: Any
+    index: int
+    of: int
+
+    def __post_init__(self) -> None:
+        checks.count(0, self.of - 1)("Share: index", self.index)
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.folder)
+
+    def __truediv__(self, name: str) -> "Share":
+        return Share(Path(self.folder) / name, self.index, self.of)
+
+
 class KeptKernels:
     """Kernels NAME.npy in a folder; blocks.json says which they are, blocks.log the checksums of finished blocks.
 
@@ -38,20 +70,31 @@ class KeptKernels:
 
     def __init__(self, folder: Any, what: Any, names: Sequence[str]) -> None:
         self.folder, self.what, self.names = Path(folder), what, names
+        self.share = folder if isinstance(folder, Share) else None
 
     @contextlib.contextmanager
     def open(self, x1: np.ndarray, x2: np.ndarray | None, rows: int) -> Iterator["Blocks"]:
-        """For one process at a time: the blocks of these inputs."""
+        """For one process at a time, or one of each share: the blocks of these inputs."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder / ".blocks.lock", f"{self.folder}"):
-            shape = (len(x1), len(x1 if x2 is None else x2))
-            which = identity(self.what, x1, x2, rows)
-            begun = self._check_note({"kernels": which, "rows": rows, "shape": list(shape)})
-            blocks = Blocks(self.folder, which, self.names, shape, kernel_dtype(x1), rows, x2 is None, begun)
-            try:
-                yield blocks
-            finally:
-                blocks.close()
+        part = "blocks" if self.share is None else f"blocks_{self.share.index}_of_{self.share.of}"
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(locked(self.folder / f".{part}.lock", f"{self.folder}"))
+            begin = (
+                contextlib.nullcontext()
+                if self.share is None
+                else locked(self.folder / ".begin.lock", f"{self.folder}")
+            )
+            with begin:
+                blocks = self._begun(x1, x2, rows, part)
+            stack.callback(blocks.close)
+            yield blocks
+
+    def _begun(self, x1: np.ndarray, x2: np.ndarray | None, rows: int, part: str) -> "Blocks":
+        shape = (len(x1), len(x1 if x2 is None else x2))
+        which = identity(self.what, x1, x2, rows)
+        begun = self._check_note({"kernels": which, "rows": rows, "shape": list(shape)})
+        log = self.folder / f"{part}.log"
+        return Blocks(self.folder, which, self.names, shape, kernel_dtype(x1), rows, x2 is None, begun, log, self.share)
 
     def _check_note(self, note: dict[str, Any]) -> bool:
         """Whether these kernels were begun here; if not, writes down which they are."""
@@ -83,11 +126,13 @@ class Blocks:
         rows: int,
         symmetric: bool,
         begun: bool,
+        log: Path,
+        share: Share | None = None,
     ) -> None:
         self.folder, self.which, self.names, self.symmetric = folder, which, names, symmetric
         self.shape, self.dtype, self.rows = shape, dtype, rows
-        self.log, self.writing = folder / "blocks.log", threading.Lock()
-        sums = self._read_log()
+        self.log, self.share, self.writing = log, share, threading.Lock()
+        sums = self._of_others() | self._read_log()
         self.files = {name: folder / f"{name}.npy" for name in names}
         fresh = [file for file in self.files.values() if not self._is_whole(file, begun or bool(sums))]
         self.handles = {name: open_inside(file, "r+b") for name, file in self.files.items()}
@@ -98,6 +143,19 @@ class Blocks:
     def arrays(self) -> list[np.ndarray]:
         """The kernels, as memory maps; who writes into them changes a copy."""
         return [np.load(file, mmap_mode="c") for file in self.files.values()]
+
+    def mine(self, corners: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those of all blocks that are this share's to compute."""
+        return list(corners if self.share is None else corners[self.share.index :: self.share.of])
+
+    def check_whole(self, corners: Sequence[tuple[int, int]]) -> None:
+        """Raises unless all blocks are finished, by whomever."""
+        missing = {*corners} - self._of_others().keys() - self.finished
+        if missing:
+            raise UnfinishedError(
+                f"{self.folder}: {self.share} is finished; {len(missing)} of {len(corners)} blocks, of other shares, are not. "
+                "Call again when these are (with the folder alone, what is missing is computed)."
+            )
 
     def put(self, i: int, j: int, parts: Sequence[np.ndarray]) -> None:
         """Writes a block whose first entry is (i, j), and its mirror image; then it is finished."""
@@ -111,6 +169,7 @@ class Blocks:
         with self.writing:
             self.book.write(f"{line} {self._seal(line)}\n".encode())
             self.book.flush()
+            self.finished.add((i, j))
 
     def close(self) -> None:
         """No more blocks."""
@@ -144,6 +203,17 @@ class Blocks:
             set_aside(file, "it is not of these kernels, or cut off" if begun else "nothing says what it holds")
         _allocate(file, header, size)
         return False
+
+    def _of_others(self) -> dict[tuple[int, int], list[str]]:
+        """The same of other processes' logs, of which one may be writing: lines that are not whole are passed over."""
+        found = {}
+        for log in self.folder.glob("blocks*.log"):
+            for line in [] if log == self.log else log.read_bytes().decode(errors="replace").splitlines():
+                words, _, seal = line.rpartition(" ")
+                if words and words != _FIRST_LINE and seal == self._seal(words):
+                    i, j, *digests = words.split()
+                    found[int(i), int(j)] = digests
+        return found
 
     def _read_log(self) -> dict[tuple[int, int], list[str]]:
         """{block: its checksums} of the lines that are whole and of these kernels."""

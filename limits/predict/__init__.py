@@ -1,5 +1,8 @@
 """Regression and training dynamics with a given kernel."""
 
+from limits.predict.conjugate_gradients import LinearSolution as LinearSolution
+from limits.predict.conjugate_gradients import pivoted_cholesky as pivoted_cholesky
+from limits.predict.conjugate_gradients import solve as solve
 from limits.predict.cross_entropy import cross_entropy_dynamics as cross_entropy_dynamics
 from limits.predict.evidence import LeaveOneOut as LeaveOneOut
 from limits.predict.evidence import leave_one_out as leave_one_out

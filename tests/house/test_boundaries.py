@@ -63,7 +63,7 @@ def test_no_import_points_upwards(room):
 # What each engine of `limits` may import of this project: itself, the shared types, and what is named here.
 ENGINES = {
     "kernels": {"zoo", "limits.types", "limits.kept"},
-    "predict": {"zoo", "limits.types"},
+    "predict": {"zoo", "limits.types", "limits.kept", "limits.waiting"},
     "depth": {"zoo", "limits.types", "limits.inputs", "limits.kernels", "limits.fields"},
     "posterior": {"zoo", "limits.types", "limits.inputs", "limits.kernels", "limits.depth", "limits.predict"},
     "cumulants": {"zoo", "limits.kernels", "limits.depth"},

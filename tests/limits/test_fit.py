@@ -1,5 +1,7 @@
 """Evidence of hyperparameters, what maximises it, and Gaussian processes with a noise for every point."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +20,7 @@ def of_prior(net, noise, points=60, outputs=1000, seed=0):
     """A task whose targets are drawn from the prior of the definition, with noise: many outputs, so that all is determined."""
     x = draw(points, 4, seed=seed) * np.random.default_rng(seed + 1).uniform(0.1, 3, size=(points, 1))
     k = twin(net).kernels(x).nngp
-    f = predict.draws(np.zeros((points, outputs)), k, 1, seed=seed)[0]
+    f = predict.draws(np.zeros((points, outputs)), k, count=1, seed=seed)[0]
     return Task(x, f + noise**0.5 * draw(points, outputs, seed=seed + 2))
 
 
@@ -28,7 +30,7 @@ def test_evidence_and_leave_one_out():
     k, noise = k @ k.T / 9, np.linspace(0.1, 0.6, 6)
     with jax.enable_x64(True):
         evidence = predict.log_marginal_likelihood(k, y, noise)
-        law = scipy.stats.multivariate_normal(np.zeros(6), k + np.diag(noise))
+        law: Any = scipy.stats.multivariate_normal(np.zeros(6), k + np.diag(noise))  # pyright: ignore[reportArgumentType]
         np.testing.assert_allclose(evidence, sum(law.logpdf(column) for column in y.T), rtol=1e-12)
         left_out = predict.leave_one_out(k, y, noise)
         for i in range(6):

@@ -44,7 +44,7 @@ RECORDS = {
     "ConvergenceRate", "DeepKernels", "Fluctuations", "LimitingKernel", "Phase", "PhaseDiagram", "Recommendation", "Response", "Surrogate",
     "Trained", "Optimum", "Outcome", "Sweep", "Transfer", "Comparison", "AbsentError", "DivergenceError",
     "NotConvergedWarning", "CoordCheck", "Cumulants", "Mixture",
-    "Initial", "Training", "Fit", "KernelFunction", "KernelPair", "LeaveOneOut",
+    "Initial", "Training", "Fit", "KernelFunction", "KernelPair", "LeaveOneOut", "LinearSolution", "UnfinishedError",
 }  # fmt: skip
 # Words for messages, and what others are made of.
 PARTS = {"did_you_mean", "check_outputs", "identity", "numerics", "LinearRule"}
@@ -194,6 +194,9 @@ def given() -> dict[str, dict[str, Any]]:
         "limits.fit": {"net": NET, "task": TASK, "over": ("w_std",), "noise": 0.1},
         "limits.kernel_function": {"twin": twin(NET)},
         "limits.predict.draws": {"mean": ONES[:1], "cov": np.eye(1), "count": 2},
+        "limits.predict.solve": {"kernel": K, "y": Y, "noise": 0.1, "rank": 1},
+        "limits.predict.pivoted_cholesky": {"kernel": K, "rank": 1},
+        "limits.Share": {"folder": "kernels", "index": 0, "of": 2},
         "limits.predict.leave_one_out": {"k": K, "y": Y, "noise": 0.1},
         "limits.predict.log_marginal_likelihood": {"k": K, "y": Y, "noise": 0.1},
         "limits.predict.kernel_regression": gp | {"noise": 0.1},
