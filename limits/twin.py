@@ -15,7 +15,7 @@ from limits.lazy import lazy
 from limits.posterior.infer import posterior
 from limits.types import AbsentError, Kernels, Provenance
 from zoo import checks
-from zoo.definition import Network, check_definition, definition_of, name_of
+from zoo.definition import Network, check_definition, definition_of, is_layered, name_of
 from zoo.plain import at_depth
 
 if TYPE_CHECKING:
@@ -147,6 +147,8 @@ def twin(net: nn.Module, depth: float | None = None) -> Twin:
             break
     else:
         check_definition("twin", net)
+        found = None
+    if found is None or is_layered(net):
         from limits.sampled_twin import SampledTwin
 
         found = SampledTwin

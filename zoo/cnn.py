@@ -7,12 +7,13 @@ import jax
 
 from zoo.activations import activation_function
 from zoo.checks import Check, choice
-from zoo.definition import Network, check_images, counts, definition, size
+from zoo.definition import Network, by_layer, check_images, check_layers, counts, definition, of_layer, size
 from zoo.geometry import PADDINGS, check_window, mean_pool, out_size
 from zoo.layers import Conv, field, layer, output
 
 
 @definition(
+    **by_layer(),
     kernel=size,
     pool_size=size,
     strides=size | counts,
@@ -55,6 +56,7 @@ class CNN(Network):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_layers(self)
         if isinstance(self.strides, tuple) and len(self.strides) != self.depth:
             raise ValueError(f"CNN: strides has {len(self.strides)} entries for {self.depth} layers; give one a layer.")
         if not set(self.pool_after) <= set(range(1, self.depth + 1)):
@@ -74,13 +76,13 @@ class CNN(Network):
     @nn.compact
     def __call__(self, x: jax.Array, intermediates: bool = False) -> Any:  # noqa: D102
         check_images(self, x)
-        phi, hs, phis = activation_function(self.activation), [], []
+        hs, phis = [], []
         for l in range(1, self.depth + 1):
             self.check_layer(l, x.shape[1:-1])
             window = {"size": self.kernel, "strides": self.stride(l), "padding": self.padding}
-            conv = layer(self, Conv, self.width, "input" if l == 1 else "hidden", f"conv_{l}", **window)
+            conv = layer(self, Conv, self.width, "input" if l == 1 else "hidden", f"conv_{l}", l, **window)
             hs.append(field(self, f"h{l}", conv(x)))
-            x = phi(hs[-1])
+            x = activation_function(of_layer(self.activation, l))(hs[-1])
             phis.append(x)
             if l in self.pool_after:
                 x = mean_pool(x, self.pool_size) * (self.pool_size**2 if self.pool == "sum" else 1)

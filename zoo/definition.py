@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from zoo.activations import activation_function
-from zoo.checks import WIDEST, Check, choice, count, flag, misfit, number
+from zoo.checks import WIDEST, Check, choice, count, flag, misfit, number, several
 from zoo.parameterization import Parameterization, parameterization
 
 T = TypeVar("T", bound=type)
@@ -119,6 +119,49 @@ _COMMON = {
         lambda v: v is None or jnp.issubdtype(jnp.dtype(v), jnp.floating),
     ),
 }
+LAYERED = ("w_std", "b_std", "activation")  # fields that may be tuples, an entry a layer
+
+
+def by_layer(**checked: Check) -> dict[str, Check]:
+    """Checks of a definition whose weights, biases and activations may differ from layer to layer."""
+    each = {name: _COMMON[name] for name in ("w_std", "b_std")}
+    return {name: check | several(check, 1) for name, check in each.items()} | checked
+
+
+def of_layer(value: Any, l: int) -> Any:
+    """What a field says of layer l = 1, 2, … (0: the readout, which comes last): its entry, or the one value for all.
+
+    >>> of_layer((1.0, 2.0, 3.0), 1), of_layer((1.0, 2.0, 3.0), 0), of_layer(1.5, 2)
+    (1.0, 3.0, 1.5)
+    """
+    return value[l - 1] if isinstance(value, tuple) else value
+
+
+def is_layered(net: Any) -> bool:
+    """Whether layers differ in what is one number, or one function, for all layers of others."""
+    return any(isinstance(getattr(net, name, None), tuple) for name in LAYERED)
+
+
+def check_alike(owner: str, net: Any) -> None:
+    """Raises where a theory is for networks whose layers are alike, and these are not."""
+    if is_layered(net):
+        raise ValueError(
+            f"{owner} is for layers that are alike: {', '.join(LAYERED)} must be one value for all of them; "
+            f"{type(net).__name__} has tuples there."
+        )
+
+
+def check_layers(net: Any) -> None:
+    """Raises unless tuples have an entry a layer: `depth` activations, and as many w_std and b_std and one for the readout."""
+    for name in LAYERED:
+        value, wanted = getattr(net, name), net.depth + (name != "activation")
+        if isinstance(value, tuple) and len(value) != wanted:
+            more = ", the readout's last" if name != "activation" else ""
+            raise ValueError(
+                f"{type(net).__name__}: {name} has {len(value)} entries for depth {net.depth}; give {wanted}, one a layer{more}."
+            )
+
+
 # Names of other packages, with ours.
 _ALIASES = {
     "W_std": "w_std",
@@ -181,6 +224,7 @@ def definition(**wanted: Check) -> Callable[[T], T]:
 
 def check_fields(net: Any) -> None:
     """Raises unless every field is what the definition declares; lists, as configs have them, become tuples."""
+    layered = net.field_checks.get("w_std") is not _COMMON["w_std"]
     for field in dataclasses.fields(net):
         value = getattr(net, field.name)
         if isinstance(value, list):  # which cannot be hashed
@@ -189,7 +233,10 @@ def check_fields(net: Any) -> None:
         check = flag if field.type in (bool, "bool") else net.field_checks.get(field.name)
         if check is not None:
             check(f"{type(net).__name__}: {field.name}", value)
-    activation_function(net.activation)
+    if isinstance(net.activation, tuple) and not layered:
+        raise ValueError(f"{type(net).__name__}: activation must be one for all layers; tuples are for MLP and CNN.")
+    for phi in net.activation if isinstance(net.activation, tuple) else (net.activation,):
+        activation_function(phi)
     parameterization(net.parameterization)
 
 

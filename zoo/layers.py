@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from zoo import checks
+from zoo.definition import of_layer
 from zoo.geometry import pads
 from zoo.parameterization import ROLES, Parameterization, parameterization
 
@@ -309,11 +310,14 @@ def field(module: nn.Module, name: str, value: jax.Array) -> jax.Array:
     return value
 
 
-def layer(net: Any, cls: type, features: int, role: str, name: str, **options: Any) -> Any:
-    """A `Dense` or `Conv` of this definition: scales, biases, parameterization and precision are the definition's."""
+def layer(net: Any, cls: type, features: int, role: str, name: str, l: int = 0, **options: Any) -> Any:
+    """A `Dense` or `Conv` of this definition: scales, biases, parameterization and precision are the definition's.
+
+    l: its number, from 1 (0: the readout), for definitions whose layers differ.
+    """
     p = parameterization(net.parameterization)
     common = {"bias_init": net.bias_init, "dtype": net.dtype, "name": name, **options}
-    return cls(features, role, net.width, p, net.w_std, net.b_std, **common)
+    return cls(features, role, net.width, p, of_layer(net.w_std, l), of_layer(net.b_std, l), **common)
 
 
 def output(

@@ -14,12 +14,14 @@ from limits.cumulants.relu import as_piecewise_linear
 from limits.depth.phases import Phase, correlation_map, phase
 from zoo import MLP, activation_function, checks, parameterization
 from zoo.activations import Quadratic
+from zoo.definition import check_alike
 
 
 def applied_weights(net: Any, variables: Any) -> list[tuple[Any, Any]]:
     """(W [outputs, inputs], b) of every layer as the network applies them, in any parameterization; the readout last."""
     if not isinstance(net, MLP):
         raise TypeError(f"Cumulants go through fully connected networks (MLP); this is a {type(net).__name__}.")
+    check_alike("The theory of cumulants", net)
     if "params" not in variables:
         raise ValueError(
             f'Cumulants: the variables are what net.init returns, {{"params": …}}; these have the keys {sorted(variables)}.'

@@ -23,7 +23,7 @@ from limits.training import Training
 from limits.types import Provenance, Task
 from zoo import CNN, MLP, ResNet, activation_function
 from zoo.activations import PiecewiseLinear
-from zoo.definition import definition_of, is_ours
+from zoo.definition import definition_of, is_layered, is_ours
 
 _MOST_COORDINATES = 8192  # of an exact linear sweep
 
@@ -162,7 +162,8 @@ def _replicas(
 
 
 def _is_linear(net: Any) -> bool:
-    phi = activation_function(net.activation) if isinstance(net, (MLP, CNN, ResNet)) else None
+    alike = isinstance(net, (MLP, CNN, ResNet)) and not is_layered(net)
+    phi = activation_function(net.activation) if alike else None
     return isinstance(phi, PiecewiseLinear) and phi.negative == phi.positive
 
 

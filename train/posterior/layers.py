@@ -15,6 +15,7 @@ from limits import Task
 from train.posterior.moves import Dynamics, elliptical_slice
 from train.posterior.run import Chains, ChainSettings, run_chains
 from zoo import MLP, activation_function, parameterization
+from zoo.definition import check_alike
 from zoo.roles import placed
 
 JITTER = 1e-11  # of the mean variance, in factors of kernels that may be singular: far below any noise
@@ -43,6 +44,7 @@ class KernelChain:
     @classmethod
     def of(cls, net: MLP, inputs: int) -> "KernelChain":
         """Of a definition with so many input features."""
+        check_alike("Sampling of whitened layers", net)
         where = placed(net, jax.ShapeDtypeStruct((1, inputs), "float32"))
         layers = [where[f"hidden_{l}"] for l in range(1, net.depth + 1)] + [where["readout"]]
         scale = float(parameterization(net.parameterization).output_scale(net.width, net.gamma)) ** 2
