@@ -23,10 +23,14 @@ from zoo import activations as zoo
 
 
 class Averages(NamedTuple):
-    """E[φφ′] and E[φ′φ′] of one function, of (q1, q2, k, 1 − c)."""
+    """E[φφ′] and E[φ′φ′] of one function, of (q1, q2, k, 1 − c).
+
+    smooth: whether nothing in them cancels but where q is large, so that they may do without 1 − c (None in its place).
+    """
 
     moment: Callable[..., Any]
     slope: Callable[..., Any]
+    smooth: bool = True
 
 
 def broadcasting(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,30 +66,21 @@ def with_derivatives(value: Any, function: Callable[..., Any], *arguments: Any) 
     return attached(jax.lax.stop_gradient(value), arguments)
 
 
-@jax.custom_jvp
 def _determinant(q1: Any, q2: Any, k: Any, gap: Any) -> Any:
     """q1 q2 − k²."""
+    return q1 * q2 - k * k if gap is None else _near_one(q1, q2, k, gap)
+
+
+@jax.custom_jvp
+def _near_one(q1: Any, q2: Any, k: Any, gap: Any) -> Any:
     del k
     return q1 * q2 * gap * (2 - gap)
 
 
-@_determinant.defjvp
+@_near_one.defjvp
 def _(primals: tuple, tangents: tuple) -> Any:
     (q1, q2, k, gap), (dq1, dq2, dk, _) = primals, tangents
-    return _determinant(q1, q2, k, gap), q2 * dq1 + q1 * dq2 - 2 * k * dk
-
-
-@jax.custom_jvp
-def _apart(q1: Any, q2: Any, k: Any, gap: Any) -> Any:
-    """q1 + q2 − 2|k|, the smaller of the variances of u − v and u + v."""
-    del k
-    return (jnp.sqrt(q1) - jnp.sqrt(q2)) ** 2 + 2 * jnp.sqrt(q1 * q2) * jnp.where(gap > 1, 2 - gap, gap)
-
-
-@_apart.defjvp
-def _(primals: tuple, tangents: tuple) -> Any:
-    (q1, q2, k, gap), (dq1, dq2, dk, _) = primals, tangents
-    return _apart(q1, q2, k, gap), dq1 + dq2 - 2 * jnp.where(gap > 1, -1, 1) * dk
+    return _near_one(q1, q2, k, gap), q2 * dq1 + q1 * dq2 - 2 * k * dk
 
 
 @jax.custom_jvp
@@ -153,7 +148,7 @@ def piecewise_linear(negative: Any, positive: Any) -> Averages:
         s1, s2 = (jnp.where(q > 0, a, negative) for q in (q1, q2))
         return jnp.where(q1 * q2 > 0, a**2 + b**2 * _of_signs(q1, q2, k, gap), s1 * s2)
 
-    return Averages(moment, slope)
+    return Averages(moment, slope, smooth=False)
 
 
 def _parts(factor: float, q1: Any, q2: Any, k: Any, gap: Any) -> tuple[Any, Any, Any, Any]:
@@ -190,8 +185,9 @@ def _gelu_slope(q1: Any, q2: Any, k: Any, gap: Any) -> Any:
 
 
 def _sine_parts(q1: Any, q2: Any, k: Any, gap: Any) -> tuple[Any, Any, Any]:
-    sign = jnp.where(gap > 1, -1, 1)
-    return sign, sign * k, jnp.exp(-_apart(q1, q2, k, gap) / 2) / 2
+    del gap
+    sign = jnp.where(k < 0, -1, 1)
+    return sign, sign * k, jnp.exp(sign * k - (q1 + q2) / 2) / 2
 
 
 def _sine_moment(q1: Any, q2: Any, k: Any, gap: Any) -> Any:
@@ -233,4 +229,4 @@ def averages(psi: zoo.Activation, outer: Any = 1.0, inner: Any = 1.0) -> Average
     def scaled(function: Callable[..., Any], factor: Any) -> Callable[..., Any]:
         return lambda q1, q2, k, gap: factor * function(square * q1, square * q2, square * k, gap)
 
-    return Averages(scaled(known.moment, outer**2), scaled(known.slope, (outer * inner) ** 2))
+    return Averages(scaled(known.moment, outer**2), scaled(known.slope, (outer * inner) ** 2), known.smooth)

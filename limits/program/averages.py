@@ -8,7 +8,7 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -202,20 +202,32 @@ def _values(own: Any, f: Function, r: Any, z: Any) -> Any:
 
 def _of_two(m: Any, f: Function, g: Function, pairs: bool) -> Any:
     """E[f(u) g(v)] of one variable each."""
+    closed = _closed_average(f, g) if m.series.differentiable else None
+    if closed is not None and closed.smooth:
+        return differentiated.of_smooth(m, f, g, closed, pairs)
     found = _value_of_two(m, f, g, pairs)
     if not m.series.differentiable:
         return found
     gap = jnp.zeros(()) if m is m.own and not pairs else _correlation_gap(m, f.random[0], g.random[0], pairs)
-    return differentiated.of_two(m, found, f, g, gap, _closed_average(f, g), pairs)
+    return differentiated.of_two(m, found, f, g, gap, closed, pairs)
 
 
-def _closed_average(f: Function, g: Function) -> Any:
-    """E[f g] with derivatives as a function of (q1, q2, k, 1 − c, numbers in f that move), if it has a closed form."""
+class _Average(NamedTuple):
+    """A closed average of (q1, q2, k, 1 − c, numbers in the function that move)."""
+
+    call: Any
+    smooth: bool  # whether it does without 1 − c
+    numbers: tuple
+
+
+def _closed_average(f: Function, g: Function) -> _Average | None:
+    """E[f g] with derivatives, if it has a closed form."""
     slopes, scale, which = _slopes_of(f, g), 1.0, "moment"
     if slopes is not None:
         (f, g), scale = slopes
         which = "slope"
-    if not _same(f, g) or _recognised(f) is None:
+    known = _recognised(f) if _same(f, g) else None
+    if known is None:
         return None
 
     def average(q1: Any, q2: Any, k: Any, gap: Any, numbers: tuple) -> Any:
@@ -223,7 +235,7 @@ def _closed_average(f: Function, g: Function) -> Any:
         known: Any = _recognised(f, lambda det: places[id(det)])
         return scale * getattr(known.averages, which)(q1, q2, k, gap)
 
-    return average
+    return _Average(average, known.averages.smooth, differentiated.values_of_dets(f))
 
 
 def _same(f: Function, g: Function) -> bool:

@@ -157,6 +157,34 @@ def _numbers(tangents: tuple) -> tuple:
     return tuple(jnp.zeros(d.shape) if d.dtype == jax.dtypes.float0 else d for d in tangents)
 
 
+def written_out(array: Any) -> Any:
+    """The same array, which XLA writes to memory where it stands, rather than work it out again in all that reads it.
+
+    Its fusions on CPUs repeat a chain of entry-by-entry steps for every later step of a derivative, and barriers do not hold
+    there. The two ways of a condition that is not known before it runs do: NaN in the first entry, or none.
+    """
+    first = array[(0,) * array.ndim]
+    return jax.lax.cond(first == first, lambda a: a, lambda a: a * jnp.nan, array)
+
+
+def of_smooth(m: Any, f: Function, g: Function, closed: Any, pairs: bool) -> Any:
+    """E[f(u) g(v)] by a closed form that has derivatives as it stands."""
+    q1, q2, k, _ = _covariances(m, f, g, None, pairs)
+    k = written_out(k)
+    return written_out(closed.call(q1, q2, k, None, closed.numbers))
+
+
+def _covariances(m: Any, f: Function, g: Function, gap: Any, pairs: bool) -> tuple[Any, Any, Any, Any]:
+    """(q1, q2, k, 1 − c) of the variables of f and g, laid out for the pair."""
+    u, v = f.random[0], g.random[0]
+    q1, q2 = _variance(m.own, u), _variance(m.own, v)
+    q1, q2 = m.placed(q1, 0, f.rank, g.rank, pairs), m.placed(q2, 1, g.rank, f.rank, pairs)
+    k = q1 if m is m.own and not pairs and u is v else m.second(u, v, pairs)
+    full = np.broadcast_shapes(q1.shape, q2.shape, *(() if gap is None else (jnp.shape(gap),)))
+    k = jnp.zeros(full) if k is None else jnp.broadcast_to(k, full)
+    return q1, q2, k, None if gap is None else jnp.broadcast_to(jax.lax.stop_gradient(jnp.asarray(gap)), full)
+
+
 def of_two(m: Any, value: Any, f: Function, g: Function, gap: Any, closed: Any, pairs: bool) -> Any:
     """E[f(u) g(v)], which is `value`, with derivatives; closed: its average of (q1, q2, k, 1 − c, numbers), if there is one."""
     u, v = f.random[0], g.random[0]
@@ -168,14 +196,9 @@ def of_two(m: Any, value: Any, f: Function, g: Function, gap: Any, closed: Any, 
         single = OneFunction(lambda x, p: a(x, p[:count]) * b(x, p[count:]), is_smooth(f) and is_smooth(g))
         dets = (*values_of_dets(f), *values_of_dets(g))
         return with_derivatives(value, lambda q, *p: single_average(single, q, p), q1, *dets)
-    q1_here, q2_here = place(q1, 0), place(q2, 1)
-    k = q1_here if whole else m.second(u, v, pairs)
-    gap = jax.lax.stop_gradient(jnp.asarray(gap))
-    full = np.broadcast_shapes(q1_here.shape, q2_here.shape, gap.shape)
-    k = jnp.zeros(full) if k is None else jnp.broadcast_to(k, full)
-    gap = jnp.broadcast_to(gap, full)
+    q1_here, q2_here, k, gap = _covariances(m, f, g, gap, pairs)
     if closed is not None:
-        return with_derivatives(value, closed, q1_here, q2_here, k, gap, values_of_dets(f))
+        return with_derivatives(value, closed.call, q1_here, q2_here, k, gap, closed.numbers)
     orders = max(m.series.orders(f), m.series.orders(g))
     pair = TwoFunctions(entrywise(f), entrywise(g), (is_smooth(f), is_smooth(g)), place, orders)
     return with_derivatives(

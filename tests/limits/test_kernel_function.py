@@ -19,7 +19,7 @@ def slow_case(*case):
 
 
 STEP, TOLERANCE = 1e-5, 1e-7  # of a central difference: its error is of order STEP² and 1e-16 / STEP
-SMOOTH = ["erf", "tanh", jax.nn.softplus, *(slow_case(phi) for phi in ("gelu", "sin", Quadratic(0.3), jax.nn.silu))]
+SMOOTH = ["erf", "tanh", *(slow_case(phi) for phi in ("gelu", "sin", Quadratic(0.3), jax.nn.silu, jax.nn.softplus))]
 KINKED = ["relu", *(slow_case(phi) for phi in (PiecewiseLinear(0.1, 1.0), "abs", jax.nn.elu))]
 
 
@@ -110,7 +110,9 @@ NETS = [
     slow_case(MLP(8, 2, activation=Quadratic(0.3)), (4,)),
     slow_case(CNN(8, 2, activation=PiecewiseLinear(0.2, 1.1), b_std=0.2, readout="average"), (4, 4, 2)),
     slow_case(ResNet(8, 6, activation="gelu", b_std=0.2, beta=0.8), (4,)),
-    (ResNet(8, 5, activation="relu", b_std=0.2, beta=0.8, residual="decreasing", parameterization="mup"), (4,)),
+    slow_case(
+        ResNet(8, 5, activation="relu", b_std=0.2, beta=0.8, residual="decreasing", parameterization="mup"), (4,)
+    ),
     slow_case(ViT(8, 1, patch=2, activation="relu", b_std=0.2, position_std=0.5), (4, 4, 1)),
 ]
 

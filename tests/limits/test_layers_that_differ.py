@@ -58,6 +58,7 @@ def test_convolutions():
     np.testing.assert_allclose(twice.nngp - 0.01, 4 * (plain.nngp - 0.01), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_training_and_networks():
     """An ensemble of 256 networks against the kernel regime and feature learning: predictions within 4 errors."""
     task = Task(draw(4, 3), draw(4, 1, seed=1), draw(2, 3, seed=2), draw(2, 1, seed=3))

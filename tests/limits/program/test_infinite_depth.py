@@ -110,7 +110,10 @@ def test_networks_of_the_zoo_have_the_limit_of_their_twins(make, x):
         np.testing.assert_allclose(found[name], getattr(exact, name), rtol=1e-9)
 
 
-@pytest.mark.parametrize(("kind", "x"), [("norms", X), pytest.param("mixed", TOKENS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("kind", "x"),
+    [pytest.param("norms", X, marks=pytest.mark.slow), pytest.param("mixed", TOKENS, marks=pytest.mark.slow)],
+)
 def test_deep_networks_come_near_it_as_one_over_the_depth(kind, x):
     limit = twin(plain(kind), depth=math.inf).kernels(x)
     shallow, deep = (twin(plain(kind, depth)).kernels(x) for depth in (16, 32))
