@@ -85,7 +85,7 @@ def fit(
     >>> x = np.linspace(-2, 2, 40)[:, None]
     >>> task = Task(x, np.sin(2 * x))
     >>> found = fit(MLP(width=1, depth=1, activation="erf", b_std=1.0), task, over=("w_std", "b_std"), noise=1e-3)
-    >>> bool(found.values["w_std"] > 2), len(found.trace["w_std"]) == len(found.trace["objective"])
+    >>> bool(found.objective > found.trace["objective"][0]), len(found.trace["w_std"]) == len(found.trace["objective"])
     (True, True)
 
     Reference: Rasmussen & Williams (2006), Gaussian processes for machine learning, chapter 5.

@@ -30,7 +30,7 @@ def test_evidence_and_leave_one_out():
     k, noise = k @ k.T / 9, np.linspace(0.1, 0.6, 6)
     with jax.enable_x64(True):
         evidence = predict.log_marginal_likelihood(k, y, noise)
-        law: Any = scipy.stats.multivariate_normal(np.zeros(6), k + np.diag(noise))  # pyright: ignore[reportArgumentType]
+        law: Any = scipy.stats.multivariate_normal(np.zeros(6), k + np.diag(noise))  # pyright: ignore
         np.testing.assert_allclose(evidence, sum(law.logpdf(column) for column in y.T), rtol=1e-12)
         left_out = predict.leave_one_out(k, y, noise)
         for i in range(6):
@@ -38,7 +38,8 @@ def test_evidence_and_leave_one_out():
             p = predict.posterior(k[np.ix_(rest, rest)], y[rest], k[[i]][:, rest], k[[i]][:, [i]], noise[rest])
             np.testing.assert_allclose(left_out.mean[i], p.mean[0], rtol=1e-10)
             np.testing.assert_allclose(left_out.variance[i], p.cov[0, 0] + noise[i], rtol=1e-10)
-            density = scipy.stats.norm(p.mean[0], (p.cov[0, 0] + noise[i]) ** 0.5).logpdf(y[i]).sum()
+            one: Any = scipy.stats.norm(p.mean[0], (p.cov[0, 0] + noise[i]) ** 0.5)
+            density = one.logpdf(y[i]).sum()
             np.testing.assert_allclose(left_out.log_density[i], density, rtol=1e-10)
         for function in (predict.log_marginal_likelihood, lambda *a: predict.leave_one_out(*a).log_density.sum()):
             slope = jax.jit(jax.grad(function, argnums=2))(jnp.asarray(k), y, noise)

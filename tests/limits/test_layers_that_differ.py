@@ -87,7 +87,8 @@ def test_every_number_is_a_hyperparameter():
 
 
 def test_what_is_refused():
-    for field in ({"w_std": (1.0, 1.0)}, {"b_std": (0.1,) * 4}, {"activation": ("relu",)}):
+    wrong: Any = ({"w_std": (1.0, 1.0)}, {"b_std": (0.1,) * 4}, {"activation": ("relu",)})
+    for field in wrong:
         with pytest.raises(ValueError, match=f"{next(iter(field))} has"):
             MLP(8, 2, **field)
     with pytest.raises(ValueError, match="w_std"):
