@@ -91,17 +91,18 @@ class KernelFunction:
                 )
         floating = jnp.issubdtype(arrays[0].dtype, jnp.floating)
         dtype = jnp.result_type(*arrays) if floating else jnp.asarray(0.0).dtype
-        arrays = [x.astype(dtype) for x in arrays] if floating else arrays
+        work = jnp.asarray(0.0).dtype  # float32 or float64, as jax is set: constants of the program have it too
+        arrays = [x.astype(work) for x in arrays] if floating else arrays
         names = self._checked(values)
-        ratios = self._ratios(values, names, dtype)
+        ratios = self._ratios(values, names, work)
         kernels, lengths, how = self._program(arrays[0].shape[1:], arrays[0].dtype, names)
         wanted = tuple(name for name in KERNELS if how[name].kind != "absent")
         read: Any = kernels.diagonal if x2 is None else kernels
         found = read(*arrays, lengths, wanted, ratios=ratios)
         p = parameterization(self.net.parameterization)
         if "nngp" in found and p.d:
-            gamma = jnp.asarray(values.get("gamma", definition_of(self.net).gamma), dtype)
-            found["nngp"] = found["nngp"] * jnp.asarray(p.output_scale(self.net.width, gamma), dtype) ** 2
+            gamma = jnp.asarray(values.get("gamma", definition_of(self.net).gamma), work)
+            found["nngp"] = found["nngp"] * jnp.asarray(p.output_scale(self.net.width, gamma), work) ** 2
         return KernelPair(*(found[name].astype(dtype) if name in found else None for name in KERNELS))
 
     def _checked(self, values: dict[str, Any]) -> tuple[str, ...]:

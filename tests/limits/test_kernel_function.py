@@ -20,7 +20,7 @@ def slow_case(*case):
 
 STEP, TOLERANCE = 1e-5, 1e-7  # of a central difference: its error is of order STEP² and 1e-16 / STEP
 SMOOTH = ["erf", "tanh", *(slow_case(phi) for phi in ("gelu", "sin", Quadratic(0.3), jax.nn.silu, jax.nn.softplus))]
-KINKED = ["relu", *(slow_case(phi) for phi in (PiecewiseLinear(0.1, 1.0), "abs", jax.nn.elu))]
+KINKED = ["relu", *(slow_case(phi) for phi in (PiecewiseLinear(0.1, 1.0), "abs"))]
 
 
 def named(phi):
@@ -159,8 +159,8 @@ def test_own_modules_have_one():
 
 @pytest.mark.slow
 def test_derivatives_of_averages_over_four_variables():
-    x = jnp.asarray(draw(3, 4))
     with jax.enable_x64(True):
+        x = jnp.asarray(draw(3, 4))
         k, want = twin(Product(width=8)).kernel_function(), twin(Product(width=8)).kernels(np.asarray(x))
         found = jax.jit(k)(x)
         np.testing.assert_allclose(found.nngp, want.nngp, rtol=1e-8)
@@ -182,6 +182,8 @@ def test_transformations_and_precision():
     np.testing.assert_allclose(batched[0], want.ntk, rtol=1e-5, atol=1e-6)
     assert np.abs(batched[1] - want.ntk).max() > 0.01
     assert jax.hessian(lambda a: k(a[None], x[:1]).nngp[0, 0])(jnp.asarray(x[0])).shape == (3, 3)
+    with jax.enable_x64(True):  # float32 inputs where jax has float64 too
+        assert k(x).ntk.dtype == jnp.float32
     mesh = jax.make_mesh((len(jax.devices()),), ("rows",), axis_types=(AxisType.Auto,))
     rows = NamedSharding(mesh, PartitionSpec("rows"))
     count = 2 * len(jax.devices())
