@@ -190,15 +190,19 @@ def of_two(m: Any, value: Any, f: Function, g: Function, gap: Any, closed: Any, 
     u, v = f.random[0], g.random[0]
     q1, q2 = _variance(m.own, u), _variance(m.own, v)
     whole = m is m.own and not pairs and u is v
-    place = lambda a, side: m.placed(a, side, *((f.rank, g.rank)[:: 1 if side == 0 else -1]), pairs)  # noqa: E731
+
+    def place(a: Any, side: int) -> Any:
+        ranks = (f.rank, g.rank) if side == 0 else (g.rank, f.rank)
+        return m.placed(a, side, *ranks, pairs)
+
     if whole and closed is None:
         a, b, count = entrywise(f), entrywise(g), len(f.dets)
         single = OneFunction(lambda x, p: a(x, p[:count]) * b(x, p[count:]), is_smooth(f) and is_smooth(g))
         dets = (*values_of_dets(f), *values_of_dets(g))
         return with_derivatives(value, lambda q, *p: single_average(single, q, p), q1, *dets)
-    q1_here, q2_here, k, gap = _covariances(m, f, g, gap, pairs)
+    *placed, k, gap = _covariances(m, f, g, gap, pairs)
     if closed is not None:
-        return with_derivatives(value, closed.call, q1_here, q2_here, k, gap, closed.numbers)
+        return with_derivatives(value, closed.call, *placed, k, gap, closed.numbers)
     orders = max(m.series.orders(f), m.series.orders(g))
     pair = TwoFunctions(entrywise(f), entrywise(g), (is_smooth(f), is_smooth(g)), place, orders)
     return with_derivatives(
