@@ -6,6 +6,7 @@ from zoo.rooms import ROOM as ROOM
 _rooms.require("zoo")
 
 from limits.cnn import CNNTwin as CNNTwin
+from limits.combination import Combination as Combination
 from limits.convergence import Convergence as Convergence
 from limits.convergence import convergence as convergence
 from limits.finite.tangent import empirical_ntk as empirical_ntk

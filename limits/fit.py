@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from limits.inputs import check_outputs, task_of
+from limits.inputs import task_of, twin_of
 from limits.posterior.infer import check_prior
 from limits.predict.evidence import leave_one_out, log_marginal_likelihood
 from limits.twin import twin
@@ -19,7 +19,6 @@ from limits.types import Task
 from limits.waiting import patient_bar
 from zoo import checks
 from zoo.definition import name_of
-from zoo.hyperparameters import with_hyperparameters
 from zoo.messages import did_you_mean
 
 NOISE = "noise"
@@ -31,11 +30,11 @@ class Fit:
     """A definition with the numbers that data prefer, and how sure that is.
 
     `values` and their standard errors `errors` by name (the noise is a variance); `objective` that was reached; `trace`: by name
-    the values after every step, and the objective under "objective". `net` is the definition with these values, `noise` the
-    noise that goes with it.
+    the values after every step, and the objective under "objective". `net` is the definition (or combination of kernels) with
+    these values, `noise` the noise that goes with it.
     """
 
-    net: nn.Module
+    net: Any
     noise: float
     values: dict[str, Any]
     errors: dict[str, Any]
@@ -55,7 +54,7 @@ def _shown(value: Any, error: Any) -> str:
 
 
 @checks.arguments(
-    net=checks.module,
+    net=checks.module | twin_of,
     task=task_of,
     over=checks.names,
     noise=checks.number(positive=True),
@@ -64,7 +63,7 @@ def _shown(value: Any, error: Any) -> str:
     objective=checks.choice("evidence", "leave_one_out"),
 )
 def fit(
-    net: nn.Module,
+    net: Any,
     task: Task,
     over: tuple[str, ...] = ("w_std", "b_std", NOISE),
     *,
@@ -90,9 +89,9 @@ def fit(
 
     Reference: Rasmussen & Williams (2006), Gaussian processes for machine learning, chapter 5.
     """
-    limit = twin(net)
+    limit = twin(net) if isinstance(net, nn.Module) else net
     check_prior(limit, task, None)
-    check_outputs("fit", net, task)
+    limit.check_outputs("fit", task)
     function = limit.kernel_function(like=task.x_train)
     start = _start(net, function.hyperparameters, over, noise)
     with jax.enable_x64(True):
@@ -119,11 +118,12 @@ def fit(
     values = {name: value if np.ndim(value) else float(value) for name, value in values.items()}
     own = {name: tuple(v.tolist()) if np.ndim(v) else v for name, v in values.items() if name != NOISE}
     spread = {name: abs(values[name]) * errors[name] for name in start}
-    return Fit(with_hyperparameters(net, **own), float(values.get(NOISE, noise)), values, spread,
+    found = limit.with_hyperparameters(**own)
+    return Fit(found.net if isinstance(net, nn.Module) else found, float(values.get(NOISE, noise)), values, spread,
                float(history["objective"][-1]), history)  # fmt: skip
 
 
-def _start(net: nn.Module, known: dict[str, Any], over: tuple[str, ...], noise: float) -> dict[str, Any]:
+def _start(net: Any, known: dict[str, Any], over: tuple[str, ...], noise: float) -> dict[str, Any]:
     found = {}
     for name in dict.fromkeys(over):
         if name != NOISE and name not in known:

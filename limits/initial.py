@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from limits.types import Kernels
-from zoo import parameterization
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,7 +34,7 @@ class Initial:
     def covariance(self) -> np.ndarray:
         """Covariance of f(0) over initialisations: the NNGP where d = 0, zero where the output scale grows with N."""
         nngp = self.kernels.nngp
-        return nngp if parameterization(self.twin.net.parameterization).d == 0 else np.zeros_like(nngp)
+        return nngp if self.twin.parameterization.d == 0 else np.zeros_like(nngp)
 
     @property
     def ntk(self) -> np.ndarray:

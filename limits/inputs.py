@@ -12,7 +12,9 @@ from zoo import checks
 from zoo.definition import is_ours, name_of
 
 task_of = checks.Check("a limits.Task", lambda v: isinstance(v, Task))
-twin_of = checks.Check("a twin, which limits.twin makes of a definition", lambda v: v.net and callable(v.lazy))
+twin_of = checks.Check(
+    "a twin, which limits.twin makes of a definition", lambda v: callable(v.kernels) and callable(v.lazy)
+)
 
 
 def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:

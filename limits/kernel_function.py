@@ -73,6 +73,15 @@ class KernelFunction:
         """Of x1 [n1, …] and x2 [n2, …] (None: x1 itself)."""
         return self._read(x1, x1 if x2 is None else x2, values)
 
+    def __add__(self, other: Any) -> "KernelFunction":
+        return (self.twin + _twin_of(other)).kernel_function(self.like)
+
+    def __mul__(self, other: Any) -> "KernelFunction":
+        return (self.twin * _twin_of(other)).kernel_function(self.like)
+
+    __radd__, __rmul__ = __add__, __mul__
+    __array_ufunc__ = None
+
     def diagonal(self, x: Any, **values: Any) -> KernelPair:
         """Of each input with itself, [n]."""
         return self._read(x, None, values)
@@ -149,6 +158,10 @@ class KernelFunction:
                 f"{name_of(self.net)} has no kernel function: {how['nngp'].detail}. twin(net).kernels may draw its kernels."
             )
         return kernels, lengths, how
+
+
+def _twin_of(value: Any) -> Any:
+    return value.twin if isinstance(value, KernelFunction) else value
 
 
 def _outside(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -12,7 +12,7 @@ from limits import predict
 from limits.finite.forward import checked_kernels
 from limits.finite.observables import DEFAULT
 from limits.initial import Initial
-from limits.inputs import check_outputs, task_of, twin_of
+from limits.inputs import task_of, twin_of
 from limits.losses import losses
 from limits.training import LearningRate, Training, checked_times, record_times
 from limits.trajectory import KERNELS, QUANTITIES, Trajectory
@@ -78,14 +78,15 @@ def lazy(
     """
     recorded, kernels = record_times(steps, times), checked_kernels(kernels)
     at = checked_times(kernel_times, recorded)
-    check_outputs("lazy", twin.net, task)
+    twin.check_outputs("lazy", task)
     x, n = task.x, len(task.x_train)
     if weight_decay:
         raise AbsentError(
             f"lazy: weight decay ({weight_decay:g}) moves all weights by O(1), so that no kernel stays constant; use "
             "`rich` in the mup parameterization, or weight_decay=0."
         )
-    training = Training.of(task, steps, learning_rate, momentum, 0.0, centred, trained, batches, optimizer, twin.net)
+    net = None if optimizer is None else twin.net
+    training = Training.of(task, steps, learning_rate, momentum, 0.0, centred, trained, batches, optimizer, net)
     if trained is not None:
         twin = dataclasses.replace(twin, trained=trained)
     start_of = twin.initial(x) if initial is None else _of_these(initial, twin, x)
@@ -96,7 +97,7 @@ def lazy(
         "momentum": momentum,
         "flow": flow,
         "weights": None if batches is None else training.weights(n),
-        "rule": None if training.optimizer is None else _linear(twin.net, training, x, n),
+        "rule": None if training.optimizer is None else _linear(net, training, x, n),
     }
     rate = (float(training.rates[0]) if steps else 0.0) if training.plain else training.rates
     errors: dict[str, Any] = {}

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 import flax.linen as nn
 import numpy as np
 
+from limits.combination import plus, times
 from limits.feature_learning import rich
 from limits.initial import Initial
+from limits.inputs import check_outputs
 from limits.kernel_function import kernel_function
 from limits.lazy import lazy
 from limits.posterior.infer import posterior
-from limits.types import AbsentError, Kernels, Provenance
-from zoo import checks
+from limits.types import AbsentError, Kernels, Provenance, Task
+from zoo import Parameterization, checks
+from zoo import parameterization as by_name
 from zoo.definition import Network, check_definition, definition_of, is_layered, name_of
+from zoo.hyperparameters import with_hyperparameters
 from zoo.plain import at_depth
 
 if TYPE_CHECKING:
@@ -87,6 +91,23 @@ class Twin:
     lazy = lazy
     rich = rich
     posterior = posterior
+    # Of kernels: sums, multiples, products entry by entry (`limits.combination`).
+    __add__ = __radd__ = plus
+    __mul__ = __rmul__ = times
+    __array_ufunc__: ClassVar[None] = None  # a NumPy number before it is a multiple, not an array of objects
+
+    @property
+    def parameterization(self) -> Parameterization:
+        """That of the definition."""
+        return by_name(self.net.parameterization)
+
+    def check_outputs(self, owner: str, task: Task) -> None:
+        """Raises unless the network has an output for each of the task's targets."""
+        check_outputs(owner, self.net, task)
+
+    def with_hyperparameters(self, **values: Any) -> Any:
+        """The twin of the definition with other numbers (`kernel_function().hyperparameters` names them)."""
+        return dataclasses.replace(self, net=with_hyperparameters(self.net, **values))
 
     def layers(self, x: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """(Φ^l, G^l) at initialisation for every h^l that the definition returns."""

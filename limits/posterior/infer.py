@@ -16,7 +16,7 @@ from limits.posterior.solver import DivergenceError, Solution, Sweeps, damping_o
 from limits.posterior.tilted import tilted_kernel
 from limits.predict.gaussian_process import check_noise
 from limits.types import AbsentError, Provenance, Task
-from zoo import checks, parameterization
+from zoo import checks
 
 BATCHES = 4  # independent parts of the draws, for standard errors
 NO_EVIDENCE = (
@@ -107,7 +107,7 @@ def check_prior(twin: Any, task: Task, width: float | None) -> None:
             f'posterior: with loss="{task.loss}" the likelihood is not Gaussian and neither is the posterior of f; take the same '
             'task with loss="mse" (one-hot targets as numbers), or sample networks.'
         )
-    p = parameterization(twin.net.parameterization)
+    p = twin.parameterization
     if width is None and p.d != 0:
         raise AbsentError(
             f"posterior: in the {p.name} parameterization Var f(0) = Φ/(γ² N^{2 * p.d:g}), so that at infinite width the prior "

@@ -44,7 +44,7 @@ RECORDS = {
     "ConvergenceRate", "DeepKernels", "Fluctuations", "LimitingKernel", "Phase", "PhaseDiagram", "Recommendation", "Response", "Surrogate",
     "Trained", "Optimum", "Outcome", "Sweep", "Transfer", "Comparison", "AbsentError", "DivergenceError",
     "NotConvergedWarning", "CoordCheck", "Cumulants", "Mixture",
-    "Initial", "Training", "Fit", "KernelFunction", "KernelPair", "LeaveOneOut", "LinearSolution", "UnfinishedError",
+    "Combination", "Initial", "Training", "Fit", "KernelFunction", "KernelPair", "LeaveOneOut", "LinearSolution", "UnfinishedError",
 }  # fmt: skip
 # Words for messages, and what others are made of.
 PARTS = {"did_you_mean", "check_outputs", "identity", "numerics", "LinearRule"}

@@ -1,0 +1,142 @@
+"""Sums, multiples and products of kernels, against networks that are them."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.special import erf
+
+from limits import AbsentError, Task, empirical_ntk, fit, predict, twin
+from zoo import MLP, Dense, ViT, parameterization
+
+X = np.random.default_rng(0).normal(size=(5, 4))
+RELU, ERF = MLP(8, 1, activation="relu", b_std=0.1), MLP(8, 1, activation="erf", w_std=1.3)
+
+
+class Combined(nn.Module):
+    """√0.3 f + M^(−1/2) Σ_m f_m g_m, of a network f of relus and one of erf g, M = N outputs each."""
+
+    width: int
+    parameterization: str = "ntk"
+
+    @nn.compact
+    def __call__(self, x):
+        p = parameterization(self.parameterization)
+
+        def network(phi, w, b, readout):
+            h = phi(Dense(self.width, "input", self.width, p, w, b)(x))
+            return Dense(1 if readout == "readout" else self.width, readout, self.width, p, w, b)(h)
+
+        f = network(nn.relu, 1.0, 0.1, "readout")
+        inner = network(nn.relu, 1.0, 0.1, "hidden") * network(erf, 1.3, 0.0, "hidden")
+        return 0.3**0.5 * f + inner.sum(-1, keepdims=True) / self.width**0.5
+
+
+def test_a_combination_is_the_limit_of_a_network_that_is_one():
+    found = (0.3 * twin(RELU) + twin(RELU) * twin(ERF)).kernels(X)
+    parts = twin(RELU).kernels(X), twin(ERF).kernels(X)
+    net, keys = Combined(1024), jax.random.split(jax.random.key(1), 24)
+    with jax.enable_x64(True):
+        x = jnp.asarray(X)
+        one = jax.jit(lambda key: empirical_ntk(net.apply, net.init(key, x), x))
+        each = np.stack([one(key) for key in keys])
+    error = each.std(0, ddof=1) / len(each) ** 0.5
+    assert (error < 0.02 * found.ntk.diagonal().max()).all()
+    z = (each.mean(0) - found.ntk) / error
+    assert np.abs(z).max() < 4.5  # of 15 different numbers, 24 networks: chance 0.3 %
+    np.testing.assert_allclose(found.nngp, 0.3 * parts[0].nngp + parts[0].nngp * parts[1].nngp, rtol=1e-14)
+    assert found.provenance["ntk"].kind == "exact"
+
+
+def test_functions_of_combinations():
+    kernel = np.float64(0.3) * twin(RELU) + twin(ERF) * twin(RELU) * 2
+    with jax.enable_x64(True):
+        k = kernel.kernel_function()
+        again = 0.3 * twin(RELU).kernel_function() + 2 * (twin(ERF).kernel_function() * twin(RELU).kernel_function())
+        for which in ("nngp", "ntk"):
+            for f in (k, again):
+                np.testing.assert_allclose(
+                    getattr(f(jnp.asarray(X)), which), getattr(kernel.kernels(X), which), rtol=1e-7
+                )
+        assert k.hyperparameters["scale_2"] == 2.0
+        assert k.hyperparameters["w_std_2"] == 1.3
+        changed = kernel.with_hyperparameters(scale_1=0.7, w_std_2=0.9, b_std_3=0.4)
+        moved = k(jnp.asarray(X), scale_1=0.7, w_std_2=0.9, b_std_3=0.4)
+        np.testing.assert_allclose(moved.ntk, changed.kernels(X).ntk, rtol=1e-7)
+        slope = jax.jit(jax.grad(lambda s: k(jnp.asarray(X), scale_2=s).nngp.sum()))(2.0)
+        np.testing.assert_allclose(slope, (kernel.kernels(X).nngp - 0.3 * twin(RELU).kernels(X).nngp).sum() / 2)
+
+
+def test_what_follows_from_kernels():
+    task = Task(X[:3], np.sin(X[:3, 0]), X[3:], np.sin(X[3:, 0]))
+    kernel: Any = sum([twin(RELU), 0.5 * twin(ERF)])
+    k = kernel.kernels(task.x)
+    run = kernel.lazy(task, 20, 0.1)
+    mean, cov = predict.mse_ensemble(k.nngp, k.ntk, task.y_train, [20], 0.1)
+    np.testing.assert_allclose(run.f_test[-1], mean[0, 3:], rtol=1e-10)
+    np.testing.assert_allclose(run.f_test_cov[-1], cov[0, 3:, 3:], rtol=1e-10)
+    frozen = kernel.lazy(task, 20, 0.1, trained=("readout", "bias"), kernels=("ntk",))
+    of_readouts = [
+        twin(net).lazy(task, 0, 0.1, trained=("readout", "bias"), kernels=("ntk",)).ntk[0] for net in (RELU, ERF)
+    ]
+    np.testing.assert_allclose(frozen.ntk[0], of_readouts[0] + 0.5 * of_readouts[1], rtol=1e-12)
+    posterior = kernel.posterior(task, 0.01)
+    expected = predict.posterior(k.nngp[:3, :3], task.y_train, k.nngp[3:, :3], k.nngp[3:, 3:], 0.01)
+    np.testing.assert_allclose(posterior.f_test, expected.mean, rtol=1e-10)
+
+
+def test_weights_of_kernels_are_fitted():
+    """Where data are drawn from 0.5 K + 2 K', both are found, within three standard errors of 5 %."""
+    linear, wiggly = MLP(1, 1, 4000, activation="linear"), MLP(1, 1, 4000, activation="erf", b_std=1.0, w_std=2.0)
+    x = np.linspace(-2, 2, 24)[:, None]
+    truth = 0.5 * twin(linear) + 2.0 * twin(wiggly)
+    y = predict.draws(np.zeros((24, 4000)), truth.kernels(x).nngp, count=1, seed=0)[0]
+    y += 0.1 * np.random.default_rng(1).normal(size=y.shape)
+    found = fit(twin(linear) + twin(wiggly), Task(x, y), over=("scale_1", "scale_2", "noise"), noise=0.02)
+    for name, value in (("scale_1", 0.5), ("scale_2", 2.0), ("noise", 0.01)):
+        assert found.errors[name] < 0.1 * value
+        assert abs(found.values[name] - value) < 3 * found.errors[name]
+    np.testing.assert_allclose(found.net.terms[0].scale, found.values["scale_1"])
+
+
+def test_errors_of_drawn_kernels_are_carried():
+    images = np.random.default_rng(1).normal(size=(2, 4, 4, 1))
+    drawn, exact = twin(ViT(8, 1, patch=2, logits="1/sqrt(d)", heads="grow")), twin(ViT(8, 1, patch=2))
+    part, other = drawn.kernels(images, samples=64), exact.kernels(images)
+    whole = (2.0 * drawn * exact).kernels(images, samples=64)
+    np.testing.assert_allclose(whole.nngp_sem, 2 * part.nngp_sem * abs(other.nngp), rtol=1e-10)
+    bound = 2 * (part.ntk_sem * abs(other.nngp) + part.nngp_sem * abs(other.ntk))
+    np.testing.assert_allclose(whole.ntk_sem, bound, rtol=1e-10)
+    assert whole.provenance["ntk"].kind == "monte_carlo"
+    assert whole.provenance["ntk"].detail.startswith("ViT")
+
+
+def test_combinations_that_are_refused(tmp_path):
+    kernel = twin(RELU) + twin(ERF)
+    task = Task(X, X[:, 0])
+    for build in (lambda: kernel + 1.0, lambda: -1 * kernel, lambda: kernel * "3", lambda: kernel * np.nan):
+        with pytest.raises(ValueError, match="must be a kernel"):
+            build()
+    for what in (
+        lambda: kernel.rich(task, 3, 0.1),
+        lambda: kernel.posterior(task, 0.1, width=30),
+        lambda: kernel.lazy(task, 3, 0.1, optimizer="adam"),
+    ):
+        with pytest.raises(AbsentError, match="of no single network"):
+            what()
+    mup = twin(MLP(8, 1, parameterization="mup"))
+    with pytest.raises(ValueError, match=r"random in some .*ntk, mup"):
+        kernel + mup  # pyright: ignore
+    with pytest.raises(AbsentError, match=r"f\(0\) = 0"):
+        mup * mup  # pyright: ignore
+    with pytest.raises(ValueError, match="w_std_1"):
+        kernel.kernel_function()(jnp.asarray(X), w_std=1.0)
+    standard = (kernel + twin(MLP(8, 1, parameterization="standard"))).kernels(X)
+    with pytest.raises(AbsentError, match="no limit"):
+        standard.ntk  # noqa: B018
+    kept = kernel.kernels(X, folder=tmp_path)
+    np.testing.assert_array_equal(kept.ntk, kernel.kernels(X).ntk)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["part_1", "part_2"]
