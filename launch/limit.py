@@ -3,26 +3,33 @@
     python3 -m launch.limit --config=configs/mlp.py [--workdir=DIR] [--config.FIELD=VALUE …]
 
 Prints a table over depths and writes DIR/limit.json, and for each family and depth DIR/NAME.npz (a Trajectory) and a plot
-(without training, steps = 0, only the table).
+(without training, steps = 0, only the table). Of three networks or more, evidence.png: test error against evidence.
+
+A config with `regression` (configs/kernels_large.py) is for whole data sets, of TFDS too: kernels in tiles on disk, which an
+interrupted run goes on from, ridges by leave-one-out, and a table of accuracies; first a plan of time and disk, by the rate of
+first tiles. With --shard=i/n (i from 0) n processes, or jobs of an array, that share DIR divide the tiles among them; what
+finds all finished writes DIR/report.html and DIR/report.json.
 """
 
+import dataclasses
 import json
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from rich.progress import track
 from rich.table import Table
 
-from launch import common
-from launch.compare import OF_TRAINING, check_fields, task_of
+from launch import common, shards
+from launch.compare import FIELDS, OF_TRAINING, check_fields, task_of
 from limits import Task, predict, twin
-from train.study.families import families
-
-
-def error_rate(f: np.ndarray, y: np.ndarray) -> float:
-    """The share of wrong signs (one output) or wrong largest outputs."""
-    wrong = np.sign(f) != np.sign(y) if y.shape[1] == 1 else (f.argmax(1) != y.argmax(1))[:, None]
-    return float(wrong.mean())
+from train.study import regression
+from train.study.experiment import plain_fields
+from train.study.families import check_variants, families, has_make
+from zoo import checks
+from zoo.messages import did_you_mean
 
 
 def summary(net: Any, task: Task, steps: int, learning_rate: float, noise: float) -> tuple[dict[str, Any], Any]:
@@ -34,29 +41,106 @@ def summary(net: Any, task: Task, steps: int, learning_rate: float, noise: float
     ridge = noise * float(np.trace(kernels.nngp[:n, :n])) / n
     posterior = predict.posterior(kernels.nngp[:n, :n], task.y_train, kernels.nngp[n:, :n], kernels.nngp[n:, n:], ridge)
     ridge_ntk = noise * float(np.trace(kernels.ntk[:n, :n])) / n
-    regression = predict.kernel_regression(kernels.ntk[:n, :n], task.y_train, kernels.ntk[n:, :n], ridge_ntk)
+    of_ntk = predict.kernel_regression(kernels.ntk[:n, :n], task.y_train, kernels.ntk[n:, :n], ridge_ntk)
     numbers = {
         "NNGP mean diagonal": float(np.trace(kernels.nngp)) / len(kernels.nngp),
         "NTK mean diagonal": float(np.trace(kernels.ntk)) / len(kernels.ntk),
         "largest stable rate": 2 * n / float(eigenvalues[-1]),
         "NTK condition": float(eigenvalues[-1] / eigenvalues[0]),
         "evidence / point": posterior.log_marginal_likelihood / n,
-        "NNGP test error": error_rate(posterior.mean, task.y_test),
-        "NTK test error": error_rate(regression, task.y_test),
+        "NNGP test error": predict.error_rate(posterior.mean, task.y_test),
+        "NTK test error": predict.error_rate(of_ntk, task.y_test),
     }
     if run is not None:
         numbers[f"lazy loss, step {steps}"] = float(run.loss[-1])
     return numbers, run
 
 
+def small_task(config: Any, path: str) -> Task:
+    """The task of a config that is one for this command; steps = 0: no training."""
+    check_fields(config, "launch.limit", (*OF_TRAINING, "steps"), path)
+    checks.count(0)("config.steps", config.get("steps"))
+    task = task_of(config)
+    if not len(task.x_test):
+        raise ValueError("limit needs test points: set --config.task.n_test to 1 or more.")
+    return task
+
+
+def evidence_and_error(records: list[dict[str, Any]], task: Task) -> Figure:
+    """Whether the networks that data prefer are those that predict best: test error of the NNGP against its evidence."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axis, n = figure.subplots(), len(task.x_test)
+    most = max(record["evidence / point"] for record in records)
+    for family in dict.fromkeys(_kind(record) for record in records):
+        each = [record for record in records if _kind(record) == family]
+        error = np.array([record["NNGP test error"] for record in each])
+        spread = np.sqrt(error * (1 - error) / n)
+        below = [record["evidence / point"] - most for record in each]
+        axis.errorbar(below, error, spread, fmt="o", ms=4, lw=1, alpha=0.7, label=family)
+    best = max(records, key=lambda record: record["evidence / point"])
+    axis.plot(
+        0,
+        best["NNGP test error"],
+        "*",
+        ms=14,
+        color="k",
+        label=f"largest evidence: {best['family']}, depth {best['depth']}",
+    )
+    axis.set_xscale("symlog", linthresh=1)
+    axis.set(xlabel="log evidence a training point, below the largest", ylabel=f"test error of the NNGP ({n} points)")
+    axis.set_title(task.name)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(fontsize=8)
+    return figure
+
+
+def _kind(record: dict[str, Any]) -> str:
+    """The family up to its first comma: variants that differ in numbers have one colour."""
+    return record["family"].partition(",")[0]
+
+
+def work_of(config: Any, path: str, folder: Path, part: tuple[int, int] = (0, 1)) -> tuple[Any, Any, list[Any]]:
+    """(settings, samples, a job for every network) of a config with `regression`."""
+    for name in ("data", "regression"):
+        checks.table(f"config.{name}", config.get(name))
+    for name, default in (("name", None), ("train", "train"), ("test", "test")):
+        checks.word(f"config.data.{name}", config.data.get(name, default))
+    for name in ("widths", "depths"):
+        FIELDS[name](f"config.{name}", config.get(name))
+    if not has_make(path):
+        FIELDS["gamma"]("config.gamma", config.get("gamma"))
+        check_variants(config, own=False)
+    known = {f.name for f in dataclasses.fields(regression.Regression)}
+    for name in config.regression:
+        if name not in known:
+            raise ValueError(f"config.regression has no field {name}. {did_you_mean(name, known)}")
+    settings = regression.Regression(**plain_fields(config.regression))
+    data = regression.samples(plain_fields(config.data), settings)
+    every = families(config, path, data.y.shape[1])
+    return settings, data, regression.jobs(every, max(config.widths), config.depths, data, settings, folder, part)
+
+
+def whole_data(config: Any, folder: Path, screen: Any) -> None:
+    """Regression with kernels of real size."""
+    started = time.time()
+    settings, data, work = work_of(config, common.config_file(), folder, shards.part())
+    found, waiting = regression.regress(work, regression.plan(work, screen), screen)
+    if waiting:
+        screen.print("\n".join(waiting), highlight=False)
+        return
+    made = regression.report(found, data, settings, common.provenance(config))
+    made.print(screen)
+    common.write(folder, made.documents(), screen, started)
+
+
 def main() -> None:
     """Runs the config."""
     config, screen = common.config(), common.console()
     folder = common.workdir(config.name)
-    check_fields(config, "launch.limit", OF_TRAINING, common.config_file())
-    task = task_of(config)
-    if not len(task.x_test):
-        raise ValueError("limit needs test points: set --config.task.n_test to 1 or more.")
+    if "regression" in config:
+        whole_data(config, folder, screen)
+        return
+    task = small_task(config, common.config_file())
     table, records = Table(title=f"Infinite-width twins — {task.name}"), []
     every = families(config, common.config_file(), task.outputs)
     jobs = [(label, depth, make) for label, make in every.items() for depth in config.depths]
@@ -72,9 +156,13 @@ def main() -> None:
     for record in records:
         table.add_row(*[f"{value:.4g}" if isinstance(value, float) else str(value) for value in record.values()])
     screen.print(table)
+    picture = len(records) > 2
+    if picture:
+        evidence_and_error(records, task).savefig(folder / "evidence.png", dpi=100)
     document = {"run": common.provenance(config), "noise": "1e-3 of the mean diagonal", "limits": records}
     (folder / "limit.json").write_text(json.dumps(document, indent=2) + "\n")
-    more = ", and a trajectory (.npz) and a plot (.png) of each" if config.steps else ""
+    more = ", evidence.png" if picture else ""
+    more += ", and a trajectory (.npz) and a plot (.png) of each" if config.steps else ""
     screen.print(f"wrote {folder}/limit.json{more}", highlight=False)
 
 

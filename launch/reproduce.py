@@ -17,8 +17,7 @@ from pathlib import Path
 from absl import flags
 
 import configs
-from launch import common
-from launch.transfer import part_of_grid
+from launch import common, shards
 from train.study.figure import SIZES, Figure, figures_in, listing
 from zoo.messages import did_you_mean
 
@@ -38,7 +37,7 @@ def main() -> None:
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
     title, small, paper, _ = figure.about
     screen.print(f"{title}\nsmall: {small}; paper: {paper}. Now: {config.size}, into {folder}.", highlight=False)
-    found = figure.repeat(config, folder, screen, part_of_grid())
+    found = figure.repeat(config, folder, screen, shards.part())
     if found is None:
         return
     run["seconds"] = round(time.time() - started, 1)

@@ -24,42 +24,17 @@ import time
 import numpy as np
 from absl import flags
 
-from launch import common
+from launch import common, shards
 from train.study.study import conduct, study_of
 from train.transfer import report
 
 _ONLY = flags.DEFINE_string("only", "", "One of the config's variants.")
 
 
-def shard(text: str) -> tuple[int, int]:
-    """(i, n) of "i/n".
-
-    >>> shard("1/4")
-    (1, 4)
-    """
-    i, _, n = text.partition("/")
-    if not (i.isdigit() and n.isdigit() and int(i) < int(n)):
-        raise ValueError(f'--shard must be i/n with i from 0 to n − 1, such as 0/4; got "{text}".')
-    return int(i), int(n)
-
-
-class _Shard(flags.ArgumentParser):
-    def parse(self, text: str) -> tuple[int, int]:
-        return shard(text)
-
-
-_SHARD = flags.DEFINE(_Shard(), "shard", "0/1", "i/n: only the i-th of n parts of the sizes, i from 0.")
-
-
-def part_of_grid() -> tuple[int, int]:
-    """--shard, read."""
-    return _SHARD.value
-
-
 def main() -> None:
     """Runs the config."""
     started, config, screen = time.time(), common.config(), common.console()
-    folder, part = common.workdir(config.name), part_of_grid()
+    folder, part = common.workdir(config.name), shards.part()
     study = study_of(common.config_file(), config, folder, _ONLY.value)
     run = common.provenance(config)
     (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")

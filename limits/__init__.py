@@ -11,6 +11,7 @@ from limits.convergence import Convergence as Convergence
 from limits.convergence import convergence as convergence
 from limits.finite.tangent import empirical_ntk as empirical_ntk
 from limits.finite.tangent import linearize as linearize
+from limits.finite.tangent_operator import TangentOperator as TangentOperator
 from limits.fit import Fit as Fit
 from limits.fit import fit as fit
 from limits.initial import Initial as Initial

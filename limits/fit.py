@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
+from matplotlib.figure import Figure
 
+from limits.fit_plot import plot_fit
 from limits.inputs import task_of, twin_of
 from limits.posterior.infer import check_prior
 from limits.predict.evidence import leave_one_out, log_marginal_likelihood
@@ -40,6 +42,10 @@ class Fit:
     errors: dict[str, Any]
     objective: float
     trace: dict[str, np.ndarray]
+
+    def plot(self, task: Task) -> Figure:
+        """Functions of prior and posterior (inputs [n, 1]), and the evidence over the first two numbers."""
+        return plot_fit(self, task)
 
     def __repr__(self) -> str:
         parts = [f"{name} {_shown(self.values[name], self.errors[name])}" for name in self.values]

@@ -12,8 +12,10 @@ PATIENCE = 3.0  # seconds
 
 
 @contextlib.contextmanager
-def patient_bar(what: str, total: int) -> Iterator[Callable[[], None]]:
+def patient_bar(what: str, total: int | None) -> Iterator[Callable[[], None]]:
     """A function that advances a bar by one; the bar appears on stderr after a few seconds, also while jax compiles.
+
+    total None: nobody knows.
 
     >>> with patient_bar("sums", total=2) as advance:
     ...     advance()

@@ -1,3 +1,4 @@
+import ast
 import gc
 import logging
 import os
@@ -6,11 +7,34 @@ import pathlib
 import jax
 import matplotlib as mpl
 import pytest
+from jaxtyping import _import_hook as hook
 
 mpl.use("agg")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Traces make many small objects; a twentieth of the time went into looking for cycles among them.
 gc.set_threshold(100_000, 20, 50)
+
+
+def outermost_functions_only(transformer, typechecker):
+    """Functions inside of functions are made at every call, and so were their checks of types: a ninth of the suite's time.
+
+    Those that become methods, or stand in for other functions, keep them.
+    """
+    checked, tag = transformer.visit_FunctionDef, typechecker.get_hash
+
+    def visit(self, node):
+        before, stays = self._no_type_check_level, node.decorator_list or "self" in [a.arg for a in node.args.args]
+        self._no_type_check_level = int(not stays and any(isinstance(p, ast.FunctionDef) for p in self._parents))
+        try:
+            return checked(self, node)
+        finally:
+            self._no_type_check_level = before
+
+    transformer.visit_FunctionDef = visit
+    typechecker.get_hash = lambda self: f"{tag(self)}outermost3"  # of the files that Python keeps what it compiled in
+
+
+outermost_functions_only(hook.JaxtypingTransformer, hook.Typechecker)
 
 
 def pytest_configure(config):

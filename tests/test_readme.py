@@ -18,7 +18,7 @@ SMALLER = {
     "steps=20, learning_rate=0.2": "steps=4, learning_rate=0.2", "times=[0, 20]": "times=[0, 4]", "samples=1024": "samples=256",
     "samples=512": "samples=128", "steps=50": "steps=10",
 }  # fmt: skip
-LONG = ("deep_pair", "sample_posterior")
+LONG = ("deep_pair", "sample_posterior", "said.f_test_cov")
 
 
 def blocks(text):

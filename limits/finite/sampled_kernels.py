@@ -67,7 +67,7 @@ def _measure(
 
         features = apply(variables["params"], jnp.asarray(x), True)[1]["features"]
         tangent = _of_batch if batch else empirical_ntk
-        ntk = tangent(apply, variables["params"], jnp.asarray(x), rates=rates)
+        ntk: Any = tangent(apply, variables["params"], jnp.asarray(x), rates=rates)
         return {"nngp": features @ features.T / features.shape[-1], "ntk": ntk}
 
     run = jax.jit(jax.vmap(one))

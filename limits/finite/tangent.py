@@ -5,9 +5,11 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from limits.finite import dense_calls
+from limits.finite.tiles import in_tiles
 from zoo import checks
 
 _JACOBIAN_ENTRIES = 2**26  # as many entries of a Jacobian are held at a time
@@ -36,6 +38,8 @@ def linearize(apply: Callable[[Any, Any], Any], params: Any) -> Callable[[Any, A
     x1=checks.array(least=1),
     x2=checks.array(least=1),
     outputs=checks.choice("mean", "full"),
+    folder=checks.nothing | checks.path,
+    block=checks.nothing | checks.count(),
 )
 def empirical_ntk(
     apply: Callable[[Any, Any], Any],
@@ -44,7 +48,9 @@ def empirical_ntk(
     x2: Any = None,
     outputs: Literal["mean", "full"] = "mean",
     rates: Any = None,
-) -> Float[Array, "n1 n2 *outputs"]:
+    folder: Any = None,
+    block: int | None = None,
+) -> Float[Array, "n1 n2 *outputs"] | Float[np.ndarray, "n1 n2"]:
     """K = Σ_θ rate_θ ∂f(x1)/∂θ ∂f(x2)/∂θ, for any pure apply(params, x) → [n, outputs] and any parameters.
 
     outputs="mean" is the trace over outputs divided by their number, [n1, n2]; "full" is [n1, n2, outputs, outputs].
@@ -54,6 +60,9 @@ def empirical_ntk(
     so their share is (a·a')(g·g') and no Jacobian is built, be the input of each sample its own or the same for all. All
     other parameters, and those that are used in another way too, are differentiated a few samples at a time. The function
     must treat samples independently (no batch statistics); it may be used under jit and vmap.
+
+    With `folder` or `block` the kernel is computed in tiles of `block` × `block` inputs, compiled once, and returned as a NumPy
+    array; `folder` keeps finished tiles (`limits.Share` of it: with other processes) and the array is a memory map of its file.
 
     >>> net = lambda w, x: x @ w
     >>> empirical_ntk(net, jnp.ones((3, 1)), jnp.eye(2, 3)).tolist()
@@ -67,6 +76,13 @@ def empirical_ntk(
         raise ValueError(f"x1 has samples of shape {x1.shape[1:]} and x2 of shape {x2.shape[1:]}: they must agree.")
     if outputs not in ("mean", "full"):
         raise ValueError(f'outputs must be "mean" or "full", got "{outputs}".')
+    if folder is not None or block is not None:
+        if outputs != "mean":
+            raise ValueError(
+                "empirical_ntk: tiles hold a number for each pair of inputs: leave out `outputs`, or folder and block."
+            )
+        what = (dense_calls.without_jit(apply), rates)
+        return in_tiles(lambda p, a, b: empirical_ntk(apply, p, a, b, rates=rates), params, x1, x2, what, folder, block)
     leaves = jax.tree.leaves(params)
     if len({id(leaf) for leaf in leaves}) < len(leaves):  # layers are recognised by their arrays
         params = jax.tree.map(jnp.copy, params)

@@ -12,7 +12,7 @@ jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp
 import neural_tangents as nt
 import numpy as np
-import recipes
+import recipe_inputs as recipes
 from neural_tangents import stax
 
 HERE = Path(__file__).parent

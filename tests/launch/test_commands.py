@@ -208,3 +208,21 @@ def test_a_config_is_executed_once_a_start(tmp_path):
     (said,) = ended("launch.train", *words, folder=tmp_path).outputs
     assert "The config lacks width, steps, learning_rate" in said  # what comes after the functions are found
     assert (tmp_path / "executed").read_text() == "once\n"
+
+
+def test_limit_without_training(tmp_path):
+    small = ("--config.task.n_train=20", "--config.task.n_test=10")
+    done = launch("--config=evidence", f"--workdir={tmp_path}", *small, module="limit")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "evidence.png").exists()
+    assert len(json.loads((tmp_path / "limit.json").read_text())["limits"]) == 36
+
+
+def test_limit_of_a_whole_data_set_in_two_shares(tmp_path):
+    for part in (0, 1):
+        sizes = ("--config.regression.n_train=24", "--config.regression.n_test=12", "--config.regression.block=8")
+        done = launch("--config=kernels_large", f"--workdir={tmp_path}", *sizes, f"--shard={part}/2", module="limit")
+        assert done.returncode == 0, done.stderr
+        assert ("of other shares, are not" in done.stdout) == (part == 0)
+    document = json.loads((tmp_path / "report.json").read_text())
+    assert [each["kernel"] for each in document["kernels"]] == ["nngp", "ntk"] * 3

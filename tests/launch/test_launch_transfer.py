@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from launch.shards import shard
 from launch.train import with_fields
-from launch.transfer import shard
 from limits import twin
 from train.records import read_records
 from train.study.study import conduct, study_of

@@ -84,6 +84,28 @@ def test_fits_that_are_refused():
         fit(net.clone(parameterization="mup"), task, over=("w_std",))
 
 
+def test_the_picture_has_its_maximum_where_the_fit_is():
+    x = np.linspace(-2, 2, 20)[:, None]
+    task = Task(x, np.sin(2 * x) + 0.1 * draw(20, 1))
+    found = fit(MLP(1, 1, activation="erf", w_std=1.5, b_std=1.0), task, over=("w_std", "noise"), noise=0.03)
+    figure = found.plot(task)
+    assert [axis.get_title() for axis in figure.axes[:2]] == [
+        "functions drawn from the prior", f"posterior, noise {found.noise:.2g}"
+    ]  # fmt: skip
+    inner = next(p for p in figure.axes[2].collections[0].get_paths() if len(p.vertices))  # less than 1 below
+    low, high = inner.vertices.min(0), inner.vertices.max(0)
+    middle = np.sqrt(low * high)
+    for name, place in zip(("w_std", "noise"), middle, strict=True):
+        error = found.errors[name] / found.values[name]
+        assert abs(np.log(place / found.values[name])) < 0.5 * error
+    for name, a, b in zip(
+        ("w_std", "noise"), low, high, strict=True
+    ):  # one below is √2 standard errors away, by the information that is expected
+        assert 0.4 < np.log(b / a) / (2 * 2**0.5 * found.errors[name] / found.values[name]) < 2.5
+    with pytest.raises(ValueError, match="nothing to draw"):
+        fit(MLP(1, 1, activation="erf"), Task(draw(12, 3), draw(12)), over=("w_std",)).plot(Task(draw(12, 3), draw(12)))
+
+
 def test_a_noise_for_every_point():
     """A point whose noise is huge is as good as left out."""
     net, x, y = MLP(1, 2, 2, "erf", b_std=0.2), draw(5, 3), draw(5, 2, seed=1)

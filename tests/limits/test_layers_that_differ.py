@@ -72,6 +72,7 @@ def test_training_and_networks():
     assert np.abs(nets.f_test[-1] - rich.f_test[-1]).max() < 4 * error < 0.2 * np.abs(rich.f_test[-1]).max()
 
 
+@pytest.mark.slow
 def test_every_number_is_a_hyperparameter():
     x = draw(3, 3)
     net = MLP(64, 2, activation=PHI, w_std=W, b_std=(0.3, 0.4, 0.5))

@@ -57,9 +57,7 @@ LAWS = {  # (network, task, what makes the optimiser)
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in ("muon", "adamw") else pytest.mark.slow) for n in LAWS]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "muon" else pytest.mark.slow) for n in LAWS])
 def test_samples_are_in_law_networks_of_that_width(name):
     net, task, make = LAWS[name]
     found = deviations(*values(net, task, None, "features", 1500, make(net), 4))
@@ -126,6 +124,7 @@ def test_what_a_rule_does_to_matrices_is_found_by_trying_it(name):
     assert rule.dense == ({("hidden_2", "kernel"), ("hidden_3", "kernel")} if by_entry else frozenset())
 
 
+@pytest.mark.slow
 def test_gradient_descent_by_optax_is_that_of_the_short_forms():
     settings: Any = {"samples": 64, "replicas": 2, "dtype": np.float64}
     plain = twin(NET).rich(TASK, 5, 0.3, momentum=0.9, weight_decay=0.1, **settings)
@@ -162,6 +161,7 @@ def test_trajectories_do_not_depend_on_the_form_or_on_where_the_optimiser_was_sc
         assert np.abs(without - runs[0]).max() > 1e-3  # ε counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_bases_that_grow_keep_what_the_optimiser_remembers(optimizer):
     x, y = jnp.asarray(X, "float32"), jnp.asarray(TASK.y_train, "float32")
@@ -187,6 +187,7 @@ def test_muon_makes_no_matrix_of_samples_by_samples():
     assert used.temp_size_in_bytes + used.output_size_in_bytes < 4 * samples**2
 
 
+@pytest.mark.slow
 def test_roles_that_are_not_trained_stay_on_both_sides():
     options: Any = {"optimizer": optax.adamw(0.1, weight_decay=0.5), "trained": ("readout",)}
     run = twin(NET).rich(TASK, 3, samples=256, replicas=4, **options)

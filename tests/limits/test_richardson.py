@@ -78,6 +78,7 @@ def test_what_richardson_leaves_falls_as_the_square_of_the_samples():
             assert found == pytest.approx(power, abs=0.3), (quantity, step, power)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("activation", "each"), [("relu", 5.0), ("linear", 2.0)])
 def test_kernels_at_the_start_vary_as_products_of_layers_do(activation, each):
     """The mean of φ² in layer l has the relative variance (1 + V/N)^l − 1, of order lV/N, and no shift of order 1/N."""
@@ -98,6 +99,7 @@ def test_kernels_at_the_start_vary_as_products_of_layers_do(activation, each):
         assert abs(shift.mean()) < 4 * shift.std() / len(shift) ** 0.5
 
 
+@pytest.mark.slow
 def test_centred_or_not_counts_at_finite_width():
     """f(0) has the variance Φ/N of the readout, which training then works on."""
     run = twin(NET).rich(TASK, 2, 0.3, samples=64, replicas=100, width=50, times=[0, 2], kernels=())
@@ -173,6 +175,7 @@ def test_networks_of_finite_width_have_the_predicted_mean_and_spread(name):
             assert np.all(off < 4 * error + 2 / width**2), (what, width)  # correlated numbers; the rest is O(1/N²)
 
 
+@pytest.mark.slow
 def test_the_second_order_is_nearer_to_the_limit():
     """Of a two-layer linear network, at 8 samples: the bias falls from −.048 to −.009, with errors of .003."""
     net, task = MLP(64, 1, activation="linear", parameterization="mup", gamma=1.5), Task(np.ones((1, 4)), [1.0])
@@ -212,6 +215,7 @@ def test_what_cannot_be_is_refused():
         twin(ResNet(16, 4, parameterization="mup"), depth=np.inf).rich(TASK, 1, 0.1, width=64)
 
 
+@pytest.mark.slow
 def test_rules_that_act_entry_by_entry_are_of_second_order_by_themselves():
     run = twin(NET).rich(TASK, 2, optimizer=optax.adam(0.02), samples=64, replicas=4, kernels=())
     assert "and of their halves" in run.provenance["loss"].detail

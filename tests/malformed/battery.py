@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,4 +95,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with (
+        tempfile.TemporaryDirectory() as here,
+        contextlib.chdir(here),
+    ):  # some calls are taken, and keep what they found
+        main()

@@ -189,6 +189,8 @@ def given() -> dict[str, dict[str, Any]]:
         "limits.lazy": {"twin": twin(NET), **task}, "limits.register_twin": {"definition": Plain},
         "limits.convergence": {"net": zoo.ResNet(4, 4, activation="erf"), "x": X, "depths": (4, 8, 16)},
         "limits.empirical_ntk": {"apply": apply, "params": jnp.ones((2, 1)), "x1": X, "x2": X},
+        "limits.TangentOperator": {"apply": apply, "params": jnp.ones((2, 1)), "x": X},
+        "limits.predict.influence": {"kernel": K, "y": Y, "k_test_train": np.ones((1, len(K))), "noise": 0.1},
         "limits.linearize": {"apply": apply, "params": jnp.ones((2, 1))},
         "limits.predict.posterior": gp | {"k_test": np.eye(1), "noise": 0.1},
         "limits.fit": {"net": NET, "task": TASK, "over": ("w_std",), "noise": 0.1},

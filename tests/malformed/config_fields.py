@@ -5,7 +5,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from launch import compare
+from launch import compare, limit
 from train.data import Batches, source
 from train.mesh import make_mesh
 from train.study import study_of
@@ -38,13 +38,27 @@ def read_study(path: Path, config: ConfigDict) -> None:
     study_of(str(path), config, Path("nowhere"))
 
 
-READERS = {"training": read_training, "transfer_": read_study}
-OTHERS = ("kernels",)  # of launch.bench
+def read_regression(path: Path, config: ConfigDict) -> None:
+    """As launch.limit does before it computes."""
+    limit.work_of(config, str(path), Path("nowhere"))
+
+
+def read_limit(path: Path, config: ConfigDict) -> None:
+    """As launch.limit does without training."""
+    task = limit.small_task(config, str(path))
+    for make in families(config, None, task.outputs).values():
+        make(max(config.widths), max(config.depths))
+
+
+READERS = {
+    "training": read_training, "transfer_": read_study, "kernels_large": read_regression, "kernels": read_limit,
+    "evidence": read_limit,
+}  # fmt: skip
 
 
 def readers() -> dict[str, tuple[Any, Path]]:
     """name → (how its command reads it, the file)."""
-    files = [file for file in sorted(FOLDER.glob("*.py")) if not file.stem.startswith("_") and file.stem not in OTHERS]
+    files = [file for file in sorted(FOLDER.glob("*.py")) if not file.stem.startswith("_")]
     return {
         f.stem: (next((r for start, r in READERS.items() if f.stem.startswith(start)), read_comparison), f)
         for f in files

@@ -61,6 +61,7 @@ def agree(found: dict[str, Any], float64: bool) -> None:
         assert np.mean(expected[-5:]) < 0.85 * expected[0], "it learns, so that a wrong gradient would show"
 
 
+@pytest.mark.slow
 def test_eight_devices():
     agree(curves(1, 8, False, quick=True), False)
 

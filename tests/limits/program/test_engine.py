@@ -60,6 +60,7 @@ def test_no_matrix_of_samples_by_samples_is_made(name):
         assert used.temp_size_in_bytes + used.output_size_in_bytes < 4 * samples**2
 
 
+@pytest.mark.slow
 def test_drawn_kernels_are_those_that_are_read():
     """Within 4.5 of their standard errors, with the readout's weights where they are found by their role."""
     net, x = of("GLU", 32)
@@ -83,6 +84,7 @@ class BothSides(nn.Module):
         return readout(jnp.tanh(h @ w.T))
 
 
+@pytest.mark.slow
 def test_a_matrix_may_be_met_from_both_sides():
     net = in_parameterization(BothSides(64), "mup", gamma=2.0)
     task = Task(MODULES["MLP"][1][:3], [1.0, -1.0, 0.5])

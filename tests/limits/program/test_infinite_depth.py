@@ -124,6 +124,7 @@ def test_deep_networks_come_near_it_as_one_over_the_depth(kind, x):
         assert np.abs(2 * at[1] - at[0] - at[2]).max() < 0.1 * off  # the rest is O(1/L²)
 
 
+@pytest.mark.slow
 def test_branches_that_vanish_faster_leave_the_read_in():
     net = in_parameterization(Blocks(16, 0, "none"), "ntk")
     for name in ("nngp", "ntk"):
@@ -132,16 +133,20 @@ def test_branches_that_vanish_faster_leave_the_read_in():
         )
 
 
+def slow(*case):
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
         ("fixed", "blocks are of one size at all depths"),
-        ("none", "blocks are of one size at all depths"),
-        ("slow", r"goes from 0.5946 at depth 8 to 0.4204 at depth 32"),
-        ("decreasing", "blocks are scaled in different ways"),
-        ("leaking", r"goes from 0.9354 at depth 8 to 0.9843 at depth 32"),
+        slow("none", "blocks are of one size at all depths"),
+        slow("slow", r"goes from 0.5946 at depth 8 to 0.4204 at depth 32"),
+        slow("decreasing", "blocks are scaled in different ways"),
+        slow("leaking", r"goes from 0.9354 at depth 8 to 0.9843 at depth 32"),
         ("tied", "no run of equal blocks"),
-        ("initial", "starts with another law"),
+        slow("initial", "starts with another law"),
     ],
 )
 def test_what_has_no_limit_is_refused_with_the_reason(kind, why):

@@ -89,7 +89,23 @@ NETWORKS = {  # network, inputs, (period of equations or None, blocks)
     "slopes": (plain("slopes"), X, None),
     "scan": (in_parameterization(MODULES["Scan"][0](16), "ntk"), MODULES["Scan"][1], 3),
 }
-SLOW = ("branches", "all", "tied", "layers", "decreasing in zoo", "pixels", "convolutions", "tokens", "scan", "pair")
+# What is read in one way more than by default.
+SLOW = (
+    *(
+        "branches",
+        "decreasing",
+        "all",
+        "tied",
+        "layers",
+        "decreasing in zoo",
+        "pixels",
+        "convolutions",
+        "tokens",
+        "scan",
+        "pair",
+    ),
+    *("slopes", "injected"),
+)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in NETWORKS])
@@ -126,6 +142,7 @@ def noting(found):
     return noted
 
 
+@pytest.mark.slow
 def test_a_matrix_that_is_used_after_the_loop_too_is_kept_out_of_it():
     net = plain("later")
     kernels = program_of(net, X.shape[1:], "float64", None)
@@ -146,7 +163,7 @@ def test_a_program_is_as_long_whatever_the_depth():
     assert lengths[0] == lengths[1]
 
 
-@pytest.mark.parametrize("in_steps", [False, True])
+@pytest.mark.parametrize("in_steps", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_deep_networks_have_the_numbers_of_the_zoo(in_steps, monkeypatch):
     """Read as loops, or step by step as programs are that are too long to be compiled whole."""
     if in_steps:

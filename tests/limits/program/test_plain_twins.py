@@ -86,6 +86,7 @@ def test_trained_roles_share_out_the_tangent_kernel():
     assert all(part[0, 0] > 0 for part in parts)
 
 
+@pytest.mark.slow
 def test_ensembles_of_an_nnx_module_follow_the_kernel_regime():
     x = MODULES["SwiGLU"][1]
     task = Task(x[:2], [1.0, -1.0], x[2:], [0.5])
@@ -108,7 +109,7 @@ def test_a_base_width_makes_the_module_its_plain_self_there():
     np.testing.assert_array_equal(net.apply(variables, x), make(16).apply(make(16).init(key, x), x))
 
 
-@pytest.mark.parametrize("name", ["MaxPool", "TrainedScalar"])
+@pytest.mark.parametrize("name", [pytest.param("MaxPool", marks=pytest.mark.slow), "TrainedScalar"])
 def test_what_cannot_be_read_is_drawn_with_the_reason_and_its_place(name):
     make, x, _ = REFUSED[name]
     found = twin(in_parameterization(make, "mup", width=16)).kernels(np.asarray(x, float), samples=None)
@@ -143,6 +144,7 @@ class Mixer(nn.Module):
         return readout(nn.LayerNorm()(h).mean(1))
 
 
+@pytest.mark.slow
 def test_a_fifth_architecture_needs_no_theory_of_its_own():
     x = np.random.default_rng(0).normal(size=(4, 3, 5))
     task = Task(x[:3], [1.0, -1.0, 0.5], x[3:], [0.0])
@@ -191,6 +193,7 @@ class TwoOutputs(nn.Module):
         return nn.Dense(2)(nn.Conv(self.width, (2, 2), strides=2, padding="VALID")(h).mean((1, 2)))
 
 
+@pytest.mark.slow
 def test_tangent_kernels_of_ensembles_of_convolutions_are_those_of_their_members():
     x = np.random.default_rng(0).normal(size=(3, 4, 4, 2)).astype("float32")
     net, task = in_parameterization(TwoOutputs(8), "ntk"), Task(x, np.zeros((3, 2)))

@@ -1,0 +1,149 @@
+"""Which ridge: leave-one-out scores of many at once, of kernels, of features, and of kernels too large to be inverted."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from limits.predict.conjugate_gradients import solve
+from zoo import checks
+
+PROBES = 16  # columns of random signs, for a trace
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RidgePath:
+    """Scores of ridge regression for each ridge: `loss`, the mean squared error of a point left out, summed over outputs, and
+    `error`, the share of points left out whose largest output (or sign, of one output) is wrong.
+
+    `weights` [n, outputs] are α = (K + ridge)⁻¹ y for the best `ridge`, that of the least loss; predictions are k_*·α. `at_end`:
+    whether it is the first or last of those tried. `how` says what the scores are.
+    """
+
+    ridges: np.ndarray
+    loss: np.ndarray
+    error: np.ndarray
+    ridge: float
+    weights: np.ndarray
+    how: str
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the best ridge is the first or last of those tried."""
+        return self.ridge in (self.ridges.min(), self.ridges.max())
+
+
+_RIDGES = checks.several(checks.number(positive=True), distinct=True)
+
+
+@checks.arguments(
+    kernel=checks.Check("a kernel [n, n]", lambda v: v.ndim == 2 and v.shape[0] == v.shape[1] > 0),
+    y=checks.array(least=1),
+    ridges=_RIDGES,
+    direct=checks.count(),
+    rank=checks.count(0),
+    seed=checks.seed,
+)
+def ridge_path(
+    kernel: Any,
+    y: Any,
+    ridges: Any,
+    *,
+    direct: int = 4000,
+    rank: int = 200,
+    tolerance: float = 1e-5,
+    seed: int = 0,
+    folder: Any = None,
+) -> RidgePath:
+    """Ridge regression with a kernel for each of `ridges` (of the same unit as the kernel).
+
+    Up to `direct` points by one eigendecomposition, exactly: the residual of point i left out is α_i / B_ii, B = (K + ridge)⁻¹.
+    Beyond, by conjugate gradients (`solve`, with its `rank`, `tolerance`, `folder`), B_ii is replaced by tr B / n (generalised
+    cross-validation), with tr B from products with random signs.
+
+    >>> path = ridge_path(np.eye(3), [1.0, 1.0, -1.0], ridges=(0.1, 1.0))
+    >>> path.loss.round(6).tolist(), path.ridge
+    ([1.0, 1.0], 0.1)
+
+    Reference: Rasmussen & Williams (2006), section 5.4.2; Golub, Heath, Wahba (1979), Generalized cross-validation.
+    """
+    y = _targets(y, len(kernel))
+    ridges = np.sort(np.asarray(list(ridges), float))
+    if len(y) > direct:
+        return _by_steps(kernel, y, ridges, rank, tolerance, seed, folder)
+    values, vectors = scipy.linalg.eigh(np.asarray(kernel, np.float64))
+    turned, square = vectors.T @ y, vectors**2
+    loss, error = [], []
+    for ridge in ridges:
+        inverse = 1 / (np.maximum(values, 0) + ridge)
+        left_out = (vectors @ (inverse[:, None] * turned)) / (square @ inverse)[:, None]
+        loss.append(float((left_out**2).sum(1).mean()))
+        error.append(error_rate(y - left_out, y))
+    best = float(ridges[int(np.argmin(loss))])
+    weights = vectors @ (turned / (np.maximum(values, 0) + best)[:, None])
+    return RidgePath(ridges, np.array(loss), np.array(error), best, weights, "leave-one-out, exact")
+
+
+def _by_steps(
+    kernel: Any, y: np.ndarray, ridges: np.ndarray, rank: int, tolerance: float, seed: int, folder: Any
+) -> RidgePath:
+    n, k = y.shape
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(n, PROBES))
+    loss, error, weights, spread = [], [], [], []
+    for ridge in ridges:
+        x = solve(kernel, np.concatenate([y, signs], 1), ridge, rank=rank, tolerance=tolerance, folder=folder).x
+        traces = (signs * x[:, k:]).sum(0) / n
+        left_out = x[:, :k] / traces.mean()
+        spread.append(2 * traces.std(ddof=1) / PROBES**0.5 / traces.mean())
+        loss.append(float((left_out**2).sum(1).mean()))
+        error.append(error_rate(y - left_out, y))
+        weights.append(x[:, :k])
+    best = int(np.argmin(loss))
+    how = f"generalised cross-validation, its trace from {PROBES} probes (standard error of the loss {max(spread):.1%})"
+    return RidgePath(ridges, np.array(loss), np.array(error), float(ridges[best]), weights[best], how)
+
+
+@checks.arguments(features=checks.array(None, None), y=checks.array(least=1), ridges=_RIDGES)
+def feature_ridge(features: Any, y: Any, ridges: Any) -> RidgePath:
+    """The same with K = Φ Φᵀ of features Φ [n, m], at the cost of m² n: `weights` [m, outputs] are those of features.
+
+    >>> feature_ridge(np.eye(3), [1.0, 1.0, -1.0], ridges=(0.1, 1.0)).weights.round(3).ravel().tolist()
+    [0.909, 0.909, -0.909]
+    """
+    phi = np.asarray(features, np.float64)
+    y = _targets(y, len(phi))
+    ridges = np.sort(np.asarray(list(ridges), float))
+    values, vectors = scipy.linalg.eigh(phi.T @ phi)
+    turned, base = phi @ vectors, vectors.T @ (phi.T @ y)
+    square = turned**2
+    loss, error = [], []
+    for ridge in ridges:
+        inverse = 1 / (np.maximum(values, 0) + ridge)
+        residual = y - turned @ (inverse[:, None] * base)
+        left_out = residual / np.maximum(1 - square @ inverse, 1e-12)[:, None]
+        loss.append(float((left_out**2).sum(1).mean()))
+        error.append(error_rate(y - left_out, y))
+    best = float(ridges[int(np.argmin(loss))])
+    weights = vectors @ (base / (np.maximum(values, 0) + best)[:, None])
+    return RidgePath(ridges, np.array(loss), np.array(error), best, weights, "leave-one-out, exact for these features")
+
+
+@checks.arguments()
+def error_rate(f: Any, y: Any) -> float:
+    """The share of wrong signs (one output) or wrong largest outputs.
+
+    >>> error_rate(np.array([[0.2, 0.1], [0.3, 0.4]]), np.array([[1.0, 0.0], [1.0, 0.0]]))
+    0.5
+    """
+    f, y = np.asarray(f), np.asarray(y)
+    wrong = np.sign(f) != np.sign(y) if y.shape[1] == 1 else (f.argmax(1) != y.argmax(1))[:, None]
+    return float(wrong.mean())
+
+
+def _targets(y: Any, n: int) -> np.ndarray:
+    y = np.asarray(y, np.float64)
+    y = y[:, None] if y.ndim == 1 else y
+    if y.ndim != 2 or len(y) != n:
+        raise ValueError(f"ridge: y must be [n] or [n, outputs] for {n} points; its shape is {y.shape}.")
+    return y

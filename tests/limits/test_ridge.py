@@ -1,0 +1,86 @@
+"""Ridges chosen by leave-one-out, kernels by landmarks: against points that are left out, and whole kernels."""
+
+import numpy as np
+import pytest
+
+from limits import predict, twin
+from zoo import MLP
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(240, 6))
+Y = np.eye(3)[(X[:, :3] + 0.3 * RNG.normal(size=(240, 3))).argmax(1)] - 1 / 3
+RIDGES = (1e-3, 1e-2, 1e-1)
+
+
+def kernel(a, b=None):
+    return twin(MLP(8, 2, activation="relu")).kernels(a, b).nngp
+
+
+def test_scores_are_those_of_points_left_out():
+    x, y = X[:25], Y[:25]
+    k = kernel(x)
+    path = predict.ridge_path(k, y, RIDGES)
+    for ridge, loss, error in zip(path.ridges, path.loss, path.error, strict=True):
+        found = []
+        for i in range(len(x)):
+            rest = np.arange(len(x)) != i
+            found.append(k[i, rest] @ np.linalg.solve(k[np.ix_(rest, rest)] + ridge * np.eye(len(x) - 1), y[rest]))
+        np.testing.assert_allclose(loss, ((np.stack(found) - y) ** 2).sum(1).mean(), rtol=1e-9)
+        assert error == predict.error_rate(np.stack(found), y)
+    assert path.ridge == path.ridges[np.argmin(path.loss)]
+    np.testing.assert_allclose(path.weights, np.linalg.solve(k + path.ridge * np.eye(25), y), rtol=1e-7)
+    assert path.at_end == (path.ridge in (RIDGES[0], RIDGES[-1]))
+
+
+def test_conjugate_gradients_choose_alike():
+    """By the trace of 16 probes, which is off by 3 % at most here; cross-validation by the trace is not leave-one-out."""
+    k = kernel(X)
+    exact, steps = (predict.ridge_path(k, Y, RIDGES, direct=direct, rank=40, tolerance=1e-9) for direct in (240, 10))
+    assert steps.ridge == exact.ridge
+    inverse = np.linalg.inv(k + exact.ridge * np.eye(240))
+    generalised = ((inverse @ Y) ** 2).sum(1).mean() / (np.trace(inverse) / 240) ** 2
+    np.testing.assert_allclose(steps.loss[np.argmin(steps.loss)], generalised, rtol=0.06)
+    np.testing.assert_allclose(steps.weights, exact.weights, rtol=1e-5)
+    assert steps.how.startswith("generalised")
+
+
+def test_landmarks():
+    """What is left is worked out exactly; nothing is left once all inputs are landmarks, also copies of inputs."""
+    k = kernel(X)
+    asked = []
+
+    def columns(a, b):
+        asked.append(len(b))
+        return kernel(a, b)
+
+    low = predict.nystrom(columns, X, np.diag(k), 80, batch=30)
+    assert sum(asked) == 80 == len({*low.landmarks})
+    rest = k - low.features @ low.features.T
+    np.testing.assert_allclose(low.left, np.trace(rest) / np.trace(k), rtol=1e-6)
+    assert np.linalg.eigvalsh(rest)[0] > -1e-9
+    np.testing.assert_allclose(low.largest, np.abs(rest).max(), rtol=1e-6)
+    best = np.linalg.eigvalsh(k)[:-80].sum() / np.trace(k)
+    assert best < low.left < 6 * best  # of any 80 directions at best
+    np.testing.assert_allclose(low.of(k[:, low.landmarks]), low.features, atol=1e-9)
+    twice = np.concatenate([X[:20], X[:20]])
+    low = predict.nystrom(kernel, twice, np.diag(kernel(twice)), 40, batch=7)
+    assert low.features.shape[1] <= 20
+    np.testing.assert_allclose(low.features @ low.features.T, kernel(twice), atol=1e-6)
+
+
+def test_ridges_of_features_are_those_of_their_kernel():
+    phi = RNG.normal(size=(60, 9))
+    features, whole = predict.feature_ridge(phi, Y[:60], RIDGES), predict.ridge_path(phi @ phi.T, Y[:60], RIDGES)
+    np.testing.assert_allclose(features.loss, whole.loss, rtol=1e-8)
+    np.testing.assert_array_equal(features.error, whole.error)
+    np.testing.assert_allclose(phi @ features.weights, phi @ phi.T @ whole.weights, rtol=1e-6, atol=1e-9)
+
+
+def test_ridges_that_are_refused():
+    for ridges in ((), (0.0,), (1.0, 1.0)):
+        with pytest.raises(ValueError, match="ridges"):
+            predict.ridge_path(np.eye(3), np.ones(3), ridges)
+    with pytest.raises(ValueError, match="y must be"):
+        predict.ridge_path(np.eye(3), np.ones(4), (1.0,))
+    with pytest.raises(ValueError, match="diagonal"):
+        predict.nystrom(kernel, X, np.ones(3), 4)

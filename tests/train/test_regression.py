@@ -1,0 +1,85 @@
+"""Regression on whole data sets: against the same worked out at once, with flips, landmarks, and several processes."""
+
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from limits import UnfinishedError, predict, twin
+from train.study import regression
+from train.study.regression import Regression, Samples
+from zoo import CNN, MLP
+
+SCREEN = Console(file=io.StringIO(), width=100)
+FAMILIES = {"dense": lambda width, depth: MLP(width, depth, 10)}
+SETTINGS = Regression(n_train=60, n_test=30, dtype="float64", ridges=(1e-3, 1e-2), block=20)
+
+
+def jobs(folder, settings=SETTINGS, families=FAMILIES, data=None, share=(0, 1)):
+    data = regression.samples({"name": "digits"}, settings) if data is None else data
+    return regression.jobs(families, 8, (2,), data, settings, folder, share)
+
+
+def test_it_is_kernel_regression(tmp_path):
+    (job,) = jobs(tmp_path)
+    (planned,) = regression.plan([job], SCREEN)
+    assert planned > 0
+    (nngp, ntk), waiting = regression.regress([job], [planned], SCREEN)
+    assert not waiting
+    data, k = job.data, twin(MLP(8, 2, 10)).kernels(np.concatenate([job.data.x, job.data.x_test]))
+    for each, whole in ((nngp, k.nngp), (ntk, k.ntk)):
+        train, test = whole[:60, :60], whole[60:, :60]
+        f = predict.kernel_regression(train, data.y, test, each.path.ridge)
+        assert each.test_error == predict.error_rate(f, data.y_test)
+        assert min(abs(each.path.ridge / each.scale / ridge - 1) for ridge in SETTINGS.ridges) < 1e-9
+        assert each.scale == pytest.approx(np.trace(train) / 60)
+    document = regression.report([nngp, ntk], data, SETTINGS, {}).json()
+    assert '"n_train": 60' in document
+
+
+def test_mirror_images_count_as_one(tmp_path):
+    """As training on both does: predictions of the kernel with the mean over flips are those of twice the samples."""
+    settings = dataclasses.replace(SETTINGS, n_train=12, n_test=8, block=6, flip=True, ridges=(1e-2,))
+    families = {"windows": lambda width, depth: CNN(width, depth, 10, readout="average")}
+    (job,) = jobs(tmp_path, settings, families)
+    (nngp, _) = job.outcomes()
+    x, y = np.concatenate([job.data.x, regression.mirrored(job.data.x)]), np.tile(job.data.y, (2, 1))
+    net = CNN(8, 2, 10, readout="average")
+    train, test = twin(net).kernels(x).nngp, twin(net).kernels(job.data.x_test, x).nngp
+    f = predict.kernel_regression(train, y, test, 2 * nngp.path.ridge)
+    assert nngp.test_error == predict.error_rate(f, job.data.y_test)
+    mean = np.load(tmp_path / "kernels" / job.name / "test_nngp_mean.npy")
+    np.testing.assert_allclose(mean @ nngp.path.weights, f, rtol=1e-6, atol=1e-9)
+    one_sided = {"strides": lambda width, depth: CNN(width, depth, 10, strides=2)}
+    with pytest.raises(ValueError, match="mirrored"):
+        jobs(tmp_path / "other", settings, one_sided)[0].outcomes()
+
+
+def test_landmarks_come_near_the_whole(tmp_path):
+    whole = jobs(tmp_path)[0].outcomes()
+    settings = dataclasses.replace(SETTINGS, landmarks=60)  # all of them
+    for each, other in zip(jobs(tmp_path, settings)[0].outcomes(), whole, strict=True):
+        np.testing.assert_allclose(each.path.loss, other.path.loss, rtol=1e-6)
+        assert (each.path.ridge, each.test_error) == (pytest.approx(other.path.ridge), other.test_error)
+        assert each.left is not None
+        assert each.left < 1e-6
+    assert jobs(tmp_path, settings)[0].disk == 0
+
+
+def test_shares_divide_the_tiles(tmp_path):
+    first, second = (jobs(tmp_path, share=(i, 2))[0] for i in (0, 1))
+    with pytest.raises(UnfinishedError):
+        first.outcomes()
+    found = second.outcomes()
+    alone = jobs(tmp_path / "alone")[0].outcomes()
+    for each, other in zip(found, alone, strict=True):
+        np.testing.assert_array_equal(each.path.loss, other.path.loss)
+
+
+def test_disks_that_are_too_small_are_named(tmp_path):
+    many = np.broadcast_to(np.ones(1), (10**8, 1))
+    data = Samples("many", many, many, many[:10], many[:10])
+    with pytest.raises(OSError, match="GiB"):
+        regression.plan(jobs(tmp_path, dataclasses.replace(SETTINGS, block=8), data=data), SCREEN)
