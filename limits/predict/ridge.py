@@ -72,7 +72,10 @@ def ridge_path(
     ridges = np.sort(np.asarray(list(ridges), float))
     if len(y) > direct:
         return _by_steps(kernel, y, ridges, rank, tolerance, seed, folder)
-    values, vectors = scipy.linalg.eigh(np.asarray(kernel, np.float64))
+    whole = np.asarray(kernel, np.float64)
+    if not np.isfinite(whole).all():
+        raise ValueError(f"ridge_path: kernel has {int((~np.isfinite(whole)).sum())} entries that are NaN or infinite.")
+    values, vectors = scipy.linalg.eigh(whole)
     turned, square = vectors.T @ y, vectors**2
     loss, error = [], []
     for ridge in ridges:
@@ -129,7 +132,7 @@ def feature_ridge(features: Any, y: Any, ridges: Any) -> RidgePath:
     return RidgePath(ridges, np.array(loss), np.array(error), best, weights, "leave-one-out, exact for these features")
 
 
-@checks.arguments()
+@checks.arguments(f=checks.array(None, None), y=checks.array(None, None))
 def error_rate(f: Any, y: Any) -> float:
     """The share of wrong signs (one output) or wrong largest outputs.
 
@@ -137,6 +140,8 @@ def error_rate(f: Any, y: Any) -> float:
     0.5
     """
     f, y = np.asarray(f), np.asarray(y)
+    if f.shape != y.shape:
+        raise ValueError(f"error_rate: f and y must have one shape [n, outputs]; got {f.shape} and {y.shape}.")
     wrong = np.sign(f) != np.sign(y) if y.shape[1] == 1 else (f.argmax(1) != y.argmax(1))[:, None]
     return float(wrong.mean())
 

@@ -92,8 +92,9 @@ def test_the_picture_has_its_maximum_where_the_fit_is():
     assert [axis.get_title() for axis in figure.axes[:2]] == [
         "functions drawn from the prior", f"posterior, noise {found.noise:.2g}"
     ]  # fmt: skip
-    inner = next(p for p in figure.axes[2].collections[0].get_paths() if len(p.vertices))  # less than 1 below
-    low, high = inner.vertices.min(0), inner.vertices.max(0)
+    edges = [np.asarray(path.vertices) for path in figure.axes[2].collections[0].get_paths()]
+    inner = next(each for each in edges if len(each))  # less than 1 below
+    low, high = inner.min(0), inner.max(0)
     middle = np.sqrt(low * high)
     for name, place in zip(("w_std", "noise"), middle, strict=True):
         error = found.errors[name] / found.values[name]

@@ -76,6 +76,7 @@ def main() -> None:
     count, raw, seconds, before = 0, [], {}, ""
     for what, run, argument, value in attempts():
         slow = what.startswith(SLOW) or "_rich" in what.partition("(")[0] or "_full" in what.partition("(")[0]  # alike
+        slow |= what.startswith("config.evidence(variants")
         if (prefixes and not what.startswith(prefixes)) or ("--quick" in flags and slow):
             continue
         owner = what.partition("(")[0]

@@ -44,7 +44,7 @@ RECORDS = {
     "ConvergenceRate", "DeepKernels", "Fluctuations", "LimitingKernel", "Phase", "PhaseDiagram", "Recommendation", "Response", "Surrogate",
     "Trained", "Optimum", "Outcome", "Sweep", "Transfer", "Comparison", "AbsentError", "DivergenceError",
     "NotConvergedWarning", "CoordCheck", "Cumulants", "Mixture",
-    "Combination", "Initial", "Training", "Fit", "KernelFunction", "KernelPair", "LeaveOneOut", "LinearSolution", "UnfinishedError",
+    "Combination", "Initial", "Training", "Fit", "KernelFunction", "KernelPair", "LeaveOneOut", "LinearSolution", "UnfinishedError", "LowRank", "RidgePath",
 }  # fmt: skip
 # Words for messages, and what others are made of.
 PARTS = {"did_you_mean", "check_outputs", "identity", "numerics", "LinearRule"}
@@ -190,6 +190,10 @@ def given() -> dict[str, dict[str, Any]]:
         "limits.convergence": {"net": zoo.ResNet(4, 4, activation="erf"), "x": X, "depths": (4, 8, 16)},
         "limits.empirical_ntk": {"apply": apply, "params": jnp.ones((2, 1)), "x1": X, "x2": X},
         "limits.TangentOperator": {"apply": apply, "params": jnp.ones((2, 1)), "x": X},
+        "limits.predict.ridge_path": {"kernel": K, "y": Y, "ridges": (0.1, 1.0), "rank": 1},
+        "limits.predict.feature_ridge": {"features": K, "y": Y, "ridges": (0.1, 1.0)},
+        "limits.predict.error_rate": {"f": Y, "y": Y},
+        "limits.predict.nystrom": {"kernel": lambda a, b: a.reshape(len(a), -1) @ b.reshape(len(b), -1).T, "x": X, "diagonal": (X**2).sum(1), "rank": 1},
         "limits.predict.influence": {"kernel": K, "y": Y, "k_test_train": np.ones((1, len(K))), "noise": 0.1},
         "limits.linearize": {"apply": apply, "params": jnp.ones((2, 1))},
         "limits.predict.posterior": gp | {"k_test": np.eye(1), "noise": 0.1},

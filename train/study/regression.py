@@ -43,8 +43,8 @@ class Regression:
 
     `ridges` are in units of the kernel's mean diagonal; up to `direct` points leave-one-out is exact, beyond that conjugate
     gradients with a preconditioner of `rank` estimate it (`predict.ridge_path`). flip: images and their mirror images
-    count as one, with kernels averaged over both, which is what training on both comes to. landmarks: Nyström's approximation with
-    so many of them, in which no kernel [n, n] is made (0: whole kernels, in tiles on disk).
+    count as one, with kernels averaged over both, which is what training on both comes to. landmarks: Nyström's approximation
+    with so many of them, in which no kernel [n, n] is made (0: whole kernels, in tiles on disk).
     """
 
     n_train: int = 0
