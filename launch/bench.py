@@ -1,13 +1,14 @@
 """Times the kernels against neural-tangents, each in its own environment, in turn on this machine; or feature learning.
 
-    python3 -m launch.bench [--what=]kernels|architectures|tangent|fields|transfer|train
+    python3 -m launch.bench [--what=]kernels|architectures|gradients|tangent|fields|transfer|train|entries
                             [--oracle=/path/to/oracle/bin/python] [--n=2000] [--rounds=3]
 
-fields: a sweep of the limit against training a dense network whose width is the number of samples (under Muon too), a
-sweep under Muon against one under gradient descent, and against an iterated fixed point at equal standard error, all in this
-environment. transfer: a sweep of 9 learning rates and 3 seeds, as
-train.transfer runs it, against one compiled program in a loop, and against compiling each run; compilation included. train:
-launch.train over the compiled step alone on a batch that lies on the device, 6 rounds a `--rounds`, in turn in one process.
+gradients: value and gradient of a kernel inside jit. entries: pairs of CIFAR-sized inputs a second by architecture, and what
+that makes for 60,000 of them, as arithmetic. fields: a sweep of the limit against training a dense network whose width is the
+number of samples (under Muon too), a sweep under Muon against one under gradient descent, and against an iterated fixed point
+at equal standard error, all in this environment. transfer: a sweep of 9 learning rates and 3 seeds, as train.transfer runs it,
+against one compiled program in a loop, and against compiling each run; compilation included. train: launch.train over the
+compiled step alone on a batch that lies on the device, 6 rounds a `--rounds`, in turn in one process.
 Otherwise --oracle is the Python of an environment made from tests/golden/requirements.txt; without it only this side is
 timed. Each figure is the median over rounds of the fastest run in a fresh process, compilation apart where not said.
 """
@@ -27,10 +28,10 @@ from absl import app, flags
 from rich.progress import track
 from rich.table import Table
 
-from launch.bench_child import ARCHITECTURES
+from launch.bench_child import ARCHITECTURES, SIZES
 from launch.common import console
 
-CHOICES = ("kernels", "architectures", "tangent", "fields", "transfer", "train")
+CHOICES = ("kernels", "architectures", "gradients", "tangent", "fields", "transfer", "train", "entries")
 _WHAT = flags.DEFINE_enum("what", "kernels", CHOICES, "What to time.")
 _ORACLE = flags.DEFINE_string("oracle", None, "Python of neural-tangents' environment.")
 flags.register_validator("oracle", lambda v: v is None or Path(v).is_file(), "There is no such file.")
@@ -57,6 +58,7 @@ def jobs() -> list[dict[str, Any]]:
     """What is timed."""
     grids: dict[str, dict[str, tuple]] = {
         "tangent": {"what": ("tangent",), "n": (_N.value or 16,)},
+        "gradients": {"what": ("gradients",), "of": ("inputs", "w_std"), "kernels": ("nngp", "both"), "n": (_N.value or 500,)},
         "fields": {"what": ("fields",), "samples": (1024, 4096, 16384), "steps": (16, 50)},
         "transfer": {"what": ("transfer",), "width": (64, 256, 512), "against": ("one loop", "each compiled")},
         "architectures": {"what": ("architecture",), "name": tuple(ARCHITECTURES), "dtype": ("float32", "float64")},
@@ -124,6 +126,19 @@ def training() -> None:
     screen.print(table)
 
 
+def entries() -> None:
+    """Measures how many pairs of inputs a second there are, and prints the table."""
+    screen, table = console(), Table(title=f"entries: 32 × 32 × 3 inputs, float32, {os.cpu_count()} cores")
+    for column in ("network", "entries a second", "60,000 images"):
+        table.add_column(column)
+    for name in track(SIZES, "measuring", console=screen):
+        runs = [in_process(sys.executable, {"what": "entries", "name": name}) for _ in range(_ROUNDS.value)]
+        rate = statistics.median(run["rate"] for run in runs)
+        hours = statistics.median(run["hours"] for run in runs)
+        table.add_row(name, f"{rate:.3g}", f"{60 * hours:.2g} minutes" if hours < 1 else f"{hours:.2g} hours")
+    screen.print(table)
+
+
 def against() -> None:
     """Measures the two sides of every case and prints the table."""
     other = {"fields": "dense network", "transfer": "the other way"}.get(_WHAT.value, "neural-tangents")
@@ -160,6 +175,8 @@ def main(named: list[str]) -> None:
         flags.FLAGS.what = named[1]
     if _WHAT.value == "train":
         training()
+    elif _WHAT.value == "entries":
+        entries()
     else:
         against()
 

@@ -42,6 +42,16 @@ ARCHITECTURES = {
     "residual conv 16": ("ResNet", {**_RESNET, "branch_layers": 1, "stages": 1, "readout": "average"}, (16, 16, 3), 6),
     "attention 32": ("ViT", _VIT, (32, 32, 3), 12),
 }
+# name → (definition, its arguments, rows of a tile or 0: as many as take long enough), for CIFAR's 32 × 32 × 3
+_RELU = {"activation": "relu", "w_std": 2**0.5, "b_std": 0.1}
+SIZES = {
+    "MLP, depth 3": ("MLP", {**_RELU, "depth": 3}, 0),
+    "ResNet, dense, depth 8": ("ResNet", {**_RELU, "depth": 8}, 0),
+    "ViT, patches of 8, depth 2": ("ViT", {"b_std": 0.1, "depth": 2, "patch": 8}, 0),
+    "CNN, flattened, depth 3": ("CNN", {**_RELU, "depth": 3}, 0),
+    "CNN, average, depth 3": ("CNN", {**_RELU, "depth": 3, "readout": "average"}, 4),
+    "ResNet, conv, average, depth 8": ("ResNet", {**_RELU, "depth": 8, "form": "conv", "readout": "average"}, 4),
+}
 
 
 def inputs(n: int, d: int, phase: float, dtype: str) -> np.ndarray:
@@ -169,9 +179,39 @@ def tangent(side: str, n: int) -> dict:
     return out
 
 
+def gradients(side: str, of: str, kernels: str, n: int) -> dict:
+    """Value and gradient of a kernel's sum of squares, by the inputs or by w_std: erf, depth 3, float64, inputs of 10."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    x, names = inputs(n, 10, 0.0, "float64"), ("nngp",) if kernels == "nngp" else ("nngp", "ntk")
+    if side == "ours":
+        from limits import twin
+        from zoo import MLP
+
+        k: Any = twin(MLP(width=8, depth=3, activation="erf", w_std=W_STD, b_std=B_STD)).kernel_function()
+    else:
+        from neural_tangents import stax  # pyright: ignore
+
+        def stacked(x: Any, w_std: Any = W_STD) -> Any:
+            layers = [layer for _ in range(3) for layer in (stax.Dense(8, w_std, B_STD), stax.Erf())]
+            return stax.serial(*layers, stax.Dense(1, w_std, B_STD))[2](x, None, names)
+
+        k = stacked
+
+    def squares(w: Any, x: Any) -> Any:
+        found = k(x, w_std=w)
+        return sum((getattr(found, name) ** 2).sum() for name in names)
+
+    run = jax.jit(jax.value_and_grad(squares, argnums=1 if of == "inputs" else 0))
+    value, slope = run(W_STD, x)
+    seconds = timed(lambda: jax.block_until_ready(run(W_STD, x)), 10)
+    return {"seconds": seconds, "sum": float(value) + float((slope**2).sum()) ** 0.5}
+
+
 if __name__ == "__main__":
     job = json.loads(sys.argv[1])
     what = job.pop("what")
-    both = {"kernels": kernels, "architecture": architecture, "tangent": tangent}
+    both = {"kernels": kernels, "architecture": architecture, "tangent": tangent, "gradients": gradients}
     measured = both[what] if what in both else getattr(importlib.import_module("launch.bench_here"), what)
     print("RESULT " + json.dumps(measured(**job)))

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from launch.bench_child import inputs, megabytes, resident
+import zoo
+from launch.bench_child import SIZES, inputs, megabytes, resident
 from launch.common import packaged
 from limits import Task, twin
 from limits.fields.fixed_point import solve
@@ -24,6 +25,7 @@ from train.memory import keep_freed_memory
 from train.preemption import Preemption
 from train.records import Records
 from train.study.experiment import Experiment, load
+from train.study.regression import KernelJob, Regression, Samples
 from train.transfer import train_runs
 from zoo import MLP, Parameterization, scaled
 
@@ -166,6 +168,19 @@ def transfer(side: str, width: int, against: str) -> dict[str, float]:
     curves = np.stack(list(together()))
     seconds = time.perf_counter() - start
     return {"seconds": seconds, "sum": float(curves[:, :10].sum())}
+
+
+def entries(name: str, images: int = 60_000) -> dict[str, float]:
+    """Entries of NNGP and NTK a second for 32 × 32 × 3 inputs, float32, and the hours of K(x, x) of so many: arithmetic."""
+    definition, arguments, block = SIZES[name]
+    rows = block or 512
+    x = inputs(2 * rows, 3072, 0.0, "float32").reshape(-1, 32, 32, 3)
+    data = Samples("waves", x, np.zeros((len(x), 10)), x[:1], np.zeros((1, 10)))
+    job = KernelJob(
+        name, 0, twin(getattr(zoo, definition)(width=8, outputs=10, **arguments)), data, Regression(block=block), Path()
+    )
+    rate = job.rate()
+    return {"rate": rate, "hours": images * (images + 1) / 2 / rate / 3600}
 
 
 def train(config: str, rounds: int) -> dict[str, list[float]]:
