@@ -135,14 +135,14 @@ class Combination:
         *,
         diagonal: bool = False,
         block: int | None = None,
-        dtype: Any = np.float64,
+        dtype: Any = None,
         folder: Any = None,
         samples: int | None = None,
         seed: int = 0,
     ) -> Kernels:
         """NNGP and NTK between x1 and x2 (or x1 and itself); `folder` keeps the blocks of each part, in a folder of its own."""
-        options = {"diagonal": diagonal, "block": block, "dtype": dtype, "seed": seed}
-        options |= {} if samples is None else {"samples": samples}
+        options: dict[str, Any] = {"diagonal": diagonal, "block": block, "seed": seed}
+        options |= {name: value for name, value in (("samples", samples), ("dtype", dtype)) if value is not None}
         places: list[dict[str, Any]] = [{} for _ in self.twins]
         if folder is not None:
             whole = folder if isinstance(folder, Share) else Path(folder)

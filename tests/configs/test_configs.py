@@ -12,6 +12,7 @@ from rich.console import Console
 
 import configs
 from configs import training
+from launch.limit import work_of
 from launch.train import FUNCTIONS, prepare
 from train.data import make_task
 from train.evaluate import compare
@@ -55,6 +56,9 @@ def test_header_says_command_and_time_and_the_config_builds(name, tmp_path):
     assert config.name == name
     if hasattr(module, "make"):
         check_study(module, config)
+        return
+    if "regression" in config:
+        assert len(work_of(config, str(module.__file__), tmp_path)[2]) == len(config.variants) * len(config.depths)
         return
     # Nothing is trained without steps, or where posteriors are sampled.
     assert "posterior" in config or config.steps == 0 or config.members >= 64

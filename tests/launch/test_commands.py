@@ -218,6 +218,7 @@ def test_limit_without_training(tmp_path):
     assert len(json.loads((tmp_path / "limit.json").read_text())["limits"]) == 36
 
 
+@pytest.mark.slow
 def test_limit_of_a_whole_data_set_in_two_shares(tmp_path):
     for part in (0, 1):
         sizes = ("--config.regression.n_train=24", "--config.regression.n_test=12", "--config.regression.block=8")

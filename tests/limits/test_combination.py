@@ -88,6 +88,7 @@ def test_what_follows_from_kernels():
     np.testing.assert_allclose(posterior.f_test, expected.mean, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_weights_of_kernels_are_fitted():
     """Where data are drawn from 0.5 K + 2 K', both are found, within three standard errors of 5 %."""
     linear, wiggly = MLP(1, 1, 4000, activation="linear"), MLP(1, 1, 4000, activation="erf", b_std=1.0, w_std=2.0)

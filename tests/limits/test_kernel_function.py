@@ -19,8 +19,8 @@ def slow_case(*case):
 
 
 STEP, TOLERANCE = 1e-5, 1e-7  # of a central difference: its error is of order STEP² and 1e-16 / STEP
-SMOOTH = ["erf", "tanh", *(slow_case(phi) for phi in ("gelu", "sin", Quadratic(0.3), jax.nn.silu, jax.nn.softplus))]
-KINKED = ["relu", *(slow_case(phi) for phi in (PiecewiseLinear(0.1, 1.0), "abs"))]
+SMOOTH = ["erf", *(slow_case(phi) for phi in ("tanh", "gelu", "sin", Quadratic(0.3), jax.nn.silu, jax.nn.softplus))]
+KINKED = ["relu", *(slow_case(phi) for phi in (PiecewiseLinear(0.1, 1.0), "abs", jax.nn.elu))]
 
 
 def named(phi):
@@ -63,7 +63,7 @@ def along(function, x, direction, step=STEP):
 
 @pytest.mark.parametrize("activation", [*SMOOTH, *KINKED], ids=named)
 def test_derivatives_by_inputs(activation):
-    smooth = activation not in ("relu", "abs", PiecewiseLinear(0.1, 1.0))
+    smooth = activation not in KINKED and activation not in [each.values[0] for each in KINKED[1:]]
     b_std = 0.0 if smooth else 0.3  # without biases what is kinked has a cone at zero
     with jax.enable_x64(True):
         k = twin(MLP(8, 2, activation=activation, w_std=1.2, b_std=b_std)).kernel_function()
@@ -75,7 +75,9 @@ def test_derivatives_by_inputs(activation):
             np.testing.assert_allclose(derivative, difference, atol=loose * max(1, np.abs(difference).max()))
         own = jax.jit(lambda x: k(x, x))  # both sides move: the diagonal
         for difference, derivative in along(own, x1[:1], draw(1, 4, seed=2)):
-            np.testing.assert_allclose(derivative, difference, atol=TOLERANCE * max(1, np.abs(difference).max()))
+            # Of elu the series ends at order 1024, with an error of 5e-5 at c = 1.
+            most = 3e-6 if activation is jax.nn.elu else TOLERANCE
+            np.testing.assert_allclose(derivative, difference, atol=most * max(1, np.abs(difference).max()))
 
 
 @pytest.mark.parametrize(

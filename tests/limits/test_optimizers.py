@@ -177,6 +177,7 @@ def test_bases_that_grow_keep_what_the_optimiser_remembers(optimizer):
     np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_muon_makes_no_matrix_of_samples_by_samples():
     samples = 4096
     net, x, y = NET.clone(width=samples), jnp.asarray(X, "float32"), jnp.zeros((4, 1))

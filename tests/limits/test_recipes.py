@@ -81,6 +81,7 @@ def test_weight_space_and_function_space():
         check(each, f"function_space/{name}", rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_of_a_kernel():
     """jax.jacfwd of a kernel by its standard deviation of weights."""
     k = twin(MLP(8, depth=2, activation="relu", w_std=1.3, b_std=0.2)).kernel_function()

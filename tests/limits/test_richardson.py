@@ -122,7 +122,7 @@ def coupled(net: Any, samples: int, replicas: int, rate: float = 0.5, optimizer:
 @pytest.mark.parametrize(
     ("net", "optimizer", "most"),
     [
-        (NET, None, 0.3),
+        pytest.param(NET, None, 0.3, marks=pytest.mark.slow),
         pytest.param(ResNet(64, 3, activation="tanh", parameterization="mup"), "muon", 0.4, marks=pytest.mark.slow),
     ],
 )

@@ -41,6 +41,7 @@ def test_the_means_are_those_of_the_single_runs(name, count, tmp_path):
     assert again.kernel_times.tolist() == [0, 4]
 
 
+@pytest.mark.slow
 def test_kernels_that_stay_are_held_at_the_same_times():
     run = twin(NET).lazy(TASK, 4, 0.3, times=[0, 2, 4], kernel_times=[0, 4])
     assert run.ntk.shape == (2, 3, 3)

@@ -18,7 +18,11 @@ def network(net, n=7):
     return lambda p, x: net.apply({"params": p}, jnp.asarray(x)), params, x, learning_rate_factors(net, x)
 
 
-@pytest.mark.parametrize("net", [MLP(16, 2, 3, activation="tanh"), ViT(16, 1, 3, patch=2)], ids=["MLP", "ViT"])
+@pytest.mark.parametrize(
+    "net",
+    [MLP(16, 2, 3, activation="tanh"), pytest.param(ViT(16, 1, 3, patch=2), marks=pytest.mark.slow)],
+    ids=["MLP", "ViT"],
+)
 def test_products_and_eigenpairs(net, x64):
     apply, params, x, rates = network(net)
     whole = empirical_ntk(apply, params, x, outputs="full", rates=rates)

@@ -202,7 +202,7 @@ def with_dead_layers(width, w_std, x, y, noise, draws=100_000):
 @pytest.mark.parametrize(
     ("method", "width", "steps"),
     [
-        ("hamiltonian", 2, 2000),
+        pytest.param("hamiltonian", 2, 2000, marks=pytest.mark.slow),
         pytest.param("slice", 2, 12_000, marks=pytest.mark.slow),
         pytest.param("slice", 4, 12_000, marks=pytest.mark.slow),
         pytest.param("hamiltonian", 4, 12_000, marks=pytest.mark.slow),

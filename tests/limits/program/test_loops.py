@@ -163,7 +163,8 @@ def test_a_program_is_as_long_whatever_the_depth():
     assert lengths[0] == lengths[1]
 
 
-@pytest.mark.parametrize("in_steps", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("in_steps", [False, True])
+@pytest.mark.slow
 def test_deep_networks_have_the_numbers_of_the_zoo(in_steps, monkeypatch):
     """Read as loops, or step by step as programs are that are too long to be compiled whole."""
     if in_steps:

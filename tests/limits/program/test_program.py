@@ -13,7 +13,7 @@ from limits.program import NoLimitError, measured, read
 from zoo import CNN, MLP, ResNet, ViT, learning_rate_factors
 
 MEASURED = json.loads((Path(__file__).parents[2] / "golden" / "modules.json").read_text(encoding="utf-8"))
-QUICK = ("Tied", "Scan", "DenseNet", "TiedDepths", "Branches", "Transformer")
+QUICK = ("Tied", "Scan", "DenseNet", "TiedDepths", "Branches")
 NETWORKS = {
     "erf": (MLP(width=32, depth=3, activation="erf", b_std=0.3), (4, 5)),
     "gelu": (MLP(width=32, depth=2, activation="gelu", parameterization="mup", b_std=0.2), (4, 5)),
