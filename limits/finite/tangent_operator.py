@@ -120,12 +120,7 @@ class TangentOperator:
                 f"eigenpairs: count must be below n · outputs = {size}, got {count}; for all of them take empirical_ntk."
             )
         with patient_bar("products of the tangent kernel", None) as advance:
-
-            def times(v: np.ndarray) -> np.ndarray:
-                advance()
-                return (self @ v.reshape(-1, self.outputs)).ravel()
-
-            operator: Any = scipy.sparse.linalg.LinearOperator(self.shape, matvec=times, dtype=np.float64)  # pyright: ignore
+            operator = self._flat(advance)
             start = np.random.default_rng(seed).normal(size=size)
             try:
                 values, vectors = scipy.sparse.linalg.eigsh(operator, count, v0=start, tol=tolerance, maxiter=steps)  # pyright: ignore
@@ -136,7 +131,7 @@ class TangentOperator:
                 ) from error
             order = np.argsort(values)[::-1]
             values, vectors = values[order], vectors[:, order]
-            left = [np.linalg.norm(times(vectors[:, i]) - values[i] * vectors[:, i]) for i in range(count)]
+            left = [np.linalg.norm(operator @ vectors[:, i] - values[i] * vectors[:, i]) for i in range(count)]
         return Eigenpairs(values, vectors.reshape(len(self.x), self.outputs, count), np.array(left))
 
     @checks.arguments(
@@ -160,12 +155,7 @@ class TangentOperator:
             )
         out = np.empty((len(x), self.outputs, len(self.x)))
         with patient_bar("products of the tangent kernel", None) as advance:
-
-            def times(v: np.ndarray) -> np.ndarray:
-                advance()
-                return (self @ v.reshape(-1, self.outputs)).ravel() + noise * v
-
-            operator: Any = scipy.sparse.linalg.LinearOperator(self.shape, matvec=times, dtype=np.float64)  # pyright: ignore
+            operator = self._flat(advance, noise)
             for i in range(len(x)):
                 for k in range(self.outputs):
                     one = np.eye(self.outputs)[k][None]
@@ -178,6 +168,15 @@ class TangentOperator:
                         )
                     out[i, k] = (solved.reshape(residual.shape) * residual).sum(1)
         return out
+
+    def _flat(self, advance: Callable[[], None], noise: float = 0.0) -> Any:
+        """K + noise on flat vectors, as SciPy takes it; every product is counted."""
+
+        def times(v: np.ndarray) -> np.ndarray:
+            advance()
+            return (self @ v.reshape(-1, self.outputs)).ravel() + noise * v
+
+        return scipy.sparse.linalg.LinearOperator(self.shape, matvec=times, dtype=np.float64)  # pyright: ignore
 
     def _like(self, n: int) -> Any:
         kind = self.x.dtype if self.x.dtype.kind in "iu" else jnp.asarray(0.0).dtype
