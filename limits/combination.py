@@ -185,6 +185,11 @@ class Combination:
         for each in self.twins:
             each.check_outputs(owner, task)
 
+    def check_training(self, x: Any) -> None:
+        """Raises where training of one of the networks has no limit."""
+        for each in self.twins:
+            each.check_training(x)
+
     def layers(self, x: Any) -> tuple[list[Any], list[Any]]:
         """None: those of different networks are not added up."""
         del x
@@ -293,9 +298,9 @@ class CombinedFunction(KernelFunction):
         found = [each.provenance(x) for each in self._functions]
         return {name: self.twin._provenance([each[name] for each in found]) for name in KERNELS}
 
-    def _read(self, x1: Any, x2: Any, values: dict[str, Any]) -> KernelPair:
+    def _read(self, x1: Any, x2: Any, values: dict[str, Any], same: bool = False) -> KernelPair:
         scales, own = self.twin._split(values)
-        pairs = [f._read(x1, x2, given) for f, given in zip(self._functions, own, strict=True)]
+        pairs = [f._read(x1, x2, given, same) for f, given in zip(self._functions, own, strict=True)]
         nngp = ntk = 0.0
         for scale, term in zip(scales, self.twin._by_term(pairs), strict=True):
             product = _times(pair.nngp for pair in term)

@@ -71,7 +71,7 @@ class KernelFunction:
 
     def __call__(self, x1: Any, x2: Any = None, **values: Any) -> KernelPair:
         """Of x1 [n1, …] and x2 [n2, …] (None: x1 itself)."""
-        return self._read(x1, x1 if x2 is None else x2, values)
+        return self._read(x1, x1 if x2 is None else x2, values, same=x2 is None)
 
     def __add__(self, other: Any) -> "KernelFunction":
         return (self.twin + _twin_of(other)).kernel_function(self.like)
@@ -90,7 +90,7 @@ class KernelFunction:
         """How exact its numbers are, for inputs of this shape; why kernels are absent."""
         return self._program(jnp.shape(x)[1:], jnp.asarray(x).dtype, ())[2]
 
-    def _read(self, x1: Any, x2: Any, values: dict[str, Any]) -> KernelPair:
+    def _read(self, x1: Any, x2: Any, values: dict[str, Any], same: bool = False) -> KernelPair:
         arrays = [jnp.asarray(x) for x in (x1, x2) if x is not None]
         for name, x in zip(("x1", "x2"), arrays, strict=False):
             if x.ndim < 2 or x.shape[1:] != arrays[0].shape[1:] or jnp.issubdtype(x.dtype, jnp.complexfloating):
@@ -108,6 +108,9 @@ class KernelFunction:
         wanted = tuple(name for name in KERNELS if how[name].kind != "absent")
         read: Any = kernels.diagonal if x2 is None else kernels
         found = read(*arrays, lengths, wanted, ratios=ratios)
+        if same and kernels.masks:
+            own, at = kernels.diagonal(arrays[0], lengths, wanted, ratios=ratios), jnp.arange(len(arrays[0]))
+            found = {name: k.at[at, at].set(own[name]) for name, k in found.items()}
         p = parameterization(self.net.parameterization)
         if "nngp" in found and p.d:
             gamma = jnp.asarray(values.get("gamma", definition_of(self.net).gamma), work)

@@ -79,6 +79,7 @@ def lazy(
     recorded, kernels = record_times(steps, times), checked_kernels(kernels)
     at = checked_times(kernel_times, recorded)
     twin.check_outputs("lazy", task)
+    twin.check_training(task.x)
     x, n = task.x, len(task.x_train)
     if weight_decay:
         raise AbsentError(

@@ -11,7 +11,7 @@ from limits.fields.sweep import check_apart, check_finite
 from limits.fields.sweeps import compiled_sweep
 from limits.finite.forward import absent_kernels
 from limits.inputs import as_block, as_float, as_samples, as_signals, check_same_shape
-from limits.program.closed import check_scale, closed_kernels, deep_program_of
+from limits.program.closed import check_scale, closed_kernels, deep_program_of, program_of
 from limits.program.read import KERNELS
 from limits.program.values import Refused
 from limits.training import Training
@@ -94,6 +94,9 @@ class SampledTwin(Twin):
         if missing and self.deep:
             why = "; ".join(dict.fromkeys(reasons.values())) or "it is drawn at finite depths only"
             raise AbsentError(f"{name_of(self.net)} has no infinite-depth limit in closed form: {why}.")
+        if missing and self._masks(first):
+            why = "; ".join(dict.fromkeys(reasons.values())) or "masks that a forward pass draws are read, not drawn"
+            raise AbsentError(f"{name_of(self.net)} has no kernels with dropout: {why}.")
         if missing:
             dtype = as_float(np.float32 if dtype is None else dtype)
             try:
@@ -162,6 +165,19 @@ class SampledTwin(Twin):
     def check_width(self, x: Any) -> None:
         """Raises unless the outputs scale with the width as the parameterization says."""
         check_scale(self.net, np.asarray(x))
+
+    def check_training(self, x: Any) -> None:
+        """Raises where the network draws other masks at every step."""
+        masks = self._masks(x)
+        if masks:
+            raise AbsentError(
+                f"{name_of(self.net)} draws masks in its forward pass ({masks[0]}), others at every step of training, and "
+                "that has no limit here. Its kernels and their regression (`posterior`) have one; to train, switch dropout off."
+            )
+
+    def _masks(self, x: Any) -> tuple[str, ...]:
+        program = program_of(self.net, np.shape(x)[1:], str(np.asarray(x).dtype), None)
+        return () if isinstance(program, Refused) else program.masks
 
     def check_depth(self, x: Any) -> None:
         """Raises where the program of the network has no limit of infinite depth."""

@@ -79,6 +79,9 @@ class Twin:
     def check_width(self, x: Any) -> None:
         """Raises where the network does not scale with the width as its parameterization says; definitions of zoo do."""
 
+    def check_training(self, x: Any) -> None:
+        """Raises where training has no limit though the network at its start has one; definitions of zoo train."""
+
     def check_depth(self, x: Any) -> None:
         """Raises where there is no limit of infinite depth; definitions of zoo are refused by `twin`."""
 

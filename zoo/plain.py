@@ -277,7 +277,9 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
         return net.clone(width=width).init(key, jnp.zeros(x.shape, kind))["params"]
 
     def apply(params: Any, width: int) -> Any:
-        return net.clone(width=width).apply({"params": params}, jnp.zeros(x.shape, kind))
+        return net.clone(width=width).apply(
+            {"params": params}, jnp.zeros(x.shape, kind), rngs={"dropout": jax.random.key(0)}
+        )
 
     size = {"width": net.width}
     found = infer_roles(init, size, size, roles=dict(net.known_roles), apply=apply, tied=False)

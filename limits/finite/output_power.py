@@ -89,7 +89,7 @@ def _size(net: Any, shape: tuple[int, ...], drawn: bool) -> float:
         def f(shift: Any) -> Any:
             features: list[Any] = []
             with nn.intercept_methods(_shifted(shift, features)):
-                return net.apply(variables, x, mutable=True)[0], features
+                return net.apply(variables, x, mutable=True, rngs={"dropout": key})[0], features
 
         _, slope, features = jax.jvp(f, (0.0,), (1.0,), has_aux=True)
         return jnp.mean(jnp.square(slope)), sum(jnp.mean(jnp.square(a)) for a in features)

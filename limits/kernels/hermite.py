@@ -17,7 +17,6 @@ TOLERANCE = 1e-12
 _FINEST = 20  # octaves below 1/2
 
 
-@functools.cache
 def nodes(orders: int, finer: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Quadrature nodes z [m] and the matrix [m, orders] of w(z) He_k(z)/sqrt(k!), for averages over N(0, 1).
 
@@ -25,6 +24,12 @@ def nodes(orders: int, finer: bool = False) -> tuple[np.ndarray, np.ndarray]:
     what φ does at 1, of half the width each to 2^−21. They converge for functions with poles near the real axis (tanh of an
     argument up to 1e6), and a kink at 0 falls between two panels. `finer`: every panel halved, and six octaves more.
     """
+    z, table = _nodes(orders, finer)
+    return z[:], table[:]  # arrays of their own: one that jax met in float64 stays float64 where that is switched off
+
+
+@functools.cache
+def _nodes(orders: int, finer: bool) -> tuple[np.ndarray, np.ndarray]:
     octaves = _FINEST + 6 * finer
     edges = np.r_[0, 2.0 ** np.arange(-octaves - 1, -1), np.arange(0.5, 10.25, 0.5)]
     edges = np.interp(np.arange(0, len(edges) - 0.75, 0.5), np.arange(len(edges)), edges) if finer else edges

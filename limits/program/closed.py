@@ -43,7 +43,7 @@ def program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple
     try:
         return read(
             lambda i, key, x: nets[i].init(key, x),
-            lambda i, variables, x: nets[i].apply(variables, x),
+            lambda i, variables, x: nets[i].apply(variables, x, rngs={"dropout": jax.random.key(0)}),
             np.zeros((1, *shape), kind),
             lambda path, _: rates.get(path, 0.0),
         )
@@ -96,6 +96,10 @@ def closed_kernels(
         identity = (net, trained, "read in layer time" if deep else "read", _READING, numerics())
         kept = None if folder is None or diagonal else algebra.KeptKernels(folder, identity, names)
         parts, provenance = _computed(static, x1, x2, diagonal, rows, kept, provenance)
+        if kernels.masks and x2 is None and not diagonal:
+            parts = [np.array(part) for part in parts]
+            for part, own in zip(parts, _computed(static, x1, None, True, rows, None, provenance)[0], strict=True):
+                np.fill_diagonal(part, own)
     values = dict(zip(names, parts, strict=True))
     for name, part in values.items():
         _check_finite(net, name, part, deep)

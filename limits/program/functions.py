@@ -10,13 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program.nodes import Det, FieldSum, Map, Moving, Node, scaled_by
+from limits.program.nodes import Det, FieldSum, Map, Mask, Moving, Node, scaled_by
 from limits.program.opened import opened
 from limits.program.values import NoLimitError
 
 _SKEWED = (
     "entries of the parameter {path} are {kind}, and as gains or biases they are not summed over: a function of them has closed "
     "averages only where they are normal. Initialise it with normal numbers or one value"
+)
+
+_MASKED = (
+    "dropout stands before a function, and averages of functions of masked signals have no closed form: put it after the "
+    "function (of relu, and of all that are positively homogeneous, that is the same network)"
 )
 
 
@@ -55,7 +60,9 @@ class Function:
                 )
             uses = [factor for factor in self.factors if any(each is leaf for each in factor.leaves)]
             if leaf.skewed is not None and (len(uses) > 1 or bare(uses[0].node) is None):
-                raise NoLimitError(_SKEWED.format(path=leaf.skewed.path, kind=leaf.skewed.kind))
+                raise NoLimitError(
+                    _MASKED if isinstance(leaf, Mask) else _SKEWED.format(path=leaf.skewed.path, kind=leaf.skewed.kind)
+                )
         return found
 
     @functools.cached_property

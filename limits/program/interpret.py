@@ -1,5 +1,6 @@
 """From the equations of a program to the graph of its fields: one rule for each primitive of jax."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from limits.program import copies, elementwise, images, shapes, sums
 from limits.program.moments import same_weights
-from limits.program.nodes import Det, Image, Moved, Node, OfWeights
+from limits.program.nodes import Det, FieldSum, Image, Mask, Moved, Node, OfWeights, Weights
 from limits.program.primitives import ENTRY_BY_ENTRY, RANDOM, primitives
 from limits.program.trace import Constant, Equation, NetworkProgram
 from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, fresh, size
@@ -148,6 +149,10 @@ class Interpreter:
                 return [_iota(params, shape)]
         if name in _REDUCTIONS:
             return [sums.reduced(name, given[0], params["axes"], _REDUCTIONS[name])]
+        if name == "bernoulli":
+            return [_mask(given[0], shape, equation.outputs[0])]
+        if name == "select_n" and _is_mask(given[0].held):
+            return [self._masked(equation, *given)]
         if name in RANDOM:
             raise NoLimitError("random numbers are drawn in the forward pass (dropout?): switch them off")
         if name in ("while", "cond"):
@@ -168,6 +173,13 @@ class Interpreter:
             if key not in ("sharding", "accuracy") and not callable(value)
         )
         return [elementwise.elementwise(f"{name}[{written}]", _function(name, params), copies.told_apart(given))]
+
+    def _masked(self, equation: Equation, mask: Value, off: Value, on: Value) -> Value:
+        """`on` where the mask is one, 0 where it is zero."""
+        if not (isinstance(off.held, Det) and off.held.number == 0):
+            raise NoLimitError("where random numbers say so, something other than 0 is taken")
+        product = dataclasses.replace(equation, primitive="mul", params={})
+        return self._entry_by_entry(product, [mask, on])[0]
 
     def _split(self, value: Value, params: dict[str, Any], parts: Any) -> list[Value]:
         made, start = [], 0
@@ -244,6 +256,22 @@ def _indexed(value: Value, index: int, shape: tuple, axis: int = 0) -> Value:
     sizes[axis] = (1, 1, 1)
     part = shapes.sliced(value, tuple(low), tuple(high), (1,) * len(sizes), tuple(sizes))
     return shapes.reshaped(part, shape)
+
+
+def _mask(p: Value, shape: tuple, number: int) -> Value:
+    """Zeros and ones that are drawn anew for every entry: p + (mask − p). `number` tells masks apart."""
+    keep, axes = _number(p), tuple(fresh(sizes) for sizes in shape)
+    places = [atom.sizes[0] for axis in axes for atom in axis if atom.kind == "p"]
+    by_input = any(atom.kind == "b" for axis in axes for atom in axis)
+    weights = Weights(f"mask {number}", (), (), (keep * (1 - keep)) ** 0.5, 0.0, False, "zeros and ones of dropout")
+    drawn = Mask(tuple(places), 0.0, weights, (True,) * len(places), by_input)
+    return Value(axes, FieldSum(drawn.shape, 0.0, ((shapes.one(len(places)), drawn),), shapes.one(len(places), keep)))
+
+
+def _is_mask(node: Any) -> bool:
+    while isinstance(node, Moved):
+        node = node.source
+    return isinstance(node, FieldSum) and any(isinstance(u, Mask) for _, u in node.terms)
 
 
 def _iota(params: dict[str, Any], shape: tuple) -> Value:

@@ -23,7 +23,7 @@ import numpy as np
 
 from limits.kernels.special import safe_sqrt
 from limits.program import averages
-from limits.program.nodes import Carried, Concat, Det, FieldSum, Image, Key, Lookup, Map, Moved, Node
+from limits.program.nodes import Carried, Concat, Det, FieldSum, Image, Key, Lookup, Map, Mask, Moved, Node
 from limits.program.values import NoLimitError
 
 _ROUNDING = 16  # ulps of 1 − c that are taken for none
@@ -259,6 +259,10 @@ class PairMoments:
             left = self.placed(u.indices, 0, len(u.shape), len(v.shape), pairs)
             return (left == self.placed(v.indices, 1, len(v.shape), len(u.shape), pairs)).astype(float)
         ones = jnp.ones((1,) * self.batch)
+        if isinstance(u, Mask) and u.by_input and self is not self.own:
+            return jnp.zeros(
+                (1,) * (self.batch + (len(u.shape) + len(v.shape) if pairs else max(len(u.shape), len(v.shape))))
+            )
         if not pairs:
             return ones.reshape((1,) * (self.batch + max(len(u.shape), len(v.shape))))
         for axis, (n, own) in enumerate(zip(u.shape, u.own, strict=True)):

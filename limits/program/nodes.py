@@ -200,6 +200,13 @@ class Lookup(OfWeights):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Mask(Entry):
+    """Zeros and ones that a forward pass draws, less their mean p: covariance p (1 − p) δ, also over inputs where `by_input`."""
+
+    by_input: bool = True
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class FieldSum(Node):
     """Σ c_i u_i + c, with deterministic c."""
 

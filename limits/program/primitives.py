@@ -6,6 +6,7 @@ from typing import Any
 import jax
 
 RANDOM = (
+    "bernoulli",
     "random_bits",
     "random_seed",
     "random_wrap",

@@ -71,6 +71,11 @@ class ProgramKernels:
     def _names(self) -> dict[int, str]:
         return {number: path for path, number in self.program.params.items()}
 
+    @functools.cached_property
+    def masks(self) -> tuple[str, ...]:
+        """Where zeros and ones are drawn, as dropout does: two inputs have independent ones, an input and itself the same."""
+        return tuple(e.where for e in self.program.equations if e.primitive == "bernoulli")
+
     def at_infinite_depth(self, deeper: "ProgramKernels") -> "ProgramKernels":
         """The limit of infinite depth, from this reading and that of a deeper network; `NoLimitError` where there is none."""
 

@@ -128,7 +128,7 @@ def _needed(equations: list[Equation], output: Any) -> tuple[Equation, ...]:
 
 def _flat(closed: Any) -> _Flat:
     """With every call inside inlined and every scan unrolled."""
-    numbers, equations = itertools.count(), []
+    numbers, equations, keys = itertools.count(), [], set[int]()
 
     def emit(primitive: str, params: dict, inputs: list, shapes: list, where: str) -> list[int]:
         outputs = [next(numbers) for _ in shapes]
@@ -142,7 +142,14 @@ def _flat(closed: Any) -> _Flat:
             given, name = [look(v) for v in eqn.invars], eqn.primitive.name
             inside = "/".join(part for part in (layer, str(eqn.source_info.name_stack)) if part)
             inside, here = re.sub(_WRAPPED, "", inside), _line(eqn) or line
-            if name in INLINED:
+            if (
+                eqn.params.get("name") == "_bernoulli" and given[0] not in keys
+            ):  # of a key that nothing else is drawn from
+                keys.add(given[0])
+                made = emit(
+                    "bernoulli", {}, given[1:], [tuple(eqn.outvars[0].aval.shape)], f"{inside or 'the network'}{here}"
+                )
+            elif name in INLINED:
                 inner = eqn.params[INLINED[name]]
                 made = run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given, inside, here)
             elif name == "scan":

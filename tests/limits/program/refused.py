@@ -27,8 +27,8 @@ class MaxPool(Plain):
 class Dropped(Plain):
     @nn.compact
     def __call__(self, x):
-        h = nn.Dropout(0.5, deterministic=False)(nn.relu(Dense(self.width)(x)))
-        return readout(nn.relu(Dense(self.width)(h)))
+        h = nn.Dropout(0.5, deterministic=False)(Dense(self.width)(x))
+        return readout(jnp.tanh(Dense(self.width)(jnp.tanh(h))))
 
 
 class BatchStatistics(Plain):
