@@ -6,6 +6,7 @@ import platform
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import filelock
 import jax
@@ -29,7 +30,8 @@ def keep() -> str | None:
 
     What JAX was told, by its variables of the environment or its configuration, stays as it is.
     """
-    if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
         return None
     place = folder()
     if not place.is_absolute():

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import filelock
 import jax
@@ -26,6 +27,7 @@ with contextlib.suppress(SystemExit):
     common.start(main, "")
 print("read", events.count("/jax/compilation_cache/cache_hits"), "folder", jax.config.jax_compilation_cache_dir)
 """
+CONFIG: Any = jax.config
 
 
 @pytest.fixture(autouse=True)
@@ -61,17 +63,17 @@ def test_what_jax_was_told_stays(tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_MAX_SIZE", "-1")
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 7.0)
     assert compiled.keep() is None
-    assert jax.config.jax_compilation_cache_dir == str(compiled.folder())
-    assert jax.config.jax_compilation_cache_max_size == -1
-    assert jax.config.jax_persistent_cache_min_compile_time_secs == 7.0
+    assert CONFIG.jax_compilation_cache_dir == str(compiled.folder())
+    assert CONFIG.jax_compilation_cache_max_size == -1
+    assert CONFIG.jax_persistent_cache_min_compile_time_secs == 7.0
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "theirs"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
     assert compiled.keep() is None
-    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "theirs")
+    assert CONFIG.jax_compilation_cache_dir == str(tmp_path / "theirs")
     jax.config.update("jax_compilation_cache_dir", None)
     jax.config.update("jax_enable_compilation_cache", False)
     assert compiled.keep() is None
-    assert jax.config.jax_compilation_cache_dir is None
+    assert CONFIG.jax_compilation_cache_dir is None
     assert not (tmp_path / "other").exists()
 
 
@@ -79,7 +81,7 @@ def test_the_size_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     jax.config.update("jax_compilation_cache_dir", None)
     assert compiled.keep() is None
-    assert jax.config.jax_compilation_cache_max_size == compiled.LARGEST
+    assert CONFIG.jax_compilation_cache_max_size == compiled.LARGEST
     place = {"XDG_CACHE_HOME": str(tmp_path), "JAX_COMPILATION_CACHE_MAX_SIZE": "10000"}
     assert ended(COMPILES, places=(place,)).codes == [0]
     assert 0 < sum((file.stat().st_size for file in tmp_path.rglob("*-cache")), 0) <= 10000
@@ -90,7 +92,7 @@ def test_a_home_that_cannot_be_written_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     jax.config.update("jax_compilation_cache_dir", None)
     assert str(compiled.keep()).startswith(f"Compiled programs are not kept: {tmp_path}/file/limit-zoo/compiled-")
-    assert jax.config.jax_compilation_cache_dir is None
+    assert CONFIG.jax_compilation_cache_dir is None
     (code,), (said,) = ended(COMPILES, places=({"XDG_CACHE_HOME": str(tmp_path / "file")},))
     assert code == 0
     assert "cannot be written (Not a directory)" in said
