@@ -20,7 +20,7 @@ from ml_collections import ConfigDict, config_flags
 from rich.console import Console
 
 import configs
-from launch import watch
+from launch import compiled, watch
 from limits.kept import store
 from train.study.experiment import load
 from zoo.messages import did_you_mean
@@ -33,6 +33,12 @@ CONFIG = config_flags.DEFINE_config_file(
 )
 WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where results go; default runs/NAME of the config. A rerun continues there."
+)
+COMPILED = flags.DEFINE_boolean(
+    "keep_compiled",
+    True,
+    f"Keep compiled programs for the next run, in {compiled.folder()} (at most {compiled.LARGEST / 2**20:.0f} MB), unless JAX's "
+    "own settings name a folder. --nokeep_compiled: compile anew.",
 )
 DEBUG = flags.DEFINE_boolean("debug", False, "Show Python's traceback with an error.")
 NAMED: list[str] = []  # what the user named beside flags, once `start` has read the command line
@@ -107,6 +113,8 @@ def start(main: Callable[[], None], about: str | None, names: bool = False) -> N
             print(f"error: {_stray(NAMED[0])}", file=sys.stderr)
             raise SystemExit(1)
         logging.set_verbosity(logging.WARNING)  # jax reports every backend it does not find
+        if COMPILED.value and (flaw := compiled.keep()):
+            print(flaw, file=sys.stderr)
         try:
             main()
         except KeyboardInterrupt:

@@ -15,10 +15,9 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.progress import track
 from rich.table import Table
 
@@ -30,6 +29,9 @@ from train.study.experiment import plain_fields
 from train.study.families import check_variants, families, has_make
 from zoo import checks
 from zoo.messages import did_you_mean
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 
 def summary(net: Any, task: Task, steps: int, learning_rate: float, noise: float) -> tuple[dict[str, Any], Any]:
@@ -66,8 +68,10 @@ def small_task(config: Any, path: str) -> Task:
     return task
 
 
-def evidence_and_error(records: list[dict[str, Any]], task: Task) -> Figure:
+def evidence_and_error(records: list[dict[str, Any]], task: Task) -> "matplotlib.figure.Figure":
     """Whether the networks that data prefer are those that predict best: test error of the NNGP against its evidence."""
+    from matplotlib.figure import Figure  # slow to import
+
     figure = Figure(figsize=(6, 4), layout="constrained")
     axis, n = figure.subplots(), len(task.x_test)
     most = max(record["evidence / point"] for record in records)

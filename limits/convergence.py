@@ -3,13 +3,16 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.stats
+import scipy
 
 from limits.twin import twin
 from zoo import checks
+
+if TYPE_CHECKING:
+    import scipy.stats
 
 
 @dataclasses.dataclass(frozen=True)

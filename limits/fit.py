@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax
@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
-from matplotlib.figure import Figure
 
 from limits.fit_plot import plot_fit
 from limits.inputs import task_of, twin_of
@@ -22,6 +21,9 @@ from limits.waiting import patient_bar
 from zoo import checks
 from zoo.definition import name_of
 from zoo.messages import did_you_mean
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 NOISE = "noise"
 _FLAT = 5.0  # standard error of a logarithm that says nothing
@@ -43,7 +45,7 @@ class Fit:
     objective: float
     trace: dict[str, np.ndarray]
 
-    def plot(self, task: Task) -> Figure:
+    def plot(self, task: Task) -> "matplotlib.figure.Figure":
         """Functions of prior and posterior (inputs [n, 1]), and the evidence over the first two numbers."""
         return plot_fit(self, task)
 

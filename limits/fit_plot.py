@@ -1,24 +1,26 @@
 """What a fit looks like: functions of the prior, the posterior, and the evidence around its maximum."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from limits import predict
 from limits.predict.evidence import log_marginal_likelihood
 from limits.twin import twin
 from limits.types import Task
 
+if TYPE_CHECKING:
+    import matplotlib.figure
+
 _POINTS = 31  # of each number
 _SPREAD = 4.0  # standard errors to both sides, and a factor of at most
 _WIDEST = 3.0
 
 
-def plot_fit(found: Any, task: Task) -> Figure:
+def plot_fit(found: Any, task: Task) -> "matplotlib.figure.Figure":
     """Draws from the prior, the posterior's mean ± 2 standard deviations (both for inputs [n, 1]), and the log evidence.
 
     The evidence is that of the first two numbers fitted, the others at their best values, with the optimiser's way through it;
@@ -34,6 +36,8 @@ def plot_fit(found: Any, task: Task) -> Figure:
             f"(fitted: {', '.join(found.values)}): there is nothing to draw."
         )
     panels = 2 * line + pair
+    from matplotlib.figure import Figure  # slow to import
+
     figure = Figure(figsize=(4.2 * panels, 3.6), layout="constrained")
     axes = list(figure.subplots(1, panels, squeeze=False)[0])
     limit = twin(found.net) if isinstance(found.net, nn.Module) else found.net
@@ -63,7 +67,7 @@ def _functions(axes: Any, limit: Any, task: Task, noise: float) -> None:
     axes[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3, fontsize=8)
 
 
-def _evidence(figure: Figure, axis: Any, limit: Any, found: Any, task: Task) -> None:
+def _evidence(figure: "matplotlib.figure.Figure", axis: Any, limit: Any, found: Any, task: Task) -> None:
     names = list(found.values)[:2]
     spans = []
     for name in names:

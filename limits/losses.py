@@ -1,15 +1,18 @@
 """The losses of a `Task`."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import scipy.special
+import scipy
 
 from limits.types import Task
+
+if TYPE_CHECKING:
+    import scipy.special
 
 
 def point_loss(kind: str) -> Callable[[Any, Any], jax.Array]:

@@ -38,10 +38,13 @@ outermost_functions_only(hook.JaxtypingTransformer, hook.Typechecker)
 
 
 def pytest_configure(config):
-    """Quick tests spend most of their time on compiling small programs: little is optimised there, as users have it in slow ones.
+    """Programs that tests start leave the user's folder of compiled programs alone.
+
+    Quick tests spend most of their time on compiling small programs: little is optimised there, as users have it in slow ones.
 
     Without the emitters of fused loops alone a third of the time is saved; programs that tests start inherit that.
     """
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     if config.option.markexpr == "not slow":
         jax.config.update("jax_disable_most_optimizations", True)
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()

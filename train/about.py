@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
-from orbax.checkpoint import v1 as ocp
 
 from limits.kept.store import DamagedError, sealed, unsealed
 
@@ -90,6 +89,8 @@ def _of_earlier_versions(data: bytes) -> dict[str, Any] | None:
 
 
 def _without_sums(checkpoint: Any) -> dict[str, Any]:
+    from orbax.checkpoint import v1 as ocp  # slow to import
+
     try:
         info = ocp.checkpointables_metadata(checkpoint).custom_metadata
     except Exception as error:  # Orbax has one for every kind of damage

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
-from orbax.checkpoint import v1 as ocp
 
 from limits.kept.store import DamagedError
 from train.about import About, difference, first_line, mismatch, read
@@ -51,6 +50,8 @@ class Checkpoints:
         if jax.process_index() == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
         self.always = frozenset(always)
+        from orbax.checkpoint import v1 as ocp  # slow to import
+
         policies = ocp.training.preservation_policies
         kept: list[Any] = [policies.LatestN(keep)]
         if self.always:
@@ -142,6 +143,8 @@ def _loaded(place: Any, wanted: dict[str, Any]) -> tuple[Any, str]:
 
     Each process reads for itself: where only one finds damage, the others would wait for it.
     """
+    from orbax.checkpoint import v1 as ocp  # slow to import
+
     me, found, flaw = jax.process_index(), None, ""
     alone = ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me})
     try:
@@ -237,6 +240,8 @@ def load_model(folder: Any, step: int | None = None) -> tuple[int, Any, dict[str
 
 
 def _model_of(folder: Any, step: int) -> tuple[Any, dict[str, Any]]:
+    from orbax.checkpoint import v1 as ocp  # slow to import
+
     place = folder / str(step)
     flaw = flaw_of(place, step)
     if not flaw:

@@ -4,14 +4,13 @@ import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from matplotlib.figure import Figure
 from rich.progress import track
 
 from limits.finite.forward import shows_inside
@@ -25,6 +24,9 @@ from zoo import checks
 from zoo.messages import as_text
 from zoo.plain import Pair, PlainNetwork, starts
 from zoo.rescaled import within
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 TOLERANCE = 0.1  # of an exponent
 COLUMNS = ("quantity", "over", "sizes", "exponent", "95 % interval", "verdict")
@@ -106,7 +108,7 @@ class CoordinateCheck:
     def __rich__(self) -> Any:
         return self.table
 
-    def plot(self) -> Figure:
+    def plot(self) -> "matplotlib.figure.Figure":
         """Change against width and against depth, a line a quantity; shaded: one standard deviation over seeds."""
         kinds = list(dict.fromkeys(s.over for s in self.slopes))
         figure, axes = panels(1, len(kinds), 6.4, 4.2, margin=1.0)

@@ -1,14 +1,16 @@
 """The report of a training run: loss and accuracy over the steps, of one run or of several on top of each other."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from train.evaluate.drawing import colour, legend_beside, log_ticks, panels
 from train.evaluate.report import Part, Picture, Report, Table, Text
 from train.records import read_records
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 
 def column(lines: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -18,7 +20,7 @@ def column(lines: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarr
     return np.array(steps), np.array(values, float)
 
 
-def figure(runs: Mapping[str, Any]) -> Figure:
+def figure(runs: Mapping[str, Any]) -> "matplotlib.figure.Figure":
     """Loss, accuracy, learning rate and gradient norm of runs by label; thin lines are training batches, dots the test set."""
     kinds = (("loss", "log"), ("accuracy", "linear"), ("learning_rate", "linear"), ("gradient_norm", "log"))
     logs = {label: (read_records(folder / "log.jsonl"), _tests(folder)) for label, folder in runs.items()}

@@ -5,13 +5,16 @@ import fractions
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
+import scipy
 from jax.extend.core import ClosedJaxpr, Literal
+
+if TYPE_CHECKING:
+    import scipy.stats
 
 SUPPORTED = (
     "Supported: independent entries that are normal, truncated normal or uniform, and constants; scaled, shifted, "

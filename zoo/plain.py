@@ -4,13 +4,13 @@ import dataclasses
 import functools
 import inspect
 import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax import nnx
 
 from zoo import checks
 from zoo.definition import in_form
@@ -173,7 +173,7 @@ def in_parameterization(
             raise ValueError(f"in_parameterization: {type(module).__name__} has no width in a field {width!r}. {_HOW}")
         return PlainNetwork(Resized(module, field), size, parameterization, gamma, known, more)
     whole = not isinstance(width, str) and checks.count().holds(width)
-    if not callable(module) or isinstance(module, nnx.Module) or isinstance(width, str) or not whole:
+    if not callable(module) or _is_nnx(module) or isinstance(width, str) or not whole:
         raise ValueError(f"in_parameterization: got {checks.shown(module)} and width={checks.shown(width)}. {_HOW}")
     made_by(module, width)  # what it makes is checked here
     return PlainNetwork(module, width, parameterization, gamma, known, more)
@@ -183,11 +183,13 @@ def made_by(make: Callable[..., Any], width: int) -> nn.Module | Pair:
     """What a function makes of a width, with NNX modules as pairs of functions."""
     rngs = _argument_of_rngs(make)
     if rngs is not None:
+        from flax import nnx  # slow to import
+
         return _by_names(_from_nnx(lambda key: make(width, **{rngs: nnx.Rngs(key)})))
     made = make(width)
     if isinstance(made, nn.Module):
         return made
-    if isinstance(made, nnx.Module):
+    if _is_nnx(made):
         raise ValueError(
             "in_parameterization: make returns an NNX module; give it an argument rngs, make(width, rngs)."
         )
@@ -220,8 +222,16 @@ def _argument_of_rngs(make: Callable[..., Any]) -> str | None:
     return "rngs" if "rngs" in {p.name for p in parameters} else needed[1] if len(needed) > 1 else None
 
 
-def _from_nnx(build: Callable[[Any], nnx.Module]) -> Pair:
+def _is_nnx(value: Any) -> bool:
+    """Whether this is an NNX module."""
+    nnx = sys.modules.get("flax.nnx")  # whoever has an NNX module has imported it
+    return nnx is not None and isinstance(value, nnx.Module)
+
+
+def _from_nnx(build: Callable[[Any], Any]) -> Pair:
     """Its parameters are a plain dictionary; keys that layers keep for dropout are the same at every call."""
+    from flax import nnx
+
     graph, _, rest = nnx.split(nnx.eval_shape(lambda: build(0)), nnx.Param, ...)
     kinds = {type(leaf).__name__ for leaf in jax.tree.leaves(rest, is_leaf=lambda v: isinstance(v, nnx.Variable))}
     strange = sorted(kinds - {"RngKey", "RngCount", "RngState"})

@@ -4,13 +4,16 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import norm
+import scipy
 
 from limits.cumulants.cumulants import Cumulants, Mixture, empirical_cumulants, from_moments, mixture_of, order_of
 from zoo import checks
+
+if TYPE_CHECKING:
+    import scipy.stats
 
 
 def _by_target(target: np.ndarray, probability: np.ndarray, of_rows: Callable[[np.ndarray], Cumulants]) -> Mixture:
@@ -191,7 +194,7 @@ def density(mixture: Mixture, y: Any) -> np.ndarray:
     [0.3989]
     """
     mean, std = _one_output(mixture)
-    return norm.pdf(np.asarray(y)[:, None], mean, std) @ np.asarray(mixture.probability)
+    return scipy.stats.norm.pdf(np.asarray(y)[:, None], mean, std) @ np.asarray(mixture.probability)
 
 
 @checks.arguments(mixture=mixture_of, y=checks.array(least=1), bins=checks.count(1, 10**6))
@@ -216,7 +219,7 @@ def divergence(y: Any, mixture: Mixture, bins: int = 60) -> float:
     seen = counts > 0
     p = counts[seen] / counts.sum()
     mean, std = _one_output(mixture)
-    inside = np.diff(norm.cdf(edges[:, None], mean, std), axis=0) @ np.asarray(mixture.probability)
+    inside = np.diff(scipy.stats.norm.cdf(edges[:, None], mean, std), axis=0) @ np.asarray(mixture.probability)
     return float((p * np.log(p / np.maximum(inside[seen], 1e-300))).sum() / -(p * np.log(p)).sum())
 
 

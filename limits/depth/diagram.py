@@ -4,15 +4,12 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from scipy.interpolate import CubicSpline
+import scipy
 
 from limits.depth.averages import NETWORK, accurate_orders, moment
 from limits.depth.phases import CRITICAL, between, bisected, edge_of_chaos, scale, searched
@@ -20,6 +17,10 @@ from limits.depth.recursions import Carry, Layer, layers, settle
 from limits.kernels.activations import as_piecewise_linear
 from limits.types import AbsentError
 from zoo import activation_function, checks
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import scipy.interpolate
 
 TRAINS = 6  # depth scales over which networks were seen to train (Schoenholz et al. 2017)
 
@@ -121,7 +122,7 @@ def _fixed_points(phi: Any, w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, n
     ends = [searched(phi, *pair) for pair in ((w.min(), b.min()), (w.max(), b.max()))]
     grid = between(ends[0][0], ends[1][1], 67)
     logs = np.log(grid)
-    value, slope = (CubicSpline(logs, moment(phi, grid, j)) for j in (0, 1))
+    value, slope = (scipy.interpolate.CubicSpline(logs, moment(phi, grid, j)) for j in (0, 1))
     rise = b[:, None] ** 2 + w[:, None] ** 2 * value(logs) - grid
     from_one = int(np.searchsorted(logs, 0.0))  # signals of variance 1 set out, and go up or down
     up = rise[:, from_one] > 0
@@ -181,12 +182,16 @@ def _slopes(run: Any, q: np.ndarray, homogeneous: bool) -> np.ndarray:
 )
 def plot_phase_diagram(
     diagram: PhaseDiagram, depths: Sequence[int] = (10, 30, 100, 300, 1000), points: int = 1000
-) -> Figure:
+) -> "matplotlib.figure.Figure":
     """Left: the depth scale, its contours the largest depth that trains. Right: what the tangent kernel at `depth` has become.
 
     Both with the edge of chaos in black. On the right, 1 (red) is a constant function, singular; 0 (blue) a delta, which says
     nothing about new points; the lines are where `points` inputs make a kernel that float32 and float64 cannot invert.
     """
+    from matplotlib.colors import LogNorm  # slow to import
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
     figure = Figure(figsize=(13, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     w, b = diagram.w_std, diagram.b_std

@@ -1,21 +1,24 @@
 """Kernels of finite networks: drawn from their law, and how they scatter over initialisations to leading order in 1/N."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from rich.console import Console
 from rich.progress import track
-from scipy.special import ndtri
-from scipy.stats import qmc
 
 from limits.depth.averages import NETWORK, squares
 from limits.depth.response import LAYERS, Response, branch_scales, checked_kernel, jacobian, pairs, response
 from limits.kernels.hermite import coefficients, orders_needed
 from limits.types import Provenance
 from zoo import activation_function, checks
+
+if TYPE_CHECKING:
+    import scipy.special
+    import scipy.stats
 
 _AT_ONCE = 2**22  # signals held at a time
 _REPLICAS = 8  # independently scrambled point sets, for the standard error
@@ -227,8 +230,8 @@ def _sampled(activation: Any, path: Response, residual: bool, points: int, seed:
     """The same of all pairs of samples, [L n, L n], from a point set of Gaussian paths."""
     phi, (a, b) = activation_function(activation), pairs(path.kernels.shape[1])
     depth, samples = len(path.kernels) - 1, path.kernels.shape[1]
-    sobol = qmc.Sobol(samples * (depth if residual else 1), rng=np.random.default_rng(seed))
-    z = ndtri(np.clip(sobol.random(points), 1e-16, 1 - 1e-16)).reshape(points, -1, samples)
+    sobol = scipy.stats.qmc.Sobol(samples * (depth if residual else 1), rng=np.random.default_rng(seed))
+    z = scipy.special.ndtri(np.clip(sobol.random(points), 1e-16, 1 - 1e-16)).reshape(points, -1, samples)
     if residual:
         h = np.cumsum(np.einsum("slp,lqp->slq", z, roots(path.increments[:-1])), axis=1)
     else:

@@ -1,15 +1,18 @@
 """Training of deep linear residual networks at infinite width, exactly, at a cost that lets depth be extrapolated away."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import scipy.linalg
-import scipy.special
+import scipy
 
 from limits.fields.sweeps import Plan
 from zoo import ResNet, activation_function, parameterization
 from zoo.activations import PiecewiseLinear
+
+if TYPE_CHECKING:
+    import scipy.linalg
+    import scipy.special
 
 _SMALLEST = 1e-8  # part of a vector that counts as a new direction, as in `limits.fields`
 

@@ -4,12 +4,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from limits.depth.averages import NETWORK, QUADRATURE, accurate_orders, moment, power_slope, squares
 from limits.kernels import Affine, State, activate, dense, dual
@@ -17,6 +17,9 @@ from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import derivative
 from limits.types import AbsentError
 from zoo import activation_function, checks
+
+if TYPE_CHECKING:
+    import scipy.optimize
 
 _LARGEST_EDGE = 1e4  # beyond, activations that end linearly have χ − 1 below the error of quadrature; or 100 b_std²
 CRITICAL = 1e-8  # |χ − 1| below which a network is called critical
@@ -190,7 +193,7 @@ def bisected(low_yet: Callable[[np.ndarray], Any], low: np.ndarray, high: np.nda
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    return float(brentq(function, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps))  # pyright: ignore[reportArgumentType]
+    return float(scipy.optimize.brentq(function, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps))  # pyright: ignore[reportArgumentType]
 
 
 @checks.arguments(**NETWORK, start=checks.number(positive=True))

@@ -3,14 +3,14 @@
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from rich.console import Console
 from rich.progress import track
-from scipy.integrate import quad, solve_ivp
 
 from limits import kernels as algebra
 from limits.depth.averages import NETWORK, power, power_curvature, power_slope, squares
@@ -22,6 +22,9 @@ from limits.kernels import closed_form
 from limits.kernels.duals import CLOSED
 from limits.types import AbsentError
 from zoo import ResNet, activation_function, checks, parameterization
+
+if TYPE_CHECKING:
+    import scipy.integrate
 
 _ORDERS = 256  # where there is no closed form: signals stay within the range of φ up to the optimum
 _END = 1e4  # of σ_w² ρ² L, where the search for an optimum ends
@@ -93,7 +96,7 @@ def _own_time(phi: Any, q: float, w: float, b: float) -> float:
         with jax.enable_x64(True):
             return 1 / (w * float(_derivatives(phi, _closed(phi), jnp.asarray([k]))[0][0]) + b)
 
-    return float(quad(inverse_speed, q, end, epsrel=1e-10)[0])
+    return float(scipy.integrate.quad(inverse_speed, q, end, epsrel=1e-10)[0])
 
 
 def _pair_time(phi: Any, begin: np.ndarray, w: float, b: float) -> float:
@@ -115,7 +118,9 @@ def _pair_time(phi: Any, begin: np.ndarray, w: float, b: float) -> float:
 
     for event in (gain, room):
         event.terminal, event.direction = True, -1  # pyright: ignore[reportFunctionMemberAccess]
-    found = solve_ivp(flow, (0.0, _END / w), begin, events=(gain, room), rtol=1e-9, atol=1e-12, method="LSODA")
+    found = scipy.integrate.solve_ivp(
+        flow, (0.0, _END / w), begin, events=(gain, room), rtol=1e-9, atol=1e-12, method="LSODA"
+    )
     return float(found.t_events[0][0]) if len(found.t_events[0]) else np.inf
 
 

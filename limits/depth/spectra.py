@@ -2,15 +2,18 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from scipy.special import betaln, eval_jacobi
+import scipy
 
 from limits.depth.averages import NETWORK, RESIDUAL, squares
 from limits.depth.recursions import deep_pair
 from zoo import checks
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import scipy.special
 
 _ORDERS = checks.several(checks.count(0))
 
@@ -38,7 +41,7 @@ def _nodes(d: int, largest_k: int) -> tuple[np.ndarray, np.ndarray]:
     weight = half[:, None] * w
     theta, weight = theta.ravel(), weight.ravel()
     theta, weight = np.concatenate([theta, math.pi - theta[::-1]]), np.concatenate([weight, weight[::-1]])
-    log_total = betaln((d - 1) / 2, 0.5)
+    log_total = scipy.special.betaln((d - 1) / 2, 0.5)
     return theta, weight * np.exp((d - 2) * np.log(np.sin(theta)) - log_total)
 
 
@@ -59,7 +62,7 @@ def zonal_eigenvalues(kernel: Callable[[np.ndarray], Any], d: int, orders: Seque
     theta, weight = _nodes(d, int(ks.max()))
     values = np.asarray(kernel(2 * np.sin(theta / 2) ** 2), float)
     # The Gegenbauer polynomials as Jacobi's, which know d = 2 too.
-    at, one = (eval_jacobi(ks[:, None], (d - 3) / 2, (d - 3) / 2, x) for x in (np.cos(theta), 1.0))
+    at, one = (scipy.special.eval_jacobi(ks[:, None], (d - 3) / 2, (d - 3) / 2, x) for x in (np.cos(theta), 1.0))
     return values @ (at / one * weight).T
 
 
@@ -99,10 +102,14 @@ def sphere_spectrum(
     ),
     orders=checks.array(None),
 )
-def plot_spectra(spectra: Mapping[str, tuple[Any, np.ndarray]], orders: Sequence[int] | np.ndarray) -> Figure:
+def plot_spectra(
+    spectra: Mapping[str, tuple[Any, np.ndarray]], orders: Sequence[int] | np.ndarray
+) -> "matplotlib.figure.Figure":
     """μ_k / μ_0 over k on two logarithmic axes, a panel for every title: (depths, values [depth, k])."""
     columns = min(2, len(spectra))
     rows = -(-len(spectra) // columns)
+    from matplotlib.figure import Figure  # slow to import
+
     figure = Figure(figsize=(5.2 * columns, 3.6 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for axis, (title, (depths, values)) in zip(axes.flat, spectra.items(), strict=False):

@@ -2,15 +2,18 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse.linalg
+import scipy
 
 from limits.waiting import patient_bar
 from zoo import checks
+
+if TYPE_CHECKING:
+    import scipy.sparse.linalg
 
 _BATCH_BYTES = 2**26  # of inputs that are run at a time, unless `batch` says otherwise
 

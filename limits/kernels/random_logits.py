@@ -1,14 +1,17 @@
 """Averages over Gaussian attention logits, for softmax attention with 1/√d logits and many heads."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import norm, qmc
+import scipy
 
 from limits.kernels.positions import Positions
+
+if TYPE_CHECKING:
+    import scipy.stats
 
 
 def normal_draws(tokens: int, samples: int, seed: int) -> np.ndarray:
@@ -17,9 +20,9 @@ def normal_draws(tokens: int, samples: int, seed: int) -> np.ndarray:
     >>> normal_draws(3, 8, seed=0).shape
     (8, 2, 3)
     """
-    sampler = qmc.Sobol(2 * tokens, rng=np.random.default_rng(seed))
+    sampler = scipy.stats.qmc.Sobol(2 * tokens, rng=np.random.default_rng(seed))
     points = np.clip(sampler.random(samples), 1e-12, 1 - 1e-12)
-    return norm.ppf(points).reshape(samples, 2, tokens)
+    return scipy.stats.norm.ppf(points).reshape(samples, 2, tokens)
 
 
 def softmax_averages(q: Positions, k: Positions, v: Positions, draws: Any) -> Positions:

@@ -1,13 +1,16 @@
 """The forward–backward equations of a Bayesian network's kernels, one layer at a time."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from limits.posterior.averages import Draws, contraction, pair_averages, symmetric
 from zoo import checks
+
+if TYPE_CHECKING:
+    import scipy.linalg
 
 
 @checks.arguments(

@@ -9,11 +9,16 @@ printed with a transpose for an inverse; the backward equation with its inverse 
 symmetric, so that in the symmetry relation (wC̃^(l))⁻¹ C̃^(l−1) is the transpose of (wC^(l−1))⁻¹ (C^(l) − b).
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import scipy.linalg
+import scipy
 
 from limits.posterior.averages import symmetric, symmetric_root
 from limits.types import AbsentError
+
+if TYPE_CHECKING:
+    import scipy.linalg
 
 
 def _gain(c: np.ndarray, force: np.ndarray, weight: float, width: float) -> np.ndarray:

@@ -1,15 +1,19 @@
 """Networks of finite width before they see data: kernels drawn from their exact law, how these respond, and the evidence."""
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from limits import predict
 from limits.depth.finite_width import finite_kernels
 from limits.posterior.averages import pair_averages
 from limits.posterior.equations import Stack, columns, prior_kernels, stack_of
 from zoo import checks
+
+if TYPE_CHECKING:
+    import scipy.special
 
 _PART = 500  # networks at a time
 
@@ -81,7 +85,7 @@ def log_evidence(stack: Stack, y: np.ndarray, noise: float, width: int, members:
     for part, first in enumerate(range(0, members, _PART)):
         drawn = draw_kernels(stack, width, min(_PART, members - first), seed + 7919 * part)
         logs += [predict.posterior(c[-1], y, *no_tests, noise).log_marginal_likelihood for c in drawn]
-    total = logsumexp(logs)
+    total = scipy.special.logsumexp(logs)
     weights = np.exp(np.asarray(logs) - total)
     effective = float(1 / np.sum(weights**2))
     if effective < 50:

@@ -5,10 +5,10 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg
+import scipy
 from jaxtyping import Float
 
 from limits.kept.identity import identity
@@ -16,6 +16,9 @@ from limits.kept.store import Store
 from limits.predict.gaussian_process import check_noise
 from limits.waiting import patient_bar
 from zoo import checks
+
+if TYPE_CHECKING:
+    import scipy.linalg
 
 _BLOCK_BYTES = 2**28  # of rows that are held at once
 _REPLACED = (

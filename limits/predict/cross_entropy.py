@@ -1,16 +1,19 @@
 """Training dynamics with a constant kernel under the cross-entropy loss, from given outputs at the start."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.integrate
-import scipy.special
+import scipy
 from jaxtyping import Float
 
 from limits.predict.mse import OF_TIME, ONE_RATE, checked, momentum_rule
 from limits.predict.steps import Rule, descended
 from zoo import checks
+
+if TYPE_CHECKING:
+    import scipy.integrate
+    import scipy.special
 
 
 @checks.arguments(**OF_TIME)

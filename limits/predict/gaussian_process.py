@@ -1,13 +1,16 @@
 """Exact inference with a kernel: Gaussian-process posterior and kernel regression."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg
+import scipy
 from jaxtyping import Float
 
 from zoo import checks
+
+if TYPE_CHECKING:
+    import scipy.linalg
 
 
 @dataclasses.dataclass(frozen=True)

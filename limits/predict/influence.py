@@ -1,12 +1,15 @@
 """What each training point does to predictions."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from limits.predict.gaussian_process import check_noise
 from zoo import checks
+
+if TYPE_CHECKING:
+    import scipy.linalg
 
 
 @checks.arguments(

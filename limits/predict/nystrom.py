@@ -2,13 +2,16 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from limits.waiting import patient_bar
 from zoo import checks
+
+if TYPE_CHECKING:
+    import scipy.linalg
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,13 +1,16 @@
 """Which ridge: leave-one-out scores of many at once, of kernels, of features, and of kernels too large to be inverted."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from limits.predict.conjugate_gradients import solve
 from zoo import checks
+
+if TYPE_CHECKING:
+    import scipy.linalg
 
 PROBES = 16  # columns of random signs, for a trace
 

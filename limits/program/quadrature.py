@@ -1,13 +1,16 @@
 """Points for Gaussian averages of several variables, and the root of their covariance."""
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import norm, qmc
+import scipy
 
 from limits.kernels.special import safe_sqrt
+
+if TYPE_CHECKING:
+    import scipy.stats
 
 _TENSOR = {1: 200, 2: 200}  # Gauss–Hermite points an axis
 _SOBOL = 16  # 2^16 points beyond: tanh of a large signal has poles near the axis, and 20⁴ tensor points are 10 % off
@@ -24,8 +27,8 @@ def points(dimensions: int, coarse: bool = False) -> tuple[np.ndarray, np.ndarra
     True
     """
     if dimensions not in _TENSOR:
-        uniform = qmc.Sobol(dimensions, rng=np.random.default_rng(0)).random_base2(_SOBOL - coarse)
-        return norm.ppf(np.clip(uniform, 1e-12, 1 - 1e-12)), np.full(len(uniform), 1 / len(uniform))
+        uniform = scipy.stats.qmc.Sobol(dimensions, rng=np.random.default_rng(0)).random_base2(_SOBOL - coarse)
+        return scipy.stats.norm.ppf(np.clip(uniform, 1e-12, 1 - 1e-12)), np.full(len(uniform), 1 / len(uniform))
     x, w = np.polynomial.hermite_e.hermegauss(_TENSOR[dimensions] * (3 if coarse else 4) // 4)
     grid = np.meshgrid(*dimensions * [x], indexing="ij")
     weight = np.meshgrid(*dimensions * [w / w.sum()], indexing="ij")

@@ -1,16 +1,19 @@
 """Which functions have a closed Gaussian average: found by their values, as a ψ(b x) of a known ψ."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
+import scipy
 
 from limits.kernels.activations import Dual, closed_form
 from limits.kernels.differentiable import Averages, averages
 from zoo import activations as zoo
+
+if TYPE_CHECKING:
+    import scipy.special
 
 _PROBES = np.array([-40.0, -6.3, -1.9, -1.0, -0.7, -0.11, -1e-3, 1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0])
 _FAR = np.array([30.0, 300.0])

@@ -7,7 +7,7 @@ from launch import analyze, bench, compare, distributed, limit, reproduce, train
 
 WORDS = ("wrod", "", "-3", "0", "2.5", "nan", "inf", "1e300", "3", str(10**30), "('wrod',)", "=3", "3/2", "None")
 WHOLE = {"3", str(10**30)}
-SWITCHES = {"debug", "list", "pmap", "accept_changes"}
+SWITCHES = {"debug", "list", "pmap", "accept_changes", "keep_compiled"}
 # What of WORDS each flag takes. Names of configs, folders and variants are looked up when the program has begun.
 TAKEN = {
     "points": WHOLE, "test_points": WHOLE | {"0"}, "n": WHOLE, "rounds": WHOLE, "initialization_timeout": WHOLE,

@@ -193,7 +193,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_left_as_it_is(
     def refuse(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr("train.checkpoints.ocp.load_checkpointables", refuse)
+    monkeypatch.setattr(ocp, "load_checkpointables", refuse)
     with pytest.raises(OSError, match=r"checkpoint .*/7 cannot be read .*It is left as it is"):
         latest(pair)
     monkeypatch.undo()

@@ -1,12 +1,14 @@
 """The pictures of an analysis. `runs` are what `analyse` returned, by label: one curve each."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from train.evaluate.drawing import colour, gallery, legend_beside, panels
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 Runs = Mapping[str, dict[str, Any]]
 _NAMES = {"nngp": "last features (NNGP)", "phi": "Φ", "g": "G", "ntk": "NTK"}
@@ -29,7 +31,9 @@ def _series(part: dict[str, Any], quantity: str) -> dict[str, np.ndarray]:
     return found
 
 
-def _grid(rows: dict[str, dict[str, dict[str, Any]]], draw: Callable, ends: tuple[str, str]) -> Figure:
+def _grid(
+    rows: dict[str, dict[str, dict[str, Any]]], draw: Callable, ends: tuple[str, str]
+) -> "matplotlib.figure.Figure":
     """A panel a quantity and kernel; rows: axis label → run → title → values. ends: labels of x, and of the legend."""
     titles = list(dict.fromkeys(t for runs in rows.values() for each in runs.values() for t in each))
     if not titles:
@@ -62,7 +66,7 @@ def _over_steps(runs: Runs) -> Callable[[Any, str, np.ndarray, str], None]:
     return draw
 
 
-def drift(runs: Runs) -> Figure:
+def drift(runs: Runs) -> "matplotlib.figure.Figure":
     """How far kernels have moved from the start, over steps: relative size of the change, and 1 − cosine."""
     moved = {
         name: run.get("kernels", {}).get("drift", {}) | run.get("ntk", {}).get("drift", {})
@@ -71,7 +75,7 @@ def drift(runs: Runs) -> Figure:
     return _grid(_rows(moved, relative="|K − K₀| / |K₀|", cosine="1 − cosine"), _over_steps(runs), ("step", ""))
 
 
-def alignment(runs: Runs) -> Figure:
+def alignment(runs: Runs) -> "matplotlib.figure.Figure":
     """How well kernels are aligned with labels, over steps: CKA and its unbiased version."""
     aligned = {name: run.get("alignment", {}) for name, run in runs.items()}
     return _grid(_rows(aligned, cka="CKA with labels", cka_unbiased="unbiased CKA"), _over_steps(runs), ("step", ""))
@@ -84,7 +88,7 @@ def _rows(tables: dict[str, dict[str, Any]], **labels: str) -> dict[str, dict[st
     }
 
 
-def spectra(runs: Runs) -> Figure:
+def spectra(runs: Runs) -> "matplotlib.figure.Figure":
     """Eigenvalues of kernels at the first (dashed) and the last checkpoint, log-log."""
 
     def draw(axis: Any, label: str, values: np.ndarray, colour: str) -> None:
@@ -97,7 +101,7 @@ def spectra(runs: Runs) -> Figure:
     return _grid(_rows(tables, eigenvalues="eigenvalue"), draw, ("rank", "dashed: first step"))
 
 
-def weights(runs: Runs, names: tuple[str, ...] | None = None) -> Figure:
+def weights(runs: Runs, names: tuple[str, ...] | None = None) -> "matplotlib.figure.Figure":
     """Singular values of weight matrices at the first (dashed) and the last checkpoint over the edge of a random matrix.
 
     names: which ones; default the first six.
@@ -125,7 +129,7 @@ def weights(runs: Runs, names: tuple[str, ...] | None = None) -> Figure:
     return _grid(rows, draw, ("rank", "dashed: first step"))
 
 
-def sharpness(runs: Runs, edges: Mapping[str, float] | None = None) -> Figure:
+def sharpness(runs: Runs, edges: Mapping[str, float] | None = None) -> "matplotlib.figure.Figure":
     """The largest eigenvalue of the preconditioned Hessian (where there is none, of the Hessian itself) over steps.
 
     edges: by run, what it is compared with, `edge_of_stability` of its η₀ (dashed).
@@ -144,7 +148,7 @@ def sharpness(runs: Runs, edges: Mapping[str, float] | None = None) -> Figure:
     return figure
 
 
-def linearisation(runs: Runs) -> Figure:
+def linearisation(runs: Runs) -> "matplotlib.figure.Figure":
     """Distance from the linearisation at the start over steps, relative to the movement of outputs; and of parameters."""
     figure, axes = panels(1, 2, 3.8, 3.4)
     draw = _over_steps(runs)
@@ -164,8 +168,12 @@ def linearisation(runs: Runs) -> Figure:
     return figure
 
 
-def side_by_side(kernels: Mapping[str, tuple[Any, Any]], finite: str = "finite network", limit: str = "twin") -> Figure:
+def side_by_side(
+    kernels: Mapping[str, tuple[Any, Any]], finite: str = "finite network", limit: str = "twin"
+) -> "matplotlib.figure.Figure":
     """Kernels [n, n] as pictures, a row each: (of the network, of the limit), and their difference on the same scale."""
+    from matplotlib.figure import Figure  # slow to import
+
     figure = Figure(figsize=(9.2, 0.4 + 2.7 * len(kernels)), layout="constrained")
     axes = figure.subplots(len(kernels), 3, squeeze=False)
     for line, (name, (ours, theirs)) in zip(axes, kernels.items(), strict=True):
@@ -182,7 +190,7 @@ def side_by_side(kernels: Mapping[str, tuple[Any, Any]], finite: str = "finite n
     return figure
 
 
-def distances(compared: Mapping[str, dict[str, Any]], steps: Any, name: str = "twin") -> Figure:
+def distances(compared: Mapping[str, dict[str, Any]], steps: Any, name: str = "twin") -> "matplotlib.figure.Figure":
     """What `against_twin` returned, over steps: mean over members ± 2 standard errors, and of the mean; dotted: noise."""
     present = {q: part for q, part in compared.items() if "absent" not in part}
     if not present:

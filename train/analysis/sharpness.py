@@ -2,16 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import jax
 import numpy as np
-import scipy.sparse.linalg
+import scipy
 
 from limits.types import Loss
 from train.analysis.network import CHUNK, hessian_product, parts_of, rates_of
 from train.variables import split
 from zoo import checks
+
+if TYPE_CHECKING:
+    import scipy.sparse.linalg
 
 _DENSE = 24  # up to this size a matrix is written out: there is no room for a Krylov space
 

@@ -1,7 +1,6 @@
 """Random colours of images [height, width, channels], uint8 or float in [0, 1], of 1 or 3 channels."""
 
 import numpy as np
-from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 
 from train.data.normalise import as_float
 from zoo import checks
@@ -80,6 +79,8 @@ def turned(x: np.ndarray, turn: float) -> np.ndarray:
     """
     if x.shape[-1] == 1:
         return x
+    from matplotlib.colors import hsv_to_rgb, rgb_to_hsv  # slow to import
+
     hsv = rgb_to_hsv(x)
     hsv[..., 0] = (hsv[..., 0] + turn) % 1
     return hsv_to_rgb(hsv)

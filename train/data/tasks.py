@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import sklearn.datasets
 
 from limits import Task
 from zoo import checks
@@ -37,6 +36,8 @@ def handwritten(
     >>> [len(handwritten(split)[0]) for split in ("drawn", "train", "test")]
     [1797, 1437, 360]
     """
+    import sklearn.datasets  # slow to import
+
     bunch: Any = sklearn.datasets.load_digits()
     if split == "drawn":
         rows = np.flatnonzero(np.isin(bunch.target, classes))

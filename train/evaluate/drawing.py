@@ -1,17 +1,22 @@
 """What every picture shares: panels, colours, ticks and legends that hide nothing."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
-def panels(rows: int, columns: int, width: float, height: float, margin: float = 1.2) -> tuple[Figure, np.ndarray]:
+def panels(
+    rows: int, columns: int, width: float, height: float, margin: float = 1.2
+) -> tuple["matplotlib.figure.Figure", np.ndarray]:
     """An empty figure and its axes [row, column], each so many inches wide and high."""
+    from matplotlib.figure import Figure  # slow to import
+
     figure = Figure(figsize=(margin + width * columns, height * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:
@@ -20,7 +25,9 @@ def panels(rows: int, columns: int, width: float, height: float, margin: float =
     return figure, axes
 
 
-def gallery(count: int, width: float, height: float, margin: float = 1.2) -> tuple[Figure, np.ndarray]:
+def gallery(
+    count: int, width: float, height: float, margin: float = 1.2
+) -> tuple["matplotlib.figure.Figure", np.ndarray]:
     """The same of so many panels, three in a row; the axes of what is left of the last row are hidden."""
     columns = min(count, 3)
     figure, axes = panels(-(-count // columns), columns, width, height, margin)
@@ -36,6 +43,8 @@ def colour(number: int) -> str:
 
 def at_sizes(axis: Any, sizes: Sequence[float]) -> None:
     """Ticks of the horizontal axis at these widths or depths alone."""
+    from matplotlib.ticker import NullLocator
+
     axis.xaxis.set_minor_locator(NullLocator())
     axis.set_xticks(sizes, [f"{size:g}" for size in sizes])
 
@@ -45,6 +54,8 @@ def log_ticks(axis: Any) -> None:
 
     Not over many decades, where they would not fit and none were shown; nor where nothing is drawn.
     """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     drawn = np.concatenate([np.ravel(line.get_ydata()) for line in axis.lines] or [np.zeros(0)])
     drawn = drawn[(drawn > 0) & np.isfinite(drawn)]
     if not drawn.size or drawn.max() > 1e3 * drawn.min():
@@ -54,7 +65,9 @@ def log_ticks(axis: Any) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def legend_beside(figure: Figure, axes: np.ndarray, title: str | None = None, **options: Any) -> None:
+def legend_beside(
+    figure: "matplotlib.figure.Figure", axes: np.ndarray, title: str | None = None, **options: Any
+) -> None:
     """One legend for all axes, right of them, where it hides nothing."""
     handles: dict[str, Any] = {}
     for axis in axes.flat:

@@ -9,12 +9,15 @@
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.stats
+import scipy
 
 from train.evaluate.statistics import slope
+
+if TYPE_CHECKING:
+    import scipy.stats
 
 GROUPS = 16  # of the jackknife
 

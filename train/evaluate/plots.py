@@ -2,16 +2,17 @@
 
 import textwrap
 from collections.abc import Callable, Container, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 
 from train.evaluate.compare import Comparison, Curves
 from train.evaluate.drawing import COLOURS, at_sizes, legend_beside, log_ticks, panels
 from train.evaluate.report import Picture
 from train.evaluate.verdict import Verdict
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 _RELATIVE = (
     "Ensemble means over width (bars: ± 2 standard errors), relative to the limit (dashed). The star is the extrapolation to "
@@ -28,7 +29,7 @@ _CONVERGENCE = {  # observable: title
 
 def _by_family(
     result: Comparison, labels: Sequence[str], there: Container[tuple[str, int]], draw: Callable, quantity: str
-) -> tuple[Figure, np.ndarray]:
+) -> tuple["matplotlib.figure.Figure", np.ndarray]:
     """A row a family, a column a depth; draw(axis, label, depth) of those that are there: the others diverged."""
     figure, axes = panels(len(labels), len(result.depths), 4.0, 2.9)
     for row, label in zip(axes, labels, strict=True):
@@ -41,7 +42,7 @@ def _by_family(
     return figure, axes
 
 
-def convergence(result: Comparison, observable: str) -> Figure:
+def convergence(result: Comparison, observable: str) -> "matplotlib.figure.Figure":
     """Ensemble means against 1/width, relative to the limit, with the extrapolation at 1/width = 0."""
     judged = {(v.label, v.depth): v for v in result.verdicts if v.observable == observable}
 
@@ -74,7 +75,7 @@ def _chosen(verdict: Verdict) -> list[tuple[str, dict]]:
     return kept[:5]
 
 
-def variances(result: Comparison) -> Figure:
+def variances(result: Comparison) -> "matplotlib.figure.Figure":
     """Variance over members against width, log-log."""
     figure, axes = panels(1, len(result.depths), 4.0, 3.8)
     widths = np.array(result.widths, float)
@@ -98,8 +99,10 @@ def _curves(result: Comparison, label: str, depth: int) -> list[Curves]:
     return [each for each in result.curves if (each.label, each.depth) == (label, depth)]
 
 
-def losses(result: Comparison) -> Figure:
+def losses(result: Comparison) -> "matplotlib.figure.Figure":
     """Training loss of ensembles of each width, and of their limits."""
+    import matplotlib as mpl  # slow to import
+
     shades = mpl.colormaps["viridis"](np.linspace(0.9, 0.1, len(result.widths)))
 
     def draw(axis: Any, label: str, depth: int) -> None:
@@ -123,7 +126,7 @@ def losses(result: Comparison) -> Figure:
     return figure
 
 
-def distances(result: Comparison) -> Figure:
+def distances(result: Comparison) -> "matplotlib.figure.Figure":
     """Distance of the mean prediction from the lazy limit at the last step, against width."""
     labels = list(dict.fromkeys(curve.label for curve in result.curves))
     figure, axes = panels(1, len(result.depths), 4.0, 3.4)

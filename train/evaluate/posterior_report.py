@@ -1,14 +1,16 @@
 """What a comparison of sampled posteriors with their theory reports."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from train.evaluate.drawing import COLOURS, at_sizes, legend_beside, panels
 from train.evaluate.posteriors import CLEAR, RESOLVED, PosteriorComparison, WidthLaw
 from train.evaluate.report import Picture, Report, Table, Text, notes
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import matplotlib.figure
 
 SIDES = {"theory": ("theory at this width", COLOURS[0]), "nngp": ("NNGP", COLOURS[1])}
 COLUMNS = (
@@ -68,13 +70,15 @@ def reading(result: PosteriorComparison) -> list[str]:
     return lines
 
 
-def _bars(axis: Axes, side: str, x: Any, y: Any, sem: Any, fmt: str = "o", ms: float = 4, **style: Any) -> None:
+def _bars(
+    axis: "matplotlib.axes.Axes", side: str, x: Any, y: Any, sem: Any, fmt: str = "o", ms: float = 4, **style: Any
+) -> None:
     """Points of one side with bars of two standard errors."""
     label, colour = SIDES[side]
     axis.errorbar(x, y, 2 * np.asarray(sem), fmt=fmt, capsize=2, color=colour, label=label, ms=ms, **style)
 
 
-def by_layer(result: PosteriorComparison) -> Figure:
+def by_layer(result: PosteriorComparison) -> "matplotlib.figure.Figure":
     """Relative errors of the kernels by layer, one panel a width."""
     figure, axes = panels(1, len(result.widths), 3.6, 3.3)
     layers = np.arange(1, result.infinite.layers + 1)
@@ -91,7 +95,7 @@ def by_layer(result: PosteriorComparison) -> Figure:
     return figure
 
 
-def over_widths(result: PosteriorComparison) -> Figure:
+def over_widths(result: PosteriorComparison) -> "matplotlib.figure.Figure":
     """Relative errors against width, one panel a quantity."""
     figure, axes = panels(1, len(result.quantities), 3.3, 3.3)
     for axis, quantity in zip(axes[0], result.quantities, strict=True):
@@ -107,7 +111,7 @@ def over_widths(result: PosteriorComparison) -> Figure:
     return figure
 
 
-def predictions(result: PosteriorComparison) -> Figure:
+def predictions(result: PosteriorComparison) -> "matplotlib.figure.Figure":
     """Mean predictions on test points, sampled against theory and NNGP, one panel a width."""
     figure, axes = panels(1, len(result.widths), 3.6, 3.3)
     for axis, sampled, theory in zip(axes[0], result.sampled, result.limits, strict=True):

@@ -2,9 +2,10 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.stats
+import scipy
 
 from limits import Task
 from limits.posterior import Posterior
@@ -13,6 +14,9 @@ from train.evaluate.projections import Projections, of_kernel, of_predictions
 from train.evaluate.statistics import hotelling, weighted_fit
 from train.evaluate.verdict import FAMILYWISE, PRECISION
 from train.posterior.chains import inefficiency, standard_error
+
+if TYPE_CHECKING:
+    import scipy.stats
 
 CLEAR = 3.0  # standard errors by which one theory must be closer than the other
 CLOSER = {"agrees": True, "closer than the NNGP": True, "further than the NNGP": False}  # the others are undecided

@@ -8,15 +8,17 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import rich.table
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from limits.kept.store import sealed, write_whole
 from train.evaluate.finding import STYLES, Finding
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>limit-zoo: {name}</title><style>
@@ -102,7 +104,7 @@ class Picture(NamedTuple):
 
     title: str
     text: str
-    figure: Figure
+    figure: "matplotlib.figure.Figure"
 
     def _repr_html_(self) -> str:
         buffer, title = io.BytesIO(), html.escape(self.title)

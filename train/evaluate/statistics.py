@@ -2,10 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.stats
+import scipy
+
+if TYPE_CHECKING:
+    import scipy.stats
 
 LACK_OF_FIT = 0.01  # the level at which residuals demand a 1/N² term
 CURVED = 0.05  # the level at which a test of that term alone does, before a limit is rejected

@@ -1,10 +1,13 @@
 """Whether Markov chains have converged, and how much they know: split R̂, effective sample size, standard errors."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.stats
+import scipy
+
+if TYPE_CHECKING:
+    import scipy.stats
 
 LARGEST_RHAT = 1.05
 SMALLEST_ESS = 100.0

@@ -8,10 +8,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure as Drawing
 from ml_collections import ConfigDict
 from rich.progress import track
 
@@ -27,6 +26,9 @@ from train.transfer.cells import save_arrays
 from train.transfer.report import figures as drawings_of_sweeps
 from train.transfer.report import tables
 
+if TYPE_CHECKING:
+    import matplotlib.figure
+
 __all__ = [  # what the files of figures use, and who runs them
     "COLOURS", "SIZES", "Figure", "Finding", "Interval", "Settings", "cells", "every", "exact", "figures_in", "jackknife",
     "listing", "mean", "median", "panels", "power",
@@ -36,7 +38,7 @@ _CONFIG = re.compile(r"^(def )?get_config\b", re.MULTILINE)
 _THEORY = "Theory alone: no claims; what it says is tested in tests/limits."
 _COLUMNS = ("figure", "claim", "small: time and data", "paper: data", "found, small", "small here", "paper here")
 
-Drawn = Sequence[tuple[str, str, Drawing]]  # (title, how to read it, figure)
+Drawn = Sequence[tuple[str, str, "matplotlib.figure.Figure"]]  # (title, how to read it, figure)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,11 +5,10 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.stats
-from matplotlib.figure import Figure
+import scipy
 from rich.console import Console
 
 from limits import Share, UnfinishedError, predict, twin
@@ -19,6 +18,9 @@ from train.data.sources import source
 from train.evaluate.report import Picture, Report, Table, Text
 from train.study.families import Families
 from zoo import checks
+
+if TYPE_CHECKING:
+    import scipy.stats
 
 KERNELS = ("nngp", "ntk")
 _QUICK = 0.3  # seconds that a tile must take for its rate to be trusted
@@ -339,6 +341,8 @@ def report(found: Sequence[KernelScore], data: Samples, settings: Regression, ru
 
 
 def _picture(found: Sequence[KernelScore]) -> Picture:
+    from matplotlib.figure import Figure  # slow to import
+
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     loss, error = figure.subplots(1, 2)
     for each in found:

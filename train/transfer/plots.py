@@ -1,24 +1,27 @@
 """The pictures of a transfer study."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.figure import Figure
 
 from train.evaluate.drawing import at_sizes, colour, gallery, legend_beside, panels
 from train.transfer.outcome import Outcome
 from train.transfer.sweep import Sweep
 
+if TYPE_CHECKING:
+    import matplotlib.figure
+
 _SIZE = (4.6, 3.5, 1.4)  # of a panel, and the margin
 
 
 def _shades(count: int) -> list:
+    from matplotlib import colormaps  # slow to import
+
     return [colormaps["viridis"](0.9 - 0.9 * i / max(count - 1, 1)) for i in range(count)]
 
 
-def curves(outcome: Outcome) -> Figure:
+def curves(outcome: Outcome) -> "matplotlib.figure.Figure":
     """Loss against the hyperparameter, a curve a size: mean and standard error over seeds, diverged rates on top."""
     rows = [(label, outcome.series(label)) for label in outcome.labels]
     most = max(len(series) for _, series in rows)
@@ -87,7 +90,7 @@ def _ends(sweep: Sweep) -> np.ndarray:
     return np.clip(sweep.interval(), sweep.rates[0] / 2, sweep.rates[-1] * 2)
 
 
-def optima(outcome: Outcome) -> Figure:
+def optima(outcome: Outcome) -> "matplotlib.figure.Figure":
     """The optimum against the size, with 95 % intervals, a line a setting."""
     kinds = list(dict.fromkeys((s.over, s.fixed) for label in outcome.labels for s in outcome.series(label)))
     figure, axes = panels(1, len(kinds), *_SIZE)
@@ -110,7 +113,7 @@ def optima(outcome: Outcome) -> Figure:
     return figure
 
 
-def early(outcome: Outcome) -> Figure:
+def early(outcome: Outcome) -> "matplotlib.figure.Figure":
     """The optimum had training ended earlier, a line a size."""
 
     def draw(axis: Any, label: str, sweeps: list[Sweep]) -> None:
@@ -122,7 +125,7 @@ def early(outcome: Outcome) -> Figure:
     return _by_label(outcome, f"best {outcome.dial.replace('_', ' ')} so far", draw)
 
 
-def training(outcome: Outcome) -> Figure:
+def training(outcome: Outcome) -> "matplotlib.figure.Figure":
     """The loss along training at one value of the hyperparameter: the smallest size's best on the grid, a curve a size."""
 
     def draw(axis: Any, label: str, sweeps: list[Sweep]) -> None:
@@ -139,7 +142,9 @@ def training(outcome: Outcome) -> Figure:
     return _by_label(outcome, "training loss", draw)
 
 
-def _by_label(outcome: Outcome, quantity: str, draw: Callable[[Any, str, list[Sweep]], None]) -> Figure:
+def _by_label(
+    outcome: Outcome, quantity: str, draw: Callable[[Any, str, list[Sweep]], None]
+) -> "matplotlib.figure.Figure":
     """A panel a setting, over training steps."""
     figure, axes = gallery(len(outcome.labels), *_SIZE)
     for axis, label in zip(axes.flat, outcome.labels, strict=False):
