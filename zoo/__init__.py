@@ -6,9 +6,13 @@ from zoo import rooms as _rooms
 from zoo.activations import PiecewiseLinear as PiecewiseLinear
 from zoo.activations import Quadratic as Quadratic
 from zoo.activations import activation_function as activation_function
+from zoo.attention import Attention as Attention
+from zoo.attention import Embed as Embed
+from zoo.attention import FeedForward as FeedForward
 from zoo.cnn import CNN as CNN
 from zoo.explain import Explanation as Explanation
 from zoo.explain import explain as explain
+from zoo.gpt import GPT as GPT
 from zoo.infer import infer_roles as infer_roles
 from zoo.inferred import Roles as Roles
 from zoo.layers import Conv as Conv

@@ -201,7 +201,9 @@ def _defined(net: nn.Module, x: Any) -> tuple[Any, dict[str, str], dict[str, flo
 def _input(net: Any, x: Any) -> Any:
     """x, or the shape of some input that the definition takes."""
     if x is not None:
-        return jax.ShapeDtypeStruct(x.shape, "float32")
+        return jax.ShapeDtypeStruct(x.shape, x.dtype if jnp.issubdtype(x.dtype, jnp.integer) else "float32")
+    if hasattr(net, "example"):
+        return net.example
     for shape in ((1, 32, 32, 3), (1, 8)):
         try:
             jax.eval_shape(net.init, jax.random.key(0), jax.ShapeDtypeStruct(shape, "float32"))

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,9 +37,7 @@ def init_powers(
     small, tall, large = (found[tuple(sorted(at.items()))] for at in sizes)
     out = {}
     for name, count in entries.items():
-        first = small.get(name) or next(
-            (v for other, v in small.items() if numberless(other) == numberless(name)), None
-        )
+        first = small.get(name) or _nearest(name, small)
         draws = min(each[name][1] for each in (tall, large))
         noise = max(5 / max(count * draws, 1) ** 0.5, 1e-3)
         out[name] = (
@@ -46,6 +45,16 @@ def init_powers(
             _power(f"{name}: the depth", first[0] if first else 0.0, tall[name][0], ratios[1], noise),
         )
     return out
+
+
+def _nearest(name: str, small: Mapping[str, Any]) -> Any:
+    """That of the layer whose name differs from this one in the fewest numbers, and in nothing else; None without one."""
+
+    def differing(other: str) -> int:
+        return sum(a != b for a, b in zip(*(re.findall(r"\d+", each) for each in (name, other)), strict=True))
+
+    alike = [other for other in small if numberless(other) == numberless(name)]
+    return small[min(alike, key=differing)] if alike else None
 
 
 def _root_mean_squares(

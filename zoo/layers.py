@@ -212,8 +212,9 @@ class Conv(Linear):
 class Norm(HasRoles, nn.Module):
     """Normalisation, then gain and bias a channel (`affine`). kind, and what mean and variance are taken over:
 
-    "layer": the features (at every position); "spatial": the positions (of every channel); "batch": inputs and positions
-    (of every channel) where `train`, else their running averages, in the collection "batch_stats".
+    "layer": the features (at every position); "rms": the same without mean and bias; "spatial": the positions (of every
+    channel); "batch": inputs and positions (of every channel) where `train`, else their running averages, in the collection
+    "batch_stats".
 
     >>> layer = Norm("layer", width=3, parameterization=Parameterization.ntk)
     >>> layer.init_with_output(jax.random.key(0), jnp.array([[1.0, 2.0, 3.0]]))[0].round(2).tolist()
@@ -233,7 +234,7 @@ class Norm(HasRoles, nn.Module):
     @property
     def param_roles(self) -> dict[str, str]:
         """The role of each parameter, by its name."""
-        return {"scale": "norm", "bias": "norm"} if self.affine else {}
+        return {name: "norm" for name in (("scale", "bias") if self.kind != "rms" else ("scale",)) if self.affine}
 
     def scales(self, name: str, inputs: int) -> tuple[Any, Any]:
         """(start of the gain, forward multiplier) of a parameter; the bias starts at zero."""
@@ -248,20 +249,23 @@ class Norm(HasRoles, nn.Module):
             std, multiplier = self.scales("scale", 1)
             start = nn.initializers.zeros if self.zero_init else nn.initializers.constant(std)
             gain = self.param("scale", start, x.shape[-1:], store)
-            bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], store)
-            gain, bias = (jnp.expand_dims(part * multiplier, range(x.ndim - 1)) for part in (gain, bias))
-            y = y * gain + bias
+            y = y * jnp.expand_dims(gain * multiplier, range(x.ndim - 1))
+            if self.kind != "rms":
+                bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], store)
+                y = y + jnp.expand_dims(bias * multiplier, range(x.ndim - 1))
         return jnp.asarray(y, dtype if self.dtype is None else self.dtype)
 
     def normalise(self, x: jax.Array, train: bool) -> jax.Array:
         """x, before gain and bias."""
+        if self.kind == "rms":
+            return x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True) + self.epsilon)
         mean, variance = self._moments(x, train)
         return (x - mean) * jax.lax.rsqrt(variance + self.epsilon)
 
     def _moments(self, x: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
         axes = {"layer": (-1,), "spatial": tuple(range(1, x.ndim - 1)), "batch": tuple(range(x.ndim - 1))}
         if self.kind not in axes:
-            raise ValueError(f'Norm: kind must be "layer", "spatial" or "batch", got "{self.kind}".')
+            raise ValueError(f'Norm: kind must be "layer", "rms", "spatial" or "batch", got "{self.kind}".')
         over = _SYNCHRONISED.get() if self.kind == "batch" and train else None
         mean = _mean(x, axes[self.kind], over)
         variance = _mean((x - mean) ** 2, axes[self.kind], over)

@@ -48,7 +48,7 @@ class Where:
 @functools.singledispatch
 def placed(net: Any, x: Any) -> dict:
     """`Where` every parameter is: a tree like the parameters. Of a network of zoo's layers, which say it."""
-    found: dict[tuple[str, ...], Where] = {}
+    found, axes = dict[tuple[str, ...], Where](), dict[tuple[str, ...], int]()
 
     def note(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
         module = context.module
@@ -61,6 +61,8 @@ def placed(net: Any, x: Any) -> dict:
                 )
                 where = Where(role, getattr(module, "in_branch", False), 0.0 if zero else std, multiplier)
                 found[(*module.path, name)] = where
+                if isinstance(module, Linear) and name == "kernel":
+                    axes[(*module.path, name)] = len(module.window) + 2
         return run(*args, **kwargs)
 
     with nn.intercept_methods(note):
@@ -70,6 +72,12 @@ def placed(net: Any, x: Any) -> dict:
     missing = [".".join(path) for path in params if path not in found]
     if missing:
         raise ValueError(f"No role is known for {', '.join(missing)}: build the network from zoo's layers.")
+    for path, count in axes.items():
+        leaf: Any = params.get(path)
+        more = leaf.ndim - count if leaf is not None else 0
+        if more:  # of layers side by side, as under nn.scan
+            sides = tuple(range(more, more + count - 1)), (more + count - 1,)
+            found[path] = dataclasses.replace(found[path], sides=sides)
     return flax.traverse_util.unflatten_dict({path: found[path] for path in params})
 
 
@@ -159,6 +167,8 @@ def times(leaf: Any, factor: Any) -> Any:
 
 def example_input(net: nn.Module, params: Any) -> Any:
     """The shape of an input for which the network has these parameters (its layers, whatever the number of positions)."""
+    if hasattr(net, "example"):
+        return net.example  # pyright: ignore[reportAttributeAccessIssue]
     wanted = {name: tuple(leaf.shape) for name, leaf in by_name(params).items()}
     inputs = sorted({shape[-2] for shape in wanted.values() if len(shape) > 1})
     said = definition_of(net)

@@ -1,12 +1,13 @@
 """Vision transformers. The infinite-width twin is in `limits/vit.py`."""
 
+import functools
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from zoo.activations import activation_function
+from zoo.attention import attend, feed_forward, residual
 from zoo.checks import Check, choice
 from zoo.definition import Network, check_images, definition, scale, size
 from zoo.layers import Dense, HasRoles, Norm, field, layer, output, scaled_normal
@@ -171,12 +172,15 @@ class ViT(Network):
         return output(self, features, hs, hs, intermediates)
 
     def _block(self, h: jax.Array, l: int) -> jax.Array:
-        phi, scale = activation_function(self.activation), jnp.asarray(self.branch_scale, h.dtype)
-        h = h + scale * self._attend(self._norm(h, f"block_{l}_norm_1", True), f"block_{l}")
-        a = layer(self, Dense, self.mlp_ratio * self.width, "branch", f"block_{l}_mlp_1")(
-            self._norm(h, f"block_{l}_norm_2", True)
-        )
-        return h + scale * layer(self, Dense, self.width, "branch", f"block_{l}_mlp_2")(phi(a))
+        def layers(part: str, features: int, **options: Any) -> Dense:
+            return layer(self, Dense, features, "branch", f"block_{l}_{part}", **options)
+
+        def mlp(h: jax.Array) -> jax.Array:
+            return feed_forward(layers, h, self.mlp_ratio * self.width, self.activation)
+
+        norms = [functools.partial(self._norm, name=f"block_{l}_norm_{i}", in_branch=True) for i in (1, 2)]
+        branches = (norms[0], functools.partial(self._attend, layers)), (norms[1], mlp)
+        return residual(h, self.branch_scale, *branches)
 
     def _embed(self, patches: jax.Array) -> jax.Array:
         h, p = layer(self, Dense, self.width, "input", "embedding")(patches), parameterization(self.parameterization)
@@ -197,15 +201,9 @@ class ViT(Network):
         p = parameterization(self.parameterization)
         return Norm("layer", self.width, p, self.norm_affine, self.norm_epsilon, in_branch=in_branch, name=name)(h)
 
-    def _attend(self, h: jax.Array, name: str) -> jax.Array:
-        n, tokens, _ = h.shape
-        split = (n, tokens, self.head_count, self.width // self.head_count)
-        start = {"zero_init": self.query_init == "zeros"}
-        query = layer(self, Dense, self.width, "branch", f"{name}_query", **start)
-        key = query if self.tied else layer(self, Dense, self.width, "branch", f"{name}_key")
-        value = layer(self, Dense, self.width, "branch", f"{name}_value")
-        q, k, v = (part(h).reshape(split) for part in (query, key, value))
-        logits = jnp.einsum("nahd,nbhd->nhab", q, k) / split[-1] ** (1.0 if self.logits == "1/d" else 0.5)
-        weights = jax.nn.softmax(logits, axis=-1) if self.attention == "softmax" else logits
-        out = jnp.einsum("nhab,nbhd->nahd", weights, v).reshape(n, tokens, self.width)
-        return layer(self, Dense, self.width, "branch", f"{name}_out")(out)
+    def _attend(self, layers: Any, h: jax.Array) -> jax.Array:
+        query = layers("query", self.width, zero_init=self.query_init == "zeros")
+        key = query if self.tied else layers("key", self.width)
+        split = (*h.shape[:2], self.head_count, self.width // self.head_count)
+        q, k, v = (part(h).reshape(split) for part in (query, key, layers("value", self.width)))
+        return layers("out", self.width)(attend(q, k, v, None, self.logits, self.attention == "softmax"))

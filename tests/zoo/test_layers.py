@@ -141,7 +141,7 @@ def test_same_padding_is_that_of_lax():
     [
         (Dense(3, "input", 3, P), (4, 3), "was initialised for 4 input features and now gets 5: use inputs"),
         (Conv(3, "input", 3, P), (3, 3, 5, 3), r"inputs \[n, 2 axes of positions, channels\], got \(2, 5\)"),
-        (Norm("group", 3, P), (), 'Norm: kind must be "layer", "spatial" or "batch", got "group"'),
+        (Norm("group", 3, P), (), 'Norm: kind must be "layer", "rms", "spatial" or "batch", got "group"'),
     ],
 )
 def test_errors_of_layers_say_the_numbers(layer, kernel, message):

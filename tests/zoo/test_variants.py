@@ -103,6 +103,14 @@ COUNTS = {
     "vit_tiny": 5 * 32 + 32 + 17 * 32 + 2 * BLOCK + 2 * 32 + 33 * 10,
     "vit_s16": 22_050_664,
     "vit_b16": 86_567_656,
+    "gpt2": 124_439_808,
+    "gpt2_medium": 354_823_168,
+    "gpt2_large": 774_030_080,
+    "gpt2_xl": 1_557_611_200,
+    "smollm_135m": 134_515_008,
+    "tinyllama_1b": 1_100_048_384,
+    "llama2_7b": 6_738_415_616,
+    "llama3_8b": 8_030_261_248,
 }
 
 
@@ -115,14 +123,16 @@ def shapes(name) -> Any:
     """((f, intermediates), variables) as shapes."""
     init = functools.partial(variant(name).init_with_output, intermediates=True)
     with normal_numbers(jnp.zeros):
-        return jax.eval_shape(init, jax.random.key(0), jax.ShapeDtypeStruct((1, *VARIANTS[name][2]), "float32"))
+        kind, shape = ("float32", "int32")[len(VARIANTS[name][2]) == 1], VARIANTS[name][2]
+        return jax.eval_shape(init, jax.random.key(0), jax.ShapeDtypeStruct((1, *shape), kind))
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_exact_number_of_parameters(name):
     (f, _), variables = shapes(name)
     assert sum(leaf.size for leaf in jax.tree.leaves(variables["params"])) == COUNTS[name]
-    assert f.shape == (1, variant(name).outputs)
+    positions = VARIANTS[name][2] if "vocabulary" in VARIANTS[name][1] else ()
+    assert f.shape == (1, *positions, variant(name).outputs)
 
 
 def test_sizes_of_resnet50_are_those_of_the_literature():
@@ -143,7 +153,7 @@ def test_names_may_be_spelled_as_in_the_literature(spellings, cls):
 
 
 def test_an_unknown_variant_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r'Unknown variant "ViT-L/16"\. Did you mean "vit_s16"\? Known: resnet18'):
+    with pytest.raises(ValueError, match=r'Unknown variant "ViT-L/16"\. Did you mean "vit_s16"\? Known: gpt2'):
         variant("ViT-L/16")
     with pytest.raises(TypeError, match="HeResNet has no argument num_classes: use outputs"):
         variant("resnet18", num_classes=10)

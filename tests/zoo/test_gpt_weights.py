@@ -1,0 +1,105 @@
+"""Weights in the hub's layout, and logits of the reference implementation for the same weights."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from golden import gpt_inputs
+
+from zoo import GPT
+from zoo.gpt_weights import config_of, from_hub, gpt_of, load_gpt, save_gpt, to_hub
+from zoo.safetensors_file import read_safetensors, write_safetensors
+
+GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "gpt.npz")
+CASES = gpt_inputs.CASES
+
+
+def tensors(case: str) -> dict[str, np.ndarray]:
+    """All weights of the reference implementation, by its names."""
+    return {
+        name: gpt_inputs.weights(name, tuple(shape))
+        for name, shape in json.loads(str(GOLDEN[f"{case}/shapes"])).items()
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits_are_those_of_the_reference_implementation(case):
+    net, x = gpt_of(CASES[case]), jnp.asarray(gpt_inputs.tokens(CASES[case]["vocab_size"]))
+    mask = gpt_inputs.PADDED
+
+    def logits(params: Any) -> Any:
+        variables = {"params": params}
+        positions = jnp.maximum(jnp.cumsum(jnp.asarray(mask), axis=1) - 1, 0)
+        return net.apply(variables, x), net.apply(variables, x, mask=jnp.asarray(mask), positions=positions)
+
+    found, padded = map(np.asarray, jax.jit(logits)(from_hub(net, tensors(case))))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, GOLDEN[f"{case}/logits"], atol=1e-5)
+    np.testing.assert_allclose(padded[mask], GOLDEN[f"{case}/padded"][mask], atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["gpt2, relu, narrow", "llama, biases", "qwen3, tied"])
+def test_what_is_saved_is_what_was_loaded(case, tmp_path):
+    net, given = gpt_of(CASES[case]), tensors(case)
+    save_gpt(tmp_path, net, from_hub(net, given))
+    for name, array in read_safetensors(tmp_path / "model.safetensors").items():
+        np.testing.assert_array_equal(array, given[name])
+    again, params = load_gpt(tmp_path, scan=False)
+    assert again == net.clone(scan=False)
+    assert to_hub(again, params).keys() == given.keys()
+
+
+def test_files_are_those_of_the_reference(tmp_path):
+    (tmp_path / "a.safetensors").write_bytes(GOLDEN["safetensors"].tobytes())
+    found = read_safetensors(tmp_path / "a.safetensors")
+    np.testing.assert_array_equal(found["a.weight"], np.arange(6.0).reshape(2, 3))
+    np.testing.assert_array_equal(found["b"], (jnp.arange(3.0).astype("bfloat16") / 3))
+    write_safetensors(tmp_path / "b.safetensors", found)
+    assert {n: (a.dtype, a.shape) for n, a in read_safetensors(tmp_path / "b.safetensors").items()} == {
+        n: (a.dtype, a.shape) for n, a in found.items()
+    }
+    (tmp_path / "c.safetensors").write_bytes(GOLDEN["safetensors"].tobytes()[:-2])
+    with pytest.raises(ValueError, match=r"c.safetensors: .* is cut or damaged"):
+        read_safetensors(tmp_path / "c.safetensors")
+
+
+def test_older_files_without_prefix_are_read_too():
+    case = "gpt2, one block"
+    net, given = gpt_of(CASES[case]), tensors(case)
+    older = {name.removeprefix("transformer."): array for name, array in given.items()}
+    older["h.0.attn.bias"] = np.ones((1, 1, 12, 12))
+    mine, theirs = (jax.tree.leaves(from_hub(net, each)) for each in (given, older))
+    assert all(map(np.array_equal, mine, theirs))
+
+
+LLAMA: dict[str, Any] = {"norm": "rms", "positions": "rotary", "mlp": "swiglu", "logits": "1/sqrt(d)"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, r"there are layouts for GPT-2 .* this GPT has b_std=0.0, logits='1/d', mlp='gelu'"),
+        (LLAMA | {"logits": "1/d", "parameterization": "standard"}, r'llama has logits="1/sqrt\(d\)"'),
+        (LLAMA | {"parameterization": "mup"}, r"multiplies by powers of its width or depth \(mup\)"),
+    ],
+)
+def test_a_gpt_that_no_layout_holds_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        config_of(GPT(8, 1, vocabulary=5, context=4, **fields))
+
+
+def test_other_weights_and_configs_are_refused():
+    net, given = gpt_of(CASES["llama"]), tensors("llama")
+    del given["model.norm.weight"]
+    with pytest.raises(ValueError, match=r"of 21 arrays 1 are missing \(model.norm.weight\), and 0 are no parameters"):
+        from_hub(net, given)
+    with pytest.raises(ValueError, match=r"gives \(16, 24\) for block_1.mlp.mlp_1.kernel, which is \(16, 64\)"):
+        from_hub(net.clone(mlp_ratio=4), tensors("llama"))
+    with pytest.raises(ValueError, match=r"kind 'yarn'"):
+        gpt_of(CASES["llama"] | {"rope_parameters": {"rope_type": "yarn"}})
+    with pytest.raises(ValueError, match="hidden_act must be 'silu' here; the config says 'relu'"):
+        gpt_of(CASES["llama"] | {"hidden_act": "relu"})

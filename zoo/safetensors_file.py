@@ -1,0 +1,66 @@
+"""Arrays by name in one file, in the format that weights are shared in: a header of JSON, then the numbers.
+
+Reference: the safetensors format: 8 bytes (the header's length), the header ({name: dtype, shape, data_offsets}), the data.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+
+_KINDS = {
+    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": jnp.bfloat16, "I64": np.int64, "I32": np.int32,
+    "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_,
+}  # fmt: skip
+_LARGEST = 100 * 2**20  # of a header, in bytes
+
+
+def read_safetensors(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays of a file, by name; they are read when they are used."""
+    path = Path(path)
+    with path.open("rb") as file:
+        length, size = int.from_bytes(file.read(8), "little"), path.stat().st_size
+        if not 2 <= length <= min(_LARGEST, size - 8):
+            raise ValueError(f"{path.name} is no safetensors file: its header would have {length} of {size} bytes.")
+        header = json.loads(file.read(length))
+    data = np.memmap(path, np.uint8, "r", 8 + length) if size > 8 + length else np.zeros(0, np.uint8)
+    found = {}
+    for name, each in header.items():
+        if name == "__metadata__":
+            continue
+        if each["dtype"] not in _KINDS:
+            raise ValueError(f"{path.name}: {name} has entries of the type {each['dtype']}, which cannot be read here.")
+        kind, shape, (start, stop) = np.dtype(_KINDS[each["dtype"]]), tuple(each["shape"]), each["data_offsets"]
+        if stop > len(data) or stop - start != kind.itemsize * int(np.prod(shape)):
+            raise ValueError(
+                f"{path.name}: {name} of shape {shape} needs other bytes than {start} to {stop}: it is cut or damaged."
+            )
+        found[name] = data[start:stop].view(kind).reshape(shape)
+    return found
+
+
+def write_safetensors(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Arrays by name, as a file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_safetensors(f"{folder}/a.safetensors", {"a": np.ones((2, 3), np.float32)})
+    ...     read_safetensors(f"{folder}/a.safetensors")["a"].shape
+    (2, 3)
+    """
+    words, header, at = {np.dtype(kind): word for word, kind in _KINDS.items()}, {}, 0
+    for name, array in arrays.items():
+        header[name] = {
+            "dtype": words[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [at, at + array.nbytes],
+        }
+        at += array.nbytes
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    text += b" " * (-len(text) % 8)
+    with Path(path).open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in arrays.values():
+            file.write(np.ascontiguousarray(array).tobytes())
