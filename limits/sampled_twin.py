@@ -68,6 +68,7 @@ class SampledTwin(Twin):
     ) -> Kernels:
         """NNGP and NTK between x1 and x2 (or x1 and itself), or of each input with itself (`diagonal`).
 
+        Of outputs [n, positions, outputs] they are [n1, n2, positions, positions], or [n, positions, positions].
         `samples` (2048) and `replicas` (8), where one is given, have both drawn rather than read. dtype: float64 for what is
         read, float32 for what is drawn. `block`: rows of a block of what is read; `folder` keeps finished blocks.
         """
@@ -87,7 +88,7 @@ class SampledTwin(Twin):
             both = first, second
             if first.dtype.kind == "f":
                 both = first.astype(np.float64), None if second is None else second.astype(np.float64)
-            found, how, reasons = closed_kernels(self.net, *both, self.trained, diagonal, block, folder, self.deep)
+            found, how, reasons = closed_kernels(self.net_read, *both, self.trained, diagonal, block, folder, self.deep)
             values |= {name: a.astype(kind, copy=False) for name, a in found.items() if name not in absent}
             provenance |= {name: how for name in found if name not in absent}
         missing = tuple(name for name in KERNELS if name not in values)
@@ -104,11 +105,16 @@ class SampledTwin(Twin):
                 raise ValueError(f"{error}{more}") from error
             how = f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped"
             for name, each in sampled.items():
-                each = np.diagonal(each, axis1=1, axis2=2) if diagonal else each
+                each = np.moveaxis(np.diagonal(each, axis1=1, axis2=2), -1, 1) if diagonal else each
                 values[name], errors[name] = each.mean(0), each.std(0, ddof=1) / replicas**0.5
                 why = f"; drawn, as there is no closed form: {reasons[name]}" if name in reasons else ""
                 provenance[name] = Provenance.monte_carlo(f"{how}{why}", replicas)
         return Kernels(values["nngp"], values["ntk"], {name: provenance[name] for name in KERNELS}, errors)
+
+    @property
+    def net_read(self) -> Any:
+        """The network whose program is read."""
+        return self.net
 
     def absent(self, x: Any) -> dict[str, Provenance]:
         """Why there is no tangent kernel, where there is none."""
