@@ -61,16 +61,23 @@ class GPTTwin(SampledTwin):
 
 
 class OneToken(GPT):
-    """The outputs [n, vocabulary] of one token: its number is the last entry of x [n, t + 1].
+    """The first of the outputs of one token, [n, 1]: the token's number is the last entry of x [n, t + 1].
+
+    Outputs have independent readouts of one law, and a kernel of them all costs a backward pass for each.
 
     >>> import jax
     >>> x = np.array([[1, 2, 3, 0], [1, 2, 3, 2]])
     >>> OneToken(width=16, depth=1, vocabulary=7, context=8).init_with_output(jax.random.key(0), x)[0].shape
-    (2, 7)
+    (2, 1)
     """
 
+    @property
+    def outputs(self) -> int:  # noqa: D102
+        return 1
+
     def __call__(self, x: Any, intermediates: bool = False) -> Any:  # noqa: D102  # pyright: ignore
-        return super().__call__(x[:, :-1], intermediates, at=x[:, -1])
+        f = super().__call__(x[:, :-1], intermediates, at=x[:, -1])
+        return (f[0][:, :1], f[1]) if intermediates else f[:, :1]
 
 
 def _by_token(x: np.ndarray) -> np.ndarray:
