@@ -14,6 +14,7 @@ from limits.finite.tangent import linearize as linearize
 from limits.finite.tangent_operator import TangentOperator as TangentOperator
 from limits.fit import Fit as Fit
 from limits.fit import fit as fit
+from limits.gpt import GPTTwin as GPTTwin
 from limits.initial import Initial as Initial
 from limits.kept.identity import identity as identity
 from limits.kept.identity import numerics as numerics

@@ -68,6 +68,7 @@ class SampledTwin(Twin):
     ) -> Kernels:
         """NNGP and NTK between x1 and x2 (or x1 and itself), or of each input with itself (`diagonal`).
 
+        Of outputs [n, positions, outputs] they are [n1, n2, positions, positions], or [n, positions, positions].
         `samples` (2048) and `replicas` (8), where one is given, have both drawn rather than read. dtype: float64 for what is
         read, float32 for what is drawn. `block`: rows of a block of what is read; `folder` keeps finished blocks.
         """
@@ -87,7 +88,7 @@ class SampledTwin(Twin):
             both = first, second
             if first.dtype.kind == "f":
                 both = first.astype(np.float64), None if second is None else second.astype(np.float64)
-            found, how, reasons = closed_kernels(self.net, *both, self.trained, diagonal, block, folder, self.deep)
+            found, how, reasons = closed_kernels(self.net_read, *both, self.trained, diagonal, block, folder, self.deep)
             values |= {name: a.astype(kind, copy=False) for name, a in found.items() if name not in absent}
             provenance |= {name: how for name in found if name not in absent}
         missing = tuple(name for name in KERNELS if name not in values)
@@ -107,11 +108,16 @@ class SampledTwin(Twin):
                 raise ValueError(f"{error}{more}") from error
             how = f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped"
             for name, each in sampled.items():
-                each = np.diagonal(each, axis1=1, axis2=2) if diagonal else each
+                each = np.moveaxis(np.diagonal(each, axis1=1, axis2=2), -1, 1) if diagonal else each
                 values[name], errors[name] = each.mean(0), each.std(0, ddof=1) / replicas**0.5
                 why = f"; drawn, as there is no closed form: {reasons[name]}" if name in reasons else ""
                 provenance[name] = Provenance.monte_carlo(f"{how}{why}", replicas)
         return Kernels(values["nngp"], values["ntk"], {name: provenance[name] for name in KERNELS}, errors)
+
+    @property
+    def net_read(self) -> Any:
+        """The network whose program is read."""
+        return self.net
 
     def absent(self, x: Any) -> dict[str, Provenance]:
         """Why there is no tangent kernel, where there is none."""
@@ -168,11 +174,25 @@ class SampledTwin(Twin):
 
     def check_training(self, x: Any) -> None:
         """Raises where the network draws other masks at every step."""
+        self._check_one_output("training", x)
         masks = self._masks(x)
         if masks:
             raise AbsentError(
                 f"{name_of(self.net)} draws masks in its forward pass ({masks[0]}), others at every step of training, and "
                 "that has no limit here. Its kernels and their regression (`posterior`) have one; to train, switch dropout off."
+            )
+
+    def check_outputs(self, owner: str, task: Any) -> None:
+        """Raises unless the network has an output for each of the task's targets."""
+        self._check_one_output(owner, task.x)
+        super().check_outputs(owner, task)
+
+    def _check_one_output(self, owner: str, x: Any) -> None:
+        program = program_of(self.net_read, np.shape(x)[1:], str(np.asarray(x).dtype), None)
+        if not isinstance(program, Refused) and program.positions:
+            raise AbsentError(
+                f"{owner}: {name_of(self.net)} has outputs at each of {program.positions} positions of an input, and tasks have "
+                "targets of whole inputs; of such networks there are `kernels`. Average the positions in the module, or take one."
             )
 
     def _masks(self, x: Any) -> tuple[str, ...]:

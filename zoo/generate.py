@@ -54,9 +54,9 @@ def generate(
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _continued(net: GPT, steps: int, params: Any, prompt: Any, mask: Any, key: Any, temperature: Any) -> jax.Array:
     def seen(cache: Any, tokens: Any, mask: Any, positions: Any) -> tuple[Any, Any]:
-        variables = {"params": params, **cache}
-        f, cache = net.apply(variables, tokens, mask=mask, positions=positions, decode=True, mutable=["cache"])
-        return f[:, -1], cache  # pyright: ignore[reportIndexIssue]
+        variables, last = {"params": params, **cache}, jnp.full(len(tokens), tokens.shape[1] - 1)
+        options: Any = {"mask": mask, "positions": positions, "at": last}
+        return net.apply(variables, tokens, decode=True, mutable=["cache"], **options)
 
     def draw(logits: Any, key: Any) -> Any:
         safe = jnp.where(temperature > 0, temperature, 1.0)

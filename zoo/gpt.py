@@ -69,7 +69,8 @@ class GPT(nn.Module):
     are one program with stacked parameters "blocks", compiled once whatever the depth; else "block_1", "block_2", …
 
     apply(variables, tokens, mask=…) leaves padding out: mask [n, t], true where tokens count; positions [n, t] where these
-    are not 0, 1, …  With `decode=True` and the collection "cache" mutable it goes on after what it has seen (`generate`).
+    are not 0, 1, …; at [n]: one of the t for each, whose outputs [n, vocabulary] alone are computed. With `decode=True` and
+    the collection "cache" mutable it goes on after what it has seen (`generate`).
     `intermediates=True` returns (f, {"h": tokens after the embedding and after every block, "phi": the same, "features"}).
 
     >>> net = GPT(width=16, depth=2, vocabulary=7, context=8)
@@ -166,7 +167,13 @@ class GPT(nn.Module):
 
     @nn.compact
     def __call__(  # noqa: D102
-        self, x: jax.Array, intermediates: bool = False, mask: Any = None, positions: Any = None, decode: bool = False
+        self,
+        x: jax.Array,
+        intermediates: bool = False,
+        mask: Any = None,
+        positions: Any = None,
+        decode: bool = False,
+        at: Any = None,
     ) -> Any:
         self.check_tokens(x)
         start = self._advanced(x.shape[1]) if decode else None
@@ -174,6 +181,7 @@ class GPT(nn.Module):
         hs = [field(self, "h1", h)]
         hs += self._blocks(hs[-1], (mask, positions, start), intermediates)
         features = self._norm(False)(name="norm")(hs[-1]) if self.norm else hs[-1]
+        features = features if at is None else jnp.take_along_axis(features, at[:, None, None], axis=1)[:, 0]
         f = self._read_out(features, embedding)
         return (f, {"h": tuple(hs), "phi": tuple(hs), "features": features}) if intermediates else f
 

@@ -21,20 +21,20 @@ _MARGIN = 0.25  # of a power; those that occur are multiples of 1/2
 
 
 @remembered(maxsize=256)
-def check_output_power(net: Any, shape: tuple[int, ...]) -> None:
-    """Raises unless outputs are the readout's over γ = γ₀ N^d, with the d of the parameterization; shape: of an input.
+def check_output_power(net: Any, shape: tuple[int, ...], kind: str = "float32") -> None:
+    """Raises unless outputs are the readout's over γ = γ₀ N^d, with the d of the parameterization; shape, kind: of an input.
 
     Seen are ∂f/∂(readout) and, only where that is off, the size of the features too: a factor may stand before the readout
     as well. Both are the same from width to width up to what random networks vary, far less than a factor 2. Where there is
     no such readout, or no such width, nothing is said.
     """
-    p, pair = parameterization(net.parameterization), _two_widths(net, shape)
+    p, pair = parameterization(net.parameterization), _two_widths(net, shape, kind)
     if pair is None:
         return
-    slope = _power(net, pair, shape, drawn=False)
+    slope = _power(net, pair, shape, kind, drawn=False)
     if _near(slope, p):
         return
-    whole = _power(net, pair, shape, drawn=True)
+    whole = _power(net, pair, shape, kind, drawn=True)
     if whole is None or _near(whole, p):
         return
     found = whole if slope is None else slope
@@ -54,16 +54,16 @@ def _near(power: float | None, p: Any) -> bool:
     return power is not None and abs(power + p.d) < _MARGIN
 
 
-def _power(net: Any, pair: tuple[int, int], shape: tuple[int, ...], drawn: bool) -> float | None:
+def _power(net: Any, pair: tuple[int, int], shape: tuple[int, ...], kind: str, drawn: bool) -> float | None:
     """The power of N of ∂f/∂(readout), or of that times the features in drawn networks; None where one of them is 0."""
-    narrow, wide = (_size(net.clone(width=width), shape, drawn) for width in pair)
+    narrow, wide = (_size(net.clone(width=width), shape, kind, drawn) for width in pair)
     finite = math.isfinite(narrow) and math.isfinite(wide) and narrow > 0 < wide
     return math.log(wide / narrow) / math.log(_RATIO) if finite else None
 
 
-def _two_widths(net: Any, shape: tuple[int, ...]) -> tuple[int, int] | None:
+def _two_widths(net: Any, shape: tuple[int, ...], kind: str) -> tuple[int, int] | None:
     """A width that the module takes with these inputs, and one 16 times as large."""
-    x = jax.ShapeDtypeStruct((1, *shape), "float32")
+    x = jax.ShapeDtypeStruct((1, *shape), _kind(kind))
     own = [width for width in range(_SMALLEST // 4, net.width + 1) if net.width % width == 0]
     for width in [_SMALLEST, *own[:4]]:
         try:
@@ -76,7 +76,7 @@ def _two_widths(net: Any, shape: tuple[int, ...]) -> tuple[int, int] | None:
     return None
 
 
-def _size(net: Any, shape: tuple[int, ...], drawn: bool) -> float:
+def _size(net: Any, shape: tuple[int, ...], kind: str, drawn: bool) -> float:
     """The root mean square of ∂f/∂(readout) along ones, of a network of zeros; or times that of the features, of drawn ones.
 
     With zeros, what is left to compute is what follows the readout.
@@ -98,11 +98,17 @@ def _size(net: Any, shape: tuple[int, ...], drawn: bool) -> float:
         slope, features = (jnp.mean(part) for part in jax.vmap(sizes, (0, None))(keys, x))
         return jnp.sqrt(slope * features if drawn else slope)
 
-    x = np.random.default_rng(0).normal(size=(_INPUTS, *shape)).astype("float32")
+    whole = _kind(kind) != "float32"  # of words the first: there is one in every vocabulary
+    x = np.zeros((_INPUTS, *shape), "int32") if whole else np.random.default_rng(0).normal(size=(_INPUTS, *shape))
+    x = x.astype(_kind(kind))
     options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     with jax.enable_x64(False):
         keys = jax.random.split(jax.random.key(0), _NETWORKS if drawn else 1)
         return float(jax.jit(mean_size, compiler_options=options)(keys, x))
+
+
+def _kind(kind: str) -> str:
+    return "int32" if np.dtype(kind).kind in "iu" else "float32"
 
 
 def _shifted(shift: Any, features: list[Any]) -> Callable:

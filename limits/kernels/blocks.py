@@ -1,6 +1,7 @@
 """Big kernels in blocks: bounded memory, and each pair of a symmetric kernel computed once."""
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,11 +57,13 @@ def pairwise(
     block: int | None = None,
     progress: bool | None = None,
     kept: KeptKernels | None = None,
+    positions: tuple[int, ...] = (),
 ) -> list[np.ndarray]:
     """`count` kernels [n1, n2], from a function of two blocks of inputs that returns so many blocks [block, block].
 
-    x2 = None means x1 with itself: blocks below the diagonal are copied from above it. Blocks run on all devices in turn.
-    Progress shows where it takes more than a few seconds (or as `progress` says). With `kept` finished blocks stay on disk.
+    With `positions` they are [n1, n2, *positions, *positions], which are not kept. x2 = None means x1 with itself: blocks
+    below the diagonal are copied from above it. Blocks run on all devices in turn. Progress shows where it takes more than a
+    few seconds (or as `progress` says). With `kept` finished blocks stay on disk.
 
     >>> pairwise(lambda a, b: [a @ b.T], np.eye(3), block=2, count=1)[0].tolist()
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
@@ -76,19 +79,22 @@ def pairwise(
             blocks.check_whole(whole)
             return blocks.arrays()
     dtype = kernel_dtype(x1)
-    need, have = count * n1 * n2 * dtype.itemsize, psutil.virtual_memory().available
+    entry = 2 * positions
+    need, have = count * n1 * n2 * math.prod(entry) * dtype.itemsize, psutil.virtual_memory().available
     if need > have:
         raise MemoryError(
-            f"{count} kernels of {n1} × {n2} need {need / 2**30:.1f} GiB and {have / 2**30:.1f} GiB are free: "
-            "ask for fewer inputs at a time (x1 in parts against x2), for the diagonal alone, or give a folder."
+            f"{count} kernels of {' × '.join(map(str, (n1, n2, *entry)))} need {need / 2**30:.1f} GiB and {have / 2**30:.1f} GiB "
+            "are free: ask for fewer inputs at a time (x1 in parts against x2), for the diagonal alone, or give a folder."
         )
-    out = [np.empty((n1, n2), dtype) for _ in range(count)]
+    out = [np.empty((n1, n2, *entry), dtype) for _ in range(count)]
+    k = len(positions)
+    other_way = (1, 0, *range(2 + k, 2 + 2 * k), *range(2, 2 + k))
 
     def put(i: int, j: int, parts: Sequence[np.ndarray]) -> None:
         for whole, values in zip(out, parts, strict=True):
             whole[i : i + size, j : j + size] = values
             if x2 is None and i != j:
-                whole[j : j + size, i : i + size] = values.T
+                whole[j : j + size, i : i + size] = values.transpose(other_way)
 
     _fill(function, x1, other, size, _corners(n1, n2, size, x2 is None), progress, put)
     return out

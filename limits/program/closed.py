@@ -93,13 +93,15 @@ def closed_kernels(
         if not names:
             return {}, provenance, refused
         static, rows = (kernels, lengths, names), block or _rows(seen)
+        if folder is not None and kernels.positions:
+            raise ValueError("kernels: a folder keeps kernels of inputs, not of their positions too; leave folder out.")
         identity = (net, trained, "read in layer time" if deep else "read", _READING, numerics())
         kept = None if folder is None or diagonal else algebra.KeptKernels(folder, identity, names)
         parts, provenance = _computed(static, x1, x2, diagonal, rows, kept, provenance)
         if kernels.masks and x2 is None and not diagonal:
             parts = [np.array(part) for part in parts]
             for part, own in zip(parts, _computed(static, x1, None, True, rows, None, provenance)[0], strict=True):
-                np.fill_diagonal(part, own)
+                part[np.arange(len(part)), np.arange(len(part))] = own
     values = dict(zip(names, parts, strict=True))
     for name, part in values.items():
         _check_finite(net, name, part, deep)
@@ -124,7 +126,7 @@ def _computed(
         pair, provenance = in_layer_time(pair, x1, x2, rows, TOLERANCE, provenance, series=False)
     if diagonal:
         return _in_chunks(_diagonal_in_steps if in_steps else _compiled_diagonal, static, x1, rows), provenance
-    return algebra.pairwise(pair, x1, x2, len(names), rows, kept=kept), provenance
+    return algebra.pairwise(pair, x1, x2, len(names), rows, kept=kept, positions=kernels.positions), provenance
 
 
 def _check_finite(net: nn.Module, name: str, values: np.ndarray, deep: bool) -> None:
@@ -151,7 +153,7 @@ def check_scale(net: nn.Module, x: np.ndarray) -> None:
             f"in_parameterization: the outputs of {name_of(net)} go as N^{power + p.d:g} with the width by themselves, and must "
             "keep their size: powers of the width that its code multiplies by are the parameterization's to say. Take them out."
         )
-    check_output_power(net, tuple(x.shape[1:]))
+    check_output_power(net, tuple(x.shape[1:]), str(x.dtype))
 
 
 def _step_by_step(kernels: ProgramKernels, blocks: int = 1) -> bool:

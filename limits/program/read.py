@@ -18,9 +18,10 @@ from limits.program.interpret import Interpreter
 from limits.program.loops import Loops
 from limits.program.nodes import Det, Key, Node
 from limits.program.rolled import ReadMoments, Rolling, plans_of
+from limits.program.shapes import settled
 from limits.program.simplified import simplified
 from limits.program.trace import INPUTS, NetworkProgram, trace
-from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, atoms, growth
+from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, growth
 from limits.types import Provenance
 from zoo.laws import laws
 from zoo.layers import convolutions
@@ -76,6 +77,13 @@ class ProgramKernels:
         """Where zeros and ones are drawn, as dropout does: two inputs have independent ones, an input and itself the same."""
         return tuple(e.where for e in self.program.equations if e.primitive == "bernoulli")
 
+    @functools.cached_property
+    def positions(self) -> tuple[int, ...]:
+        """Of outputs [inputs, *positions, outputs], between whose pairs kernels then are."""
+        output = self.program.output
+        shape = next((e.shapes[e.outputs.index(output)] for e in self.program.equations if output in e.outputs), ())
+        return tuple(sizes[0] for sizes in shape[1:-1])
+
     def at_infinite_depth(self, deeper: "ProgramKernels") -> "ProgramKernels":
         """The limit of infinite depth, from this reading and that of a deeper network; `NoLimitError` where there is none."""
 
@@ -97,7 +105,7 @@ class ProgramKernels:
             f = self._output(x, rolling)
             for name in KERNELS:
                 try:
-                    rolling.moments.form(f, _key(1, name))
+                    rolling.moments.form(f, self._key(1, name))
                 except NoLimitError as error:
                     refused[name] = str(error)
 
@@ -148,7 +156,10 @@ class ProgramKernels:
         tolerance: Any = TOLERANCE,
         ratios: Sequence[Any] = (),
     ) -> dict[str, Any]:
-        """These kernels [n1, n2]; may be traced. ratios: numbers of the network over those that it was read with (`varied`)."""
+        """These kernels [n1, n2, *positions, *positions]; may be traced.
+
+        ratios: numbers of the network over those that it was read with (`varied`).
+        """
         x = jnp.concatenate([jnp.asarray(x1), jnp.asarray(x2)])
         return self._read(x, lambda: ReadMoments(lengths, len(x), len(x1)), names, roll, tolerance, ratios)
 
@@ -161,7 +172,7 @@ class ProgramKernels:
         tolerance: Any = TOLERANCE,
         ratios: Sequence[Any] = (),
     ) -> dict[str, Any]:
-        """These kernels of each input with itself [n]; may be traced."""
+        """These kernels of each input with itself [n, *positions, *positions]; may be traced."""
         return self._read(x, lambda: ReadMoments(lengths, len(x), None), names, roll, tolerance, ratios)
 
     def _read(
@@ -181,7 +192,8 @@ class ProgramKernels:
     def _forms(self, x: Any, rolling: Rolling, names: Sequence[str], ratios: Sequence[Any] = ()) -> dict[str, Any]:
         f, moments = self._output(x, rolling, ratios), rolling.moments
         batch = 1 if moments.cross is None else 2
-        return {name: moments.form(f, _key(batch, name)) for name in names}
+        found = {name: moments.form(f, self._key(batch, name)) for name in names}
+        return {name: a.reshape(*a.shape[:batch], *2 * self.positions) for name, a in found.items()}
 
     def _output(self, x: Any, rolling: Rolling, ratios: Sequence[Any] = ()) -> Node:
         parameters = self.parameters if self.varied is None else self.varied.laws(self.parameters, ratios)
@@ -193,13 +205,13 @@ class ProgramKernels:
         value = interpreter.output(x)
         if isinstance(value.held, Det) or not isinstance(value.held, Node):
             raise NoLimitError("the output is deterministic in the limit: it is a mean over neurons")
-        if any(atom.kind == "p" for atom in atoms(value.axes)) or [a.kind for a in atoms(value.axes)][:1] != ["b"]:
-            raise NoLimitError("the output must be [inputs, outputs], one for all positions")
-        return value.held
+        kinds = [[atom.kind for atom in axis] for axis in value.axes]
+        if kinds[:1] != [["b"]] or "p" in kinds[-1] or any(kind not in ([], ["p"]) for kind in kinds[1:-1]):
+            raise NoLimitError("the output must be [inputs, outputs], or [inputs, positions, outputs]")
+        return settled(value)
 
-
-def _key(batch: int, name: str) -> Key:
-    return Key(batch, "second" if name == "nngp" else "tangent", False)
+    def _key(self, batch: int, name: str) -> Key:
+        return Key(batch, "second" if name == "nngp" else "tangent", bool(self.positions))
 
 
 _deep = threading.Lock()

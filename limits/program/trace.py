@@ -142,10 +142,9 @@ def _flat(closed: Any) -> _Flat:
             given, name = [look(v) for v in eqn.invars], eqn.primitive.name
             inside = "/".join(part for part in (layer, str(eqn.source_info.name_stack)) if part)
             inside, here = re.sub(_WRAPPED, "", inside), _line(eqn) or line
-            if (
-                eqn.params.get("name") == "_bernoulli" and given[0] not in keys
-            ):  # of a key that nothing else is drawn from
-                keys.add(given[0])
+            masks = eqn.params.get("name") == "_bernoulli" and isinstance(given[0], int)
+            if masks and given[0] not in keys:  # of a key that nothing else is drawn from
+                keys.add(int(given[0]))
                 made = emit(
                     "bernoulli", {}, given[1:], [tuple(eqn.outvars[0].aval.shape)], f"{inside or 'the network'}{here}"
                 )

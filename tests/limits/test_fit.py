@@ -84,6 +84,7 @@ def test_fits_that_are_refused():
         fit(net.clone(parameterization="mup"), task, over=("w_std",))
 
 
+@pytest.mark.slow
 def test_the_picture_has_its_maximum_where_the_fit_is():
     x = np.linspace(-2, 2, 20)[:, None]
     task = Task(x, np.sin(2 * x) + 0.1 * draw(20, 1))

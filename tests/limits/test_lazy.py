@@ -114,7 +114,7 @@ def test_cross_entropy_is_averaged_over_drawn_starting_functions():
 
 
 @pytest.mark.parametrize("task", [MSE, CROSS_ENTROPY], ids=["mse", "cross entropy"])
-@pytest.mark.parametrize("name", ["optax", "scaled", "by name"])
+@pytest.mark.parametrize("name", ["optax", *(pytest.param(n, marks=pytest.mark.slow) for n in ("scaled", "by name"))])
 def test_linear_optimisers_are_the_short_forms(task, name):
     batches = np.random.default_rng(0).integers(0, 4, size=(20, 2))
     how: Any = {"trained": ("hidden", "readout"), "samples": 20}

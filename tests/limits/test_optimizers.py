@@ -116,7 +116,10 @@ KINDS = {  # whether hidden matrices are moved entry by entry
 }
 
 
-@pytest.mark.parametrize("name", KINDS)
+QUICK = ("decay", "muon", "rows", "adam", "labels")
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in KINDS])
 def test_what_a_rule_does_to_matrices_is_found_by_trying_it(name):
     optimizer, by_entry = KINDS[name]
     training = Training.of(TASK, 1, None, optimizer=optimizer, net=NET)

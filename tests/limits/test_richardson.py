@@ -188,6 +188,7 @@ def test_the_second_order_is_nearer_to_the_limit():
     assert np.mean(second) - limit == pytest.approx(-0.0087, abs=0.014)
 
 
+@pytest.mark.slow
 def test_provenance_says_what_is_left():
     run = twin(NET).rich(TASK, 2, 0.3, samples=64, replicas=4, order=2)
     assert "4 sweeps of 64 samples and of their halves; O(1/64²) dropped" in run.provenance["loss"].detail

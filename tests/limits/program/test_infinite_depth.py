@@ -74,6 +74,7 @@ def plain(kind, depth=4):
     return in_parameterization(Blocks(16, depth, kind), "ntk")
 
 
+@pytest.mark.slow
 def test_a_plain_residual_network_has_the_limit_of_zoos():
     zoo = ResNet(16, 8, b_std=1.0, bias_init="zeros")
     exact, limit = twin(zoo, depth=math.inf), twin(in_parameterization(Deep(16, 4), "ntk"), depth=math.inf)
