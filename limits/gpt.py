@@ -12,8 +12,8 @@ from zoo import GPT
 
 _TIED = (
     "the readout is the embedding's transpose, so that f_v(0) = ⟨h E_v⟩ N^(1/2 − d) / γ₀ is no random function but a number for "
-    "every token v: it {how}, and the kernel of outputs v depends on whether v stands in the sequence. Take tied=False: the limit "
-    "of independent weights."
+    "every token v: it {how}, and the kernel of outputs v depends on whether v stands in the sequence. Take tied=False: "
+    "the limit of independent weights."
 )
 _HOW = {0.5: "stays where features learn, at any width", 0.0: "grows with the width, and there is no kernel regime"}
 
@@ -53,9 +53,11 @@ class GPTTwin(SampledTwin):
     ) -> dict[str, Any]:
         """Kernels [replicas, n1, n2, t, t]: every token of every sequence is an input, and its output one of one token."""
         fields = {f.name: getattr(self.net, f.name) for f in dataclasses.fields(self.net) if f.init}
-        each = SampledTwin(OneToken(**{k: v for k, v in fields.items() if k not in ("parent", "name")}), None, self.trained)
-        pairs = [None if x is None else _by_token(x) for x in (first, second)]
-        found = each._drawn(names, *pairs, samples, replicas, seed, dtype)
+        each = SampledTwin(
+            OneToken(**{k: v for k, v in fields.items() if k not in ("parent", "name")}), None, self.trained
+        )
+        a, b = (None if x is None else _by_token(x) for x in (first, second))
+        found = each._drawn(names, a, b, samples, replicas, seed, dtype)
         t, n1, n2 = first.shape[1], len(first), len(first if second is None else second)
         return {name: a.reshape(-1, n1, t, n2, t).transpose(0, 1, 3, 2, 4) for name, a in found.items()}
 

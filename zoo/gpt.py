@@ -69,7 +69,8 @@ class GPT(nn.Module):
     are one program with stacked parameters "blocks", compiled once whatever the depth; else "block_1", "block_2", …
 
     apply(variables, tokens, mask=…) leaves padding out: mask [n, t], true where tokens count; positions [n, t] where these
-    are not 0, 1, …; at [n]: one of the t for each, whose outputs [n, vocabulary] alone are computed. With `decode=True` and the collection "cache" mutable it goes on after what it has seen (`generate`).
+    are not 0, 1, …; at [n]: one of the t for each, whose outputs [n, vocabulary] alone are computed.
+    With `decode=True` and the collection "cache" mutable it goes on after what it has seen (`generate`).
     `intermediates=True` returns (f, {"h": tokens after the embedding and after every block, "phi": the same, "features"}).
 
     >>> net = GPT(width=16, depth=2, vocabulary=7, context=8)
@@ -119,7 +120,9 @@ class GPT(nn.Module):
         if self.kv_heads is not None and (self.heads == "grow" or int(self.heads) % self.kv_heads):
             raise ValueError(f"GPT: {self.heads} heads do not divide into {self.kv_heads} groups; change either.")
         if self.positions == "rotary" and self.head_size % 2:
-            raise ValueError(f"GPT: rotary positions turn pairs of features; heads have {self.head_size}, an odd number.")
+            raise ValueError(
+                f"GPT: rotary positions turn pairs of features; heads have {self.head_size}, an odd number."
+            )
         if self.qk_norm and self.norm is None:
             raise ValueError('GPT: qk_norm is of the kind that norm says, and norm is None; use norm="rms".')
 
@@ -223,7 +226,11 @@ class GPT(nn.Module):
     def _attention(self) -> Callable[..., Attention]:
         rotary = self.rotary_base if self.positions == "rotary" else None
         heads: Any = {"heads": self.head_count, "kv_heads": self.kv_heads, "head_dim": self.head_size}
-        kind: Any = {"logits": self.logits, "qk_norm": self.norm if self.qk_norm else None, "epsilon": self.norm_epsilon}
+        kind: Any = {
+            "logits": self.logits,
+            "qk_norm": self.norm if self.qk_norm else None,
+            "epsilon": self.norm_epsilon,
+        }
         return functools.partial(
             Attention, **self._common(), **heads, **kind, causal=True, rotary=rotary, cache=self.context
         )

@@ -47,7 +47,11 @@ def _llama_block() -> dict[str, _Name]:
     names |= {"mlp.mlp_gate": "mlp.gate_proj", "mlp.mlp_1": "mlp.up_proj", "mlp.mlp_2": "mlp.down_proj"}
     found = {f"{ours}.kernel": _Name(f"{hub}.weight", True) for ours, hub in names.items()}
     found |= {f"{ours}.bias": _Name(f"{hub}.bias") for ours, hub in names.items()}
-    norms = {"norm_1": "input_layernorm", "norm_2": "post_attention_layernorm", "attention.query_norm": "self_attn.q_norm"}
+    norms = {
+        "norm_1": "input_layernorm",
+        "norm_2": "post_attention_layernorm",
+        "attention.query_norm": "self_attn.q_norm",
+    }
     norms |= {"attention.key_norm": "self_attn.k_norm"}
     return found | {f"{ours}.scale": _Name(f"{hub}.weight") for ours, hub in norms.items()}
 
@@ -67,7 +71,7 @@ _FAMILIES: dict[str, tuple[str, dict[str, _Name], dict[str, _Name]]] = {
 
 
 def family_of(net: GPT) -> str:
-    """"gpt2" or "llama": which layout these weights have; an error where there is none."""
+    """ "gpt2" or "llama": which layout these weights have; an error where there is none."""
     p, biases = parameterization(net.parameterization), float(net.b_std) > 0
     if net.norm == "layer" and net.positions == "learned" and net.mlp in _MLPS.values() and biases:
         family = "gpt2"
@@ -82,12 +86,13 @@ def family_of(net: GPT) -> str:
     grouped = net.kv_heads not in (None, net.head_count) or net.head_size * net.head_count != net.width or net.qk_norm
     if net.logits != "1/sqrt(d)" or (family == "gpt2" and grouped):
         raise ValueError(
-            f'gpt_weights: {family} has logits="1/sqrt(d)"' + (", and no groups, other heads or norms of queries." if grouped else ".")
+            f'gpt_weights: {family} has logits="1/sqrt(d)"'
+            + (", no groups, other heads, norms of queries." if grouped else ".")
         )
     plain = float(p.output_scale(net.width, net.gamma)) == 1 and float(net.branch_scale) == 1
     if not plain or any(float(each.multiplier) != 1 for each in _flat(placed(net, net.example)).values()):
         raise ValueError(
-            f"gpt_weights: this GPT multiplies by powers of its width or depth ({p.name}), which shared weights do not know: take "
+            f"gpt_weights: this GPT multiplies by powers of its width or depth ({p.name}), which shared weights do not: take "
             'parameterization="standard", or a member that is based on this size.'
         )
     return family
@@ -166,9 +171,21 @@ def gpt_of(config: Mapping[str, Any], **changes: Any) -> GPT:
     if kind == "gpt2":
         _refuse(config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
         width = config["n_embd"]
-        fields |= {"width": width, "depth": config["n_layer"], "heads": config["n_head"], "context": config["n_positions"]}
-        fields |= {"mlp": _MLPS[get("activation_function", "gelu_new")], "mlp_ratio": (get("n_inner") or 4 * width) / width}
-        fields |= {"norm_epsilon": get("layer_norm_epsilon", 1e-5), "tied": get("tie_word_embeddings", True), "b_std": 1.0}
+        fields |= {
+            "width": width,
+            "depth": config["n_layer"],
+            "heads": config["n_head"],
+            "context": config["n_positions"],
+        }
+        fields |= {
+            "mlp": _MLPS[get("activation_function", "gelu_new")],
+            "mlp_ratio": (get("n_inner") or 4 * width) / width,
+        }
+        fields |= {
+            "norm_epsilon": get("layer_norm_epsilon", 1e-5),
+            "tied": get("tie_word_embeddings", True),
+            "b_std": 1.0,
+        }
         return GPT(**{**fields, "position_std": fields["embedding_std"], **changes})
     if kind not in ("llama", "qwen3"):
         raise ValueError(f'gpt_of: model_type must be "gpt2", "llama" or "qwen3"; got {kind!r}.')
@@ -184,7 +201,11 @@ def gpt_of(config: Mapping[str, Any], **changes: Any) -> GPT:
     fields |= {"width": width, "depth": config["num_hidden_layers"], "heads": heads, "norm": "rms", "mlp": "swiglu"}
     fields |= {"kv_heads": get("num_key_value_heads") or heads, "head_dim": get("head_dim") or width // heads}
     fields |= {"context": config["max_position_embeddings"], "mlp_ratio": config["intermediate_size"] / width}
-    fields |= {"norm_epsilon": get("rms_norm_eps", 1e-6), "tied": get("tie_word_embeddings", False), "positions": "rotary"}
+    fields |= {
+        "norm_epsilon": get("rms_norm_eps", 1e-6),
+        "tied": get("tie_word_embeddings", False),
+        "positions": "rotary",
+    }
     fields |= {"rotary_base": float(rotary.get("rope_theta", get("rope_theta", 1e4))), "b_std": float(biased)}
     return GPT(**{**fields, "qk_norm": kind == "qwen3", **changes})
 
@@ -205,7 +226,11 @@ def config_of(net: GPT) -> dict[str, Any]:
                 "activation_function": mlp, "layer_norm_epsilon": net.norm_epsilon}  # fmt: skip
     kind, biased = ("qwen3", False) if net.qk_norm else ("llama", float(net.b_std) > 0)
     sizes = {"hidden_size": net.width, "num_hidden_layers": net.depth, "num_attention_heads": net.head_count}
-    sizes |= {"num_key_value_heads": net.kv_heads or net.head_count, "head_dim": net.head_size, "intermediate_size": hidden}
+    sizes |= {
+        "num_key_value_heads": net.kv_heads or net.head_count,
+        "head_dim": net.head_size,
+        "intermediate_size": hidden,
+    }
     sizes |= {"max_position_embeddings": net.context, "rms_norm_eps": net.norm_epsilon, "rope_theta": net.rotary_base}
     name = {"qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}[kind]
     return {"model_type": kind, "architectures": [name], **common, **sizes, "attention_bias": biased, "mlp_bias": biased,

@@ -34,7 +34,9 @@ def read_safetensors(path: str | Path) -> dict[str, np.ndarray]:
             raise ValueError(f"{path.name}: {name} has entries of the type {each['dtype']}, which cannot be read here.")
         kind, shape, (start, stop) = np.dtype(_KINDS[each["dtype"]]), tuple(each["shape"]), each["data_offsets"]
         if stop > len(data) or stop - start != kind.itemsize * int(np.prod(shape)):
-            raise ValueError(f"{path.name}: {name} of shape {shape} needs other bytes than {start} to {stop}: it is cut or damaged.")
+            raise ValueError(
+                f"{path.name}: {name} of shape {shape} needs other bytes than {start} to {stop}: cut or damaged."
+            )
         found[name] = data[start:stop].view(kind).reshape(shape)
     return found
 
@@ -50,7 +52,11 @@ def write_safetensors(path: str | Path, arrays: Mapping[str, np.ndarray]) -> Non
     """
     words, header, at = {np.dtype(kind): word for word, kind in _KINDS.items()}, {}, 0
     for name, array in arrays.items():
-        header[name] = {"dtype": words[array.dtype], "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
+        header[name] = {
+            "dtype": words[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [at, at + array.nbytes],
+        }
         at += array.nbytes
     text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     text += b" " * (-len(text) % 8)

@@ -61,7 +61,8 @@ def pairwise(
 ) -> list[np.ndarray]:
     """`count` kernels [n1, n2], from a function of two blocks of inputs that returns so many blocks [block, block].
 
-    With `positions` they are [n1, n2, *positions, *positions], which are not kept. x2 = None means x1 with itself: blocks below the diagonal are copied from above it. Blocks run on all devices in turn.
+    With `positions` they are [n1, n2, *positions, *positions], which are not kept.
+    x2 = None means x1 with itself: blocks below the diagonal are copied from above it. Blocks run on all devices in turn.
     Progress shows where it takes more than a few seconds (or as `progress` says). With `kept` finished blocks stay on disk.
 
     >>> pairwise(lambda a, b: [a @ b.T], np.eye(3), block=2, count=1)[0].tolist()
@@ -81,8 +82,9 @@ def pairwise(
     entry = 2 * positions
     need, have = count * n1 * n2 * math.prod(entry) * dtype.itemsize, psutil.virtual_memory().available
     if need > have:
+        size_said = " × ".join(map(str, (n1, n2, *entry)))
         raise MemoryError(
-            f"{count} kernels of {' × '.join(map(str, (n1, n2, *entry)))} need {need / 2**30:.1f} GiB and {have / 2**30:.1f} GiB are free: "
+            f"{count} kernels of {size_said} need {need / 2**30:.1f} GiB and {have / 2**30:.1f} GiB are free: "
             "ask for fewer inputs at a time (x1 in parts against x2), for the diagonal alone, or give a folder."
         )
     out = [np.empty((n1, n2, *entry), dtype) for _ in range(count)]

@@ -17,8 +17,8 @@ from limits.program.deep import compared
 from limits.program.interpret import Interpreter
 from limits.program.loops import Loops
 from limits.program.nodes import Det, Key, Node
-from limits.program.shapes import settled
 from limits.program.rolled import ReadMoments, Rolling, plans_of
+from limits.program.shapes import settled
 from limits.program.simplified import simplified
 from limits.program.trace import INPUTS, NetworkProgram, trace
 from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, growth
@@ -151,7 +151,9 @@ class ProgramKernels:
         tolerance: Any = TOLERANCE,
         ratios: Sequence[Any] = (),
     ) -> dict[str, Any]:
-        """These kernels [n1, n2, *positions, *positions]; may be traced. ratios: numbers of the network over those that it was read with (`varied`)."""
+        """These kernels [n1, n2, *positions, *positions]; may be traced.
+
+        ratios: numbers of the network over those that it was read with (`varied`)."""
         x = jnp.concatenate([jnp.asarray(x1), jnp.asarray(x2)])
         return self._read(x, lambda: ReadMoments(lengths, len(x), len(x1)), names, roll, tolerance, ratios)
 

@@ -160,6 +160,7 @@ def given() -> dict[str, dict[str, Any]]:
     task = {"task": TASK, "steps": 1, "learning_rate": 0.1}
     sizes = {"n_train": 4, "n_test": 2, "seed": 0}
     layer = {"features": 2, "role": "hidden", "width": 4, "parameterization": zoo.Parameterization.ntk}
+    wide = {"width": 4, "parameterization": zoo.Parameterization.ntk}
     stds = {"w_std": 1.2, "b_std": 0.2}
     gp = {"k_train": K, "y": Y, "k_test_train": ONES}
     moves = {"times": [0, 1], "learning_rate": 0.1}
@@ -170,7 +171,8 @@ def given() -> dict[str, dict[str, Any]]:
     seen = {"net": NET, "variables": variables(), "x": X}
     return {
         **{f"zoo.{cls.__name__}": sizes_of(cls) for cls in vars(zoo).values() if hasattr(cls, "field_checks")},
-        "zoo.Dense": layer, "zoo.Conv": layer,
+        "zoo.Dense": layer, "zoo.Conv": layer, "zoo.GPT": sizes_of(zoo.GPT) | {"vocabulary": 3, "context": 4},
+        "zoo.Attention": wide, "zoo.FeedForward": wide, "zoo.Embed": wide | {"entries": 3},
         "zoo.Norm": {"kind": "layer", "width": 4, "parameterization": zoo.Parameterization.ntk},
         "zoo.Parameterization": {"a": 0.5, "b": 0.0, "c": 0.0, "d": 0.0, "a_in": 0.0, "b_in": 0.0},
         "zoo.PiecewiseLinear": {"negative": 0.0, "positive": 1.0}, "zoo.Quadratic": {"eps": 0.5},

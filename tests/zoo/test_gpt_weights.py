@@ -20,7 +20,10 @@ CASES = gpt_inputs.CASES
 
 def tensors(case: str) -> dict[str, np.ndarray]:
     """All weights of the reference implementation, by its names."""
-    return {name: gpt_inputs.weights(name, tuple(shape)) for name, shape in json.loads(str(GOLDEN[f"{case}/shapes"])).items()}
+    return {
+        name: gpt_inputs.weights(name, tuple(shape))
+        for name, shape in json.loads(str(GOLDEN[f"{case}/shapes"])).items()
+    }
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -60,7 +63,7 @@ def test_files_are_those_of_the_reference(tmp_path):
         n: (a.dtype, a.shape) for n, a in found.items()
     }
     (tmp_path / "c.safetensors").write_bytes(GOLDEN["safetensors"].tobytes()[:-2])
-    with pytest.raises(ValueError, match=r"c.safetensors: .* is cut or damaged"):
+    with pytest.raises(ValueError, match=r"c.safetensors: .* cut or damaged"):
         read_safetensors(tmp_path / "c.safetensors")
 
 
@@ -96,7 +99,7 @@ def test_other_weights_and_configs_are_refused():
         from_hub(net, given)
     with pytest.raises(ValueError, match=r"gives \(16, 24\) for block_1.mlp.mlp_1.kernel, which is \(16, 64\)"):
         from_hub(net.clone(mlp_ratio=4), tensors("llama"))
-    with pytest.raises(ValueError, match="rope_type|kind 'yarn'"):
+    with pytest.raises(ValueError, match="rotary positions of the kind 'yarn'"):
         gpt_of(CASES["llama"] | {"rope_parameters": {"rope_type": "yarn"}})
     with pytest.raises(ValueError, match="hidden_act must be 'silu' here; the config says 'relu'"):
         gpt_of(CASES["llama"] | {"hidden_act": "relu"})
