@@ -68,7 +68,7 @@ class OneToken(GPT):
     Outputs have independent readouts of one law, and a kernel of them all costs a backward pass for each.
 
     >>> import jax
-    >>> x = np.array([[1, 2, 3, 0], [1, 2, 3, 2]])
+    >>> x = jax.numpy.array([[1, 2, 3, 0], [1, 2, 3, 2]])
     >>> OneToken(width=16, depth=1, vocabulary=7, context=8).init_with_output(jax.random.key(0), x)[0].shape
     (2, 1)
     """

@@ -77,11 +77,11 @@ class ViTTwin(KernelTwin):
         return super()._absent
 
     @property
-    def _rule(self) -> algebra.Attention:
+    def _rule(self) -> algebra.AttentionRule:
         net = self.net
         moving = net.logits == "1/sqrt(d)"
         logits = "fixed" if net.tied else "random" if moving and net.query_init == "normal" else "none"
-        return algebra.Attention(logits, net.attention == "softmax", moving)
+        return algebra.AttentionRule(logits, net.attention == "softmax", moving)
 
     def _draws(self, x: np.ndarray, samples: int, seed: int) -> list[Any]:
         if self._rule.logits != "random" or not self._rule.softmax:

@@ -56,8 +56,9 @@ def attend(
 def rotated(x: jax.Array, positions: jax.Array, base: float = 1e4) -> jax.Array:
     """Pairs of features (i, i + d/2) of x [n, t, heads, d], turned by the angles position · base^(−2i/d).
 
-    >>> rotated(jnp.ones((1, 2, 1, 2)), jnp.array([[0, 1]]))[0, 1, 0].round(2).tolist()
-    [-0.30000001192092896, 1.3799999952316284]
+    >>> turned = rotated(jnp.array([1.0, 0.0]).reshape(1, 1, 1, 2), jnp.array([[1]])).ravel()
+    >>> bool(jnp.allclose(turned, jnp.array([jnp.cos(1.0), jnp.sin(1.0)])))
+    True
 
     Reference: Su et al. (2021), RoFormer.
     """

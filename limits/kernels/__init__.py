@@ -1,7 +1,7 @@
 """The algebra that carries NNGP and NTK through a network, layer by layer."""
 
 from limits.kernels.activations import closed_form as closed_form
-from limits.kernels.attention import Attention as Attention
+from limits.kernels.attention import AttentionRule as AttentionRule
 from limits.kernels.attention import attend as attend
 from limits.kernels.blocks import block_rows as block_rows
 from limits.kernels.blocks import padded as padded

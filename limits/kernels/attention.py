@@ -12,7 +12,7 @@ from limits.kernels.state import Affine, dense
 
 
 @dataclasses.dataclass(frozen=True)
-class Attention:
+class AttentionRule:
     """What the logits do in the limit of wide heads.
 
     "none": they vanish (1/d logits of independent queries and keys, or queries that start at zero); "fixed": they are
@@ -26,7 +26,7 @@ class Attention:
 
 
 def attend(
-    state: Positions, rule: Attention, query: Affine, key: Affine, value: Affine, has_bias: bool, draws: Any
+    state: Positions, rule: AttentionRule, query: Affine, key: Affine, value: Affine, has_bias: bool, draws: Any
 ) -> Positions:
     """o_a = Σ_c p_ac v_c, of queries q, keys k, values v that are dense layers of the tokens; p = softmax(s) (or s),
     s_ab = q_a·k_b / d^p:
@@ -55,7 +55,7 @@ def attend(
     return mixed
 
 
-def _weights(k: jax.Array, rule: Attention) -> jax.Array:
+def _weights(k: jax.Array, rule: AttentionRule) -> jax.Array:
     """p [n, 1, T, T], deterministic."""
     if rule.logits == "fixed":
         return jax.nn.softmax(k, axis=-1) if rule.softmax else k

@@ -42,7 +42,7 @@ LAYERS = {name: algebra.Affine(w, b, w, b) for name, w, b in (("q", 3.0, 0.3), (
 
 def attended(k, ntk, logits="random", query=LAYERS["q"], samples=2**12, seed=0, softmax=True):
     """(K^o, Θ^o), [T, T] each, between the two inputs; and K^o of the first with itself."""
-    rule, draws = algebra.Attention(logits, softmax, True), normal_draws(T, samples, seed)
+    rule, draws = algebra.AttentionRule(logits, softmax, True), normal_draws(T, samples, seed)
     with jax.enable_x64(True):
         done = _attend(rule, query, state(k, ntk), jnp.asarray(draws))
     return [np.asarray(part)[0, 0] for part in (done.k, done.ntk, done.k1)]

@@ -166,9 +166,10 @@ def test_optimisers_move_the_scanned_network_as_the_other(optimizer, tied):
 
     def trained(net: Any, params: Any) -> Any:
         tx = scaled(optimizer, net, learning_rate=0.02)
-        loss = lambda params: optax.softmax_cross_entropy_with_integer_labels(
-            net.apply({"params": params}, X)[:, :-1], X[:, 1:]
-        ).mean()
+
+        def loss(params: Any) -> Any:
+            f: Any = net.apply({"params": params}, X)
+            return optax.softmax_cross_entropy_with_integer_labels(f[:, :-1], X[:, 1:]).mean()
 
         def step(state: Any, _: Any) -> Any:
             params, kept = state

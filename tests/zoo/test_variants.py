@@ -153,7 +153,9 @@ def test_names_may_be_spelled_as_in_the_literature(spellings, cls):
 
 
 def test_an_unknown_variant_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r'Unknown variant "ViT-L/16"\. Did you mean "vit_s16"\? Known: resnet18'):
+    with pytest.raises(
+        ValueError, match=r'Unknown variant "ViT-L/16"\. Did you mean "vit_s16"\? Known: gpt2, gpt2_large'
+    ):
         variant("ViT-L/16")
     with pytest.raises(TypeError, match="HeResNet has no argument num_classes: use outputs"):
         variant("resnet18", num_classes=10)
