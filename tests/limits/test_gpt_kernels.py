@@ -1,0 +1,125 @@
+"""Kernels between tokens, read off the code of GPT: against the recursion by hand, and wide networks."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from limits import AbsentError, twin
+from zoo import GPT, learning_rate_factors
+
+X = np.array([[1, 2, 3], [1, 3, 1]])
+N, T = X.shape
+
+
+def network(**options: Any) -> Any:
+    fields: Any = {"width": 64, "depth": 2, "vocabulary": 5, "context": 4, "mlp_ratio": 2}
+    return GPT(**(fields | options))
+
+
+def flat(k: np.ndarray) -> np.ndarray:
+    """[n, n, t, t] → [n t, n t]."""
+    return k.transpose(0, 2, 1, 3).reshape(N * T, N * T)
+
+
+def relu_pair(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """E φ φ′ and E φ̇ φ̇′ of relu (Cho & Saul, 2009)."""
+    size = np.sqrt(np.outer(np.diag(k), np.diag(k)))
+    angle = np.arccos(np.clip(k / size, -1, 1))
+    return size * (np.sin(angle) + (np.pi - angle) * np.cos(angle)) / (2 * np.pi), (np.pi - angle) / (2 * np.pi)
+
+
+@pytest.mark.parametrize("options", [{}, {"kv_heads": 2, "scan": False}, {"positions": "rotary"}], ids=str)
+def test_kernels_are_the_recursion_over_tokens(options):
+    w, b, e, p = 1.4, 0.3, 0.8, 0.0 if "positions" in options else 0.6
+    numbers: Any = {"w_std": w, "b_std": b, "embedding_std": e, "position_std": 0.6}
+    k = twin(network(norm=None, mlp="relu", **numbers, **options)).kernels(X)
+    tokens, at = X.ravel(), np.tile(np.arange(T), N)
+    nngp = e**2 * (tokens[:, None] == tokens) + p**2 * (at[:, None] == at)
+    learned = (tokens[:, None] == tokens) * e**2 + (at[:, None] == at) * p**2  # tables learn as they are drawn
+    ntk, mean = learned.astype(float), np.kron(np.eye(N), np.tril(np.ones((T, T))) / np.arange(1, T + 1)[:, None])
+    scale = 1 / 2  # L^(−1/2) squared
+
+    def layer(nngp: Any, ntk: Any) -> Any:
+        return w**2 * nngp + b**2, w**2 * (nngp + ntk) + b**2
+
+    for _ in range(2):
+        values = layer(nngp, ntk)
+        a = layer(*(mean @ part @ mean.T for part in values))
+        nngp, ntk = nngp + scale * a[0], ntk + scale * a[1]
+        inner = layer(nngp, ntk)
+        dual, slope = relu_pair(inner[0])
+        a = layer(dual, slope * inner[1])
+        nngp, ntk = nngp + scale * a[0], ntk + scale * a[1]
+    np.testing.assert_allclose(flat(k.nngp), w**2 * nngp, rtol=1e-9)
+    np.testing.assert_allclose(flat(k.ntk), w**2 * (nngp + ntk), rtol=1e-9)
+    assert k.provenance["ntk"].kind == "exact"
+
+
+def test_blocks_the_diagonal_and_pairs_are_of_one_kernel():
+    limit, x = twin(network(depth=1, norm=None, mlp="relu")), np.array([[1, 2], [0, 2], [3, 3]])
+    whole = limit.kernels(x)
+    np.testing.assert_allclose(limit.kernels(x, block=1).ntk, whole.ntk, rtol=1e-12)
+    np.testing.assert_allclose(limit.kernels(x[:1], x[1:]).nngp, whole.nngp[:1, 1:], rtol=1e-12)
+    np.testing.assert_allclose(limit.kernels(x, diagonal=True).ntk, whole.ntk[range(3), range(3)], rtol=1e-12)
+    one = limit.kernels(x[:, :1]).nngp
+    np.testing.assert_allclose(one, whole.nngp[:, :, :1, :1], rtol=1e-12)  # a token sees none after it
+
+
+@pytest.mark.parametrize(("form", "message"), [("ntk", "grows with the width"), ("mup", "stays where features learn")])
+def test_tied_weights_have_no_kernel_and_say_why(form, message):
+    k = twin(network(tied=True, parameterization=form)).kernels(X)
+    with pytest.raises(AbsentError, match=f"the readout is the embedding's transpose.*{message}"):
+        k.ntk  # noqa: B018
+
+
+def finite_kernels(net: Any, networks: int) -> dict[str, np.ndarray]:
+    """[networks, n t, n t] of wide networks: features, and tangent kernels of the first output."""
+    rates = learning_rate_factors(net, jax.ShapeDtypeStruct(X.shape, "int32"))
+
+    def one(key: Any) -> Any:
+        params = net.init(key, jnp.asarray(X))["params"]
+        outputs = lambda params: net.apply({"params": params}, jnp.asarray(X), intermediates=True)  # noqa: E731
+        _, pull, inside = jax.vjp(lambda p: (outputs(p)[0][..., 0].ravel(), outputs(p)[1]), params, has_aux=True)
+        slopes = jax.lax.map(lambda e: pull(e)[0], jnp.eye(N * T))
+        parts = zip(jax.tree.leaves(slopes), jax.tree.leaves(rates), strict=True)
+        features = inside["features"].reshape(N * T, -1)
+        rows = [(rate, g.reshape(N * T, -1)) for g, rate in parts]
+        return {"nngp": features @ features.T / net.width, "ntk": sum(rate * g @ g.T for rate, g in rows)}
+
+    run = jax.jit(one)
+    found = [jax.tree.map(np.asarray, run(jax.random.key(i))) for i in range(networks)]
+    return {name: np.stack([each[name] for each in found]).astype(float) for name in ("nngp", "ntk")}
+
+
+def check_against_networks(net: Any, networks: int, most: float, **drawn: Any) -> None:
+    """By projections on all, on the diagonal and on the first sequence, in standard errors of both."""
+    k = twin(net.clone(width=64)).kernels(X, **drawn)
+    for name, finite in finite_kernels(net, networks).items():
+        for of in (np.ones((N * T, N * T)), np.eye(N * T), np.kron(np.diag([1.0, 0]), np.ones((T, T)))):
+            seen = np.sum(finite * of, axis=(1, 2))
+            error = np.hypot(
+                seen.std(ddof=1) / networks**0.5, np.sum(flat(getattr(k, f"{name}_sem")) * of) / (of.sum() ** 0.5)
+            )
+            assert error < 0.03 * seen.mean()
+            assert abs(seen.mean() - np.sum(flat(getattr(k, name)) * of)) < most * error, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"kv_heads": 2, "b_std": 0.3}, {"norm": "rms", "mlp": "swiglu", "mlp_ratio": 3, "parameterization": "mup"},
+     {"positions": "rotary", "norm": "rms", "mlp": "relu2"}, {"qk_norm": True, "norm": "rms", "positions": None},
+     {"norm": None, "mlp": "gelu_tanh"}, {"heads": "grow", "embedding_std": 0.5, "position_std": 0.7}],
+    ids=str,
+)  # fmt: skip
+def test_wide_networks_have_the_kernels_of_the_twin(options):
+    check_against_networks(network(**{"width": 1024} | options), 12, 4.0)  # t with 11 degrees of freedom, 6 numbers
+
+
+@pytest.mark.slow
+def test_drawn_kernels_are_those_of_wide_networks():
+    net = network(width=256, logits="1/sqrt(d)", heads="grow", head_dim=8, depth=1)
+    check_against_networks(net, 48, 4.0, samples=512, replicas=8)
