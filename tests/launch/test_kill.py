@@ -65,7 +65,7 @@ def test_killed_twice_and_continued(whole: Path, tmp_path: Path):
 def run_forked(folder: Path, processes: int, kill: tuple[int, int, float] | None = None) -> list[int | None]:
     """The exit codes of the same run in forked processes. kill: (signal, lines of the log, seconds) to send it to one of them
     so many lines and seconds on."""
-    settings = {"jax_compilation_cache_dir": str(folder.parent / "compiled"),
+    settings = {"jax_enable_compilation_cache": True, "jax_compilation_cache_dir": str(folder.parent / "compiled"),
                 "jax_persistent_cache_min_compile_time_secs": 0, "jax_persistent_cache_min_entry_size_bytes": -1}  # fmt: skip
     log, output = folder / "log.jsonl", folder.parent / "output"
     had = len(log.read_text().splitlines()) if log.exists() else 0
