@@ -95,7 +95,7 @@ class SampledTwin(Twin):
         if missing and self.deep:
             why = "; ".join(dict.fromkeys(reasons.values())) or "it is drawn at finite depths only"
             raise AbsentError(f"{name_of(self.net)} has no infinite-depth limit in closed form: {why}.")
-        if missing and self._masks(first):
+        if missing and self._said(first, "masks"):
             why = "; ".join(dict.fromkeys(reasons.values())) or "masks that a forward pass draws are read, not drawn"
             raise AbsentError(f"{name_of(self.net)} has no kernels with dropout: {why}.")
         if missing:
@@ -175,7 +175,7 @@ class SampledTwin(Twin):
     def check_training(self, x: Any) -> None:
         """Raises where the network draws other masks at every step."""
         self._check_one_output("training", x)
-        masks = self._masks(x)
+        masks = self._said(x, "masks")
         if masks:
             raise AbsentError(
                 f"{name_of(self.net)} draws masks in its forward pass ({masks[0]}), others at every step of training, and "
@@ -188,16 +188,17 @@ class SampledTwin(Twin):
         super().check_outputs(owner, task)
 
     def _check_one_output(self, owner: str, x: Any) -> None:
-        program = program_of(self.net_read, np.shape(x)[1:], str(np.asarray(x).dtype), None)
-        if not isinstance(program, Refused) and program.positions:
+        positions = self._said(x, "positions")
+        if positions:
             raise AbsentError(
-                f"{owner}: {name_of(self.net)} has outputs at each of {program.positions} positions of an input, and tasks have "
+                f"{owner}: {name_of(self.net)} has outputs at each of {positions} positions of an input, and tasks have "
                 "targets of whole inputs; of such networks there are `kernels`. Average the positions in the module, or take one."
             )
 
-    def _masks(self, x: Any) -> tuple[str, ...]:
-        program = program_of(self.net, np.shape(x)[1:], str(np.asarray(x).dtype), None)
-        return () if isinstance(program, Refused) else program.masks
+    def _said(self, x: Any, what: str) -> tuple:
+        """What the program for inputs like x says of itself ("masks", "positions"); nothing where it cannot be read."""
+        program = program_of(self.net_read, np.shape(x)[1:], str(np.asarray(x).dtype), None)
+        return () if isinstance(program, Refused) else getattr(program, what)
 
     def check_depth(self, x: Any) -> None:
         """Raises where the program of the network has no limit of infinite depth."""

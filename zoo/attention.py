@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from zoo import checks
 from zoo.activations import activation_function
 from zoo.layers import Dense, HasRoles, Norm, scaled_normal
-from zoo.parameterization import Parameterization
+from zoo.parameterization import Parameterization, parameterization
 
 # What stands between the layers of an MLP: (activation, whether it is a gate for a second layer beside the first).
 MLPS: dict[str, tuple[Any, bool]] = {
@@ -84,8 +84,45 @@ def feed_forward(layers: Layers, x: jax.Array, hidden: int, activation: Any, gat
     return layers("mlp_2", x.shape[-1])(inside)
 
 
+class TableOfNormals(HasRoles):
+    """What tables of N(0, std²) entries say of themselves: their one parameter is an embedding."""
+
+    @property
+    def param_roles(self) -> dict[str, str]:
+        """The role of each parameter, by its name."""
+        return {"embedding": "embedding"}
+
+    def scales(self: Any, name: str, inputs: int) -> tuple[Any, Any]:
+        """(standard deviation at initialisation, forward multiplier) of the entries."""
+        del name, inputs
+        return self.parameterization.scales("embedding", 1, self.width, self.std)
+
+
+class TwoBranchBlocks:
+    """What networks of `depth` blocks of attention and MLP say of themselves."""
+
+    @property
+    def branches(self: Any) -> int:
+        """The number of residual branches: attention and MLP of every block."""
+        return 2 * self.depth
+
+    @property
+    def branch_scale(self: Any) -> Any:
+        """The factor of every branch."""
+        return self.beta * parameterization(self.parameterization).branch_factor(self.depth)
+
+
+def heads_of(width: int) -> int:
+    """The number of heads that grows with the width: its largest divisor up to its square root.
+
+    >>> heads_of(64), heads_of(24)
+    (8, 4)
+    """
+    return max(h for h in range(1, int(width**0.5) + 1) if width % h == 0)
+
+
 @checks.arguments()
-class Embed(HasRoles, nn.Module):
+class Embed(TableOfNormals, nn.Module):
     """A table of N(0, std²) rows, looked up by whole numbers; `attend` is the product with every row (tied readouts).
 
     >>> table = Embed(7, 4, Parameterization.mup)
@@ -98,16 +135,6 @@ class Embed(HasRoles, nn.Module):
     parameterization: Parameterization
     std: Any = 1.0
     dtype: Any = None
-
-    @property
-    def param_roles(self) -> dict[str, str]:
-        """The role of each parameter, by its name."""
-        return {"embedding": "embedding"}
-
-    def scales(self, name: str, inputs: int) -> tuple[Any, Any]:
-        """(standard deviation at initialisation, forward multiplier) of the entries."""
-        del name, inputs
-        return self.parameterization.scales("embedding", 1, self.width, self.std)
 
     def setup(self) -> None:  # noqa: D102
         self.store = jax.dtypes.canonicalize_dtype(float)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from zoo.attention import MLPS, Attention, Embed, FeedForward, residual
+from zoo.attention import MLPS, Attention, Embed, FeedForward, TwoBranchBlocks, heads_of, residual
 from zoo.checks import Check, choice, number
 from zoo.definition import check_fields, definition, scale, size
 from zoo.layers import Dense, Norm, field, layer
@@ -54,7 +54,7 @@ class Block(nn.Module):
     beta=scale,
     norm_epsilon=number(positive=True),
 )
-class GPT(nn.Module):
+class GPT(TwoBranchBlocks, nn.Module):
     """A decoder: `depth` pre-norm blocks of causal attention and MLP on tokens [n, t], whole numbers below `vocabulary`.
 
         h = embedding of tokens (+ learned positions)
@@ -143,22 +143,12 @@ class GPT(nn.Module):
             return int(self.heads)
         if self.head_dim is not None:
             return self.width // self.head_dim
-        return max(h for h in range(1, int(self.width**0.5) + 1) if self.width % h == 0)
+        return heads_of(self.width)
 
     @property
     def head_size(self) -> int:
         """Features of a head."""
         return self.width // self.head_count if self.head_dim is None else self.head_dim
-
-    @property
-    def branches(self) -> int:
-        """The number of residual branches: attention and MLP of every block."""
-        return 2 * self.depth
-
-    @property
-    def branch_scale(self) -> Any:
-        """The factor of every branch."""
-        return self.beta * parameterization(self.parameterization).branch_factor(self.depth)
 
     @property
     def example(self) -> jax.ShapeDtypeStruct:

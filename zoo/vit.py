@@ -7,14 +7,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from zoo.attention import attend, feed_forward, residual
+from zoo.attention import TableOfNormals, TwoBranchBlocks, attend, feed_forward, heads_of, residual
 from zoo.checks import Check, choice
 from zoo.definition import Network, check_images, definition, scale, size
-from zoo.layers import Dense, HasRoles, Norm, field, layer, output, scaled_normal
+from zoo.layers import Dense, Norm, field, layer, output, scaled_normal
 from zoo.parameterization import Parameterization, parameterization
 
 
-class Embedding(HasRoles, nn.Module):
+class Embedding(TableOfNormals, nn.Module):
     """An array of N(0, std²) entries, the same for n inputs, [n, *shape, width]; its role is "embedding".
 
     >>> e = Embedding((3,), 2, Parameterization.ntk, std=0.0)
@@ -26,16 +26,6 @@ class Embedding(HasRoles, nn.Module):
     width: int
     parameterization: Parameterization
     std: Any = 1.0
-
-    @property
-    def param_roles(self) -> dict[str, str]:
-        """The role of each parameter, by its name."""
-        return {"embedding": "embedding"}
-
-    def scales(self, name: str, inputs: int) -> tuple[Any, Any]:
-        """(standard deviation at initialisation, forward multiplier) of the entries."""
-        del name, inputs
-        return self.parameterization.scales("embedding", 1, self.width, self.std)
 
     @nn.compact
     def __call__(self, n: int) -> jax.Array:  # noqa: D102
@@ -78,7 +68,7 @@ def sines(tokens: int, width: int) -> jax.Array:
     positions=choice("learned", "fixed", None),
     pool=choice("mean", "class"),
 )
-class ViT(Network):
+class ViT(TwoBranchBlocks, Network):
     """A vision transformer: `depth` blocks of attention and MLP on tokens of `width` features.
 
         h = embedding of patches (+ class token) + positions
@@ -136,17 +126,7 @@ class ViT(Network):
         """The number of heads: for "grow" the largest divisor of the width up to its square root."""
         if self.heads != "grow":
             return int(self.heads)
-        return max(h for h in range(1, int(self.width**0.5) + 1) if self.width % h == 0)
-
-    @property
-    def branches(self) -> int:
-        """The number of residual branches: attention and MLP of every block."""
-        return 2 * self.depth
-
-    @property
-    def branch_scale(self) -> Any:
-        """The factor of every branch."""
-        return self.beta * parameterization(self.parameterization).branch_factor(self.depth)
+        return heads_of(self.width)
 
     def patches(self, x: Any) -> Any:
         """Images [n, height, width, channels] cut into flattened patches [n, tokens, patch² channels], row by row."""
