@@ -42,6 +42,7 @@ class Matrix:
     dense: bool = dataclasses.field(default=False, metadata={"static": True})  # W = s W⁰ + D; D is `trained`
     part: Any = None  # of a population, 0 or 1, that this is half of
     coupled: int = dataclasses.field(default=0, metadata={"static": True})  # sweeps share draws: 1 the whole, 2 a half
+    turn: Any = None  # of several backward passes through one forward pass: 0, 1, …; each draws by itself
 
     @classmethod
     def fresh(
@@ -70,7 +71,7 @@ class Matrix:
         exact = None if self.exact is None else (self.exact[1], self.exact[0])
         return Matrix(self.u, self.z, self.v, self.y, self.known_out, self.known_in, self.start,
                       self.trained.T, self.gradient.T, self.then_out, self.then_in, exact, self.dense,
-                      self.part, self.coupled)  # fmt: skip
+                      self.part, self.coupled, self.turn)  # fmt: skip
 
     @property
     def made_dense(self) -> "Matrix":
@@ -242,7 +243,8 @@ def _forward(tolerance: float, a: jax.Array, matrix: Matrix, key: jax.Array) -> 
 
 def _backward(tolerance: float, kept: Any, cotangents: Any) -> Any:
     (c, key), (slope, matrix) = kept, cotangents
-    d, after = meet(matrix.transposed, slope, _folded(key, 1), tolerance)
+    turn = 0 if matrix.turn is None else matrix.turn.astype(jnp.uint32)
+    d, after = meet(matrix.transposed, slope, _folded(key, 1 + turn), tolerance)
     right = slope if matrix.dense else d
     after = dataclasses.replace(after.transposed, gradient=matrix.gradient + c.T @ right)
     moved = slope @ after.trained.T if matrix.dense else (d @ after.trained.T) @ after.v
@@ -250,7 +252,7 @@ def _backward(tolerance: float, kept: Any, cotangents: Any) -> Any:
     return back, after, np.zeros(key.shape, jax.dtypes.float0)
 
 
-def _folded(key: jax.Array, number: int) -> jax.Array:
+def _folded(key: jax.Array, number: Any) -> jax.Array:
     return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key), number))
 
 

@@ -131,12 +131,12 @@ def _with_gradients(
         {path: zeros(matrix.gradient) for path, matrix in _matrices(revealed).items() if path in whole},
     )
     mapped = jax.vmap(one, in_axes=(0, 0, None), out_axes=((0, None, 0), 0))
-    bare = _with_slopes(revealed, dict.fromkeys(whole))
+    bare = _in_turn(_with_slopes(revealed, dict.fromkeys(whole)), 0)
     passed: Any = jax.vjp(lambda own, revealed: mapped(x, own, revealed), own, bare, has_aux=True)
     (f, after, slopes), pull, (seen, entered) = passed
     backs: list[Own] = []
-    for cotangent in output_basis(f):
-        back, after = pull((cotangent, after, slopes))
+    for turn, cotangent in enumerate(output_basis(f)):
+        back, after = pull((cotangent, _in_turn(after, turn), slopes))
         backs.append(back)
     back = jax.tree.map(lambda *each: jnp.stack(each), *backs)  # [outputs, n, …]
     g = {i: a.reshape(len(backs), n, -1, a.shape[-1]) for i, a in back.shifts.items()}
@@ -150,7 +150,7 @@ def _with_gradients(
     found: dict[str, Any] = {"f": seen.f, **take(kernels, _inside(net, seen, lambda: gradients, tangent))}
     if "fields" in kernels:
         found |= {"fields_h": seen.h, "fields_phi": seen.phi, "fields_g": tuple(scale * g for g in gradients)}
-    after = _with_slopes(after, {path: _matrices(revealed)[path].gradient for path in whole})
+    after = _in_turn(_with_slopes(after, {path: _matrices(revealed)[path].gradient for path in whole}), None)
     if "responses" in kernels:
         found |= coefficients(uses, a, g, after, scale)
     return found, after
@@ -190,6 +190,15 @@ def _with_slopes(revealed: Any, slopes: dict[tuple[str, ...], Any]) -> Any:
     for path, slope in slopes.items():
         flat[path] = dataclasses.replace(flat[path], gradient=slope)
     return flax.traverse_util.unflatten_dict(flat)
+
+
+def _in_turn(revealed: Any, turn: int | None) -> Any:
+    """The matrices in a backward pass of this number: without one, passes for several outputs would share their draws."""
+
+    def counted(m: Matrix) -> Matrix:
+        return dataclasses.replace(m, turn=None if turn is None else jnp.full_like(m.known_in, turn))
+
+    return jax.tree.map(counted, revealed, is_leaf=lambda leaf: isinstance(leaf, Matrix))
 
 
 class Infinite:
