@@ -38,6 +38,10 @@ class About:
             self._text.set_exception(error)
             raise
 
+    def give_up(self) -> None:
+        """Where the checkpoint could not be begun: what Orbax already waits for will not come, and the process may end."""
+        self._text.cancel()
+
     async def save(self, directory: Any) -> Awaitable[None]:
         """For Orbax."""
 

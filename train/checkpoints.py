@@ -67,7 +67,11 @@ class Checkpoints:
             return
         parts = {"model": model, "training": training}
         about = About({**self.info, **more, "step": step}, parts)
-        self._said(lambda: self._checkpointer.save_checkpointables_async(step, {**parts, "about": about}, force=True))
+        try:
+            self._said(lambda: self._checkpointer.save_checkpointables_async(step, {**parts, "about": about}, force=True))
+        except BaseException:
+            about.give_up()
+            raise
         about.finish()
 
     def wait(self) -> None:

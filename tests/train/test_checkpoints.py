@@ -5,6 +5,7 @@ import json
 import random
 import re
 import shutil
+import threading
 import warnings
 import zlib
 from pathlib import Path
@@ -263,3 +264,14 @@ def test_no_room_is_a_sentence_and_the_last_good_one_stays(tmp_path: Path, monke
     monkeypatch.undo()
     checkpoints.close()
     same(latest(tmp_path), 1)
+
+
+def test_what_cannot_be_saved_leaves_no_thread_that_waits_for_ever(tmp_path: Path):
+    before = set(threading.enumerate())
+    with pytest.raises(ValueError, match="empty"):
+        Checkpoints(tmp_path).save(0, MODEL, {})
+    writers = [t for t in set(threading.enumerate()) - before if "_target_setting_result" in t.name]  # Orbax's
+    assert writers
+    for writer in writers:
+        threading.Thread.join(writer, 10)  # their own raises
+        assert not writer.is_alive()
