@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from train.checkpoints import Checkpoints, log_spaced
 from train.data import Batches, evaluation_batches, source
+from train.data.tokens import TokenSource
 from train.loop import Loop, check_evaluated
 from train.mesh import make_mesh, rows_here
 from train.preemption import Preemption
@@ -84,8 +85,9 @@ class Run:
     def _sample(self) -> tuple[jax.ShapeDtypeStruct, Any]:
         """A whole batch of inputs, as shape and type, and some targets."""
         if self.source is not None:
-            shape, targets = (self.fields["batch"], *self.source.shape), self.source.read(np.arange(1))[1]
-            return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(float)), targets
+            x, targets = self.source.read(np.arange(1))
+            kind = "int32" if isinstance(self.source, TokenSource) else jax.dtypes.canonicalize_dtype(float)
+            return jax.ShapeDtypeStruct((self.fields["batch"], *x.shape[1:]), kind), targets
         batch = next(self._own_batches(0), None)
         if batch is None:
             raise ValueError(f"{self.experiment.path}: batches gives none.")

@@ -250,7 +250,8 @@ def evaluation_batches(
 
     def at(step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rows = step * batch + block
-        x, y = source.read(np.minimum(rows, count - 1))
-        return change(x), y, (rows < count).astype(np.float32)
+        there = np.minimum(rows, count - 1)
+        x, y = source.read(there)
+        return change(x), y, (rows < count) * source.weights(there)
 
     return prefetched(at, 0, -(-count // batch), threads, buffer, workers=0)
