@@ -4,7 +4,8 @@
                             [--distributed=auto|on|off]
 
 The config is any Python file with get_config() and make(width, depth), optimizer(net, learning_rate), loss(outputs,
-targets); further arguments of these are filled with the config's fields of that name. `learning_rate` is a schedule, which
+targets), and if it likes references(train, test): {name: loss} of others, sample(net, variables): a text at checkpoints;
+further arguments of these are filled with the config's fields of that name. `learning_rate` is a schedule, which
 Optax takes for a number, or a number where the config has neither `schedule` nor `warmup`, or the optimiser asks for them.
 Configs of launch.transfer are such files too: --set gives the fields that they lack (width, depth) or that a setting has.
 Fields:
@@ -38,14 +39,14 @@ from absl import logging as absl_logging
 
 from launch import common, distributed, exit_codes, watch
 from limits.kept.store import folder_inside
-from train import curves
+from train import beside, curves
 from train.checkpoints import info_of, steps_in
 from train.memory import keep_freed_memory
 from train.preemption import Preemption
 from train.run import Run, conduct
 from train.study import resume
 from train.study.agreement import same_everywhere, what_runs
-from train.study.experiment import Experiment, plain_fields
+from train.study.experiment import NEEDED, Experiment, plain_fields
 from train.study.fields import DEFAULTS, checked, unused
 
 _SET = flags.DEFINE_multi_string("set", [], "NAME=VALUE: a field of the config, also one that it does not have.")
@@ -137,7 +138,7 @@ def main() -> None:
     run = prepare(experiment, folder, _PMAP.value)
     held = resume.lock(folder) if jax.process_index() == 0 else None
     check_folder(run, _ACCEPT.value)
-    if left := unused(run.fields, experiment.asked_for()):
+    if left := unused(run.fields, experiment.asked_for((*NEEDED, *beside.FUNCTIONS))):
         screen.print(f"fields of the config that nothing reads: {', '.join(left)}")
     if jax.process_index() == 0:
         if "://" not in str(folder):

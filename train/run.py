@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from train import beside
 from train.checkpoints import Checkpoints, log_spaced
 from train.data import Batches, evaluation_batches, source
 from train.data.tokens import TokenSource
@@ -156,6 +157,8 @@ def conduct(
         return True
     for line in trainer.placement.log:
         screen.print(f"not sharded: {line}")
+    if others := beside.references(run):
+        screen.print("test loss of others: " + ", ".join(f"{name} {value:.4g}" for name, value in others.items()))
     records = Records(logs["log.jsonl"], start, fields["also"], fields["name"], marks.get("log.jsonl"))
     tests = Records(logs["test.jsonl"], start + 1, mark=marks.get("test.jsonl"))
     with _progress(screen) as progress:
@@ -178,6 +181,8 @@ def conduct(
             records.flush()  # the lines before a checkpoint are there when it is
             tests.flush()
             checkpoints.save(k, *parts_of(state), logs={"log.jsonl": records.mark, "test.jsonl": tests.mark})
+            if text := beside.sample(run, k, state):
+                progress.console.print(f"step {k}, a sample: {text!r}", highlight=False, markup=False)
 
         every = fields["save_every"]
         loop = Loop(
