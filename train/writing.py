@@ -28,7 +28,7 @@ def continued(
     kept, and read again.
 
     >>> net = GPT(width=16, depth=1, vocabulary=7, context=8)
-    >>> params = net.init(jax.random.key(0), jax.numpy.ones((1, 8), int))["params"]
+    >>> params = jax.jit(net.init)(jax.random.key(0), jax.numpy.ones((1, 8), int))["params"]
     >>> continued(net, params, [1, 2], tokens=20, draws=3).shape
     (3, 20)
     """
@@ -85,7 +85,7 @@ def write(
     """The prompt and `tokens` tokens more, as text, in so many draws.
 
     >>> net = GPT(width=16, depth=1, vocabulary=256, context=8)
-    >>> params = net.init(jax.random.key(0), jax.numpy.ones((1, 8), int))["params"]
+    >>> params = jax.jit(net.init)(jax.random.key(0), jax.numpy.ones((1, 8), int))["params"]
     >>> write(net, params, "def", tokens=5)[0][:3]
     'def'
     """
