@@ -182,7 +182,7 @@ def conduct(
             tests.flush()
             checkpoints.save(k, *parts_of(state), logs={"log.jsonl": records.mark, "test.jsonl": tests.mark})
             if text := beside.sample(run, k, state):
-                progress.console.print(f"step {k}, a sample: {text!r}", highlight=False, markup=False)
+                progress.console.print(f"step {k}, a sample: {text[:100]!r}", highlight=False, markup=False)
 
         every = fields["save_every"]
         loop = Loop(
