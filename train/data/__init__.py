@@ -14,6 +14,7 @@ from train.data.batches import evaluation_batches as evaluation_batches
 from train.data.batches import image_batches as image_batches
 from train.data.batches import minibatches as minibatches
 from train.data.batches import shuffled_batches as shuffled_batches
+from train.data.languages import RandomHierarchy as RandomHierarchy
 from train.data.languages import associative_recall as associative_recall
 from train.data.languages import random_hierarchy as random_hierarchy
 from train.data.sources import source as source
@@ -27,4 +28,3 @@ from train.data.tasks import xor_clusters as xor_clusters
 from train.data.tasks import xor_mixture as xor_mixture
 from train.data.text import file_text as file_text
 from train.data.text import python_text as python_text
-from train.data.text import tfds_text as tfds_text

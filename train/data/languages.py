@@ -132,7 +132,7 @@ class RandomHierarchy:
         return levels
 
 
-@checks.arguments(**_SIZES, targets=checks.choice("next", "class"))
+@checks.arguments(**_SIZES, targets=checks.choice("next", "class"), grammar=checks.seed)
 def random_hierarchy(
     split: str = "train",
     n_train: int = 1024,

@@ -195,8 +195,6 @@ def tfds_source(
     data_dir: where it lies; None: ~/tensorflow_datasets, or what TFDS_DATA_DIR says. size: `fitted` to that square, which
     data sets of images of many sizes need. memory: decode all images once and keep them.
     """
-    if not name[:1].isalpha():
-        raise ValueError(f'The name of a dataset must be that of data, and begin with a letter; got "{name}".')
     features, data = opened(name, split, data_dir)
     labels = getattr(features["label"], "num_classes", None) if {"image", "label"} <= set(features.keys()) else None
     if not labels:
@@ -212,6 +210,8 @@ def tfds_source(
 
 def opened(name: str, split: str, data_dir: str | None) -> tuple[Any, Any]:
     """(features, records by number) of a data set of TFDS."""
+    if not name[:1].isalpha():
+        raise ValueError(f'The name of a dataset must be that of data, and begin with a letter; got "{name}".')
     import tensorflow_datasets as tfds  # slow to import, and the other sources do without
 
     where = data_dir or "~/tensorflow_datasets (or set TFDS_DATA_DIR)"
