@@ -15,22 +15,29 @@ from train import losses
 from train.evaluate.compressors import other_models
 from train.writing import write
 from zoo import GPT, Parameterization, scaled
+from zoo.messages import did_you_mean
+
+SIZES = {
+    "small": {"name": "train_gpt", "width": 128, "depth": 4, "context": 256, "batch": 8, "steps": 1000},
+    "pod": {"name": "train_gpt_pod", "width": 2048, "depth": 20, "context": 2048, "batch": 512, "steps": 20000},
+}
 
 
-def get_config() -> ConfigDict:
-    """Another text: --config.data.name=text --set=…, or a copy of this file."""
+def get_config(size: str = "small") -> ConfigDict:
+    """`small`, or a billion parameters for a `pod`."""
+    if size not in SIZES:
+        raise ValueError(f'No such size, "{size}". {did_you_mean(size, SIZES)}')
+    chosen, pod = SIZES[size], size == "pod"
     return ConfigDict(
         {
-            "name": "train_gpt",
-            "width": 128,
-            "depth": 4,
-            "steps": 1500,
-            "batch": 8,
+            **{field: value for field, value in chosen.items() if field != "context"},
             "learning_rate": 0.02,
             "schedule": "linear",
             "warmup": 50,
             "seed": 0,
-            "data": {"name": "python", "train": "train", "test": "test", "context": 256},
+            "data": {"name": "python", "train": "train", "test": "test", "context": chosen["context"]},
+            "sharding": "fsdp" if pod else "replicate",
+            "blocks": {"dtype": "bfloat16", "remat": True} if pod else {"scan": False},
             "evaluate_every": 250,
             "save_every": 250,
             "analysis": 8,
@@ -39,11 +46,11 @@ def get_config() -> ConfigDict:
     )
 
 
-def make(width, depth, data):
-    mup = Parameterization.mup.based(128, 4)  # the size whose learning rate was tuned
+def make(width, depth, data, blocks):
+    mup = Parameterization.mup.based(128, 4)  # the size that `learning_rate` is of
     return GPT(
-        width, depth, 256, data.context, heads=2, norm="rms", qk_norm=True, mlp="relu2", positions="rotary", scan=False,
-        parameterization=mup,
+        width, depth, 256, data.context, heads=width // 64, norm="rms", qk_norm=True, mlp="relu2", positions="rotary",
+        parameterization=mup, **blocks,
     )  # fmt: skip
 
 

@@ -55,6 +55,7 @@ class Run:
         net = experiment.call("make", fields["width"], fields["depth"])
         tx = experiment.call("optimizer", net, learning_rate=rate)
         inputs, targets = self._sample()
+        self._shapes = inputs, np.asarray(targets)
         self.program = Program(
             net, tx, lambda f, y: experiment.call("loss", f, y), fields["accumulate"], fields["average"],
             labels=are_labels(np.asarray(targets)),
@@ -94,6 +95,12 @@ class Run:
             raise ValueError(f"{self.experiment.path}: batches gives none.")
         first = np.asarray(batch[0])
         return jax.ShapeDtypeStruct(first.shape, jax.dtypes.canonicalize_dtype(first.dtype)), batch[1]
+
+    def abstract_batch(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+        """Shapes and types of a whole batch."""
+        inputs, targets = self._shapes
+        kind = jax.dtypes.canonicalize_dtype(targets.dtype)
+        return inputs, jax.ShapeDtypeStruct((inputs.shape[0], *targets.shape[1:]), kind)
 
     def _own_batches(self, start: int) -> Iterator[Any]:
         if self.experiment.asks_for("start", ("batches",)):
