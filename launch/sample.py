@@ -6,6 +6,8 @@ RUN is the folder of a run (default: runs/train_gpt). A network with 256 tokens 
 ("0 1 2"). Where the context is full, its latest half is kept. Nothing in RUN is executed, and nothing is written there.
 """
 
+import math
+
 import jax
 from absl import flags
 
@@ -22,6 +24,8 @@ _SEED = flags.DEFINE_integer("seed", 0, "Of the draws.", lower_bound=0)
 _DRAWS = flags.DEFINE_integer("draws", 1, "How many texts.", lower_bound=1)
 _STEP = flags.DEFINE_integer("step", None, "Of which checkpoint; by default the latest.", lower_bound=0)
 _MEMBER = flags.DEFINE_integer("member", 0, "Which network of several that were trained at once.", lower_bound=0)
+
+flags.register_validator("temperature", math.isfinite, "It must be a finite number of at least 0.")
 
 
 def main() -> None:
