@@ -102,7 +102,7 @@ def test_the_report_has_what_others_do_and_samples_in_order(tmp_path: Path):
 
 
 def test_text_beyond_the_context_goes_on_from_its_latest_half():
-    net = GPT(width=16, depth=1, vocabulary=7, context=8)
+    net: Any = GPT(width=16, depth=1, vocabulary=7, context=8)
     params = jax.jit(net.init)(jax.random.key(0), jax.numpy.ones((1, 8), int))["params"]
     whole = jax.jit(lambda tokens: net.apply({"params": params}, tokens).argmax(-1))
     seen = [1, 2, 3]

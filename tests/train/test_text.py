@@ -16,7 +16,8 @@ import pytest
 import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from train.data import Batches, evaluation_batches, python_library, source
+from train.data import Batches, evaluation_batches, python_library
+from train.data import source as source_of_a_name
 from train.data.text import packed
 from train.data.tokens import Sequences, Windows
 from train.evaluate.compressors import compressed_bits, ngram_bits, other_models
@@ -24,6 +25,8 @@ from train.losses import cross_entropy
 from train.mesh import make_mesh
 from train.step import Program
 from train.trainer import Trainer
+
+source: Any = source_of_a_name  # of one kind or another
 
 
 @pytest.mark.parametrize(("length", "context", "stride"), [(50, 8, 4), (50, 8, 8), (51, 8, 3), (5, 8, 4), (9, 8, 4)])
