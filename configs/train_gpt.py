@@ -4,7 +4,11 @@
     python3 -m launch.sample --workdir=runs/train_gpt --prompt="def "
 
 The loss is in bits a byte; the report has it beside those of gzip, xz and n-grams on the same held-out bytes, with samples of
-text at checkpoints. Expect X in M minutes.
+text at checkpoints. Expect 2.11 (gzip 2.56, xz 2.49, 4-grams 2.50; xz with all of the training text before it 1.89) in 9 minutes
+of processor time, on two cores or more. `train_gpt.py:pod` has 1,007,768,064 parameters: what they take on each device, without
+making any, says
+
+    JAX_NUM_CPU_DEVICES=256 python3 -m launch.train --config=configs/train_gpt.py:pod --dry_run
 """
 
 import math
