@@ -53,7 +53,7 @@ def get_config(size: str = "small") -> ConfigDict:
 def make(width, depth, data, blocks):
     mup = Parameterization.mup.based(128, 4)  # the size that `learning_rate` is of
     return GPT(
-        width, depth, 256, data.context, heads=width // 64, norm="rms", qk_norm=True, mlp="relu2", positions="rotary",
+        width, depth, 256, data.context, heads=max(width // 64, 1), norm="rms", qk_norm=True, mlp="relu2", positions="rotary",
         parameterization=mup, **blocks,
     )  # fmt: skip
 
