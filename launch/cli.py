@@ -7,6 +7,7 @@ from zoo.messages import did_you_mean
 
 COMMANDS = {
     "train": "train a network, or an ensemble of them, from a laptop to a pod; continues after a preemption",
+    "sample": "write on from a prompt with a GPT that train has trained",
     "compare": "train ensembles over widths and depths and compare them with their twins",
     "transfer": "sweep learning rates over widths and depths: where the optimum lies, and what its shift costs",
     "reproduce": "repeat a figure of a paper and check its claims; --list shows them",

@@ -4,7 +4,8 @@
                             [--distributed=auto|on|off]
 
 The config is any Python file with get_config() and make(width, depth), optimizer(net, learning_rate), loss(outputs,
-targets); further arguments of these are filled with the config's fields of that name. `learning_rate` is a schedule, which
+targets), and if it likes references(train, test): {name: loss} of others, sample(net, variables): a text at checkpoints;
+further arguments of these are filled with the config's fields of that name. `learning_rate` is a schedule, which
 Optax takes for a number, or a number where the config has neither `schedule` nor `warmup`, or the optimiser asks for them.
 Configs of launch.transfer are such files too: --set gives the fields that they lack (width, depth) or that a setting has.
 Fields:
@@ -22,7 +23,8 @@ Fields:
 Ends in DIR/log.jsonl (a line a step), DIR/report.html, DIR/checkpoints, DIR/config.json. The same command continues from the
 latest checkpoint that is whole, bit by bit as if it had not stopped; what is damaged is renamed, and never deleted. Where the
 code of make, optimizer, loss or batches has changed since, or this package's version, it refuses, unless --accept_changes is
-given. Exit codes: 0 finished, 42 preempted (SIGTERM) and saved.
+given. --dry_run, also with JAX_NUM_CPU_DEVICES=256, says what the state of a large run takes on each device.
+Exit codes: 0 finished, 42 preempted (SIGTERM) and saved.
 """
 
 import ast
@@ -38,20 +40,26 @@ from absl import logging as absl_logging
 
 from launch import common, distributed, exit_codes, watch
 from limits.kept.store import folder_inside
-from train import curves
+from train import beside, curves
 from train.checkpoints import info_of, steps_in
+from train.footprint import described
 from train.memory import keep_freed_memory
 from train.preemption import Preemption
 from train.run import Run, conduct
 from train.study import resume
 from train.study.agreement import same_everywhere, what_runs
-from train.study.experiment import Experiment, plain_fields
+from train.study.experiment import NEEDED, Experiment, plain_fields
 from train.study.fields import DEFAULTS, checked, unused
 
 _SET = flags.DEFINE_multi_string("set", [], "NAME=VALUE: a field of the config, also one that it does not have.")
 _PMAP = flags.DEFINE_boolean("pmap", False, "The step under jax.pmap in place of jax.jit on a mesh (to compare them).")
 _ACCEPT = flags.DEFINE_boolean(
     "accept_changes", False, "Continue a run although its code or versions have changed: results do not depend on that."
+)
+_DRY_RUN = flags.DEFINE_boolean(
+    "dry_run",
+    False,
+    "Only say what the state takes on each device, from shapes and shardings; nothing is trained or written.",
 )
 FUNCTIONS = ("make", "optimizer", "loss")
 
@@ -129,15 +137,18 @@ def main() -> None:
     started, config, screen = time.time(), with_fields(common.config(), _SET.value), common.console()
     if jax.process_index() != 0:
         screen.quiet = True
+    experiment = Experiment(common.config_file(), config, FUNCTIONS)
+    if _DRY_RUN.value:
+        planned = prepare(experiment, None)
+        screen.print(described(planned.trainer, planned.abstract_batch()), highlight=False)
+        return
     folder = common.run_folder(config.name)
-    path = common.config_file()
-    experiment = Experiment(path, config, FUNCTIONS)
     at = steps_in(folder / "checkpoints")
     same_everywhere(what_runs(experiment.path, config, pmap=_PMAP.value, workdir=str(folder), checkpoints=at))
     run = prepare(experiment, folder, _PMAP.value)
     held = resume.lock(folder) if jax.process_index() == 0 else None
     check_folder(run, _ACCEPT.value)
-    if left := unused(run.fields, experiment.asked_for()):
+    if left := unused(run.fields, experiment.asked_for((*NEEDED, *beside.FUNCTIONS))):
         screen.print(f"fields of the config that nothing reads: {', '.join(left)}")
     if jax.process_index() == 0:
         if "://" not in str(folder):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from train.beside import kept_references, kept_samples
 from train.evaluate.drawing import colour, legend_beside, log_ticks, panels
 from train.evaluate.report import Part, Picture, Report, Table, Text
 from train.records import read_records
@@ -21,7 +22,8 @@ def column(lines: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarr
 
 
 def figure(runs: Mapping[str, Any]) -> "matplotlib.figure.Figure":
-    """Loss, accuracy, learning rate and gradient norm of runs by label; thin lines are training batches, dots the test set."""
+    """Loss, accuracy, learning rate and gradient norm of runs by label; thin lines are training batches, dots the test set,
+    dotted lines the losses of others on it."""
     kinds = (("loss", "log"), ("accuracy", "linear"), ("learning_rate", "linear"), ("gradient_norm", "log"))
     logs = {label: (read_records(folder / "log.jsonl"), _tests(folder)) for label, folder in runs.items()}
     shown = [(name, scale) for name, scale in kinds if any(len(column(log, name)[0]) for log, _ in logs.values())]
@@ -31,6 +33,9 @@ def figure(runs: Mapping[str, Any]) -> "matplotlib.figure.Figure":
             style = ("-", "--", "-.", ":")[number % 4]  # equal runs lie on top of each other
             axis.plot(*column(log, name), style, lw=0.9 + number % 4 / 2, color=colour(number), alpha=0.75, label=label)
             axis.plot(*column(tests, name), "o-", ms=4, color=colour(number), markeredgecolor="black", lw=1.2)
+        if name == "loss":
+            for value in {v for folder in runs.values() for v in kept_references(folder).values()}:
+                axis.axhline(value, ls=":", lw=0.9, color="0.4")
         axis.set(xlabel="step", ylabel=name.replace("_", " "), yscale=scale)
         if scale == "log":
             log_ticks(axis)
@@ -64,14 +69,20 @@ def documents(folder: Any, title: str, run: dict[str, Any], ended: str = "") -> 
     names = [name for name in ("loss", "accuracy") if any(name in line for line in [*log, *tests])]
     rows = [["training, last step", *(_number(log[-1], name) for name in names)]] if log else []
     rows += [[f"test, step {line['step']}", *(_number(line, name) for name in names)] for line in tests]
+    others = kept_references(folder)
+    rows += [[f"test, {name}", f"{value:.4g}", *[""] * (len(names) - 1)] for name, value in others.items()]
     numbers: dict[str, Any] = {"run": run, "steps": len(log), "ended": ended or "finished"}
     for lines, kind in ((log, "train"), (tests, "test")):
         numbers |= {f"{kind}_{name}": lines[-1].get(name) for name in names} if lines else {}
+    numbers |= {"references": others} if others else {}
     parts: list[Part] = [Text(f"The run ended early. {ended}")] if ended else []
     parts.append(Table(["", *names], rows))
     if any(len(column(log, name)[0]) for name in names):
         about = "Lines: batches of training, before each step. Dots: the test set."
+        about += " Dotted: others on the test set." if others else ""
         parts.append(Picture("Over the steps", about, figure({title: folder})))
+    for step, text in kept_samples(folder).items():
+        parts += [Text(f"A sample at step {step}", "muted"), Text(text, "code")]
     return Report(title, parts, numbers, run).documents()
 
 

@@ -12,8 +12,10 @@ import jax
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from train import beside
 from train.checkpoints import Checkpoints, log_spaced
 from train.data import Batches, evaluation_batches, source
+from train.data.tokens import TokenSource
 from train.loop import Loop, check_evaluated
 from train.mesh import make_mesh, rows_here
 from train.preemption import Preemption
@@ -53,6 +55,7 @@ class Run:
         net = experiment.call("make", fields["width"], fields["depth"])
         tx = experiment.call("optimizer", net, learning_rate=rate)
         inputs, targets = self._sample()
+        self._shapes = inputs, np.asarray(targets)
         self.program = Program(
             net, tx, lambda f, y: experiment.call("loss", f, y), fields["accumulate"], fields["average"],
             labels=are_labels(np.asarray(targets)),
@@ -84,13 +87,20 @@ class Run:
     def _sample(self) -> tuple[jax.ShapeDtypeStruct, Any]:
         """A whole batch of inputs, as shape and type, and some targets."""
         if self.source is not None:
-            shape, targets = (self.fields["batch"], *self.source.shape), self.source.read(np.arange(1))[1]
-            return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(float)), targets
+            x, targets = self.source.read(np.arange(1))
+            kind = "int32" if isinstance(self.source, TokenSource) else jax.dtypes.canonicalize_dtype(float)
+            return jax.ShapeDtypeStruct((self.fields["batch"], *x.shape[1:]), kind), targets
         batch = next(self._own_batches(0), None)
         if batch is None:
             raise ValueError(f"{self.experiment.path}: batches gives none.")
         first = np.asarray(batch[0])
         return jax.ShapeDtypeStruct(first.shape, jax.dtypes.canonicalize_dtype(first.dtype)), batch[1]
+
+    def abstract_batch(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+        """Shapes and types of a whole batch."""
+        inputs, targets = self._shapes
+        kind = jax.dtypes.canonicalize_dtype(targets.dtype)
+        return inputs, jax.ShapeDtypeStruct((inputs.shape[0], *targets.shape[1:]), kind)
 
     def _own_batches(self, start: int) -> Iterator[Any]:
         if self.experiment.asks_for("start", ("batches",)):
@@ -154,6 +164,8 @@ def conduct(
         return True
     for line in trainer.placement.log:
         screen.print(f"not sharded: {line}")
+    if others := beside.references(run):
+        screen.print("test loss of others: " + ", ".join(f"{name} {value:.4g}" for name, value in others.items()))
     records = Records(logs["log.jsonl"], start, fields["also"], fields["name"], marks.get("log.jsonl"))
     tests = Records(logs["test.jsonl"], start + 1, mark=marks.get("test.jsonl"))
     with _progress(screen) as progress:
@@ -176,6 +188,8 @@ def conduct(
             records.flush()  # the lines before a checkpoint are there when it is
             tests.flush()
             checkpoints.save(k, *parts_of(state), logs={"log.jsonl": records.mark, "test.jsonl": tests.mark})
+            if text := beside.sample(run, k, state):
+                progress.console.print(f"step {k}, a sample: {text[:100]!r}", highlight=False, markup=False)
 
         every = fields["save_every"]
         loop = Loop(

@@ -119,11 +119,12 @@ class Program:
         return (losses.mean(), (collections, jax.tree.map(jnp.mean, rights))), gradient
 
     def hits(self, outputs: Any, targets: Any) -> dict[str, Any]:
-        """{"accuracy": …} where targets are class probabilities, one column each, or whole numbers; else nothing."""
+        """{"accuracy": …} where targets are class probabilities, one column each, or whole numbers (where ≥ 0); else nothing."""
         if not self.labels:
             return {}
         if jnp.issubdtype(targets.dtype, jnp.integer):
-            return {"accuracy": jnp.mean(outputs.argmax(-1) == targets)}
+            right = jnp.sum(outputs.argmax(-1) == targets)
+            return {"accuracy": right / jnp.maximum(jnp.sum(targets >= 0), 1)}
         if targets.shape == outputs.shape and outputs.shape[-1] > 1:
             return {"accuracy": jnp.mean(outputs.argmax(-1) == targets.argmax(-1))}
         return {}

@@ -54,6 +54,12 @@ def test_header_says_command_and_time_and_the_config_builds(name, tmp_path):
         return
     config = module.get_config()
     assert config.name == name
+    if hasattr(module, "make") and "data" in config:
+        config.batch = 2
+        run = prepare(Experiment(str(module.__file__), config, FUNCTIONS), tmp_path)
+        x, y = next(run.batches(0))
+        assert x.shape == y.shape == (2, config.data.context)
+        return
     if hasattr(module, "make"):
         check_study(module, config)
         return

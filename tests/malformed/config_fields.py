@@ -6,8 +6,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from launch import compare, limit
-from train.data import Batches, source
+from train.data import Batches
 from train.mesh import make_mesh
+from train.run import split_of
 from train.study import study_of
 from train.study.experiment import load
 from train.study.families import families
@@ -21,7 +22,7 @@ def read_training(path: Path, config: ConfigDict) -> None:
     fields = checked(config.to_dict())
     make_mesh(**fields["mesh"])
     data = dict(fields["data"])
-    stream = source(data["name"], data["train"])
+    stream = split_of(data, data["train"])
     Batches(stream, fields["batch"], fields["seed"], augment=data.get("augment"))
 
 
@@ -51,7 +52,7 @@ def read_limit(path: Path, config: ConfigDict) -> None:
 
 
 READERS = {
-    "training": read_training, "transfer_": read_study, "kernels_large": read_regression, "kernels": read_limit,
+    "training": read_training, "train_": read_training, "transfer_": read_study, "kernels_large": read_regression, "kernels": read_limit,
     "evidence": read_limit,
 }  # fmt: skip
 

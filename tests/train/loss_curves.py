@@ -3,6 +3,7 @@
 Several cases in one process: a list of them. Under `launch.local_cluster`, one of several processes.
 """
 
+import itertools
 import json
 import sys
 from typing import Any
@@ -17,29 +18,37 @@ STEPS, BATCH = 30, 16
 
 
 def curve(case: dict[str, Any]) -> list[float]:
-    from train.data import digits, minibatches
+    from train.data import Batches, digits, minibatches, source
     from train.losses import cross_entropy
     from train.mesh import make_mesh, rows_here
     from train.step import Program
     from train.trainer import Trainer
-    from zoo import HeResNet, ViT, scaled
+    from zoo import GPT, HeResNet, ViT, scaled
 
     if case["net"] == "conv":
         net: Any = HeResNet(8, (1,), 10, stem="small", norm="batch")
+    elif case["net"] == "gpt":
+        net = GPT(16, 2, 256, 16, heads=2, norm="rms", positions="rotary", parameterization="standard")
     else:
         net = ViT(16, 1, 10, patch=4, heads=2, parameterization="standard")
     options = {name: case[name] for name in ("accumulate", "average") if name in case}
-    program = Program(net, scaled(optax.sgd(0.3 if case["net"] == "vit" else 1.0), net), cross_entropy, **options)
-    task = digits(400, 0, classes=range(10), targets="one_hot", loss="cross_entropy")
+    rate = {"vit": 0.3, "gpt": 0.3}.get(case["net"], 1.0)
+    program = Program(net, scaled(optax.sgd(rate), net), cross_entropy, **options)
+    kind: Any = jax.dtypes.canonicalize_dtype(float)
+    if case["net"] == "gpt":
+        kind, shape = np.dtype("int32"), jax.ShapeDtypeStruct((BATCH, 16), "int32")
+        batches: Any = Batches(source("python", "train", context=16), BATCH, seed=0).iterate(threads=0)
+    else:
+        task, shape = digits(400, 0, classes=range(10), targets="one_hot", loss="cross_entropy"), (BATCH, 8, 8, 1)
+        batches = minibatches(task, BATCH, STEPS)
     options = {name: case[name] for name in ("rules", "members", "pmap") if name in case}
-    trainer = Trainer(program, make_mesh(**case.get("mesh", {})), (BATCH, 8, 8, 1), least=500, **options)
+    trainer = Trainer(program, make_mesh(**case.get("mesh", {})), shape, least=500, **options)
     state, losses = trainer.initial(), []
     part, parts = rows_here(trainer.placement.batch, BATCH)
     if case.get("pmap"):
         part, parts = jax.process_index(), jax.process_count()
     size = BATCH // parts
-    kind = jax.dtypes.canonicalize_dtype(float)
-    for x, y in minibatches(task, BATCH, STEPS):
+    for x, y in itertools.islice(batches, STEPS):
         mine = slice(part * size, (part + 1) * size)
         state, numbers = trainer.step(state, (x[mine].astype(kind), y[mine].astype(kind)))
         losses.append(np.asarray(numbers["loss"], float).tolist())

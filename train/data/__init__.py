@@ -14,6 +14,9 @@ from train.data.batches import evaluation_batches as evaluation_batches
 from train.data.batches import image_batches as image_batches
 from train.data.batches import minibatches as minibatches
 from train.data.batches import shuffled_batches as shuffled_batches
+from train.data.languages import RandomHierarchy as RandomHierarchy
+from train.data.languages import associative_recall as associative_recall
+from train.data.languages import random_hierarchy as random_hierarchy
 from train.data.sources import source as source
 from train.data.tasks import TASKS as TASKS
 from train.data.tasks import digits as digits
@@ -23,3 +26,5 @@ from train.data.tasks import on_sphere as on_sphere
 from train.data.tasks import sphere as sphere
 from train.data.tasks import xor_clusters as xor_clusters
 from train.data.tasks import xor_mixture as xor_mixture
+from train.data.text import file_text as file_text
+from train.data.text import python_text as python_text

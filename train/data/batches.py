@@ -236,7 +236,8 @@ def evaluation_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(inputs, targets, mask) of this process: every sample once, in order; as many batches, of one size, on every process.
 
-    Sums of mask · value over batches and processes are sums over the source, exactly. What fills the last batch has mask 0 and is
+    The mask is the source's `weights` (1 a sample; of tokens the share of targets that count), so that sums of mask · value over
+    batches and processes are sums over the source, exactly. What fills the last batch has mask 0 and is
     the last sample again, not zeros, so that no network makes of it a NaN, which a mask does not remove.
 
     >>> from train.data import source
@@ -250,7 +251,8 @@ def evaluation_batches(
 
     def at(step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rows = step * batch + block
-        x, y = source.read(np.minimum(rows, count - 1))
-        return change(x), y, (rows < count).astype(np.float32)
+        there = np.minimum(rows, count - 1)
+        x, y = source.read(there)
+        return change(x), y, (rows < count) * source.weights(there)
 
     return prefetched(at, 0, -(-count // batch), threads, buffer, workers=0)

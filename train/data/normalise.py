@@ -76,8 +76,14 @@ def by_dataset(x: np.ndarray, *, mean: Sequence[float], std: Sequence[float]) ->
     return (as_float(x) - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
 
 
+def tokens(x: np.ndarray) -> np.ndarray:
+    """Whole numbers, as they are."""
+    return x.astype(np.int32)
+
+
 NORMALISATIONS: dict[str, Callable[..., np.ndarray]] = {
     "none": as_float,
+    "tokens": tokens,
     "image": by_image,
     "sphere": to_sphere,
     "dataset": by_dataset,
@@ -85,7 +91,7 @@ NORMALISATIONS: dict[str, Callable[..., np.ndarray]] = {
 
 
 def normalisation(item: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """The function of a name: "none", "image", "sphere", or ("dataset", {"mean": …, "std": …}).
+    """The function of a name: "none", "tokens", "image", "sphere", or ("dataset", {"mean": …, "std": …}).
 
     >>> normalisation("none")(np.array([[0, 255]], np.uint8)).tolist()
     [[0.0, 1.0]]

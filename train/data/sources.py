@@ -4,6 +4,7 @@ TensorFlow. All have one face."""
 import abc
 import dataclasses
 import difflib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,10 @@ class Source(abc.ABC):
     def outputs(self) -> int:
         """How many numbers a target has."""
         return self.classes or self.stored(np.zeros(1, int))[1].shape[1]
+
+    def weights(self, rows: np.ndarray) -> np.ndarray:
+        """What each of these rows counts in a mean over samples."""
+        return np.ones(len(rows), np.float32)
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
         (x,), (y,) = self.stored(np.array([int(index)]))
@@ -122,6 +127,10 @@ def fitted(image: np.ndarray, size: int | None) -> np.ndarray:
     return np.asarray(ImageOps.fit(Image.fromarray(whole), (size, size))).reshape(size, size, -1)
 
 
+SOURCES: dict[
+    str, Callable[..., Source]
+] = {}  # by name: of (split, **options); `train.data.text` and `languages` add theirs
+
 source_of = checks.Check("what train.data.source returns", lambda v: hasattr(v, "shape") and hasattr(v, "read"))
 
 
@@ -158,8 +167,9 @@ def source(name: str | Task, split: str = "train", **options: Any) -> Source:
 
     - "digits": `digits_source`, its split the same for all seeds (not that of `train.data.digits`, which its seed draws);
     - "gaussian_teacher", "xor_mixture", "sphere" with the options of `train.data`, or any `Task`: inputs and targets;
-    - any other name: a classification data set of TFDS, `tfds_source` (options data_dir, size, memory), whose
-      splits are those of TFDS: "train", "test", "train[:90%]".
+    - "python", "text" (bytes, `train.data.text`), "random_hierarchy", "associative_recall" (`train.data.languages`): tokens;
+    - any other name: a classification data set of TFDS, `tfds_source` (options data_dir, size, memory), or with the option
+      context one of text, `train.data.text.tfds_text`; its splits are those of TFDS: "train", "test", "train[:90%]".
 
     >>> source("digits", "test").shape, source("sphere", n_train=5, dim=3).shape
     ((8, 8, 1), (3,))
@@ -172,7 +182,9 @@ def source(name: str | Task, split: str = "train", **options: Any) -> Source:
         return digits_source(split)
     if name in TASKS:
         return task_source(make_task(name, **options), split)
-    return tfds_source(name, split, **options)
+    if name in SOURCES:
+        return SOURCES[name](split, **options)
+    return SOURCES["TFDS text"](split, name, **options) if "context" in options else tfds_source(name, split, **options)
 
 
 def tfds_source(
@@ -183,9 +195,7 @@ def tfds_source(
     data_dir: where it lies; None: ~/tensorflow_datasets, or what TFDS_DATA_DIR says. size: `fitted` to that square, which
     data sets of images of many sizes need. memory: decode all images once and keep them.
     """
-    if not name[:1].isalpha():
-        raise ValueError(f'The name of a dataset must be that of data, and begin with a letter; got "{name}".')
-    features, data = _opened(name, split, data_dir)
+    features, data = opened(name, split, data_dir)
     labels = getattr(features["label"], "num_classes", None) if {"image", "label"} <= set(features.keys()) else None
     if not labels:
         raise ValueError(
@@ -198,8 +208,10 @@ def tfds_source(
     return Arrays(name, *found.stored(np.arange(len(found))), labels, found.normalise) if memory else found
 
 
-def _opened(name: str, split: str, data_dir: str | None) -> tuple[Any, Any]:
-    """(features, records by number)."""
+def opened(name: str, split: str, data_dir: str | None) -> tuple[Any, Any]:
+    """(features, records by number) of a data set of TFDS."""
+    if not name[:1].isalpha():
+        raise ValueError(f'The name of a dataset must be that of data, and begin with a letter; got "{name}".')
     import tensorflow_datasets as tfds  # slow to import, and the other sources do without
 
     where = data_dir or "~/tensorflow_datasets (or set TFDS_DATA_DIR)"
@@ -210,7 +222,7 @@ def _opened(name: str, split: str, data_dir: str | None) -> tuple[Any, Any]:
     try:
         builder: Any = tfds.builder(name, file_format="array_record", data_dir=data_dir)
     except tfds.core.DatasetNotFoundError:
-        known = [*TASKS, *tfds.list_builders(with_community_datasets=False)]
+        known = [*TASKS, *SOURCES, *tfds.list_builders(with_community_datasets=False)]
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         raise FileNotFoundError(
             f'"{name}" is no task of train.data, no data set that TFDS can build, and not in {where}. '
