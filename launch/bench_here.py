@@ -20,7 +20,7 @@ from limits.fields.fixed_point import solve
 from limits.fields.sweep import CausalSweep
 from limits.training import Training
 from train.data import image_batches
-from train.loop import Loop
+from train.loop import Loop, one_by_one
 from train.memory import keep_freed_memory
 from train.preemption import Preemption
 from train.records import Records
@@ -196,6 +196,8 @@ def train(config: str, rounds: int) -> dict[str, list[float]]:
     run = prepare(Experiment(str(path), fields, FUNCTIONS), Path(tempfile.mkdtemp()))
     trainer, made = run.trainer, run.batches(0)
     first = next(made)
+    advance, at_once = run.advance(0)
+    done = 0
     batch, state = trainer.place(first), trainer.initial()
     records, stopped = Records(run.folder / "log.jsonl"), Preemption().at
 
@@ -207,13 +209,23 @@ def train(config: str, rounds: int) -> dict[str, list[float]]:
 
     def loop(count: int, batches: Iterator[Any]) -> None:
         nonlocal state
-        state, _ = Loop(trainer.step, batches, 0, count, records.write, stopped=stopped, rates=run.rates).run(state)
+        state, _ = Loop(
+            one_by_one(trainer.step, batches), 0, count, records.write, stopped=stopped, rates=run.rates
+        ).run(state)
+        jax.block_until_ready(state)
+
+    def whole(count: int) -> None:
+        nonlocal state, done
+        state, _ = Loop(
+            advance, done, done + count, records.write, stopped=stopped, at_once=at_once, rates=run.rates
+        ).run(state)
+        done += count
         jax.block_until_ready(state)
 
     sides: dict[str, Callable[[int], object]] = {
         "step": step,
         "loop": lambda count: loop(count, itertools.repeat(first)),
-        "loop and data": lambda count: loop(count, made),
+        "loop and data": whole,
         "data": lambda count: list(itertools.islice(made, count)),
     }
     for compiled in sides.values():

@@ -60,9 +60,9 @@ def test_a_run_that_is_stopped_and_continued_is_the_same_run(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     for stop in (3, 6):  # at 6 it is evaluated too, once
-        monkeypatch.setattr(Preemption, "at", lambda self, step, stop=stop: step == stop)
+        monkeypatch.setattr(Preemption, "at", lambda self, step, stop=stop: step >= stop)  # not asked at every step
         assert not train.conduct(prepared(tmp_path), SILENT)
-        assert steps_in(tmp_path / "checkpoints")[-1] == stop
+        assert stop <= steps_in(tmp_path / "checkpoints")[-1] < stop + 3
     monkeypatch.undo()
     assert train.conduct(prepared(tmp_path), SILENT)
     equal(whole, tmp_path)
