@@ -1,4 +1,5 @@
-"""One network, one loss curve: on one device and on eight, in one process and in two, under jit and pmap, divided or not.
+"""One network, one loss curve: on one device and on eight, in one process and in two, under jit and pmap, divided or not,
+on batches of the host and of samples on the devices.
 
 With plain SGD, which shows a gradient of the wrong size (Adam would hide it).
 """
@@ -23,23 +24,29 @@ EIGHT: dict[str, dict[str, Any]] = {
     "conv, fsdp": {"net": "conv", "rules": "fsdp"},
     "vit, pmap": {"net": "vit", "pmap": True},
     "vit, fsdp, accumulated": {"net": "vit", "rules": "fsdp", "accumulate": 2},
+    "memory, fsdp": {"net": "conv", "rules": "fsdp", "memory": True},
     "vit, data and model": {"net": "vit", "mesh": {"data": 4, "model": 2}, "rules": "fsdp+model"},
 }
 TWO: dict[str, dict[str, Any]] = {
     "conv, two processes": {"net": "conv"},
+    "memory, two processes, fsdp": {"net": "conv", "rules": "fsdp", "memory": True},
     "vit, two processes, fsdp": {"net": "vit", "rules": "fsdp"},
     "vit, two processes, pmap": {"net": "vit", "pmap": True},
 }
 DOUBLE = ("conv, fsdp", "vit, fsdp, accumulated", "vit, two processes, fsdp")
-QUICK = ("conv, fsdp", "vit, pmap", "vit, data and model")
+QUICK = ("conv, fsdp", "memory, fsdp", "vit, pmap", "vit, data and model")
 TOLERANCE = {False: 1e-5, True: 1e-10}
 
 
 @functools.cache
 def curves(processes: int, devices: int, float64: bool, quick: bool = False) -> dict[str, Any]:
-    cases = {1: {"conv": {"net": "conv"}, "vit": {"net": "vit"}}, 8: EIGHT, 4: TWO}[devices]
+    cases = {
+        1: {"conv": {"net": "conv"}, "vit": {"net": "vit"}, "memory": {"net": "conv", "memory": True}},
+        8: EIGHT,
+        4: TWO,
+    }[devices]
     if float64:  # a part of them: eight threads that wait for each other are slow on two cores
-        cases = {name: case for name, case in cases.items() if name in DOUBLE or devices == 1}
+        cases = {name: case for name, case in cases.items() if name in (*DOUBLE, "conv", "vit")}
     elif quick:
         cases = {name: cases[name] for name in QUICK}
     words = json.dumps([{**case, "float64": float64} for case in cases.values()])
