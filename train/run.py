@@ -74,13 +74,14 @@ class Run:
         return make_schedule(self.fields["schedule"], self.fields["learning_rate"], steps, self.fields["warmup"])
 
     def _rates(self, steps: int) -> np.ndarray:
-        return np.asarray(jax.vmap(self._schedule(steps))(jax.numpy.arange(steps)) * np.ones(steps), float)
+        rates = jax.jit(jax.vmap(self._schedule(steps)))(jax.numpy.arange(steps))
+        return np.asarray(rates * np.ones(steps), float)
 
     def same_rates(self, steps: int, done: int) -> bool:
         """Whether a run of so many steps has the same learning rates until `done`."""
         if self.rates is None:
             return steps == self.fields["steps"] or not self.experiment.asks_for("steps", ("optimizer",))
-        return np.array_equal(self.rates[:done], self._rates(steps)[:done])
+        return np.allclose(self.rates[:done], self._rates(steps)[:done], rtol=1e-6, atol=0)
 
     def _sample(self) -> tuple[jax.ShapeDtypeStruct, Any]:
         """A whole batch of inputs, as shape and type, and some targets."""
