@@ -23,7 +23,6 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
-
 from malformed import config_fields as configs
 from malformed.calls import SLOW, calls, without_a_call
 from malformed.judge import outcome
