@@ -98,6 +98,20 @@ def test_what_a_run_leaves_behind(whole: Path):
     assert info["config"]["batch"] == 16
 
 
+@pytest.mark.slow
+def test_samples_that_stay_on_the_host_give_the_same_run(whole: Path, tmp_path: Path):
+    data = prepared(tmp_path).data
+    assert prepared(tmp_path).from_memory
+    run = prepared(tmp_path, data={**data, "on_device": False})
+    assert not run.from_memory
+    assert train.conduct(run, SILENT)
+    for file in ("log.jsonl", "test.jsonl"):
+        one, other = ([line["loss"] for line in read_records(folder / file)] for folder in (whole, tmp_path))
+        np.testing.assert_allclose(one, other, rtol=1e-4)
+    with pytest.raises(ValueError, match="data="):  # bit by bit it is another
+        train.check_folder(prepared(tmp_path))
+
+
 def test_an_ensemble_is_its_members(whole: Path, tmp_path: Path):
     assert train.conduct(prepared(tmp_path, members=3, seed=0), SILENT)
     members, alone = load_model(tmp_path / "checkpoints")[1], load_model(whole / "checkpoints")[1]
@@ -380,6 +394,7 @@ def test_two_processes_do_not_write_to_one_folder(tmp_path: Path):
         ({"average": 1.5}, "average must be a finite number ≥ 0 and < 1"),
         ({"profile": 5}, "profile must be"),
         ({"evaluate_every": 5, "data": {"name": "digits"}}, "there are no test data"),
+        ({"data": {"name": "digits", "on_device": "yes"}}, "data.on_device must be True or False"),
     ],
 )
 def test_fields_that_can_not_be_are_named(tmp_path: Path, changes: dict, sentence: str):
