@@ -12,7 +12,7 @@ from train.data.resident import Resident
 from train.step import Numbers
 from train.trainer import Trainer
 
-SECONDS = 0.1  # of a dispatch, for which a signal or a line of the log may wait
+SECONDS = 0.25  # of a dispatch, for which a signal or a line of the log may wait
 
 
 class Several:

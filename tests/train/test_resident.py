@@ -141,6 +141,7 @@ def test_a_dispatch_has_as_many_steps_as_are_soon_done(
     seconds: float, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ):
     trainer, made = trained()
+    monkeypatch.setattr(several, "SECONDS", 0.1)
     clock = [0.0, 20.0]  # the first dispatch is compiled
 
     def steps(state: Any, chunk: Any, begin: int, count: int) -> Any:
