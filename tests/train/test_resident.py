@@ -13,7 +13,7 @@ from train import several
 from train.data import Batches, source
 from train.data.augment import Augmentation
 from train.data.batches import generators
-from train.data.draws import Draws, counters, key_of
+from train.data.draws import PositionDraws, counters, key_of
 from train.data.resident import Resident, fits, lacking
 from train.data.sources import Arrays
 from train.losses import mse
@@ -38,7 +38,7 @@ def resident(batches: Batches) -> Resident:
 
 def test_draws_are_those_of_the_hosts_generators():
     positions = np.array([0, 5, FAR, 2**32 + 7, 2**62 + 3])
-    draws = Draws(key_of(11), counters(positions))
+    draws = PositionDraws(key_of(11), counters(positions))
     found = [draws.random(), draws.integer(-3, 4), draws.uniform(-2, 1), draws.integer(0, 9), draws.integer(-1, 2)]
     flat, tree = jax.tree.flatten(draws)  # as from one compiled program to the next
     draws = jax.tree.unflatten(tree, flat)

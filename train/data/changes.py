@@ -14,17 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from train.data import colour, geometry, normalise
-from train.data.draws import Draws
+from train.data.draws import PositionDraws
 
 Images = Any  # float32 [n, height, width, channels]
 
 
-def flip(images: Images, draws: Draws, *, probability: float = 0.5) -> Images:
+def flip(images: Images, draws: PositionDraws, *, probability: float = 0.5) -> Images:
     """Left and right exchanged, or not."""
     return jnp.where(_each(draws.random() < probability), images[:, :, ::-1], images)
 
 
-def crop(images: Images, draws: Draws, *, padding: int = 4) -> Images:
+def crop(images: Images, draws: PositionDraws, *, padding: int = 4) -> Images:
     """Moved by up to `padding` whole pixels each way."""
     height, width = images.shape[1:3]
     down, right = (draws.integer(-padding, padding + 1) for _ in range(2))
@@ -32,12 +32,14 @@ def crop(images: Images, draws: Draws, *, padding: int = 4) -> Images:
     return _inside(y, x, height, width) * _picked(images, y[:, :, None], x[:, None, :])
 
 
-def rotation(images: Images, draws: Draws, *, degrees: float = 10.0) -> Images:
+def rotation(images: Images, draws: PositionDraws, *, degrees: float = 10.0) -> Images:
     """Turned about the middle."""
     return warped(images, degrees=draws.uniform(-degrees, degrees))
 
 
-def affine(images: Images, draws: Draws, *, translate: float = 0.1, scale: float = 0.1, shear: float = 10.0) -> Images:
+def affine(
+    images: Images, draws: PositionDraws, *, translate: float = 0.1, scale: float = 0.1, shear: float = 10.0
+) -> Images:
     """Moved, scaled, sheared."""
     height, width = images.shape[1:3]
     down, right, larger, slant = (draws.uniform(-1, 1) for _ in range(4))
@@ -50,7 +52,7 @@ def affine(images: Images, draws: Draws, *, translate: float = 0.1, scale: float
     )
 
 
-def resized_crop(images: Images, draws: Draws, *, area: float = 0.08, aspect: float = 4 / 3) -> Images:
+def resized_crop(images: Images, draws: PositionDraws, *, area: float = 0.08, aspect: float = 4 / 3) -> Images:
     """A part of the image at the image's size."""
     height, width = images.shape[1:3]
     part, ratio = draws.uniform(area, 1), jnp.exp(draws.uniform(-1, 1) * np.float32(math.log(aspect)))
@@ -62,7 +64,7 @@ def resized_crop(images: Images, draws: Draws, *, area: float = 0.08, aspect: fl
 
 def colour_jitter(
     images: Images,
-    draws: Draws,
+    draws: PositionDraws,
     *,
     brightness: float = 0.2,
     contrast: float = 0.2,

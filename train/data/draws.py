@@ -20,18 +20,18 @@ def key_of(seed: int) -> np.ndarray:
 
 
 def counters(positions: np.ndarray) -> np.ndarray:
-    """Positions as `Draws` takes them: [2, …] uint32."""
+    """Positions as `PositionDraws` takes them: [2, …] uint32."""
     whole = np.asarray(positions, np.uint64)
     return np.stack([whole >> np.uint64(32), whole & np.uint64(2**32 - 1)]).astype(np.uint32)
 
 
 @jax.tree_util.register_pytree_node_class
-class Draws:
+class PositionDraws:
     """What the generator of every position draws, one after the other, as float32 or int32 arrays [positions].
 
     Divergence: a whole number that NumPy would draw again, which happens once in 2^32 / range, is kept.
 
-    >>> draws = Draws(key_of(3), counters(np.array([7, 8])))
+    >>> draws = PositionDraws(key_of(3), counters(np.array([7, 8])))
     >>> mine = draws.random()
     >>> from train.data.batches import generators
     >>> np.allclose(mine, [random.random() for random in generators(3, np.array([7, 8]))])
@@ -48,7 +48,7 @@ class Draws:
         return (self._key, self._positions, self._words, self._half), self._block
 
     @classmethod
-    def tree_unflatten(cls, block: int, arrays: Any) -> "Draws":
+    def tree_unflatten(cls, block: int, arrays: Any) -> "PositionDraws":
         """The draws that go on from there."""
         key, positions, words, half = arrays
         draws = cls(key, positions)

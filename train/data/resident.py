@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from train.data.batches import Batches, epoch_order
 from train.data.changes import CHANGES, NORMALISATIONS
-from train.data.draws import Draws, counters, key_of
+from train.data.draws import PositionDraws, counters, key_of
 from train.data.sources import Arrays
 
 LARGEST = 2**30  # bytes of samples that lie on every device unless told otherwise
@@ -71,11 +71,11 @@ class Resident:
             found[:, i] = epoch_order(count, self.batches.seed, epoch)[within * size : (within + 1) * size]
         return found
 
-    def _pick(self, samples: tuple[Any, Any], key: Any, rows: tuple[Any, Any, Any]) -> tuple[Any, Any, Draws]:
+    def _pick(self, samples: tuple[Any, Any], key: Any, rows: tuple[Any, Any, Any]) -> tuple[Any, Any, PositionDraws]:
         at, *positions = (part.reshape(-1) for part in rows)
         x, y = (a.at[at].get(mode="promise_in_bounds") for a in samples)
         x = x.astype(jnp.float32) / 255 if x.dtype == np.uint8 else x
-        return x, y, Draws(key, positions)
+        return x, y, PositionDraws(key, positions)
 
     def _finish(self, x: Any, y: Any) -> tuple[Any, Any]:
         normalise, classes = self.batches.normalise, self.batches.source.classes
