@@ -108,17 +108,25 @@ def turns(config: str, found: dict[str, list[float]]) -> list[str]:
     """A line of the table: medians, and the mean ratio to the step of the same round with its standard error."""
     middle = {side: f"{1e3 * float(np.median(seconds)):.2f} ms" for side, seconds in found.items()}
 
-    def ratio(side: str) -> str:
-        ratios = np.array(found[side]) / np.array(found["step"])
+    def ratio(side: str, of: str = "") -> str:
+        ratios = np.array(found[side + of]) / np.array(found["step" + of])
         return f"{ratios.mean():.3f} ± {ratios.std(ddof=1) / len(ratios) ** 0.5:.3f}"
 
-    return [config, middle["step"], ratio("loop"), ratio("loop and data"), middle["data"]]
+    of = " of processors"  # which other work on the machine does not change
+    return [config, middle["step"], ratio("loop"), ratio("loop and data"), ratio("loop and data", of), middle["data"]]
 
 
 def training() -> None:
     """Measures the training loop and prints its table."""
     screen, table = console(), Table(title=f"train: the loop over its step, {os.cpu_count()} cores")
-    for column in ("config", "step alone", "loop / step", "loop with data / step", "making a batch"):
+    for column in (
+        "config",
+        "step alone",
+        "loop / step",
+        "loop with data / step",
+        "in processor time",
+        "making a batch",
+    ):
         table.add_column(column)
     for name in track(("mlp", "cnn", "resnet", "vit"), "measuring", console=screen):
         job = {"what": "train", "config": name, "rounds": 6 * _ROUNDS.value}

@@ -3,7 +3,7 @@
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from limits.fields.fixed_point import solve
 from limits.fields.sweep import CausalSweep
 from limits.training import Training
 from train.data import image_batches
-from train.loop import Loop
+from train.loop import Loop, one_by_one
 from train.memory import keep_freed_memory
 from train.preemption import Preemption
 from train.records import Records
@@ -184,9 +184,9 @@ def entries(name: str, images: int = 60_000) -> dict[str, float]:
 
 
 def train(config: str, rounds: int) -> dict[str, list[float]]:
-    """Seconds a step of each turn: "step", the compiled step alone on one batch that lies on the device; "loop", with the log,
-    the checks and the transfer of a batch that is ready; "loop and data", also with batches that are made meanwhile; "data",
-    making a batch with nothing else running."""
+    """Seconds a step of each turn: "step", the compiled step alone on one batch that lies on the device; "loop", one step a
+    dispatch, with the log, the checks and the transfer of a batch that is ready; "loop and data", all of `launch.train` but
+    evaluation and checkpoints; "data", making a batch of the samples on the device; "… of processors", their processor time."""
     from launch.train import FUNCTIONS, prepare  # it has flags
 
     keep_freed_memory()
@@ -194,39 +194,42 @@ def train(config: str, rounds: int) -> dict[str, list[float]]:
     fields = load(path).get_config(config)
     fields.steps, fields.warmup = LONGEST, 10
     run = prepare(Experiment(str(path), fields, FUNCTIONS), Path(tempfile.mkdtemp()))
-    trainer, made = run.trainer, run.batches(0)
-    first = next(made)
+    trainer, first, done = run.trainer, next(run.batches(0)), 0
     batch, state = trainer.place(first), trainer.initial()
     records, stopped = Records(run.folder / "log.jsonl"), Preemption().at
+    advance, at_once = run.advance(0)
+    made: Any = advance
 
     def step(count: int) -> None:
         nonlocal state
         for _ in range(count):
             state, _ = trainer.compiled_step(state, batch)
-        jax.block_until_ready(state)
 
-    def loop(count: int, batches: Iterator[Any]) -> None:
-        nonlocal state
-        state, _ = Loop(trainer.step, batches, 0, count, records.write, stopped=stopped, rates=run.rates).run(state)
-        jax.block_until_ready(state)
+    def loop(count: int, advance: Any = advance, at_once: int = at_once) -> None:
+        nonlocal state, done
+        between = {"stopped": stopped, "at_once": at_once, "rates": run.rates}
+        state, _ = Loop(advance, done, done + count, records.write, **between).run(state)
+        done += count
 
     sides: dict[str, Callable[[int], object]] = {
         "step": step,
-        "loop": lambda count: loop(count, itertools.repeat(first)),
-        "loop and data": lambda count: loop(count, made),
-        "data": lambda count: list(itertools.islice(made, count)),
+        "loop": lambda count: loop(count, one_by_one(trainer.step, itertools.repeat(first)), 1),
+        "loop and data": loop,
+        "data": lambda count: jax.block_until_ready([made.resident.chunk(i) for i in range(count // at_once)]),
     }
+
+    def timed(side: str, count: int) -> tuple[float, float]:
+        start, used = time.perf_counter(), time.process_time()
+        sides[side](count)
+        jax.block_until_ready(state)
+        return time.perf_counter() - start, time.process_time() - used
+
     for compiled in sides.values():
-        compiled(2)
-    count = max(10, round(SECONDS / _timed(step, 10)))
-    found: dict[str, list[float]] = {side: [] for side in sides}
+        compiled(2 * at_once)  # until the loop knows how many steps a dispatch may have
+    count = at_once * max(1, round(10 * SECONDS / timed("step", 10)[0] / at_once))
+    found: dict[str, list[float]] = {name: [] for side in sides for name in (side, f"{side} of processors")}
     for turn in range(rounds):
         for side in list(sides)[:: 1 if turn % 2 else -1]:  # a drift of the machine falls on all alike
-            found[side].append(_timed(sides[side], count))
+            for name, seconds in zip((side, f"{side} of processors"), timed(side, count), strict=True):
+                found[name].append(seconds / count)
     return found
-
-
-def _timed(side: Callable[[int], object], count: int) -> float:
-    start = time.perf_counter()
-    side(count)
-    return (time.perf_counter() - start) / count

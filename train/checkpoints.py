@@ -68,7 +68,9 @@ class Checkpoints:
         parts = {"model": model, "training": training}
         about = About({**self.info, **more, "step": step}, parts)
         try:
-            self._said(lambda: self._checkpointer.save_checkpointables_async(step, {**parts, "about": about}, force=True))
+            self._said(
+                lambda: self._checkpointer.save_checkpointables_async(step, {**parts, "about": about}, force=True)
+            )
         except BaseException:
             about.give_up()
             raise

@@ -1,4 +1,4 @@
-"""The loop: evaluate, save, take a batch, step; and read the numbers of a step while the next one runs."""
+"""The loop: evaluate, save, take a batch, step; and read the numbers of a dispatch while the next one runs."""
 
 import contextlib
 import dataclasses
@@ -18,14 +18,14 @@ class Loop:
     """Steps from `start` to `steps`, with what happens between them.
 
     At every step k, in this order: `evaluate(k, state)` where due; `save(k, state)` where due, or where `stopped(k)` (a
-    preemption, on all processes at the same step), after which the loop ends; the next batch; the step. Numbers of step
-    k − 1 are read after step k is on its way; before a checkpoint is written, all of them. `write(k, numbers)` hears of
-    each step; a number that is not finite ends the run with its name. profile: (first, count) of the steps that are
-    traced into the folder.
+    preemption, on all processes at the same step), after which the loop ends; then `advance(state, k, most)`, which begins at
+    least one step and at most so many, up to the next at which something is due, and returns the state, numbers about each
+    [steps, …], and how many they are (None: one, without that axis). Numbers are read after the next steps are on their way;
+    before a checkpoint is written, all of them. `write(k, numbers)` hears of each step; a number that is not finite ends the
+    run with its name. profile: (first, count) of the steps that are traced into the folder.
     """
 
-    step: Callable[[Any, Any], tuple[Any, Numbers]]
-    batches: Iterator[Any]
+    advance: Callable[[Any, int, int], tuple[Any, Numbers, int | None]]
     start: int
     steps: int
     write: Callable[[int, dict[str, Any]], None]
@@ -34,16 +34,18 @@ class Loop:
     save: Callable[[int, Any], None] = lambda k, state: None
     saves_at: Callable[[int], bool] = lambda k: False
     stopped: Callable[[int], bool] = lambda k: False
+    at_once: int = 1  # the most steps that `advance` takes
     rates: np.ndarray | None = None  # the learning rate of every step
     profile: tuple[int, int] = (0, 0)
     profile_folder: Path | None = None
 
     def run(self, state: Any) -> tuple[Any, bool]:
         """(the last state, whether the run is finished)."""
-        pending: tuple[int, Any] | None = None
+        pending: tuple[int, Any, int | None] | None = None
         clock = Clock(self.start, self.steps)
         with contextlib.ExitStack() as tracing, jax.transfer_guard("disallow"):
-            for k in range(self.start, self.steps):
+            k = self.start
+            while k < self.steps:
                 if self.evaluate_every and k > self.start and k % self.evaluate_every == 0:
                     with clock.paused(), jax.transfer_guard("allow"):
                         self.evaluate(k, state)
@@ -57,27 +59,39 @@ class Loop:
                     return state, False
                 self._trace(k, tracing)
                 with jax.profiler.StepTraceAnnotation("train", step_num=k):
-                    state, numbers = self.step(state, next(self.batches))
+                    state, numbers, count = self.advance(state, k, self._most(k))
                 self._read(pending, clock)
-                pending = k, numbers
+                pending = k, numbers, count
+                k += 1 if count is None else count
             self._read(pending, clock)
         if self.evaluate_every:
             self.evaluate(self.steps, state)
         self.save(self.steps, state)
         return state, True
 
-    def _read(self, pending: tuple[int, Any] | None, clock: "Clock") -> None:
+    def _most(self, k: int) -> int:
+        """Steps from k on until something is due between two of them."""
+        last, (first, count) = min(k + self.at_once, self.steps), self.profile
+        traced = {self.start + first, self.start + first + count} if count else set()
+        for due in range(k + 1, last):
+            if (self.evaluate_every and due % self.evaluate_every == 0) or self.saves_at(due) or due in traced:
+                return due - k
+        return last - k
+
+    def _read(self, pending: tuple[int, Any, int | None] | None, clock: "Clock") -> None:
         if pending is None:
             return
-        k, numbers = pending
+        first, numbers, count = pending
         values = np.asarray(jax.device_get(numbers.values), np.float64)
-        found = numbers.replace(values=values)
-        check_finite(k, found)
-        clock.step(k)
-        means = values.reshape(-1, len(found.names)).mean(0).tolist()
-        members = {"loss_members": found["loss"].tolist()} if values.ndim > 1 else {}
-        rate = {} if self.rates is None else {"learning_rate": float(self.rates[k])}
-        self.write(k, {**dict(zip(found.names, means, strict=True)), **members, **rate, **clock.numbers()})
+        several = values[None] if count is None else values[:count]
+        clock.step(first + len(several) - 1)
+        for k, values in enumerate(several, first):
+            found = numbers.replace(values=values)
+            check_finite(k, found)
+            means = values.reshape(-1, len(found.names)).mean(0).tolist()
+            members = {"loss_members": found["loss"].tolist()} if values.ndim > 1 else {}
+            rate = {} if self.rates is None else {"learning_rate": float(self.rates[k])}
+            self.write(k, {**dict(zip(found.names, means, strict=True)), **members, **rate, **clock.numbers()})
 
     def _trace(self, k: int, tracing: contextlib.ExitStack) -> None:
         first, count = self.profile
@@ -87,6 +101,16 @@ class Loop:
             tracing.enter_context(jax.profiler.trace(str(self.profile_folder)))
         elif k == self.start + first + count:
             tracing.close()
+
+
+def one_by_one(step: Callable[[Any, Any], tuple[Any, Numbers]], batches: Iterator[Any]) -> Callable[..., Any]:
+    """`Loop.advance` of steps on batches that come from elsewhere."""
+
+    def advance(state: Any, k: int, most: int) -> tuple[Any, Numbers, None]:
+        del k, most
+        return *step(state, next(batches)), None
+
+    return advance
 
 
 def check_finite(k: int, numbers: Numbers) -> None:

@@ -15,7 +15,7 @@ class Preemption:
     """
 
     def __init__(self) -> None:
-        self._noted = False
+        self._noted, self._asked = False, 0
         self._alone = not jax.distributed.is_initialized()
         if self._alone:
             signal.signal(signal.SIGTERM, self._note)
@@ -25,5 +25,7 @@ class Preemption:
         self._noted = True
 
     def at(self, step: int) -> bool:
-        """Asked at every step."""
-        return self._noted if self._alone else multihost_utils.reached_preemption_sync_point(step)
+        """Asked by all processes at the same steps, not necessarily at every one."""
+        del step
+        self._asked += 1  # JAX agrees on the next number after those that it has been asked about
+        return self._noted if self._alone else multihost_utils.reached_preemption_sync_point(self._asked)

@@ -14,13 +14,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from train import beside
 from train.checkpoints import Checkpoints, log_spaced
-from train.data import Batches, evaluation_batches, source
+from train.data import Batches, evaluation_batches, resident, source
 from train.data.tokens import TokenSource
-from train.loop import Loop, check_evaluated
+from train.loop import Loop, check_evaluated, one_by_one
 from train.mesh import make_mesh, rows_here
 from train.preemption import Preemption
 from train.records import Records, set_aside
 from train.schedules import make_schedule
+from train.several import Several
 from train.step import Program
 from train.trainer import Trainer
 from zoo.saved import to_json
@@ -69,20 +70,21 @@ class Run:
             fields["seed"],
             pmap,
         )
-        whole = jax.process_index(), jax.process_count()
+        self.pmap, whole = pmap, (jax.process_index(), jax.process_count())
         self.part = whole if pmap else rows_here(self.trainer.placement.batch, inputs.shape[0])
 
     def _schedule(self, steps: int) -> Any:
         return make_schedule(self.fields["schedule"], self.fields["learning_rate"], steps, self.fields["warmup"])
 
     def _rates(self, steps: int) -> np.ndarray:
-        return np.asarray(jax.vmap(self._schedule(steps))(jax.numpy.arange(steps)) * np.ones(steps), float)
+        rates = jax.jit(jax.vmap(self._schedule(steps)))(jax.numpy.arange(steps))
+        return np.asarray(rates * np.ones(steps), float)
 
     def same_rates(self, steps: int, done: int) -> bool:
         """Whether a run of so many steps has the same learning rates until `done`."""
         if self.rates is None:
             return steps == self.fields["steps"] or not self.experiment.asks_for("steps", ("optimizer",))
-        return np.array_equal(self.rates[:done], self._rates(steps)[:done])
+        return np.allclose(self.rates[:done], self._rates(steps)[:done], rtol=1e-6, atol=0)
 
     def _sample(self) -> tuple[jax.ShapeDtypeStruct, Any]:
         """A whole batch of inputs, as shape and type, and some targets."""
@@ -107,13 +109,30 @@ class Run:
             return iter(self.experiment.call("batches", start=start))
         return itertools.islice(self.experiment.call("batches"), start, None)
 
+    def _stream(self, part: int = 0, parts: int = 1) -> Batches:
+        options = {name: self.data.get(name) for name in ("augment", "normalise")}
+        return Batches(self.source, self.fields["batch"], self.fields["seed"], part, parts, **options)  # pyright: ignore[reportArgumentType]
+
+    @property
+    def from_memory(self) -> bool:
+        """Whether samples lie on the devices: what the config's data.on_device says, else where there are not too many."""
+        if self.source is None or self.pmap:
+            return False
+        wanted = self.data.get("on_device")
+        return resident.fits(self._stream()) if wanted is None else bool(wanted)
+
+    def advance(self, start: int) -> tuple[Callable[..., Any], int]:
+        """(`Loop.advance` from that step on, how many steps it takes at once)."""
+        if self.from_memory:
+            samples = resident.Resident(self._stream(), self.trainer.placement.mesh)
+            return Several(self.trainer, samples), samples.size
+        return one_by_one(self.trainer.step, self.batches(start)), 1
+
     def batches(self, start: int) -> Iterator[Any]:
-        """This process's rows of every batch from that step on."""
+        """This process's rows of every batch from that step on, made on the host."""
         part, parts = self.part
         if self.source is not None:
-            options = {name: self.data.get(name) for name in ("augment", "normalise")}
-            stream = Batches(self.source, self.fields["batch"], self.fields["seed"], part, parts, **options)
-            yield from stream.iterate(start)
+            yield from self._stream(part, parts).iterate(start)
             return
         for batch in self._own_batches(start):
             x, y = (jax.tree.map(np.asarray, each, is_leaf=lambda a: isinstance(a, list)) for each in batch)
@@ -166,6 +185,7 @@ def conduct(
         screen.print(f"not sharded: {line}")
     if others := beside.references(run):
         screen.print("test loss of others: " + ", ".join(f"{name} {value:.4g}" for name, value in others.items()))
+    advance, at_once = run.advance(start)
     records = Records(logs["log.jsonl"], start, fields["also"], fields["name"], marks.get("log.jsonl"))
     tests = Records(logs["test.jsonl"], start + 1, mark=marks.get("test.jsonl"))
     with _progress(screen) as progress:
@@ -193,10 +213,10 @@ def conduct(
 
         every = fields["save_every"]
         loop = Loop(
-            trainer.step, run.batches(start), start, steps, write, evaluate, fields["evaluate_every"],
+            advance, start, steps, write, evaluate, fields["evaluate_every"],
             save,
             lambda k: k in always or bool(every and k and k % every == 0),
-            preemption.at, run.rates, tuple(fields["profile"]), run.folder / "profile",
+            preemption.at, at_once, run.rates, tuple(fields["profile"]), run.folder / "profile",
         )  # fmt: skip
         try:
             return loop.run(state)[1]
@@ -211,7 +231,7 @@ def conduct(
 
 def split_of(data: Mapping[str, Any], split: str) -> Any:
     """The samples of one split of the data that a config names in its field `data`."""
-    kept = ("name", "train", "test", "augment", "normalise")
+    kept = ("name", "train", "test", "augment", "normalise", "on_device")
     return source(data["name"], split, **{name: value for name, value in data.items() if name not in kept})
 
 

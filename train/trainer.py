@@ -67,6 +67,8 @@ class Trainer:
         self.compiled_step = pmap_step(program) if pmap else jax.jit(
             step, in_shardings=(self.shardings, shard), out_shardings=(self.shardings, self.placement.copied), donate_argnums=0
         )  # fmt: skip
+        several = functools.partial(_several, step, self.shardings)
+        self._several = jax.jit(several, out_shardings=(self.shardings, self.placement.copied), donate_argnums=0)
         self._pmap = pmap
         self._evaluate = jax.jit(self._sums, out_shardings=self.placement.copied)
 
@@ -87,6 +89,12 @@ class Trainer:
             with jax.transfer_guard_host_to_device("allow"):
                 return self.compiled_step(state, batch)
         return self.compiled_step(state, self.place(batch))
+
+    def several(self, state: TrainingState, chunk: Any, begin: int, count: int) -> tuple[TrainingState, Numbers]:
+        """The state after `count` steps on the batches of a chunk (inputs and targets [batch, chunk, …]) from `begin` on, in one
+        dispatch of one program whatever their number; numbers about each step, [chunk, …], of which the first `count` are set."""
+        with jax.transfer_guard_host_to_device("allow"):
+            return self._several(state, chunk, np.int32(begin), np.int32(count))
 
     def compiled(self, state: TrainingState, batch: Any) -> Any:
         """The compiled step, which says what memory it takes and how many operations."""
@@ -118,6 +126,22 @@ class Trainer:
         found = jax.vmap(one)(state.variables) if self.members else one(state.variables)
         sums = {**found, "count": batch[2].sum()}
         return sums if total is None else jax.tree.map(jnp.add, total, sums)
+
+
+def _several(step: Callable[[Any, Any], Any], shardings: Any, state: Any, chunk: Any, begin: Any, count: Any) -> Any:
+    def batch(at: Any) -> Any:
+        return jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, at, 1, keepdims=False), chunk)
+
+    def one(i: Any, carry: Any) -> Any:
+        state, values = carry
+        state, numbers = step(state, batch(begin + i))
+        return jax.lax.with_sharding_constraint(state, shardings), values.at[i].set(numbers.values)
+
+    about = jax.eval_shape(step, state, batch(0))[1]
+    length = jax.tree.leaves(chunk)[0].shape[1]
+    nothing = jnp.zeros((length, *about.values.shape), about.values.dtype)
+    state, values = jax.lax.fori_loop(0, count, one, (state, nothing))
+    return state, Numbers(values, about.names)
 
 
 def pmap_step(program: Program) -> Callable[[Any, Any], tuple[Any, Numbers]]:

@@ -23,10 +23,6 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
-import sklearn.datasets
-
-sklearn.datasets.load_digits = functools.cache(sklearn.datasets.load_digits)  # a text file, that a thousand calls read
-
 from malformed import config_fields as configs
 from malformed.calls import SLOW, calls, without_a_call
 from malformed.judge import outcome

@@ -11,7 +11,7 @@ import optax
 import pytest
 from rich.console import Console
 
-from train.loop import Clock, Loop, check_evaluated, check_finite
+from train.loop import Clock, Loop, check_evaluated, check_finite, one_by_one
 from train.losses import cross_entropy, mse
 from train.progress import add_parts, parts_bar
 from train.records import Records, read_records
@@ -34,7 +34,7 @@ def looped(events: list, **options: Any) -> Loop:
         "evaluate": lambda k, state: events.append(("evaluate", k, state)),
         "save": lambda k, state: events.append(("save", k, state)),
     }
-    return Loop(step, batches(), 0, 4, **{**common, **options})
+    return Loop(options.pop("advance", one_by_one(step, batches())), 0, 4, **{**common, **options})
 
 
 def test_the_order_is_evaluate_save_batch_step_and_numbers_come_a_step_later():
@@ -47,6 +47,29 @@ def test_the_order_is_evaluate_save_batch_step_and_numbers_come_a_step_later():
         ("batch", 2), ("step", 2), ("batch", 3), ("step", 3), ("write", 2, 2.0), ("write", 3, 3.0),
         ("evaluate", 4, 4), ("save", 4, 4),
     ]  # fmt: skip
+
+
+def several_at_once(events: list, losses: list[float]) -> Any:
+    def advance(state: Any, k: int, most: int) -> Any:
+        events.append(("steps", k, most))
+        return state + most, Numbers(np.array([[loss] for loss in [*losses[k : k + most], 7.0]]), ("loss",)), most
+
+    return advance
+
+
+def test_several_steps_at_once_end_where_something_is_due():
+    events: list = []
+    options = {"evaluate_every": 5, "saves_at": lambda k: k in (0, 7), "at_once": 4, "steps": 10}
+    loop = looped(events, advance=several_at_once(events, [float(k) for k in range(10)]))
+    for name, value in options.items():
+        setattr(loop, name, value)
+    assert loop.run(0) == (10, True)
+    assert [event for event in events if event[0] != "write"] == [
+        ("save", 0, 0), ("steps", 0, 4), ("steps", 4, 1), ("evaluate", 5, 5), ("steps", 5, 2), ("save", 7, 7),
+        ("steps", 7, 3), ("evaluate", 10, 10), ("save", 10, 10),
+    ]  # fmt: skip
+    assert [event[1:] for event in events if event[0] == "write"] == [(k, float(k)) for k in range(10)]
+    assert events.index(("write", 6, 6.0)) < events.index(("save", 7, 7))
 
 
 def test_a_preemption_saves_and_stops_before_the_next_batch():
@@ -62,11 +85,12 @@ def test_a_number_that_is_not_finite_is_named_with_its_step_and_member():
     with pytest.raises(FloatingPointError, match=r"loss of 2 of 3 members \(the first: 1\) is not finite at step 0"):
         check_finite(0, Numbers(np.array([[1.0], [np.nan], [np.inf]]), ("loss",)))
     events: list = []
-    broken = looped(events)
-    broken.batches = iter([1.0, float("nan"), 1.0, 1.0])
-    with pytest.raises(FloatingPointError, match="at step 1"):
-        broken.run(0)
-    assert ("write", 0, 1.0) in events
+    losses = [1.0, float("nan"), 1.0, 1.0]
+    for at_once in (1, 4):
+        with pytest.raises(FloatingPointError, match="at step 1"):
+            looped(events, advance=several_at_once(events, losses), at_once=at_once).run(0)
+        assert [event for event in events if event[0] == "write"] == [("write", 0, 1.0)]
+        events.clear()
 
 
 def test_a_test_set_that_is_not_finite_is_named():

@@ -1,4 +1,5 @@
-"""One network, one loss curve: on one device and on eight, in one process and in two, under jit and pmap, divided or not.
+"""One network, one loss curve: on one device and on eight, in one process and in two, under jit and pmap, divided or not,
+on batches of the host and of samples on the devices.
 
 With plain SGD, which shows a gradient of the wrong size (Adam would hide it).
 """
@@ -26,21 +27,24 @@ EIGHT: dict[str, dict[str, Any]] = {
     "gpt, eight devices": {"net": "gpt"},
     "gpt, fsdp, accumulated": {"net": "gpt", "rules": "fsdp", "accumulate": 2},
     "gpt, pmap": {"net": "gpt", "pmap": True},
+    "memory, fsdp": {"net": "conv", "rules": "fsdp", "memory": True},
     "vit, data and model": {"net": "vit", "mesh": {"data": 4, "model": 2}, "rules": "fsdp+model"},
 }
 TWO: dict[str, dict[str, Any]] = {
     "conv, two processes": {"net": "conv"},
+    "memory, two processes, fsdp": {"net": "conv", "rules": "fsdp", "memory": True},
     "vit, two processes, fsdp": {"net": "vit", "rules": "fsdp"},
     "vit, two processes, pmap": {"net": "vit", "pmap": True},
 }
 DOUBLE = ("conv, fsdp", "vit, fsdp, accumulated", "gpt, fsdp, accumulated", "vit, two processes, fsdp")
-QUICK = ("conv, fsdp", "vit, pmap", "vit, data and model")
+QUICK = ("conv, fsdp", "memory, fsdp", "vit, pmap", "vit, data and model")
 TOLERANCE = {False: 1e-5, True: 1e-10}
 
 
 @functools.cache
 def alone(nets: tuple[str, ...], float64: bool) -> dict[str, Any]:
-    return run({net: {"net": net} for net in nets}, 1, 1, float64)
+    one = {net: {"net": "conv", "memory": True} if net == "memory" else {"net": net} for net in nets}
+    return run(one, 1, 1, float64)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from limits import Task
 from limits.inputs import task_of
 from train.data.augment import Augmentation, augmentation
 from train.data.normalise import by_image, normalisation
-from train.data.sources import Source, source_of, tfds_source
+from train.data.sources import Arrays, Source, source_of, tfds_source
 from train.data.tasks import digits
 from zoo import checks
 
@@ -255,4 +255,5 @@ def evaluation_batches(
         x, y = source.read(there)
         return change(x), y, (rows < count) * source.weights(there)
 
-    return prefetched(at, 0, -(-count // batch), threads, buffer, workers=0)
+    steps = -(-count // batch)
+    return map(at, range(steps)) if isinstance(source, Arrays) else prefetched(at, 0, steps, threads, buffer, workers=0)

@@ -26,7 +26,7 @@ def colour_jitter(
     strengths = np.array([brightness, contrast, saturation, hue])
     by = random.uniform(-1, 1, 4) * strengths
     x = as_float(image)
-    for which in random.permutation(4):
+    for which in random.random(4).argsort():
         if strengths[which]:
             change, neutral = ((brightened, 1), (contrasted, 1), (saturated, 1), (turned, 0))[which]
             x = change(x, float(neutral + by[which]))

@@ -1,11 +1,15 @@
 """Tasks that need no download: handwritten digits from scikit-learn, and synthetic ones."""
 
+import functools
+import importlib.util
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from limits import Task
+from train.data.stratified import stratified
 from zoo import checks
 from zoo.messages import did_you_mean
 
@@ -36,19 +40,22 @@ def handwritten(
     >>> [len(handwritten(split)[0]) for split in ("drawn", "train", "test")]
     [1797, 1437, 360]
     """
-    import sklearn.datasets  # slow to import
-
-    bunch: Any = sklearn.datasets.load_digits()
+    images, labels = _scans()
     if split == "drawn":
-        rows = np.flatnonzero(np.isin(bunch.target, classes))
+        rows = np.flatnonzero(np.isin(labels, classes))
         rows = rows[np.random.default_rng(seed).permutation(len(rows))]
     else:
-        from sklearn.model_selection import train_test_split  # slow to import
-
-        every = np.arange(len(bunch.target))
-        train, test = train_test_split(every, test_size=0.2, stratify=bunch.target, random_state=0)
+        train, test = stratified(labels, 360)
         rows = {"train": train, "test": test}[split]
-    return bunch.images[rows, ..., None], bunch.target[rows]
+    return images[rows], labels[rows]
+
+
+@functools.cache
+def _scans() -> tuple[np.ndarray, np.ndarray]:
+    """`sklearn.datasets.load_digits` without importing scikit-learn, which takes a second: (images, labels)."""
+    spec: Any = importlib.util.find_spec("sklearn")
+    lines = np.loadtxt(Path(spec.submodule_search_locations[0]) / "datasets/data/digits.csv.gz", delimiter=",")
+    return lines[:, :-1].reshape(-1, 8, 8, 1), lines[:, -1].astype(int)
 
 
 @checks.arguments(

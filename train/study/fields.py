@@ -45,6 +45,7 @@ def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
     for part in ("train", "test"):
         if (split := fields.get("data", {}).get(part)) is not None:
             checks.word(f"data.{part}", split)
+    checks.flag("data.on_device", fields.get("data", {}).get("on_device"))
     for axis in fields.get("mesh", {}):
         if axis not in AXES:
             raise ValueError(f'mesh has no axis "{axis}". {did_you_mean(str(axis), AXES)}')
