@@ -4,7 +4,7 @@
 
 Expect this test accuracy (mean of 5 seeds), on two CPU cores with other work beside:
 
-    mlp     three hidden layers                                     99.7 % ± 0.1 %   21 to 33 seconds
+    mlp     three hidden layers                                     99.7 % ± 0.1 %   9 to 18 seconds
     cnn     three convolutions, an average over positions           99.4 % ± 0.1 %   42 to 63 seconds
     resnet  blocks of two convolutions with batch normalisation     98.9 % ± 0.2 %   37 to 48 seconds
     vit     tokens of 2 × 2 pixels                                  97.9 % ± 0.3 %   71 seconds (158 with other work)
