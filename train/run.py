@@ -41,6 +41,8 @@ class Run:
         self.data = dict(fields.get("data", {}))
         if not self.data and not experiment.has("batches"):
             raise ValueError(f"{experiment.path} needs a field `data`, or a function batches(start).")
+        if pmap and self.data.get("on_device"):
+            raise ValueError("data.on_device: under --pmap batches are made on the host; leave out one of the two.")
         test = self.data.get("test")
         if self.data and fields["evaluate_every"] and not test:
             raise ValueError(

@@ -410,6 +410,10 @@ def test_what_is_wrong_with_a_config_is_said(tmp_path: Path):
         train.conduct(prepared(tmp_path, batch=2000), SILENT)
     with pytest.raises(ValueError, match=r"needs a field `data`, or a function batches\(start\)"):
         prepared(tmp_path, data={})
+    with pytest.raises(ValueError, match=r"data\.on_device: under --pmap batches are made on the host"):
+        train.prepare(
+            prepared(tmp_path, data={"name": "digits", "on_device": True}, evaluate_every=0).experiment, tmp_path, True
+        )
     with pytest.raises(ValueError, match="warm-up of 50 steps"):
         prepared(tmp_path, warmup=50)
     with pytest.raises(FloatingPointError, match=r"not finite at step \d+"):
