@@ -135,8 +135,8 @@ def check_outputs(owner: str, net: Any, task: Task) -> None:
         wanted = "[n, t, outputs]" if task.positions else "[n, outputs]"
         if shape is None or len(shape) != len(task.y_train.shape) or shape[:-1] != (1, *task.positions):
             raise ValueError(
-                f"{owner}: {name} must return its outputs as an array {wanted}, as the task has targets {task.y_train.shape}; for "
-                f"one sample {list(x.shape)} it returns {'no array' if shape is None else list(shape)}."
+                f"{owner}: {name} must return for targets {list(task.y_train.shape)} its outputs as an array {wanted}; for one "
+                f"sample {list(x.shape)} it returns {'no array' if shape is None else list(shape)}."
             )
         outputs = shape[-1]
     if outputs != task.outputs:
