@@ -70,7 +70,8 @@ def as_fed(net: Any, task: Task) -> Task:
     >>> as_fed(MLP(width=8, depth=1), Task([[1, 0]], [1.0])).x.dtype
     dtype('float64')
     """
-    if task.x_train.dtype.kind == "f" or takes_words(net, task.x_train):
+    tokens = bool(task.positions) and task.x_train.ndim == 2  # of inputs of numbers they would be features
+    if task.x_train.dtype.kind == "f" or tokens or takes_words(net, task.x_train):
         return task
     return dataclasses.replace(task, x_train=task.x_train.astype(float), x_test=task.x_test.astype(float))
 
