@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from limits.types import Task
+from limits.types import AbsentError, Task
 from zoo import checks
 from zoo.definition import is_ours, name_of
 
@@ -114,6 +114,15 @@ def as_block(block: Any) -> int | None:
     return int(block)
 
 
+def check_whole(owner: str, task: Task) -> None:
+    """Raises where a task has targets at positions and `owner` is of those of whole samples."""
+    if task.positions:
+        raise AbsentError(
+            f"{owner}: targets are {list(task.y_train.shape)}, one for each of {task.positions[0]} positions, and {owner} is of "
+            "targets of whole samples [n, outputs]. Such tasks have `lazy`, `rich`, `posterior` at infinite width and `ensemble`."
+        )
+
+
 def output_shape(net: Any, x: Any) -> tuple[int, ...] | None:
     """Of what the network returns for inputs like x; None where it is no array. Nothing is computed."""
     like = jax.ShapeDtypeStruct(x.shape, x.dtype)
@@ -143,6 +152,6 @@ def check_outputs(owner: str, net: Any, task: Task) -> None:
     if outputs != task.outputs:
         raise ValueError(
             f"{owner}: the network has {outputs} outputs and the task {task.outputs} targets a sample (y_train "
-            f"{task.y_train.shape}); give the {name} outputs={task.outputs}, or the task other targets (classes={outputs}, where they "
-            "are class numbers)."
+            f"{task.y_train.shape}); give the {name} outputs={task.outputs}, or the task other targets "
+            f"(of class numbers, classes={outputs})."
         )

@@ -43,7 +43,7 @@ def check_shapes(f: Any, y: Any) -> None:
 
 
 def losses(task: Task, f: np.ndarray, y: np.ndarray, variance: np.ndarray | float = 0.0) -> np.ndarray:
-    """The task's loss of outputs f [..., points, k]; a variance [..., points] of Gaussian outputs adds ½ of it an output (mse)."""
+    """The task's loss of outputs f [..., points, k]; a variance [..., points] of Gaussian outputs adds ½ an output (mse)."""
     if task.loss == "mse":
         return np.asarray(0.5 * np.mean(np.sum((f - y) ** 2, axis=-1) + y.shape[1] * variance, axis=-1))
     return np.asarray(-np.mean(np.sum(y * scipy.special.log_softmax(f, axis=-1), axis=-1), axis=-1))

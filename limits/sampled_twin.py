@@ -200,6 +200,8 @@ class SampledTwin(Twin):
         names = tuple(name for name in ("phi", "g") if name not in unrecorded(self.net, x))
         runs = self._looks(x, names, samples, replicas, seed, np.float32)
         return tuple(
-            [np.mean(parts, axis=0) for parts in zip(*(run[name] for run in runs), strict=True)] if name in names else []
+            [np.mean(parts, axis=0) for parts in zip(*(run[name] for run in runs), strict=True)]
+            if name in names
+            else []
             for name in ("phi", "g")
         )

@@ -112,7 +112,9 @@ def _as_targets(parts: list[tuple[str, Any, Any]], loss: str, classes: int | Non
     hot = [None if y is None else np.asarray(y[:, None] if y.ndim == 1 else y, np.float64) for y in found]
     wrong = [y.shape for y in hot if y is not None and classes is not None and y.shape[-1] != classes]
     if wrong:
-        raise ValueError(f"Task: targets of {classes} classes must be [n, {classes}] or class numbers; they are {wrong[0]}.")
+        raise ValueError(
+            f"Task: targets of {classes} classes must be [n, {classes}] or class numbers; they are {wrong[0]}."
+        )
     return hot
 
 
@@ -139,7 +141,9 @@ def _as_mask(name: str, value: Any, targets: np.ndarray) -> np.ndarray | None:
         raise ValueError(f"Task: {name} must hold True and False, [n, t]; it holds other values ({mask.dtype}).")
     empty = int((~mask.any(1)).sum())
     if empty:
-        raise ValueError(f"Task: {name} leaves {empty} of {len(mask)} samples without a position; leave these samples out.")
+        raise ValueError(
+            f"Task: {name} leaves {empty} of {len(mask)} samples without a position; leave these samples out."
+        )
     return mask.astype(bool)
 
 
@@ -208,7 +212,8 @@ class Task:
                 counted = targets if mask is None else targets[mask]
                 if np.any(counted < 0) or not np.allclose(counted.sum(-1), 1):
                     raise ValueError(
-                        f"Task: cross-entropy needs one-hot labels or probabilities in y_{part} (rows sum to 1), or class numbers."
+                        f"Task: cross-entropy needs one-hot labels or probabilities in y_{part} (rows sum to 1), or classes' "
+                        "numbers."
                     )
         values = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test if known else None}
         for field, value in (values | dict(zip(("mask_train", "mask_test"), masks, strict=True))).items():

@@ -16,7 +16,7 @@ from rich.progress import track
 from limits import Task
 from limits.cumulants import Mixture, higher_cumulants, statistical_loss
 from limits.cumulants.cumulants import mixture_of
-from limits.inputs import task_of
+from limits.inputs import as_fed, check_whole, task_of
 from train.data import shuffled_batches
 from zoo import checks
 
@@ -148,7 +148,8 @@ def train_samples(
     """
     if task.loss != "mse":
         raise ValueError(f'train_samples minimises the mean squared error; this task has loss "{task.loss}".')
-    x, y = np.asarray(task.x_train), np.asarray(task.y_train)
+    check_whole("train_samples", task)
+    x, y = as_fed(net, task).x_train, task.y_train
 
     def objective(variables: Any, rows: Any) -> jax.Array:
         f = net.apply(variables, jnp.asarray(x)[rows])

@@ -76,8 +76,9 @@ def run_members(
 ) -> Iterator[dict[str, Any]]:
     """Trains members a chunk at a time and yields what was seen: each leaf is [members of the chunk, time, …].
 
-    Keys: f [.., n, outputs], or [.., n, t, outputs] of targets at positions; of `kernels` phi and g (tuples by layer), ntk [.., n, n]; "observed" where asked for. The
-    kernels, which cost more than the outputs, are taken at `kernel_times` (default: all recorded times).
+    Keys: f [.., n, outputs], of targets at positions [.., n, t, outputs]; of `kernels` phi and g (tuples by layer), ntk
+    [.., n, n]; "observed" where asked for. The kernels, which cost more than the outputs, are taken at `kernel_times`
+    (default: all recorded times).
     """
     if members < 1:
         raise ValueError(f"ensemble: members must be at least 1, got {members}.")

@@ -60,7 +60,9 @@ class Data:
     def of(cls, task: Task) -> "Data":
         """The task's arrays, in the default float type but for whole numbers."""
         x = jnp.asarray(task.x, None if task.x.dtype.kind in "iu" else float)
-        return cls(x, jnp.asarray(task.y_train, float), None if task.mask_train is None else jnp.asarray(task.mask_train))
+        return cls(
+            x, jnp.asarray(task.y_train, float), None if task.mask_train is None else jnp.asarray(task.mask_train)
+        )
 
 
 @jax.tree_util.register_dataclass

@@ -10,12 +10,14 @@ import numpy as np
 import optax
 import pytest
 
-from limits import Task, Trajectory, identity, twin
+from limits import AbsentError, Task, Trajectory, fit, identity, twin
 from limits.inputs import as_fed
 from limits.losses import losses, point_loss
 from limits.training import Training
 from train import ensemble
+from train.data import source
 from train.members import member_keys
+from train.posterior import sample_posterior
 from zoo import CNN, GPT, MLP, Dense, learning_rate_factors, parameterization
 from zoo.attention import Embed
 
@@ -93,7 +95,9 @@ def test_what_makes_no_sense_is_refused(fields, message):
 
 def test_networks_of_other_outputs_are_refused():
     for use in (lambda net: twin(net).lazy(TASK, 1, 0.1), lambda net: ensemble(net, TASK, 2, 1, 0.1)):
-        with pytest.raises(ValueError, match=r"MLP must return for targets \[2, 3, 4\] .* \[n, t, outputs\]; .* \[1, 4\]"):
+        with pytest.raises(
+            ValueError, match=r"MLP must return for targets \[2, 3, 4\] .* \[n, t, outputs\]; .* \[1, 4\]"
+        ):
             use(MLP(width=8, depth=1, outputs=4))
         with pytest.raises(ValueError, match=r"5 outputs and the task 4 .*classes=5"):
             use(GPT(width=8, depth=1, vocabulary=5, context=3))
@@ -145,7 +149,9 @@ def test_members_descend_the_masked_loss(tmp_path):
     @jax.jit
     def step(params, i):
         def objective(p):
-            each = optax.softmax_cross_entropy_with_integer_labels(net.apply({"params": p}, x[i][None]), labels[i][None])
+            each = optax.softmax_cross_entropy_with_integer_labels(
+                net.apply({"params": p}, x[i][None]), labels[i][None]
+            )
             return jnp.sum(each[0] * mask[i]) / jnp.sum(mask[i])
 
         return jax.tree.map(lambda p, s, c: p - rate * c * s, params, jax.grad(objective)(params), factors)
@@ -175,3 +181,22 @@ def test_rich_of_a_readout_alone_is_descent_by_the_features_at_the_start():
     assert np.abs(exact.f[-1]).max() > 0.3
     assert np.abs(away[1:]).max() < 0.1  # O(1/√2048), of features of relu
     assert np.abs(away[1:].mean()) < 4 * error[1:].max()
+
+
+def test_a_posterior_at_positions_is_the_regression_of_the_points():
+    found = twin(Words()).posterior(NUMBERS, noise=0.1)
+    k, n = NUMBERS.between_points(twin(Words()).kernels(TOKENS).nngp), NUMBERS.n_train
+    expected = k[:, :n] @ np.linalg.solve(k[:n, :n] + 0.1 * np.eye(n), NUMBERS.targets)
+    np.testing.assert_allclose(np.concatenate([found.f_train, found.f_test]), expected, atol=1e-10)
+    for use, who in (
+        (lambda: fit(Words(), NUMBERS), "fit"),
+        (lambda: sample_posterior(MLP(4, 1), NUMBERS, 0.1), "sample"),
+    ):
+        with pytest.raises(AbsentError, match=rf"{who}.*targets are \[2, 3, 4\], one for each of 3 positions"):
+            use()
+
+
+def test_data_sources_have_no_masks_to_forget():
+    with pytest.raises(ValueError, match="targets at positions of which some do not count"):
+        source(TASK, "train")
+    assert source(dataclasses.replace(TASK, mask_train=None, mask_test=None), "train")[1]["input"].tolist() == [3, 3, 1]
