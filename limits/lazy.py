@@ -103,7 +103,7 @@ def lazy(
         "rule": None if training.optimizer is None else _linear(net, training, x, n),
     }
     rate = (float(training.rates[0]) if steps else 0.0) if training.plain else training.rates
-    errors: dict[str, Any] = {}
+    errors, test_targets = dict[str, Any](), task.test_targets if task.scored else None
     if task.loss == "mse" or not start.any():
         if task.loss == "mse":
             with np.errstate(over="ignore", invalid="ignore"):  # said below
@@ -115,7 +115,7 @@ def lazy(
         _check_finite(f, cov, recorded, float(np.max(rate, initial=0.0)))
         variance = np.diagonal(cov, axis1=1, axis2=2)
         loss = losses(task, f[:, :n], task.targets, variance[:, :n])
-        test_loss = losses(task, f[:, n:], task.test_targets, variance[:, n:]) if task.scored else None
+        test_loss = None if test_targets is None else losses(task, f[:, n:], test_targets, variance[:, n:])
         provenance = kernel_of_training(limit.provenance["ntk"])
     else:
         draws = _draw(start, samples, task.outputs, seed)
@@ -125,8 +125,8 @@ def lazy(
         away = each - f[:, None]
         cov = np.einsum("tsik,tsjk->tij", away, away) / ((samples - 1) * task.outputs)
         part = {"loss": losses(task, each[..., :n, :], task.targets)}
-        if task.scored:
-            part["test_loss"] = losses(task, each[..., n:, :], task.test_targets)
+        if test_targets is not None:
+            part["test_loss"] = losses(task, each[..., n:, :], test_targets)
         loss, test_loss = part["loss"].mean(1), part["test_loss"].mean(1) if task.scored else None
         errors = {name: value.std(1, ddof=1) / samples**0.5 for name, value in part.items()}
         sem = each.std(1, ddof=1) / samples**0.5

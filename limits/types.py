@@ -96,7 +96,8 @@ def _checked(name: str, value: Any, whole: bool = False) -> np.ndarray:
 
 def _as_targets(parts: list[tuple[str, Any, Any]], loss: str, classes: int | None) -> list[Any]:
     """Targets of (name, inputs, values) as [n, outputs] or [n, t, outputs]; class numbers become one-hot labels."""
-    found = [None if value is None else _checked(name, value, whole=True) for name, _, value in parts]
+    unknown = [name == "y_test" and value is None for name, _, value in parts]
+    found = [None if no else _checked(name, y, whole=True) for no, (name, _, y) in zip(unknown, parts, strict=True)]
     known = [y for y in found if y is not None]
     inputs = [np.shape(x) for (_, x, _), y in zip(parts, found, strict=True) if y is not None]
     if _are_numbers(known, inputs, loss, classes):
