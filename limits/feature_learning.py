@@ -114,6 +114,9 @@ def rich(
 
     At infinite depth (`twin(net, depth=inf)`) sweeps of several `depths` are extrapolated (`limits.depth.learning`).
 
+    Of targets at positions (`Task`), as of a GPT, outputs are those of the positions that count, [time, points, outputs]; phi
+    is a mean over positions, g and ntk are absent. Every token is a vector that a matrix meets: costs grow with n t steps.
+
     Where the network normalises over batches, training outputs are those of training mode, with the statistics of all
     training points, test outputs are normalised by the running averages, and G and the NTK are absent.
 

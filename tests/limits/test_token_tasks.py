@@ -149,9 +149,8 @@ def test_members_descend_the_masked_loss(tmp_path):
     @jax.jit
     def step(params, i):
         def objective(p):
-            each = optax.softmax_cross_entropy_with_integer_labels(
-                net.apply({"params": p}, x[i][None]), labels[i][None]
-            )
+            f: Any = net.apply({"params": p}, x[i][None])
+            each = optax.softmax_cross_entropy_with_integer_labels(f, labels[i][None])
             return jnp.sum(each[0] * mask[i]) / jnp.sum(mask[i])
 
         return jax.tree.map(lambda p, s, c: p - rate * c * s, params, jax.grad(objective)(params), factors)
