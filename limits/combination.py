@@ -180,6 +180,10 @@ class Combination:
     __mul__ = __rmul__ = times
     __array_ufunc__ = None  # a NumPy number before it is a multiple, not an array of objects
 
+    def fed(self, task: Task) -> Task:
+        """The task as the networks take it."""
+        return self.twins[0].fed(task)
+
     def check_outputs(self, owner: str, task: Task) -> None:
         """Raises unless every part has an output for each of the task's targets."""
         for each in self.twins:

@@ -13,7 +13,7 @@ from limits.fields.coupled import Coupled
 from limits.fields.record import AVERAGED, check_record, record_bytes
 from limits.fields.rules import moves_by_entry
 from limits.fields.sweeps import Plan, coupled_sweeps, exactly, sweeps
-from limits.finite.forward import absent_kernels, checked_kernels
+from limits.finite.forward import checked_kernels, unrecorded
 from limits.finite.observables import DEFAULT
 from limits.inputs import check_outputs, task_of, twin_of
 from limits.runs import Reduce, Runs
@@ -114,6 +114,9 @@ def rich(
 
     At infinite depth (`twin(net, depth=inf)`) sweeps of several `depths` are extrapolated (`limits.depth.learning`).
 
+    Of targets at positions (`Task`), as of a GPT, outputs are those of the positions that count, [time, points, outputs]; phi
+    is a mean over positions, g and ntk are absent. Every token is a vector that a matrix meets: costs grow with n t steps.
+
     Where the network normalises over batches, training outputs are those of training mode, with the statistics of all
     training points, test outputs are normalised by the running averages, and G and the NTK are absent.
 
@@ -128,7 +131,7 @@ def rich(
     Reference: Bordelon & Pehlevan (2022), Self-consistent dynamical field theory of kernel evolution in wide neural
     networks. Divergence: there the kernels and responses are iterated to a fixed point; here time is swept once.
     """
-    recorded = record_times(steps, times)
+    recorded, task = record_times(steps, times), twin.fed(task)
     training = Training.of(
         task,
         steps,
@@ -146,7 +149,7 @@ def rich(
     samples, order = accuracy(twin.net, training, task.x, samples, order or (1 if twin.deep else None))
     check_outputs("rich", twin.net, task)
     twin.check_width(task.x)
-    absent = absent_kernels(twin.net, task.x)
+    absent = unrecorded(twin.net, task.x)
     kernels = tuple(name for name in checked_kernels(kernels) if name not in absent)
     check_record(record, absent)
     if record:
@@ -213,15 +216,15 @@ def _mean_of_coupled(runs: Runs, found: Coupled, how: Provenance, width: float |
     fields = {
         name: jax.tree.map(lambda a: a[0], found.whole[name]) for name in ("h", "g_fields") if name in found.whole
     }
-    n = len(runs.task.x_train)
-    parts = {"f_train_cov": slice(None, n), "f_test_cov": slice(n, None)}
     if width is None:
-        none = {name: np.zeros((len(runs.times), *[len(runs.task.x[part])] * 2)) for name, part in parts.items()}
+        none = _no_spread(runs)
         exactly = dict.fromkeys(none, Provenance("exact", "no spread at infinite width"))
         return runs.mean(how, "rich", none, observed=fields, exact=exactly)
-    spread, errors = {}, {}
-    for name, part in parts.items():
-        covariance, error = found.covariance(lambda each, part=part: each["f"][:, :, part])
+    spread, errors, n = {}, {}, runs.task.n_train
+    for name, part in {"f_train_cov": slice(None, n), "f_test_cov": slice(n, None)}.items():
+        covariance, error = found.covariance(
+            lambda each, part=part: runs.task.at_points(np.asarray(each["f"]), 2)[:, :, part]
+        )
         spread[name], errors[name] = covariance / width, error / width
     detail = f"width {width:g} to order 1/{width:g}: O(1/{width:g}²) dropped; from {how.detail}"
     how = dataclasses.replace(how, detail=detail)
@@ -235,7 +238,13 @@ def _mean(runs: Runs, each: dict[str, Any], how: Provenance) -> Trajectory:
         watched["observe"] = each["observed"]
     runs.add(each, watched)
     fields = {name: jax.tree.map(lambda a: a[0], each[name]) for name in ("h", "g_fields") if name in each}
-    sizes = {"f_train_cov": len(runs.task.x_train), "f_test_cov": len(runs.task.x_test)}
-    none = {name: np.zeros((len(runs.times), n, n)) for name, n in sizes.items()}
+    none = _no_spread(runs)
     exactly = dict.fromkeys(none, Provenance("exact", "no spread at infinite width"))
     return runs.mean(how, "rich", none, observed=fields, exact=exactly)
+
+
+def _no_spread(runs: Runs) -> dict[str, np.ndarray]:
+    """The covariances of outputs over initialisations: zero."""
+    values = runs.moments.mean[0]
+    sizes = {f"{name}_cov": values[name].shape[1] for name in ("f_train", "f_test")}
+    return {name: np.zeros((len(runs.times), size, size)) for name, size in sizes.items()}

@@ -12,7 +12,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from limits.fit_plot import plot_fit
-from limits.inputs import task_of, twin_of
+from limits.inputs import check_whole, task_of, twin_of
 from limits.posterior.infer import check_prior
 from limits.predict.evidence import leave_one_out, log_marginal_likelihood
 from limits.twin import twin
@@ -99,6 +99,8 @@ def fit(
     """
     limit = twin(net) if isinstance(net, nn.Module) else net
     check_prior(limit, task, None)
+    check_whole("fit", task)
+    task = limit.fed(task)
     limit.check_outputs("fit", task)
     function = limit.kernel_function(like=task.x_train)
     start = _start(net, function.hyperparameters, over, noise)

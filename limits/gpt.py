@@ -7,7 +7,7 @@ import numpy as np
 
 from limits.sampled_twin import SampledTwin
 from limits.twin import register_twin
-from limits.types import Provenance
+from limits.types import AbsentError, Provenance
 from zoo import GPT
 
 _TIED = (
@@ -18,6 +18,12 @@ _TIED = (
 _HOW = {0.5: "stays where features learn, at any width", 0.0: "grows with the width, and there is no kernel regime"}
 
 
+_RANDOM = (
+    "attention of a fixed number of heads stays random where logits do ({why}), so that kernels and training differ from one "
+    'network to the next, however wide. Take logits="1/d" and heads that grow with the width, or heads="grow".'
+)
+
+
 @register_twin(GPT)
 @dataclasses.dataclass(frozen=True)
 class GPTTwin(SampledTwin):
@@ -26,7 +32,8 @@ class GPTTwin(SampledTwin):
     Logits scaled by 1/d vanish at initialisation, as queries and keys are independent: attention is the mean over the tokens
     so far, groups, rotary positions (turns of queries and keys) and norms of queries leave it so, and kernels are exact, or
     a series or rule that says its error. Logits scaled by 1/√d, and those of heads whose size does not grow, stay random:
-    kernels are drawn, with errors; a fixed number of heads makes them differ from one network to the next.
+    kernels are drawn, with errors; a fixed number of heads makes them differ from one network to the next, and then there is
+    no limit of training. `lazy` and `rich` are on tasks with targets at every position.
 
     >>> from limits import twin
     >>> k = twin(GPT(width=16, depth=1, vocabulary=7, context=8)).kernels(np.array([[1, 2, 3], [1, 2, 4]]))
@@ -47,6 +54,18 @@ class GPTTwin(SampledTwin):
             reason = _TIED.format(how=_HOW.get(float(self.parameterization.d), "goes with the width"))
             return dict.fromkeys(("nngp", "ntk"), Provenance("absent", reason))
         return super().absent(x)
+
+    def check_training(self, x: Any) -> None:
+        """Raises where outputs at the start are no random functions, or attention differs from one network to the next."""
+        net = self.net
+        if net.tied:
+            raise AbsentError(
+                f"GPT: {_TIED.format(how=_HOW.get(float(self.parameterization.d), 'goes with the width'))}"
+            )
+        if net.heads != "grow" and (net.head_dim is not None or net.logits != "1/d"):
+            why = f"heads of {net.head_dim}" if net.head_dim is not None else "scaled by 1/√d"
+            raise AbsentError(f"GPT: {_RANDOM.format(why=why)}")
+        super().check_training(x)
 
     def _drawn(
         self, names: tuple[str, ...], first: Any, second: Any, samples: int, replicas: int, seed: int, dtype: Any

@@ -43,9 +43,11 @@ class Initial:
 
     @property
     def features(self) -> np.ndarray:
-        """Φ of what enters the readout, [n, n], of which the NNGP is the readout's (`twin.readout`)."""
+        """Φ of what enters the readout, [n, n], of which the NNGP is the readout's (`twin.readout`); a mean over positions."""
         at_zero, at_one = self.readout(0.0), self.readout(1.0)
-        return (self.kernels.nngp - at_zero) / (at_one - at_zero)
+        nngp = self.kernels.nngp
+        nngp = nngp if nngp.ndim == 2 else np.trace(nngp, axis1=2, axis2=3) / nngp.shape[-1]
+        return (nngp - at_zero) / (at_one - at_zero)
 
     def readout(self, features: Any) -> Any:
         """A kernel Φ of what enters the readout, the limit's or a finite network's, carried through it."""

@@ -1,5 +1,6 @@
 """Checks of inputs that come from a caller."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from limits.types import Task
+from limits.types import AbsentError, Task
 from zoo import checks
 from zoo.definition import is_ours, name_of
 
@@ -47,14 +48,32 @@ def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
 def as_signals(net: Any, x: Any, name: str, dtype: Any) -> np.ndarray:
     """x as samples; whole numbers stay such for a module that takes no others (words)."""
     given = np.asarray(x)
-    if given.dtype.kind not in "iu" or given.ndim < 2 or not given.size:
-        return as_samples(x, name, dtype)
-    floating = jax.ShapeDtypeStruct((1, *given.shape[1:]), jnp.asarray(0.0).dtype)
+    return given if given.ndim >= 2 and given.size and takes_words(net, given) else as_samples(x, name, dtype)
+
+
+def takes_words(net: Any, x: np.ndarray) -> bool:
+    """Whether x are whole numbers and the module takes no others."""
+    if x.dtype.kind not in "iu":
+        return False
+    floating = jax.ShapeDtypeStruct((1, *x.shape[1:]), jnp.asarray(0.0).dtype)
     try:
         jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), floating)
     except Exception:  # whatever it says
-        return given
-    return as_samples(x, name, dtype)
+        return True
+    return False
+
+
+def as_fed(net: Any, task: Task) -> Task:
+    """The task as the network takes it: inputs that are whole numbers become numbers, unless it takes words.
+
+    >>> from zoo import MLP
+    >>> as_fed(MLP(width=8, depth=1), Task([[1, 0]], [1.0])).x.dtype
+    dtype('float64')
+    """
+    tokens = bool(task.positions) and task.x_train.ndim == 2  # of inputs of numbers they would be features
+    if task.x_train.dtype.kind == "f" or tokens or takes_words(net, task.x_train):
+        return task
+    return dataclasses.replace(task, x_train=task.x_train.astype(float), x_test=task.x_test.astype(float))
 
 
 def check_same_shape(x1: np.ndarray, x2: np.ndarray) -> None:
@@ -95,28 +114,44 @@ def as_block(block: Any) -> int | None:
     return int(block)
 
 
+def check_whole(owner: str, task: Task) -> None:
+    """Raises where a task has targets at positions and `owner` is of those of whole samples."""
+    if task.positions:
+        raise AbsentError(
+            f"{owner}: targets are {list(task.y_train.shape)}, one for each of {task.positions[0]} positions, and {owner} is of "
+            "targets of whole samples [n, outputs]. Such tasks have `lazy`, `rich`, `posterior` at infinite width and `ensemble`."
+        )
+
+
+def output_shape(net: Any, x: Any) -> tuple[int, ...] | None:
+    """Of what the network returns for inputs like x; None where it is no array. Nothing is computed."""
+    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    out = jax.eval_shape(lambda key, x: net.init_with_output(key, x)[0], jax.random.key(0), like)
+    return getattr(out, "shape", None)
+
+
 def check_outputs(owner: str, net: Any, task: Task) -> None:
     """Raises unless the network has an output for each of the task's targets.
 
     >>> from zoo import MLP
     >>> check_outputs("lazy", MLP(width=8, depth=1, outputs=2), Task([[1.0]], [[0.0, 1.0]]))
     """
-    name = name_of(net)
-    if is_ours(net):
+    name, words = name_of(net), task.x_train.dtype.kind in "iu"
+    if is_ours(net) and not words and not task.positions:
         outputs: Any = net.outputs
     else:
-        x = jax.ShapeDtypeStruct((1, *task.x_train.shape[1:]), jnp.asarray(0.0).dtype)
-        shape = getattr(
-            jax.eval_shape(lambda key, x: net.init_with_output(key, x)[0], jax.random.key(0), x), "shape", None
-        )
-        if shape is None or len(shape) != 2 or shape[0] != 1:
+        x = jax.ShapeDtypeStruct((1, *task.x_train.shape[1:]), task.x_train.dtype if words else jnp.asarray(0.0).dtype)
+        shape = output_shape(net, x)
+        wanted = "[n, t, outputs]" if task.positions else "[n, outputs]"
+        if shape is None or len(shape) != len(task.y_train.shape) or shape[:-1] != (1, *task.positions):
             raise ValueError(
-                f"{owner}: {name} must return its outputs as an array [n, outputs]; for one sample {list(x.shape)} it returns "
-                f"{'no array' if shape is None else list(shape)}."
+                f"{owner}: {name} must return for targets {list(task.y_train.shape)} its outputs as an array {wanted}; for one "
+                f"sample {list(x.shape)} it returns {'no array' if shape is None else list(shape)}."
             )
-        outputs = shape[1]
+        outputs = shape[-1]
     if outputs != task.outputs:
         raise ValueError(
             f"{owner}: the network has {outputs} outputs and the task {task.outputs} targets a sample (y_train "
-            f"{task.y_train.shape}); give the {name} outputs={task.outputs}, or the task other targets."
+            f"{task.y_train.shape}); give the {name} outputs={task.outputs}, or the task other targets "
+            f"(of class numbers, classes={outputs})."
         )

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from limits import predict
-from limits.finite.forward import checked_kernels
+from limits.finite.forward import AT_POSITIONS, checked_kernels
 from limits.finite.observables import DEFAULT
 from limits.initial import Initial
 from limits.inputs import task_of, twin_of
@@ -67,7 +67,8 @@ def lazy(
     stay where they are. Weight decay has no kernel regime: it shrinks the network itself. `optimizer`, as in `rich`: a rule
     that is linear in the gradients and the same for all parameters; under others (Adam, Muon) the outputs do not follow the
     tangent kernel, and it is refused (`limits.predict.LinearRule`). `initial` is `twin.initial(task.x)`,
-    where it was made before.
+    where it was made before. Of targets at positions, outputs follow the kernel between positions (points are the positions
+    that count).
 
     >>> from zoo import MLP
     >>> from limits import twin
@@ -78,9 +79,10 @@ def lazy(
     """
     recorded, kernels = record_times(steps, times), checked_kernels(kernels)
     at = checked_times(kernel_times, recorded)
+    task = twin.fed(task)
     twin.check_outputs("lazy", task)
     twin.check_training(task.x)
-    x, n = task.x, len(task.x_train)
+    x, n = task.x, task.n_train
     if weight_decay:
         raise AbsentError(
             f"lazy: weight decay ({weight_decay:g}) moves all weights by O(1), so that no kernel stays constant; use "
@@ -92,39 +94,39 @@ def lazy(
         twin = dataclasses.replace(twin, trained=trained)
     start_of = twin.initial(x) if initial is None else _of_these(initial, twin, x)
     limit = start_of.kernels
-    ntk = limit.ntk
-    start = np.zeros_like(ntk) if centred else start_of.covariance
+    ntk = task.between_points(limit.ntk)
+    start = np.zeros_like(ntk) if centred else task.between_points(start_of.covariance)
     how: dict[str, Any] = {
         "momentum": momentum,
         "flow": flow,
-        "weights": None if batches is None else training.weights(n),
+        "weights": None if batches is None else training.weights(len(task.x_train), task.sample_of_point),
         "rule": None if training.optimizer is None else _linear(net, training, x, n),
     }
     rate = (float(training.rates[0]) if steps else 0.0) if training.plain else training.rates
-    errors: dict[str, Any] = {}
+    errors, test_targets = dict[str, Any](), task.test_targets if task.scored else None
     if task.loss == "mse" or not start.any():
         if task.loss == "mse":
             with np.errstate(over="ignore", invalid="ignore"):  # said below
-                f, cov = predict.mse_ensemble(start, ntk, task.y_train, recorded, rate, **how)
+                f, cov = predict.mse_ensemble(start, ntk, task.targets, recorded, rate, **how)
         else:
-            zero = np.zeros((len(x), task.outputs))
+            zero = np.zeros((len(ntk), task.outputs))
             f = _cross_entropy(task, ntk, zero, recorded, rate, how)
-            cov = np.zeros((len(recorded), len(x), len(x)))
+            cov = np.zeros((len(recorded), *ntk.shape))
         _check_finite(f, cov, recorded, float(np.max(rate, initial=0.0)))
         variance = np.diagonal(cov, axis1=1, axis2=2)
-        loss = losses(task, f[:, :n], task.y_train, variance[:, :n])
-        test_loss = losses(task, f[:, n:], task.y_test, variance[:, n:]) if task.scored else None
+        loss = losses(task, f[:, :n], task.targets, variance[:, :n])
+        test_loss = None if test_targets is None else losses(task, f[:, n:], test_targets, variance[:, n:])
         provenance = kernel_of_training(limit.provenance["ntk"])
     else:
         draws = _draw(start, samples, task.outputs, seed)
         each = _cross_entropy(task, ntk, draws, recorded, rate, how)
-        _check_finite(each.reshape(len(each), len(x), -1), start[None], recorded, float(np.max(rate, initial=0.0)))
+        _check_finite(each.reshape(len(each), len(ntk), -1), start[None], recorded, float(np.max(rate, initial=0.0)))
         f = each.mean(1)
         away = each - f[:, None]
         cov = np.einsum("tsik,tsjk->tij", away, away) / ((samples - 1) * task.outputs)
-        part = {"loss": losses(task, each[..., :n, :], task.y_train)}
-        if task.scored:
-            part["test_loss"] = losses(task, each[..., n:, :], task.y_test)
+        part = {"loss": losses(task, each[..., :n, :], task.targets)}
+        if test_targets is not None:
+            part["test_loss"] = losses(task, each[..., n:, :], test_targets)
         loss, test_loss = part["loss"].mean(1), part["test_loss"].mean(1) if task.scored else None
         errors = {name: value.std(1, ddof=1) / samples**0.5 for name, value in part.items()}
         sem = each.std(1, ddof=1) / samples**0.5
@@ -132,10 +134,15 @@ def lazy(
         provenance = Provenance.monte_carlo(f"{samples} draws of f(0)", samples)
     origin: dict[str, Provenance] = dict.fromkeys(QUANTITIES, provenance)
     origin |= dict.fromkeys(KERNELS, limit.provenance["ntk"])
-    held = {
-        name: jax.tree.map(lambda k: _held(k, recorded if at is None else at), getattr(start_of, name))
+    held: dict[str, Any] = {
+        name: jax.tree.map(
+            lambda k: _held(k, recorded if at is None else at), ntk if name == "ntk" else getattr(start_of, name)
+        )
         for name in kernels
+        if not (task.positions and name == "g")
     }
+    if task.positions:
+        held["g"] = origin["g"] = Provenance("absent", AT_POSITIONS.format(positions=task.positions[0]))
     return Trajectory(
         times=recorded,
         loss=loss,
@@ -201,9 +208,9 @@ def _held(kernel: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 
 def _cross_entropy(task: Task, ntk: np.ndarray, f0: np.ndarray, times: Any, rate: Any, how: dict) -> np.ndarray:
-    n = len(task.x_train)
+    n = task.n_train
     both = predict.cross_entropy_dynamics(
-        ntk[:n, :n], task.y_train, times, rate, ntk[n:, :n], f0[..., :n, :], f0[..., n:, :], **how
+        ntk[:n, :n], task.targets, times, rate, ntk[n:, :n], f0[..., :n, :], f0[..., n:, :], **how
     )
     return np.concatenate(both, axis=-2)
 

@@ -72,11 +72,11 @@ class Runs:
     _reduced: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
 
     def values(self, seen: Mapping[str, Any]) -> dict[str, Any]:
-        """Of `seen`, f [run, time, n, outputs] and kernels (train points, then test points): outputs, losses, kernels."""
-        n, f, task = len(self.task.x_train), np.asarray(seen["f"], np.float64), self.task
-        values = {"f_train": f[:, :, :n], "f_test": f[:, :, n:], "loss": losses(task, f[:, :, :n], task.y_train)}
-        if task.scored:
-            values["test_loss"] = losses(task, f[:, :, n:], task.y_test)
+        """Of `seen`, f [run, time, n, …, outputs] and kernels (train points, then test points): outputs, losses, kernels."""
+        n, f, task = self.task.n_train, self.task.at_points(np.asarray(seen["f"], np.float64), 2), self.task
+        values = {"f_train": f[:, :, :n], "f_test": f[:, :, n:], "loss": losses(task, f[:, :, :n], task.targets)}
+        if task.test_targets is not None and task.scored:
+            values["test_loss"] = losses(task, f[:, :, n:], task.test_targets)
         return values | {name: seen[name] for name in KERNELS if name in seen}
 
     def add(self, seen: Mapping[str, Any], observed: Mapping[str, Any]) -> None:

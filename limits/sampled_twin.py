@@ -9,8 +9,8 @@ import numpy as np
 from limits.fields.network import readout_scales
 from limits.fields.sweep import check_apart, check_finite
 from limits.fields.sweeps import compiled_sweep
-from limits.finite.forward import absent_kernels
-from limits.inputs import as_block, as_float, as_samples, as_signals, check_same_shape
+from limits.finite.forward import absent_kernels, unrecorded
+from limits.inputs import as_block, as_float, as_signals, check_same_shape
 from limits.program.closed import check_scale, closed_kernels, deep_program_of, program_of
 from limits.program.read import KERNELS
 from limits.program.values import Refused
@@ -174,25 +174,11 @@ class SampledTwin(Twin):
 
     def check_training(self, x: Any) -> None:
         """Raises where the network draws other masks at every step."""
-        self._check_one_output("training", x)
         masks = self._said(x, "masks")
         if masks:
             raise AbsentError(
                 f"{name_of(self.net)} draws masks in its forward pass ({masks[0]}), others at every step of training, and "
                 "that has no limit here. Its kernels and their regression (`posterior`) have one; to train, switch dropout off."
-            )
-
-    def check_outputs(self, owner: str, task: Any) -> None:
-        """Raises unless the network has an output for each of the task's targets."""
-        self._check_one_output(owner, task.x)
-        super().check_outputs(owner, task)
-
-    def _check_one_output(self, owner: str, x: Any) -> None:
-        positions = self._said(x, "positions")
-        if positions:
-            raise AbsentError(
-                f"{owner}: {name_of(self.net)} has outputs at each of {positions} positions of an input, and tasks have "
-                "targets of whole inputs; of such networks there are `kernels`. Average the positions in the module, or take one."
             )
 
     def _said(self, x: Any, what: str) -> tuple:
@@ -210,8 +196,12 @@ class SampledTwin(Twin):
         """(Φ^l, G^l) at initialisation for every h^l that the module returns; none where inputs mix, or of infinite depth."""
         if self.deep or "g" in absent_kernels(self.net, np.asarray(x)):
             return [], []
-        runs = self._looks(as_samples(x, "x", np.float32), ("phi", "g"), samples, replicas, seed, np.float32)
+        x = as_signals(self.net, x, "x", np.float32)
+        names = tuple(name for name in ("phi", "g") if name not in unrecorded(self.net, x))
+        runs = self._looks(x, names, samples, replicas, seed, np.float32)
         return tuple(
             [np.mean(parts, axis=0) for parts in zip(*(run[name] for run in runs), strict=True)]
+            if name in names
+            else []
             for name in ("phi", "g")
         )

@@ -137,8 +137,10 @@ class Training:
         """The training points of every step, [steps, size]."""
         return np.broadcast_to(np.arange(n), (len(self.rates), n)) if self.batches is None else self.batches
 
-    def weights(self, n: int) -> np.ndarray:
+    def weights(self, n: int, sample_of_point: np.ndarray | None = None) -> np.ndarray:
         """How much each point counts in the loss's mean, relative to a mean over all n: [steps, n].
+
+        Of n samples; or of points, each of one of them (`Task.sample_of_point`): [steps, points].
 
         >>> Training.of(Task([[1.0], [2.0]], [1.0, 1.0]), 1, 0.1, batches=[[0, 0]]).weights(2).tolist()
         [[2.0, 0.0]]
@@ -147,7 +149,10 @@ class Training:
         counts = np.zeros((len(rows), n))
         for each, row in zip(counts, rows, strict=True):
             np.add.at(each, row, n / len(row))
-        return counts
+        if sample_of_point is None:
+            return counts
+        points = counts[:, sample_of_point]
+        return points / points.mean(1, keepdims=True)
 
     def moves(self, net: Any, x: Any) -> Any:
         """Whether each parameter is trained: a tree like the parameters."""

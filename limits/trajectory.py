@@ -27,7 +27,8 @@ QUANTITIES = ("loss", "test_loss", "f_train", "f_test", *KERNELS, "f_train_cov",
 class Trajectory(_KnowsAbsence):
     """What `ensemble`, `lazy` and `rich` return, by recorded time.
 
-    `times` counts steps. loss, test_loss: [time], means over initialisations. f_train, f_test: [time, n, outputs].
+    `times` counts steps. loss, test_loss: [time], means over initialisations. f_train, f_test: [time, n, outputs]; where a task
+    has targets at positions, n are those that count, sample by sample (`Task.at_points`), also of ntk and of the spreads.
     phi, g: a tuple by layer of [time, n, n], ntk and features (Φ of what enters the readout): [time, n, n]; train points, then
     test points; at `kernel_times`, where that is not None. f_train_cov, f_test_cov: [time, n, n], the spread of an output over
     initialisations, averaged over outputs. NAME_sem is the standard error of NAME (zero where it is exact). `observed` holds

@@ -11,7 +11,7 @@ import numpy as np
 from limits.combination import plus, times
 from limits.feature_learning import rich
 from limits.initial import Initial
-from limits.inputs import check_outputs
+from limits.inputs import as_fed, check_outputs
 from limits.kernel_function import kernel_function
 from limits.lazy import lazy
 from limits.posterior.infer import posterior
@@ -103,6 +103,10 @@ class Twin:
     def parameterization(self) -> Parameterization:
         """That of the definition."""
         return by_name(self.net.parameterization)
+
+    def fed(self, task: Task) -> Task:
+        """The task as its network takes it: whole numbers become numbers, unless they are words."""
+        return as_fed(self.net, task)
 
     def check_outputs(self, owner: str, task: Task) -> None:
         """Raises unless the network has an output for each of the task's targets."""

@@ -75,11 +75,13 @@ class Kernels(_KnowsAbsence):
         return f"Kernels({', '.join(shapes)})"
 
 
-def _checked(name: str, value: Any) -> np.ndarray:
+def _checked(name: str, value: Any, whole: bool = False) -> np.ndarray:
+    """As float64; `whole`: whole numbers as they are."""
     if np.iscomplexobj(value):
         raise ValueError(f"Task: {name} holds complex numbers; give real ones.")
     try:
-        array = np.asarray(value, dtype=np.float64)
+        array = np.asarray(value)
+        array = array if whole and array.dtype.kind in "iu" else array.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"Task: {name} must be an array of numbers ({error}).") from None
     if not array.ndim:
@@ -92,7 +94,65 @@ def _checked(name: str, value: Any) -> np.ndarray:
     return array
 
 
-@checks.arguments(name=checks.Check("a word", lambda v: isinstance(v, str)), loss=checks.choice(*get_args(Loss)))
+def _as_targets(parts: list[tuple[str, Any, Any]], loss: str, classes: int | None) -> list[Any]:
+    """Targets of (name, inputs, values) as [n, outputs] or [n, t, outputs]; class numbers become one-hot labels."""
+    unknown = [name == "y_test" and value is None for name, _, value in parts]
+    found = [None if no else _checked(name, y, whole=True) for no, (name, _, y) in zip(unknown, parts, strict=True)]
+    known = [y for y in found if y is not None]
+    inputs = [np.shape(x) for (_, x, _), y in zip(parts, found, strict=True) if y is not None]
+    if _are_numbers(known, inputs, loss, classes):
+        most = max((int(y.max(initial=0)) for y in known), default=0)
+        least = min((int(y.min(initial=0)) for y in known), default=0)
+        count = most + 1 if classes is None else classes
+        if least < 0 or most >= count:
+            raise ValueError(
+                f"Task: class numbers go from {least} to {most} and must be from 0 to {count - 1}; leave what has no class out "
+                "by a mask."
+            )
+        return [None if y is None else np.eye(count)[y] for y in found]
+    hot = [None if y is None else np.asarray(y[:, None] if y.ndim == 1 else y, np.float64) for y in found]
+    wrong = [y.shape for y in hot if y is not None and classes is not None and y.shape[-1] != classes]
+    if wrong:
+        raise ValueError(
+            f"Task: targets of {classes} classes must be [n, {classes}] or class numbers; they are {wrong[0]}."
+        )
+    return hot
+
+
+def _are_numbers(known: list[np.ndarray], inputs: list[tuple[int, ...]], loss: str, classes: int | None) -> bool:
+    """Whether targets are class numbers: whole, and said to be so, or no table of one-hot labels."""
+    if loss != "cross_entropy" or not known or any(y.dtype.kind not in "iu" for y in known):
+        return False
+    if classes is not None or all(y.ndim == 1 for y in known):
+        return True
+    hot = all(np.all((y == 0) | (y == 1)) and np.all(y.sum(-1) == 1) for y in known)
+    return not hot and all(y.shape == x[:2] for y, x in zip(known, inputs, strict=True))
+
+
+def _as_mask(name: str, value: Any, targets: np.ndarray) -> np.ndarray | None:
+    if value is None:
+        return None
+    mask = np.asarray(value)
+    if targets.ndim != 3 or mask.shape != targets.shape[:2]:
+        raise ValueError(
+            f"Task: {name} says which positions count, [n, t], of targets [n, t, outputs]; it is {list(mask.shape)} and the "
+            f"targets are {list(targets.shape)}. A sample that does not count is left out."
+        )
+    if mask.dtype.kind not in "biuf" or not np.all((mask == 0) | (mask == 1)):
+        raise ValueError(f"Task: {name} must hold True and False, [n, t]; it holds other values ({mask.dtype}).")
+    empty = int((~mask.any(1)).sum())
+    if empty:
+        raise ValueError(
+            f"Task: {name} leaves {empty} of {len(mask)} samples without a position; leave these samples out."
+        )
+    return mask.astype(bool)
+
+
+@checks.arguments(
+    name=checks.Check("a word", lambda v: isinstance(v, str)),
+    loss=checks.choice(*get_args(Loss)),
+    classes=checks.nothing | checks.count(),
+)
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:
     """Inputs and targets to learn and to predict, and the loss: the one description that both readings train on.
@@ -101,8 +161,16 @@ class Task:
     −Σ y log softmax(f), with targets y that are probabilities (one-hot labels). Targets of shape [n] mean one output. Test
     points may be without targets (y_test None): then there are predictions and no test loss.
 
+    Inputs that are whole numbers stay such (tokens [n, t]). Targets [n, t, outputs] are those of every position; of these,
+    `mask_train` and `mask_test` [n, t] say which count, in batches too: the losses are means over the positions that count,
+    of all samples together, each of one weight. A network sees all positions. For "cross_entropy" targets may be class
+    numbers, [n] or [n, t], and are kept as one-hot labels: of so many `classes`, or as many as the largest number asks for.
+
     >>> Task([[1.0, 0.0]], [1.0], [[0.0, 1.0]], [-1.0]).y_train.shape
     (1, 1)
+    >>> words = Task([[3, 1, 2]], [[1, 2, 0]], loss="cross_entropy", mask_train=[[1, 1, 0]], classes=4)
+    >>> words.y_train.shape, words.targets.shape, words.n_train
+    ((1, 3, 4), (2, 4), 2)
     """
 
     x_train: Any
@@ -111,34 +179,45 @@ class Task:
     y_test: Any = None
     loss: Loss = "mse"
     name: str = "task"
+    mask_train: Any = None
+    mask_test: Any = None
+    classes: dataclasses.InitVar[int | None] = None
 
-    def __post_init__(self) -> None:
-        x, y = _checked("x_train", self.x_train), _checked("y_train", self.y_train)
-        y = y[:, None] if y.ndim == 1 else y
-        if self.x_test is None and self.y_test is not None:
-            raise ValueError("Task: y_test are the targets of x_test, which is missing: give x_test too.")
-        known = self.x_test is None or self.y_test is not None
-        x_test = np.zeros((0, *x.shape[1:])) if self.x_test is None else _checked("x_test", self.x_test)
-        unknown = np.zeros((len(x_test), *y.shape[1:]))
-        y_test = unknown if self.y_test is None else _checked("y_test", self.y_test)
-        y_test = y_test[:, None] if y_test.ndim == 1 else y_test
+    def __post_init__(self, classes: int | None) -> None:
+        if self.x_test is None and (self.y_test is not None or self.mask_test is not None):
+            what = "y_test are the targets" if self.y_test is not None else "mask_test is that of the targets"
+            raise ValueError(f"Task: {what} of x_test, which is missing: give x_test too.")
+        x, known = _checked("x_train", self.x_train, whole=True), self.x_test is None or self.y_test is not None
+        x_test = np.zeros((0, *x.shape[1:]), x.dtype) if self.x_test is None else self.x_test
+        x_test = _checked("x_test", x_test, whole=True)
+        if "f" in x.dtype.kind + x_test.dtype.kind:
+            x, x_test = (part.astype(np.float64, copy=False) for part in (x, x_test))
+        parts = [("y_train", x, self.y_train), ("y_test", x_test, self.y_test)]
+        y, given = _as_targets(parts, self.loss, classes)
+        y_test = np.zeros((len(x_test), *y.shape[1:])) if given is None else given
         for part, inputs, targets in (("train", x, y), ("test", x_test, y_test)):
             if len(inputs) != len(targets):
                 raise ValueError(f"Task: x_{part} has {len(inputs)} samples and y_{part} has {len(targets)}.")
         if not len(x):
             raise ValueError("Task: there are no training samples.")
-        if x.shape[1:] != x_test.shape[1:] or y.shape[1:] != y_test.shape[1:] or y.ndim != 2:
+        at_positions = y.ndim == 3 and (x.ndim > 2 or x.dtype.kind in "iu")
+        if x.shape[1:] != x_test.shape[1:] or y.shape[1:] != y_test.shape[1:] or not (y.ndim == 2 or at_positions):
             raise ValueError(
-                f"Task: train and test must have samples of one shape and targets [n, outputs]; x_train has samples "
-                f"{x.shape[1:]} and x_test {x_test.shape[1:]}, y_train is {y.shape} and y_test {y_test.shape}."
+                "Task: train and test must have samples of one shape and targets [n, outputs]; or [n, t, outputs], of whole "
+                f"numbers or inputs [n, t, …]; x_train has samples {x.shape[1:]} and x_test {x_test.shape[1:]}, y_train is "
+                f"{y.shape} and y_test {y_test.shape}."
             )
+        masks = _as_mask("mask_train", self.mask_train, y), _as_mask("mask_test", self.mask_test, y_test)
         if self.loss == "cross_entropy":
-            for part, targets in (("train", y), ("test", y_test if known else y)):
-                if np.any(targets < 0) or not np.allclose(targets.sum(1), 1):
+            for part, targets, mask in (("train", y, masks[0]), ("test", y_test if known else y[:0], masks[1])):
+                counted = targets if mask is None else targets[mask]
+                if np.any(counted < 0) or not np.allclose(counted.sum(-1), 1):
                     raise ValueError(
-                        f"Task: cross-entropy needs one-hot labels or probabilities in y_{part} (rows sum to 1)."
+                        f"Task: cross-entropy needs one-hot labels or probabilities in y_{part} (rows sum to 1), or classes' "
+                        "numbers."
                     )
-        for field, value in (("x_train", x), ("y_train", y), ("x_test", x_test), ("y_test", y_test if known else None)):
+        values = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test if known else None}
+        for field, value in (values | dict(zip(("mask_train", "mask_test"), masks, strict=True))).items():
             object.__setattr__(self, field, value)
 
     @property
@@ -154,4 +233,53 @@ class Task:
     @property
     def outputs(self) -> int:
         """The number of outputs."""
-        return self.y_train.shape[1]
+        return self.y_train.shape[-1]
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """(t,) where every position has targets, else ()."""
+        return self.y_train.shape[1:-1]
+
+    # Points are what a loss is a mean over: samples, or those of their positions that count.
+
+    @property
+    def n_train(self) -> int:
+        """The number of training points."""
+        return len(self.sample_of_point)
+
+    @property
+    def sample_of_point(self) -> np.ndarray:
+        """The number of the training sample that each training point belongs to."""
+        return np.nonzero(self._counts(self.x_train, self.mask_train))[0]
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Those of the training points, [points, outputs]."""
+        return self.y_train[self._counts(self.x_train, self.mask_train)] if self.positions else self.y_train
+
+    @property
+    def test_targets(self) -> np.ndarray | None:
+        """Those of the test points, [points, outputs]."""
+        if not self.positions or self.y_test is None:
+            return self.y_test
+        return self.y_test[self._counts(self.x_test, self.mask_test)]
+
+    def at_points(self, f: Any, first: int = 0) -> Any:
+        """Of f [*, n, …] or [*, n, t, …], n all inputs in the axis number `first`, the points: [*, points, …].
+
+        >>> Task([[3, 1]], np.ones((1, 2, 4)), mask_train=[[0, 1]]).at_points(np.array([[[7.0], [8.0]]])).tolist()
+        [[8.0]]
+        """
+        if not self.positions:
+            return f
+        parts = ((self.x_train, self.mask_train), (self.x_test, self.mask_test))
+        counts = np.concatenate([self._counts(*part) for part in parts])
+        return f[(slice(None),) * first + (counts,)]
+
+    def between_points(self, k: np.ndarray) -> np.ndarray:
+        """Of a kernel [n, n], or [n, n, t, t] between positions, that between points: [points, points]."""
+        return self.at_points(self.at_points(k.transpose(0, 2, 1, 3)), 1) if self.positions else k
+
+    def _counts(self, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+        """Which positions count, [n, t]; [n] of whole samples."""
+        return np.ones((len(x), *self.positions), bool) if mask is None else mask

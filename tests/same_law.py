@@ -9,6 +9,8 @@ import numpy as np
 from limits import Task
 from limits.fields.measure import measure
 from limits.fields.sweep import CausalSweep
+from limits.fields.sweeps import Plan
+from limits.losses import losses, point_loss
 from limits.training import Training
 from train.ensemble import run_members
 
@@ -20,9 +22,10 @@ def values(
 ) -> tuple[Any, Any]:
     """(loss, trace of the last kernel after these steps) of the engine and of networks: each [seeds]."""
     training = Training.of(task, steps, rate, centred=True, optimizer=optimizer, net=net)
-    n = len(task.x)
-    x, y, rows = jnp.asarray(task.x, "float32"), jnp.asarray(task.y_train, "float32"), np.arange(n)
-    sweep = CausalSweep(net, training, x.shape, n, "float32", steps=steps)
+    n, rows = len(task.x), np.arange(len(task.x))
+    x, y = Plan(net, task, training, np.arange(steps)).points("float32")
+    sweep = CausalSweep(net, training, x.shape, n, str(x.dtype), steps=steps)
+    loss = point_loss(task.loss)
 
     def last(kernels: Any) -> Any:
         return kernels[-1] if isinstance(kernels, tuple) else kernels
@@ -35,8 +38,8 @@ def values(
 
         state = jax.lax.fori_loop(0, steps, step, state)
         found, _ = measure(net, sweep.factors, (kernel,), state.variables, x, n, jax.random.fold_in(key, 99))
-        f = found["f"] - state.offset
-        return 0.5 * jnp.mean((f - y) ** 2), jnp.trace(last(found[kernel])) / n
+        targets = y if isinstance(y, tuple) else (y,)
+        return loss(found["f"] - state.offset, *targets), jnp.trace(last(found[kernel])) / n
 
     keys = jax.vmap(lambda m: jax.random.fold_in(jax.random.key(11), m))(jnp.arange(seeds))
     # One after the other: jaxlib 0.10 on two cores was seen to stop for ever in batches of eigendecompositions.
@@ -44,7 +47,7 @@ def values(
     chunks = list(run_members(net, task, training, seeds, [steps], seed=12, kernels=(kernel,)))
     f = np.concatenate([chunk["f"][:, 0] for chunk in chunks])
     found = np.concatenate([last(chunk[kernel])[:, 0] for chunk in chunks])
-    return engine, (0.5 * np.mean((f - task.y_train) ** 2, axis=(1, 2)), np.einsum("mii->m", found) / n)
+    return engine, (losses(task, task.at_points(f, 1), task.targets), np.einsum("mii->m", found) / n)
 
 
 def paths(net: Any, task: Task, optimizer: Any, seeds: int, steps: int) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from rich.progress import track
 
-from limits import Task
+from limits import Task, inputs
 from limits.cumulants import Mixture, higher_cumulants, statistical_loss
 from limits.cumulants.cumulants import mixture_of
 from limits.inputs import task_of
@@ -148,7 +148,8 @@ def train_samples(
     """
     if task.loss != "mse":
         raise ValueError(f'train_samples minimises the mean squared error; this task has loss "{task.loss}".')
-    x, y = np.asarray(task.x_train), np.asarray(task.y_train)
+    inputs.check_whole("train_samples", task)
+    x, y = inputs.as_fed(net, task).x_train, task.y_train
 
     def objective(variables: Any, rows: Any) -> jax.Array:
         f = net.apply(variables, jnp.asarray(x)[rows])

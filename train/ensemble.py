@@ -12,9 +12,9 @@ import psutil
 from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory
-from limits.finite.forward import absent_kernels, checked_kernels, shows_inside
+from limits.finite.forward import checked_kernels, shows_inside, unrecorded
 from limits.finite.observables import DEFAULT, OBSERVABLES
-from limits.inputs import check_outputs, task_of
+from limits.inputs import as_fed, check_outputs, task_of
 from limits.program.closed import check_scale
 from limits.runs import Reduce, Runs
 from limits.training import LearningRate, Training, checked_times, record_times
@@ -29,15 +29,14 @@ _CPU_CHUNK_BYTES = 2**30  # more at once is slower on a CPU: buffers leave the c
 
 def member_bytes(net: Any, task: Task, recorded: int, kernels: tuple[str, ...]) -> int:
     """About what one member needs while it trains and while its kernels are measured."""
-    n, size = len(task.x), jnp.asarray(0.0).dtype.itemsize
+    n, real = len(task.x), jnp.asarray(0.0).dtype
+    size, kind = real.itemsize, task.x.dtype if task.x.dtype.kind in "iu" else real
 
     def shapes(key: Any, x: Any) -> Any:
         variables = net.init(key, x[:1])
         return variables["params"], net.apply(variables, x, intermediates=True)[1]["h"] if shows_inside(net) else ()
 
-    params, hidden = jax.eval_shape(
-        shapes, jax.random.key(0), jax.ShapeDtypeStruct(task.x.shape, jnp.asarray(0.0).dtype)
-    )
+    params, hidden = jax.eval_shape(shapes, jax.random.key(0), jax.ShapeDtypeStruct(task.x.shape, kind))
     weights, fields = (sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree)) for tree in (params, hidden))
     window = definition_of(net).kernel ** 2 if "ntk" in kernels else 1  # the tangent kernel needs what each window sees
     held = (recorded + 2) * n * n * sum(len(hidden) if OBSERVABLES[name].layered else 1 for name in kernels)
@@ -77,18 +76,20 @@ def run_members(
 ) -> Iterator[dict[str, Any]]:
     """Trains members a chunk at a time and yields what was seen: each leaf is [members of the chunk, time, …].
 
-    Keys: f [.., n, outputs]; of `kernels` phi and g (tuples by layer), ntk [.., n, n]; "observed" where asked for. The
-    kernels, which cost more than the outputs, are taken at `kernel_times` (default: all recorded times).
+    Keys: f [.., n, outputs], of targets at positions [.., n, t, outputs]; of `kernels` phi and g (tuples by layer), ntk
+    [.., n, n]; "observed" where asked for. The kernels, which cost more than the outputs, are taken at `kernel_times`
+    (default: all recorded times).
     """
     if members < 1:
         raise ValueError(f"ensemble: members must be at least 1, got {members}.")
+    task = as_fed(net, task)
     check_outputs("ensemble", net, task)
     if not is_ours(net):
         check_scale(net, task.x_train)
     recorded = record_times(len(training.rates), times)
     data, dials, n = Data.of(task), Dials.of(net), len(task.x_train)
     at = recorded if kernel_times is None else np.asarray(kernel_times)
-    absent = absent_kernels(net, task.x)
+    absent = unrecorded(net, task.x)
     kernels = tuple(name for name in kernels if name not in absent)
     compiled = programs(net, task, training, kernels, observe)
     size = chunk or chunk_size(net, task, members, len(at), kernels)
@@ -112,7 +113,7 @@ def run_members(
 
 
 def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float | None) -> None:
-    broken = ~np.isfinite(f).all(axis=(1, 2))
+    broken = ~np.isfinite(f).all(axis=tuple(range(1, f.ndim)))
     if broken.any():
         what = "the learning rate" if learning_rate is None else f"the learning rate {learning_rate:g}"
         raise FloatingPointError(
@@ -166,7 +167,8 @@ def ensemble(
     f(0) in the loss and the output; `momentum`, `weight_decay` and `trained` are explained in `limits.Training`.
     `observe(net, variables, x)` may return any array, recorded as observed["observe"]. In float32, or in float64 under
     `jax.enable_x64(True)`. `kernels` names the kernels to record, of phi, g, ntk. Members are spread over the devices
-    there are. Networks with batch normalisation: see `rich`.
+    there are. Networks with batch normalisation: see `rich`. Of targets at positions, the outputs recorded are those of the
+    positions that count, sample by sample, [time, points, outputs]; phi is a mean over positions, g and ntk are absent.
 
     Members are trained a chunk at a time, and of each only its share of the means stays. `reduce` is given every chunk, as a
     `Trajectory` with a first axis of members; what it returns, a dictionary of arrays with that axis, is put together in
@@ -183,19 +185,19 @@ def ensemble(
     (4, 1, 1)
     """
     check_definition("ensemble", net)
-    recorded, kernels = record_times(steps, times), checked_kernels(kernels)
+    task, recorded, kernels = as_fed(net, task), record_times(steps, times), checked_kernels(kernels)
     at = checked_times(kernel_times, recorded)
     training = Training.of(
         task, steps, learning_rate, momentum, weight_decay, centred, trained, batches, optimizer, net
     )
-    runs, everyone = Runs(task, recorded, absent_kernels(net, task.x), at, reduce), []
+    runs, everyone = Runs(task, recorded, unrecorded(net, task.x), at, reduce), []
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
         counter = bar.add_task(f"{members} × width {net.width}", total=members)
         for seen in run_members(net, task, training, members, recorded, seed, kernels, at, observe):
             runs.add(seen, {"observe": seen["observed"]} if "observed" in seen else {})
-            everyone.append(seen["f"].astype(np.float64))
+            everyone.append(task.at_points(seen["f"].astype(np.float64), 2))
             bar.advance(counter, len(seen["f"]))
-    spread, errors = _spread(np.concatenate(everyone), len(task.x_train))
+    spread, errors = _spread(np.concatenate(everyone), task.n_train)
     how = Provenance.monte_carlo(f"{members} members of width {net.width}", members)
     return runs.mean(how, f"ensemble of {members}, width {net.width}", spread, errors)
 

@@ -50,15 +50,19 @@ class Dials:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Inputs [n, …] (train points, then test points) and training targets."""
+    """Inputs [n, …] (train points, then test points), training targets, and which of their positions count (None: all)."""
 
     x: Any
     y: Any
+    mask: Any = None
 
     @classmethod
     def of(cls, task: Task) -> "Data":
-        """The task's arrays in the default float type."""
-        return cls(jnp.asarray(task.x, float), jnp.asarray(task.y_train, float))
+        """The task's arrays, in the default float type but for whole numbers."""
+        x = jnp.asarray(task.x, None if task.x.dtype.kind in "iu" else float)
+        return cls(
+            x, jnp.asarray(task.y_train, float), None if task.mask_train is None else jnp.asarray(task.mask_train)
+        )
 
 
 @jax.tree_util.register_dataclass
@@ -120,7 +124,8 @@ def _programs(
 
         def objective(params: Any, rest: Any, rows: Any) -> Any:
             f, rest = apply({"params": params, **rest}, data.x[rows], dials, **train)
-            return point_loss(training.loss)(f - offset[rows], data.y[rows]), rest
+            mask = None if data.mask is None else data.mask[rows]
+            return point_loss(training.loss)(f - offset[rows], data.y[rows], mask), rest
 
         def step(i: Any, carry: Any) -> Any:
             variables, state = carry

@@ -33,7 +33,7 @@ def record_bytes(
 ) -> int:
     """How much memory the records of one sweep take: of fields, until they are averaged."""
     wide, size = net.clone(width=samples), 0
-    shape = jax.ShapeDtypeStruct(x.shape, "float32")
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype if x.dtype.kind in "iu" else "float32")
     if "fields" in needs(record):
         inside = jax.eval_shape(
             lambda key, x: wide.init_with_output(key, x, intermediates=True)[0][1], jax.random.key(0), shape

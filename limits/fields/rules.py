@@ -241,12 +241,12 @@ class Optimised:
 
 def moves_by_entry(net: Any, training: Training, x: Any) -> bool:
     """Whether the optimiser of this training moves hidden matrices entry by entry."""
-    return _by_entry(net, training.step, x.shape)
+    return _by_entry(net, training.step, x.shape, str(x.dtype) if x.dtype.kind in "iu" else "float32")
 
 
 @remembered(maxsize=64)
-def _by_entry(net: Any, training: Training, shape: tuple[int, ...]) -> bool:
-    return bool(Optimised(net, training, jax.ShapeDtypeStruct(shape, "float32")).dense)
+def _by_entry(net: Any, training: Training, shape: tuple[int, ...], kind: str) -> bool:
+    return bool(Optimised(net, training, jax.ShapeDtypeStruct(shape, kind)).dense)
 
 
 def of_matrices(tree: Any, function: Callable) -> Any:

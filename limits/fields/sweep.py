@@ -162,17 +162,21 @@ class CausalSweep:
         )
 
     def step(self, state: NetworkState, x: Any, y: Any, rows: Any, key: Any, rate: float) -> tuple[NetworkState, Any]:
-        """(the state after one step on these rows of the training points, the loss of them before it)."""
+        """(the state after one step on these rows of the training points, the loss of them before it).
+
+        y: their targets; or (targets, mask), where not all positions count.
+        """
         return self._advance(self.grown(state, self.per_pass), x, y, rows, key, rate)
 
     def _step(self, state: NetworkState, x: Any, y: Any, rows: Any, key: Any, rate: Any) -> tuple[NetworkState, Any]:
+        targets = [part[rows] for part in (y if isinstance(y, tuple) else (y,))]
         training, fixed = self.training, {k: v for k, v in state.variables.items() if k not in ("params", REVEALED)}
 
         def objective(params: Any, revealed: Any) -> Any:
             held = {"params": params, **fixed} | ({REVEALED: revealed} if revealed else {})
             f, after = forward(self.net, held, x[rows], key, **({"train": True} if self.mixes else {}))
             centre = state.offset[rows] if training.centred else 0.0
-            return (point_loss(training.loss)(f - centre, y[rows]), after.pop(REVEALED, {})), after
+            return (point_loss(training.loss)(f - centre, *targets), after.pop(REVEALED, {})), after
 
         revealed = state.variables.get(REVEALED, {})
         passed: Any = jax.vjp(objective, state.variables["params"], revealed, has_aux=True)

@@ -65,8 +65,10 @@ class Plan:
         return {"steps": int(self.times[-1]), "looks": len(self.times) if self.record else 1}
 
     def points(self, dtype: Any) -> tuple[Any, Any]:
-        """(all inputs, the training targets)."""
-        return jnp.asarray(self.task.x, dtype), jnp.asarray(self.task.y_train, dtype)
+        """(all inputs, the training targets; with which of their positions count, where not all do)."""
+        task = self.task
+        x, y = jnp.asarray(task.x, None if task.x.dtype.kind in "iu" else dtype), jnp.asarray(task.y_train, dtype)
+        return x, y if task.mask_train is None else (y, jnp.asarray(task.mask_train))
 
 
 def sweeps(

@@ -19,6 +19,10 @@ _MIXED = (
     "batch normalisation makes every output depend on all inputs of the batch, so that no gradient kernel of a pair of inputs "
     'exists; use norm="layer", or kernels=("phi",)'
 )
+AT_POSITIONS = (
+    "outputs at each of {positions} positions have gradients of their own, which are not recorded along training; the tangent "
+    "kernel between positions is that of twin(net).kernels(x), and of `lazy`"
+)
 _SILENT = "this network has no argument `intermediates` to return its layers with (see zoo/mlp.py)"
 
 
@@ -67,10 +71,8 @@ def checked_kernels(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def absent_kernels(net: nn.Module, x: Any) -> dict[str, Provenance]:
-    """Which of phi, g, ntk do not exist along training on inputs of this shape, and why."""
-    kind = x.dtype if np.dtype(x.dtype).kind in "iu" else jnp.asarray(0.0).dtype
-    shape = jax.ShapeDtypeStruct((1, *x.shape[1:]), kind)
-    missing: dict[str, Provenance] = {}
+    """Which of phi, g, ntk do not exist of a network and inputs of this shape, and why."""
+    shape, missing = _one(x), dict[str, Provenance]()
     if not shows_inside(net):
         inside = [name for name, each in OBSERVABLES.items() if each.inside]
         missing |= dict.fromkeys(inside, Provenance("absent", _SILENT))
@@ -78,3 +80,17 @@ def absent_kernels(net: nn.Module, x: Any) -> dict[str, Provenance]:
         backward = [name for name, each in OBSERVABLES.items() if each.backward]
         missing |= dict.fromkeys(backward, Provenance("absent", _MIXED))
     return missing
+
+
+def unrecorded(net: nn.Module, x: Any) -> dict[str, Provenance]:
+    """Which of phi, g, ntk are not recorded along training on inputs of this shape, and why."""
+    shape = getattr(jax.eval_shape(lambda k, x: net.init_with_output(k, x)[0], jax.random.key(0), _one(x)), "shape", ())
+    backward = [name for name, each in OBSERVABLES.items() if each.backward]
+    why = Provenance("absent", AT_POSITIONS.format(positions=" × ".join(map(str, shape[1:-1]))))
+    return absent_kernels(net, x) | (dict.fromkeys(backward, why) if len(shape) > 2 else {})
+
+
+def _one(x: Any) -> jax.ShapeDtypeStruct:
+    """One input like x."""
+    kind = x.dtype if np.dtype(x.dtype).kind in "iu" else jnp.asarray(0.0).dtype
+    return jax.ShapeDtypeStruct((1, *x.shape[1:]), kind)

@@ -86,6 +86,9 @@ def posterior(
     with its term c = a alone; the input layer has the w of the others here.
     """
     check_prior(twin, task, width)
+    task = twin.fed(task)
+    if task.positions:
+        twin.check_outputs("posterior", task)
     if width is None:
         return _infinite(twin, task, noise)
     if np.ndim(noise):
@@ -116,7 +119,7 @@ def check_prior(twin: Any, task: Task, width: float | None) -> None:
 
 
 def _infinite(twin: Any, task: Task, noise: Any) -> Posterior:
-    n, exact = len(task.x_train), Provenance("exact", "closed form: a Gaussian process")
+    n, exact = task.n_train, Provenance("exact", "closed form: a Gaussian process")
     variances = check_noise("posterior", noise, n)
     fluent = Provenance("exact", "derivative of log p(y); of order 1 in 1/N, it moves no kernel at infinite width")
     errors: dict[str, Any] = {}
@@ -128,15 +131,15 @@ def _infinite(twin: Any, task: Task, noise: Any) -> Posterior:
         kernels, how = prior_kernels(stack), exact
     else:
         found = twin.kernels(task.x)
-        kernels, how = [found.nngp], found.provenance["nngp"]
+        kernels, how = [task.between_points(found.nngp)], found.provenance["nngp"]
         only = "the output's kernel alone (feature kernels of the layers: twin.layers)"
         how = Provenance(how.kind, f"{how.detail}; {only}")
         if how.kind != "exact":
             exact = Provenance("approximate", f"a Gaussian process with a kernel that is {how.kind}: {how.detail}")
-            errors["kernels"] = (found.nngp_sem,)
+            errors["kernels"] = (task.between_points(found.nngp_sem),)
     known = [k[:n, :n] for k in kernels]
     _check_regular(known[-1], float(variances.min()))
-    force = output_force(known[-1], task.y_train, variances)
+    force = output_force(known[-1], task.targets, variances)
     forces = [force] if stack is None else backpropagated(stack.first(n), known, force)
     parts, evidence = _predict(kernels[-1], task, variances)
     origin: dict[str, Provenance] = dict.fromkeys((*parts, "log_evidence"), exact) | {
@@ -144,7 +147,7 @@ def _infinite(twin: Any, task: Task, noise: Any) -> Posterior:
         "conjugate": fluent,
     }
     return Posterior(
-        **parts, kernels=tuple(kernels), conjugate=tuple(padded(f, len(task.x)) for f in forces),  # pyright: ignore
+        **parts, kernels=tuple(kernels), conjugate=tuple(padded(f, len(kernels[-1])) for f in forces),  # pyright: ignore
         log_evidence=evidence, noise=noise, provenance=origin, errors=errors, diagnostics=_diagnostics(kernels),
     )  # fmt: skip
 
@@ -162,8 +165,8 @@ def _check_regular(c: np.ndarray, noise: float) -> None:
 
 def _predict(c: np.ndarray, task: Task, noise: Any) -> tuple[dict[str, np.ndarray], float]:
     """Mean and covariance of f at all points for this output kernel, and log p(y)."""
-    n = len(task.x_train)
-    found = predict.posterior(c[:n, :n], task.y_train, c[:, :n], c, noise)
+    n = task.n_train
+    found = predict.posterior(c[:n, :n], task.targets, c[:, :n], c, noise)
     mean, cov = found.mean, found.cov
     parts = {"f_train": mean[:n], "f_train_cov": cov[:n, :n], "f_test": mean[n:], "f_test_cov": cov[n:, n:]}
     return parts, found.log_marginal_likelihood

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from limits import AbsentError, twin
+from limits import AbsentError, Task, twin
 from zoo import GPT, learning_rate_factors
 
 X = np.array([[1, 2, 3], [1, 3, 1]])
@@ -123,3 +123,21 @@ def test_wide_networks_have_the_kernels_of_the_twin(options):
 def test_drawn_kernels_are_those_of_wide_networks():
     net = network(width=256, logits="1/sqrt(d)", heads="grow", head_dim=8, depth=1)
     check_against_networks(net, 48, 4.0, samples=512, replicas=8)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tied": True}, "the readout is the embedding's transpose"),
+        ({"logits": "1/sqrt(d)"}, "attention of a fixed number of heads stays random where logits do .scaled by 1/√d"),
+        ({"head_dim": 8}, "stays random where logits do .heads of 8"),
+    ],
+)
+def test_training_without_a_limit_says_why(options, message):
+    task = Task(X, X, loss="cross_entropy", classes=5)
+    for form, train in (
+        ("ntk", lambda limit: limit.lazy(task, 1, 0.1)),
+        ("mup", lambda limit: limit.rich(task, 1, 0.1)),
+    ):
+        with pytest.raises(AbsentError, match=f"GPT: .*{message}"):
+            train(twin(network(parameterization=form, **options)))

@@ -160,8 +160,11 @@ class Look:
         self.check_targets((n, *f.shape[1:]))
         loss = float(loss_function(self.loss)(f[:n], self.y))
         found: dict[str, Any] = {"outputs": {"f_train": f[:n], "f_test": f[n:], "loss": loss}}
-        if f.ndim != 2 and "ntk" not in self.absent:
-            self.absent["ntk"] = f"The tangent kernel is of outputs [n, outputs]; these have the shape {f.shape}."
+        if f.ndim != 2:
+            self.absent.setdefault(
+                "ntk", f"The tangent kernel is of outputs [n, outputs]; these have the shape {f.shape}."
+            )
+            self.absent.setdefault("g", f"Gradients are those of outputs [n, outputs]; these have the shape {f.shape}.")
         found["kernels"] = self.kernels(variables)
         if "spectra" in self.parts:
             found["weights"] = weight_spectra(trained)

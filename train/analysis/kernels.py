@@ -31,7 +31,7 @@ def layer_kernels(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     if "features" in seen and "nngp" not in missing(net):
         limit: Twin = twin(net)
         if hasattr(limit, "readout"):
-            found["nngp"] = limit.readout(np.asarray(seen["features"], np.float64))  # pyright: ignore[reportAttributeAccessIssue]
+            found["nngp"] = limit.readout(np.asarray(seen["features"], np.float64), x)  # pyright: ignore[reportAttributeAccessIssue]
     return found
 
 

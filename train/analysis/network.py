@@ -128,12 +128,13 @@ def compiled(net: Any) -> Compiled:
         return Inference(net, state).apply(trained, x)
 
     def inside(trained: Any, state: Any, x: Any) -> dict[str, Any]:
-        seen, fixed = {}, Inference(net, state)
+        seen, fixed, positions = {}, Inference(net, state), False
         if "phi" not in absent:
             f, layers = fixed.apply(trained, x, intermediates=True)
+            positions = f.ndim > 2
             wide = jax.tree.map(lambda a: jnp.asarray(a, f.dtype), layers)  # sums over bf16 features in full precision
             seen = {"phi": feature_kernels(wide["phi"]), "features": feature_kernels([wide["features"]])[0]}
-        if "g" not in absent:
+        if "g" not in absent and not positions:
             seen["g"] = gradient_kernels(net, slopes(fixed, trained["params"], x))
         return seen
 

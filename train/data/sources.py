@@ -158,6 +158,11 @@ def task_source(task: Task, split: str = "train") -> Arrays:
     (3,)
     """
     parts = {"train": (task.x_train, task.y_train), "test": (task.x_test, task.y_test)}
+    if task.mask_train is not None or task.mask_test is not None:
+        raise ValueError(
+            f"source: {task.name} has targets at positions of which some do not count, and a source has no masks: train on it by "
+            "`ensemble`, or leave the masks out."
+        )
     return Arrays(task.name, *_of(split, parts, task.name))
 
 

@@ -182,9 +182,8 @@ def _limits(
 
 def _observables(kind: str, limit: Limit) -> tuple[str, ...]:
     """What is judged of untrained and of trained ensembles."""
-    if kind == "init":
-        return "nngp", "ntk"
-    return ("f", "ntk_end") if limit.rich is None else ("f", "path", "ntk_end")
+    trained = ("f", "ntk_end") if limit.rich is None else ("f", "path", "ntk_end")
+    return tuple(name for name in (("nngp", "ntk") if kind == "init" else trained) if name in limit.projections)
 
 
 def _cells(

@@ -93,8 +93,8 @@ class Limit:
     loss [sweep, time], and f, ntk at the end. `predicted`: the same of networks of finite widths, to first order in 1/N.
     """
 
-    nngp: np.ndarray
-    ntk: np.ndarray
+    nngp: np.ndarray  # of outputs at positions: between samples, a mean over positions
+    ntk: np.ndarray | None  # None: such outputs, of which networks record none
     times: np.ndarray
     run: Trajectory | None
     rich: dict[str, np.ndarray] | None
@@ -118,6 +118,7 @@ class Limit:
     ) -> "Limit":
         """Computes them; the width of the definition plays no part. `rich`: samples, replicas and order of the sweeps."""
         limit = twin(net)
+        task = limit.fed(task)
         initial, times = limit.initial(task.x), np.unique(np.linspace(0, steps, RECORDED).round().astype(int))
         how: dict[str, Any] = {"times": times, "centred": centred, "steps": steps}
         how |= steps_of(net, learning_rate, optimizer)
@@ -132,7 +133,8 @@ class Limit:
         if rich and learns:
 
             def of_each(runs: Trajectory) -> dict[str, np.ndarray]:
-                return {"path": runs.f, "f": runs.f[:, -1], "ntk": runs.ntk[:, -1], "loss": runs.loss}
+                kernel = {"ntk": runs.ntk[:, -1]} if runs.has("ntk") else {}
+                return {"path": runs.f, "f": runs.f[:, -1], "loss": runs.loss} | kernel
 
             how |= {"kernels": ("ntk",), "kernel_times": [steps], "reduce": of_each, "progress": progress}
             if rich.get("order") == 2:
@@ -143,18 +145,18 @@ class Limit:
                 found = limit.rich(task, **how, **rich)
             learned = found.reduced
         path = learned["path"].mean(0) if learned else run.f  # pyright: ignore[reportOptionalMemberAccess]
-        kernels = initial.kernels
-        of_ntk = of_kernel(kernels.ntk, task)
+        ntk = task.between_points(initial.ntk)
+        nngp = initial.readout(initial.features) if task.positions else initial.kernels.nngp
         projections = {
-            "nngp": of_kernel(kernels.nngp, task),
-            "ntk": of_ntk,
-            "ntk_end": of_ntk,
-            "f": of_predictions(path[-1], kernels.ntk, task),
+            "nngp": of_kernel(nngp, task),
+            "f": of_predictions(path[-1], ntk, task),
             "path": of_path(path, times.tolist()),
         }
+        if not task.positions:
+            projections["ntk"] = projections["ntk_end"] = of_kernel(ntk, task)
         return cls(
-            kernels.nngp,
-            kernels.ntk,
+            nngp,
+            None if task.positions else ntk,
             times,
             run,
             learned,
@@ -185,26 +187,30 @@ class Limit:
         if self.rich is not None:
             return self.rich["ntk" if observable == "ntk_end" else observable]
         assert self.run is not None  # or there are sweeps
+        if observable == "ntk_end":
+            assert self.ntk is not None  # or it is not observed
+            return self.ntk[None]
         path = self.run.f[None]
-        return {"path": path, "f": path[:, -1], "ntk_end": self.ntk[None]}[observable]
+        return {"path": path, "f": path[:, -1]}[observable]
 
 
 def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
     """Runs one ensemble. Projections are [members, projection]; curves are means over members, with errors."""
 
-    def projected(**seen: np.ndarray) -> dict[str, np.ndarray]:
-        return {name: limit.projections[name](value) for name, value in seen.items()}
+    def projected(ntk: str, runs: Trajectory, at: int, **seen: np.ndarray) -> dict[str, np.ndarray]:
+        kernel = {ntk: runs.ntk[:, at]} if ntk in limit.projections else {}
+        return {name: limit.projections[name](value) for name, value in (seen | kernel).items()}
 
     if cell.kind == "init":
 
         def at_start(runs: Trajectory) -> dict[str, np.ndarray]:
-            return projected(nngp=limit.readout(runs.features[:, 0]), ntk=runs.ntk[:, 0])
+            return projected("ntk", runs, 0, nngp=limit.readout(runs.features[:, 0]))
 
         how: dict[str, Any] = {"kernels": ("features", "ntk"), "reduce": at_start}
         return ensemble(cell.net, task, cell.members, 0, 1.0, seed=cell.seed, centred=cell.centred, **how).reduced
 
     def along(runs: Trajectory) -> dict[str, np.ndarray]:
-        return projected(f=runs.f[:, -1], path=runs.f, ntk_end=runs.ntk[:, -1])
+        return projected("ntk_end", runs, -1, f=runs.f[:, -1], path=runs.f)
 
     how = {
         "seed": cell.seed,

@@ -33,8 +33,14 @@ def _directions(kernel: np.ndarray, n: int, count: int = 3) -> np.ndarray:
 
 
 def of_kernel(limit: np.ndarray, task: Task) -> Projections:
-    """Trace, label direction, leading eigenvectors of the limit, means over test points and over train-test pairs."""
-    n, p = len(task.x_train), len(limit)
+    """Trace, label direction, leading eigenvectors of the limit, means over test points and over train-test pairs.
+
+    Of targets at positions, the kernel is one between points, or between samples, a mean over positions as labels then are.
+    """
+    p, y = len(limit), task.targets
+    if p != len(task.at_points(np.empty((len(task.x), *task.positions)))):
+        y = task.y_train.mean(1)
+    n = len(y)
     named: dict[str, np.ndarray] = {"trace": np.eye(p) / p}
 
     def on_train(vector: np.ndarray) -> np.ndarray:
@@ -42,7 +48,7 @@ def of_kernel(limit: np.ndarray, task: Task) -> Projections:
         full[:n] = vector / np.linalg.norm(vector)
         return np.outer(full, full)
 
-    named["labels"] = np.mean([on_train(y) for y in task.y_train.T], axis=0)
+    named["labels"] = np.mean([on_train(each) for each in y.T if each.any()], axis=0)  # of labels that occur
     for i, vector in enumerate(_directions(limit, n).T):
         named[f"eigenvector {i + 1}"] = on_train(vector)
     if p > n:
@@ -54,8 +60,8 @@ def of_kernel(limit: np.ndarray, task: Task) -> Projections:
 
 def of_predictions(limit: np.ndarray, kernel: np.ndarray, task: Task) -> Projections:
     """Of outputs [p, k]: along the labels, along leading eigenvectors of the kernel, and on the test points."""
-    n, (p, k) = len(task.x_train), limit.shape
-    y = task.y_train
+    n, (p, k) = task.n_train, limit.shape
+    y = task.targets
     named: dict[str, np.ndarray] = {}
 
     def add(name: str, part: slice, weight: np.ndarray) -> None:

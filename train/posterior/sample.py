@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from limits import Task
-from limits.inputs import check_outputs, task_of
+from limits.inputs import as_fed, check_outputs, check_whole, task_of
 from limits.posterior import Posterior
 from limits.posterior.equations import padded
 from limits.types import Provenance
@@ -80,6 +80,7 @@ def sample_posterior(
 
     Reference: Murray, Adams & MacKay (2010), Elliptical slice sampling; Horowitz (1991); Vehtari et al. (2021) for R̂.
     """
+    task = as_fed(net, task)
     _check(net, task, method, leaps)
     warmup = steps // 3 if warmup is None else warmup
     with jax.enable_x64(True):
@@ -108,6 +109,7 @@ def _check(net: Any, task: Task, method: str, leaps: int | None) -> None:
             f"sample_posterior: {method} sampling integrates out the weights of an MLP; for a {type(net).__name__} use "
             'method="langevin".'
         )
+    check_whole("sample_posterior", task)
     check_outputs("sample_posterior", net, task)
 
 

@@ -198,12 +198,14 @@ def limit_losses(
     ((2, 3), [0.5, 0.5])
     """
     check_has_limit(net)
+    task = twin(net).fed(task)
     training = Training.of(task, steps, value, centred=True, batches=batches, optimizer=optimizer, net=net)
     plan = Plan(net, task, training, np.arange(steps))
     samples, order = accuracy(net, training, task.x, samples, order)
     rows, loss = jnp.asarray(training.rows(len(task.x_train))), point_loss(task.loss)
-    y = jnp.asarray(task.y_train, float)
-    every_step = jax.vmap(jax.vmap(lambda f, rows: loss(f[rows], y[rows])), in_axes=(0, None))
+    targets = [jnp.asarray(task.y_train, float)] + ([] if task.mask_train is None else [jnp.asarray(task.mask_train)])
+    on_batch = lambda f, rows: loss(f[rows], *(part[rows] for part in targets))  # noqa: E731
+    every_step = jax.vmap(jax.vmap(on_batch), in_axes=(0, None))
 
     def curves(seen: dict[str, Any]) -> np.ndarray:
         return np.asarray(jax.jit(every_step)(jnp.asarray(seen["f"], float), rows), np.float64)
