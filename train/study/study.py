@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from limits import AbsentError
 from limits.kept.identity import identity, numerics
@@ -219,12 +220,25 @@ class Study:
         wanted = self.config.get("target", {})
         return target(outcome, wanted.get("width"), wanted.get("depth"))
 
-    def command(self, outcome: Outcome, given: Sequence[str] = ()) -> str:
-        """What trains the target size with the value that the sweep found for it.
+    def with_target(self) -> "Study":
+        """The same with all sizes that can be made of the config's and the target's numbers."""
+        wanted, more = self.config.get("target", {}), {"grid": "product"}
+        for field, name in (("widths", "width"), ("depths", "depth")):
+            sizes = set(self.config[field]) | ({wanted[name]} if name in wanted else set())
+            more[field] = tuple(sorted(sizes))
+        config = ConfigDict({**self.config.to_dict(), **more})
+        return dataclasses.replace(self, experiment=Experiment(self.experiment.given, config))
+
+    def kept(self) -> Outcome:
+        """The sizes that `launch.transfer` has kept in the folder, as many as there are."""
+        return self.outcome({cell.key: held for cell in self.cells() if (held := read(self.file(cell))) is not None}, {})
+
+    def command(self, outcome: Outcome, given: Sequence[str] = (), chosen: Target | None = None) -> str:
+        """What trains the target size with the value that the sweep found for it, or what was chosen.
 
         `given`: the user's own overrides, which it keeps.
         """
-        chosen = self.target(outcome)
+        chosen = chosen or self.target(outcome)
         setting = dict(outcome.settings[chosen.label])
         variant = plain_fields(self.config.get("variants", {})).get(setting.pop("setting"), {})
         fields = {"width": chosen.width, "depth": chosen.depth, **variant, **setting}

@@ -17,6 +17,7 @@ from train.transfer.expansion import REMAINDER, Axis, Model, Size, columns, dist
 from train.transfer.valley import FREEDOM, Near, shape_shares, shapes_at
 
 AMPLITUDE = 0.15
+COMMON = 2.5  # what a shape misses at one value in all sizes alike, over what it misses at one size
 DRIFT = 1.0  # octaves from the smallest to the largest size: how far an optimum is expected to move
 MOST_FREEDOM = 12.0  # of the noise: where a model misses more than it, its intervals widen
 REACH, COARSE, FINE = 2.5, 4, 18  # the first grid, in spacings around what is measured and points a spacing; points after zooming
@@ -132,6 +133,9 @@ class _System:
         covariance = offset_variances(curves)[np.ix_(rows, rows)]
         same = rows[:, None] == rows
         covariance = covariance + np.where(same, np.outer(rise, rise) * (AMPLITUDE**2 if len(curves) > 1 else 0.0), 0.0)
+        missed = COMMON * np.sqrt(np.concatenate([c.near.misfit for c in curves]))
+        alike = np.isclose(self.x[:, None], self.x, atol=self.spacing / 4)
+        covariance = covariance + np.where(alike, np.outer(missed, missed), 0.0)
         start = 0
         for c, n in zip(curves, counts, strict=True):
             covariance[start : start + n, start : start + n] += c.near.covariance

@@ -14,7 +14,7 @@ import numpy as np
 # (exponent left, exponent right, share): how plausible a shape is before there are data. Every one with all `STEEPER`.
 FAMILIES = ((1.0, 1.0, 0.3), (1.5, 1.5, 0.1), (2.0, 2.0, 0.3), (1.5, 2.0, 0.05), (2.0, 1.5, 0.05))
 STEEPER = 2.0 ** np.linspace(-3, 3, 9)  # the right side than the left one
-SKEWS, SKEWED_SHARE = (-1.5, -1.0, -0.5, 0.5, 1.0, 1.5), 0.2
+SKEWS, SKEWED_SHARE = tuple(k / 4 for k in range(-6, 7) if k), 0.2
 MISFIT = 0.03  # no shape is exact: of the rise of a point over the least one, and of that of the least one's neighbours
 POOLED = 2.0  # degrees of freedom by which a point's variance is drawn to that of all points
 FREEDOM = 4.0  # of the fit besides those of the seeds
@@ -123,6 +123,7 @@ class Near:
     x: np.ndarray
     values: np.ndarray
     covariance: np.ndarray
+    misfit: np.ndarray
     variance: np.ndarray
     freedom: float
     walls: tuple[float, float]
@@ -153,10 +154,10 @@ def near(x: np.ndarray, losses: np.ndarray) -> Near | None:
     variance, freedom, residuals = _noise(values[part])
     rise, points, seeds = means[part] - means[best], x[part], losses.shape[1]
     beside = rise[[i for i in (best - left - 1, best - left + 1) if 0 <= i < len(rise)]]
-    own = variance / seeds + (MISFIT * rise) ** 2 + (MISFIT * (beside.mean() if beside.size else 0.0)) ** 2
-    covariance = np.diag(own + 1e-24) + _common_slope(points, variance, residuals) / seeds
+    misfit = (MISFIT * rise) ** 2 + (MISFIT * (beside.mean() if beside.size else 0.0)) ** 2
+    covariance = np.diag(variance / seeds + misfit + 1e-24) + _common_slope(points, variance, residuals) / seeds
     walls = float(x[first - 1]) if first > 0 else -math.inf, float(x[last + 1]) if last < len(x) - 1 else math.inf
-    return Near(points, values[part], covariance, variance, freedom, walls, float(np.median(np.diff(x))))
+    return Near(points, values[part], covariance, misfit, variance, freedom, walls, float(np.median(np.diff(x))))
 
 
 def logarithm(losses: np.ndarray) -> np.ndarray:

@@ -131,25 +131,25 @@ def predict(
     >>> found.loss.low < 1 < found.loss.high, found.rate.low < 2**0.3 < found.rate.high, found.trusted
     (True, True, True)
     """
-    largest = max(sweeps, key=_order)
+    largest = max(sweeps, key=order)
     target = (width, largest[1] if depth is None else depth)
     curves = _curves(sweeps, target, limits or {})
-    measured = [c for c in curves if c.finite]
+    finite = [c for c in curves if c.finite]
     fits = [fit(curves, model) for model in models()]
     weights = _weights(fits)
     random = np.random.default_rng(seed)
     doubts = _collapse(fits[int(np.argmax(weights))])
-    if len(measured) == len(curves):
+    if len(finite) == len(curves):
         doubts += _endless(curves, fits, target, random)
     draws = _drawn(fits, weights, DRAWS, random)
     held = _held_out(curves, random)
     doubts += _of_held_out(held)
-    last = max(measured, key=lambda c: _order(c.size))
+    last = max(finite, key=lambda c: order(c.size))
     plain = sweeps[last.size].optimum().rate
     edge = Edge.of(curves).draws(target, DRAWS, random)
     place = np.minimum(_of(draws, lambda d: d.place(target)), edge)
     rate, floor = _within(2.0**place, level), _of(draws, lambda d: d.floor(target))
-    rates = np.unique(np.concatenate([sweeps[c.size].rates for c in measured]))
+    rates = np.unique(np.concatenate([sweeps[c.size].rates for c in finite]))
     doubts += _of_the_grid(place, edge, rates, float(rate.value))
 
     def costs(x: np.ndarray) -> np.ndarray:
@@ -168,7 +168,8 @@ def predict(
     )  # fmt: skip
 
 
-def _order(size: Size) -> float:
+def order(size: Size) -> float:
+    """How large a size is: what it costs, up to a factor."""
     return size[0] ** 2 * size[1]
 
 
@@ -223,6 +224,16 @@ def _within(values: np.ndarray, level: float) -> Interval:
     return Interval(middle, low, high)
 
 
+def measured(sweep: Sweep, level: float, seed: int = 0) -> tuple[Interval, Interval]:
+    """(logarithm of the least loss, log₂ of the best value) of a size that was trained, with the noise of its seeds."""
+    size = (sweep.width, sweep.depth)
+    found = near(np.log2(sweep.rates), sweep.losses)
+    if found is None:
+        raise ValueError(f"Width {sweep.width:g}, depth {sweep.depth} diverges at every value.")
+    draws = fit([Curve.of(size, found)], Model(1.0, 1.0, 1.0)).draws(DRAWS, np.random.default_rng(seed))
+    return _within(draws.floor(size), level), _within(draws.place(size), level)
+
+
 def _collapse(best: Fit) -> list[str]:
     """Whether the curves of all sizes are one, moved."""
     if best.freedom < 1:
@@ -244,8 +255,8 @@ def _endless(curves: Sequence[Curve], fits: Sequence[Fit], target: Size, random:
     scores = [scipy.special.logsumexp([f.evidence + math.log(f.model.share) for f in each]) for each in (others, fits)]
     chance = float(scipy.special.expit(scores[0] - scores[1]))
     draws = _drawn(others, _weights(others), 1000, random)
-    last = max((c.size for c in curves), key=_order)
-    first = min((c.size for c in curves), key=_order)
+    last = max((c.size for c in curves), key=order)
+    first = min((c.size for c in curves), key=order)
     seen = _of(draws, lambda d: d.place(last) - d.place(first))
     ahead = _of(draws, lambda d: d.place(target) - d.place(last))
     move, (low, high) = float(np.median(ahead)), interval(ahead, ahead)
@@ -262,7 +273,7 @@ def _endless(curves: Sequence[Curve], fits: Sequence[Fit], target: Size, random:
 
 def _held_out(curves: Sequence[Curve], random: np.random.Generator) -> HeldOut | None:
     """None where what is left does not say how losses go with the size."""
-    out = max((c for c in curves if c.finite), key=lambda c: _order(c.size))
+    out = max((c for c in curves if c.finite), key=lambda c: order(c.size))
     rest = [c for c in curves if c is not out]
     axes = {axis.name for axis in Axis.of([c.size for c in curves])}
     left = [c.size for c in rest if c.finite]
@@ -272,9 +283,9 @@ def _held_out(curves: Sequence[Curve], random: np.random.Generator) -> HeldOut |
     said = _drawn(fits, _weights(fits), 2000, random)
     own = fit([out], Model(1.0, 1.0, 1.0)).draws(2000, random)
     floors, places = _of(said, lambda d: d.floor(out.size)), _of(said, lambda d: d.place(out.size))
-    order = random.permutation(len(floors))  # models lie one after the other
-    loss = floors[order] - own.floor(out.size)
-    place = places[order] - own.place(out.size)
+    mixed = random.permutation(len(floors))  # models lie one after the other
+    loss = floors[mixed] - own.floor(out.size)
+    place = places[mixed] - own.place(out.size)
     medians = [float(np.median(each)) for each in (floors, places, own.floor(out.size), own.place(out.size))]
     return HeldOut(out.size, _within(loss, MISSED), _within(place, MISSED), (medians[0], medians[1]), (medians[2], medians[3]))
 

@@ -1,0 +1,60 @@
+"""Predictions from the sweeps that a study has kept, a setting at a time."""
+
+from collections.abc import Sequence
+
+from train.study.study import Study
+from train.transfer.checked import by_hand, check
+from train.transfer.outcome import Outcome, Target
+from train.transfer.predicted_report import Predicted
+from train.transfer.prediction import NotPredictableError, predict
+from zoo.parameterization import parameterization
+
+
+def conduct(study: Study, level: float, given: Sequence[str] = ()) -> tuple[Outcome, list[Predicted], str]:
+    """(what is kept, a prediction for each setting, the command that trains the target of the best of them)."""
+    wanted = study.config.get("target", {})
+    size = wanted.get("width", max(study.config.widths)), wanted.get("depth", max(study.config.depths))
+    outcome = study.kept()
+    smaller = {label: [s for s in sweeps if s != size] for label, sweeps in outcome.sweeps.items()}
+    if not any(smaller.values()):
+        raise ValueError(
+            f"{study.folder / 'cells'} holds no sweep of this config (same code, seeds, steps and values) below width {size[0]}, "
+            f"depth {size[1]}: run launch.transfer with it first."
+        )
+    found = [_of(study, outcome, label, size, level) for label in outcome.labels if smaller[label]]
+    sure = [(float(p.loss.value), each.label) for each in found if (p := each.prediction) is not None]
+    if not sure:
+        return outcome, found, ""
+    best = next(each for each in found if each.label == min(sure)[1])
+    assert best.prediction is not None
+    target = Target(best.label, *size, float(best.prediction.rate.value), "")
+    return outcome, found, study.command(outcome, given, target)
+
+
+def _of(study: Study, outcome: Outcome, label: str, size: tuple[int, int], level: float) -> Predicted:
+    sweeps = outcome.sweeps[label]
+    if why := _without_limit(study, outcome, label, [s for s in sweeps if s != size]):
+        return Predicted(label, None, why)
+    try:
+        found = predict(sweeps, *size, outcome.limits.get(label), level)
+    except NotPredictableError as error:
+        return Predicted(label, None, str(error))
+    measured = sweeps.get(size)
+    return Predicted(label, found, "", measured and check(found, measured, by_hand(sweeps, size)))
+
+
+def _without_limit(study: Study, outcome: Outcome, label: str, sizes: list[tuple[float, int]]) -> str:
+    """Why networks of zoo have nothing to extrapolate to in their width, whatever was measured."""
+    if len({width for width, _ in sizes}) < 2:
+        return ""
+    setting = dict(outcome.settings[label])
+    own = setting.pop("setting")
+    fields = next(fields for variant, _, fields in study.variants() if variant == own)
+    net = study.call("make", *map(int, sizes[0]), **{**fields, **setting, study.dial: float(study.values[0])})
+    given = getattr(net, "parameterization", None)
+    if given is None or parameterization(given).tangent_exponent("hidden") <= 0:
+        return ""
+    return (
+        f"In the parameterization {parameterization(given).name or given}, features and outputs move by more at every larger width at "
+        "one learning rate: the best one goes to zero and no loss has a limit. Use mup, or the width as it is."
+    )
