@@ -165,12 +165,12 @@ class Study:
         ).reshape(len(settings), len(values), seeds, -1)
         return [Sweep(cell.width, cell.depth, values, each) for each in curves]
 
-    def limit(self, cell: Size, advance: Any) -> list[Sweep]:
-        """The same of the infinitely wide network."""
+    def limit(self, cell: Size, advance: Any, widths: Sequence[float] = ()) -> list[Sweep]:
+        """The same of the infinitely wide network; or what it says of networks of these widths, for the first setting."""
         how, found = plain_fields(self.config.limit), []
         task = self.call("task", **cell.fields)
         batches = self.call("rows", **cell.fields) if self.experiment.has("rows") else None
-        for setting in self.settings():
+        for setting in self.settings()[: 1 if len(widths) else None]:
             curves, rules = [], {}
             options = {name: how[name] for name in ("samples", "replicas", "order") if name in how}
             for value in self.values.tolist():
@@ -181,8 +181,11 @@ class Study:
                     return self.call("optimizer", net, **job, **{self.dial: value})
 
                 rule = rules.setdefault(net, rule)  # one for all values, whose programs are compiled once
-                curves.append(limit_losses(net, task, self.config.steps, value, rule, batches=batches, **options))
+                more = {**options, "widths": widths} if len(widths) else options
+                curves.append(limit_losses(net, task, self.config.steps, value, rule, batches=batches, **more))
                 advance(self.config.seeds)
+            if len(widths):
+                return [Sweep(N, cell.depth, self.values, np.stack([c[i] for c in curves])) for i, N in enumerate(widths)]
             found.append(Sweep(math.inf, cell.depth, self.values, np.stack(curves)))
         return found
 

@@ -21,6 +21,7 @@ COMMON = 2.5  # what a shape misses at one value in all sizes alike, over what i
 DRIFT = 1.0  # octaves from the smallest to the largest size: how far an optimum is expected to move
 MOST_FREEDOM = 12.0  # of the noise: where a model misses more than it, its intervals widen
 REACH, COARSE, FINE = 2.5, 4, 18  # the first grid, in spacings around what is measured and points a spacing; points after zooming
+MOST = 50.0  # of a logarithm: what lies higher is not drawn
 KEPT = 1e-4  # of the largest weight: what is zoomed to
 
 
@@ -115,9 +116,9 @@ class Draws:
         return self.places[:, 0] + self.places[:, 1:] @ distances(self.axes, [size], self.model.drift)[0]
 
     def cost(self, x: np.ndarray, size: Size) -> np.ndarray:
-        """The logarithm of the loss at each x over the least one, [draw, x]."""
+        """The logarithm of the loss at each x over the least one, [draw, x]; at most `MOST`."""
         every = shapes_at((np.asarray(x, float) - self.place(size)[:, None]) / self.spacing)
-        return self.height[:, None] * np.take_along_axis(every, self.shape[None, :, None], 0)[0]
+        return np.minimum(self.height[:, None] * np.take_along_axis(every, self.shape[None, :, None], 0)[0], MOST)
 
 
 class _System:

@@ -123,7 +123,7 @@ def _checked(found: Sequence[Predicted], level: float) -> Table:
 
 def _models(each: Predicted, dial: str) -> Table:
     rows = [(words, f"{w:.1%}", f"{loss:.4g}", f"{rate:.4g}") for words, w, loss, rate in (each.prediction.models if each.prediction else [])]
-    return Table(("model", "weight", "loss", f"best {dial}"), rows, title=each.label)
+    return Table(("model", "weight", "loss", f"best {dial}"), rows, title=each.label, screen=0)
 
 
 def _numbers(each: Predicted) -> dict[str, Any]:
