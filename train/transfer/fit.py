@@ -14,13 +14,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from train.transfer.expansion import REMAINDER, Axis, Model, Size, columns, distances
-from train.transfer.valley import FREEDOM, Near, shape_shares, shapes_at
+from train.transfer.valley import FREEDOM, Near, own_shapes, shape_shares, shapes_at
 
 AMPLITUDE = 0.15
 COMMON = 2.5  # what a shape misses at one value in all sizes alike, over what it misses at one size
 DRIFT = 1.0  # octaves from the smallest to the largest size: how far an optimum is expected to move
 MOST_FREEDOM = 12.0  # of the noise: where a model misses more than it, its intervals widen
-REACH, COARSE, FINE = 2.5, 4, 18  # the first grid, in spacings around what is measured and points a spacing; points after zooming
+REACH, COARSE, FINE = 2.5, 3, 14  # the first grid, in spacings around what is measured and points a spacing; points after zooming
 MOST = 50.0  # of a logarithm: what lies higher is not drawn
 KEPT = 1e-4  # of the largest weight: what is zoomed to
 
@@ -117,8 +117,8 @@ class Draws:
 
     def cost(self, x: np.ndarray, size: Size) -> np.ndarray:
         """The logarithm of the loss at each x over the least one, [draw, x]; at most `MOST`."""
-        every = shapes_at((np.asarray(x, float) - self.place(size)[:, None]) / self.spacing)
-        return np.minimum(self.height[:, None] * np.take_along_axis(every, self.shape[None, :, None], 0)[0], MOST)
+        every = own_shapes((np.asarray(x, float) - self.place(size)[:, None]) / self.spacing, self.shape)
+        return np.minimum(self.height[:, None] * every, MOST)
 
 
 class _System:
@@ -163,23 +163,24 @@ class _System:
         white = np.concatenate([shape @ self.whiten.T, np.zeros((len(shape), len(self.y) - self.points))], axis=1)
         return white - (white @ self.q) @ self.q.T
 
-    def scores(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(logarithms of weights, χ²) [shape, candidate]."""
-        scores, misfits = [], []
-        for share, shape in zip(shape_shares(), shapes_at(self.columns(places)), strict=True):
+    def scores(self, places: np.ndarray, among: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(logarithms of weights, χ²) [shape, candidate] of the shapes among which it is; others have no weight."""
+        shares, which = shape_shares(), np.flatnonzero(among)
+        scores, misfits = np.full((2, len(shares), len(places)), -np.inf)
+        for i, shape in zip(which, shapes_at(self.columns(places), which), strict=True):
             freed = self._freed(shape)
             information = np.maximum((freed**2).sum(1), 1e-300)
             along = freed @ self.left
             left = np.maximum(self.left @ self.left - along**2 / information, 0.0)
             power = (self.freedom + self.points - self.known) / 2
             upward = (1 + np.tanh(0.8 * along / np.sqrt(information))) / 2
-            scores.append(-power * np.log1p(left / self.freedom) + np.log(np.maximum(upward, 1e-300)) + math.log(share))
-            misfits.append(left)
-        return np.stack(scores), np.stack(misfits)
+            scores[i] = -power * np.log1p(left / self.freedom) + np.log(np.maximum(upward, 1e-300)) + math.log(shares[i])
+            misfits[i] = left
+        return scores, misfits
 
     def drawn(self, places: np.ndarray, shape: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """(A, coefficients of the floor), a draw for each place and shape."""
-        every = np.take_along_axis(shapes_at(self.columns(places)), shape[None, :, None], 0)[0]
+        every = own_shapes(self.columns(places), shape)
         freed = self._freed(every)
         information = np.maximum((freed**2).sum(1), 1e-300)
         best = freed @ self.left / information
@@ -202,17 +203,19 @@ def fit(curves: Sequence[Curve], model: Model) -> Fit:
     for axis in axes:
         ends = [np.mean([c.best for c in near if axis.size(c.size) == end]) for end in (axis.first, axis.last)]
         middle.append(float(ends[1] - ends[0]))
-    lines = [m + system.spacing * np.arange(-REACH, REACH + 1e-9, 1 / COARSE) for m in middle]
+    step = 1 / COARSE if len(middle) < 3 else 1 / 2
+    lines = [m + system.spacing * np.arange(-REACH, REACH + 1e-9, step) for m in middle]
+    among = np.full(len(shape_shares()), True)
     for _ in range(4):
         cell = np.array([line[1] - line[0] for line in lines])
         grid = np.stack(np.meshgrid(*lines, indexing="ij"), -1).reshape(-1, len(lines))
-        scores, misfits = system.scores(grid)
+        scores, misfits = system.scores(grid, among)
         prior = -0.5 * ((grid[:, 1:] / DRIFT) ** 2).sum(1) - (len(lines) - 1) * math.log(DRIFT)
         scores = scores + np.where(allowed(grid), prior, -np.inf)
         if not np.isfinite(scores).any():
             raise ValueError("The optima lie where other sizes diverge: their curves have nothing in common.")
         weights = np.exp(scores - scores.max())
-        each = weights.sum(0)
+        each, among = weights.sum(0), weights.max(1) > KEPT
         kept = grid[each > KEPT * each.max()]
         box = [(kept[:, i].min() - cell[i], kept[:, i].max() + cell[i]) for i in range(len(lines))]
         count = FINE if len(lines) < 3 else FINE // 2 + 3

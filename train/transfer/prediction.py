@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DRAWS = 4000
 LEVELLING = 0.2  # the chance of a drift without end, from which on it is not known to level off
-FAR, MATTERS = 0.5, 0.25  # octaves of a drift without end that are refused, and that are said
+FAR, MATTERS = 0.6, 0.25  # octaves of a drift without end that are refused, and that are said
 MISSED = 0.99  # of the interval of a size held out, of its loss and of its place
 UNLIKELY, IMPOSSIBLE = 1e-2, 1e-4  # chances of what is left of a common curve: said, and refused
 
@@ -189,17 +189,17 @@ def _curves(sweeps: Mapping[Size, Sweep], target: Size, limits: Mapping[int, Swe
     curves = [Curve.of(size, each) for size, each in sorted(found.items()) if each is not None]
     axes = Axis.of([c.size for c in curves])
     finite, names = [c.size for c in curves if c.finite], {axis.name for axis in axes}
+    if len(finite) < 1 + max(len(axes), 1):
+        raise ValueError(
+            f"predict: of sizes below width {target[0]:g}, depth {target[1]} with a value at which no seed diverges there are "
+            f"{len(finite)}; at least {1 + max(len(axes), 1)} are needed."
+        )
     for i, name in enumerate(("width", "depth")):
         if finite and name not in names and target[i] != finite[0][i]:
             raise ValueError(
                 f"predict: the target's {name} is {target[i]:g}, and all smaller sizes have {name} {finite[0][i]:g}: sweep two or "
                 f"more {name}s."
             )
-    if not axes or len(finite) < 1 + len(axes):
-        raise ValueError(
-            f"predict: there are {len(finite)} sizes below width {target[0]:g}, depth {target[1]} with a value at which no seed "
-            f"diverges; at least {1 + max(len(axes), 1)} are needed."
-        )
     return curves
 
 
@@ -241,8 +241,8 @@ def _collapse(best: Fit) -> list[str]:
     ratio = best.misfit / best.freedom
     chance = float(scipy.stats.f.sf(ratio, best.freedom, max(best.system.freedom, 1)))
     words = (
-        f"Curves of different sizes do not lie on one another when moved to a common optimum: what is left is {ratio:.1f} times "
-        f"what noise would leave (chance {chance:.1g})."
+        f"Curves of different sizes do not collapse: they are not one curve whose floor and optimum follow powers of the size; what "
+        f"that leaves is {ratio:.1f} times what noise would (chance {chance:.1g})."
     )
     if chance < IMPOSSIBLE:
         raise NotPredictableError(f"{words} Nothing is said of larger sizes.")

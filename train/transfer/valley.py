@@ -75,8 +75,7 @@ class Drawn:
 
     def curve(self, x: np.ndarray) -> np.ndarray:
         """The logarithm of the loss at one place for each draw, above that of the least point."""
-        every = shapes_at((x - self.place) / self.valley.spacing)
-        return self.floor + self.slopes * np.take_along_axis(every, self.shape[None], 0)[0]
+        return self.floor + self.slopes * own_shapes((x - self.place) / self.valley.spacing, self.shape)
 
     def height(self, x: np.ndarray) -> np.ndarray:
         """The same, through the points that were fitted; NaN beyond them."""
@@ -234,11 +233,25 @@ def shape_shares() -> np.ndarray:
     return np.array(powers + [SKEWED_SHARE / len(SKEWS)] * len(SKEWS))
 
 
-def shapes_at(t: np.ndarray) -> np.ndarray:
-    """All shapes of `shape_shares` at t, in spacings of the grid from the minimum, [shape, …]."""
-    size = np.abs(t)
+def own_shapes(t: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    """Of each draw its own shape, by number, at t [draw, …]."""
+    found = np.empty(np.shape(t))
+    for i in np.unique(shape):
+        found[shape == i] = shapes_at(t[shape == i], np.array([i]))[0]
+    return found
+
+
+def shapes_at(t: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+    """Shapes of `shape_shares` at t, in spacings of the grid from the minimum: all, or those of these numbers, [shape, …]."""
+    size, sides = np.abs(t), (t < 0, t > 0)
     powers = {1.0: size, 1.5: size * np.sqrt(size), 2.0: size * size}
-    left, right = ({p: np.where(side, value, 0.0) for p, value in powers.items()} for side in (t < 0, t > 0))
-    found = [left[p] / r**0.5 + right[q] * r**0.5 for p, q, _ in FAMILIES for r in STEEPER]
-    found += [np.exp(np.minimum(s * t, 20.0)) - s * t - 1 for s in SKEWS]
-    return np.stack(found)
+    left, right = ({p: np.where(side, value, 0.0) for p, value in powers.items()} for side in sides)
+    found = np.empty((len(_SHAPES) if among is None else len(among), *np.shape(t)))
+    for row, i in enumerate(range(len(_SHAPES)) if among is None else among):
+        p, q, r = _SHAPES[i]
+        found[row] = np.exp(np.minimum(r * t, 20.0)) - r * t - 1 if p == 0 else left[p] / r**0.5 + right[q] * r**0.5
+    return found
+
+
+# (exponent left, exponent right, steepness of the right side over the left one); with exponents 0 the skew.
+_SHAPES = [(p, q, r) for p, q, _ in FAMILIES for r in STEEPER] + [(0.0, 0.0, s) for s in SKEWS]
