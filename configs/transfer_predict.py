@@ -39,7 +39,9 @@ def get_config() -> ConfigDict:
 
 
 def make(width, depth, activation):
-    return MLP(width, depth, outputs=10, activation=activation, w_std=1.4, parameterization=Parameterization.mup.based(8))
+    return MLP(
+        width, depth, outputs=10, activation=activation, w_std=1.4, parameterization=Parameterization.mup.based(8)
+    )
 
 
 def optimizer(net, learning_rate, rule, unit):

@@ -3,9 +3,9 @@
     python3 -m launch.transfer --config=CONFIG --workdir=DIR
     python3 -m launch.predict --config=CONFIG --workdir=DIR [--config.target.width=N] [--level=0.9]
 
-The config is that of launch.transfer, with the `target`: {width, depth}. Nothing is trained. Sizes below the target are used, as many
-as are kept; with at least three, the largest is predicted from the others as a check. Settings whose optimum does not level off, or
-whose curves do not lie on one another, are refused. Ends in DIR/predicted.html and predicted.json. Once the target is swept
+The config is that of launch.transfer, with the `target`: {width, depth}. Nothing is trained. Sizes below the target are used,
+as many as are kept; with at least three, the largest is predicted from the others as a check. Settings whose optimum does not level
+off, or whose curves do not lie on one another, are refused. Ends in DIR/predicted.html and predicted.json. Once the target is swept
 (launch.transfer --config.widths="(N,)" in the same DIR), the same command says how far off the prediction was: it does not look at it.
 """
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from train.study.study import Study
 from train.transfer.checked import by_hand, check
+from train.transfer.doubts import NotPredictableError
 from train.transfer.outcome import Outcome, Target
 from train.transfer.predicted_report import Predicted
-from train.transfer.prediction import NotPredictableError, predict
+from train.transfer.prediction import predict
 from zoo.parameterization import parameterization
 
 
@@ -55,6 +56,7 @@ def _without_limit(study: Study, outcome: Outcome, label: str, sizes: list[tuple
     if given is None or parameterization(given).tangent_exponent("hidden") <= 0:
         return ""
     return (
-        f"In the parameterization {parameterization(given).name or given}, features and outputs move by more at every larger width at "
+        f"In the parameterization {parameterization(given).name or given}, features and outputs move by more at every "
+        f"larger width at "
         "one learning rate: the best one goes to zero and no loss has a limit. Use mup, or the width as it is."
     )

@@ -185,7 +185,9 @@ class Study:
                 curves.append(limit_losses(net, task, self.config.steps, value, rule, batches=batches, **more))
                 advance(self.config.seeds)
             if len(widths):
-                return [Sweep(N, cell.depth, self.values, np.stack([c[i] for c in curves])) for i, N in enumerate(widths)]
+                return [
+                    Sweep(N, cell.depth, self.values, np.stack([c[i] for c in curves])) for i, N in enumerate(widths)
+                ]
             found.append(Sweep(math.inf, cell.depth, self.values, np.stack(curves)))
         return found
 
@@ -234,7 +236,9 @@ class Study:
 
     def kept(self) -> Outcome:
         """The sizes that `launch.transfer` has kept in the folder, as many as there are."""
-        return self.outcome({cell.key: held for cell in self.cells() if (held := read(self.file(cell))) is not None}, {})
+        return self.outcome(
+            {cell.key: held for cell in self.cells() if (held := read(self.file(cell))) is not None}, {}
+        )
 
     def command(self, outcome: Outcome, given: Sequence[str] = (), chosen: Target | None = None) -> str:
         """What trains the target size with the value that the sweep found for it, or what was chosen.

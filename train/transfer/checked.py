@@ -9,8 +9,8 @@ import numpy as np
 import scipy
 
 from train.evaluate.interval import Interval
-from train.transfer.expansion import Size
-from train.transfer.prediction import Prediction, measured, order
+from train.transfer.expansion import Size, order
+from train.transfer.prediction import Prediction, measured
 from train.transfer.sweep import Sweep, loss_at
 
 
@@ -52,7 +52,11 @@ def check(prediction: Prediction, sweep: Sweep, hand: ByHand) -> Checked:
     means, best = np.exp(np.log(sweep.losses).mean(1)), math.exp(float(loss.value))
 
     def regret(rate: float) -> float:
-        return max(loss_at(sweep.rates, means, math.log2(rate)) / min(best, means.min()) - 1, 0.0) if rate > 0 else math.nan
+        return (
+            max(loss_at(sweep.rates, means, math.log2(rate)) / min(best, means.min()) - 1, 0.0)
+            if rate > 0
+            else math.nan
+        )
 
     return Checked(
         prediction.size, Interval(*(np.expm1(each) for each in off.ends)), said[1] - place,
@@ -82,7 +86,11 @@ def by_hand(sweeps: Mapping[Size, Sweep], target: Size) -> ByHand:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", scipy.optimize.OptimizeWarning)
             found, _ = scipy.optimize.curve_fit(
-                law, u, losses, (losses[-1], losses[0] - losses[-1], 1.0), bounds=([-np.inf, -np.inf, 0.1], [np.inf, np.inf, 4.0])
+                law,
+                u,
+                losses,
+                (losses[-1], losses[0] - losses[-1], 1.0),
+                bounds=([-np.inf, -np.inf, 0.1], [np.inf, np.inf, 4.0]),
             )
     except RuntimeError:
         return ByHand(math.nan, rate)

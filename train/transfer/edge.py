@@ -38,6 +38,8 @@ class Edge:
         gap = float((self.lost - self.stable).mean())
         ridge = gap / np.sqrt(12) / MOVES * np.eye(rows.shape[1])[1:]
         system = np.concatenate([rows[:-1], ridge])
-        drifts = MOVES * random.normal(size=(count, len(ridge)))  # a draw of what is expected beside, so that it spreads as it should
+        drifts = MOVES * random.normal(
+            size=(count, len(ridge))
+        )  # a draw of what is expected beside, so that it spreads as it should
         drawn = np.linalg.lstsq(system, np.concatenate([edges, drifts * gap / np.sqrt(12) / MOVES], 1).T, rcond=None)[0]
         return rows[-1] @ drawn

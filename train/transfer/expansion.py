@@ -1,11 +1,12 @@
-"""How a curve of losses over sizes goes to its limit: models of its floor and of the place of its minimum, linear in what is unknown.
+"""How a curve of losses over sizes goes to its limit: models of its floor and of the place of its minimum, linear in what is
+unknown.
 
 With u = (N₀/N)^e along each axis of sizes, N₀ the smallest one measured (so that u is 1 there and 0 at the limit),
 
     floor = m + b u + c u²,    place = x + a (z − 1),    z = (1 − u)/(1 − u₁)
 
-where z is 0 at the smallest and 1 at the largest size measured; u₁ is that one's u. Theory says e = 1, for widths and, with branches
-scaled by L^(−1/2) or 1/L, for depths; data may ask for another one (`EXPONENTS`). e = 0 is a place that goes on for ever, z = log N.
+where z is 0 at the smallest and 1 at the largest size measured; u₁ is that one's u. Theory says e = 1, for widths and, with
+branches scaled by L^(−1/2) or 1/L, for depths; data may ask for another one (`EXPONENTS`). e = 0 is a place that goes on for ever, z = log N.
 c is expected to be no larger than `REMAINDER` · b.
 """
 
@@ -19,6 +20,11 @@ import numpy as np
 EXPONENTS = {0.5: 0.2, 1.0: 0.6, 2.0: 0.2}  # and how plausible each is before there are data
 REMAINDER = 0.5
 Size = tuple[float, int]
+
+
+def order(size: Size) -> float:
+    """How large a size is: what it costs, up to a factor."""
+    return size[0] ** 2 * size[1]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Curves of all sizes fitted together: one valley (`valley.py`) whose floor and place go with the size as a `Model` says.
 
-The logarithm of the loss at log₂ value x is floor(size) + A g((x − place(size)) / spacing), with a shape g that all sizes share. On a
-grid of shapes, places and drifts, everything linear (floor, A) is integrated out. Noise: of every point its own over seeds, as in
-`valley`; of every size the spread of its seeds' offsets, the part that seeds have in common over sizes (the order of their data) in
-all of them; and no expansion is exact: A may differ from size to size by `AMPLITUDE`. How probable all this is: Student's t.
+The logarithm of the loss at log₂ value x is floor(size) + A g((x − place(size)) / spacing), with a shape g that all sizes
+share. On a grid of shapes, places and drifts, everything linear (floor, A) is integrated out. Noise: of every point its own over seeds, as in
+`valley`; of every size the spread of its seeds' offsets, the part that seeds have in common over sizes (the order of their
+data) in all of them; and no expansion is exact: A may differ from size to size by `AMPLITUDE`. How probable all this is: Student's t.
 """
 
 import dataclasses
@@ -20,7 +20,11 @@ AMPLITUDE = 0.15
 COMMON = 2.5  # what a shape misses at one value in all sizes alike, over what it misses at one size
 DRIFT = 1.0  # octaves from the smallest to the largest size: how far an optimum is expected to move
 MOST_FREEDOM = 12.0  # of the noise: where a model misses more than it, its intervals widen
-REACH, COARSE, FINE = 2.5, 3, 14  # the first grid, in spacings around what is measured and points a spacing; points after zooming
+REACH, COARSE, FINE = (
+    2.5,
+    3,
+    14,
+)  # the first grid, in spacings around what is measured and points a spacing; points after zooming
 MOST = 50.0  # of a logarithm: what lies higher is not drawn
 KEPT = 1e-4  # of the largest weight: what is zoomed to
 
@@ -59,7 +63,9 @@ def offset_variances(curves: Sequence[Curve]) -> np.ndarray:
     variance = np.where(finite, (own + 2 * pooled) / (free + 2), own / np.maximum(free, 1))
     found = np.diag(variance / (free + 1))
     pairs = [
-        (i, j) for i, j in itertools.combinations(np.flatnonzero(finite), 2) if len(curves[i].offsets) == len(curves[j].offsets)
+        (i, j)
+        for i, j in itertools.combinations(np.flatnonzero(finite), 2)
+        if len(curves[i].offsets) == len(curves[j].offsets)
     ]
     if len(pairs) and len(curves[pairs[0][0]].offsets) > 1:
         shared = np.mean([(curves[i].offsets @ curves[j].offsets) / free[i] for i, j in pairs])
@@ -174,11 +180,15 @@ class _System:
             left = np.maximum(self.left @ self.left - along**2 / information, 0.0)
             power = (self.freedom + self.points - self.known) / 2
             upward = (1 + np.tanh(0.8 * along / np.sqrt(information))) / 2
-            scores[i] = -power * np.log1p(left / self.freedom) + np.log(np.maximum(upward, 1e-300)) + math.log(shares[i])
+            scores[i] = (
+                -power * np.log1p(left / self.freedom) + np.log(np.maximum(upward, 1e-300)) + math.log(shares[i])
+            )
             misfits[i] = left
         return scores, misfits
 
-    def drawn(self, places: np.ndarray, shape: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def drawn(
+        self, places: np.ndarray, shape: np.ndarray, random: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(A, coefficients of the floor), a draw for each place and shape."""
         every = own_shapes(self.columns(places), shape)
         freed = self._freed(every)

@@ -19,14 +19,18 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 READING = (
-    "All sizes below the target are fitted together: one valley over log₂ of the value, whose floor and place go to their limit as "
-    "powers of 1/size, with what is left of second order; exponents are averaged over by how well each predicts every size from the "
-    "smaller ones. The loss is the training loss over the last tenth of the steps, averaged (its logarithm) over seeds. Intervals "
+    "All sizes below the target are fitted together: one valley over log₂ of the value, whose floor and place go "
+    "to their limit as "
+    "powers of 1/size, with what is left of second order; exponents are averaged over by how well each predicts "
+    "every size from the "
+    "smaller ones. The loss is the training loss over the last tenth of the steps, averaged (its logarithm) over "
+    "seeds. Intervals "
     "hold {level:.0%}: noise of seeds, shape of the valley, choice of the model. Plain transfer is the largest measured size's "
     "optimum, used at the target."
 )
 LEFT_OUT = (
-    "Left out: more steps, data, or another schedule than the sweeps have; a sweep keeps losses of one number of steps, whose learning "
+    "Left out: more steps, data, or another schedule than the sweeps have; a sweep keeps losses of one number of "
+    "steps, whose learning "
     "rate may depend on it."
 )
 
@@ -56,7 +60,11 @@ def report(outcome: Outcome, found: Sequence[Predicted], run: Mapping[str, Any],
     if said:
         parts += [
             Picture("Loss and optimum against the size", _SIZES, sizes(outcome, said)),
-            Picture(f"Loss against {dial}", "Measured sizes; black: the target, predicted, and its interval.", curves(outcome, said)),
+            Picture(
+                f"Loss against {dial}",
+                "Measured sizes; black: the target, predicted, and its interval.",
+                curves(outcome, said),
+            ),
             Folded("Models", [_models(each, dial) for each in said]),
         ]
     parts += notes([READING.format(level=level), LEFT_OUT])
@@ -82,7 +90,10 @@ def _table(found: Sequence[Predicted], dial: str) -> Table:
             rows.append((each.label, "refused", "", "", "", "", ""))
             continue
         verdict = "trusted" if p.trusted else "doubtful"
-        size, edge = f"{p.size[0]:g} × {p.size[1]}", "none seen" if math.isinf(float(p.edge.value)) else _words(p.edge, "{:.3g}".format)
+        size, edge = (
+            f"{p.size[0]:g} × {p.size[1]}",
+            "none seen" if math.isinf(float(p.edge.value)) else _words(p.edge, "{:.3g}".format),
+        )
         rows.append((each.label, verdict, size, _words(p.loss), _words(p.rate), _words(p.regret, percent), edge))
     columns = ("setting", "verdict", "width × depth", "loss", f"best {dial}", "plain transfer costs", "diverges from")
     return Table(columns, rows, kinds, title="Predicted")
@@ -98,9 +109,17 @@ def _held_out(found: Sequence[Predicted], dial: str) -> Table:
         kinds.append("bad" if held.missed else "good")
         verdict = f"misses its {' and '.join(held.missed)}" if held.missed else "holds"
         rows.append(
-            (each.label, verdict, f"{held.size[0]:g} × {held.size[1]}", f"{math.exp(loss):.4g}", f"{math.exp(own):.4g}", f"{2**place:.3g}", f"{2**best:.3g}")
-        )  # fmt: skip
-    columns = ("setting", "verdict", "width × depth", "loss predicted", "measured", f"best {dial} predicted", "measured")
+            (each.label, verdict, f"{held.size[0]:g} × {held.size[1]}", f"{math.exp(loss):.4g}", f"{math.exp(own):.4g}",
+        f"{2**place:.3g}", f"{2**best:.3g}") )  # fmt: skip
+    columns = (
+        "setting",
+        "verdict",
+        "width × depth",
+        "loss predicted",
+        "measured",
+        f"best {dial} predicted",
+        "measured",
+    )
     return Table(columns, rows, kinds, title="The largest measured size, from the smaller ones")
 
 
@@ -113,16 +132,28 @@ def _checked(found: Sequence[Predicted], level: float) -> Table:
         kinds.append("good" if all(c.hits) else "bad")
         verdict = ", ".join(name for name, hit in zip(("loss", "optimum"), c.hits, strict=True) if not hit)
         rows.append(
-            (each.label, f"misses {verdict}" if verdict else "holds", _words(c.loss, "{:+.2%}".format), _words(c.octaves, octaves),
-             percent(c.regret), percent(c.plain), percent(c.by_hand), f"{c.loss_by_hand:+.2%}")
+            (each.label, f"misses {verdict}" if verdict else "holds", _words(c.loss, "{:+.2%}".format), _words(c.octaves,
+             octaves), percent(c.regret), percent(c.plain), percent(c.by_hand), f"{c.loss_by_hand:+.2%}")
         )  # fmt: skip
-    columns = ("setting", "verdict", "loss off", "octaves off", "its value costs", "plain transfer", "line by hand", "loss by hand off")
+    columns = (
+        "setting",
+        "verdict",
+        "loss off",
+        "octaves off",
+        "its value costs",
+        "plain transfer",
+        "line by hand",
+        "loss by hand off",
+    )
     title = f"Measured at the target: predicted over measured, {level:.0%} intervals"
     return Table(columns, rows, kinds, title=title)
 
 
 def _models(each: Predicted, dial: str) -> Table:
-    rows = [(words, f"{w:.1%}", f"{loss:.4g}", f"{rate:.4g}") for words, w, loss, rate in (each.prediction.models if each.prediction else [])]
+    rows = [
+        (words, f"{w:.1%}", f"{loss:.4g}", f"{rate:.4g}")
+        for words, w, loss, rate in (each.prediction.models if each.prediction else [])
+    ]
     return Table(("model", "weight", "loss", f"best {dial}"), rows, title=each.label, screen=0)
 
 
@@ -157,12 +188,19 @@ def sizes(outcome: Outcome, found: Sequence[Predicted]) -> "matplotlib.figure.Fi
         x = np.array([s[axis] for s in line], float)
         known = [measured(outcome.sweeps[each.label][s], p.level) for s in line]
         limit = outcome.limits.get(each.label, {}).get(p.size[1])
-        drawn = (("loss", [k[0] for k in known], p.loss, np.exp), (f"best {outcome.dial.replace('_', ' ')}", [k[1] for k in known], p.rate, np.exp2))
+        drawn = (
+            ("loss", [k[0] for k in known], p.loss, np.exp),
+            (f"best {outcome.dial.replace('_', ' ')}", [k[1] for k in known], p.rate, np.exp2),
+        )
         for place, (name, points, said, back) in zip(axes.flat[2 * number :], drawn, strict=False):
             value, low, high = (back(np.array([getattr(k, end) for k in points])) for end in ("value", "low", "high"))
-            place.errorbar(x, value, [value - low, high - value], fmt="o-", ms=4, capsize=3, color=colour(0), label="measured")
+            place.errorbar(
+                x, value, [value - low, high - value], fmt="o-", ms=4, capsize=3, color=colour(0), label="measured"
+            )
             ends = np.array([[said.value - said.low], [said.high - said.value]], float)
-            place.errorbar([p.size[axis] * 1.04], [said.value], ends, fmt="s", ms=5, capsize=4, color="k", label="predicted")
+            place.errorbar(
+                [p.size[axis] * 1.04], [said.value], ends, fmt="s", ms=5, capsize=4, color="k", label="predicted"
+            )
             if limit is not None and axis == 0:
                 own = measured(limit, p.level)[0 if name == "loss" else 1]
                 place.axhline(float(back(own.value)), ls="--", lw=1, color=colour(1), label="limit")
@@ -188,7 +226,9 @@ def curves(outcome: Outcome, found: Sequence[Predicted]) -> "matplotlib.figure.F
             finite = np.isfinite(sweep.losses).all(1)
             means = np.exp(np.log(np.where(finite[:, None], sweep.losses, 1.0)).mean(1))
             shade = colormaps["viridis"](0.9 - 0.9 * i / max(len(used) - 1, 1))
-            axis.plot(sweep.rates[finite], means[finite], "o-", ms=3, lw=1, color=shade, label=f"{size[0]:g} × {size[1]}")
+            axis.plot(
+                sweep.rates[finite], means[finite], "o-", ms=3, lw=1, color=shade, label=f"{size[0]:g} × {size[1]}"
+            )
         rates, losses = p.curve
         value, low, high = (np.where(np.isfinite(each), each, np.nan) for each in losses.ends)
         axis.plot(rates, value, "k-", label="target, predicted")
@@ -196,7 +236,9 @@ def curves(outcome: Outcome, found: Sequence[Predicted]) -> "matplotlib.figure.F
         own = outcome.sweeps[each.label].get(p.size)
         if own is not None:
             finite = np.isfinite(own.losses).all(1)
-            axis.plot(own.rates[finite], np.exp(np.log(own.losses[finite]).mean(1)), "kx", ms=5, label="target, measured")
+            axis.plot(
+                own.rates[finite], np.exp(np.log(own.losses[finite]).mean(1)), "kx", ms=5, label="target, measured"
+            )
         tops = [float(outcome.sweeps[each.label][size].optimum().loss) for size in used]
         axis.set(xscale="log", yscale="log", title=each.label, xlabel=outcome.dial.replace("_", " "))
         axis.set_ylim(0.8 * min(*tops, float(p.loss.low)), 5 * max(*tops, float(p.loss.high)))

@@ -3,60 +3,31 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy
 
 from train.evaluate.interval import Interval
+from train.transfer.doubts import HeldOut, collapse, endless_drift, held_out, of_held_out, of_the_grid
 from train.transfer.edge import Edge
-from train.transfer.expansion import Axis, Model, Size, endless, models
-from train.transfer.fit import Curve, Draws, Fit, fit
-from train.transfer.shift import bracketed, octaves, percent
-from train.transfer.sweep import Sweep, interval
+from train.transfer.expansion import Axis, Model, Size, models, order
+from train.transfer.fit import Curve, Fit, fit
+from train.transfer.mixture import drawn, over, weights_of, within
+from train.transfer.shift import bracketed, percent
+from train.transfer.sweep import Sweep
 from train.transfer.valley import near
 from zoo import checks
 
-if TYPE_CHECKING:
-    import scipy.special
-    import scipy.stats
-
 DRAWS = 4000
-LEVELLING = 0.2  # the chance of a drift without end, from which on it is not known to level off
-FAR, MATTERS = 0.6, 0.25  # octaves of a drift without end that are refused, and that are said
-MISSED = 0.99  # of the interval of a size held out, of its loss and of its place
-UNLIKELY, IMPOSSIBLE = 1e-2, 1e-4  # chances of what is left of a common curve: said, and refused
-
-
-class NotPredictableError(ValueError):
-    """What was measured says nothing of larger sizes, and why."""
-
-
-@dataclasses.dataclass(frozen=True)
-class HeldOut:
-    """The largest size, predicted from the others: logarithms of losses and log₂ of the best values, with `MISSED` intervals of
-    predicted less measured."""
-
-    size: Size
-    loss: Interval
-    place: Interval
-    predicted: tuple[float, float]
-    measured: tuple[float, float]
-
-    @property
-    def missed(self) -> list[str]:
-        """Which of both is not where it was predicted."""
-        found = (("loss", self.loss), ("optimum", self.place))
-        return [name for name, off in found if not off.low <= 0 <= off.high]
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Of one size, with intervals of this `level`: the least `loss` (mean over seeds, of logarithms), the best `rate`, and what plain
-    transfer costs: the largest measured size's optimum, `plain`, used here (`regret`, a share of the loss; infinite: it diverges).
+    """Of one size, with intervals of this `level`: the least `loss` (mean over seeds, of logarithms), the best `rate`, and
+    what plain transfer costs: the largest measured size's optimum, `plain`, used here (`regret`, a share of the loss; infinite: it
+    diverges).
 
-    one_run: the loss of a single run; cost: what `rate` costs, being uncertain; edge: the least value that diverges; curve: rates and
-    the loss at each; models: (words, weight, loss, rate) of each; held_out: the check on the largest size measured; doubts: why
+    one_run: the loss of a single run; cost: what `rate` costs, being uncertain; edge: the least value that diverges; curve:
+    rates and the loss at each; models: (words, weight, loss, rate) of each; held_out: the check on the largest size measured; doubts: why
     not to trust this.
     """
 
@@ -116,8 +87,8 @@ def predict(
 ) -> Prediction:
     """The loss and the best learning rate of a larger size, from sweeps of smaller ones (`sweep_rates`, `launch.transfer`).
 
-    All sizes below the target are fitted together (`fit.py`): floor and optimum go to their limit as powers of 1/width and 1/depth,
-    with what is left of second order; exponents are averaged over by how well each predicts every size from the smaller ones.
+    All sizes below the target are fitted together (`fit.py`): floor and optimum go to their limit as powers of 1/width and
+    1/depth, with what is left of second order; exponents are averaged over by how well each predicts every size from the smaller ones.
     limits: {depth: sweep of the limit}, a size of its own with the errors of its replicas. depth: by default that of the largest
     size. Intervals hold noise and the choice of model; the target itself, where it is among the sweeps, is not looked at.
 
@@ -136,41 +107,38 @@ def predict(
     curves = _curves(sweeps, target, limits or {})
     finite = [c for c in curves if c.finite]
     fits = [fit(curves, model) for model in models()]
-    weights = _weights(fits)
+    weights = weights_of(fits)
     random = np.random.default_rng(seed)
-    doubts = _collapse(fits[int(np.argmax(weights))])
+    doubts = collapse(fits[int(np.argmax(weights))])
     if len(finite) == len(curves):
-        doubts += _endless(curves, fits, target, random)
-    draws = _drawn(fits, weights, DRAWS, random)
-    held = _held_out(curves, random)
-    doubts += _of_held_out(held)
+        doubts += endless_drift(curves, fits, target, random)
+    draws = drawn(fits, weights, DRAWS, random)
+    held = held_out(curves, random)
+    doubts += of_held_out(held)
     last = max(finite, key=lambda c: order(c.size))
     plain = sweeps[last.size].optimum().rate
     edge = Edge.of(curves).draws(target, DRAWS, random)
-    place = np.minimum(_of(draws, lambda d: d.place(target)), edge)
-    rate, floor = _within(2.0**place, level), _of(draws, lambda d: d.floor(target))
+    place = np.minimum(over(draws, lambda d: d.place(target)), edge)
+    rate, floor = within(2.0**place, level), over(draws, lambda d: d.floor(target))
     rates = np.unique(np.concatenate([sweeps[c.size].rates for c in finite]))
-    doubts += _of_the_grid(place, edge, rates, float(rate.value))
+    doubts += of_the_grid(place, edge, rates, float(rate.value))
 
     def costs(x: np.ndarray) -> np.ndarray:
-        return np.where(np.log2(x) > edge[:, None], np.inf, _of(draws, lambda d: d.cost(np.log2(x), target)))
+        return np.where(np.log2(x) > edge[:, None], np.inf, over(draws, lambda d: d.cost(np.log2(x), target)))
 
     def cost(x: float) -> Interval:
-        return _within(np.expm1(costs(np.array([x]))[:, 0]), level)
+        return within(np.expm1(costs(np.array([x]))[:, 0]), level)
 
-    spread = math.sqrt(float(last.offsets @ last.offsets) / (len(last.offsets) - 1) + float(np.median(last.near.variance)))
-    one = _within(np.exp(floor + spread * random.standard_t(len(last.offsets) - 1, DRAWS)), level)
+    spread = math.sqrt(
+        float(last.offsets @ last.offsets) / (len(last.offsets) - 1) + float(np.median(last.near.variance))
+    )
+    one = within(np.exp(floor + spread * random.standard_t(len(last.offsets) - 1, DRAWS)), level)
     x = np.geomspace(rates[0], rates[-1], 49)
     return Prediction(
-        target, level, _within(np.exp(floor), level), rate, cost(plain), plain, one, cost(float(rate.value)),
-        _within(2.0**edge, level), (x, _within(np.exp(floor[:, None] + costs(x)), level)),
+        target, level, within(np.exp(floor), level), rate, cost(plain), plain, one, cost(float(rate.value)),
+        within(2.0**edge, level), (x, within(np.exp(floor[:, None] + costs(x)), level)),
         _by_model(fits, weights, target, random), held, doubts, [c.size for c in curves],
     )  # fmt: skip
-
-
-def order(size: Size) -> float:
-    """How large a size is: what it costs, up to a factor."""
-    return size[0] ** 2 * size[1]
 
 
 def _curves(sweeps: Mapping[Size, Sweep], target: Size, limits: Mapping[int, Sweep]) -> list[Curve]:
@@ -178,7 +146,9 @@ def _curves(sweeps: Mapping[Size, Sweep], target: Size, limits: Mapping[int, Swe
     smaller = {s: w for s, w in sweeps.items() if s[0] <= target[0] and s[1] <= target[1] and s != target}
     for size, sweep in smaller.items():
         if sweep.losses.shape[1] < 2:
-            raise ValueError(f"predict: width {size[0]:g}, depth {size[1]} has one seed; their spread is the noise: give two or more.")
+            raise ValueError(
+                f"predict: width {size[0]:g}, depth {size[1]} has one seed; their spread is the noise: give two or more."
+            )
         if (sweep.losses[np.isfinite(sweep.losses)] <= 0).any():
             raise ValueError(
                 f"predict: losses of width {size[0]:g}, depth {size[1]} are not all positive, and their logarithm is what is "
@@ -197,31 +167,11 @@ def _curves(sweeps: Mapping[Size, Sweep], target: Size, limits: Mapping[int, Swe
     for i, name in enumerate(("width", "depth")):
         if finite and name not in names and target[i] != finite[0][i]:
             raise ValueError(
-                f"predict: the target's {name} is {target[i]:g}, and all smaller sizes have {name} {finite[0][i]:g}: sweep two or "
+                f"predict: the target's {name} is {target[i]:g}, and all smaller sizes have {name} {finite[0][i]:g}: sweep "
+                f"two or "
                 f"more {name}s."
             )
     return curves
-
-
-def _weights(fits: Sequence[Fit]) -> np.ndarray:
-    scores = np.array([each.evidence + math.log(each.model.share) for each in fits])
-    return np.exp(scores - scipy.special.logsumexp(scores))
-
-
-def _drawn(fits: Sequence[Fit], weights: np.ndarray, count: int, random: np.random.Generator) -> list[Draws]:
-    counts = random.multinomial(count, weights)
-    return [each.draws(int(n), random) for each, n in zip(fits, counts, strict=True) if n]
-
-
-def _of(draws: Sequence[Draws], value: Any) -> np.ndarray:
-    return np.concatenate([value(each) for each in draws])
-
-
-def _within(values: np.ndarray, level: float) -> Interval:
-    """The median of draws, and the interval that holds this share of them."""
-    edges = (100 * (1 - level) / 2, 50, 100 * (1 + level) / 2)
-    low, middle, high = np.percentile(values, edges, axis=0, method="inverted_cdf")
-    return Interval(middle, low, high)
 
 
 def measured(sweep: Sweep, level: float, seed: int = 0) -> tuple[Interval, Interval]:
@@ -231,87 +181,7 @@ def measured(sweep: Sweep, level: float, seed: int = 0) -> tuple[Interval, Inter
     if found is None:
         raise ValueError(f"Width {sweep.width:g}, depth {sweep.depth} diverges at every value.")
     draws = fit([Curve.of(size, found)], Model(1.0, 1.0, 1.0)).draws(DRAWS, np.random.default_rng(seed))
-    return _within(draws.floor(size), level), _within(draws.place(size), level)
-
-
-def _collapse(best: Fit) -> list[str]:
-    """Whether the curves of all sizes are one, moved."""
-    if best.freedom < 1:
-        return []
-    ratio = best.misfit / best.freedom
-    chance = float(scipy.stats.f.sf(ratio, best.freedom, max(best.system.freedom, 1)))
-    words = (
-        f"Curves of different sizes do not collapse: they are not one curve whose floor and optimum follow powers of the size; what "
-        f"that leaves is {ratio:.1f} times what noise would (chance {chance:.1g})."
-    )
-    if chance < IMPOSSIBLE:
-        raise NotPredictableError(f"{words} Nothing is said of larger sizes.")
-    return [words] if chance < UNLIKELY else []
-
-
-def _endless(curves: Sequence[Curve], fits: Sequence[Fit], target: Size, random: np.random.Generator) -> list[str]:
-    """Whether the optimum goes on moving with the logarithm of the size."""
-    others = [fit(curves, model) for model in endless()]
-    scores = [scipy.special.logsumexp([f.evidence + math.log(f.model.share) for f in each]) for each in (others, fits)]
-    chance = float(scipy.special.expit(scores[0] - scores[1]))
-    draws = _drawn(others, _weights(others), 1000, random)
-    last = max((c.size for c in curves), key=order)
-    first = min((c.size for c in curves), key=order)
-    seen = _of(draws, lambda d: d.place(last) - d.place(first))
-    ahead = _of(draws, lambda d: d.place(target) - d.place(last))
-    move, (low, high) = float(np.median(ahead)), interval(ahead, ahead)
-    if chance < LEVELLING or low <= 0 <= high or abs(move) < MATTERS:
-        return []
-    words = (
-        f"The optimum moves by {bracketed(octaves, float(np.median(seen)), *interval(seen, seen))} octaves over the sizes measured and "
-        f"is not seen to level off (chance that it goes on with log size: {chance:.0%}, which would be {octaves(move)} more)."
-    )
-    if abs(move) >= FAR:
-        raise NotPredictableError(f"{words} It has no limit to extrapolate to: use a parameterization that has one, such as mup.")
-    return [words]
-
-
-def _held_out(curves: Sequence[Curve], random: np.random.Generator) -> HeldOut | None:
-    """None where what is left does not say how losses go with the size."""
-    out = max((c for c in curves if c.finite), key=lambda c: order(c.size))
-    rest = [c for c in curves if c is not out]
-    axes = {axis.name for axis in Axis.of([c.size for c in curves])}
-    left = [c.size for c in rest if c.finite]
-    if {axis.name for axis in Axis.of(left)} != axes or len(left) < 1 + len(axes):
-        return None
-    fits = [fit(rest, model) for model in models()]
-    said = _drawn(fits, _weights(fits), 2000, random)
-    own = fit([out], Model(1.0, 1.0, 1.0)).draws(2000, random)
-    floors, places = _of(said, lambda d: d.floor(out.size)), _of(said, lambda d: d.place(out.size))
-    mixed = random.permutation(len(floors))  # models lie one after the other
-    loss = floors[mixed] - own.floor(out.size)
-    place = places[mixed] - own.place(out.size)
-    medians = [float(np.median(each)) for each in (floors, places, own.floor(out.size), own.place(out.size))]
-    return HeldOut(out.size, _within(loss, MISSED), _within(place, MISSED), (medians[0], medians[1]), (medians[2], medians[3]))
-
-
-def _of_held_out(held: HeldOut | None) -> list[str]:
-    if held is None:
-        return ["There are too few sizes to hold one out, so that nothing says whether larger ones follow from smaller ones."]
-    if not held.missed:
-        return []
-    width, depth = held.size
-    (loss, place), (own, best) = held.predicted, held.measured
-    return [
-        f"Width {width:g}, depth {depth}, predicted from the smaller sizes, is missed in its {' and '.join(held.missed)}: predicted "
-        f"{math.exp(loss):.4g} at {2**place:.3g}, measured {math.exp(own):.4g} at {2**best:.3g}."
-    ]
-
-
-def _of_the_grid(place: np.ndarray, edge: np.ndarray, rates: np.ndarray, best: float) -> list[str]:
-    doubts, low, high = [], *np.log2(rates[[0, -1]])
-    outside = float(np.mean((place < low) | (place > high)))
-    if outside > 0.05:
-        doubts.append(f"The optimum may lie beyond the values that were tried (chance {outside:.0%}): widen the grid.")
-    lost = float(np.mean(edge < math.log2(best)))
-    if lost > 0.05:
-        doubts.append(f"At {best:.3g} it may diverge (chance {lost:.0%}): take less, or sweep closer to the edge.")
-    return doubts
+    return within(draws.floor(size), level), within(draws.place(size), level)
 
 
 def _by_model(

@@ -190,8 +190,8 @@ def limit_losses(
 ) -> np.ndarray:
     """The loss on each step's batch before the step, [replica, step], by `limits.feature_learning`; infinite where it diverges.
 
-    The optimiser is the finite networks' own, from the `value` of what is swept; samples and order as in `rich`. With widths, what
-    the limit says of networks of these to first order in 1/width (infinity: of itself), [width, replica, step].
+    The optimiser is the finite networks' own, from the `value` of what is swept; samples and order as in `rich`. With widths,
+    what the limit says of networks of these to first order in 1/width (infinity: of itself), [width, replica, step].
 
     >>> from zoo import MLP
     >>> net = MLP(width=8, depth=1, activation="tanh", parameterization="mup")

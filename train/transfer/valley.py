@@ -114,9 +114,9 @@ def valley(x: np.ndarray, losses: np.ndarray) -> Valley | None:
 
 @dataclasses.dataclass(frozen=True)
 class Near:
-    """The points that are fitted: `means` over seeds of `values` [point, seed], by how much they `rise` above the least one, their
-    `covariance` but for offsets of the seeds, with `freedom`; `variance` of one run; `walls`: what diverges on both sides, infinite
-    where nothing does.
+    """The points that are fitted: `means` over seeds of `values` [point, seed], by how much they `rise` above the least one,
+    their `covariance` but for offsets of the seeds, with `freedom`; `variance` of one run; `walls`: what diverges on both sides,
+    infinite where nothing does.
     """
 
     x: np.ndarray
