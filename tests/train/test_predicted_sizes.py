@@ -1,8 +1,8 @@
 """Simulated studies: how often 90 % intervals of a predicted size hold its loss and its optimum; what must be refused.
 
 A study: widths 16 to 128, nine rates an octave apart, four seeds; the target has width 1024. With u = 16/N, the logarithm of
-the loss is m + b u + c u² + f((log₂ rate − x − a u − d u²)(1 + s u)), with b, c, a, d, s drawn and f none of the shapes that are fitted;
-seeds have offsets, half of their variance in common at all widths (the order of data), and noise of their own.
+the loss is m + b u + c u² + f((log₂ rate − x − a u − d u²)(1 + s u)), with b, c, a, d, s drawn and f none of the shapes that are
+fitted; seeds have offsets, half of their variance in common at all widths (the order of data), and noise of their own.
 """
 
 from typing import Any

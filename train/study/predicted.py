@@ -1,18 +1,27 @@
 """Predictions from the sweeps that a study has kept, a setting at a time."""
 
+import dataclasses
+import math
 from collections.abc import Sequence
 
 from train.study.study import Study
+from train.transfer.cells import read, write
 from train.transfer.checked import by_hand, check
 from train.transfer.doubts import NotPredictableError
 from train.transfer.outcome import Outcome, Target
 from train.transfer.predicted_report import Predicted
 from train.transfer.prediction import predict
+from train.transfer.sweep import Sweep
 from zoo.parameterization import parameterization
 
 
-def conduct(study: Study, level: float, given: Sequence[str] = ()) -> tuple[Outcome, list[Predicted], str]:
-    """(what is kept, a prediction for each setting, the command that trains the target of the best of them)."""
+def conduct(
+    study: Study, level: float, given: Sequence[str] = (), from_limit: bool = False
+) -> tuple[Outcome, list[Predicted], str]:
+    """(what is kept, a prediction for each setting, the command that trains the target of the best of them).
+
+    from_limit: also what the limit alone says of all widths.
+    """
     wanted = study.config.get("target", {})
     size = wanted.get("width", max(study.config.widths)), wanted.get("depth", max(study.config.depths))
     outcome = study.kept()
@@ -23,6 +32,8 @@ def conduct(study: Study, level: float, given: Sequence[str] = ()) -> tuple[Outc
             f"depth {size[1]}: run launch.transfer with it first."
         )
     found = [_of(study, outcome, label, size, level) for label in outcome.labels if smaller[label]]
+    if from_limit:
+        found = [dataclasses.replace(each, from_limit=_from_limit(study, outcome, each.label, size)) for each in found]
     sure = [(float(p.loss.value), each.label) for each in found if (p := each.prediction) is not None]
     if not sure:
         return outcome, found, ""
@@ -42,6 +53,26 @@ def _of(study: Study, outcome: Outcome, label: str, size: tuple[int, int], level
         return Predicted(label, None, str(error))
     measured = sweeps.get(size)
     return Predicted(label, found, "", measured and check(found, measured, by_hand(sweeps, size)))
+
+
+def _from_limit(study: Study, outcome: Outcome, label: str, target: tuple[int, int]) -> dict[tuple[float, int], Sweep]:
+    """What the limit says of every width to first order in 1/width, no network trained; kept beside the other sizes."""
+    if study.config.get("limit") is None:
+        raise ValueError("--from_limit needs a limit in the config: {samples, replicas}, and task(…) in its file.")
+    if study.axes:
+        raise ValueError("--from_limit takes variants, but no axes: give the limit's setting as a variant.")
+    cells = [c for c in study.cells() if math.isinf(c.width) and c.depth == target[1]]
+    (cell,) = [c for c in cells if c.variant == outcome.settings[label]["setting"]]
+    if why := study.no_limit(cell.fields):
+        raise ValueError(f"{label} has no limit to predict from: {why}")
+    widths = sorted({w for w, depth in outcome.sweeps[label] if depth == target[1]} | {target[0]})
+    kept = study.file(cell)
+    file = kept.with_name(f"{kept.stem}_at_{'_'.join(f'{w:g}' for w in widths)}.npz")
+    found = read(file)
+    if found is None:
+        found = study.limit(cell, lambda _: None, (*widths, math.inf))
+        write(file, found)
+    return {(each.width, each.depth): each for each in found}
 
 
 def _without_limit(study: Study, outcome: Outcome, label: str, sizes: list[tuple[float, int]]) -> str:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     import scipy.stats
 
 LEVELLING = 0.2  # the chance of a drift without end, from which on it is not known to level off
-FAR, MATTERS = 0.6, 0.25  # octaves of a drift without end that are refused, and that are said
+FAR, MATTERS = (
+    0.6,
+    0.25,
+)  # octaves of a drift without end that are refused (at least `MATTERS` by its interval), and said
 MISSED = 0.99  # of the interval of a size held out, of its loss and of its place
 UNLIKELY, IMPOSSIBLE = 1e-2, 1e-4  # chances of what is left of a common curve: said, and refused
 
@@ -81,7 +84,7 @@ def endless_drift(curves: Sequence[Curve], fits: Sequence[Fit], target: Size, ra
         f"sizes measured and "
         f"is not seen to level off (chance that it goes on with log size: {chance:.0%}, which would be {octaves(move)} more)."
     )
-    if abs(move) >= FAR:
+    if abs(move) >= FAR and min(abs(low), abs(high)) >= MATTERS:
         raise NotPredictableError(
             f"{words} It has no limit to extrapolate to: use a parameterization that has one, such as mup."
         )

@@ -6,8 +6,8 @@ With u = (N₀/N)^e along each axis of sizes, N₀ the smallest one measured (so
     floor = m + b u + c u²,    place = x + a (z − 1),    z = (1 − u)/(1 − u₁)
 
 where z is 0 at the smallest and 1 at the largest size measured; u₁ is that one's u. Theory says e = 1, for widths and, with
-branches scaled by L^(−1/2) or 1/L, for depths; data may ask for another one (`EXPONENTS`). e = 0 is a place that goes on for ever, z = log N.
-c is expected to be no larger than `REMAINDER` · b.
+branches scaled by L^(−1/2) or 1/L, for depths; data may ask for another one (`EXPONENTS`). e = 0 is a place that goes on for
+ever, z = log N. c is expected to be no larger than `REMAINDER` · b.
 """
 
 import dataclasses

@@ -1,9 +1,10 @@
 """Curves of all sizes fitted together: one valley (`valley.py`) whose floor and place go with the size as a `Model` says.
 
 The logarithm of the loss at log₂ value x is floor(size) + A g((x − place(size)) / spacing), with a shape g that all sizes
-share. On a grid of shapes, places and drifts, everything linear (floor, A) is integrated out. Noise: of every point its own over seeds, as in
-`valley`; of every size the spread of its seeds' offsets, the part that seeds have in common over sizes (the order of their
-data) in all of them; and no expansion is exact: A may differ from size to size by `AMPLITUDE`. How probable all this is: Student's t.
+share. On a grid of shapes, places and drifts, everything linear (floor, A) is integrated out. Noise: of every point its own
+over seeds, as in `valley`; of every size the spread of its seeds' offsets, the part that seeds have in common over sizes (the
+order of their data) in all of them; and no expansion is exact: A may differ from size to size by `AMPLITUDE`. How probable
+all this is: Student's t.
 """
 
 import dataclasses

@@ -14,6 +14,7 @@ from train.transfer.checked import Checked
 from train.transfer.outcome import Outcome
 from train.transfer.prediction import Prediction, measured
 from train.transfer.shift import bracketed, octaves, percent
+from train.transfer.sweep import Sweep
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -37,12 +38,14 @@ LEFT_OUT = (
 
 @dataclasses.dataclass(frozen=True)
 class Predicted:
-    """Of one setting: the prediction, or why there is none; what was measured at the target, where it was."""
+    """Of one setting: the prediction, or why there is none; what was measured at the target, where it was; and what the limit
+    alone says of every width."""
 
     label: str
     prediction: Prediction | None
     refused: str = ""
     checked: Checked | None = None
+    from_limit: Mapping[tuple[float, int], Sweep] = dataclasses.field(default_factory=dict)
 
 
 def report(outcome: Outcome, found: Sequence[Predicted], run: Mapping[str, Any], command: str) -> Report:
@@ -57,6 +60,7 @@ def report(outcome: Outcome, found: Sequence[Predicted], run: Mapping[str, Any],
         parts.append(_held_out(held, dial))
     if seen := [each for each in said if each.checked]:
         parts.append(_checked(seen, level))
+    parts += [_from_limit(outcome, each, dial, level) for each in found if each.from_limit]
     if said:
         parts += [
             Picture("Loss and optimum against the size", _SIZES, sizes(outcome, said)),
@@ -149,6 +153,21 @@ def _checked(found: Sequence[Predicted], level: float) -> Table:
     return Table(columns, rows, kinds, title=title)
 
 
+def _from_limit(outcome: Outcome, each: Predicted, dial: str, level: float) -> Table:
+    rows = []
+    for size, sweep in each.from_limit.items():
+        own = outcome.sweeps[each.label].get(size)
+        pairs = [measured(sweep, level), measured(own, level) if own is not None else None]
+        words = [
+            (_words(Interval(*map(np.exp, p[0].ends))), _words(Interval(*map(np.exp2, p[1].ends)))) if p else ("", "")
+            for p in pairs
+        ]
+        rows.append((f"{size[0]:g} × {size[1]}", words[0][0], words[1][0], words[0][1], words[1][1]))
+    columns = ("width × depth", "loss from the limit", "measured", f"best {dial} from the limit", "measured")
+    title = f"{each.label}: from the limit to first order in 1/width, with no network trained"
+    return Table(columns, rows, title=title)
+
+
 def _models(each: Predicted, dial: str) -> Table:
     rows = [
         (words, f"{w:.1%}", f"{loss:.4g}", f"{rate:.4g}")
@@ -170,6 +189,9 @@ def _numbers(each: Predicted) -> dict[str, Any]:
             "models": p.models, "curve": {"rates": rates, **dict(zip(names, losses.ends, strict=True))},
             "held_out": p.held_out and dataclasses.asdict(p.held_out),
         }  # fmt: skip
+    for size, sweep in each.from_limit.items():
+        loss, place = measured(sweep, 0.9)
+        found.setdefault("from_limit", []).append({"size": size, "log_loss": loss.ends, "log2_rate": place.ends})
     if each.checked is not None:
         found["measured"] = dataclasses.asdict(each.checked) | {"hits": each.checked.hits}
     return found
@@ -201,6 +223,18 @@ def sizes(outcome: Outcome, found: Sequence[Predicted]) -> "matplotlib.figure.Fi
             place.errorbar(
                 [p.size[axis] * 1.04], [said.value], ends, fmt="s", ms=5, capsize=4, color="k", label="predicted"
             )
+            if axis == 0 and each.from_limit:
+                told = [
+                    (s[0], measured(w, p.level)[name != "loss"])
+                    for s, w in each.from_limit.items()
+                    if math.isfinite(s[0])
+                ]
+                ends = back(np.array([(k.value, k.low, k.high) for _, k in told]))
+                errors = [ends[:, 0] - ends[:, 1], ends[:, 2] - ends[:, 0]]
+                words = "from the limit, none trained"
+                place.errorbar(
+                    [w * 0.96 for w, _ in told], ends[:, 0], errors, fmt="^:", ms=4, color=colour(2), label=words
+                )
             if limit is not None and axis == 0:
                 own = measured(limit, p.level)[0 if name == "loss" else 1]
                 place.axhline(float(back(own.value)), ls="--", lw=1, color=colour(1), label="limit")

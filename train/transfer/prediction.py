@@ -23,12 +23,12 @@ DRAWS = 4000
 @dataclasses.dataclass(frozen=True)
 class Prediction:
     """Of one size, with intervals of this `level`: the least `loss` (mean over seeds, of logarithms), the best `rate`, and
-    what plain transfer costs: the largest measured size's optimum, `plain`, used here (`regret`, a share of the loss; infinite: it
-    diverges).
+    what plain transfer costs: the largest measured size's optimum, `plain`, used here (`regret`: a share of the loss; infinite
+    where it diverges).
 
     one_run: the loss of a single run; cost: what `rate` costs, being uncertain; edge: the least value that diverges; curve:
-    rates and the loss at each; models: (words, weight, loss, rate) of each; held_out: the check on the largest size measured; doubts: why
-    not to trust this.
+    rates and the loss at each; models: (words, weight, loss, rate) of each; held_out: the check on the largest size measured;
+    doubts: why not to trust this; used: the sizes.
     """
 
     size: Size
@@ -88,9 +88,10 @@ def predict(
     """The loss and the best learning rate of a larger size, from sweeps of smaller ones (`sweep_rates`, `launch.transfer`).
 
     All sizes below the target are fitted together (`fit.py`): floor and optimum go to their limit as powers of 1/width and
-    1/depth, with what is left of second order; exponents are averaged over by how well each predicts every size from the smaller ones.
-    limits: {depth: sweep of the limit}, a size of its own with the errors of its replicas. depth: by default that of the largest
-    size. Intervals hold noise and the choice of model; the target itself, where it is among the sweeps, is not looked at.
+    1/depth, with what is left of second order; exponents are averaged over by how well each predicts every size from the
+    smaller ones. limits: {depth: sweep of the limit}, a size of its own with the errors of its replicas. depth: by default that
+    of the largest size. Intervals hold noise and the choice of model; the target itself, where it is among the sweeps, is not
+    looked at.
 
     Raises `NotPredictableError` where curves of different sizes have nothing in common, and where the optimum moves without
     levelling off, as in `standard` over width. What is less bad is said in `doubts`. Not modelled: steps, data and schedules.
@@ -188,8 +189,8 @@ def _by_model(
     fits: Sequence[Fit], weights: np.ndarray, target: Size, random: np.random.Generator
 ) -> list[tuple[str, float, float, float]]:
     """(words, weight, loss, best value) of each model."""
-    drawn = [each.draws(400, random) for each in fits]
+    each_draws = [each.draws(400, random) for each in fits]
     return [
         (f.model.words, float(w), math.exp(np.median(d.floor(target))), 2.0 ** float(np.median(d.place(target))))
-        for f, w, d in zip(fits, weights, drawn, strict=True)
+        for f, w, d in zip(fits, weights, each_draws, strict=True)
     ]
