@@ -20,7 +20,8 @@ from zoo import MLP, Parameterization, scaled
 
 def get_config():
     return ConfigDict({
-        "name": "own", "widths": (16, 32, 64), "depths": (2,), "seeds": 4, "steps": 10, "values": (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0),
+        "name": "own", "widths": (16, 32, 64), "depths": (2,), "seeds": 4, "steps": 10,
+        "values": (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0),
         "variants": {"mup": {"base": 16}, "standard": {"base": 0}}, "target": {"width": 256, "depth": 2},
     })
 
