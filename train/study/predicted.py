@@ -9,7 +9,7 @@ from train.transfer.cells import read, write
 from train.transfer.checked import by_hand, check
 from train.transfer.doubts import NotPredictableError
 from train.transfer.outcome import Outcome, Target
-from train.transfer.predicted_report import Predicted
+from train.transfer.predicted_report import Forecast
 from train.transfer.prediction import predict
 from train.transfer.sweep import Sweep
 from zoo.parameterization import parameterization
@@ -17,7 +17,7 @@ from zoo.parameterization import parameterization
 
 def conduct(
     study: Study, level: float, given: Sequence[str] = (), from_limit: bool = False
-) -> tuple[Outcome, list[Predicted], str]:
+) -> tuple[Outcome, list[Forecast], str]:
     """(what is kept, a prediction for each setting, the command that trains the target of the best of them).
 
     from_limit: also what the limit alone says of all widths.
@@ -43,16 +43,16 @@ def conduct(
     return outcome, found, study.command(outcome, given, target)
 
 
-def _of(study: Study, outcome: Outcome, label: str, size: tuple[int, int], level: float) -> Predicted:
+def _of(study: Study, outcome: Outcome, label: str, size: tuple[int, int], level: float) -> Forecast:
     sweeps = outcome.sweeps[label]
     if why := _without_limit(study, outcome, label, [s for s in sweeps if s != size]):
-        return Predicted(label, None, why)
+        return Forecast(label, None, why)
     try:
         found = predict(sweeps, *size, outcome.limits.get(label), level)
     except NotPredictableError as error:
-        return Predicted(label, None, str(error))
+        return Forecast(label, None, str(error))
     measured = sweeps.get(size)
-    return Predicted(label, found, "", measured and check(found, measured, by_hand(sweeps, size)))
+    return Forecast(label, found, "", measured and check(found, measured, by_hand(sweeps, size)))
 
 
 def _from_limit(study: Study, outcome: Outcome, label: str, target: tuple[int, int]) -> dict[tuple[float, int], Sweep]:

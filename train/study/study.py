@@ -227,7 +227,7 @@ class Study:
 
     def with_target(self) -> "Study":
         """The same with all sizes that can be made of the config's and the target's numbers."""
-        wanted, more = self.config.get("target", {}), {"grid": "product"}
+        wanted, more = self.config.get("target", {}), dict[str, Any](grid="product")
         for field, name in (("widths", "width"), ("depths", "depth")):
             sizes = set(self.config[field]) | ({wanted[name]} if name in wanted else set())
             more[field] = tuple(sorted(sizes))

@@ -10,7 +10,7 @@ import scipy
 
 from train.evaluate.interval import Interval
 from train.transfer.expansion import Axis, Model, Size, endless, models, order
-from train.transfer.fit import Curve, Fit, fit
+from train.transfer.fit import Curve, JointFit, fit
 from train.transfer.mixture import drawn, over, weights_of, within
 from train.transfer.shift import bracketed, octaves
 from train.transfer.sweep import interval
@@ -50,7 +50,7 @@ class HeldOut:
         return [name for name, off in found if not off.low <= 0 <= off.high]
 
 
-def collapse(best: Fit) -> list[str]:
+def collapse(best: JointFit) -> list[str]:
     """Whether the curves of all sizes are one, moved."""
     if best.freedom < 1:
         return []
@@ -66,7 +66,9 @@ def collapse(best: Fit) -> list[str]:
     return [words] if chance < UNLIKELY else []
 
 
-def endless_drift(curves: Sequence[Curve], fits: Sequence[Fit], target: Size, random: np.random.Generator) -> list[str]:
+def endless_drift(
+    curves: Sequence[Curve], fits: Sequence[JointFit], target: Size, random: np.random.Generator
+) -> list[str]:
     """Whether the optimum goes on moving with the logarithm of the size."""
     others = [fit(curves, model) for model in endless()]
     scores = [scipy.special.logsumexp([f.evidence + math.log(f.model.share) for f in each]) for each in (others, fits)]

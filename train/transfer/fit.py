@@ -65,7 +65,7 @@ def offset_variances(curves: Sequence[Curve]) -> np.ndarray:
     found = np.diag(variance / (free + 1))
     pairs = [
         (i, j)
-        for i, j in itertools.combinations(np.flatnonzero(finite), 2)
+        for i, j in itertools.combinations(np.flatnonzero(finite).tolist(), 2)
         if len(curves[i].offsets) == len(curves[j].offsets)
     ]
     if len(pairs) and len(curves[pairs[0][0]].offsets) > 1:
@@ -77,7 +77,7 @@ def offset_variances(curves: Sequence[Curve]) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class Fit:
+class JointFit:
     """A model, fitted: `evidence`: the logarithm of how probable the data are; `misfit`, `freedom`: the χ² of its best candidate.
 
     grid: [candidate, place and drifts], cell: how far apart; weights [shape, candidate].
@@ -204,7 +204,7 @@ class _System:
         return height, np.linalg.solve(self.r, (target + noise).T).T
 
 
-def fit(curves: Sequence[Curve], model: Model) -> Fit:
+def fit(curves: Sequence[Curve], model: Model) -> JointFit:
     """Of curves of one size or several."""
     axes = Axis.of([c.size for c in curves])
     system = _System(curves, axes, model, _slope(curves, axes, model))
@@ -237,7 +237,7 @@ def fit(curves: Sequence[Curve], model: Model) -> Fit:
     evidence = float(scores.max() + math.log(weights.sum()) + np.log(cell).sum()) + system.constant
     best = float(misfits.ravel()[int(np.argmax(scores))])
     free = system.points - system.known - len(lines)
-    return Fit(model, tuple(axes), evidence, best, free, grid, cell, weights / weights.sum(), system)
+    return JointFit(model, tuple(axes), evidence, best, free, grid, cell, weights / weights.sum(), system)
 
 
 def _slope(curves: Sequence[Curve], axes: Sequence[Axis], model: Model) -> float:

@@ -8,19 +8,19 @@ import numpy as np
 import scipy
 
 from train.evaluate.interval import Interval
-from train.transfer.fit import Draws, Fit
+from train.transfer.fit import Draws, JointFit
 
 if TYPE_CHECKING:
     import scipy.special
 
 
-def weights_of(fits: Sequence[Fit]) -> np.ndarray:
+def weights_of(fits: Sequence[JointFit]) -> np.ndarray:
     """By how probable each makes the data: how well it predicts every size from those before it."""
     scores = np.array([each.evidence + math.log(each.model.share) for each in fits])
     return np.exp(scores - scipy.special.logsumexp(scores))
 
 
-def drawn(fits: Sequence[Fit], weights: np.ndarray, count: int, random: np.random.Generator) -> list[Draws]:
+def drawn(fits: Sequence[JointFit], weights: np.ndarray, count: int, random: np.random.Generator) -> list[Draws]:
     """So many draws, of each model as many as it has weight."""
     counts = random.multinomial(count, weights)
     return [each.draws(int(n), random) for each, n in zip(fits, counts, strict=True) if n]

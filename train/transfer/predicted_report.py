@@ -37,7 +37,7 @@ LEFT_OUT = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Predicted:
+class Forecast:
     """Of one setting: the prediction, or why there is none; what was measured at the target, where it was; and what the limit
     alone says of every width."""
 
@@ -48,7 +48,7 @@ class Predicted:
     from_limit: Mapping[tuple[float, int], Sweep] = dataclasses.field(default_factory=dict)
 
 
-def report(outcome: Outcome, found: Sequence[Predicted], run: Mapping[str, Any], command: str) -> Report:
+def report(outcome: Outcome, found: Sequence[Forecast], run: Mapping[str, Any], command: str) -> Report:
     """A table of predictions, the check on the largest size, what was measured, pictures, and every number."""
     dial = outcome.dial.replace("_", " ")
     said = [each for each in found if each.prediction is not None]
@@ -85,7 +85,7 @@ def _words(each: Interval, form: Any = "{:.4g}".format) -> str:
     return bracketed(form, *(float(v) for v in each.ends))
 
 
-def _table(found: Sequence[Predicted], dial: str) -> Table:
+def _table(found: Sequence[Forecast], dial: str) -> Table:
     rows, kinds = [], []
     for each in found:
         p = each.prediction
@@ -103,7 +103,7 @@ def _table(found: Sequence[Predicted], dial: str) -> Table:
     return Table(columns, rows, kinds, title="Predicted")
 
 
-def _held_out(found: Sequence[Predicted], dial: str) -> Table:
+def _held_out(found: Sequence[Forecast], dial: str) -> Table:
     rows, kinds = [], []
     for each in found:
         held = each.prediction.held_out if each.prediction else None
@@ -127,7 +127,7 @@ def _held_out(found: Sequence[Predicted], dial: str) -> Table:
     return Table(columns, rows, kinds, title="The largest measured size, from the smaller ones")
 
 
-def _checked(found: Sequence[Predicted], level: float) -> Table:
+def _checked(found: Sequence[Forecast], level: float) -> Table:
     rows, kinds = [], []
     for each in found:
         c = each.checked
@@ -153,7 +153,7 @@ def _checked(found: Sequence[Predicted], level: float) -> Table:
     return Table(columns, rows, kinds, title=title)
 
 
-def _from_limit(outcome: Outcome, each: Predicted, dial: str, level: float) -> Table:
+def _from_limit(outcome: Outcome, each: Forecast, dial: str, level: float) -> Table:
     rows = []
     for size, sweep in each.from_limit.items():
         own = outcome.sweeps[each.label].get(size)
@@ -168,7 +168,7 @@ def _from_limit(outcome: Outcome, each: Predicted, dial: str, level: float) -> T
     return Table(columns, rows, title=title)
 
 
-def _models(each: Predicted, dial: str) -> Table:
+def _models(each: Forecast, dial: str) -> Table:
     rows = [
         (words, f"{w:.1%}", f"{loss:.4g}", f"{rate:.4g}")
         for words, w, loss, rate in (each.prediction.models if each.prediction else [])
@@ -176,7 +176,7 @@ def _models(each: Predicted, dial: str) -> Table:
     return Table(("model", "weight", "loss", f"best {dial}"), rows, title=each.label, screen=0)
 
 
-def _numbers(each: Predicted) -> dict[str, Any]:
+def _numbers(each: Forecast) -> dict[str, Any]:
     p = each.prediction
     found: dict[str, Any] = {"setting": each.label, "refused": each.refused}
     if p is not None:
@@ -197,7 +197,7 @@ def _numbers(each: Predicted) -> dict[str, Any]:
     return found
 
 
-def sizes(outcome: Outcome, found: Sequence[Predicted]) -> "matplotlib.figure.Figure":
+def sizes(outcome: Outcome, found: Sequence[Forecast]) -> "matplotlib.figure.Figure":
     """Loss at the optimum, and the optimum, against the size along which the target lies: two panels a setting."""
     figure, axes = gallery(2 * len(found), 4.2, 3.3, 1.4)
     for number, each in enumerate(found):
@@ -245,7 +245,7 @@ def sizes(outcome: Outcome, found: Sequence[Predicted]) -> "matplotlib.figure.Fi
     return figure
 
 
-def curves(outcome: Outcome, found: Sequence[Predicted]) -> "matplotlib.figure.Figure":
+def curves(outcome: Outcome, found: Sequence[Forecast]) -> "matplotlib.figure.Figure":
     """Loss against the value, measured sizes and the target."""
     from matplotlib import colormaps  # slow to import
 
@@ -257,7 +257,7 @@ def curves(outcome: Outcome, found: Sequence[Predicted]) -> "matplotlib.figure.F
         used = [s for s in p.used if s in outcome.sweeps[each.label]]
         for i, size in enumerate(used):
             sweep = outcome.sweeps[each.label][size]
-            finite = np.isfinite(sweep.losses).all(1)
+            finite = np.asarray(np.isfinite(sweep.losses).all(1))
             means = np.exp(np.log(np.where(finite[:, None], sweep.losses, 1.0)).mean(1))
             shade = colormaps["viridis"](0.9 - 0.9 * i / max(len(used) - 1, 1))
             axis.plot(

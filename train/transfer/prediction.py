@@ -10,7 +10,7 @@ from train.evaluate.interval import Interval
 from train.transfer.doubts import HeldOut, collapse, endless_drift, held_out, of_held_out, of_the_grid
 from train.transfer.edge import Edge
 from train.transfer.expansion import Axis, Model, Size, models, order
-from train.transfer.fit import Curve, Fit, fit
+from train.transfer.fit import Curve, JointFit, fit
 from train.transfer.mixture import drawn, over, weights_of, within
 from train.transfer.shift import bracketed, percent
 from train.transfer.sweep import Sweep
@@ -186,7 +186,7 @@ def measured(sweep: Sweep, level: float, seed: int = 0) -> tuple[Interval, Inter
 
 
 def _by_model(
-    fits: Sequence[Fit], weights: np.ndarray, target: Size, random: np.random.Generator
+    fits: Sequence[JointFit], weights: np.ndarray, target: Size, random: np.random.Generator
 ) -> list[tuple[str, float, float, float]]:
     """(words, weight, loss, best value) of each model."""
     each_draws = [each.draws(400, random) for each in fits]
