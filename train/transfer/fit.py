@@ -209,7 +209,7 @@ def fit(curves: Sequence[Curve], model: Model) -> JointFit:
     axes = Axis.of([c.size for c in curves])
     system = _System(curves, axes, model, _slope(curves, axes, model))
     allowed = _walls(curves, axes, model)
-    last = max((c for c in curves if c.finite), key=lambda c: c.size)
+    last = max([c for c in curves if c.finite] or curves, key=lambda c: c.size)
     middle, near = [last.best], [c for c in curves if c.finite]
     for axis in axes:
         ends = [np.mean([c.best for c in near if axis.size(c.size) == end]) for end in (axis.first, axis.last)]
