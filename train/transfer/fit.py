@@ -93,17 +93,17 @@ class JointFit:
     weights: np.ndarray
     system: "_System"
 
-    def draws(self, count: int, random: np.random.Generator) -> "Draws":
+    def draws(self, count: int, random: np.random.Generator) -> "DrawnSizes":
         """Curves as probable as the data leave them."""
         shape, candidate = np.divmod(random.choice(self.weights.size, count, p=self.weights.ravel()), len(self.grid))
         places = self.grid[candidate] + self.cell * (random.random((count, self.grid.shape[1])) - 0.5)
         height, beta = self.system.drawn(places, shape, random)
-        return Draws(self.model, self.axes, self.system.spacing, places, shape, height, beta)
+        return DrawnSizes(self.model, self.axes, self.system.spacing, places, shape, height, beta)
 
 
 @dataclasses.dataclass(frozen=True)
-class Draws:
-    """Draws of a model: (place at the largest size, drifts) [draw, …], number of the shape, A, and the floor's coefficients."""
+class DrawnSizes:
+    """DrawnSizes of a model: (place at the largest size, drifts) [draw, …], number of the shape, A, and the floor's coefficients."""
 
     model: Model
     axes: tuple[Axis, ...]

@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 
 from train.evaluate.interval import Interval
-from train.transfer.fit import Draws, JointFit
+from train.transfer.fit import DrawnSizes, JointFit
 
 if TYPE_CHECKING:
     import scipy.special
@@ -20,13 +20,13 @@ def weights_of(fits: Sequence[JointFit]) -> np.ndarray:
     return np.exp(scores - scipy.special.logsumexp(scores))
 
 
-def drawn(fits: Sequence[JointFit], weights: np.ndarray, count: int, random: np.random.Generator) -> list[Draws]:
+def drawn(fits: Sequence[JointFit], weights: np.ndarray, count: int, random: np.random.Generator) -> list[DrawnSizes]:
     """So many draws, of each model as many as it has weight."""
     counts = random.multinomial(count, weights)
     return [each.draws(int(n), random) for each, n in zip(fits, counts, strict=True) if n]
 
 
-def over(draws: Sequence[Draws], value: Callable[[Draws], np.ndarray]) -> np.ndarray:
+def over(draws: Sequence[DrawnSizes], value: Callable[[DrawnSizes], np.ndarray]) -> np.ndarray:
     """Of all draws."""
     return np.concatenate([value(each) for each in draws])
 
