@@ -103,7 +103,7 @@ class JointFit:
 
 @dataclasses.dataclass(frozen=True)
 class DrawnSizes:
-    """DrawnSizes of a model: (place at the largest size, drifts) [draw, …], number of the shape, A, and the floor's coefficients."""
+    """Of a model: (place at the largest size, drifts) [draw, …], number of the shape, A, and the floor's coefficients."""
 
     model: Model
     axes: tuple[Axis, ...]
