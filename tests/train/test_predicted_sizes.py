@@ -67,10 +67,9 @@ def coverage(kind: str, studies: int, seed: int = 0) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["skewed", "kinked"])
-def test_intervals_hold_loss_and_optimum_of_a_larger_size(kind):
+def test_intervals_hold_loss_and_optimum_of_a_larger_size():
     # 6 studies: at a true share of .90, four or more hold in 98 %. Seeds are fixed; 500 studies below say the share.
-    found = coverage(kind, 6)
+    found = coverage("skewed", 6)
     assert min(found["loss"], found["rate"]) >= 4 / 6
     assert found["width"] < 0.4
     assert found["octaves"] < 1
@@ -136,6 +135,7 @@ def test_the_limit_makes_it_surer():
     assert anchored.loss.low < np.exp(-0.4 + 0.4 / 64) < anchored.loss.high
 
 
+@pytest.mark.slow
 def test_both_widths_and_depths():
     random, found = np.random.default_rng(5), {}
     for width in (16, 32, 64):
