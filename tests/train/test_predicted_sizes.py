@@ -11,7 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from train.transfer import NotPredictableError, Sweep, predict
+from limits import Task
+from limits.losses import point_loss
+from train.transfer import NotPredictableError, Sweep, predict, train_runs
+from train.transfer.runs import limit_losses
+from zoo import MLP, Parameterization, scaled
 
 WIDTHS, TARGET, SEEDS = (16, 32, 64, 128), 1024, 4
 X = np.arange(-5.0, 4.0)
@@ -168,3 +172,29 @@ def test_what_does_not_suffice(change, words):
         predict(change(sweeps([0, 0, 0, 0], [0, -0.2, -0.3, -0.35])), TARGET)
     with pytest.raises(ValueError, match="target's depth is 4"):
         predict(sweeps([0, 0, 0, 0], [0, -0.2, -0.3, -0.35]), TARGET, 4)
+
+
+@pytest.mark.slow
+def test_the_limit_says_of_widths_what_networks_of_these_do():
+    net = MLP(32, 1, activation="tanh", parameterization=Parameterization.mup.based(16))
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    task, steps, rate = Task(x, np.sign(x[:, :1])), 4, 0.5
+
+    def make(value: Any) -> Any:
+        return scaled("sgd", net, learning_rate=value)
+
+    how: dict[str, Any] = {"samples": 64, "replicas": 64}
+    said = limit_losses(net, task, steps, rate, make, widths=(32, 64, np.inf), **how)
+    alone = limit_losses(net, task, steps, rate, make, order=2, **how)
+    np.testing.assert_allclose(said[2].mean(0), alone.mean(0), atol=4 * alone.std(0).max() / 8)
+    np.testing.assert_allclose(said[0] - said[2], 2 * (said[1] - said[2]), atol=1e-6)
+    curves = train_runs(
+        lambda job: (net, make(job["rate"])), point_loss("mse"), [(task.x_train, task.y_train)] * steps, steps,
+        {"rate": np.full(2000, rate)}, np.arange(2000),
+    )  # fmt: skip
+    error = np.hypot(curves.std(0) / 2000**0.5, said[0].std(0) / 8)
+    away = curves.mean(0) - said[0].mean(0)
+    print(away / error, curves.mean(0), said[0].mean(0), said[2].mean(0))
+    # Four standard errors, and what is of second order: the square of the first, relative to the loss.
+    second = (said[0].mean(0) / said[2].mean(0) - 1) ** 2 * said[2].mean(0)
+    assert (np.abs(away) < 4 * error + second).all()

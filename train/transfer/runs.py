@@ -200,7 +200,8 @@ def limit_losses(
     ((2, 3), [0.5, 0.5])
     """
     check_has_limit(net)
-    training = Training.of(task, steps, value, centred=True, batches=batches, optimizer=optimizer, net=net)
+    # A limit starts at f = 0; networks do not, which is of the order 1/width that is asked for with widths.
+    training = Training.of(task, steps, value, centred=widths is None, batches=batches, optimizer=optimizer, net=net)
     plan = Plan(net, task, training, np.arange(steps))
     samples, order = accuracy(net, training, task.x, samples, order)
     rows, loss = jnp.asarray(training.rows(len(task.x_train))), point_loss(task.loss)
