@@ -72,6 +72,11 @@ def _from_limit(study: Study, outcome: Outcome, label: str, target: tuple[int, i
     if found is None:
         found = study.limit(cell, lambda _: None, (*widths, math.inf))
         write(file, found)
+    if lost := [f"{each.width:g}" for each in found if (each.losses <= 0).any()]:
+        raise ValueError(
+            f"{label}: what the limit says of widths {', '.join(lost)} is not a positive loss in every replica, and "
+            "logarithms are compared: take more samples, or fewer steps."
+        )
     return {(each.width, each.depth): each for each in found}
 
 
