@@ -10,6 +10,7 @@ COMMANDS = {
     "sample": "write on from a prompt with a GPT that train has trained",
     "compare": "train ensembles over widths and depths and compare them with their twins",
     "transfer": "sweep learning rates over widths and depths: where the optimum lies, and what its shift costs",
+    "predict": "from these sweeps: what a larger size will reach, at which learning rate, and how sure that is",
     "reproduce": "repeat a figure of a paper and check its claims; --list shows them",
     "local_cluster": "run a command as several processes on this machine, as on the hosts of a pod",
     "analyze": "look into trained networks from their checkpoints: kernels, alignment, spectra, sharpness, the twin",

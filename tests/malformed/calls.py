@@ -42,7 +42,7 @@ ROOMS: tuple[ModuleType, ...] = (
 RECORDS = {
     "Explanation", "Roles", "Convergence", "Kernels", "Provenance", "Posterior", "GaussianPosterior", "Solution",
     "ConvergenceRate", "DeepKernels", "Fluctuations", "LimitingKernel", "Phase", "PhaseDiagram", "Recommendation", "Response", "Surrogate",
-    "Trained", "Optimum", "Outcome", "Sweep", "Transfer", "Comparison", "AbsentError", "DivergenceError",
+    "Trained", "Optimum", "Outcome", "Prediction", "NotPredictableError", "Sweep", "Transfer", "Comparison", "AbsentError", "DivergenceError",
     "NotConvergedWarning", "CoordCheck", "Cumulants", "Mixture",
     "Combination", "Initial", "Training", "Fit", "KernelFunction", "KernelPair", "LeaveOneOut", "LinearSolution", "UnfinishedError", "LowRank", "RidgePath",
 }  # fmt: skip
@@ -311,6 +311,7 @@ def given() -> dict[str, dict[str, Any]]:
         "train.data.associative_recall": {"n_train": 4, "n_test": 2, "pairs": 2, "queries": 1, "keys": 4, "values": 4},
         "train.transfer.loss_at": {"rates": np.array([0.1, 0.2, 0.4]), "losses": np.array([2.0, 1.0, 3.0]), "log_rate": -2.0},
         "train.transfer.optimum": {"rates": [0.1, 0.2, 0.4], "losses": np.array([2.0, 1.0, 3.0])},
+        "train.transfer.predict": {"sweeps": {(n, 1): swept(n) for n in (8, 16, 32)}, "width": 64, "depth": 1, "limits": {1: swept(np.inf)}},
         "train.transfer.sweep_rates": {"make": made["make"], "optimizer": sgd, "loss_fn": loss_fn, "batches": stream, "width": 4,
             "depth": 1, "rates": [0.1, 0.2], "seeds": 2},
         "train.transfer.transfer": made | {"optimizer": sgd, "loss_fn": loss_fn, "batches": stream, "rates": [0.1, 0.2], "seeds": 2},
@@ -322,6 +323,12 @@ def given() -> dict[str, dict[str, Any]]:
 
 
 NET_Q: Any = MLP(4, 1, activation="quadratic", parameterization="standard")
+
+
+def swept(width: float) -> train.transfer.Sweep:
+    """Losses of one size, two seeds."""
+    curves = np.exp(0.2 * np.arange(-2.0, 3.0)[:, None] ** 2 + 4 / width + np.array([0.0, 0.1]))
+    return train.transfer.Sweep(width, 1, 2.0 ** np.arange(-2, 3), np.repeat(curves[..., None], 2, 2))
 
 
 def sgd(net: Any, rate: Any) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from limits import AbsentError
 from limits.kept.identity import identity, numerics
@@ -164,12 +165,12 @@ class Study:
         ).reshape(len(settings), len(values), seeds, -1)
         return [Sweep(cell.width, cell.depth, values, each) for each in curves]
 
-    def limit(self, cell: Size, advance: Any) -> list[Sweep]:
-        """The same of the infinitely wide network."""
+    def limit(self, cell: Size, advance: Any, widths: Sequence[float] = ()) -> list[Sweep]:
+        """The same of the infinitely wide network; or what it says of networks of these widths, for the first setting."""
         how, found = plain_fields(self.config.limit), []
         task = self.call("task", **cell.fields)
         batches = self.call("rows", **cell.fields) if self.experiment.has("rows") else None
-        for setting in self.settings():
+        for setting in self.settings()[: 1 if len(widths) else None]:
             curves, rules = [], {}
             options = {name: how[name] for name in ("samples", "replicas", "order") if name in how}
             for value in self.values.tolist():
@@ -180,8 +181,13 @@ class Study:
                     return self.call("optimizer", net, **job, **{self.dial: value})
 
                 rule = rules.setdefault(net, rule)  # one for all values, whose programs are compiled once
-                curves.append(limit_losses(net, task, self.config.steps, value, rule, batches=batches, **options))
+                more = {**options, "widths": widths} if len(widths) else options
+                curves.append(limit_losses(net, task, self.config.steps, value, rule, batches=batches, **more))
                 advance(self.config.seeds)
+            if len(widths):
+                return [
+                    Sweep(N, cell.depth, self.values, np.stack([c[i] for c in curves])) for i, N in enumerate(widths)
+                ]
             found.append(Sweep(math.inf, cell.depth, self.values, np.stack(curves)))
         return found
 
@@ -219,12 +225,27 @@ class Study:
         wanted = self.config.get("target", {})
         return target(outcome, wanted.get("width"), wanted.get("depth"))
 
-    def command(self, outcome: Outcome, given: Sequence[str] = ()) -> str:
-        """What trains the target size with the value that the sweep found for it.
+    def with_target(self) -> "Study":
+        """The same with all sizes that can be made of the config's and the target's numbers."""
+        wanted, more = self.config.get("target", {}), dict[str, Any](grid="product")
+        for field, name in (("widths", "width"), ("depths", "depth")):
+            sizes = set(self.config[field]) | ({wanted[name]} if name in wanted else set())
+            more[field] = tuple(sorted(sizes))
+        config = ConfigDict({**self.config.to_dict(), **more})
+        return dataclasses.replace(self, experiment=Experiment(self.experiment.given, config))
+
+    def kept(self) -> Outcome:
+        """The sizes that `launch.transfer` has kept in the folder, as many as there are."""
+        return self.outcome(
+            {cell.key: held for cell in self.cells() if (held := read(self.file(cell))) is not None}, {}
+        )
+
+    def command(self, outcome: Outcome, given: Sequence[str] = (), chosen: Target | None = None) -> str:
+        """What trains the target size with the value that the sweep found for it, or what was chosen.
 
         `given`: the user's own overrides, which it keeps.
         """
-        chosen = self.target(outcome)
+        chosen = chosen or self.target(outcome)
         setting = dict(outcome.settings[chosen.label])
         variant = plain_fields(self.config.get("variants", {})).get(setting.pop("setting"), {})
         fields = {"width": chosen.width, "depth": chosen.depth, **variant, **setting}

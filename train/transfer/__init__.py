@@ -2,7 +2,10 @@
 
 from train.transfer.cells import sweep_rates as sweep_rates
 from train.transfer.cells import transfer as transfer
+from train.transfer.doubts import NotPredictableError as NotPredictableError
 from train.transfer.outcome import Outcome as Outcome
+from train.transfer.prediction import Prediction as Prediction
+from train.transfer.prediction import predict as predict
 from train.transfer.runs import train_runs as train_runs
 from train.transfer.shift import Transfer as Transfer
 from train.transfer.sweep import Optimum as Optimum

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -186,10 +186,12 @@ def limit_losses(
     samples: int | None = None,
     replicas: int = 4,
     order: int | None = None,
+    widths: Sequence[float] | None = None,
 ) -> np.ndarray:
     """The loss on each step's batch before the step, [replica, step], by `limits.feature_learning`; infinite where it diverges.
 
-    The optimiser is the finite networks' own, from the `value` of what is swept; samples and order as in `rich`.
+    The optimiser is the finite networks' own, from the `value` of what is swept; samples and order as in `rich`. With widths,
+    what the limit says of networks of these to first order in 1/width (infinity: of itself), [width, replica, step].
 
     >>> from zoo import MLP
     >>> net = MLP(width=8, depth=1, activation="tanh", parameterization="mup")
@@ -199,7 +201,8 @@ def limit_losses(
     """
     check_has_limit(net)
     task = twin(net).fed(task)
-    training = Training.of(task, steps, value, centred=True, batches=batches, optimizer=optimizer, net=net)
+    # A limit starts at f = 0; networks do not, which is of the order 1/width that is asked for with widths.
+    training = Training.of(task, steps, value, centred=widths is None, batches=batches, optimizer=optimizer, net=net)
     plan = Plan(net, task, training, np.arange(steps))
     samples, order = accuracy(net, training, task.x, samples, order)
     rows, loss = jnp.asarray(training.rows(len(task.x_train))), point_loss(task.loss)
@@ -211,8 +214,11 @@ def limit_losses(
         return np.asarray(jax.jit(every_step)(jnp.asarray(seen["f"], float), rows), np.float64)
 
     try:
+        if widths is not None:
+            found = coupled_sweeps(plan, samples, replicas)[0]
+            return np.stack([found.at(None if np.isinf(width) else width, curves) for width in widths])
         if order == 2:
             return coupled_sweeps(plan, samples, replicas)[0].at(None, curves)
         return curves(sweeps(plan, samples, replicas)[0])
     except FloatingPointError:
-        return np.full((replicas, steps), np.inf)
+        return np.full((*([] if widths is None else [len(widths)]), replicas, steps), np.inf)

@@ -14,7 +14,7 @@ import numpy as np
 # (exponent left, exponent right, share): how plausible a shape is before there are data. Every one with all `STEEPER`.
 FAMILIES = ((1.0, 1.0, 0.3), (1.5, 1.5, 0.1), (2.0, 2.0, 0.3), (1.5, 2.0, 0.05), (2.0, 1.5, 0.05))
 STEEPER = 2.0 ** np.linspace(-3, 3, 9)  # the right side than the left one
-SKEWS, SKEWED_SHARE = (-1.5, -1.0, -0.5, 0.5, 1.0, 1.5), 0.2
+SKEWS, SKEWED_SHARE = tuple(k / 4 for k in range(-6, 7) if k), 0.2
 MISFIT = 0.03  # no shape is exact: of the rise of a point over the least one, and of that of the least one's neighbours
 POOLED = 2.0  # degrees of freedom by which a point's variance is drawn to that of all points
 FREEDOM = 4.0  # of the fit besides those of the seeds
@@ -75,8 +75,7 @@ class Drawn:
 
     def curve(self, x: np.ndarray) -> np.ndarray:
         """The logarithm of the loss at one place for each draw, above that of the least point."""
-        every = _shapes((x - self.place) / self.valley.spacing)
-        return self.floor + self.slopes * np.take_along_axis(every, self.shape[None], 0)[0]
+        return self.floor + self.slopes * own_shapes((x - self.place) / self.valley.spacing, self.shape)
 
     def height(self, x: np.ndarray) -> np.ndarray:
         """The same, through the points that were fitted; NaN beyond them."""
@@ -100,6 +99,48 @@ def valley(x: np.ndarray, losses: np.ndarray) -> Valley | None:
     >>> abs(found.quantile(0.5) - 0.4) < 0.1
     True
     """
+    found = near(x, losses)
+    if found is None:
+        return None
+    points, spacing = found.x, found.spacing
+    low, high = max(points[0] - BEYOND * spacing, found.walls[0]), min(points[-1] + BEYOND * spacing, found.walls[1])
+    count = max(round((high - low) / spacing * FINE), 2)
+    places = low + (np.arange(count) + 0.5) * (high - low) / count
+    shapes = shapes_at((points - places[:, None]) / spacing)
+    precision = np.linalg.inv(found.covariance)
+    weights, slopes, errors, floor = _posterior(shapes, found.rise, precision, found.freedom + FREEDOM)
+    return Valley(places, weights, slopes, errors, floor, points, found.rise, spacing, (float(x[0]), float(x[-1])))
+
+
+@dataclasses.dataclass(frozen=True)
+class Near:
+    """The points that are fitted: `means` over seeds of `values` [point, seed], by how much they `rise` above the least one,
+    their `covariance` but for offsets of the seeds, with `freedom`; `variance` of one run; `walls`: what diverges on both sides,
+    infinite where nothing does.
+    """
+
+    x: np.ndarray
+    values: np.ndarray
+    covariance: np.ndarray
+    misfit: np.ndarray
+    variance: np.ndarray
+    freedom: float
+    walls: tuple[float, float]
+    spacing: float
+
+    @property
+    def means(self) -> np.ndarray:
+        """Over seeds."""
+        return self.values.mean(1)
+
+    @property
+    def rise(self) -> np.ndarray:
+        """Above the least point."""
+        return self.means - self.means.min()
+
+
+def near(x: np.ndarray, losses: np.ndarray) -> Near | None:
+    """What of losses [point, seed] is fitted, see `valley`."""
     stable = np.asarray(np.isfinite(losses).all(axis=1))
     if not stable.any() or len(x) < 2:
         return None
@@ -112,17 +153,10 @@ def valley(x: np.ndarray, losses: np.ndarray) -> Valley | None:
     variance, freedom, residuals = _noise(values[part])
     rise, points, seeds = means[part] - means[best], x[part], losses.shape[1]
     beside = rise[[i for i in (best - left - 1, best - left + 1) if 0 <= i < len(rise)]]
-    own = variance / seeds + (MISFIT * rise) ** 2 + (MISFIT * (beside.mean() if beside.size else 0.0)) ** 2
-    covariance = np.diag(own + 1e-24) + _common_slope(points, variance, residuals) / seeds
-    spacing = float(np.median(np.diff(x)))
-    low, high = points[0] - BEYOND * spacing, points[-1] + BEYOND * spacing
-    low = max(low, x[first - 1]) if first > 0 else low
-    high = min(high, x[last + 1]) if last < len(x) - 1 else high
-    count = max(round((high - low) / spacing * FINE), 2)
-    places = low + (np.arange(count) + 0.5) * (high - low) / count
-    shapes = _shapes((points - places[:, None]) / spacing)
-    weights, slopes, errors, floor = _posterior(shapes, rise, np.linalg.inv(covariance), freedom + FREEDOM)
-    return Valley(places, weights, slopes, errors, floor, points, rise, spacing, (float(x[0]), float(x[-1])))
+    misfit = (MISFIT * rise) ** 2 + (MISFIT * (beside.mean() if beside.size else 0.0)) ** 2
+    covariance = np.diag(variance / seeds + misfit + 1e-24) + _common_slope(points, variance, residuals) / seeds
+    walls = float(x[first - 1]) if first > 0 else -math.inf, float(x[last + 1]) if last < len(x) - 1 else math.inf
+    return Near(points, values[part], covariance, misfit, variance, freedom, walls, float(np.median(np.diff(x))))
 
 
 def logarithm(losses: np.ndarray) -> np.ndarray:
@@ -188,21 +222,36 @@ def _posterior(
     slopes, left = along / information, rise @ free @ rise - along**2 / information
     kernel = -(freedom + len(rise) - 2) / 2 * np.log1p(np.maximum(left, 0.0) / freedom)
     upward = (1 + np.tanh(0.8 * slopes * np.sqrt(information))) / 2  # the normal distribution's, nearly
-    weights = np.exp(kernel - kernel.max()) * upward * _shares()[:, None]
+    weights = np.exp(kernel - kernel.max()) * upward * shape_shares()[:, None]
     floor = (total @ rise - slopes * (shapes @ total)) / total.sum()
     return weights / weights.sum(), slopes, information**-0.5, floor
 
 
-def _shares() -> np.ndarray:
+def shape_shares() -> np.ndarray:
+    """How plausible every shape of `shapes_at` is before there are data."""
     powers = [share / len(STEEPER) for *_, share in FAMILIES for _ in STEEPER]
     return np.array(powers + [SKEWED_SHARE / len(SKEWS)] * len(SKEWS))
 
 
-def _shapes(t: np.ndarray) -> np.ndarray:
-    """All shapes of `_shares` at t, in spacings of the grid from the minimum, [shape, …]."""
-    size = np.abs(t)
+def own_shapes(t: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    """Of each draw its own shape, by number, at t [draw, …]."""
+    found = np.empty(np.shape(t))
+    for i in np.unique(shape):
+        found[shape == i] = shapes_at(t[shape == i], np.array([i]))[0]
+    return found
+
+
+def shapes_at(t: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+    """Shapes of `shape_shares` at t, in spacings of the grid from the minimum: all, or those of these numbers, [shape, …]."""
+    size, sides = np.abs(t), (t < 0, t > 0)
     powers = {1.0: size, 1.5: size * np.sqrt(size), 2.0: size * size}
-    left, right = ({p: np.where(side, value, 0.0) for p, value in powers.items()} for side in (t < 0, t > 0))
-    found = [left[p] / r**0.5 + right[q] * r**0.5 for p, q, _ in FAMILIES for r in STEEPER]
-    found += [np.exp(np.minimum(s * t, 20.0)) - s * t - 1 for s in SKEWS]
-    return np.stack(found)
+    left, right = ({p: np.where(side, value, 0.0) for p, value in powers.items()} for side in sides)
+    found = np.empty((len(_SHAPES) if among is None else len(among), *np.shape(t)))
+    for row, i in enumerate(range(len(_SHAPES)) if among is None else among):
+        p, q, r = _SHAPES[i]
+        found[row] = np.exp(np.minimum(r * t, 20.0)) - r * t - 1 if p == 0 else left[p] / r**0.5 + right[q] * r**0.5
+    return found
+
+
+# (exponent left, exponent right, steepness of the right side over the left one); with exponents 0 the skew.
+_SHAPES = [(p, q, r) for p, q, _ in FAMILIES for r in STEEPER] + [(0.0, 0.0, s) for s in SKEWS]

@@ -1,0 +1,65 @@
+"""What will width 256 reach, and at which learning rate? Predicted from widths 8 to 64 before it is trained.
+
+    python3 -m launch.transfer --config=configs/transfer_predict.py
+    python3 -m launch.predict --config=configs/transfer_predict.py
+    python3 -m launch.transfer --config=configs/transfer_predict.py --config.widths="(256,)" --workdir=runs/transfer_predict
+    python3 -m launch.predict --config=configs/transfer_predict.py
+
+195, 26, 158 and 30 seconds on two CPU cores with much other work. Expect, predicted over measured, 90 %
+intervals:
+
+               loss                   octaves of the best rate
+    adam, relu  −20 % [−40, +9]       +0.29 [−0.53, +0.98]
+    adam, tanh   +4 % [−15, +23]      +0.29 [+0.02, +0.60]
+    sgd, relu    −8 % [−29, +24]      −0.06 [−0.65, +0.49]
+    sgd, tanh    −6 % [−27, +13]      −0.22 [−0.49, +0.06]
+"""
+
+import optax
+from ml_collections import ConfigDict
+
+from train.data import digits, minibatches
+from zoo import MLP, Parameterization, scaled
+
+
+def get_config() -> ConfigDict:
+    """MLPs of two hidden layers, ten digits, 8 seeds; learning rates in units that suit each optimiser."""
+    return ConfigDict(
+        {
+            "name": "transfer_predict",
+            "widths": (8, 16, 32, 64),
+            "depths": (2,),
+            "values": tuple(2.0 ** (k / 2) for k in range(-8, 7)),
+            "seeds": 8,
+            "steps": 100,
+            "batch": 32,
+            "n_train": 1000,
+            "seed": 0,
+            "variants": {
+                f"{rule}, {activation}": {"rule": rule, "activation": activation, "unit": unit}
+                for rule, unit in (("sgd", 0.25), ("adam", 2.0**-6))
+                for activation in ("tanh", "relu")
+            },
+            "target": {"width": 256, "depth": 2},
+        }
+    )
+
+
+def make(width, depth, activation):
+    return MLP(
+        width, depth, outputs=10, activation=activation, w_std=1.4, parameterization=Parameterization.mup.based(8)
+    )
+
+
+def optimizer(net, learning_rate, rule, unit):
+    rate = unit * learning_rate
+    return scaled(optax.sgd(rate, 0.9) if rule == "sgd" else optax.adam(rate), net)
+
+
+def loss(outputs, targets):
+    return optax.softmax_cross_entropy(outputs, targets).mean()
+
+
+def batches(n_train, batch, steps, seed):
+    task = digits(n_train, 0, classes=range(10), targets="one_hot", loss="cross_entropy", seed=seed)
+    return minibatches(task, batch, steps, seed)

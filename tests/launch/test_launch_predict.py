@@ -1,0 +1,95 @@
+"""launch.predict: from cells that are kept, a report; what is refused, and what was measured at the target."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from train.study.predicted import conduct
+from train.study.study import study_of
+from train.transfer import Sweep
+from train.transfer.cells import write
+from train.transfer.predicted_report import report
+
+OWN = '''
+import optax
+from ml_collections import ConfigDict
+from zoo import MLP, Parameterization, scaled
+
+def get_config():
+    return ConfigDict({
+        "name": "own", "widths": (16, 32, 64), "depths": (2,), "seeds": 4, "steps": 10,
+        "values": (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0),
+        "variants": {"mup": {"base": 16}, "standard": {"base": 0}}, "target": {"width": 256, "depth": 2},
+    })
+
+def make(width, depth, base):
+    return MLP(width, depth, parameterization=Parameterization.mup.based(base) if base else "standard")
+
+def optimizer(net, learning_rate):
+    return scaled(optax.sgd(learning_rate), net)
+
+def loss(outputs, targets):
+    return ((outputs - targets) ** 2).mean()
+
+def batches(steps):
+    raise AssertionError("nothing is trained")
+'''  # fmt: skip
+X = np.log2([0.0625, 0.125, 0.25, 0.5, 1.0, 2.0])
+
+
+def sweep(width: int, place: float) -> Sweep:
+    """Of losses around e^(−1 + 4/width)."""
+    noise = 0.02 * np.random.default_rng(width).normal(size=(len(X), 4))
+    losses = np.exp(-1 + 4 / width + 0.2 * (X[:, None] - place) ** 2 + noise)
+    return Sweep(width, 2, 2.0**X, np.stack([np.full_like(losses, 5.0), *[losses] * 9], axis=-1))
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Any:
+    """A study whose sizes are kept, as if launch.transfer had been there."""
+    (tmp_path / "own.py").write_text(OWN)
+    space: dict[str, Any] = {}
+    exec(compile(OWN, "own", "exec"), space)
+    found = study_of(str(tmp_path / "own.py"), space["get_config"](), tmp_path).with_target()
+    for cell in found.cells():
+        if cell.width < 256:
+            write(found.file(cell), [sweep(int(cell.width), -1.5)])
+    return found
+
+
+def test_a_report_from_kept_sweeps_and_the_target_once_it_is_there(study: Any):
+    outcome, found, command = conduct(study, 0.9)
+    mup, standard = found
+    assert mup.prediction is not None
+    assert mup.prediction.loss.low < np.exp(-1 + 4 / 256) < mup.prediction.loss.high
+    assert mup.prediction.rate.low < 2**-1.5 < mup.prediction.rate.high
+    assert mup.checked is None
+    assert standard.prediction is None
+    assert "parameterization standard" in standard.refused
+    assert "--set=width=256" in command
+    rate = float(mup.prediction.rate.value)
+    assert f"--set=learning_rate={float(f'{rate:.6g}')}" in command
+    (cell,) = [cell for cell in study.cells() if cell.width == 256 and cell.variant == "mup"]
+    write(study.file(cell), [sweep(256, -1.5)])
+    outcome, again, _ = conduct(study, 0.9)
+    assert again[0].prediction is not None
+    assert again[0].prediction.loss == mup.prediction.loss  # it was not looked at
+    assert again[0].checked is not None
+    assert again[0].checked.hits == (True, True)
+    made = report(outcome, again, {}, command)
+    numbers = json.loads(made.json())["predictions"]
+    assert numbers[0]["loss"]["value"] == float(mup.prediction.loss.value)
+    assert numbers[0]["measured"]["hits"] == [True, True]
+    page = made.html()
+    assert "Measured at the target" in page
+    assert page.count("<img") == 2
+
+
+def test_nothing_kept_is_said(study: Any):
+    for file in (study.folder / "cells").iterdir():
+        file.unlink()
+    with pytest.raises(ValueError, match=r"run launch\.transfer with it first"):
+        conduct(study, 0.9)

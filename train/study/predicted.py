@@ -1,0 +1,98 @@
+"""Predictions from the sweeps that a study has kept, a setting at a time."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from train.study.study import Study
+from train.transfer.cells import read, write
+from train.transfer.checked import by_hand, check
+from train.transfer.doubts import NotPredictableError
+from train.transfer.outcome import Outcome, Target
+from train.transfer.predicted_report import Forecast
+from train.transfer.prediction import predict
+from train.transfer.sweep import Sweep
+from zoo.parameterization import parameterization
+
+
+def conduct(
+    study: Study, level: float, given: Sequence[str] = (), from_limit: bool = False
+) -> tuple[Outcome, list[Forecast], str]:
+    """(what is kept, a prediction for each setting, the command that trains the target of the best of them).
+
+    from_limit: also what the limit alone says of all widths.
+    """
+    wanted = study.config.get("target", {})
+    size = wanted.get("width", max(study.config.widths)), wanted.get("depth", max(study.config.depths))
+    outcome = study.kept()
+    smaller = {label: [s for s in sweeps if s != size] for label, sweeps in outcome.sweeps.items()}
+    if not any(smaller.values()):
+        raise ValueError(
+            f"{study.folder / 'cells'} holds no sweep of this config (same code, seeds, steps and values) below width {size[0]}, "
+            f"depth {size[1]}: run launch.transfer with it first."
+        )
+    found = [_of(study, outcome, label, size, level) for label in outcome.labels if smaller[label]]
+    if from_limit:
+        found = [dataclasses.replace(each, from_limit=_from_limit(study, outcome, each.label, size)) for each in found]
+    sure = [(float(p.loss.value), each.label) for each in found if (p := each.prediction) is not None]
+    if not sure:
+        return outcome, found, ""
+    best = next(each for each in found if each.label == min(sure)[1])
+    assert best.prediction is not None
+    target = Target(best.label, *size, float(best.prediction.rate.value), "")
+    return outcome, found, study.command(outcome, given, target)
+
+
+def _of(study: Study, outcome: Outcome, label: str, size: tuple[int, int], level: float) -> Forecast:
+    sweeps = outcome.sweeps[label]
+    if why := _without_limit(study, outcome, label, [s for s in sweeps if s != size]):
+        return Forecast(label, None, why)
+    try:
+        found = predict(sweeps, *size, outcome.limits.get(label), level)
+    except NotPredictableError as error:
+        return Forecast(label, None, str(error))
+    measured = sweeps.get(size)
+    return Forecast(label, found, "", measured and check(found, measured, by_hand(sweeps, size)))
+
+
+def _from_limit(study: Study, outcome: Outcome, label: str, target: tuple[int, int]) -> dict[tuple[float, int], Sweep]:
+    """What the limit says of every width to first order in 1/width, no network trained; kept beside the other sizes."""
+    if study.config.get("limit") is None:
+        raise ValueError("--from_limit needs a limit in the config: {samples, replicas}, and task(…) in its file.")
+    if study.axes:
+        raise ValueError("--from_limit takes variants, but no axes: give the limit's setting as a variant.")
+    cells = [c for c in study.cells() if math.isinf(c.width) and c.depth == target[1]]
+    (cell,) = [c for c in cells if c.variant == outcome.settings[label]["setting"]]
+    if why := study.no_limit(cell.fields):
+        raise ValueError(f"{label} has no limit to predict from: {why}")
+    widths = sorted({w for w, depth in outcome.sweeps[label] if depth == target[1]} | {target[0]})
+    kept = study.file(cell)
+    file = kept.with_name(f"{kept.stem}_at_{'_'.join(f'{w:g}' for w in widths)}.npz")
+    found = read(file)
+    if found is None:
+        found = study.limit(cell, lambda _: None, (*widths, math.inf))
+        write(file, found)
+    if lost := [f"{each.width:g}" for each in found if (each.losses <= 0).any()]:
+        raise ValueError(
+            f"{label}: what the limit says of widths {', '.join(lost)} is not a positive loss in every replica, and "
+            "logarithms are compared: take more samples, or fewer steps."
+        )
+    return {(each.width, each.depth): each for each in found}
+
+
+def _without_limit(study: Study, outcome: Outcome, label: str, sizes: list[tuple[float, int]]) -> str:
+    """Why networks of zoo have nothing to extrapolate to in their width, whatever was measured."""
+    if len({width for width, _ in sizes}) < 2:
+        return ""
+    setting = dict(outcome.settings[label])
+    own = setting.pop("setting")
+    fields = next(fields for variant, _, fields in study.variants() if variant == own)
+    net = study.call("make", *map(int, sizes[0]), **{**fields, **setting, study.dial: float(study.values[0])})
+    given = getattr(net, "parameterization", None)
+    if given is None or parameterization(given).tangent_exponent("hidden") <= 0:
+        return ""
+    return (
+        f"In the parameterization {parameterization(given).name or given}, features and outputs move by more at every "
+        f"larger width at "
+        "one learning rate: the best one goes to zero and no loss has a limit. Use mup, or the width as it is."
+    )

@@ -1,0 +1,281 @@
+"""What `launch.predict` reports."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from train.evaluate.drawing import at_sizes, colour, gallery, legend_beside
+from train.evaluate.interval import Interval
+from train.evaluate.report import Folded, Part, Picture, Report, Table, Text, notes
+from train.transfer.checked import Checked
+from train.transfer.outcome import Outcome
+from train.transfer.prediction import Prediction, measured
+from train.transfer.shift import bracketed, octaves, percent
+from train.transfer.sweep import Sweep
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+READING = (
+    "All sizes below the target are fitted together: one valley over log₂ of the value, whose floor and place go "
+    "to their limit as "
+    "powers of 1/size, with what is left of second order; exponents are averaged over by how well each predicts "
+    "every size from the "
+    "smaller ones. The loss is the training loss over the last tenth of the steps, averaged (its logarithm) over "
+    "seeds. Intervals "
+    "hold {level:.0%}: noise of seeds, shape of the valley, choice of the model. Plain transfer is the largest measured size's "
+    "optimum, used at the target."
+)
+LEFT_OUT = (
+    "Left out: more steps, data, or another schedule than the sweeps have; a sweep keeps losses of one number of "
+    "steps, whose learning "
+    "rate may depend on it."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """Of one setting: the prediction, or why there is none; what was measured at the target, where it was; and what the limit
+    alone says of every width."""
+
+    label: str
+    prediction: Prediction | None
+    refused: str = ""
+    checked: Checked | None = None
+    from_limit: Mapping[tuple[float, int], Sweep] = dataclasses.field(default_factory=dict)
+
+
+def report(outcome: Outcome, found: Sequence[Forecast], run: Mapping[str, Any], command: str) -> Report:
+    """A table of predictions, the check on the largest size, what was measured, pictures, and every number."""
+    dial = outcome.dial.replace("_", " ")
+    said = [each for each in found if each.prediction is not None]
+    level = said[0].prediction.level if said and said[0].prediction else 0.9
+    parts: list[Part] = [_table(found, dial)]
+    parts += [Text(f"{each.label}: {each.refused}") for each in found if each.refused]
+    parts += [Text(f"{each.label}: {doubt}") for each in said if each.prediction for doubt in each.prediction.doubts]
+    if held := [each for each in said if each.prediction and each.prediction.held_out]:
+        parts.append(_held_out(held, dial))
+    if seen := [each for each in said if each.checked]:
+        parts.append(_checked(seen, level))
+    parts += [_from_limit(outcome, each, dial, level) for each in found if each.from_limit]
+    if said:
+        parts += [
+            Picture("Loss and optimum against the size", _SIZES, sizes(outcome, said)),
+            Picture(
+                f"Loss against {dial}",
+                "Measured sizes; black: the target, predicted, and its interval.",
+                curves(outcome, said),
+            ),
+            Folded("Models", [_models(each, dial) for each in said]),
+        ]
+    parts += notes([READING.format(level=level), LEFT_OUT])
+    if command:
+        parts += [Text("To train the target size", "title"), Text(command, "code")]
+    numbers = {"predictions": [_numbers(each) for each in found], "run": dict(run), "command": command}
+    return Report(f"What larger sizes will reach, by {dial}", parts, numbers, run, tab=f"prediction of {dial}")
+
+
+_SIZES = "Points: measured, with intervals; black: predicted from the points left of it; dashed: the limit's own."
+
+
+def _words(each: Interval, form: Any = "{:.4g}".format) -> str:
+    return bracketed(form, *(float(v) for v in each.ends))
+
+
+def _table(found: Sequence[Forecast], dial: str) -> Table:
+    rows, kinds = [], []
+    for each in found:
+        p = each.prediction
+        kinds.append("bad" if p is None else "good" if p.trusted else "unsure")
+        if p is None:
+            rows.append((each.label, "refused", "", "", "", "", ""))
+            continue
+        verdict = "trusted" if p.trusted else "doubtful"
+        size, edge = (
+            f"{p.size[0]:g} × {p.size[1]}",
+            "none seen" if math.isinf(float(p.edge.value)) else _words(p.edge, "{:.3g}".format),
+        )
+        rows.append((each.label, verdict, size, _words(p.loss), _words(p.rate), _words(p.regret, percent), edge))
+    columns = ("setting", "verdict", "width × depth", "loss", f"best {dial}", "plain transfer costs", "diverges from")
+    return Table(columns, rows, kinds, title="Predicted")
+
+
+def _held_out(found: Sequence[Forecast], dial: str) -> Table:
+    rows, kinds = [], []
+    for each in found:
+        held = each.prediction.held_out if each.prediction else None
+        if held is None:
+            continue
+        (loss, place), (own, best) = held.predicted, held.measured
+        kinds.append("bad" if held.missed else "good")
+        verdict = f"misses its {' and '.join(held.missed)}" if held.missed else "holds"
+        rows.append(
+            (each.label, verdict, f"{held.size[0]:g} × {held.size[1]}", f"{math.exp(loss):.4g}", f"{math.exp(own):.4g}",
+        f"{2**place:.3g}", f"{2**best:.3g}") )  # fmt: skip
+    columns = (
+        "setting",
+        "verdict",
+        "width × depth",
+        "loss predicted",
+        "measured",
+        f"best {dial} predicted",
+        "measured",
+    )
+    return Table(columns, rows, kinds, title="The largest measured size, from the smaller ones")
+
+
+def _checked(found: Sequence[Forecast], level: float) -> Table:
+    rows, kinds = [], []
+    for each in found:
+        c = each.checked
+        if c is None:
+            continue
+        kinds.append("good" if all(c.hits) else "bad")
+        verdict = ", ".join(name for name, hit in zip(("loss", "optimum"), c.hits, strict=True) if not hit)
+        rows.append(
+            (each.label, f"misses {verdict}" if verdict else "holds", _words(c.loss, "{:+.2%}".format), _words(c.octaves,
+             octaves), percent(c.regret), percent(c.plain), percent(c.by_hand), f"{c.loss_by_hand:+.2%}")
+        )  # fmt: skip
+    columns = (
+        "setting",
+        "verdict",
+        "loss off",
+        "octaves off",
+        "its value costs",
+        "plain transfer",
+        "line by hand",
+        "loss by hand off",
+    )
+    title = f"Measured at the target: predicted over measured, {level:.0%} intervals"
+    return Table(columns, rows, kinds, title=title)
+
+
+def _from_limit(outcome: Outcome, each: Forecast, dial: str, level: float) -> Table:
+    rows = []
+    for size, sweep in each.from_limit.items():
+        own = outcome.sweeps[each.label].get(size)
+        pairs = [measured(sweep, level), measured(own, level) if own is not None else None]
+        words = [
+            (_words(Interval(*map(np.exp, p[0].ends))), _words(Interval(*map(np.exp2, p[1].ends)))) if p else ("", "")
+            for p in pairs
+        ]
+        rows.append((f"{size[0]:g} × {size[1]}", words[0][0], words[1][0], words[0][1], words[1][1]))
+    columns = ("width × depth", "loss from the limit", "measured", f"best {dial} from the limit", "measured")
+    title = f"{each.label}: from the limit to first order in 1/width, with no network trained"
+    return Table(columns, rows, title=title)
+
+
+def _models(each: Forecast, dial: str) -> Table:
+    rows = [
+        (words, f"{w:.1%}", f"{loss:.4g}", f"{rate:.4g}")
+        for words, w, loss, rate in (each.prediction.models if each.prediction else [])
+    ]
+    return Table(("model", "weight", "loss", f"best {dial}"), rows, title=each.label, screen=0)
+
+
+def _numbers(each: Forecast) -> dict[str, Any]:
+    p = each.prediction
+    found: dict[str, Any] = {"setting": each.label, "refused": each.refused}
+    if p is not None:
+        names = ("value", "low", "high")
+        for name in ("loss", "rate", "regret", "one_run", "cost", "edge"):
+            found[name] = dict(zip(names, getattr(p, name).ends, strict=True))
+        rates, losses = p.curve
+        found |= {
+            "width": p.size[0], "depth": p.size[1], "level": p.level, "plain": p.plain, "doubts": p.doubts, "used": p.used,
+            "models": p.models, "curve": {"rates": rates, **dict(zip(names, losses.ends, strict=True))},
+            "held_out": p.held_out and dataclasses.asdict(p.held_out),
+        }  # fmt: skip
+    for size, sweep in each.from_limit.items():
+        loss, place = measured(sweep, 0.9)
+        found.setdefault("from_limit", []).append({"size": size, "log_loss": loss.ends, "log2_rate": place.ends})
+    if each.checked is not None:
+        found["measured"] = dataclasses.asdict(each.checked) | {"hits": each.checked.hits}
+    return found
+
+
+def sizes(outcome: Outcome, found: Sequence[Forecast]) -> "matplotlib.figure.Figure":
+    """Loss at the optimum, and the optimum, against the size along which the target lies: two panels a setting."""
+    figure, axes = gallery(2 * len(found), 4.2, 3.3, 1.4)
+    for number, each in enumerate(found):
+        p = each.prediction
+        if p is None:
+            continue
+        largest = max(s for s in p.used if math.isfinite(s[0]))
+        axis = 0 if p.size[0] != largest[0] else 1
+        line = [s for s in outcome.sweeps[each.label] if s[1 - axis] == p.size[1 - axis] and s in [*p.used, p.size]]
+        x = np.array([s[axis] for s in line], float)
+        known = [measured(outcome.sweeps[each.label][s], p.level) for s in line]
+        limit = outcome.limits.get(each.label, {}).get(p.size[1])
+        drawn = (
+            ("loss", [k[0] for k in known], p.loss, np.exp),
+            (f"best {outcome.dial.replace('_', ' ')}", [k[1] for k in known], p.rate, np.exp2),
+        )
+        for place, (name, points, said, back) in zip(axes.flat[2 * number :], drawn, strict=False):
+            value, low, high = (back(np.array([getattr(k, end) for k in points])) for end in ("value", "low", "high"))
+            place.errorbar(
+                x, value, [value - low, high - value], fmt="o-", ms=4, capsize=3, color=colour(0), label="measured"
+            )
+            ends = np.array([[said.value - said.low], [said.high - said.value]], float)
+            place.errorbar(
+                [p.size[axis] * 1.04], [said.value], ends, fmt="s", ms=5, capsize=4, color="k", label="predicted"
+            )
+            if axis == 0 and each.from_limit:
+                told = [
+                    (s[0], measured(w, p.level)[name != "loss"])
+                    for s, w in each.from_limit.items()
+                    if math.isfinite(s[0])
+                ]
+                ends = back(np.array([(k.value, k.low, k.high) for _, k in told]))
+                errors = [ends[:, 0] - ends[:, 1], ends[:, 2] - ends[:, 0]]
+                words = "from the limit, none trained"
+                place.errorbar(
+                    [w * 0.96 for w, _ in told], ends[:, 0], errors, fmt="^:", ms=4, color=colour(2), label=words
+                )
+            if limit is not None and axis == 0:
+                own = measured(limit, p.level)[0 if name == "loss" else 1]
+                place.axhline(float(back(own.value)), ls="--", lw=1, color=colour(1), label="limit")
+            place.set(xscale="log", yscale="log", xlabel=("width", "depth")[axis], title=f"{each.label}: {name}")
+            place.title.set_fontsize(9)
+            at_sizes(place, sorted({*x.tolist(), float(p.size[axis])}))
+    legend_beside(figure, axes)
+    return figure
+
+
+def curves(outcome: Outcome, found: Sequence[Forecast]) -> "matplotlib.figure.Figure":
+    """Loss against the value, measured sizes and the target."""
+    from matplotlib import colormaps  # slow to import
+
+    figure, axes = gallery(len(found), 4.6, 3.5, 1.4)
+    for axis, each in zip(axes.flat, found, strict=False):
+        p = each.prediction
+        if p is None:
+            continue
+        used = [s for s in p.used if s in outcome.sweeps[each.label]]
+        for i, size in enumerate(used):
+            sweep = outcome.sweeps[each.label][size]
+            finite = np.asarray(np.isfinite(sweep.losses).all(1))
+            means = np.exp(np.log(np.where(finite[:, None], sweep.losses, 1.0)).mean(1))
+            shade = colormaps["viridis"](0.9 - 0.9 * i / max(len(used) - 1, 1))
+            axis.plot(
+                sweep.rates[finite], means[finite], "o-", ms=3, lw=1, color=shade, label=f"{size[0]:g} × {size[1]}"
+            )
+        rates, losses = p.curve
+        value, low, high = (np.where(np.isfinite(each), each, np.nan) for each in losses.ends)
+        axis.plot(rates, value, "k-", label="target, predicted")
+        axis.fill_between(rates, low, high, color="k", alpha=0.15, lw=0)
+        own = outcome.sweeps[each.label].get(p.size)
+        if own is not None:
+            finite = np.isfinite(own.losses).all(1)
+            axis.plot(
+                own.rates[finite], np.exp(np.log(own.losses[finite]).mean(1)), "kx", ms=5, label="target, measured"
+            )
+        tops = [float(outcome.sweeps[each.label][size].optimum().loss) for size in used]
+        axis.set(xscale="log", yscale="log", title=each.label, xlabel=outcome.dial.replace("_", " "))
+        axis.set_ylim(0.8 * min(*tops, float(p.loss.low)), 5 * max(*tops, float(p.loss.high)))
+    axes[0, 0].set_ylabel("training loss at the end")
+    legend_beside(figure, axes, "width × depth")
+    return figure
