@@ -76,8 +76,8 @@ def endless_drift(
     draws = drawn(others, weights_of(others), 1000, random)
     last = max((c.size for c in curves), key=order)
     first = min((c.size for c in curves), key=order)
-    seen = over(draws, lambda d: d.place(last) - d.place(first))
-    ahead = over(draws, lambda d: d.place(target) - d.place(last))
+    seen = over(draws, lambda d: d.place(last)) - over(draws, lambda d: d.place(first))
+    ahead = over(draws, lambda d: d.place(target)) - over(draws, lambda d: d.place(last))
     move, (low, high) = float(np.median(ahead)), interval(ahead, ahead)
     if chance < LEVELLING or low <= 0 <= high or abs(move) < MATTERS:
         return []
