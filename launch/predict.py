@@ -11,6 +11,7 @@ was: it does not look at it. --from_limit adds what the limit alone says of ever
 network trained (for configs with a `limit`).
 """
 
+import math
 import sys
 import time
 
@@ -22,6 +23,7 @@ from train.study.study import study_of
 from train.transfer.predicted_report import report
 
 _LEVEL = flags.DEFINE_float("level", 0.9, "Of the intervals.", 0.01, 0.999)
+flags.register_validator("level", math.isfinite, "It must be a number from 0.01 to 0.999.")
 _FROM_LIMIT = flags.DEFINE_boolean("from_limit", False, "Also compute what the limit alone says of every width.")
 
 

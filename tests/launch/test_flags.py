@@ -3,18 +3,19 @@
 from absl import flags
 from absl.testing import flagsaver
 
-from launch import analyze, bench, compare, distributed, limit, reproduce, sample, train, transfer  # noqa: F401
+from launch import analyze, bench, compare, distributed, limit, predict, reproduce, sample, train, transfer  # noqa: F401
 
 WORDS = ("wrod", "", "-3", "0", "2.5", "nan", "inf", "1e300", "3", str(10**30), "('wrod',)", "=3", "3/2", "None")
 WHOLE = {"3", str(10**30)}
-SWITCHES = {"debug", "list", "pmap", "accept_changes", "keep_compiled", "dry_run"}
+SWITCHES = {"debug", "list", "pmap", "accept_changes", "keep_compiled", "dry_run", "from_limit"}
 # What of WORDS each flag takes. Names of configs, folders and variants are looked up when the program has begun.
 TAKEN = {
     "points": WHOLE, "test_points": WHOLE | {"0"}, "n": WHOLE, "rounds": WHOLE, "initialization_timeout": WHOLE,
     "learning_rate": WHOLE | {"2.5", "1e300"}, "momentum": {"0"}, "parts": set(), "loss": set(), "what": set(), "size": set(),
     "prompt": set(WORDS), "tokens": WHOLE, "draws": WHOLE, "temperature": WHOLE | {"0", "2.5", "1e300"},
     **{name: WHOLE | {"0"} for name in ("seed", "step", "member")},
-    "distributed": set(), "oracle": set(), "shard": set(), "set": set(), "workdir": set(WORDS), "only": set(WORDS),
+    "distributed": set(), "oracle": set(), "shard": set(), "level": set(), "set": set(), "workdir": set(WORDS),
+    "only": set(WORDS),
     **{name: {"0"} for name in SWITCHES},
 }  # fmt: skip
 

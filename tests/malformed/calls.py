@@ -308,6 +308,7 @@ def given() -> dict[str, dict[str, Any]]:
         "train.data.file_text": {"path": __file__, "context": 32, "pattern": "*.py", "held_out": 0.5},
         "train.data.random_hierarchy": {"n_train": 4, "n_test": 2, "seed": 1},
         "train.data.RandomHierarchy": {"depth": 2, "vocabulary": 4, "synonyms": 2, "branching": 2, "classes": 3},
+        "train.data.of_tokens": {"name": "associative_recall", "n_train": 2, "n_test": 1, "seed": 1},
         "train.data.associative_recall": {"n_train": 4, "n_test": 2, "pairs": 2, "queries": 1, "keys": 4, "values": 4},
         "train.transfer.loss_at": {"rates": np.array([0.1, 0.2, 0.4]), "losses": np.array([2.0, 1.0, 3.0]), "log_rate": -2.0},
         "train.transfer.optimum": {"rates": [0.1, 0.2, 0.4], "losses": np.array([2.0, 1.0, 3.0])},

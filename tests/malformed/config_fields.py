@@ -11,7 +11,7 @@ from train.mesh import make_mesh
 from train.run import split_of
 from train.study import study_of
 from train.study.experiment import load
-from train.study.families import families
+from train.study.families import families, has_make
 from train.study.fields import checked
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs"
@@ -28,9 +28,10 @@ def read_training(path: Path, config: ConfigDict) -> None:
 
 def read_comparison(path: Path, config: ConfigDict) -> None:
     """As launch.compare does before it trains."""
-    compare.check_fields(config, "launch.compare", compare.left_out(config))
+    own = str(path) if has_make(str(path)) else None
+    compare.check_fields(config, "launch.compare", compare.left_out(config), own)
     task = compare.task_of(config)
-    for make in families(config, None, task.outputs).values():
+    for make in families(config, own, task.outputs).values():
         make(max(config.widths), max(config.depths))
 
 

@@ -28,3 +28,4 @@ from train.data.tasks import xor_clusters as xor_clusters
 from train.data.tasks import xor_mixture as xor_mixture
 from train.data.text import file_text as file_text
 from train.data.text import python_text as python_text
+from train.data.token_tasks import of_tokens as of_tokens

@@ -139,7 +139,7 @@ def random_hierarchy(
     n_test: int = 256,
     targets: str = "next",
     seed: int = 0,
-    depth: int = 2,
+    depth: int = 3,
     vocabulary: int = 8,
     synonyms: int = 4,
     branching: int = 2,
@@ -150,7 +150,7 @@ def random_hierarchy(
 
     targets: "next", every token but the first after those before it, or "class", at the last token alone.
 
-    >>> random_hierarchy("test", n_train=32, n_test=8, targets="class").read(np.array([0]))[1].tolist()
+    >>> random_hierarchy("test", n_train=32, n_test=8, targets="class", depth=2).read(np.array([0]))[1].tolist()
     [[-1, -1, -1, 0]]
     """
     language = RandomHierarchy(depth, vocabulary, synonyms, branching, classes, grammar)

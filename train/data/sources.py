@@ -185,10 +185,10 @@ def source(name: str | Task, split: str = "train", **options: Any) -> Source:
         if options:
             raise TypeError(f'source: the data "digits" have no option "{next(iter(options))}"; they have a split.')
         return digits_source(split)
-    if name in TASKS:
-        return task_source(make_task(name, **options), split)
     if name in SOURCES:
         return SOURCES[name](split, **options)
+    if name in TASKS:
+        return task_source(make_task(name, **options), split)
     return SOURCES["TFDS text"](split, name, **options) if "context" in options else tfds_source(name, split, **options)
 
 

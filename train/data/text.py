@@ -69,6 +69,11 @@ def file_text(
     part = (
         stream[:cut] if split == "train" else stream[max(cut - 1, 0) :]
     )  # a test needs a byte before its first target
+    if len(part) < (2 if split == "test" else context + 1):
+        raise ValueError(
+            f'path: the part "{split}" of {place} has {len(part)} bytes of {len(files)} files, too '
+            f"few for windows of {context}: give more text, or a smaller context."
+        )
     return windows(f"text of {place}", part, context, stride, once=split == "test")
 
 

@@ -71,7 +71,8 @@ def endless_drift(
 ) -> list[str]:
     """Whether the optimum goes on moving with the logarithm of the size."""
     others = [fit(curves, model) for model in endless()]
-    scores = [scipy.special.logsumexp([f.evidence + math.log(f.model.share) for f in each]) for each in (others, fits)]
+    weighed = ([f.evidence + math.log(f.model.share) for f in each] for each in (others, fits))
+    scores: list[float] = [np.logaddexp.reduce(each) for each in weighed]
     chance = float(scipy.special.expit(scores[0] - scores[1]))
     draws = drawn(others, weights_of(others), 1000, random)
     last = max((c.size for c in curves), key=order)

@@ -100,7 +100,7 @@ def predict(
     >>> noise = 1 + 0.01 * np.random.default_rng(0).normal(size=(4, 9, 4))
     >>> losses = [np.exp(0.1 * (x - 0.3) ** 2 + 4 / n)[:, None] * e for n, e in zip(sizes, noise)]
     >>> found = predict({(n, 2): Sweep(n, 2, 2.0**x, np.repeat(y[..., None], 2, 2)) for n, y in zip(sizes, losses)}, 1024)
-    >>> found.loss.low < 1 < found.loss.high, found.rate.low < 2**0.3 < found.rate.high, found.trusted
+    >>> bool(found.loss.low < 1 < found.loss.high), bool(found.rate.low < 2**0.3 < found.rate.high), found.trusted
     (True, True, True)
     """
     largest = max(sweeps, key=order)
