@@ -23,13 +23,13 @@ from train.checkpoints import load_model
 from train.records import read_records
 
 HERE = Path(__file__).resolve().parent
-STEPS = 60
+STEPS = 600
 KILLS = int(os.environ.get("LIMIT_ZOO_KILLS", "20"))
 
 
 def command(folder: Path) -> list[str]:
     config = HERE / "training_config.py"
-    changes = {"steps": STEPS, "save_every": 10, "sharding": "fsdp", "width": 64, "batch": 16, "evaluate_every": 0}
+    changes = {"steps": STEPS, "save_every": 50, "sharding": "fsdp", "width": 64, "batch": 16, "evaluate_every": 0}
     return [sys.executable, "-m", "launch.train", f"--config={config}", f"--workdir={folder}", "--distributed=on",
             *(f"--config.{name}={value}" for name, value in changes.items())]  # fmt: skip
 

@@ -88,7 +88,7 @@ def test_shares_of_500_studies():
     for what in ("loss", "rate"):
         shares = [each[what] for each in found.values()]
         assert 0.80 <= np.mean(shares) <= 0.97
-        assert min(shares) >= 0.70
+        assert min(shares) >= 0.80 - 2 * 0.036  # the error of a share of .80 of 125
 
 
 def sweeps(places: Any, floors: Any, width: Any = 0.2, noise: float = 0.02) -> dict[tuple[float, int], Sweep]:
