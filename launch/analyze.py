@@ -3,13 +3,13 @@
     python3 -m launch.analyze RUN… [--workdir=DIR] [--points=64] [--test_points=32] [--parts=kernels,ntk,…] [--config=FILE …]
 
 Each RUN is the folder of a run of launch.train (or its folder of checkpoints), of one network or of an ensemble; runs of one
-definition are taken together as members. Parts: kernels, ntk, alignment, spectra, sharpness, linearisation. Kernels are of the
-first points of the training and test sets. Everything that has a limit at initialisation is compared with the twin. With
---learning_rate=… (of plain full-batch gradient descent on the first --points points, constant, with --momentum) training is held
-against the twin's `lazy` and `rich` training too. Ends in DIR/report.html, report.json and a table. What is finished is kept in
-DIR/cells, and the same command continues. A RUN is data: nothing in it is executed. Modules and batches of one's own are taken
-from the configs that --config names (once, or several times), such as the copy that lies in a RUN: these are executed.
-Networks are spread over the devices of this machine.
+definition are taken together as members. Parts: kernels, ntk, alignment, spectra, sharpness, linearisation; of sequences, the
+loss by position (positions) and maps of attention. Kernels are of the first points of the training and test sets. Everything
+that has a limit at initialisation is compared with the twin. With --learning_rate=… (of plain full-batch gradient descent on
+the first --points points, constant, with --momentum) training is held against the twin's `lazy` and `rich` training too. Ends
+in DIR/report.html, report.json and a table. What is finished is kept in DIR/cells, and the same command continues. A RUN is
+data: nothing in it is executed. Modules and batches of one's own are taken from the configs that --config names (once, or
+several times), such as the copy that lies in a RUN: these are executed. Networks are spread over the devices of this machine.
 """
 
 import math

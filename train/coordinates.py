@@ -21,6 +21,7 @@ from train.evaluate.report import Picture, Report, Table
 from train.evaluate.statistics import slope
 from train.variables import descend, forward, split
 from zoo import checks
+from zoo.attention import WEIGHTS
 from zoo.messages import as_text
 from zoo.plain import Pair, PlainNetwork, starts
 from zoo.rescaled import within
@@ -233,7 +234,7 @@ def _look(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     found = {
         name.removesuffix(".__call__"): leaf
         for name, (_, leaf) in zip(names, leaves, strict=True)
-        if name != "__call__" and jnp.issubdtype(leaf.dtype, jnp.floating)
+        if name != "__call__" and not name.endswith(WEIGHTS) and jnp.issubdtype(leaf.dtype, jnp.floating)
     }
     if isinstance(net, PlainNetwork):  # of which the readout's is γ times the output, and is no feature
         for name, start in starts(net, x).items():

@@ -1,5 +1,6 @@
 """What transformers are built of: a table of tokens, attention, and the MLP of a block."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ MLPS: dict[str, tuple[Any, bool]] = {
     "relu2": (lambda x: jnp.square(jnp.maximum(x, 0)), False),
     "swiglu": (jax.nn.silu, True),
 }
+WEIGHTS = "attention_weights"  # [n, heads, a, b] in the collection "intermediates", for who makes it mutable
 Layers = Callable[[str, int], Callable[[jax.Array], jax.Array]]  # of (name of a part, features)
 
 
@@ -31,11 +33,12 @@ def attend(
     logits: str = "1/d",
     softmax: bool = True,
     precision: Any = None,
+    keep: Callable[[jax.Array], Any] | None = None,
 ) -> jax.Array:
     """Σ_b softmax_b(q_a·k_b / d^p) v_b by head: q [n, a, heads, d], k and v [n, b, heads or fewer, d] → [n, a, heads · d].
 
     Every head of k and v serves as many heads of q in a row. Only b with `mask` [n or 1, a, b] count. `precision`: the float
-    type of logits and softmax, if it is another than that of q.
+    type of logits and softmax, if it is another than that of q. `keep` is called with the weights [n, heads, a, b].
 
     >>> one = jnp.ones((1, 2, 1, 4))
     >>> attend(one, one, jnp.arange(8.0).reshape(1, 2, 1, 4), jnp.tril(jnp.ones((1, 2, 2), bool)))[0, 0].tolist()
@@ -50,6 +53,8 @@ def attend(
     if mask is not None:
         scores = jnp.where(jnp.expand_dims(mask, range(1, scores.ndim - 2)), scores, jnp.finfo(scores.dtype).min)
     weights = jax.nn.softmax(scores, axis=-1) if softmax else scores
+    if keep is not None:
+        keep(weights.reshape(n, heads, a, -1))
     return jnp.einsum(sums[1], jnp.asarray(weights, v.dtype), v).reshape(n, a, heads * d)
 
 
@@ -224,7 +229,8 @@ class Attention(_OfBlocks):
         if self.causal:
             before = (jnp.arange(k.shape[1])[None] <= at[:, None])[None]
             seen = before if seen is None else before & seen
-        out = attend(q, k, v, seen, self.logits, precision=jnp.promote_types(q.dtype, "float32"))
+        precision, keep = jnp.promote_types(q.dtype, "float32"), functools.partial(self.sow, "intermediates", WEIGHTS)
+        out = attend(q, k, v, seen, self.logits, precision=precision, keep=keep)
         return self.layers("out", self.width)(out)
 
     def _remembered(self, k: jax.Array, v: jax.Array, mask: Any, start: Any) -> tuple[jax.Array, jax.Array, Any]:

@@ -53,7 +53,10 @@ def limits_of(
     """
     if not isinstance(task, Task):
         return dict.fromkeys(
-            which, Provenance("absent", "Limits are of inputs that are numbers and targets [n, outputs].")
+            which,
+            Provenance(
+                "absent", "Of tokens, `launch.compare` does this on tasks of a few sequences (configs/gpt_rich.py)."
+            ),
         )
     steps = int(max(times))
     options = {"times": times, "momentum": momentum, "centred": centred, "batches": batches}

@@ -17,10 +17,12 @@ from train.analysis.linearisation import departure, linearised, parameter_moveme
 from train.analysis.network import CHUNK, compiled, loss_function, missing, parts_of, probabilities, rates_of
 from train.analysis.sharpness import sharpness
 from train.analysis.spectra import spectrum, weight_spectra
+from train.analysis.tokens import attention, loss_by_position, no_attention
 from train.variables import split
 from zoo import checks
 
-PARTS = ("kernels", "ntk", "alignment", "spectra", "sharpness", "linearisation")
+PARTS = ("kernels", "ntk", "alignment", "spectra", "sharpness", "linearisation", "positions", "attention")
+_SOME = checks.array(least=1) | checks.Check("none [0, …]", lambda v: np.ndim(v) and not len(v))
 KERNELS = ("nngp", "phi", "g", "ntk")
 
 
@@ -29,7 +31,8 @@ KERNELS = ("nngp", "phi", "g", "ntk")
     inputs=checks.array(least=1),
     targets=checks.array(least=1),
     loss=checks.choice(*get_args(Loss)) | checks.function,
-    test_inputs=checks.array(least=1) | checks.Check("none [0, …]", lambda v: np.ndim(v) and not len(v)),
+    test_inputs=_SOME,
+    test_targets=_SOME,
     parts=checks.choices(*PARTS),
     reference=checks.tree,
     rates=checks.rates,
@@ -46,6 +49,7 @@ def analyse(
     targets: Any,
     loss: Any = "mse",
     test_inputs: Any = None,
+    test_targets: Any = None,
     parts: tuple[str, ...] = PARTS,
     reference: Any = None,
     rates: Any = None,
@@ -57,13 +61,14 @@ def analyse(
 ) -> dict[str, Any]:
     """Measures one run at its checkpoints, (step, variables) in order, read one at a time.
 
-    net: a definition, any Flax module whose default is inference, or a function apply(variables, x); always the same one, so
-    that it compiles once. targets: numbers, or whole numbers that say classes. loss: "mse", "cross_entropy", or a function of
-    (outputs, targets). Kernels are of `inputs` then `test_inputs`, as in `Trajectory`; alignment and spectra of `inputs`
-    alone. Drift, movement and linearisation are from
-    `reference` (default: the first checkpoint). rates: learning-rate factors (default: the definition's). sharpness_on:
-    (inputs, targets) to take the loss's Hessian on, if other ones; its memory does not grow with their number, `chunk` at a
-    time. Networks with batch normalisation are analysed in inference mode, with the running averages of each checkpoint.
+    net: a definition, any Flax module whose default is inference, or a function apply(variables, x); always the same one,
+    so that it compiles once. targets: numbers, or whole numbers that say classes, where positions have them −1 for none.
+    loss: "mse", "cross_entropy", or a function of (outputs, targets). Kernels are of `inputs` then `test_inputs`, as in
+    `Trajectory`; alignment and spectra of `inputs` alone. Drift, movement and linearisation are from `reference`
+    (default: the first checkpoint). `test_targets` are for the loss by position alone. rates: learning-rate factors
+    (default: the definition's). sharpness_on: (inputs, targets) to take the loss's Hessian on, if other ones; its memory
+    does not grow with their number, `chunk` at a time. Networks with batch normalisation are analysed in inference mode,
+    with the running averages of each checkpoint.
 
     Returns a dictionary of NumPy arrays whose leading axis is time ([layer, time, …] where it is by layer):
 
@@ -75,6 +80,8 @@ def analyse(
         spectra        {phi, g, nngp, ntk: eigenvalues, effective_rank, participation_ratio}, weights {name: …}
         sharpness      {hessian, preconditioned: eigenvalues [time, top], residuals, products}
         linearisation  {train, test: distance, moved, relative}, parameters {name: moved, relative}
+        positions      {train, test: cross-entropy [time, position]}, of networks of sequences with a class at every position
+        attention      {maps [time, layer, head, t, t], entropy, distance [time, layer, head]} of all points (see `tokens`)
 
     >>> import zoo
     >>> net, x, y = zoo.MLP(width=8, depth=1), jnp.eye(4), [1.0, -1.0, 1.0, 1.0]
@@ -94,7 +101,10 @@ def analyse(
             f"analyse: test_inputs have the shape {np.shape(test_inputs)} and inputs {x.shape}: give inputs alike."
         )
     points = x if test_inputs is None or not len(test_inputs) else jnp.concatenate([x, jnp.asarray(test_inputs)])
-    looked = Look(net, loss, x, y, points, parts, rates, sharpness_on, chunk, (top, tolerance, chunk, seed))
+    y_test = None if test_targets is None or not len(test_targets) else np.asarray(test_targets)
+    if y_test is not None and len(y_test) != len(points) - len(x):
+        raise ValueError(f"analyse: {len(points) - len(x)} test_inputs and {len(y_test)} test_targets: give as many.")
+    looked = Look(net, loss, x, y, points, parts, rates, sharpness_on, chunk, (top, tolerance, chunk, seed), y_test)
 
     ordered = _in_order(checkpoints)
     first = next(ordered)
@@ -140,6 +150,7 @@ class Look:
     sharpness_on: Any
     chunk: int
     search: tuple  # of eigenvalues: what `sharpness` takes last
+    y_test: Any = None
 
     def __post_init__(self) -> None:
         self.absent = missing(self.net)
@@ -172,7 +183,30 @@ class Look:
             found["sharpness"] = self.sharpness(variables)
         if "linearisation" in self.parts:
             found["linearisation"] = self.linearisation(variables, start)
+        return found | self.sequences(trained, state, f)
+
+    def sequences(self, trained: Any, state: Any, f: np.ndarray) -> dict[str, Any]:
+        """What networks of sequences show; f: outputs of all points."""
+        found: dict[str, Any] = {}
+        if "positions" in self.parts and self.in_positions(f.shape):
+            found["positions"] = {"train": loss_by_position(f[: len(self.x)], self.y)}
+            if self.y_test is not None:
+                found["positions"]["test"] = loss_by_position(f[len(self.x) :], self.y_test)
+        elif "positions" in self.parts:
+            self.absent.setdefault(
+                "positions", "Outputs and targets are no classes at positions, [n, t, classes] and [n, t]."
+            )
+        if "attention" in self.parts and "attention" not in self.absent:
+            if reason := no_attention(self.net, trained, state, self.points):
+                self.absent["attention"] = reason
+            else:
+                found["attention"] = attention(self.net, trained, state, self.points)
         return found
+
+    def in_positions(self, outputs: tuple[int, ...]) -> bool:
+        """Whether targets are whole numbers, one at every position of outputs [n, t, classes]."""
+        said = jnp.issubdtype(self.y.dtype, jnp.integer) and self.y.shape[1:] == outputs[1:-1]
+        return bool(said) and len(outputs) == 3
 
     def check_targets(self, outputs: tuple[int, ...]) -> None:
         """Whole numbers are classes where outputs have one more axis, and else numbers like any."""
@@ -180,7 +214,9 @@ class Look:
             return
         if self.y.ndim == 1 and outputs[-1] == 1:
             self.y = self.y[:, None]
-        elif self.y.shape == outputs[:-1] and not (int(self.y.min()) >= 0 and int(self.y.max()) < outputs[-1]):
+        elif self.y.shape == outputs[:-1] and not (
+            int(self.y.min()) >= -(self.y.ndim > 1) and int(self.y.max()) < outputs[-1]
+        ):
             raise ValueError(
                 f"analyse: targets name classes from {int(self.y.min())} to {int(self.y.max())}, and the network has "
                 f"{outputs[-1]} outputs."
@@ -248,9 +284,7 @@ def _report(looked: Look, steps: np.ndarray, seen: dict[str, Any], origin: Any, 
         }
     if "spectra" in parts:
         result["spectra"] = {name: _by_layer(spectrum, k) for name, k in train.items()} | {"weights": seen["weights"]}
-    for part in ("sharpness", "linearisation"):
-        if part in parts:
-            result[part] = seen[part]
+    result |= {part: seen[part] for part in ("sharpness", "linearisation", "positions", "attention") if part in seen}
     return result
 
 

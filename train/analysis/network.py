@@ -174,7 +174,16 @@ def loss_function(loss: Any) -> Callable:
         return loss
     if loss not in get_args(Loss):
         raise ValueError(f'loss must be one of {", ".join(get_args(Loss))}, or a function; got "{loss}".')
-    return lambda f, y: point_loss(loss)(f, probabilities(y, f.shape))
+    return lambda f, y: point_loss(loss)(f, probabilities(y, f.shape), counted(y, f.shape))
+
+
+def counted(targets: Any, outputs: tuple[int, ...]) -> Any:
+    """Which positions [n, t] have a class; None where there is nothing to leave out.
+
+    >>> counted(jnp.array([[1, -1]]), (1, 2, 3)).tolist(), counted(jnp.array([1, 0]), (2, 3))
+    ([[True, False]], None)
+    """
+    return targets >= 0 if _are_classes(targets, outputs) and targets.ndim > 1 else None
 
 
 def probabilities(targets: Any, outputs: tuple[int, ...]) -> Any:
@@ -183,5 +192,8 @@ def probabilities(targets: Any, outputs: tuple[int, ...]) -> Any:
     >>> probabilities(jnp.array([1, 0]), (2, 3)).tolist()
     [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     """
-    said = jnp.issubdtype(targets.dtype, jnp.integer) and targets.shape == outputs[:-1]
-    return jax.nn.one_hot(targets, outputs[-1]) if said else targets
+    return jax.nn.one_hot(targets, outputs[-1]) if _are_classes(targets, outputs) else targets
+
+
+def _are_classes(targets: Any, outputs: tuple[int, ...]) -> bool:
+    return bool(jnp.issubdtype(targets.dtype, jnp.integer)) and targets.shape == outputs[:-1]

@@ -9,7 +9,7 @@ import numpy as np
 
 from limits import Kernels, Task
 from train import curves
-from train.analysis import plots
+from train.analysis import plots, token_plots
 from train.analysis.against import against_twin, limits_of
 from train.analysis.runs import Points
 from train.analysis.sharpness import edge_of_stability
@@ -81,6 +81,10 @@ def rows_of(about: str, compared: dict[str, Any]) -> list[list[str]]:
     """The cells under `HEAD` of what was compared, at the last step that both have."""
     rows = []
     for limit, quantities in compared.items():
+        reasons = {str(found.get("absent")) for found in quantities.values() if isinstance(found, dict)}
+        if len(reasons) == 1 and all(isinstance(found, dict) and "absent" in found for found in quantities.values()):
+            rows.append([about, limit, "all", "absent", "", reasons.pop()])
+            continue
         for name, found in quantities.items():
             if name == "absent" or "absent" in found:
                 reason = found if name == "absent" else found["absent"]
@@ -129,5 +133,18 @@ def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: d
         ("spectra", "Spectra of weights", "Over the edge of a random matrix of that size.", plots.weights),
         ("sharpness", "Sharpness", edge, lambda runs: plots.sharpness(runs, edges)),
         ("linearisation", "Distance from linearisation", "Relative to how far outputs moved.", plots.linearisation),
+        ("positions", "Loss by position", "Mean over points, of the first step and the last.", token_plots.positions),
+        (
+            "attention",
+            "Attention",
+            "Mean over points; the largest weight of every query is bright.",
+            token_plots.attention,
+        ),
+        ("attention", "Spread of attention", "Mean over points, queries and heads.", token_plots.spread),
     ]
-    return [Picture(title, text, draw(labelled)) for of, title, text, draw in every if {*of.split()} & {*parts}]
+    found = []
+    for of, title, text, draw in every:
+        asked = {*of.split()} & {*parts}
+        have = {label: run for label, run in labelled.items() if asked & {*run}}
+        found += [Picture(title, text, draw(have))] if have else []
+    return found

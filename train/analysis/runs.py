@@ -91,8 +91,10 @@ class TrainedRun:
             raise ValueError(f"{self.folder}: the definition cannot be rebuilt from the checkpoint: {saved['absent']}")
         return from_json(saved)
 
-    def task(self, points: int, test_points: int, loss: str = "cross_entropy") -> Task:
-        """The first points of its training and test data, normalised as in training, without augmentation."""
+    def task(self, points: int, test_points: int, loss: str = "cross_entropy") -> Task | Points:
+        """The first points of its training and test data, normalised as in training, without augmentation.
+
+        Sequences of tokens with a target at every position, −1 for none, are `Points`."""
         data = dict(self.config.get("data") or {})
         if not data:
             raise ValueError(
@@ -108,6 +110,8 @@ class TrainedRun:
 
         x, y = first(data.get("train", "train"), points)
         x_test, y_test = first(data["test"], test_points) if data.get("test") and test_points else (x[:0], y[:0])
+        if np.issubdtype(x.dtype, np.integer):
+            return Points(x, y, x_test, y_test)
         return Task(x, y, x_test, y_test, loss, name=data["name"])  # pyright: ignore[reportArgumentType]
 
     def checkpoints(self, member: int | None = None) -> Iterator[tuple[int, Any]]:
@@ -142,7 +146,10 @@ def analyse_all(jobs: Sequence[Any], task: Task | Points, folder: Path, how: dic
             found = store.get(name)
             if found is None:
                 with jax.default_device(devices[number % len(devices)]):
-                    found = analyse(net, run.checkpoints(job.member), *points[:2], test_inputs=task.x_test, **how)
+                    tested = {"test_inputs": task.x_test, "test_targets": task.y_test}
+                    found = analyse(net, run.checkpoints(job.member), *points[:2], **tested, **how)
+                if not isinstance(task, Task):  # samples × positions × vocabulary numbers
+                    found["outputs"] = {"loss": found["outputs"]["loss"]}
                 store.put(name, found)
             progress.advance(bar)
             return found

@@ -1,0 +1,88 @@
+"""What `analyse` finds of sequences: the loss by position, and attention, each by another way."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from train import losses
+from train.analysis import analyse, token_plots
+from zoo import GPT
+
+NET = GPT(width=8, depth=2, vocabulary=5, context=6, heads=2)
+X = np.random.default_rng(0).integers(5, size=(5, 6))
+Y = np.where(np.arange(6) < 1, -1, np.roll(X, -1, axis=1))  # the first target of each does not count
+
+
+@pytest.fixture(scope="module")
+def checkpoints() -> list[tuple[int, Any]]:
+    start = NET.init(jax.random.key(0), jnp.asarray(X))
+    loud = jax.tree_util.tree_map_with_path(
+        lambda path, a: 3 * a if "query" in str(path) or "key" in str(path) else a, start
+    )
+    return [(0, start), (3, loud)]
+
+
+@pytest.fixture(scope="module")
+def found(checkpoints: list[tuple[int, Any]]) -> dict[str, Any]:
+    how: dict[str, Any] = {"loss": "cross_entropy", "parts": ("positions", "attention")}
+    return analyse(NET, checkpoints, X[:3], Y[:3], test_inputs=X[3:], test_targets=Y[3:], **how)
+
+
+def test_targets_that_do_not_count_are_left_out(found, checkpoints):
+    f: Any = NET.apply(checkpoints[1][1], jnp.asarray(X))
+    assert found["outputs"]["loss"][1] == pytest.approx(
+        float(losses.cross_entropy(f[:3], jnp.asarray(Y[:3]))), rel=1e-5
+    )
+    for side, rows in (("train", slice(0, 3)), ("test", slice(3, 5))):
+        by_position = found["positions"][side]
+        assert by_position.shape == (2, 6)
+        assert np.isnan(by_position[:, 0]).all()
+        expected = [losses.cross_entropy(f[rows, t : t + 1], jnp.asarray(Y[rows, t : t + 1])) for t in range(1, 6)]
+        np.testing.assert_allclose(by_position[1, 1:], expected, rtol=1e-5, atol=1e-6)  # outputs are in float32
+
+
+def test_attention_is_that_of_queries_and_keys_by_hand(found, checkpoints):
+    params = checkpoints[1][1]["params"]
+    h = params["embedding"]["embedding"][X] + params["positions"]["embedding"][None, :6]
+    block = jax.tree.map(lambda a: a[0], params["blocks"])
+    h = (h - h.mean(-1, keepdims=True)) / jnp.sqrt(h.var(-1, keepdims=True) + 1e-6)
+    h = h * jnp.asarray(block["norm_1"].get("scale", jnp.ones(8)))[None, None]
+    q, k = (
+        (h @ block["attention"][part]["kernel"]).reshape(5, 6, 2, 4) / 8**0.5  # kernels of the NTK form are N(0, 1)
+        for part in ("query", "key")
+    )
+    logits = jnp.einsum("nahd,nbhd->nhab", q, k) / 4
+    p = np.asarray(jax.nn.softmax(jnp.where(np.tril(np.ones((6, 6), bool)), logits, -jnp.inf)), np.float64)
+    seen = found["attention"]
+    np.testing.assert_allclose(seen["maps"][1, 0], p.mean(0), rtol=1e-4, atol=1e-6)  # of float32 logits up to some tens
+    distance = np.einsum("nhab,ab->nha", p, np.abs(np.subtract.outer(np.arange(6), np.arange(6)))).mean((0, 2))
+    np.testing.assert_allclose(seen["distance"][1, 0], distance, rtol=1e-5)
+    surprise = -np.sum(p * np.log(np.where(p > 0, p, 1)), axis=-1)[..., 1:] / np.log(np.arange(2, 7))
+    np.testing.assert_allclose(seen["entropy"][1, 0], surprise.mean((0, 2)), rtol=1e-5)
+    assert np.all(seen["entropy"][1] < seen["entropy"][0])
+
+
+def test_scanned_and_unrolled_blocks_say_the_same(found, checkpoints):
+    unrolled = NET.clone(scan=False)
+    params = dict(checkpoints[1][1]["params"])
+    blocks = params.pop("blocks")
+    params |= {f"block_{l + 1}": jax.tree.map(lambda a, l=l: a[l], blocks) for l in range(2)}
+    other = analyse(unrolled, [(3, {"params": params})], X, np.maximum(Y, 0), parts=("attention",))
+    np.testing.assert_allclose(other["attention"]["maps"][0], found["attention"]["maps"][1], rtol=1e-5, atol=1e-7)
+
+
+def test_pictures_show_every_position(found):
+    figure = token_plots.positions({"a": found, "b": found})
+    assert [len(axis.lines) for axis in figure.axes] == [4, 4]
+    np.testing.assert_array_equal(figure.axes[0].lines[1].get_ydata(), found["positions"]["train"][-1])
+    maps = token_plots.attention({"a": found})
+    assert [axis.get_title() for axis in maps.axes] == [f"block {l}, head {h}" for l in (1, 2) for h in (1, 2)]
+    assert len(token_plots.spread({"a": found}).axes[0].lines) == 2
+
+
+def test_test_targets_must_be_as_many(checkpoints):
+    with pytest.raises(ValueError, match="2 test_inputs and 1 test_targets"):
+        analyse(NET, checkpoints, X[:3], Y[:3], test_inputs=X[3:], test_targets=Y[4:])
