@@ -23,8 +23,8 @@ Fields:
   profile                (first, count): steps that are traced into DIR/profile
 Ends in DIR/log.jsonl (a line a step), DIR/report.html, DIR/checkpoints, DIR/config.json. The same command continues from the
 latest checkpoint that is whole, bit by bit as if it had not stopped; what is damaged is renamed, and never deleted. Where the
-code of make, optimizer, loss or batches has changed since, or this package's version, it refuses, unless --accept_changes is
-given. --dry_run, also with JAX_NUM_CPU_DEVICES=256, says what the state of a large run takes on each device.
+code of make, optimizer, loss or batches has changed since, or this package's version, or the bytes of a text, it refuses, unless
+--accept_changes is given. --dry_run, also with JAX_NUM_CPU_DEVICES=256, says what the state of a large run takes on each device.
 Exit codes: 0 finished, 42 preempted (SIGTERM) and saved.
 """
 
@@ -55,7 +55,9 @@ from train.study.fields import DEFAULTS, checked, unused
 _SET = flags.DEFINE_multi_string("set", [], "NAME=VALUE: a field of the config, also one that it does not have.")
 _PMAP = flags.DEFINE_boolean("pmap", False, "The step under jax.pmap in place of jax.jit on a mesh (to compare them).")
 _ACCEPT = flags.DEFINE_boolean(
-    "accept_changes", False, "Continue a run although its code or versions have changed: results do not depend on that."
+    "accept_changes",
+    False,
+    "Continue a run although its code, versions or texts have changed: results do not depend on that.",
 )
 _DRY_RUN = flags.DEFINE_boolean(
     "dry_run",

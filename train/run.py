@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from train import beside
 from train.checkpoints import Checkpoints, log_spaced
 from train.data import Batches, evaluation_batches, resident, source
-from train.data.tokens import TokenSource
+from train.data.tokens import TokenSource, Windows
 from train.loop import Loop, check_evaluated, one_by_one
 from train.mesh import make_mesh, rows_here
 from train.preemption import Preemption
@@ -156,7 +156,9 @@ class Run:
             definition = to_json(self.program.net)
         except (TypeError, ValueError) as error:
             definition = {"absent": str(error)}
-        return {"definition": definition, "config": json.loads(self.experiment.config.to_json_best_effort()),
+        texts = {"train": self.source, "test": self.test}
+        content = {split: text.content for split, text in texts.items() if isinstance(text, Windows)}
+        return {"definition": definition, "content": content, "config": json.loads(self.experiment.config.to_json_best_effort()),
                 "config_file": self.experiment.path.name, "members": self.fields["members"], "code": self.code}  # fmt: skip
 
 

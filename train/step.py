@@ -57,8 +57,9 @@ class Numbers:
 class Program:
     """A model, its optimiser and its loss: `initial` and `step` are pure functions of arrays.
 
-    loss(outputs, targets) is a mean over samples. accumulate: a batch is divided into so many parts, one after the other,
-    whose gradients are averaged (batch statistics are then those of each part). average: the decay of an exponential
+    loss(outputs, targets) is a mean over samples, or over positions that have a class. accumulate: a batch is divided into so
+    many parts, one after the other, whose gradients are averaged, each as often as it has such positions (batch statistics
+    are then those of each part). average: the decay of an exponential
     moving average of the parameters, used in evaluation; 0 for none. mapped: the name of the axis when the step runs
     under `jax.pmap`. labels: targets say classes, so that there is an accuracy.
 
@@ -88,8 +89,7 @@ class Program:
 
     def step(self, state: TrainingState, batch: Any) -> tuple[TrainingState, Numbers]:
         """(the state after a batch (inputs, targets), numbers about the step; the loss is the one before it)."""
-        (loss, aux), gradient = self._gradients(state, batch)
-        collections, right = aux
+        loss, collections, right, gradient = self._gradients(state, batch)
         updates, memory = update(self.tx, gradient, state.memory, state.trained)
         trained = optax.apply_updates(state.trained, updates)
         average = state.average
@@ -102,21 +102,25 @@ class Program:
 
     def _gradients(self, state: TrainingState, batch: Any) -> Any:
         if self.accumulate == 1:
-            return self._gradient(state.trained, state.collections, self._draws(state, 0), batch)
+            return self._gradient(state.trained, state.collections, self._draws(state, 0), batch)[0]
         parts = jax.tree.map(self._apart, batch)
 
         def one(carry: Any, part: Any) -> Any:
             collections, total, i = carry
-            (loss, (collections, right)), gradient = self._gradient(
-                state.trained, collections, self._draws(state, i), part
-            )
-            total = jax.tree.map(jnp.add, total, gradient)
-            return (collections, total, i + 1), (loss, right)
+            found, count = self._gradient(state.trained, collections, self._draws(state, i), part)
+            loss, collections, right, gradient = found
+            sums = jax.tree.map(lambda a: count.astype(a.dtype) * a, (loss, right, gradient))
+            return (collections, jax.tree.map(jnp.add, total, (*sums, count)), i + 1), None
 
-        start = state.collections, jax.tree.map(jnp.zeros_like, state.trained), jnp.zeros((), jnp.int32)
-        (collections, total, _), (losses, rights) = jax.lax.scan(one, start, parts)
-        gradient = jax.tree.map(lambda g: g / self.accumulate, total)
-        return (losses.mean(), (collections, jax.tree.map(jnp.mean, rights))), gradient
+        first = jax.tree.map(lambda a: a[0], parts)
+        (loss, _, *others), count = jax.eval_shape(
+            self._gradient, state.trained, state.collections, self._draws(state, 0), first
+        )
+        nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), (loss, *others, count))
+        start = state.collections, nothing, jnp.zeros((), jnp.int32)
+        (collections, (*sums, count), _), _ = jax.lax.scan(one, start, parts)
+        loss, right, gradient = jax.tree.map(lambda a: a / jnp.maximum(count, 1).astype(a.dtype), sums)
+        return loss, collections, right, gradient
 
     def hits(self, outputs: Any, targets: Any) -> dict[str, Any]:
         """{"accuracy": …} where targets are class probabilities, one column each, or whole numbers (where ≥ 0); else nothing."""
@@ -140,16 +144,33 @@ class Program:
         return jax.random.fold_in(key, part)
 
     def _gradient(self, trained: Any, collections: Any, key: Any, batch: Any) -> Any:
+        """((loss, collections, numbers about it, gradient), how many targets these are means over)."""
         options: dict[str, Any] = {"rngs": {"dropout": key}} if isinstance(within(self.net), nn.Module) else {}
 
         def objective(trained: Any) -> Any:
             x, y = batch
             outputs, after = forward(self.net, trained, collections, x, (), **options)
             outputs = jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
-            return self.loss(outputs, y), (after, self.hits(outputs, y))
+            return self.loss(outputs, y), (after, self.hits(outputs, y), _counted(outputs, y))
 
         if self.mapped is None:
-            return jax.value_and_grad(objective, has_aux=True)(trained)
+            (loss, (after, right, count)), gradient = jax.value_and_grad(objective, has_aux=True)(trained)
+            return (loss, after, right, gradient), count
         with synchronised(self.mapped):
-            found = jax.value_and_grad(objective, has_aux=True)(trained)
-        return jax.lax.pmean(found, self.mapped)
+            (loss, (after, right, count)), gradient = jax.value_and_grad(objective, has_aux=True)(trained)
+        total = jax.lax.psum(count, self.mapped)
+        share = count / jnp.maximum(total, 1)
+        parts = jax.tree.map(lambda a: share.astype(a.dtype) * a, (loss, right, gradient))
+        loss, right, gradient = jax.lax.psum(parts, self.mapped)
+        return (loss, jax.lax.pmean(after, self.mapped), right, gradient), total
+
+
+def _counted(outputs: jax.Array, targets: jax.Array) -> jax.Array:
+    """How many targets a mean is over: samples, or rows of outputs that have a class, a whole number that is not negative.
+
+    >>> int(_counted(jnp.ones((2, 2, 5)), jnp.array([[1, -1], [0, 2]]))), int(_counted(jnp.ones((2, 1)), jnp.array([1, -1])))
+    (3, 2)
+    """
+    integer = jnp.issubdtype(targets.dtype, jnp.integer)
+    classes = integer and targets.shape == outputs.shape[:-1] and outputs.shape[-1] > 1
+    return jnp.sum(targets >= 0) if classes else jnp.asarray(len(targets))

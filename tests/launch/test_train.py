@@ -19,6 +19,7 @@ from train import about
 from train.analysis import report
 from train.analysis.runs import analyse_all
 from train.checkpoints import info_of, load_model, steps_in
+from train.data import tokens
 from train.preemption import Preemption
 from train.records import Records, read_records
 from train.run import Run
@@ -248,6 +249,21 @@ def test_objects_in_a_config_are_the_same_wherever_they_lie():
     resume.check_same("runs/a", info(one), info(same), {}, lambda steps, done: True)
     with pytest.raises(ValueError, match=r"runs/a holds a run with phi=.*object.*, not .*function abs"):
         resume.check_same("runs/a", info(one), info(abs), {}, lambda steps, done: True)
+
+
+def test_a_text_that_has_changed_is_another_run(tmp_path: Path):
+    def info() -> dict:
+        stream = tokens.windows("text", np.frombuffer((tmp_path / "a").read_bytes(), np.uint8), 4, None, once=False)
+        return {"config": {"steps": 3}, "content": {"train": stream.content}, "step": 2, "definition": {"absent": ""}}
+
+    (tmp_path / "a").write_bytes(b"abcdefgh")
+    before = info()
+    resume.check_same("runs/a", before, info(), {}, lambda steps, done: True)
+    (tmp_path / "a").write_bytes(b"abcdefgi")
+    with pytest.raises(ValueError, match=r"runs/a holds a run with another text in data\.train"):
+        resume.check_same("runs/a", before, info(), {}, lambda steps, done: True)
+    resume.check_same("runs/a", before, info(), {}, lambda steps, done: True, accept=True)
+    resume.check_same("runs/a", before, {**info(), "content": {}}, {}, lambda steps, done: True)
 
 
 def test_whole_checkpoints_of_another_network_are_not_taken_away(whole: Path, tmp_path: Path):

@@ -1,5 +1,6 @@
 """A step against the same step written out: gradients, parts of a batch, averages, recomputation, members, sharding."""
 
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -14,7 +15,7 @@ from train.losses import cross_entropy
 from train.mesh import Placement, make_mesh, rows_here
 from train.step import Program
 from train.trainer import Trainer
-from zoo import MLP, HeResNet, ResNet, ViT, scaled
+from zoo import GPT, MLP, HeResNet, ResNet, ViT, scaled
 
 NET = MLP(16, 2, 10, activation="tanh", parameterization="mup")
 VIT = ViT(8, 1, 10, patch=4, heads=2, parameterization="mup")
@@ -183,3 +184,24 @@ def test_rules_place_arrays():
         Trainer(program(), twice, (16, 8, 8, 1))
     with pytest.raises(ValueError, match="take members away"):
         Trainer(program(MLP(4, 1, 10)), mesh, (16, 8, 8, 1), members=2, pmap=True)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_parts_weigh_as_many_targets_as_they_have(mapped):
+    """Sequences with 6, 1, 3, 0 targets that count: in parts, on devices, and both, the gradient of the whole batch."""
+    net = GPT(8, 1, 5, 6, heads=2, scan=False)
+    x = jax.random.randint(jax.random.key(0), (4, 6), 0, 5)
+    y = jnp.where(jnp.arange(6)[None] < jnp.array([6, 1, 3, 0])[:, None], jnp.roll(x, -1, axis=1), -1)
+    whole, parts = (Program(net, optax.sgd(1.0), cross_entropy, accumulate=k) for k in (1, 2))
+    start = whole.initial(0, x)
+    expected, numbers = jax.jit(whole.step)(start, (x, y))
+    if mapped:
+        step = jax.vmap(
+            dataclasses.replace(parts, mapped="devices").step, axis_name="devices", in_axes=(None, 0), out_axes=None
+        )
+        found = step(start, (x.reshape(2, 2, 6), y.reshape(2, 2, 6)))
+    else:
+        found = jax.jit(parts.step)(start, (x, y))
+    np.testing.assert_allclose(found[1].values, numbers.values, rtol=1e-5)
+    for a, b in zip(jax.tree.leaves(found[0].trained), jax.tree.leaves(expected.trained), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-6)

@@ -1,6 +1,7 @@
 """Samples of tokens: whole numbers [t], with a target at every position. A target of −1 does not count."""
 
 import dataclasses
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,11 @@ class Windows(TokenSource):
                 f"{self.name}: windows of {self.context} tokens that begin {self.stride} apart: stride must be from 1 to "
                 f"{self.context}."
             )
+
+    @property
+    def content(self) -> str:
+        """A word for the stream."""
+        return hashlib.sha256(np.ascontiguousarray(self.stream).tobytes()).hexdigest()[:16]
 
     @property
     def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

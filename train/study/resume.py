@@ -27,8 +27,8 @@ def check_same(
 ) -> None:
     """Raises unless a checkpoint (its `info`; None: there is none) is of the run that is to go on (`now`).
 
-    `same_rates(steps, done)`: whether a run of so many steps has the same learning rates until `done`. accept: other code and
-    versions are taken for the same.
+    `same_rates(steps, done)`: whether a run of so many steps has the same learning rates until `done`. accept: other code,
+    versions and texts are taken for the same.
     """
     if then is None:
         return
@@ -48,7 +48,7 @@ def check_same(
             f"{folder} holds a run with {'; '.join(words)}. Choose another folder with --workdir, or remove this one to "
             "begin anew."
         )
-    if not accept and (words := _other_code(then.get("code"), now.get("code"))):
+    if not accept and (words := _other_code(then.get("code"), now.get("code")) + _other_text(then, now)):
         raise ValueError(
             f"{folder} holds a run with {'; '.join(words)}. Undo the change, choose another folder with --workdir, or, if the "
             "results do not depend on it, say --accept_changes."
@@ -83,6 +83,16 @@ def _other_code(then: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -
     changed = [name for name in names if then["functions"].get(name) != now["functions"].get(name)]
     why = f"; {'; '.join(versions)}" if versions else ""
     return [f"another {', '.join(changed)} (the code, or what it uses, has changed{why})"] if changed else []
+
+
+def _other_text(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Which texts, of those that both know, have other bytes than they had."""
+    old, new = (each.get("content", {}) for each in (then, now))
+    return [
+        f"another text in data.{split} (its files have changed)"
+        for split in old
+        if old[split] != new.get(split, old[split])
+    ]
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
