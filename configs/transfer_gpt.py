@@ -3,7 +3,7 @@
     python3 -m launch.transfer --config=configs/transfer_gpt.py
     python3 -m launch.transfer --config=configs/transfer_gpt.py:depth
 
-SECONDS
+Not measured as a whole yet: on two CPU cores the first takes some minutes.
 """
 
 import math

@@ -128,7 +128,7 @@ def training() -> None:
         "making a batch",
     ):
         table.add_column(column)
-    for name in track(("mlp", "cnn", "resnet", "vit"), "measuring", console=screen):
+    for name in track(("mlp", "cnn", "resnet", "vit", "gpt"), "measuring", console=screen):
         job = {"what": "train", "config": name, "rounds": 6 * _ROUNDS.value}
         table.add_row(*turns(f"train_{name}", in_process(sys.executable, job)))
     screen.print(table)

@@ -15,6 +15,7 @@ import optax
 import zoo
 from launch.bench_child import SIZES, inputs, megabytes, resident
 from launch.common import packaged
+from launch.plain_gpt import by_hand
 from limits import Task, twin
 from limits.fields.fixed_point import solve
 from limits.fields.sweep import CausalSweep
@@ -184,14 +185,15 @@ def entries(name: str, images: int = 60_000) -> dict[str, float]:
 
 
 def train(config: str, rounds: int) -> dict[str, list[float]]:
-    """Seconds a step of each turn: "step", the compiled step alone on one batch that lies on the device; "loop", one step a
-    dispatch, with the log, the checks and the transfer of a batch that is ready; "loop and data", all of `launch.train` but
-    evaluation and checkpoints; "data", making a batch of the samples on the device; "… of processors", their processor time."""
+    """Seconds a step of each turn: "step", the compiled step alone on one batch that lies on the device (of "gpt" one written by
+    hand); "loop", one step a dispatch, with the log, the checks and the transfer of a batch that is ready; "loop and data", all
+    of `launch.train` but evaluation and checkpoints; "data", making a batch; "… of processors",
+    their processor time."""
     from launch.train import FUNCTIONS, prepare  # it has flags
 
     keep_freed_memory()
-    path = packaged()["training"]
-    fields = load(path).get_config(config)
+    path = packaged()["train_gpt" if config == "gpt" else "training"]
+    fields = load(path).get_config(*(() if config == "gpt" else (config,)))
     fields.steps, fields.warmup = LONGEST, 10
     run = prepare(Experiment(str(path), fields, FUNCTIONS), Path(tempfile.mkdtemp()))
     trainer, first, done = run.trainer, next(run.batches(0)), 0
@@ -199,6 +201,13 @@ def train(config: str, rounds: int) -> dict[str, list[float]]:
     records, stopped = Records(run.folder / "log.jsonl"), Preemption().at
     advance, at_once = run.advance(0)
     made: Any = advance
+    own = run.batches(0)
+
+    def data(count: int) -> None:
+        if run.from_memory:
+            jax.block_until_ready([made.resident.chunk(i) for i in range(count // at_once)])
+        else:
+            _ = [next(own) for _ in range(count)]
 
     def step(count: int) -> None:
         nonlocal state
@@ -212,10 +221,10 @@ def train(config: str, rounds: int) -> dict[str, list[float]]:
         done += count
 
     sides: dict[str, Callable[[int], object]] = {
-        "step": step,
+        "step": by_hand(fields.width, fields.depth, fields.learning_rate, batch) if config == "gpt" else step,
         "loop": lambda count: loop(count, one_by_one(trainer.step, itertools.repeat(first)), 1),
         "loop and data": loop,
-        "data": lambda count: jax.block_until_ready([made.resident.chunk(i) for i in range(count // at_once)]),
+        "data": data,
     }
 
     def timed(side: str, count: int) -> tuple[float, float]:
