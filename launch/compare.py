@@ -152,7 +152,7 @@ def main() -> None:
     run = common.provenance(config)
     check_fields(config, "launch.compare", left_out(config), common.config_file())
     check_folder(folder, run["config"])
-    (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
+    common.keep_config(folder, run)
     task = task_of(config)
     result, pages = (posteriors, posterior_report) if config.get("posterior") else (trainings, compare_report)
     found = result(config, families(config, common.config_file(), task.outputs), task, folder, screen)

@@ -17,7 +17,6 @@ the same command continues. --only=LABEL takes one of the variants. With --shard
 divide the sizes among them; whoever finds all of them writes the report.
 """
 
-import json
 import sys
 import time
 
@@ -25,6 +24,7 @@ import numpy as np
 from absl import flags
 
 from launch import common, shards
+from train.study.predicted import with_unbounded
 from train.study.study import conduct, study_of
 from train.transfer import report
 
@@ -37,10 +37,11 @@ def main() -> None:
     folder, part = common.workdir(config.name), shards.part()
     study = study_of(common.config_file(), config, folder, _ONLY.value)
     run = common.provenance(config)
-    (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
+    common.keep_config(folder, run)
     outcome = conduct(study, part, screen)
     if outcome is None:
         return
+    outcome = with_unbounded(study, outcome)
     sizes = [sweep for sweeps in outcome.sweeps.values() for sweep in sweeps.values()]
     if not any(np.isfinite(sweep.optimum().loss) for sweep in sizes):
         raise FloatingPointError(

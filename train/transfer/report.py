@@ -5,6 +5,7 @@ from typing import Any
 
 from train.evaluate.report import Picture, Report, Table, Text, notes
 from train.transfer import plots
+from train.transfer.numbers import numbers
 from train.transfer.outcome import Outcome, target
 from train.transfer.shift import COLUMNS, bounds, rows
 
@@ -43,8 +44,10 @@ def report(outcome: Outcome, run: dict[str, Any], command: str, advice: str = ""
         Text(advice),
         Text(command, "code"),
     ]
-    numbers = _numbers(outcome) | {"run": run, "command": command, "advice": advice}
-    return Report(f"Does the best {dial} carry over?", parts, numbers, run, tab=f"transfer of {dial}")
+    wanted = run.get("config", {}).get("target", {})
+    found = numbers(outcome, wanted) | {"how_to_read": [READING, NOT_TRANSFERRED]}
+    found |= {"run": run, "command": command, "advice": advice}
+    return Report(f"Does the best {dial} carry over?", parts, found, run, tab=f"transfer of {dial}")
 
 
 def tables(outcome: Outcome) -> list[Table]:
@@ -56,33 +59,6 @@ def tables(outcome: Outcome) -> list[Table]:
         ]
         found += [dataclasses.replace(each, title=": ".join(filter(None, (label, each.title)))) for each in series]
     return found
-
-
-def _numbers(outcome: Outcome) -> dict[str, Any]:
-    """Every number: optima, shifts, regrets with their intervals, and the losses [value, seed]."""
-    names = ("value", "low", "high")
-    series = [
-        {
-            "setting": label, "over": s.over, "fixed": s.fixed, "sizes": s.sizes,
-            **{name: dict(zip(names, getattr(s, name)(), strict=True)) for name in ("slope", "shift", "regret")},
-        }
-        for label in outcome.labels for s in outcome.series(label)
-    ]  # fmt: skip
-    limits = [(label, sweep) for label, depths in outcome.limits.items() for sweep in depths.values()]
-    finite = [(label, sweep) for label, sizes in outcome.sweeps.items() for sweep in sizes.values()]
-    sweeps = [
-        {
-            "setting": label, "width": sweep.width, "depth": sweep.depth, outcome.dial: sweep.rates, "losses": sweep.losses,
-            "diverged": sweep.diverged, "optimum": sweep.optimum().rate, "interval": sweep.interval(),
-            "loss": sweep.optimum().loss, "edge": sweep.optimum().edge, "settled": sweep.settled(),
-            "steps": sweep.curves.shape[-1],
-        }
-        for label, sweep in finite + limits
-    ]  # fmt: skip
-    return {
-        "series": series, "sweeps": sweeps, "best": outcome.best_values(), "absent": outcome.absent,
-        "how_to_read": [READING, NOT_TRANSFERRED],
-    }  # fmt: skip
 
 
 def figures(outcome: Outcome) -> list[Picture]:
