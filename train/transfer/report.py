@@ -5,6 +5,7 @@ from typing import Any
 
 from train.evaluate.report import Picture, Report, Table, Text, notes
 from train.transfer import plots
+from train.transfer.explored import explored
 from train.transfer.numbers import numbers
 from train.transfer.outcome import Outcome, target
 from train.transfer.shift import COLUMNS, bounds, rows
@@ -38,6 +39,7 @@ def report(outcome: Outcome, run: dict[str, Any], command: str, advice: str = ""
         *tables(outcome),
         *map(Text, _limit_lines(outcome)),
         *([other] if best else []),
+        *([found] if (found := explored(outcome)) else []),
         *figures(outcome),
         *notes([READING, NOT_TRANSFERRED]),
         Text("To train the target size", "title"),
@@ -45,9 +47,9 @@ def report(outcome: Outcome, run: dict[str, Any], command: str, advice: str = ""
         Text(command, "code"),
     ]
     wanted = run.get("config", {}).get("target", {})
-    found = numbers(outcome, wanted) | {"how_to_read": [READING, NOT_TRANSFERRED]}
-    found |= {"run": run, "command": command, "advice": advice}
-    return Report(f"Does the best {dial} carry over?", parts, found, run, tab=f"transfer of {dial}")
+    document = numbers(outcome, wanted) | {"how_to_read": [READING, NOT_TRANSFERRED]}
+    document |= {"run": run, "command": command, "advice": advice}
+    return Report(f"Does the best {dial} carry over?", parts, document, run, tab=f"transfer of {dial}")
 
 
 def tables(outcome: Outcome) -> list[Table]:
