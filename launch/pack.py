@@ -2,8 +2,9 @@
 
     limit-zoo pack DIR [--archive=FILE.zip] [--checkpoints] [--nocells]
 
-Of folders of transfer, predict, compare, reproduce, train, limit and analyze. Only files that these commands write go in; the others
-are named. The default archive is NAME.zip beside the folder; one that is there is not written over. Equal folders give equal bytes.
+Of folders of transfer, predict, compare, reproduce, train, limit and analyze. Only files that these commands write go in; the
+others are named. The default archive is NAME.zip beside the folder; one that is there is not written over. Equal folders give
+equal bytes.
 --nocells leaves out the single cells of a grid: `limit-zoo predict` does without, a sweep cannot go on without.
 """
 

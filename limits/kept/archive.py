@@ -1,7 +1,7 @@
 """Files of a folder as one archive to hand on, and back: a zip file with a list of sums, the same bytes whenever it is made.
 
-What comes from a stranger is data: nothing of it is executed, nothing is written outside the folder or over anything, links, devices
-and names that point elsewhere are refused, and so is what unpacks to more than was said or asked for.
+What comes from a stranger is data: nothing of it is executed, nothing is written outside the folder or over anything; links,
+devices, names that point elsewhere, and what unpacks to more than was said or asked for are refused.
 """
 
 import hashlib

@@ -28,12 +28,13 @@ MOVE = """
 const read = (section) => ({
   chosen: Object.fromEntries([...section.querySelectorAll(".controls label")].map((label) => {
     const input = label.querySelector("input, select");
-    return [label.dataset.name, input.tagName === "SELECT" ? input.selectedOptions[0].textContent : label.querySelector("output").textContent];
+    const shown = input.tagName === "SELECT" ? input.selectedOptions[0] : label.querySelector("output");
+    return [label.dataset.name, shown.textContent];
   })),
   readout: section.querySelector(".readout strong").dataset.value,
   panels: [...section.querySelectorAll("svg")].map((svg) => ({
     axis: svg.dataset.axis,
-    ticks: ["x", "y"].map((d) => [...svg.querySelectorAll(`text.tick[data-${d}]`)].map((t) => [+t.dataset[d], +t.getAttribute(d)])),
+    ticks: ["x", "y"].map((d) => [...svg.querySelectorAll(`.tick[data-${d}]`)].map((t) => [+t.dataset[d], +t.getAttribute(d)])),
     lines: [...svg.querySelectorAll("g")].map((g) => ({
       chosen: "chosen" in g.dataset,
       points: [...g.querySelectorAll("[data-value]")].map((p) => ({
@@ -259,7 +260,8 @@ def test_a_view_has_an_address_and_nothing_sticks_out(width: int, page_of: Any, 
       out = JSON.stringify({
         chosen: section.querySelector(".readout .muted").textContent,
         wide: document.documentElement.scrollWidth, room: document.documentElement.clientWidth,
-        errors: [...document.querySelectorAll("svg *")].filter((e) => [...e.attributes].some((a) => /NaN|Infinity/.test(a.value))).length,
+        errors: [...document.querySelectorAll("svg *")]
+          .filter((node) => [...node.attributes].some((each) => /NaN|Infinity/.test(each.value))).length,
         bold: document.querySelectorAll(".explore b").length,
       })"""
     found = json.loads(

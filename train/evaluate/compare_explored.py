@@ -1,40 +1,48 @@
 """The numbers of a comparison, to be moved through."""
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from train.evaluate.compare import Comparison
+from train.evaluate.compare import Comparison, Curves
 from train.evaluate.exploration import Curve, Exploration
 from train.evaluate.verdict import Verdict
 
+_NONE: Mapping[Any, Any] = MappingProxyType({})
 _LAZY, _RICH = "lazy limit", "limit with feature learning"
 
 
 def explored(result: Comparison) -> list[Exploration]:
     """Losses along training, and what was judged against the width."""
-    return [each for each in (_losses(result), _judged(result)) if each.curves]
+    found = losses(result.curves, result.times, result.limits, result.learned), _judged(result)
+    return [each for each in found if each.curves]
 
 
-def _losses(result: Comparison) -> Exploration:
+def losses(
+    ensembles: Sequence[Curves],
+    times: np.ndarray,
+    limits: Mapping[Any, Any] = _NONE,
+    learned: Mapping[Any, Any] = _NONE,
+) -> Exploration:
+    """Losses along training of ensembles, and of their limits, by family and depth."""
     curves = [
         Curve(
-            {"family": c.label, "depth": c.depth, "width": c.width},
-            {"step": result.times},
-            *_around(c.loss, 2 * c.loss_sem),
+            {"family": c.label, "depth": c.depth, "width": c.width}, {"step": times}, *_around(c.loss, 2 * c.loss_sem)
         )
-        for c in result.curves
+        for c in ensembles
     ]
     curves += [
         Curve({"family": label, "depth": depth, "width": _LAZY}, {"step": run.times}, run.loss)
-        for (label, depth), run in result.limits.items()
+        for (label, depth), run in limits.items()
     ]
-    for (label, depth), sweeps in result.learned.items():
+    for (label, depth), sweeps in learned.items():
         loss = sweeps["loss"]
         sem = loss.std(0, ddof=1) / len(loss) ** 0.5 if len(loss) > 1 else np.zeros(loss.shape[1])
         at = {"family": label, "depth": depth, "width": _RICH}
-        curves.append(Curve(at, {"step": result.times}, *_around(loss.mean(0), 2 * sem)))
-    start: dict[str, Any] = {"width": result.widths[-1], "step": int(result.times[-1])}
+        curves.append(Curve(at, {"step": times}, *_around(loss.mean(0), 2 * sem)))
+    start: dict[str, Any] = {"width": max((c.width for c in ensembles), default=0), "step": int(times[-1])}
     text = "Means over members, ± 2 standard errors where they are chosen."
     return Exploration("Training loss, with sliders", text, "training loss", curves, ("width",), start)
 

@@ -98,11 +98,13 @@
       this.settle();
     }
 
-    choose(name, value) {
-      this.chosen[name] = value;
-      this.settle(name);
+    choose(...pairs) { // [axis, value]; they stay in the address, from where a page that is made anew has them
       const address = new URLSearchParams(location.hash.slice(1));
-      for (const [each, now] of Object.entries(this.chosen)) address.set(each, now);
+      for (const [name, value] of pairs) {
+        this.chosen[name] = value;
+        address.set(name, value);
+      }
+      this.settle(pairs[0][0]);
       history.replaceState(null, "", `#${address}`);
     }
 
@@ -157,7 +159,7 @@
 
     box(name, stops) {
       const input = stops.some(isNumber) ? html("input", { type: "range", min: 0, step: 1 }) : html("select");
-      input.addEventListener("input", () => this.choose(name, this.stops(name)[Number(input.value)]));
+      input.addEventListener("input", () => this.choose([name, this.stops(name)[Number(input.value)]]));
       const title = html("span", { class: "name" }, words(name));
       return html("label", { "data-name": name }, title, input, ...(input.tagName === "INPUT" ? [html("output")] : []));
     }
@@ -233,10 +235,7 @@
         const now = names.every(([name, x]) => same(this.chosen[name], x));
         const { class: kind, style } = this.style(null, key);
         const button = html("button", { type: "button", "aria-pressed": now }, html("i", { class: kind, style }), this.said(names));
-        button.addEventListener("click", () => {
-          names.forEach(([name, x]) => { this.chosen[name] = x; });
-          this.choose(...names[0]);
-        });
+        button.addEventListener("click", () => this.choose(...names));
         return button;
       });
       this.legend.replaceChildren(...buttons);
@@ -322,12 +321,10 @@
     const answer = await fetch(location.pathname, { cache: "no-cache" });
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (!("live" in fresh.body.dataset)) return location.reload(); // finished: with its pictures
-    const kept = pages.map((page) => page.chosen);
     if (fresh.body.dataset.live === document.body.dataset.live) return undefined;
     document.body.replaceChildren(...[...fresh.body.childNodes].filter((node) => node.nodeName !== "SCRIPT"));
     document.body.dataset.live = fresh.body.dataset.live;
     pages = [...document.querySelectorAll(".explore")].map((section) => new Exploration(section));
-    pages.forEach((page, i) => { Object.assign(page.chosen, kept[i]); page.settle(); });
     return undefined;
   }
   if ("live" in document.body.dataset) setInterval(() => renew().catch(() => undefined), EVERY);

@@ -34,8 +34,8 @@ def explored(outcome: Outcome) -> Exploration | None:
         "step": first.curves.shape[-1],
     }
     text = (
-        "Means over seeds, and their standard error where they are chosen; a line is broken, and × on top, where a run diverged. The "
-        "loss at a step is what it would be had training ended there."
+        "Means over seeds, and their standard error where they are chosen; a line is broken, and × on top, where a run "
+        "diverged. The loss at a step is what it would be had training ended there."
     )
     return Exploration("With sliders", text, "training loss", curves, ("width",), start)
 

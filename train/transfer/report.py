@@ -52,6 +52,14 @@ def report(outcome: Outcome, run: dict[str, Any], command: str, advice: str = ""
     return Report(f"Does the best {dial} carry over?", parts, document, run, tab=f"transfer of {dial}")
 
 
+def so_far(outcome: Outcome, there: int, of: int) -> Report:
+    """What the sizes say that are there: tables and sliders, no pictures."""
+    words = Text(f"{there} of {of} sizes are finished.")
+    shown = explored(outcome)
+    parts = [words, *tables(outcome), *([shown] if shown else [])]
+    return Report(f"Does the best {outcome.dial.replace('_', ' ')} carry over?", parts, numbers(outcome, {}))
+
+
 def tables(outcome: Outcome) -> list[Table]:
     """The optima of every setting: a table for each series of sizes, or one where there is none."""
     found = []
