@@ -104,7 +104,8 @@ class Picture(NamedTuple):
         buffer, title = io.BytesIO(), html.escape(self.title)
         self.figure.savefig(buffer, format="png", dpi=110)
         data = base64.b64encode(buffer.getvalue()).decode()
-        return f'<h2>{title}</h2>{Text(self.text)._repr_html_()}<img src="data:image/png;base64,{data}" alt="{title}">'
+        image = f'<img src="data:image/png;base64,{data}" alt="{title}">'
+        return f'<h2>{title}</h2>{Text(self.text)._repr_html_()}<div class="scroll">{image}</div>'
 
     def _print(self, console: Console) -> None:
         pass
