@@ -73,7 +73,7 @@ def sweep(width: float, depth: int = 2, shift: float = 0.0) -> Sweep:
 
 def transferred() -> Outcome:
     """Two settings, two axes besides, sizes of a cross."""
-    sizes = [(16, 2), (32, 2), (64, 2), (16, 4)]
+    sizes: list[tuple[float, int]] = [(16, 2), (32, 2), (64, 2), (16, 4)]
     labels = {f"{rule}, {g}": {"setting": rule, "gamma": g} for rule in ("sgd", "a <b>") for g in (0.5, 2.0)}
     sweeps = {label: {s: sweep(*s, at["gamma"]) for s in sizes} for label, at in labels.items()}
     return Outcome("learning_rate", sweeps, {label: {2: sweep(np.inf)} for label in labels}, labels)
@@ -94,8 +94,8 @@ def of_predict(folder: Path) -> Path:
 
 def of_compare(folder: Path) -> Path:
     task = make_task("sphere", n_train=4, n_test=2, dim=3)
-    made = {p: functools.partial(MLP, activation="erf", parameterization=p) for p in ("mup",)}
-    found = compare(made, (8, 16, 32), (1, 2), task, 6, 0.1, 8, 8, rich={"samples": 32, "replicas": 4})
+    made: dict[str, Any] = {p: functools.partial(MLP, activation="erf", parameterization=p) for p in ("mup",)}
+    found = compare(made, (8, 16), (1, 2), task, 6, 0.1, 8, 8, rich={"samples": 32, "replicas": 4})
     compare_report(found, {}).write(folder)
     return folder / "report.html"
 
@@ -116,9 +116,9 @@ def coordinate(word: str) -> Any:
         return word
 
 
-def entries(explored: dict[str, Any]) -> dict[tuple[str, str], set[tuple[str, str]]]:
-    """{(axis, x): {…}} of all values that the file has over each axis, as words."""
-    found: dict[tuple[str, str], set[Any]] = {}
+def entries(explored: dict[str, Any]) -> dict[Any, set[float]]:
+    """{place: values} of all that the file has."""
+    found: dict[Any, set[float]] = {}
     inner, axes = explored["inner"], explored["axes"]
     for cell in explored["cells"]:
         grids = [explored["grids"][i] for i in cell["grids"]]
@@ -205,7 +205,7 @@ def test_what_is_drawn_is_in_the_file(moved: Any):
                             matching = fitting[free][without(like, free)]
                         assert number(point["value"]) in matching
                         compared += 1
-    assert compared > 500
+    assert compared > 200
 
 
 def test_points_lie_where_the_ticks_say(moved: Any):
@@ -269,6 +269,6 @@ def test_a_view_has_an_address_and_nothing_sticks_out(width: int, page_of: Any, 
             page, script, tmp_path / "seen.html", "#width=16&depth=4&setting=a <b>&learning_rate=0.25", width
         )
     )
-    assert found["chosen"].strip().startswith("a <b>, gamma 2, width 16, depth 4, learning rate 0.25")
+    assert found["chosen"].strip().startswith("a <b>, γ₀ 2, width 16, depth 4, learning rate 0.25")
     assert found["wide"] <= found["room"]
     assert found["errors"] == found["bold"] == 0

@@ -13,7 +13,7 @@
   const svg = (...given) => made("http://www.w3.org/2000/svg", ...given);
   const html = (...given) => made("", ...given);
   const isNumber = (x) => typeof x === "number" && Number.isFinite(x);
-  const words = (name) => name.replaceAll("_", " ");
+  const words = (name) => ({ gamma: "γ₀", gamma0: "γ₀" })[name] ?? name.replaceAll("_", " ");
 
   function shown(x) {
     if (x === "inf") return "diverged";
