@@ -19,14 +19,14 @@ from limits import Store
 from train.data import make_task
 from train.evaluate.compare import cells_of
 from train.evaluate.compare_so_far import so_far
-from train.evaluate.exploration import Curve, Exploration
+from train.evaluate.exploration import Exploration, Series
 from train.evaluate.report import Report, Text
 from zoo import MLP
 
 
 def report(cells: int) -> Report:
     """Of so many cells."""
-    curves = [Curve({"width": 8 * (i + 1)}, {"step": [1, 2, 3]}, np.arange(3) + 10.0 * i + 1) for i in range(cells)]
+    curves = [Series({"width": 8 * (i + 1)}, {"step": [1, 2, 3]}, np.arange(3) + 10.0 * i + 1) for i in range(cells)]
     shown = [Exploration("With sliders", "", "loss", curves, ("width",))] if cells else []
     return Report("Live", [Text(f"{cells} cells"), *shown], {"cells": cells})
 

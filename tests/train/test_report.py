@@ -9,7 +9,7 @@ from rich.console import Console
 
 from limits.kept.store import unsealed
 from train.evaluate.drawing import at_sizes, panels
-from train.evaluate.exploration import Curve, Exploration
+from train.evaluate.exploration import Exploration, Series
 from train.evaluate.finding import Finding
 from train.evaluate.report import Folded, Picture, Report, Table, Text, notes
 
@@ -66,9 +66,9 @@ def test_the_numbers(tmp_path):
 def explored() -> Exploration:
     grid = [0.1, 0.2]
     curves = [
-        Curve({"of": "a</script>", "width": n}, {"rate": grid}, [n / 3, np.inf], [n / 4, np.nan]) for n in (16, 8)
+        Series({"of": "a</script>", "width": n}, {"rate": grid}, [n / 3, np.inf], [n / 4, np.nan]) for n in (16, 8)
     ]
-    limit = Curve({"of": "a</script>", "width": "limit"}, {"rate": [0.1, 0.2]}, [0.123456789, 2])
+    limit = Series({"of": "a</script>", "width": "limit"}, {"rate": [0.1, 0.2]}, [0.123456789, 2])
     return Exploration("S<", "Move.", "loss", [*curves, limit], ("width",), {"rate": np.float64(0.2)})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from train.evaluate.compare import Comparison, Curves
-from train.evaluate.exploration import Curve, Exploration
+from train.evaluate.exploration import Exploration, Series
 from train.evaluate.verdict import Verdict
 
 _NONE: Mapping[Any, Any] = MappingProxyType({})
@@ -28,20 +28,20 @@ def losses(
 ) -> Exploration:
     """Losses along training of ensembles, and of their limits, by family and depth."""
     curves = [
-        Curve(
+        Series(
             {"family": c.label, "depth": c.depth, "width": c.width}, {"step": times}, *_around(c.loss, 2 * c.loss_sem)
         )
         for c in ensembles
     ]
     curves += [
-        Curve({"family": label, "depth": depth, "width": _LAZY}, {"step": run.times}, run.loss)
+        Series({"family": label, "depth": depth, "width": _LAZY}, {"step": run.times}, run.loss)
         for (label, depth), run in limits.items()
     ]
     for (label, depth), sweeps in learned.items():
         loss = sweeps["loss"]
         sem = loss.std(0, ddof=1) / len(loss) ** 0.5 if len(loss) > 1 else np.zeros(loss.shape[1])
         at = {"family": label, "depth": depth, "width": _RICH}
-        curves.append(Curve(at, {"step": times}, *_around(loss.mean(0), 2 * sem)))
+        curves.append(Series(at, {"step": times}, *_around(loss.mean(0), 2 * sem)))
     start: dict[str, Any] = {"width": max((c.width for c in ensembles), default=0), "step": int(times[-1])}
     text = "Means over members, ± 2 standard errors where they are chosen."
     return Exploration("Training loss, with sliders", text, "training loss", curves, ("width",), start)
@@ -57,17 +57,17 @@ def _judged(result: Comparison) -> Exploration:
     return Exploration("Against the width, with sliders", text, "ensemble mean", curves, ("width", "what"), start)
 
 
-def _of(verdict: Verdict, widths: tuple[int, ...]) -> list[Curve]:
+def _of(verdict: Verdict, widths: tuple[int, ...]) -> list[Series]:
     found = []
     for name, part in verdict.projections.items():
         at = {"observable": verdict.name, "family": verdict.label, "depth": verdict.depth, "projection": name}
         for width, mean, sem in zip(widths, part["means"], part["sems"], strict=True):
-            found.append(Curve({**at, "width": width, "what": "measured"}, {}, *_around(mean, 2 * sem)))
+            found.append(Series({**at, "width": width, "what": "measured"}, {}, *_around(mean, 2 * sem)))
         for width, mean in zip(widths, part["predicted"] or (), strict=False):
-            found.append(Curve({**at, "width": width, "what": "to first order in 1/N"}, {}, mean))
-        found.append(Curve({**at, "width": "the limit", "what": "measured"}, {}, part["limit"]))
+            found.append(Series({**at, "width": width, "what": "to first order in 1/N"}, {}, mean))
+        found.append(Series({**at, "width": "the limit", "what": "measured"}, {}, part["limit"]))
         ends = _around(part["extrapolated"], 2 * part["sem"])
-        found.append(Curve({**at, "width": "extrapolated", "what": "measured"}, {}, *ends))
+        found.append(Series({**at, "width": "extrapolated", "what": "measured"}, {}, *ends))
     return found
 
 

@@ -22,7 +22,7 @@ def script() -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Curve:
+class Series:
     """A quantity at one place, `at` {axis: number or word}, over grids of its own, `over` {axis: values}: arrays [grid, …].
 
     What is not finite counts as diverged. low, high: what it lies between.
@@ -43,7 +43,7 @@ class Exploration:
     words along these (such as the limit, where others have a width) are drawn dashed, but for "measured". start: {axis: value}
     to begin with. On the page alone.
 
-    >>> shown = Exploration("Losses", "Move.", "loss", [Curve({"width": n}, {"step": [1, 2]}, [1 / n, np.inf]) for n in (8, 16)],
+    >>> shown = Exploration("Losses", "Move.", "loss", [Series({"width": n}, {"step": [1, 2]}, [1 / n, np.inf]) for n in (8, 16)],
     ...                     ("width",), {"width": 16})
     >>> shown.numbers["axes"], shown.numbers["cells"][1]["value"]
     ([{'name': 'width', 'values': [8, 16]}], [0.0625, 'inf'])
@@ -52,7 +52,7 @@ class Exploration:
     title: str
     text: str
     quantity: str
-    curves: Sequence[Curve]
+    curves: Sequence[Series]
     together: Sequence[str]
     start: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 

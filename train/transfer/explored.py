@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from train.evaluate.exploration import Curve, Exploration
+from train.evaluate.exploration import Exploration, Series
 from train.transfer.outcome import Outcome
 from train.transfer.prediction import Prediction
 from train.transfer.sweep import Sweep
@@ -53,12 +53,12 @@ def _size(sweep: Sweep) -> dict[str, Any]:
     return {"width": int(sweep.width) if math.isfinite(sweep.width) else "limit", "depth": sweep.depth}
 
 
-def _curve(at: Mapping[str, Any], dial: str, sweep: Sweep, steps: int) -> Curve:
+def _curve(at: Mapping[str, Any], dial: str, sweep: Sweep, steps: int) -> Series:
     last = sweep.curves.shape[-1]
     grid = np.unique(np.linspace(last / steps, last, steps).astype(int).clip(1))
     ended = np.stack([sweep.until(step) for step in grid.tolist()], axis=-1)  # [rate, seed, step]
     mean, error = _mean(ended.swapaxes(1, 2))
-    return Curve(at, {dial: sweep.rates, "step": grid}, mean, mean - error, mean + error)
+    return Series(at, {dial: sweep.rates, "step": grid}, mean, mean - error, mean + error)
 
 
 def _mean(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -81,10 +81,10 @@ def predicted(outcome: Outcome, found: Sequence[tuple[str, Prediction]]) -> Expl
         for sweep in [*sweeps, *([own] if own else [])]:
             mean, error = _mean(np.log(np.where(sweep.losses > 0, sweep.losses, np.nan)))
             ends = (np.exp(each) for each in (mean, mean - error, mean + error))
-            curves.append(Curve({**setting, **_size(sweep), "what": "measured"}, {dial: sweep.rates}, *ends))
+            curves.append(Series({**setting, **_size(sweep), "what": "measured"}, {dial: sweep.rates}, *ends))
         rates, losses = p.curve
         at = {**setting, "width": int(p.size[0]), "depth": int(p.size[1]), "what": "predicted"}
-        curves.append(Curve(at, {dial: rates}, *losses.ends))
+        curves.append(Series(at, {dial: rates}, *losses.ends))
     label, p = found[0]
     start = {"setting": label, "width": p.size[0], "depth": p.size[1], "what": "predicted", dial: float(p.rate.value)}
     text = f"Measured: means over seeds (of logarithms) and their standard error. Predicted: {p.level:.0%} intervals."
