@@ -10,7 +10,8 @@
     node.append(...children);
     return node;
   }
-  const svg = (...given) => made("http://www.w3.org/2000/svg", ...given);
+  const space = new DOMParser().parseFromString("<svg></svg>", "text/html").body.firstChild.namespaceURI;
+  const svg = (...given) => made(space, ...given);
   const html = (...given) => made("", ...given);
   const isNumber = (x) => typeof x === "number" && Number.isFinite(x);
   const words = (name) => ({ gamma: "γ₀", gamma0: "γ₀" })[name] ?? name.replaceAll("_", " ");
