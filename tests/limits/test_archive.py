@@ -30,6 +30,10 @@ def test_there_and_back_and_the_same_bytes_again(folder: Path, tmp_path: Path):
         place.chmod(0o700)
         os.utime(place, (1e9, 1e9))
     assert pack_files(folder, reversed(FILES), {"code": "x"}) == data
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert {(each.date_time, each.external_attr >> 16) for each in archive.infolist()} == {
+            ((1980, 1, 1, 0, 0, 0), 0o100644)
+        }
     listed = unpack_files(data, tmp_path / "to")
     assert listed["code"] == "x"
     assert {n: (tmp_path / "to" / n).read_bytes() for n in listed["files"]} == FILES
