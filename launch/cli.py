@@ -12,6 +12,8 @@ COMMANDS = {
     "transfer": "sweep learning rates over widths and depths: where the optimum lies, and what its shift costs",
     "predict": "from these sweeps: what a larger size will reach, at which learning rate, and how sure that is",
     "reproduce": "repeat a figure of a paper and check its claims; --list shows them",
+    "pack": "make one archive of a folder of results, to hand on",
+    "unpack": "check such an archive and write its files into a new folder",
     "local_cluster": "run a command as several processes on this machine, as on the hosts of a pod",
     "analyze": "look into trained networks from their checkpoints: kernels, alignment, spectra, sharpness, the twin",
     "limit": "compute a twin alone: kernels and lazy training",

@@ -22,7 +22,8 @@ from rich.console import Console
 import configs
 from launch import compiled, watch
 from limits.kept import store
-from train.study.experiment import load
+from train.study.experiment import Experiment, load
+from train.study.resume import code_of
 from zoo.messages import did_you_mean
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -253,18 +254,29 @@ def run_folder(name: str) -> Any:
 
 
 def provenance(settings: ConfigDict) -> dict[str, Any]:
-    """What was run: config, versions, device."""
+    """What was run: config, code, versions, device."""
     names = ("limit-zoo", "jax", "jaxlib", "flax", "optax", "numpy", "scipy")
     versions = {name: importlib.metadata.version(name) for name in names}
-    device = jax.devices()[0]
+    device, experiment = jax.devices()[0], Experiment(config_file(), settings, ())
     return {
         "config": json.loads(settings.to_json_best_effort()),
+        "config_file": experiment.path.name,
+        "code": code_of(experiment.functions()),
         "seed": settings.get("seed"),
         "versions": {"python": platform.python_version(), **versions},
         "device": {"kind": device.device_kind, "platform": device.platform, "count": jax.device_count()},
         "processor": {"cores": os.cpu_count(), "machine": platform.machine(), "system": platform.system()},
         "command": command_line(),
     }
+
+
+def keep_config(folder: Any, run: Mapping[str, Any]) -> None:
+    """What is run (`provenance`) and the config's file, beside the results."""
+    write_whole(folder / "config.json", json.dumps(run, indent=2) + "\n")
+    path = Path(config_file().partition(":")[0])
+    copy = folder / path.name
+    if "://" in str(folder) or not (os.path.exists(copy) and path.samefile(copy)):
+        write_whole(copy, path.read_text(encoding="utf-8"))
 
 
 def command_line() -> str:

@@ -8,8 +8,8 @@ further arguments are filled with the config's fields of that name, and those of
 learning_rate, …) of the file that returns an Optax transformation.
 
 Ends in a table, DIR/report.html, DIR/report.json and DIR/config.json. Finished ensembles are kept in DIR/cells: an
-interrupted run continues from them. A config with `posterior` compares Bayesian networks with their theory instead
-(configs/posterior.py).
+interrupted run continues from them. --live serves what they say to a browser on this machine meanwhile. A config with `posterior`
+compares Bayesian networks with their theory instead (configs/posterior.py).
 """
 
 import json
@@ -18,10 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from launch import common
+from launch import common, live
 from limits import Task, twin
 from train.data import make_task
 from train.evaluate import compare, compare_report, posterior_report
+from train.evaluate.compare_so_far import so_far
 from train.evaluate.posteriors import compare_posteriors
 from train.posterior import sample_posterior
 from train.study.experiment import Experiment
@@ -99,27 +100,21 @@ def task_of(config: Any) -> Task:
     return make_task(config.task.name, **{key: value for key, value in config.task.items() if key != "name"})
 
 
-def trainings(config: Any, each: Families, task: Task, folder: Any, screen: Any) -> Any:
-    """Ensembles against the limits of training."""
+def trainings(config: Any, each: Families, task: Task, folder: Any, screen: Any) -> tuple[Any, live.Live | None]:
+    """(ensembles against the limits of training, the page that was served meanwhile)."""
     optimizer = optimizer_of(config)
     if isinstance(optimizer, str):
         each = {f"{label}, {optimizer}": make for label, make in each.items()}
-    return compare(
-        each,
-        config.widths,
-        config.depths,
-        task,
-        steps=config.steps,
-        learning_rate=config.learning_rate,
-        members=config.members,
-        init_members=config.init_members,
-        seed=config.seed,
-        centred=config.centred,
-        folder=folder / "cells",
-        console=screen,
-        rich=dict(config.rich) if config.get("rich") else None,
-        optimizer=optimizer,
-    )
+    how: dict[str, Any] = {
+        name: config[name] for name in ("steps", "learning_rate", "members", "init_members", "seed", "centred")
+    }
+    how |= {
+        "folder": folder / "cells",
+        "rich": dict(config.rich) if config.get("rich") else None,
+        "optimizer": optimizer,
+    }
+    page = live.start(folder, lambda: so_far(each, config.widths, config.depths, task, **how), screen)
+    return compare(each, config.widths, config.depths, task, console=screen, **how), page
 
 
 def optimizer_of(config: Any) -> Any:
@@ -128,7 +123,7 @@ def optimizer_of(config: Any) -> Any:
     return own.bound("optimizer", 2) if own.has("optimizer") else config.get("optimizer") or None
 
 
-def posteriors(config: Any, each: Families, task: Task, folder: Any, screen: Any) -> Any:
+def posteriors(config: Any, each: Families, task: Task, folder: Any, screen: Any) -> tuple[Any, None]:
     """Chains against the theory of posteriors, at every width; config.posterior: noise, and options of `sample_posterior`."""
     options = dict(config.posterior)
     if len(each) * len(config.depths) != 1:
@@ -141,7 +136,7 @@ def posteriors(config: Any, each: Families, task: Task, folder: Any, screen: Any
     nets = [make(width, depth) for width in sorted(config.widths)]
     theories = [twin(net).posterior(task, noise, width=net.width) for net in nets]
     chains = [sample_posterior(net, task, noise, key=config.seed, progress=True, **options) for net in nets]
-    return compare_posteriors(task, twin(nets[0]).posterior(task, noise), theories, chains)
+    return compare_posteriors(task, twin(nets[0]).posterior(task, noise), theories, chains), None
 
 
 def main() -> None:
@@ -152,14 +147,16 @@ def main() -> None:
     run = common.provenance(config)
     check_fields(config, "launch.compare", left_out(config), common.config_file())
     check_folder(folder, run["config"])
-    (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
+    common.keep_config(folder, run)
     task = task_of(config)
     result, pages = (posteriors, posterior_report) if config.get("posterior") else (trainings, compare_report)
-    found = result(config, families(config, common.config_file(), task.outputs), task, folder, screen)
+    found, page = result(config, families(config, common.config_file(), task.outputs), task, folder, screen)
     run["seconds"] = round(time.time() - started, 1)
     made = pages.report(found, run)
     made.print(screen)
     common.write(folder, made.documents(), screen, started)
+    if page:
+        page.finish()
 
 
 def run() -> None:

@@ -9,7 +9,6 @@ part) that returns arrays, with claims(arrays) and figures(arrays). Ends in repo
 A claim holds only where 95 % intervals say so (train.evaluate.interval); what was found is in the list, in the files' headers.
 """
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -34,7 +33,7 @@ def main() -> None:
     figure = Figure(Path(common.config_file().partition(":")[0]))
     folder = common.workdir(f"papers/{figure.name}/{config.size}")
     run = common.provenance(config) | {"command": f"python3 -m launch.reproduce {figure.name} --size={config.size}"}
-    (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
+    common.keep_config(folder, run)
     title, small, paper, _ = figure.about
     screen.print(f"{title}\nsmall: {small}; paper: {paper}. Now: {config.size}, into {folder}.", highlight=False)
     found = figure.repeat(config, folder, screen, shards.part())

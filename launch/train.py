@@ -29,7 +29,6 @@ Exit codes: 0 finished, 42 preempted (SIGTERM) and saved.
 """
 
 import ast
-import json
 import logging
 import sys
 import time
@@ -156,8 +155,7 @@ def main() -> None:
     if jax.process_index() == 0:
         if "://" not in str(folder):
             folder_inside(folder, "checkpoints")
-        common.write_whole(folder / "config.json", json.dumps(common.provenance(config), indent=2) + "\n")
-        common.write_whole(folder / experiment.path.name, experiment.path.read_text())
+        common.keep_config(folder, common.provenance(config))
     finished = conduct_and_report(run, screen, preemption, started)
     screen.print(f"{'finished' if finished else 'preempted and saved'}, {time.time() - started:.0f} s", highlight=False)
     if held:

@@ -14,21 +14,29 @@ targets), batches(); further arguments of these are filled with the config's fie
   together               how many runs go side by side on an accelerator (default all)
 Ends in DIR/report.html, report.json, arrays.npz, config.json. Every size is kept in DIR/cells as soon as it is finished, and
 the same command continues. --only=LABEL takes one of the variants. With --shard=i/n (i from 0) n processes that share DIR
-divide the sizes among them; whoever finds all of them writes the report.
+divide the sizes among them; whoever finds all of them writes the report. --live serves the report of the sizes that are there, to
+a browser on this machine.
 """
 
-import json
 import sys
 import time
 
 import numpy as np
 from absl import flags
 
-from launch import common, shards
-from train.study.study import conduct, study_of
+from launch import common, live, shards
+from train.evaluate.report import Report
+from train.study.predicted import with_unbounded
+from train.study.study import Study, conduct, study_of
 from train.transfer import report
 
 _ONLY = flags.DEFINE_string("only", "", "One of the config's variants.")
+
+
+def so_far(study: Study) -> Report:
+    """Of the sizes that are there."""
+    files = [study.file(cell) for cell in study.cells()]
+    return report.so_far(study.kept(), sum(file.exists() for file in files), len(files))
 
 
 def main() -> None:
@@ -37,10 +45,12 @@ def main() -> None:
     folder, part = common.workdir(config.name), shards.part()
     study = study_of(common.config_file(), config, folder, _ONLY.value)
     run = common.provenance(config)
-    (folder / "config.json").write_text(json.dumps(run, indent=2) + "\n")
+    common.keep_config(folder, run)
+    page = live.start(folder, lambda: so_far(study), screen)
     outcome = conduct(study, part, screen)
     if outcome is None:
         return
+    outcome = with_unbounded(study, outcome)
     sizes = [sweep for sweeps in outcome.sweeps.values() for sweep in sweeps.values()]
     if not any(np.isfinite(sweep.optimum().loss) for sweep in sizes):
         raise FloatingPointError(
@@ -51,6 +61,8 @@ def main() -> None:
     made = report.report(outcome, run, command, study.target(outcome).advice)
     made.print(screen)
     common.write(folder, made.documents(), screen, started)
+    if page:
+        page.finish()
 
 
 def run() -> None:

@@ -3,11 +3,35 @@
 from absl import flags
 from absl.testing import flagsaver
 
-from launch import analyze, bench, compare, distributed, limit, predict, reproduce, sample, train, transfer  # noqa: F401
+from launch import (  # noqa: F401  # noqa: F401
+    analyze,
+    bench,
+    compare,
+    distributed,
+    limit,
+    pack,
+    predict,
+    reproduce,
+    sample,
+    train,
+    transfer,
+    unpack,
+)
 
 WORDS = ("wrod", "", "-3", "0", "2.5", "nan", "inf", "1e300", "3", str(10**30), "('wrod',)", "=3", "3/2", "None")
 WHOLE = {"3", str(10**30)}
-SWITCHES = {"debug", "list", "pmap", "accept_changes", "keep_compiled", "dry_run", "from_limit"}
+SWITCHES = {
+    "debug",
+    "list",
+    "pmap",
+    "accept_changes",
+    "keep_compiled",
+    "dry_run",
+    "from_limit",
+    "live",
+    "checkpoints",
+    "cells",
+}
 # What of WORDS each flag takes. Names of configs, folders and variants are looked up when the program has begun.
 TAKEN = {
     "points": WHOLE, "test_points": WHOLE | {"0"}, "n": WHOLE, "rounds": WHOLE, "initialization_timeout": WHOLE,
@@ -15,7 +39,8 @@ TAKEN = {
     "prompt": set(WORDS), "tokens": WHOLE, "draws": WHOLE, "temperature": WHOLE | {"0", "2.5", "1e300"},
     **{name: WHOLE | {"0"} for name in ("seed", "step", "member")},
     "distributed": set(), "oracle": set(), "shard": set(), "level": set(), "set": set(), "workdir": set(WORDS),
-    "only": set(WORDS),
+    **{name: set(WORDS) for name in ("only", "archive")}, **dict.fromkeys(("width", "depth", "largest"), WHOLE),
+    "live_port": {"0", "3"},
     **{name: {"0"} for name in SWITCHES},
 }  # fmt: skip
 

@@ -2,12 +2,14 @@
 
 import io
 import json
+import re
 
 import numpy as np
 from rich.console import Console
 
 from limits.kept.store import unsealed
 from train.evaluate.drawing import at_sizes, panels
+from train.evaluate.exploration import Exploration, Series
 from train.evaluate.finding import Finding
 from train.evaluate.report import Folded, Picture, Report, Table, Text, notes
 
@@ -59,3 +61,28 @@ def test_the_numbers(tmp_path):
     assert page.read_text() == made().html()
     assert {each.name for each in tmp_path.iterdir()} == {"report.json", "report.html"}
     assert unsealed(made(checksum=True).json()) == {"p": [0.5, "nan"], "n": 3}
+
+
+def explored() -> Exploration:
+    grid = [0.1, 0.2]
+    curves = [
+        Series({"of": "a</script>", "width": n}, {"rate": grid}, [n / 3, np.inf], [n / 4, np.nan]) for n in (16, 8)
+    ]
+    limit = Series({"of": "a</script>", "width": "limit"}, {"rate": [0.1, 0.2]}, [0.123456789, 2])
+    return Exploration("S<", "Move.", "loss", [*curves, limit], ("width",), {"rate": np.float64(0.2)})
+
+
+def test_numbers_with_sliders_are_those_of_the_file():
+    report = Report("What", [Text("Some."), explored()], {"p": 1})
+    page, (numbers,) = report.html(), json.loads(report.json())["explore"]
+    (embedded,) = re.findall(r'<script type="application/json">(.*?)</script>', page)
+    assert json.loads(embedded) == numbers
+    assert numbers["axes"] == [{"name": "of", "values": ["a</script>"]}, {"name": "width", "values": [8, 16, "limit"]}]
+    assert numbers["grids"] == [[0.1, 0.2]]
+    assert [(c["at"], c["value"], c.get("low")) for c in numbers["cells"]] == [
+        ([0, 1], [5.33333, "inf"], [4.0, "inf"]), ([0, 0], [2.66667, "inf"], [2.0, "inf"]), ([0, 2], [0.123457, 2.0], None),
+    ]  # fmt: skip
+    assert page.count("<script>") == 1
+    assert "http" not in page  # it needs no network
+    assert "<script" not in made().html()  # nothing moves there
+    assert 'data-live="a&quot;"' in made().html(live='a"')

@@ -31,6 +31,12 @@ class Curves:
     f: np.ndarray
     f_sem: np.ndarray
 
+    @classmethod
+    def of(cls, cell: Cell, seen: dict[str, np.ndarray]) -> "Curves":
+        """From what was measured in a cell."""
+        names = ("loss", "loss_sem", "f_mean", "f_sem")
+        return cls(cell.label, cell.depth, cell.net.width, *(seen[name] for name in names))
+
 
 @dataclasses.dataclass(frozen=True)
 class Diverged:
@@ -124,7 +130,7 @@ def compare(
     limits, lost = _limits(families, widths, depths, task, *how)
     # Kernels at initialisation do not depend on how one trains: a rerun with another rate keeps them.
     numbers = {"init": (init_members, 0, 0.0), "train": (members, steps, learning_rate)}
-    groups, sharing = _cells(families, widths, depths, numbers, seed, centred, repr(rich or ""), optimizer)
+    groups, sharing = cells_of(families, widths, depths, numbers, seed, centred, repr(rich or ""), optimizer)
     groups = {key: group for key, group in groups.items() if key[1:] in limits}
     cells = [cell for group in groups.values() for cell in group]
     results, blown = run_grid(cells, task, limits, folder, console or Console(quiet=True))
@@ -139,16 +145,7 @@ def compare(
         for observable in _observables(kind, limits[label, depth])
     ]  # fmt: skip
     verdicts = [judge(row, widths, FAMILYWISE / len(rows)) for row in rows]
-    curves = [
-        Curves(
-            cell.label,
-            cell.depth,
-            cell.net.width,
-            *(results[cell][name] for name in ("loss", "loss_sem", "f_mean", "f_sem")),
-        )
-        for cell in cells
-        if cell.kind == "train" and cell in results
-    ]
+    curves = [Curves.of(cell, results[cell]) for cell in cells if cell.kind == "train" and cell in results]
     products = {
         (label, depth): [_squared_error(cell, results[cell], limits[label, depth]) for cell in group]
         for (kind, label, depth), group in whole.items()
@@ -186,7 +183,7 @@ def _observables(kind: str, limit: Limit) -> tuple[str, ...]:
     return tuple(name for name in (("nngp", "ntk") if kind == "init" else trained) if name in limit.projections)
 
 
-def _cells(
+def cells_of(
     families: Any,
     widths: Any,
     depths: Any,

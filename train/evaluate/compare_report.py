@@ -5,6 +5,7 @@ import dataclasses
 from typing import Any
 
 from train.evaluate.compare import Comparison
+from train.evaluate.compare_explored import explored
 from train.evaluate.plots import all_figures
 from train.evaluate.report import Folded, Report, Table, Text, notes
 from train.evaluate.statistics import CURVED, LACK_OF_FIT, PowerLaw
@@ -21,6 +22,7 @@ def report(result: Comparison, run: dict[str, Any]) -> Report:
         Text(summary(result)),
         verdicts(result),
         *([finite_widths(result)] if result.finite else []),
+        *explored(result),
         *all_figures(result),
         *([Table(("observable", "exponent of depth [95 % interval]"), depths, title="Variance against depth",
                  caption=f"At width {result.widths[-1]}.", screen=0)] if depths else []),

@@ -20,6 +20,11 @@ from zoo import parameterization
 RECORDED = 6  # times along training
 
 
+def recorded(steps: int) -> np.ndarray:
+    """The steps at which outputs are looked at."""
+    return np.unique(np.linspace(0, steps, RECORDED).round().astype(int))
+
+
 @dataclasses.dataclass(frozen=True)
 class Cell:
     """One ensemble of the grid. kind "init": kernels of untrained networks; "train": predictions and kernel at the end."""
@@ -119,7 +124,7 @@ class Limit:
         """Computes them; the width of the definition plays no part. `rich`: samples, replicas and order of the sweeps."""
         limit = twin(net)
         task = limit.fed(task)
-        initial, times = limit.initial(task.x), np.unique(np.linspace(0, steps, RECORDED).round().astype(int))
+        initial, times = limit.initial(task.x), recorded(steps)
         how: dict[str, Any] = {"times": times, "centred": centred, "steps": steps}
         how |= steps_of(net, learning_rate, optimizer)
         learns = float(parameterization(net.parameterization).d) == 0.5

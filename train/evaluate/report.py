@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,23 +16,16 @@ import rich.table
 from rich.console import Console
 
 from limits.kept.store import sealed, write_whole
+from train.evaluate.exploration import Exploration, script
 from train.evaluate.finding import STYLES, Finding
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-_PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+_PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width,initial-scale=1">
 <title>limit-zoo: {name}</title><style>
-body {{ font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff }}
-body {{ max-width: 1180px; margin: 2rem auto; padding: 0 1rem }}
-h1 {{ font-size: 1.6rem; margin-bottom: .2rem }} h2 {{ font-size: 1.15rem; margin-top: 2.2rem }}
-p {{ max-width: 52rem }} img {{ max-width: 100%; height: auto }}
-.scroll {{ overflow-x: auto }} table {{ border-collapse: collapse; font-size: .82rem }}
-th, td {{ text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #d8dee4; vertical-align: top }}
-.good {{ color: #116329 }} .bad {{ color: #a40e26 }} .unsure {{ color: #7d4e00 }} .muted {{ color: #57606a }}
-details {{ margin: 1rem 0 }} summary {{ cursor: pointer; color: #57606a }}
-pre {{ background: #f6f8fa; padding: .8rem; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .8rem }}
-</style></head><body><h1>{title}</h1>{body}</body></html>"""
+{style}</style></head><body{live}><h1>{title}</h1>{body}{script}</body></html>"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +104,8 @@ class Picture(NamedTuple):
         buffer, title = io.BytesIO(), html.escape(self.title)
         self.figure.savefig(buffer, format="png", dpi=110)
         data = base64.b64encode(buffer.getvalue()).decode()
-        return f'<h2>{title}</h2>{Text(self.text)._repr_html_()}<img src="data:image/png;base64,{data}" alt="{title}">'
+        image = f'<img src="data:image/png;base64,{data}" alt="{title}">'
+        return f'<h2>{title}</h2>{Text(self.text)._repr_html_()}<div class="scroll">{image}</div>'
 
     def _print(self, console: Console) -> None:
         pass
@@ -132,7 +127,7 @@ class Folded:
             part._print(console)
 
 
-Part = Text | Table | Picture | Folded
+Part = Text | Table | Picture | Folded | Exploration
 
 
 def notes(lines: Iterable[str]) -> list[Text]:
@@ -163,15 +158,29 @@ class Report:
         for part in [Text(self.title, "title"), *self.parts]:
             part._print(console)
 
-    def html(self) -> str:
-        """One self-contained page."""
+    def html(self, live: str = "") -> str:
+        """One self-contained page; one that asks for the next while it is `live`, a word that changes with what is in it."""
         run = [] if self.run is None else [Folded("What was run", [Text(json.dumps(self.run, indent=2), "code")])]
         body = "".join(part._repr_html_() for part in [*self.parts, *run])
-        return _PAGE.format(name=html.escape(self.tab or self.title), title=html.escape(self.title), body=body)
+        moved = f"<script>{script()}</script>" if self._explorations or live else ""
+        return _PAGE.format(
+            name=html.escape(self.tab or self.title),
+            style=resources.files("train.evaluate").joinpath("page.css").read_text(encoding="utf-8"),
+            live=f' data-live="{html.escape(live)}"' if live else "",
+            title=html.escape(self.title),
+            body=body,
+            script=moved,
+        )
+
+    @property
+    def _explorations(self) -> list[Exploration]:
+        return [part for part in self.parts if isinstance(part, Exploration)]
 
     def json(self) -> str:
-        """Every number."""
+        """Every number; under "explore" those with sliders."""
         numbers = plain(self.numbers)
+        if self._explorations:
+            numbers |= {"explore": [part.numbers for part in self._explorations]}
         return sealed(numbers) if self.checksum else json.dumps(numbers, indent=1) + "\n"
 
     def documents(self, name: str = "report") -> dict[str, str]:

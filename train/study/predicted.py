@@ -1,4 +1,4 @@
-"""Predictions from the sweeps that a study has kept, a setting at a time."""
+"""Predictions from the sweeps that a study has kept, or from its numbers alone, a setting at a time."""
 
 import dataclasses
 import math
@@ -8,6 +8,7 @@ from train.study.study import Study
 from train.transfer.cells import read, write
 from train.transfer.checked import by_hand, check
 from train.transfer.doubts import NotPredictableError
+from train.transfer.numbers import Saved
 from train.transfer.outcome import Outcome, Target
 from train.transfer.predicted_report import Forecast
 from train.transfer.prediction import predict
@@ -24,14 +25,13 @@ def conduct(
     """
     wanted = study.config.get("target", {})
     size = wanted.get("width", max(study.config.widths)), wanted.get("depth", max(study.config.depths))
-    outcome = study.kept()
-    smaller = {label: [s for s in sweeps if s != size] for label, sweeps in outcome.sweeps.items()}
-    if not any(smaller.values()):
+    outcome = with_unbounded(study, study.kept())
+    found = forecasts(outcome, size, level)
+    if not found:
         raise ValueError(
             f"{study.folder / 'cells'} holds no sweep of this config (same code, seeds, steps and values) below width {size[0]}, "
             f"depth {size[1]}: run launch.transfer with it first."
         )
-    found = [_of(study, outcome, label, size, level) for label in outcome.labels if smaller[label]]
     if from_limit:
         found = [dataclasses.replace(each, from_limit=_from_limit(study, outcome, each.label, size)) for each in found]
     sure = [(float(p.loss.value), each.label) for each in found if (p := each.prediction) is not None]
@@ -43,10 +43,29 @@ def conduct(
     return outcome, found, study.command(outcome, given, target)
 
 
-def _of(study: Study, outcome: Outcome, label: str, size: tuple[int, int], level: float) -> Forecast:
+def of_numbers(saved: Saved, width: int | None, depth: int | None, level: float) -> list[Forecast]:
+    """A prediction for each setting of somebody's numbers; the size is by default the target that they had."""
+    sizes = [size for sweeps in saved.outcome.sweeps.values() for size in sweeps]
+    size = (
+        width or saved.target.get("width") or int(max(w for w, _ in sizes)),
+        depth or saved.target.get("depth") or max(d for _, d in sizes),
+    )
+    found = forecasts(saved.outcome, size, level)
+    if not found:
+        raise ValueError(f"There is no sweep below width {size[0]}, depth {size[1]}: give a larger --width or --depth.")
+    return found
+
+
+def forecasts(outcome: Outcome, size: tuple[int, int], level: float) -> list[Forecast]:
+    """Of every setting with other sizes than this one."""
+    labels = [label for label, sweeps in outcome.sweeps.items() if any(s != size for s in sweeps)]
+    return [_of(outcome, label, size, level) for label in labels]
+
+
+def _of(outcome: Outcome, label: str, size: tuple[int, int], level: float) -> Forecast:
     sweeps = outcome.sweeps[label]
-    if why := _without_limit(study, outcome, label, [s for s in sweeps if s != size]):
-        return Forecast(label, None, why)
+    if label in outcome.unbounded and len({width for width, depth in sweeps if (width, depth) != size}) > 1:
+        return Forecast(label, None, outcome.unbounded[label])
     try:
         found = predict(sweeps, *size, outcome.limits.get(label), level)
     except NotPredictableError as error:
@@ -80,8 +99,14 @@ def _from_limit(study: Study, outcome: Outcome, label: str, target: tuple[int, i
     return {(each.width, each.depth): each for each in found}
 
 
-def _without_limit(study: Study, outcome: Outcome, label: str, sizes: list[tuple[float, int]]) -> str:
-    """Why networks of zoo have nothing to extrapolate to in their width, whatever was measured."""
+def with_unbounded(study: Study, outcome: Outcome) -> Outcome:
+    """With why networks of zoo have nothing to extrapolate to in their width, whatever was measured."""
+    said = {label: _unbounded(study, outcome, label) for label in outcome.labels}
+    return dataclasses.replace(outcome, unbounded={label: why for label, why in said.items() if why})
+
+
+def _unbounded(study: Study, outcome: Outcome, label: str) -> str:
+    sizes = list(outcome.sweeps[label])
     if len({width for width, _ in sizes}) < 2:
         return ""
     setting = dict(outcome.settings[label])
@@ -93,6 +118,5 @@ def _without_limit(study: Study, outcome: Outcome, label: str, sizes: list[tuple
         return ""
     return (
         f"In the parameterization {parameterization(given).name or given}, features and outputs move by more at every "
-        f"larger width at "
-        "one learning rate: the best one goes to zero and no loss has a limit. Use mup, or the width as it is."
+        "larger width at one learning rate: the best one goes to zero and no loss has a limit. Use mup, or the width as it is."
     )

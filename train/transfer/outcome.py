@@ -16,7 +16,7 @@ class Outcome:
     """`sweeps`: {label: {(width, depth): sweep over `dial`}}, a label a setting; `limits`: {label: {depth: sweep}}.
 
     `settings`: of every label the value of each axis, and under "setting" the label without them; `absent`: why a label
-    has no limit.
+    has no limit; `unbounded`: why the optimum of a label goes on moving at any width, where that is known without a sweep.
     """
 
     dial: str
@@ -24,11 +24,17 @@ class Outcome:
     limits: dict[str, dict[int, Sweep]] = dataclasses.field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     absent: dict[str, str] = dataclasses.field(default_factory=dict)
+    unbounded: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def labels(self) -> list[str]:
         """The settings."""
         return list(self.sweeps)
+
+    def each(self) -> list[tuple[str, Sweep]]:
+        """(setting, sweep) of all sizes, then of the limits."""
+        finite = [(label, sweep) for label, sizes in self.sweeps.items() for sweep in sizes.values()]
+        return finite + [(label, sweep) for label, depths in self.limits.items() for sweep in depths.values()]
 
     def series(self, label: str) -> list[Transfer]:
         """Sizes of this setting that differ in width alone or in depth alone."""

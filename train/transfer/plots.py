@@ -42,7 +42,13 @@ def curves(outcome: Outcome) -> "matplotlib.figure.Figure":
     if any(axis.get_yscale() == "log" for axis in shown):  # one scale for all, or they could not be compared
         for axis in shown:
             axis.set_yscale("log", nonpositive="clip")
-    low, high = zip(*(axis.get_ylim() for axis in shown), strict=True)
+    ends = [axis.get_ylim() for axis in shown]
+    if shown and shown[0].get_yscale() == "log":  # an axis that was linear may have begun below 0
+        ends = [
+            (low if low > 0 else 0.7 * axis.dataLim.minposy, high)
+            for axis, (low, high) in zip(shown, ends, strict=True)
+        ]
+    low, high = zip(*ends, strict=True)
     for axis in shown:
         axis.set_ylim(min(low), max(high))
     for axis in axes[:, 0]:

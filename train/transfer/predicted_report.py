@@ -11,6 +11,7 @@ from train.evaluate.drawing import at_sizes, colour, gallery, legend_beside
 from train.evaluate.interval import Interval
 from train.evaluate.report import Folded, Part, Picture, Report, Table, Text, notes
 from train.transfer.checked import Checked
+from train.transfer.explored import predicted
 from train.transfer.outcome import Outcome
 from train.transfer.prediction import Prediction, measured
 from train.transfer.shift import bracketed, octaves, percent
@@ -61,6 +62,9 @@ def report(outcome: Outcome, found: Sequence[Forecast], run: Mapping[str, Any], 
     if seen := [each for each in said if each.checked]:
         parts.append(_checked(seen, level))
     parts += [_from_limit(outcome, each, dial, level) for each in found if each.from_limit]
+    pairs = [(each.label, each.prediction) for each in said if each.prediction]
+    if shown := predicted(outcome, pairs):
+        parts.append(shown)
     if said:
         parts += [
             Picture("Loss and optimum against the size", _SIZES, sizes(outcome, said)),

@@ -134,7 +134,9 @@ def predict(
         float(last.offsets @ last.offsets) / (len(last.offsets) - 1) + float(np.median(last.near.variance))
     )
     one = within(np.exp(floor + spread * random.standard_t(len(last.offsets) - 1, DRAWS)), level)
-    x = np.geomspace(rates[0], rates[-1], 49)
+    between = np.geomspace(rates[0], rates[-1], 49)
+    apart = np.abs(np.log2(between[:, None] / rates)).min(1) > 1e-6
+    x = np.sort(np.concatenate([between[apart], rates]))  # at the measured values too
     return Prediction(
         target, level, within(np.exp(floor), level), rate, cost(plain), plain, one, cost(float(rate.value)),
         within(2.0**edge, level), (x, within(np.exp(floor[:, None] + costs(x)), level)),

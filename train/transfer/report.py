@@ -5,6 +5,8 @@ from typing import Any
 
 from train.evaluate.report import Picture, Report, Table, Text, notes
 from train.transfer import plots
+from train.transfer.explored import explored
+from train.transfer.numbers import numbers
 from train.transfer.outcome import Outcome, target
 from train.transfer.shift import COLUMNS, bounds, rows
 
@@ -37,14 +39,25 @@ def report(outcome: Outcome, run: dict[str, Any], command: str, advice: str = ""
         *tables(outcome),
         *map(Text, _limit_lines(outcome)),
         *([other] if best else []),
+        *([found] if (found := explored(outcome)) else []),
         *figures(outcome),
         *notes([READING, NOT_TRANSFERRED]),
         Text("To train the target size", "title"),
         Text(advice),
         Text(command, "code"),
     ]
-    numbers = _numbers(outcome) | {"run": run, "command": command, "advice": advice}
-    return Report(f"Does the best {dial} carry over?", parts, numbers, run, tab=f"transfer of {dial}")
+    wanted = run.get("config", {}).get("target", {})
+    document = numbers(outcome, wanted) | {"how_to_read": [READING, NOT_TRANSFERRED]}
+    document |= {"run": run, "command": command, "advice": advice}
+    return Report(f"Does the best {dial} carry over?", parts, document, run, tab=f"transfer of {dial}")
+
+
+def so_far(outcome: Outcome, there: int, of: int) -> Report:
+    """What the sizes say that are there: tables and sliders, no pictures."""
+    words = Text(f"{there} of {of} sizes are finished.")
+    shown = explored(outcome)
+    parts = [words, *tables(outcome), *([shown] if shown else [])]
+    return Report(f"Does the best {outcome.dial.replace('_', ' ')} carry over?", parts, numbers(outcome, {}))
 
 
 def tables(outcome: Outcome) -> list[Table]:
@@ -56,33 +69,6 @@ def tables(outcome: Outcome) -> list[Table]:
         ]
         found += [dataclasses.replace(each, title=": ".join(filter(None, (label, each.title)))) for each in series]
     return found
-
-
-def _numbers(outcome: Outcome) -> dict[str, Any]:
-    """Every number: optima, shifts, regrets with their intervals, and the losses [value, seed]."""
-    names = ("value", "low", "high")
-    series = [
-        {
-            "setting": label, "over": s.over, "fixed": s.fixed, "sizes": s.sizes,
-            **{name: dict(zip(names, getattr(s, name)(), strict=True)) for name in ("slope", "shift", "regret")},
-        }
-        for label in outcome.labels for s in outcome.series(label)
-    ]  # fmt: skip
-    limits = [(label, sweep) for label, depths in outcome.limits.items() for sweep in depths.values()]
-    finite = [(label, sweep) for label, sizes in outcome.sweeps.items() for sweep in sizes.values()]
-    sweeps = [
-        {
-            "setting": label, "width": sweep.width, "depth": sweep.depth, outcome.dial: sweep.rates, "losses": sweep.losses,
-            "diverged": sweep.diverged, "optimum": sweep.optimum().rate, "interval": sweep.interval(),
-            "loss": sweep.optimum().loss, "edge": sweep.optimum().edge, "settled": sweep.settled(),
-            "steps": sweep.curves.shape[-1],
-        }
-        for label, sweep in finite + limits
-    ]  # fmt: skip
-    return {
-        "series": series, "sweeps": sweeps, "best": outcome.best_values(), "absent": outcome.absent,
-        "how_to_read": [READING, NOT_TRANSFERRED],
-    }  # fmt: skip
 
 
 def figures(outcome: Outcome) -> list[Picture]:

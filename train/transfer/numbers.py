@@ -1,0 +1,95 @@
+"""The numbers of a transfer study, for its report.json; and a study's outcome from report.json and arrays.npz alone."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from limits.kept.store import DamagedError, has_checksum, read_npz
+from train.transfer.outcome import Outcome
+from train.transfer.sweep import Sweep
+
+
+def numbers(outcome: Outcome, target: Mapping[str, int]) -> dict[str, Any]:
+    """Optima, shifts, regrets with their intervals, the losses [value, seed], and what `Saved.read` needs besides."""
+    names = ("value", "low", "high")
+    series = [
+        {
+            "setting": label, "over": s.over, "fixed": s.fixed, "sizes": s.sizes,
+            **{name: dict(zip(names, getattr(s, name)(), strict=True)) for name in ("slope", "shift", "regret")},
+        }
+        for label in outcome.labels for s in outcome.series(label)
+    ]  # fmt: skip
+    sweeps = [
+        {
+            "setting": label, "width": sweep.width, "depth": sweep.depth, outcome.dial: sweep.rates, "losses": sweep.losses,
+            "diverged": sweep.diverged, "optimum": sweep.optimum().rate, "interval": sweep.interval(),
+            "loss": sweep.optimum().loss, "edge": sweep.optimum().edge, "settled": sweep.settled(),
+            "steps": sweep.curves.shape[-1],
+        }
+        for label, sweep in outcome.each()
+    ]  # fmt: skip
+    return {
+        "series": series, "sweeps": sweeps, "best": outcome.best_values(), "absent": outcome.absent, "dial": outcome.dial,
+        "settings": outcome.settings, "unbounded": outcome.unbounded, "target": dict(target),
+    }  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """A study as its folder has it: the outcome, the `target` that its config asked for, and `run`: what was run."""
+
+    outcome: Outcome
+    target: dict[str, int]
+    run: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> "Saved":
+        """From the numbers alone: no config is looked at, and nothing is executed."""
+        try:
+            document, data = json.loads((folder / "report.json").read_bytes()), (folder / "arrays.npz").read_bytes()
+        except FileNotFoundError as error:
+            raise ValueError(
+                f"{folder} has no {Path(error.filename).name}: it is no folder of a finished launch.transfer."
+            ) from None
+        except ValueError as error:
+            raise DamagedError(f"{folder / 'report.json'} cannot be read ({error}).") from None
+        if not isinstance(document, dict) or "sweeps" not in document:
+            raise ValueError(f"{folder / 'report.json'} holds no sweeps: it is not of launch.transfer.")
+        if not has_checksum(data):
+            raise DamagedError(
+                f"{folder / 'arrays.npz'} has no checksum at its end: it is cut off, or of something else."
+            )
+        try:
+            with read_npz(data) as arrays:
+                outcome = _outcome(document, arrays)
+            target = {name: int(document["target"][name]) for name in ("width", "depth") if name in document["target"]}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedError(
+                f"The numbers in {folder} do not belong together, or an earlier version wrote them ({error!r}): let "
+                "launch.transfer write them again."
+            ) from error
+        return cls(outcome, target, document.get("run", {}))
+
+
+def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outcome:
+    dial = document["dial"]
+    sweeps: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+    for each in document["sweeps"]:
+        label, width, depth = str(each["setting"]), float(each["width"]), int(each["depth"])
+        rates = np.array([float(value) for value in each[dial]])
+        key = f"{label}/limit x{depth}/curves" if math.isinf(width) else f"{label}/{width:g}x{depth}/curves"
+        curves = np.asarray(arrays[key], float)
+        if curves.ndim != 3 or len(curves) != len(rates) or not (np.diff(rates) > 0).all() or not (rates > 0).all():
+            raise ValueError(f"{key} has shape {curves.shape} at {len(rates)} values")
+        if math.isinf(width):
+            limits.setdefault(label, {})[depth] = Sweep(width, depth, rates, curves)
+        else:
+            sweeps.setdefault(label, {})[int(width), depth] = Sweep(int(width), depth, rates, curves)
+    words = ({str(k): v for k, v in document[name].items()} for name in ("settings", "absent", "unbounded"))
+    return Outcome(dial, sweeps, limits, *words)
