@@ -7,7 +7,9 @@ of floating-point numbers only zeros, ±1, those that are not finite, and expone
 
 import collections
 import functools
+import hashlib
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,20 +47,33 @@ class Alike:
             closed, shapes = jax.make_jaxpr(functools.partial(self.function, static), return_shape=True)(*arrays)
             known = *shared(closed), jax.tree.structure(shapes)
             _keep(self._known, key, known)
-        run, numbers, out = known
-        return jax.tree.unflatten(out, run(numbers, leaves))
+        run, given, out = known
+        return jax.tree.unflatten(out, run(given, leaves))
 
 
-def shared(closed: ClosedJaxpr) -> tuple[Callable[[Any, Sequence[Any]], list[Any]], list[Any]]:
-    """(what runs this program and all that are alike, from numbers and inputs; its numbers)."""
+def shared(closed: ClosedJaxpr) -> tuple[Callable[[Any, Sequence[Any]], list[Any]], Any]:
+    """(what runs this program and all that are alike, from what is given and inputs; what is given here: its numbers)."""
     program = _Program(closed)
     with _lock:
         found = _programs.get(program.key) or _compiled(program)
         _keep(_programs, program.key, found)
-    return found, program.numbers
+    return found, program.given
 
 
 _programs, _lock = collections.OrderedDict[Any, Any](), threading.Lock()
+
+
+_arrays = weakref.WeakValueDictionary[Any, jax.Array]()
+
+
+def _on_device(array: np.ndarray) -> jax.Array:
+    """Put there once, whatever programs use it."""
+    digest = array.shape, str(array.dtype), hashlib.blake2b(np.ascontiguousarray(array).data).digest()
+    with _lock:
+        found = _arrays.get(digest)
+        if found is None:
+            found = _arrays[digest] = jnp.asarray(array)
+        return found
 
 
 def _keep(table: collections.OrderedDict, key: Any, value: Any) -> None:
@@ -73,33 +88,39 @@ def _compiled(program: "_Program") -> Callable[[Any, Sequence[Any]], list[Any]]:
     def jitted(backend: str) -> Any:
         return jax.jit(program.run, compiler_options=options(backend))
 
-    return lambda numbers, inputs: jitted(jax.default_backend())(numbers, inputs)
+    return lambda given, inputs: jitted(jax.default_backend())(given, inputs)
 
 
 class _Program:
-    """A program whose numbers are apart; programs of one key are alike."""
+    """A program whose numbers and arrays are apart (`given`); programs of one key are alike."""
 
     def __init__(self, closed: ClosedJaxpr) -> None:
-        self.closed, self.numbers, self.slots, self._seen = closed, list[Any](), dict[int, int](), dict[int, int]()
+        self.closed, self._seen = closed, dict[int, int]()
+        self._numbers, self._arrays = list[np.ndarray](), list[jax.Array]()
+        self._places = dict[int, tuple[str, int]]()  # of what is no part of the key, by address
         self.key = self._written(closed)
+        self.given = np.array([number.item() for number in self._numbers]), self._arrays
 
-    def run(self, numbers: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        """Its outputs."""
-        return self._through(self.closed, numbers, inputs)
+    def run(self, given: tuple[Any, Sequence[Any]], inputs: Sequence[Any]) -> list[Any]:
+        """Its outputs, with such numbers and arrays as are `given`."""
+        numbers = [given[0][i].astype(like.dtype).reshape(like.shape) for i, like in enumerate(self._numbers)]
+        tables = {"number": numbers, "array": given[1]}
+        return self._through(self.closed, {at: tables[table][i] for at, (table, i) in self._places.items()}, inputs)
 
     def _number(self, thing: Any, value: Any, exponent: bool = False) -> Any:
         """How a constant is told apart; `thing`, whose address says which it is, is part of the program."""
         if not jnp.issubdtype(value.dtype, np.number) and value.dtype != bool:
             return _Same(value)
         array = np.asarray(value)
-        kind = array.shape, str(array.dtype)
-        apart = exponent or (array.ndim == 0 and (float(array) in _TOLD_APART or not np.isfinite(array)))
+        kind, one = (array.shape, str(array.dtype)), array.size == 1
+        apart = exponent or (one and (array.item() in _TOLD_APART or not np.isfinite(array).all()))
         if apart or not jnp.issubdtype(array.dtype, jnp.floating):
             return *kind, array.tobytes()
-        if id(thing) not in self.slots:
-            self.slots[id(thing)] = len(self.numbers)
-            self.numbers.append(array)
-        return *kind, "number", self.slots[id(thing)]
+        if id(thing) not in self._places:
+            table: Any = self._numbers if one else self._arrays
+            self._places[id(thing)] = "number" if one else "array", len(table)
+            table.append(array if one else _on_device(array))
+        return *kind, self._places[id(thing)]
 
     def _written(self, closed: Any) -> Any:
         jaxpr, consts = (closed.jaxpr, closed.consts) if isinstance(closed, ClosedJaxpr) else (closed, ())
@@ -132,23 +153,23 @@ class _Program:
             for key, value in sorted(eqn.params.items())
         )
 
-    def _through(self, closed: Any, numbers: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    def _through(self, closed: Any, moving: dict[int, Any], inputs: Sequence[Any]) -> list[Any]:
         jaxpr, consts = (closed.jaxpr, closed.consts) if isinstance(closed, ClosedJaxpr) else (closed, ())
-        here = lambda thing, value: numbers[self.slots[id(thing)]] if id(thing) in self.slots else value  # noqa: E731
+        here = lambda thing, value: moving.get(id(thing), value)  # noqa: E731
         held = {v: here(v, value) for v, value in zip(jaxpr.constvars, consts, strict=True)}
         held |= zip(jaxpr.invars, inputs, strict=True)
         read = lambda v: here(v, np.asarray(v.val, v.aval.dtype)) if isinstance(v, Literal) else held[v]  # noqa: E731
         for eqn in _needed(jaxpr):
-            held |= zip(eqn.outvars, self._outputs(eqn, [read(v) for v in eqn.invars], numbers), strict=True)
+            held |= zip(eqn.outvars, self._outputs(eqn, [read(v) for v in eqn.invars], moving), strict=True)
         return [read(v) for v in jaxpr.outvars]
 
-    def _outputs(self, eqn: Any, values: list[Any], numbers: Sequence[Any]) -> Sequence[Any]:
+    def _outputs(self, eqn: Any, values: list[Any], moving: dict[int, Any]) -> Sequence[Any]:
         name, params = eqn.primitive.name, eqn.params
-        of = lambda inner: lambda *given: self._through(inner, numbers, given)  # noqa: E731
+        of = lambda inner: lambda *given: self._through(inner, moving, given)  # noqa: E731
         if name in INLINED:
             return of(params[INLINED[name]])(*values)
         if name == "scan":
-            return self._scan(params, values, numbers)
+            return self._scan(params, values, moving)
         if name == "while":
             k, l = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
             goes = lambda state: of(params["cond_jaxpr"])(*values[:k], *state)[0]  # noqa: E731
@@ -158,11 +179,11 @@ class _Program:
         made = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(params))
         return made if eqn.primitive.multiple_results else [made]
 
-    def _scan(self, params: Any, values: list[Any], numbers: Sequence[Any]) -> Sequence[Any]:
+    def _scan(self, params: Any, values: list[Any], moving: dict[int, Any]) -> Sequence[Any]:
         k, l = params["num_consts"], params["num_consts"] + params["num_carry"]
 
         def step(state: Any, rows: Any) -> tuple:
-            made = self._through(params["jaxpr"], numbers, [*values[:k], *state, *rows])
+            made = self._through(params["jaxpr"], moving, [*values[:k], *state, *rows])
             return made[: l - k], made[l - k :]
 
         options = {name: params[name] for name in ("length", "reverse", "unroll")}
