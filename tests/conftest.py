@@ -109,7 +109,7 @@ def compilations():
     log, note = logging.getLogger("jax"), Note()
     propagates, log.propagate = log.propagate, False
     log.addHandler(note)
-    before = jax.config.jax_log_compiles
+    before = jax.config.jax_log_compiles  # pyright: ignore[reportAttributeAccessIssue]
     jax.config.update("jax_log_compiles", True)  # in all threads, which a context is not
     yield taken
     jax.config.update("jax_log_compiles", before)

@@ -41,12 +41,13 @@ class Alike:
         """What the function gives."""
         leaves, tree = jax.tree.flatten(arrays)
         kinds = tuple((np.shape(leaf), str(jnp.result_type(leaf))) for leaf in leaves)
-        key = static, tree, kinds, jax.config.jax_enable_x64
+        key = static, tree, kinds, jax.dtypes.canonicalize_dtype("float64")
         known = self._known.get(key)
         if known is None:
             closed, shapes = jax.make_jaxpr(functools.partial(self.function, static), return_shape=True)(*arrays)
             known = *shared(closed), jax.tree.structure(shapes)
-            _keep(self._known, key, known)
+            with _lock:
+                _keep(self._known, key, known)
         run, given, out = known
         return jax.tree.unflatten(out, run(given, leaves))
 
@@ -61,8 +62,6 @@ def shared(closed: ClosedJaxpr) -> tuple[Callable[[Any, Sequence[Any]], list[Any
 
 
 _programs, _lock = collections.OrderedDict[Any, Any](), threading.Lock()
-
-
 _arrays = weakref.WeakValueDictionary[Any, jax.Array]()
 
 
@@ -139,7 +138,7 @@ class _Program:
         return tuple(parts)
 
     def _literal(self, v: Literal, exponent: bool = False) -> Any:
-        return self._number(v, np.asarray(v.val, v.aval.dtype), exponent)
+        return self._number(v, _value(v), exponent)
 
     def _params(self, eqn: Any) -> tuple:
         name = eqn.primitive.name
@@ -158,7 +157,7 @@ class _Program:
         here = lambda thing, value: moving.get(id(thing), value)  # noqa: E731
         held = {v: here(v, value) for v, value in zip(jaxpr.constvars, consts, strict=True)}
         held |= zip(jaxpr.invars, inputs, strict=True)
-        read = lambda v: here(v, np.asarray(v.val, v.aval.dtype)) if isinstance(v, Literal) else held[v]  # noqa: E731
+        read = lambda v: here(v, _value(v)) if isinstance(v, Literal) else held[v]  # noqa: E731
         for eqn in _needed(jaxpr):
             held |= zip(eqn.outvars, self._outputs(eqn, [read(v) for v in eqn.invars], moving), strict=True)
         return [read(v) for v in jaxpr.outvars]
@@ -189,6 +188,10 @@ class _Program:
         options = {name: params[name] for name in ("length", "reverse", "unroll")}
         state, rows = jax.lax.scan(step, values[k:l], values[l:], **options)
         return [*state, *rows]
+
+
+def _value(v: Literal) -> np.ndarray:
+    return np.asarray(v.val, getattr(v.aval, "dtype", None))
 
 
 def _needed(jaxpr: Jaxpr) -> list[Any]:
