@@ -109,7 +109,9 @@ def compilations():
     log, note = logging.getLogger("jax"), Note()
     propagates, log.propagate = log.propagate, False
     log.addHandler(note)
-    with jax.log_compiles():
-        yield taken
+    before = jax.config.jax_log_compiles  # pyright: ignore[reportAttributeAccessIssue]
+    jax.config.update("jax_log_compiles", True)  # in all threads, which a context is not
+    yield taken
+    jax.config.update("jax_log_compiles", before)
     log.removeHandler(note)
     log.propagate = propagates

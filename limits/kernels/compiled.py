@@ -7,6 +7,11 @@ from typing import Any
 import jax
 
 
+def options(backend: str) -> dict[str, str] | None:
+    """Of XLA's compiler, for the kernel recursions."""
+    return {"xla_disable_hlo_passes": "cse_barrier_expander"} if backend == "cpu" else None
+
+
 def compiled(function: Callable[..., Any], static_argnums: int) -> Callable[..., Any]:
     """`jax.jit` whose optimization barriers hold on CPUs too.
 
@@ -16,8 +21,7 @@ def compiled(function: Callable[..., Any], static_argnums: int) -> Callable[...,
 
     @functools.cache
     def jitted(backend: str) -> Any:
-        options = {"xla_disable_hlo_passes": "cse_barrier_expander"} if backend == "cpu" else None
-        return jax.jit(function, static_argnums=static_argnums, compiler_options=options)
+        return jax.jit(function, static_argnums=static_argnums, compiler_options=options(backend))
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:

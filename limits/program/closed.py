@@ -13,6 +13,7 @@ from limits.finite.forward import mixes_inputs
 from limits.finite.output_power import check_output_power
 from limits.kept.identity import numerics
 from limits.kept.remembered import remembered
+from limits.kernels.alike import Alike
 from limits.program.accuracy import Measurement
 from limits.program.deep import DEPTHS
 from limits.program.read import KERNELS, TOLERANCE, ProgramKernels, read
@@ -187,8 +188,8 @@ def _diagonal(static: tuple, a: Any, roll: bool = True) -> list[Any]:
 
 
 _diagonal_in_steps = functools.partial(_diagonal, roll=False)
-_compiled_pair = algebra.compiled(_whole, static_argnums=0)
-_compiled_diagonal = algebra.compiled(_diagonal, static_argnums=0)
+_compiled_pair = Alike(_whole)
+_compiled_diagonal = Alike(_diagonal)
 
 
 @functools.lru_cache(maxsize=64)
@@ -202,7 +203,7 @@ def _looking(kernels: ProgramKernels, shape: tuple[int, ...], kind: str) -> tupl
         beside["seen"], beside["refused"] = kernels.look(x, roll=not in_steps)
         return beside["seen"].arrays()
 
-    run = look if in_steps else algebra.compiled(look, static_argnums=0)
+    run = look if in_steps else Alike(look)
     beside["arrays"] = jax.eval_shape(look, None, x)
     return run, beside
 

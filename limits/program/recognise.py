@@ -9,6 +9,7 @@ import numpy as np
 import scipy
 
 from limits.kernels.activations import Dual, closed_form
+from limits.kernels.alike import shared
 from limits.kernels.differentiable import Averages, averages
 from zoo import activations as zoo
 
@@ -89,8 +90,9 @@ def recognised(name: str, function: Callable[[Any], Any]) -> Closed | None:
 def values_at(x: np.ndarray, *functions: Callable) -> list[np.ndarray]:
     """Of functions at these points, compiled together, also while a caller traces."""
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        compiled = jax.jit(lambda x: [jnp.broadcast_to(each(x), x.shape) for each in functions])
-        return [np.asarray(part, float) for part in compiled(jnp.asarray(x))]
+        traced = jax.make_jaxpr(lambda x: [jnp.broadcast_to(each(x), x.shape) for each in functions])(jnp.asarray(x))
+        run, given = shared(traced)
+        return [np.asarray(part, float) for part in run(given, [x])]
 
 
 def derivative(function: Callable) -> Callable:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Literal
 
-from limits.program.trace import INLINED
+from limits.kernels.alike import INLINED
 from zoo.plain import PlainNetwork, starts
 
 

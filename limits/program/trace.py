@@ -19,13 +19,9 @@ from jax._src import source_info_util  # jax.extend has no way from an equation 
 from jax.extend.core import Literal
 
 import zoo
+from limits.kernels.alike import INLINED
 
 INPUTS = 2  # of the first trace
-INLINED = {
-    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat": "jaxpr",
-    "remat2": "jaxpr", "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr", "custom_lin": "jaxpr",
-}  # fmt: skip
 _LIBRARIES = tuple(
     os.path.dirname(os.path.abspath(file)) + os.sep for file in (flax.__file__, jax.__file__, zoo.__file__, __file__)
 )

@@ -1,0 +1,179 @@
+"""Programs that differ in numbers only are compiled once; where a number decides what is done, they are told apart."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.special import erf
+from stock import GAUSS, Dense, readout
+
+from limits import kernels as algebra
+from limits import twin
+from limits.kernels import alike
+from limits.kernels.alike import Alike, shared
+from limits.program import closed
+from zoo import MLP, in_parameterization
+
+X = np.random.default_rng(0).normal(size=(3, 5))
+
+
+class Numbers(nn.Module):
+    """A loop of blocks whose sizes fall, a leaky slope, a gain in a Gaussian, one constant for every input feature."""
+
+    width: int
+    numbers: tuple[float, ...]
+
+    @nn.compact
+    def __call__(self, x):
+        slope, size, power, shift, spread = self.numbers
+        draw = nn.initializers.normal(spread)
+        h = nn.Dense(self.width, bias_init=draw, kernel_init=GAUSS)(x * jnp.linspace(shift, 2, 5)[None])
+        for l in range(3):
+            h = h + size * (l + 1.0) ** -power * Dense(self.width)(nn.leaky_relu(h, slope))
+        return readout(erf(size * Dense(self.width)(h)) + shift * self.param("gain", draw, (self.width,))[None] * h)
+
+
+FIRST = (0.2, 0.5, 0.5, 0.3, 0.4)
+
+
+def read(numbers, x=X, kind: Any = Numbers):
+    net = in_parameterization(lambda width: kind(width, numbers), "ntk", width=32)
+    found, how, _ = closed.closed_kernels(net, x, None)
+    assert how.kind == "exact"
+    return np.stack([found["nngp"], found["ntk"]])
+
+
+def compiled_apart(numbers, monkeypatch):
+    """The same kernels by a compilation of their own, with all numbers in it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(closed, "_compiled_pair", algebra.compiled(closed._whole, static_argnums=0))
+        return read(numbers)
+
+
+@pytest.mark.slow
+def test_other_numbers_compile_nothing_and_are_those_of_a_compilation_of_their_own(compilations, monkeypatch):
+    first, other, third = read(FIRST), (0.3, 0.4, 0.6, 0.2, 0.35), (0.05, 0.45, 0.25, -0.4, 0.3)
+    compilations()
+    for numbers in (other, third):
+        assert np.abs(read(numbers) / first - 1).min() > 1e-3
+    assert read(third, np.tile(X, (2, 1))[:4]).shape == (2, 4, 4)  # the same bucket of inputs
+    assert compilations() == []
+    np.testing.assert_allclose(read(third), compiled_apart(third, monkeypatch), rtol=1e-13)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [
+        pytest.param(0, 0.0, id="relu"),
+        pytest.param(0, 1.0, id="linear"),
+        pytest.param(2, 0.0, id="blocks of one size"),
+        pytest.param(4, 0.0, id="neither bias nor gain"),
+    ],
+)
+def test_numbers_that_decide_what_is_done_are_told_apart(compilations, monkeypatch, place, number):
+    numbers = (*FIRST[:place], number, *FIRST[place + 1 :])
+    read(FIRST)
+    compilations()
+    found = read(numbers)
+    assert "jit(run)" in compilations()
+    np.testing.assert_allclose(found, compiled_apart(numbers, monkeypatch), rtol=1e-13)
+
+
+class Small(nn.Module):
+    """A slope, a size, the law of biases."""
+
+    width: int
+    numbers: tuple[float, ...]
+
+    @nn.compact
+    def __call__(self, x):
+        slope, size, spread = self.numbers
+        h = nn.Dense(self.width, bias_init=nn.initializers.normal(spread), kernel_init=GAUSS)(x)
+        return readout(size * nn.leaky_relu(h, slope))
+
+
+def test_a_slope_a_size_and_a_law_are_arguments(compilations):
+    first = read((0.2, 0.5, 0.3), kind=Small)
+    assert "jit(run)" in compilations()
+    found = read((0.45, 0.7, 1.1), kind=Small)
+    assert compilations() == []
+    alike._programs.clear()
+    fresh = read((0.45, 0.7, 1.1), kind=Small)
+    assert "jit(run)" in compilations()
+    np.testing.assert_allclose(found, fresh, rtol=1e-14)
+    assert np.abs(fresh / first - 1).min() > 1e-2
+
+
+@pytest.mark.slow
+def test_zoo_networks_that_are_read_share_their_program(compilations):
+    first, second = (MLP(16, depth=3, w_std=w, b_std=b, activation="relu") for w, b in ((1.2, 0.3), (1.7, 0.1)))
+    closed.closed_kernels(first, X, None)
+    compilations()
+    found = closed.closed_kernels(second, X, None)[0]
+    assert compilations() == []
+    np.testing.assert_allclose(found["ntk"], twin(second).kernels(X).ntk, rtol=1e-12)
+
+
+def every_loop(numbers, x):
+    """Of all that has a program inside: loops of three kinds, branches, functions of functions."""
+    a, b, power, at = numbers
+
+    @jax.custom_jvp
+    def own(y):
+        return b * y
+
+    own.defjvp(lambda p, t: (own(*p), b * t[0]))
+    y = jax.lax.scan(lambda h, row: (a * h + row * b, h * a), x, jnp.stack([x, x + a]), reverse=True)
+    z = jax.lax.fori_loop(0, 3, lambda i, h: h * a + i + x[at], y[0])
+    z = jax.lax.while_loop(lambda h: h.sum() < 40 * a, lambda h: 1.5 * h + b, jnp.abs(z))
+    w = jax.lax.cond(z[0] > b, lambda h: h * a, lambda h: h - b, z)
+    return (
+        jax.jit(lambda h: h**power + own(h))(jnp.abs(w)),
+        y[1],
+        jnp.asarray([a, b, 1.0])[None] * x[None],
+        jax.checkpoint(own)(x),
+    )
+
+
+def test_programs_with_others_inside(compilations):
+    x, call = jnp.array([0.4, -1.3, 2.2]), Alike(every_loop)
+    call((0.7, 0.3, 1.5, 1), x)
+    for numbers in ((0.6, 0.2, 1.5, 1), (1.3, -0.4, 1.5, 1)):
+        compilations()
+        found = call(numbers, x)
+        assert compilations() == []
+        for a, b in zip(found, every_loop(numbers, x), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+    for numbers in ((0.6, 0.2, 2.5, 1), (0.6, 0.2, 1.5, 2), (0.6, 1.0, 1.5, 1)):
+        compilations()
+        found = call(numbers, x)
+        assert compilations() == ["jit(run)"]
+        for a, b in zip(found, every_loop(numbers, x), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_other_shapes_types_orders_and_equations_are_other_programs():
+    def program(function, *x):
+        return shared(jax.make_jaxpr(function)(*x))[0]
+
+    x, y = jnp.ones(3), jnp.ones(4)
+    one = program(lambda x: 2.5 * x + 0.3, x)
+    assert program(lambda x: 0.7 * x - -4.0, x) is not one
+    assert program(lambda x: 0.7 * x + 4.0, x) is one
+    others = [
+        (lambda x: 2.5 * x + 0.3, y),
+        (lambda x: 2.5 * x + 0.3, x.astype(jnp.float16)),
+        (lambda x: 2.5 * x + 1, x),
+    ]
+    others += [(lambda x: (2.5 * x + 0.3, x), x), (lambda x: 2.5 + (x * x + 0.3), x), (lambda x: x + 0.3 * x, x)]
+    for function, at in others:
+        assert program(function, at) is not one
+    a, b = jnp.arange(3.0), jnp.arange(3.0) + 5
+    two = program(lambda x: (a - x, a * x), x)
+    assert program(lambda x: (b - x, b * x), x) is two
+    given = shared(jax.make_jaxpr(lambda x: (b - x, b * x))(x))[1]
+    np.testing.assert_allclose(np.stack(two(given, [x])), [b - 1, b])
