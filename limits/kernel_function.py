@@ -116,7 +116,7 @@ class KernelFunction:
                 return [part[name] for name in wanted]
 
             if x2 is None:
-                return kernels.diagonal(*x, lengths, wanted, ratios=numbers)
+                return kernels.diagonal(x[0], lengths, wanted, ratios=numbers)
             return dict(zip(wanted, in_tiles(tile, *x, rows=rows, positions=positions), strict=True))
 
         found = by_few_numbers(read, tuple(ratios), tuple(arrays[:1] if same else arrays))
