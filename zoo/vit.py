@@ -77,8 +77,9 @@ class ViT(TwoBranchBlocks, Network):
         Attention: W_o [Σ_b softmax_b(q_a·k_b / d^p) v_b by head],   MLP: W₂ φ(W₁ h), `mlp_ratio` times as wide
 
     s = β depth^(−α), α the parameterization's (1/2 in `ntk` and `mup`, 0 in `standard`). w_std and b_std hold for every
-    dense layer; tuples have an entry for the embedding, each block and the readout, and `activation` one a block. `logits` = "1/d" (p = 1) or "1/sqrt(d)", d the head dimension; `heads`: a number, or "grow" for
-    about √width of them. `query_init="zeros"` starts the queries at zero, `tied` uses one layer for queries and keys.
+    dense layer; tuples have an entry for the embedding, each block and the readout, and `activation` one a block.
+    `logits` = "1/d" (p = 1) or "1/sqrt(d)", d the head dimension; `heads`: a number, or "grow" for about √width of them.
+    `query_init="zeros"` starts the queries at zero, `tied` uses one layer for queries and keys.
     `attention="identity"` leaves the softmax out. `norm`: "layer" (before each branch and before the readout) or None,
     with gain and bias if `norm_affine`. `positions`: "learned" (N(0, position_std²)), "fixed" (sines, of
     variance position_std²) or None. `pool`: "mean" over tokens, or "class" for the output of a class token.
