@@ -68,6 +68,7 @@ def test_landmarks_come_near_the_whole(tmp_path):
     assert jobs(tmp_path, settings)[0].disk == 0
 
 
+@pytest.mark.slow
 def test_features_of_random_networks_come_near_the_whole(tmp_path):
     """Their losses do, within a few times what is said of the kernel; mirror images count as in whole kernels."""
     settings = dataclasses.replace(SETTINGS, networks=64, n_train=30, n_test=10)
