@@ -23,7 +23,7 @@ def get_config() -> ConfigDict:
                 "CNN, flattened": {"architecture": "cnn", **RELU},
                 "CNN, average": {"architecture": "cnn", "readout": "average", **RELU},
             },
-            "widths": (64,),  # plays no part in the limit
+            "widths": (64,),  # plays a part in random features only
             "depths": (3,),
             "gamma": 1.0,
             "data": {"name": "digits", "train": "train", "test": "test"},  # and options of train.data.source
@@ -37,6 +37,7 @@ def get_config() -> ConfigDict:
                 "direct": 4000,  # samples up to which leave-one-out is exact
                 "rank": 200,  # of the preconditioner beyond
                 "landmarks": 0,  # Nyström's approximation with so many; 0: whole kernels, in tiles on disk
+                "networks": 0,  # features of so many random networks, as wide as `widths` says, in place of kernels
             },
         }
     )

@@ -58,7 +58,8 @@ def jobs() -> list[dict[str, Any]]:
     """What is timed."""
     grids: dict[str, dict[str, tuple]] = {
         "tangent": {"what": ("tangent",), "n": (_N.value or 16,)},
-        "gradients": {"what": ("gradients",), "of": ("inputs", "w_std"), "kernels": ("nngp", "both"), "n": (_N.value or 500,)},
+        "gradients": {"what": ("gradients",), "of": ("inputs", "w_std", "w_std and b_std"), "kernels": ("nngp", "both"),
+                      "n": (_N.value or 500,)},
         "fields": {"what": ("fields",), "samples": (1024, 4096, 16384), "steps": (16, 50)},
         "transfer": {"what": ("transfer",), "width": (64, 256, 512), "against": ("one loop", "each compiled")},
         "architectures": {"what": ("architecture",), "name": tuple(ARCHITECTURES), "dtype": ("float32", "float64")},

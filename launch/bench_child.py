@@ -180,7 +180,7 @@ def tangent(side: str, n: int) -> dict:
 
 
 def gradients(side: str, of: str, kernels: str, n: int) -> dict:
-    """Value and gradient of a kernel's sum of squares, by the inputs or by w_std: erf, depth 3, float64, inputs of 10."""
+    """Value and gradient of a kernel's sum of squares, by the inputs or by some numbers: erf, depth 3, float64, inputs of 10."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -193,20 +193,22 @@ def gradients(side: str, of: str, kernels: str, n: int) -> dict:
     else:
         from neural_tangents import stax  # pyright: ignore
 
-        def stacked(x: Any, w_std: Any = W_STD) -> Any:
-            layers = [layer for _ in range(3) for layer in (stax.Dense(8, w_std, B_STD), stax.Erf())]
-            return stax.serial(*layers, stax.Dense(1, w_std, B_STD))[2](x, None, names)
+        def stacked(x: Any, w_std: Any = W_STD, b_std: Any = B_STD) -> Any:
+            layers = [layer for _ in range(3) for layer in (stax.Dense(8, w_std, b_std), stax.Erf())]
+            return stax.serial(*layers, stax.Dense(1, w_std, b_std))[2](x, None, names)
 
         k = stacked
 
-    def squares(w: Any, x: Any) -> Any:
-        found = k(x, w_std=w)
+    def squares(numbers: Any, x: Any) -> Any:
+        found = k(x, **numbers)
         return sum((getattr(found, name) ** 2).sum() for name in names)
 
-    run = jax.jit(jax.value_and_grad(squares, argnums=1 if of == "inputs" else 0))
-    value, slope = run(W_STD, x)
-    seconds = timed(lambda: jax.block_until_ready(run(W_STD, x)), 10)
-    return {"seconds": seconds, "sum": float(value) + float((slope**2).sum()) ** 0.5}
+    values = {"w_std": W_STD, "b_std": B_STD}
+    values = {name: value for name, value in values.items() if name in of}
+    run = jax.jit(jax.value_and_grad(squares, argnums=0 if values else 1))
+    value, slope = run(values, x)
+    seconds = timed(lambda: jax.block_until_ready(run(values, x)), 30)
+    return {"seconds": seconds, "sum": float(value) + sum(float((s**2).sum()) for s in jax.tree.leaves(slope)) ** 0.5}
 
 
 if __name__ == "__main__":

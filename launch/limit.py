@@ -24,7 +24,7 @@ from rich.table import Table
 from launch import common, shards
 from launch.compare import FIELDS, OF_TRAINING, check_fields, task_of
 from limits import Task, predict, twin
-from train.study import regression
+from train.study import regression, regression_report
 from train.study.experiment import plain_fields
 from train.study.families import check_variants, families, has_make
 from zoo import checks
@@ -132,7 +132,7 @@ def whole_data(config: Any, folder: Path, screen: Any) -> None:
     if waiting:
         screen.print("\n".join(waiting), highlight=False)
         return
-    made = regression.report(found, data, settings, common.provenance(config))
+    made = regression_report.report(found, data, settings, common.provenance(config))
     made.print(screen)
     common.write(folder, made.documents(), screen, started)
 

@@ -9,6 +9,7 @@ from limits.cnn import CNNTwin as CNNTwin
 from limits.combination import Combination as Combination
 from limits.convergence import Convergence as Convergence
 from limits.convergence import convergence as convergence
+from limits.finite.random_features import random_features as random_features
 from limits.finite.tangent import empirical_ntk as empirical_ntk
 from limits.finite.tangent import linearize as linearize
 from limits.finite.tangent_operator import TangentOperator as TangentOperator

@@ -13,6 +13,7 @@ import numpy as np
 from jax.core import Tracer
 
 from limits.kept.remembered import remembered
+from limits.kernels.traced import by_few_numbers, in_tiles, rows_of_tiles
 from limits.program.accuracy import SeriesLengths
 from limits.program.closed import look, program_of
 from limits.program.read import KERNELS, ProgramKernels
@@ -104,10 +105,21 @@ class KernelFunction:
         arrays = [x.astype(work) for x in arrays] if floating else arrays
         names = self._checked(values)
         ratios = self._ratios(values, names, work)
-        kernels, lengths, how = self._program(arrays[0].shape[1:], arrays[0].dtype, names)
+        kernels, lengths, how, entries = self._program(arrays[0].shape[1:], arrays[0].dtype, names)
         wanted = tuple(name for name in KERNELS if how[name].kind != "absent")
-        read: Any = kernels.diagonal if x2 is None else kernels
-        found = read(*arrays, lengths, wanted, ratios=ratios)
+        positions = len(kernels.positions)
+        rows = rows_of_tiles(entries, max(map(len, arrays)))
+
+        def read(numbers: tuple, x: tuple) -> dict[str, Any]:
+            def tile(a: Any, b: Any) -> list[Any]:
+                part = kernels(a, b, lengths, wanted, ratios=numbers)
+                return [part[name] for name in wanted]
+
+            if x2 is None:
+                return kernels.diagonal(x[0], lengths, wanted, ratios=numbers)
+            return dict(zip(wanted, in_tiles(tile, *x, rows=rows, positions=positions), strict=True))
+
+        found = by_few_numbers(read, tuple(ratios), tuple(arrays[:1] if same else arrays))
         if same and kernels.masks:
             own, at = kernels.diagonal(arrays[0], lengths, wanted, ratios=ratios), jnp.arange(len(arrays[0]))
             found = {name: k.at[at, at].set(own[name]) for name, k in found.items()}
@@ -147,20 +159,20 @@ class KernelFunction:
 
     def _program(
         self, shape: tuple[int, ...], dtype: Any, names: tuple[str, ...]
-    ) -> tuple[ProgramKernels, SeriesLengths, dict[str, Provenance]]:
-        """(the reading, lengths of series, how exact kernels are)."""
+    ) -> tuple[ProgramKernels, SeriesLengths, dict[str, Provenance], int]:
+        """(the reading, lengths of series, how exact kernels are, `_made`'s entries)."""
         kind = "float64" if jnp.issubdtype(dtype, jnp.floating) else str(dtype)
         x = None if self.like is None else np.asarray(self.like, kind)
         if x is not None and x.shape[1:] != shape:
             raise ValueError(
                 f"kernel function: `like` has samples of shape {x.shape[1:]}, and it is called with {shape}."
             )
-        kernels, lengths, how = _outside(_made, self.twin, shape, kind, names, x)
+        kernels, lengths, how, entries = _outside(_made, self.twin, shape, kind, names, x)
         if how["nngp"].kind == "absent":
             raise AbsentError(
                 f"{name_of(self.net)} has no kernel function: {how['nngp'].detail}. twin(net).kernels may draw its kernels."
             )
-        return kernels, lengths, how
+        return kernels, lengths, how, entries
 
 
 def _twin_of(value: Any) -> Any:
@@ -204,10 +216,11 @@ def _varied(net: Any, shape: tuple[int, ...], kind: str, trained: Any, names: tu
 
 @remembered(maxsize=64)
 def _made(twin: Any, shape: tuple[int, ...], kind: str, names: tuple[str, ...], like: Any) -> Any:
-    """(the reading, lengths of series for inputs like these, how exact kernels are or why they are absent)."""
+    """(the reading, lengths of series for inputs like these, how exact kernels are or why they are absent, covariances of a pair
+    of inputs, or 0 where there are series: what these need of each input would be worked out again in every tile)."""
     kernels = _varied(twin.net, shape, kind, twin.trained, names)
     if isinstance(kernels, Refused):
-        return None, None, dict.fromkeys(KERNELS, Provenance("absent", kernels.reason))
+        return None, None, dict.fromkeys(KERNELS, Provenance("absent", kernels.reason)), 0
     if like is None:
         drawn = np.random.default_rng(0).normal(size=(_INPUTS, *shape)) * _LARGE
         like = drawn if kind == "float64" else np.zeros((1, *shape), kind)
@@ -216,7 +229,7 @@ def _made(twin: Any, shape: tuple[int, ...], kind: str, names: tuple[str, ...], 
         lengths, how = seen.finish(found)
     absent = {name: Provenance("absent", reason) for name, reason in refused.items()} | twin.absent(like[:1])
     said = {name: absent.get(name, how) for name in KERNELS}
-    return kernels, dataclasses.replace(lengths, differentiable=True), said
+    return kernels, dataclasses.replace(lengths, differentiable=True), said, 0 if any(seen.arrays()) else seen.largest
 
 
 @checks.arguments()

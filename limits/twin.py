@@ -18,7 +18,7 @@ from limits.posterior.infer import posterior
 from limits.types import AbsentError, Kernels, Provenance, Task
 from zoo import Parameterization, checks
 from zoo import parameterization as by_name
-from zoo.definition import Network, check_definition, definition_of, is_layered, name_of
+from zoo.definition import Network, check_alike, check_definition, definition_of, is_layered, name_of
 from zoo.hyperparameters import with_hyperparameters
 from zoo.plain import at_depth
 
@@ -176,6 +176,8 @@ def twin(net: nn.Module, depth: float | None = None) -> Twin:
     else:
         check_definition("twin", net)
         found = None
+    if depth is not None and math.isinf(depth):
+        check_alike("The limit of infinite depth", net)
     if found is None or is_layered(net):
         from limits.sampled_twin import SampledTwin
 

@@ -151,10 +151,12 @@ def check_alike(owner: str, net: Any) -> None:
         )
 
 
-def check_layers(net: Any) -> None:
-    """Raises unless tuples have an entry a layer: `depth` activations, and as many w_std and b_std and one for the readout."""
+def check_layers(net: Any, layers: int | None = None, activations: int | None = None) -> None:
+    """Raises unless tuples have an entry a layer: w_std and b_std for so many layers (default: `depth`) and the readout."""
+    layers = net.depth if layers is None else layers
     for name in LAYERED:
-        value, wanted = getattr(net, name), net.depth + (name != "activation")
+        value, wanted = getattr(net, name), layers + 1
+        wanted = (layers if activations is None else activations) if name == "activation" else wanted
         if isinstance(value, tuple) and len(value) != wanted:
             more = ", the readout's last" if name != "activation" else ""
             raise ValueError(
@@ -234,7 +236,9 @@ def check_fields(net: Any) -> None:
         if check is not None:
             check(f"{type(net).__name__}: {field.name}", value)
     if isinstance(net.activation, tuple) and not layered:
-        raise ValueError(f"{type(net).__name__}: activation must be one for all layers; tuples are for MLP and CNN.")
+        raise ValueError(
+            f"{type(net).__name__}: activation must be one for all layers; tuples are for MLP, CNN, ResNet and ViT."
+        )
     for phi in net.activation if isinstance(net.activation, tuple) else (net.activation,):
         activation_function(phi)
     parameterization(net.parameterization)

@@ -8,13 +8,25 @@ import jax.numpy as jnp
 
 from zoo.activations import activation_function
 from zoo.checks import choice
-from zoo.definition import Network, check_fields, check_images, counts, definition, scale, size
+from zoo.definition import (
+    Network,
+    by_layer,
+    check_fields,
+    check_images,
+    check_layers,
+    counts,
+    definition,
+    of_layer,
+    scale,
+    size,
+)
 from zoo.geometry import PADDINGS, check_window, mean_pool
 from zoo.layers import Conv, Dense, Norm, field, layer, output
 from zoo.parameterization import Parameterization, parameterization
 
 
 @definition(
+    **by_layer(),
     branch_layers=size,
     kernel=size,
     stages=size,
@@ -38,7 +50,8 @@ class ResNet(Network):
     form="conv" has convolutions with window `kernel`. With `stages` = S > 1 its blocks are dealt to S stages, as evenly as
     possible; between two stages the map is averaged over 2 × 2 and h ← W φ(h) doubles the channels. Then L counts these
     doubling layers in place of the read-in, L = S − 1 + blocks ("fixed": L blocks), and `width` is that of the last
-    stage. `readout` as in `CNN`.
+    stage. `readout` as in `CNN`. Where layers differ, tuples have an entry for each h^l, in order (the read-in, blocks, doubling
+    layers): w_std and b_std of what makes it, and of the readout last; `activation` of what is applied to it.
 
     >>> net = ResNet(width=16, depth=4, parameterization="mup")
     >>> net.branches, net.branch_scale
@@ -72,6 +85,7 @@ class ResNet(Network):
                 f"ResNet: {self.stages} stages need a depth of at least {self.stages - 1} and a width that is a multiple "
                 f"of {2 ** (self.stages - 1)}; got depth {self.depth} and width {self.width}."
             )
+        check_layers(self, self.stages + self.branches)
 
     @property
     def images(self) -> bool:
@@ -96,42 +110,45 @@ class ResNet(Network):
 
     @nn.compact
     def __call__(self, x: jax.Array, intermediates: bool = False) -> Any:  # noqa: D102
-        phi = activation_function(self.activation)
         if self.form == "dense":
             x = x.reshape(x.shape[0], -1)
         else:
             check_images(self, x)
         scales = jnp.broadcast_to(jnp.asarray(self.branch_scale, float), (self.branches,))
-        hs = [field(self, "h1", self._layer(self.width >> (self.stages - 1), "input", "read_in")(x))]
-        block, run = 0, nn.remat(ResNet._branch, static_argnums=(2, 3)) if self.remat else ResNet._branch
+        hs = [field(self, "h1", self._layer(self.width >> (self.stages - 1), "input", "read_in", 1)(x))]
+        block, run = 0, nn.remat(ResNet._branch, static_argnums=(2, 3, 4)) if self.remat else ResNet._branch
         for stage, count in enumerate(self.blocks_by_stage):
             width = self.width >> (self.stages - 1 - stage)
             if stage > 0:
                 check_window("ResNet", hs[-1].shape[1:-1], 2, "VALID", f"the pooling before stage {stage + 1}")
-                h = self._layer(width, "hidden", f"double_{stage}")(phi(mean_pool(hs[-1], 2)))
+                phi = self._phi(len(hs))
+                h = self._layer(width, "hidden", f"double_{stage}", len(hs) + 1)(phi(mean_pool(hs[-1], 2)))
                 hs.append(field(self, f"h{len(hs) + 1}", h))
             for _ in range(count):
-                branch = run(self, hs[-1], width, f"block_{block + 1}")
+                branch = run(self, hs[-1], width, f"block_{block + 1}", len(hs) + 1)
                 h = hs[-1] + jnp.asarray(scales[block], branch.dtype) * branch
                 hs.append(field(self, f"h{len(hs) + 1}", h))
                 block += 1
-        phis = tuple(phi(h) for h in hs)
+        phis = tuple(self._phi(l)(h) for l, h in enumerate(hs, start=1))
         a = phis[-1]
         if self.form == "conv":
             a = a.mean((1, 2)) if self.readout == "average" else a.reshape(len(a), -1)
         return output(self, a, hs, phis, intermediates)
 
-    def _branch(self, h: jax.Array, width: int, name: str) -> jax.Array:
-        phi = activation_function(self.activation)
+    def _phi(self, l: int) -> Any:
+        return activation_function(of_layer(self.activation, l))
+
+    def _branch(self, h: jax.Array, width: int, name: str, l: int) -> jax.Array:
+        phi = self._phi(l - 1)
         for k in range(1, self.branch_layers + 1):
             last = self.zero_init and k == self.branch_layers
-            h = self._layer(width, "branch", f"{name}_{k}", zero_init=last)(phi(h))
+            h = self._layer(width, "branch", f"{name}_{k}", l, zero_init=last)(phi(h))
         return h
 
-    def _layer(self, features: int, role: str, name: str, **options: Any) -> Any:
+    def _layer(self, features: int, role: str, name: str, l: int, **options: Any) -> Any:
         if self.form == "dense":
-            return layer(self, Dense, features, role, name, **options)
-        return layer(self, Conv, features, role, name, size=self.kernel, padding=self.padding, **options)
+            return layer(self, Dense, features, role, name, l, **options)
+        return layer(self, Conv, features, role, name, l, size=self.kernel, padding=self.padding, **options)
 
 
 def branch_scale(net: "ResNet | HeResNet") -> Any:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from zoo.attention import WEIGHTS, TableOfNormals, TwoBranchBlocks, attend, feed_forward, heads_of, residual
 from zoo.checks import Check, choice
-from zoo.definition import Network, check_images, definition, scale, size
+from zoo.definition import Network, by_layer, check_images, check_layers, definition, of_layer, scale, size
 from zoo.layers import Dense, Norm, field, layer, output, scaled_normal
 from zoo.parameterization import Parameterization, parameterization
 
@@ -56,6 +56,7 @@ def sines(tokens: int, width: int) -> jax.Array:
 
 
 @definition(
+    **by_layer(),
     patch=size,
     mlp_ratio=size,
     heads=size | Check('"grow"', lambda v: v == "grow"),
@@ -76,8 +77,9 @@ class ViT(TwoBranchBlocks, Network):
         Attention: W_o [Σ_b softmax_b(q_a·k_b / d^p) v_b by head],   MLP: W₂ φ(W₁ h), `mlp_ratio` times as wide
 
     s = β depth^(−α), α the parameterization's (1/2 in `ntk` and `mup`, 0 in `standard`). w_std and b_std hold for every
-    dense layer. `logits` = "1/d" (p = 1) or "1/sqrt(d)", d the head dimension; `heads`: a number, or "grow" for
-    about √width of them. `query_init="zeros"` starts the queries at zero, `tied` uses one layer for queries and keys.
+    dense layer; tuples have an entry for the embedding, each block and the readout, and `activation` one a block.
+    `logits` = "1/d" (p = 1) or "1/sqrt(d)", d the head dimension; `heads`: a number, or "grow" for about √width of them.
+    `query_init="zeros"` starts the queries at zero, `tied` uses one layer for queries and keys.
     `attention="identity"` leaves the softmax out. `norm`: "layer" (before each branch and before the readout) or None,
     with gain and bias if `norm_affine`. `positions`: "learned" (N(0, position_std²)), "fixed" (sines, of
     variance position_std²) or None. `pool`: "mean" over tokens, or "class" for the output of a class token.
@@ -114,6 +116,7 @@ class ViT(TwoBranchBlocks, Network):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_layers(self, self.depth + 1, self.depth)
         if self.heads != "grow" and self.width % int(self.heads):
             raise ValueError(f"ViT: width {self.width} does not divide into {self.heads} heads; change either.")
         if self.tied and self.query_init == "zeros":
@@ -153,17 +156,17 @@ class ViT(TwoBranchBlocks, Network):
 
     def _block(self, h: jax.Array, l: int) -> jax.Array:
         def layers(part: str, features: int, **options: Any) -> Dense:
-            return layer(self, Dense, features, "branch", f"block_{l}_{part}", **options)
+            return layer(self, Dense, features, "branch", f"block_{l}_{part}", l + 1, **options)
 
         def mlp(h: jax.Array) -> jax.Array:
-            return feed_forward(layers, h, self.mlp_ratio * self.width, self.activation)
+            return feed_forward(layers, h, self.mlp_ratio * self.width, of_layer(self.activation, l))
 
         norms = [functools.partial(self._norm, name=f"block_{l}_norm_{i}", in_branch=True) for i in (1, 2)]
         branches = (norms[0], functools.partial(self._attend, layers)), (norms[1], mlp)
         return residual(h, self.branch_scale, *branches)
 
     def _embed(self, patches: jax.Array) -> jax.Array:
-        h, p = layer(self, Dense, self.width, "input", "embedding")(patches), parameterization(self.parameterization)
+        h, p = layer(self, Dense, self.width, "input", "embedding", 1)(patches), parameterization(self.parameterization)
         if self.pool == "class":
             token = Embedding((1,), self.width, p, 1.0, name="class_token")(len(h))
             h = jnp.concatenate([token.astype(h.dtype), h], axis=1)

@@ -158,14 +158,33 @@ def _parts(factor: float, q1: Any, q2: Any, k: Any, gap: Any) -> tuple[Any, Any,
     return u1, u2, factor * k * jnp.sqrt(u1) * jnp.sqrt(u2), rest
 
 
+@jax.custom_jvp
 def _erf_moment(q1: Any, q2: Any, k: Any, gap: Any) -> Any:
     *_, x, rest = _parts(2.0, q1, q2, k, gap)
     return (2 / np.pi) * _arcsine(x, rest)
 
 
+@_erf_moment.defjvp
+@broadcasting
+def _(primals: tuple, tangents: tuple) -> Any:
+    (q1, q2, k, gap), (dq1, dq2, dk, _) = primals, tangents
+    along = dk - k * (dq1 / (1 + 2 * q1) + dq2 / (1 + 2 * q2))
+    return _erf_moment(q1, q2, k, gap), _erf_slope(q1, q2, k, gap) * along
+
+
+@jax.custom_jvp
 def _erf_slope(q1: Any, q2: Any, k: Any, gap: Any) -> Any:
     u1, u2, _, rest = _parts(2.0, q1, q2, k, gap)
-    return (4 / np.pi) * jnp.sqrt(u1) * jnp.sqrt(u2) / jnp.sqrt(rest)
+    return (4 / np.pi) * (jnp.sqrt(u1) * jnp.sqrt(u2)) / jnp.sqrt(rest)
+
+
+@_erf_slope.defjvp
+@broadcasting
+def _(primals: tuple, tangents: tuple) -> Any:
+    (q1, q2, k, gap), (dq1, dq2, dk, _) = primals, tangents
+    u1, u2, _, rest = _parts(2.0, q1, q2, k, gap)
+    slope = _erf_slope(q1, q2, k, gap)
+    return slope, slope / rest * (4 * u1 * u2 * k * dk - (u1 * dq1 + u2 * dq2))
 
 
 def _gelu_parts(q1: Any, q2: Any, k: Any, gap: Any) -> tuple[Any, ...]:

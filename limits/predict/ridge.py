@@ -112,13 +112,18 @@ def _by_steps(
 
 @checks.arguments(features=checks.array(None, None), y=checks.array(least=1), ridges=_RIDGES)
 def feature_ridge(features: Any, y: Any, ridges: Any) -> RidgePath:
-    """The same with K = Φ Φᵀ of features Φ [n, m], at the cost of m² n: `weights` [m, outputs] are those of features.
+    """The same with K = Φ Φᵀ of features Φ [n, m], at the cost of m² n (n² m where that is less):
+
+    `weights` [m, outputs] are those of features.
 
     >>> feature_ridge(np.eye(3), [1.0, 1.0, -1.0], ridges=(0.1, 1.0)).weights.round(3).ravel().tolist()
     [0.909, 0.909, -0.909]
     """
     phi = np.asarray(features, np.float64)
     y = _targets(y, len(phi))
+    if len(phi) < phi.shape[1]:  # then Φ Φᵀ is the smaller one
+        path, how = ridge_path(phi @ phi.T, y, ridges, direct=len(phi)), "leave-one-out, exact for these features"
+        return dataclasses.replace(path, weights=phi.T @ path.weights, how=how)
     ridges = np.sort(np.asarray(list(ridges), float))
     values, vectors = scipy.linalg.eigh(phi.T @ phi)
     turned, base = phi @ vectors, vectors.T @ (phi.T @ y)

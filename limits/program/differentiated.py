@@ -169,8 +169,13 @@ def written_out(array: Any) -> Any:
 
 def of_smooth(m: Any, f: Function, g: Function, closed: Any, pairs: bool) -> Any:
     """E[f(u) g(v)] by a closed form that has derivatives as it stands."""
-    q1, q2, k, _ = _covariances(m, f, g, None, pairs)
-    k = written_out(k)
+    u, v = f.random[0], g.random[0]
+
+    def variables() -> tuple:
+        q1, q2, k, _ = _covariances(m, f, g, None, pairs)
+        return q1, q2, written_out(k)
+
+    q1, q2, k = m.once(("variables", id(u), id(v), f.rank, g.rank, pairs), variables, u, v)
     return written_out(closed.call(q1, q2, k, None, closed.numbers))
 
 

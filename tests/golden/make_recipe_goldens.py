@@ -107,6 +107,18 @@ NETWORKS = {
             Dense(1),
         ),
     ),
+    "dropout": (
+        "vectors",
+        serial(
+            Dense(64, 1.3, 0.2),
+            Relu(),
+            stax.Dropout(0.7, mode="train"),  # their rate is the share that is kept
+            Dense(64, 1.1, 0.1),
+            stax.Erf(),
+            stax.Dropout(0.9, mode="train"),
+            Dense(1),
+        ),
+    ),
     "polynomial": ("vectors", serial(Dense(64, 0.6), stax.Polynomial([0.3, 1.0, 0.2]), Dense(1))),
     "gaussian": ("vectors", serial(Dense(64, 0.8), stax.Rbf(0.7), Dense(1))),
     "circular": (

@@ -162,6 +162,16 @@ class LayersThatDiffer(Recipe):
         return self.dense("readout")(jnp.sin(self.dense("hidden", 1.0, 0.5)(h)))
 
 
+class Dropped(Recipe):
+    """Dropout(0.7, mode="train") behind Relu, Dropout(0.9, mode="train") behind Erf: theirs is the share that is kept."""
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.Dropout(0.3, deterministic=False)(nn.relu(self.dense("input", 1.3, 0.2)(x)))
+        h = nn.Dropout(0.1, deterministic=False)(erf(self.dense("hidden", 1.1, 0.1)(h)))
+        return self.dense("readout")(h)
+
+
 class Polynomial(Recipe):
     """Polynomial([0.3, 1, 0.2])."""
 
@@ -225,6 +235,7 @@ RECIPES = {
     "product": (ProductOfBranches, "vectors"),
     "layer_norm": (LayerNorm, "vectors"),
     "layers_that_differ": (LayersThatDiffer, "vectors"),
+    "dropout": (Dropped, "vectors"),
     "polynomial": (Polynomial, "vectors"),
     "gaussian": (Gaussian, "vectors"),
     "circular": (Circular, "sequences"),

@@ -10,7 +10,7 @@ import pytest
 from limits import Task, fit, twin
 from limits.kernels.activations import closed_form
 from train import ensemble
-from zoo import CNN, MLP, ResNet, activation_function
+from zoo import CNN, GPT, MLP, ResNet, ViT, activation_function
 
 W, B, PHI = (1.3, 0.8, 1.6), (0.3, 0.0, 0.5), ("relu", "erf")
 NET = MLP(64, 2, activation=PHI, w_std=W, b_std=B)
@@ -58,6 +58,61 @@ def test_convolutions():
     np.testing.assert_allclose(twice.nngp - 0.01, 4 * (plain.nngp - 0.01), rtol=1e-10)
 
 
+def residual_by_hand(x, w, b, phis, scale):
+    """NNGP and NTK of h ← h + s (W φ(h) + b), with the numbers of each layer and the activation of each h."""
+    k = w[0] ** 2 * x @ x.T / x.shape[1] + b[0] ** 2
+    theta = k
+    for l, phi in enumerate(phis, start=1):
+        r = np.sqrt(np.diag(k))
+        gap = np.clip(1 - k / np.outer(r, r), 0, 2)
+        with jax.enable_x64(True):
+            dual: Any = closed_form(activation_function(phi))
+            s1, s2, bent, slope = map(np.asarray, dual(*map(jnp.asarray, (r[:, None], r[None], gap))))
+        inner, stream, s = s1 * s2 * (1 - bent), l < len(phis), scale if l < len(phis) else 1.0
+        through = s**2 * (w[l] ** 2 * inner + b[l] ** 2)
+        theta = stream * theta + s**2 * w[l] ** 2 * theta * slope + through
+        k = stream * k + through
+    return k, theta
+
+
+def test_residual_networks():
+    x, w, b = draw(4, 3), (1.3, 0.8, 1.6, 0.9), (0.3, 0.1, 0.5, 0.2)
+    net = ResNet(8, 3, activation=("relu", "erf", "gelu"), w_std=w, b_std=b, beta=0.7)
+    found, (nngp, ntk) = twin(net).kernels(x), residual_by_hand(x, w, b, net.activation, float(net.branch_scale))
+    np.testing.assert_allclose(found.nngp, nngp, rtol=1e-9)
+    np.testing.assert_allclose(found.ntk, ntk, rtol=1e-9)
+    with pytest.raises(ValueError, match="infinite depth is for layers that are alike"):
+        twin(net, depth=np.inf)
+
+
+ENTRIES = [  # where names of layers begin, and their entry
+    (ResNet(4, 2, residual="fixed", branch_layers=2), 4, {"read_in": 0, "block_1": 1, "block_2": 2, "readout": 3}),
+    (
+        ResNet(4, 3, form="conv", stages=2),
+        5,
+        {"read_in": 0, "block_1": 1, "double_1": 2, "block_2": 3, "readout": 4},
+    ),
+    (ViT(4, 2, patch=2, heads=2), 4, {"embedding": 0, "block_1": 1, "block_2": 2, "readout": 3}),
+]
+
+
+@pytest.mark.parametrize(("net", "count", "entries"), ENTRIES, ids=lambda each: type(each).__name__)
+def test_every_layer_has_its_entry(net, count, entries):
+    """A network with w_std by layer is the one with w_std = 1 whose weights are so many times as large."""
+    x, w = jnp.asarray(draw(2, 4, 4, 1), "float32"), np.linspace(0.5, 1.7, count)
+    params = net.init(jax.random.key(0), x)["params"]
+
+    def scaled(path, leaf):
+        layer = path[0].key
+        at = [i for name, i in entries.items() if layer.startswith(name)]
+        return leaf * w[at[0]] if path[-1].key == "kernel" and at else leaf
+
+    want = net.apply({"params": jax.tree_util.tree_map_with_path(scaled, params)}, x)
+    found = net.clone(w_std=tuple(w.tolist())).apply({"params": params}, x)
+    np.testing.assert_allclose(found, want, rtol=2e-5)
+    assert np.abs(found - net.apply({"params": params}, x)).max() > 0.01
+
+
 @pytest.mark.slow
 def test_training_and_networks():
     """An ensemble of 256 networks against the kernel regime and feature learning: predictions within 4 errors."""
@@ -94,9 +149,11 @@ def test_what_is_refused():
             MLP(8, 2, **field)
     with pytest.raises(ValueError, match="w_std"):
         MLP(8, 2, w_std=(1.0, -1.0, 1.0))
+    with pytest.raises(ValueError, match="w_std has 3 entries for depth 2; give 4"):
+        ViT(8, 2, patch=2, w_std=(1.0, 1.0, 1.0))
+    with pytest.raises(ValueError, match="activation has 3"):
+        ResNet(8, 2, activation=("relu", "relu", "erf"))
     with pytest.raises(ValueError, match="w_std"):
-        ResNet(8, 2, w_std=(1.0, 1.0, 1.0))
-    with pytest.raises(ValueError, match="activation"):
-        ResNet(8, 2, activation=("relu", "relu"))
+        GPT(8, 2, vocabulary=4, context=4, w_std=(1.0, 1.0, 1.0))
     with pytest.raises(ValueError, match="do not determine"):  # a relu's numbers only scale its output together
         fit(MLP(8, 1, w_std=(1.0, 1.0)), Task(draw(8, 2), draw(8, 1)), over=("w_std",), noise=0.1)

@@ -16,7 +16,7 @@ from zoo import MLP
 _FOLDER = Path(__file__).resolve().parents[1] / "golden"
 GOLDEN = np.load(_FOLDER / "recipes.npz", allow_pickle=False)
 GIVEN = runpy.run_path(str(_FOLDER / "recipe_inputs.py"))
-BY_DEFAULT = ("infinite_fcn", "imdb", "masked", "product", "volumes", "graph")
+BY_DEFAULT = ("infinite_fcn", "imdb", "masked", "product", "volumes", "graph", "dropout")
 
 
 def check(found, name, rtol=1e-6):

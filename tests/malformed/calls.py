@@ -190,6 +190,7 @@ def given() -> dict[str, dict[str, Any]]:
         "limits.twin": {"net": NET},
         "limits.lazy": {"twin": twin(NET), **task}, "limits.register_twin": {"definition": Plain},
         "limits.convergence": {"net": zoo.ResNet(4, 4, activation="erf"), "x": X, "depths": (4, 8, 16)},
+        "limits.random_features": {"limit": twin(NET), "x": X, "networks": 1},
         "limits.empirical_ntk": {"apply": apply, "params": jnp.ones((2, 1)), "x1": X, "x2": X},
         "limits.TangentOperator": {"apply": apply, "params": jnp.ones((2, 1)), "x": X},
         "limits.predict.ridge_path": {"kernel": K, "y": Y, "ridges": (0.1, 1.0), "rank": 1},

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from limits import UnfinishedError, predict, twin
-from train.study import regression
+from train.study import regression, regression_report
 from train.study.regression import Regression, Samples
 from zoo import CNN, MLP
 
@@ -35,7 +35,7 @@ def test_it_is_kernel_regression(tmp_path):
         assert each.test_error == predict.error_rate(f, data.y_test)
         assert min(abs(each.path.ridge / each.scale / ridge - 1) for ridge in SETTINGS.ridges) < 1e-9
         assert each.scale == pytest.approx(np.trace(train) / 60)
-    document = regression.report([nngp, ntk], data, SETTINGS, {}).json()
+    document = regression_report.report([nngp, ntk], data, SETTINGS, {}).json()
     assert '"n_train": 60' in document
 
 
@@ -66,6 +66,22 @@ def test_landmarks_come_near_the_whole(tmp_path):
         assert each.left is not None
         assert each.left < 1e-6
     assert jobs(tmp_path, settings)[0].disk == 0
+
+
+@pytest.mark.slow
+def test_features_of_random_networks_come_near_the_whole(tmp_path):
+    """Their losses do, within a few times what is said of the kernel; mirror images count as in whole kernels."""
+    settings = dataclasses.replace(SETTINGS, networks=64, n_train=30, n_test=10)
+    (whole,) = jobs(tmp_path, dataclasses.replace(settings, networks=0))
+    (job,) = jobs(tmp_path, settings, {"dense": lambda width, depth: MLP(128, depth, 10)})
+    for each, other in zip(job.outcomes(), whole.outcomes(), strict=True):
+        assert each.off is not None
+        # A relu's kernel scales by 1 ± √(5/128) a layer and network: 3 standard errors of two layers, 64 networks.
+        assert 0 < each.off < 3 * (2 * 5 / 128 / 64) ** 0.5
+        np.testing.assert_allclose(each.path.loss, other.path.loss, rtol=5 * each.off)
+    assert job.disk == job.entries == 0
+    with pytest.raises(ValueError, match="two approximations"):
+        dataclasses.replace(settings, landmarks=3)
 
 
 def test_shares_divide_the_tiles(tmp_path):

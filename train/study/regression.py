@@ -5,22 +5,18 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import scipy
 from rich.console import Console
 
-from limits import Share, UnfinishedError, predict, twin
+from limits import Share, UnfinishedError, predict, random_features, twin
 from limits.predict import RidgePath
 from train.data.normalise import normalisation
 from train.data.sources import source
-from train.evaluate.report import Picture, Report, Table, Text
+from train.evaluate.report import Table
 from train.study.families import Families
 from zoo import checks
-
-if TYPE_CHECKING:
-    import scipy.stats
 
 KERNELS = ("nngp", "ntk")
 _QUICK = 0.3  # seconds that a tile must take for its rate to be trusted
@@ -38,6 +34,7 @@ _ROWS = 4096  # of a kernel that are read at a time
     direct=checks.count(),
     rank=checks.count(0),
     landmarks=checks.count(0),
+    networks=checks.count(0),
 )
 @dataclasses.dataclass(frozen=True)
 class Regression:
@@ -46,7 +43,8 @@ class Regression:
     `ridges` are in units of the kernel's mean diagonal; up to `direct` points leave-one-out is exact, beyond that conjugate
     gradients with a preconditioner of `rank` estimate it (`predict.ridge_path`). flip: images and their mirror images
     count as one, with kernels averaged over both, which is what training on both comes to. landmarks: Nyström's approximation
-    with so many of them, in which no kernel [n, n] is made (0: whole kernels, in tiles on disk).
+    with so many of them, in which no kernel [n, n] is made (0: whole kernels, in tiles on disk). networks: features of so many
+    random networks of the width of the config in its place (`limits.random_features`), for kernels whose entries are costly.
     """
 
     n_train: int = 0
@@ -58,6 +56,13 @@ class Regression:
     direct: int = 4000
     rank: int = 200
     landmarks: int = 0
+    networks: int = 0
+
+    def __post_init__(self) -> None:
+        if self.landmarks and self.networks:
+            raise ValueError(
+                f"regression: landmarks={self.landmarks} and networks={self.networks} are two approximations; set one to 0."
+            )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,6 +99,7 @@ class KernelScore:
     scale: float  # the mean diagonal, of which ridges are multiples
     test_error: float
     left: float | None  # what Nyström's approximation leaves of the trace
+    off: float | None = None  # how far random features are from the kernel, as a share of it
 
     def numbers(self) -> dict[str, Any]:
         """For JSON."""
@@ -102,6 +108,7 @@ class KernelScore:
             "family": self.family, "depth": self.depth, "kernel": self.kernel, "ridges": path.ridges / self.scale,
             "loss": path.loss, "error": path.error, "ridge": path.ridge / self.scale, "scores": path.how,
             "test_error": self.test_error, "left": self.left,
+            "off": self.off,
         }  # fmt: skip
 
 
@@ -126,6 +133,8 @@ class KernelJob:
     def entries(self) -> int:
         """Pairs of inputs whose kernels are computed."""
         n, m, flip = len(self.data.x), len(self.data.x_test), self.settings.flip
+        if self.settings.networks:
+            return 0
         if self.settings.landmarks:
             return (1 + flip) * min(self.settings.landmarks, n) * (n + m) * len(KERNELS)
         return n * (n + 1) // 2 + flip * n * n + (1 + flip) * n * m
@@ -138,12 +147,14 @@ class KernelJob:
         files = 3 if self.settings.flip else 1
         return (
             0
-            if self.settings.landmarks
+            if self.settings.landmarks or self.settings.networks
             else len(KERNELS) * files * n * (n + m) * np.dtype(self.settings.dtype).itemsize
         )
 
     def rate(self) -> float:
         """Entries a second, of a tile that takes long enough; compiled before."""
+        if self.settings.networks:
+            return float("inf")  # no entries are asked for
         x, rows = self.data.x, min(self.settings.block or 64, len(self.data.x) // 2 or 1)
         while True:
             a, b = x[:rows], x[-rows:]
@@ -157,6 +168,8 @@ class KernelJob:
 
     def outcomes(self) -> list[KernelScore]:
         """Of every kernel that there is; `UnfinishedError` where other shares have not finished."""
+        if self.settings.networks:
+            return self._by_networks()
         return self._by_landmarks() if self.settings.landmarks else self._whole()
 
     def _kernels(self, a: Any, b: Any = None, folder: Any = None) -> Any:
@@ -216,11 +229,31 @@ class KernelJob:
             scale = float(diagonal.mean())
             path = predict.feature_ridge(low.features, data.y, scale * np.asarray(self.settings.ridges))
             f = low.of(pair(data.x_test, data.x[low.landmarks])) @ path.weights
-            out.append(self._outcome(kernel, path, scale, f, low.left))
+            out.append(self._outcome(kernel, path, scale, f, left=low.left))
         return out
 
-    def _outcome(self, kernel: str, path: RidgePath, scale: float, f: Any, left: float | None = None) -> KernelScore:
-        return KernelScore(self.family, self.depth, kernel, path, scale, predict.error_rate(f, self.data.y_test), left)
+    def _by_networks(self) -> list[KernelScore]:
+        data, out = self.data, []
+        if self.settings.flip:
+            self._check_flips()
+        absent = self.limit.absent(data.x[:1])
+        for kernel in (name for name in KERNELS if name not in absent):
+            low = random_features(self.limit, data.x, self.settings.networks, kernel=kernel)
+
+            def features(x: Any, of: Any = low.of) -> np.ndarray:
+                return (of(x) + of(mirrored(x))) / 2 if self.settings.flip else of(x)
+
+            own = features(data.x) if self.settings.flip else low.features
+            scale = float((own**2).sum(1).mean())
+            path = predict.feature_ridge(own, data.y, scale * np.asarray(self.settings.ridges))
+            out.append(self._outcome(kernel, path, scale, features(data.x_test) @ path.weights, off=low.error))
+        return out
+
+    def _outcome(self, kernel: str, path: RidgePath, scale: float, f: Any, **approximate: float) -> KernelScore:
+        error = predict.error_rate(f, self.data.y_test)
+        return KernelScore(
+            self.family, self.depth, kernel, path, scale, error, approximate.get("left"), approximate.get("off")
+        )
 
     def _averaged(self, kernel: str, part: str, found: dict[str, Any]) -> np.ndarray:
         """K, or the mean over flips of one side: a file that is written anew at every start, from parts that are checked."""
@@ -281,7 +314,7 @@ def plan(each: Sequence[KernelJob], console: Console) -> list[float]:
     if need - have > free:
         raise OSError(
             f"The kernels take {need / 2**30:.3g} GiB and {free / 2**30:.3g} are free in {folder}: give another --workdir, fewer "
-            "samples (n_train), or landmarks."
+            "samples (n_train), landmarks, or networks."
         )
     return taken
 
@@ -311,48 +344,3 @@ def regress(
         taken = time.perf_counter() - start
         console.print(f"{job.name}: {clock(taken)}, {clock(expected)} planned for its kernels", highlight=False)
     return found, waiting
-
-
-def report(found: Sequence[KernelScore], data: Samples, settings: Regression, run: Any) -> Report:
-    """A row a kernel, and the scores of all ridges."""
-    rows, n = [], len(data.x_test)
-    for each in found:
-        best, at_end = int(np.argmin(each.path.loss)), " (at the end)" if each.path.at_end else ""
-        interval = scipy.stats.binomtest(round(each.test_error * n), n).proportion_ci(method="wilson")
-        rows.append([
-            f"{each.family}, depth {each.depth}", each.kernel.upper(), f"{each.test_error:.2%}",
-            f"{interval.low:.2%} to {interval.high:.2%}", f"{each.path.error[best]:.2%}",
-            f"{each.path.ridge / each.scale:.2g}{at_end}", "" if each.left is None else f"{each.left:.1e}",
-        ])  # fmt: skip
-    columns = ("network", "kernel", "test error", "95 % interval", "left-out error", "ridge", "left of the trace")
-    best = min(found, key=lambda each: each.test_error)
-    also = ", and their mirror images" if settings.flip else ""
-    sentence = (
-        f"{len(data.x)} samples of {data.name} to train on{also}, {n} to test: the least test error, {best.test_error:.2%}, is "
-        f"that of the {best.kernel.upper()} of {best.family} at depth {best.depth}. Ridges, in units of the mean diagonal, were "
-        f"chosen by {best.path.how}."
-    )
-    shown = columns if settings.landmarks else columns[:-1]
-    table = Table(shown, [row[: len(shown)] for row in rows], screen=6)
-    numbers = {"data": data.name, "n_train": len(data.x), "n_test": n, "kernels": [each.numbers() for each in found]}
-    return Report(
-        "Regression with kernels of infinite networks", [Text(sentence), table, _picture(found)], numbers, run
-    )
-
-
-def _picture(found: Sequence[KernelScore]) -> Picture:
-    from matplotlib.figure import Figure  # slow to import
-
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    loss, error = figure.subplots(1, 2)
-    for each in found:
-        label = f"{each.family}, depth {each.depth}, {each.kernel.upper()}"
-        (line,) = loss.plot(each.path.ridges / each.scale, each.path.loss, "o-", ms=3, label=label)
-        error.plot(each.path.ridges / each.scale, each.path.error, "o-", ms=3, color=line.get_color())
-        error.plot(each.path.ridge / each.scale, each.test_error, "*", ms=11, color=line.get_color())
-    loss.set(xscale="log", xlabel="ridge over mean diagonal", title="squared error of a sample left out")
-    error.set(xscale="log", xlabel="ridge over mean diagonal", title="share of wrong classes, left out (star: test)")
-    for axis in (loss, error):
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.legend(*loss.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
-    return Picture("Scores of ridges", "The ridge of least squared error is taken.", figure)
