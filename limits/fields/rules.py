@@ -104,16 +104,12 @@ class Optimised:
 
     def check_memory(self, samples: int) -> None:
         """Raises where there is not enough for matrices that move entry by entry."""
-        need = self.bytes(np.dtype(jax.dtypes.canonicalize_dtype(float)).itemsize)
+        need = _bytes(self.dense, self.shapes, np.dtype(jax.dtypes.canonicalize_dtype(float)).itemsize)
         have = psutil.virtual_memory().available
         if need > have:
             raise ValueError(_TOO_LARGE.format(
                 count=len(self.dense), samples=samples, need=need / 2**30, have=have / 2**30
             ))  # fmt: skip
-
-    def bytes(self, itemsize: int) -> int:
-        """What matrices that move entry by entry take, with an optimiser's two moments."""
-        return sum(3 * itemsize * math.prod(self.shapes[path]) for path in self.dense)
 
     def _optimizer(self, rate: Any) -> optax.GradientTransformation:
         """That of a step with this rate."""
@@ -239,14 +235,31 @@ class Optimised:
         return found
 
 
-def moves_by_entry(net: Any, training: Training, x: Any) -> bool:
-    """Whether the optimiser of this training moves hidden matrices entry by entry."""
-    return _by_entry(net, training.step, x.shape, str(x.dtype) if x.dtype.kind in "iu" else "float32")
+def moved_by_entry(net: Any, training: Training, x: Any) -> frozenset[Path]:
+    """The hidden matrices that the optimiser of this training moves entry by entry."""
+    if training.optimizer is None:
+        return frozenset()
+    return _by_entry(net, training.step, x.shape, _kind(x))
+
+
+def entry_bytes(net: Any, paths: frozenset[Path], x: Any, itemsize: int) -> int:
+    """What these matrices take in this network, with the two moments of an optimiser. Nothing is computed."""
+    points = jax.ShapeDtypeStruct(x.shape, _kind(x))
+    params: Any = jax.eval_shape(net.init, jax.random.key(0), points)["params"]
+    return _bytes(paths, {path: leaf.shape for path, leaf in _flat(params).items()}, itemsize)
+
+
+def _bytes(paths: frozenset[Path], shapes: dict[Path, tuple[int, ...]], itemsize: int) -> int:
+    return sum(3 * itemsize * math.prod(shapes[path]) for path in paths)
+
+
+def _kind(x: Any) -> str:
+    return str(x.dtype) if x.dtype.kind in "iu" else "float32"
 
 
 @remembered(maxsize=64)
-def _by_entry(net: Any, training: Training, shape: tuple[int, ...], kind: str) -> bool:
-    return bool(Optimised(net, training, jax.ShapeDtypeStruct(shape, kind)).dense)
+def _by_entry(net: Any, training: Training, shape: tuple[int, ...], kind: str) -> frozenset[Path]:
+    return Optimised(net, training, jax.ShapeDtypeStruct(shape, kind)).dense
 
 
 def of_matrices(tree: Any, function: Callable) -> Any:

@@ -191,6 +191,35 @@ def test_muon_makes_no_matrix_of_samples_by_samples():
     assert used.temp_size_in_bytes + used.output_size_in_bytes < 4 * samples**2
 
 
+def test_epsilon_is_beside_gradients_of_order_one():
+    """The first step of Adam is −Γ/(|Γ| + ε), with Γ = N^(3/2) γ₀ ∂L/∂W of hidden weights and N γ₀ ∂L/∂w of all others."""
+    net, epsilon = NET.clone(gamma=2.0), 0.3
+    with jax.enable_x64(True):
+        x, y = jnp.asarray(X), jnp.asarray(TASK.y_train)
+        params: Any = net.init(jax.random.key(0), x)["params"]
+        slopes = jax.grad(lambda p: jnp.sum((jnp.asarray(net.apply({"params": p}, x)) - y) ** 2))(params)
+
+        def first(eps: float) -> Any:
+            tx = scaled(optax.adam(0.1, eps=eps), net)
+            return tx.update(slopes, tx.init(params), params)[0]
+
+        def check(path: Any, g: Any, small: Any, none: Any) -> None:
+            hidden = path[0].key in ("hidden_2", "hidden_3") and path[-1].key == "kernel"
+            size = np.abs(g) * net.gamma * net.width ** (1.5 if hidden else 1.0)
+            assert 0.01 < np.median(size) < 100  # of order one, so that ε counts
+            np.testing.assert_allclose(small / none, size / (size + epsilon), rtol=1e-6)
+
+        jax.tree_util.tree_map_with_path(check, slopes, first(epsilon), first(0.0))
+
+
+def test_what_moves_entry_by_entry_says_its_memory_first(capsys):
+    for optimizer in ("adam", "sgd"):
+        with pytest.raises(ValueError, match="even number of samples"):  # what is said comes before anything is run
+            twin(NET).rich(TASK, 1, 0.01, optimizer=optimizer, samples=2049, order=2)
+        said = "optimizer: 2 matrices of 2049 samples move entry by entry: 96.1 MiB"  # 2 · 3 · 4 bytes · 2049²
+        assert (said in capsys.readouterr().err) == (optimizer == "adam")
+
+
 @pytest.mark.slow
 def test_roles_that_are_not_trained_stay_on_both_sides():
     options: Any = {"optimizer": optax.adamw(0.1, weight_decay=0.5), "trained": ("readout",)}
