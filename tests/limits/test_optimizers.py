@@ -1,5 +1,6 @@
 """Feature learning under any Optax optimiser: in law networks of as many neurons, and one rule for both."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -11,6 +12,8 @@ from recurrent import Recurrent
 from same_law import deviations, paths, values
 
 from limits import Task, twin
+from limits.fields import rules
+from limits.fields.matrix import REVEALED, Matrix
 from limits.fields.rules import Optimised
 from limits.fields.sweep import CausalSweep
 from limits.training import Training
@@ -178,6 +181,46 @@ def test_bases_that_grow_keep_what_the_optimiser_remembers(optimizer):
         ends.append((sweep.measure(state, x, jax.random.key(2), ())["f"], sweep.first_room))
     assert ends[1][1] < ends[0][1]
     np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("known", [17, *(pytest.param(n, marks=pytest.mark.slow) for n in (9, 24))])  # room: 12, 18, 24
+def test_steps_on_the_part_of_a_block_that_is_known_are_steps_on_all_of_it(known, monkeypatch):
+    net = NET.clone(depth=2)
+    optimizer = scaled("muon", net, learning_rate=0.1, weight_decay=0.5)
+    rng, points = np.random.default_rng(0), jax.ShapeDtypeStruct(X.shape, "float32")
+    rule = Optimised(net, Training.of(TASK, 1, None, optimizer=optimizer, net=net), points)
+    params: Any = net.init(jax.random.key(0), jnp.asarray(X))["params"]
+    slopes = jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape), a.dtype), params)
+    for tree in (params, slopes):
+        del tree["hidden_2"]["kernel"]
+
+    def matrix() -> Matrix:
+        fresh, count = Matrix.fresh(64, 64, 24, 1.3, "float32"), jnp.float32(known)
+        squares = [np.pad(rng.normal(size=(known, known)), (0, 24 - known)) for _ in range(2)]
+        trained, gradient = (jnp.asarray(a, "float32") for a in squares)
+        return dataclasses.replace(fresh, trained=trained, gradient=gradient, known_in=count - 1, known_out=count)
+
+    met = {"hidden_2": {"kernel": matrix()}}
+    ends = []
+    for large in (8, 1000):
+        monkeypatch.setattr(rules, "_LARGE", large)
+
+        @jax.jit
+        def step(kept: Any, params: Any, now: Any) -> Any:
+            again = {
+                name: {"kernel": dataclasses.replace(now[name]["kernel"], gradient=m["kernel"].gradient)}
+                for name, m in met.items()
+            }
+            return rule.step(kept, params, slopes, again, 0.1)
+
+        kept, now, moving = rule.start({"params": params, REVEALED: met}), met, params
+        for _ in range(4):
+            moving, now, kept = step(kept, moving, now)
+        ends.append((moving, now, kept))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *ends)
+    moved = ends[0][1]["hidden_2"]["kernel"].trained - met["hidden_2"]["kernel"].trained
+    assert np.abs(moved).max() > 0.05
+    assert np.linalg.matrix_rank(moved) == known
 
 
 @pytest.mark.slow
