@@ -11,7 +11,7 @@ from rich.console import Console
 
 from limits.fields.coupled import Coupled
 from limits.fields.record import AVERAGED, check_record, record_bytes
-from limits.fields.rules import moves_by_entry
+from limits.fields.rules import entry_bytes, moved_by_entry
 from limits.fields.sweeps import Plan, coupled_sweeps, exactly, sweeps
 from limits.finite.forward import checked_kernels, unrecorded
 from limits.finite.observables import DEFAULT
@@ -152,6 +152,12 @@ def rich(
     absent = unrecorded(twin.net, task.x)
     kernels = tuple(name for name in checked_kernels(kernels) if name not in absent)
     check_record(record, absent)
+    by_entry = moved_by_entry(twin.net, training, task.x)
+    if by_entry:
+        size = entry_bytes(twin.net.clone(width=samples), by_entry, task.x, np.dtype(dtype).itemsize)
+        Console(stderr=True).print(
+            f"optimizer: {len(by_entry)} matrices of {samples} samples move entry by entry: {size / 2**20:,.1f} MiB."
+        )
     if record:
         count = len(recorded)
         size = record_bytes(twin.net, task.x, record, count, samples, task.outputs, np.dtype(dtype).itemsize)
@@ -184,7 +190,7 @@ def rich(
 
 def accuracy(net: Any, training: Training, x: Any, samples: int | None, order: int | None) -> tuple[int, int]:
     """(samples, order of Richardson's step), those that were given or what suits the optimiser."""
-    by_entry = training.optimizer is not None and moves_by_entry(net, training, x)
+    by_entry = bool(moved_by_entry(net, training, x))
     return samples or (_FEW if by_entry else _MANY), order or (2 if by_entry else 1)
 
 

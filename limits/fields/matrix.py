@@ -107,11 +107,9 @@ class Matrix:
 
 
 def outside(a: jax.Array, basis: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The rows of a as (coefficients on the orthonormal rows of `basis`, what is left); twice, against rounding."""
-    first = a @ basis.T
-    rest = a - first @ basis
-    second = rest @ basis.T
-    return first + second, rest - second @ basis
+    """The rows of a as (coefficients on the orthonormal rows of `basis`, what is left, up to rounding of a)."""
+    c = a @ basis.T
+    return c, a - c @ basis
 
 
 def new_directions(a: jax.Array, rest: jax.Array, basis: jax.Array, tolerance: float) -> jax.Array:
@@ -127,19 +125,16 @@ def new_directions(a: jax.Array, rest: jax.Array, basis: jax.Array, tolerance: f
     # The sign is fixed, so that rounding does not decide which network it is.
     rate = jnp.where(keep, jnp.sign(largest[0]) * jax.lax.rsqrt(jnp.where(keep, values, 1)), 0)
     q = rate[:, None] * (vectors.T @ rest)
-    q = q - (q @ basis.T) @ basis
-    # Gram and Schmidt, in order: what is not left out keeps its orientation, which rounding does not decide either.
-    one = jnp.eye(len(q), dtype=q.dtype)
-    lower = jnp.linalg.cholesky(q @ q.T + 1e-5 * one)
+    q = q - (q @ basis.T) @ basis  # the second time, at unit length: once leaves rounding, over `tolerance`
+    # Gram and Schmidt, in order: what is not left out keeps its orientation, which rounding does not decide either. All of it
+    # on the inner products, since a product with q itself takes as long as one with the basis of a few steps.
+    one, inner = jnp.eye(len(q), dtype=q.dtype), q @ q.T
+    lower = jnp.linalg.cholesky(inner + 1e-5 * one)
     keep = jnp.cumprod(jnp.diagonal(lower) > 0.5)  # rows that are kept come first
-    inverse = jax.scipy.linalg.solve_triangular(
-        lower, one, lower=True
-    )  # small: with all of q it would take as long as a step
-    q = jnp.where(keep[:, None] > 0, inverse @ q, 0)
-    q = q - (q @ basis.T) @ basis
+    turn = jnp.where(keep[:, None] > 0, jax.scipy.linalg.solve_triangular(lower, one, lower=True), 0)
     for _ in range(2):  # to the nearest orthonormal rows (Newton, Schulz)
-        q = 1.5 * q - 0.5 * (q @ q.T) @ q
-    return q
+        turn = 1.5 * turn - 0.5 * (turn @ inner @ turn.T) @ turn
+    return turn @ q
 
 
 def ordered_directions(a: jax.Array, rest: jax.Array, tolerance: float) -> jax.Array:

@@ -20,6 +20,7 @@ import numpy as np
 import optax
 import psutil
 
+from limits.fields.blocks import block, fitted, from_block, gradient_block, moved_to
 from limits.fields.matrix import REVEALED, Matrix
 from limits.fields.measure import at
 from limits.kept.remembered import remembered
@@ -30,6 +31,7 @@ from zoo.scaled import at_size
 
 Path = tuple[str, ...]
 _TRIED, _SMALL = (1.0, 1e3, 1e-3), 3  # sizes of gradients of each step, and directions, where a rule is tried out
+_LARGE = 64  # directions, from which on a step on fewer of them is worth its compilation
 _RATE = 0.1  # with which a function of the learning rate is tried out
 _SAME = 1e-3  # relative: states may be in few digits, and what is not the same differs by O(1)
 _OF_SIZES = (
@@ -77,7 +79,7 @@ class Descent:
             shrink = 1 - rate * at(self.decays, _names(path))
             if not isinstance(p, Matrix):
                 return shrink * p - rate * v
-            return _with(p, shrink * p.start, shrink * p.trained - rate * v)
+            return moved_to(p, shrink * p.start, shrink * p.trained - rate * v)
 
         params = jax.tree_util.tree_map_with_path(moved, params, velocity)
         met = jax.tree_util.tree_map_with_path(moved, met, velocities, is_leaf=is_matrix)
@@ -104,46 +106,67 @@ class Optimised:
 
     def check_memory(self, samples: int) -> None:
         """Raises where there is not enough for matrices that move entry by entry."""
-        need = self.bytes(np.dtype(jax.dtypes.canonicalize_dtype(float)).itemsize)
+        need = _bytes(self.dense, self.shapes, np.dtype(jax.dtypes.canonicalize_dtype(float)).itemsize)
         have = psutil.virtual_memory().available
         if need > have:
             raise ValueError(_TOO_LARGE.format(
                 count=len(self.dense), samples=samples, need=need / 2**30, have=have / 2**30
             ))  # fmt: skip
 
-    def bytes(self, itemsize: int) -> int:
-        """What matrices that move entry by entry take, with an optimiser's two moments."""
-        return sum(3 * itemsize * math.prod(self.shapes[path]) for path in self.dense)
-
     def _optimizer(self, rate: Any) -> optax.GradientTransformation:
         """That of a step with this rate."""
         return at_size(self.training.made(rate), self._sizes)
 
     def start(self, variables: dict[str, Any]) -> Any:  # noqa: D102
-        return self._optimizer(_RATE).init(self._joined(variables["params"], variables.get(REVEALED, {}), _block))
+        return self._optimizer(_RATE).init(self._joined(variables["params"], variables.get(REVEALED, {}), block))
 
     def resized(self, kept: Any, before: dict[str, Any], after: dict[str, Any]) -> Any:  # noqa: D102
-        old, new = (jax.eval_shape(self.start, each) for each in (before, after))
-
-        def padded(a: Any, small: Any, large: Any) -> Any:
-            more = [(0, n - m) for m, n in zip(small.shape, large.shape, strict=True)]
-            return jnp.pad(a, more) if any(map(any, more)) else a
-
-        return jax.tree.map(padded, kept, old, new)
+        return fitted(kept, *(jax.eval_shape(self.start, each) for each in (before, after)))
 
     def step(self, kept: Any, params: Any, slopes: Any, met: Any, rate: Any) -> tuple[Any, Any, Any]:  # noqa: D102
-        whole = self._joined(params, met, _block)
-        gradient = self._still(self._joined(slopes, met, _gradient_block))
-        updates, kept = self._optimizer(rate).update(gradient, kept, whole)
-        after = _flat(optax.apply_updates(whole, self._still(updates)))
+        whole = self._joined(params, met, block)
+        gradient = self._still(self._joined(slopes, met, gradient_block))
         homes = self._homes(met)
-        flat_met: Any = flax.traverse_util.flatten_dict(met)
+        after, kept = self._moved(gradient, kept, whole, rate, [m for m in _matrices(met) if not m.dense])
+        after, flat_met = _flat(after), dict[Path, Any](flax.traverse_util.flatten_dict(met))
         for path, found in homes.items():
             leaf = after.pop(path)
             for i, place in enumerate(found):
-                block = leaf if found == [path] else leaf[i]
-                flat_met[place] = _from_block(flat_met[place], block)
+                flat_met[place] = from_block(flat_met[place], leaf if found == [path] else leaf[i])
         return _nested(after), _nested(flat_met), kept
+
+    def _moved(self, gradient: Any, kept: Any, whole: Any, rate: Any, blocks: list[Matrix]) -> tuple[Any, Any]:
+        """(all parameters after the step, what is kept), where blocks have no more of their empty rows than is quick.
+
+        Newton and Schulz cost the cube of a block's rows, and most of a run knows few of the directions it has room for.
+        """
+        capacity = blocks[0].v.shape[-2] if blocks else 0
+        rooms = sorted({-(-capacity * part // 4) for part in (2, 3)}) if capacity >= _LARGE else []
+
+        def moved(room: int) -> Callable:
+            def run(gradient: Any, kept: Any, whole: Any, rate: Any) -> tuple[Any, Any]:
+                small = self._cropped(whole, room)
+                forms = [jax.eval_shape(self._optimizer(_RATE).init, tree) for tree in (whole, small)]
+                optimizer, held = self._optimizer(rate), fitted(kept, *forms)
+                updates, held = optimizer.update(self._cropped(gradient, room), held, small)
+                after = optax.apply_updates(small, self._still(updates))
+                return fitted(after, small, whole), fitted(held, *forms[::-1])
+
+            return run
+
+        if not rooms:
+            return moved(capacity)(gradient, kept, whole, rate)
+        known = jnp.max(jnp.stack([jnp.max(count) for m in blocks for count in (m.known_in, m.known_out)]))
+        which = sum((known > room).astype(jnp.int32) for room in rooms)
+        return jax.lax.switch(which, [moved(room) for room in (*rooms, capacity)], gradient, kept, whole, rate)
+
+    def _cropped(self, tree: Any, room: int) -> Any:
+        """The tree with blocks for so many directions."""
+
+        def crop(path: Path, leaf: Any) -> Any:
+            return leaf[..., : room + 1, : room + 1] if path in self.sides and path not in self.dense else leaf
+
+        return _nested({path: crop(path, leaf) for path, leaf in _flat(tree).items()})
 
     def _still(self, tree: Any) -> Any:
         """Nothing where nothing is trained."""
@@ -239,14 +262,31 @@ class Optimised:
         return found
 
 
-def moves_by_entry(net: Any, training: Training, x: Any) -> bool:
-    """Whether the optimiser of this training moves hidden matrices entry by entry."""
-    return _by_entry(net, training.step, x.shape, str(x.dtype) if x.dtype.kind in "iu" else "float32")
+def moved_by_entry(net: Any, training: Training, x: Any) -> frozenset[Path]:
+    """The hidden matrices that the optimiser of this training moves entry by entry."""
+    if training.optimizer is None:
+        return frozenset()
+    return _by_entry(net, training.step, x.shape, _kind(x))
+
+
+def entry_bytes(net: Any, paths: frozenset[Path], x: Any, itemsize: int) -> int:
+    """What these matrices take in this network, with the two moments of an optimiser. Nothing is computed."""
+    points = jax.ShapeDtypeStruct(x.shape, _kind(x))
+    params: Any = jax.eval_shape(net.init, jax.random.key(0), points)["params"]
+    return _bytes(paths, {path: leaf.shape for path, leaf in _flat(params).items()}, itemsize)
+
+
+def _bytes(paths: frozenset[Path], shapes: dict[Path, tuple[int, ...]], itemsize: int) -> int:
+    return sum(3 * itemsize * math.prod(shapes[path]) for path in paths)
+
+
+def _kind(x: Any) -> str:
+    return str(x.dtype) if x.dtype.kind in "iu" else "float32"
 
 
 @remembered(maxsize=64)
-def _by_entry(net: Any, training: Training, shape: tuple[int, ...], kind: str) -> bool:
-    return bool(Optimised(net, training, jax.ShapeDtypeStruct(shape, kind)).dense)
+def _by_entry(net: Any, training: Training, shape: tuple[int, ...], kind: str) -> frozenset[Path]:
+    return Optimised(net, training, jax.ShapeDtypeStruct(shape, kind)).dense
 
 
 def of_matrices(tree: Any, function: Callable) -> Any:
@@ -257,6 +297,10 @@ def of_matrices(tree: Any, function: Callable) -> Any:
 def is_matrix(leaf: Any) -> bool:
     """Whether a leaf is a revealed matrix."""
     return isinstance(leaf, Matrix)
+
+
+def _matrices(tree: Any) -> list[Matrix]:
+    return jax.tree.leaves(tree, is_leaf=is_matrix)
 
 
 def _trained(m: Matrix) -> Any:
@@ -288,25 +332,3 @@ def _is_factor(leaf: Any) -> bool:
 
 def _nested(flat: dict[Path, Any]) -> Any:
     return flax.traverse_util.unflatten_dict(flat)
-
-
-def _with(m: Matrix, start: Any, trained: Any) -> Matrix:
-    return dataclasses.replace(m, start=start, trained=trained, gradient=jnp.zeros_like(m.gradient))
-
-
-def _block(m: Matrix) -> Any:
-    return _framed(m, m.start, m.trained)
-
-
-def _gradient_block(m: Matrix) -> Any:
-    return _framed(m, jnp.zeros_like(m.start), m.gradient)
-
-
-def _framed(m: Matrix, corner: Any, inner: Any) -> Any:
-    """The corner before the inner array: diag(s, M), or s in a row above D."""
-    frame = [(0, 0)] * (inner.ndim - 2) + [(1, 0), (0, 0) if m.dense else (1, 0)]
-    return jnp.pad(inner, frame).at[..., 0, 0].set(corner)
-
-
-def _from_block(m: Matrix, block: Any) -> Matrix:
-    return _with(m, block[..., 0, 0], block[..., 1:, :] if m.dense else block[..., 1:, 1:])

@@ -1,5 +1,6 @@
 """Feature learning under any Optax optimiser: in law networks of as many neurons, and one rule for both."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -11,6 +12,8 @@ from recurrent import Recurrent
 from same_law import deviations, paths, values
 
 from limits import Task, twin
+from limits.fields import rules
+from limits.fields.matrix import REVEALED, Matrix
 from limits.fields.rules import Optimised
 from limits.fields.sweep import CausalSweep
 from limits.training import Training
@@ -180,6 +183,46 @@ def test_bases_that_grow_keep_what_the_optimiser_remembers(optimizer):
     np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("known", [17, *(pytest.param(n, marks=pytest.mark.slow) for n in (9, 24))])  # room: 12, 18, 24
+def test_steps_on_the_part_of_a_block_that_is_known_are_steps_on_all_of_it(known, monkeypatch):
+    net = NET.clone(depth=2)
+    optimizer = scaled("muon", net, learning_rate=0.1, weight_decay=0.5)
+    rng, points = np.random.default_rng(0), jax.ShapeDtypeStruct(X.shape, "float32")
+    rule = Optimised(net, Training.of(TASK, 1, None, optimizer=optimizer, net=net), points)
+    params: Any = net.init(jax.random.key(0), jnp.asarray(X))["params"]
+    slopes = jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape), a.dtype), params)
+    for tree in (params, slopes):
+        del tree["hidden_2"]["kernel"]
+
+    def matrix() -> Matrix:
+        fresh, count = Matrix.fresh(64, 64, 24, 1.3, "float32"), jnp.float32(known)
+        squares = [np.pad(rng.normal(size=(known, known)), (0, 24 - known)) for _ in range(2)]
+        trained, gradient = (jnp.asarray(a, "float32") for a in squares)
+        return dataclasses.replace(fresh, trained=trained, gradient=gradient, known_in=count - 1, known_out=count)
+
+    met = {"hidden_2": {"kernel": matrix()}}
+    ends = []
+    for large in (8, 1000):
+        monkeypatch.setattr(rules, "_LARGE", large)
+
+        @jax.jit
+        def step(kept: Any, params: Any, now: Any) -> Any:
+            again = {
+                name: {"kernel": dataclasses.replace(now[name]["kernel"], gradient=m["kernel"].gradient)}
+                for name, m in met.items()
+            }
+            return rule.step(kept, params, slopes, again, 0.1)
+
+        kept, now, moving = rule.start({"params": params, REVEALED: met}), met, params
+        for _ in range(4):
+            moving, now, kept = step(kept, moving, now)
+        ends.append((moving, now, kept))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *ends)
+    moved = ends[0][1]["hidden_2"]["kernel"].trained - met["hidden_2"]["kernel"].trained
+    assert np.abs(moved).max() > 0.05
+    assert np.linalg.matrix_rank(moved) == known
+
+
 @pytest.mark.slow
 def test_muon_makes_no_matrix_of_samples_by_samples():
     samples = 4096
@@ -189,6 +232,35 @@ def test_muon_makes_no_matrix_of_samples_by_samples():
     state = jax.eval_shape(sweep._start, key, x)
     used: Any = jax.jit(sweep._step).lower(state, x, y, np.arange(4), key, 1.0).compile().memory_analysis()
     assert used.temp_size_in_bytes + used.output_size_in_bytes < 4 * samples**2
+
+
+def test_epsilon_is_beside_gradients_of_order_one():
+    """The first step of Adam is −Γ/(|Γ| + ε), with Γ = N^(3/2) γ₀ ∂L/∂W of hidden weights and N γ₀ ∂L/∂w of all others."""
+    net, epsilon = NET.clone(gamma=2.0), 0.3
+    with jax.enable_x64(True):
+        x, y = jnp.asarray(X), jnp.asarray(TASK.y_train)
+        params: Any = net.init(jax.random.key(0), x)["params"]
+        slopes = jax.grad(lambda p: jnp.sum((jnp.asarray(net.apply({"params": p}, x)) - y) ** 2))(params)
+
+        def first(eps: float) -> Any:
+            tx = scaled(optax.adam(0.1, eps=eps), net)
+            return tx.update(slopes, tx.init(params), params)[0]
+
+        def check(path: Any, g: Any, small: Any, none: Any) -> None:
+            hidden = path[0].key in ("hidden_2", "hidden_3") and path[-1].key == "kernel"
+            size = np.abs(g) * net.gamma * net.width ** (1.5 if hidden else 1.0)
+            assert 0.01 < np.median(size) < 100  # of order one, so that ε counts
+            np.testing.assert_allclose(small / none, size / (size + epsilon), rtol=1e-6)
+
+        jax.tree_util.tree_map_with_path(check, slopes, first(epsilon), first(0.0))
+
+
+def test_what_moves_entry_by_entry_says_its_memory_first(capsys):
+    for optimizer in ("adam", "sgd"):
+        with pytest.raises(ValueError, match="even number of samples"):  # what is said comes before anything is run
+            twin(NET).rich(TASK, 1, 0.01, optimizer=optimizer, samples=2049, order=2)
+        said = "optimizer: 2 matrices of 2049 samples move entry by entry: 96.1 MiB"  # 2 · 3 · 4 bytes · 2049²
+        assert (said in capsys.readouterr().err) == (optimizer == "adam")
 
 
 @pytest.mark.slow
