@@ -142,7 +142,7 @@ def test_a_sweep_is_gradient_descent_of_the_network_with_the_matrices_that_it_re
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-7), found[key], value)
 
 
-@pytest.mark.parametrize("shape", [(24, 24), (18, 30)])
+@pytest.mark.parametrize("shape", [pytest.param((24, 24), marks=pytest.mark.slow), (18, 30)])
 def test_the_revealed_matrix_is_standard_normal_and_one_matrix(shape):
     """Reveals that depend on what was revealed before, forwards and backwards, until nothing is left."""
     with jax.enable_x64(True):

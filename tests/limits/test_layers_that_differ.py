@@ -98,5 +98,9 @@ def test_what_is_refused():
         ResNet(8, 2, w_std=(1.0, 1.0, 1.0))
     with pytest.raises(ValueError, match="activation"):
         ResNet(8, 2, activation=("relu", "relu"))
+
+
+@pytest.mark.slow
+def test_numbers_that_only_scale_together_are_not_fitted():
     with pytest.raises(ValueError, match="do not determine"):  # a relu's numbers only scale its output together
         fit(MLP(8, 1, w_std=(1.0, 1.0)), Task(draw(8, 2), draw(8, 1)), over=("w_std",), noise=0.1)

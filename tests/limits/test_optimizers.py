@@ -59,7 +59,9 @@ LAWS = {  # (network, task, what makes the optimiser)
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "muon of one layer" else pytest.mark.slow) for n in LAWS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "muon of one layer" else pytest.mark.slow) for n in LAWS]
+)
 def test_samples_are_in_law_networks_of_that_width(name):
     net, task, make = LAWS[name]
     found = deviations(*values(net, task, None, "features", 1500, make(net), 4))

@@ -226,7 +226,9 @@ class Stacks(nn.Module):
         return readout((h * weights[None, ..., None]).mean(tuple(range(1, h.ndim - 1))))
 
 
-@pytest.mark.parametrize("kind", ["tiled", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("1", "2", "unstacked"))])
+@pytest.mark.parametrize(
+    "kind", ["tiled", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("1", "2", "unstacked"))]
+)
 def test_stacks_along_any_axis_have_the_kernels_of_networks(kind):
     x = np.random.default_rng(0).normal(size=(3, 3, 5))
     limit = twin(in_parameterization(Stacks(64, kind), "ntk"))
