@@ -104,7 +104,7 @@ def test_scanned_is_unrolled_bit_for_bit_and_remat_changes_nothing(options):
 
 def test_half_precision_is_near():
     net = network(**MODERN, b_std=0.1)
-    params = net.init(jax.random.key(0), X)
+    params = jax.jit(net.init)(jax.random.key(0), X)
     exact, near = (jax.jit(net.clone(dtype=kind).apply)(params, X) for kind in (None, "bfloat16"))
     assert near.dtype == jnp.float32
     np.testing.assert_allclose(near, exact, atol=0.05 * float(jnp.std(exact)))
