@@ -59,10 +59,12 @@ def checked(function=None, *, typechecker):
     """
     if function is None:
         return functools.partial(checked, typechecker=typechecker)
-    hints = inspect.isfunction(function) and list(function.__annotations__.values())
-    return (
-        with_shapes(function, typechecker=typechecker) if hints is False or has_shapes(hints) else typechecker(function)
-    )
+    outermost = (
+        inspect.isfunction(function) and "<locals>" not in function.__qualname__
+    )  # others stand in for a constructor
+    if outermost and not has_shapes(list(function.__annotations__.values())):
+        return typechecker(function)
+    return with_shapes(function, typechecker=typechecker)
 
 
 with_shapes, jaxtyping.jaxtyped = jaxtyping.jaxtyped, checked
