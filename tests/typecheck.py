@@ -1,4 +1,7 @@
-"""The checker that pytest runs over annotations: beartype, with int allowed where float is annotated (PEP 484); what it refuses is a TypeError."""
+"""The checker that pytest runs over annotations: beartype, with int allowed where float is annotated (PEP 484).
+
+What it refuses is a TypeError.
+"""
 
 import beartype
 
