@@ -108,11 +108,13 @@ def fit(
         x, y = jnp.asarray(task.x_train), jnp.asarray(task.y_train)
         u = {name: jnp.zeros(np.shape(value)) for name, value in start.items()}
 
+        @jax.jit  # traced once, for values, slopes and searches along lines
         def matrix(u: dict[str, Any]) -> tuple[Any, Any]:
             values = {name: start[name] * jnp.exp(each) for name, each in u.items()}
             variance = values.pop(NOISE, noise)
             return function(x, **values).nngp, variance
 
+        @jax.jit
         def loss(u: dict[str, Any]) -> Any:
             k, variance = matrix(u)
             if objective == "evidence":

@@ -1,10 +1,17 @@
 import ast
+import contextlib
+import functools
 import gc
+import importlib
+import inspect
 import logging
 import os
 import pathlib
+import threading
+import typing
 
 import jax
+import jaxtyping
 import matplotlib as mpl
 import pytest
 from jaxtyping import _import_hook as hook
@@ -37,17 +44,67 @@ def outermost_functions_only(transformer, typechecker):
 outermost_functions_only(hook.JaxtypingTransformer, hook.Typechecker)
 
 
+def has_shapes(hint) -> bool:
+    """Whether shapes of arrays stand in an annotation, or names that only a call resolves."""
+    if isinstance(hint, (list, tuple)):
+        return any(map(has_shapes, hint))
+    known = isinstance(hint, type) and not issubclass(hint, jaxtyping.AbstractArray)
+    return not known and (isinstance(hint, (str, type)) or has_shapes(typing.get_args(hint)))
+
+
+def checked(function=None, *, typechecker):
+    """As jaxtyping.jaxtyped; what names no shapes is held against its annotations without a place to keep sizes in.
+
+    Of thousands of functions few name shapes; others were made twice over at import and bound three times at every call.
+    """
+    if function is None:
+        return functools.partial(checked, typechecker=typechecker)
+    outermost = (
+        inspect.isfunction(function) and "<locals>" not in function.__qualname__
+    )  # others stand in for a constructor
+    if outermost and not has_shapes(list(function.__annotations__.values())):
+        return typechecker(function)
+    return with_shapes(function, typechecker=typechecker)
+
+
+with_shapes, jaxtyping.jaxtyped = jaxtyping.jaxtyped, checked
+
+
+def one_context_for_many(module, uses=100):
+    """What jax writes a program in takes as long to make as a small program to write: each thread keeps one for a while."""
+    new, held = module.make_ir_context, threading.local()
+
+    def kept():
+        if module.ir.Context.current is not None:  # a program that is written while another one is
+            return new()
+        held.left = getattr(held, "left", 0) or uses
+        if held.left == uses:
+            held.context = new()
+        held.left -= 1
+        return held.context
+
+    module.make_ir_context = kept
+
+
+with contextlib.suppress(ImportError, AttributeError):  # a part of jax that may change
+    one_context_for_many(importlib.import_module("jax._src.interpreters.mlir"))
+WHOLE = "--xla_cpu_parallel_codegen_split_count=1"
+
+
 def pytest_configure(config):
     """Programs that tests start leave the user's folder of compiled programs alone.
 
     Quick tests spend most of their time on compiling small programs: little is optimised there, as users have it in slow ones.
 
-    Without the emitters of fused loops alone a third of the time is saved; programs that tests start inherit that.
+    Without the emitters of fused loops alone a third of the time is saved, and a tenth where programs are not cut into parts for
+    several threads; programs that tests start inherit that.
     """
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     if config.option.markexpr == "not slow":
         jax.config.update("jax_disable_most_optimizations", True)
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+        os.environ["XLA_FLAGS"] = (
+            f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false {WHOLE}".strip()
+        )
 
 
 @pytest.fixture(autouse=True, scope="module")

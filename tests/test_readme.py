@@ -16,7 +16,10 @@ READMES["README.md"] = (ROOT / "README.md").read_text()
 SMALLER = {
     "steps=200, learning_rate=0.5": "steps=40, learning_rate=0.5", "times=[200]": "times=[40]", "members=64": "members=16",
     "steps=20, learning_rate=0.2": "steps=4, learning_rate=0.2", "times=[0, 20]": "times=[0, 4]", "samples=1024": "samples=256",
-    "samples=512": "samples=128", "steps=50": "steps=10",
+    "samples=512": "samples=128", "steps=50": "steps=10", "MLP(width=256, depth=2": "MLP(width=64, depth=2",
+    "Block(width=256)": "Block(width=32)", "own, task, members=16, steps=4": "own, task, members=2, steps=1",
+    "twin(own).rich(task, steps=4": "twin(own).rich(task, steps=1", "gated.rich(task, steps=4": "gated.rich(task, steps=1",
+    "Gated(width=512), task, members=32, steps=4": "Gated(width=32), task, members=2, steps=1",
 }  # fmt: skip
 LONG = ("deep_pair", "sample_posterior", "said.f_test_cov")
 
@@ -40,7 +43,7 @@ def test_examples_run(name, whole, capsys):
             exec(compile(block if whole else smaller(block), name, "exec"), space)
     if name == "README.md":
         away = space["away"]
-        # The ensemble's mean lies within its own noise of the limit, up to the O(1/256) that finite width moves it.
+        # The ensemble's mean lies within its own noise of the limit, up to the O(1/64) that finite width moves it.
         assert abs(away.f_test).max() < 5 * away.f_test_sem.max()
     if name == "limits/README.md":
         assert space["k"].ntk.dtype == "float64"

@@ -153,10 +153,10 @@ def check_alike(owner: str, net: Any) -> None:
 
 def check_layers(net: Any, layers: int | None = None, activations: int | None = None) -> None:
     """Raises unless tuples have an entry a layer: w_std and b_std for so many layers (default: `depth`) and the readout."""
-    layers = net.depth if layers is None else layers
+    count: int = net.depth if layers is None else layers
     for name in LAYERED:
-        value, wanted = getattr(net, name), layers + 1
-        wanted = (layers if activations is None else activations) if name == "activation" else wanted
+        value, wanted = getattr(net, name), count + 1
+        wanted = (count if activations is None else activations) if name == "activation" else wanted
         if isinstance(value, tuple) and len(value) != wanted:
             more = ", the readout's last" if name != "activation" else ""
             raise ValueError(

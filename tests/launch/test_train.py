@@ -330,7 +330,9 @@ def test_a_run_without_any_whole_checkpoint_begins_anew_beside_the_old_one(whole
     assert (tmp_path / "checkpoints/12.damaged-1").is_dir()
 
 
-@pytest.mark.parametrize("damage", ["changed", "cut", "removed", "last ones removed"])
+@pytest.mark.parametrize(
+    "damage", ["changed", *(pytest.param(d, marks=pytest.mark.slow) for d in ("cut", "removed")), "last ones removed"]
+)
 def test_a_damaged_log_is_said_and_kept(whole: Path, tmp_path: Path, damage: str):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     shutil.rmtree(tmp_path / "checkpoints/12")

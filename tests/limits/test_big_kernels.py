@@ -76,7 +76,7 @@ def test_solutions_that_are_refused():
         predict.solve(kernel, y, 0.0)
     with pytest.raises(ValueError, match="kernel must be"):
         predict.solve(kernel, y[:2], 0.1)
-    x, y = digits(300)
+    x, y = digits(100)
     rounded = twin(NET).kernels(x).nngp.astype(np.float32)
     with pytest.raises(ValueError, match="not fallen"):
         predict.solve(rounded, y, 1e-7, tolerance=1e-14)

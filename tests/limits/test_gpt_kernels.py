@@ -31,7 +31,11 @@ def relu_pair(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return size * (np.sin(angle) + (np.pi - angle) * np.cos(angle)) / (2 * np.pi), (np.pi - angle) / (2 * np.pi)
 
 
-@pytest.mark.parametrize("options", [{}, {"kv_heads": 2, "scan": False}, {"positions": "rotary"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"kv_heads": 2, "scan": False}, pytest.param({"positions": "rotary"}, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_kernels_are_the_recursion_over_tokens(options):
     w, b, e, p = 1.4, 0.3, 0.8, 0.0 if "positions" in options else 0.6
     numbers: Any = {"w_std": w, "b_std": b, "embedding_std": e, "position_std": 0.6}
@@ -58,6 +62,7 @@ def test_kernels_are_the_recursion_over_tokens(options):
     assert k.provenance["ntk"].kind == "exact"
 
 
+@pytest.mark.slow
 def test_blocks_the_diagonal_and_pairs_are_of_one_kernel():
     limit, x = twin(network(depth=1, norm=None, mlp="relu")), np.array([[1, 2], [0, 2], [3, 3]])
     whole = limit.kernels(x)
@@ -70,7 +75,7 @@ def test_blocks_the_diagonal_and_pairs_are_of_one_kernel():
 
 @pytest.mark.parametrize(("form", "message"), [("ntk", "grows with the width"), ("mup", "stays where features learn")])
 def test_tied_weights_have_no_kernel_and_say_why(form, message):
-    k = twin(network(tied=True, parameterization=form)).kernels(X)
+    k = twin(network(depth=1, tied=True, parameterization=form)).kernels(X)
     with pytest.raises(AbsentError, match=f"the readout is the embedding's transpose.*{message}"):
         k.ntk  # noqa: B018
 

@@ -155,5 +155,9 @@ def test_what_is_refused():
         ResNet(8, 2, activation=("relu", "relu", "erf"))
     with pytest.raises(ValueError, match="w_std"):
         GPT(8, 2, vocabulary=4, context=4, w_std=(1.0, 1.0, 1.0))
+
+
+@pytest.mark.slow
+def test_numbers_that_only_scale_together_are_not_fitted():
     with pytest.raises(ValueError, match="do not determine"):  # a relu's numbers only scale its output together
         fit(MLP(8, 1, w_std=(1.0, 1.0)), Task(draw(8, 2), draw(8, 1)), over=("w_std",), noise=0.1)

@@ -67,6 +67,7 @@ def test_a_measured_kernel_is_that_of_the_network_with_the_matrices_that_were_re
             np.testing.assert_allclose(mine, theirs, atol=1e-8 * np.abs(theirs).max(), rtol=0)
 
 
+@pytest.mark.slow
 def test_the_kernel_of_a_pair_does_not_change_when_inputs_are_added():
     """All that was revealed for three inputs is kept: the network of two of them is the very same one."""
     net = Offset(width=10)
@@ -153,7 +154,7 @@ def _gated(options: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"after": 1}, r"go as N\^-1 times .* must go as N\^-0.5 in the mup"),
+        pytest.param({"after": 1}, r"go as N\^-1 times .* must go as N\^-0.5 in the mup", marks=pytest.mark.slow),
         pytest.param(
             {"after": 0.5, "parameterization": "ntk"},
             r"go as N\^-0.5 times .* N\^0 in the ntk .* divide by no power",

@@ -1,5 +1,6 @@
 """The recipes of neural-tangents' README, examples and cookbook, against its own numbers (tests/golden)."""
 
+import functools
 import runpy
 from pathlib import Path
 from typing import Any
@@ -67,10 +68,11 @@ def test_weight_space_and_function_space():
     with jax.enable_x64(True):
         params = [jnp.asarray(w) for w in GIVEN["weights"]()]
         moved = [w + 0.1 * jnp.cos(jnp.arange(w.size, dtype=float)).reshape(w.shape) for w in params]
-        check(linearize(f, params)(moved, x), "weight_space/linear")
-        check(empirical_ntk(f, params, x, grid), "function_space/ntk")
-        check(empirical_ntk(f, params, x, grid, outputs="full"), "function_space/full")
-        train, cross = (np.asarray(empirical_ntk(f, params, a, x)) for a in (x, grid))
+        ntk = jax.jit(functools.partial(empirical_ntk, f), static_argnames="outputs")
+        check(jax.jit(linearize(f, params))(moved, x), "weight_space/linear")
+        check(ntk(params, x, grid), "function_space/ntk")
+        check(ntk(params, x, grid, outputs="full"), "function_space/full")
+        train, cross = (np.asarray(ntk(params, a, x)) for a in (x, grid))
         start = [np.asarray(f(params, a)) for a in (x, grid)]
     # Their loss is a mean over samples too; ours counts time the same.
     times: Any = GIVEN["TIMES"][1:]

@@ -204,7 +204,9 @@ def test_the_recursion_as_printed_is_far_off(options, ours, printed):
     np.testing.assert_allclose(at_last(net, x)[1], recursion(net, x)[1], rtol=1e-12)
 
 
-@pytest.mark.parametrize("p", [PLAIN, Parameterization.ntk], ids=["alpha=0", "alpha=1/2"])
+@pytest.mark.parametrize(
+    "p", [pytest.param(PLAIN, marks=pytest.mark.slow), Parameterization.ntk], ids=["alpha=0", "alpha=1/2"]
+)
 def test_finite_networks_exclude_the_recursion_as_printed(p):
     net = ResNet(128, 8, 4, w_std=2**0.5, parameterization=p, residual="decreasing")
     mean, sem = ensemble(net, pair(), 200)["ntk"]
@@ -245,7 +247,12 @@ def test_linear_networks_of_any_depth(depth):
 
 
 @pytest.mark.parametrize(
-    ("activation", "p"), [("relu", PLAIN), ("relu", Parameterization.mup), ("tanh", Parameterization.mup)]
+    ("activation", "p"),
+    [
+        ("relu", PLAIN),
+        ("relu", Parameterization.mup),
+        pytest.param("tanh", Parameterization.mup, marks=pytest.mark.slow),
+    ],
 )
 def test_a_thousand_layers(activation, p):
     kernels = twin(ResNet(8, 1000, activation=activation, parameterization=p)).kernels(pair())

@@ -33,7 +33,7 @@ def two_layer_linear(m: Any, q: Any, steps: int) -> Any:
 
 def test_a_two_layer_linear_network_has_its_closed_correction_and_covariance():
     """m₀ has variance 1/N, q₀ mean 2 and variance 4/N: b = ½ (F_mm + 4 F_qq), C = F_m² + 4 F_q²."""
-    steps, at = 6, (0.0, 2.0)
+    steps, at = 3, (0.0, 2.0)
     with jax.enable_x64(True):
         f = two_layer_linear(*at, steps)
         first = [jax.jacfwd(two_layer_linear, i)(*at, steps) for i in (0, 1)]
@@ -43,11 +43,13 @@ def test_a_two_layer_linear_network_has_its_closed_correction_and_covariance():
     options: Any = {"samples": 128, "replicas": 400, "kernels": (), "centred": True}
     run = twin(net).rich(task, steps, 0.2, width=10.0, **options)
     mean, error = run.f_train[1:, 0, 0], run.f_train_sem[1:, 0, 0]
-    assert np.all(np.abs(mean - (f + b / 10)) < 4 * error + 1e-5)  # correlated: six numbers, beyond 4 once in 3000 runs
+    assert np.all(
+        np.abs(mean - (f + b / 10)) < 4 * error + 1e-5
+    )  # correlated: three numbers, beyond 4 once in 5000 runs
     assert np.all(error[1:] < 0.2 * np.abs(b[1:]) / 10)  # so that b counts: it is 0 at the first step
     spread, error = run.f_train_cov[1:, 0, 0], run.f_train_cov_sem[1:, 0, 0]
     assert np.all(np.abs(spread - c / 10) < 4 * error)
-    assert np.all(error[:3] < 0.1 * spread[:3])
+    assert np.all(error < 0.1 * spread)
     assert "width 10 to order 1/10: O(1/10²) dropped" in run.provenance["f_train"].detail
 
 

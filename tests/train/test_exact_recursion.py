@@ -55,7 +55,7 @@ def error(found, gamma, steps=STEPS, curvature=4.0):
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("width", [3, 16, 50])
+@pytest.mark.parametrize("width", [3, pytest.param(16, marks=pytest.mark.slow), 50])
 @pytest.mark.parametrize("form", ["mup", Parameterization.family(a=0.0, d=0.5)], ids=["a = 1/2", "a = 0"])
 def test_training_follows_the_recursion_at_every_width(width, gamma, form):
     found = trained(width, gamma, form)

@@ -1,5 +1,6 @@
 """Networks trained by gradient flow against the predictor of their own tangent kernel at initialisation."""
 
+import functools
 from typing import Any
 
 import jax
@@ -21,12 +22,13 @@ with jax.enable_x64(True):
 
 def network(width, seed):
     net = MLP(width, 1, activation="erf", w_std=1.3)
-    return net, net.init(jax.random.key(seed), X)
+    return net, jax.jit(net.init)(jax.random.key(seed), X)
 
 
 def linearised(net, variables):
     """f₀* + Θ*ₓ Θ⁻¹ (Y − f₀), Θ the tangent kernel of these parameters."""
-    k, across = (np.asarray(empirical_ntk(net.apply, variables, x, X)) for x in (X, X_TEST))
+    kernel = jax.jit(functools.partial(empirical_ntk, net.apply))
+    k, across = (np.asarray(kernel(variables, x, X)) for x in (X, X_TEST))
     away = np.asarray(Y - net.apply(variables, X))
     return np.asarray(net.apply(variables, X_TEST)) + kernel_regression(k, away, across), k
 

@@ -79,7 +79,7 @@ def test_parts_of_a_batch_change_nothing(plain: Any):
 @pytest.mark.parametrize(
     "net",
     [
-        VIT,
+        pytest.param(VIT, marks=pytest.mark.slow),
         pytest.param(HeResNet(4, (1, 1), 10, norm="batch"), marks=pytest.mark.slow),
         ResNet(8, 8, branch_layers=4),
     ],

@@ -76,7 +76,9 @@ def test_forward_pass_is_the_loop_of_the_docstring(logits, groups, tied):
     np.testing.assert_allclose(run(net, variables(net)), h @ readout / (GAMMA * N), atol=1e-11)  # N^(−1/2) twice
 
 
-@pytest.mark.parametrize("options", [{"b_std": 0.3}, MODERN], ids=["plain", "modern"])
+@pytest.mark.parametrize(
+    "options", [pytest.param({"b_std": 0.3}, marks=pytest.mark.slow), MODERN], ids=["plain", "modern"]
+)
 def test_scanned_is_unrolled_bit_for_bit_and_remat_changes_nothing(options):
     net = network(**options)
     params = variables(net)["params"]
@@ -102,7 +104,7 @@ def test_scanned_is_unrolled_bit_for_bit_and_remat_changes_nothing(options):
 
 def test_half_precision_is_near():
     net = network(**MODERN, b_std=0.1)
-    params = net.init(jax.random.key(0), X)
+    params = jax.jit(net.init)(jax.random.key(0), X)
     exact, near = (jax.jit(net.clone(dtype=kind).apply)(params, X) for kind in (None, "bfloat16"))
     assert near.dtype == jnp.float32
     np.testing.assert_allclose(near, exact, atol=0.05 * float(jnp.std(exact)))
@@ -120,7 +122,9 @@ def test_no_token_sees_later_ones_nor_padding():
     np.testing.assert_allclose(padded[:, 2:], run(net, given, X[:, 2:]), atol=1e-12)
 
 
-@pytest.mark.parametrize("options", [{}, MODERN | {"scan": True}], ids=["plain", "modern"])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, marks=pytest.mark.slow), MODERN | {"scan": True}], ids=["plain", "modern"]
+)
 def test_a_cache_gives_what_the_whole_pass_gives(options):
     net, x = network(**options), jnp.concatenate([X, X[:, :3]], axis=1)
     given = jax.tree.map(lambda a: jnp.asarray(a, "float32"), variables(net))
@@ -157,8 +161,14 @@ def test_generated_tokens_are_those_of_whole_passes_and_of_the_right_frequencies
     assert np.abs(z).max() < 3.5  # of seven standard errors, with a fixed seed
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    ("tied", "optimizer"),
+    [
+        (True, "adam"),
+        (False, "muon"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((False, "adam"), (True, "muon"))),
+    ],
+)
 def test_optimisers_move_the_scanned_network_as_the_other(optimizer, tied):
     p = Parameterization.mup.replace(alpha=1.0).based(width=8, depth=1)
     net = network(tied=tied, parameterization=p, b_std=0.2, mlp_ratio=1)

@@ -26,7 +26,10 @@ def tensors(case: str) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("case", CASES)
+QUICK = ("gpt2, relu, narrow", "gpt2", "llama, biases", "llama, one head of keys", "qwen3, tied")
+
+
+@pytest.mark.parametrize("case", [c if c in QUICK else pytest.param(c, marks=pytest.mark.slow) for c in CASES])
 def test_logits_are_those_of_the_reference_implementation(case):
     net, x = gpt_of(CASES[case]), jnp.asarray(gpt_inputs.tokens(CASES[case]["vocab_size"]))
     mask = gpt_inputs.PADDED
@@ -42,7 +45,9 @@ def test_logits_are_those_of_the_reference_implementation(case):
     np.testing.assert_allclose(padded[mask], GOLDEN[f"{case}/padded"][mask], atol=1e-5)
 
 
-@pytest.mark.parametrize("case", ["gpt2, relu, narrow", "llama, biases", "qwen3, tied"])
+@pytest.mark.parametrize(
+    "case", ["gpt2, relu, narrow", pytest.param("llama, biases", marks=pytest.mark.slow), "qwen3, tied"]
+)
 def test_what_is_saved_is_what_was_loaded(case, tmp_path):
     net, given = gpt_of(CASES[case]), tensors(case)
     save_gpt(tmp_path, net, from_hub(net, given))

@@ -116,7 +116,9 @@ def test_forward_pass_is_the_formula_of_the_docstring(form):
         np.testing.assert_allclose(phi, phi_ref, rtol=1e-12)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize(
+    "form", [form if form in ("ntk", "mup") else pytest.param(form, marks=pytest.mark.slow) for form in FORMS], ids=str
+)
 def test_initial_variances(form):
     n, w, b, c = 2048, 1.5, 0.5, 64
     net = MLP(n, 2, c, activation="relu", w_std=w, b_std=b, parameterization=form)

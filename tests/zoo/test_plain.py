@@ -81,7 +81,11 @@ def test_variables_and_outputs_are_those_of_the_linen_module_over_gamma():
     np.testing.assert_allclose(net.apply(mine, X), plain.apply(theirs, X) / (2 * 32**0.5), rtol=1e-6)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: getattr(form, "name", form))
+@pytest.mark.parametrize(
+    "form",
+    [form if form in ("ntk", "mup") else pytest.param(form, marks=pytest.mark.slow) for form in FORMS],
+    ids=lambda form: getattr(form, "name", form),
+)
 def test_every_optimiser_moves_a_plain_module_as_it_moves_the_same_network_of_zoo(form):
     """Weights W = m ω; where the initialisation holds all factors (standard, a base width) m = 1, and it is the same network."""
     net = MLP(32, 2, 2, "tanh", 1.5, 1.0, form, gamma=0.7, bias_init="zeros")

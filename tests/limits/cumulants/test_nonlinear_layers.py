@@ -37,7 +37,7 @@ def standardised(seen, value):
     return (seen.mean(0) - np.asarray(value)) / (seen.std(0, ddof=1) / len(seen) ** 0.5)
 
 
-@pytest.mark.parametrize("eps", [0.5, 0.1])
+@pytest.mark.parametrize("eps", [0.5, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_quadratic_layer_with_third_and_fourth_cumulants_is_exact(eps, row):
     # 10⁶ samples of a task that is far from Gaussian, 50 parts; each class by itself.
     random, data = np.random.default_rng(0), pooled(third_cumulant_mixture(), order=4)
@@ -203,7 +203,11 @@ def test_taylor_series_is_exact_for_polynomials_of_any_distribution():
 
 @pytest.mark.parametrize(
     ("phi", "mean", "order", "power"),
-    [(jnp.tanh, 0.3, 3, 5), (jnp.tanh, 0.3, 2, 3), (jnp.exp, 0.2, 4, 5), (gelu, 0.1, 4, 6)],
+    [
+        (jnp.tanh, 0.3, 3, 5),
+        (jnp.exp, 0.2, 4, 5),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((jnp.tanh, 0.3, 2, 3), (gelu, 0.1, 4, 6))),
+    ],
 )
 def test_error_of_the_taylor_series_is_of_the_next_order_in_the_scale(phi, mean, order, power, row):
     scales = np.array([0.05, 0.1])

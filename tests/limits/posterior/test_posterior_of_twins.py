@@ -51,7 +51,7 @@ def test_infinite_width_is_the_gaussian_process(task):
     ("net", "shape"),
     [
         (CNN(4, 2, activation="erf"), (4, 4, 1)),
-        (ResNet(4, 3, activation="erf"), (16,)),
+        pytest.param(ResNet(4, 3, activation="erf"), (16,), marks=pytest.mark.slow),
         pytest.param(ViT(4, 1, patch=2), (4, 4, 1), marks=pytest.mark.slow),
     ],
     ids=lambda value: type(value).__name__,

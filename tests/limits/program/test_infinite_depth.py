@@ -146,7 +146,7 @@ def slow(*case):
         slow("slow", r"goes from 0.5946 at depth 8 to 0.4204 at depth 32"),
         slow("decreasing", "blocks are scaled in different ways"),
         slow("leaking", r"goes from 0.9354 at depth 8 to 0.9843 at depth 32"),
-        ("tied", "no run of equal blocks"),
+        slow("tied", "no run of equal blocks"),
         slow("initial", "starts with another law"),
     ],
 )

@@ -155,7 +155,7 @@ def test_a_matrix_that_is_used_after_the_loop_too_is_kept_out_of_it():
 def test_a_program_is_as_long_whatever_the_depth():
     """So is its compilation."""
     lengths = []
-    for depth in (20, 60):
+    for depth in (6, 18):
         kernels = program_of(in_parameterization(Deep(16, depth), "ntk"), X.shape[1:], "float64", None)
         with jax.enable_x64(True):
             seen, _ = measured(kernels, X)
