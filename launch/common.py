@@ -253,11 +253,11 @@ def run_folder(name: str) -> Any:
     return folder
 
 
-def provenance(settings: ConfigDict) -> dict[str, Any]:
-    """What was run: config, code, versions, device."""
+def provenance(settings: ConfigDict, experiment: Experiment | None = None) -> dict[str, Any]:
+    """What was run: config, code (of an experiment, or of the config's file), versions, device."""
     names = ("limit-zoo", "jax", "jaxlib", "flax", "optax", "numpy", "scipy")
     versions = {name: importlib.metadata.version(name) for name in names}
-    device, experiment = jax.devices()[0], Experiment(config_file(), settings, ())
+    device, experiment = jax.devices()[0], experiment or Experiment(config_file(), settings, ())
     return {
         "config": json.loads(settings.to_json_best_effort()),
         "config_file": experiment.path.name,

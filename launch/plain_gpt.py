@@ -14,8 +14,8 @@ import optax
 def _turned(x: jax.Array) -> jax.Array:
     """Rotary positions of [n, t, heads, d]."""
     half = x.shape[-1] // 2
-    angle = jnp.arange(x.shape[1])[:, None] * 1e4 ** (-jnp.arange(half) / half)
-    cos, sin = jnp.cos(angle)[None, :, None], jnp.sin(angle)[None, :, None]
+    angle = jnp.arange(x.shape[1])[:, None] * 1e4 ** (-jnp.arange(half) / half)[None]
+    cos, sin = (part[None, :, None] for part in (jnp.cos(angle), jnp.sin(angle)))
     a, b = x[..., :half], x[..., half:]
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 

@@ -95,7 +95,7 @@ def report(run: Run, screen: Any, started: float, ended: str = "") -> None:
     if jax.process_index() != 0:
         return
     config = run.experiment.config
-    provenance = common.provenance(config) | {"seconds": round(time.time() - started, 1)}
+    provenance = common.provenance(config, run.experiment) | {"seconds": round(time.time() - started, 1)}
     common.write(run.folder, curves.documents(run.folder, config.name, provenance, ended), screen)
 
 

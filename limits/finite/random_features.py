@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.inputs import twin_of
 from limits.training import Training
 from limits.types import AbsentError
 from zoo import checks, parameterization
@@ -87,7 +88,11 @@ class RandomNetworks:
 
 
 @checks.arguments(
-    networks=checks.count(), kernel=checks.choice("nngp", "ntk"), x=checks.array(least=1), seed=checks.seed
+    limit=twin_of,
+    networks=checks.count(),
+    kernel=checks.choice("nngp", "ntk"),
+    x=checks.array(least=1),
+    seed=checks.seed,
 )
 def random_features(limit: Any, x: Any, networks: int, *, kernel: str = "nngp", seed: int = 0) -> RandomFeatures:
     """Features Φ of inputs [n, …] from `networks` finite networks of the width in the definition, with Φ Φᵀ ≈ K.

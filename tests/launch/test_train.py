@@ -169,9 +169,11 @@ def looked_into(folder: Path, config: str) -> None:
     jobs = runs.jobs_of([str(folder)], [config])
     points = runs.task_of(jobs, 3, 2, "cross_entropy", [config])
     (folder / "cells").mkdir(exist_ok=True)
-    how = {"loss": "cross_entropy", "parts": ("spectra",)}
+    how = {"loss": "cross_entropy", "parts": ("spectra", "positions")}
     (found,) = analyse_all(jobs, points, folder, how, SILENT)
-    assert found["outputs"]["f_train"].shape[1:] == (3, 12, 11)
+    assert list(found["outputs"]) == ["loss"]
+    assert found["positions"]["train"].shape[1:] == found["positions"]["test"].shape[1:] == (12,)
+    np.testing.assert_allclose(found["positions"]["train"].mean(1), found["outputs"]["loss"], rtol=1e-5)
     assert "blocks.mix.kernel" in found["spectra"]["weights"]
     compared = report.against(jobs[0].run.definition(), [found], points, None, 0.0)
     assert "absent" in compared["kernels"]
