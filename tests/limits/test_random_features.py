@@ -21,16 +21,20 @@ def draw(*shape, seed=0):
 @pytest.mark.parametrize("kernel", ["nngp", "ntk"])
 @pytest.mark.parametrize(("net", "shape"), NETS)
 def test_they_come_near_the_kernel(net, shape, kernel):
-    """The error that is said is that of all entries here (10 inputs), and goes with the number of networks (as 1/√: 4)."""
+    """The error that is said is that of all entries here (10 inputs), and goes with the number of networks (as 1/√: 4).
+
+    That of two networks is a normal number's size, which may be small by chance: a mean over five seeds is taken.
+    """
     x = draw(10, *shape)
-    few, many = (random_features(twin(net), x, networks, kernel=kernel) for networks in (2, 32))
+    few = [random_features(twin(net), x, 2, kernel=kernel, seed=seed) for seed in range(5)]
+    many = random_features(twin(net), x, 32, kernel=kernel)
     exact = getattr(twin(net).kernels(x), kernel)
-    for found in (few, many):
+    for found in (*few, many):
         off = np.linalg.norm(found.features @ found.features.T - exact) / np.linalg.norm(exact)
         np.testing.assert_allclose(found.error, off, rtol=1e-9)
     # A relu's kernel scales by 1 ± √(5/128) a layer and network: 3 standard errors of two layers, 32 networks. Others: less.
     most = 3 * (2 * 5 / 128 / 32) ** 0.5
-    assert many.error < min(most, few.error)
+    assert many.error < min(most, np.mean([found.error for found in few]))
     np.testing.assert_allclose(many.of(x[3:5]), many.features[3:5], atol=1e-6)
     other = many.of(draw(2, *shape, seed=1)) @ many.features.T
     want = getattr(twin(net).kernels(draw(2, *shape, seed=1), x), kernel)
