@@ -20,17 +20,23 @@ def draw(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape)
 
 
+def moments(k, phi):
+    """E φφ′ and E φ̇φ̇′ of fields of covariance k."""
+    r = np.sqrt(np.diag(k))
+    gap = np.clip(1 - k / np.outer(r, r), 0, 2)
+    with jax.enable_x64(True):
+        dual: Any = closed_form(activation_function(phi))
+        s1, s2, bent, slope = map(np.asarray, dual(*map(jnp.asarray, (r[:, None], r[None], gap))))
+    return s1 * s2 * (1 - bent), slope
+
+
 def by_hand(x):
     """The recursion of `limits/mlp.py` with the numbers of each layer, on covariances."""
     k = W[0] ** 2 * x @ x.T / x.shape[1] + B[0] ** 2
     theta = k
     for l, phi in enumerate(PHI, start=1):
-        r = np.sqrt(np.diag(k))
-        gap = np.clip(1 - k / np.outer(r, r), 0, 2)
-        with jax.enable_x64(True):
-            dual: Any = closed_form(activation_function(phi))
-            s1, s2, bent, slope = map(np.asarray, dual(*map(jnp.asarray, (r[:, None], r[None], gap))))
-        k, theta = s1 * s2 * (1 - bent), theta * slope
+        inner, slope = moments(k, phi)
+        k, theta = inner, theta * slope
         theta = W[l] ** 2 * theta + W[l] ** 2 * k + B[l] ** 2
         k = W[l] ** 2 * k + B[l] ** 2
     return k, theta
@@ -63,12 +69,8 @@ def residual_by_hand(x, w, b, phis, scale):
     k = w[0] ** 2 * x @ x.T / x.shape[1] + b[0] ** 2
     theta = k
     for l, phi in enumerate(phis, start=1):
-        r = np.sqrt(np.diag(k))
-        gap = np.clip(1 - k / np.outer(r, r), 0, 2)
-        with jax.enable_x64(True):
-            dual: Any = closed_form(activation_function(phi))
-            s1, s2, bent, slope = map(np.asarray, dual(*map(jnp.asarray, (r[:, None], r[None], gap))))
-        inner, stream, s = s1 * s2 * (1 - bent), l < len(phis), scale if l < len(phis) else 1.0
+        inner, slope = moments(k, phi)
+        stream, s = l < len(phis), scale if l < len(phis) else 1.0
         through = s**2 * (w[l] ** 2 * inner + b[l] ** 2)
         theta = stream * theta + s**2 * w[l] ** 2 * theta * slope + through
         k = stream * k + through
