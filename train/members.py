@@ -87,34 +87,53 @@ class Steps:
 class Programs:
     """The jitted functions of one shape; the first axis of keys, variables and states is members."""
 
-    init: Callable
+    start: Callable
     advance: Callable
     outputs: Callable
     kernels: Callable
+    state: Callable
+
+    def init(self, keys: Any, dials: Dials, data: Data) -> tuple[Any, Any]:
+        """(variables, states of the optimiser)."""
+        variables = self.start(keys, dials, data)
+        return variables, self.state(variables, dials, data)
 
 
 def programs(net: nn.Module, task: Task, training: Training, kernels: tuple[str, ...], observe: Any) -> Programs:
     """The programs for this definition's shape (its parameterization and γ₀ are dials)."""
     known = None if training.optimizer is None else net  # its factors are numbers: one compilation for each form
-    return _programs(in_form(net, "ntk", 1.0), len(task.x_train), training.step, kernels, observe, known)
+    form, n, step = in_form(net, "ntk", 1.0), len(task.x_train), training.step
+    state, advance = _training(form, n, step, known)
+    moved = Training("", trained=step.trained)
+    return Programs(_start(form), advance, _outputs(form, n), _kernels(form, n, moved, kernels, observe), state)
+
+
+# Each remembered by no more than it depends on: ensembles that train otherwise, or record other kernels, share the rest.
 
 
 @remembered(maxsize=64)
-def _programs(
-    net: Any, n_train: int, training: Training, kernels: tuple[str, ...], user: Any, known: Any = None
-) -> Programs:
+def _start(net: Any) -> Callable:
+    def init(key: Any, dials: Dials, data: Data) -> Any:
+        return dict(dials.on(net).init(key, data.x[:1]))
+
+    return _jit(jax.vmap(init, (0, None, None)))
+
+
+@remembered(maxsize=64)
+def _outputs(net: Any, n_train: int) -> Callable:
+    return _jit(jax.vmap(_Applied(net, n_train).everywhere, (0, None, None)))
+
+
+@remembered(maxsize=64)
+def _training(net: Any, n_train: int, training: Training, known: Any) -> tuple[Callable, Callable]:
+    """(variables → the optimiser's state, both after some steps)."""
+    apply = _Applied(net, n_train)
+
     def optimiser(dials: Dials, x: Any, rate: Any) -> optax.GradientTransformation:
         return training.optimiser(dials.on(net) if known is None else known, x, rate)
 
-    def init(key: Any, dials: Dials, data: Data) -> Any:
-        variables = dict(dials.on(net).init(key, data.x[:1]))
-        return variables, optimiser(dials, data.x[:1], 1.0).init(variables["params"])
-
-    def apply(variables: Any, x: Any, dials: Dials, **options: Any) -> Any:
-        """(what the network returns, its collections but for the parameters afterwards)."""
-        mutable = [STATISTICS] if options.get("train") else False
-        out: Any = dials.on(net).apply(variables, x, mutable=mutable, **options)
-        return out if mutable else (out, {name: part for name, part in variables.items() if name != "params"})
+    def state(variables: Any, dials: Dials, data: Data) -> Any:
+        return optimiser(dials, data.x[:1], 1.0).init(variables["params"])
 
     def advance(variables: Any, state: Any, start: Any, dials: Dials, data: Data, steps: Steps) -> Any:
         mixes = mixes_inputs(variables)
@@ -136,11 +155,12 @@ def _programs(
 
         return jax.lax.fori_loop(steps.first, steps.last, step, (variables, state))
 
-    def everywhere(variables: Any, dials: Dials, data: Data, **options: Any) -> Any:
-        def run(x: Any, **more: Any) -> Any:
-            return apply(variables, x, dials, **options, **more)[0]
+    return _jit(jax.vmap(state, (0, None, None))), _jit(jax.vmap(advance, (0, 0, 0, None, None, None)))
 
-        return on_all_points(run, data.x, n_train, mixes_inputs(variables))
+
+@remembered(maxsize=64)
+def _kernels(net: Any, n_train: int, moved: Training, kernels: tuple[str, ...], user: Any) -> Callable:
+    apply = _Applied(net, n_train)
 
     def measure(variables: Any, dials: Dials, data: Data) -> dict[str, Any]:
         wide, params = dials.on(net), variables["params"]
@@ -152,11 +172,11 @@ def _programs(
 
         inside = Inside(
             wide,
-            layers=lambda: everywhere(variables, dials, data, intermediates=True)[1],
+            layers=lambda: apply.everywhere(variables, dials, data, intermediates=True)[1],
             features=lambda: on_all_points(entering, data.x, n_train, mixes_inputs(variables)),
             slopes=lambda: slopes(wide, params, data.x),
             tangent=lambda: empirical_ntk(
-                lambda p, x: wide.apply({"params": p}, x), params, data.x, rates=training.factors(wide, data.x[:1])
+                lambda p, x: wide.apply({"params": p}, x), params, data.x, rates=moved.factors(wide, data.x[:1])
             ),
         )
         seen = take(kernels, inside)
@@ -164,12 +184,29 @@ def _programs(
             seen["observed"] = user(dials.on(net), variables, data.x)
         return seen
 
-    return Programs(
-        _jit(jax.vmap(init, (0, None, None))),
-        _jit(jax.vmap(advance, (0, 0, 0, None, None, None))),
-        _jit(jax.vmap(everywhere, (0, None, None))),
-        _jit(jax.vmap(measure, (0, None, None))),
-    )
+    return _jit(jax.vmap(measure, (0, None, None)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Applied:
+    """One network's forward pass."""
+
+    net: Any
+    n_train: int
+
+    def __call__(self, variables: Any, x: Any, dials: Dials, **options: Any) -> Any:
+        """(what the network returns, its collections but for the parameters afterwards)."""
+        mutable = [STATISTICS] if options.get("train") else False
+        out: Any = dials.on(self.net).apply(variables, x, mutable=mutable, **options)
+        return out if mutable else (out, {name: part for name, part in variables.items() if name != "params"})
+
+    def everywhere(self, variables: Any, dials: Dials, data: Data, **options: Any) -> Any:
+        """What the network returns at all points."""
+
+        def run(x: Any, **more: Any) -> Any:
+            return self(variables, x, dials, **options, **more)[0]
+
+        return on_all_points(run, data.x, self.n_train, mixes_inputs(variables))
 
 
 def _jit(function: Callable) -> Callable:
