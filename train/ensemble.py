@@ -24,7 +24,7 @@ from zoo import checks
 from zoo.definition import check_definition, definition_of, is_ours
 
 _LARGEST_CHUNK = 64
-_CPU_CHUNK_BYTES = 2**30  # more at once is slower on a CPU: buffers leave the cache and their pages are new each time
+_CPU_CHUNK_BYTES = 2**26  # more at once is slower on a CPU: buffers leave the cache and their pages are new each time
 
 
 def member_bytes(net: Any, task: Task, recorded: int, kernels: tuple[str, ...]) -> int:

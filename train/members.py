@@ -18,6 +18,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from limits import Task, empirical_ntk
 from limits.finite.forward import STATISTICS, mixes_inputs, on_all_points
 from limits.finite.observables import Inside, output_basis, take, with_features
+from limits.kept.quickly import quickly
 from limits.kept.remembered import remembered
 from limits.losses import point_loss
 from limits.program.run import features_of
@@ -116,12 +117,12 @@ def _start(net: Any) -> Callable:
     def init(key: Any, dials: Dials, data: Data) -> Any:
         return dict(dials.on(net).init(key, data.x[:1]))
 
-    return _jit(jax.vmap(init, (0, None, None)))
+    return quickly(jax.vmap(init, (0, None, None)))
 
 
 @remembered(maxsize=64)
 def _outputs(net: Any, n_train: int) -> Callable:
-    return _jit(jax.vmap(_Applied(net, n_train).everywhere, (0, None, None)))
+    return quickly(jax.vmap(_Applied(net, n_train).everywhere, (0, None, None)))
 
 
 @remembered(maxsize=64)
@@ -155,7 +156,7 @@ def _training(net: Any, n_train: int, training: Training, known: Any) -> tuple[C
 
         return jax.lax.fori_loop(steps.first, steps.last, step, (variables, state))
 
-    return _jit(jax.vmap(state, (0, None, None))), _jit(jax.vmap(advance, (0, 0, 0, None, None, None)))
+    return quickly(jax.vmap(state, (0, None, None))), quickly(jax.vmap(advance, (0, 0, 0, None, None, None)))
 
 
 @remembered(maxsize=64)
@@ -184,7 +185,7 @@ def _kernels(net: Any, n_train: int, moved: Training, kernels: tuple[str, ...], 
             seen["observed"] = user(dials.on(net), variables, data.x)
         return seen
 
-    return _jit(jax.vmap(measure, (0, None, None)))
+    return quickly(jax.vmap(measure, (0, None, None)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,12 +208,6 @@ class _Applied:
             return self(variables, x, dials, **options, **more)[0]
 
         return on_all_points(run, data.x, self.n_train, mixes_inputs(variables))
-
-
-def _jit(function: Callable) -> Callable:
-    """jax.jit; on a CPU with LLVM's quick passes: compilation takes half the time, and the matrix products no longer."""
-    options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=options)
 
 
 def slopes(net: Any, params: Any, x: Any) -> list[Any]:

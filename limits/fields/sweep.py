@@ -17,6 +17,7 @@ from limits.fields.measure import BACKWARD, measure, observed
 from limits.fields.network import REVEALED, forward, on_points, start, vectors_met
 from limits.fields.rules import Descent, Optimised, is_matrix, of_matrices
 from limits.finite.forward import check_train, mixes_inputs
+from limits.kept.quickly import quickly
 from limits.losses import point_loss
 from limits.training import Training
 from zoo.definition import definition_of, name_of
@@ -75,9 +76,9 @@ class CausalSweep:
         self.rule.check_memory(net.width)
         self.factors = self.rule.factors
         self._spread = over_devices(net.width) if exact is None else lambda tree: tree
-        self._advance = jax.jit(self._step, donate_argnums=0)
-        self._begin = jax.jit(self._start)
-        self._look = jax.jit(self._measure, static_argnums=3)
+        self._advance = quickly(self._step, donate_argnums=0)
+        self._begin = quickly(self._start)
+        self._look = quickly(self._measure, static_argnums=3)
 
     def _first_room(self, steps: int | None, looks: int) -> int:
         """The capacity to begin with: for all directions of a small run, for those of a few steps of a large one."""

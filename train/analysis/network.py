@@ -12,10 +12,11 @@ from jax.flatten_util import ravel_pytree
 from limits import empirical_ntk, linearize
 from limits.finite.forward import shows_inside
 from limits.finite.observables import feature_kernels, gradient_kernels
+from limits.kept.quickly import quickly
 from limits.kept.remembered import remembered
 from limits.losses import point_loss
 from limits.types import Loss
-from train.members import _jit, slopes
+from train.members import slopes
 from zoo import checks, learning_rate_factors
 
 CHUNK = 256  # samples at a time
@@ -144,7 +145,7 @@ def compiled(net: Any) -> Compiled:
     def linear(start: Any, trained: Any, state: Any, x: Any) -> Any:
         return linearize(Inference(net, state).apply, start)(trained, x)
 
-    return Compiled(*(_jit(function) for function in (outputs, inside, tangent, linear)))
+    return Compiled(*(quickly(function) for function in (outputs, inside, tangent, linear)))
 
 
 @remembered(maxsize=64)
@@ -161,7 +162,7 @@ def hessian_product(net: Any, loss: Any) -> Callable:
         gradient = jax.grad(lambda p: objective(Inference(net, state).apply(p, x), y))
         return ravel_pytree(times_roots(jax.jvp(gradient, (trained,), (along,))[1]))[0]
 
-    return _jit(product)
+    return quickly(product)
 
 
 def loss_function(loss: Any) -> Callable:

@@ -7,9 +7,9 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from limits.kept.quickly import quickly
 from limits.kept.remembered import remembered
 from train.analysis.network import parts_of
-from train.members import _jit
 from zoo.attention import WEIGHTS
 
 SHOWN = 48  # positions of a map of attention
@@ -75,7 +75,7 @@ def attention_weights(net: nn.Module) -> Callable[..., list[Any]]:
         scanned = [(named[name] if named[name].ndim == 5 else named[name][None]) for name in kept]
         return [layer for leaf in scanned for layer in leaf]
 
-    return _jit(weights)
+    return quickly(weights)
 
 
 def _spread(layers: list[Any]) -> dict[str, Any]:
