@@ -14,7 +14,7 @@ from configs import mlp
 
 def get_config() -> ConfigDict:
     """configs/mlp.py, with conv layers of stride 2 and a global average."""
-    config = mlp.get_config()
+    config = mlp.settings()
     config.update(
         {
             "name": "cnn",

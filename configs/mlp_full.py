@@ -13,7 +13,7 @@ from configs import mlp
 
 def get_config() -> ConfigDict:
     """The grid and its settings."""
-    config = mlp.get_config()
+    config = mlp.settings()
     config.name = "mlp_full"
     config.activations = ("relu", "erf")
     config.widths = (32, 64, 128, 256, 512, 1024)

@@ -15,6 +15,6 @@ from configs import mlp
 
 def get_config() -> ConfigDict:
     """configs/mlp.py, with residual blocks."""
-    config = mlp.get_config()
+    config = mlp.settings()
     config.update({"name": "resnet", "architecture": "resnet", "depths": (2, 4, 8), "fields": {"form": "dense"}})
     return config

@@ -14,7 +14,7 @@ from configs import mlp
 
 def get_config() -> ConfigDict:
     """configs/mlp.py, with patches of 4 × 4, one head whose size grows with the width, and gelu."""
-    config = mlp.get_config()
+    config = mlp.settings()
     config.update(
         {
             "name": "vit",

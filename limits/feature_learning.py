@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 from rich.console import Console
+from rich.progress import Progress
 
 from limits.fields.coupled import Coupled
 from limits.fields.record import AVERAGED, check_record, record_bytes
@@ -47,7 +48,7 @@ _NOT_RICH = (
     centred=checks.flag,
     observe=checks.function,
     record=checks.names,
-    progress=checks.flag,
+    progress=checks.flag | checks.a(Progress, "a rich.progress.Progress"),
     folder=checks.path,
     depths=checks.several(checks.count(), distinct=True),
     order=checks.choice(1, 2),
@@ -74,7 +75,7 @@ def rich(
     observe: Callable[[Any, Any, Any], Any] | None = None,
     record: tuple[str, ...] = (),
     dtype: Any = np.float32,
-    progress: bool = False,
+    progress: bool | Progress = False,
     folder: Any = None,
     depths: Sequence[int] | None = None,
     order: int | None = None,

@@ -1,5 +1,6 @@
 """Independent sweeps of one network: what they see at the recorded times, kept on disk if asked for."""
 
+import contextlib
 import dataclasses
 import functools
 from pathlib import Path
@@ -77,7 +78,7 @@ def sweeps(
     replicas: int,
     key: Any = 0,
     dtype: Any = np.float32,
-    progress: bool = False,
+    progress: bool | Progress = False,
     folder: str | Path | None = None,
 ) -> tuple[dict[str, Any], Provenance]:
     """(what independent sweeps saw: leaves [replica, time, …], where the numbers come from); one sweep if it is exact.
@@ -108,7 +109,7 @@ def coupled_sweeps(
     replicas: int,
     key: Any = 0,
     dtype: Any = np.float32,
-    progress: bool = False,
+    progress: bool | Progress = False,
     folder: str | Path | None = None,
 ) -> tuple[Coupled, Provenance]:
     """What sweeps of `samples` see, and sweeps of their halves, which share their draws (`coupled.py`)."""
@@ -130,18 +131,19 @@ def _replicas(
     replicas: int,
     key: Any,
     dtype: Any,
-    progress: bool,
+    progress: bool | Progress,
     folder: str | Path | None,
     coupled: int = 0,
     part: int = 0,
 ) -> dict[str, Any]:
     """What independent sweeps saw: leaves [replica, time, …]."""
     root = jax.random.key(key) if isinstance(key, int) else key
-    bar = Progress(
+    own = Progress(
         *Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True), disable=not progress
     )
+    bar, shown = (progress, contextlib.nullcontext()) if isinstance(progress, Progress) else (own, own)
     runs, run = [], functools.partial(_run, part=part)
-    with jax.enable_x64(dtype == np.float64), bar:
+    with jax.enable_x64(dtype == np.float64), shown:
         x, y = plan.points(dtype)
         net, kind, how = plan.net.clone(width=samples), str(x.dtype), {"coupled": coupled} if coupled else {}
         sweep = compiled_sweep(

@@ -78,7 +78,7 @@ def test_header_says_command_and_time_and_the_config_builds(name, tmp_path):
 def test_main_config_holds_what_the_readme_says():
     from configs import mlp
 
-    config = mlp.get_config()
+    config = mlp.settings()
     task = make_task(config.task.name, **{key: value for key, value in config.task.items() if key != "name"})
     result = compare(
         families(config, None, task.outputs), config.widths, config.depths, task, config.steps, config.learning_rate,

@@ -53,7 +53,7 @@ def test_augmentation():
     ],
 )
 def test_comparison(changes, sentence):
-    config = mlp.get_config()
+    config = mlp.settings()
     with config.ignore_type():
         config.update(changes)
     with pytest.raises(ValueError, match=sentence):
@@ -63,7 +63,7 @@ def test_comparison(changes, sentence):
 def test_a_config_of_another_command_is_told():
     with pytest.raises(ValueError, match=r"has no widths, depths, .*: it is not one for launch.compare"):
         compare.check_fields(training.get_config("mlp"), "launch.compare")
-    compare.check_fields(mlp.get_config(), "launch.compare")
+    compare.check_fields(mlp.settings(), "launch.compare")
 
 
 def test_a_study(tmp_path):

@@ -15,6 +15,7 @@ from rich.console import Console
 import limits.mlp
 from train import data
 from train.evaluate import compare, compare_report, grid, plots
+from train.evaluate.compare import cells_of, rich_by_depth
 from zoo import MLP
 
 WIDTHS = (32, 64, 128)
@@ -46,6 +47,22 @@ def kernels_and_lazy_training_agree_and_feature_learning_does_not(result):
     assert result.find("ntk", "ntk, mup", 1).verdict == "agrees"
     assert result.find("f", "ntk", 1).verdict == "agrees"
     assert result.find("f", "mup", 1).verdict == "does not converge"
+
+
+def test_families_that_learn_are_trained_at_the_depths_of_their_limit():
+    makers = {p: functools.partial(build, p, "erf") for p in ("mup", "ntk")}
+    rich = {"samples": 64, "replicas": 4, "depths": (2,)}
+    groups, sharing = cells_of(makers, WIDTHS, (1, 2), {"init": (8, 0, 0.0), "train": (8, 1, 0.1)}, 0, True, rich, None)
+    assert sharing == {"mup": ["mup", "ntk"]}
+    assert {*groups} == {
+        ("init", "mup", 1),
+        ("init", "mup", 2),
+        *(("train", *at) for at in (("mup", 2), ("ntk", 1), ("ntk", 2))),
+    }
+    assert [cell.waits for cell in groups["train", "mup", 2]] == [True] * 3
+    assert not any(cell.waits for key, group in groups.items() if key != ("train", "mup", 2) for cell in group)
+    with pytest.raises(ValueError, match=r"rich: .*depths.*\[1\].*\[2\]"):
+        rich_by_depth(rich, (1,))
 
 
 @pytest.mark.slow

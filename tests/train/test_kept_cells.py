@@ -20,6 +20,7 @@ from limits import Task
 from train.analysis.runs import TrainedRun, analyse_all
 from train.evaluate import grid
 from train.evaluate.finding import Finding
+from train.progress import parts_bar
 from train.study.figure import Figure
 from train.study.runs import Job
 from train.transfer import Sweep
@@ -81,7 +82,8 @@ def test_a_cell_of_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (screen, said), limit = recorded(), Mock(spec=grid.Limit)
 
     def compute() -> Any:
-        results, _ = grid.run_grid([cell], TASK, {("ntk", 2): limit}, tmp_path, screen)
+        with parts_bar(screen) as bar:
+            results, _ = grid.run_grid([cell], TASK, {("ntk", 2): limit}, tmp_path, screen, bar)
         return results[cell]
 
     compute()

@@ -1,20 +1,24 @@
 """Ensembles over widths and depths against their twins: bias, variance, power laws, and a verdict for each observable."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.progress import Progress
 
 from limits import AbsentError, Convergence, Task, Trajectory, twin
 from train.evaluate.finding import Finding
 from train.evaluate.finite_width import FiniteWidth
-from train.evaluate.grid import Cell, Limit, run_grid
+from train.evaluate.grid import Cell, Limit, learns, run_grid
 from train.evaluate.statistics import PowerLaw, power_law, relative_variance
 from train.evaluate.verdict import FAMILYWISE, Observed, Verdict, judge
+from train.progress import parts_bar
 from zoo import checks
 from zoo.definition import in_form
 
@@ -109,7 +113,7 @@ def compare(
     centred: bool = True,
     folder: Path | None = None,
     console: Console | None = None,
-    rich: dict[str, int] | None = None,
+    rich: dict[str, Any] | None = None,
     optimizer: Any = None,
 ) -> Comparison:
     """Runs the grid and judges it.
@@ -117,8 +121,8 @@ def compare(
     families: name → (width, depth) → definition. Definitions that differ only in parameterization share their kernels at
     initialisation, which are measured once, on `init_members` networks. With `folder`, finished cells are kept there and
     a rerun continues from them. `rich` (samples and replicas): families in `mup` are held against the limit with feature
-    learning, `limits.feature_learning`; without it against the lazy limit, which they do not follow. With order=2 in
-    `rich`, the limit is also asked what networks of every width do to first order in 1/N.
+    learning, `limits.feature_learning`, if it has `depths`, then at these alone; without it against the lazy limit, which
+    they do not follow. With order=2 in `rich`, the limit is also asked what networks of every width do to first order in 1/N.
 
     optimizer: a name that `zoo.scaled` takes with the learning rate, or a function (definition, learning rate) → Optax
     transformation; by default gradient descent.
@@ -126,14 +130,21 @@ def compare(
     widths, depths = tuple(sorted(widths)), tuple(sorted(depths))
     if members < 8 or init_members < 8:
         raise ValueError(f"compare needs at least 8 members for its tests, got {members} and {init_members}.")
-    how = (steps, learning_rate, optimizer, centred, rich, console is not None)
-    limits, lost = _limits(families, widths, depths, task, *how)
     # Kernels at initialisation do not depend on how one trains: a rerun with another rate keeps them.
     numbers = {"init": (init_members, 0, 0.0), "train": (members, steps, learning_rate)}
-    groups, sharing = cells_of(families, widths, depths, numbers, seed, centred, repr(rich or ""), optimizer)
+    groups, sharing = cells_of(families, widths, depths, numbers, seed, centred, rich, optimizer)
+    cells, screen = [cell for group in groups.values() for cell in group], console or Console(quiet=True)
+    how = (steps, learning_rate, optimizer, centred)
+    beside = ThreadPoolExecutor(1)
+    try:
+        with parts_bar(screen) as bar:
+            pending = _limits(families, widths, depths, task, how, rich_by_depth(rich, depths), bar, beside)
+            results, blown = run_grid(cells, task, pending, folder, screen, bar)
+        limits, lost = _known(pending)
+    finally:
+        beside.shutdown(wait=False, cancel_futures=True)
     groups = {key: group for key, group in groups.items() if key[1:] in limits}
     cells = [cell for group in groups.values() for cell in group]
-    results, blown = run_grid(cells, task, limits, folder, console or Console(quiet=True))
     lost += [Diverged(cell.label, cell.depth, cell.net.width, blown[cell]) for cell in cells if cell in blown]
     whole = {key: group for key, group in groups.items() if not any(cell in blown for cell in group)}
     if not whole:
@@ -151,7 +162,7 @@ def compare(
         for (kind, label, depth), group in whole.items()
         if kind == "train" and limits[label, depth].rich is not None
     }
-    runs = {key: limit.run for key, limit in limits.items() if limit.run is not None}
+    runs = {key: limit.run for key, limit in limits.items() if limit.run is not None and ("train", *key) in groups}
     predicted = {key: limits[key].predicted_errors(widths) for key in products if limits[key].predicted}
     foreseen = [row for row in rows if row.limit.at_width(row.observable, widths[0]) is not None]
     finite = [FiniteWidth.of(row, widths, FAMILYWISE / (len(foreseen) * len(widths))) for row in foreseen]
@@ -162,18 +173,48 @@ def compare(
     return Comparison(*found, widths, depths, times, task, rates, tuple(lost))
 
 
+def rich_by_depth(rich: dict[str, Any] | None, depths: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """The settings of the limit with feature learning at the depths at which it is asked for.
+
+    >>> rich_by_depth({"samples": 64, "depths": (2,)}, (1, 2, 4))
+    {2: {'samples': 64}}
+    """
+    if not rich:
+        return {}
+    at = rich.get("depths", depths)
+    checks.several(checks.count(), distinct=True)("rich: depths", at)
+    if not {*at} <= {*depths}:
+        raise ValueError(f"rich: its depths must be some of those that are compared, {list(depths)}; got {list(at)}.")
+    return {depth: {name: value for name, value in rich.items() if name != "depths"} for depth in at}
+
+
 def _limits(
-    families: dict[str, Any], widths: Sequence[int], depths: Sequence[int], task: Task, *settings: Any
-) -> tuple[dict, list[Diverged]]:
-    """(what the twins say by family and depth, those that diverge)."""
+    families: dict[str, Any],
+    widths: Sequence[int],
+    depths: Sequence[int],
+    task: Task,
+    settings: tuple,
+    rich: dict[int, Any],
+    bar: Progress,
+    beside: Executor,
+) -> dict[tuple[str, int], Future[Limit]]:
+    """What the twins say by family and depth, computed beside the ensembles, what takes long last; `rich`: by depth."""
+    found = {}
+    for label, depth in sorted(itertools.product(families, depths), key=lambda key: key[1] in rich):
+        net = families[label](widths[-1], depth)
+        found[label, depth] = beside.submit(Limit.of, net, task, widths, *settings, rich=rich.get(depth), progress=bar)
+    return found
+
+
+def _known(pending: dict[tuple[str, int], Future[Limit]]) -> tuple[dict[tuple[str, int], Limit], list[Diverged]]:
+    """(the limits by family and depth, those that diverge)."""
     limits: dict[tuple[str, int], Limit] = {}
     lost: list[Diverged] = []
-    for label, make in families.items():
-        for depth in depths:
-            try:
-                limits[label, depth] = Limit.of(make(widths[-1], depth), task, widths, *settings)
-            except FloatingPointError as error:
-                lost.append(Diverged(label, depth, None, str(error)))
+    for (label, depth), each in pending.items():
+        try:
+            limits[label, depth] = each.result()
+        except FloatingPointError as error:
+            lost.append(Diverged(label, depth, None, str(error)))
     return limits, lost
 
 
@@ -190,13 +231,15 @@ def cells_of(
     numbers: dict[str, tuple[int, int, float]],
     seed: int,
     centred: bool,
-    against: str,
+    rich: dict[str, Any] | None,
     optimizer: Any,
 ) -> tuple[dict[tuple[str, str, int], list[Cell]], dict[str, list[str]]]:
     """Cells over widths by (kind, family, depth); and which families share the kernels at initialisation of one.
 
-    numbers: members, steps and learning rate of each kind.
+    numbers: members, steps and learning rate of each kind. Families that learn features are trained at the depths of `rich`.
     """
+    settings = rich_by_depth(rich, depths)
+    against = repr(next(iter(settings.values()), ""))
     groups: dict[tuple[str, str, int], list[Cell]] = {}
     first: dict[Any, str] = {}
     sharing: dict[str, list[str]] = {}
@@ -204,7 +247,8 @@ def cells_of(
         original = first.setdefault(in_form(make(widths[0], depths[0]), "ntk", 1.0), label)
         sharing.setdefault(original, []).append(label)
         for depth in depths:
-            for kind in ("init", "train") if original == label else ("train",):
+            trains = not rich or depth in settings or not learns(make(widths[0], depth))
+            for kind in ["init"] * (original == label) + ["train"] * trains:
                 limit, rule = (against, optimizer) if kind == "train" else ("", None)
                 groups[kind, label, depth] = [
                     Cell(kind, label, make(width, depth), depth, *numbers[kind], seed + i, centred, limit, rule)

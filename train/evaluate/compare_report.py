@@ -4,6 +4,8 @@ import collections
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from train.evaluate.compare import Comparison
 from train.evaluate.compare_explored import explored
 from train.evaluate.plots import all_figures
@@ -113,6 +115,10 @@ def summary(result: Comparison) -> str:
             f"Off the lazy limit by {_sizes(foreseen)}, as they must be, are {_listed(foreseen, result)}: features of these "
             "networks move by O(1) at any width, and their own limit is the one with feature learning (config.rich)."
         )
+    for (label, depth), apart in from_lazy(result).items():
+        parts.append(
+            f"With feature learning the limit is another: {apart:.0%} away from the lazy one ({label}, depth {depth})."
+        )
     if open_:
         needed = max(v.relative_sem for v in open_)
         parts.append(
@@ -120,6 +126,12 @@ def summary(result: Comparison) -> str:
             f"{_listed(open_, result)}."
         )
     return " ".join(parts)
+
+
+def from_lazy(result: Comparison) -> dict[tuple[str, int], float]:
+    """|f − f_lazy| / |f| at the end, of the limits with feature learning that have a lazy one beside them."""
+    ends = {key: result.learned[key]["path"].mean(0)[-1] for key in result.learned if key in result.limits}
+    return {key: float(np.linalg.norm(f - result.limits[key].f[-1]) / np.linalg.norm(f)) for key, f in ends.items()}
 
 
 def _listed(found: list[Verdict], result: Comparison) -> str:

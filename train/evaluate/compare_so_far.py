@@ -29,7 +29,7 @@ def so_far(
     """The arguments are those of `compare`, whose cells are read from the folder; there are no verdicts yet."""
     numbers = {"init": (init_members, 0, 0.0), "train": (members, steps, learning_rate)}
     groups, _ = cells_of(
-        families, tuple(sorted(widths)), tuple(sorted(depths)), numbers, seed, centred, repr(rich or ""), optimizer
+        families, tuple(sorted(widths)), tuple(sorted(depths)), numbers, seed, centred, rich, optimizer
     )
     cells, store = [cell for group in groups.values() for cell in group], Store(folder)
     there = {cell: kept for cell in cells if (kept := store.get(cell.key(task))) is not None}

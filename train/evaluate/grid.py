@@ -3,18 +3,19 @@
 import dataclasses
 import math
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.progress import Progress
 
 from limits import AbsentError, Store, Task, Trajectory, identity, numerics, twin
 from train.ensemble import ensemble
 from train.evaluate.projections import Projections, of_kernel, of_path, of_predictions
-from train.progress import add_parts, parts_bar
+from train.progress import add_parts
 from zoo import parameterization
 
 RECORDED = 6  # times along training
@@ -41,9 +42,24 @@ class Cell:
     against: str = ""  # settings of its limit, which fixes the projections
     optimizer: Any = None  # see `steps_of`
 
+    @property
+    def waits(self) -> bool:
+        """Whether its limit is one with feature learning, which takes long."""
+        return self.kind == "train" and bool(self.against) and learns(self.net)
+
     def key(self, task: Task) -> str:
         """A word for everything the numbers depend on."""
         return identity(self, dataclasses.replace(task, name=""), numerics())
+
+
+def known(limit: "Limit | Future[Limit]") -> "Limit":
+    """The limit, as soon as it is computed."""
+    return limit.result() if isinstance(limit, Future) else limit
+
+
+def learns(net: Any) -> bool:
+    """Whether features move at any width, so that training does not follow the lazy limit."""
+    return float(parameterization(net.parameterization).d) == 0.5
 
 
 def steps_of(net: Any, learning_rate: float, optimizer: Any) -> dict[str, Any]:
@@ -119,7 +135,7 @@ class Limit:
         optimizer: Any,
         centred: bool,
         rich: Any = None,
-        progress: bool = False,
+        progress: bool | Progress = False,
     ) -> "Limit":
         """Computes them; the width of the definition plays no part. `rich`: samples, replicas and order of the sweeps."""
         limit = twin(net)
@@ -127,15 +143,14 @@ class Limit:
         initial, times = limit.initial(task.x), recorded(steps)
         how: dict[str, Any] = {"times": times, "centred": centred, "steps": steps}
         how |= steps_of(net, learning_rate, optimizer)
-        learns = float(parameterization(net.parameterization).d) == 0.5
         try:
             run = limit.lazy(task, kernels=(), initial=initial, **how)
         except AbsentError:
-            if optimizer is None or not (rich and learns):
+            if optimizer is None or not (rich and learns(net)):
                 raise
             run = None
         learned, predicted = None, {}
-        if rich and learns:
+        if rich and learns(net):
 
             def of_each(runs: Trajectory) -> dict[str, np.ndarray]:
                 kernel = {"ntk": runs.ntk[:, -1]} if runs.has("ntk") else {}
@@ -166,7 +181,7 @@ class Limit:
             run,
             learned,
             predicted,
-            learns,
+            learns(net),
             projections,
             initial.readout,
         )
@@ -233,59 +248,58 @@ def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
 def run_grid(
     cells: list[Cell],
     task: Task,
-    limits: dict[tuple[str, int], Limit],
+    limits: Mapping[tuple[str, int], "Limit | Future[Limit]"],
     folder: Path | None,
     console: Console,
+    bar: Progress,
 ) -> tuple[dict[Cell, dict[str, np.ndarray]], dict[Cell, str]]:
-    """(results of all cells, why some of them have none: their training diverged).
+    """(results of all cells, why some of them have none: their training diverged, or that of their limit).
 
     Those that an earlier run left in `folder` are read back. Two shapes at a time, so that one compiles while the other
-    computes.
+    computes; last those whose limits take long.
     """
     results: dict[Cell, dict[str, np.ndarray]] = {}
     diverged: dict[Cell, str] = {}
     store = None if folder is None else Store(folder, console.print)
     todo: dict[Any, list[Cell]] = {}  # by shape: cells of one shape share their compilation
-    for cell in sorted(cells, key=lambda cell: -cell.net.width):  # the long ones first: the last to finish are short
+    # The long ones first: the last to finish are short.
+    for cell in sorted(cells, key=lambda cell: (cell.waits, -cell.net.width)):
         kept = None if store is None else store.get(cell.key(task))
         if kept is None:
-            todo.setdefault((cell.net.width, cell.depth), []).append(cell)
+            todo.setdefault((cell.net.width, cell.depth, cell.waits), []).append(cell)
         else:
             results[cell] = kept
     if results:
         console.print(f"{len(results)} of {len(cells)} cells were already there: continuing from them.")
 
-    with parts_bar(console) as bar:
-        count = add_parts(bar, "ensembles", sum(map(_work, cells)), sum(map(_work, results)))
+    count = add_parts(bar, "ensembles", sum(map(_work, cells)), sum(map(_work, results)))
 
-        stop = threading.Event()
+    stop = threading.Event()
 
-        def work(group: list[Cell]) -> None:
-            for cell in group:
-                if stop.is_set():
-                    return
-                try:
-                    results[cell] = measure(cell, task, limits[cell.label, cell.depth])
-                except FloatingPointError as error:
-                    diverged[cell] = str(error)
-                    console.print(
-                        f"{cell.label}, depth {cell.depth}, width {cell.net.width}: diverged; the others go on."
-                    )
-                if store and cell in results:
-                    store.put(cell.key(task), results[cell])
-                bar.advance(count, _work(cell))
-
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            futures = [pool.submit(work, group) for group in todo.values()]
+    def work(group: list[Cell]) -> None:
+        for cell in group:
+            if stop.is_set():
+                return
             try:
-                for future in as_completed(futures):
-                    future.result()
-            except BaseException as error:  # an interrupt too: let the cells in progress finish, start no others
-                stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                if isinstance(error, KeyboardInterrupt):
-                    console.print("Interrupted: finishing the ensembles in progress, which will be kept.")
-                raise
+                results[cell] = measure(cell, task, known(limits[cell.label, cell.depth]))
+            except FloatingPointError as error:
+                diverged[cell] = str(error)
+                console.print(f"{cell.label}, depth {cell.depth}, width {cell.net.width}: diverged; the others go on.")
+            if store and cell in results:
+                store.put(cell.key(task), results[cell])
+            bar.advance(count, _work(cell))
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        futures = [pool.submit(work, group) for group in todo.values()]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException as error:  # an interrupt too: let the cells in progress finish, start no others
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, KeyboardInterrupt):
+                console.print("Interrupted: finishing the ensembles in progress, which will be kept.")
+            raise
     return results, diverged
 
 
