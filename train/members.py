@@ -5,6 +5,7 @@ parameterization. So a sweep over them compiles once for each (width, depth, num
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -96,34 +97,49 @@ class Programs:
 def programs(net: nn.Module, task: Task, training: Training, kernels: tuple[str, ...], observe: Any) -> Programs:
     """The programs for this definition's shape (its parameterization and γ₀ are dials)."""
     known = None if training.optimizer is None else net  # its factors are numbers: one compilation for each form
-    return _programs(in_form(net, "ntk", 1.0), len(task.x_train), training.step, kernels, observe, known)
+    shape, n, step = in_form(net, "ntk", 1.0), len(task.x_train), training.step
+    any_task = dataclasses.replace(step, centred=False, loss="mse")  # as for init and kernels, so that few are compiled
+    return Programs(
+        _init(shape, any_task, known),
+        _advance(shape, n, step, known),
+        _outputs(shape, n),
+        _kernels(shape, n, any_task, kernels, observe),
+    )
+
+
+def _apply(net: Any, variables: Any, x: Any, dials: Dials, **options: Any) -> Any:
+    """(what the network returns, its collections but for the parameters afterwards)."""
+    mutable = [STATISTICS] if options.get("train") else False
+    out: Any = dials.on(net).apply(variables, x, mutable=mutable, **options)
+    return out if mutable else (out, {name: part for name, part in variables.items() if name != "params"})
+
+
+def _optimiser(
+    net: Any, training: Training, known: Any, dials: Dials, x: Any, rate: Any
+) -> optax.GradientTransformation:
+    return training.optimiser(dials.on(net) if known is None else known, x, rate)
 
 
 @remembered(maxsize=64)
-def _programs(
-    net: Any, n_train: int, training: Training, kernels: tuple[str, ...], user: Any, known: Any = None
-) -> Programs:
-    def optimiser(dials: Dials, x: Any, rate: Any) -> optax.GradientTransformation:
-        return training.optimiser(dials.on(net) if known is None else known, x, rate)
-
+def _init(net: Any, training: Training, known: Any) -> Callable:
     def init(key: Any, dials: Dials, data: Data) -> Any:
         variables = dict(dials.on(net).init(key, data.x[:1]))
-        return variables, optimiser(dials, data.x[:1], 1.0).init(variables["params"])
+        state = _optimiser(net, training, known, dials, data.x[:1], 1.0).init(variables["params"])
+        return variables, state
 
-    def apply(variables: Any, x: Any, dials: Dials, **options: Any) -> Any:
-        """(what the network returns, its collections but for the parameters afterwards)."""
-        mutable = [STATISTICS] if options.get("train") else False
-        out: Any = dials.on(net).apply(variables, x, mutable=mutable, **options)
-        return out if mutable else (out, {name: part for name, part in variables.items() if name != "params"})
+    return _jit(jax.vmap(init, (0, None, None)))
 
+
+@remembered(maxsize=64)
+def _advance(net: Any, n_train: int, training: Training, known: Any) -> Callable:
     def advance(variables: Any, state: Any, start: Any, dials: Dials, data: Data, steps: Steps) -> Any:
         mixes = mixes_inputs(variables)
         train = {"train": True} if mixes else {}
         # The starting outputs do not change: one forward pass, not one a step.
-        offset = apply(start, data.x[:n_train], dials, **train)[0] if training.centred else jnp.zeros_like(data.y)
+        offset = _apply(net, start, data.x[:n_train], dials, **train)[0] if training.centred else jnp.zeros_like(data.y)
 
         def objective(params: Any, rest: Any, rows: Any) -> Any:
-            f, rest = apply({"params": params, **rest}, data.x[rows], dials, **train)
+            f, rest = _apply(net, {"params": params, **rest}, data.x[rows], dials, **train)
             mask = None if data.mask is None else data.mask[rows]
             return point_loss(training.loss)(f - offset[rows], data.y[rows], mask), rest
 
@@ -131,28 +147,40 @@ def _programs(
             variables, state = carry
             params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
             gradient, rest = jax.grad(objective, has_aux=True)(params, rest, steps.rows[i])
-            updates, state = optimiser(dials, data.x[:1], steps.rates[i]).update(gradient, state, params)
+            optimiser = _optimiser(net, training, known, dials, data.x[:1], steps.rates[i])
+            updates, state = optimiser.update(gradient, state, params)
             return {"params": optax.apply_updates(params, updates), **rest}, state
 
         return jax.lax.fori_loop(steps.first, steps.last, step, (variables, state))
 
-    def everywhere(variables: Any, dials: Dials, data: Data, **options: Any) -> Any:
-        def run(x: Any, **more: Any) -> Any:
-            return apply(variables, x, dials, **options, **more)[0]
+    return _jit(jax.vmap(advance, (0, 0, 0, None, None, None)))
 
-        return on_all_points(run, data.x, n_train, mixes_inputs(variables))
 
+def _everywhere(net: Any, n_train: int, variables: Any, dials: Dials, data: Data, **options: Any) -> Any:
+    def run(x: Any, **more: Any) -> Any:
+        return _apply(net, variables, x, dials, **options, **more)[0]
+
+    return on_all_points(run, data.x, n_train, mixes_inputs(variables))
+
+
+@remembered(maxsize=64)
+def _outputs(net: Any, n_train: int) -> Callable:
+    return _jit(jax.vmap(functools.partial(_everywhere, net, n_train), (0, None, None)))
+
+
+@remembered(maxsize=64)
+def _kernels(net: Any, n_train: int, training: Training, kernels: tuple[str, ...], user: Any) -> Callable:
     def measure(variables: Any, dials: Dials, data: Data) -> dict[str, Any]:
         wide, params = dials.on(net), variables["params"]
 
         def entering(x: Any, **train: Any) -> Any:
             if isinstance(wide, PlainNetwork):
                 return features_of(wide, variables, x, **train)
-            return with_features(lambda: apply(variables, x, dials, **train))[1]
+            return with_features(lambda: _apply(net, variables, x, dials, **train))[1]
 
         inside = Inside(
             wide,
-            layers=lambda: everywhere(variables, dials, data, intermediates=True)[1],
+            layers=lambda: _everywhere(net, n_train, variables, dials, data, intermediates=True)[1],
             features=lambda: on_all_points(entering, data.x, n_train, mixes_inputs(variables)),
             slopes=lambda: slopes(wide, params, data.x),
             tangent=lambda: empirical_ntk(
@@ -164,17 +192,16 @@ def _programs(
             seen["observed"] = user(dials.on(net), variables, data.x)
         return seen
 
-    return Programs(
-        _jit(jax.vmap(init, (0, None, None))),
-        _jit(jax.vmap(advance, (0, 0, 0, None, None, None))),
-        _jit(jax.vmap(everywhere, (0, None, None))),
-        _jit(jax.vmap(measure, (0, None, None))),
-    )
+    return _jit(jax.vmap(measure, (0, None, None)))
 
 
 def _jit(function: Callable) -> Callable:
-    """jax.jit; on a CPU with LLVM's quick passes: compilation takes half the time, and the matrix products no longer."""
-    options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
+    """jax.jit; on a CPU with LLVM's quick passes: compilation takes half the time, and the matrix products no longer.
+
+    Whoever asks JAX for the least optimisation (`jax_disable_most_optimizations`) gets that.
+    """
+    least = jax.config.read("jax_disable_most_optimizations")
+    options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" and not least else None
     return jax.jit(function, compiler_options=options)
 
 
