@@ -70,6 +70,11 @@ class KernelFunction:
         """Names and values of what it is a function of beside inputs."""
         return hyperparameters(self.net)
 
+    @functools.cached_property
+    def _programs(self) -> dict[Any, Callable]:
+        """What is compiled for calls outside of compiled functions."""
+        return {}
+
     def __call__(self, x1: Any, x2: Any = None, **values: Any) -> KernelPair:
         """Of x1 [n1, …] and x2 [n2, …] (None: x1 itself)."""
         return self._read(x1, x1 if x2 is None else x2, values, same=x2 is None)
@@ -119,7 +124,13 @@ class KernelFunction:
                 return kernels.diagonal(x[0], lengths, wanted, ratios=numbers)
             return dict(zip(wanted, in_tiles(tile, *x, rows=rows, positions=positions), strict=True))
 
-        found = by_few_numbers(read, tuple(ratios), tuple(arrays[:1] if same else arrays))
+        given = tuple(ratios), tuple(arrays[:1] if same else arrays)
+        if not any(isinstance(each, Tracer) for each in (*ratios, *arrays)):  # one program rather than one an operation
+            key = (arrays[0].shape[1:], arrays[0].dtype, names, rows, x2 is None)
+            run = self._programs.setdefault(key, jax.jit(functools.partial(by_few_numbers, read)))
+            found = dict(run(*given))
+        else:
+            found = by_few_numbers(read, *given)
         if same and kernels.masks:
             own, at = kernels.diagonal(arrays[0], lengths, wanted, ratios=ratios), jnp.arange(len(arrays[0]))
             found = {name: k.at[at, at].set(own[name]) for name, k in found.items()}

@@ -100,6 +100,7 @@ def pytest_configure(config):
     several threads; programs that tests start inherit that.
     """
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+    jax.config.update("jax_enable_compilation_cache", False)
     if config.option.markexpr == "not slow":
         jax.config.update("jax_disable_most_optimizations", True)
         os.environ["XLA_FLAGS"] = (

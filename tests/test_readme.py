@@ -18,10 +18,9 @@ SMALLER = {
     "steps=20, learning_rate=0.2": "steps=4, learning_rate=0.2", "times=[0, 20]": "times=[0, 4]", "samples=1024": "samples=256",
     "samples=512": "samples=128", "steps=50": "steps=10", "MLP(width=256, depth=2": "MLP(width=64, depth=2",
     "Block(width=256)": "Block(width=32)", "own, task, members=16, steps=4": "own, task, members=2, steps=1",
-    "twin(own).rich(task, steps=4": "twin(own).rich(task, steps=1", "gated.rich(task, steps=4": "gated.rich(task, steps=1",
-    "Gated(width=512), task, members=32, steps=4": "Gated(width=32), task, members=2, steps=1",
+    "twin(own).rich(task, steps=4": "twin(own).rich(task, steps=1",
 }  # fmt: skip
-LONG = ("deep_pair", "sample_posterior", "said.f_test_cov")
+LONG = ("deep_pair", "sample_posterior", "said.f_test_cov", "found.plot", "gated.rich")
 
 
 def blocks(text):

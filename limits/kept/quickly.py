@@ -9,8 +9,11 @@ import jax
 def quickly(function: Callable, **how: Any) -> Callable:
     """jax.jit; on a CPU with LLVM's quick passes: compilation takes 15 to 50 % less time, matrix products no more.
 
+    Whoever asks JAX for the least optimisation (`jax_disable_most_optimizations`) gets that.
+
     >>> int(quickly(lambda a: a + 1)(1))
     2
     """
-    options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
+    least = jax.config.read("jax_disable_most_optimizations")
+    options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" and not least else None
     return jax.jit(function, compiler_options=options, **how)

@@ -29,6 +29,13 @@ def nodes(orders: int, finer: bool = False) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
+def _nodes_of(dtype: np.dtype, orders: int, finer: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """`nodes` in this type; as the same arrays at every call, which a program that asks for them often holds once."""
+    z, table = _nodes(orders, finer)
+    return z.astype(dtype), table.astype(dtype)
+
+
+@functools.cache
 def _nodes(orders: int, finer: bool) -> tuple[np.ndarray, np.ndarray]:
     octaves = _FINEST + 6 * finer
     edges = np.r_[0, 2.0 ** np.arange(-octaves - 1, -1), np.arange(0.5, 10.25, 0.5)]
@@ -56,7 +63,7 @@ def coefficients(phi: Any, r: jax.Array, orders: int) -> jax.Array:
     So Σ a_k² = E φ(r z)² to the accuracy of the quadrature, and the series is exact at correlation 1 whatever the
     truncation.
     """
-    z, table = (jnp.asarray(part, r.dtype) for part in nodes(orders))
+    z, table = (jnp.asarray(part) for part in _nodes_of(r.dtype, orders))
     values = phi(r.reshape(-1, 1) * z[None, :])
     a = jnp.matmul(values, table, precision=jax.lax.Precision.HIGHEST)
     total = jnp.matmul(values * values, table[:, 0])
@@ -66,7 +73,7 @@ def coefficients(phi: Any, r: jax.Array, orders: int) -> jax.Array:
 
 def rms(phi: Any, r: jax.Array, finer: bool = False) -> jax.Array:
     """sqrt(E φ(r z)²)."""
-    z, table = (jnp.asarray(part, r.dtype) for part in nodes(2, finer))
+    z, table = (jnp.asarray(part) for part in _nodes_of(r.dtype, 2, finer))
     values = phi(r[:, None] * z[None, :])
     return safe_sqrt(jnp.matmul(values * values, table[:, 0]))
 

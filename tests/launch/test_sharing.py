@@ -1,6 +1,7 @@
 """Results for others: what goes into an archive, and predictions from somebody else's numbers, with nothing executed."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,8 +29,8 @@ def sweep(width: float, shift: float = 0.0) -> Sweep:
     return Sweep(width, 2, 2.0**X, np.stack([np.full_like(losses, 5.0), *[losses] * 9], axis=-1))
 
 
-@pytest.fixture
-def theirs(tmp_path: Path) -> tuple[Path, Outcome]:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     """A folder as launch.transfer leaves it, and what it found."""
     sizes = (16, 32, 64)
     outcome = Outcome(
@@ -40,7 +41,7 @@ def theirs(tmp_path: Path) -> tuple[Path, Outcome]:
         {"b": "it has none"},
         {"b": "it moves"},
     )
-    folder = tmp_path / "theirs"
+    folder = tmp_path_factory.mktemp("made")
     (folder / "cells").mkdir(parents=True)
     run: dict[str, Any] = {
         "config": {"target": {"width": 256}}, "config_file": "own.py", "code": {"functions": {"make": "f00"}}
@@ -51,6 +52,12 @@ def theirs(tmp_path: Path) -> tuple[Path, Outcome]:
     (folder / "own.py").write_text("raise AssertionError('executed')")
     (folder / "cells/a.npz").write_bytes(npz_bytes({"x": np.zeros(3)}))
     return folder, outcome
+
+
+@pytest.fixture
+def theirs(made: tuple[Path, Outcome], tmp_path: Path) -> tuple[Path, Outcome]:
+    """A copy of it, to be changed."""
+    return shutil.copytree(made[0], tmp_path / "theirs"), made[1]
 
 
 def test_a_prediction_from_what_was_packed(theirs: Any, tmp_path: Path):

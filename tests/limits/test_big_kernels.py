@@ -24,7 +24,7 @@ def digits(n, dtype=np.float64):
     ] - 0.1
 
 
-@pytest.mark.parametrize("n", [600, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [300, pytest.param(5000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_conjugate_gradients_are_the_direct_solution(n, dtype):
     """To 1e-6, and within the bound that is stated, for one noise and for one a point."""

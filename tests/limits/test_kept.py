@@ -38,7 +38,7 @@ def blocks(folder, x2=None, calls=None, what="products", x1=X):
     return [np.array(part) for part in pairwise(products, x1, x2, 2, 3, progress=False, kept=kept)]
 
 
-@pytest.mark.parametrize(("x2", "flips"), [(None, FLIPS), (Z, 20)])
+@pytest.mark.parametrize(("x2", "flips"), [(None, FLIPS), pytest.param(None, 400, marks=pytest.mark.slow), (Z, 20)])
 def test_no_damage_to_kept_kernels_goes_unnoticed(tmp_path, x2, flips, capsys):
     """What counts as finished is right in every bit."""
     whole, kept = blocks(tmp_path, x2), KeptKernels(tmp_path, "products", ("nngp", "ntk"))

@@ -107,7 +107,8 @@ def test_second_derivatives_of_averages(psi):
 
 
 NETS = [
-    (MLP(8, 1, activation="tanh", b_std=0.3, gamma=2.0, parameterization="mup"), (4,)),
+    (MLP(8, 1, activation="erf", b_std=0.3, gamma=2.0, parameterization="mup"), (4,)),
+    slow_case(MLP(8, 1, activation="tanh", b_std=0.3, gamma=2.0, parameterization="mup"), (4,)),
     slow_case(MLP(8, 5, activation=PiecewiseLinear(0.1, 1.0), b_std=0.3, gamma=2.0), (4,)),
     slow_case(MLP(8, 2, activation=Quadratic(0.3)), (4,)),
     slow_case(CNN(8, 2, activation=PiecewiseLinear(0.2, 1.1), b_std=0.2, readout="average"), (4, 4, 2)),

@@ -1,5 +1,6 @@
 """Definitions with another w_std, b_std and activation in each layer, and their limits."""
 
+import functools
 from typing import Any
 
 import jax
@@ -25,9 +26,14 @@ def moments(k, phi):
     r = np.sqrt(np.diag(k))
     gap = np.clip(1 - k / np.outer(r, r), 0, 2)
     with jax.enable_x64(True):
-        dual: Any = closed_form(activation_function(phi))
-        s1, s2, bent, slope = map(np.asarray, dual(*map(jnp.asarray, (r[:, None], r[None], gap))))
+        s1, s2, bent, slope = map(np.asarray, dual(phi)(*map(jnp.asarray, (r[:, None], r[None], gap))))
     return s1 * s2 * (1 - bent), slope
+
+
+@functools.cache
+def dual(phi):
+    found: Any = closed_form(activation_function(phi))
+    return jax.jit(found)
 
 
 def by_hand(x):
@@ -102,17 +108,18 @@ ENTRIES = [  # where names of layers begin, and their entry
 def test_every_layer_has_its_entry(net, count, entries):
     """A network with w_std by layer is the one with w_std = 1 whose weights are so many times as large."""
     x, w = jnp.asarray(draw(2, 4, 4, 1), "float32"), np.linspace(0.5, 1.7, count)
-    params = net.init(jax.random.key(0), x)["params"]
+    params = jax.jit(net.init)(jax.random.key(0), x)["params"]
 
     def scaled(path, leaf):
         layer = path[0].key
         at = [i for name, i in entries.items() if layer.startswith(name)]
         return leaf * w[at[0]] if path[-1].key == "kernel" and at else leaf
 
-    want = net.apply({"params": jax.tree_util.tree_map_with_path(scaled, params)}, x)
-    found = net.clone(w_std=tuple(w.tolist())).apply({"params": params}, x)
+    apply = jax.jit(net.apply)
+    want = apply({"params": jax.tree_util.tree_map_with_path(scaled, params)}, x)
+    found = jax.jit(net.clone(w_std=tuple(w.tolist())).apply)({"params": params}, x)
     np.testing.assert_allclose(found, want, rtol=2e-5)
-    assert np.abs(found - net.apply({"params": params}, x)).max() > 0.01
+    assert np.abs(found - apply({"params": params}, x)).max() > 0.01
 
 
 @pytest.mark.slow

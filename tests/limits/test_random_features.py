@@ -18,7 +18,7 @@ def draw(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape)
 
 
-@pytest.mark.parametrize("kernel", ["nngp", "ntk"])
+@pytest.mark.parametrize("kernel", [pytest.param("nngp", marks=pytest.mark.slow), "ntk"])
 @pytest.mark.parametrize(("net", "shape"), NETS)
 def test_they_come_near_the_kernel(net, shape, kernel):
     """The error that is said is that of all entries here (10 inputs), and goes with the number of networks (as 1/√: 4).

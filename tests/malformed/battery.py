@@ -29,6 +29,7 @@ from malformed.judge import outcome
 from malformed.values import VALUES
 
 MEMORY = 3 * 2**30
+ALIKE = ("_rich", "_full", "config.cnn", "config.resnet", "config.vit")  # read as config.mlp is
 
 
 def attempts() -> Iterator[tuple[str, Callable[[], Any], str, Any]]:
@@ -71,8 +72,8 @@ def main() -> None:
     prefixes = tuple(a for a in sys.argv[1:] if a not in flags)
     count, raw, seconds, before = 0, [], {}, ""
     for what, run, argument, value in attempts():
-        slow = what.startswith(SLOW) or "_rich" in what.partition("(")[0] or "_full" in what.partition("(")[0]  # alike
-        slow |= what.startswith("config.evidence(variants")
+        slow = what.startswith((*SLOW, "config.evidence(variants"))
+        slow |= what.partition("(")[0].endswith(ALIKE)
         if (prefixes and not what.startswith(prefixes)) or ("--quick" in flags and slow):
             continue
         owner = what.partition("(")[0]

@@ -239,7 +239,7 @@ def given() -> dict[str, dict[str, Any]]:
         "limits.depth.optimal_scale": {"k0": K, "depth": 2}, "limits.depth.phase": {"activation": "tanh", **stds},
         "limits.depth.phase_diagram": {"activation": "tanh", "w_std": [1.0], "b_std": [0.3], "depth": 4},
         "limits.depth.plot_phase_diagram": {
-            "diagram": limits.depth.phase_diagram("tanh", w_std=[1.0, 2.0], b_std=[0.3, 0.5], depth=4)},
+            "diagram": limits.depth.phase_diagram("relu", w_std=[0.8, 1.0], b_std=[0.3, 0.5], depth=4)},
         "limits.depth.plot_spectra": {"spectra": {"a": ([2, 3], np.ones((2, 2)))}, "orders": [1, 2]},
         "limits.depth.recommend_residual_scale": {
             "net": zoo.ResNet(4, 4, activation="erf", residual="fixed"), "data": X, "samples": 4},
@@ -378,6 +378,7 @@ def without_a_call() -> list[str]:
 # What compiles: the names that such calls begin with.
 SLOW = (
     "zoo.infer_roles", "zoo.explain", "zoo.factors", "zoo.learning_rate_factors", "limits.convergence", "limits.lazy", "limits.posterior.",
+    "limits.fit", "limits.random_features",
     "limits.depth.", "limits.empirical", "limits.cumulants.", "train.ensemble", "train.coord_check", "train.sample_posterior",
     "train.cumulants", "train.analysis.", "train.transfer.", "train.evaluate", "twin.", "SampledTwin", "Trajectory.plot",
 )  # fmt: skip

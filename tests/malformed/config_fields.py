@@ -82,8 +82,8 @@ def changed(file: Path, field: str, value: Any) -> ConfigDict:
     config = load(file).get_config()
     *places, last = field.split(".")
     place = config
-    with config.unlocked(), config.ignore_type():
-        for each in places:
-            place = place[each]
+    for each in places:
+        place = place[each]
+    with place.unlocked(), place.ignore_type():
         place[last] = value
     return config

@@ -21,42 +21,46 @@ def at_fixed_point(x: np.ndarray, w: float, b: float) -> np.ndarray:
     return (fixed_variance("erf", w**0.5, b**0.5) - b) / np.diagonal(overlap).mean() * overlap + b
 
 
-def elliptical_slice(k0, w, b, layers, y, noise, width, steps, seed):
-    """C^(1) … C^(L) of every step, [steps, L, P, P]: the exact posterior of erf networks, by elliptical slice sampling.
+def elliptical_slice(k0, w, b, layers, y, noise, width, steps, chains):
+    """C^(1) … C^(L), [chains, steps, L, P, P]: the exact posterior of erf networks, by elliptical slice sampling.
 
     The state are whitened pre-activations Z^(0) … Z^(L−1) with prior N(0, 1); weights are integrated out.
     """
-    random, samples = np.random.default_rng(seed), len(k0)
+    random, samples = np.random.default_rng(0), len(k0)
     first, tiny = np.linalg.cholesky(k0), 1e-12 * np.eye(samples)
 
     def kernels(z):
-        found, h = [], z[0] @ first.T
+        found, h = [], z[:, 0] @ first.T
         for l in range(layers):
             a = erf(h)
-            found.append(w / width * a.T @ a + b)
+            found.append(w / width * a.swapaxes(1, 2) @ a + b)
             if l < layers - 1:
-                h = z[l + 1] @ np.linalg.cholesky(found[-1] + tiny).T
+                h = z[:, l + 1] @ np.linalg.cholesky(found[-1] + tiny).swapaxes(1, 2)
         root = np.linalg.cholesky(found[-1] + noise * np.eye(samples))
-        v = np.linalg.solve(root, y)
-        return -0.5 * (v * v).sum() - y.shape[1] * np.log(np.diag(root)).sum(), found
+        v = np.linalg.solve(root, np.broadcast_to(y, (len(z), *y.shape)))
+        volume = y.shape[1] * np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1)
+        return -0.5 * (v * v).sum((1, 2)) - volume, np.stack(found, 1)
 
-    z = random.normal(size=(layers, width, samples))
+    z = random.normal(size=(chains, layers, width, samples))
     likelihood, found = kernels(z)
     path = []
     for _ in range(steps):
-        away, level = random.normal(size=z.shape), likelihood + np.log(random.uniform())
-        angle = random.uniform(0, 2 * np.pi)
+        away, level = random.normal(size=z.shape), likelihood + np.log(random.uniform(size=chains))
+        angle = random.uniform(0, 2 * np.pi, chains)
         low, high = angle - 2 * np.pi, angle
-        while True:
-            new = z * np.cos(angle) + away * np.sin(angle)
+        left = np.ones(chains, bool)  # chains that look for their next point
+        while left.any():
+            turned = angle[left, None, None, None]
+            new = z[left] * np.cos(turned) + away[left] * np.sin(turned)
             value, inside = kernels(new)
-            if value > level:
-                z, likelihood, found = new, value, inside
-                break
-            low, high = (angle, high) if angle < 0 else (low, angle)
+            taken = value > level[left]
+            which = np.flatnonzero(left)[taken]
+            z[which], likelihood[which], found[which] = new[taken], value[taken], inside[taken]
+            left[which] = False
+            low, high = np.where(angle < 0, angle, low), np.where(angle < 0, high, angle)
             angle = random.uniform(low, high)
-        path.append(np.array(found))
-    return np.array(path)
+        path.append(found.copy())
+    return np.stack(path, 1)
 
 
 def printed_backward(force, own, across, w):

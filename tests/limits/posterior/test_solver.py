@@ -17,7 +17,7 @@ def problem(w=1.2, samples=12, layers=3, draws=4000):
     return stack, y, Draws("erf", np.random.default_rng(1).normal(size=(draws, samples)))
 
 
-@pytest.mark.parametrize("w", [0.8, 1.2])
+@pytest.mark.parametrize("w", [pytest.param(0.8, marks=pytest.mark.slow), 1.2])
 def test_converges_in_less_than_fifty_iterations_to_a_solution(w, row):
     stack, y, draws = problem(w)
     found = solve(stack, y, NOISE, 500, draws)
@@ -35,7 +35,7 @@ def test_converges_in_less_than_fifty_iterations_to_a_solution(w, row):
 
 
 def test_infinite_width_is_the_limit():
-    stack, y, draws = problem()
+    stack, y, draws = problem(samples=8, draws=1000)
     wide = prior_kernels(stack)
     shifts = [np.linalg.norm(solve(stack, y, NOISE, n, draws).kernels[3] - wide[3]) for n in (10_000, 40_000)]
     assert shifts[0] / shifts[1] == pytest.approx(4, rel=0.05)
