@@ -190,7 +190,7 @@ class PairMoments:
 
     def _gap(self, u: Node, v: Node, pairs: bool) -> Any:
         del v
-        return self.still(self._gap_of(u, pairs))
+        return jax.lax.optimization_barrier(self.still(self._gap_of(u, pairs)))
 
     def _gap_of(self, u: Node, pairs: bool) -> Any:
         if (self is self.own and not pairs) or (type(u) is Entry and not (pairs and any(u.own))):
