@@ -310,12 +310,11 @@ def _closed_dual(m: Any, closed: Closed, f: Function, g: Function, u: Node, v: N
     if m is m.own and not pairs and u is v:
         r = m.size(u)
         s, _, _, slope = closed.dual(r, r, jnp.zeros_like(r))
-        return barrier(s), s, jnp.zeros_like(s), barrier(slope)
+        s = barrier(s)
+        return s, s, jnp.zeros_like(s), barrier(slope)
     k, own = (f.rank, g.rank), m.own
     pair = [(own.size(leaf), _dual(own, each, leaf, leaf, False)[0]) for each, leaf in ((f, u), (g, v))]
-    (r1, s1), (r2, s2) = (
-        [m.placed(a, i, k[i], k[1 - i], pairs) for a in arrays] for i, arrays in enumerate(pair)
-    )
+    (r1, s1), (r2, s2) = ([m.placed(a, i, k[i], k[1 - i], pairs) for a in arrays] for i, arrays in enumerate(pair))
     bent, slope = _flat(closed.dual, m.batch, k, pairs)(r1, r2, s1, s2, _correlation_gap(m, u, v, pairs))
     return s1, s2, barrier(bent), barrier(slope)
 
@@ -339,8 +338,8 @@ def _flat(dual: Any, batch: int, ranks: tuple[int, int], pairs: bool) -> Any:
                 shape.append(math.prod(a.shape[start:stop]))
             return a.reshape(shape)
 
-        *sizes, gap = arrays
-        bent, slope = plain(*map(flat, sizes), flat(jnp.broadcast_to(gap, full)))
+        r1, r2, s1, s2 = map(flat, arrays[:-1])
+        bent, slope = plain(r1, r2, s1, s2, flat(jnp.broadcast_to(arrays[-1], full)))
         return bent.reshape(full), slope.reshape(full)
 
     return plain if max(ranks) < 2 else flattened

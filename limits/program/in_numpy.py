@@ -10,8 +10,8 @@ from jax.extend.core import Literal
 from limits.kernels.alike import INLINED
 
 _FLOATS: dict[str, Callable] = {  # of floating-point numbers alone
-    "abs": np.abs, "add": np.add, "add_any": np.add, "ceil": np.ceil, "cos": np.cos, "cosh": np.cosh, "div": np.divide, "exp": np.exp,
-    "exp2": np.exp2, "expm1": np.expm1, "floor": np.floor, "log": np.log, "log1p": np.log1p, "max": np.maximum,
+    "abs": np.abs, "add": np.add, "add_any": np.add, "ceil": np.ceil, "cos": np.cos, "cosh": np.cosh, "div": np.divide,
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "floor": np.floor, "log": np.log, "log1p": np.log1p, "max": np.maximum,
     "min": np.minimum, "mul": np.multiply, "neg": np.negative, "pow": np.power, "rsqrt": lambda a: 1 / np.sqrt(a),
     "sign": np.sign, "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "square": np.square, "sub": np.subtract,
     "tan": np.tan, "tanh": np.tanh, "erf": np.vectorize(math.erf, [float]), "erfc": np.vectorize(math.erfc, [float]),
@@ -20,7 +20,8 @@ _FLOATS: dict[str, Callable] = {  # of floating-point numbers alone
 ARITHMETIC = ("add", "sub", "mul", "div", "neg", "max", "min", "sqrt", "square")  # to the last digit as anywhere
 _ANY: dict[str, Callable] = {
     "eq": np.equal, "ge": np.greater_equal, "gt": np.greater, "le": np.less_equal, "lt": np.less, "ne": np.not_equal,
-    "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert, "copy": np.asarray, "copy_p": np.asarray, "stop_gradient": np.asarray,
+    "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert,
+    "copy": np.asarray, "copy_p": np.asarray, "stop_gradient": np.asarray,
 }  # fmt: skip
 
 
@@ -40,7 +41,7 @@ def evaluated(name: str, params: dict[str, Any], given: Sequence[Any]) -> np.nda
             return np.asarray(arrays[0] ** params["y"])
         if name == "select_n" and arrays[0].dtype == bool and len(arrays) == 3:
             return np.where(arrays[0], arrays[2], arrays[1])
-        if name == "convert_element_type" and arrays[0].dtype.kind in "bif":
+        if name == "convert_element_type" and np.dtype(params["new_dtype"]).kind == "f":
             return arrays[0].astype(params["new_dtype"])
     if name == "broadcast_in_dim" and len(arrays) == 1:
         sizes = [1] * len(params["shape"])
@@ -53,7 +54,7 @@ def evaluated(name: str, params: dict[str, Any], given: Sequence[Any]) -> np.nda
 def run(jaxpr: Any, consts: Sequence[Any], given: Sequence[Any]) -> list[np.ndarray] | None:
     """The outputs of a program; None where a primitive in it is not known here."""
     held = dict(zip((*jaxpr.constvars, *jaxpr.invars), map(np.asarray, (*consts, *given)), strict=True))
-    read = lambda v: np.asarray(v.val, v.aval.dtype) if isinstance(v, Literal) else held[v]  # noqa: E731
+    read = lambda v: np.asarray(v.val, getattr(v.aval, "dtype", None)) if isinstance(v, Literal) else held[v]  # noqa: E731
     for eqn in jaxpr.eqns:
         values, inner = [read(v) for v in eqn.invars], eqn.params.get(INLINED.get(eqn.primitive.name, ""))
         if inner is not None:

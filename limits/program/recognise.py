@@ -142,7 +142,9 @@ def _candidates(d: list[float], far: np.ndarray) -> list[tuple[Any, tuple[float,
         ]
         # gelu: φ'(0) = ab/2, φ''(0) = 2 a b² / √(2π)
         b = d[2] * (2 * np.pi) ** 0.5 / (4 * d[1]) if d[1] else np.nan
-        found.append((zoo.gelu, (slope / b if b else np.nan, b), lambda x: x * np.vectorize(math.erfc)(-x / 2**0.5) / 2))
+        found.append(
+            (zoo.gelu, (slope / b if b else np.nan, b), lambda x: x * np.vectorize(math.erfc)(-x / 2**0.5) / 2)
+        )
         ratio = -d[3] / d[1] if d[1] else np.nan
         b = ratio**0.5 if ratio > 0 else np.nan
         found.append((jnp.sin, (d[1] / b if b else np.nan, b), np.sin))
