@@ -2,19 +2,16 @@
 
 import dataclasses
 import fractions
+import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy
 from jax.extend.core import ClosedJaxpr, Literal
-
-if TYPE_CHECKING:
-    import scipy.stats
 
 SUPPORTED = (
     "Supported: independent entries that are normal, truncated normal or uniform, and constants; scaled, shifted, "
@@ -117,9 +114,11 @@ def laws(init: Callable, *arguments: Any) -> Any:
     >>> laws(nn.Dense(4).init, jax.ShapeDtypeStruct((1, 8), "float32"))["params"]["kernel"]
     Law(mean=0.0, variance=0.125, gaussian=False, kind='truncated normal')
     """
-    with jax.ensure_compile_time_eval():  # a caller may be tracing
-        key = jax.random.key(0)
+    key = jax.eval_shape(jax.random.key, 0)
     program, shapes = jax.make_jaxpr(init, return_shape=True)(key, *arguments)
+    words = jax.eval_shape(jax.random.key_data, key)
+    with jax.ensure_compile_time_eval():  # a caller may be tracing
+        key = jax.random.wrap_key_data(np.zeros(words.shape, words.dtype))  # pyright: ignore[reportArgumentType]
     given = Unknown("it depends on the arguments of init")
     inputs = [_Constant(key, (), secret=True), *[given] * (len(program.jaxpr.invars) - 1)]
     with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
@@ -257,11 +256,28 @@ def _known(equation: Any, values: list[Any]) -> list[Any]:
         result = _FLOATS.get(name, np.asarray)(*[value.values for value in values])
         return [_Constant(np.asarray(result), outs[0].shape, error + _DOUBLE)]
     arrays = [_array(value, v.aval.shape, v.aval.dtype) for value, v in zip(values, equation.invars, strict=True)]
+    if name in ("random_fold_in", "random_split"):
+        return [_Constant(_derived(arrays, equation.params.get("shape"), outs[0].shape), outs[0].shape, secret=True)]
     results = equation.primitive.bind(*arrays, **equation.params)
     results = results if equation.primitive.multiple_results else [results]
     loss = error + 2 * _SINGLE if any(out.dtype == np.float32 for out in outs) else error + 2 * _DOUBLE
     found = [_constant(result, loss) for result in results]
     return [dataclasses.replace(each, secret=each.secret or secret) for each in found]
+
+
+def _derived(arrays: list[Any], split: tuple[int, ...] | None, shape: tuple[int, ...]) -> Any:
+    """Keys that are folded with numbers, or split, told apart as those of jax are, for each of which it compiles."""
+    words, numbers = np.asarray(jax.random.key_data(arrays[0])), np.asarray(arrays[-1] if split is None else 0)
+    if split is not None:
+        words = words.reshape(*words.shape[:-1], *(1,) * len(split), -1)
+        numbers = np.arange(math.prod(split)).reshape(split)
+    words, numbers = np.broadcast_to(words, (*shape, words.shape[-1])), np.broadcast_to(numbers, shape)
+    rows = [
+        hashlib.blake2b(row.tobytes() + int(number).to_bytes(8, "little", signed=True), digest_size=row.nbytes).digest()
+        for row, number in zip(words.reshape(-1, words.shape[-1]), numbers.ravel(), strict=True)
+    ]
+    found: Any = np.frombuffer(b"".join(rows), words.dtype).reshape(words.shape)
+    return jax.random.wrap_key_data(found)
 
 
 def _array(constant: _Constant, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -298,9 +314,27 @@ def _draw(equation: Any, values: list[Any]) -> _Random | Unknown:
     if kind == "uniform":
         mean, variance = (low + high) / 2, (high - low) ** 2 / 12
     else:
-        mean, variance = map(float, scipy.stats.truncnorm.stats(low, high)) if values[1:] else (0.0, 1.0)
+        mean, variance = _truncated(low, high) if values[1:] else (0.0, 1.0)
     draw = _Draw(kind, variance, frozenset(keys), (tuple(keys), out.shape, out.dtype, low, high))
     return _Random(mean, {draw: 1.0}, out.size, sum(bound.error for bound in values[1:]) + _DOUBLE)
+
+
+def _truncated(low: float, high: float) -> tuple[float, float]:
+    """(mean, variance) of a normal number between these bounds.
+
+    >>> round(_truncated(0.0, math.inf)[0] ** 2 * math.pi / 2, 14)
+    1.0
+    """
+    near = min(max(low, 0.0), high)  # where it is most dense
+    reach = 40 / (4 + abs(near))
+    edges = np.linspace(max(low, near - reach), min(high, near + reach), 17)
+    t, weights = np.polynomial.legendre.leggauss(24)
+    half = np.diff(edges)[:, None] / 2
+    x = edges[:-1, None] + half * (1 + t)
+    share = half * weights * np.exp((near - x) * (near + x) / 2)
+    share /= share.sum()
+    mean = float((share * x).sum())
+    return mean, float((share * (x - mean) ** 2).sum())
 
 
 def _moved(equation: Any, value: _Random, i: int) -> _Random | Unknown:

@@ -361,7 +361,7 @@ def _(net: PlainNetwork, x: Any) -> dict:
         sides = start.place.matrix if start.role == "hidden" else None
         return Where(start.role, False, start.std, 1.0, stored, sides, start.place.unsure)
 
-    params = jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), x)["params"]
+    params = jax.eval_shape(lambda key, x: net.init(key, x), jax.eval_shape(jax.random.key, 0), x)["params"]
     return map_named(where, params)
 
 

@@ -67,7 +67,7 @@ def placed(net: Any, x: Any) -> dict:
 
     with nn.intercept_methods(note):
         # A function of its own: a trace of net.init that jax has kept would pass the interceptor by.
-        variables = jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), x)
+        variables = jax.eval_shape(lambda key, x: net.init(key, x), jax.eval_shape(jax.random.key, 0), x)
     params = flax.traverse_util.flatten_dict(variables["params"])
     missing = [".".join(path) for path in params if path not in found]
     if missing:

@@ -2,7 +2,7 @@
 
 Each function takes (r1, r2, gap), the standard deviations of u and v and one minus their correlation, and returns the
 same three for φ(u), φ(v), and the average of the derivatives. φ(u) need not be centred: "standard deviation" is
-sqrt(E φ²) and "correlation" E[φφ'] over their product.
+sqrt(E φ²) and "correlation" E[φφ'] over their product. `sizes` are the standard deviations of φ(u), φ(v) where these are known.
 """
 
 import functools
@@ -13,10 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.kernels.compiled import of_own_numbers
 from limits.kernels.special import angle, arcsine, safe_sqrt, sine_minus_theta_cosine
 from zoo import activations as zoo
 
-Dual = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array, jax.Array]]
+Dual = Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array]]
 
 
 def piecewise_linear(phi: zoo.PiecewiseLinear) -> Dual:
@@ -33,32 +34,42 @@ def piecewise_linear(phi: zoo.PiecewiseLinear) -> Dual:
     size: Any = float(np.sqrt(even + odd)) if known else jnp.sqrt(even + odd)
     share = even / (max(even + odd, 1e-300) if known else even + odd)
 
-    def dual(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> tuple:
+    def dual(r1: jax.Array, r2: jax.Array, gap: jax.Array, sizes: Any = None) -> tuple:
+        del sizes
         if known and even == 0:
             return size * r1, size * r2, gap, jnp.full_like(gap, odd)
-        theta = angle(gap)
-        sine = safe_sqrt(gap * (2 - gap))
-        bracket = jnp.where(theta < 0.5, sine_minus_theta_cosine(theta), sine - theta * (1 - gap))
-        bent = gap - share * (2 / np.pi) * bracket
-        slope = odd + even * (1 - theta * (2 / np.pi))
-        # Where a signal vanishes (a black pixel without bias) its slope is φ'(0), which is the left one.
-        s1, s2 = (jnp.where(r > 0, (phi.positive + phi.negative) / 2, phi.negative) for r in (r1, r2))
-        return size * r1, size * r2, jnp.maximum(bent, 0), jnp.where(r1 * r2 > 0, slope, s1 * s2)
+        bent, slope = _bent_and_slope(share, odd, even, phi.negative, phi.positive, r1, r2, gap)
+        return size * r1, size * r2, bent, slope
 
     return dual
+
+
+@of_own_numbers
+def _bent_and_slope(share: Any, odd: Any, even: Any, negative: Any, positive: Any, r1: Any, r2: Any, gap: Any) -> tuple:
+    theta = angle(gap)
+    sine = safe_sqrt(gap * (2 - gap))
+    bracket = jnp.where(theta < 0.5, sine_minus_theta_cosine(theta), sine - theta * (1 - gap))
+    bent = gap - share * (2 / np.pi) * bracket
+    slope = odd + even * (1 - theta * (2 / np.pi))
+    # Where a signal vanishes (a black pixel without bias) its slope is φ'(0), which is the left one.
+    s1, s2 = (jnp.where(r > 0, (positive + negative) / 2, negative) for r in (r1, r2))
+    return jnp.maximum(bent, 0), jnp.where(r1 * r2 > 0, slope, s1 * s2)
 
 
 def _from_moments(moment: Callable, derivative: Callable) -> Dual:
     """A dual from E[φφ'] and E[φ'φ'], functions of (r1, r2, gap) as the dual itself."""
 
-    def dual(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> tuple:
-        s1, s2 = (safe_sqrt(moment(r, r, jnp.zeros_like(r))) for r in (r1, r2))
-        product = s1 * s2
-        c = moment(r1, r2, gap) / jnp.where(product > 0, product, 1)
-        same = (gap == 0) & (r1 == r2)
-        return s1, s2, jnp.where(same, 0, jnp.clip(1 - c, 0, 2)), derivative(r1, r2, gap)
+    def dual(r1: jax.Array, r2: jax.Array, gap: jax.Array, sizes: Any = None) -> tuple:
+        s1, s2 = sizes or (safe_sqrt(moment(r, r, jnp.zeros_like(r))) for r in (r1, r2))
+        return s1, s2, _bent(moment(r1, r2, gap), s1 * s2, r1, r2, gap), derivative(r1, r2, gap)
 
     return dual
+
+
+@of_own_numbers
+def _bent(moment: Any, product: Any, r1: Any, r2: Any, gap: Any) -> Any:
+    c = moment / jnp.where(product > 0, product, 1)
+    return jnp.where((gap == 0) & (r1 == r2), 0, jnp.clip(1 - c, 0, 2))
 
 
 def _covariance(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
@@ -83,11 +94,13 @@ def _arcsine(x: jax.Array, rest: jax.Array) -> jax.Array:
 
 
 # erf: 2/π arcsin(2k / sqrt((1+2q1)(1+2q2))), the arcsine kernel of Williams (1997).
+@of_own_numbers
 def _erf(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
     *_, rest, x = _arcsine_parts(2.0, r1, r2, gap)
     return (2 / np.pi) * _arcsine(x, rest)
 
 
+@of_own_numbers
 def _erf_derivative(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
     u1, u2, _, rest, _ = _arcsine_parts(2.0, r1, r2, gap)
     return (4 / np.pi) * (jnp.sqrt(u1) * jnp.sqrt(u2)) / jnp.sqrt(rest)
@@ -101,11 +114,13 @@ def _sin_parts(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> tuple[jax.Array,
     return sign, size, jnp.exp(-((r1 - r2) ** 2) / 2 - r1 * r2 * jnp.where(gap > 1, 2 - gap, gap)) / 2
 
 
+@of_own_numbers
 def _sin(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
     sign, size, larger = _sin_parts(r1, r2, gap)
     return -sign * larger * jnp.expm1(-2 * size)
 
 
+@of_own_numbers
 def _sin_derivative(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
     _, size, larger = _sin_parts(r1, r2, gap)
     return larger * (1 + jnp.exp(-2 * size))
@@ -114,12 +129,14 @@ def _sin_derivative(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
 # gelu = x Φ(x), by Gaussian integration by parts. With Δ = (1+q1)(1+q2) − k², M = E[Φ'(u)Φ'(v)] = 1/(2π sqrt Δ) and
 # P = E[Φ(u)Φ(v)] = 1/4 + arcsin(x) / 2π, x = k / sqrt((1+q1)(1+q2)):
 # E φφ' = M (q1 q2 − k² + k² (u1 + u2)) + k P,  E φ'φ' = P + k M (u1 + u2 + 1/Δ),  u_i = 1/(1+q_i).
+@of_own_numbers
 def _gelu(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
     u1, u2, both, rest, x = _arcsine_parts(1.0, r1, r2, gap)
     c, p = 1 - gap, 0.25 + _arcsine(x, rest) / (2 * np.pi)
     return r1 * r2 * (both * (gap * (2 - gap) + c * c * (u1 + u2)) / (2 * np.pi * jnp.sqrt(rest)) + c * p)
 
 
+@of_own_numbers
 def _gelu_derivative(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:
     u1, u2, _, rest, x = _arcsine_parts(1.0, r1, r2, gap)
     p = 0.25 + _arcsine(x, rest) / (2 * np.pi)

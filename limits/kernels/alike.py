@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from limits.kernels.compiled import options
+from limits.kernels.compiled import has_own_numbers, options
 
 INLINED = {
     "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat": "jaxpr",
@@ -94,7 +94,7 @@ class _Program:
     """A program whose numbers and arrays are apart (`given`); programs of one key are alike."""
 
     def __init__(self, closed: ClosedJaxpr) -> None:
-        self.closed, self._seen = closed, dict[int, int]()
+        self.closed, self._seen, self._kept, self._own = closed, dict[int, int](), dict[int, list[Any]](), False
         self._numbers, self._arrays = list[np.ndarray](), list[jax.Array]()
         self._places = dict[int, tuple[str, int]]()  # of what is no part of the key, by address
         self.key = self._written(closed)
@@ -112,7 +112,7 @@ class _Program:
             return _Same(value)
         array = np.asarray(value)
         kind, one = (array.shape, str(array.dtype)), array.size == 1
-        apart = exponent or (one and (array.item() in _TOLD_APART or not np.isfinite(array).all()))
+        apart = exponent or self._own or (one and (array.item() in _TOLD_APART or not np.isfinite(array).all()))
         if apart or not jnp.issubdtype(array.dtype, jnp.floating):
             return *kind, array.tobytes()
         if id(thing) not in self._places:
@@ -129,7 +129,7 @@ class _Program:
         names = {v: i for i, v in enumerate((*jaxpr.constvars, *jaxpr.invars))}
         parts = [tuple(self._number(v, value) for v, value in zip(jaxpr.constvars, consts, strict=True))]
         parts.append(tuple(str(v.aval) for v in jaxpr.invars))
-        for eqn in jaxpr.eqns:
+        for eqn in self._equations(jaxpr):
             exponent = eqn.primitive.name == "pow"
             inputs = tuple(self._literal(v, exponent) if isinstance(v, Literal) else names[v] for v in eqn.invars)
             names |= {v: len(names) + i for i, v in enumerate(eqn.outvars)}
@@ -137,13 +137,21 @@ class _Program:
         parts.append(tuple(self._literal(v) if isinstance(v, Literal) else names[v] for v in jaxpr.outvars))
         return tuple(parts)
 
+    def _equations(self, jaxpr: Jaxpr) -> list[Any]:
+        if id(jaxpr) not in self._kept:
+            self._kept[id(jaxpr)] = _needed(jaxpr)
+        return self._kept[id(jaxpr)]
+
     def _literal(self, v: Literal, exponent: bool = False) -> Any:
         return self._number(v, _value(v), exponent)
 
     def _params(self, eqn: Any) -> tuple:
         name = eqn.primitive.name
         if name in INLINED:
-            return (self._written(eqn.params[INLINED[name]]),)
+            before, self._own = self._own, self._own or has_own_numbers(eqn)
+            inside = self._written(eqn.params[INLINED[name]])
+            self._own = before
+            return (inside,)
         inner = _LOOPS.get(name, ())
         return tuple(
             (key, tuple(self._written(each) for each in (value if isinstance(value, tuple) else (value,))))
@@ -158,14 +166,14 @@ class _Program:
         held = {v: here(v, value) for v, value in zip(jaxpr.constvars, consts, strict=True)}
         held |= zip(jaxpr.invars, inputs, strict=True)
         read = lambda v: here(v, _value(v)) if isinstance(v, Literal) else held[v]  # noqa: E731
-        for eqn in _needed(jaxpr):
+        for eqn in self._equations(jaxpr):
             held |= zip(eqn.outvars, self._outputs(eqn, [read(v) for v in eqn.invars], moving), strict=True)
         return [read(v) for v in jaxpr.outvars]
 
     def _outputs(self, eqn: Any, values: list[Any], moving: dict[int, Any]) -> Sequence[Any]:
         name, params = eqn.primitive.name, eqn.params
         of = lambda inner: lambda *given: self._through(inner, moving, given)  # noqa: E731
-        if name in INLINED:
+        if name in INLINED and not has_own_numbers(eqn):
             return of(params[INLINED[name]])(*values)
         if name == "scan":
             return self._scan(params, values, moving)

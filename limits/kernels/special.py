@@ -7,7 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.kernels.compiled import of_own_numbers
 
+
+@of_own_numbers
 def safe_sqrt(x: jax.Array) -> jax.Array:
     """sqrt(max(x, 0)), with gradient 0 at 0 instead of infinity."""
     return jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 1)), 0)
@@ -33,6 +36,7 @@ def _arcsine_ratio(z: jax.Array) -> jax.Array:
     return ratio
 
 
+@of_own_numbers
 def angle(gap: jax.Array) -> jax.Array:
     """θ = arccos(1 − gap) for gap in [0, 2], accurate to rounding at every gap, however small.
 
@@ -50,6 +54,7 @@ def angle(gap: jax.Array) -> jax.Array:
     return jnp.where(outer, jnp.where(gap < 1, small, jnp.pi - small), jnp.pi / 2 - c * ratio)
 
 
+@of_own_numbers
 def arcsine(x: jax.Array, left: jax.Array) -> jax.Array:
     """arcsin x, given left = 1 − |x| too: to rounding of the result where x is small, and to rounding of `left` near ±1.
 
@@ -64,6 +69,7 @@ def arcsine(x: jax.Array, left: jax.Array) -> jax.Array:
 _BRACKET = tuple((-1) ** (n + 1) * 2 * n / math.factorial(2 * n + 1) for n in range(8, 0, -1))
 
 
+@of_own_numbers
 def sine_minus_theta_cosine(theta: jax.Array) -> jax.Array:
     """sin θ − θ cos θ = Σ_n (−1)^(n+1) 2n θ^(2n+1)/(2n+1)!, to rounding for 0 ≤ θ ≤ 1/2.
 

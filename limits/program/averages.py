@@ -284,11 +284,10 @@ def _dual(m: Any, f: Function, u: Node, v: Node, pairs: bool, g: Function | None
 
 def _dual_of(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> tuple:
     closed = _recognised(f)
+    if closed is not None:
+        return _closed_dual(m, closed, f, g, u, v, pairs)
     gap = _correlation_gap(m, u, v, pairs)
     k = f.rank, g.rank
-    if closed is not None:
-        r1, r2 = m.placed(m.own.size(u), 0, *k, pairs), m.placed(m.own.size(v), 1, k[1], k[0], pairs)
-        return _flat(closed.dual, m.batch, k, pairs)(r1, r2, gap)
     df, dg = f.derivatives(u), g.derivatives(v)
     if len(df) != 1 or len(dg) != 1:
         df, dg = [], []
@@ -306,14 +305,29 @@ def _dual_of(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) ->
     return m.placed(s1, 0, *k, pairs), m.placed(s2, 1, k[1], k[0], pairs), bent, slope if df else None
 
 
+def _closed_dual(m: Any, closed: Closed, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> tuple:
+    barrier = jax.lax.optimization_barrier  # or all that reads it works it out again, and is compiled so
+    if m is m.own and not pairs and u is v:
+        r = m.size(u)
+        s, _, _, slope = closed.dual(r, r, jnp.zeros_like(r))
+        s = barrier(s)
+        return s, s, jnp.zeros_like(s), barrier(slope)
+    k, own = (f.rank, g.rank), m.own
+    pair = [(own.size(leaf), _dual(own, each, leaf, leaf, False)[0]) for each, leaf in ((f, u), (g, v))]
+    (r1, s1), (r2, s2) = ([m.placed(a, i, k[i], k[1 - i], pairs) for a in arrays] for i, arrays in enumerate(pair))
+    bent, slope = _flat(closed.dual, m.batch, k, pairs)(r1, r2, s1, s2, _correlation_gap(m, u, v, pairs))
+    return s1, s2, barrier(bent), barrier(slope)
+
+
 def _flat(dual: Any, batch: int, ranks: tuple[int, int], pairs: bool) -> Any:
     """The same of arrays of fewer axes: loops over all positions at once are faster than over one axis after the other."""
-    if max(ranks) < 2:
-        return dual
 
-    def flattened(r1: Any, r2: Any, gap: Any) -> tuple:
+    def plain(r1: Any, r2: Any, s1: Any, s2: Any, gap: Any) -> tuple:
+        return dual(r1, r2, gap, (s1, s2))[2:]
+
+    def flattened(*arrays: Any) -> tuple:
         cuts = (batch, batch + ranks[0], *((batch + sum(ranks),) if pairs else ()))
-        full = np.broadcast_shapes(r1.shape, r2.shape, gap.shape)
+        full = np.broadcast_shapes(*(a.shape for a in arrays))
 
         def flat(a: Any) -> Any:
             shape = list(a.shape[:batch])
@@ -322,13 +336,13 @@ def _flat(dual: Any, batch: int, ranks: tuple[int, int], pairs: bool) -> Any:
                 if math.prod(part) != 1:
                     a = jnp.broadcast_to(a, (*a.shape[:start], *full[start:stop], *a.shape[stop:]))
                 shape.append(math.prod(a.shape[start:stop]))
-            return a.reshape(shape), a.shape
+            return a.reshape(shape)
 
-        (r1, shape1), (r2, shape2), (gap, _) = flat(r1), flat(r2), flat(jnp.broadcast_to(gap, full))
-        s1, s2, bent, slope = dual(r1, r2, gap)
-        return s1.reshape(shape1), s2.reshape(shape2), bent.reshape(full), slope.reshape(full)
+        r1, r2, s1, s2 = map(flat, arrays[:-1])
+        bent, slope = plain(r1, r2, s1, s2, flat(jnp.broadcast_to(arrays[-1], full)))
+        return bent.reshape(full), slope.reshape(full)
 
-    return flattened
+    return plain if max(ranks) < 2 else flattened
 
 
 def _series(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> Any:
@@ -418,10 +432,12 @@ def _ratio(function: Function, base: Function) -> float | None:
     """κ with function = κ φ′."""
     if function.dets:  # of one factor, a slope is that of its base
         return 1.0 if len(function.factors) == 1 else None
+    slopes = base.derivatives(base.random[0])
+    if len(slopes) == 1 and slopes[0].name == function.name:
+        return 1.0
     if function.name not in _ratios:
         x = np.array([-3.1, -1.3, -0.4, 0.3, 0.9, 2.2])
-        slopes = [_alone(slope) for slope in base.derivatives(base.random[0])]
-        mine, *parts = values_at(x, _alone(function), *slopes)
+        mine, *parts = values_at(x, *map(_alone, (function, *slopes)))
         theirs = np.sum(parts, axis=0)
         at = np.argmax(np.abs(theirs))
         scale = mine[at] / theirs[at] if theirs[at] else 0.0

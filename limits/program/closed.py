@@ -36,7 +36,7 @@ _LONG, _LONGEST, _FEW_BLOCKS = 200, 400, 30  # equations of a program, blocks of
 def program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple[str, ...] | None) -> Any:
     """`ProgramKernels` of a definition for inputs of this shape and type; `Refused` where its program cannot be read."""
     x = jax.ShapeDtypeStruct((1, *shape), jax.dtypes.canonicalize_dtype(kind))
-    if mixes_inputs(jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), x)):
+    if mixes_inputs(jax.eval_shape(lambda key, x: net.init(key, x), jax.eval_shape(jax.random.key, 0), x)):
         return Refused("batch statistics: the kernel of a pair depends on the other inputs")
     factors = Training("mse", trained=trained).factors(net, x)
     rates = {jax.tree_util.keystr(path): float(rate) for path, rate in jax.tree.leaves_with_path({"params": factors})}

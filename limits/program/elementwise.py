@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.program import in_numpy
 from limits.program.functions import leaves_of
 from limits.program.nodes import Concat, Det, Entry, FieldSum, Map, Moving, Node, scaled_by
 from limits.program.opened import opened
@@ -148,20 +149,27 @@ def field_of(value: Value, axes: Axes) -> Node:
 def of_numbers(word: str, function: Callable, dets: Sequence[Det]) -> Det:
     """A function of deterministic values, with its powers of N."""
     if all(isinstance(det.array, np.ndarray) for det in dets):
-        with jax.ensure_compile_time_eval():
-            array: Any = np.asarray(function(*np.broadcast_arrays(*(det.array for det in dets))))
+        array: Any = _of_arrays(word, function, np.broadcast_arrays(*(det.array for det in dets)))
     else:
         array = function(*jnp.broadcast_arrays(*(jnp.asarray(det.array) for det in dets)))
     power, noise, zero = powers(word, dets)
-    return Det(array, power, noise, zero, _default(function, dets))
+    return Det(array, power, noise, zero, _default(word, function, dets))
 
 
-def _default(function: Callable, dets: Sequence[Det]) -> float | None:
+def _default(word: str, function: Callable, dets: Sequence[Det]) -> float | None:
     """The number that a function of numbers is by default, where one of them moves."""
     if all(det.default is None for det in dets) or any(det.usual is None for det in dets):
         return None
+    return float(_of_arrays(word, function, [np.asarray(det.usual) for det in dets]))
+
+
+def _of_arrays(word: str, function: Callable, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Also while a caller traces."""
+    found = in_numpy.evaluated(word, {}, arrays) if word in in_numpy.ARITHMETIC else None
+    if found is not None:
+        return found
     with jax.ensure_compile_time_eval():
-        return float(function(*(jnp.asarray(det.usual) for det in dets)))
+        return np.asarray(function(*map(jnp.asarray, arrays)))
 
 
 def powers(word: str, dets: Sequence[Det]) -> tuple[float, float, bool]:

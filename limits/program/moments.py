@@ -23,7 +23,7 @@ import numpy as np
 
 from limits.kernels.special import safe_sqrt
 from limits.program import averages
-from limits.program.nodes import Carried, Concat, Det, FieldSum, Image, Key, Lookup, Map, Mask, Moved, Node
+from limits.program.nodes import Carried, Concat, Det, Entry, FieldSum, Image, Key, Lookup, Map, Mask, Moved, Node
 from limits.program.values import NoLimitError
 
 _ROUNDING = 16  # ulps of 1 − c that are taken for none
@@ -45,7 +45,7 @@ class PairMoments:
 
     def placed(self, array: Any, which: int, k: int, other: int, pairs: bool) -> Any:
         """An array [n or 1, k positions] where the left or the right has its positions, the other field having `other`."""
-        array = self.side(jnp.asarray(array), which)
+        array = self.side(array, which)
         if not pairs:
             return array
         b = self.batch
@@ -88,6 +88,12 @@ class PairMoments:
             right, 1, len(v.shape), len(u.shape), pairs
         )
 
+    def times(self, c: Det, array: Any, *place: Any) -> Any:
+        """A deterministic value, placed, times an array."""
+        if c.number is None:
+            return self.placed(c.array, *place) * array
+        return array if c.number == 1 else c.number * array
+
     def _second(self, u: Any, v: Any, pairs: bool) -> Any:
         if isinstance(u, Det) and isinstance(v, Det):
             return None if u.zero or v.zero else self.product(u, v, u.array, v.array, pairs)
@@ -119,8 +125,8 @@ class PairMoments:
             return None if u.matrix.rate == 0 else rate * shared
         inner = None if isinstance(u.source, Det) else self._contracted(self.tangent, u, v, pairs)
         own = self._contracted(self.second, u, v, pairs) if u.matrix.rate else None
-        inner = None if inner is None or u.matrix.std == 0 else u.matrix.variance * inner
-        return total(None if own is None else rate * own, inner)
+        inner = None if inner is None or u.matrix.std == 0 else u.fan * u.matrix.variance * inner
+        return total(None if own is None else u.fan * rate * own, inner)
 
     def _through(self, form: Any, u: Any, v: Any, pairs: bool) -> Any:
         """A bilinear form through what is linear in one of its fields."""
@@ -158,7 +164,7 @@ class PairMoments:
         for c, part in node.terms:
             inner = form(part, other, pairs) if left else form(other, part, pairs)
             if inner is not None and not c.zero:
-                found = total(found, self.placed(c.array, 1 - left, len(node.shape), len(other.shape), pairs) * inner)
+                found = total(found, self.times(c, inner, 1 - left, len(node.shape), len(other.shape), pairs))
         if node.constant is not None and form == self.second:
             at = (node.constant, other) if left else (other, node.constant)
             found = total(found, self.second(*at, pairs))
@@ -184,11 +190,11 @@ class PairMoments:
 
     def _gap(self, u: Node, v: Node, pairs: bool) -> Any:
         del v
-        return self.still(self._gap_of(u, pairs))
+        return jax.lax.optimization_barrier(self.still(self._gap_of(u, pairs)))
 
     def _gap_of(self, u: Node, pairs: bool) -> Any:
-        if self is self.own and not pairs:
-            return jnp.zeros((1,) * (1 + len(u.shape)))
+        if (self is self.own and not pairs) or (type(u) is Entry and not (pairs and any(u.own))):
+            return jnp.zeros((1,) * (self.batch + len(u.shape) * (1 + pairs)))
         if isinstance(u, Carried):
             return u.known(Key(self.batch, "gap", pairs))
         if isinstance(u, Image) and u.window is None and u.contracted == 0 and isinstance(u.source, Node):
@@ -250,7 +256,7 @@ class PairMoments:
         variance = u.matrix.variance
         if isinstance(u, Image):
             inner = self._contracted(self.second, u, v, pairs)
-            return None if inner is None else variance * inner
+            return None if inner is None else u.fan * variance * inner
         return variance * self._shared(u, v, pairs)
 
     def _shared(self, u: Any, v: Any, pairs: bool) -> Any:
@@ -275,7 +281,7 @@ class PairMoments:
         return ones.reshape((1,) * (self.batch + len(u.shape) + len(v.shape))) if ones.ndim == self.batch else ones
 
     def _contracted(self, form: Any, u: Any, v: Any, pairs: bool) -> Any:
-        """n Σ form(u, v) over equal contracted positions and offsets of the window, for images by the same weights."""
+        """Σ form(u, v) over equal contracted positions and offsets of the window, for images by the same weights."""
         key = ("contracted", form.__name__, id(u), id(v), pairs)
         return self.once(key, lambda: self._contraction(form, u, v, pairs), u, v)
 
@@ -297,7 +303,7 @@ class PairMoments:
             return None
         if u.window is not None:
             found = slid(found, b, len(u.source.shape) - k, u.window, pairs)
-        return u.fan * found
+        return found
 
     def _dot(self, u: Det, v: Det, k: int, pairs: bool) -> Any:
         """Σ_c u_ac(x) v_a′c(x′) over the last k axes."""

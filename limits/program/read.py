@@ -260,12 +260,13 @@ def read(
         shape = np.shape(x)[1:]
         at = [jax.ShapeDtypeStruct((n, *shape), kind) for n in (INPUTS, INPUTS, INPUTS + 1)]
         widths = (0, 1, 0)
-        key = jax.random.key(0)
-        params = [_double_all(jax.eval_shape(lambda k, x, i=i: init(i, k, x), key, at[0])) for i in (0, 1)]
+        key = jax.eval_shape(jax.random.key, 0)
+        starts = [jax.jit(functools.partial(init, i)) for i in (0, 1)]  # traced once for shapes and laws
+        params = [_double_all(jax.eval_shape(start, key, at[0])) for start in starts]
         params = [params[i] for i in widths]
         with convolutions():
             program = simplified(trace(lambda t, p, x: apply(widths[t], p, x), list(zip(params, at, strict=True))))
-        found = [laws(lambda k, x, i=i: init(i, k, x), at[0]) for i in (0, 1)]
+        found = [laws(start, at[0]) for start in starts]
     return ProgramKernels(program, _parameters(program, params[0], found, rates))
 
 

@@ -1,20 +1,18 @@
 """Which functions have a closed Gaussian average: found by their values, as a ψ(b x) of a known ψ."""
 
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy
 
 from limits.kernels.activations import Dual, closed_form
 from limits.kernels.alike import shared
 from limits.kernels.differentiable import Averages, averages
+from limits.program import in_numpy
 from zoo import activations as zoo
-
-if TYPE_CHECKING:
-    import scipy.special
 
 _PROBES = np.array([-40.0, -6.3, -1.9, -1.0, -0.7, -0.11, -1e-3, 1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0])
 _FAR = np.array([30.0, 300.0])
@@ -37,8 +35,9 @@ class Closed(NamedTuple):
             return known
         size = jnp.abs(self.b)
 
-        def scaled(r1: Any, r2: Any, gap: Any) -> tuple:
-            s1, s2, gap, slope = known(size * r1, size * r2, gap)
+        def scaled(r1: Any, r2: Any, gap: Any, sizes: Any = None) -> tuple:
+            inner = sizes and [s / jnp.abs(self.a) for s in sizes]
+            s1, s2, gap, slope = known(size * r1, size * r2, gap, inner)
             return jnp.abs(self.a) * s1, jnp.abs(self.a) * s2, gap, (self.a * self.b) ** 2 * slope
 
         return scaled
@@ -88,11 +87,16 @@ def recognised(name: str, function: Callable[[Any], Any]) -> Closed | None:
 
 
 def values_at(x: np.ndarray, *functions: Callable) -> list[np.ndarray]:
-    """Of functions at these points, compiled together, also while a caller traces."""
-    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        traced = jax.make_jaxpr(lambda x: [jnp.broadcast_to(each(x), x.shape) for each in functions])(jnp.asarray(x))
-        run, given = shared(traced)
-        return [np.asarray(part, float) for part in run(given, [x])]
+    """Of functions at these points, also while a caller traces."""
+    with jax.enable_x64(True):
+        shape = jax.ShapeDtypeStruct(x.shape, "float64")
+        traced = jax.make_jaxpr(lambda x: [jnp.broadcast_to(each(x), x.shape) for each in functions])(shape)
+        found = in_numpy.run(traced.jaxpr, traced.consts, [x])
+        if found is None:
+            run, given = shared(traced)
+            with jax.ensure_compile_time_eval():
+                found = run(given, [x])
+        return [np.asarray(part, float) for part in found]
 
 
 def derivative(function: Callable) -> Callable:
@@ -101,17 +105,18 @@ def derivative(function: Callable) -> Callable:
 
 
 def _recognised(function: Callable) -> Closed | None:
-    derivatives = [function]
-    for _ in range(3):
-        derivatives.append(derivative(derivatives[-1]))
-    values, *slopes = values_at(np.r_[_PROBES, _FAR, 0.0], *derivatives)
-    here, far, d = values[: len(_PROBES)], values[-3:-1], [float(each[-1]) for each in (values, *slopes)]
+    (values,) = values_at(np.r_[_PROBES, _FAR], function)
+    here, far = np.split(values, [len(_PROBES)])
     near = here[_NEAR]
     if not np.isfinite(near).all():
         return None
     same = _piecewise_linear(here)
     if same is not None:
         return Closed(same) if (same.positive, same.negative) != (0, 0) else None
+    derivatives = [function]
+    for _ in range(3):
+        derivatives.append(derivative(derivatives[-1]))
+    d = [float(each[0]) for each in values_at(np.zeros(1), *derivatives)]
     for psi, (a, b), reference in _candidates(d, far):
         if np.isfinite([a, b]).all() and a * b != 0:
             there = a * reference(b * _PROBES[_NEAR])
@@ -133,11 +138,13 @@ def _candidates(d: list[float], far: np.ndarray) -> list[tuple[Any, tuple[float,
     with np.errstate(all="ignore"):
         plateau, slope = far[1], far[1] / 300.0
         found: list[tuple[Any, tuple[float, float], Callable]] = [
-            (zoo.erf, (plateau, d[1] * np.pi**0.5 / (2 * plateau) if plateau else np.nan), scipy.special.erf)
+            (zoo.erf, (plateau, d[1] * np.pi**0.5 / (2 * plateau) if plateau else np.nan), np.vectorize(math.erf))
         ]
         # gelu: φ'(0) = ab/2, φ''(0) = 2 a b² / √(2π)
         b = d[2] * (2 * np.pi) ** 0.5 / (4 * d[1]) if d[1] else np.nan
-        found.append((zoo.gelu, (slope / b if b else np.nan, b), lambda x: x * scipy.special.ndtr(x)))
+        found.append(
+            (zoo.gelu, (slope / b if b else np.nan, b), lambda x: x * np.vectorize(math.erfc)(-x / 2**0.5) / 2)
+        )
         ratio = -d[3] / d[1] if d[1] else np.nan
         b = ratio**0.5 if ratio > 0 else np.nan
         found.append((jnp.sin, (d[1] / b if b else np.nan, b), np.sin))

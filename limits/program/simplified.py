@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from limits.program.in_numpy import ARITHMETIC, evaluated
 from limits.program.primitives import RANDOM, primitives
 from limits.program.trace import Constant, Equation, NetworkProgram
 
@@ -90,5 +91,8 @@ def _evaluated(name: str, params: dict[str, Any], given: list[Any]) -> list[np.n
         return [np.stack(given)]
     if name == "scan_index":
         return [np.asarray(given[0])[params["index"]]]
+    here = evaluated(name, params, given) if name in ARITHMETIC else None
+    if here is not None:
+        return [here]
     found = primitives()[name].bind(*map(jnp.asarray, given), **params)
     return [np.asarray(part) for part in (found if isinstance(found, list | tuple) else [found])]

@@ -14,7 +14,8 @@ from limits import kernels as algebra
 from limits import twin
 from limits.kernels import alike
 from limits.kernels.alike import Alike, shared
-from limits.program import closed
+from limits.kernels.compiled import of_own_numbers
+from limits.program import closed, in_numpy
 from zoo import MLP, in_parameterization
 
 X = np.random.default_rng(0).normal(size=(3, 5))
@@ -81,6 +82,36 @@ def test_numbers_that_decide_what_is_done_are_told_apart(compilations, monkeypat
     found = read(numbers)
     assert "jit(run)" in compilations()
     np.testing.assert_allclose(found, compiled_apart(numbers, monkeypatch), rtol=1e-13)
+
+
+def test_a_first_call_compiles_one_program(compilations):
+    net = MLP(16, depth=3, w_std=1.3, b_std=0.2, activation="erf")
+    read = lambda x: closed.closed_kernels(net, x, None)[0]  # noqa: E731
+    compilations()
+    found = read(X[:, :4])
+    assert set(compilations()) <= {"jit(run)", "jit(stage)"}
+    np.testing.assert_allclose(found["ntk"], twin(net).kernels(X[:, :4]).ntk, rtol=1e-12)
+
+
+def test_numbers_of_the_algebra_are_no_arguments():
+    own = of_own_numbers(lambda x, a: 0.7 * x + a)
+    given = shared(jax.make_jaxpr(lambda x: own(x, 0.3) * 2.5)(jnp.ones(3)))[1]
+    np.testing.assert_allclose(sorted(given[0]), [0.3, 2.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "phi",
+    [nn.gelu, nn.silu, nn.softplus, nn.relu6, nn.elu, nn.hard_swish, jnp.tanh, erf, jax.nn.hard_tanh],
+)
+def test_equations_in_numpy_are_those_of_jax(phi):
+    with jax.enable_x64(True):
+        x = np.linspace(-4, 4, 41)
+        slope = lambda x: jax.jvp(phi, (x,), (jnp.ones_like(x),))[1]  # noqa: E731
+        traced = jax.make_jaxpr(lambda x: [phi(x), slope(x)])(jax.ShapeDtypeStruct(x.shape, "float64"))
+        found: Any = in_numpy.run(traced.jaxpr, traced.consts, [x])
+        np.testing.assert_allclose(
+            found, [phi(jnp.asarray(x)), slope(jnp.asarray(x))], rtol=1e-13, atol=1e-14
+        )  # of sums of terms up to 8
 
 
 class Small(nn.Module):
