@@ -30,15 +30,22 @@ _CONVERGENCE = {  # observable: title
 def _by_family(
     result: Comparison, labels: Sequence[str], there: Container[tuple[str, int]], draw: Callable, quantity: str
 ) -> tuple["matplotlib.figure.Figure", np.ndarray]:
-    """A row a family, a column a depth; draw(axis, label, depth) of those that are there: the others diverged."""
+    """A row a family, a column a depth; draw(axis, label, depth) of those that are there: others diverged, or were not asked
+    for (`depths` in config.rich), which leaves a gap."""
     figure, axes = panels(len(labels), len(result.depths), 4.0, 2.9)
     for row, label in zip(axes, labels, strict=True):
+        shown = []
         for axis, depth in zip(row, result.depths, strict=True):
             if (label, depth) in there:
                 draw(axis, label, depth)
-            else:
+            elif any(lost.label in label and lost.depth == depth for lost in result.diverged):
                 axis.set(title=f"{label}, depth {depth}: diverged")
-        row[0].set_ylabel(quantity)
+            else:
+                axis.set_axis_off()
+                continue
+            shown.append(axis)
+        for axis in shown[:1]:
+            axis.set_ylabel(quantity)
     return figure, axes
 
 
