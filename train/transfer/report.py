@@ -18,8 +18,8 @@ NOT_TRANSFERRED = (
 READING = (
     "The optimum is the median of where the logarithm of the loss, averaged over seeds, may be least over log₂ of the value, "
     "as far as noise and the grid's spacing leave it open; intervals hold 95 % of that, and are open where an optimum may lie "
-    "beyond an end of the grid. Every seed has its own weights and order of the data. The loss is the training loss, averaged "
-    "over the last tenth of the steps. A run has diverged if its loss is infinite or ends above ten times what it was at the "
+    "beyond an end of the grid. Every seed has its own weights and order of the data. The loss is the {scored}; a training loss "
+    "is averaged over the last tenth of the steps. A run has diverged if its loss is infinite or ends above ten times what it was at the "
     "start; a value at which a seed diverged counts as infinite. Settled: the step after which the optimum stays within an "
     "octave of the final one."
 )
@@ -28,7 +28,7 @@ READING = (
 def report(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> Report:
     """Tables by setting, pictures, the command that trains the target size and the advice on it, and every number."""
     advice, dial = advice or target(outcome).advice, outcome.dial.replace("_", " ")
-    best = outcome.best_values()
+    best, reading = outcome.best_values(), READING.format(scored=outcome.scored)
     other = Table(
         ("setting", "hyperparameter", "width × depth", "best value", "loss"),
         best,
@@ -41,13 +41,13 @@ def report(outcome: Outcome, run: dict[str, Any], command: str, advice: str = ""
         *([other] if best else []),
         *([found] if (found := explored(outcome)) else []),
         *figures(outcome),
-        *notes([READING, NOT_TRANSFERRED]),
+        *notes([reading, NOT_TRANSFERRED]),
         Text("To train the target size", "title"),
         Text(advice),
         Text(command, "code"),
     ]
     wanted = run.get("config", {}).get("target", {})
-    document = numbers(outcome, wanted) | {"how_to_read": [READING, NOT_TRANSFERRED]}
+    document = numbers(outcome, wanted) | {"how_to_read": [reading, NOT_TRANSFERRED]}
     document |= {"run": run, "command": command, "advice": advice}
     return Report(f"Does the best {dial} carry over?", parts, document, run, tab=f"transfer of {dial}")
 
