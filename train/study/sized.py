@@ -14,7 +14,8 @@ from train.transfer.sweep import Sweep
 from train.variables import split
 
 if TYPE_CHECKING:
-    from train.study.study import Size, Study
+    from train.study.size import Size
+    from train.study.study import Study
 
 SCORED = {  # what config.scored says, and how it is called
     "training": "training loss at the end",

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from limits import AbsentError
 from limits.kept.identity import identity, numerics
 from train.progress import add_parts, parts_bar
 from train.study.experiment import NEEDED, Experiment, plain_fields
+from train.study.size import Size, labelled, products
 from train.study.sized import SCORED, check_scored, limit_sweeps, train_size
 from train.transfer import Outcome, Sweep
 from train.transfer.cells import read, save_arrays, write
@@ -27,28 +28,6 @@ _SWEPT = tuple(f"--config.{name}" for name in ("widths", "depths", "values", "se
 _NOT_IN_CELLS = ("name", "widths", "depths", "grid", "variants", "axes", "target", "limit", "together", "precision")
 _OF_RUNS = ("values", "seeds", "dial")  # of which each run has its own
 _SCORING = ("validation", "score")
-
-
-@dataclasses.dataclass(frozen=True)
-class Size:
-    """One size in one setting: what one compilation trains. An infinite width is the limit."""
-
-    variant: str
-    label: str  # the variant's, with the axes that are compiled
-    fields: dict[str, Any]
-    width: float
-    depth: int
-
-    @property
-    def key(self) -> tuple[str, float, int]:
-        """What tells it apart in a study."""
-        return self.label, self.width, self.depth
-
-    @property
-    def name(self) -> str:
-        """In words, for files and messages."""
-        word = "".join(c if c.isalnum() else "_" for c in self.label)
-        return f"{word}_width_{self.width:g}_depth_{self.depth}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +54,14 @@ class Study:
         return np.sort(np.asarray(self.config["values"], float))
 
     @property
+    def first(self) -> int:
+        """The first of the seeds."""
+        return self.config.get("seed", 0) * 1000
+
+    @property
     def seeds(self) -> np.ndarray:
         """The seeds of the grid."""
-        return self.config.get("seed", 0) * 1000 + np.arange(self.config.seeds)
+        return self.first + np.arange(self.config.seeds)
 
     @property
     def scored(self) -> str:
@@ -110,9 +94,9 @@ class Study:
         kept = {self.only: variants[self.only]} if self.only else variants
         compiled = {name: values for name, values in self.axes.items() if name not in self.traced}
         return [
-            (variant, _label(variant, chosen), {**fields, **chosen})
+            (variant, labelled(variant, chosen), {**fields, **chosen})
             for variant, fields in kept.items()
-            for chosen in _products(compiled)
+            for chosen in products(compiled)
         ]
 
     def cells(self) -> list[Size]:
@@ -142,9 +126,22 @@ class Study:
         code = identity(self.experiment.code, common_fields, cell.fields, *how, numerics())
         return self.folder / "cells" / f"{cell.name}_{code}.npz"
 
+    @property
+    def rounds(self) -> Path:
+        """Where it is written down which runs were chosen, round by round."""
+        cells = [(v, label, fields) for v, label, fields in self.variants()]
+        target = self.config.get("target", {})
+        kept = [self.file(Size(*each, 1, 1)).name for each in cells]
+        code = identity(kept, self.values, self.axes, plain_fields(target))
+        return self.folder / "cells" / f"rounds_{code}.npz"
+
+    def label(self, label: str, setting: Mapping[str, Any]) -> str:
+        """What a setting is called."""
+        return labelled(label, setting) or self.config.name
+
     def settings(self) -> list[dict[str, float]]:
         """The combinations of traced axes."""
-        return _products(self.traced)
+        return products(self.traced)
 
     def call(self, function: str, *positional: Any, **given: Any) -> Any:
         """A function of the config's file."""
@@ -209,7 +206,7 @@ class Study:
         settings: dict[str, Any] = {}
         for cell in self.cells():
             for setting, sweep in zip(self.settings(), found.get(cell.key, []), strict=False):
-                label = _label(cell.label, setting) or self.config.name
+                label = self.label(cell.label, setting)
                 compiled = {name: cell.fields[name] for name in self.axes if name not in self.traced}
                 settings[label] = {"setting": cell.variant, **compiled, **setting}
                 if math.isinf(cell.width):
@@ -232,9 +229,22 @@ class Study:
         config = ConfigDict({**self.config.to_dict(), **more})
         return dataclasses.replace(self, experiment=Experiment(self.experiment.given, config))
 
+    def cores(self, cell: Size) -> list[Sweep] | None:
+        """Of a cell what there is, one for each of `settings`: the values that have all seeds; None where a setting has none."""
+        if math.isinf(cell.width) or (there := held(self.file(cell))) is None:
+            return None
+        found = [there.table(self.dial, setting).core(cell.width, cell.depth) for setting in self.settings()]
+        whole = [sweep for sweep in found if sweep is not None]
+        return whole if len(whole) == len(found) else None
+
     def kept(self) -> Outcome:
-        """The sizes that `launch.transfer` has kept in the folder, as many as there are."""
-        return self.outcome({cell.key: found for cell in self.cells() if (found := self.sweeps(cell)) is not None}, {})
+        """The sizes that `launch.transfer` has kept in the folder, as many as there are; of rounds what they have trained."""
+        found, searched = {}, self.rounds.exists()
+        for cell in self.cells():
+            sweeps = self.sweeps(cell) or (self.cores(cell) if searched else None)
+            if sweeps is not None:
+                found[cell.key] = sweeps
+        return self.outcome(found, {})
 
     def command(self, outcome: Outcome, given: Sequence[str] = (), chosen: Target | None = None) -> str:
         """What trains the target size with the value that the sweep found for it, or what was chosen.
@@ -250,22 +260,6 @@ class Study:
         words = ["python3", "-m", "launch.train", f"--config={self.experiment.given}", *kept]
         words += [f"--set={name}={value}" for name, value in fields.items()]
         return shlex.join([*words, f"--workdir={self.folder / 'target'}"])
-
-
-def _label(label: str, chosen: dict[str, Any]) -> str:
-    words = [
-        f"{name.replace('_', ' ')} {_word(value)}" if not isinstance(value, str) else value
-        for name, value in chosen.items()
-    ]
-    return ", ".join([label, *words] if label else words)
-
-
-def _word(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
-def _products(axes: dict[str, tuple]) -> list[dict[str, Any]]:
-    return [dict(zip(axes, chosen, strict=True)) for chosen in itertools.product(*axes.values())]
 
 
 def cost(cell: Size) -> float:
@@ -316,12 +310,17 @@ def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
     return study
 
 
+def absent_limits(study: Study) -> dict[str, str]:
+    """Why settings have no limit, where limits are asked for."""
+    if study.config.get("limit") is None:
+        return {}
+    return {label: why for _, label, fields in study.variants() if (why := study.no_limit(fields))}
+
+
 def conduct(study: Study, part: tuple[int, int], screen: Any) -> Outcome | None:
     """Trains those of this part's cells that are not kept yet; the outcome where all cells are there."""
-    cells, absent = study.cells(), {}
-    if study.config.get("limit") is not None:
-        absent = {label: why for _, label, fields in study.variants() if (why := study.no_limit(fields))}
-    cells = [cell for cell in cells if not (math.isinf(cell.width) and cell.label in absent)]
+    absent = absent_limits(study)
+    cells = [cell for cell in study.cells() if not (math.isinf(cell.width) and cell.label in absent)]
     mine = sorted(cells, key=cost, reverse=True)[part[0] :: part[1]]
     todo = [(cell, count) for cell in mine if (count := study.missing(cell))]
     if len(todo) < len(mine):
@@ -331,10 +330,10 @@ def conduct(study: Study, part: tuple[int, int], screen: Any) -> Outcome | None:
         screen.print(f"Of {len(parts)} more, {sum(parts)} of {len(parts) * runs} runs are missing, and trained.")
     with parts_bar(screen) as bar:
         whole, left = sum(map(cost, mine)), sum(cost(cell) * count / runs for cell, count in todo)
-        count = add_parts(bar, "sizes", whole, whole - left)
+        task = add_parts(bar, "sizes", whole, whole - left)
         for cell, _ in reversed(todo):
-            bar.update(count, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
-            study.complete(cell, lambda done, cell=cell: bar.advance(count, cost(cell) * done / runs))
+            bar.update(task, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
+            study.complete(cell, lambda done, cell=cell: bar.advance(task, cost(cell) * done / runs))
     found = {cell.key: sweeps for cell in cells if (sweeps := study.sweeps(cell)) is not None}
     if len(found) < len(cells):
         screen.print(

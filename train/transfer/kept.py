@@ -1,4 +1,4 @@
-"""Runs of one size, kept one by one: a run is its hyperparameters and its seed; what is asked for later is trained beside them."""
+"""Runs of one size, kept one by one: a run is its hyperparameters and its seed; what is asked for later is trained besides."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -123,12 +123,17 @@ class Tried:
         curves = self.runs.curves[self.run]
         end = curves[..., -max(curves.shape[-1] // 10, 1) :].mean(-1)
         lost = np.isinf(end) | (end > LOST * np.abs(curves[..., 0]))
-        return (lost & (self.run >= 0)).any(1)
+        return np.asarray((lost & (self.run >= 0)).any(1))
 
     @property
     def there(self) -> np.ndarray:
         """Whether a run is there and was trained to its end, [value, seed]."""
         return (self.run >= 0) & self.runs.finished[self.run]
+
+    @property
+    def pairs(self) -> set[tuple[float, int]]:
+        """(value, number of the seed) of all runs that were not given up."""
+        return {(float(self.values[i]), int(j)) for i, j in np.argwhere(self.there)}
 
     def grid(self, width: float, depth: int, values: Sequence[float], seeds: Sequence[int]) -> Sweep | None:
         """The runs of these values and seeds, None where one is missing."""
@@ -139,11 +144,12 @@ class Tried:
         return self._sweep(width, depth, x, self.run[part]) if self.there[part].all() else None
 
     def seeds_of(self, least: int = 3) -> int:
-        """The most first seeds that this many values have, or where there are not so many, all values that do not diverge."""
+        """The most first seeds that this many values have, or as many as there are; of values that do not diverge."""
         steady = self.there[~self.lost]
         if not len(steady):
             return len(self.seeds)
         depth = np.sort(np.cumprod(steady, axis=1).sum(1))[::-1]
+        depth = depth[: max(int(np.count_nonzero(depth)), 1)]
         return int(depth[min(least, len(depth)) - 1])
 
     def core(self, width: float, depth: int, least: int = 3) -> Sweep | None:
@@ -167,11 +173,11 @@ class Tried:
 
 
 def missing(
-    runs: Runs | None, jobs: Mapping[str, np.ndarray], seeds: np.ndarray
+    runs: Runs | None, jobs: Mapping[str, np.ndarray], seeds: np.ndarray, given_up: bool = True
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Of these runs (jobs {hyperparameter: [run]}, seeds [run]) those that are not there, or were given up."""
+    """Of these runs (jobs {hyperparameter: [run]}, seeds [run]) those that are not there; given_up: or were given up."""
     wanted = Runs.of(jobs, seeds, np.zeros((len(seeds), 1)))
-    there = set() if runs is None else {key for key, i in runs.places.items() if runs.finished[i]}
+    there = set() if runs is None else {key for key, i in runs.places.items() if not given_up or runs.finished[i]}
     lacks = [i for key, i in wanted.places.items() if key not in there]
     return {name: value[lacks] for name, value in wanted.jobs.items()}, wanted.seeds[lacks]
 

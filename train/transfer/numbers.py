@@ -94,6 +94,8 @@ def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outc
             if scores is not None and scores.shape != curves.shape[:2]:
                 raise ValueError(f"{key} has shape {curves.shape}, and there are scores of shape {scores.shape}")
             sweeps.setdefault(label, {})[int(width), depth] = Sweep(int(width), depth, rates, curves, scores)
-    words = ({str(k): v for k, v in document[name].items()} for name in ("settings", "absent", "unbounded"))
-    scored = {"scored": str(document["scored"])} if "scored" in document else {}  # not so in earlier versions
-    return Outcome(dial, sweeps, limits, *words, **scored)
+    settings, absent, unbounded = (
+        {str(k): v for k, v in document[name].items()} for name in ("settings", "absent", "unbounded")
+    )
+    found = Outcome(dial, sweeps, limits, settings, absent, unbounded)
+    return dataclasses.replace(found, scored=str(document.get("scored", found.scored)))  # earlier versions do not say

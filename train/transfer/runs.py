@@ -131,7 +131,9 @@ def _advance(
             if going and shape not in compiled:
                 compiled[shape] = program.lower(carries[going[0]], *placed[going[0]], chunk).compile()
 
-            def one(g: int, chunk: Any = chunk, last: bool = last, go: Any = compiled.get(shape)) -> np.ndarray:
+            go = compiled.get(shape)
+
+            def one(g: int, chunk: Any = chunk, last: bool = last, go: Any = go) -> np.ndarray:
                 carry, losses = go(carries[g], *placed[g], chunk)
                 losses = np.asarray(losses, np.float64).reshape(np.size(groups[g]), -1)
                 carries[g] = None if last else carry
