@@ -90,7 +90,9 @@ def grid(surface: Surface, seeds: int) -> tuple[dict[Size, Tried], float]:
 
 def given_up(before: Runs | None, curves: np.ndarray, x: np.ndarray) -> np.ndarray:
     """As `train.study.rounds` does."""
-    others, places = (np.zeros((0, 20)), np.zeros(0)) if before is None else (before.curves, np.log2(before.jobs["rate"]))
+    others, places = (
+        (np.zeros((0, 20)), np.zeros(0)) if before is None else (before.curves, np.log2(before.jobs["rate"]))
+    )
     return hopeless(curves, x, others, places, 20, 2.0)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from train.study.experiment import plain_fields
@@ -94,7 +95,7 @@ def builder(study: "Study", cell: "Size", jobs: Mapping[str, Any]) -> Callable[[
 def _score(study: "Study", cell: "Size") -> Callable[[Any, Any], Any] | None:
     if study.scored == "training":
         return None
-    inputs, targets = study.call("validation", **cell.fields)
+    inputs, targets = jax.tree.map(jnp.asarray, study.call("validation", **cell.fields))
     function = "loss" if study.scored == "validation" else "score"
     return lambda net, variables: study.call(function, net.apply(variables, inputs), targets, **cell.fields)
 
