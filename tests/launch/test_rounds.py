@@ -1,7 +1,6 @@
 """launch.transfer --budget, and grids that grow: made-up surfaces in place of training; then one little study that is real."""
 
 import json
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forked import ended
+from loss_surfaces import Surface
 from rich.console import Console
 
 from launch.transfer import best_of
@@ -16,10 +16,7 @@ from train.study import study
 from train.study.rounds import Budget, conduct_rounds
 from train.study.study import conduct, study_of
 from train.transfer import report
-from train.transfer.kept import Runs, held
-
-sys.path.append(str(Path(__file__).parents[1] / "train"))
-from surfaces import Surface
+from train.transfer.kept import KeptRuns, held
 
 OWN = '''
 import jax.numpy as jnp
@@ -76,7 +73,7 @@ class Trainer:
     def __init__(self, dies: int = 10**6) -> None:
         self.surface, self.calls, self.dies = Surface("quadratic", 1, widths=(8, 16), target=64), [], dies
 
-    def __call__(self, study: Any, cell: Any, jobs: Any, seeds: Any, *_: Any, hopeless: Any = None) -> Runs:
+    def __call__(self, study: Any, cell: Any, jobs: Any, seeds: Any, *_: Any, hopeless: Any = None) -> KeptRuns:
         self.calls.append((cell.width, len(seeds)))
         if len(self.calls) > self.dies:
             raise KeyboardInterrupt
@@ -84,7 +81,7 @@ class Trainer:
         curves = np.stack(
             [self.surface.run((cell.width, 1), *each) for each in zip(values, seeds.tolist(), strict=True)]
         )
-        return Runs.of(jobs, seeds, curves, None, float(cell.width) * len(seeds))
+        return KeptRuns.of(jobs, seeds, curves, None, float(cell.width) * len(seeds))
 
 
 @pytest.fixture

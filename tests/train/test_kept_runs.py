@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from train.transfer import Sweep
-from train.transfer.kept import Runs, held, keep, missing
+from train.transfer.kept import KeptRuns, held, keep, missing
 from train.transfer.runs import train_runs, train_scored
 from zoo import MLP, Parameterization, scaled
 
@@ -16,10 +16,10 @@ RNG = np.random.default_rng(0)
 X, Y = (jnp.asarray(RNG.normal(size=(8, 4, size)), "float32") for size in (3, 1))
 
 
-def runs(values: list[float], seeds: list[int], scale: float = 1.0) -> Runs:
+def runs(values: list[float], seeds: list[int], scale: float = 1.0) -> KeptRuns:
     """One for each pair, whose curve begins with 9 and has the value times ten and the seed in it."""
     x, s = np.repeat(values, len(seeds)), np.tile(seeds, len(values))
-    return Runs.of({"rate": x}, s, np.column_stack([np.full(len(x), 9.0), scale * (10 * x + s)]))
+    return KeptRuns.of({"rate": x}, s, np.column_stack([np.full(len(x), 9.0), scale * (10 * x + s)]))
 
 
 def test_what_is_missing_and_what_is_joined(tmp_path):
@@ -32,7 +32,7 @@ def test_what_is_missing_and_what_is_joined(tmp_path):
     assert list(zip(jobs["rate"].tolist(), seeds.tolist(), strict=True)) == [
         (0.1, 2), (0.2, 2), (0.4, 0), (0.4, 1), (0.4, 2),
     ]  # fmt: skip
-    whole = Runs.of(jobs, seeds, np.zeros((5, 2))).joined(there)
+    whole = KeptRuns.of(jobs, seeds, np.zeros((5, 2))).joined(there)
     assert not len(missing(whole, wanted.jobs, wanted.seeds)[1])
     sweep = whole.table("rate", {}).grid(8, 1, [0.2, 0.1], [0, 1])
     assert sweep is not None
@@ -40,7 +40,7 @@ def test_what_is_missing_and_what_is_joined(tmp_path):
     assert whole.table("rate", {}).grid(8, 1, [0.1, 0.3], [0]) is None
     assert held(tmp_path / "other.npz") is None
     with pytest.raises(ValueError, match="with 3 steps cannot be joined to runs over rate with 2 steps"):
-        Runs.of(jobs, seeds, np.zeros((5, 3))).joined(there)
+        KeptRuns.of(jobs, seeds, np.zeros((5, 3))).joined(there)
 
 
 def test_a_run_that_was_given_up_gives_way_to_one_that_was_not():
@@ -55,7 +55,7 @@ def test_a_run_that_was_given_up_gives_way_to_one_that_was_not():
 
 def test_the_values_that_have_all_seeds():
     found = runs([1.0, 2.0, 3.0], [0, 1, 2]).joined(runs([0.5, 4.0], [0]))
-    lost = Runs.of({"rate": np.array([8.0])}, np.array([0]), np.array([[9.0, np.inf]]))
+    lost = KeptRuns.of({"rate": np.array([8.0])}, np.array([0]), np.array([[9.0, np.inf]]))
     core = found.joined(lost).table("rate", {}).core(8, 1)
     assert core is not None
     assert core.rates.tolist() == [1.0, 2.0, 3.0, 8.0]
@@ -69,7 +69,7 @@ def test_the_values_that_have_all_seeds():
 
 def test_settings_are_kept_apart():
     jobs = {"rate": np.array([0.1, 0.1]), "momentum": np.array([0.0, 0.9])}
-    found = Runs.of(jobs, np.zeros(2), np.array([[9.0, 1.0], [9.0, 2.0]]))
+    found = KeptRuns.of(jobs, np.zeros(2), np.array([[9.0, 1.0], [9.0, 2.0]]))
     sweep = found.table("rate", {"momentum": 0.9}).grid(8, 1, [0.1], [0])
     assert sweep is not None
     assert sweep.losses.tolist() == [[2.0]]
@@ -80,7 +80,7 @@ def test_scores_take_the_place_of_the_loss_where_a_run_did_not_diverge():
     curves[1, 1, 2:] = np.inf
     sweep = Sweep(8, 1, np.array([0.1, 0.2]), curves, np.array([[3.0, 4.0], [5.0, 6.0]]))
     assert sweep.losses.tolist() == [[3.0, 4.0], [5.0, np.inf]]
-    again = Runs.of_sweep(sweep, "rate").table("rate", {}).grid(8, 1, [0.1, 0.2], [0, 1])
+    again = KeptRuns.of_sweep(sweep, "rate").table("rate", {}).grid(8, 1, [0.1, 0.2], [0, 1])
     assert again is not None
     assert again.losses.tolist() == sweep.losses.tolist()
 

@@ -4,10 +4,10 @@ import functools
 
 import numpy as np
 import pytest
-from surfaces import CURVES, Surface, grid, search
+from loss_surfaces import CURVES, Surface, grid, search
 
+from train.transfer.at_target import AtTarget
 from train.transfer.hopeless import hopeless
-from train.transfer.posterior import Posterior
 from train.transfer.search import LEVEL, Round, cores, next_round
 
 STUDIES = (("skewed", 1024), ("diverging", 1024), ("flat", 128), ("quadratic", 1024), ("steep", 128))
@@ -18,7 +18,7 @@ SEEDS = 8  # of the grid
 def study(kind: str, target: int) -> tuple[float, float, tuple[float, float], list[Round], Surface]:
     """(length of the grid's interval, cost over the grid's, ends of the interval at the end less the truth, rounds, surface)."""
     tried, cost = grid(Surface(kind, 0, target=target), SEEDS)
-    whole = Posterior.of(cores(tried), (target, 2))
+    whole = AtTarget.of(cores(tried), (target, 2))
     assert whole is not None
     low, high = whole.interval(LEVEL).ends[1:]
     surface = Surface(kind, 0, target=target)
@@ -124,7 +124,7 @@ def coverage(
     for number in range(first, first + studies):
         surface = Surface(kind, number, target=target)
         tried, cost = grid(surface, 4)
-        whole, (_, rounds, _) = Posterior.of(cores(tried), (target, 2)), search(surface, 2 * cost, precision)
+        whole, (_, rounds, _) = AtTarget.of(cores(tried), (target, 2)), search(surface, 2 * cost, precision)
         found = [None if whole is None else whole.interval(LEVEL), rounds[-1].before]
         truth = surface.truth(target)
         held.append([each is None or bool(each.low <= truth <= each.high) for each in found])

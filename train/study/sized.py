@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from train.study.experiment import plain_fields
-from train.transfer.kept import Runs
+from train.transfer.kept import KeptRuns
 from train.transfer.runs import limit_losses, shuffled, train_scored
 from train.transfer.sweep import Sweep
 from train.variables import split
@@ -50,7 +50,7 @@ def train_size(
     seeds: np.ndarray,
     advance: Callable[[int], None] = lambda _: None,
     hopeless: Callable[[np.ndarray], np.ndarray] | None = None,
-) -> Runs:
+) -> KeptRuns:
     """These runs (jobs {hyperparameter: [run]}, seeds [run]) of a cell, in one compiled program; what a run is does not depend on
     which others there are."""
     config, experiment = study.config, study.experiment
@@ -74,7 +74,7 @@ def train_size(
         _score(study, cell),
         hopeless,
     )
-    return Runs.of(jobs, seeds, curves, scores, time.perf_counter() - began)
+    return KeptRuns.of(jobs, seeds, curves, scores, time.perf_counter() - began)
 
 
 def builder(study: "Study", cell: "Size", jobs: Mapping[str, Any]) -> Callable[[dict[str, Any]], tuple[Any, Any]]:

@@ -11,7 +11,7 @@ from rich.progress import track
 
 from limits.kept.identity import identity, numerics
 from limits.kept.store import Store, npz_bytes, write_whole
-from train.transfer.kept import Runs, held, keep, missing
+from train.transfer.kept import KeptRuns, held, keep, missing
 from train.transfer.runs import shuffled, train_runs
 from train.transfer.shift import Transfer, along
 from train.transfer.sweep import Sweep
@@ -128,7 +128,7 @@ def transfer(
         values, each = missing(there, {"rate": np.repeat(grid, seeds)}, np.tile(np.arange(seeds), len(grid)))
         if len(each):
             curves = curves_of(make, optimizer, loss_fn, batches, width, depth, values["rate"], each)
-            there = Runs.of(values, each, curves).joined(there)
+            there = KeptRuns.of(values, each, curves).joined(there)
             keep(file, there)
         assert there is not None
         whole = there.table("rate", {}).grid(width, depth, grid.tolist(), range(seeds))

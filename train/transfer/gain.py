@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from train.transfer.at_target import AtTarget
 from train.transfer.expansion import Size
 from train.transfer.fit import COMMON
-from train.transfer.posterior import Posterior
 
 HIGH = 1.5  # of the logarithm of the loss over the least one: what lies higher tells nothing more
 
@@ -52,7 +52,7 @@ class Step:
     left: float
 
 
-def steps(found: Posterior, seeds: Mapping[Size, int], costs: Mapping[Size, float], finest: float) -> Iterator[Step]:
+def steps(found: AtTarget, seeds: Mapping[Size, int], costs: Mapping[Size, float], finest: float) -> Iterator[Step]:
     """Ever more runs, the best for their cost first; without end. Places are no closer than `finest` octaves."""
     curves, covariance = _joint(found, seeds, finest)
     whole = covariance[0, 0]
@@ -84,7 +84,7 @@ def steps(found: Posterior, seeds: Mapping[Size, int], costs: Mapping[Size, floa
         yield Step(size, None if i is None else float(c.x[i]), runs, float(covariance[0, 0] / whole))
 
 
-def _joint(found: Posterior, seeds: Mapping[Size, int], finest: float) -> tuple[dict[Size, _Curve], np.ndarray]:
+def _joint(found: AtTarget, seeds: Mapping[Size, int], finest: float) -> tuple[dict[Size, _Curve], np.ndarray]:
     """(curves, the covariance of T and of all their places)."""
     curves, every = {}, [found.place - found.place.mean()]
     column = 1

@@ -13,7 +13,7 @@ Key = tuple[float, ...]  # the hyperparameters of a run in the order of their na
 
 
 @dataclasses.dataclass(frozen=True)
-class Runs:
+class KeptRuns:
     """`jobs` {hyperparameter: [run]}, `seeds` [run], `curves` [run, step]: not a number from the step on at which a run was
     stopped, infinite from where it diverged. `scores` [run]: what is scored instead of the training loss at the end, or nothing.
     `seconds` [run] that each took.
@@ -33,7 +33,7 @@ class Runs:
         curves: np.ndarray,
         scores: np.ndarray | None = None,
         seconds: float = 0.0,
-    ) -> "Runs":
+    ) -> "KeptRuns":
         """Of arrays over runs; seconds of all of them together."""
         count = len(seeds)
         return cls(
@@ -45,7 +45,7 @@ class Runs:
         )
 
     @classmethod
-    def of_sweep(cls, sweep: Sweep, dial: str, first: int = 0) -> "Runs":
+    def of_sweep(cls, sweep: Sweep, dial: str, first: int = 0) -> "KeptRuns":
         """All runs of a grid, whose seeds begin with this one."""
         values, seeds = sweep.curves.shape[:2]
         scores = None if sweep.scores is None else sweep.scores.ravel()
@@ -67,7 +67,7 @@ class Runs:
         """Whether each run was trained to its end, or diverged."""
         return ~np.isnan(self.curves[:, -1])
 
-    def joined(self, others: "Runs | None") -> "Runs":
+    def joined(self, others: "KeptRuns | None") -> "KeptRuns":
         """With these besides; where both have a run, the one that went farther, and of equals this one's own."""
         if others is None:
             return self
@@ -90,7 +90,7 @@ class Runs:
         def both(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
             return np.concatenate([mine[stays], theirs[better]]) if len(mine) == len(self) else mine
 
-        return Runs(
+        return KeptRuns(
             {name: both(value, others.jobs[name]) for name, value in self.jobs.items()},
             both(self.seeds, others.seeds), both(self.curves, others.curves),
             both(self.scores, others.scores), both(self.seconds, others.seconds),
@@ -112,7 +112,7 @@ class Runs:
 class Tried:
     """Of one setting: ascending `values`, `seeds`, and which run is the one of each [value, seed]; −1: none."""
 
-    runs: Runs
+    runs: KeptRuns
     values: np.ndarray
     seeds: np.ndarray
     run: np.ndarray
@@ -173,21 +173,21 @@ class Tried:
 
 
 def missing(
-    runs: Runs | None, jobs: Mapping[str, np.ndarray], seeds: np.ndarray, given_up: bool = True
+    runs: KeptRuns | None, jobs: Mapping[str, np.ndarray], seeds: np.ndarray, given_up: bool = True
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Of these runs (jobs {hyperparameter: [run]}, seeds [run]) those that are not there; given_up: or were given up."""
-    wanted = Runs.of(jobs, seeds, np.zeros((len(seeds), 1)))
+    wanted = KeptRuns.of(jobs, seeds, np.zeros((len(seeds), 1)))
     there = set() if runs is None else {key for key, i in runs.places.items() if not given_up or runs.finished[i]}
     lacks = [i for key, i in wanted.places.items() if key not in there]
     return {name: value[lacks] for name, value in wanted.jobs.items()}, wanted.seeds[lacks]
 
 
-def held(file: Path) -> Runs | None:
+def held(file: Path) -> KeptRuns | None:
     """What `keep` wrote, None where there is nothing that can be trusted."""
     found = Store(file.parent).get(file.stem)
-    return None if found is None else Runs(**found)
+    return None if found is None else KeptRuns(**found)
 
 
-def keep(file: Path, runs: Runs) -> None:
+def keep(file: Path, runs: KeptRuns) -> None:
     """All runs of a size in one file, which grows."""
     Store(file.parent).put(file.stem, {each.name: getattr(runs, each.name) for each in dataclasses.fields(runs)})

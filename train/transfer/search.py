@@ -13,10 +13,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from train.evaluate.interval import Interval
+from train.transfer.at_target import AtTarget
 from train.transfer.expansion import Size
 from train.transfer.gain import steps
 from train.transfer.kept import Tried
-from train.transfer.posterior import Posterior
 from train.transfer.sweep import Sweep
 from train.transfer.valley import BESIDE, logarithm
 
@@ -24,6 +24,7 @@ PILOT = 2  # seeds
 GROWTH = 0.5
 LEVEL = 0.9  # of the interval
 FINEST = 0.25  # of the spacing of the values
+STRETCH = 1.15  # of the interval: where rounds end when it is short, it is too short a little too often
 AIM = 0.9  # of the length asked for, by what is foreseen
 
 
@@ -82,10 +83,10 @@ def next_round(
         found = Round(runs, why, None, opening is not None)
         cost = found.cost(space)
         return found if cost <= left else Round({}, f"the budget is spent: what comes next would take {cost:.3g}", None)
-    posterior = Posterior.of(sweeps, space.target, seed)
+    posterior = AtTarget.of(sweeps, space.target, seed)
     if posterior is None:
         return _anyhow(space, tried, sweeps, left)
-    before = posterior.interval(LEVEL)
+    before = _stretched(posterior.interval(LEVEL))
     length = float(before.high - before.low)
     if length <= precision:
         return Round({}, f"the interval is as short as asked: {length:.2f} of {precision:g} octaves", before)
@@ -112,6 +113,11 @@ def next_round(
     if not (runs := _new(_exactly(space, sweeps, runs), tried)):
         return Round({}, "the budget is spent: no further run fits it", before)
     return Round(runs, f"to shorten {length:.2f} octaves to {length * math.sqrt(share):.2f}, as foreseen", before)
+
+
+def _stretched(found: Interval) -> Interval:
+    """About its median."""
+    return Interval(found.value, *(found.value + STRETCH * (end - found.value) for end in (found.low, found.high)))
 
 
 def _opening(

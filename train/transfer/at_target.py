@@ -17,7 +17,7 @@ DRAWS = 2000
 
 
 @dataclasses.dataclass(frozen=True)
-class Posterior:
+class AtTarget:
     """`place` [draw]: log₂ of the target's optimum; `near`: the points of every size that were fitted."""
 
     draws: list[DrawnSizes]
@@ -25,7 +25,7 @@ class Posterior:
     near: Mapping[Size, Near]
 
     @classmethod
-    def of(cls, sweeps: Mapping[Size, Sweep], target: Size, seed: int = 0) -> "Posterior | None":
+    def of(cls, sweeps: Mapping[Size, Sweep], target: Size, seed: int = 0) -> "AtTarget | None":
         """All sizes fitted together as in `predict`; None where there are too few of them, or they have nothing in common."""
         found = {size: near(np.log2(sweep.rates), sweep.losses) for size, sweep in sorted(sweeps.items())}
         curves = [Curve.of(size, each) for size, each in found.items() if each is not None]

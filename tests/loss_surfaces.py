@@ -13,7 +13,7 @@ import numpy as np
 
 from train.transfer.expansion import Size
 from train.transfer.hopeless import hopeless
-from train.transfer.kept import Runs, Tried
+from train.transfer.kept import KeptRuns, Tried
 from train.transfer.search import Round, Space, next_round
 
 CURVES: dict[str, Any] = {
@@ -69,13 +69,13 @@ class Surface:
             curve[3:] = np.inf
         return curve
 
-    def train(self, size: Size, wanted: list[tuple[float, int]], judge: Any = None) -> Runs:
+    def train(self, size: Size, wanted: list[tuple[float, int]], judge: Any = None) -> KeptRuns:
         """All of these; judge(curves so far, log₂ of the values): which are given up."""
         curves = np.stack([self.run(size, *each) for each in wanted])
         values, seeds = (np.array(each) for each in zip(*wanted, strict=True))
         for step in (10, 15) if judge else ():
             curves[judge(curves[:, :step], np.log2(values)) & np.isfinite(curves[:, step]), step:] = np.nan
-        return Runs.of({"rate": values}, seeds, curves)
+        return KeptRuns.of({"rate": values}, seeds, curves)
 
 
 def grid(surface: Surface, seeds: int) -> tuple[dict[Size, Tried], float]:
@@ -88,7 +88,7 @@ def grid(surface: Surface, seeds: int) -> tuple[dict[Size, Tried], float]:
     return found, seeds * len(X) * sum(space.costs.values())
 
 
-def given_up(before: Runs | None, curves: np.ndarray, x: np.ndarray) -> np.ndarray:
+def given_up(before: KeptRuns | None, curves: np.ndarray, x: np.ndarray) -> np.ndarray:
     """As `train.study.rounds` does."""
     others, places = (
         (np.zeros((0, 20)), np.zeros(0)) if before is None else (before.curves, np.log2(before.jobs["rate"]))
@@ -97,8 +97,8 @@ def given_up(before: Runs | None, curves: np.ndarray, x: np.ndarray) -> np.ndarr
 
 
 def search(
-    surface: Surface, budget: float, precision: float = 0.0, runs: Mapping[Size, Runs] | None = None, most: int = 60
-) -> tuple[dict[Size, Runs], list[Round], float]:
+    surface: Surface, budget: float, precision: float = 0.0, runs: Mapping[Size, KeptRuns] | None = None, most: int = 60
+) -> tuple[dict[Size, KeptRuns], list[Round], float]:
     """(runs, rounds, cost) of an adaptive study."""
     there, spent, rounds = dict(runs or {}), 0.0, []
     for _ in range(most):
