@@ -73,7 +73,9 @@ class Trainer:
     def __init__(self, dies: int = 10**6) -> None:
         self.surface, self.calls, self.dies = Surface("quadratic", 1, widths=(8, 16), target=64), [], dies
 
-    def __call__(self, study: Any, cell: Any, jobs: Any, seeds: Any, *_: Any, hopeless: Any = None) -> KeptRuns:
+    def __call__(
+        self, study: Any, cell: Any, jobs: Any, seeds: Any, *_: Any, hopeless: Any = None, compiled: Any = None
+    ) -> KeptRuns:
         self.calls.append((cell.width, len(seeds)))
         if len(self.calls) > self.dies:
             raise KeyboardInterrupt

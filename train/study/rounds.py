@@ -102,6 +102,7 @@ class Searching:
 
     def __init__(self, study: Study, budget: Budget) -> None:
         self.study, self.budget, self.settings = study, budget, settings_of(study)
+        self.compiled: dict[tuple, dict[Any, Any]] = {}  # programs of each cell, which all rounds take on a CPU
         self.store, self.name = Store(study.rounds.parent), study.rounds.stem
 
     def log(self) -> list[dict[str, Round]]:
@@ -156,15 +157,17 @@ class Searching:
                 jobs, seeds = missing(there, *self.wanted(cell, round), given_up=not opening)
                 bar.update(task, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
                 if len(seeds):
-                    judge = self._judge(there, jobs) if opening else None
-                    runs = train_size(self.study, cell, jobs, seeds, hopeless=judge)
+                    judge = self._judge(there, jobs) if opening else _none
+                    runs = train_size(
+                        self.study, cell, jobs, seeds, hopeless=judge, compiled=self.compiled.setdefault(cell.key, {})
+                    )
                     keep(file, runs.joined(there))
                 bar.advance(task, costs * len(self.wanted(cell, round)[1]))
 
     def _judge(self, there: Any, jobs: Mapping[str, np.ndarray]) -> Any:
         """Which runs are given up by their curves, among those of their own setting."""
         if self.study.scored != "training":
-            return None
+            return _none
 
         dial, steps, nothing = self.study.dial, self.study.config.steps, np.zeros((0, self.study.config.steps))
         reach = BESIDE * self.settings[0].space.spacing
@@ -247,6 +250,11 @@ def best_of(study: Study, outcome: Outcome, searched: Mapping[str, Searched]) ->
     return Target(
         label, width, depth, 2.0 ** float(found.end.before.value), found.sentence(label, study.dial.replace("_", " "))
     )
+
+
+def _none(curves: np.ndarray) -> np.ndarray:
+    """Gives no run up; training in quarters as where some are, so that programs are the same."""
+    return np.full(len(curves), False)
 
 
 def _are(jobs: Mapping[str, np.ndarray], setting: Mapping[str, float], count: int) -> np.ndarray:

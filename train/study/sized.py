@@ -50,6 +50,7 @@ def train_size(
     seeds: np.ndarray,
     advance: Callable[[int], None] = lambda _: None,
     hopeless: Callable[[np.ndarray], np.ndarray] | None = None,
+    compiled: dict[Any, Any] | None = None,
 ) -> KeptRuns:
     """These runs (jobs {hyperparameter: [run]}, seeds [run]) of a cell, in one compiled program; what a run is does not depend on
     which others there are."""
@@ -73,6 +74,7 @@ def train_size(
         advance,
         _score(study, cell),
         hopeless,
+        compiled,
     )
     return KeptRuns.of(jobs, seeds, curves, scores, time.perf_counter() - began)
 

@@ -66,12 +66,15 @@ def train_scored(
     advance: Callable[[int], None] = lambda _: None,
     score: Callable[[Any, Any], Any] | None = None,
     hopeless: Callable[[np.ndarray], np.ndarray] | None = None,
+    compiled: dict[Any, Any] | None = None,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """What `train_runs` does, and the score of every run: score(net, its variables) at its end, a number.
 
     hopeless(losses so far [run, step]) → whether to give each up [run], asked after every quarter of the steps; the rest of its
-    curve is not a number. A run that diverged does not go on either: it stays infinite.
+    curve is not a number. A run that diverged does not go on either: it stays infinite. compiled: programs of earlier calls with
+    the same build and loss_fn, and of this one; on a CPU they are the same for any number of runs and seeds.
     """
+    alone = jax.default_backend() == "cpu" and jax.device_count() == 1 and together is None
     count = len(np.asarray(seeds))
     # NumPy arrays, and keys made inside: every small program of its own would take as long to compile as a run takes.
     rows = {name: np.asarray(value, jax.dtypes.canonicalize_dtype(float)) for name, value in jobs.items()}
@@ -80,15 +83,18 @@ def train_scored(
     streams = [batches(int(seed)) for seed in each] if callable(batches) else [batches]
     stream = np.asarray(stream if callable(batches) else np.zeros(count), np.int32)
 
+    def own(batches: Any, stream: Any) -> Any:
+        return batches if alone else batches[stream]
+
     def run(carry: Any, job: Any, seed: Any, stream: Any, chunk: Any) -> Any:
         net, tx = build(job)
         if carry is None:
             key = jax.random.fold_in(jax.random.key(0), seed)
-            trained, state = split(net.init(key, jax.tree.map(lambda a: a[0, stream], chunk[0])))
+            trained, state = split(net.init(key, jax.tree.map(lambda a: own(a[0], stream), chunk[0])))
             carry = trained, state, tx.init(trained)
 
         def step(carry: Any, batches: Any) -> Any:
-            return descend(net, tx, loss_fn, carry, jax.tree.map(lambda a: a[stream], batches))
+            return descend(net, tx, loss_fn, carry, jax.tree.map(lambda a: own(a, stream), batches))
 
         return jax.lax.scan(step, carry, chunk)
 
@@ -97,7 +103,7 @@ def train_scored(
         assert score is not None
         return score(build(job)[0], {**trained, **state} if state else trained)
 
-    if jax.default_backend() == "cpu" and jax.device_count() == 1 and together is None:
+    if alone:
         groups, place, threads = list(np.arange(count)), lambda job: job, os.cpu_count()
     else:
         groups, place, threads = *_spread(count, together or count), 1
@@ -105,36 +111,42 @@ def train_scored(
     ends = {steps * part // 4 for part in (1, 2, 3)} if hopeless else set()
     programs = jax.jit(run), jax.jit(scored) if score else None
     chunks = _chunks(streams, steps, ends)
-    curves, scores = _advance(
-        programs, place, groups, count, (rows, numbers, stream), chunks, threads, advance, hopeless
-    )
+    jobs, compiled = (rows, numbers, stream), {} if compiled is None else compiled
+    curves, scores = _advance(programs, compiled, place, groups, count, jobs, chunks, threads, advance, hopeless, alone)
     broken = np.maximum.accumulate(np.isinf(curves), axis=1)  # a run that was lost does not come back
     return np.where(broken, np.inf, curves), scores
 
 
+@jax.jit
+def _of_stream(chunk: Any, stream: Any) -> Any:
+    """Of batches [step, stream, …] those of one stream."""
+    return jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, stream, 1, keepdims=False), chunk)
+
+
 def _advance(
-    programs: Any, place: Any, groups: list, count: int, jobs: Any, chunks: Iterable, threads: int | None, advance: Any,
-    hopeless: Any,
+    programs: Any, compiled: dict[Any, Any], place: Any, groups: list, count: int, jobs: Any,
+    chunks: Iterable, threads: int | None, advance: Any, hopeless: Any, alone: bool,
 ) -> tuple[np.ndarray, np.ndarray | None]:  # fmt: skip
     """(the losses of all runs [run, step], their scores), groups of runs side by side, a chunk of steps at a time."""
     program, scored = programs
     carries: list[Any] = [None] * len(groups)
     placed = [place(jax.tree.map(lambda a, i=i: a[i], jobs)) for i in groups]
-    compiled: dict[Any, Any] = {}
     parts, scores, ended = [], np.full(count, np.nan), np.full(count, False)
     given_up = np.full(count, False)
     with ThreadPoolExecutor(threads) as pool:
         for chunk, last in chunks:
             going = [g for g, runs in enumerate(groups) if not ended[runs].all()]
             length = len(jax.tree.leaves(chunk)[0])
-            shape = (not parts, length)
+
+            def given(g: int, chunk: Any = chunk) -> Any:
+                return carries[g], *placed[g], _of_stream(chunk, placed[g][2]) if alone else chunk
+
+            shape = repr(jax.tree.map(lambda a: (np.shape(a), a.dtype), given(going[0]))) if going else ""
             if going and shape not in compiled:
-                compiled[shape] = program.lower(carries[going[0]], *placed[going[0]], chunk).compile()
+                compiled[shape] = program.lower(*given(going[0])).compile()
 
-            go = compiled.get(shape)
-
-            def one(g: int, chunk: Any = chunk, last: bool = last, go: Any = go) -> np.ndarray:
-                carry, losses = go(carries[g], *placed[g], chunk)
+            def one(g: int, given: Any = given, last: bool = last, go: Any = compiled.get(shape)) -> np.ndarray:  # noqa: B008
+                carry, losses = go(*given(g))
                 losses = np.asarray(losses, np.float64).reshape(np.size(groups[g]), -1)
                 carries[g] = None if last else carry
                 if last and scored is not None:
