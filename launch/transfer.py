@@ -12,14 +12,21 @@ targets), batches(); further arguments of these are filled with the config's fie
                          minibatches rows(…) in the file
   target                 {width, depth} of the network to be trained in the end
   together               how many runs go side by side on an accelerator (default all)
-Ends in DIR/report.html, report.json, arrays.npz, config.json. Every size is kept in DIR/cells as soon as it is finished, and
-the same command continues. --only=LABEL takes one of the variants. With --shard=i/n (i from 0) n processes that share DIR
-divide the sizes among them; whoever finds all of them writes the report. --live serves the report of the sizes that are there, to
-a browser on this machine.
+  scored                 "training" (the loss at the end, the default), "validation" (the loss on what validation(…) returns:
+                         inputs and targets that no batch has), or "score" (score(outputs, targets) on these)
+  precision              octaves of the interval at which --budget stops
+--budget=40% (of what the whole grid costs, in parameters times steps; 0.4 is the same) or 600s (of training) tries no grid, but
+in rounds those runs that tell most of the target's optimum for their cost, until the budget is spent or --precision is reached.
+Ends in DIR/report.html, report.json, arrays.npz, config.json. Runs are kept in DIR/cells, a file a size, as soon as they are
+finished: the same command continues, and of more values or seeds only what is missing is trained (other steps are other runs).
+--only=LABEL takes one of the variants. With --shard=i/n (i from 0) n processes that share DIR divide the sizes among them;
+whoever finds all of them writes the report, and of rounds all do. --live serves the report of the sizes that are there, to a
+browser on this machine.
 """
 
 import sys
 import time
+from typing import Any
 
 import numpy as np
 from absl import flags
@@ -27,16 +34,29 @@ from absl import flags
 from launch import common, live, shards
 from train.evaluate.report import Report
 from train.study.predicted import with_unbounded
+from train.study.rounds import Budget, best_of, conduct_rounds
 from train.study.study import Study, conduct, study_of
 from train.transfer import report
 
 _ONLY = flags.DEFINE_string("only", "", "One of the config's variants.")
+_BUDGET = flags.DEFINE_string(
+    "budget", "", "Rounds of chosen runs instead of a grid: 40%, or 0.4, of its cost, or 600s."
+)
+_PRECISION = flags.DEFINE_float(
+    "precision", None, "Octaves of the target's interval at which --budget stops; default the config's, or never.", 0.0
+)
 
 
 def so_far(study: Study) -> Report:
     """Of the sizes that are there."""
-    files = [study.file(cell) for cell in study.cells()]
-    return report.so_far(study.kept(), sum(file.exists() for file in files), len(files))
+    cells = study.cells()
+    return report.so_far(study.kept(), sum(not study.missing(cell) for cell in cells), len(cells))
+
+
+def budget(config: Any) -> Budget:
+    """Of the flags and the config."""
+    precision = config.get("precision", 0.0) if _PRECISION.value is None else _PRECISION.value
+    return Budget.read(_BUDGET.value, precision)
 
 
 def main() -> None:
@@ -47,8 +67,10 @@ def main() -> None:
     run = common.provenance(config)
     common.keep_config(folder, run)
     page = live.start(folder, lambda: so_far(study), screen)
-    outcome = conduct(study, part, screen)
-    if outcome is None:
+    searched = None
+    if _BUDGET.value:
+        outcome, searched = conduct_rounds(study, budget(config), part, screen)
+    elif (outcome := conduct(study, part, screen)) is None:
         return
     outcome = with_unbounded(study, outcome)
     sizes = [sweep for sweeps in outcome.sweeps.values() for sweep in sweeps.values()]
@@ -57,8 +79,9 @@ def main() -> None:
             f"Every run of every size diverged, at {study.dial} from {study.values[0]:g} to {study.values[-1]:g}: give smaller "
             "values."
         )
-    run["seconds"], command = round(time.time() - started, 1), study.command(outcome, sys.argv[1:])
-    made = report.report(outcome, run, command, study.target(outcome).advice)
+    best = best_of(study, outcome, searched) if searched else study.target(outcome)
+    run["seconds"], command = round(time.time() - started, 1), study.command(outcome, sys.argv[1:], best)
+    made = report.report(outcome, run, command, best.advice, searched)
     made.print(screen)
     common.write(folder, made.documents(), screen, started)
     if page:

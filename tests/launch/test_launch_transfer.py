@@ -129,12 +129,17 @@ def test_a_change_of_the_code_is_noticed_and_a_wider_grid_is_not(own: Any):
     changes: list[dict] = [
         {"code": OWN.replace("0.5 *", "0.4 *")},
         {"steps": 7},
-        {"seeds": 3},
         {"axes": {"momentum": (0.5,)}},
     ]
     for change in changes:
         study = own(**change)
         assert not {study.file(cell).name for cell in study.cells()} & set(names)
+    for change in ({"seeds": 3}, {"values": (0.02, 0.04)}):  # runs that are kept beside those that are there
+        study = own(**change)
+        assert [study.file(cell).name for cell in study.cells()] == names
+    asking = own(code=OWN.replace("def batches(steps)", "def batches(steps, seeds)"))
+    other = own(code=OWN.replace("def batches(steps)", "def batches(steps, seeds)"), seeds=3)
+    assert not {asking.file(cell).name for cell in asking.cells()} & {other.file(cell).name for cell in other.cells()}
 
 
 def test_axes_of_numbers_are_arguments_of_one_program(own: Any):

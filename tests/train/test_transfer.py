@@ -176,7 +176,10 @@ def test_sizes_are_kept_and_gone_on_from(tmp_path, monkeypatch):
         "width_16_depth_1", "width_8_depth_1", "width_8_depth_2",
     ]  # fmt: skip
     trained = []
-    monkeypatch.setattr("train.transfer.cells.sweep_rates", lambda *args: trained.append(args) or whole[0].sweeps[0])
+    curves = whole[0].sweeps[0].curves
+    monkeypatch.setattr(
+        "train.transfer.cells.curves_of", lambda *a: trained.append(len(a[-1])) or np.resize(curves, (len(a[-1]), 12))
+    )
     again = transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **how)
     np.testing.assert_array_equal(again[0].sweeps[1].curves, whole[0].sweeps[1].curves)
     assert not trained  # again
@@ -187,8 +190,11 @@ def test_sizes_are_kept_and_gone_on_from(tmp_path, monkeypatch):
     for other in others:
         make_, optimizer, loss_, batches = other
         transfer(make_, optimizer, loss_, batches, (8, 16), (1, 2), **how)
+    assert trained == [3 * 2] * 3 * len(others)
+    trained.clear()
     transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **{**how, "seeds": 3})
-    assert len(trained) == 3 * (len(others) + 1)
+    transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **{**how, "seeds": 3, "rates": [0.01, 0.1, 0.3, 1.0]})
+    assert trained == [3] * 3 + [3] * 3  # a seed more at three rates, then a rate more with three seeds
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +14,20 @@ from ml_collections import ConfigDict
 from limits import AbsentError
 from limits.kept.identity import identity, numerics
 from train.progress import add_parts, parts_bar
-from train.study.experiment import Experiment, plain_fields
-from train.transfer import Outcome, Sweep, train_runs
+from train.study.experiment import NEEDED, Experiment, plain_fields
+from train.study.size import Size, labelled, products
+from train.study.sized import SCORED, check_scored, limit_sweeps, train_size
+from train.transfer import Outcome, Sweep
 from train.transfer.cells import read, save_arrays, write
+from train.transfer.kept import held, keep, missing
 from train.transfer.outcome import Target, target
-from train.transfer.runs import check_has_limit, limit_losses, shuffled
+from train.transfer.runs import check_has_limit
 from zoo import checks
 
 _SWEPT = tuple(f"--config.{name}" for name in ("widths", "depths", "values", "seeds", "axes", "variants", "grid"))
-_NOT_IN_CELLS = ("name", "widths", "depths", "grid", "variants", "axes", "target", "limit", "together")
-
-
-@dataclasses.dataclass(frozen=True)
-class Size:
-    """One size in one setting: what one compilation trains. An infinite width is the limit."""
-
-    variant: str
-    label: str  # the variant's, with the axes that are compiled
-    fields: dict[str, Any]
-    width: float
-    depth: int
-
-    @property
-    def key(self) -> tuple[str, float, int]:
-        """What tells it apart in a study."""
-        return self.label, self.width, self.depth
-
-    @property
-    def name(self) -> str:
-        """In words, for files and messages."""
-        word = "".join(c if c.isalnum() else "_" for c in self.label)
-        return f"{word}_width_{self.width:g}_depth_{self.depth}"
+_NOT_IN_CELLS = ("name", "widths", "depths", "grid", "variants", "axes", "target", "limit", "together", "precision")
+_OF_RUNS = ("values", "seeds", "dial")  # of which each run has its own
+_SCORING = ("validation", "score")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +52,21 @@ class Study:
     def values(self) -> np.ndarray:
         """The values of the dial, ascending."""
         return np.sort(np.asarray(self.config["values"], float))
+
+    @property
+    def first(self) -> int:
+        """The first of the seeds."""
+        return self.config.get("seed", 0) * 1000
+
+    @property
+    def seeds(self) -> np.ndarray:
+        """The seeds of the grid."""
+        return self.first + np.arange(self.config.seeds)
+
+    @property
+    def scored(self) -> str:
+        """What is small at the optimum, a word of `SCORED`."""
+        return self.config.get("scored", "training")
 
     @property
     def axes(self) -> dict[str, tuple]:
@@ -96,9 +94,9 @@ class Study:
         kept = {self.only: variants[self.only]} if self.only else variants
         compiled = {name: values for name, values in self.axes.items() if name not in self.traced}
         return [
-            (variant, _label(variant, chosen), {**fields, **chosen})
+            (variant, labelled(variant, chosen), {**fields, **chosen})
             for variant, fields in kept.items()
-            for chosen in _products(compiled)
+            for chosen in products(compiled)
         ]
 
     def cells(self) -> list[Size]:
@@ -115,81 +113,78 @@ class Study:
         return [Size(variant, label, fields, *size) for variant, label, fields in self.variants() for size in sizes]
 
     def file(self, cell: Size) -> Path:
-        """Where its sweeps are kept: a name that changes with everything they depend on."""
-        common_fields = {k: v for k, v in plain_fields(self.config).items() if k not in _NOT_IN_CELLS}
-        chosen = {"samples": None, "order": None, **plain_fields(self.config.get("limit") or {})}
-        limit = chosen if math.isinf(cell.width) else None
-        code = identity(self.experiment.code, common_fields, cell.fields, self.traced, limit, numerics())
+        """Where its runs are kept: a name that changes with everything a run depends on besides its own value and seed."""
+        fields, infinite = plain_fields(self.config), math.isinf(cell.width)
+        asked = self.experiment.asked_for((*NEEDED, *_SCORING))
+        left_out = [name for name in (*_NOT_IN_CELLS, *(() if infinite else _OF_RUNS)) if name not in asked]
+        common_fields = {name: value for name, value in fields.items() if name not in left_out}
+        if infinite:
+            how: Any = self.traced, {"samples": None, "order": None, **plain_fields(self.config.get("limit") or {})}
+        else:
+            scoring = [getattr(self.experiment.module, name, None) for name in _SCORING]
+            how = "runs", self.dial, sorted(self.traced), scoring if self.scored != "training" else None
+        code = identity(self.experiment.code, common_fields, cell.fields, *how, numerics())
         return self.folder / "cells" / f"{cell.name}_{code}.npz"
+
+    @property
+    def rounds(self) -> Path:
+        """Where it is written down which runs were chosen, round by round."""
+        cells = [(v, label, fields) for v, label, fields in self.variants()]
+        target = self.config.get("target", {})
+        kept = [self.file(Size(*each, 1, 1)).name for each in cells]
+        code = identity(kept, self.values, self.axes, plain_fields(target))
+        return self.folder / "cells" / f"rounds_{code}.npz"
+
+    def label(self, label: str, setting: Mapping[str, Any]) -> str:
+        """What a setting is called."""
+        return labelled(label, setting) or self.config.name
 
     def settings(self) -> list[dict[str, float]]:
         """The combinations of traced axes."""
-        return _products(self.traced)
+        return products(self.traced)
 
     def call(self, function: str, *positional: Any, **given: Any) -> Any:
         """A function of the config's file."""
         return self.experiment.call(function, *positional, **given)
 
-    def train(self, cell: Size, advance: Any) -> list[Sweep]:
-        """The sweeps of a cell, one for each of `settings`."""
-        settings, values, seeds = self.settings(), self.values, self.config.seeds
-        count = len(settings) * len(values) * seeds
-        jobs = {name: np.repeat([each[name] for each in settings], len(values) * seeds) for name in self.traced}
-        jobs[self.dial] = np.tile(np.repeat(values, seeds), len(settings))
+    def wanted(self, cell: Size) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """(hyperparameters {name: [run]}, seeds [run]) of the whole grid of a cell."""
+        settings, values, seeds = self.settings(), self.values, self.seeds
+        jobs = {name: np.repeat([each[name] for each in settings], len(values) * len(seeds)) for name in self.traced}
+        jobs[self.dial] = np.tile(np.repeat(values, len(seeds)), len(settings))
+        return jobs, np.tile(seeds, len(settings) * len(values))
 
-        def model(job: dict[str, Any]) -> Any:
-            return self.call("make", cell.width, cell.depth, **cell.fields, **job)
+    def missing(self, cell: Size) -> int:
+        """How many runs of a cell's grid are not there."""
+        if math.isinf(cell.width):
+            return 0 if read(self.file(cell)) is not None else len(self.wanted(cell)[1])
+        return len(missing(held(self.file(cell)), *self.wanted(cell))[1])
 
-        one = None if any(self.experiment.asks_for(name, ("make",)) for name in jobs) else model({})
+    def complete(self, cell: Size, advance: Any = lambda _: None) -> None:
+        """Trains what is missing of a cell's grid, and keeps it."""
+        if math.isinf(cell.width):
+            write(self.file(cell), self.limit(cell, advance))
+            return
+        there = held(self.file(cell))
+        jobs, seeds = missing(there, *self.wanted(cell))
+        keep(self.file(cell), train_size(self, cell, jobs, seeds, advance).joined(there))
 
-        def build(job: dict[str, Any]) -> Any:
-            net = model(job) if one is None else one  # a user's own `make` need not be traceable
-            return net, self.call("optimizer", net, **cell.fields, **job)
-
-        first = self.config.get("seed", 0) * 1000
-
-        def batches(seed: int) -> Any:
-            if self.experiment.asks_for("seed", ("batches",)):
-                return self.call("batches", **{**cell.fields, "seed": seed})
-            return shuffled(self.call("batches", **cell.fields), self.config.steps, seed)
-
-        curves = train_runs(
-            build,
-            lambda outputs, targets: self.call("loss", outputs, targets, **cell.fields),
-            batches,
-            self.config.steps,
-            jobs,
-            first + np.tile(np.arange(seeds), count // seeds),
-            self.config.get("together", 0) or None,
-            advance,
-        ).reshape(len(settings), len(values), seeds, -1)
-        return [Sweep(cell.width, cell.depth, values, each) for each in curves]
+    def sweeps(self, cell: Size) -> list[Sweep] | None:
+        """Of a cell that is whole, one for each of `settings`; None where a run is missing."""
+        if math.isinf(cell.width):
+            return read(self.file(cell))
+        if (there := held(self.file(cell))) is None:
+            return None
+        found = [
+            there.table(self.dial, setting).grid(cell.width, cell.depth, self.values.tolist(), self.seeds.tolist())
+            for setting in self.settings()
+        ]
+        whole = [sweep for sweep in found if sweep is not None]
+        return whole if len(whole) == len(found) else None
 
     def limit(self, cell: Size, advance: Any, widths: Sequence[float] = ()) -> list[Sweep]:
         """The same of the infinitely wide network; or what it says of networks of these widths, for the first setting."""
-        how, found = plain_fields(self.config.limit), []
-        task = self.call("task", **cell.fields)
-        batches = self.call("rows", **cell.fields) if self.experiment.has("rows") else None
-        for setting in self.settings()[: 1 if len(widths) else None]:
-            curves, rules = [], {}
-            options = {name: how[name] for name in ("samples", "replicas", "order") if name in how}
-            for value in self.values.tolist():
-                job = {**cell.fields, **setting}
-                net = self.call("make", self.config.widths[0], cell.depth, **job, **{self.dial: value})
-
-                def rule(value: Any, net: Any = net, job: Any = job) -> Any:
-                    return self.call("optimizer", net, **job, **{self.dial: value})
-
-                rule = rules.setdefault(net, rule)  # one for all values, whose programs are compiled once
-                more = {**options, "widths": widths} if len(widths) else options
-                curves.append(limit_losses(net, task, self.config.steps, value, rule, batches=batches, **more))
-                advance(self.config.seeds)
-            if len(widths):
-                return [
-                    Sweep(N, cell.depth, self.values, np.stack([c[i] for c in curves])) for i, N in enumerate(widths)
-                ]
-            found.append(Sweep(math.inf, cell.depth, self.values, np.stack(curves)))
-        return found
+        return limit_sweeps(self, cell, advance, widths)
 
     def no_limit(self, fields: dict[str, Any]) -> str:
         """Why a setting has no limit with feature learning, or an empty string."""
@@ -211,14 +206,14 @@ class Study:
         settings: dict[str, Any] = {}
         for cell in self.cells():
             for setting, sweep in zip(self.settings(), found.get(cell.key, []), strict=False):
-                label = _label(cell.label, setting) or self.config.name
+                label = self.label(cell.label, setting)
                 compiled = {name: cell.fields[name] for name in self.axes if name not in self.traced}
                 settings[label] = {"setting": cell.variant, **compiled, **setting}
                 if math.isinf(cell.width):
                     limits.setdefault(label, {})[cell.depth] = sweep
                 else:
                     sweeps.setdefault(label, {})[cell.width, cell.depth] = sweep
-        return Outcome(self.dial, sweeps, limits, settings, absent)
+        return Outcome(self.dial, sweeps, limits, settings, absent, scored=SCORED[self.scored])
 
     def target(self, outcome: Outcome) -> Target:
         """The size that the config asks for (by default the largest one), and the value to train it with."""
@@ -234,11 +229,22 @@ class Study:
         config = ConfigDict({**self.config.to_dict(), **more})
         return dataclasses.replace(self, experiment=Experiment(self.experiment.given, config))
 
+    def cores(self, cell: Size) -> list[Sweep] | None:
+        """Of a cell what there is, one for each of `settings`: the values that have all seeds; None where a setting has none."""
+        if math.isinf(cell.width) or (there := held(self.file(cell))) is None:
+            return None
+        found = [there.table(self.dial, setting).core(cell.width, cell.depth) for setting in self.settings()]
+        whole = [sweep for sweep in found if sweep is not None]
+        return whole if len(whole) == len(found) else None
+
     def kept(self) -> Outcome:
-        """The sizes that `launch.transfer` has kept in the folder, as many as there are."""
-        return self.outcome(
-            {cell.key: held for cell in self.cells() if (held := read(self.file(cell))) is not None}, {}
-        )
+        """The sizes that `launch.transfer` has kept in the folder, as many as there are; of rounds what they have trained."""
+        found, searched = {}, self.rounds.exists()
+        for cell in self.cells():
+            sweeps = self.sweeps(cell) or (self.cores(cell) if searched else None)
+            if sweeps is not None:
+                found[cell.key] = sweeps
+        return self.outcome(found, {})
 
     def command(self, outcome: Outcome, given: Sequence[str] = (), chosen: Target | None = None) -> str:
         """What trains the target size with the value that the sweep found for it, or what was chosen.
@@ -256,23 +262,8 @@ class Study:
         return shlex.join([*words, f"--workdir={self.folder / 'target'}"])
 
 
-def _label(label: str, chosen: dict[str, Any]) -> str:
-    words = [
-        f"{name.replace('_', ' ')} {_word(value)}" if not isinstance(value, str) else value
-        for name, value in chosen.items()
-    ]
-    return ", ".join([label, *words] if label else words)
-
-
-def _word(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
-def _products(axes: dict[str, tuple]) -> list[dict[str, Any]]:
-    return [dict(zip(axes, chosen, strict=True)) for chosen in itertools.product(*axes.values())]
-
-
-def _cost(cell: Size) -> float:
+def cost(cell: Size) -> float:
+    """Of a run, for the bar of progress."""
     return (4096 if math.isinf(cell.width) else cell.width) ** 2 * cell.depth
 
 
@@ -287,6 +278,7 @@ CHECKS = (
     | dict.fromkeys(("widths", "depths"), checks.several(checks.count(1), distinct=True))
     | dict.fromkeys(("seeds", "steps"), checks.count(1))
     | dict.fromkeys(("seed", "together"), checks.count(0))
+    | {"scored": checks.word, "precision": checks.number(positive=True)}
     | {"values": checks.several(checks.number(positive=True), distinct=True)}
 )
 
@@ -309,6 +301,7 @@ def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
         raise ValueError(
             f'{path}: "{study.dial}" is swept, but neither make nor optimizer has an argument of that name.'
         )
+    check_scored(study)
     for name in study.axes:
         if not study.experiment.asks_for(name):
             raise ValueError(
@@ -317,25 +310,31 @@ def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
     return study
 
 
+def absent_limits(study: Study) -> dict[str, str]:
+    """Why settings have no limit, where limits are asked for."""
+    if study.config.get("limit") is None:
+        return {}
+    return {label: why for _, label, fields in study.variants() if (why := study.no_limit(fields))}
+
+
 def conduct(study: Study, part: tuple[int, int], screen: Any) -> Outcome | None:
     """Trains those of this part's cells that are not kept yet; the outcome where all cells are there."""
-    cells, absent = study.cells(), {}
-    if study.config.get("limit") is not None:
-        absent = {label: why for _, label, fields in study.variants() if (why := study.no_limit(fields))}
-    cells = [cell for cell in cells if not (math.isinf(cell.width) and cell.label in absent)]
-    mine = sorted(cells, key=_cost, reverse=True)[part[0] :: part[1]]
-    todo = [cell for cell in mine if read(study.file(cell)) is None]
+    absent = absent_limits(study)
+    cells = [cell for cell in study.cells() if not (math.isinf(cell.width) and cell.label in absent)]
+    mine = sorted(cells, key=cost, reverse=True)[part[0] :: part[1]]
+    todo = [(cell, count) for cell in mine if (count := study.missing(cell))]
     if len(todo) < len(mine):
         screen.print(f"{len(mine) - len(todo)} of {len(mine)} sizes were already there: continuing from them.")
-    runs = len(study.settings()) * len(study.values) * study.config.seeds
+    runs = len(study.wanted(cells[0])[1])
+    if parts := [count for _, count in todo if count < runs]:
+        screen.print(f"Of {len(parts)} more, {sum(parts)} of {len(parts) * runs} runs are missing, and trained.")
     with parts_bar(screen) as bar:
-        whole = sum(map(_cost, mine))
-        count = add_parts(bar, "sizes", whole, whole - sum(map(_cost, todo)))
-        for cell in reversed(todo):
-            bar.update(count, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
-            train = study.limit if math.isinf(cell.width) else study.train
-            write(study.file(cell), train(cell, lambda done, cell=cell: bar.advance(count, _cost(cell) * done / runs)))
-    found = {cell.key: sweeps for cell in cells if (sweeps := read(study.file(cell))) is not None}
+        whole, left = sum(map(cost, mine)), sum(cost(cell) * count / runs for cell, count in todo)
+        task = add_parts(bar, "sizes", whole, whole - left)
+        for cell, _ in reversed(todo):
+            bar.update(task, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
+            study.complete(cell, lambda done, cell=cell: bar.advance(task, cost(cell) * done / runs))
+    found = {cell.key: sweeps for cell in cells if (sweeps := study.sweeps(cell)) is not None}
     if len(found) < len(cells):
         screen.print(
             f"Part {part[0]} of {part[1]} is finished; {len(found)} of {len(cells)} sizes are there. The "

@@ -11,6 +11,7 @@ from rich.progress import track
 
 from limits.kept.identity import identity, numerics
 from limits.kept.store import Store, npz_bytes, write_whole
+from train.transfer.kept import KeptRuns, held, keep, missing
 from train.transfer.runs import shuffled, train_runs
 from train.transfer.shift import Transfer, along
 from train.transfer.sweep import Sweep
@@ -59,18 +60,33 @@ def sweep_rates(
     (2, 2, 20)
     """
     grid = np.sort(np.asarray(rates, float))
-    net = make(width, depth)
-    jobs = {"rate": np.repeat(grid, seeds)}
-    curves = train_runs(
+    runs = np.repeat(grid, seeds), np.tile(np.arange(seeds), len(grid))
+    curves = curves_of(make, optimizer, loss_fn, batches, width, depth, *runs, together)
+    return Sweep(width, depth, grid, curves.reshape(len(grid), seeds, -1))
+
+
+def curves_of(
+    make: Callable[[int, int], Any],
+    optimizer: Callable[[Any, Any], optax.GradientTransformation],
+    loss_fn: Callable[[Any, Any], Any],
+    batches: tuple[Any, Any],
+    width: int,
+    depth: int,
+    rates: np.ndarray,
+    seeds: np.ndarray,
+    together: int | None = None,
+) -> np.ndarray:
+    """The losses [run, step] of one size at these rates [run] with these seeds [run], see `sweep_rates`."""
+    net, steps = make(width, depth), len(batches[0])
+    return train_runs(
         lambda job: (net, optimizer(net, job["rate"])),
         loss_fn,
-        lambda seed: shuffled(zip(*batches, strict=True), len(batches[0]), seed),
-        len(batches[0]),
-        jobs,
-        np.tile(np.arange(seeds), len(grid)),
+        lambda seed: shuffled(zip(*batches, strict=True), steps, seed),
+        steps,
+        {"rate": rates},
+        seeds,
         together,
     )
-    return Sweep(width, depth, grid, curves.reshape(len(grid), seeds, -1))
 
 
 @checks.arguments(
@@ -94,22 +110,30 @@ def transfer(
 ) -> list[Transfer]:
     """Sweeps over widths (at the first depth) and over depths (at the first width), see `sweep_rates`.
 
-    With `folder`, every size is kept there as soon as it is finished, under a name that holds the content of all that was
-    given (functions by their code), and an interrupted call goes on. Where `Optimum.edge` says that a grid ends at its
+    With `folder`, the runs of every size are kept there as soon as they are finished, under a name that holds the content of what
+    a run depends on (functions by their code): an interrupted call goes on, and of more rates or seeds only what is missing is
+    trained. More batches are other runs. Where `Optimum.edge` says that a grid ends at its
     optimum, widen it. With a report, further hyperparameters, and grids split between machines: `launch.transfer`.
     """
-    rates = sorted(rates)
+    grid = np.sort(np.asarray(rates, float))
     cells = [*((width, depths[0]) for width in widths), *((widths[0], depth) for depth in depths[1:])]
     found = {}
-    word = "" if folder is None else identity(make, optimizer, loss_fn, batches, np.asarray(rates), seeds, numerics())
+    word = "" if folder is None else identity("runs", make, optimizer, loss_fn, batches, numerics())
     for width, depth in track(list(dict.fromkeys(cells)), "sizes", disable=not progress, console=Console(stderr=True)):
-        file = None if folder is None else Path(folder) / f"width_{width}_depth_{depth}_{word}.npz"
-        held = None if file is None else read(file)
-        if held is None:
-            held = [sweep_rates(make, optimizer, loss_fn, batches, width, depth, rates, seeds)]
-            if file is not None:
-                write(file, held)
-        (found[width, depth],) = held
+        if folder is None:
+            found[width, depth] = sweep_rates(make, optimizer, loss_fn, batches, width, depth, grid.tolist(), seeds)
+            continue
+        file = Path(folder) / f"width_{width}_depth_{depth}_{word}.npz"
+        there = held(file)
+        values, each = missing(there, {"rate": np.repeat(grid, seeds)}, np.tile(np.arange(seeds), len(grid)))
+        if len(each):
+            curves = curves_of(make, optimizer, loss_fn, batches, width, depth, values["rate"], each)
+            there = KeptRuns.of(values, each, curves).joined(there)
+            keep(file, there)
+        assert there is not None
+        whole = there.table("rate", {}).grid(width, depth, grid.tolist(), range(seeds))
+        assert whole is not None
+        found[width, depth] = whole
     return along(found)
 
 

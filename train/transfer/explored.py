@@ -88,4 +88,4 @@ def predicted(outcome: Outcome, found: Sequence[tuple[str, Prediction]]) -> Expl
     label, p = found[0]
     start = {"setting": label, "width": p.size[0], "depth": p.size[1], "what": "predicted", dial: float(p.rate.value)}
     text = f"Measured: means over seeds (of logarithms) and their standard error. Predicted: {p.level:.0%} intervals."
-    return Exploration("With sliders", text, "training loss at the end", curves, ("width", "what"), start)
+    return Exploration("With sliders", text, outcome.scored, curves, ("width", "what"), start)

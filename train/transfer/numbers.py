@@ -35,7 +35,7 @@ def numbers(outcome: Outcome, target: Mapping[str, int]) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "series": series, "sweeps": sweeps, "best": outcome.best_values(), "absent": outcome.absent, "dial": outcome.dial,
-        "settings": outcome.settings, "unbounded": outcome.unbounded, "target": dict(target),
+        "settings": outcome.settings, "scored": outcome.scored, "unbounded": outcome.unbounded, "target": dict(target),
     }  # fmt: skip
 
 
@@ -90,6 +90,12 @@ def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outc
         if math.isinf(width):
             limits.setdefault(label, {})[depth] = Sweep(width, depth, rates, curves)
         else:
-            sweeps.setdefault(label, {})[int(width), depth] = Sweep(int(width), depth, rates, curves)
-    words = ({str(k): v for k, v in document[name].items()} for name in ("settings", "absent", "unbounded"))
-    return Outcome(dial, sweeps, limits, *words)
+            scores = arrays.get(key.removesuffix("curves") + "scores")
+            if scores is not None and scores.shape != curves.shape[:2]:
+                raise ValueError(f"{key} has shape {curves.shape}, and there are scores of shape {scores.shape}")
+            sweeps.setdefault(label, {})[int(width), depth] = Sweep(int(width), depth, rates, curves, scores)
+    settings, absent, unbounded = (
+        {str(k): v for k, v in document[name].items()} for name in ("settings", "absent", "unbounded")
+    )
+    found = Outcome(dial, sweeps, limits, settings, absent, unbounded)
+    return dataclasses.replace(found, scored=str(document.get("scored", found.scored)))  # earlier versions do not say

@@ -16,7 +16,8 @@ class Outcome:
     """`sweeps`: {label: {(width, depth): sweep over `dial`}}, a label a setting; `limits`: {label: {depth: sweep}}.
 
     `settings`: of every label the value of each axis, and under "setting" the label without them; `absent`: why a label
-    has no limit; `unbounded`: why the optimum of a label goes on moving at any width, where that is known without a sweep.
+    has no limit; `unbounded`: why the optimum of a label goes on moving at any width, where that is known without a sweep;
+    `scored`: what is least at an optimum.
     """
 
     dial: str
@@ -25,6 +26,7 @@ class Outcome:
     settings: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     absent: dict[str, str] = dataclasses.field(default_factory=dict)
     unbounded: dict[str, str] = dataclasses.field(default_factory=dict)
+    scored: str = "training loss at the end"
 
     @property
     def labels(self) -> list[str]:
@@ -82,6 +84,8 @@ class Outcome:
             for (width, depth), sweep in sizes.items():
                 found[f"{label}/{width:g}x{depth}/{self.dial}"] = sweep.rates
                 found[f"{label}/{width:g}x{depth}/curves"] = sweep.curves
+                if sweep.scores is not None:
+                    found[f"{label}/{width:g}x{depth}/scores"] = sweep.scores
         for label, depths in self.limits.items():
             for depth, sweep in depths.items():
                 found[f"{label}/limit x{depth}/curves"] = sweep.curves

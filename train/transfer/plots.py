@@ -52,7 +52,7 @@ def curves(outcome: Outcome) -> "matplotlib.figure.Figure":
     for axis in shown:
         axis.set_ylim(min(low), max(high))
     for axis in axes[:, 0]:
-        axis.set_ylabel("training loss at the end")
+        axis.set_ylabel(outcome.scored)
     legend_beside(figure, axes)
     return figure
 
@@ -135,15 +135,17 @@ def training(outcome: Outcome) -> "matplotlib.figure.Figure":
     """The loss along training at one value of the hyperparameter: the smallest size's best on the grid, a curve a size."""
 
     def draw(axis: Any, label: str, sweeps: list[Sweep]) -> None:
-        rate = int(np.argmin(sweeps[0].losses.mean(1)))
+        best = float(sweeps[0].rates[int(np.argmin(sweeps[0].losses.mean(1)))])
         for sweep, shade in zip(sweeps, _shades(len(sweeps)), strict=True):
-            mean = sweep.curves[rate].mean(0)
+            if best not in sweep.rates:
+                continue
+            mean = sweep.curves[sweep.rates.tolist().index(best)].mean(0)
             window = max(len(mean) // 50, 1)
             smooth = mean[: len(mean) // window * window].reshape(-1, window).mean(1)
             loss = np.where(np.isfinite(smooth), smooth, np.nan)
             steps = (np.arange(len(smooth)) + 0.5) * window
             axis.plot(steps, loss, color=shade, label=f"{sweep.width:g} × {sweep.depth}")
-        axis.set(title=f"{label}, {outcome.dial.replace('_', ' ')} {sweeps[0].rates[rate]:.3g}")
+        axis.set(title=f"{label}, {outcome.dial.replace('_', ' ')} {best:.3g}")
 
     return _by_label(outcome, "training loss", draw)
 

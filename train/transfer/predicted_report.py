@@ -25,8 +25,8 @@ READING = (
     "to their limit as "
     "powers of 1/size, with what is left of second order; exponents are averaged over by how well each predicts "
     "every size from the "
-    "smaller ones. The loss is the training loss over the last tenth of the steps, averaged (its logarithm) over "
-    "seeds. Intervals "
+    "smaller ones. The loss is the {scored} (a training loss is that over the last tenth of the steps), averaged (its logarithm) "
+    "over seeds. Intervals "
     "hold {level:.0%}: noise of seeds, shape of the valley, choice of the model. Plain transfer is the largest measured size's "
     "optimum, used at the target."
 )
@@ -75,7 +75,7 @@ def report(outcome: Outcome, found: Sequence[Forecast], run: Mapping[str, Any], 
             ),
             Folded("Models", [_models(each, dial) for each in said]),
         ]
-    parts += notes([READING.format(level=level), LEFT_OUT])
+    parts += notes([READING.format(level=level, scored=outcome.scored), LEFT_OUT])
     if command:
         parts += [Text("To train the target size", "title"), Text(command, "code")]
     numbers = {"predictions": [_numbers(each) for each in found], "run": dict(run), "command": command}
@@ -280,6 +280,6 @@ def curves(outcome: Outcome, found: Sequence[Forecast]) -> "matplotlib.figure.Fi
         tops = [float(outcome.sweeps[each.label][size].optimum().loss) for size in used]
         axis.set(xscale="log", yscale="log", title=each.label, xlabel=outcome.dial.replace("_", " "))
         axis.set_ylim(0.8 * min(*tops, float(p.loss.low)), 5 * max(*tops, float(p.loss.high)))
-    axes[0, 0].set_ylabel("training loss at the end")
+    axes[0, 0].set_ylabel(outcome.scored)
     legend_beside(figure, axes, "width × depth")
     return figure

@@ -1,6 +1,7 @@
 """What a transfer study reports."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from train.evaluate.report import Picture, Report, Table, Text, notes
@@ -8,6 +9,8 @@ from train.transfer import plots
 from train.transfer.explored import explored
 from train.transfer.numbers import numbers
 from train.transfer.outcome import Outcome, target
+from train.transfer.searched import Searched
+from train.transfer.searched import parts as rounds_parts
 from train.transfer.shift import COLUMNS, bounds, rows
 
 NOT_TRANSFERRED = (
@@ -18,17 +21,24 @@ NOT_TRANSFERRED = (
 READING = (
     "The optimum is the median of where the logarithm of the loss, averaged over seeds, may be least over log₂ of the value, "
     "as far as noise and the grid's spacing leave it open; intervals hold 95 % of that, and are open where an optimum may lie "
-    "beyond an end of the grid. Every seed has its own weights and order of the data. The loss is the training loss, averaged "
-    "over the last tenth of the steps. A run has diverged if its loss is infinite or ends above ten times what it was at the "
-    "start; a value at which a seed diverged counts as infinite. Settled: the step after which the optimum stays within an "
-    "octave of the final one."
+    "beyond an end of the grid. Every seed has its own weights and order of the data. The loss is the {scored}; a training loss "
+    "is averaged over the last tenth of the steps. A run has diverged if its loss is infinite or ends above ten times what it "
+    "was at the start; a value at which a seed diverged counts as infinite. Settled: the step after which the optimum stays "
+    "within an octave of the final one."
 )
 
 
-def report(outcome: Outcome, run: dict[str, Any], command: str, advice: str = "") -> Report:
-    """Tables by setting, pictures, the command that trains the target size and the advice on it, and every number."""
+def report(
+    outcome: Outcome,
+    run: dict[str, Any],
+    command: str,
+    advice: str = "",
+    searched: Mapping[str, Searched] | None = None,
+) -> Report:
+    """Tables by setting, pictures, the command that trains the target size and the advice on it, and every number; of a study in
+    rounds also these."""
     advice, dial = advice or target(outcome).advice, outcome.dial.replace("_", " ")
-    best = outcome.best_values()
+    best, reading = outcome.best_values(), READING.format(scored=outcome.scored)
     other = Table(
         ("setting", "hyperparameter", "width × depth", "best value", "loss"),
         best,
@@ -36,18 +46,20 @@ def report(outcome: Outcome, run: dict[str, Any], command: str, advice: str = ""
         caption="The best value of each, everything else tuned, size by size.",
     )
     parts = [
+        *(rounds_parts(searched, dial) if searched else []),
         *tables(outcome),
         *map(Text, _limit_lines(outcome)),
         *([other] if best else []),
         *([found] if (found := explored(outcome)) else []),
         *figures(outcome),
-        *notes([READING, NOT_TRANSFERRED]),
+        *notes([reading, NOT_TRANSFERRED]),
         Text("To train the target size", "title"),
         Text(advice),
         Text(command, "code"),
     ]
     wanted = run.get("config", {}).get("target", {})
-    document = numbers(outcome, wanted) | {"how_to_read": [READING, NOT_TRANSFERRED]}
+    document = numbers(outcome, wanted) | {"how_to_read": [reading, NOT_TRANSFERRED]}
+    document |= {"rounds": {label: each.numbers() for label, each in searched.items()}} if searched else {}
     document |= {"run": run, "command": command, "advice": advice}
     return Report(f"Does the best {dial} carry over?", parts, document, run, tab=f"transfer of {dial}")
 

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -52,6 +52,29 @@ def train_runs(
     [run] of the initial weights. On a CPU, runs go one by one on each core, on accelerators `together` at a time (None: all),
     spread over the devices. `advance` hears of finished runs.
     """
+    return train_scored(build, loss_fn, batches, steps, jobs, seeds, together, advance)[0]
+
+
+def train_scored(
+    build: Callable[[dict[str, Any]], tuple[Any, optax.GradientTransformation]],
+    loss_fn: Callable[[Any, Any], Any],
+    batches: Iterable[Any] | Callable[[int], Iterable[Any]],
+    steps: int,
+    jobs: Mapping[str, Any],
+    seeds: Any,
+    together: int | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+    score: Callable[[Any, Any], Any] | None = None,
+    hopeless: Callable[[np.ndarray], np.ndarray] | None = None,
+    compiled: dict[Any, Any] | None = None,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """What `train_runs` does, and the score of every run: score(net, its variables) at its end, a number.
+
+    hopeless(losses so far [run, step]) → whether to give each up [run], asked after every quarter of the steps; the rest of its
+    curve is not a number. A run that diverged does not go on either: it stays infinite. compiled: programs of earlier calls with
+    the same build and loss_fn, and of this one; on a CPU they are the same for any number of runs and seeds.
+    """
+    alone = jax.default_backend() == "cpu" and jax.device_count() == 1 and together is None
     count = len(np.asarray(seeds))
     # NumPy arrays, and keys made inside: every small program of its own would take as long to compile as a run takes.
     rows = {name: np.asarray(value, jax.dtypes.canonicalize_dtype(float)) for name, value in jobs.items()}
@@ -60,52 +83,93 @@ def train_runs(
     streams = [batches(int(seed)) for seed in each] if callable(batches) else [batches]
     stream = np.asarray(stream if callable(batches) else np.zeros(count), np.int32)
 
+    def own(batches: Any, stream: Any) -> Any:
+        return batches if alone else batches[stream]
+
     def run(carry: Any, job: Any, seed: Any, stream: Any, chunk: Any) -> Any:
         net, tx = build(job)
         if carry is None:
             key = jax.random.fold_in(jax.random.key(0), seed)
-            trained, state = split(net.init(key, jax.tree.map(lambda a: a[0, stream], chunk[0])))
+            trained, state = split(net.init(key, jax.tree.map(lambda a: own(a[0], stream), chunk[0])))
             carry = trained, state, tx.init(trained)
 
         def step(carry: Any, batches: Any) -> Any:
-            return descend(net, tx, loss_fn, carry, jax.tree.map(lambda a: a[stream], batches))
+            return descend(net, tx, loss_fn, carry, jax.tree.map(lambda a: own(a, stream), batches))
 
         return jax.lax.scan(step, carry, chunk)
 
-    if jax.default_backend() == "cpu" and jax.device_count() == 1 and together is None:
+    def scored(carry: Any, job: Any) -> Any:
+        trained, state, _ = carry
+        assert score is not None
+        return score(build(job)[0], {**trained, **state} if state else trained)
+
+    if alone:
         groups, place, threads = list(np.arange(count)), lambda job: job, os.cpu_count()
     else:
         groups, place, threads = *_spread(count, together or count), 1
-        run = jax.vmap(run, in_axes=(0, 0, 0, 0, None))
-    parts = list(
-        _advance(jax.jit(run), place, groups, (rows, numbers, stream), _chunks(streams, steps), threads, advance)
-    )
-    curves = np.concatenate(parts, axis=1)[:count]
-    broken = np.maximum.accumulate(~np.isfinite(curves), axis=1)  # a run that was lost does not come back
-    return np.where(broken, np.inf, curves)
+        run, scored = jax.vmap(run, in_axes=(0, 0, 0, 0, None)), jax.vmap(scored)
+    ends = {steps * part // 4 for part in (1, 2, 3)} if hopeless else set()
+    programs = jax.jit(run), jax.jit(scored) if score else None
+    chunks = _chunks(streams, steps, ends)
+    jobs, compiled = (rows, numbers, stream), {} if compiled is None else compiled
+    curves, scores = _advance(programs, compiled, place, groups, count, jobs, chunks, threads, advance, hopeless, alone)
+    broken = np.maximum.accumulate(np.isinf(curves), axis=1)  # a run that was lost does not come back
+    return np.where(broken, np.inf, curves), scores
+
+
+@jax.jit
+def _of_stream(chunk: Any, stream: Any) -> Any:
+    """Of batches [step, stream, …] those of one stream."""
+    return jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, stream, 1, keepdims=False), chunk)
 
 
 def _advance(
-    program: Any, place: Any, groups: list, jobs: Any, chunks: Iterable, threads: int | None, advance: Any
-) -> Iterator[np.ndarray]:
-    """The losses of all groups of runs, [run, step], a chunk of steps at a time."""
+    programs: Any, compiled: dict[Any, Any], place: Any, groups: list, count: int, jobs: Any,
+    chunks: Iterable, threads: int | None, advance: Any, hopeless: Any, alone: bool,
+) -> tuple[np.ndarray, np.ndarray | None]:  # fmt: skip
+    """(the losses of all runs [run, step], their scores), groups of runs side by side, a chunk of steps at a time."""
+    program, scored = programs
     carries: list[Any] = [None] * len(groups)
     placed = [place(jax.tree.map(lambda a, i=i: a[i], jobs)) for i in groups]
-    compiled: dict[Any, Any] = {}
+    parts, scores, ended = [], np.full(count, np.nan), np.full(count, False)
+    given_up = np.full(count, False)
     with ThreadPoolExecutor(threads) as pool:
         for chunk, last in chunks:
-            shape = (carries[0] is None, len(jax.tree.leaves(chunk)[0]))
-            if shape not in compiled:
-                compiled[shape] = program.lower(carries[0], *placed[0], chunk).compile()
+            going = [g for g, runs in enumerate(groups) if not ended[runs].all()]
+            length = len(jax.tree.leaves(chunk)[0])
 
-            def one(g: int, chunk: Any = chunk, last: bool = last, go: Any = compiled[shape]) -> np.ndarray:
-                carry, losses = go(carries[g], *placed[g], chunk)
+            def given(g: int, chunk: Any = chunk) -> Any:
+                return carries[g], *placed[g], _of_stream(chunk, placed[g][2]) if alone else chunk
+
+            shape = repr(jax.tree.map(lambda a: (np.shape(a), a.dtype), given(going[0]))) if going else ""
+            if going and shape not in compiled:
+                compiled[shape] = program.lower(*given(going[0])).compile()
+
+            def one(g: int, given: Any = given, last: bool = last, go: Any = compiled.get(shape)) -> np.ndarray:  # noqa: B008
+                carry, losses = go(*given(g))
+                losses = np.asarray(losses, np.float64).reshape(np.size(groups[g]), -1)
                 carries[g] = None if last else carry
+                if last and scored is not None:
+                    scores[groups[g]] = np.asarray(scored(carry, placed[g][0]), np.float64)
                 if last:
                     advance(np.size(groups[g]))
-                return np.asarray(losses, np.float64).reshape(np.size(groups[g]), -1)
+                return losses
 
-            yield np.concatenate(list(pool.map(one, range(len(groups)))))
+            losses = np.full((count, length), np.inf)
+            for g, found in zip(going, pool.map(one, going), strict=True):
+                losses[groups[g]] = found.reshape(np.shape(losses[groups[g]]))
+            losses = np.where(np.isfinite(losses), losses, np.inf)
+            losses[given_up] = np.nan
+            parts.append(losses)
+            ended |= np.isinf(losses[:, -1])
+            if last:
+                advance(sum(np.size(groups[g]) for g in set(range(len(groups))) - set(going)))
+            if hopeless is not None and not last:
+                given_up |= np.asarray(hopeless(np.concatenate(parts, axis=1))) & ~ended
+                ended |= given_up
+    return np.concatenate(parts, axis=1), None if scored is None else np.where(
+        np.isfinite(scores) & ~ended, scores, np.inf
+    )
 
 
 def _spread(count: int, together: int) -> tuple[list[np.ndarray], Callable[[Any], Any]]:
@@ -138,9 +202,9 @@ def _bytes(batch: Any) -> int:
     return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(batch))
 
 
-def _chunks(streams: list[Iterable[Any]], steps: int) -> Iterator[tuple[Any, bool]]:
-    """(batches of all streams on top of each other, [step, stream], as many steps as fit the memory set aside for them;
-    whether they are the last)."""
+def _chunks(streams: list[Iterable[Any]], steps: int, ends: Collection[int] = ()) -> Iterator[tuple[Any, bool]]:
+    """(batches of all streams on top of each other, [step, stream], as many steps as fit the memory set aside for them, and no
+    more than up to the next of `ends`; whether they are the last)."""
     held: list[Any] = []
     size = seen = 0
     for seen, batches in enumerate(itertools.islice(zip(*streams, strict=False), steps), start=1):
@@ -150,7 +214,7 @@ def _chunks(streams: list[Iterable[Any]], steps: int) -> Iterator[tuple[Any, boo
             )
         held.append([jax.tree.map(np.asarray, (x, y)) for x, y in batches])
         size += _bytes(held[-1])
-        if size > _CHUNK_BYTES or seen == steps:
+        if size > _CHUNK_BYTES or seen == steps or seen in ends:
             yield _stack(held), seen == steps
             held, size = [], 0
     if seen < steps:

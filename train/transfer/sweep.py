@@ -34,21 +34,23 @@ class Sweep:
     """Losses of one size: `curves` [rate, seed, step], infinite from the step on at which a run became infinite.
 
     `rates` may be the values of any positive hyperparameter. Width infinity: the limit, where replicas take the place of
-    seeds.
+    seeds. `scores` [rate, seed]: what is scored instead of the training loss at the end.
     """
 
     width: float
     depth: int
     rates: np.ndarray
     curves: np.ndarray
+    scores: np.ndarray | None = None
 
     @property
     def losses(self) -> np.ndarray:
-        """The mean over the last tenth of the steps, [rate, seed]; infinite for runs that diverged.
+        """The mean over the last tenth of the steps, or the scores, [rate, seed]; infinite for runs that diverged.
 
         Diverged: the loss is infinite, or ends above ten times what it was at the start.
         """
-        return self.until(self.curves.shape[-1])
+        ended = self.until(self.curves.shape[-1])
+        return ended if self.scores is None else np.where(np.isfinite(ended), self.scores, np.inf)
 
     def until(self, step: int) -> np.ndarray:
         """What `losses` would be, had training ended after so many steps."""

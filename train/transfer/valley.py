@@ -148,7 +148,7 @@ def near(x: np.ndarray, losses: np.ndarray) -> Near | None:
     means = np.where(stable, np.where(stable[:, None], values, 0.0).mean(1), np.inf)
     best = int(np.argmin(means))
     first, last = between_walls(stable, best)
-    left, right = _window(values, means, best, first, last)
+    left, right = _window(x, values, means, best, first, last)
     part = slice(left, right + 1)
     variance, freedom, residuals = _noise(values[part])
     rise, points, seeds = means[part] - means[best], x[part], losses.shape[1]
@@ -171,14 +171,25 @@ def between_walls(stable: np.ndarray, best: int) -> tuple[int, int]:
     return int(max(walls[walls < best], default=-1)) + 1, int(min(walls[walls > best], default=len(stable))) - 1
 
 
-def _window(values: np.ndarray, means: np.ndarray, best: int, first: int, last: int) -> tuple[int, int]:
-    """The points that are fitted: all that may be the least one, and some beside; what is farther has another shape."""
-    left, right = max(best - BESIDE, first), min(best + BESIDE, last)
+def _window(x: np.ndarray, values: np.ndarray, means: np.ndarray, best: int, first: int, last: int) -> tuple[int, int]:
+    """The points that are fitted: all that may be the least one, and some beside; what is farther has another shape.
+
+    Beside are `BESIDE` points, and where they are closer somewhere than elsewhere, so many of the largest spacings.
+    """
+    gaps = np.diff(x[first : last + 1])
+    reach = BESIDE * float(gaps.max(initial=0.0)) * (1 + 1e-6)
+
+    def beside(point: int) -> tuple[int, int]:
+        near = np.flatnonzero(np.abs(x - x[point]) <= reach)
+        return max(min(point - BESIDE, int(near[0])), first), min(max(point + BESIDE, int(near[-1])), last)
+
+    left, right = beside(best)
     while True:
         variance, _, _ = _noise(values[left : right + 1])
         error = np.sqrt((variance + variance[best - left]) / values.shape[1])
         low = np.flatnonzero(means[left : right + 1] - means[best] <= SIGNIFICANT * error)
-        wider = max(left + min(0, int(low[0]) - BESIDE), first), min(max(right, left + int(low[-1]) + BESIDE), last)
+        ends = beside(left + int(low[0])), beside(left + int(low[-1]))
+        wider = min(left, ends[0][0]), max(right, ends[1][1])
         if wider == (left, right):
             return left, right
         left, right = wider

@@ -1,0 +1,136 @@
+"""What a config's file makes of one size: its runs, in one program; its limit; its score; how many parameters it has."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from train.study.experiment import plain_fields
+from train.transfer.kept import KeptRuns
+from train.transfer.runs import limit_losses, shuffled, train_scored
+from train.transfer.sweep import Sweep
+from train.variables import split
+
+if TYPE_CHECKING:
+    from train.study.size import Size
+    from train.study.study import Study
+
+SCORED = {  # what config.scored says, and how it is called
+    "training": "training loss at the end",
+    "validation": "validation loss",
+    "score": "score",
+}
+_HELD_OUT = "validation(…), which returns (inputs, targets) that no batch has"
+
+
+def check_scored(study: "Study") -> None:
+    """Raises unless the config's file has what is to be scored."""
+    scored, there = study.scored, study.experiment.has
+    if scored not in SCORED:
+        raise ValueError(f"config.scored must be one of {', '.join(SCORED)}; got {scored!r}.")
+    lacks = [f"score(outputs, targets), a number to be small, and {_HELD_OUT}"] * (
+        scored == "score" and not there("score")
+    )
+    lacks += [_HELD_OUT] * (scored != "training" and not there("validation") and not lacks)
+    if lacks:
+        raise ValueError(f'{study.experiment.path}: config.scored="{scored}" needs a function {lacks[0]}.')
+    if scored != "training" and study.config.get("limit") is not None:
+        raise ValueError(
+            f'The limit has a training loss, and config.scored="{scored}" is another: leave one of them out.'
+        )
+
+
+def train_size(
+    study: "Study",
+    cell: "Size",
+    jobs: Mapping[str, np.ndarray],
+    seeds: np.ndarray,
+    advance: Callable[[int], None] = lambda _: None,
+    hopeless: Callable[[np.ndarray], np.ndarray] | None = None,
+    compiled: dict[Any, Any] | None = None,
+) -> KeptRuns:
+    """These runs (jobs {hyperparameter: [run]}, seeds [run]) of a cell, in one compiled program; what a run is does not depend on
+    which others there are."""
+    config, experiment = study.config, study.experiment
+    build = builder(study, cell, jobs)
+
+    def batches(seed: int) -> Any:
+        if experiment.asks_for("seed", ("batches",)):
+            return study.call("batches", **{**cell.fields, "seed": seed})
+        return shuffled(study.call("batches", **cell.fields), config.steps, seed)
+
+    began = time.perf_counter()
+    curves, scores = train_scored(
+        build,
+        lambda outputs, targets: study.call("loss", outputs, targets, **cell.fields),
+        batches,
+        config.steps,
+        jobs,
+        seeds,
+        config.get("together", 0) or None,
+        advance,
+        _score(study, cell),
+        hopeless,
+        compiled,
+    )
+    return KeptRuns.of(jobs, seeds, curves, scores, time.perf_counter() - began)
+
+
+def builder(study: "Study", cell: "Size", jobs: Mapping[str, Any]) -> Callable[[dict[str, Any]], tuple[Any, Any]]:
+    """(model, optimiser) of a run, from its hyperparameters."""
+
+    def model(job: dict[str, Any]) -> Any:
+        return study.call("make", cell.width, cell.depth, **cell.fields, **job)
+
+    one = None if any(study.experiment.asks_for(name, ("make",)) for name in jobs) else model({})
+
+    def build(job: dict[str, Any]) -> Any:
+        net = model(job) if one is None else one  # a user's own `make` need not be traceable
+        return net, study.call("optimizer", net, **cell.fields, **job)
+
+    return build
+
+
+def _score(study: "Study", cell: "Size") -> Callable[[Any, Any], Any] | None:
+    if study.scored == "training":
+        return None
+    inputs, targets = jax.tree.map(jnp.asarray, study.call("validation", **cell.fields))
+    function = "loss" if study.scored == "validation" else "score"
+    return lambda net, variables: study.call(function, net.apply(variables, inputs), targets, **cell.fields)
+
+
+def parameters(study: "Study", cell: "Size") -> int:
+    """How many numbers of this size are trained; nothing is computed."""
+    net = study.call("make", cell.width, cell.depth, **cell.fields, **study.job_example())
+    inputs, _ = next(iter(study.call("batches", **cell.fields)))
+    trained, _ = split(jax.eval_shape(net.init, jax.random.key(0), inputs))
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(trained))
+
+
+def limit_sweeps(study: "Study", cell: "Size", advance: Any, widths: Sequence[float] = ()) -> list[Sweep]:
+    """Sweeps of the infinitely wide network, one for each setting; or what it says of networks of these widths, for the first."""
+    how, found = plain_fields(study.config.limit), []
+    task = study.call("task", **cell.fields)
+    batches = study.call("rows", **cell.fields) if study.experiment.has("rows") else None
+    for setting in study.settings()[: 1 if len(widths) else None]:
+        curves, rules = [], {}
+        options = {name: how[name] for name in ("samples", "replicas", "order") if name in how}
+        for value in study.values.tolist():
+            job = {**cell.fields, **setting}
+            net = study.call("make", study.config.widths[0], cell.depth, **job, **{study.dial: value})
+
+            def rule(value: Any, net: Any = net, job: Any = job) -> Any:
+                return study.call("optimizer", net, **job, **{study.dial: value})
+
+            rule = rules.setdefault(net, rule)  # one for all values, whose programs are compiled once
+            more = {**options, "widths": widths} if len(widths) else options
+            curves.append(limit_losses(net, task, study.config.steps, value, rule, batches=batches, **more))
+            advance(study.config.seeds)
+        if len(widths):
+            each = [np.stack([c[i] for c in curves]) for i in range(len(widths))]
+            return [Sweep(N, cell.depth, study.values, c) for N, c in zip(widths, each, strict=True)]
+        found.append(Sweep(np.inf, cell.depth, study.values, np.stack(curves)))
+    return found

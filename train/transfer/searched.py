@@ -1,0 +1,105 @@
+"""What was chosen in rounds, for a report: what was run, why, and the interval after each."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from train.evaluate.interval import Interval
+from train.evaluate.report import Part, Table, Text
+from train.transfer.search import LEVEL, Round, Space
+from train.transfer.shift import bracketed, octaves
+
+
+@dataclasses.dataclass(frozen=True)
+class Searched:
+    """Of one setting: its rounds with their numbers, why it ended, what the whole grid costs, and the seconds of all its runs."""
+
+    space: Space
+    done: list[tuple[int, Round]]
+    end: Round
+    grid: float
+    seconds: float
+
+    @property
+    def share(self) -> float:
+        """Of the grid's cost that was spent."""
+        return sum(each.cost(self.space) for _, each in self.done) / self.grid
+
+    def afters(self) -> list[Interval | None]:
+        """The interval of log₂ of the target's optimum after every round."""
+        return [each.before for _, each in self.done[1:]] + [self.end.before]
+
+    def rows(self, label: str) -> list[tuple[str, ...]]:
+        """A line a round."""
+        found = []
+        for (number, each), after in zip(self.done, self.afters(), strict=True):
+            counts = ", ".join(f"{width:g} × {depth}: {len(runs)}" for (width, depth), runs in each.runs.items())
+            values = np.array([value for runs in each.runs.values() for value, _ in runs])
+            what = f"{counts} (at {values.min():.3g} to {values.max():.3g})"
+            length = "" if after is None else f"{after.high - after.low:.2f}"
+            place = (
+                "not known yet" if after is None else bracketed("{:.3g}".format, *(2.0 ** float(e) for e in after.ends))
+            )
+            found.append(
+                (str(number + 1), label, what, each.why, place, length, f"{each.cost(self.space) / self.grid:.1%}")
+            )
+        return found
+
+    def sentence(self, label: str, dial: str) -> str:
+        """Where the optimum lies, what it cost, why it ended."""
+        width, depth = self.space.target
+        after, head = self.end.before, f"{label}: " if label else ""
+        place = "is not known"
+        if after is not None:
+            length = octaves(float(after.high - after.low)).removeprefix("+")
+            place = f"is {bracketed('{:.3g}'.format, *(2.0 ** float(e) for e in after.ends))}, {length} octaves"
+        return (
+            f"{head}the best {dial} of width {width:g}, depth {depth} {place}, after {self.share:.1%} of what the whole grid "
+            f"costs ({self.seconds:.1f} seconds of training); {self.end.why}."
+        )
+
+    def numbers(self) -> dict[str, Any]:
+        """For the file of JSON."""
+        names = ("value", "low", "high")
+
+        def place(each: Interval | None) -> Any:
+            return None if each is None else dict(zip(names, each.ends, strict=True))
+
+        rounds = [
+            {
+                "round": number + 1, "why": each.why, "cost": each.cost(self.space) / self.grid, "log2_after": place(after),
+                "runs": [{"width": w, "depth": d, "values": [v for v, _ in runs], "seeds": [s for _, s in runs]}
+                         for (w, d), runs in each.runs.items()],
+            }
+            for (number, each), after in zip(self.done, self.afters(), strict=True)
+        ]  # fmt: skip
+        return {
+            "target": self.space.target, "level": LEVEL, "log2_optimum": place(self.end.before), "end": self.end.why,
+            "cost": self.share, "seconds": self.seconds, "rounds": rounds,
+        }  # fmt: skip
+
+
+READING = (
+    "Rounds: each takes the runs that shorten the {level:.0%} interval of the target's optimum most for their cost (parameters "
+    "times steps), by what all sizes say together; costs are shares of that of the whole grid. Runs far from the least loss of "
+    "their size are given up half-way and left out, as are values that lack seeds which others have."
+)
+
+
+def parts(found: Mapping[str, Searched], dial: str) -> list[Part]:
+    """Sentences, and a table of all rounds."""
+    rows = [row for label, each in found.items() for row in each.rows(label)]
+    columns = (
+        "round",
+        "setting",
+        "runs by width × depth",
+        "why",
+        f"best {dial} of the target after",
+        "octaves",
+        "cost",
+    )
+    said: list[Part] = [Text(each.sentence(label if len(found) > 1 else "", dial)) for label, each in found.items()]
+    rows = sorted(rows, key=lambda row: int(row[0]))
+    return [*said, Table(columns, rows, title="Rounds", caption=READING.format(level=LEVEL))]
