@@ -25,6 +25,7 @@ browser on this machine.
 """
 
 import sys
+import math
 import time
 from typing import Any
 
@@ -45,6 +46,8 @@ _BUDGET = flags.DEFINE_string(
 _PRECISION = flags.DEFINE_float(
     "precision", None, "Octaves of the target's interval at which --budget stops; default the config's, or never.", 0.0
 )
+
+flags.register_validator("precision", lambda v: v is None or math.isfinite(v), "It must be a number of octaves.")
 
 
 def so_far(study: Study) -> Report:

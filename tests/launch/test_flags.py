@@ -40,7 +40,7 @@ TAKEN = {
     **{name: WHOLE | {"0"} for name in ("seed", "step", "member")},
     "distributed": set(), "oracle": set(), "shard": set(), "level": set(), "set": set(), "workdir": set(WORDS),
     **{name: set(WORDS) for name in ("only", "archive")}, **dict.fromkeys(("width", "depth", "largest"), WHOLE),
-    "live_port": {"0", "3"},
+    "live_port": {"0", "3"}, "budget": set(WORDS), "precision": WHOLE | {"0", "2.5", "1e300"},
     **{name: {"0"} for name in SWITCHES},
 }  # fmt: skip
 

@@ -110,7 +110,7 @@ def test_the_ensembles_of_a_comparison_that_are_there(tmp_path: Path):
     given: dict[str, Any] = {**how, "folder": tmp_path, "rich": None, "optimizer": None}
     assert json.loads(so_far(families, (4, 2), (1,), task, **given).json()) == {"finished": 0, "of": 4}
     numbers = {"init": (8, 0, 0.0), "train": (8, 2, 0.1)}
-    groups, _ = cells_of(families, (2, 4), (1,), numbers, 0, True, repr(""), None)
+    groups, _ = cells_of(families, (2, 4), (1,), numbers, 0, True, None, None)
     (cell,) = [cell for cell in groups["train", "ntk", 1] if cell.net.width == 4]
     seen = {
         "loss": np.array([0.5, 0.3, 0.2]),

@@ -111,8 +111,10 @@ def train_scored(
     ends = {steps * part // 4 for part in (1, 2, 3)} if hopeless else set()
     programs = jax.jit(run), jax.jit(scored) if score else None
     chunks = _chunks(streams, steps, ends)
-    jobs, compiled = (rows, numbers, stream), {} if compiled is None else compiled
-    curves, scores = _advance(programs, compiled, place, groups, count, jobs, chunks, threads, advance, hopeless, alone)
+    given, compiled = (rows, numbers, stream), {} if compiled is None else compiled
+    curves, scores = _advance(
+        programs, compiled, place, groups, count, given, chunks, threads, advance, hopeless, alone
+    )
     broken = np.maximum.accumulate(np.isinf(curves), axis=1)  # a run that was lost does not come back
     return np.where(broken, np.inf, curves), scores
 
