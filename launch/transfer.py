@@ -24,8 +24,8 @@ whoever finds all of them writes the report, and of rounds all do. --live serves
 browser on this machine.
 """
 
-import sys
 import math
+import sys
 import time
 from typing import Any
 
