@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from own_studies import studies_of
 from rich.console import Console
 
 from launch.shards import shard
 from launch.train import with_fields
 from limits import twin
 from train.records import read_records
-from train.study.study import conduct, study_of
+from train.study.study import conduct
 from train.transfer import Outcome, Sweep, report
 
 HERE = Path(__file__).parent
@@ -54,18 +55,7 @@ def batches(steps):
 @pytest.fixture
 def own(tmp_path: Path) -> Any:
     """A study of a file on disk, with changed fields."""
-    (tmp_path / "own.py").write_text(OWN)
-
-    def study(folder: str = "out", code: str = OWN, **fields: Any) -> Any:
-        (tmp_path / "own.py").write_text(code)
-        space: dict[str, Any] = {}
-        exec(compile(code, "own", "exec"), space)
-        config = space["get_config"]()
-        config.update(fields)
-        (tmp_path / folder / "cells").mkdir(parents=True, exist_ok=True)
-        return study_of(str(tmp_path / "own.py"), config, tmp_path / folder)
-
-    return study
+    return studies_of(tmp_path, OWN)
 
 
 def run(study: Any, part: tuple[int, int] = (0, 1)) -> Any:

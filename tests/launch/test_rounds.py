@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from forked import ended
 from loss_surfaces import Surface
+from own_studies import studies_of
 from rich.console import Console
 
 from launch.transfer import best_of
 from train.study import study
 from train.study.rounds import Budget, conduct_rounds
-from train.study.study import conduct, study_of
+from train.study.study import conduct
 from train.transfer import report
 from train.transfer.kept import KeptRuns, held
 
@@ -54,17 +55,7 @@ QUIET = Console(quiet=True)
 @pytest.fixture
 def own(tmp_path: Path) -> Any:
     """A study of a file on disk, with changed fields."""
-
-    def made(folder: str = "out", code: str = OWN, **fields: Any) -> Any:
-        (tmp_path / "own.py").write_text(code)
-        space: dict[str, Any] = {}
-        exec(compile(code, "own", "exec"), space)
-        config = space["get_config"]()
-        config.update(fields)
-        (tmp_path / folder).mkdir(exist_ok=True)
-        return study_of(str(tmp_path / "own.py"), config, tmp_path / folder)
-
-    return made
+    return studies_of(tmp_path, OWN)
 
 
 class Trainer:

@@ -7,6 +7,7 @@ import inspect
 import json
 import sys
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from rich.console import Console
 import limits.mlp
 from train import data
 from train.evaluate import compare, compare_report, grid, plots
-from train.evaluate.compare import cells_of, rich_by_depth
+from train.evaluate.compare import Comparison, Diverged, cells_of, rich_by_depth
 from zoo import MLP
 
 WIDTHS = (32, 64, 128)
@@ -63,6 +64,15 @@ def test_families_that_learn_are_trained_at_the_depths_of_their_limit():
     assert not any(cell.waits for key, group in groups.items() if key != ("train", "mup", 2) for cell in group)
     with pytest.raises(ValueError, match=r"rich: .*depths.*\[1\].*\[2\]"):
         rich_by_depth(rich, (1,))
+
+
+def test_pictures_tell_what_diverged_from_what_was_not_asked_for():
+    result = Mock(spec=Comparison, depths=(1, 2, 4), diverged=(Diverged("mup", 2, None, "too fast"),))
+    draw = lambda axis, label, depth: axis.set(title=f"{label} at {depth}")  # noqa: E731
+    _, axes = plots._by_family(result, ["mup"], {("mup", 4)}, draw, "loss")
+    assert [axis.get_title() for axis in axes[0]] == ["", "mup, depth 2: diverged", "mup at 4"]
+    assert [axis.axison for axis in axes[0]] == [False, True, True]
+    assert [axis.get_ylabel() for axis in axes[0]] == ["", "loss", ""]
 
 
 @pytest.mark.slow

@@ -77,14 +77,13 @@ class KeptRuns:
                 f"{', '.join(others.jobs)} with {others.curves.shape[1]} steps."
             )
         done, there = self.finished, self.places
-        better = [
-            i for key, i in others.places.items() if key not in there or (others.finished[i] and not done[there[key]])
-        ]
-        replaced = {
-            there[key]
+        goes_farther = {
+            key: i
             for key, i in others.places.items()
-            if key in there and others.finished[i] and not done[there[key]]
+            if key not in there or (others.finished[i] and not done[there[key]])
         }
+        better = list(goes_farther.values())
+        replaced = {there[key] for key in goes_farther if key in there}
         stays = [i for i in range(len(self)) if i not in replaced]
 
         def both(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
