@@ -133,3 +133,17 @@ def test_scores_and_what_is_given_up():
         assert np.isinf(scores[[0, 2]]).all()
         following = train_runs(build, loss, [*same, (x, y)], 9, jobs, [0, 0, 0])[1, 8]
         assert scores[1] == pytest.approx(following, rel=1e-5)  # the loss before the step that would come next
+
+
+def test_of_two_that_are_one_run_the_one_that_went_farther_stays():
+    whole, other, ended = [1.0, 0.5], [1.0, 0.4], [1.0, np.nan]
+    one = lambda curve: KeptRuns.of({"rate": np.array([0.1])}, np.array([0]), np.array([curve]))  # noqa: E731
+    for mine, theirs, stays in (
+        (whole, other, whole),
+        (ended, whole, whole),
+        (whole, ended, whole),
+        (ended, [0.9, np.nan], ended),
+    ):
+        joined = one(mine).joined(one(theirs))
+        np.testing.assert_array_equal(joined.curves, [stays])
+        assert len(joined) == 1
