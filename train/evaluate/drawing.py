@@ -49,20 +49,21 @@ def at_sizes(axis: Any, sizes: Sequence[float]) -> None:
     axis.set_xticks(sizes, [f"{size:g}" for size in sizes])
 
 
-def log_ticks(axis: Any) -> None:
-    """Numbers at 1, 2 and 5 of every decade of a vertical logarithmic axis: one decade alone may have no other.
+def log_ticks(axis: Any, along: str = "y") -> None:
+    """Numbers at 1, 2 and 5 of every decade of a logarithmic axis, x or y: one decade alone may have no other, or too many.
 
     Not over many decades, where they would not fit and none were shown; nor where nothing is drawn.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    drawn = np.concatenate([np.ravel(line.get_ydata()) for line in axis.lines] or [np.zeros(0)])
+    drawn = np.concatenate([np.ravel(getattr(line, f"get_{along}data")()) for line in axis.lines] or [np.zeros(0)])
     drawn = drawn[(drawn > 0) & np.isfinite(drawn)]
     if not drawn.size or drawn.max() > 1e3 * drawn.min():
         return
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-    axis.yaxis.set_minor_formatter(NullFormatter())
+    which = getattr(axis, f"{along}axis")
+    which.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    which.set_major_formatter(lambda value, _: f"{value:.3g}")
+    which.set_minor_formatter(NullFormatter())
 
 
 def legend_beside(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from train.evaluate.drawing import at_sizes, colour, gallery, legend_beside, panels
+from train.evaluate.drawing import at_sizes, colour, gallery, legend_beside, log_ticks, panels
 from train.transfer.outcome import Outcome
 from train.transfer.sweep import Sweep
 
@@ -78,6 +78,7 @@ def _draw_curves(axis, sweeps, over: str, limit: Sweep | None) -> None:
             axis.plot([best.rate], [best.loss], "*", ms=10, color=shade, mec="k", mew=0.5)
     steep = bool(finite) and min(finite) < top / 20
     axis.set_xscale("log")
+    log_ticks(axis, "x")
     if steep:
         axis.set_yscale("log", nonpositive="clip")
         axis.set_ylim(0.7 * min(finite), 1.4 * top)

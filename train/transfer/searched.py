@@ -50,13 +50,13 @@ class Searched:
     def sentence(self, label: str, dial: str) -> str:
         """Where the optimum lies, what it cost, why it ended."""
         width, depth = self.space.target
-        after, head = self.end.before, f"{label}: " if label else ""
+        after, head = self.end.before, f"{label}: the" if label else "The"
         place = "is not known"
         if after is not None:
             length = octaves(float(after.high - after.low)).removeprefix("+")
             place = f"is {bracketed('{:.3g}'.format, *(2.0 ** float(e) for e in after.ends))}, {length} octaves"
         return (
-            f"{head}the best {dial} of width {width:g}, depth {depth} {place}, after {self.share:.1%} of what the whole grid "
+            f"{head} best {dial} of width {width:g}, depth {depth} {place}, after {self.share:.1%} of what the whole grid "
             f"costs ({self.seconds:.1f} seconds of training); {self.end.why}."
         )
 
