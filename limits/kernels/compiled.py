@@ -8,8 +8,12 @@ import jax
 
 
 def options(backend: str) -> dict[str, str] | None:
-    """Of XLA's compiler, for the kernel recursions."""
-    return {"xla_disable_hlo_passes": "cse_barrier_expander"} if backend == "cpu" else None
+    """Of XLA's compiler, for the kernel recursions: barriers hold.
+
+    Loops over little stay as they are: CPUs make one function of them, in which a barrier is an error.
+    """
+    kept = "cse_barrier_expander,small-while-loop-hoisting"
+    return {"xla_disable_hlo_passes": kept} if backend == "cpu" else None
 
 
 def compiled(function: Callable[..., Any], static_argnums: int) -> Callable[..., Any]:

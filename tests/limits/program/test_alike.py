@@ -208,3 +208,14 @@ def test_other_shapes_types_orders_and_equations_are_other_programs():
     assert program(lambda x: (b - x, b * x), x) is two
     given = shared(jax.make_jaxpr(lambda x: (b - x, b * x))(x))[1]
     np.testing.assert_allclose(np.stack(two(given, [x])), [b - 1, b])
+
+
+def test_barriers_hold_in_loops_over_little():
+    """What CPUs make of such a loop has no barriers, and XLA gave up."""
+    x = jnp.array([0.3, 0.6])
+    step = lambda a, _: (jax.lax.optimization_barrier(jnp.sin(a)), None)  # noqa: E731
+    found = alike.Alike(lambda _, a: jax.lax.scan(step, a, length=100)[0])(0, x)
+    expected = np.asarray(x)
+    for _ in range(100):
+        expected = np.sin(expected)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
