@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 import zoo
-from launch.bench_child import SIZES, inputs, megabytes, resident
+from launch.bench_child import SIZES, inputs, megabytes, resident, timed
 from launch.common import packaged
 from launch.plain_gpt import by_hand
 from limits import Task, twin
@@ -171,17 +171,38 @@ def transfer(side: str, width: int, against: str) -> dict[str, float]:
     return {"seconds": seconds, "sum": float(curves[:, :10].sum())}
 
 
-def entries(name: str, images: int = 60_000) -> dict[str, float]:
-    """Entries of NNGP and NTK a second for 32 × 32 × 3 inputs, float32, and the hours of K(x, x) of so many: arithmetic."""
+def entries(name: str, dtype: str = "float32", images: int = 60_000) -> dict[str, float]:
+    """Entries of NNGP and NTK a second for 32 × 32 × 3 inputs, and the hours of K(x, x) of so many: arithmetic."""
     definition, arguments, block = SIZES[name]
     rows = block or 512
-    x = inputs(2 * rows, 3072, 0.0, "float32").reshape(-1, 32, 32, 3)
+    x = inputs(2 * rows, 3072, 0.0, dtype).reshape(-1, 32, 32, 3)
     data = Samples("waves", x, np.zeros((len(x), 10)), x[:1], np.zeros((1, 10)))
-    job = KernelJob(
-        name, 0, twin(getattr(zoo, definition)(width=8, outputs=10, **arguments)), data, Regression(block=block), Path()
-    )
-    rate = job.rate()
+    limit, how = twin(getattr(zoo, definition)(width=8, outputs=10, **arguments)), Regression(block=block, dtype=dtype)
+    rate = KernelJob(name, 0, limit, data, how, Path()).rate()
     return {"rate": rate, "hours": images * (images + 1) / 2 / rate / 3600}
+
+
+def machine() -> dict[str, Any]:
+    """The device, and seconds of a matrix product of 2048 × 2048 on it ("product")."""
+    device, a = jax.devices()[0], jnp.ones((2048, 2048))
+    product = jax.jit(lambda a: a @ a)
+    seconds = timed(lambda: jax.block_until_ready(product(a)), 20)
+    return {"kind": device.device_kind, "platform": device.platform, "count": jax.device_count(), "product": seconds}
+
+
+def largest(first: int = 2**14, most: int = 2**26) -> dict[str, float]:
+    """The largest sweep that the device has memory for, doubling the samples, and its seconds a step."""
+    found = {"samples": 0.0, "seconds": float("inf")}
+    samples = first
+    while samples <= most:
+        try:
+            seconds = fields("ours", samples, 2)["seconds"] / 2
+        except Exception as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            break
+        found, samples = {"samples": float(samples), "seconds": seconds}, 2 * samples
+    return found
 
 
 def train(config: str, rounds: int) -> dict[str, list[float]]:

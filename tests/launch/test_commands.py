@@ -147,7 +147,7 @@ def test_a_shadowing_file_is_named(tmp_path):
 
 
 def test_bench_says_what_it_can_time():
-    assert "bench times one of kernels, architectures" in ended("launch.cli", "bench", "trian").outputs[0]
+    assert "bench times one of all, kernels, architectures" in ended("launch.cli", "bench", "trian").outputs[0]
 
 
 def test_help_names_every_command():

@@ -38,7 +38,7 @@ TAKEN = {
     "learning_rate": WHOLE | {"2.5", "1e300"}, "momentum": {"0"}, "parts": set(), "loss": set(), "what": set(), "size": set(),
     "prompt": set(WORDS), "tokens": WHOLE, "draws": WHOLE, "temperature": WHOLE | {"0", "2.5", "1e300"},
     **{name: WHOLE | {"0"} for name in ("seed", "step", "member")},
-    "distributed": set(), "oracle": set(), "shard": set(), "level": set(), "set": set(), "workdir": set(WORDS),
+    "distributed": set(), "oracle": set(), "against": set(), "shard": set(), "level": set(), "set": set(), "workdir": set(WORDS),
     **{name: set(WORDS) for name in ("only", "archive")}, **dict.fromkeys(("width", "depth", "largest"), WHOLE),
     "live_port": {"0", "3"}, "budget": set(WORDS), "precision": WHOLE | {"0", "2.5", "1e300"},
     **{name: {"0"} for name in SWITCHES},

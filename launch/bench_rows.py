@@ -1,0 +1,134 @@
+"""What `launch.bench` finds: rows with a ratio, a file of them, and what became slower since an earlier one."""
+
+import dataclasses
+import datetime
+import json
+import os
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from limits.kept.store import DamagedError, sealed, unsealed
+
+SLOWER = 1.1  # by what every round of a row must be slower than every round before
+_MACHINE = ("device", "processor")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One figure: seconds of limit-zoo, and of what it is held against, a number a round.
+
+    >>> row = Row("kernels", "relu", (0.5, 0.4, 0.6), "neural-tangents", (1.0, 1.2, 1.1))
+    >>> row.median, row.ratio
+    (0.5, 2.2)
+    """
+
+    what: str
+    case: str
+    seconds: tuple[float, ...]
+    other: str = ""
+    others: tuple[float, ...] = ()
+    note: str = ""
+
+    @property
+    def median(self) -> float:
+        """Seconds of limit-zoo."""
+        return statistics.median(self.seconds)
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times longer the other side takes."""
+        return statistics.median(self.others) / self.median if self.others else None
+
+    def words(self) -> list[str]:
+        """As a line of the table."""
+        ratio = f"{self.ratio:.3g}×" if self.ratio is not None else "–"
+        others = f"{_seconds(statistics.median(self.others))} {self.other}" if self.others else self.other or "–"
+        return [self.what, self.case, _seconds(self.median) if self.seconds else "–", others, ratio, self.note]
+
+
+def table(title: str, rows: Iterable[Row]) -> Table:
+    """All rows, with their ratios."""
+    found = Table(title=title)
+    for name in ("what", "case", "limit-zoo", "against", "ratio", "beside"):
+        found.add_column(name)
+    for row in rows:
+        found.add_row(*row.words())
+    return found
+
+
+def document(rows: Sequence[Row], run: dict[str, Any], yardstick: float) -> str:
+    """A file of a run. yardstick: seconds of a matrix product on this machine, when it ran."""
+    return sealed(
+        {
+            "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "load": os.getloadavg()[0],
+            "yardstick": yardstick,
+            **run,
+            "rows": [dataclasses.asdict(row) for row in rows],
+        }
+    )
+
+
+def read(file: Path) -> tuple[list[Row], dict[str, Any]]:
+    """(rows, what else the file says)."""
+    try:
+        found = unsealed(file.read_bytes())
+        rows = [Row(**_tuples(row)) for row in found.pop("rows")]
+    except (DamagedError, TypeError, KeyError) as error:
+        raise ValueError(f"--against={file} is no file that launch.bench wrote: {error}.") from None
+    return rows, found
+
+
+def changes(now: Sequence[Row], then: Sequence[Row], yardsticks: tuple[float, float], same: bool) -> Table:
+    """Rows that both runs have: how many times as long each takes now.
+
+    A row with another side is held against that, in both runs; another row against the machine's matrix product, and where
+    machines differ (`same` is False) not at all. Slower: every round by more than a tenth than every round before.
+    """
+    found = Table(title="against the earlier run")
+    for name in ("what", "case", "then", "now", "now / then", "rounds", ""):
+        found.add_column(name)
+    before = {(row.what, row.case, row.other): row for row in then}
+    for row in now:
+        old = before.get((row.what, row.case, row.other))
+        if old is None or not row.seconds or not old.seconds:
+            continue
+        units = [
+            statistics.median(each.others) if each.others else yard
+            for each, yard in zip((old, row), yardsticks, strict=True)
+        ]
+        if not row.others and not same:
+            found.add_row(row.what, row.case, _seconds(old.median), _seconds(row.median), "–", "", "another machine")
+            continue
+        a, b = ([s / unit for s in each.seconds] for each, unit in zip((old, row), units, strict=True))
+        change = statistics.median(b) / statistics.median(a)
+        verdict = "slower" if min(b) > SLOWER * max(a) else "faster" if SLOWER * max(b) < min(a) else ""
+        shown = [_seconds(each.median) for each in (old, row)]
+        found.add_row(row.what, row.case, *shown, f"{change:.2f}", f"{len(a)}, {len(b)}", verdict)
+    return found
+
+
+def slower(changed: Table) -> list[str]:
+    """The cases that the table calls slower."""
+    cases, verdicts = (list(changed.columns[i].cells) for i in (1, -1))
+    return [str(case) for case, verdict in zip(cases, verdicts, strict=True) if verdict == "slower"]
+
+
+def same_machine(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether both runs name the same device and processors."""
+    return all(
+        json.dumps(one.get(key), sort_keys=True) == json.dumps(other.get(key), sort_keys=True) for key in _MACHINE
+    )
+
+
+def _tuples(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a file, where JSON has lists."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"
