@@ -37,6 +37,10 @@ class NetworkState:
     offset: Any  # outputs of all points at the start
 
 
+class FullError(ValueError):
+    """An exact sweep met more directions than it has coordinates for."""
+
+
 class CausalSweep:
     """The programs of one network and one way to train it, compiled once for every capacity of the bases.
 
@@ -156,6 +160,8 @@ class CausalSweep:
             larger += max(rows, larger // 2)
         if larger == capacity:
             return state
+        if self.exact is not None:  # more rows would draw coordinates that stand for others
+            raise FullError(f"{known:.0f} directions and {rows} new ones do not fit into the room for {capacity}.")
         revealed = of_matrices(state.variables[REVEALED], lambda m: m.resized(larger))
         variables = state.variables | {REVEALED: revealed}
         return dataclasses.replace(

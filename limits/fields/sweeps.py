@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from limits.fields.kept_sweep import Keep
 from limits.fields.network import REVEALED, coordinates_needed, vectors_met
 from limits.fields.record import needs, reduce
 from limits.fields.responses import NOTED, all_responses
-from limits.fields.sweep import CausalSweep, NetworkState, check_apart, check_finite, check_rank
+from limits.fields.sweep import CausalSweep, FullError, NetworkState, check_apart, check_finite, check_rank
 from limits.kept.identity import numerics
 from limits.kept.remembered import remembered
 from limits.training import Training
@@ -27,6 +28,7 @@ from zoo.activations import PiecewiseLinear
 from zoo.definition import definition_of, is_layered, is_ours
 
 _MOST_COORDINATES = 8192  # of an exact linear sweep
+_LINEAR_STEPS = 100  # whose directions have room at first
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -173,20 +175,45 @@ def _is_linear(net: Any) -> bool:
 
 def _exact(plan: Plan) -> dict[str, Any] | None:
     """A linear network without sampling, in float64; None where that needs too many coordinates."""
-    net = plan.net
     with jax.enable_x64(True):
         x, y = plan.points(np.float64)
-        plain = compiled_sweep(net, plan.training.step, x.shape, plan.n, "float64", plan.batch)
-        room = plain.at_start + plan.length["looks"] * plan.task.outputs * plain.at_look
-        room += (int(plan.times[-1]) + 1) * plain.per_pass
-        needed = coordinates_needed(net, jax.ShapeDtypeStruct(x.shape, x.dtype), room)
-        if needed > _MOST_COORDINATES:
-            return None
-        stages = 2 ** (definition_of(net).stages - 1)
-        wide = net.clone(width=-(-needed // stages) * stages)
-        sweep = compiled_sweep(wide, plan.training.step, x.shape, plan.n, "float64", plan.batch, exact=room)
-        run = _run(sweep, plan, jax.random.key(0), x, y)
-    return jax.tree.map(lambda a: np.stack([a]), run)
+        for room in _rooms(plan, x):
+            found = _in_room(plan, x, y, room)
+            if found is not None:
+                return jax.tree.map(lambda a: np.stack([a]), found)
+    return None
+
+
+def _rooms(plan: Plan, x: Any) -> Iterator[int]:
+    """How many directions a matrix may meet, in the order to be tried.
+
+    A pass through a linear network meets as many vectors as there are points, of which few are new: a step adds to every matrix
+    a vector for each output, ∂f/∂h, which the matrices behind carry on. So there are about outputs × matrices of them, fewer
+    where the outputs have learnt their targets, and more in convolutions; as many as there are points at most.
+    """
+    net, outputs, steps = plan.net, plan.task.outputs, int(plan.times[-1]) + 1
+    plain = compiled_sweep(net, plan.training.step, x.shape, plan.n, "float64", plan.batch)
+    least = plain.at_start + plan.length["looks"] * outputs * plain.at_look
+    most = least + steps * plain.per_pass
+    room = least + plain.per_pass + min(steps, _LINEAR_STEPS) * outputs * len(vectors_met(net, x))
+    while room < most:
+        yield room
+        room *= 2
+    yield most
+
+
+def _in_room(plan: Plan, x: Any, y: Any, room: int) -> dict[str, Any] | None:
+    """What an exact sweep sees that has room for so many directions; None where they are more, or need too many coordinates."""
+    needed = coordinates_needed(plan.net, jax.ShapeDtypeStruct(x.shape, x.dtype), room)
+    if needed > _MOST_COORDINATES:
+        return None
+    stages = 2 ** (definition_of(plan.net).stages - 1)
+    wide = plan.net.clone(width=-(-needed // stages) * stages)
+    sweep = compiled_sweep(wide, plan.training.step, x.shape, plan.n, "float64", plan.batch, exact=room)
+    try:
+        return _run(sweep, plan, jax.random.key(0), x, y)
+    except FullError:
+        return None
 
 
 @remembered(maxsize=16)

@@ -10,7 +10,7 @@ import pytest
 
 from limits import Task, twin
 from limits.fields import matrix as engine
-from limits.fields import network
+from limits.fields import network, sweeps
 from limits.fields.sweeps import compiled_sweep
 from train import ensemble
 from zoo import MLP
@@ -68,6 +68,42 @@ def test_deep_linear_networks_follow_the_closed_equations():
     np.testing.assert_allclose(back[:, 0].reshape(steps + 1, -1), closed["back"], rtol=1e-7, atol=1e-8)
     np.testing.assert_allclose(back[:, 1], back[:, 0], rtol=1e-7, atol=1e-8)
     assert abs(forward).max() > 0.1 < abs(back).max()
+
+
+def test_steps_of_a_linear_network_add_few_directions_and_where_room_ends_there_is_more(monkeypatch):
+    """As many points as the closed equations can take: the room for all of them at every step is never asked for."""
+    rng, tried, in_room = np.random.default_rng(2), [], sweeps._in_room
+    x, y, steps = rng.normal(size=(7, 8)), rng.normal(size=7), 11
+    closed = deep_linear(x, y, 0.25, 1.0, steps)
+    net = MLP(8, 2, activation="linear", parameterization="mup")
+    monkeypatch.setattr(sweeps, "_LINEAR_STEPS", 0)
+    monkeypatch.setattr(sweeps, "_in_room", lambda *args: tried.append(args[-1]) or in_room(*args))
+    run = twin(net).rich(Task(x, y), steps, 0.25, times=[0, steps], kernels=())
+    assert run.provenance["f_train"].kind == "exact"
+    np.testing.assert_allclose(run.f_train[:, :, 0], closed["f"][[0, steps]], atol=1e-9)
+    assert len(tried) > 1
+    assert tried[-1] < 7 * steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [100, 300])
+def test_linear_networks_stay_exact_for_hundreds_of_steps(steps):
+    """Three hidden layers, 20 points: with room for every point at every step this took more coordinates than there are."""
+    rng = np.random.default_rng(0)
+    task = Task(rng.normal(size=(20, 5)), rng.normal(size=20), rng.normal(size=(1, 5)), [0.0])
+    how: dict[str, Any] = {"steps": steps, "learning_rate": 0.2, "times": [0, steps], "kernels": ("phi",)}
+    exact = twin(MLP(8, 3, activation="linear", parameterization="mup")).rich(task, **how)
+    assert exact.provenance["phi"].kind == "exact"
+    sampled = twin(MLP(8, 3, activation=identity, parameterization="mup")).rich(task, samples=1024, replicas=8, **how)
+    for right, found, error in ((getattr(exact, n)[-1], getattr(sampled, n)[-1], getattr(sampled, f"{n}_sem")[-1])
+                                for n in ("f_train", "f_test")):  # fmt: skip
+        # 5 standard errors of 8 sweeps, and a bias of O(1/1024)
+        assert np.all(np.abs(right - found) < 5 * error + 0.005 * np.abs(right).max())
+
+
+def identity(x):
+    """A linear activation that is not recognised as one: its networks are sampled."""
+    return x
 
 
 def first_responses(task: Task, w: float, gamma: float, rate: float) -> np.ndarray:
