@@ -11,8 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.sharding import Mesh
 
 from limits.kept.remembered import remembered
+from limits.kernels.on_mesh import symmetric
 from limits.kernels.traced import by_few_numbers, in_tiles, rows_of_tiles
 from limits.program.accuracy import SeriesLengths
 from limits.program.closed import look, program_of
@@ -91,6 +93,29 @@ class KernelFunction:
     def diagonal(self, x: Any, **values: Any) -> KernelPair:
         """Of each input with itself, [n]."""
         return self._read(x, None, values)
+
+    def on_mesh(self, x: Any, mesh: Mesh, axis: str | None = None, **values: Any) -> KernelPair:
+        """K(x, x) [n, n], with rows over an axis of a mesh (its first): every device works out half of its own.
+
+        >>> from limits import twin
+        >>> from zoo import MLP
+        >>> mesh = jax.make_mesh((jax.device_count(),), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+        >>> twin(MLP(width=8, depth=1)).kernel_function().on_mesh(jnp.eye(2 * jax.device_count()), mesh).ntk.sharding.spec
+        PartitionSpec('rows',)
+        """
+        x, axis = jnp.asarray(x), str(mesh.axis_names[0]) if axis is None else axis
+        if axis not in mesh.shape:
+            raise ValueError(f"on_mesh: the mesh has no axis {axis!r}. {did_you_mean(axis, mesh.shape)}")
+        one = self(x[:1], **values)  # says what is wrong, and which kernels there are
+        wanted = [name for name in KERNELS if getattr(one, name) is not None]
+
+        def tile(a: Any, b: Any) -> list[Any]:
+            found = self(a, b, **values)
+            return [getattr(found, name) for name in wanted]
+
+        found = symmetric(tile, x, mesh, axis, (one.nngp.ndim - 2) // 2)
+        made = dict(zip(wanted, found, strict=True))
+        return KernelPair(*(made.get(name) for name in KERNELS))
 
     def provenance(self, x: Any) -> dict[str, Provenance]:
         """How exact its numbers are, for inputs of this shape; why kernels are absent."""
