@@ -105,6 +105,7 @@ counts = Check(
     "a tuple of integers of at least 1, such as (2, 2)",
     lambda v: isinstance(v, tuple) and v and all(map(size.holds, v)),
 )
+sides = Check("rows and columns, such as (2, 8)", lambda v: counts.holds(v) and len(v) == 2)
 scale = number(0)
 _COMMON = {
     "width": size,
@@ -119,6 +120,18 @@ _COMMON = {
         lambda v: v is None or jnp.issubdtype(jnp.dtype(v), jnp.floating),
     ),
 }
+
+
+def rows_and_columns(patch: Any) -> tuple[int, int]:
+    """The sides of a patch; one number is a square.
+
+    >>> rows_and_columns(4), rows_and_columns((1, 28))
+    ((4, 4), (1, 28))
+    """
+    rows, columns = patch if isinstance(patch, tuple) else (patch, patch)
+    return int(rows), int(columns)
+
+
 LAYERED = ("w_std", "b_std", "activation")  # fields that may be tuples, an entry a layer
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -11,7 +12,7 @@ import optax
 from jax.core import Tracer
 
 from zoo import checks
-from zoo.definition import definition_of, name_of
+from zoo.definition import definition_of, name_of, rows_and_columns
 from zoo.layers import HasRoles, Linear
 from zoo.names import by_name
 from zoo.parameterization import parameterization
@@ -172,7 +173,8 @@ def example_input(net: nn.Module, params: Any) -> Any:
     wanted = {name: tuple(leaf.shape) for name, leaf in by_name(params).items()}
     inputs = sorted({shape[-2] for shape in wanted.values() if len(shape) > 1})
     said = definition_of(net)
-    channels = [n // said.patch**2 for n in inputs if n % said.patch**2 == 0]
+    pixels = math.prod(rows_and_columns(said.patch))
+    channels = [n // pixels for n in inputs if n % pixels == 0]
     images = [(1, size, size, n) for n in channels for size in (32, 64, 56)]
     vectors = [(1, n) for n in inputs]
     for shape in {True: images, False: vectors, None: vectors + images}[said.images]:

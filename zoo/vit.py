@@ -9,7 +9,18 @@ import jax.numpy as jnp
 
 from zoo.attention import WEIGHTS, TableOfNormals, TwoBranchBlocks, attend, feed_forward, heads_of, residual
 from zoo.checks import Check, choice
-from zoo.definition import Network, by_layer, check_images, check_layers, definition, of_layer, scale, size
+from zoo.definition import (
+    Network,
+    by_layer,
+    check_images,
+    check_layers,
+    definition,
+    of_layer,
+    rows_and_columns,
+    scale,
+    sides,
+    size,
+)
 from zoo.layers import Dense, Norm, field, layer, output, scaled_normal
 from zoo.parameterization import Parameterization, parameterization
 
@@ -57,7 +68,7 @@ def sines(tokens: int, width: int) -> jax.Array:
 
 @definition(
     **by_layer(),
-    patch=size,
+    patch=size | sides,
     mlp_ratio=size,
     heads=size | Check('"grow"', lambda v: v == "grow"),
     position_std=scale,
@@ -78,6 +89,7 @@ class ViT(TwoBranchBlocks, Network):
 
     s = β depth^(−α), α the parameterization's (1/2 in `ntk` and `mup`, 0 in `standard`). w_std and b_std hold for every
     dense layer; tuples have an entry for the embedding, each block and the readout, and `activation` one a block.
+    `patch`: the side of squares, or (rows, columns), such as (1, 8) for strips of a row of eight pixels.
     `logits` = "1/d" (p = 1) or "1/sqrt(d)", d the head dimension; `heads`: a number, or "grow" for about √width of them.
     `query_init="zeros"` starts the queries at zero, `tied` uses one layer for queries and keys.
     `attention="identity"` leaves the softmax out. `norm`: "layer" (before each branch and before the readout) or None,
@@ -95,7 +107,7 @@ class ViT(TwoBranchBlocks, Network):
     """
 
     activation: Any = "gelu"
-    patch: int = 4
+    patch: Any = 4
     heads: int | str = 4
     logits: str = "1/d"
     query_init: str = "normal"
@@ -132,16 +144,17 @@ class ViT(TwoBranchBlocks, Network):
         return heads_of(self.width)
 
     def patches(self, x: Any) -> Any:
-        """Images [n, height, width, channels] cut into flattened patches [n, tokens, patch² channels], row by row."""
+        """Images [n, height, width, channels] cut into flattened patches [n, tokens, pixels · channels], row by row."""
         check_images(self, x)
         n, rows, columns, channels = x.shape
-        if rows % self.patch or columns % self.patch:
+        a, b = rows_and_columns(self.patch)
+        if rows % a or columns % b:
             raise ValueError(
-                f"ViT: images of {rows} × {columns} do not divide into patches of {self.patch} × {self.patch}: "
-                "change patch, or crop or pad the images."
+                f"ViT: images of {rows} × {columns} do not divide into patches of {a} × {b}: change patch, or crop or pad the "
+                "images."
             )
-        x = x.reshape(n, rows // self.patch, self.patch, columns // self.patch, self.patch, channels)
-        return x.swapaxes(2, 3).reshape(n, -1, self.patch**2 * channels)
+        x = x.reshape(n, rows // a, a, columns // b, b, channels)
+        return x.swapaxes(2, 3).reshape(n, -1, a * b * channels)
 
     @nn.compact
     def __call__(self, x: jax.Array, intermediates: bool = False) -> Any:  # noqa: D102

@@ -112,6 +112,15 @@ def test_attention_of_zero_queries_is_exactly_uniform(width):
     np.testing.assert_array_equal(apply(net, with_zeros, X), apply(net, with_others, X))
 
 
+def test_patches_that_are_no_squares_are_cut_row_by_row():
+    found = network(patch=(1, 3)).patches(X)
+    np.testing.assert_array_equal(found[:, 3], X[:, 1, 3:].reshape(3, -1))
+    tall = network(patch=(4, 2)).patches(X)
+    np.testing.assert_array_equal(tall[:, 1], X[:, :, 2:4].reshape(3, -1))
+    strips, squares = network(patch=(2, 2)), network()
+    np.testing.assert_array_equal(strips.patches(X), squares.patches(X))
+
+
 def test_heads_that_grow_are_the_largest_divisor_up_to_the_square_root():
     assert [network(width=width, heads="grow").head_count for width in (12, 16, 64, 7, 96)] == [3, 4, 8, 1, 8]
 
@@ -122,6 +131,11 @@ def test_heads_that_grow_are_the_largest_divisor_up_to_the_square_root():
         ({"heads": 5}, "ViT: width 12 does not divide into 5 heads; change either"),
         ({"heads": 0}, 'ViT: heads must be an integer of at least 1, or "grow"; got 0'),
         ({"patch": 4}, "ViT: images of 4 × 6 do not divide into patches of 4 × 4: change patch, or crop or pad"),
+        ({"patch": (2, 4)}, "ViT: images of 4 × 6 do not divide into patches of 2 × 4: change patch, or crop or pad"),
+        (
+            {"patch": (2,)},
+            r"ViT: patch must be an integer of at least 1, or rows and columns, such as \(2, 8\); got \(2,\)",
+        ),
         ({"logits": "1"}, r'ViT: logits must be one of "1/d", "1/sqrt\(d\)"; got \'1\''),
         ({"positions": "none"}, 'ViT: positions must be one of "learned", "fixed", None; got \'none\''),
         ({"tied": True, "query_init": "zeros"}, "tied queries and keys cannot start at zero"),
