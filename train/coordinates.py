@@ -23,8 +23,10 @@ from train.variables import descend, forward, split
 from zoo import checks
 from zoo.attention import WEIGHTS
 from zoo.messages import as_text
-from zoo.plain import Pair, PlainNetwork, starts
+from zoo.modules import Pair
+from zoo.plain import PlainNetwork
 from zoo.rescaled import within
+from zoo.starts import starts
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -18,10 +18,11 @@ from zoo.definition import definition_of, name_of
 from zoo.inferred import Place, Roles
 from zoo.messages import as_text
 from zoo.names import by_name, numberless
-from zoo.plain import PlainNetwork, starts
+from zoo.plain import PlainNetwork
 from zoo.rescaled import Rescaled
 from zoo.roles import Factors, Where, factors, placed
 from zoo.scaled import CONSISTENT_RMS, OF_MATRICES, muon_states, named
+from zoo.starts import starts
 
 _HEADS = (
     "{name}: d_head grows with the width{more}, so logits must be q·k / d_head: with 1/√d_head they grow as √d_head once queries "

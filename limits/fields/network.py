@@ -14,7 +14,8 @@ from limits.fields.matrix import REVEALED as REVEALED
 from limits.fields.matrix import TOLERANCE, Matrix, multiply
 from limits.finite.forward import STATISTICS, mixes_inputs, on_all_points
 from zoo.layers import Linear
-from zoo.plain import PlainNetwork, readout_of
+from zoo.plain import PlainNetwork
+from zoo.starts import readout_of
 
 _BOTH_SIDES = ("hidden", "branch")  # roles of weights whose inputs and outputs both grow with the width
 

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 
 from limits.fields.matrix import REVEALED, TOLERANCE, Matrix, multiply
 from limits.program.run import EquationRun, Noted, run_network
-from zoo.plain import PlainNetwork, starts
+from zoo.plain import PlainNetwork
+from zoo.starts import starts
 
 _AS_IT_IS = ("convert_element_type", "copy", "copy_p", "stop_gradient", "sharding_constraint", "reduce_precision")
 _UNUSUAL = (

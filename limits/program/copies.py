@@ -1,7 +1,8 @@
 """Axes of independent copies (heads, experts): neurons whose number does not grow, told apart where numbers tell them apart."""
 
+from limits.program.concatenation import concatenated
 from limits.program.nodes import Node
-from limits.program.shapes import concatenated, rows
+from limits.program.slices import rows
 from limits.program.values import NoLimitError, Parameter, Value, growth
 
 MOST = 64  # all pairs of copies are looked at

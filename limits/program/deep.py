@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program.elementwise import constant
+from limits.program.deterministic import constant
 from limits.program.loops import Slot
 from limits.program.nodes import Carried, Det, FieldSum, Key, Node
 from limits.program.rolled import LoopPlan, ReadMoments
@@ -172,7 +172,7 @@ class Flow:
         return enter, inside, [(slope, node) for slope, (_, node) in zip(slopes, terms, strict=True)]
 
     def velocity(self, carry: dict[Key, Any]) -> dict[Key, Any]:
-        """Of every moment. That of 1 − c is that of `moments._gap_of_sum`, to first order in a branch's variance."""
+        """Of every moment. That of 1 − c is that of `gaps._of_sum`, to first order in a branch's variance."""
         enter, inside, branches = self.branches(carry)
         return {key: sum(self._moved(key, enter, inside, size, node) for size, node in branches) for key in self.keys}
 

@@ -8,11 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from limits.program.concatenation import concatenated
 from limits.program.copies import MOST, apart, are_copies, entry
-from limits.program.elementwise import check_steady, elementwise
+from limits.program.deterministic import check_steady
+from limits.program.elementwise import elementwise
 from limits.program.nodes import Det, FieldSum, Image, Lookup, Node, Window
-from limits.program.shapes import broadcast, concatenated, moved, one, permuted, settled, sliced, transposed
-from limits.program.values import Atom, Axes, Axis, NoLimitError, Parameter, Value, fresh, growth, positions, size
+from limits.program.shapes import broadcast, moved, permuted, settled, transposed
+from limits.program.slices import sliced
+from limits.program.values import Atom, Axes, Axis, NoLimitError, Parameter, Value, fresh, growth, one, positions, size
 
 
 def of_weights(signal: tuple, weights: tuple, first: bool) -> Value:

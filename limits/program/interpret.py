@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program import copies, elementwise, images, shapes, sums
-from limits.program.moments import same_weights
+from limits.program import concatenation, copies, deterministic, elementwise, images, shapes, slices, sums
 from limits.program.nodes import Det, FieldSum, Image, Mask, Moved, Node, OfWeights, Weights
 from limits.program.primitives import ENTRY_BY_ENTRY, RANDOM, primitives
+from limits.program.shared_weights import same_weights
 from limits.program.trace import Constant, Equation, NetworkProgram
-from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, fresh, size
+from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, fresh, one, size
 
 _REDUCTIONS = {
     "reduce_max": jnp.max,
@@ -114,25 +114,25 @@ class Interpreter:
                 return [shapes.broadcast(given[0], shape, params["broadcast_dimensions"])]
             case "slice":
                 steps = params["strides"] or (1,) * len(shape)
-                return [shapes.sliced(given[0], params["start_indices"], params["limit_indices"], steps, shape)]
+                return [slices.sliced(given[0], params["start_indices"], params["limit_indices"], steps, shape)]
             case "dynamic_slice":
                 starts = [_whole(value) for value in given[1:]]
                 stops = [a + n for a, n in zip(starts, params["slice_sizes"], strict=True)]
-                return [shapes.sliced(given[0], tuple(starts), tuple(stops), (1,) * len(shape), shape)]
+                return [slices.sliced(given[0], tuple(starts), tuple(stops), (1,) * len(shape), shape)]
             case "split":
                 return self._split(given[0], params, equation.shapes)
             case "concatenate":
-                return [shapes.concatenated(given, params["dimension"], shape[params["dimension"]])]
+                return [concatenation.concatenated(given, params["dimension"], shape[params["dimension"]])]
             case "stack" | "scan_stack":
-                return [shapes.stacked(given, params["axis"], shape)]
+                return [concatenation.stacked(given, params["axis"], shape)]
             case "unstack":
                 return [_indexed(given[0], i, each, params["axis"]) for i, each in enumerate(equation.shapes)]
             case "tile":
-                return [shapes.tiled(given[0], params["reps"], shape)]
+                return [concatenation.tiled(given[0], params["reps"], shape)]
             case "scan_index":
                 return [_indexed(given[0], params["index"], shape)]
             case "pad":
-                return [shapes.padded(given[0], _number(given[1]), params["padding_config"], shape)]
+                return [concatenation.padded(given[0], _number(given[1]), params["padding_config"], shape)]
             case "rev":
                 return [shapes.reversed_along(given[0], params["dimensions"])]
             case "reduce_sum":
@@ -187,14 +187,14 @@ class Interpreter:
         for length, shape in zip(map(int, params["sizes"]), parts, strict=True):
             low, high = [0] * len(shape), [s[0] for s in shape]
             low[axis], high[axis] = start, start + length
-            made.append(shapes.sliced(value, tuple(low), tuple(high), (1,) * len(shape), shape))
+            made.append(slices.sliced(value, tuple(low), tuple(high), (1,) * len(shape), shape))
             start += length
         return made
 
 
 def _held(each: Constant) -> Value | Refused:
     try:
-        return elementwise.constant(*each)
+        return deterministic.constant(*each)
     except NoLimitError as error:
         return Refused(str(error))
 
@@ -254,7 +254,7 @@ def _indexed(value: Value, index: int, shape: tuple, axis: int = 0) -> Value:
     low, high = [0] * len(sizes), [s[0] for s in sizes]
     low[axis], high[axis] = index, index + 1
     sizes[axis] = (1, 1, 1)
-    part = shapes.sliced(value, tuple(low), tuple(high), (1,) * len(sizes), tuple(sizes))
+    part = slices.sliced(value, tuple(low), tuple(high), (1,) * len(sizes), tuple(sizes))
     return shapes.reshaped(part, shape)
 
 
@@ -265,7 +265,7 @@ def _mask(p: Value, shape: tuple, number: int) -> Value:
     by_input = any(atom.kind == "b" for axis in axes for atom in axis)
     weights = Weights(f"mask {number}", (), (), (keep * (1 - keep)) ** 0.5, 0.0, False, "zeros and ones of dropout")
     drawn = Mask(tuple(places), 0.0, weights, (True,) * len(places), by_input)
-    return Value(axes, FieldSum(drawn.shape, 0.0, ((shapes.one(len(places)), drawn),), shapes.one(len(places), keep)))
+    return Value(axes, FieldSum(drawn.shape, 0.0, ((one(len(places)), drawn),), one(len(places), keep)))
 
 
 def _is_mask(node: Any) -> bool:

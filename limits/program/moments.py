@@ -23,10 +23,11 @@ import numpy as np
 
 from limits.kernels.special import safe_sqrt
 from limits.program import averages
-from limits.program.nodes import Carried, Concat, Det, Entry, FieldSum, Image, Key, Lookup, Map, Mask, Moved, Node
+from limits.program.gaps import gap_of, snapped
+from limits.program.nodes import Carried, Concat, Det, FieldSum, Image, Key, Map, Moved, Node
+from limits.program.shared_weights import contracted, of_weights, same_weights, shared
 from limits.program.values import NoLimitError
-
-_ROUNDING = 16  # ulps of 1 − c that are taken for none
+from limits.program.zeros import total
 
 
 class PairMoments:
@@ -107,7 +108,7 @@ class PairMoments:
         if isinstance(u, Carried):  # only with itself: of others it is independent
             return self._of_carried(u, pairs)
         if same_weights(u, v):
-            return self._of_weights(u, v, pairs)
+            return of_weights(self, u, v, pairs)
         return None
 
     def _tangent(self, u: Any, v: Any, pairs: bool) -> Any:
@@ -121,10 +122,10 @@ class PairMoments:
             return None
         rate = u.matrix.rate and u.matrix.rate * u.matrix.quicker
         if not isinstance(u, Image):
-            shared = self._shared(u, v, pairs)
-            return None if u.matrix.rate == 0 else rate * shared
-        inner = None if isinstance(u.source, Det) else self._contracted(self.tangent, u, v, pairs)
-        own = self._contracted(self.second, u, v, pairs) if u.matrix.rate else None
+            ones = shared(self, u, v, pairs)
+            return None if u.matrix.rate == 0 else rate * ones
+        inner = None if isinstance(u.source, Det) else contracted(self, self.tangent, u, v, pairs)
+        own = contracted(self, self.second, u, v, pairs) if u.matrix.rate else None
         inner = None if inner is None or u.matrix.std == 0 else u.fan * u.matrix.variance * inner
         return total(None if own is None else u.fan * rate * own, inner)
 
@@ -190,22 +191,7 @@ class PairMoments:
 
     def _gap(self, u: Node, v: Node, pairs: bool) -> Any:
         del v
-        return jax.lax.optimization_barrier(self.still(self._gap_of(u, pairs)))
-
-    def _gap_of(self, u: Node, pairs: bool) -> Any:
-        if (self is self.own and not pairs) or (type(u) is Entry and not (pairs and any(u.own))):
-            return jnp.zeros((1,) * (self.batch + len(u.shape) * (1 + pairs)))
-        if isinstance(u, Carried):
-            return u.known(Key(self.batch, "gap", pairs))
-        if isinstance(u, Image) and u.window is None and u.contracted == 0 and isinstance(u.source, Node):
-            return self.gap(u.source, pairs)
-        if isinstance(u, Image) and u.window is None and isinstance(u.source, Det):
-            return self._gap_of_inputs(u, pairs)
-        if isinstance(u, FieldSum | Concat) and (found := self._gap_of_sum(u, pairs)) is not None:
-            return found
-        if isinstance(u, Map) and (found := averages.gap(self, u, pairs)) is not None:
-            return found
-        return self.gap_between(u, u, pairs)
+        return jax.lax.optimization_barrier(self.still(gap_of(self, u, pairs)))
 
     def gap_between(self, u: Node, v: Node, pairs: bool) -> Any:
         """1 − c from the moments themselves."""
@@ -213,35 +199,7 @@ class PairMoments:
         moment = moment if moment is None else self.still(moment)
         product = self.product(u, v, self.own.size(u), self.own.size(v), pairs)
         c = jnp.zeros_like(product) if moment is None else moment / jnp.where(product > 0, product, 1)
-        return _snapped(1 - c)
-
-    def _gap_of_inputs(self, u: Any, pairs: bool) -> Any:
-        norms = self.own._dot(u.source, u.source, u.contracted, False)
-        norms = self.still(norms)
-        unit = self.still(jnp.asarray(u.source.array)) / jnp.where(norms > 0, safe_sqrt(norms), 1).reshape(
-            *norms.shape, *(1,) * u.contracted
-        )
-        unit = Det(unit)
-        return _snapped(1 - self._dot(unit, unit, u.contracted, pairs))
-
-    def _gap_of_sum(self, u: Any, pairs: bool) -> Any:
-        """Σ_i [½ (a_i − a_i′)² + a_i a_i′ (1 − c)_i] with a_i = c_i r_i / R, of independent terms; None for others."""
-        parts = (
-            list(u.terms)
-            if isinstance(u, FieldSum)
-            else [(Det(jnp.asarray(s).reshape((1,) * (1 + len(u.shape))) ** 0.5), p) for s, p in u.parts]
-        )
-        if isinstance(u, FieldSum):
-            parts = [part for part in parts if not part[1].still]
-            seen = [top for _, part in parts for top in part.tops]
-            if u.constant is not None or len(seen) != len(set(seen)):
-                return None
-        size, found = self.own.size(u), None
-        for c, part in parts:
-            a = self.still(jnp.asarray(c.array)) * self.own.size(part) / jnp.where(size > 0, size, 1)
-            left, right = (self.placed(a, i, len(u.shape), len(u.shape), pairs) for i in (0, 1))
-            found = total(found, (left - right) ** 2 / 2 + left * right * self.gap(part, pairs))
-        return found if found is None else jnp.clip(found, 0, 2)
+        return snapped(1 - c)
 
     def _of_carried(self, u: Carried, pairs: bool) -> Any:
         """A variance, or r r′ (1 − (1 − c))."""
@@ -249,99 +207,6 @@ class PairMoments:
             return u.known(Key(self.batch, "second", pairs))
         r = self.own.size(u)
         return self.product(u, u, r, r, pairs) * (1 - u.known(Key(self.batch, "gap", pairs)))
-
-    def _of_weights(self, u: Any, v: Any, pairs: bool) -> Any:
-        if u.matrix.std == 0:
-            return None
-        variance = u.matrix.variance
-        if isinstance(u, Image):
-            inner = self._contracted(self.second, u, v, pairs)
-            return None if inner is None else u.fan * variance * inner
-        return variance * self._shared(u, v, pairs)
-
-    def _shared(self, u: Any, v: Any, pairs: bool) -> Any:
-        """1 where entries of u and v are the same, else 0."""
-        if isinstance(u, Lookup):
-            left = self.placed(u.indices, 0, len(u.shape), len(v.shape), pairs)
-            return (left == self.placed(v.indices, 1, len(v.shape), len(u.shape), pairs)).astype(float)
-        ones = jnp.ones((1,) * self.batch)
-        if isinstance(u, Mask) and u.by_input and self is not self.own:
-            return jnp.zeros(
-                (1,) * (self.batch + (len(u.shape) + len(v.shape) if pairs else max(len(u.shape), len(v.shape))))
-            )
-        if not pairs:
-            return ones.reshape((1,) * (self.batch + max(len(u.shape), len(v.shape))))
-        for axis, (n, own) in enumerate(zip(u.shape, u.own, strict=True)):
-            if own:
-                k = len(u.shape)
-                shape = [1] * (self.batch + 2 * k)
-                shape[self.batch + axis] = shape[self.batch + k + axis] = n
-                ones = ones.reshape((1,) * (self.batch + 2 * k)) if ones.ndim == self.batch else ones
-                ones = ones * jnp.eye(n).reshape(shape)
-        return ones.reshape((1,) * (self.batch + len(u.shape) + len(v.shape))) if ones.ndim == self.batch else ones
-
-    def _contracted(self, form: Any, u: Any, v: Any, pairs: bool) -> Any:
-        """Σ form(u, v) over equal contracted positions and offsets of the window, for images by the same weights."""
-        key = ("contracted", form.__name__, id(u), id(v), pairs)
-        return self.once(key, lambda: self._contraction(form, u, v, pairs), u, v)
-
-    def _contraction(self, form: Any, u: Any, v: Any, pairs: bool) -> Any:
-        b, k = self.batch, u.contracted
-        if isinstance(u.source, Det) and isinstance(v.source, Det):
-            found = None if u.source.zero or v.source.zero else self._dot(u.source, v.source, k, pairs)
-        else:
-            found = form(u.source, v.source, pairs)
-            if found is not None and pairs:
-                kept_u, kept_v = len(u.source.shape) - k, len(v.source.shape) - k
-                for _ in range(k):  # the last axes of either side
-                    found = jnp.trace(found, axis1=b + kept_u, axis2=b + kept_u + k + kept_v)
-                    k -= 1
-                k = u.contracted
-            elif found is not None:
-                found = found.sum(tuple(range(found.ndim - k, found.ndim))) if k else found
-        if found is None:
-            return None
-        if u.window is not None:
-            found = slid(found, b, len(u.source.shape) - k, u.window, pairs)
-        return found
-
-    def _dot(self, u: Det, v: Det, k: int, pairs: bool) -> Any:
-        """Σ_c u_ac(x) v_a′c(x′) over the last k axes."""
-        left, right = (self.side(jnp.asarray(d.array), i) for i, d in enumerate((u, v)))
-        b, letters = self.batch, iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP")
-        batch, shared = [next(letters) for _ in range(b)], [next(letters) for _ in range(k)]
-        mine = [next(letters) for _ in range(len(u.shape) - k)]
-        theirs = [next(letters) for _ in range(len(v.shape) - k)] if pairs else mine
-        full = np.broadcast_shapes(left.shape[:b], right.shape[:b])
-        names = ["".join(n for n, s in zip(batch, array.shape[:b], strict=True) if s > 1) for array in (left, right)]
-        left, right = (a.reshape(*(s for s in a.shape[:b] if s > 1), *a.shape[b:]) for a in (left, right))
-        out = "".join(n for n, s in zip(batch, full, strict=True) if s > 1)
-        inside = "".join(shared)
-        found = jnp.einsum(
-            f"{names[0]}{''.join(mine)}{inside},{names[1]}{''.join(theirs)}{inside}->{out}{''.join(mine)}"
-            f"{''.join(theirs) if pairs else ''}", left, right, precision="highest",
-        )  # fmt: skip
-        return found.reshape(*full, *found.shape[len(out) :])
-
-
-def same_weights(u: Any, v: Any) -> bool:
-    """Whether two fields share the weights at their top; an error where these are used in two ways."""
-    if (u.matrix.path, u.matrix.index) != (v.matrix.path, v.matrix.index):
-        return False
-    if type(u) is not type(v) or (isinstance(u, Image) and (u.layout != v.layout or u.contracted != v.contracted)):
-        raise NoLimitError(
-            f"the parameter {u.matrix.path} is used in two ways (as W and as its transpose, or along other axes), and gradients "
-            "through it are then not independent of signals"
-        )
-    return u.matrix.rows == v.matrix.rows
-
-
-def total(*parts: Any) -> Any:
-    """Their sum; None is zero."""
-    found = None
-    for part in parts:
-        found = part if found is None else found if part is None else found + part
-    return found
 
 
 def diagonal(a: Any, b: int, mine: tuple[int, ...], theirs: tuple[int, ...]) -> Any:
@@ -355,25 +220,6 @@ def diagonal(a: Any, b: int, mine: tuple[int, ...], theirs: tuple[int, ...]) -> 
                 a = jnp.repeat(a, n, axis)
         a = jnp.moveaxis(jnp.diagonal(a, axis1=b + i, axis2=b + i + rest), -1, b + i)
     return a
-
-
-def slid(a: Any, b: int, k: int, window: Any, pairs: bool) -> Any:
-    """Σ over the offsets of a window, which are the same on both sides; zero outside."""
-    # Costly entries that are fused into these sums would be worked out again for each offset, and so would the sums be.
-    a = jax.lax.optimization_barrier(a)
-    for i, (size, stride, edges, spacing) in enumerate(window.axes):
-        axes = (b + i, b + k + i) if pairs else (b + i,)
-        if any(edges):
-            a = jnp.pad(a, [edges if axis in axes else (0, 0) for axis in range(a.ndim)])
-        span = (a.shape[axes[0]] - (size - 1) * spacing - 1) // stride * stride + 1
-        parts = []
-        for offset in range(0, size * spacing, spacing):
-            part = a
-            for axis in axes:
-                part = part[(slice(None),) * axis + (slice(offset, offset + span, stride),)]
-            parts.append(part)
-        a = sum(parts[1:], parts[0])
-    return jax.lax.optimization_barrier(a)
 
 
 class OwnMoments(PairMoments):
@@ -442,8 +288,3 @@ class CrossMoments(PairMoments):
     def side(self, array: Any, which: int) -> Any:  # noqa: D102
         array = array if len(array) == 1 else array[: self.n1] if which == 0 else array[self.n1 :]
         return array[:, None] if which == 0 else array[None]
-
-
-def _snapped(gap: Any) -> Any:
-    """A difference below the rounding of a sum of products is taken as none."""
-    return jnp.where(gap < _ROUNDING * jnp.finfo(gap.dtype).eps, 0, jnp.clip(gap, 0, 2))

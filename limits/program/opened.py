@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.program.nodes import Det, FieldSum, Map, Moved, Node
-from limits.program.shapes import one
-from limits.program.values import NoLimitError
+from limits.program.values import NoLimitError, one
 
 _opened = weakref.WeakKeyDictionary[Node, Node]()  # so that one field stays one variable
 

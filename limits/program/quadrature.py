@@ -1,6 +1,7 @@
-"""Points for Gaussian averages of several variables, and the root of their covariance."""
+"""Gaussian averages over several variables at once: points, the root of their covariance, and the sum over points."""
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -8,6 +9,9 @@ import numpy as np
 import scipy
 
 from limits.kernels.special import safe_sqrt
+from limits.program import differentiated
+from limits.program.functions import Function
+from limits.program.nodes import Node
 
 if TYPE_CHECKING:
     import scipy.stats
@@ -48,3 +52,54 @@ def root(rows: list[list[Any]]) -> list[list[Any]]:
         row.append(safe_sqrt(jnp.where(left > 1e-13 * rows[i][i], left, 0)))
         lower.append(row)
     return lower
+
+
+def by_quadrature(m: Any, f: Function, g: Function, pairs: bool) -> Any:
+    """E[f g] over all their variables at once."""
+    whole = m is m.own and not pairs
+    variables = [(0, leaf) for leaf in f.random]
+    variables += [(1, leaf) for leaf in g.random if not (whole and any(leaf is each for each in f.random))]
+
+    def place(array: Any, which: int) -> Any:
+        array, ranks = jnp.asarray(array), (f.rank, g.rank)
+        return array if array.ndim == 0 else m.placed(array, which, ranks[which], ranks[1 - which], pairs)
+
+    covariance = [[_covariance(m, a, b, place, pairs) for b in variables] for a in variables]
+    placed = [(id(det), which) for which, function in ((0, f), (1, g)) for det in function.dets]
+    dets = tuple(place(det.array, which) for which, function in ((0, f), (1, g)) for det in function.dets)
+
+    def product(x: list[Any], dets: tuple) -> Any:
+        found: Any = 1.0
+        for which, function in ((0, f), (1, g)):
+            values = {}
+            for leaf in function.random:
+                at = next(i for i, (s, each) in enumerate(variables) if each is leaf and (s == which or whole))
+                values[id(leaf)] = x[at]
+            found = found * function(values, lambda det, which=which: dets[placed.index((id(det), which))])
+        return found
+
+    def by_rule(function: Any, covariance: Any, dets: tuple, coarse: bool = False) -> Any:
+        z, weights = (jnp.asarray(part) for part in points(len(variables), coarse))
+        rows = root(covariance)
+        drawn = [sum((c * z[:, j].reshape(-1, *(1,) * c.ndim) for j, c in enumerate(row)), 0.0) for row in rows]
+        weights = weights.reshape(-1, *(1,) * (m.batch + f.rank + (g.rank if pairs else 0)))
+        return (weights * function(drawn, dets)).sum(0)
+
+    found = by_rule(product, covariance, dets)
+    if m.series.measures:
+        key = (f.name, g.name, len(variables), len(points(len(variables))[0]))
+        coarse, size = (by_rule(h, covariance, dets, True) for h in (product, lambda *x: jnp.abs(product(*x))))
+        m.series.quadrature(key, found, coarse, size, math.prod(found.shape[m.batch :]), m.own.place(f))
+    # Of a function with kinks the rule itself is differentiated: its second derivatives are no functions.
+    if m.series.differentiable and differentiated.is_smooth(f) and differentiated.is_smooth(g):
+        return differentiated.of_several(found, product, covariance, dets, by_rule)
+    return found
+
+
+def _covariance(m: Any, a: tuple[int, Node], b: tuple[int, Node], place: Any, pairs: bool) -> Any:
+    if a[0] == b[0]:
+        found = m.own.second(a[1], b[1], False)
+        return jnp.zeros(()) if found is None else place(found, a[0])
+    left, right = (a, b) if a[0] == 0 else (b, a)
+    found = m.second(left[1], right[1], pairs)
+    return jnp.zeros(()) if found is None else found

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from limits.program.elementwise import constant
+from limits.program.deterministic import constant
 from limits.program.functions import dets_of, leaves_of
 from limits.program.loops import EqualBlocks, Loops, Slot
 from limits.program.moments import CrossMoments, OwnMoments

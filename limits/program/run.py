@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 
 from limits.kernels.alike import INLINED
-from zoo.plain import PlainNetwork, starts
+from zoo.plain import PlainNetwork
+from zoo.starts import starts
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.program.copies import apart, are_copies
-from limits.program.elementwise import check_steady, field_of, powers
+from limits.program.deterministic import check_steady, powers
+from limits.program.elementwise import field_of
 from limits.program.images import of_weights
 from limits.program.nodes import Concat, Det, Moved, Node
 from limits.program.shapes import moved, settled

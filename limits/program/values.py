@@ -5,8 +5,9 @@ import math
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
-from limits.program.nodes import Det, Node, Weights
+from limits.program.nodes import Det, Moving, Node, Weights
 from limits.program.trace import Sizes
 
 
@@ -112,3 +113,14 @@ def known(array: Any, axes: Axes, power: float = 0.0) -> Value:
 def is_field(value: Any) -> bool:
     """Whether it holds a field."""
     return isinstance(value, Value) and isinstance(value.held, Node)
+
+
+def one(rank: int, number: float | Moving = 1.0) -> Det:
+    """A number as a deterministic value with so many axes of positions."""
+    if isinstance(number, Moving):
+        return Det(jnp.asarray(number.value).reshape((1,) * (1 + rank)), default=number.default)
+    return Det(_host(number).reshape((1,) * (1 + rank)))
+
+
+def _host(number: float) -> Any:
+    return np.asarray(number, float)

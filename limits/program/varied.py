@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program.elementwise import constant
+from limits.program.deterministic import constant
 from limits.program.loops import Slot
 from limits.program.trace import Constant, Equation
 from limits.program.values import NoLimitError, Parameter, Refused, Value

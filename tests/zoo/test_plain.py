@@ -20,7 +20,8 @@ from zoo import (
     roles,
     scaled,
 )
-from zoo.plain import PlainNetwork, readout_of, starts
+from zoo.plain import PlainNetwork
+from zoo.starts import readout_of, starts
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(5, 3)), "float32")
 Y = jnp.sign(X[:, :2])

@@ -1,0 +1,118 @@
+"""Moments of fields that share the weights at their top: sums over what these weights act on."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from limits.program.nodes import Det, Image, Lookup, Mask
+from limits.program.values import NoLimitError
+
+
+def same_weights(u: Any, v: Any) -> bool:
+    """Whether two fields share the weights at their top; an error where these are used in two ways."""
+    if (u.matrix.path, u.matrix.index) != (v.matrix.path, v.matrix.index):
+        return False
+    if type(u) is not type(v) or (isinstance(u, Image) and (u.layout != v.layout or u.contracted != v.contracted)):
+        raise NoLimitError(
+            f"the parameter {u.matrix.path} is used in two ways (as W and as its transpose, or along other axes), and gradients "
+            "through it are then not independent of signals"
+        )
+    return u.matrix.rows == v.matrix.rows
+
+
+def of_weights(m: Any, u: Any, v: Any, pairs: bool) -> Any:
+    """⟨u v⟩ of images, entries or rows of the same weights; None where it is zero by structure."""
+    if u.matrix.std == 0:
+        return None
+    variance = u.matrix.variance
+    if isinstance(u, Image):
+        inner = contracted(m, m.second, u, v, pairs)
+        return None if inner is None else u.fan * variance * inner
+    return variance * shared(m, u, v, pairs)
+
+
+def shared(m: Any, u: Any, v: Any, pairs: bool) -> Any:
+    """1 where entries of u and v are the same, else 0."""
+    if isinstance(u, Lookup):
+        left = m.placed(u.indices, 0, len(u.shape), len(v.shape), pairs)
+        return (left == m.placed(v.indices, 1, len(v.shape), len(u.shape), pairs)).astype(float)
+    ones = jnp.ones((1,) * m.batch)
+    if isinstance(u, Mask) and u.by_input and m is not m.own:
+        return jnp.zeros((1,) * (m.batch + (len(u.shape) + len(v.shape) if pairs else max(len(u.shape), len(v.shape)))))
+    if not pairs:
+        return ones.reshape((1,) * (m.batch + max(len(u.shape), len(v.shape))))
+    for axis, (n, own) in enumerate(zip(u.shape, u.own, strict=True)):
+        if own:
+            k = len(u.shape)
+            shape = [1] * (m.batch + 2 * k)
+            shape[m.batch + axis] = shape[m.batch + k + axis] = n
+            ones = ones.reshape((1,) * (m.batch + 2 * k)) if ones.ndim == m.batch else ones
+            ones = ones * jnp.eye(n).reshape(shape)
+    return ones.reshape((1,) * (m.batch + len(u.shape) + len(v.shape))) if ones.ndim == m.batch else ones
+
+
+def contracted(m: Any, form: Any, u: Any, v: Any, pairs: bool) -> Any:
+    """Σ form(u, v) over equal contracted positions and offsets of the window, for images by the same weights."""
+    key = ("contracted", form.__name__, id(u), id(v), pairs)
+    return m.once(key, lambda: _contraction(m, form, u, v, pairs), u, v)
+
+
+def _contraction(m: Any, form: Any, u: Any, v: Any, pairs: bool) -> Any:
+    b, k = m.batch, u.contracted
+    if isinstance(u.source, Det) and isinstance(v.source, Det):
+        found = None if u.source.zero or v.source.zero else dot(m, u.source, v.source, k, pairs)
+    else:
+        found = form(u.source, v.source, pairs)
+        if found is not None and pairs:
+            kept_u, kept_v = len(u.source.shape) - k, len(v.source.shape) - k
+            for _ in range(k):  # the last axes of either side
+                found = jnp.trace(found, axis1=b + kept_u, axis2=b + kept_u + k + kept_v)
+                k -= 1
+            k = u.contracted
+        elif found is not None:
+            found = found.sum(tuple(range(found.ndim - k, found.ndim))) if k else found
+    if found is None:
+        return None
+    if u.window is not None:
+        found = slid(found, b, len(u.source.shape) - k, u.window, pairs)
+    return found
+
+
+def dot(m: Any, u: Det, v: Det, k: int, pairs: bool) -> Any:
+    """Σ_c u_ac(x) v_a′c(x′) over the last k axes."""
+    left, right = (m.side(jnp.asarray(d.array), i) for i, d in enumerate((u, v)))
+    b, letters = m.batch, iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP")
+    batch, shared = [next(letters) for _ in range(b)], [next(letters) for _ in range(k)]
+    mine = [next(letters) for _ in range(len(u.shape) - k)]
+    theirs = [next(letters) for _ in range(len(v.shape) - k)] if pairs else mine
+    full = np.broadcast_shapes(left.shape[:b], right.shape[:b])
+    names = ["".join(n for n, s in zip(batch, array.shape[:b], strict=True) if s > 1) for array in (left, right)]
+    left, right = (a.reshape(*(s for s in a.shape[:b] if s > 1), *a.shape[b:]) for a in (left, right))
+    out = "".join(n for n, s in zip(batch, full, strict=True) if s > 1)
+    inside = "".join(shared)
+    found = jnp.einsum(
+        f"{names[0]}{''.join(mine)}{inside},{names[1]}{''.join(theirs)}{inside}->{out}{''.join(mine)}"
+        f"{''.join(theirs) if pairs else ''}", left, right, precision="highest",
+    )  # fmt: skip
+    return found.reshape(*full, *found.shape[len(out) :])
+
+
+def slid(a: Any, b: int, k: int, window: Any, pairs: bool) -> Any:
+    """Σ over the offsets of a window, which are the same on both sides; zero outside."""
+    # Costly entries that are fused into these sums would be worked out again for each offset, and so would the sums be.
+    a = jax.lax.optimization_barrier(a)
+    for i, (size, stride, edges, spacing) in enumerate(window.axes):
+        axes = (b + i, b + k + i) if pairs else (b + i,)
+        if any(edges):
+            a = jnp.pad(a, [edges if axis in axes else (0, 0) for axis in range(a.ndim)])
+        span = (a.shape[axes[0]] - (size - 1) * spacing - 1) // stride * stride + 1
+        parts = []
+        for offset in range(0, size * spacing, spacing):
+            part = a
+            for axis in axes:
+                part = part[(slice(None),) * axis + (slice(offset, offset + span, stride),)]
+            parts.append(part)
+        a = sum(parts[1:], parts[0])
+    return jax.lax.optimization_barrier(a)

@@ -1,0 +1,35 @@
+"""What is known of the entries of a parameter at initialisation: their law, or why it is not known."""
+
+import dataclasses
+
+SUPPORTED = (
+    "Supported: independent entries that are normal, truncated normal or uniform, and constants; scaled, shifted, "
+    "reshaped, stacked, and sums of draws from different keys"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Law:
+    """Independent entries of one law; kind: "normal", "truncated normal", "uniform", "constant", or a sum of them.
+
+    gaussian: whether exactly normal; a truncated normal and a uniform are not, a constant is: N(mean, 0).
+    """
+
+    mean: float
+    variance: float
+    gaussian: bool
+    kind: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Unknown:
+    """In place of a `Law` that was not found."""
+
+    reason: str
+
+
+def law_of(leaf: "Law | Unknown") -> Law:
+    """The law; a ValueError with the reason where it is not known."""
+    if isinstance(leaf, Unknown):
+        raise ValueError(leaf.reason)
+    return leaf

@@ -1,0 +1,100 @@
+"""What functions make of a width: Linen modules, or pairs of functions, as which NNX modules are taken."""
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from zoo import checks
+from zoo.names import by_name, names_of
+
+
+class Pair(NamedTuple):
+    """init(key, x) → parameters; apply(parameters, x, **options) → outputs."""
+
+    init: Callable[..., Any]
+    apply: Callable[..., Any]
+
+
+def made_by(make: Callable[..., Any], width: int) -> nn.Module | Pair:
+    """What a function makes of a width, with NNX modules as pairs of functions."""
+    rngs = _argument_of_rngs(make)
+    if rngs is not None:
+        from flax import nnx  # slow to import
+
+        return _by_names(_from_nnx(lambda key: make(width, **{rngs: nnx.Rngs(key)})))
+    made = make(width)
+    if isinstance(made, nn.Module):
+        return made
+    if is_nnx(made):
+        raise ValueError(
+            "in_parameterization: make returns an NNX module; give it an argument rngs, make(width, rngs)."
+        )
+    if isinstance(made, tuple) and len(made) == 2 and all(map(callable, made)):
+        return _by_names(Pair(*made))
+    raise ValueError(
+        f"in_parameterization: make({width}) must return a Linen module or a pair (init, apply) of functions; it returns "
+        f"{checks.shown(made)}."
+    )
+
+
+def _by_names(model: Pair) -> Pair:
+    """With parameters in one dictionary, whatever tree they are."""
+
+    @functools.wraps(model.apply)
+    def apply(parameters: Any, x: Any, **options: Any) -> Any:
+        shapes = jax.eval_shape(model.init, jax.random.key(0), x)
+        leaves = [parameters[name] for name in names_of(shapes)]
+        return model.apply(jax.tree.unflatten(jax.tree.structure(shapes), leaves), x, **options)
+
+    return Pair(lambda key, x: by_name(model.init(key, x)), apply)
+
+
+def _argument_of_rngs(make: Callable[..., Any]) -> str | None:
+    taken: Any = functools.partial(make.__init__, None) if isinstance(make, type) else make
+    parameters = list(inspect.signature(taken).parameters.values())
+    needed = [
+        p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    return "rngs" if "rngs" in {p.name for p in parameters} else needed[1] if len(needed) > 1 else None
+
+
+def is_nnx(value: Any) -> bool:
+    """Whether this is an NNX module."""
+    nnx = sys.modules.get("flax.nnx")  # whoever has an NNX module has imported it
+    return nnx is not None and isinstance(value, nnx.Module)
+
+
+def _from_nnx(build: Callable[[Any], Any]) -> Pair:
+    """Its parameters are a plain dictionary; keys that layers keep for dropout are the same at every call."""
+    from flax import nnx
+
+    graph, _, rest = nnx.split(nnx.eval_shape(lambda: build(0)), nnx.Param, ...)
+    kinds = {type(leaf).__name__ for leaf in jax.tree.leaves(rest, is_leaf=lambda v: isinstance(v, nnx.Variable))}
+    strange = sorted(kinds - {"RngKey", "RngCount", "RngState"})
+    if strange:
+        raise ValueError(
+            f"in_parameterization: the NNX module keeps variables that are no parameters ({', '.join(strange)}): batch "
+            "statistics and caches have no limit here. Use another normalisation (nnx.LayerNorm, nnx.RMSNorm), or leave them out."
+        )
+
+    def init(key: Any, x: Any) -> Any:
+        del x
+        return nnx.to_pure_dict(nnx.split(build(key), nnx.Param, ...)[1])
+
+    def apply(parameters: Any, x: Any) -> Any:
+        held = nnx.split(nnx.eval_shape(lambda: build(0)), nnx.Param, ...)[1]
+        nnx.replace_by_pure_dict(held, parameters)
+        return nnx.merge(graph, held, jax.tree.map(_start_of, rest))(x)
+
+    return Pair(init, apply)
+
+
+def _start_of(leaf: Any) -> Any:
+    key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.broadcast_to(jax.random.key(0), leaf.shape) if key else jnp.zeros(leaf.shape, leaf.dtype)

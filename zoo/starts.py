@@ -1,0 +1,152 @@
+"""What is known of the parameters of a plain module before training: roles, standard deviations, inputs that are summed."""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from zoo.infer import infer_roles
+from zoo.inferred import Place
+from zoo.laws import Law, law_of, laws
+from zoo.names import by_name, map_named, names_of
+from zoo.parameterization import parameterization
+from zoo.plain import PlainNetwork
+from zoo.roles import Where, placed
+
+_MARGIN = 0.05  # of a power of N
+_START = (
+    "in_parameterization: {name} ({role}) starts with a standard deviation of {narrow:.4g} at width {width} and {wide:.4g} at "
+    "{twice}, as N^{power:.2g}; it must go as N^{wanted:g} for signals of O(1). Initialise {remedy}."
+)
+_MEAN = (
+    "in_parameterization: {name} ({role}) starts with entries of mean {mean:.4g}: a sum over N inputs of them grows as N. "
+    "Initialise with mean 0, as nn.initializers.lecun_normal() does (nn.initializers.uniform has none)."
+)
+_REMEDIES = {
+    -0.5: "it by its number of inputs, as nn.initializers.lecun_normal() does (attention and heads too)",
+    0.0: "it with a law that the width does not enter, as in nn.Embed(…, embedding_init=nn.initializers.normal(1.0))",
+}
+
+
+class Start(NamedTuple):
+    """What is known of one parameter: where it is, its role, its standard deviation, and how many inputs are summed."""
+
+    path: tuple[str, ...]  # in "params"
+    role: str
+    std: float
+    inputs: int
+    place: Place
+
+
+def starts(net: PlainNetwork, x: Any) -> dict[str, Start]:
+    """`Start` of every parameter by name, for inputs like x: from its own roles and laws."""
+    bare = net.clone(parameterization="standard", gamma=1.0)
+    arguments: Any = bare, tuple(x.shape[1:]), str(jax.dtypes.canonicalize_dtype(x.dtype))
+    try:
+        hash(arguments)
+    except TypeError:  # it holds arrays
+        return _starts.__wrapped__(*arguments)
+    return _starts(*arguments)
+
+
+@functools.lru_cache(maxsize=64)
+def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, Start]:
+    x = jax.ShapeDtypeStruct((1, *shape), kind)
+
+    def init(key: Any, width: int) -> Any:
+        return net.clone(width=width).init(key, jnp.zeros(x.shape, kind))["params"]
+
+    def apply(params: Any, width: int) -> Any:
+        return net.clone(width=width).apply(
+            {"params": params}, jnp.zeros(x.shape, kind), rngs={"dropout": jax.random.key(0)}
+        )
+
+    size = {"width": net.width}
+    found = infer_roles(init, size, size, roles=dict(net.known_roles), apply=apply, tied=False)
+    narrow, wide = (
+        by_name(
+            laws(functools.partial(init, width=width)),
+            is_leaf=lambda leaf: hasattr(leaf, "reason") or isinstance(leaf, Law),
+        )
+        for width in (net.width, 2 * net.width)
+    )
+    shapes = nn.unbox(jax.eval_shape(lambda: init(jax.random.key(0), net.width)))
+    leaves = jax.tree_util.tree_leaves_with_path(shapes)
+    paths = {name: tuple(entry.key for entry in path) for (path, _), name in zip(leaves, names_of(shapes), strict=True)}
+    readouts = {name.rpartition(".")[0]: place for name, place in found.places.items() if place.role == "readout"}
+    return {
+        name: _start(net, name, paths[name], place, law_of(narrow[name]), law_of(wide[name]), readouts)
+        for name, place in found.places.items()
+    }
+
+
+def _start(
+    net: PlainNetwork, name: str, path: tuple[str, ...], place: Place, law: Law, wide: Law, readouts: dict[str, Place]
+) -> Start:
+    role, inputs = place.role, 1
+    if role in ("hidden", "readout"):
+        inputs = math.prod(place.shape[i] for i in _inputs(place))
+        if law.mean:
+            raise ValueError(_MEAN.format(name=name, role=role, mean=law.mean))
+    elif role == "constant" and _is_bias(place, readouts.get(name.rpartition(".")[0])):
+        role = "bias"
+    if role == "bias" and not law.variance and law.mean:
+        role = "norm"  # a gain
+    a, b = (each.variance**0.5 for each in (law, wide))
+    wanted = -0.5 if role in ("hidden", "readout") else 0.0
+    power = math.log2(b / a) if a and b else wanted
+    if abs(power - wanted) > _MARGIN:
+        raise ValueError(_START.format(
+            name=name, role=role, narrow=a, wide=b, width=net.width, twice=2 * net.width, power=power, wanted=wanted,
+            remedy=_REMEDIES[wanted],
+        ))  # fmt: skip
+    return Start(path, role, a, inputs, place)
+
+
+def _is_bias(place: Place, readout: Place | None) -> bool:
+    """Whether what does not grow is the bias of the readout: one number for each of its outputs."""
+    return readout is not None and len(place.shape) == 1 and place.shape[0] in readout.shape
+
+
+def _inputs(place: Place) -> tuple[int, ...]:
+    """The axes of a matrix that are summed over."""
+    if place.role == "hidden":
+        return place.matrix[0]
+    last = len(place.shape) - 1
+    return place.grows if place.grows == (last,) else tuple(range(place.stacked, last))
+
+
+@placed.register
+def _(net: PlainNetwork, x: Any) -> dict:
+    p, found = parameterization(net.parameterization), starts(net, x)
+
+    def where(name: str, leaf: Any) -> Where:
+        del leaf
+        start = found[name]
+        sigma = start.std * start.inputs**0.5 if start.std else 1.0  # what starts at one value moves as if drawn with 1
+        role = "bias" if start.role == "constant" else start.role
+        _, stored = p.scales(role, start.inputs, net.width, sigma)
+        if start.role == "constant":  # one number for all neurons, of whose gradient all have a share: γ₀² without N
+            return Where(role, False, start.std, 1.0, stored / p.output_scale(net.width, 1.0), constant=True)
+        sides = start.place.matrix if start.role == "hidden" else None
+        return Where(start.role, False, start.std, 1.0, stored, sides, start.place.unsure)
+
+    params = jax.eval_shape(lambda key, x: net.init(key, x), jax.eval_shape(jax.random.key, 0), x)["params"]
+    return map_named(where, params)
+
+
+def readout_of(net: PlainNetwork, x: Any) -> tuple[float, float]:
+    """(w, b) of the readout, whose output has the covariance w² Φ + b²: of the one parameter of that role, and its bias."""
+    found = starts(net, x)
+    names = [name for name, start in found.items() if start.role == "readout"]
+    if len(names) != 1:
+        raise ValueError(
+            f"{net.what} has {len(names)} parameters of role readout ({', '.join(names)}); its kernels need exactly one, from "
+            "the last features to the outputs."
+        )
+    readout, layer = found[names[0]], names[0].rpartition(".")[0]
+    bias = found.get(f"{layer}.bias" if layer else "bias")
+    return readout.std * readout.inputs**0.5, 0.0 if bias is None else bias.std
