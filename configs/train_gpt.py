@@ -5,8 +5,8 @@
 
 The loss is in bits a byte; the report has it beside those of gzip, xz and n-grams on the same held-out bytes, with samples of
 text at checkpoints. Expect 2.11 (gzip 2.56, xz 2.49, 4-grams 2.50; xz with all of the training text before it 1.89) in 9 minutes
-of processor time, on two cores or more. `train_gpt.py:pod` has 1,007,768,064 parameters: what they take on each device, without
-making any, says
+of processor time, on two cores or more. With --config.documents=True attention stays inside a document, and positions count from
+its first byte. `train_gpt.py:pod` has 1,007,768,064 parameters: what they take on each device, without making any, says
 
     JAX_NUM_CPU_DEVICES=256 python3 -m launch.train --config=configs/train_gpt.py:pod --dry_run
 """
@@ -16,6 +16,7 @@ import math
 from ml_collections import ConfigDict
 
 from train import losses
+from train.data.text import END
 from train.evaluate.compressors import other_models
 from train.writing import write
 from zoo import GPT, Parameterization, scaled
@@ -41,6 +42,7 @@ def get_config(size: str = "small") -> ConfigDict:
             "seed": 0,
             "data": {"name": "python", "train": "train", "test": "test", "context": chosen["context"]},
             "sharding": "fsdp" if pod else "replicate",
+            "documents": False,
             "blocks": {"dtype": "bfloat16", "remat": True} if pod else {"scan": False},
             "evaluate_every": 250,
             "save_every": 250,
@@ -50,11 +52,11 @@ def get_config(size: str = "small") -> ConfigDict:
     )
 
 
-def make(width, depth, data, blocks):
+def make(width, depth, data, documents, blocks):
     mup = Parameterization.mup.based(128, 4)  # the size that `learning_rate` is of
     return GPT(
         width, depth, 256, data.context, heads=max(width // 64, 1), norm="rms", qk_norm=True, mlp="relu2", positions="rotary",
-        parameterization=mup, **blocks,
+        parameterization=mup, separator=END[0] if documents else None, **blocks,
     )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """An engine of S samples and networks of width S, of which loss and feature kernel must be of one law: means and spreads."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,6 +22,13 @@ def values(
     net: Any, task: Task, rate: float | None, kernel: str, seeds: int = SEEDS, optimizer: Any = None, steps: int = STEPS
 ) -> tuple[Any, Any]:
     """(loss, trace of the last kernel after these steps) of the engine and of networks: each [seeds]."""
+    return drawn(net, task, rate, kernel, seeds, optimizer, steps)(0)
+
+
+def drawn(
+    net: Any, task: Task, rate: float | None, kernel: str, seeds: int, optimizer: Any = None, steps: int = STEPS
+) -> Callable[[int], tuple[Any, Any]]:
+    """i ↦ `values` of other seeds for every i, without compiling anything again."""
     training = Training.of(task, steps, rate, centred=True, optimizer=optimizer, net=net)
     n, rows = len(task.x), np.arange(len(task.x))
     x, y = Plan(net, task, training, np.arange(steps)).points("float32")
@@ -41,13 +49,18 @@ def values(
         targets = y if isinstance(y, tuple) else (y,)
         return loss(found["f"] - state.offset, *targets), jnp.trace(last(found[kernel])) / n
 
-    keys = jax.vmap(lambda m: jax.random.fold_in(jax.random.key(11), m))(jnp.arange(seeds))
     # One after the other: jaxlib 0.10 on two cores was seen to stop for ever in batches of eigendecompositions.
-    engine = jax.block_until_ready(jax.jit(lambda keys: jax.lax.map(one, keys))(keys))
-    chunks = list(run_members(net, task, training, seeds, [steps], seed=12, kernels=(kernel,)))
-    f = np.concatenate([chunk["f"][:, 0] for chunk in chunks])
-    found = np.concatenate([last(chunk[kernel])[:, 0] for chunk in chunks])
-    return engine, (losses(task, task.at_points(f, 1), task.targets), np.einsum("mii->m", found) / n)
+    engines = jax.jit(lambda keys: jax.lax.map(one, keys))
+
+    def both(i: int) -> tuple[Any, Any]:
+        keys = jax.vmap(lambda m: jax.random.fold_in(jax.random.key(11), m))(jnp.arange(seeds) + i * seeds)
+        engine = jax.block_until_ready(engines(keys))
+        chunks = list(run_members(net, task, training, seeds, [steps], seed=12 + 1000 * i, kernels=(kernel,)))
+        f = np.concatenate([chunk["f"][:, 0] for chunk in chunks])
+        found = np.concatenate([last(chunk[kernel])[:, 0] for chunk in chunks])
+        return engine, (losses(task, task.at_points(f, 1), task.targets), np.einsum("mii->m", found) / n)
+
+    return both
 
 
 def paths(net: Any, task: Task, optimizer: Any, seeds: int, steps: int) -> tuple[np.ndarray, np.ndarray]:

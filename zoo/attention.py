@@ -185,7 +185,8 @@ class Attention(_OfBlocks):
 
     `heads` of `head_dim` features (None: width / heads each); `kv_heads` fewer of keys and values, each for a group of
     queries. `causal`: b ≤ a. `rotary`: the base of rotary positions. `qk_norm`: "layer" or "rms", of queries and keys by
-    head. mask [n, t]: positions that count (the rest is padding). `cache`: how many positions `start` may go on to.
+    head. mask [n, t]: positions that count (the rest is padding); or [n, t, s]: which each sees. `cache`: how many positions
+    `start` may go on to.
 
     >>> layer = Attention(8, Parameterization.ntk, heads=4, kv_heads=2, causal=True)
     >>> layer.init_with_output(jax.random.key(0), jnp.ones((1, 3, 8)))[0].shape
@@ -223,9 +224,12 @@ class Attention(_OfBlocks):
         if self.rotary is not None:
             places = at[None] if positions is None else positions
             q, k = (rotated(part, places, self.rotary) for part in (q, k))
-        seen = None if mask is None else mask[:, None]
+        seen = mask
         if start is not None:
-            k, v, seen = self._remembered(k, v, jnp.ones((n, t), bool) if mask is None else mask, start)
+            k, v = self._remembered("keys", k, start), self._remembered("values", v, start)
+            if mask is None or mask.ndim == 2:
+                seen = self._remembered("mask", jnp.ones((n, t), bool) if mask is None else mask, start)
+        seen = seen[:, None] if seen is not None and seen.ndim == 2 else seen
         if self.causal:
             before = (jnp.arange(k.shape[1])[None] <= at[:, None])[None]
             seen = before if seen is None else before & seen
@@ -233,15 +237,12 @@ class Attention(_OfBlocks):
         out = attend(q, k, v, seen, self.logits, precision=precision, keep=keep)
         return self.layers("out", self.width)(out)
 
-    def _remembered(self, k: jax.Array, v: jax.Array, mask: Any, start: Any) -> tuple[jax.Array, jax.Array, Any]:
-        """Keys, values and what counts of all positions up to now, of which these are the last."""
-        kept = []
-        for name, new in (("keys", k), ("values", v), ("mask", mask)):
-            shape, zero = (len(new), self.cache, *new.shape[2:]), jnp.zeros_like(start)
-            held = self.variable("cache", name, jnp.zeros, shape, new.dtype)
-            held.value = jax.lax.dynamic_update_slice(held.value, new, (zero, start, *(zero,) * (new.ndim - 2)))
-            kept.append(held.value)
-        return kept[0], kept[1], kept[2][:, None]
+    def _remembered(self, name: str, new: jax.Array, start: Any) -> jax.Array:
+        """Of all positions up to now, of which these are the last."""
+        shape, zero = (len(new), self.cache, *new.shape[2:]), jnp.zeros_like(start)
+        held = self.variable("cache", name, jnp.zeros, shape, new.dtype)
+        held.value = jax.lax.dynamic_update_slice(held.value, new, (zero, start, *(zero,) * (new.ndim - 2)))
+        return held.value
 
 
 @checks.arguments()

@@ -25,7 +25,8 @@ def generate(
 ) -> jax.Array:
     """The prompts [n, t] and `steps` tokens more, [n, t + steps], drawn from softmax(f / temperature); 0: the likeliest.
 
-    mask [n, t]: where tokens of the prompts count. Prompts of different lengths are padded on the left.
+    mask [n, t]: where tokens of the prompts count. Prompts of different lengths are padded on the left: by any token where a mask
+    says so, by `net.padding` without one.
 
     >>> net = GPT(width=16, depth=1, vocabulary=7, context=8)
     >>> params = net.init(jax.random.key(0), jnp.ones((1, 8), int))["params"]
@@ -40,6 +41,7 @@ def generate(
             f"{max(net.context - steps, 0)} of the prompt."
         )
     valid = jnp.ones((n, t), bool) if mask is None else jnp.asarray(mask)
+    valid = valid if net.padding is None else valid & (prompt != net.padding)
     if valid.shape != prompt.shape or not bool(valid[:, -1].all()):
         raise ValueError(
             f"generate: the mask of shape {valid.shape} must be that of the prompts, {prompt.shape}, and true at the last token "
@@ -55,7 +57,7 @@ def generate(
 def _continued(net: GPT, steps: int, params: Any, prompt: Any, mask: Any, key: Any, temperature: Any) -> jax.Array:
     def seen(cache: Any, tokens: Any, mask: Any, positions: Any) -> tuple[Any, Any]:
         variables, last = {"params": params, **cache}, jnp.full(len(tokens), tokens.shape[1] - 1)
-        options: Any = {"mask": mask, "positions": positions, "at": last}
+        options: Any = {"mask": mask, "positions": None if net.tells_positions else positions, "at": last}
         return net.apply(variables, tokens, decode=True, mutable=["cache"], **options)
 
     def draw(logits: Any, key: Any) -> Any:

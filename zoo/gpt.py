@@ -11,8 +11,9 @@ import numpy as np
 from jax.core import Tracer
 
 from zoo.attention import MLPS, Attention, Embed, FeedForward, TwoBranchBlocks, heads_of, residual
-from zoo.checks import Check, choice, number
+from zoo.checks import Check, choice, count, number
 from zoo.definition import check_fields, definition, scale, size
+from zoo.documents import numbered, places, visible
 from zoo.layers import Dense, Norm, field, layer
 from zoo.parameterization import Parameterization, parameterization
 
@@ -53,6 +54,8 @@ class Block(nn.Module):
     position_std=scale,
     beta=scale,
     norm_epsilon=number(positive=True),
+    padding=count(0) | _NONE,
+    separator=count(0) | _NONE,
 )
 class GPT(TwoBranchBlocks, nn.Module):
     """A decoder: `depth` pre-norm blocks of causal attention and MLP on tokens [n, t], whole numbers below `vocabulary`.
@@ -67,6 +70,10 @@ class GPT(TwoBranchBlocks, nn.Module):
     "learned" (N(0, position_std²)), "rotary" or None. `tied`: the readout is the embedding's transpose; its rows are then
     met from both sides, f(0) does not vanish, and outputs are over N of the base size (see zoo/README.md). `scan`: blocks
     are one program with stacked parameters "blocks", compiled once whatever the depth; else "block_1", "block_2", …
+
+    `padding`: the token that fills sequences up, on either side, which no token sees. `separator`: the token before every
+    document of a window; tokens see those of their own document alone, and the separator before it. With either, a token's
+    position is how many tokens it sees before itself: outputs are those of the sequence, or of the document, by itself.
 
     apply(variables, tokens, mask=…) leaves padding out: mask [n, t], true where tokens count; positions [n, t] where these
     are not 0, 1, …; at [n]: one of the t for each, whose outputs [n, vocabulary] alone are computed. With `decode=True` and
@@ -104,6 +111,8 @@ class GPT(TwoBranchBlocks, nn.Module):
     beta: Any = 1.0
     norm_epsilon: float = 1e-6
     rotary_base: float = 1e4
+    padding: int | None = None
+    separator: int | None = None
     dtype: Any = None  # of the computation, such as "bfloat16"; parameters stay in the default float type
     remat: bool = False  # the backward pass computes a block's inside again instead of keeping it
     scan: bool = True
@@ -125,6 +134,14 @@ class GPT(TwoBranchBlocks, nn.Module):
             )
         if self.qk_norm and self.norm is None:
             raise ValueError('GPT: qk_norm is of the kind that norm says, and norm is None; use norm="rms".')
+        for name in ("padding", "separator"):
+            token = getattr(self, name)
+            if token is not None and token >= self.vocabulary:
+                raise ValueError(f"GPT: {name} is token {token}, and there are {self.vocabulary}, numbered from 0.")
+        if self.padding is not None and self.padding == self.separator:
+            raise ValueError(
+                f"GPT: token {self.padding} is both padding and separator; give one of them another number."
+            )
 
     @property
     def outputs(self) -> int:
@@ -151,6 +168,11 @@ class GPT(TwoBranchBlocks, nn.Module):
         return self.width // self.head_count if self.head_dim is None else self.head_dim
 
     @property
+    def tells_positions(self) -> bool:
+        """Whether tokens themselves say, by padding or separators, which of them count and where they stand."""
+        return self.padding is not None or self.separator is not None
+
+    @property
     def example(self) -> jax.ShapeDtypeStruct:
         """The shape of an input."""
         return jax.ShapeDtypeStruct((1, self.context), "int32")
@@ -167,6 +189,8 @@ class GPT(TwoBranchBlocks, nn.Module):
     ) -> Any:
         self.check_tokens(x)
         start = self._advanced(x.shape[1]) if decode else None
+        if self.tells_positions:
+            mask, positions = self._told(x, mask, positions, start)
         h, embedding = self._embed(x, positions, start)
         hs = [field(self, "h1", h)]
         hs += self._blocks(hs[-1], (mask, positions, start), intermediates)
@@ -247,6 +271,18 @@ class GPT(TwoBranchBlocks, nn.Module):
         else:
             f = layer(self, Dense, self.vocabulary, "readout", "readout", use_bias=False)(features)
         return jnp.asarray(f, jax.dtypes.canonicalize_dtype(float)) / p.output_scale(self.width, self.gamma)
+
+    def _told(self, x: jax.Array, mask: Any, positions: Any, start: Any) -> tuple[jax.Array, jax.Array]:
+        """(which tokens each one sees [n, t, t], or of the cache; its position), as padding and separators among them say."""
+        number, kept = numbered(x, self.padding, self.separator, mask)
+        if start is not None:
+            document = self.variable("cache", "document", jnp.zeros, (len(x), 1), "int32")
+            held = self.variable("cache", "documents", jnp.zeros, (len(x), self.context), "int32")
+            number, kept = number + document.value, jnp.where(kept > 0, kept + document.value, 0)
+            document.value = number[:, -1:] - 1
+            kept = held.value = jax.lax.dynamic_update_slice(held.value, kept, (jnp.zeros_like(start), start))
+        seen = visible(number, kept, start)
+        return seen, places(seen) if positions is None else positions
 
     def _advanced(self, tokens: int) -> jax.Array:
         """The position at which these tokens go on, which the next ones will be after."""

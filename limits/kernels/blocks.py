@@ -13,7 +13,7 @@ import psutil
 from rich.console import Console
 from rich.progress import track
 
-from limits.kernels.kept import KeptKernels, kernel_dtype
+from limits.kernels.kept import KeptKernels, kernel_dtype, mirrored
 
 BLOCK = 400  # rows of a block, at most
 _ARRAY_BYTES = 2**21  # of one array of a block: what a core works on stays near it
@@ -61,9 +61,9 @@ def pairwise(
 ) -> list[np.ndarray]:
     """`count` kernels [n1, n2], from a function of two blocks of inputs that returns so many blocks [block, block].
 
-    With `positions` they are [n1, n2, *positions, *positions], which are not kept. x2 = None means x1 with itself: blocks
-    below the diagonal are copied from above it. Blocks run on all devices in turn. Progress shows where it takes more than a
-    few seconds (or as `progress` says). With `kept` finished blocks stay on disk.
+    With `positions` they are [n1, n2, *positions, *positions]. x2 = None means x1 with itself: blocks below the diagonal are
+    copied from above it. Blocks run on all devices in turn. Progress shows where it takes more than a few seconds (or as
+    `progress` says). With `kept` finished blocks stay on disk.
 
     >>> pairwise(lambda a, b: [a @ b.T], np.eye(3), block=2, count=1)[0].tolist()
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
@@ -72,7 +72,7 @@ def pairwise(
     n1, n2 = len(x1), len(other)
     size = _even(max(n1, n2), BLOCK) if block is None else _even(max(n1, n2), block)
     if kept is not None:
-        with kept.open(x1, x2, size) as blocks:
+        with kept.open(x1, x2, size, positions) as blocks:
             whole = _corners(n1, n2, size, x2 is None)
             left = [corner for corner in blocks.mine(whole) if corner not in blocks.finished]
             _fill(function, x1, other, size, left, progress, blocks.put)
@@ -87,14 +87,12 @@ def pairwise(
             "are free: ask for fewer inputs at a time (x1 in parts against x2), for the diagonal alone, or give a folder."
         )
     out = [np.empty((n1, n2, *entry), dtype) for _ in range(count)]
-    k = len(positions)
-    other_way = (1, 0, *range(2 + k, 2 + 2 * k), *range(2, 2 + k))
 
     def put(i: int, j: int, parts: Sequence[np.ndarray]) -> None:
         for whole, values in zip(out, parts, strict=True):
             whole[i : i + size, j : j + size] = values
             if x2 is None and i != j:
-                whole[j : j + size, i : i + size] = values.transpose(other_way)
+                whole[j : j + size, i : i + size] = mirrored(values)
 
     _fill(function, x1, other, size, _corners(n1, n2, size, x2 is None), progress, put)
     return out

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,16 @@ def kernel_dtype(x: np.ndarray) -> np.dtype:
     ('float32', 'float64')
     """
     return x.dtype if x.dtype.kind == "f" else np.dtype("float64")
+
+
+def mirrored(part: np.ndarray) -> np.ndarray:
+    """A block [a, b, *positions, *positions] of a symmetric kernel, as it stands on the other side of the diagonal.
+
+    >>> mirrored(np.zeros((1, 2, 3, 4))).shape
+    (2, 1, 4, 3)
+    """
+    k = part.ndim // 2 - 1
+    return part.transpose(1, 0, *range(2 + k, 2 + 2 * k), *range(2, 2 + k))
 
 
 class UnfinishedError(RuntimeError):
@@ -73,8 +84,10 @@ class KeptKernels:
         self.share = folder if isinstance(folder, Share) else None
 
     @contextlib.contextmanager
-    def open(self, x1: np.ndarray, x2: np.ndarray | None, rows: int) -> Iterator["Blocks"]:
-        """For one process at a time, or one of each share: the blocks of these inputs."""
+    def open(
+        self, x1: np.ndarray, x2: np.ndarray | None, rows: int, positions: tuple[int, ...] = ()
+    ) -> Iterator["Blocks"]:
+        """For one process at a time, or one of each share: the blocks of these inputs, or of their positions."""
         self.folder.mkdir(parents=True, exist_ok=True)
         part = "blocks" if self.share is None else f"blocks_{self.share.index}_of_{self.share.of}"
         with contextlib.ExitStack() as stack:
@@ -85,12 +98,14 @@ class KeptKernels:
                 else locked(self.folder / ".begin.lock", f"{self.folder}")
             )
             with begin:
-                blocks = self._begun(x1, x2, rows, part)
+                blocks = self._begun(x1, x2, rows, positions, part)
             stack.callback(blocks.close)
             yield blocks
 
-    def _begun(self, x1: np.ndarray, x2: np.ndarray | None, rows: int, part: str) -> "Blocks":
-        shape = (len(x1), len(x1 if x2 is None else x2))
+    def _begun(
+        self, x1: np.ndarray, x2: np.ndarray | None, rows: int, positions: tuple[int, ...], part: str
+    ) -> "Blocks":
+        shape = (len(x1), len(x1 if x2 is None else x2), *2 * positions)
         which = identity(self.what, x1, x2, rows)
         begun = self._check_note({"kernels": which, "rows": rows, "shape": list(shape)})
         log = self.folder / f"{part}.log"
@@ -114,14 +129,14 @@ class KeptKernels:
 
 
 class Blocks:
-    """The files of kernels [n1, n2]: which blocks are finished and whole, and the means to write more of them."""
+    """The files of kernels [n1, n2], or [n1, n2, *positions, *positions]: which blocks are whole, and the means to write more."""
 
     def __init__(
         self,
         folder: Path,
         which: str,
         names: Sequence[str],
-        shape: tuple[int, int],
+        shape: tuple[int, ...],
         dtype: np.dtype,
         rows: int,
         symmetric: bool,
@@ -163,7 +178,7 @@ class Blocks:
         for name, part in zip(self.names, parts, strict=True):
             self._write(name, i, j, part)
             if self.symmetric and i != j:
-                self._write(name, j, i, part.T)
+                self._write(name, j, i, mirrored(part))
             words.append(self._digest(name, i, j, part))
         line = " ".join(words)
         with self.writing:
@@ -180,8 +195,9 @@ class Blocks:
     def _write(self, name: str, i: int, j: int, part: np.ndarray) -> None:
         """Row by row, not through a memory map: a full disk is an error there, and a killed process here."""
         handle, start = self.handles[name].fileno(), len(self._header())
+        entry = self.dtype.itemsize * math.prod(self.shape[2:])
         for r, row in enumerate(np.ascontiguousarray(part, self.dtype)):
-            data, at = memoryview(row).cast("B"), start + ((i + r) * self.shape[1] + j) * self.dtype.itemsize
+            data, at = memoryview(row).cast("B"), start + ((i + r) * self.shape[1] + j) * entry
             while data:
                 done = os.pwrite(handle, data, at)
                 data, at = data[done:], at + done
@@ -195,7 +211,7 @@ class Blocks:
     def _is_whole(self, file: Path, begun: bool) -> bool:
         """Whether there is a file of this shape; else it is made, and what was in its place is set aside."""
         header = self._header()
-        size = len(header) + self.dtype.itemsize * self.shape[0] * self.shape[1]
+        size = len(header) + self.dtype.itemsize * math.prod(self.shape)
         if file.exists():
             with open(file, "rb") as held:
                 if begun and file.stat().st_size == size and held.read(len(header)) == header:
@@ -246,7 +262,7 @@ class Blocks:
             places = [(i, j), (j, i)] if self.symmetric and i != j else [(i, j)]
             for a, b in places:
                 part = whole[a : a + self.rows, b : b + self.rows]
-                if self._digest(name, i, j, part if (a, b) == at else part.T) != digest:
+                if self._digest(name, i, j, part if (a, b) == at else mirrored(part)) != digest:
                     self._keep_damaged(name, a, b, part)
                     right = False
         return right

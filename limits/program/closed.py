@@ -94,8 +94,6 @@ def closed_kernels(
         if not names:
             return {}, provenance, refused
         static, rows = (kernels, lengths, names), block or _rows(seen)
-        if folder is not None and kernels.positions:
-            raise ValueError("kernels: a folder keeps kernels of inputs, not of their positions too; leave folder out.")
         identity = (net, trained, "read in layer time" if deep else "read", _READING, numerics())
         kept = None if folder is None or diagonal else algebra.KeptKernels(folder, identity, names)
         parts, provenance = _computed(static, x1, x2, diagonal, rows, kept, provenance)

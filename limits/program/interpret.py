@@ -137,6 +137,8 @@ class Interpreter:
                 return [shapes.reversed_along(given[0], params["dimensions"])]
             case "reduce_sum":
                 return [sums.summed(given[0], params["axes"], self.own)]
+            case "cumsum":
+                return [sums.running(given[0], params["axis"], params["reverse"])]
             case "reduce_window_sum":
                 return [sums.windows(given[0], params, shape)]
             case "dot_general":
@@ -220,7 +222,7 @@ def _function(name: str, params: dict[str, Any]) -> Any:
     """A primitive as a function of arrays of any float type."""
     primitive = primitives()[name]
     if name == "select_n":
-        return lambda which, *cases: jax.lax.select_n(*jnp.broadcast_arrays(which, *cases))
+        return _selected
 
     def apply(*given: Any) -> Any:
         arrays: Any = given
@@ -231,6 +233,11 @@ def _function(name: str, params: dict[str, Any]) -> Any:
         return primitive.bind(*(jnp.asarray(a) for a in arrays), **params)
 
     return apply
+
+
+def _selected(which: Any, *cases: Any) -> Any:
+    kind = jnp.result_type(*cases)
+    return jax.lax.select_n(*jnp.broadcast_arrays(which, *(jnp.asarray(case, kind) for case in cases)))
 
 
 def _whole(value: Value) -> int:

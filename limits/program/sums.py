@@ -50,6 +50,19 @@ def summed(value: Value, dimensions: tuple[int, ...], own: Any) -> Value:
     return Value(axes, moved(held, lambda a, i: a.sum(tuple(i + each for each in at)), shape, selects=False))
 
 
+def running(value: Value, axis: int, backwards: bool) -> Value:
+    """Σ over the positions up to each."""
+    if not value.axes[axis]:
+        return value
+    if [atom.kind for atom in value.axes[axis]] != ["p"]:
+        raise NoLimitError("a running sum (cumsum) is taken over neurons or inputs")
+    if isinstance(value.held, Parameter):
+        value = Value(value.axes, field_of(value, value.axes))
+    held, at = settled(value), len(positions(value.axes[:axis]))
+    act = lambda a, i: jax.lax.cumsum(1 * jnp.asarray(a), i + at, backwards)  # noqa: E731  # 1 *: of truths too
+    return Value(value.axes, moved(held, act, held.shape, selects=False))
+
+
 def _over_neurons(node: Node, neurons: list[Atom], own: Any) -> Det:
     """N E u, which differs from the finite sum by the square root of that many terms."""
     power = sum(growth(atom.sizes) for atom in neurons)

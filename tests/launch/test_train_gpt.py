@@ -13,7 +13,9 @@ from rich.console import Console
 from configs import train_gpt
 from launch import sample, train
 from train import curves
+from train.analysis.runs import TrainedRun
 from train.checkpoints import load_model, steps_in
+from train.data.text import packed
 from train.preemption import Preemption
 from train.records import Records, read_records
 from train.study.experiment import Experiment
@@ -69,6 +71,14 @@ def test_stopped_and_continued_it_is_the_same_run(whole: Path, tmp_path: Path, m
 
 
 @pytest.mark.slow
+def test_a_run_of_separate_documents_is_another_run(whole: Path, tmp_path: Path):
+    assert train.conduct(prepared(tmp_path, evaluate_every=6, documents=True), SILENT)
+    said = [TrainedRun.read(folder).definition().separator for folder in (whole, tmp_path)]
+    assert said == [None, 0]
+    assert read_records(whole / "test.jsonl")[-1]["loss"] != read_records(tmp_path / "test.jsonl")[-1]["loss"]
+
+
+@pytest.mark.slow
 def test_it_says_text_of_a_checkpoint(whole: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     def said(*flags: str) -> str:
         monkeypatch.setattr(sys, "argv", ["sample", f"--workdir={whole}", "--nokeep_compiled", "--tokens=40", *flags])
@@ -99,6 +109,22 @@ def test_the_report_has_what_others_do_and_samples_in_order(tmp_path: Path):
     page = documents["report.html"]
     assert "test, gzip" in page
     assert page.index("&lt;said at 9&gt;") < page.index("&lt;said at 10&gt;")
+
+
+def test_documents_of_a_window_are_told_apart_by_the_byte_between_them():
+    config = train_gpt.get_config()
+    config.data.context = 16
+    window = packed([b"def f", b"x = 1"])[None, :-1].astype(int)
+    found = {}
+    with jax.enable_x64(True):
+        for documents in (True, False):
+            net: Any = train_gpt.make(16, 1, config.data, documents, {"scan": False})
+            params = jax.jit(net.init)(jax.random.key(0), window)
+            found[documents] = [np.asarray(jax.jit(net.apply)(params, part)[0]) for part in (window, window[:, 6:])]
+    whole, second = found[True]
+    np.testing.assert_allclose(whole[6:], second, atol=1e-11)
+    np.testing.assert_allclose(whole[:6], found[False][0][:6], atol=1e-11)
+    assert np.abs(found[False][0][6:] - second).max() > 0.1
 
 
 def test_text_beyond_the_context_goes_on_from_its_latest_half():

@@ -21,7 +21,7 @@ def network(**options: Any) -> Any:
 
 def flat(k: np.ndarray) -> np.ndarray:
     """[n, n, t, t] → [n t, n t]."""
-    return k.transpose(0, 2, 1, 3).reshape(N * T, N * T)
+    return k.transpose(0, 2, 1, 3).reshape(2 * (k.shape[0] * k.shape[2],))
 
 
 def relu_pair(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -80,18 +80,18 @@ def test_tied_weights_have_no_kernel_and_say_why(form, message):
         k.ntk  # noqa: B018
 
 
-def finite_kernels(net: Any, networks: int) -> dict[str, np.ndarray]:
+def finite_kernels(net: Any, networks: int, x: np.ndarray = X) -> dict[str, np.ndarray]:
     """[networks, n t, n t] of wide networks: features, and tangent kernels of the first output."""
-    rates = learning_rate_factors(net, jax.ShapeDtypeStruct(X.shape, "int32"))
+    rates, count = learning_rate_factors(net, jax.ShapeDtypeStruct(x.shape, "int32")), x.size
 
     def one(key: Any) -> Any:
-        params = net.init(key, jnp.asarray(X))["params"]
-        outputs = lambda params: net.apply({"params": params}, jnp.asarray(X), intermediates=True)  # noqa: E731
+        params = net.init(key, jnp.asarray(x))["params"]
+        outputs = lambda params: net.apply({"params": params}, jnp.asarray(x), intermediates=True)  # noqa: E731
         _, pull, inside = jax.vjp(lambda p: (outputs(p)[0][..., 0].ravel(), outputs(p)[1]), params, has_aux=True)
-        slopes = jax.lax.map(lambda e: pull(e)[0], jnp.eye(N * T))
+        slopes = jax.lax.map(lambda e: pull(e)[0], jnp.eye(count))
         parts = zip(jax.tree.leaves(slopes), jax.tree.leaves(rates), strict=True)
-        features = inside["features"].reshape(N * T, -1)
-        rows = [(rate, g.reshape(N * T, -1)) for g, rate in parts]
+        features = inside["features"].reshape(count, -1)
+        rows = [(rate, g.reshape(count, -1)) for g, rate in parts]
         return {"nngp": features @ features.T / net.width, "ntk": sum(rate * g @ g.T for rate, g in rows)}
 
     run = jax.jit(one)
@@ -99,11 +99,15 @@ def finite_kernels(net: Any, networks: int) -> dict[str, np.ndarray]:
     return {name: np.stack([each[name] for each in found]).astype(float) for name in ("nngp", "ntk")}
 
 
-def check_against_networks(net: Any, networks: int, most: float, **drawn: Any) -> None:
-    """By projections on all, on the diagonal and on the first sequence, in standard errors of both."""
-    k = twin(net.clone(width=64)).kernels(X, **drawn)
-    for name, finite in finite_kernels(net, networks).items():
-        for of in (np.ones((N * T, N * T)), np.eye(N * T), np.kron(np.diag([1.0, 0]), np.ones((T, T)))):
+def check_against_networks(
+    net: Any, networks: int, most: float, x: np.ndarray = X, counts: Any = True, **drawn: Any
+) -> None:
+    """By projections on all, on the diagonal and on the first sequence, in standard errors of both; of tokens that count."""
+    k, (n, t) = twin(net.clone(width=64)).kernels(x, **drawn), x.shape
+    both = np.outer(*2 * (np.broadcast_to(counts, x.shape).ravel(),))
+    for name, finite in finite_kernels(net, networks, x).items():
+        for on in (np.ones((n * t, n * t)), np.eye(n * t), np.kron(np.diag(np.arange(n) == 0), np.ones((t, t)))):
+            of = on * both
             seen = np.sum(finite * of, axis=(1, 2))
             error = np.hypot(
                 seen.std(ddof=1) / networks**0.5, np.sum(flat(getattr(k, f"{name}_sem")) * of) / (of.sum() ** 0.5)

@@ -65,6 +65,17 @@ def test_attention_is_that_of_queries_and_keys_by_hand(found, checkpoints):
     assert np.all(seen["entropy"][1] < seen["entropy"][0])
 
 
+def test_entropy_is_of_the_tokens_of_a_document(checkpoints):
+    """Without queries all that a token sees counts alike, which is an entropy of 1 however little that is."""
+    net, (_, start) = NET.clone(separator=0), checkpoints[0]
+    level = jax.tree_util.tree_map_with_path(lambda path, a: 0 * a if "query" in str(path) else a, start)
+    x = np.array([[1, 2, 0, 3, 4, 1], [0, 2, 3, 0, 0, 1]])
+    found = analyse(net, [(0, level)], x, x, parts=("attention",))["attention"]
+    np.testing.assert_allclose(found["entropy"], 1, rtol=1e-6)
+    by_hand = [np.mean([0, 0.5, 0, 0.5, 1, 1.5]), np.mean([0, 0.5, 1, 0, 0, 0.5])]
+    np.testing.assert_allclose(found["distance"][0], np.mean(by_hand), rtol=1e-6)
+
+
 def test_scanned_and_unrolled_blocks_say_the_same(found, checkpoints):
     unrolled = NET.clone(scan=False)
     params = dict(checkpoints[1][1]["params"])

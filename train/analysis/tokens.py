@@ -82,11 +82,12 @@ def _spread(layers: list[Any]) -> dict[str, Any]:
     """The means over inputs that `attention` says, of weights [n, head, a, b]."""
     maps, entropies, distances = [], [], []
     for p in (np.asarray(layer, np.float64) for layer in layers):
-        seen = np.any(p > 0, axis=(0, 1)).sum(-1)
+        seen = np.any(p > 0, axis=1, keepdims=True).sum(-1)  # fewer where documents or padding stand in the window
         several = seen > 1
-        entropy = -np.sum(p * np.log(np.where(p > 0, p, 1)), axis=-1)[..., several] / np.log(seen[several])
+        entropy = -np.sum(p * np.log(np.where(p > 0, p, 1)), axis=-1) / np.log(np.where(several, seen, 2))
+        mean = np.sum(entropy * several, axis=(0, 2)) / max(several.sum(), 1)
         away = np.abs(np.arange(p.shape[2])[:, None] - np.arange(p.shape[3]))
         maps.append(p.mean(0)[:, :SHOWN, :SHOWN])
-        entropies.append(entropy.mean((0, 2)) if several.any() else np.full(p.shape[1], np.nan))
+        entropies.append(mean if several.any() else np.full(p.shape[1], np.nan))
         distances.append(np.sum(p * away, axis=-1).mean((0, 2)))
     return {"maps": np.stack(maps), "entropy": np.stack(entropies), "distance": np.stack(distances)}

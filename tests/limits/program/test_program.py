@@ -3,10 +3,14 @@
 import json
 from pathlib import Path
 
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from modules import MODULES, NOTE, REFUSED
+from note import Plain
+from stock import Dense, readout
 
 from limits import twin
 from limits.program import NoLimitError, measured, read
@@ -73,6 +77,30 @@ def test_plain_modules_have_the_kernels_of_wide_networks(name):
         # A norm before the readout leaves nothing to vary but O(1/N²). Twelve entries of 29 modules are beyond 4.5 errors
         # by chance once in 400 runs.
         assert np.all(np.abs(exact - measured) < 4.5 * error + 1e-5), what
+
+
+class Running(Plain):
+    """Sums over the tokens up to each one, or from each one on; as they are written, or by a table of zeros and ones."""
+
+    written: bool = True
+
+    @nn.compact
+    def __call__(self, x):
+        def sums(h, backwards):
+            table = np.tril(np.ones((3, 3)), 0)
+            table = table.T if backwards else table
+            return jax.lax.cumsum(h, 1, backwards) if self.written else jnp.einsum("ab,nbd->nad", table, h)
+
+        h = nn.relu(sums(Dense(self.width)(x), False) / jnp.arange(1, 4).reshape(1, 3, 1))
+        return readout(nn.relu(Dense(self.width)(sums(h, True))).mean(1))
+
+
+def test_running_sums_are_sums():
+    x = np.random.default_rng(0).normal(size=(3, 3, 2))
+    written, summed = (reading([Running(n, written=how) for n in (16, 32)], x) for how in (True, False))
+    for a, b in zip(written, summed, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert np.abs(written[0] - np.diag(written[0])[:, None]).max() > 0.01
 
 
 @pytest.mark.parametrize(
