@@ -15,6 +15,7 @@ targets), batches(); further arguments of these are filled with the config's fie
   scored                 "training" (the loss at the end, the default), "validation" (the loss on what validation(…) returns:
                          inputs and targets that no batch has), or "score" (score(outputs, targets) on these)
   precision              octaves of the interval at which --budget stops
+  also                   "tensorboard", "wandb", or both with a comma: runs are written there too, as they are finished
 --budget=40% (of what the whole grid costs, in parameters times steps; 0.4 is the same) or 600s (of training) tries no grid, but
 in rounds those runs that tell most of the target's optimum for their cost, until the budget is spent or --precision is reached.
 Ends in DIR/report.html, report.json, arrays.npz, config.json. Runs are kept in DIR/cells, a file a size, as soon as they are

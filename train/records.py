@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from limits.kept.store import open_inside, write_whole
+from zoo import checks
 
 
 class Records:
@@ -53,7 +54,7 @@ class Records:
         if not _remote(file):
             write_whole(file, self._lines.encode())
             self._file = open_inside(file)
-        self._others = [_OTHERS[each](file.parent, name) for each in also.split(",") if each]
+        self._others = [OTHERS[each](file.parent, name) for each in also.split(",") if each]
         self._open = True
 
     def write(self, step: int, numbers: Mapping[str, Any]) -> None:
@@ -169,4 +170,8 @@ def _wandb(folder: Path, name: str) -> Any:
     return lambda step, numbers: run.log(dict(numbers), step=step)
 
 
-_OTHERS = {"tensorboard": _tensorboard, "wandb": _wandb}
+OTHERS = {"tensorboard": _tensorboard, "wandb": _wandb}
+ALSO = checks.Check(
+    '"tensorboard", "wandb", or both with a comma',
+    lambda v: isinstance(v, str) and not set(v.split(",")) - {"", *OTHERS},
+)

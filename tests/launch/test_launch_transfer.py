@@ -144,7 +144,9 @@ def test_axes_of_numbers_are_arguments_of_one_program(own: Any):
 
     study.experiment.module.make = counted
     outcome = run(study)
-    assert len(traced) == 1  # the model is built when a program is traced: once for 2 × 2 × 2 values and 2 seeds
+    assert (
+        len(traced) == 2
+    )  # the model is built to count parameters, and when a program is traced: 2 × 2 × 2 values, 2 seeds
     assert outcome.labels == [f"gamma {g}, momentum {m}" for g in ("0.5", "2") for m in ("0", "0.9")]
     for label, fields in (("gamma 2, momentum 0.9", "gamma=2.0"), ("gamma 0.5, momentum 0.9", "gamma=0.5")):
         code = OWN.replace("gamma=1.0", fields).replace("momentum=0.0", "momentum=0.9")

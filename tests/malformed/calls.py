@@ -42,8 +42,8 @@ ROOMS: tuple[ModuleType, ...] = (
 RECORDS = {
     "Explanation", "Roles", "Convergence", "Kernels", "Provenance", "Posterior", "GaussianPosterior", "Solution",
     "ConvergenceRate", "DeepKernels", "Fluctuations", "LimitingKernel", "Phase", "PhaseDiagram", "Recommendation", "Response", "Surrogate",
-    "Trained", "Optimum", "Outcome", "Prediction", "NotPredictableError", "Sweep", "Transfer", "Comparison", "AbsentError", "DivergenceError",
-    "NotConvergedWarning", "CoordCheck", "Cumulants", "Mixture",
+    "Trained", "Optimum", "Outcome", "Prediction", "Compared", "NotPredictableError", "Sweep", "Transfer", "Comparison",
+    "AbsentError", "DivergenceError", "NotConvergedWarning", "CoordCheck", "Cumulants", "Mixture",
     "Combination", "Initial", "Training", "Fit", "KernelFunction", "KernelPair", "LeaveOneOut", "LinearSolution", "UnfinishedError", "LowRank", "RidgePath",
 }  # fmt: skip
 # Words for messages, and what others are made of.
@@ -314,6 +314,8 @@ def given() -> dict[str, dict[str, Any]]:
         "train.transfer.loss_at": {"rates": np.array([0.1, 0.2, 0.4]), "losses": np.array([2.0, 1.0, 3.0]), "log_rate": -2.0},
         "train.transfer.optimum": {"rates": [0.1, 0.2, 0.4], "losses": np.array([2.0, 1.0, 3.0])},
         "train.transfer.predict": {"sweeps": {(n, 1): swept(n) for n in (8, 16, 32)}, "width": 64, "depth": 1, "limits": {1: swept(np.inf)}},
+        "train.transfer.compare_variants": {"variants": {"a": {(8, 1): swept(8)}, "b": {(8, 1): swept(8)}}, "width": 8, "depth": 1,
+            "limits": {"a": {1: swept(np.inf)}}},
         "train.transfer.sweep_rates": {"make": made["make"], "optimizer": sgd, "loss_fn": loss_fn, "batches": stream, "width": 4,
             "depth": 1, "rates": [0.1, 0.2], "seeds": 2},
         "train.transfer.transfer": made | {"optimizer": sgd, "loss_fn": loss_fn, "batches": stream, "rates": [0.1, 0.2], "seeds": 2},

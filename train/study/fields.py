@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from train.mesh import AXES
+from train.records import ALSO
 from zoo import checks
 from zoo.messages import did_you_mean
 
@@ -19,7 +20,7 @@ CHECKS = {
     "accumulate": checks.count(), "average": checks.number(0, 1), "evaluate_every": checks.count(0),
     "save_every": checks.count(0), "keep": checks.count(), "analysis": checks.count(0), "data": checks.table,
     "profile": checks.Check("(first step, number of steps)", lambda v: len(v) == 2 and all(map(checks.count(0).holds, v))),
-    "sharding": checks.word | checks.several(checks.Check("(pattern, rule)", lambda v: len(v) == 2)),
+    "also": ALSO, "sharding": checks.word | checks.several(checks.Check("(pattern, rule)", lambda v: len(v) == 2)),
 }  # fmt: skip
 
 
@@ -49,9 +50,6 @@ def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
     for axis in fields.get("mesh", {}):
         if axis not in AXES:
             raise ValueError(f'mesh has no axis "{axis}". {did_you_mean(str(axis), AXES)}')
-    wrong = set(str(fields.get("also", "")).split(",")) - {"", "tensorboard", "wandb"}
-    if wrong:
-        raise ValueError(f'also takes "tensorboard", "wandb", or both with a comma; got "{fields["also"]}".')
     return {**DEFAULTS, **fields}
 
 

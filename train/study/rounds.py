@@ -15,6 +15,7 @@ import numpy as np
 from limits.kept.store import Store
 from train.evaluate.interval import Interval
 from train.progress import add_parts, parts_bar
+from train.study.cell_records import CellRecords
 from train.study.size import Size
 from train.study.sized import parameters, train_size
 from train.study.study import Study, absent_limits
@@ -104,6 +105,7 @@ class Searching:
         self.study, self.budget, self.settings = study, budget, settings_of(study)
         self.compiled: dict[tuple, dict[Any, Any]] = {}  # programs of each cell, which all rounds take on a CPU
         self.store, self.name = Store(study.rounds.parent), study.rounds.stem
+        self.records = CellRecords(study)
 
     def log(self) -> list[dict[str, Round]]:
         """The rounds that were begun."""
@@ -162,6 +164,7 @@ class Searching:
                         self.study, cell, jobs, seeds, hopeless=judge, compiled=self.compiled.setdefault(cell.key, {})
                     )
                     keep(file, runs.joined(there))
+                    self.records.write(cell, runs)
                 bar.advance(task, costs * len(self.wanted(cell, round)[1]))
 
     def _judge(self, there: Any, jobs: Mapping[str, np.ndarray]) -> Any:

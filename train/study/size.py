@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,11 @@ class Size:
     def key(self) -> tuple[str, float, int]:
         """What tells it apart in a study."""
         return self.label, self.width, self.depth
+
+    @property
+    def cost(self) -> float:
+        """Of a run, for the bar of progress."""
+        return (4096 if math.isinf(self.width) else self.width) ** 2 * self.depth
 
     @property
     def name(self) -> str:

@@ -76,7 +76,7 @@ def train_size(
         hopeless,
         compiled,
     )
-    return KeptRuns.of(jobs, seeds, curves, scores, time.perf_counter() - began)
+    return KeptRuns.of(jobs, seeds, curves, scores, time.perf_counter() - began, parameters(study, cell))
 
 
 def builder(study: "Study", cell: "Size", jobs: Mapping[str, Any]) -> Callable[[dict[str, Any]], tuple[Any, Any]]:

@@ -14,18 +14,32 @@ from ml_collections import ConfigDict
 from limits import AbsentError
 from limits.kept.identity import identity, numerics
 from train.progress import add_parts, parts_bar
+from train.records import ALSO
+from train.study.cell_records import CellRecords
 from train.study.experiment import NEEDED, Experiment, plain_fields
 from train.study.size import Size, labelled, products
 from train.study.sized import SCORED, check_scored, limit_sweeps, train_size
 from train.transfer import Outcome, Sweep
 from train.transfer.cells import read, save_arrays, write
-from train.transfer.kept import held, keep, missing
+from train.transfer.kept import KeptRuns, held, keep, missing
 from train.transfer.outcome import Target, target
 from train.transfer.runs import check_has_limit
 from zoo import checks
 
 _SWEPT = tuple(f"--config.{name}" for name in ("widths", "depths", "values", "seeds", "axes", "variants", "grid"))
-_NOT_IN_CELLS = ("name", "widths", "depths", "grid", "variants", "axes", "target", "limit", "together", "precision")
+_NOT_IN_CELLS = (
+    "name",
+    "widths",
+    "depths",
+    "grid",
+    "variants",
+    "axes",
+    "target",
+    "limit",
+    "together",
+    "precision",
+    "also",
+)
 _OF_RUNS = ("values", "seeds", "dial")  # of which each run has its own
 _SCORING = ("validation", "score")
 
@@ -160,14 +174,16 @@ class Study:
             return 0 if read(self.file(cell)) is not None else len(self.wanted(cell)[1])
         return len(missing(held(self.file(cell)), *self.wanted(cell))[1])
 
-    def complete(self, cell: Size, advance: Any = lambda _: None) -> None:
-        """Trains what is missing of a cell's grid, and keeps it."""
+    def complete(self, cell: Size, advance: Any = lambda _: None) -> KeptRuns | None:
+        """Trains what is missing of a cell's grid, and keeps it: these runs, of a limit nothing."""
         if math.isinf(cell.width):
             write(self.file(cell), self.limit(cell, advance))
-            return
+            return None
         there = held(self.file(cell))
         jobs, seeds = missing(there, *self.wanted(cell))
-        keep(self.file(cell), train_size(self, cell, jobs, seeds, advance).joined(there))
+        trained = train_size(self, cell, jobs, seeds, advance)
+        keep(self.file(cell), trained.joined(there))
+        return trained
 
     def sweeps(self, cell: Size) -> list[Sweep] | None:
         """Of a cell that is whole, one for each of `settings`; None where a run is missing."""
@@ -204,7 +220,9 @@ class Study:
         sweeps: dict[str, Any] = {}
         limits: dict[str, Any] = {}
         settings: dict[str, Any] = {}
+        tuning: dict[str, Any] = {}
         for cell in self.cells():
+            there = held(self.file(cell)) if cell.key in found and math.isfinite(cell.width) else None
             for setting, sweep in zip(self.settings(), found.get(cell.key, []), strict=False):
                 label = self.label(cell.label, setting)
                 compiled = {name: cell.fields[name] for name in self.axes if name not in self.traced}
@@ -213,7 +231,9 @@ class Study:
                     limits.setdefault(label, {})[cell.depth] = sweep
                 else:
                     sweeps.setdefault(label, {})[cell.width, cell.depth] = sweep
-        return Outcome(self.dial, sweeps, limits, settings, absent, scored=SCORED[self.scored])
+                if there is not None:
+                    tuning.setdefault(label, {})[cell.width, cell.depth] = there.table(self.dial, setting).tuning
+        return Outcome(self.dial, sweeps, limits, settings, absent, scored=SCORED[self.scored], tuning=tuning)
 
     def target(self, outcome: Outcome) -> Target:
         """The size that the config asks for (by default the largest one), and the value to train it with."""
@@ -262,11 +282,6 @@ class Study:
         return shlex.join([*words, f"--workdir={self.folder / 'target'}"])
 
 
-def cost(cell: Size) -> float:
-    """Of a run, for the bar of progress."""
-    return (4096 if math.isinf(cell.width) else cell.width) ** 2 * cell.depth
-
-
 _DIFFERENT = checks.Check(
     "a sequence of values, one or more of them, each once",
     lambda values: not isinstance(values, str) and len(values) == len(set(map(repr, values))) > 0,
@@ -278,7 +293,7 @@ CHECKS = (
     | dict.fromkeys(("widths", "depths"), checks.several(checks.count(1), distinct=True))
     | dict.fromkeys(("seeds", "steps"), checks.count(1))
     | dict.fromkeys(("seed", "together"), checks.count(0))
-    | {"scored": checks.word, "precision": checks.number(positive=True)}
+    | {"scored": checks.word, "precision": checks.number(positive=True), "also": ALSO}
     | {"values": checks.several(checks.number(positive=True), distinct=True)}
 )
 
@@ -321,19 +336,21 @@ def conduct(study: Study, part: tuple[int, int], screen: Any) -> Outcome | None:
     """Trains those of this part's cells that are not kept yet; the outcome where all cells are there."""
     absent = absent_limits(study)
     cells = [cell for cell in study.cells() if not (math.isinf(cell.width) and cell.label in absent)]
-    mine = sorted(cells, key=cost, reverse=True)[part[0] :: part[1]]
+    mine = sorted(cells, key=lambda cell: cell.cost, reverse=True)[part[0] :: part[1]]
     todo = [(cell, count) for cell in mine if (count := study.missing(cell))]
     if len(todo) < len(mine):
         screen.print(f"{len(mine) - len(todo)} of {len(mine)} sizes were already there: continuing from them.")
     runs = len(study.wanted(cells[0])[1])
     if parts := [count for _, count in todo if count < runs]:
         screen.print(f"Of {len(parts)} more, {sum(parts)} of {len(parts) * runs} runs are missing, and trained.")
+    records = CellRecords(study)
     with parts_bar(screen) as bar:
-        whole, left = sum(map(cost, mine)), sum(cost(cell) * count / runs for cell, count in todo)
+        whole, left = sum(cell.cost for cell in mine), sum(cell.cost * count / runs for cell, count in todo)
         task = add_parts(bar, "sizes", whole, whole - left)
         for cell, _ in reversed(todo):
             bar.update(task, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
-            study.complete(cell, lambda done, cell=cell: bar.advance(task, cost(cell) * done / runs))
+            trained = study.complete(cell, lambda done, cell=cell: bar.advance(task, cell.cost * done / runs))
+            records.write(cell, trained)
     found = {cell.key: sweeps for cell in cells if (sweeps := study.sweeps(cell)) is not None}
     if len(found) < len(cells):
         screen.print(

@@ -12,3 +12,5 @@ from train.transfer.sweep import Optimum as Optimum
 from train.transfer.sweep import Sweep as Sweep
 from train.transfer.sweep import loss_at as loss_at
 from train.transfer.sweep import optimum as optimum
+from train.transfer.variants import Compared as Compared
+from train.transfer.variants import compare_variants as compare_variants

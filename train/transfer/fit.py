@@ -97,13 +97,20 @@ class JointFit:
         """Curves as probable as the data leave them."""
         shape, candidate = np.divmod(random.choice(self.weights.size, count, p=self.weights.ravel()), len(self.grid))
         places = self.grid[candidate] + self.cell * (random.random((count, self.grid.shape[1])) - 0.5)
-        height, beta = self.system.drawn(places, shape, random)
-        return DrawnSizes(self.model, self.axes, self.system.spacing, places, shape, height, beta)
+        drawn = self.system.drawn(places, shape, random)
+        return DrawnSizes(self.model, self.axes, self.system.spacing, places, shape, *drawn)
+
+    def shares(self, size: Size) -> np.ndarray:
+        """By how much the floor there rises with all points of one curve, [curve], at the most probable candidate: 1 in all."""
+        shape, candidate = np.divmod(int(self.weights.argmax()), len(self.grid))
+        plain, more = columns(self.axes, [size], self.model.floor)
+        return self.system.shares(self.grid[[candidate]], np.array([shape]), np.concatenate([plain, more], axis=1)[0])
 
 
 @dataclasses.dataclass(frozen=True)
 class DrawnSizes:
-    """Of a model: (place at the largest size, drifts) [draw, …], number of the shape, A, and the floor's coefficients."""
+    """Of a model: (place at the largest size, drifts) [draw, …], number of the shape, A, the floor's coefficients, and how much
+    larger errors are than they were taken to be."""
 
     model: Model
     axes: tuple[Axis, ...]
@@ -112,6 +119,7 @@ class DrawnSizes:
     shape: np.ndarray
     height: np.ndarray
     beta: np.ndarray
+    scale: np.ndarray
 
     def floor(self, size: Size) -> np.ndarray:
         """The logarithm of the least loss, [draw]."""
@@ -137,6 +145,7 @@ class _System:
         self.spacing = float(np.median([c.near.spacing for c in curves]))
         self.x = np.concatenate([c.near.x for c in curves])
         self.far = distances(axes, sizes, model.drift)[rows]
+        self.own = rows[:, None] == np.arange(len(curves))
         rise = np.concatenate([c.near.rise for c in curves])
         covariance = offset_variances(curves)[np.ix_(rows, rows)]
         same = rows[:, None] == rows
@@ -189,8 +198,8 @@ class _System:
 
     def drawn(
         self, places: np.ndarray, shape: np.ndarray, random: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """(A, coefficients of the floor), a draw for each place and shape."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(A, coefficients of the floor, scale of all errors), a draw for each place and shape."""
         every = own_shapes(self.columns(places), shape)
         freed = self._freed(every)
         information = np.maximum((freed**2).sum(1), 1e-300)
@@ -201,7 +210,14 @@ class _System:
         white = every @ self.whiten.T
         target = self.q.T @ self.y - height[:, None] * (white @ self.q[: self.points])
         noise = scale[:, None] * random.normal(size=target.shape)
-        return height, np.linalg.solve(self.r, (target + noise).T).T
+        return height, np.linalg.solve(self.r, (target + noise).T).T, scale
+
+    def shares(self, places: np.ndarray, shape: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """By how much `at` times the floor's coefficients rises with all points of one curve, [curve], at one candidate."""
+        above = np.zeros((len(self.y), 1 + self.own.shape[1]))
+        above[: self.points] = self.whiten @ np.column_stack([own_shapes(self.columns(places), shape)[0], self.own])
+        found = np.linalg.lstsq(np.column_stack([above[:, 0], self.q @ self.r]), above[:, 1:], rcond=None)[0]
+        return at @ found[1:]
 
 
 def fit(curves: Sequence[Curve], model: Model) -> JointFit:

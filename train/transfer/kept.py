@@ -1,6 +1,7 @@
 """Runs of one size, kept one by one: a run is its hyperparameters and its seed; what is asked for later is trained besides."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from limits.kept.store import Store
 from train.transfer.sweep import LOST, Sweep
+from train.transfer.tuning import Tuning
 
 Key = tuple[float, ...]  # the hyperparameters of a run in the order of their names, then its seed
 
@@ -16,7 +18,7 @@ Key = tuple[float, ...]  # the hyperparameters of a run in the order of their na
 class KeptRuns:
     """`jobs` {hyperparameter: [run]}, `seeds` [run], `curves` [run, step]: not a number from the step on at which a run was
     stopped, infinite from where it diverged. `scores` [run]: what is scored instead of the training loss at the end, or nothing.
-    `seconds` [run] that each took.
+    `seconds` [run] that each took, `parameters` [run] of its network.
     """
 
     jobs: dict[str, np.ndarray]
@@ -24,6 +26,7 @@ class KeptRuns:
     curves: np.ndarray
     scores: np.ndarray
     seconds: np.ndarray
+    parameters: np.ndarray
 
     @classmethod
     def of(
@@ -33,8 +36,9 @@ class KeptRuns:
         curves: np.ndarray,
         scores: np.ndarray | None = None,
         seconds: float = 0.0,
+        parameters: float = math.nan,
     ) -> "KeptRuns":
-        """Of arrays over runs; seconds of all of them together."""
+        """Of arrays over runs; seconds of all of them together, parameters of each."""
         count = len(seeds)
         return cls(
             {name: np.asarray(jobs[name], float) for name in sorted(jobs)},
@@ -42,6 +46,7 @@ class KeptRuns:
             np.asarray(curves, float),
             np.zeros(0) if scores is None else np.asarray(scores, float),
             np.full(count, seconds / max(count, 1)),
+            np.full(count, float(parameters)),
         )
 
     @classmethod
@@ -66,6 +71,12 @@ class KeptRuns:
     def finished(self) -> np.ndarray:
         """Whether each run was trained to its end, or diverged."""
         return ~np.isnan(self.curves[:, -1])
+
+    @property
+    def losses(self) -> np.ndarray:
+        """Of each run what `Sweep.losses` has of it, not a number where it was given up."""
+        scores = self.scores[:, None] if len(self.scores) else None
+        return Sweep(1, 1, np.arange(len(self)), self.curves[:, None], scores).losses[:, 0]
 
     def joined(self, others: "KeptRuns | None") -> "KeptRuns":
         """With these besides; where both have a run, the one that went farther, and of equals this one's own."""
@@ -92,7 +103,7 @@ class KeptRuns:
         return KeptRuns(
             {name: both(value, others.jobs[name]) for name, value in self.jobs.items()},
             both(self.seeds, others.seeds), both(self.curves, others.curves),
-            both(self.scores, others.scores), both(self.seconds, others.seconds),
+            both(self.scores, others.scores), both(self.seconds, others.seconds), both(self.parameters, others.parameters),
         )  # fmt: skip
 
     def table(self, dial: str, setting: Mapping[str, float]) -> "Tried":
@@ -133,6 +144,13 @@ class Tried:
     def pairs(self) -> set[tuple[float, int]]:
         """(value, number of the seed) of all runs that were not given up."""
         return {(float(self.values[i]), int(j)) for i, j in np.argwhere(self.there)}
+
+    @property
+    def tuning(self) -> Tuning:
+        """What all of them took, also those that were given up."""
+        among = self.run[self.run >= 0]
+        steps = (~np.isnan(self.runs.curves[among])).sum(1)
+        return Tuning(len(among), float(self.runs.parameters[among] @ steps), float(self.runs.seconds[among].sum()))
 
     def grid(self, width: float, depth: int, values: Sequence[float], seeds: Sequence[int]) -> Sweep | None:
         """The runs of these values and seeds, None where one is missing."""
@@ -184,7 +202,7 @@ def missing(
 def held(file: Path) -> KeptRuns | None:
     """What `keep` wrote, None where there is nothing that can be trusted."""
     found = Store(file.parent).get(file.stem)
-    return None if found is None else KeptRuns(**found)
+    return None if found is None else KeptRuns(**{"parameters": np.full(len(found["seeds"]), np.nan), **found})
 
 
 def keep(file: Path, runs: KeptRuns) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from limits.kept.store import DamagedError, has_checksum, read_npz
 from train.transfer.outcome import Outcome
 from train.transfer.sweep import Sweep
+from train.transfer.tuning import Tuning
 
 
 def numbers(outcome: Outcome, target: Mapping[str, int]) -> dict[str, Any]:
@@ -29,9 +30,10 @@ def numbers(outcome: Outcome, target: Mapping[str, int]) -> dict[str, Any]:
             "setting": label, "width": sweep.width, "depth": sweep.depth, outcome.dial: sweep.rates, "losses": sweep.losses,
             "diverged": sweep.diverged, "optimum": sweep.optimum().rate, "interval": sweep.interval(),
             "loss": sweep.optimum().loss, "edge": sweep.optimum().edge, "settled": sweep.settled(),
-            "steps": sweep.curves.shape[-1],
+            "steps": sweep.curves.shape[-1], "tuning": took and dataclasses.asdict(took),
         }
         for label, sweep in outcome.each()
+        for took in (outcome.tuning.get(label, {}).get((sweep.width, sweep.depth)),)
     ]  # fmt: skip
     return {
         "series": series, "sweeps": sweeps, "best": outcome.best_values(), "absent": outcome.absent, "dial": outcome.dial,
@@ -80,6 +82,7 @@ def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outc
     dial = document["dial"]
     sweeps: dict[str, Any] = {}
     limits: dict[str, Any] = {}
+    tuning: dict[str, Any] = {}
     for each in document["sweeps"]:
         label, width, depth = str(each["setting"]), float(each["width"]), int(each["depth"])
         rates = np.array([float(value) for value in each[dial]])
@@ -94,8 +97,12 @@ def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outc
             if scores is not None and scores.shape != curves.shape[:2]:
                 raise ValueError(f"{key} has shape {curves.shape}, and there are scores of shape {scores.shape}")
             sweeps.setdefault(label, {})[int(width), depth] = Sweep(int(width), depth, rates, curves, scores)
+            if took := each.get("tuning"):  # earlier versions do not say
+                tuning.setdefault(label, {})[int(width), depth] = Tuning(
+                    int(took["runs"]), *(math.nan if took[k] is None else float(took[k]) for k in ("work", "seconds"))
+                )
     settings, absent, unbounded = (
         {str(k): v for k, v in document[name].items()} for name in ("settings", "absent", "unbounded")
     )
-    found = Outcome(dial, sweeps, limits, settings, absent, unbounded)
+    found = Outcome(dial, sweeps, limits, settings, absent, unbounded, tuning=tuning)
     return dataclasses.replace(found, scored=str(document.get("scored", found.scored)))  # earlier versions do not say

@@ -9,6 +9,7 @@ import numpy as np
 
 from train.transfer.shift import Transfer, along, bracketed, octaves
 from train.transfer.sweep import Sweep, loss_at
+from train.transfer.tuning import Tuning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Outcome:
 
     `settings`: of every label the value of each axis, and under "setting" the label without them; `absent`: why a label
     has no limit; `unbounded`: why the optimum of a label goes on moving at any width, where that is known without a sweep;
-    `scored`: what is least at an optimum.
+    `scored`: what is least at an optimum; `tuning`: {label: {(width, depth): what its runs took}}, where that is known.
     """
 
     dial: str
@@ -27,6 +28,7 @@ class Outcome:
     absent: dict[str, str] = dataclasses.field(default_factory=dict)
     unbounded: dict[str, str] = dataclasses.field(default_factory=dict)
     scored: str = "training loss at the end"
+    tuning: dict[str, dict[tuple[float, int], Tuning]] = dataclasses.field(default_factory=dict)
 
     @property
     def labels(self) -> list[str]:

@@ -16,6 +16,8 @@ from train.transfer.outcome import Outcome
 from train.transfer.prediction import Prediction, measured
 from train.transfer.shift import bracketed, octaves, percent
 from train.transfer.sweep import Sweep
+from train.transfer.variants import Stated
+from train.transfer.variants_report import Contest
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -54,13 +56,17 @@ def report(outcome: Outcome, found: Sequence[Forecast], run: Mapping[str, Any], 
     dial = outcome.dial.replace("_", " ")
     said = [each for each in found if each.prediction is not None]
     level = said[0].prediction.level if said and said[0].prediction else 0.9
+    contest = variants(outcome, found)
     parts: list[Part] = [_table(found, dial)]
     parts += [Text(f"{each.label}: {each.refused}") for each in found if each.refused]
     parts += [Text(f"{each.label}: {doubt}") for each in said if each.prediction for doubt in each.prediction.doubts]
+    parts += contest.parts(dial) if contest else []
     if held := [each for each in said if each.prediction and each.prediction.held_out]:
         parts.append(_held_out(held, dial))
     if seen := [each for each in said if each.checked]:
         parts.append(_checked(seen, level))
+    measured_ones = _measured_variants(outcome, seen)
+    parts += measured_ones.parts(dial)[:1] if measured_ones else []
     parts += [_from_limit(outcome, each, dial, level) for each in found if each.from_limit]
     pairs = [(each.label, each.prediction) for each in said if each.prediction]
     if shown := predicted(outcome, pairs):
@@ -79,7 +85,31 @@ def report(outcome: Outcome, found: Sequence[Forecast], run: Mapping[str, Any], 
     if command:
         parts += [Text("To train the target size", "title"), Text(command, "code")]
     numbers = {"predictions": [_numbers(each) for each in found], "run": dict(run), "command": command}
+    numbers |= {"variants": contest.numbers()} if contest else {}
+    numbers |= {"measured_variants": measured_ones.numbers()} if measured_ones else {}
     return Report(f"What larger sizes will reach, by {dial}", parts, numbers, run, tab=f"prediction of {dial}")
+
+
+def variants(outcome: Outcome, found: Sequence[Forecast]) -> Contest | None:
+    """The predictions of several variants against each other."""
+    said = {each.label: each.prediction for each in found if each.prediction}
+    if not said:
+        return None
+    first = next(iter(said.values()))
+    stated = {label: Stated(p.floor, p.rate, False, p.doubts) for label, p in said.items()}
+    return Contest.of(
+        outcome, first.size, stated, {each.label: each.refused for each in found if each.refused}, first.level
+    )
+
+
+def _measured_variants(outcome: Outcome, seen: Sequence[Forecast]) -> Contest | None:
+    """The same at the target itself, of those that were trained there."""
+    sizes = {each.label: each.checked.size for each in seen if each.checked}
+    if not sizes:
+        return None
+    (width, depth), *_ = sizes.values()
+    there = {label: {size: outcome.sweeps[label][size]} for label, size in sizes.items()}
+    return Contest.at(dataclasses.replace(outcome, sweeps=there), {"width": int(width), "depth": depth})
 
 
 _SIZES = "Points: measured, with intervals; black: predicted from the points left of it; dashed: the limit's own."

@@ -12,6 +12,7 @@ from train.transfer.edge import Edge
 from train.transfer.expansion import Axis, Model, Size, models, order
 from train.transfer.fit import Curve, JointFit, fit
 from train.transfer.mixture import drawn, over, weights_of, within
+from train.transfer.paired import Floor
 from train.transfer.shift import bracketed, percent
 from train.transfer.sweep import Sweep
 from train.transfer.valley import near
@@ -28,7 +29,7 @@ class Prediction:
 
     one_run: the loss of a single run; cost: what `rate` costs, being uncertain; edge: the least value that diverges; curve:
     rates and the loss at each; models: (words, weight, loss, rate) of each; held_out: the check on the largest size measured;
-    doubts: why not to trust this; used: the sizes.
+    doubts: why not to trust this; used: the sizes; floor: draws of the logarithm of the loss, and what they owe to which seeds.
     """
 
     size: Size
@@ -45,6 +46,7 @@ class Prediction:
     held_out: HeldOut | None
     doubts: list[str]
     used: list[Size]
+    floor: Floor
 
     @property
     def trusted(self) -> bool:
@@ -64,13 +66,13 @@ class Prediction:
         )
 
 
-_SWEEPS = checks.Check(
+SWEEPS = checks.Check(
     "sweeps {(width, depth): Sweep}", lambda v: v and all(len(k) == 2 and isinstance(s, Sweep) for k, s in v.items())
 )
 
 
 @checks.arguments(
-    sweeps=_SWEEPS,
+    sweeps=SWEEPS,
     width=checks.count(1),
     depth=checks.count(1),
     limits=checks.Check("limits {depth: Sweep}", lambda v: all(isinstance(each, Sweep) for each in v.values())),
@@ -141,6 +143,7 @@ def predict(
         target, level, within(np.exp(floor), level), rate, cost(plain), plain, one, cost(float(rate.value)),
         within(2.0**edge, level), (x, within(np.exp(floor[:, None] + costs(x)), level)),
         _by_model(fits, weights, target, random), held, doubts, [c.size for c in curves],
+        Floor.of(draws, curves, fits, weights, target),
     )  # fmt: skip
 
 
@@ -177,14 +180,22 @@ def _curves(sweeps: Mapping[Size, Sweep], target: Size, limits: Mapping[int, Swe
     return curves
 
 
-def measured(sweep: Sweep, level: float, seed: int = 0) -> tuple[Interval, Interval]:
-    """(logarithm of the least loss, log₂ of the best value) of a size that was trained, with the noise of its seeds."""
+def measured_floor(sweep: Sweep, seed: int = 0) -> tuple[Floor, np.ndarray]:
+    """(logarithm of the least loss, log₂ of the best value [draw]) of a size that was trained, with the noise of its seeds."""
     size = (sweep.width, sweep.depth)
     found = near(np.log2(sweep.rates), sweep.losses)
     if found is None:
         raise ValueError(f"Width {sweep.width:g}, depth {sweep.depth} diverges at every value.")
-    draws = fit([Curve.of(size, found)], Model(1.0, 1.0, 1.0)).draws(DRAWS, np.random.default_rng(seed))
-    return within(draws.floor(size), level), within(draws.place(size), level)
+    curves = [Curve.of(size, found)]
+    alone = fit(curves, Model(1.0, 1.0, 1.0))
+    draws = alone.draws(DRAWS, np.random.default_rng(seed))
+    return Floor.of([draws], curves, [alone], np.ones(1), size), draws.place(size)
+
+
+def measured(sweep: Sweep, level: float, seed: int = 0) -> tuple[Interval, Interval]:
+    """The same with its intervals."""
+    floor, place = measured_floor(sweep, seed)
+    return within(floor.draws, level), within(place, level)
 
 
 def _by_model(
