@@ -24,6 +24,7 @@ from zoo.definition import definition_of, name_of
 
 _FIRST_STEPS = 4  # as many steps of full new directions fit before the bases grow
 _APART = 0.05  # of the outputs: far more than rounding, also that of a deep network
+_LITTLE = 2**27  # bytes of a state that may lie in memory twice
 _SMALL = 4e9  # operations: a run that takes fewer in all does not grow, which would compile again
 
 
@@ -83,6 +84,7 @@ class CausalSweep:
         self._advance = quickly(self._step, donate_argnums=0)
         self._begin = quickly(self._start)
         self._look = quickly(self._measure, static_argnums=3)
+        self.begun = False  # the compilation of its step, ahead
 
     def _first_room(self, steps: int | None, looks: int) -> int:
         """The capacity to begin with: for all directions of a small run, for those of a few steps of a large one."""
@@ -100,6 +102,10 @@ class CausalSweep:
         state = self._begin(key, x, part)
         check_room(state)
         return state
+
+    def shapes_at_start(self, key: Any, x: Any, part: int = 0) -> NetworkState:
+        """What `begin` makes, as shapes."""
+        return jax.eval_shape(self._begin, key, x, part)
 
     def _start(self, key: Any, x: Any, part: Any = 0) -> NetworkState:
         first, second = (jax.random.fold_in(key, i) for i in range(2))
@@ -174,6 +180,13 @@ class CausalSweep:
         y: their targets; or (targets, mask), where not all positions count.
         """
         return self._advance(self.grown(state, self.per_pass), x, y, rows, key, rate)
+
+    def step_ahead(self, state: Any, *given: Any) -> None:
+        """Compiles `step` for such states by a step of one that is zero; in a thread, beside whatever else is done."""
+        leaves = jax.tree.leaves(state)
+        if sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) < _LITTLE and jax.device_count() == 1:
+            zeros = jax.device_put(jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), state))  # no program, unlike jnp's
+            jax.block_until_ready(self._advance(zeros, *given))
 
     def _step(self, state: NetworkState, x: Any, y: Any, rows: Any, key: Any, rate: Any) -> tuple[NetworkState, Any]:
         targets = [part[rows] for part in (y if isinstance(y, tuple) else (y,))]

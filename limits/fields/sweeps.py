@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from zoo.activations import PiecewiseLinear
 from zoo.definition import definition_of, is_layered, is_ours
 
 _MOST_COORDINATES = 8192  # of an exact linear sweep
+_FEW_COORDINATES = 2048  # that are taken without asking whether fewer would do, which costs a compilation where they do not
 _LINEAR_STEPS = 100  # whose directions have room at first
 
 
@@ -195,6 +197,9 @@ def _rooms(plan: Plan, x: Any) -> Iterator[int]:
     plain = compiled_sweep(net, plan.training.step, x.shape, plan.n, "float64", plan.batch)
     least = plain.at_start + plan.length["looks"] * outputs * plain.at_look
     most = least + steps * plain.per_pass
+    if _coordinates(plan, x, most) <= _FEW_COORDINATES:
+        yield most
+        return
     room = least + plain.per_pass + min(steps, _LINEAR_STEPS) * outputs * len(vectors_met(net, x))
     while room < most:
         yield room
@@ -202,9 +207,14 @@ def _rooms(plan: Plan, x: Any) -> Iterator[int]:
     yield most
 
 
+def _coordinates(plan: Plan, x: Any, room: int) -> int:
+    """How many stand for all that is drawn, where every matrix has room for so many directions."""
+    return coordinates_needed(plan.net, jax.ShapeDtypeStruct(x.shape, x.dtype), room)
+
+
 def _in_room(plan: Plan, x: Any, y: Any, room: int) -> dict[str, Any] | None:
     """What an exact sweep sees that has room for so many directions; None where they are more, or need too many coordinates."""
-    needed = coordinates_needed(plan.net, jax.ShapeDtypeStruct(x.shape, x.dtype), room)
+    needed = _coordinates(plan, x, room)
     if needed > _MOST_COORDINATES:
         return None
     stages = 2 ** (definition_of(plan.net).stages - 1)
@@ -236,10 +246,14 @@ def _run(
     begin, walk, look = (jax.random.fold_in(key, i) for i in range(3))
     times, rows, rates = plan.times.tolist(), plan.training.rows(plan.n), plan.training.rates
     kept = None if keep is None else keep.load(lambda: _shapes(sweep, plan, begin, x))
+    ahead = _step_ahead(sweep, plan, begin, x, y) if kept is None else None
     state, now, seen = kept or (sweep.begin(begin, x, part), 0, [])
     advance(now + 1)
     for t in times[len(seen) :]:
         while now < t:
+            if ahead is not None:
+                ahead.exception()  # waits; a step that fails says so itself
+                ahead = None
             state, _ = sweep.step(state, x, y, rows[now], jax.random.fold_in(walk, now), rates[now])
             now += 1
             advance(1)
@@ -258,9 +272,27 @@ def _run(
     return reduce(stacked, plan.record) | answers
 
 
+def _step_ahead(sweep: CausalSweep, plan: Plan, key: Any, x: Any, y: Any) -> Future | None:
+    """The compilation of a step, begun beside that of the start and of the first look; None where it cannot be told ahead."""
+    wide = jnp.asarray(y[0] if isinstance(y, tuple) else y).dtype == np.float64
+    if sweep.begun or plan.record or not plan.times[-1]:  # a look that is kept leaves a state of another size
+        return None
+    sweep.begun, state = True, sweep.shapes_at_start(key, x)
+    given = x, y, plan.training.rows(plan.n)[0], jax.random.fold_in(key, 0), plan.training.rates[0]
+
+    def compiled() -> None:
+        with jax.enable_x64(wide):  # the setting belongs to a thread
+            sweep.step_ahead(state, *given)
+
+    pool = ThreadPoolExecutor(1)
+    begun = pool.submit(compiled)
+    pool.shutdown(wait=False)
+    return begun
+
+
 def _shapes(sweep: CausalSweep, plan: Plan, key: Any, x: Any) -> tuple[NetworkState, dict[str, Any]]:
     """What a state and a look at it consist of. Nothing is computed."""
-    state = jax.eval_shape(sweep.begin, key, x)
+    state = sweep.shapes_at_start(key, x)
     looks = [sweep.shapes(state, x, key, names) for names in {plan.looks(t) for t in plan.times.tolist()}]
     return state, {name: value for each in looks for name, value in each.items()}
 

@@ -202,6 +202,19 @@ def test_sweeps_are_those_of_the_observable_and_the_code_that_are_asked_for(tmp_
     np.testing.assert_array_equal(again.observed["observe"], found[-1])
 
 
+def test_a_sweep_is_read_back_with_the_compiler_as_users_have_it(tmp_path, monkeypatch):
+    """Quick tests ask for the least optimisation, where programs take no options of their own."""
+    net, before = NET.clone(gamma=1.3), jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    try:
+        whole = twin(net).rich(TASK, folder=tmp_path, **RICH)
+        monkeypatch.setattr(CausalSweep, "step", None)  # nothing is computed again
+        again = twin(net).rich(TASK, folder=tmp_path, **RICH)
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
+    assert again.f_train.tobytes() == whole.f_train.tobytes()
+
+
 def test_a_damaged_sweep_is_computed_again(tmp_path, capsys):
     whole = twin(NET).rich(TASK, folder=tmp_path, **RICH)
     for file in tmp_path.glob("*.npz"):

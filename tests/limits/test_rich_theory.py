@@ -76,6 +76,7 @@ def test_steps_of_a_linear_network_add_few_directions_and_where_room_ends_there_
     x, y, steps = rng.normal(size=(7, 8)), rng.normal(size=7), 11
     closed = deep_linear(x, y, 0.25, 1.0, steps)
     net = MLP(8, 2, activation="linear", parameterization="mup")
+    monkeypatch.setattr(sweeps, "_FEW_COORDINATES", 0)
     monkeypatch.setattr(sweeps, "_LINEAR_STEPS", 0)
     monkeypatch.setattr(sweeps, "_in_room", lambda *args: tried.append(args[-1]) or in_room(*args))
     run = twin(net).rich(Task(x, y), steps, 0.25, times=[0, steps], kernels=())
