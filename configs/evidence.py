@@ -9,6 +9,8 @@ import itertools
 
 from ml_collections import ConfigDict
 
+from configs import kernels
+
 
 def get_config() -> ConfigDict:
     """A grid of standard deviations for each activation, at three depths."""
@@ -17,23 +19,8 @@ def get_config() -> ConfigDict:
         f"{phi}, w {w:g}, b {b:g}": {"architecture": "mlp", "activation": phi, "w_std": w, "b_std": b}
         for phi, w, b in grid
     }
-    return ConfigDict(
-        {
-            "name": "evidence",
-            "variants": variants,
-            "widths": (64,),  # plays no part in the limit
-            "depths": (1, 3, 8),
-            "gamma": 1.0,
-            "task": {
-                "name": "digits",
-                "classes": tuple(range(10)),
-                "targets": "one_hot",
-                "n_train": 300,
-                "n_test": 1400,
-                "seed": 0,
-            },
-            "steps": 0,
-            "learning_rate": 1.0,
-            "seed": 0,
-        }
-    )
+    config = kernels.get_config()
+    config.update({"name": "evidence", "depths": (1, 3, 8)})
+    config.task.update({"n_train": 300, "n_test": 1400})
+    config.variants = variants
+    return config

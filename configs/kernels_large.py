@@ -10,7 +10,7 @@ runs/kernels_large/report.html.
 
 from ml_collections import ConfigDict
 
-RELU = {"activation": "relu", "w_std": 2**0.5, "b_std": 0.1}
+from configs.kernels import RELU
 
 
 def get_config() -> ConfigDict:

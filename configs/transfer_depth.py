@@ -6,10 +6,9 @@
 (Adam) and −1.2 octaves (Muon) and the loss ends six times higher; that of α = 1 moves by −0.7 and −0.3, of α = 1/2 by −1.0, −0.9.
 """
 
-import optax
 from ml_collections import ConfigDict
 
-from train.data import digits, minibatches
+from configs.transfer_width import batches, loss  # noqa: F401
 from zoo import Parameterization, ResNet, scaled
 
 BASE_WIDTH, BASE_DEPTH = 32, 3
@@ -44,12 +43,3 @@ def make(width, depth, alpha):
 
 def optimizer(net, learning_rate, optimizer_name):
     return scaled(optimizer_name, net, learning_rate=learning_rate)
-
-
-def loss(outputs, targets):
-    return optax.softmax_cross_entropy(outputs, targets).mean()
-
-
-def batches(n_train, batch, steps, seed):
-    task = digits(n_train, 0, classes=range(10), targets="one_hot", loss="cross_entropy", seed=seed)
-    return minibatches(task, batch, steps, seed)

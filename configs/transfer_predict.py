@@ -18,7 +18,7 @@ intervals:
 import optax
 from ml_collections import ConfigDict
 
-from train.data import digits, minibatches
+from configs.transfer_width import batches, loss  # noqa: F401
 from zoo import MLP, Parameterization, scaled
 
 
@@ -54,12 +54,3 @@ def make(width, depth, activation):
 def optimizer(net, learning_rate, rule, unit):
     rate = unit * learning_rate
     return scaled(optax.sgd(rate, 0.9) if rule == "sgd" else optax.adam(rate), net)
-
-
-def loss(outputs, targets):
-    return optax.softmax_cross_entropy(outputs, targets).mean()
-
-
-def batches(n_train, batch, steps, seed):
-    task = digits(n_train, 0, classes=range(10), targets="one_hot", loss="cross_entropy", seed=seed)
-    return minibatches(task, batch, steps, seed)

@@ -15,6 +15,7 @@ from train.transfer.expansion import Size
 from train.transfer.hopeless import hopeless
 from train.transfer.kept import KeptRuns, Tried
 from train.transfer.search import Round, Space, next_round
+from train.transfer.sweep import Sweep
 
 CURVES: dict[str, Any] = {
     "skewed": lambda t: 0.3 * (np.exp(0.8 * t) - 0.8 * t - 1) + 0.02 * t**2,
@@ -24,6 +25,15 @@ CURVES: dict[str, Any] = {
     "steep": lambda t: 0.5 * t**2 / (1 + 0.05 * t),
 }
 X = np.arange(-5.0, 4.0)
+
+
+def runs_of(sweep: Sweep, dial: str, first: int = 0) -> KeptRuns:
+    """All runs of a grid, whose seeds begin with this one."""
+    values, seeds = sweep.curves.shape[:2]
+    scores = None if sweep.scores is None else sweep.scores.ravel()
+    jobs = {dial: np.repeat(sweep.rates, seeds)}
+    curves = sweep.curves.reshape(values * seeds, -1)
+    return KeptRuns.of(jobs, np.tile(first + np.arange(seeds), values), curves, scores)
 
 
 @dataclasses.dataclass

@@ -104,11 +104,11 @@ def _pair_time(phi: Any, begin: np.ndarray, w: float, b: float) -> float:
 
     def flow(_: float, k: np.ndarray) -> np.ndarray:
         with jax.enable_x64(True):
-            return np.asarray(_flow(phi, _closed(phi), b > 0, jnp.asarray(k), w, b)[0])
+            return np.asarray(_flow(phi, _closed(phi), jnp.asarray(k), w, b)[0])
 
     def gain(_: float, k: np.ndarray) -> float:
         with jax.enable_x64(True):
-            return float(_flow(phi, _closed(phi), b > 0, jnp.asarray(k), w, b)[1])
+            return float(_flow(phi, _closed(phi), jnp.asarray(k), w, b)[1])
 
     if gain(0.0, begin) <= 0:
         return 0.0
@@ -124,8 +124,8 @@ def _pair_time(phi: Any, begin: np.ndarray, w: float, b: float) -> float:
     return float(found.t_events[0][0]) if len(found.t_events[0]) else np.inf
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _flow(phi: Any, orders: int, has_bias: bool, k: jax.Array, w: Any, b: Any) -> tuple[jax.Array, jax.Array]:
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _flow(phi: Any, orders: int, k: jax.Array, w: Any, b: Any) -> tuple[jax.Array, jax.Array]:
     """dK/dτ of (K_aa, K_bb, K_ab), and d ln χ^out / dτ."""
     dual = algebra.dual(phi, orders)
 

@@ -64,11 +64,21 @@ def coefficients(phi: Any, r: jax.Array, orders: int) -> jax.Array:
     truncation.
     """
     z, table = (jnp.asarray(part) for part in _nodes_of(r.dtype, orders))
-    values = phi(r.reshape(-1, 1) * z[None, :])
+    return expanded(phi(r.reshape(-1, 1) * z[None, :]), table).T.reshape(orders + 1, *r.shape)
+
+
+def expanded(values: Any, table: Any) -> Any:
+    """The same of values [..., nodes] at `nodes`: [..., orders + 1]."""
     a = jnp.matmul(values, table, precision=jax.lax.Precision.HIGHEST)
     total = jnp.matmul(values * values, table[:, 0])
     rest = safe_sqrt(total - jnp.sum(a * a, axis=-1))
-    return jnp.concatenate([a, rest[:, None]], axis=-1).T.reshape(orders + 1, *r.shape)
+    return jnp.concatenate([a, rest[..., None]], axis=-1)
+
+
+def mean(function: Any) -> Any:
+    """E function(z), from its values [..., nodes] at the finer ones."""
+    z, table = nodes(2, True)
+    return jnp.matmul(function(z), table[:, 0])
 
 
 def rms(phi: Any, r: jax.Array, finer: bool = False) -> jax.Array:
@@ -130,6 +140,16 @@ def hermite(phi: Any, orders: int) -> Dual:
         return s1, s2, *series(a1, a2, d1, d2, gap)
 
     return dual
+
+
+def summed(a: Any, b: Any, c: Any) -> Any:
+    """Σ_k a_k b_k c^k of coefficients [orders, …]."""
+
+    def add(found: Any, rows: Any) -> tuple[Any, None]:
+        return found * c + rows[0] * rows[1], None
+
+    start = jnp.zeros(np.broadcast_shapes(c.shape, a.shape[1:], b.shape[1:]), a.dtype)
+    return jax.lax.scan(add, start, (a[::-1], b[::-1]), unroll=8)[0]
 
 
 def series(a1: jax.Array, a2: jax.Array, d1: jax.Array, d2: jax.Array, gap: jax.Array) -> tuple[jax.Array, jax.Array]:

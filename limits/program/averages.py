@@ -14,6 +14,7 @@ from limits.program.functions import Function, bare, components, function_of, pr
 from limits.program.nodes import Concat, FieldSum, Map, Moved, Node, plain
 from limits.program.quadrature import by_quadrature
 from limits.program.two_variables import dual_of, measure, of_two, values_of
+from limits.program.zeros import total
 
 
 def second(m: Any, u: Node, v: Node, pairs: bool) -> Any:
@@ -39,7 +40,7 @@ def tangent(m: Any, u: Node, v: Node, pairs: bool) -> Any:
         for a, b in parts[:k] + parts[k + 1 :]:
             rest = None if part is None else average(m, a, b, pairs)
             part = None if rest is None else part * rest
-        found = part if found is None else found if part is None else found + part
+        found = total(found, part)
     return found
 
 
@@ -58,8 +59,7 @@ def _tangent(m: Any, left: Function, right: Function, pairs: bool) -> Any:
             for f in left.derivatives(a):
                 for g in right.derivatives(b):
                     weight = average(m, f, g, pairs)
-                    if weight is not None:
-                        found = weight * inner if found is None else found + weight * inner
+                    found = total(found, None if weight is None else weight * inner)
     return found
 
 
@@ -134,7 +134,7 @@ def _average(m: Any, f: Function, g: Function, pairs: bool) -> Any:
                 return _stein(m, alone, which, (rest, g) if which == 0 else (f, rest), pairs)
     if len(f.random) + len(g.random) <= 1:
         (left, right) = (_of_one(m.own, each) for each in (f, g))
-        return m.placed(left, 0, f.rank, g.rank, pairs) * m.placed(right, 1, g.rank, f.rank, pairs)
+        return m.placed(left, 0, g.rank, pairs) * m.placed(right, 1, f.rank, pairs)
     return by_quadrature(m, f, g, pairs)
 
 
@@ -150,20 +150,14 @@ def _stein(m: Any, alone: tuple[Any, Node], which: int, rest: tuple[Function, Fu
         for leaf in function.leaves:
             if side == which:
                 covariance = m.own.second(a, leaf, False)
-                covariance = (
-                    None
-                    if covariance is None
-                    else m.placed(covariance, which, rest[which].rank, rest[1 - which].rank, pairs)
-                )
+                covariance = None if covariance is None else m.placed(covariance, which, rest[1 - which].rank, pairs)
             else:
                 covariance = m.second(*((a, leaf) if which == 0 else (leaf, a)), pairs)
             if covariance is None:
                 continue
             for slope in function.derivatives(leaf):
                 part = average(m, *((slope, rest[1]) if side == 0 else (rest[0], slope)), pairs)
-                if part is not None:
-                    part = scale * covariance * part
-                    found = part if found is None else found + part
+                found = total(found, None if part is None else scale * covariance * part)
     return found
 
 
@@ -173,6 +167,5 @@ def _of_one(own: Any, f: Function) -> Any:
         found = f({}, lambda det: jnp.asarray(det.array))
         return jnp.broadcast_to(found, (1,) * (1 + f.rank)) if jnp.ndim(found) == 0 else found
     measure(own, f)
-    z, table = hermite.nodes(2, True)
-    found = jnp.matmul(values_of(own, f, own.size(f.random[0]), z), table[:, 0])
+    found = hermite.mean(lambda z: values_of(f, own.size(f.random[0]), z))
     return differentiated.of_one(own, found, f) if own.series.differentiable else found

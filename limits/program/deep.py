@@ -184,6 +184,6 @@ class Flow:
             return moment * m.product(enter, enter, size, size, key.pairs)
         r = inside.own.size(enter)
         b = size * inside.own.size(node) / jnp.where(r > 0, r, 1)
-        left, right = (m.placed(b, i, rank, rank, key.pairs) for i in (0, 1))
+        left, right = (m.placed(b, i, rank, key.pairs) for i in (0, 1))
         own = left**2 + right**2
         return ((left - right) ** 2 - own * m.gap(enter, key.pairs)) / 2 + left * right * moment

@@ -95,13 +95,7 @@ def pair_average(pair: TwoFunctions, q1: Any, q2: Any, k: Any, gap: Any, dets1: 
     a = _coefficients(pair.f, pair.smooth[0], pair.i, q1, dets1, pair.orders)
     b = _coefficients(pair.g, pair.smooth[1], pair.j, q2, dets2, pair.orders)
     a, b = (jax.vmap(lambda row, s=s: pair.place(row, s))(rows) for s, rows in ((0, a), (1, b)))
-    c = jnp.broadcast_to(1 - gap, jnp.shape(k))
-
-    def add(found: Any, rows: Any) -> Any:
-        return found * c + rows[0] * rows[1], None
-
-    start = jnp.zeros(np.broadcast_shapes(c.shape, a.shape[1:], b.shape[1:]), a.dtype)
-    return jax.lax.scan(add, start, (a[::-1], b[::-1]), unroll=8)[0]
+    return hermite.summed(a, b, jnp.broadcast_to(1 - gap, jnp.shape(k)))
 
 
 @pair_average.defjvp
@@ -122,9 +116,8 @@ def _(pair: TwoFunctions, primals: tuple, tangents: tuple) -> Any:
 def single_average(single: OneFunction, q: Any, dets: tuple) -> Any:
     """E h^(i)(u), of variances q."""
     if single.smooth or single.i == 0:
-        z, table = hermite.nodes(2, True)
-        values = _differentiated(single.h, single.i)(hermite.off_zero(jnp.sqrt(q))[..., None] * z, dets)
-        return jnp.matmul(values, table[:, 0])
+        h, r = _differentiated(single.h, single.i), hermite.off_zero(jnp.sqrt(q))[..., None]
+        return hermite.mean(lambda z: h(r * z, dets))
     return _coefficients(single.h, False, single.i, q, dets, 1)[0]
 
 
@@ -183,7 +176,7 @@ def _covariances(m: Any, f: Function, g: Function, gap: Any, pairs: bool) -> tup
     """(q1, q2, k, 1 − c) of the variables of f and g, laid out for the pair."""
     u, v = f.random[0], g.random[0]
     q1, q2 = _variance(m.own, u), _variance(m.own, v)
-    q1, q2 = m.placed(q1, 0, f.rank, g.rank, pairs), m.placed(q2, 1, g.rank, f.rank, pairs)
+    q1, q2 = m.placed(q1, 0, g.rank, pairs), m.placed(q2, 1, f.rank, pairs)
     k = q1 if m is m.own and not pairs and u is v else m.second(u, v, pairs)
     full = np.broadcast_shapes(q1.shape, q2.shape, *(() if gap is None else (jnp.shape(gap),)))
     k = jnp.zeros(full) if k is None else jnp.broadcast_to(k, full)
@@ -197,8 +190,7 @@ def of_two(m: Any, value: Any, f: Function, g: Function, gap: Any, closed: Any, 
     whole = m is m.own and not pairs and u is v
 
     def place(a: Any, side: int) -> Any:
-        ranks = (f.rank, g.rank) if side == 0 else (g.rank, f.rank)
-        return m.placed(a, side, *ranks, pairs)
+        return m.placed(a, side, (g.rank, f.rank)[side], pairs)
 
     if whole and closed is None:
         a, b, count = entrywise(f), entrywise(g), len(f.dets)

@@ -55,7 +55,7 @@ def _of_sum(m: Any, u: Any, pairs: bool) -> Any:
     size, found = m.own.size(u), None
     for c, part in parts:
         a = m.still(jnp.asarray(c.array)) * m.own.size(part) / jnp.where(size > 0, size, 1)
-        left, right = (m.placed(a, i, len(u.shape), len(u.shape), pairs) for i in (0, 1))
+        left, right = (m.placed(a, i, len(u.shape), pairs) for i in (0, 1))
         found = total(found, (left - right) ** 2 / 2 + left * right * m.gap(part, pairs))
     return found if found is None else jnp.clip(found, 0, 2)
 

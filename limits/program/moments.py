@@ -44,8 +44,8 @@ class PairMoments:
 
     batch: int  # number of axes
 
-    def placed(self, array: Any, which: int, k: int, other: int, pairs: bool) -> Any:
-        """An array [n or 1, k positions] where the left or the right has its positions, the other field having `other`."""
+    def placed(self, array: Any, which: int, other: int, pairs: bool) -> Any:
+        """An array [n or 1, positions] where the left or the right has its positions; `other`: axes of the other field's."""
         array = self.side(array, which)
         if not pairs:
             return array
@@ -85,9 +85,7 @@ class PairMoments:
 
     def product(self, u: Any, v: Any, left: Any, right: Any, pairs: bool) -> Any:
         """left(x) right(x′), for arrays of the positions of u and of v."""
-        return self.placed(left, 0, len(u.shape), len(v.shape), pairs) * self.placed(
-            right, 1, len(v.shape), len(u.shape), pairs
-        )
+        return self.placed(left, 0, len(v.shape), pairs) * self.placed(right, 1, len(u.shape), pairs)
 
     def times(self, c: Det, array: Any, *place: Any) -> Any:
         """A deterministic value, placed, times an array."""
@@ -137,23 +135,23 @@ class PairMoments:
             return self._of_sum(form, u, v, pairs)
         both = pairs or not (self._selects_alike(u, v))
         left = 0 if isinstance(u, Moved) else 1
-        node, other = (u, v) if left == 0 else (v, u)
+        node = u if left == 0 else v
         if not both:
             inner = form(u.source, v.source, False)
-            return None if inner is None else u.act(inner, self.batch, self._sided(0, u, u, False))
+            return None if inner is None else u.act(inner, self.batch, self._sided(0))
         parts = (u.source, v) if left == 0 else (u, v.source)
         inner = form(*parts, True)
         if inner is None:
             return None
         first = self.batch if left == 0 else self.batch + len(u.shape)
-        found = node.act(inner, first, self._sided(left, node, other, True))
+        found = node.act(inner, first, self._sided(left))
         return found if pairs else diagonal(found, self.batch, u.shape, v.shape)
 
     def _selects_alike(self, u: Any, v: Any) -> bool:
         """Whether equal positions of both come from equal positions of what they select from."""
         return isinstance(u, Moved) and isinstance(v, Moved) and u.selects and v.selects and u.act is v.act
 
-    def _sided(self, which: int, node: Any, other: Any, pairs: bool) -> Any:
+    def _sided(self, which: int) -> Any:
         """What a map calls with a deterministic array [n or 1, a, b …] of its own to have it on its side of a pair."""
         return lambda array: self.side(jnp.asarray(array), which)
 
@@ -165,7 +163,7 @@ class PairMoments:
         for c, part in node.terms:
             inner = form(part, other, pairs) if left else form(other, part, pairs)
             if inner is not None and not c.zero:
-                found = total(found, self.times(c, inner, 1 - left, len(node.shape), len(other.shape), pairs))
+                found = total(found, self.times(c, inner, 1 - left, len(other.shape), pairs))
         if node.constant is not None and form == self.second:
             at = (node.constant, other) if left else (other, node.constant)
             found = total(found, self.second(*at, pairs))

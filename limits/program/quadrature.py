@@ -62,7 +62,7 @@ def by_quadrature(m: Any, f: Function, g: Function, pairs: bool) -> Any:
 
     def place(array: Any, which: int) -> Any:
         array, ranks = jnp.asarray(array), (f.rank, g.rank)
-        return array if array.ndim == 0 else m.placed(array, which, ranks[which], ranks[1 - which], pairs)
+        return array if array.ndim == 0 else m.placed(array, which, ranks[1 - which], pairs)
 
     covariance = [[_covariance(m, a, b, place, pairs) for b in variables] for a in variables]
     placed = [(id(det), which) for which, function in ((0, f), (1, g)) for det in function.dets]

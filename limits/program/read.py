@@ -267,7 +267,7 @@ def read(
         with convolutions():
             program = simplified(trace(lambda t, p, x: apply(widths[t], p, x), list(zip(params, at, strict=True))))
         found = [laws(start, at[0]) for start in starts]
-    return ProgramKernels(program, _parameters(program, params[0], found, rates))
+    return ProgramKernels(program, _parameters(program, found, rates))
 
 
 def _double_all(tree: Any) -> Any:
@@ -279,7 +279,7 @@ def _double(leaf: Any) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, "float64") if floating else leaf
 
 
-def _parameters(program: NetworkProgram, params: Any, found: list[Any], rates: Callable) -> dict[str, Value | Refused]:
+def _parameters(program: NetworkProgram, found: list[Any], rates: Callable) -> dict[str, Value | Refused]:
     leaves = [jax.tree.leaves(each, is_leaf=lambda v: hasattr(v, "kind") or hasattr(v, "reason")) for each in found]
     made: dict[str, Value | Refused] = {}
     for (path, number), narrow, wide in zip(program.params.items(), *leaves, strict=True):

@@ -36,8 +36,8 @@ def of_weights(m: Any, u: Any, v: Any, pairs: bool) -> Any:
 def shared(m: Any, u: Any, v: Any, pairs: bool) -> Any:
     """1 where entries of u and v are the same, else 0."""
     if isinstance(u, Lookup):
-        left = m.placed(u.indices, 0, len(u.shape), len(v.shape), pairs)
-        return (left == m.placed(v.indices, 1, len(v.shape), len(u.shape), pairs)).astype(float)
+        left = m.placed(u.indices, 0, len(v.shape), pairs)
+        return (left == m.placed(v.indices, 1, len(u.shape), pairs)).astype(float)
     ones = jnp.ones((1,) * m.batch)
     if isinstance(u, Mask) and u.by_input and m is not m.own:
         return jnp.zeros((1,) * (m.batch + (len(u.shape) + len(v.shape) if pairs else max(len(u.shape), len(v.shape)))))

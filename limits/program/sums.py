@@ -1,6 +1,7 @@
 """Rules for sums: over neurons (the law of large numbers), over positions, and products of signals and numbers."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -38,12 +39,7 @@ def summed(value: Value, dimensions: tuple[int, ...], own: Any) -> Value:
         n = math.prod(atom.sizes[0] for atom in neurons)
         power = sum(growth(atom.sizes) for atom in neurons)
         held = Det(held.array * n, held.power + power, held.noise + power, held.zero)
-    at, places = [], 0
-    for i, axis in enumerate(value.axes):
-        for atom in axis:
-            if atom.kind == "p":
-                at += [places] if i in dimensions else []
-                places += 1
+    at = _positions_of(value.axes, dimensions)
     if not at:
         return Value(axes, held)
     shape = tuple(n for i, n in enumerate(held.shape) if i not in at)
@@ -61,6 +57,12 @@ def running(value: Value, axis: int, backwards: bool) -> Value:
     held, at = settled(value), len(positions(value.axes[:axis]))
     act = lambda a, i: jax.lax.cumsum(1 * jnp.asarray(a), i + at, backwards)  # noqa: E731  # 1 *: of truths too
     return Value(value.axes, moved(held, act, held.shape, selects=False))
+
+
+def _positions_of(axes: Axes, dimensions: Sequence[int]) -> list[int]:
+    """Where among the positions of what is held those of some axes are."""
+    owners = [i for i, axis in enumerate(axes) for atom in axis if atom.kind == "p"]
+    return [place for place, i in enumerate(owners) if i in dimensions]
 
 
 def _over_neurons(node: Node, neurons: list[Atom], own: Any) -> Det:
@@ -82,13 +84,7 @@ def reduced(word: str, value: Value, dimensions: tuple[int, ...], function: Any)
     axes = tuple(axis for i, axis in enumerate(value.axes) if i not in dimensions)
     if any(atom.kind == "b" for i in dimensions for atom in value.axes[i]):
         raise NoLimitError(f"{word} over the inputs of a call")
-    array, at, places = settled(value).array, [], 0
-    for i, axis in enumerate(value.axes):
-        for atom in axis:
-            if atom.kind == "p":
-                at += [places] if i in dimensions else []
-                places += 1
-    held = value.held
+    array, at, held = settled(value).array, _positions_of(value.axes, dimensions), value.held
     found = function(jnp.asarray(array), tuple(1 + each for each in at)) if at else array
     return Value(axes, Det(found, held.power, held.noise))
 
@@ -286,7 +282,7 @@ def windows(value: Value, params: dict[str, Any], shape: tuple) -> Value:
     kept = [i for i, atom in enumerate(positions(value.axes))]
     new = tuple((held.shape[i] + sum(e) - w) // s + 1 for i, (w, s, e) in zip(kept, slots, strict=True))
     single = [number for number, axis in enumerate(axes) if not axis and value.axes[number]]
-    k, squeezed = len(slots), _squeezed(value.axes, single)
+    k, squeezed = len(slots), _positions_of(value.axes, single)
 
     def act(a: Any, i: int) -> Any:
         ones: tuple[Any, Any] = (1,) * i, (1,) * (a.ndim - i - k)
@@ -302,14 +298,3 @@ def windows(value: Value, params: dict[str, Any], shape: tuple) -> Value:
 
     final = tuple(n for j, n in enumerate(new) if j not in squeezed)
     return Value(tuple(axes), moved(held, act, final, selects=False))
-
-
-def _squeezed(axes: Axes, gone: list[int]) -> list[int]:
-    """The numbers of the positions of some axes."""
-    found, count = [], 0
-    for number, axis in enumerate(axes):
-        for atom in axis:
-            if atom.kind == "p":
-                found += [count] if number in gone else []
-                count += 1
-    return found

@@ -33,7 +33,7 @@ def measure(own: Any, f: Function) -> None:
         own.series.series(f, own.size(f.random[0]), {id(d): jnp.asarray(d.array) for d in f.dets}, own.place(f))
 
 
-def values_of(own: Any, f: Function, r: Any, z: Any) -> Any:
+def values_of(f: Function, r: Any, z: Any) -> Any:
     """f at r z, [n or 1, positions, nodes], for a function of one variable (or of none)."""
     r = hermite.off_zero(r) if any(factor.slopes for factor in f.factors) else r
     at = {id(leaf): r[..., None] * z for leaf in f.random}
@@ -66,8 +66,7 @@ def _value_of_two(m: Any, f: Function, g: Function, pairs: bool) -> Any:
         r = m.size(u)
         measure(m, f)
         measure(m, g)
-        z, table = hermite.nodes(2, True)
-        return jnp.matmul(values_of(m, f, r, z) * values_of(m, g, r, z), table[:, 0])
+        return hermite.mean(lambda z: values_of(f, r, z) * values_of(g, r, z))
     return _series(m, f, g, u, v, pairs)
 
 
@@ -101,7 +100,7 @@ def _new_dual(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -
     unit = _placed_rows(m, [a / jnp.where(s > 0, s, 1) for a, s in ((a1, s1), (a2, s2))], k, pairs)
     d1, d2 = _placed_rows(m, slopes, k, pairs) if df else unit
     bent, slope = _bent(unit[0], unit[1], d1, d2, gap)
-    return m.placed(s1, 0, *k, pairs), m.placed(s2, 1, k[1], k[0], pairs), bent, slope if df else None
+    return m.placed(s1, 0, k[1], pairs), m.placed(s2, 1, k[0], pairs), bent, slope if df else None
 
 
 def _closed_dual(m: Any, closed: Closed, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> tuple:
@@ -113,7 +112,7 @@ def _closed_dual(m: Any, closed: Closed, f: Function, g: Function, u: Node, v: N
         return s, s, jnp.zeros_like(s), barrier(slope)
     k, own = (f.rank, g.rank), m.own
     pair = [(own.size(leaf), dual_of(own, each, leaf, leaf, False)[0]) for each, leaf in ((f, u), (g, v))]
-    (r1, s1), (r2, s2) = ([m.placed(a, i, k[i], k[1 - i], pairs) for a in arrays] for i, arrays in enumerate(pair))
+    (r1, s1), (r2, s2) = ([m.placed(a, i, k[1 - i], pairs) for a in arrays] for i, arrays in enumerate(pair))
     bent, slope = _flat(closed.dual, m.batch, k, pairs)(r1, r2, s1, s2, _correlation_gap(m, u, v, pairs))
     return s1, s2, barrier(bent), barrier(slope)
 
@@ -150,26 +149,17 @@ def _series(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> 
     orders = max(m.series.orders(f), m.series.orders(g))
     a, b = (coefficients_of(m, each, leaf, orders)[:-1] for each, leaf in ((f, u), (g, v)))
     a, b = _placed_rows(m, (a, b), (f.rank, g.rank), pairs)
-    return _summed_series(a, b, c)
+    return _summed(a, b, c)
 
 
 # Compiled each for itself, as loops are where a long program is run step by step.
-_bent = jax.jit(hermite.series)
-
-
-@jax.jit
-def _summed_series(a: Any, b: Any, c: Any) -> Any:
-    """Σ_k a_k b_k c^k."""
-    add = lambda found, row: (found * c + row[0] * row[1], None)  # noqa: E731
-    start = jnp.zeros(np.broadcast_shapes(c.shape, a.shape[1:], b.shape[1:]))
-    return jax.lax.scan(add, start, (a[::-1], b[::-1]), unroll=8)[0]
+_bent, _summed = jax.jit(hermite.series), jax.jit(hermite.summed)
 
 
 def _placed_rows(m: Any, rows: Sequence[Any], ranks: tuple[int, int], pairs: bool) -> list[Any]:
     """Arrays [orders, n or 1, positions] of either side, as `placed` has each row."""
     return [
-        jax.vmap(lambda row, i=i: m.placed(row, i, ranks[i], ranks[1 - i], pairs))(jnp.asarray(a))
-        for i, a in enumerate(rows)
+        jax.vmap(lambda row, i=i: m.placed(row, i, ranks[1 - i], pairs))(jnp.asarray(a)) for i, a in enumerate(rows)
     ]
 
 
@@ -179,9 +169,6 @@ def coefficients_of(m: Any, f: Function, u: Node, orders: int) -> Any:
 
     def compute() -> Any:
         z, table = hermite.nodes(orders)
-        values = values_of(own, f, own.size(u), z)
-        a = jnp.matmul(values, table, precision="highest")
-        rest = safe_sqrt(jnp.matmul(values * values, table[:, 0]) - jnp.sum(a * a, axis=-1))
-        return jnp.moveaxis(jnp.concatenate([a, rest[..., None]], axis=-1), -1, 0)
+        return jnp.moveaxis(hermite.expanded(values_of(f, own.size(u), z), table), -1, 0)
 
     return own.once(("coefficients", f.key, id(u), orders), compute, f, u)

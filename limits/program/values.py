@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program.nodes import Det, Moving, Node, Weights
+from limits.program.nodes import Det, Moving, Weights
 from limits.program.trace import Sizes
 
 
@@ -100,27 +100,8 @@ def growth(sizes: Sizes) -> float:
     return math.log2(sizes[1] / sizes[0])
 
 
-def shape_of(value: Value) -> tuple[int, ...]:
-    """The shape of the positions of what is held."""
-    return value.held.shape
-
-
-def known(array: Any, axes: Axes, power: float = 0.0) -> Value:
-    """A deterministic value without inputs: array [positions]."""
-    return Value(axes, Det(jnp.asarray(array)[None], power))
-
-
-def is_field(value: Any) -> bool:
-    """Whether it holds a field."""
-    return isinstance(value, Value) and isinstance(value.held, Node)
-
-
 def one(rank: int, number: float | Moving = 1.0) -> Det:
     """A number as a deterministic value with so many axes of positions."""
     if isinstance(number, Moving):
         return Det(jnp.asarray(number.value).reshape((1,) * (1 + rank)), default=number.default)
-    return Det(_host(number).reshape((1,) * (1 + rank)))
-
-
-def _host(number: float) -> Any:
-    return np.asarray(number, float)
+    return Det(np.full((1,) * (1 + rank), number, float))

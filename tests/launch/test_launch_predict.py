@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loss_surfaces import runs_of
 
 from train.study.predicted import conduct
 from train.study.study import study_of
 from train.transfer import Sweep
-from train.transfer.kept import KeptRuns, keep
+from train.transfer.kept import keep
 from train.transfer.predicted_report import report
 
 OWN = '''
@@ -56,7 +57,7 @@ def study(tmp_path: Path) -> Any:
     found = study_of(str(tmp_path / "own.py"), space["get_config"](), tmp_path).with_target()
     for cell in found.cells():
         if cell.width < 256:
-            keep(found.file(cell), KeptRuns.of_sweep(sweep(int(cell.width), -1.5), "learning_rate"))
+            keep(found.file(cell), runs_of(sweep(int(cell.width), -1.5), "learning_rate"))
     return found
 
 
@@ -73,7 +74,7 @@ def test_a_report_from_kept_sweeps_and_the_target_once_it_is_there(study: Any):
     rate = float(mup.prediction.rate.value)
     assert f"--set=learning_rate={float(f'{rate:.6g}')}" in command
     (cell,) = [cell for cell in study.cells() if cell.width == 256 and cell.variant == "mup"]
-    keep(study.file(cell), KeptRuns.of_sweep(sweep(256, -1.5), "learning_rate"))
+    keep(study.file(cell), runs_of(sweep(256, -1.5), "learning_rate"))
     outcome, again, _ = conduct(study, 0.9)
     assert again[0].prediction is not None
     assert again[0].prediction.loss == mup.prediction.loss  # it was not looked at

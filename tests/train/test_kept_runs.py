@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from loss_surfaces import runs_of
 
 from train.transfer import Sweep
 from train.transfer.kept import KeptRuns, held, keep, missing
@@ -80,7 +81,7 @@ def test_scores_take_the_place_of_the_loss_where_a_run_did_not_diverge():
     curves[1, 1, 2:] = np.inf
     sweep = Sweep(8, 1, np.array([0.1, 0.2]), curves, np.array([[3.0, 4.0], [5.0, 6.0]]))
     assert sweep.losses.tolist() == [[3.0, 4.0], [5.0, np.inf]]
-    again = KeptRuns.of_sweep(sweep, "rate").table("rate", {}).grid(8, 1, [0.1, 0.2], [0, 1])
+    again = runs_of(sweep, "rate").table("rate", {}).grid(8, 1, [0.1, 0.2], [0, 1])
     assert again is not None
     assert again.losses.tolist() == sweep.losses.tolist()
 

@@ -168,28 +168,6 @@ def linearisation(runs: Runs) -> "matplotlib.figure.Figure":
     return figure
 
 
-def side_by_side(
-    kernels: Mapping[str, tuple[Any, Any]], finite: str = "finite network", limit: str = "twin"
-) -> "matplotlib.figure.Figure":
-    """Kernels [n, n] as pictures, a row each: (of the network, of the limit), and their difference on the same scale."""
-    from matplotlib.figure import Figure  # slow to import
-
-    figure = Figure(figsize=(9.2, 0.4 + 2.7 * len(kernels)), layout="constrained")
-    axes = figure.subplots(len(kernels), 3, squeeze=False)
-    for line, (name, (ours, theirs)) in zip(axes, kernels.items(), strict=True):
-        ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
-        largest = max(np.quantile(np.abs([ours, theirs]), 0.97), 1e-12)  # one point far out does not hide the rest
-        away = np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
-        titles = finite, limit, f"difference: {away:.1%}"
-        for axis, values, title in zip(line, (ours, theirs, ours - theirs), titles, strict=True):
-            image = axis.imshow(values, cmap="RdBu_r", vmin=-largest, vmax=largest)
-            axis.set(xticks=[], yticks=[], title=title)
-            axis.title.set_fontsize(9)
-        line[0].set_ylabel(name)
-        figure.colorbar(image, ax=list(line), shrink=0.8)
-    return figure
-
-
 def distances(compared: Mapping[str, dict[str, Any]], steps: Any, name: str = "twin") -> "matplotlib.figure.Figure":
     """What `against_twin` returned, over steps: mean over members ± 2 standard errors, and of the mean; dotted: noise."""
     present = {q: part for q, part in compared.items() if "absent" not in part}

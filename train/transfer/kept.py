@@ -49,15 +49,6 @@ class KeptRuns:
             np.full(count, float(parameters)),
         )
 
-    @classmethod
-    def of_sweep(cls, sweep: Sweep, dial: str, first: int = 0) -> "KeptRuns":
-        """All runs of a grid, whose seeds begin with this one."""
-        values, seeds = sweep.curves.shape[:2]
-        scores = None if sweep.scores is None else sweep.scores.ravel()
-        jobs = {dial: np.repeat(sweep.rates, seeds)}
-        curves = sweep.curves.reshape(values * seeds, -1)
-        return cls.of(jobs, np.tile(first + np.arange(seeds), values), curves, scores)
-
     def __len__(self) -> int:
         return len(self.seeds)
 

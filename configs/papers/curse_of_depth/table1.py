@@ -29,7 +29,6 @@ NETWORKS = {
     RESNET: ("relu", math.sqrt(2), 0.0, "fixed"),
     SCALED: ("relu", math.sqrt(2), 0.0, "decreasing"),
 }
-MEASURES = ("accuracy64", "accuracy32", "accuracy_early", "spread", "condition")
 FLOW = 100.0  # time of the early-stopped flow exp(−K t/n), in units of 1 / mean eigenvalue
 
 get_config = Settings(
@@ -50,7 +49,7 @@ def regress(k, y, n, dtype):
 
 
 def measure(k, task):
-    """One setting of the table, by name: MEASURES, and as "hits…" which test points are right."""
+    """One setting of the table, by name: accuracies, spread, condition, and as "hits…" which test points are right."""
     n, labels = len(task.x_train), task.y_test.argmax(1)
     k = k / np.trace(k[:n, :n]) * n
     right = lambda f: np.full(len(labels), math.nan) if f is None else (f.argmax(1) == labels).astype(float)  # noqa: E731
