@@ -44,6 +44,8 @@ def attend(
     >>> attend(one, one, jnp.arange(8.0).reshape(1, 2, 1, 4), jnp.tril(jnp.ones((1, 2, 2), bool)))[0, 0].tolist()
     [0.0, 1.0, 2.0, 3.0]
     """
+    # jax.nn.dot_product_attention gives the same numbers and keeps no weights; on CPUs it takes 1.1 times as long at 8 × 256
+    # tokens and two heads of 64, and at 4 × 512 1.2 to 1.3 times forward, 1.4 to 1.7 times with gradients.
     n, a, heads, d = q.shape
     shared = k.shape[2] != heads
     grouped = q.reshape(n, a, k.shape[2], -1, d) if shared else q
