@@ -6,10 +6,11 @@
 
 The config is that of launch.transfer, with the `target`: {width, depth}. Nothing is trained. Sizes below the target are used,
 as many as are kept; with at least three, the largest is predicted from the others as a check. Settings whose optimum does not
-level off, or whose curves do not lie on one another, are refused. Ends in DIR/predicted.html and predicted.json. Once the
-target is swept (launch.transfer --config.widths="(N,)" in the same DIR), the same command says how far off the prediction
-was: it does not look at it. --from_limit adds what the limit alone says of every width to first order in 1/width, with no
-network trained (for configs with a `limit`).
+level off, or whose curves do not lie on one another, are refused. Variants are compared, each at its own predicted optimum. Ends
+in DIR/predicted.html and predicted.json. Once the target is swept (launch.transfer --config.widths="(N,)" in the same DIR), the
+same command says how far off the prediction was (it does not look at the target), and whether it is the one that was written down
+before. --from_limit adds what the limit alone says of every width to first order in 1/width, with no network trained (for configs
+with a `limit`).
 
 Without --config, DIR is the folder of a finished launch.transfer, yours or somebody else's (`limit-zoo unpack ARCHIVE DIR`): its
 numbers alone are read, whatever machine and versions they are from, and nothing of it is executed.
@@ -27,6 +28,7 @@ from train.study import predicted
 from train.study.study import study_of
 from train.transfer.numbers import Saved
 from train.transfer.predicted_report import report
+from train.transfer.written import earlier, written
 
 _LEVEL = flags.DEFINE_float("level", 0.9, "Of the intervals.", 0.01, 0.999)
 flags.register_validator("level", math.isfinite, "It must be a number from 0.01 to 0.999.")
@@ -54,7 +56,8 @@ def main() -> None:
         folder, run = common.workdir(config.name), common.provenance(config)
         study = study_of(common.config_file(), config, folder).with_target()
         outcome, found, command = predicted.conduct(study, _LEVEL.value, sys.argv[1:], _FROM_LIMIT.value)
-    made = report(outcome, found, run, command)
+    kept = written(found, earlier(folder / "predicted.json"), time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
+    made = report(outcome, found, run, command, kept)
     made.print(screen)
     common.write(folder, made.documents("predicted"), screen, started)
 

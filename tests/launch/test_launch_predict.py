@@ -13,6 +13,7 @@ from train.study.study import study_of
 from train.transfer import Sweep
 from train.transfer.kept import keep
 from train.transfer.predicted_report import report
+from train.transfer.written import earlier, written
 
 OWN = '''
 import optax
@@ -73,6 +74,8 @@ def test_a_report_from_kept_sweeps_and_the_target_once_it_is_there(study: Any):
     assert "--set=width=256" in command
     rate = float(mup.prediction.rate.value)
     assert f"--set=learning_rate={float(f'{rate:.6g}')}" in command
+    before = written(found, {}, "at noon")
+    report(outcome, found, {}, command, before).write(study.folder, "predicted")
     (cell,) = [cell for cell in study.cells() if cell.width == 256 and cell.variant == "mup"]
     keep(study.file(cell), runs_of(sweep(256, -1.5), "learning_rate"))
     outcome, again, _ = conduct(study, 0.9)
@@ -80,12 +83,19 @@ def test_a_report_from_kept_sweeps_and_the_target_once_it_is_there(study: Any):
     assert again[0].prediction.loss == mup.prediction.loss  # it was not looked at
     assert again[0].checked is not None
     assert again[0].checked.hits == (True, True)
-    made = report(outcome, again, {}, command)
+    kept = written(again, earlier(study.folder / "predicted.json"), "at one")
+    assert kept == before
+    assert list(kept) == ["mup"]
+    made = report(outcome, again, {}, command, kept)
     numbers = json.loads(made.json())["predictions"]
     assert numbers[0]["loss"]["value"] == float(mup.prediction.loss.value)
     assert numbers[0]["measured"]["hits"] == [True, True]
     page = made.html()
     assert "Measured at the target" in page
+    assert "All were written down before the target was trained, from at noon to at noon" in page
+    kept["mup"]["loss"][0] *= 1.001
+    assert "not the same now: mup" in report(outcome, again, {}, command, kept).html()
+    assert "not the same now: mup" in report(outcome, again, {}, command, written(again, {}, "at one")).html()
     assert page.count("<img") == 2
 
 

@@ -5,6 +5,7 @@ rates an octave apart, four seeds; the target has width 1024, or is width 128 it
 at a size is common to all sizes, and a share `alike` of either half to both variants; noise of single runs is each one's own.
 """
 
+import dataclasses
 import json
 from typing import Any
 
@@ -146,7 +147,7 @@ def outcome_of(sweeps: dict[str, Any], settings: dict[str, Any] | None = None) -
 
 def test_the_report_of_a_study_compares_its_variants():
     made = report(outcome_of(at_128(1.0, np.log(1.1), 0)), {}, "command", "advice")
-    document, page = json.loads(made.json())["variants"], made.html()
+    document, page = json.loads(made.json())["variants"][0], made.html()
     assert document["ahead"]
     first, second = document["variants"]
     assert [first["setting"], second["setting"]] == ["better", "worse"]
@@ -163,9 +164,25 @@ def test_a_variant_has_the_best_of_its_other_hyperparameters_and_is_charged_for_
     found = at_128(1.0, np.log(1.1), 0)
     sweeps = {"adam, 0.9": found["worse"], "adam, 0.95": found["better"], "muon": at_128(1.0, np.log(1.1), 0)["worse"]}
     settings = {"adam, 0.9": {"setting": "adam"}, "adam, 0.95": {"setting": "adam"}, "muon": {"setting": "muon"}}
-    document = json.loads(report(outcome_of(sweeps, settings), {}, "command", "advice").json())["variants"]
+    document = json.loads(report(outcome_of(sweeps, settings), {}, "command", "advice").json())["variants"][0]
     assert [each["setting"] for each in document["variants"]] == ["adam, 0.95", "muon"]
     assert document["variants"][0]["tuning"] == {"runs": 36 + 37, "work": 256e6, "seconds": 4.0}
+
+
+def test_losses_of_different_tasks_are_not_compared():
+    found = at_128(1.0, np.log(1.1), 0)
+    sweeps = {
+        "adam, a": found["worse"],
+        "adam, b": found["better"],
+        "muon, a": found["better"],
+        "muon, b": found["worse"],
+    }
+    tasks = {label: label[-1] for label in sweeps}
+    said = json.loads(report(dataclasses.replace(outcome_of(sweeps), tasks=tasks), {}, "", "advice").json())["variants"]
+    assert [[each["setting"] for each in one["variants"]] for one in said] == [
+        ["muon, a", "adam, a"],
+        ["adam, b", "muon, b"],
+    ]
 
 
 def test_predictions_of_variants_are_compared():
@@ -175,7 +192,7 @@ def test_predictions_of_variants_are_compared():
         floors[name], sweeps[name] = variant("flat", np.zeros((4, SEEDS)), 0.02, random, level)
     found = [Forecast(name, predict(each, 1024)) for name, each in sweeps.items()]
     made = predicted_report(outcome_of(sweeps), [*found, Forecast("standard", None, "has no limit")], {}, "")
-    document = json.loads(made.json())["variants"]
+    document = json.loads(made.json())["variants"][0]
     best, other = document["variants"]
     true = np.expm1(floors[other["setting"]](1024) - floors[best["setting"]](1024))
     assert other["above_first"]["low"] < true < other["above_first"]["high"]

@@ -84,7 +84,7 @@ def test_shares_of_500_studies():
     found = {kind: coverage(kind, 125) for kind in CURVES}
     for kind, each in found.items():
         print(f"{kind}, {len(each.pop('refused'))} refused: " + ", ".join(f"{k} {v:.3f}" for k, v in each.items()))
-    # A share of .90 of 500 is known to .013, of 125 to .027. At a kink the optimum is held by .76.
+    # A share of .90 of 500 is known to .013, of 125 to .027. At a kink the optimum is held by .90.
     for what in ("loss", "rate"):
         shares = [each[what] for each in found.values()]
         assert 0.80 <= np.mean(shares) <= 0.97

@@ -17,8 +17,9 @@ from train.progress import add_parts, parts_bar
 from train.records import ALSO
 from train.study.cell_records import CellRecords
 from train.study.experiment import NEEDED, Experiment, plain_fields
+from train.study.outcomes import outcome_of
 from train.study.size import Size, labelled, products
-from train.study.sized import SCORED, check_scored, limit_sweeps, train_size
+from train.study.sized import check_scored, limit_sweeps, train_size
 from train.transfer import Outcome, Sweep
 from train.transfer.cells import read, save_arrays, write
 from train.transfer.kept import KeptRuns, held, keep, missing
@@ -217,23 +218,7 @@ class Study:
 
     def outcome(self, found: dict[tuple, list[Sweep]], absent: dict[str, str]) -> Outcome:
         """All sweeps by setting and size."""
-        sweeps: dict[str, Any] = {}
-        limits: dict[str, Any] = {}
-        settings: dict[str, Any] = {}
-        tuning: dict[str, Any] = {}
-        for cell in self.cells():
-            there = held(self.file(cell)) if cell.key in found and math.isfinite(cell.width) else None
-            for setting, sweep in zip(self.settings(), found.get(cell.key, []), strict=False):
-                label = self.label(cell.label, setting)
-                compiled = {name: cell.fields[name] for name in self.axes if name not in self.traced}
-                settings[label] = {"setting": cell.variant, **compiled, **setting}
-                if math.isinf(cell.width):
-                    limits.setdefault(label, {})[cell.depth] = sweep
-                else:
-                    sweeps.setdefault(label, {})[cell.width, cell.depth] = sweep
-                if there is not None:
-                    tuning.setdefault(label, {})[cell.width, cell.depth] = there.table(self.dial, setting).tuning
-        return Outcome(self.dial, sweeps, limits, settings, absent, scored=SCORED[self.scored], tuning=tuning)
+        return outcome_of(self, found, absent)
 
     def target(self, outcome: Outcome) -> Target:
         """The size that the config asks for (by default the largest one), and the value to train it with."""

@@ -38,6 +38,7 @@ def numbers(outcome: Outcome, target: Mapping[str, int]) -> dict[str, Any]:
     return {
         "series": series, "sweeps": sweeps, "best": outcome.best_values(), "absent": outcome.absent, "dial": outcome.dial,
         "settings": outcome.settings, "scored": outcome.scored, "unbounded": outcome.unbounded, "target": dict(target),
+        "tasks": outcome.tasks,
     }  # fmt: skip
 
 
@@ -105,4 +106,6 @@ def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outc
         {str(k): v for k, v in document[name].items()} for name in ("settings", "absent", "unbounded")
     )
     found = Outcome(dial, sweeps, limits, settings, absent, unbounded, tuning=tuning)
-    return dataclasses.replace(found, scored=str(document.get("scored", found.scored)))  # earlier versions do not say
+    # Earlier versions do not say these two.
+    tasks = {str(label): str(task) for label, task in document.get("tasks", {}).items()}
+    return dataclasses.replace(found, scored=str(document.get("scored", found.scored)), tasks=tasks)

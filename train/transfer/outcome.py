@@ -18,7 +18,8 @@ class Outcome:
 
     `settings`: of every label the value of each axis, and under "setting" the label without them; `absent`: why a label
     has no limit; `unbounded`: why the optimum of a label goes on moving at any width, where that is known without a sweep;
-    `scored`: what is least at an optimum; `tuning`: {label: {(width, depth): what its runs took}}, where that is known.
+    `scored`: what is least at an optimum; `tuning`: {label: {(width, depth): what its runs took}}, where that is known; `tasks`:
+    {label: what makes its losses others than those of other labels}, where labels differ in that.
     """
 
     dial: str
@@ -29,6 +30,7 @@ class Outcome:
     unbounded: dict[str, str] = dataclasses.field(default_factory=dict)
     scored: str = "training loss at the end"
     tuning: dict[str, dict[tuple[float, int], Tuning]] = dataclasses.field(default_factory=dict)
+    tasks: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def labels(self) -> list[str]:

@@ -11,13 +11,16 @@ from train.evaluate.drawing import at_sizes, colour, gallery, legend_beside
 from train.evaluate.interval import Interval
 from train.evaluate.report import Folded, Part, Picture, Report, Table, Text, notes
 from train.transfer.checked import Checked
+from train.transfer.checked_report import parts as checked_parts
+from train.transfer.checked_report import words
 from train.transfer.explored import predicted
 from train.transfer.outcome import Outcome
 from train.transfer.prediction import Prediction, measured
-from train.transfer.shift import bracketed, octaves, percent
+from train.transfer.shift import percent
 from train.transfer.sweep import Sweep
 from train.transfer.variants import Stated
-from train.transfer.variants_report import Contest
+from train.transfer.variants_report import Contest, parts_of
+from train.transfer.written import sentence
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -51,22 +54,31 @@ class Forecast:
     from_limit: Mapping[tuple[float, int], Sweep] = dataclasses.field(default_factory=dict)
 
 
-def report(outcome: Outcome, found: Sequence[Forecast], run: Mapping[str, Any], command: str) -> Report:
-    """A table of predictions, the check on the largest size, what was measured, pictures, and every number."""
+def report(
+    outcome: Outcome,
+    found: Sequence[Forecast],
+    run: Mapping[str, Any],
+    command: str,
+    written: Mapping[str, Any] | None = None,
+) -> Report:
+    """A table of predictions, the check on the largest size, what was measured, pictures, and every number. written: what was
+    written down before targets were trained (`written.py`)."""
+    written = written or {}
     dial = outcome.dial.replace("_", " ")
     said = [each for each in found if each.prediction is not None]
     level = said[0].prediction.level if said and said[0].prediction else 0.9
-    contest = variants(outcome, found)
+    contests = variants(outcome, found)
     parts: list[Part] = [_table(found, dial)]
     parts += [Text(f"{each.label}: {each.refused}") for each in found if each.refused]
     parts += [Text(f"{each.label}: {doubt}") for each in said if each.prediction for doubt in each.prediction.doubts]
-    parts += contest.parts(dial) if contest else []
+    parts += parts_of(contests, dial)
     if held := [each for each in said if each.prediction and each.prediction.held_out]:
         parts.append(_held_out(held, dial))
     if seen := [each for each in said if each.checked]:
-        parts.append(_checked(seen, level))
+        parts += checked_parts({each.label: each.checked for each in seen if each.checked}, level)
+        parts.append(Text(sentence(seen, written)))
     measured_ones = _measured_variants(outcome, seen)
-    parts += measured_ones.parts(dial)[:1] if measured_ones else []
+    parts += [part for each in measured_ones for part in each.parts(dial)]
     parts += [_from_limit(outcome, each, dial, level) for each in found if each.from_limit]
     pairs = [(each.label, each.prediction) for each in said if each.prediction]
     if shown := predicted(outcome, pairs):
@@ -85,16 +97,16 @@ def report(outcome: Outcome, found: Sequence[Forecast], run: Mapping[str, Any], 
     if command:
         parts += [Text("To train the target size", "title"), Text(command, "code")]
     numbers = {"predictions": [_numbers(each) for each in found], "run": dict(run), "command": command}
-    numbers |= {"variants": contest.numbers()} if contest else {}
-    numbers |= {"measured_variants": measured_ones.numbers()} if measured_ones else {}
+    numbers |= {"written": dict(written), "variants": [each.numbers() for each in contests]}
+    numbers |= {"measured_variants": [each.numbers() for each in measured_ones]}
     return Report(f"What larger sizes will reach, by {dial}", parts, numbers, run, tab=f"prediction of {dial}")
 
 
-def variants(outcome: Outcome, found: Sequence[Forecast]) -> Contest | None:
+def variants(outcome: Outcome, found: Sequence[Forecast]) -> list[Contest]:
     """The predictions of several variants against each other."""
     said = {each.label: each.prediction for each in found if each.prediction}
     if not said:
-        return None
+        return []
     first = next(iter(said.values()))
     stated = {label: Stated(p.floor, p.rate, False, p.doubts) for label, p in said.items()}
     return Contest.of(
@@ -102,21 +114,17 @@ def variants(outcome: Outcome, found: Sequence[Forecast]) -> Contest | None:
     )
 
 
-def _measured_variants(outcome: Outcome, seen: Sequence[Forecast]) -> Contest | None:
+def _measured_variants(outcome: Outcome, seen: Sequence[Forecast]) -> list[Contest]:
     """The same at the target itself, of those that were trained there."""
     sizes = {each.label: each.checked.size for each in seen if each.checked}
     if not sizes:
-        return None
+        return []
     (width, depth), *_ = sizes.values()
     there = {label: {size: outcome.sweeps[label][size]} for label, size in sizes.items()}
     return Contest.at(dataclasses.replace(outcome, sweeps=there), {"width": int(width), "depth": depth})
 
 
 _SIZES = "Points: measured, with intervals; black: predicted from the points left of it; dashed: the limit's own."
-
-
-def _words(each: Interval, form: Any = "{:.4g}".format) -> str:
-    return bracketed(form, *(float(v) for v in each.ends))
 
 
 def _table(found: Sequence[Forecast], dial: str) -> Table:
@@ -130,9 +138,9 @@ def _table(found: Sequence[Forecast], dial: str) -> Table:
         verdict = "trusted" if p.trusted else "doubtful"
         size, edge = (
             f"{p.size[0]:g} × {p.size[1]}",
-            "none seen" if math.isinf(float(p.edge.value)) else _words(p.edge, "{:.3g}".format),
+            "none seen" if math.isinf(float(p.edge.value)) else words(p.edge, "{:.3g}".format),
         )
-        rows.append((each.label, verdict, size, _words(p.loss), _words(p.rate), _words(p.regret, percent), edge))
+        rows.append((each.label, verdict, size, words(p.loss), words(p.rate), words(p.regret, percent), edge))
     columns = ("setting", "verdict", "width × depth", "loss", f"best {dial}", "plain transfer costs", "diverges from")
     return Table(columns, rows, kinds, title="Predicted")
 
@@ -161,42 +169,16 @@ def _held_out(found: Sequence[Forecast], dial: str) -> Table:
     return Table(columns, rows, kinds, title="The largest measured size, from the smaller ones")
 
 
-def _checked(found: Sequence[Forecast], level: float) -> Table:
-    rows, kinds = [], []
-    for each in found:
-        c = each.checked
-        if c is None:
-            continue
-        kinds.append("good" if all(c.hits) else "bad")
-        verdict = ", ".join(name for name, hit in zip(("loss", "optimum"), c.hits, strict=True) if not hit)
-        rows.append(
-            (each.label, f"misses {verdict}" if verdict else "holds", _words(c.loss, "{:+.2%}".format), _words(c.octaves,
-             octaves), percent(c.regret), percent(c.plain), percent(c.by_hand), f"{c.loss_by_hand:+.2%}")
-        )  # fmt: skip
-    columns = (
-        "setting",
-        "verdict",
-        "loss off",
-        "octaves off",
-        "its value costs",
-        "plain transfer",
-        "line by hand",
-        "loss by hand off",
-    )
-    title = f"Measured at the target: predicted over measured, {level:.0%} intervals"
-    return Table(columns, rows, kinds, title=title)
-
-
 def _from_limit(outcome: Outcome, each: Forecast, dial: str, level: float) -> Table:
     rows = []
     for size, sweep in each.from_limit.items():
         own = outcome.sweeps[each.label].get(size)
         pairs = [measured(sweep, level), measured(own, level) if own is not None else None]
-        words = [
-            (_words(Interval(*map(np.exp, p[0].ends))), _words(Interval(*map(np.exp2, p[1].ends)))) if p else ("", "")
+        said = [
+            (words(Interval(*map(np.exp, p[0].ends))), words(Interval(*map(np.exp2, p[1].ends)))) if p else ("", "")
             for p in pairs
         ]
-        rows.append((f"{size[0]:g} × {size[1]}", words[0][0], words[1][0], words[0][1], words[1][1]))
+        rows.append((f"{size[0]:g} × {size[1]}", said[0][0], said[1][0], said[0][1], said[1][1]))
     columns = ("width × depth", "loss from the limit", "measured", f"best {dial} from the limit", "measured")
     title = f"{each.label}: from the limit to first order in 1/width, with no network trained"
     return Table(columns, rows, title=title)
@@ -204,8 +186,8 @@ def _from_limit(outcome: Outcome, each: Forecast, dial: str, level: float) -> Ta
 
 def _models(each: Forecast, dial: str) -> Table:
     rows = [
-        (words, f"{w:.1%}", f"{loss:.4g}", f"{rate:.4g}")
-        for words, w, loss, rate in (each.prediction.models if each.prediction else [])
+        (model, f"{w:.1%}", f"{loss:.4g}", f"{rate:.4g}")
+        for model, w, loss, rate in (each.prediction.models if each.prediction else [])
     ]
     return Table(("model", "weight", "loss", f"best {dial}"), rows, title=each.label, screen=0)
 
@@ -265,9 +247,9 @@ def sizes(outcome: Outcome, found: Sequence[Forecast]) -> "matplotlib.figure.Fig
                 ]
                 ends = back(np.array([(k.value, k.low, k.high) for _, k in told]))
                 errors = [ends[:, 0] - ends[:, 1], ends[:, 2] - ends[:, 0]]
-                words = "from the limit, none trained"
+                none = "from the limit, none trained"
                 place.errorbar(
-                    [w * 0.96 for w, _ in told], ends[:, 0], errors, fmt="^:", ms=4, color=colour(2), label=words
+                    [w * 0.96 for w, _ in told], ends[:, 0], errors, fmt="^:", ms=4, color=colour(2), label=none
                 )
             if limit is not None and axis == 0:
                 own = measured(limit, p.level)[0 if name == "loss" else 1]

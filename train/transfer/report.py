@@ -12,7 +12,7 @@ from train.transfer.outcome import Outcome, target
 from train.transfer.searched import Searched
 from train.transfer.searched import parts as rounds_parts
 from train.transfer.shift import COLUMNS, bounds, rows
-from train.transfer.variants_report import Contest
+from train.transfer.variants_report import Contest, parts_of
 
 NOT_TRANSFERRED = (
     "What is not expected to transfer: another batch size, another number of steps or schedule, other data or more of "
@@ -41,7 +41,7 @@ def report(
     advice, dial = advice or target(outcome).advice, outcome.dial.replace("_", " ")
     best, reading = outcome.best_values(), READING.format(scored=outcome.scored)
     wanted = run.get("config", {}).get("target", {})
-    contest = Contest.at(outcome, wanted)
+    contests = Contest.at(outcome, wanted)
     other = Table(
         ("setting", "hyperparameter", "width × depth", "best value", "loss"),
         best,
@@ -52,7 +52,7 @@ def report(
         *(rounds_parts(searched, dial) if searched else []),
         *tables(outcome),
         *map(Text, _limit_lines(outcome)),
-        *([*contest.parts(dial), *contest.doubts()] if contest else []),
+        *parts_of(contests, dial, doubts=True),
         *([other] if best else []),
         *([found] if (found := explored(outcome)) else []),
         *figures(outcome),
@@ -62,7 +62,7 @@ def report(
         Text(command, "code"),
     ]
     document = numbers(outcome, wanted) | {"how_to_read": [reading, NOT_TRANSFERRED]}
-    document |= {"variants": contest.numbers()} if contest else {}
+    document |= {"variants": [each.numbers() for each in contests]}
     document |= {"rounds": {label: each.numbers() for label, each in searched.items()}} if searched else {}
     document |= {"run": run, "command": command, "advice": advice}
     return Report(f"Does the best {dial} carry over?", parts, document, run, tab=f"transfer of {dial}")

@@ -1,9 +1,10 @@
 """Where a noisy curve is least: how probable every place of its minimum is, given its values at the points of a grid.
 
 The logarithm of the loss is c + a g(x − x₀) near its minimum x₀, with a > 0 and a shape g of the list `FAMILIES`: |x|^p on both
-sides, of other steepness and other p, or eᵗ − t − 1, which is steep on one side. c and a are integrated out, shapes are averaged
-over. The spread of x₀ is what data and grid leave open: noise (variances over seeds, pooled over neighbouring points, Student's t
-with their degrees of freedom), slopes in which seeds differ, and between two points of the grid, which of the shapes it is.
+sides, of other steepness and other p, |x| + x²/4 of other steepness, or eᵗ − t − 1, which is steep on one side. c and a are
+integrated out, shapes are averaged over. The spread of x₀ is what data and grid leave open: noise (variances over seeds, pooled
+over neighbouring points, Student's t with their degrees of freedom), slopes in which seeds differ, and between two points of the
+grid, which of the shapes it is.
 """
 
 import dataclasses
@@ -11,9 +12,18 @@ import math
 
 import numpy as np
 
-# (exponent left, exponent right, share): how plausible a shape is before there are data. Every one with all `STEEPER`.
-FAMILIES = ((1.0, 1.0, 0.3), (1.5, 1.5, 0.1), (2.0, 2.0, 0.3), (1.5, 2.0, 0.05), (2.0, 1.5, 0.05))
-STEEPER = 2.0 ** np.linspace(-3, 3, 9)  # the right side than the left one
+BENT = 1.25  # in place of an exponent: |x| + x²/4, a kink whose sides are not straight
+# (exponent left, exponent right, share, number of steepnesses): how plausible a shape is before there are data. The place of a
+# kink hangs on how much steeper the right side is: with 9 steepnesses it would be one of a few, all next to the true one.
+FAMILIES = (
+    (1.0, 1.0, 0.15, 17),
+    (BENT, BENT, 0.15, 17),
+    (1.5, 1.5, 0.1, 9),
+    (2.0, 2.0, 0.3, 9),
+    (1.5, 2.0, 0.05, 9),
+    (2.0, 1.5, 0.05, 9),
+)
+STEEPEST = 8.0  # the right side over the left one, or the other way round
 SKEWS, SKEWED_SHARE = tuple(k / 4 for k in range(-6, 7) if k), 0.2
 MISFIT = 0.03  # no shape is exact: of the rise of a point over the least one, and of that of the least one's neighbours
 POOLED = 2.0  # degrees of freedom by which a point's variance is drawn to that of all points
@@ -240,7 +250,7 @@ def _posterior(
 
 def shape_shares() -> np.ndarray:
     """How plausible every shape of `shapes_at` is before there are data."""
-    powers = [share / len(STEEPER) for *_, share in FAMILIES for _ in STEEPER]
+    powers = [share / count for *_, share, count in FAMILIES for _ in range(count)]
     return np.array(powers + [SKEWED_SHARE / len(SKEWS)] * len(SKEWS))
 
 
@@ -255,7 +265,7 @@ def own_shapes(t: np.ndarray, shape: np.ndarray) -> np.ndarray:
 def shapes_at(t: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
     """Shapes of `shape_shares` at t, in spacings of the grid from the minimum: all, or those of these numbers, [shape, …]."""
     size, sides = np.abs(t), (t < 0, t > 0)
-    powers = {1.0: size, 1.5: size * np.sqrt(size), 2.0: size * size}
+    powers = {1.0: size, BENT: size + size * size / 4, 1.5: size * np.sqrt(size), 2.0: size * size}
     left, right = ({p: np.where(side, value, 0.0) for p, value in powers.items()} for side in sides)
     found = np.empty((len(_SHAPES) if among is None else len(among), *np.shape(t)))
     for row, i in enumerate(range(len(_SHAPES)) if among is None else among):
@@ -265,4 +275,5 @@ def shapes_at(t: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
 
 
 # (exponent left, exponent right, steepness of the right side over the left one); with exponents 0 the skew.
-_SHAPES = [(p, q, r) for p, q, _ in FAMILIES for r in STEEPER] + [(0.0, 0.0, s) for s in SKEWS]
+_SHAPES = [(p, q, r) for p, q, _, count in FAMILIES for r in np.geomspace(1 / STEEPEST, STEEPEST, count)]
+_SHAPES += [(0.0, 0.0, s) for s in SKEWS]

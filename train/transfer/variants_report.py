@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from train.evaluate.report import Part, Table, Text
@@ -37,15 +37,30 @@ class Contest:
         stated: Mapping[str, Stated],
         refused: Mapping[str, str],
         level: float = LEVEL,
-    ) -> "Contest | None":
-        """Of what is known of each setting; None where there are no two variants."""
-        groups: dict[str, list[str]] = {}
+    ) -> "list[Contest]":
+        """Of what is known of each setting: one for each task that has two variants or more."""
+        tasks: dict[str, dict[str, list[str]]] = {}
         for label in (*stated, *refused):
-            groups.setdefault(outcome.settings.get(label, {"setting": label})["setting"], []).append(label)
-        if len(groups) < 2:
-            return None
+            variants = tasks.setdefault(outcome.tasks.get(label, ""), {})
+            variants.setdefault(outcome.settings.get(label, {"setting": label})["setting"], []).append(label)
+        return [
+            cls._among(outcome, target, stated, refused, list(variants.values()), level)
+            for variants in tasks.values()
+            if len(variants) > 1
+        ]
+
+    @classmethod
+    def _among(
+        cls,
+        outcome: Outcome,
+        target: Size,
+        stated: Mapping[str, Stated],
+        refused: Mapping[str, str],
+        variants: list[list[str]],
+        level: float,
+    ) -> "Contest":
         chosen, lost, tuning = {}, {}, {}
-        for labels in groups.values():
+        for labels in variants:
             there = {label: stated[label] for label in labels if label in stated}
             if not there:
                 lost |= {label: refused[label] for label in labels}
@@ -55,18 +70,18 @@ class Contest:
         return cls(compared(chosen, lost, target, level), tuning)
 
     @classmethod
-    def at(cls, outcome: Outcome, wanted: Mapping[str, int]) -> "Contest | None":
-        """At the size that is asked for, by default the largest one; None where there is nothing to be compared."""
+    def at(cls, outcome: Outcome, wanted: Mapping[str, int]) -> "list[Contest]":
+        """At the size that is asked for, by default the largest one; none where there is nothing to be compared."""
         sizes = [size for sweeps in outcome.sweeps.values() for size in sweeps]
         if len(outcome.labels) < 2 or not sizes:
-            return None
+            return []
         width, depth = max(sizes, key=order)
         if wanted:
             width, depth = wanted.get("width", max(w for w, _ in sizes)), wanted.get("depth", max(d for _, d in sizes))
         stated, refused = {}, {}
         for label, sweeps in outcome.sweeps.items():
             if any(len(each.rates) < 3 for each in sweeps.values()):
-                return None
+                return []
             try:
                 if (width, depth) not in sweeps and label in outcome.unbounded:
                     raise ValueError(outcome.unbounded[label])
@@ -93,8 +108,7 @@ class Contest:
         )  # fmt: skip
         title = f"Variants at width {found.size[0]:g}, depth {found.size[1]}, each at its own best {dial}"
         table = Table(columns, rows, kinds, title=title, caption=found.sentence)
-        why = [Text(f"{name}: {reason}") for name, reason in found.refused.items()]
-        return [table, *why, Text(READING.format(level=found.level), "muted")]
+        return [table, *(Text(f"{name}: {reason}") for name, reason in found.refused.items())]
 
     def doubts(self) -> list[Part]:
         """What speaks against predictions, where they are not said elsewhere."""
@@ -116,6 +130,12 @@ class Contest:
             "width": found.size[0], "depth": found.size[1], "level": found.level, "sentence": found.sentence,
             "ahead": found.ahead, "open": found.open, "variants": variants, "refused": found.refused,
         }  # fmt: skip
+
+
+def parts_of(contests: Sequence[Contest], dial: str, doubts: bool = False) -> list[Part]:
+    """Of all tasks, and how to read them."""
+    found = [part for each in contests for part in (*each.parts(dial), *(each.doubts() if doubts else ()))]
+    return [*found, Text(READING.format(level=contests[0].compared.level), "muted")] if found else []
 
 
 def _tuning(outcome: Outcome, labels: list[str], target: Size, measured: bool) -> Tuning | None:
