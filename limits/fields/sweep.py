@@ -185,7 +185,9 @@ class CausalSweep:
         """Compiles `step` for such states by a step of one that is zero; in a thread, beside whatever else is done."""
         leaves = jax.tree.leaves(state)
         if sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) < _LITTLE and jax.device_count() == 1:
-            zeros = jax.device_put(jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), state))  # no program, unlike jnp's
+            zeros = jax.device_put(
+                jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), state)
+            )  # no program, unlike jnp's
             jax.block_until_ready(self._advance(zeros, *given))
 
     def _step(self, state: NetworkState, x: Any, y: Any, rows: Any, key: Any, rate: Any) -> tuple[NetworkState, Any]:

@@ -29,7 +29,9 @@ from zoo.activations import PiecewiseLinear
 from zoo.definition import definition_of, is_layered, is_ours
 
 _MOST_COORDINATES = 8192  # of an exact linear sweep
-_FEW_COORDINATES = 2048  # that are taken without asking whether fewer would do, which costs a compilation where they do not
+_FEW_COORDINATES = (
+    2048  # that are taken without asking whether fewer would do, which costs a compilation where they do not
+)
 _LINEAR_STEPS = 100  # whose directions have room at first
 
 
