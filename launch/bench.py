@@ -31,7 +31,7 @@ from absl import app, flags
 from rich.progress import track
 
 from launch import common
-from launch.bench_rows import Row, changes, document, read, same_machine, slower, table
+from launch.bench_rows import Timing, changes, document, read, same_machine, slower, table
 from launch.bench_sections import SECTIONS, Options, here
 
 CHOICES = ("all", *SECTIONS)
@@ -70,7 +70,7 @@ def main(named: list[str]) -> None:
     before = read(Path(_AGAINST.value)) if _AGAINST.value else None
     folder, screen, run = common.workdir("bench"), common.console(), machine()
     yardstick = run["device"].pop("product")
-    options, rows = Options(_ORACLE.value, _N.value, _ROUNDS.value), list[Row]()
+    options, rows = Options(_ORACLE.value, _N.value, _ROUNDS.value), list[Timing]()
     name = f"{'_'.join(_WHAT.value)}_{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}.json"
     for section in track(chosen(), "measuring", console=screen):
         for row in SECTIONS[section](options):

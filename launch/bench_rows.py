@@ -18,10 +18,10 @@ _MACHINE = ("device", "processor")
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Timing:
     """One figure: seconds of limit-zoo, and of what it is held against, a number a round.
 
-    >>> row = Row("kernels", "relu", (0.5, 0.4, 0.6), "neural-tangents", (1.0, 1.2, 1.1))
+    >>> row = Timing("kernels", "relu", (0.5, 0.4, 0.6), "neural-tangents", (1.0, 1.2, 1.1))
     >>> row.median, row.ratio
     (0.5, 2.2)
     """
@@ -50,7 +50,7 @@ class Row:
         return [self.what, self.case, _seconds(self.median) if self.seconds else "–", others, ratio, self.note]
 
 
-def table(title: str, rows: Iterable[Row]) -> Table:
+def table(title: str, rows: Iterable[Timing]) -> Table:
     """All rows, with their ratios."""
     found = Table(title=title)
     for name in ("what", "case", "limit-zoo", "against", "ratio", "beside"):
@@ -60,7 +60,7 @@ def table(title: str, rows: Iterable[Row]) -> Table:
     return found
 
 
-def document(rows: Sequence[Row], run: dict[str, Any], yardstick: float) -> str:
+def document(rows: Sequence[Timing], run: dict[str, Any], yardstick: float) -> str:
     """A file of a run. yardstick: seconds of a matrix product on this machine, when it ran."""
     return sealed(
         {
@@ -73,17 +73,17 @@ def document(rows: Sequence[Row], run: dict[str, Any], yardstick: float) -> str:
     )
 
 
-def read(file: Path) -> tuple[list[Row], dict[str, Any]]:
+def read(file: Path) -> tuple[list[Timing], dict[str, Any]]:
     """(rows, what else the file says)."""
     try:
         found = unsealed(file.read_bytes())
-        rows = [Row(**_tuples(row)) for row in found.pop("rows")]
+        rows = [Timing(**_tuples(row)) for row in found.pop("rows")]
     except (DamagedError, TypeError, KeyError) as error:
         raise ValueError(f"--against={file} is no file that launch.bench wrote: {error}.") from None
     return rows, found
 
 
-def changes(now: Sequence[Row], then: Sequence[Row], yardsticks: tuple[float, float], same: bool) -> Table:
+def changes(now: Sequence[Timing], then: Sequence[Timing], yardsticks: tuple[float, float], same: bool) -> Table:
     """Rows that both runs have: how many times as long each takes now.
 
     A row with another side is held against that, in both runs; another row against the machine's matrix product, and where

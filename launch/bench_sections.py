@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from launch.bench_child import ARCHITECTURES, SIZES
-from launch.bench_rows import Row
+from launch.bench_rows import Timing
 
 ROOT = Path(__file__).parent.parent
 ORACLE = "neural-tangents"
@@ -55,10 +55,10 @@ def here(**job: Any) -> dict[str, Any]:
     return in_process(sys.executable, job)
 
 
-def in_turn(what: str, cases: Sequence[dict[str, Any]]) -> Callable[[Options], Iterator[Row]]:
+def in_turn(what: str, cases: Sequence[dict[str, Any]]) -> Callable[[Options], Iterator[Timing]]:
     """Rows of cases that two sides measure, in turn."""
 
-    def section(options: Options) -> Iterator[Row]:
+    def section(options: Options) -> Iterator[Timing]:
         other = _OTHER.get(what, ORACLE)
         theirs = options.oracle if other == ORACLE else sys.executable
         sides = {"ours": sys.executable} | ({"theirs": theirs} if theirs else {})
@@ -73,14 +73,14 @@ def in_turn(what: str, cases: Sequence[dict[str, Any]]) -> Callable[[Options], I
     return section
 
 
-def rows(job: dict[str, Any], other: str, runs: dict[str, list[dict[str, float]]]) -> Iterator[Row]:
+def rows(job: dict[str, Any], other: str, runs: dict[str, list[dict[str, float]]]) -> Iterator[Timing]:
     """The lines for one case; refuses sides that computed different kernels."""
     what = job["what"]
     case = ", ".join(str(value) for key, value in job.items() if key != "what")
     seconds = {side: tuple(run["seconds"] for run in each) for side, each in runs.items()}
     first = {side: each[0] for side, each in runs.items()}
     if "theirs" not in runs:
-        yield Row(what, case, seconds["ours"], note=_beside(first))
+        yield Timing(what, case, seconds["ours"], note=_beside(first))
         return
     ours, theirs = first["ours"], first["theirs"]
     if "sum" in ours and abs(ours["sum"] / theirs["sum"] - 1) > 1e-3:
@@ -88,12 +88,12 @@ def rows(job: dict[str, Any], other: str, runs: dict[str, list[dict[str, float]]
     if "standard error" in ours:  # falls as 1/sqrt(samples) on both sides, and the cost is linear in them
         equal = (theirs["standard error"] / ours["standard error"]) ** 2
         note = f"at equal standard error; they are {ours['standard error']:.4f}, {theirs['standard error']:.4f}"
-        yield Row(what, case, seconds["ours"], "fixed point", tuple(equal * s for s in seconds["theirs"]), note)
+        yield Timing(what, case, seconds["ours"], "fixed point", tuple(equal * s for s in seconds["theirs"]), note)
         return
-    yield Row(what, case, seconds["ours"], other, seconds["theirs"], _beside(first))
+    yield Timing(what, case, seconds["ours"], other, seconds["theirs"], _beside(first))
     if "seconds by Jacobian product" in theirs:
         slow = tuple(run["seconds by Jacobian product"] for run in runs["theirs"])
-        yield Row(what, f"{case}, by Jacobian product", seconds["ours"], other, slow)
+        yield Timing(what, f"{case}, by Jacobian product", seconds["ours"], other, slow)
 
 
 def _beside(first: dict[str, dict[str, float]]) -> str:
@@ -106,7 +106,7 @@ def _beside(first: dict[str, dict[str, float]]) -> str:
     return "; ".join(words + ([f"compilation {compilation:.1f} s"] if compilation is not None else []))
 
 
-def training(options: Options) -> Iterator[Row]:
+def training(options: Options) -> Iterator[Timing]:
     """The training loop over its step."""
     for name in ("mlp", "cnn", "resnet", "vit", "gpt"):
         found = here(what="train", config=name, rounds=6 * options.rounds)
@@ -114,10 +114,10 @@ def training(options: Options) -> Iterator[Row]:
         said = [f"{each.mean():.3f} ± {each.std(ddof=1) / len(each) ** 0.5:.3f}" for each in ratios]
         note = f"loop over step {said[0]}; in processor time {said[1]}; a batch {1e3 * np.median(found['data']):.2f} ms"
         loop, step = (tuple(found[side]) for side in ("loop and data", "step"))
-        yield Row("train", f"train_{name}, a step with its loop and data", loop, "step alone", step, note)
+        yield Timing("train", f"train_{name}, a step with its loop and data", loop, "step alone", step, note)
 
 
-def entries(options: Options, names: Sequence[str] = tuple(SIZES), dtype: str = "float32") -> Iterator[Row]:
+def entries(options: Options, names: Sequence[str] = tuple(SIZES), dtype: str = "float32") -> Iterator[Timing]:
     """Pairs of 32 × 32 × 3 inputs a second, by architecture; for 60,000 images as arithmetic."""
     for name in names:
         runs = [here(what="entries", name=name, dtype=dtype) for _ in range(options.rounds)]
@@ -125,12 +125,12 @@ def entries(options: Options, names: Sequence[str] = tuple(SIZES), dtype: str = 
         whole = f"{60 * hours:.2g} minutes" if hours < 1 else f"{hours:.2g} hours"
         rate = float(np.median([run["rate"] for run in runs]))
         seconds = tuple(1e6 / run["rate"] for run in runs)
-        yield Row(
+        yield Timing(
             "entries", f"{name}, {dtype}, a million pairs", seconds, note=f"{rate:.3g} a second; 60,000 images {whole}"
         )
 
 
-def start(options: Options) -> Iterator[Row]:
+def start(options: Options) -> Iterator[Timing]:
     """Commands as they are typed, with nothing compiled before and once more; and imports, in processor time."""
     for case, words in _PROGRAMS.items():
         first, again = list[float](), list[float]()
@@ -139,15 +139,15 @@ def start(options: Options) -> Iterator[Row]:
                 for i, times in enumerate((first, again)):
                     flags = [f"--workdir={place}/{i}"]
                     times.append(_command(["-m", f"launch.{words[0]}", *words[1:], *flags], place)[0])
-        yield Row("start", f"{case}, nothing compiled before", tuple(first))
-        yield Row("start", f"{case}, once more", tuple(again), "the first time", tuple(first))
+        yield Timing("start", f"{case}, nothing compiled before", tuple(first))
+        yield Timing("start", f"{case}, once more", tuple(again), "the first time", tuple(first))
     for case, ours, theirs in (
         ("import limits, zoo, train", ["-c", "import limits, zoo, train"], ["-c", "import jax, flax"]),
         ("train --help", ["-m", "launch.train", "--help"], ["-c", "import jax, flax"]),
     ):
         took = [[_command(words)[1] for words in (ours, theirs)] for _ in range(options.rounds + 1)][1:]
         mine, other = zip(*took, strict=True)
-        yield Row("start", f"{case}, processor time", mine, "import jax, flax", other)
+        yield Timing("start", f"{case}, processor time", mine, "import jax, flax", other)
 
 
 def _command(words: list[str], cache: str = "") -> tuple[float, float]:
@@ -167,7 +167,7 @@ def _home() -> dict[str, str]:
     return {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}  # launch/train.py must not stand for the package `train`
 
 
-def reading(options: Options) -> Iterator[Row]:
+def reading(options: Options) -> Iterator[Timing]:
     """Kernels read off the forward code over the recursions by hand: first calls (processor time), and further ones."""
     for name in _READ:
         runs = [
@@ -175,22 +175,22 @@ def reading(options: Options) -> Iterator[Row]:
         ]
         for key, case in (("first", "first call, processor time"), ("seconds", "further calls")):
             mine, other = zip(*([run[key] for run in pair] for pair in runs), strict=True)
-            yield Row("reading", f"{name}, {case}", mine, "recursion by hand", other)
+            yield Timing("reading", f"{name}, {case}", mine, "recursion by hand", other)
 
 
-def step(options: Options) -> Iterator[Row]:
+def step(options: Options) -> Iterator[Timing]:
     """A step of a ViT over the matrix products in it alone."""
     yield _share(options, size="ViT of training:vit")
 
 
-def _share(options: Options, **job: Any) -> Row:
+def _share(options: Options, **job: Any) -> Timing:
     runs = [here(what="share", **job) for _ in range(options.rounds)]
     seconds, alone = (tuple(run[key] for run in runs) for key in ("seconds", "products"))
     note = f"memory beside parameters {runs[0]['bytes'] / 2**20:.0f} MB; these and moments {runs[0]['held'] / 2**20:.0f} MB"
-    return Row("step", ", ".join(map(str, job.values())), seconds, "its products alone", alone, note)
+    return Timing("step", ", ".join(map(str, job.values())), seconds, "its products alone", alone, note)
 
 
-def accelerator(options: Options) -> Iterator[Row]:
+def accelerator(options: Options) -> Iterator[Timing]:
     """What a GPU or TPU is asked; where there is none, the rows stay empty."""
     if here(what="machine")["platform"] == "cpu":
         for case in (
@@ -198,21 +198,21 @@ def accelerator(options: Options) -> Iterator[Row]:
             "sweep of 16,384 samples, 16 steps", "largest sweep that fits", "ViT-S/16, bfloat16, a step",
             "9 rates × 3 seeds, width 512",
         ):  # fmt: skip
-            yield Row("accelerator", case, (), note="no accelerator on this machine")
+            yield Timing("accelerator", case, (), note="no accelerator on this machine")
         return
     for dtype in ("float32", "float64"):
         yield from (_renamed(row) for row in entries(options, ("CNN, average, depth 3",), dtype))
     sweeps = [{"samples": 16384, "steps": 16}]
     yield from (_renamed(row) for row in in_turn("fields", sweeps)(options))
     largest = here(what="largest")
-    yield Row(
+    yield Timing(
         "accelerator", "largest sweep that fits, a step", (largest["seconds"],), note=f"{largest['samples']:,} samples"
     )
     yield _renamed(_share(options, size="ViT-S/16", dtype="bfloat16"))
     yield from (_renamed(row) for row in in_turn("transfer", [{"width": 512, "against": "one loop"}])(options))
 
 
-def _renamed(row: Row) -> Row:
+def _renamed(row: Timing) -> Timing:
     return dataclasses.replace(row, what="accelerator", case=f"{row.what}: {row.case}")
 
 
@@ -224,12 +224,12 @@ _MUON = [{"samples": s, "steps": 4, "optimizer": "muon"} for s in (1024, 4096)]
 _MUON += [{"samples": 16384, "steps": 16, "optimizer": "muon", "against": "sgd"}]
 
 
-def _fields(options: Options) -> Iterator[Row]:
+def _fields(options: Options) -> Iterator[Timing]:
     yield from in_turn("fields", [*_grid(samples=(1024, 4096, 16384), steps=(16, 50)), *_MUON])(options)
     yield from in_turn("fixed_point", [{"samples": 256, "steps": 16}])(options)
 
 
-SECTIONS: dict[str, Callable[[Options], Iterator[Row]]] = {
+SECTIONS: dict[str, Callable[[Options], Iterator[Timing]]] = {
     "kernels": in_turn("kernels", _grid(activation=("relu", "erf"), dtype=("float32", "float64"), pair=("xx", "xz"), n=(2000,))),
     "architectures": in_turn("architecture", _grid(name=tuple(ARCHITECTURES), dtype=("float32", "float64"))),
     "gradients": in_turn("gradients", _grid(of=("inputs", "w_std", "w_std and b_std"), kernels=("nngp", "both"), n=(500,))),

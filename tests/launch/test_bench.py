@@ -9,7 +9,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from launch import bench
-from launch.bench_rows import Row, changes, document, read, slower, table
+from launch.bench_rows import Timing, changes, document, read, slower, table
 from launch.bench_sections import SECTIONS, Options, rows
 from launch.bench_step import products
 from zoo import ViT
@@ -29,7 +29,7 @@ def cells(found):
 
 
 def changed(now, then, yardsticks=(1.0, 1.0), same=True):
-    row = lambda values: Row("what", "case", *values)  # noqa: E731
+    row = lambda values: Timing("what", "case", *values)  # noqa: E731
     return cells(changes([row(now)], [row(then)], yardsticks, same))[0]
 
 
@@ -51,8 +51,8 @@ def test_the_other_side_takes_out_the_machine():
 
 def test_a_file_of_a_run_is_read_back_and_a_changed_one_refused(tmp_path):
     found = [
-        Row("kernels", "relu", (0.5, 0.25), "neural-tangents", (1.0, 2.0), "a note"),
-        Row("start", "x", (), note="none"),
+        Timing("kernels", "relu", (0.5, 0.25), "neural-tangents", (1.0, 2.0), "a note"),
+        Timing("start", "x", (), note="none"),
     ]
     file = tmp_path / "run.json"
     file.write_text(document(found, MACHINE, 0.1))
@@ -94,7 +94,7 @@ def test_a_run_is_kept_and_held_against_an_earlier_one(tmp_path, monkeypatch, ca
 
     def section(options):
         assert options == Options(None, None, 2)
-        yield Row("start", "a command", (next(took),) * options.rounds)
+        yield Timing("start", "a command", (next(took),) * options.rounds)
 
     monkeypatch.setattr(bench, "machine", lambda: {**MACHINE, "device": {"kind": "cpu", "product": 0.1}})
     monkeypatch.setitem(SECTIONS, "start", section)
@@ -112,7 +112,7 @@ def test_a_run_is_kept_and_held_against_an_earlier_one(tmp_path, monkeypatch, ca
 
 def test_the_table_has_a_ratio_or_says_that_there_is_none():
     found = cells(
-        table("t", [Row("a", "b", (2.0,), "c", (4.0,)), Row("a", "d", (0.001,)), Row("accelerator", "e", ())])
+        table("t", [Timing("a", "b", (2.0,), "c", (4.0,)), Timing("a", "d", (0.001,)), Timing("accelerator", "e", ())])
     )
     assert [each[2:5] for each in found] == [("2 s", "4 s c", "2×"), ("1 ms", "–", "–"), ("–", "–", "–")]
     assert slower(changes([], [], (1, 1), True)) == []

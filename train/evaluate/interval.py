@@ -135,6 +135,18 @@ def median(samples: Any, axis: int = 0) -> Interval:
     return Interval(value, samples[out - 1] + 0 * value, samples[n - out] + 0 * value)
 
 
+def share(hit: Any, count: int) -> Interval:
+    """Of so many points, Wilson's interval.
+
+    >>> print(share(0.9, 100))
+    0.9 [0.826, 0.945]
+    """
+    hit, z = np.asarray(hit, float), scipy.stats.norm.ppf(0.975)
+    middle = (hit + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * np.sqrt(np.maximum(hit * (1 - hit), 0) / count + z**2 / (4 * count**2))
+    return Interval(hit, np.minimum(middle - half, hit), np.maximum(middle + half, hit))
+
+
 def jackknife(number: Callable[..., Any], *samples: Any) -> Interval:
     """A smooth function of samples (members first, as many in each), by leaving out groups of members."""
     arrays, value = [np.asarray(each) for each in samples], np.asarray(number(*samples), float)
