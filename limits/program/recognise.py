@@ -11,6 +11,7 @@ import numpy as np
 from limits.kernels.activations import Dual, closed_form
 from limits.kernels.alike import shared
 from limits.kernels.differentiable import Averages, averages
+from limits.kernels.hermite import derivative
 from limits.program import in_numpy
 from zoo import activations as zoo
 
@@ -97,11 +98,6 @@ def values_at(x: np.ndarray, *functions: Callable) -> list[np.ndarray]:
             with jax.ensure_compile_time_eval():
                 found = run(given, [x])
         return [np.asarray(part, float) for part in found]
-
-
-def derivative(function: Callable) -> Callable:
-    """Entry by entry."""
-    return lambda x: jax.jvp(function, (x,), (jnp.ones_like(x),))[1]
 
 
 def _recognised(function: Callable) -> Closed | None:

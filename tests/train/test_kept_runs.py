@@ -121,7 +121,8 @@ def test_scores_and_what_is_given_up():
         return loss(net.apply(variables, x), y)
 
     same = [(x, y)] * 8
-    plain = train_runs(build, loss, same, 8, jobs, [0, 0, 0])
+    plain = train_runs(build, loss, [*same, (x, y)], 9, jobs, [0, 0, 0])
+    plain, following = plain[:, :8], plain[1, 8]
     for together in (None, 3):
         curves, scores = train_scored(build, loss, same, 8, jobs, [0, 0, 0], together, score=score, hopeless=judge)
         assert seen == [2, 4, 6]
@@ -132,7 +133,6 @@ def test_scores_and_what_is_given_up():
         assert np.isinf(curves[2, -1])
         assert scores is not None
         assert np.isinf(scores[[0, 2]]).all()
-        following = train_runs(build, loss, [*same, (x, y)], 9, jobs, [0, 0, 0])[1, 8]
         assert scores[1] == pytest.approx(following, rel=1e-5)  # the loss before the step that would come next
 
 
