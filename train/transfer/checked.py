@@ -10,7 +10,7 @@ import scipy
 
 from train.evaluate.interval import Interval
 from train.transfer.expansion import Size, order
-from train.transfer.prediction import Prediction, measured
+from train.transfer.prediction import Prediction, measured, measured_draws
 from train.transfer.sweep import Sweep, loss_at
 
 
@@ -26,7 +26,7 @@ class ByHand:
 @dataclasses.dataclass(frozen=True)
 class Checked:
     """Predicted over measured: the loss (share by which it is off), the best value (octaves), each with whether the interval of
-    the difference holds none; `regret` of the predicted value on the measured curve, `plain` of plain transfer, `by_hand` of the
+    the difference holds none; `regret` of the predicted value in the measured valley, `plain` of plain transfer, `by_hand` of the
     line; and by how much the loss by hand is off."""
 
     size: Size
@@ -50,13 +50,15 @@ def check(prediction: Prediction, sweep: Sweep, hand: ByHand) -> Checked:
     said = prediction.loss.log(), Interval(*(np.log2(each) for each in prediction.rate.ends))
     off = said[0] - loss
     means, best = np.exp(np.log(sweep.losses).mean(1)), math.exp(float(loss.value))
+    curve, _, draws = measured_draws(sweep)
 
     def regret(rate: float) -> float:
-        return (
-            max(loss_at(sweep.rates, means, math.log2(rate)) / min(best, means.min()) - 1, 0.0)
-            if rate > 0
-            else math.nan
-        )
+        if not rate > 0:
+            return math.nan
+        x = math.log2(rate)
+        if curve.near.x[0] <= x <= curve.near.x[-1]:  # straight lines would lie above a valley between two points
+            return float(np.expm1(np.median(draws.cost(np.array([x]), curve.size))))
+        return max(loss_at(sweep.rates, means, x) / min(best, means.min()) - 1, 0.0)
 
     return Checked(
         prediction.size, Interval(*(np.expm1(each) for each in off.ends)), said[1] - place,

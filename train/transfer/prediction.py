@@ -10,7 +10,7 @@ from train.evaluate.interval import Interval
 from train.transfer.doubts import HeldOut, collapse, endless_drift, held_out, of_held_out, of_the_grid
 from train.transfer.edge import Edge
 from train.transfer.expansion import Axis, Model, Size, models, order
-from train.transfer.fit import Curve, JointFit, fit
+from train.transfer.fit import Curve, DrawnSizes, JointFit, fit
 from train.transfer.mixture import drawn, over, weights_of, within
 from train.transfer.paired import Floor
 from train.transfer.shift import bracketed, percent
@@ -180,16 +180,21 @@ def _curves(sweeps: Mapping[Size, Sweep], target: Size, limits: Mapping[int, Swe
     return curves
 
 
-def measured_floor(sweep: Sweep, seed: int = 0) -> tuple[Floor, np.ndarray]:
-    """(logarithm of the least loss, log₂ of the best value [draw]) of a size that was trained, with the noise of its seeds."""
+def measured_draws(sweep: Sweep, seed: int = 0) -> tuple[Curve, JointFit, DrawnSizes]:
+    """What is known of a size that was trained, with the noise of its seeds."""
     size = (sweep.width, sweep.depth)
     found = near(np.log2(sweep.rates), sweep.losses)
     if found is None:
         raise ValueError(f"Width {sweep.width:g}, depth {sweep.depth} diverges at every value.")
-    curves = [Curve.of(size, found)]
-    alone = fit(curves, Model(1.0, 1.0, 1.0))
-    draws = alone.draws(DRAWS, np.random.default_rng(seed))
-    return Floor.of([draws], curves, [alone], np.ones(1), size), draws.place(size)
+    curve = Curve.of(size, found)
+    alone = fit([curve], Model(1.0, 1.0, 1.0))
+    return curve, alone, alone.draws(DRAWS, np.random.default_rng(seed))
+
+
+def measured_floor(sweep: Sweep, seed: int = 0) -> tuple[Floor, np.ndarray]:
+    """(logarithm of the least loss, log₂ of the best value [draw]) of that."""
+    curve, alone, draws = measured_draws(sweep, seed)
+    return Floor.of([draws], [curve], [alone], np.ones(1), curve.size), draws.place(curve.size)
 
 
 def measured(sweep: Sweep, level: float, seed: int = 0) -> tuple[Interval, Interval]:
