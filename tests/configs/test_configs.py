@@ -26,10 +26,12 @@ NAMES = sorted({*NAMES, *(f"training:{each}" for each in training.SIZES)} - {"tr
 
 
 def check_study(module, config):
-    """A config of launch.transfer: its networks can be initialised with its batches in every setting and size."""
+    """A config of launch.transfer: its networks can be initialised with its batches in every setting, and the first at every width."""
     study = study_of(str(module.__file__), config, Path())
+    first = study.cells()[0].label
     for cell in study.cells():
-        if math.isfinite(cell.width) and cell.depth == min(config.depths):
+        taken = cell.label == first or cell.width == min(config.widths)
+        if math.isfinite(cell.width) and cell.depth == min(config.depths) and taken:
             x, _ = next(iter(study.call("batches", **cell.fields)))
             net = study.call("make", cell.width, cell.depth, **cell.fields, **study.job_example())
             tx = study.call("optimizer", net, **cell.fields, **study.job_example())
