@@ -26,7 +26,7 @@ NAMES = sorted({*NAMES, *(f"training:{each}" for each in training.SIZES)} - {"tr
 
 
 def check_study(module, config):
-    """A config of launch.transfer: its networks can be initialised with its batches in every setting, and the first at every width."""
+    """A config of launch.transfer: its networks take its batches in every setting, and the first at every width."""
     study = study_of(str(module.__file__), config, Path())
     first = study.cells()[0].label
     for cell in study.cells():

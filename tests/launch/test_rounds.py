@@ -13,8 +13,8 @@ from own_studies import studies_of
 from rich.console import Console
 
 from launch.transfer import best_of
-from train.study import study
 from train.study.rounds import Budget, conduct_rounds
+from train.study.sized import SCORED
 from train.study.study import conduct
 from train.transfer import report
 from train.transfer.kept import KeptRuns, held
@@ -228,7 +228,7 @@ def test_what_is_scored_is_chosen(own):
         outcome = conduct(own(scored, code=code, scored=scored, **how), (0, 1), QUIET)
         assert outcome is not None
         losses[scored], curves = outcome.sweeps["own"][8, 1].losses, outcome.sweeps["own"][8, 1].curves
-        assert f"The loss is the {study.SCORED[scored]}" in report.report(outcome, {}, "").html()
+        assert f"The loss is the {SCORED[scored]}" in report.report(outcome, {}, "").html()
     assert (losses["score"] > 1).all()
     assert (losses["validation"] < 1).all()
     assert (losses["validation"] != curves[..., -1]).all()
