@@ -100,8 +100,9 @@ class KernelFunction:
         >>> from limits import twin
         >>> from zoo import MLP
         >>> mesh = jax.make_mesh((jax.device_count(),), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
-        >>> twin(MLP(width=8, depth=1)).kernel_function().on_mesh(jnp.eye(2 * jax.device_count()), mesh).ntk.sharding.spec
-        PartitionSpec('rows',)
+        >>> k = twin(MLP(width=8, depth=1)).kernel_function()
+        >>> k.on_mesh(jnp.eye(2 * jax.device_count()), mesh).ntk.sharding.spec[0]
+        'rows'
         """
         x, axis = jnp.asarray(x), str(mesh.axis_names[0]) if axis is None else axis
         if axis not in mesh.shape:
