@@ -43,11 +43,14 @@ class GPTTwin(SampledTwin):
 
     net: GPT
 
+    deepens = True
+
     @property
     def net_read(self) -> Any:
-        """Where logits vanish, positions that turn queries and keys make no difference."""
+        """Where logits vanish, positions that turn queries and keys make no difference; a scan's weights are of one depth."""
         vanish = self.net.positions == "rotary" and self.net.logits == "1/d"
-        return self.net.clone(positions=None) if vanish else self.net
+        net = self.net.clone(positions=None) if vanish else self.net
+        return net.clone(scan=False) if self.deep else net
 
     def absent(self, x: Any) -> dict[str, Provenance]:  # noqa: D102
         if self.net.tied:

@@ -188,7 +188,8 @@ class SampledTwin(Twin):
 
     def check_depth(self, x: Any) -> None:
         """Raises where the program of the network has no limit of infinite depth."""
-        program = deep_program_of(self.net, np.shape(x)[1:], "float64", None)
+        kind = str(np.asarray(x).dtype) if np.asarray(x).dtype.kind in "iu" else "float64"
+        program = deep_program_of(self.net_read, np.shape(x)[1:], kind, None)
         if isinstance(program, Refused):
             raise AbsentError(f"{name_of(self.net)} has no infinite-depth limit: {program.reason}.")
 

@@ -206,4 +206,5 @@ def twin(net: nn.Module, depth: float | None = None) -> Twin:
 
 
 def _deepening() -> str:
-    return " and ".join(sorted(cls.__name__ for cls, found in _TWINS.items() if found.deepens))
+    *most, last = sorted(cls.__name__ for cls, found in _TWINS.items() if found.deepens)
+    return f"{', '.join(most)} and {last}"

@@ -1,5 +1,6 @@
 """Kernels between tokens, read off the code of GPT: against the recursion by hand, and wide networks."""
 
+import math
 from typing import Any
 
 import jax
@@ -31,35 +32,49 @@ def relu_pair(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return size * (np.sin(angle) + (np.pi - angle) * np.cos(angle)) / (2 * np.pi), (np.pi - angle) / (2 * np.pi)
 
 
+W, B, E = 1.4, 0.3, 0.8
+RELU: Any = {"norm": None, "mlp": "relu", "w_std": W, "b_std": B, "embedding_std": E, "position_std": 0.6}
+
+
+def recursion(depth: int, p: float) -> tuple[np.ndarray, np.ndarray]:
+    """(NNGP, NTK) of so many blocks between all tokens."""
+    tokens, at = X.ravel(), np.tile(np.arange(T), N)
+    nngp = E**2 * (tokens[:, None] == tokens) + p**2 * (at[:, None] == at)
+    ntk, mean = nngp.copy(), np.kron(np.eye(N), np.tril(np.ones((T, T))) / np.arange(1, T + 1)[:, None])
+
+    def layer(nngp: Any, ntk: Any) -> Any:
+        return W**2 * nngp + B**2, W**2 * (nngp + ntk) + B**2
+
+    for _ in range(depth):
+        a = layer(*(mean @ part @ mean.T for part in layer(nngp, ntk)))
+        nngp, ntk = nngp + a[0] / depth, ntk + a[1] / depth
+        inner = layer(nngp, ntk)
+        dual, slope = relu_pair(inner[0])
+        a = layer(dual, slope * inner[1])
+        nngp, ntk = nngp + a[0] / depth, ntk + a[1] / depth
+    return W**2 * nngp, W**2 * (nngp + ntk)
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"kv_heads": 2, "scan": False}, pytest.param({"positions": "rotary"}, marks=pytest.mark.slow)],
     ids=str,
 )
 def test_kernels_are_the_recursion_over_tokens(options):
-    w, b, e, p = 1.4, 0.3, 0.8, 0.0 if "positions" in options else 0.6
-    numbers: Any = {"w_std": w, "b_std": b, "embedding_std": e, "position_std": 0.6}
-    k = twin(network(norm=None, mlp="relu", **numbers, **options)).kernels(X)
-    tokens, at = X.ravel(), np.tile(np.arange(T), N)
-    nngp = e**2 * (tokens[:, None] == tokens) + p**2 * (at[:, None] == at)
-    learned = (tokens[:, None] == tokens) * e**2 + (at[:, None] == at) * p**2  # tables learn as they are drawn
-    ntk, mean = learned.astype(float), np.kron(np.eye(N), np.tril(np.ones((T, T))) / np.arange(1, T + 1)[:, None])
-    scale = 1 / 2  # L^(−1/2) squared
-
-    def layer(nngp: Any, ntk: Any) -> Any:
-        return w**2 * nngp + b**2, w**2 * (nngp + ntk) + b**2
-
-    for _ in range(2):
-        values = layer(nngp, ntk)
-        a = layer(*(mean @ part @ mean.T for part in values))
-        nngp, ntk = nngp + scale * a[0], ntk + scale * a[1]
-        inner = layer(nngp, ntk)
-        dual, slope = relu_pair(inner[0])
-        a = layer(dual, slope * inner[1])
-        nngp, ntk = nngp + scale * a[0], ntk + scale * a[1]
-    np.testing.assert_allclose(flat(k.nngp), w**2 * nngp, rtol=1e-9)
-    np.testing.assert_allclose(flat(k.ntk), w**2 * (nngp + ntk), rtol=1e-9)
+    position_std, k = 0.0 if "positions" in options else 0.6, twin(network(**RELU, **options)).kernels(X)
+    nngp, ntk = recursion(2, position_std)
+    np.testing.assert_allclose(flat(k.nngp), nngp, rtol=1e-9)
+    np.testing.assert_allclose(flat(k.ntk), ntk, rtol=1e-9)
     assert k.provenance["ntk"].kind == "exact"
+
+
+@pytest.mark.slow
+def test_kernels_of_infinitely_many_blocks_are_the_limit_of_the_recursion():
+    k, depths = twin(network(**RELU), depth=math.inf).kernels(X), (400, 800, 1600)
+    for name, a, b, c in zip(("nngp", "ntk"), *(recursion(depth, 0.6) for depth in depths), strict=True):
+        first, second = 2 * b - a, 2 * c - b  # O(1/L) removed
+        np.testing.assert_allclose(flat(getattr(k, name)), (4 * second - first) / 3, rtol=2e-6)  # O(1/L²) too
+        assert np.abs(flat(getattr(k, name)) / a - 1).max() > 0.01
 
 
 @pytest.mark.slow
