@@ -160,7 +160,7 @@ def test_lazy_training_uses_it():
     [
         (MLP(8, 3), "without residual branches"),
         (CNN(8, 3), "without residual branches"),
-        (HeResNet(8), "only ResNet and ViT"),
+        (HeResNet(8), "only GPT, ResNet and ViT"),
         (ResNet(8, 3, residual="fixed"), "fixed size"),
         (ResNet(8, 3, residual="decreasing"), "∞"),
         (
