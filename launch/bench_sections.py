@@ -20,7 +20,7 @@ from launch.bench_rows import Timing
 
 ROOT = Path(__file__).parent.parent
 ORACLE = "neural-tangents"
-_OTHER = {"fields": "dense network", "transfer": "the other way"}
+_OTHER = {"fields": "dense network", "fixed_point": "fixed point", "transfer": "the other way"}
 _PROGRAMS = {
     "compare, mlp": ("compare", "--config=configs/mlp.py"),
     "train, mlp": ("train", "--config=configs/training.py:mlp"),

@@ -8,7 +8,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from launch import bench
+from launch import bench, bench_sections
 from launch.bench_rows import Timing, changes, document, read, slower, table
 from launch.bench_sections import SECTIONS, Options, rows
 from launch.bench_step import products
@@ -148,3 +148,10 @@ def test_products_of_a_vision_transformer_have_its_operations():
         operations += 2 * size * times
     weights = 4 * 8 + 2 * (4 * 8 * 8 + 2 * 8 * 32)
     assert operations == 2 * images * tokens * weights + 2 * images * 8 * 3 + 2 * 4 * tokens**2 * 8 * images
+
+
+@pytest.mark.parametrize("section", ["fields", "transfer"])
+def test_what_only_this_environment_measures_has_both_sides_without_an_oracle(section, monkeypatch):
+    found = {"seconds": 1.0, "standard error": 0.1} if section == "fields" else {"seconds": 1.0}
+    monkeypatch.setattr(bench_sections, "in_process", lambda python, job: found)
+    assert all(row.others for row in SECTIONS[section](Options(rounds=1)))
