@@ -15,6 +15,7 @@ from zoo import checks
 from zoo.definition import definition_of, name_of, rows_and_columns
 from zoo.layers import HasRoles, Linear
 from zoo.names import by_name
+from zoo.once import once
 from zoo.parameterization import parameterization
 
 
@@ -49,6 +50,12 @@ class Where:
 @functools.singledispatch
 def placed(net: Any, x: Any) -> dict:
     """`Where` every parameter is: a tree like the parameters. Of a network of zoo's layers, which say it."""
+    return _placed(net, tuple(x.shape), str(jax.dtypes.canonicalize_dtype(x.dtype)))
+
+
+@once(maxsize=64)
+def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
+    x = jax.ShapeDtypeStruct(shape, kind)
     found, axes = dict[tuple[str, ...], Where](), dict[tuple[str, ...], int]()
 
     def note(run: Any, args: Any, kwargs: Any, context: Any) -> Any:

@@ -12,6 +12,7 @@ from zoo.infer import infer_roles
 from zoo.inferred import Place
 from zoo.laws import Law, law_of, laws
 from zoo.names import by_name, map_named, names_of
+from zoo.once import once
 from zoo.parameterization import parameterization
 from zoo.plain import PlainNetwork
 from zoo.roles import Where, placed
@@ -44,15 +45,10 @@ class Start(NamedTuple):
 def starts(net: PlainNetwork, x: Any) -> dict[str, Start]:
     """`Start` of every parameter by name, for inputs like x: from its own roles and laws."""
     bare = net.clone(parameterization="standard", gamma=1.0)
-    arguments: Any = bare, tuple(x.shape[1:]), str(jax.dtypes.canonicalize_dtype(x.dtype))
-    try:
-        hash(arguments)
-    except TypeError:  # it holds arrays
-        return _starts.__wrapped__(*arguments)
-    return _starts(*arguments)
+    return _starts(bare, tuple(x.shape[1:]), str(jax.dtypes.canonicalize_dtype(x.dtype)))
 
 
-@functools.lru_cache(maxsize=64)
+@once(maxsize=64)
 def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, Start]:
     x = jax.ShapeDtypeStruct((1, *shape), kind)
 

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits import kernels as algebra
-from limits.finite.forward import mixes_inputs
 from limits.finite.output_power import check_output_power
 from limits.kept.identity import numerics
 from limits.kept.remembered import remembered
@@ -36,8 +35,6 @@ _LONG, _LONGEST, _FEW_BLOCKS = 200, 400, 30  # equations of a program, blocks of
 def program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple[str, ...] | None) -> Any:
     """`ProgramKernels` of a definition for inputs of this shape and type; `Refused` where its program cannot be read."""
     x = jax.ShapeDtypeStruct((1, *shape), jax.dtypes.canonicalize_dtype(kind))
-    if mixes_inputs(jax.eval_shape(lambda key, x: net.init(key, x), jax.eval_shape(jax.random.key, 0), x)):
-        return Refused("batch statistics: the kernel of a pair depends on the other inputs")
     factors = Training("mse", trained=trained).factors(net, x)
     rates = {jax.tree_util.keystr(path): float(rate) for path, rate in jax.tree.leaves_with_path({"params": factors})}
     nets = net, net.clone(width=2 * net.width)
@@ -48,6 +45,8 @@ def program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple
             np.zeros((1, *shape), kind),
             lambda path, _: rates.get(path, 0.0),
         )
+    except NoLimitError as error:
+        return Refused(str(error))
     except Exception as error:  # a module's own code may refuse twice the width, or one input more, with any error
         return Refused(f"its forward code could not be traced at two widths ({_sentence(error)})")
 

@@ -43,12 +43,28 @@ def evaluated(name: str, params: dict[str, Any], given: Sequence[Any]) -> np.nda
             return np.where(arrays[0], arrays[2], arrays[1])
         if name == "convert_element_type" and np.dtype(params["new_dtype"]).kind == "f":
             return arrays[0].astype(params["new_dtype"])
-    if name == "broadcast_in_dim" and len(arrays) == 1:
-        sizes = [1] * len(params["shape"])
-        for axis, size in zip(params["broadcast_dimensions"], arrays[0].shape, strict=True):
-            sizes[axis] = size
-        return np.broadcast_to(arrays[0].reshape(sizes), params["shape"])
-    return None
+    return _MOVES[name](params, *arrays) if name in _MOVES else None
+
+
+def _broadcast(params: dict[str, Any], array: np.ndarray, *sizes: Any) -> np.ndarray | None:
+    if sizes:  # of axes that only a run knows
+        return None
+    shape = [1] * len(params["shape"])
+    for axis, size in zip(params["broadcast_dimensions"], array.shape, strict=True):
+        shape[axis] = size
+    return np.broadcast_to(array.reshape(shape), params["shape"])
+
+
+def _slice(params: dict[str, Any], array: np.ndarray) -> np.ndarray:
+    steps = params["strides"] or (None,) * array.ndim
+    return array[tuple(map(slice, params["start_indices"], params["limit_indices"], steps))]
+
+
+_MOVES: dict[str, Callable] = {
+    "broadcast_in_dim": _broadcast, "slice": _slice,
+    "squeeze": lambda params, array: array.squeeze(tuple(params["dimensions"])),
+}  # fmt: skip
+EXACT = (*ARITHMETIC, *_MOVES)
 
 
 def run(jaxpr: Any, consts: Sequence[Any], given: Sequence[Any]) -> list[np.ndarray] | None:

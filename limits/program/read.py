@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.finite.forward import mixes_inputs
 from limits.program.accuracy import Measurement, SeriesLengths
 from limits.program.deep import compared
 from limits.program.interpret import Interpreter
@@ -263,6 +264,8 @@ def read(
         key = jax.eval_shape(jax.random.key, 0)
         starts = [jax.jit(functools.partial(init, i)) for i in (0, 1)]  # traced once for shapes and laws
         params = [_double_all(jax.eval_shape(start, key, at[0])) for start in starts]
+        if mixes_inputs(params[0]):
+            raise NoLimitError("batch statistics: the kernel of a pair depends on the other inputs")
         params = [params[i] for i in widths]
         with convolutions():
             program = simplified(trace(lambda t, p, x: apply(widths[t], p, x), list(zip(params, at, strict=True))))

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program.in_numpy import ARITHMETIC, evaluated
+from limits.program.in_numpy import EXACT, evaluated
 from limits.program.primitives import RANDOM, primitives
 from limits.program.trace import Constant, Equation, NetworkProgram
 
@@ -91,7 +91,7 @@ def _evaluated(name: str, params: dict[str, Any], given: list[Any]) -> list[np.n
         return [np.stack(given)]
     if name == "scan_index":
         return [np.asarray(given[0])[params["index"]]]
-    here = evaluated(name, params, given) if name in ARITHMETIC else None
+    here = evaluated(name, params, given) if name in EXACT else None
     if here is not None:
         return [here]
     found = primitives()[name].bind(*map(jnp.asarray, given), **params)

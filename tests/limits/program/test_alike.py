@@ -16,7 +16,7 @@ from limits.kernels import alike
 from limits.kernels.alike import Alike, shared
 from limits.kernels.compiled import of_own_numbers
 from limits.program import closed, in_numpy
-from zoo import MLP, in_parameterization
+from zoo import MLP, ResNet, in_parameterization
 
 X = np.random.default_rng(0).normal(size=(3, 5))
 
@@ -112,6 +112,21 @@ def test_equations_in_numpy_are_those_of_jax(phi):
         np.testing.assert_allclose(
             found, [phi(jnp.asarray(x)), slope(jnp.asarray(x))], rtol=1e-13, atol=1e-14
         )  # of sums of terms up to 8
+
+
+@pytest.mark.parametrize("move", [lambda a: a[1:5:2], lambda a: a[2], lambda a: jnp.broadcast_to(a[:, None], (6, 3))])
+def test_parts_and_copies_in_numpy_are_those_of_jax(move):
+    a = np.arange(6.0, dtype=np.float32)
+    traced = jax.make_jaxpr(move)(jax.ShapeDtypeStruct(a.shape, a.dtype))
+    assert all(eqn.primitive.name in in_numpy.EXACT for eqn in traced.eqns)
+    np.testing.assert_array_equal(in_numpy.run(traced.jaxpr, traced.consts, [a])[0], move(jnp.asarray(a)))  # pyright: ignore
+
+
+def test_a_residual_network_compiles_one_program_too(compilations):
+    net = ResNet(8, 6, w_std=1.3, activation="relu")
+    compilations()
+    closed.closed_kernels(net, X[:, :4], None)
+    assert set(compilations()) <= {"jit(run)", "jit(stage)"}
 
 
 class Small(nn.Module):
