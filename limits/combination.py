@@ -113,6 +113,10 @@ class Combination:
         """There is none: raises."""
         raise AbsentError(_NO_NETWORK)
 
+    def of_trained(self, trained: tuple[str, ...]) -> "Combination":
+        """With the tangent kernels of the parameters of these roles and layers."""
+        return dataclasses.replace(self, trained=trained)
+
     @property
     def twins(self) -> tuple[Any, ...]:
         """All parts, in order."""
@@ -250,7 +254,7 @@ class Combination:
         """The parts, with tangent kernels of the roles that are trained."""
         if self.trained is None:
             return self.twins
-        return tuple(dataclasses.replace(each, trained=self.trained) for each in self.twins)
+        return tuple(each.of_trained(self.trained) for each in self.twins)
 
     def _by_term(self, values: list[Any]) -> list[list[Any]]:
         taken: Iterator[Any] = iter(values)

@@ -18,7 +18,7 @@ from limits.finite.forward import checked_kernels, unrecorded
 from limits.finite.observables import DEFAULT
 from limits.inputs import check_outputs, task_of, twin_of
 from limits.runs import Reduce, Runs
-from limits.training import LearningRate, Training, checked_times, record_times
+from limits.training import LearningRate, Training, check_roles, checked_times, record_times
 from limits.trajectory import Trajectory
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks, parameterization
@@ -165,6 +165,8 @@ def rich(
         Console(stderr=True).print(f"record: {', '.join(record)} at {count} times: {size / 2**20:,.1f} MiB.")
     at = checked_times(kernel_times, recorded)
     plan = Plan(twin.net, task, training, recorded, kernels, at, observe, record)
+    if twin.deep:
+        check_roles(trained)
     if depths is not None and not twin.deep:
         raise ValueError(
             f"rich: depths ({list(depths)}) are for infinite depth, twin(net, depth=inf); this one is the network's own."

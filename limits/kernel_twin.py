@@ -13,6 +13,7 @@ from limits import kernels as algebra
 from limits.inputs import as_block, as_float, as_samples, check_same_shape
 from limits.kept.identity import numerics
 from limits.kernels.propagation import Walk
+from limits.training import names_layers
 from limits.twin import NTK_GROWS, NTK_OF_BASE, Twin
 from limits.types import Kernels, Provenance
 from zoo import Parameterization, activation_function, checks, parameterization
@@ -188,6 +189,11 @@ class KernelTwin(Twin):
         `samples` and `seed` are for averages without closed form (softmax of random logits): their standard errors are in
         `nngp_sem` and `ntk_sem`.
         """
+        if names_layers(self.trained):  # the walk knows roles; the forward code, layers
+            from limits.sampled_twin import SampledTwin
+
+            read = SampledTwin(self.net, self.depth, self.trained).kernels
+            return read(x1, x2, diagonal=diagonal, block=block, dtype=dtype, folder=folder, seed=seed)
         dtype, block = as_float(dtype), as_block(block)
         x1, x2 = as_samples(x1, "x1", dtype), None if x2 is None else as_samples(x2, "x2", dtype)
         if x2 is not None:
@@ -200,8 +206,7 @@ class KernelTwin(Twin):
         x1, x2 = self._prepare(x1), None if x2 is None else self._prepare(x2)
         with jax.enable_x64(dtype == np.float64):
             orders, provenance = self._orders([x for x in (x1, x2) if x is not None])
-            static, arguments = self._static(orders), self._arguments(dtype)
-            estimates = []
+            static, arguments, estimates = self._static(orders), self._arguments(dtype), []
             rows = block or algebra.block_rows(self._positions(x1), dtype.itemsize)
             all_draws = self._draws(x1, samples, seed)
             for i, draws in enumerate(all_draws):

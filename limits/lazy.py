@@ -63,9 +63,9 @@ def lazy(
     draws of f(0) (Monte-Carlo, with standard errors); `centred` (f(0) subtracted) is exact for both. Reported losses are
     means over initialisations, so they include the spread. Recorded are `times` (default: eleven, evenly from 0 to `steps`)
     and, of kernels, those that `kernels` names, at `kernel_times` as in `ensemble`. `learning_rate` may be a function of the
-    step, `batches` [steps, size] names the training points of every step, and the parameters of other roles than `trained`
-    stay where they are. Weight decay has no kernel regime: it shrinks the network itself. `optimizer`, as in `rich`: a rule
-    that is linear in the gradients and the same for all parameters; under others (Adam, Muon) the outputs do not follow the
+    step, `batches` [steps, size] names the training points of every step, and parameters that are not of the roles and layers
+    `trained` stay where they are. Weight decay has no kernel regime: it shrinks the network itself. `optimizer`, as in `rich`: a
+    rule that is linear in the gradients and the same for all parameters; under others (Adam, Muon) the outputs do not follow the
     tangent kernel, and it is refused (`limits.predict.LinearRule`). `initial` is `twin.initial(task.x)`,
     where it was made before. Of targets at positions, outputs follow the kernel between positions (points are the positions
     that count).
@@ -91,7 +91,7 @@ def lazy(
     net = None if optimizer is None else twin.net
     training = Training.of(task, steps, learning_rate, momentum, 0.0, centred, trained, batches, optimizer, net)
     if trained is not None:
-        twin = dataclasses.replace(twin, trained=trained)
+        twin = twin.of_trained(trained)
     start_of = twin.initial(x) if initial is None else _of_these(initial, twin, x)
     limit = start_of.kernels
     ntk = task.between_points(limit.ntk)

@@ -10,6 +10,8 @@ import optax
 
 from limits.types import Task
 from zoo import checks, learning_rate_factors, roles, scale_gradients, scaled
+from zoo.definition import name_of
+from zoo.messages import did_you_mean
 from zoo.parameterization import ROLES
 from zoo.roles import factors
 from zoo.scaled import at_size
@@ -35,10 +37,11 @@ class Training:
     """v ← momentum v + factor ∂loss/∂w,   w ← (1 − η₀ weight_decay) w − η₀ v,   for parameters of `trained` roles.
 
     The factors are the definition's (`zoo.learning_rate_factors`). `centred`: the outputs at the start are subtracted in
-    the loss. `trained` names roles (input, hidden, branch, readout, bias, norm, embedding), None all of them; the
-    parameters of other roles stay where they are. rates [steps] are the η₀ of every step, batches [steps, size] its
-    training points (None: all of them at every step). With an `optimizer`, an Optax transformation, the steps are its own,
-    scaled to the definition as `zoo.scaled` does; a function from the rate to a transformation gets that of each step.
+    the loss. `trained` names roles (input, hidden, branch, readout, bias, norm, embedding) and layers (as they are called
+    among the parameters, "hidden_2", unless that is a role), None all of them; other parameters stay where they are.
+    rates [steps] are the η₀ of every step, batches [steps, size] its training points (None: all of them at every step). With an
+    `optimizer`, an Optax transformation, the steps are its own, scaled to the definition as `zoo.scaled` does; a function from
+    the rate to a transformation gets that of each step.
 
     Two trainings are equal where one compiled step serves both: rates and batches are its arguments.
     """
@@ -53,9 +56,10 @@ class Training:
     batches: np.ndarray | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        unknown = [role for role in self.trained or () if role not in ROLES]
-        if unknown or self.trained in ((), []) or isinstance(self.trained, str):
-            raise ValueError(f"trained must name roles of {', '.join(ROLES)}; got {self.trained}.")
+        if self.trained is not None and (not checks.names.holds(self.trained) or not self.trained):
+            raise ValueError(
+                f"trained must be a tuple of roles ({', '.join(ROLES)}) or of layers; got {self.trained!r}."
+            )
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}.")
         if self.weight_decay < 0:
@@ -156,7 +160,14 @@ class Training:
 
     def moves(self, net: Any, x: Any) -> Any:
         """Whether each parameter is trained: a tree like the parameters."""
-        return jax.tree.map(lambda role: self.trained is None or role in self.trained, roles(net, x))
+        here = jax.tree_util.tree_map_with_path(lambda path, role: {role, *_layers(path)}, roles(net, x))
+        known = set().union(*jax.tree.leaves(here, is_leaf=_is_set))
+        for name in self.trained or ():
+            if name not in known | set(ROLES):
+                raise ValueError(f'trained: {name_of(net)} has no role or layer "{name}". {did_you_mean(name, known)}')
+        return jax.tree.map(
+            lambda names: self.trained is None or bool(names & set(self.trained)), here, is_leaf=_is_set
+        )
 
     def factors(self, net: Any, x: Any) -> Any:
         """Learning rates over η₀, 0 where nothing moves: a tree like the parameters."""
@@ -176,6 +187,32 @@ class Training:
         if self.weight_decay:
             parts.append(optax.add_decayed_weights(self.weight_decay, mask=self.moves(net, x)))
         return optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
+
+
+def _layers(path: tuple) -> set[str]:
+    """What the layers of a parameter are called; a name that is a role's is a role."""
+    return {entry.key for entry in path[:-1] or path} - set(ROLES)
+
+
+def _is_set(node: Any) -> bool:
+    return isinstance(node, set)
+
+
+def names_layers(trained: tuple[str, ...] | None) -> bool:
+    """Whether single layers are trained, not whole roles.
+
+    >>> names_layers(("hidden", "readout")), names_layers(("hidden_2",)), names_layers(None)
+    (False, True, False)
+    """
+    return any(name not in ROLES for name in trained or ())
+
+
+def check_roles(trained: tuple[str, ...] | None) -> None:
+    """Raises where single layers are named, of an infinitely deep network."""
+    if names_layers(trained):
+        raise ValueError(
+            f"trained: {trained} names layers, of which there are infinitely many at infinite depth; name roles."
+        )
 
 
 def _is_made(optimizer: Any) -> bool:

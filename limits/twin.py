@@ -15,6 +15,7 @@ from limits.inputs import as_fed, check_outputs
 from limits.kernel_function import kernel_function
 from limits.lazy import lazy
 from limits.posterior.infer import posterior
+from limits.training import check_roles
 from limits.types import AbsentError, Kernels, Provenance, Task
 from zoo import Parameterization, checks
 from zoo import parameterization as by_name
@@ -47,7 +48,7 @@ class Twin:
 
     net: Any
     depth: float | None = None
-    trained: tuple[str, ...] | None = None  # roles of the parameters that the tangent kernel is of; None: all
+    trained: tuple[str, ...] | None = None  # roles and layers that the tangent kernel is of; None: all
 
     deepens: ClassVar[bool] = False  # whether definitions of this type have an infinite-depth limit
 
@@ -84,6 +85,12 @@ class Twin:
 
     def check_depth(self, x: Any) -> None:
         """Raises where there is no limit of infinite depth; definitions of zoo are refused by `twin`."""
+
+    def of_trained(self, trained: tuple[str, ...]) -> "Twin":
+        """The twin whose tangent kernel is that of the parameters of these roles and layers."""
+        if self.deep:
+            check_roles(trained)
+        return dataclasses.replace(self, trained=trained)
 
     def initial(self, x: Any) -> Initial:
         """What this limit says of these inputs before training, each computed once, when it is first asked for."""

@@ -171,7 +171,7 @@ def test_a_network_without_deterministic_limit_is_refused():
             r"hidden_2 has met as many independent vectors .* 12, .* Use more samples \(\d+ are",
         ),
         ({"samples": 1}, ValueError, "at least 2, got 1 and 4"),
-        ({"trained": ("hiden",)}, ValueError, "trained must name roles of input, hidden"),
+        ({"trained": ("hiden",)}, ValueError, 'trained: MLP has no role or layer "hiden"'),
         ({"kernels": ("ph",)}, ValueError, "kernels must be a tuple of some of"),
         ({"momentum": 1.0}, ValueError, r"momentum must lie in \[0, 1\), got 1.0"),
     ],
