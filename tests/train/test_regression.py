@@ -3,9 +3,11 @@
 import dataclasses
 import io
 
+import array_record_digits
 import numpy as np
 import pytest
 from rich.console import Console
+from sklearn.datasets import load_digits
 
 from limits import UnfinishedError, predict, twin
 from train.study import regression, regression_report
@@ -99,3 +101,18 @@ def test_disks_that_are_too_small_are_named(tmp_path):
     data = Samples("many", many, many, many[:10], many[:10])
     with pytest.raises(OSError, match="GiB"):
         regression.plan(jobs(tmp_path, dataclasses.replace(SETTINGS, block=8), data=data), SCREEN)
+
+
+def test_data_of_tfds_are_read_from_its_files(tmp_path):
+    array_record_digits.build(tmp_path / "data")
+    name = {"name": "array_record_digits", "data_dir": str(tmp_path / "data")}
+    read = regression.samples({**name, "train": "train[:60]", "test": "test[:30]"}, SETTINGS)
+    images, labels = load_digits(return_X_y=True)
+    for x, y, rows in ((read.x, read.y, range(60)), (read.x_test, read.y_test, range(1500, 1530))):
+        centred = images[rows] - images[rows].mean()
+        assert x.shape[1:] == (8, 8, 1)
+        assert np.corrcoef(x.reshape(len(x), -1).ravel(), centred.ravel())[0, 1] > 0.98
+        np.testing.assert_array_equal(y.argmax(1), labels[rows])
+        np.testing.assert_allclose(y.sum(1), 0, atol=1e-6)
+    nngp, _ = jobs(tmp_path / "kernels", data=read)[0].outcomes()
+    assert nngp.test_error < 0.4  # 60 digits
