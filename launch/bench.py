@@ -1,11 +1,12 @@
 """Times what people wait for, each figure beside another way to get it, in turn on this machine, and keeps a file of them.
 
-    python3 -m launch.bench [--what=]all|kernels|architectures|gradients|tangent|reading|fields|transfer|train|step|entries|
-                            start|accelerator (several, with commas) [--oracle=/path/to/oracle/bin/python] [--n=2000]
+    python3 -m launch.bench [--what=]all|kernels|architectures|gradients|evidence|tangent|reading|fields|transfer|train|
+                            step|entries|start|accelerator (several, with commas) [--oracle=/path/to/oracle/bin/python] [--n=2000]
                             [--rounds=3] [--workdir=runs/bench] [--against=FILE]
 
 kernels, architectures, gradients (value and gradient inside jit), tangent: against neural-tangents; --oracle is the Python of
-an environment made from tests/golden/requirements.txt, and without it only this side is timed. reading: kernels read off the
+an environment made from tests/golden/requirements.txt, and without it only this side is timed. evidence: a log evidence with
+its gradient against its value. reading: kernels read off the
 forward code against the recursions by hand, first calls and further ones. fields: a sweep of the limit against training a dense
 network whose width is the number of samples (under Muon too), a sweep under Muon against one under gradient descent, and
 against an iterated fixed point at equal standard error. transfer: a sweep of 9 learning rates and 3 seeds, as train.transfer

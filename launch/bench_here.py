@@ -19,6 +19,7 @@ from launch.plain_gpt import by_hand
 from limits import Task, twin
 from limits.fields.fixed_point import solve
 from limits.fields.sweep import CausalSweep
+from limits.predict import log_marginal_likelihood
 from limits.training import Training
 from train.data import image_batches
 from train.loop import Loop, one_by_one
@@ -263,3 +264,20 @@ def train(config: str, rounds: int) -> dict[str, list[float]]:
             for name, seconds in zip((side, f"{side} of processors"), timed(side, count), strict=True):
                 found[name].append(seconds / count)
     return found
+
+
+def evidence(activation: str, n: int) -> dict:
+    """The log evidence of a Gaussian process with an NNGP of depth 3, and with its gradient by w_std, b_std and noise."""
+    jax.config.update("jax_enable_x64", True)
+    x, y = inputs(n, 10, 0.0, "float64"), inputs(n, 1, 0.0, "float64")
+    k = twin(MLP(width=8, depth=3, activation=activation, w_std=1.4, b_std=0.3)).kernel_function()
+
+    def log_evidence(numbers: Any, x: Any) -> Any:
+        noise, *stds = numbers
+        return log_marginal_likelihood(k(x, w_std=stds[0], b_std=stds[1]).nngp, y, noise)
+
+    numbers = (jnp.asarray(0.1), jnp.asarray(1.4), jnp.asarray(0.3))
+    runs = {"value": jax.jit(log_evidence), "seconds": jax.jit(jax.value_and_grad(log_evidence))}
+    for run in runs.values():
+        jax.block_until_ready(run(numbers, x))
+    return {name: timed(lambda run=run: jax.block_until_ready(run(numbers, x)), 30) for name, run in runs.items()}

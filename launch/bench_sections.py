@@ -178,6 +178,14 @@ def reading(options: Options) -> Iterator[Timing]:
             yield Timing("reading", f"{name}, {case}", mine, "recursion by hand", other)
 
 
+def evidence(options: Options) -> Iterator[Timing]:
+    """The evidence of 500 points with its gradient, over the evidence alone."""
+    for phi in ("erf", "relu", "tanh"):
+        runs = [here(what="evidence", activation=phi, n=500) for _ in range(options.rounds)]
+        mine, alone = (tuple(run[key] for run in runs) for key in ("seconds", "value"))
+        yield Timing("evidence", f"{phi}, 500 points, with its gradient", mine, "its value alone", alone)
+
+
 def step(options: Options) -> Iterator[Timing]:
     """A step of a ViT over the matrix products in it alone."""
     yield _share(options, size="ViT of training:vit")
@@ -233,6 +241,7 @@ SECTIONS: dict[str, Callable[[Options], Iterator[Timing]]] = {
     "kernels": in_turn("kernels", _grid(activation=("relu", "erf"), dtype=("float32", "float64"), pair=("xx", "xz"), n=(2000,))),
     "architectures": in_turn("architecture", _grid(name=tuple(ARCHITECTURES), dtype=("float32", "float64"))),
     "gradients": in_turn("gradients", _grid(of=("inputs", "w_std", "w_std and b_std"), kernels=("nngp", "both"), n=(500,))),
+    "evidence": evidence,
     "tangent": in_turn("tangent", [{"n": 16}]),
     "reading": reading,
     "fields": _fields,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 
 def options(backend: str) -> dict[str, str] | None:
@@ -32,6 +33,16 @@ def compiled(function: Callable[..., Any], static_argnums: int) -> Callable[...,
         return jitted(jax.default_backend())(*arguments)
 
     return call
+
+
+def written_out(array: Any) -> Any:
+    """The same array, which XLA writes to memory where it stands, rather than work it out again in all that reads it.
+
+    Its fusions on CPUs repeat a chain of entry-by-entry steps for every later step of a derivative, and barriers do not hold
+    there. The two ways of a condition that is not known before it runs do: NaN in the first entry, or none.
+    """
+    first = array[(0,) * array.ndim]
+    return jax.lax.cond(first == first, lambda a: a, lambda a: a * jnp.nan, array)
 
 
 _OWN = "of_own_numbers_"

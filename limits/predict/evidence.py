@@ -50,11 +50,28 @@ def log_marginal_likelihood(k: Float[Array | np.ndarray, "n n"], y: Any, noise: 
 
     Reference: Rasmussen & Williams (2006), Gaussian processes for machine learning, equation 2.30.
     """
-    a, y = _prepared(k, y, noise)
-    factor = cho_factor(a, lower=True)
-    log_det = 2 * jnp.log(jnp.diag(factor[0])).sum()
+    return _log_density(*_prepared(k, y, noise))
+
+
+@jax.custom_jvp
+def _log_density(a: Any, y: Any) -> Any:
+    return _from_factor(cho_factor(a, lower=True), y)
+
+
+def _from_factor(factor: Any, y: Any) -> Any:
     n, outputs = y.shape
+    log_det = 2 * jnp.log(jnp.diag(factor[0])).sum()
     return -0.5 * jnp.sum(y * cho_solve(factor, y)) - 0.5 * outputs * (log_det + n * jnp.log(2 * jnp.pi))
+
+
+@_log_density.defjvp
+def _(primals: tuple, tangents: tuple) -> Any:
+    """½ tr((K⁻¹y yᵀK⁻¹ − outputs K⁻¹) dK) − yᵀK⁻¹dy: one inverse, where a derivative of the factor takes three times as long."""
+    (a, y), (da, dy) = primals, tangents
+    factor = cho_factor(a, lower=True)
+    inverse, weights = cho_solve(factor, jnp.eye(len(a), dtype=a.dtype)), cho_solve(factor, y)
+    along = 0.5 * jnp.sum((weights @ weights.T - y.shape[1] * inverse) * da) - jnp.sum(weights * dy)
+    return _from_factor(factor, y), along
 
 
 @_arguments

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.kernels import hermite
+from limits.kernels.compiled import written_out
 from limits.kernels.differentiable import broadcasting, with_derivatives
 from limits.program.functions import Function
 
@@ -150,16 +151,6 @@ def _numbers(tangents: tuple) -> tuple:
     return tuple(jnp.zeros(d.shape) if d.dtype == jax.dtypes.float0 else d for d in tangents)
 
 
-def written_out(array: Any) -> Any:
-    """The same array, which XLA writes to memory where it stands, rather than work it out again in all that reads it.
-
-    Its fusions on CPUs repeat a chain of entry-by-entry steps for every later step of a derivative, and barriers do not hold
-    there. The two ways of a condition that is not known before it runs do: NaN in the first entry, or none.
-    """
-    first = array[(0,) * array.ndim]
-    return jax.lax.cond(first == first, lambda a: a, lambda a: a * jnp.nan, array)
-
-
 def of_smooth(m: Any, f: Function, g: Function, closed: Any, pairs: bool) -> Any:
     """E[f(u) g(v)] by a closed form that has derivatives as it stands."""
     u, v = f.random[0], g.random[0]
@@ -199,7 +190,7 @@ def of_two(m: Any, value: Any, f: Function, g: Function, gap: Any, closed: Any, 
         return with_derivatives(value, lambda q, *p: single_average(single, q, p), q1, *dets)
     *placed, k, gap = _covariances(m, f, g, gap, pairs)
     if closed is not None:
-        return with_derivatives(value, closed.call, *placed, k, gap, closed.numbers)
+        return written_out(with_derivatives(value, closed.call, *placed, k, gap, closed.numbers))
     orders = max(m.series.orders(f), m.series.orders(g))
     pair = TwoFunctions(entrywise(f), entrywise(g), (is_smooth(f), is_smooth(g)), place, orders)
     return with_derivatives(

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.kernels.compiled import written_out
 from limits.kernels.special import safe_sqrt
 from limits.program import averages
 from limits.program.gaps import gap_of, snapped
@@ -189,7 +190,11 @@ class PairMoments:
 
     def _gap(self, u: Node, v: Node, pairs: bool) -> Any:
         del v
-        return jax.lax.optimization_barrier(self.still(gap_of(self, u, pairs)))
+        return self.kept(self.still(gap_of(self, u, pairs)))
+
+    def kept(self, array: Any) -> Any:
+        """The same, to be read, not worked out again: in a caller's program barriers do not hold (`written_out`)."""
+        return written_out(array) if self.series.differentiable else jax.lax.optimization_barrier(array)
 
     def gap_between(self, u: Node, v: Node, pairs: bool) -> Any:
         """1 − c from the moments themselves."""

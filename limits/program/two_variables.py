@@ -104,7 +104,7 @@ def _new_dual(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -
 
 
 def _closed_dual(m: Any, closed: Closed, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> tuple:
-    barrier = jax.lax.optimization_barrier  # or all that reads it works it out again, and is compiled so
+    barrier = m.kept  # or all that reads it works it out again, and is compiled so
     if m is m.own and not pairs and u is v:
         r = m.size(u)
         s, _, _, slope = closed.dual(r, r, jnp.zeros_like(r))
