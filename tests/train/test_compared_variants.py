@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from test_predicted_sizes import CURVES, X
 
+from train.evaluate.report import Table
 from train.transfer import Outcome, Sweep, compare_variants
 from train.transfer.predicted_report import Forecast
 from train.transfer.predicted_report import report as predicted_report
@@ -178,7 +179,10 @@ def test_losses_of_different_tasks_are_not_compared():
         "muon, b": found["worse"],
     }
     tasks = {label: label[-1] for label in sweeps}
-    said = json.loads(report(dataclasses.replace(outcome_of(sweeps), tasks=tasks), {}, "", "advice").json())["variants"]
+    made = report(dataclasses.replace(outcome_of(sweeps), tasks=tasks), {}, "", "advice")
+    said = json.loads(made.json())["variants"]
+    titles = [part.title for part in made.parts if isinstance(part, Table) and part.title.startswith("Variants")]
+    assert [title.split(", ")[2] for title in titles] == ["a", "b"]
     assert [[each["setting"] for each in one["variants"]] for one in said] == [
         ["muon, a", "adam, a"],
         ["adam, b", "muon, b"],

@@ -56,7 +56,8 @@ def log_ticks(axis: Any, along: str = "y") -> None:
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    drawn = np.concatenate([np.ravel(getattr(line, f"get_{along}data")()) for line in axis.lines] or [np.zeros(0)])
+    lines = [np.ravel(np.asarray(getattr(line, f"get_{along}data")(), float)) for line in axis.lines]
+    drawn = np.concatenate(lines or [np.zeros(0)])
     drawn = drawn[(drawn > 0) & np.isfinite(drawn)]
     if not drawn.size or drawn.max() > 1e3 * drawn.min():
         return

@@ -23,7 +23,7 @@ def _shades(count: int) -> list:
 
 def curves(outcome: Outcome) -> "matplotlib.figure.Figure":
     """Loss against the hyperparameter, a curve a size: mean and standard error over seeds, diverged rates on top."""
-    rows = [(label, outcome.series(label)) for label in outcome.labels]
+    rows, drawn = [(label, outcome.series(label)) for label in outcome.labels], []
     most = max(len(series) for _, series in rows)
     figure, axes = panels(len(rows), most, *_SIZE) if most > 1 else gallery(len(rows), *_SIZE)
     for axis in axes.flat:
@@ -33,13 +33,26 @@ def curves(outcome: Outcome) -> "matplotlib.figure.Figure":
         for axis, series in zip(places, all_series or [None], strict=False):
             limits, sweeps = outcome.limits.get(label, {}), list(outcome.sweeps[label].values())
             limit = limits.get(series.sweeps[0].depth) if series else next(iter(limits.values()), None)
-            over, drawn, fixed = (series.over, series.sweeps, f", {series.fixed}") if series else ("width", sweeps, "")
-            _draw_curves(axis, drawn, over, limit if over == "width" else None)
+            over, shown, fixed = (series.over, series.sweeps, f", {series.fixed}") if series else ("width", sweeps, "")
+            drawn.append((label, axis))
+            _draw_curves(axis, shown, over, limit if over == "width" else None)
             axis.set_visible(True)
             axis.set_title(f"{label}{fixed}", fontsize=9)
             axis.set_xlabel(outcome.dial.replace("_", " "))
-    shown = [axis for axis in axes.flat if axis.get_visible()]
-    if any(axis.get_yscale() == "log" for axis in shown):  # one scale for all, or they could not be compared
+    tasks: dict[str, list[Any]] = {}
+    for label, axis in drawn:
+        tasks.setdefault(outcome.tasks.get(label, ""), []).append(axis)
+    for same in tasks.values():
+        _on_one_scale(same)
+    for axis in axes[:, 0]:
+        axis.set_ylabel(outcome.scored)
+    legend_beside(figure, axes)
+    return figure
+
+
+def _on_one_scale(shown: list[Any]) -> None:
+    """Or losses of one task could not be compared."""
+    if any(axis.get_yscale() == "log" for axis in shown):
         for axis in shown:
             axis.set_yscale("log", nonpositive="clip")
     ends = [axis.get_ylim() for axis in shown]
@@ -51,10 +64,8 @@ def curves(outcome: Outcome) -> "matplotlib.figure.Figure":
     low, high = zip(*ends, strict=True)
     for axis in shown:
         axis.set_ylim(min(low), max(high))
-    for axis in axes[:, 0]:
-        axis.set_ylabel(outcome.scored)
-    legend_beside(figure, axes)
-    return figure
+        if axis.get_yscale() == "log":
+            log_ticks(axis)
 
 
 def _draw_curves(axis, sweeps, over: str, limit: Sweep | None) -> None:
@@ -115,6 +126,7 @@ def optima(outcome: Outcome) -> "matplotlib.figure.Figure":
                     axis.axhline(limit.optimum().rate, ls="--", lw=1, color=colour(number))
         axis.set(xscale="log", yscale="log", xlabel=over, title=fixed)
         at_sizes(axis, sorted(sizes))
+        log_ticks(axis)
     axes[0, 0].set_ylabel(f"best {outcome.dial.replace('_', ' ')}")
     legend_beside(figure, axes)
     return figure
@@ -128,6 +140,7 @@ def early(outcome: Outcome) -> "matplotlib.figure.Figure":
             steps, path = sweep.moving_optimum()
             axis.plot(steps, 2.0**path, color=shade, label=f"{sweep.width:g} × {sweep.depth}")
         axis.set(yscale="log", title=label)
+        log_ticks(axis)
 
     return _by_label(outcome, f"best {outcome.dial.replace('_', ' ')} so far", draw)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from train.evaluate.drawing import at_sizes, colour, gallery, legend_beside
+from train.evaluate.drawing import at_sizes, colour, gallery, legend_beside, log_ticks
 from train.evaluate.interval import Interval
 from train.evaluate.report import Folded, Part, Picture, Report, Table, Text, notes
 from train.transfer.checked import Checked
@@ -84,8 +84,9 @@ def report(
     if shown := predicted(outcome, pairs):
         parts.append(shown)
     if said:
+        limit = "; dashed: the limit's own" if any(outcome.limits.values()) else ""
         parts += [
-            Picture("Loss and optimum against the size", _SIZES, sizes(outcome, said)),
+            Picture("Loss and optimum against the size", _SIZES.format(limit=limit), sizes(outcome, said)),
             Picture(
                 f"Loss against {dial}",
                 "Measured sizes; black: the target, predicted, and its interval.",
@@ -124,7 +125,7 @@ def _measured_variants(outcome: Outcome, seen: Sequence[Forecast]) -> list[Conte
     return Contest.at(dataclasses.replace(outcome, sweeps=there), {"width": int(width), "depth": depth})
 
 
-_SIZES = "Points: measured, with intervals; black: predicted from the points left of it; dashed: the limit's own."
+_SIZES = "Points: measured, with intervals; black: predicted from the points left of it{limit}."
 
 
 def _table(found: Sequence[Forecast], dial: str) -> Table:
@@ -257,6 +258,7 @@ def sizes(outcome: Outcome, found: Sequence[Forecast]) -> "matplotlib.figure.Fig
             place.set(xscale="log", yscale="log", xlabel=("width", "depth")[axis], title=f"{each.label}: {name}")
             place.title.set_fontsize(9)
             at_sizes(place, sorted({*x.tolist(), float(p.size[axis])}))
+            log_ticks(place)
     legend_beside(figure, axes)
     return figure
 
@@ -292,6 +294,8 @@ def curves(outcome: Outcome, found: Sequence[Forecast]) -> "matplotlib.figure.Fi
         tops = [float(outcome.sweeps[each.label][size].optimum().loss) for size in used]
         axis.set(xscale="log", yscale="log", title=each.label, xlabel=outcome.dial.replace("_", " "))
         axis.set_ylim(0.8 * min(*tops, float(p.loss.low)), 5 * max(*tops, float(p.loss.high)))
+        log_ticks(axis, "x")
+        log_ticks(axis)
     axes[0, 0].set_ylabel(outcome.scored)
     legend_beside(figure, axes, "width × depth")
     return figure

@@ -97,7 +97,8 @@ def figures(outcome: Outcome) -> list[Picture]:
         text = "Stars: optima, on bars that are their intervals; crosses on top: values at which a seed diverged."
         found.append(Picture(f"Loss against {dial}", text, plots.curves(outcome)))
     if scan and several:
-        text = "Level lines mean that the optimum found on a small network is that of a large one; dashed: the limit's."
+        limit = "; dashed: the limit's" if any(outcome.limits.values()) else ""
+        text = f"Level lines mean that the optimum found on a small network is that of a large one{limit}."
         found.append(Picture("The optimum against the size", text, plots.optima(outcome)))
     text = "All sizes with the value that is best for the smallest one: where hyperparameters carry over, curves lie together."
     found.append(Picture("Along training", text, plots.training(outcome)))

@@ -28,6 +28,7 @@ class Contest:
 
     compared: Compared
     tuning: dict[str, Tuning | None]
+    task: str = ""  # what they share, where a study has several
 
     @classmethod
     def of(
@@ -43,11 +44,15 @@ class Contest:
         for label in (*stated, *refused):
             variants = tasks.setdefault(outcome.tasks.get(label, ""), {})
             variants.setdefault(outcome.settings.get(label, {"setting": label})["setting"], []).append(label)
-        return [
-            cls._among(outcome, target, stated, refused, list(variants.values()), level)
-            for variants in tasks.values()
+        found = [
+            (
+                task if len(tasks) > 1 else "",
+                cls._among(outcome, target, stated, refused, list(variants.values()), level),
+            )
+            for task, variants in tasks.items()
             if len(variants) > 1
         ]
+        return [dataclasses.replace(each, task=task) for task, each in found]
 
     @classmethod
     def _among(
@@ -106,7 +111,8 @@ class Contest:
         columns = (
             "variant", "verdict", "how", "loss", "above the first", f"best {dial}", "runs", "parameters × steps", "seconds",
         )  # fmt: skip
-        title = f"Variants at width {found.size[0]:g}, depth {found.size[1]}, each at its own best {dial}"
+        among = f", {self.task}" if self.task else ""
+        title = f"Variants at width {found.size[0]:g}, depth {found.size[1]}{among}, each at its own best {dial}"
         table = Table(columns, rows, kinds, title=title, caption=found.sentence)
         return [table, *(Text(f"{name}: {reason}") for name, reason in found.refused.items())]
 
