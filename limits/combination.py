@@ -198,6 +198,11 @@ class Combination:
         for each in self.twins:
             each.check_training(x)
 
+    def check_start(self, caller: str, x: Any, centred: bool = False) -> None:
+        """Raises where the outputs of one of the networks are no centred Gaussian process."""
+        for each in self.twins:
+            each.check_start(caller, x, centred)
+
     def layers(self, x: Any) -> tuple[list[Any], list[Any]]:
         """None: those of different networks are not added up."""
         del x

@@ -92,6 +92,7 @@ def lazy(
     training = Training.of(task, steps, learning_rate, momentum, 0.0, centred, trained, batches, optimizer, net)
     if trained is not None:
         twin = twin.of_trained(trained)
+    twin.check_start("lazy", x, centred)
     start_of = twin.initial(x) if initial is None else _of_these(initial, twin, x)
     limit = start_of.kernels
     ntk = task.between_points(limit.ntk)

@@ -5,13 +5,14 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
 
 from limits.fields.network import readout_scales
 from limits.fields.sweep import check_apart, check_finite
 from limits.fields.sweeps import compiled_sweep
 from limits.finite.forward import absent_kernels, unrecorded
 from limits.inputs import as_block, as_float, as_signals, check_same_shape
-from limits.program.closed import check_scale, closed_kernels, deep_program_of, program_of
+from limits.program.closed import check_scale, closed_kernels, deep_program_of, program_of, start_of
 from limits.program.read import KERNELS
 from limits.program.values import Refused
 from limits.training import Training
@@ -20,6 +21,22 @@ from limits.types import AbsentError, Kernels, Provenance
 from limits.waiting import patient_bar
 from zoo import checks, parameterization
 from zoo.definition import definition_of, name_of
+from zoo.roles import placed
+
+_NO_SUM = (
+    "{caller}: the outputs of {name} are no sum of readouts, but a function of them, or times numbers that are trained: at the "
+    "start they are not Gaussian, and their tangent kernel differs from one network to the next, however wide, and moves in "
+    "training. Apply the function outside of the network, or use `rich` in the mup parameterization."
+)
+_MEAN = (
+    "{caller}: the outputs of {name} have a mean at the start that is not zero (a term without drawn weights), which a kernel "
+    "does not know. Take it out of the network and of the targets, or, in `lazy`, use centred=True, which subtracts f(0)."
+)
+_SCALARS = (
+    "lazy: {names} of {name} do not grow with the width, and what a gradient by them adds to the tangent kernel differs from one "
+    "network to the next, however wide: kernels(x) has its mean over networks, and no training follows it. Leave them where they "
+    "are (`trained` names layers and roles), or use `rich` in the mup parameterization."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,9 +198,33 @@ class SampledTwin(Twin):
                 "that has no limit here. Its kernels and their regression (`posterior`) have one; to train, switch dropout off."
             )
 
+    def check_start(self, caller: str, x: Any, centred: bool = False) -> None:
+        """Raises where outputs before training are no centred Gaussian process, or their tangent kernel stays random."""
+        program, shape, x = self._program(x), np.shape(x)[1:], np.asarray(x)
+        kind = "float64" if x.dtype.kind == "f" else str(x.dtype)
+        law, drawn = ("", program.reason) if isinstance(program, Refused) else start_of(program, shape, kind)
+        if law == "other" or (law == "mean" and not centred):
+            raise AbsentError({"other": _NO_SUM, "mean": _MEAN}[law].format(caller=caller, name=name_of(self.net)))
+        if (
+            drawn
+            and caller == "lazy"
+            and parameterization(self.net.parameterization).d == 0
+            and (scalars := self._scalars(like))
+        ):
+            raise AbsentError(_SCALARS.format(names=", ".join(scalars), name=name_of(self.net)))
+
+    def _scalars(self, x: Any) -> tuple[str, ...]:
+        """The trained parameters that do not grow with the width and stand before the readout."""
+        moves: Any = flatten_dict(Training("mse", trained=self.trained).moves(self.net, x))
+        where: Any = flatten_dict(placed(self.net, x))
+        return tuple(".".join(path) for path, each in where.items() if each.constant and moves[path])
+
+    def _program(self, x: Any) -> Any:
+        return program_of(self.net_read, np.shape(x)[1:], str(np.asarray(x).dtype), None)
+
     def _said(self, x: Any, what: str) -> tuple:
         """What the program for inputs like x says of itself ("masks", "positions"); nothing where it cannot be read."""
-        program = program_of(self.net_read, np.shape(x)[1:], str(np.asarray(x).dtype), None)
+        program = self._program(x)
         return () if isinstance(program, Refused) else getattr(program, what)
 
     def check_depth(self, x: Any) -> None:

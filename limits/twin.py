@@ -83,6 +83,9 @@ class Twin:
     def check_training(self, x: Any) -> None:
         """Raises where training has no limit though the network at its start has one; definitions of zoo train."""
 
+    def check_start(self, caller: str, x: Any, centred: bool = False) -> None:
+        """Raises where outputs before training are no centred Gaussian process, or (centred) no sum of readouts; zoo's are."""
+
     def check_depth(self, x: Any) -> None:
         """Raises where there is no limit of infinite depth; definitions of zoo are refused by `twin`."""
 

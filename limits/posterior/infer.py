@@ -89,6 +89,7 @@ def posterior(
     task = twin.fed(task)
     if task.positions:
         twin.check_outputs("posterior", task)
+    twin.check_start("posterior", task.x)
     if width is None:
         return _infinite(twin, task, noise)
     if np.ndim(noise):

@@ -154,6 +154,13 @@ def check_scale(net: nn.Module, x: np.ndarray) -> None:
     check_output_power(net, tuple(x.shape[1:]), str(x.dtype))
 
 
+@functools.lru_cache(maxsize=64)
+def start_of(kernels: ProgramKernels, shape: tuple[int, ...], kind: str) -> tuple[str, str]:
+    """`ProgramKernels.start` for inputs of this shape and type."""
+    with jax.enable_x64(True):
+        return kernels.start(jax.ShapeDtypeStruct((1, *shape), kind))
+
+
 def _step_by_step(kernels: ProgramKernels, blocks: int = 1) -> bool:
     """Whether steps that are compiled each for itself take less time in all than a compilation of the whole.
 

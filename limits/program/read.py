@@ -17,7 +17,7 @@ from limits.program.accuracy import Measurement, SeriesLengths
 from limits.program.deep import compared
 from limits.program.interpret import Interpreter
 from limits.program.loops import Loops
-from limits.program.nodes import Det, Key, Node
+from limits.program.nodes import Concat, Det, FieldSum, Key, Moved, Node
 from limits.program.rolled import ReadMoments, Rolling, plans_of
 from limits.program.shapes import settled
 from limits.program.simplified import simplified
@@ -147,6 +147,26 @@ class ProgramKernels:
         jax.eval_shape(traced, x)
         return found[0]
 
+    def start(self, x: Any) -> tuple[str, str]:
+        """(what outputs are before training, for inputs like x; why their tangent kernel is not read, or "").
+
+        "": a centred Gaussian process, or no limit; "mean": around a mean that is not zero; "other". Nothing is computed.
+        """
+        found = ["", ""]
+
+        def traced(x: Any) -> None:
+            with _reading():
+                try:
+                    moments = ReadMoments(SeriesLengths(), len(x), None)
+                    f = self._output(x, Rolling(self.loops, moments, None))
+                    found[0] = _law_of(f)
+                    moments.form(f, self._key(1, "ntk"))
+                except NoLimitError as error:
+                    found[1] = str(error)
+
+        jax.eval_shape(traced, x)
+        return found[0], found[1]
+
     def __call__(
         self,
         x1: Any,
@@ -213,6 +233,17 @@ class ProgramKernels:
 
     def _key(self, batch: int, name: str) -> Key:
         return Key(batch, "second" if name == "nngp" else "tangent", bool(self.positions))
+
+
+def _law_of(node: Node) -> str:
+    if node.gaussian:
+        return ""
+    if not isinstance(node, FieldSum | Moved | Concat):
+        return "other"
+    parts, constant = {_law_of(part) for part in node.parts_of}, getattr(node, "constant", None)
+    if "other" in parts:
+        return "other"
+    return "mean" if "mean" in parts or not (constant is None or constant.zero or constant.number == 0) else ""
 
 
 _deep = threading.Lock()

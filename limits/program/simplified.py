@@ -43,7 +43,11 @@ def simplified(program: NetworkProgram) -> NetworkProgram:
 def written(equation: Equation) -> tuple:
     """Equal for equations that do the same to the same."""
     inputs = tuple(i if isinstance(i, int) else constant_written(i) for i in equation.inputs)
-    return operation_written(equation), equation.params.get("index") if equation.primitive == "scan_index" else None, inputs
+    return (
+        operation_written(equation),
+        equation.params.get("index") if equation.primitive == "scan_index" else None,
+        inputs,
+    )
 
 
 def operation_written(equation: Equation) -> tuple:

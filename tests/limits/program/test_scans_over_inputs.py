@@ -46,7 +46,9 @@ class Recurrent(nn.Module):
 
 def test_the_closed_form_of_two_steps():
     found = twin(in_parameterization(MeanOfSteps(64), "ntk")).kernels(np.array([[[1.0], [2.0]], [[3.0], [-1.0]]]))
-    np.testing.assert_allclose(found.nngp, [[1.125, 1.125], [1.125, 1.25]], rtol=1e-12)  # of relu(1 u) + relu(2 u) over 2 …
+    np.testing.assert_allclose(
+        found.nngp, [[1.125, 1.125], [1.125, 1.25]], rtol=1e-12
+    )  # of relu(1 u) + relu(2 u) over 2 …
     assert found.provenance["nngp"].kind == "exact"
 
 
