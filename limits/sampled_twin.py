@@ -205,12 +205,8 @@ class SampledTwin(Twin):
         law, drawn = ("", program.reason) if isinstance(program, Refused) else start_of(program, shape, kind)
         if law == "other" or (law == "mean" and not centred):
             raise AbsentError({"other": _NO_SUM, "mean": _MEAN}[law].format(caller=caller, name=name_of(self.net)))
-        if (
-            drawn
-            and caller == "lazy"
-            and parameterization(self.net.parameterization).d == 0
-            and (scalars := self._scalars(like))
-        ):
+        random = drawn and caller == "lazy" and parameterization(self.net.parameterization).d == 0
+        if random and (scalars := self._scalars(x)):
             raise AbsentError(_SCALARS.format(names=", ".join(scalars), name=name_of(self.net)))
 
     def _scalars(self, x: Any) -> tuple[str, ...]:
