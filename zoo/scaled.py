@@ -1,12 +1,16 @@
 """Any Optax optimiser with the learning rates, epsilons and decays that a definition's width and depth ask for."""
 
+import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
 import jax
+import numpy as np
 import optax
+from jax.core import Tracer
 
 from zoo import checks
 from zoo.messages import did_you_mean
@@ -28,6 +32,12 @@ _LAYERS = (
     "scaled: whether {name} of shape {shape} is {first} layers, whose updates Muon makes orthogonal each for itself, or one "
     "matrix (with a window, or heads), does not follow from its shape. Tell infer_roles: give init a depth and say it in base "
     'and target, or a forward pass as apply=…, or say layers="{name}" (layers="$^" if it is one matrix).'
+)
+NORMS = (
+    "scaled: this optimiser compares the norm of all gradients with a number (as clip_by_global_norm does), and inside `scaled` "
+    "gradients have entries of O(1) at every width, so that their norm grows with the width and the more is cut off the wider "
+    "the network is: training slows down and has no limit. Put it before, with a threshold that falls as gradients do: "
+    "optax.chain(optax.clip_by_global_norm(c * (N_ref / N) ** 0.5), scaled(…)), c the threshold at width N_ref."
 )
 CONSISTENT_RMS = (
     "scaled: Muon with consistent_rms multiplies its updates by √max(fan_in, fan_out), so that features move more the wider "
@@ -56,12 +66,14 @@ def scaled(
     optimizer: an Optax transformation, or a name with its options: sgd, momentum, adam, adamw, lion, muon (Muon for the
     matrices whose both sides grow, Adam for the rest). net: a definition, or `Roles` of any model (`infer_roles`); x, an
     input, for modules whose input shape does not follow from their parameters. It composes: put clipping before it
-    (outside it sees gradients as they are) and schedules after it, or inside.
+    (outside it sees gradients as they are, whose norm falls as N^(−1/2) in `mup`, and so must the threshold; inside there is a
+    warning) and schedules after it, or inside.
 
     >>> import optax
     >>> from zoo import MLP, Parameterization
     >>> net = MLP(width=256, depth=2, parameterization=Parameterization.mup.based(width=64))
-    >>> tx = optax.chain(optax.clip_by_global_norm(1.0), scaled(optax.adamw(1e-3, weight_decay=0.1), net))
+    >>> clipped = optax.clip_by_global_norm(1.0 * (64 / 256) ** 0.5)  # as 1.0 at the base width
+    >>> tx = optax.chain(clipped, scaled(optax.adamw(1e-3, weight_decay=0.1), net))
     >>> tx = scaled("muon", net, learning_rate=0.02)
 
     Reference: Yang et al. (2022), Tensor Programs V, table 8; Dey et al. (2025), CompleteP, for depth and ε. Divergence:
@@ -112,6 +124,11 @@ def _corrected(
         return jax.tree.map(lambda leaf, factor: times(leaf, value(factor)), tree, table)
 
     def init(params: Any) -> Any:
+        sizes = [factor.size for factor in jax.tree.leaves(of(params), is_leaf=lambda leaf: isinstance(leaf, Factors))]
+        if any(not isinstance(size, Tracer) and size != 1 for size in sizes) and _asks_for_norms(
+            inner.init, inner.update
+        ):
+            warnings.warn(NORMS, stacklevel=2)
         state = inner.init(scaled_by(lambda factor: 1 / step(factor), params, of(params)))
         if not spectral and muon_states(state):
             raise ValueError(_MUON_NOT_WRAPPED)
@@ -125,6 +142,24 @@ def _corrected(
         return scaled_by(step, updates, table), state
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+@functools.lru_cache(maxsize=64)
+def _asks_for_norms(init: Callable, update: Callable) -> bool:
+    """Whether many gradients of one size are moved less than few of them: found by trying."""
+    moved = list[float]()
+    try:
+        with jax.ensure_compile_time_eval(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a trial
+            for count in (4, 256):
+                gradient, params = {"w": np.full(count, 1e6, np.float32)}, {"w": np.ones(count, np.float32)}
+                state, step = init(params), params
+                for _ in range(3):  # a schedule may begin at 0
+                    step, state = update(gradient, state, params)
+                moved.append(float(np.abs(np.asarray(step["w"])).mean()))
+    except Exception:  # it asks for parameters of its own, or for more than gradients
+        return False
+    return bool(moved[0] > 0 and moved[1] < 0.5 * moved[0])
 
 
 def muon_states(state: Any) -> list[optax.contrib.MuonState]:

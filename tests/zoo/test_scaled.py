@@ -208,3 +208,42 @@ def test_what_is_refused():
         scaled(optax.adam(0.1), net, learning_rate=0.1)
     with pytest.raises(ValueError, match="not those of this MLP"):
         scaled(optax.adam(0.1), net.clone(depth=3)).init(params)
+
+
+@pytest.mark.parametrize("inside", [optax.clip_by_global_norm(0.5), optax.normalize_by_update_norm()])
+def test_a_threshold_of_all_gradients_inside_is_warned_of(inside):
+    net, rule = MLP(64, 2, parameterization=MUP.based(16)), optax.chain(inside, optax.sgd(0.1))
+    params = jax.jit(net.init)(jax.random.key(0), jnp.ones((1, 3)))["params"]
+    with pytest.warns(UserWarning, match="compares the norm of all gradients"):
+        scaled(rule, net).init(params)
+    small = MLP(16, 2, parameterization=MUP.based(16))  # where all factors are 1 it is the plain optimiser
+    scaled(rule, small).init(jax.jit(small.init)(jax.random.key(0), jnp.ones((1, 3)))["params"])
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        optax.chain(optax.clip(0.1), optax.sgd(0.1)), optax.chain(optax.adaptive_grad_clip(0.1), optax.sgd(0.1)), optax.lion(0.1),
+        optax.adam(optax.warmup_cosine_decay_schedule(0, 1, 5, 10)), optax.lamb(0.1), optax.contrib.schedule_free_sgd(0.1),
+    ],
+)  # fmt: skip
+def test_other_rules_are_not_warned_of(rule):
+    net = MLP(64, 2, parameterization=MUP.based(16))
+    scaled(rule, net).init(jax.jit(net.init)(jax.random.key(0), jnp.ones((1, 3)))["params"])
+
+
+def test_the_threshold_before_it_means_the_same_at_every_width():
+    """As `scaled` says: raw gradients fall as N^(−1/2)."""
+
+    def norm(width: int) -> float:
+        net = MLP(width, 2, activation="tanh", parameterization="mup", w_std=1.4)
+        x = jnp.sin(jnp.arange(12.0)).reshape(4, 3)
+        variables = jax.vmap(net.init, (0, None))(jax.random.split(jax.random.key(0), 16), x)
+
+        def loss(variables: Any) -> Any:
+            out: Any = net.apply(variables, x)
+            return jnp.mean((out - 1) ** 2)
+
+        return float(jnp.mean(jax.vmap(lambda v: optax.global_norm(jax.grad(loss)(v)))(variables)))
+
+    assert 1.9 < norm(512) / norm(2048) < 2.15
