@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 
 from limits.types import AbsentError, Task
-from zoo import checks
+from zoo import GPT, checks
 from zoo.definition import is_ours, name_of
 
 task_of = checks.Check("a limits.Task", lambda v: isinstance(v, Task))
@@ -24,11 +24,7 @@ def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
     >>> as_samples([[1, 2]], "x").shape
     (1, 2)
     """
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)):
-        raise ValueError(
-            f"{name} is traced by jax (jit, grad, vmap), and what comes back here are NumPy arrays: take "
-            "twin(net).kernel_function(), the kernels as a function of JAX arrays."
-        )
+    _check_values(x, name)
     if np.iscomplexobj(x):
         raise ValueError(f"{name} must hold real numbers; its entries are {np.asarray(x).dtype}.")
     try:
@@ -45,9 +41,20 @@ def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
     return samples
 
 
+def _check_values(x: Any, name: str) -> None:
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)):
+        raise ValueError(
+            f"{name} is traced by jax (jit, grad, vmap), and what comes back here are NumPy arrays: take "
+            "twin(net).kernel_function(), the kernels as a function of JAX arrays."
+        )
+
+
 def as_signals(net: Any, x: Any, name: str, dtype: Any) -> np.ndarray:
     """x as samples; whole numbers stay such for a module that takes no others (words)."""
+    _check_values(x, name)
     given = np.asarray(x)
+    if isinstance(net, GPT) and given.ndim == 2 and given.dtype.kind in "iu":
+        net.check_tokens(given)
     return given if given.ndim >= 2 and given.size and takes_words(net, given) else as_samples(x, name, dtype)
 
 
@@ -137,6 +144,8 @@ def check_outputs(owner: str, net: Any, task: Task) -> None:
     >>> check_outputs("lazy", MLP(width=8, depth=1, outputs=2), Task([[1.0]], [[0.0, 1.0]]))
     """
     name, words = name_of(net), task.x_train.dtype.kind in "iu"
+    for tokens in (task.x_train, task.x_test) if isinstance(net, GPT) else ():
+        net.check_tokens(tokens)
     if is_ours(net) and not words and not task.positions:
         outputs: Any = net.outputs
     else:

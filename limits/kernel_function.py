@@ -174,7 +174,8 @@ class KernelFunction:
                 why = f"{name} is 0 in the definition, which takes away what it scales: give it another value there."
                 why = why if zero else did_you_mean(name, known)
                 raise ValueError(f"kernel function: no hyperparameter {name} to vary. {why}")
-            value = value if isinstance(value, jax.Array) else np.asarray(value)
+            traced = any(isinstance(each, Tracer) for each in jax.tree.leaves(value))
+            value = jnp.asarray(value) if traced or isinstance(value, jax.Array) else np.asarray(value)
             if value.shape != np.shape(known[name]):
                 raise ValueError(
                     f"kernel function: {name} must have the shape {np.shape(known[name])} that it has in the definition; it has "

@@ -28,6 +28,10 @@ _NODE_BYTES = 2**28  # of the values of a function at quadrature nodes, for all 
 _NODES = 2000
 _MARGIN = 0.25  # of a power of N
 _READING = 3  # another number for rules that give other kernels
+_CARRY = (
+    "its forward code is traced in float64, and a loop in it begins with a carry of float32 whatever its inputs are, as those of "
+    "nn.RNN do: begin with zeros of the inputs' type, or write the loop out"
+)
 _LONG, _LONGEST, _FEW_BLOCKS = 200, 400, 30  # equations of a program, blocks of kernels: see `_step_by_step`
 
 
@@ -47,6 +51,9 @@ def program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple
         )
     except NoLimitError as error:
         return Refused(str(error))
+    except TypeError as error:
+        carry = "carry" in str(error)
+        return Refused(_CARRY if carry else f"its forward code could not be traced at two widths ({_sentence(error)})")
     except Exception as error:  # a module's own code may refuse twice the width, or one input more, with any error
         return Refused(f"its forward code could not be traced at two widths ({_sentence(error)})")
 

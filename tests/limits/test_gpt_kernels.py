@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from limits import AbsentError, Task, twin
+from train import ensemble
 from zoo import GPT, learning_rate_factors
 
 X = np.array([[1, 2, 3], [1, 3, 1]])
@@ -165,3 +166,16 @@ def test_training_without_a_limit_says_why(options, message):
     ):
         with pytest.raises(AbsentError, match=f"GPT: .*{message}"):
             train(twin(network(parameterization=form, **options)))
+
+
+def test_tokens_beyond_the_vocabulary_are_refused():
+    net = network(parameterization="mup")
+    away = Task(X + 50, X, loss="cross_entropy", classes=5)
+    for call in (
+        lambda: twin(net).kernels(X + 50),
+        lambda: twin(net).kernels(X - 10),
+        lambda: twin(net).rich(away, 1, 0.1),
+        lambda: ensemble(net, away, 2, 1, 0.1),
+    ):
+        with pytest.raises(ValueError, match="tokens go from"):
+            call()

@@ -166,6 +166,16 @@ def test_what_is_refused():
         GPT(8, 2, vocabulary=4, context=4, w_std=(1.0, 1.0, 1.0))
 
 
+def test_one_number_of_several_may_be_traced():
+    net = MLP(8, 2, activation=("erf", "relu"), w_std=(1.2, 1.0, 0.9))
+    x, k = draw(3, 4), twin(net).kernel_function()
+    value = lambda w: k(x, w_std=(1.2, w, 0.9)).nngp.sum()  # noqa: E731
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(jax.grad(value)(1.0), (value(1.0 + 1e-5) - value(1.0 - 1e-5)) / 2e-5, rtol=1e-7)
+    with pytest.raises(ValueError, match=r"x1 is traced by jax .*kernel_function"):
+        jax.jit(lambda x: twin(net).kernels(x).ntk)(x)
+
+
 @pytest.mark.slow
 def test_numbers_that_only_scale_together_are_not_fitted():
     with pytest.raises(ValueError, match="do not determine"):  # a relu's numbers only scale its output together

@@ -1,5 +1,7 @@
 """Loops over the inputs themselves: every step has its own slice."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -8,9 +10,10 @@ import pytest
 from stock import readout
 
 from limits import twin
+from limits.program import closed
 from zoo import in_parameterization
 
-X = np.random.default_rng(0).normal(size=(3, 4, 2))
+X = np.random.default_rng(0).normal(size=(3, 3, 2))
 
 
 class MeanOfSteps(nn.Module):
@@ -59,3 +62,21 @@ def test_a_loop_of_jax_is_that_of_python(reverse):
     np.testing.assert_allclose(a.ntk, b.ntk, rtol=1e-12)
     other = twin(in_parameterization(Recurrent(64, True, not reverse), "ntk")).kernels(X)
     assert np.abs(other.nngp - a.nngp).max() > 0.01
+
+
+class Stock(nn.Module):
+    """Flax's loop over a cell, whose carry is float32 whatever its inputs are."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        gauss = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+        cell = nn.SimpleCell(self.width, kernel_init=gauss, recurrent_kernel_init=gauss)
+        states: Any = nn.RNN(cell)(x)
+        return readout(states[:, -1])
+
+
+def test_a_loop_that_begins_in_float32_says_so():
+    reasons = closed.closed_kernels(in_parameterization(Stock(64), "ntk"), X, None)[2]
+    assert "begins with a carry of float32" in reasons["nngp"]
