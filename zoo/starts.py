@@ -4,6 +4,7 @@ import functools
 import math
 from typing import Any, NamedTuple
 
+import flax.errors
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,10 @@ _START = (
 _MEAN = (
     "in_parameterization: {name} ({role}) starts with entries of mean {mean:.4g}: a sum over N inputs of them grows as N. "
     "Initialise with mean 0, as nn.initializers.lecun_normal() does (nn.initializers.uniform has none)."
+)
+_COLLECTION = (
+    "in_parameterization: {name} reads what is no parameter, as running averages of batch normalisation are ({error}). Take "
+    "layers without, such as nn.LayerNorm, or a definition of your own with zoo.Norm."
 )
 _REMEDIES = {
     -0.5: "it by its number of inputs, as nn.initializers.lecun_normal() does (attention and heads too)",
@@ -56,9 +61,12 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
         return net.clone(width=width).init(key, jnp.zeros(x.shape, kind))["params"]
 
     def apply(params: Any, width: int) -> Any:
-        return net.clone(width=width).apply(
-            {"params": params}, jnp.zeros(x.shape, kind), rngs={"dropout": jax.random.key(0)}
-        )
+        try:
+            return net.clone(width=width).apply(
+                {"params": params}, jnp.zeros(x.shape, kind), rngs={"dropout": jax.random.key(0)}
+            )
+        except flax.errors.ScopeCollectionNotFound as error:
+            raise ValueError(_COLLECTION.format(name=net.what, error=str(error).partition(" (https")[0])) from error
 
     size = {"width": net.width}
     found = infer_roles(init, size, size, roles=dict(net.known_roles), apply=apply, tied=False)

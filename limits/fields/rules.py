@@ -216,7 +216,9 @@ class Optimised:
             try:
                 plain, turned = (self._trial(wide, turn, 1.0) for turn in (False, True))
                 none, other = (self._trial(wide, False, size) for size in (0.0, -1.0))
-            except TypeError as error:
+            except (TypeError, ValueError) as error:
+                if str(error).startswith("scaled:"):
+                    raise
                 raise ValueError(NEEDS_MORE.format(caller="rich", error=str(error).splitlines()[0])) from error
         for path in self.table:
             a, b, c = plain[path][0], none[path][0], other[path][0]

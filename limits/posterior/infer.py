@@ -159,8 +159,8 @@ def _check_regular(c: np.ndarray, noise: float) -> None:
     if values[0] + noise <= len(c) * np.finfo(float).eps * values[-1]:
         raise ValueError(
             f"posterior: the training points' kernel plus noise is singular (eigenvalues {values[0]:.2e} to {values[-1]:.2e}, "
-            f"noise {noise:g}): two inputs coincide, or the network is too deep to tell them apart. Raise the noise, or take "
-            "one of them out."
+            f"noise {noise:g}): two inputs coincide, the network is too deep to tell them apart, or the kernel is so smooth that "
+            "rounding is more than its least eigenvalue. Raise the noise, or take inputs out."
         )
 
 

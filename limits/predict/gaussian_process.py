@@ -70,8 +70,8 @@ def _factor(k_train: np.ndarray, noise: np.ndarray) -> Any:
         smallest = np.linalg.eigvalsh(k_train)[0]
         raise ValueError(
             f"The training kernel plus noise is not positive definite (smallest eigenvalue {smallest:.2e}, noise from "
-            f"{noise.min():.2e} on): two inputs may coincide, or the network is too deep to tell them apart. Raise the noise "
-            "above that size."
+            f"{noise.min():.2e} on): two inputs may coincide, the network be too deep to tell them apart, or the kernel so "
+            "smooth that rounding is more than its least eigenvalue. Raise the noise above that size."
         ) from error
 
 

@@ -293,6 +293,7 @@ def test_roles_that_are_not_trained_stay_on_both_sides():
         pytest.param(optax.adafactor(0.1), None, ValueError, "size of the weights themselves", marks=pytest.mark.slow),
         (optax.polyak_sgd(), None, ValueError, "needs the value of the loss"),
         pytest.param(optax.lbfgs(), None, ValueError, "needs the value of the loss", marks=pytest.mark.slow),
+        (optax.contrib.sophia(0.1), None, ValueError, "could not be run with gradients and parameters alone"),
         (optax.contrib.muon(0.1), None, ValueError, 'Say scaled\\("muon"'),
         (optax.adam(0.1), 0.1, TypeError, "leave learning_rate out"),
         ("adam", None, TypeError, "needs a learning_rate"),

@@ -204,6 +204,16 @@ class Narrow(nn.Module):
         return nn.Dense(1, name="readout")(h)
 
 
+class Running(nn.Module):
+    """Batch normalisation by averages that no parameter holds."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(1)(nn.BatchNorm(use_running_average=True)(nn.Dense(self.width)(x)))
+
+
 class Lopsided(nn.Module):
     """Flax's uniform law begins at 0."""
 
@@ -235,6 +245,7 @@ class Averages(nnx.Module):
         (lambda: in_parameterization(Net(8), "mup", width="size", roles={"a": "wide"}), "no roles wide"),
         (lambda: in_parameterization(lambda n: n, "mup", width=8), r"make\(8\) must return"),
         (lambda: in_parameterization(Averages, "mup", width=8), "BatchStat"),
+        (lambda: roles(in_parameterization(Running(8), "mup"), STRUCT), "reads what is no parameter, as running averages"),
         (lambda: roles(in_parameterization(Lopsided(), "mup"), STRUCT), r"readout.kernel \(readout\) starts .* mean 0.05"),
         (
             lambda: learning_rate_factors(in_parameterization(Narrow(), "mup"), STRUCT),
