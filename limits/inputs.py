@@ -24,7 +24,7 @@ def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
     >>> as_samples([[1, 2]], "x").shape
     (1, 2)
     """
-    _check_values(x, name)
+    _check_not_traced(x, name)
     if np.iscomplexobj(x):
         raise ValueError(f"{name} must hold real numbers; its entries are {np.asarray(x).dtype}.")
     try:
@@ -41,7 +41,7 @@ def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
     return samples
 
 
-def _check_values(x: Any, name: str) -> None:
+def _check_not_traced(x: Any, name: str) -> None:
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)):
         raise ValueError(
             f"{name} is traced by jax (jit, grad, vmap), and what comes back here are NumPy arrays: take "
@@ -51,7 +51,7 @@ def _check_values(x: Any, name: str) -> None:
 
 def as_signals(net: Any, x: Any, name: str, dtype: Any) -> np.ndarray:
     """x as samples; whole numbers stay such for a module that takes no others (words)."""
-    _check_values(x, name)
+    _check_not_traced(x, name)
     given = np.asarray(x)
     if isinstance(net, GPT) and given.ndim == 2 and given.dtype.kind in "iu":
         net.check_tokens(given)

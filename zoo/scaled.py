@@ -33,7 +33,7 @@ _LAYERS = (
     "matrix (with a window, or heads), does not follow from its shape. Tell infer_roles: give init a depth and say it in base "
     'and target, or a forward pass as apply=…, or say layers="{name}" (layers="$^" if it is one matrix).'
 )
-NORMS = (
+_NORMS = (
     "scaled: this optimiser compares the norm of all gradients with a number (as clip_by_global_norm does), and inside `scaled` "
     "gradients have entries of O(1) at every width, so that their norm grows with the width and the more is cut off the wider "
     "the network is: training slows down and has no limit. Put it before, with a threshold that falls as gradients do: "
@@ -128,7 +128,7 @@ def _corrected(
         if any(not isinstance(size, Tracer) and size != 1 for size in sizes) and _asks_for_norms(
             inner.init, inner.update
         ):
-            warnings.warn(NORMS, stacklevel=2)
+            warnings.warn(_NORMS, stacklevel=2)
         state = inner.init(scaled_by(lambda factor: 1 / step(factor), params, of(params)))
         if not spectral and muon_states(state):
             raise ValueError(_MUON_NOT_WRAPPED)

@@ -51,10 +51,9 @@ def program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple
         )
     except NoLimitError as error:
         return Refused(str(error))
-    except TypeError as error:
-        carry = "carry" in str(error)
-        return Refused(_CARRY if carry else f"its forward code could not be traced at two widths ({_sentence(error)})")
     except Exception as error:  # a module's own code may refuse twice the width, or one input more, with any error
+        if isinstance(error, TypeError) and "carry" in str(error):
+            return Refused(_CARRY)
         return Refused(f"its forward code could not be traced at two widths ({_sentence(error)})")
 
 
