@@ -1,6 +1,7 @@
 """Checks of inputs that come from a caller."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -89,6 +90,16 @@ def check_same_shape(x1: np.ndarray, x2: np.ndarray) -> None:
         raise ValueError(
             f"x1 has samples of shape {x1.shape[1:]} and x2 of shape {x2.shape[1:]}: they must have the same."
         )
+
+
+def as_pair(x1: Any, x2: Any, diagonal: bool, as_one: Callable[[Any, str], np.ndarray]) -> tuple[np.ndarray, Any]:
+    """The inputs of kernels between x1 and x2 (None: x1 and itself), or of the diagonal of x1, each by as_one(x, name)."""
+    first, second = as_one(x1, "x1"), None if x2 is None else as_one(x2, "x2")
+    if second is not None:
+        check_same_shape(first, second)
+        if diagonal:
+            raise ValueError("kernels: the diagonal is that of x1 with itself; leave x2 out.")
+    return first, second
 
 
 def as_float(dtype: Any) -> np.dtype:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limits import kernels as algebra
-from limits.inputs import as_block, as_float, as_samples, check_same_shape
+from limits.inputs import as_block, as_float, as_pair, as_samples
 from limits.kept.identity import numerics
 from limits.kernels.propagation import Walk
 from limits.training import names_layers
@@ -89,6 +89,8 @@ class KernelTwin(Twin):
         largest = max(float(p.tangent_exponent(role)) for role in ("input", "hidden", *bias))
         if largest > 0:
             return {"ntk": Provenance("absent", NTK_GROWS.format(name=p.name, power=largest))}
+        if algebra.has_infinite_slope(activation_function(self.net.activation)):
+            return {"ntk": Provenance("absent", algebra.NO_SLOPE)}
         # Only with multipliers in the forward pass does every layer enter with its own w² and b², whatever its fan-in.
         return {} if float(p.forward) == 1 and p.base_width is None else {"ntk": Provenance("absent", NTK_OF_BASE)}
 
@@ -195,11 +197,7 @@ class KernelTwin(Twin):
             read = SampledTwin(self.net, self.depth, self.trained).kernels
             return read(x1, x2, diagonal=diagonal, block=block, dtype=dtype, folder=folder, seed=seed)
         dtype, block = as_float(dtype), as_block(block)
-        x1, x2 = as_samples(x1, "x1", dtype), None if x2 is None else as_samples(x2, "x2", dtype)
-        if x2 is not None:
-            check_same_shape(x1, x2)
-            if diagonal:
-                raise ValueError("kernels: the diagonal is that of x1 with itself; leave x2 out.")
+        x1, x2 = as_pair(x1, x2, diagonal, lambda x, name: as_samples(x, name, dtype))
         absent = self._absent
         if "nngp" in absent:
             return Kernels(absent["nngp"], absent.get("ntk", absent["nngp"]), absent)

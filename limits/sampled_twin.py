@@ -11,10 +11,10 @@ from limits.fields.network import readout_scales
 from limits.fields.sweep import check_apart, check_finite
 from limits.fields.sweeps import compiled_sweep
 from limits.finite.forward import absent_kernels, unrecorded
-from limits.inputs import as_block, as_float, as_signals, check_same_shape
+from limits.inputs import as_block, as_float, as_pair, as_signals
 from limits.program.closed import check_scale, closed_kernels, deep_program_of, program_of, start_of
 from limits.program.read import KERNELS
-from limits.program.values import Refused
+from limits.program.values import InfiniteKernel, Refused
 from limits.training import Training
 from limits.twin import NTK_GROWS, Twin
 from limits.types import AbsentError, Kernels, Provenance
@@ -92,12 +92,7 @@ class SampledTwin(Twin):
         drawn = samples is not None or replicas is not None
         samples, replicas = 2048 if samples is None else samples, 8 if replicas is None else replicas
         kind, block = as_float(np.float64 if dtype is None else dtype), as_block(block)
-        first = as_signals(self.net, x1, "x1", kind)
-        second = None if x2 is None else as_signals(self.net, x2, "x2", kind)
-        if second is not None:
-            check_same_shape(first, second)
-            if diagonal:
-                raise ValueError("kernels: the diagonal is that of x1 with itself; leave x2 out.")
+        first, second = as_pair(x1, x2, diagonal, lambda x, name: as_signals(self.net, x, name, kind))
         absent = self.absent(first)
         values, provenance, errors, reasons = dict[str, Any](absent), dict(absent), dict[str, Any](), dict[str, str]()
         if not drawn or self.deep:
@@ -108,6 +103,9 @@ class SampledTwin(Twin):
             found, how, reasons = closed_kernels(self.net_read, *both, self.trained, diagonal, block, folder, self.deep)
             values |= {name: a.astype(kind, copy=False) for name, a in found.items() if name not in absent}
             provenance |= {name: how for name in found if name not in absent}
+            for name, why in reasons.items():
+                if isinstance(why, InfiniteKernel):
+                    values[name] = provenance[name] = Provenance("absent", why)
         missing = tuple(name for name in KERNELS if name not in values)
         if missing and self.deep:
             why = "; ".join(dict.fromkeys(reasons.values())) or "it is drawn at finite depths only"
@@ -115,6 +113,9 @@ class SampledTwin(Twin):
         if missing and self._said(first, "masks"):
             why = "; ".join(dict.fromkeys(reasons.values())) or "masks that a forward pass draws are read, not drawn"
             raise AbsentError(f"{name_of(self.net)} has no kernels with dropout: {why}.")
+        if drawn and isinstance(why := self._start(first)[1], InfiniteKernel):
+            values["ntk"] = provenance["ntk"] = Provenance("absent", why)
+            missing = tuple(name for name in missing if name != "ntk")
         if missing:
             dtype = as_float(np.float32 if dtype is None else dtype)
             try:
@@ -200,14 +201,21 @@ class SampledTwin(Twin):
 
     def check_start(self, caller: str, x: Any, centred: bool = False) -> None:
         """Raises where outputs before training are no centred Gaussian process, or their tangent kernel stays random."""
-        program, shape, x = self._program(x), np.shape(x)[1:], np.asarray(x)
-        kind = "float64" if x.dtype.kind == "f" else str(x.dtype)
-        law, drawn = ("", program.reason) if isinstance(program, Refused) else start_of(program, shape, kind)
+        law, drawn = self._start(x)
+        if isinstance(drawn, InfiniteKernel) and caller == "lazy":
+            raise AbsentError(f"lazy: {name_of(self.net)} has no tangent kernel. {drawn}.")
         if law == "other" or (law == "mean" and not centred):
             raise AbsentError({"other": _NO_SUM, "mean": _MEAN}[law].format(caller=caller, name=name_of(self.net)))
         random = drawn and caller == "lazy" and parameterization(self.net.parameterization).d == 0
         if random and (scalars := self._scalars(x)):
             raise AbsentError(_SCALARS.format(names=", ".join(scalars), name=name_of(self.net)))
+
+    def _start(self, x: Any) -> tuple[str, str]:
+        """`ProgramKernels.start`; where the program cannot be read, nothing of the law, and the reason."""
+        program, kind = self._program(x), np.asarray(x).dtype
+        if isinstance(program, Refused):
+            return "", program.reason
+        return start_of(program, np.shape(x)[1:], "float64" if kind.kind == "f" else str(kind))
 
     def _scalars(self, x: Any) -> tuple[str, ...]:
         """The trained parameters that do not grow with the width and stand before the readout."""

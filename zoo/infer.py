@@ -152,9 +152,16 @@ def _grows(name: str, before: tuple[int, ...], after: tuple[int, ...], m: float,
     grows = tuple(i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b)
     for i in grows:
         if not np.isclose(after[i] / before[i], m):
+            fixed = before[i] - (after[i] - before[i]) / (m - 1)  # of the axis, where the rest grows in proportion
+            mixed = (
+                f" If it is one of neurons beside {fixed:g} others (inputs that are concatenated to them), give these weights of "
+                "their own and add: one matrix for both lets their share vanish as the network gets wider."
+                if fixed > 0 and np.isclose(fixed, round(fixed))
+                else ""
+            )
             raise ValueError(
                 f"infer_roles: axis {i} of {name} grows from {before[i]} to {after[i]}, by {after[i] / before[i]:g}, "
-                f"while the {width} grows by {m:g}. Make it grow in proportion, or keep it fixed."
+                f"while the {width} grows by {m:g}. Make it grow in proportion, or keep it fixed.{mixed}"
             )
     return grows
 

@@ -16,13 +16,23 @@ from limits.fields.taps import LayerUse, Taps, taken_apart
 from limits.finite.forward import mixes_inputs, shows_inside
 from limits.finite.observables import OBSERVABLES, Inside, gradient_scale, output_basis, take
 from limits.finite.tangent import contract, trace
+from limits.program.run import readouts
 from zoo.definition import name_of
 from zoo.plain import PlainNetwork
 
 BACKWARD = {name for name, each in OBSERVABLES.items() if each.backward} | {"fields", "responses"}
 _NO_FEATURES = (
-    "What enters the readout cannot be read: its layer is called inside nn.remat, nn.jit, nn.scan or nn.vmap (call it outside), "
-    "or no product of a plain module has weights of that role (say which by roles)."
+    "What enters the readout cannot be read: its layer is called inside nn.remat, nn.jit, nn.scan or nn.vmap. "
+    "Call it outside of these."
+)
+_NO_READOUT = (
+    "What enters the readout of {name} cannot be read: no product or no layer has weights of that role. Outputs that are means "
+    "or sums over neurons have no kernel here; end with a layer of weights, or say by roles which it is."
+)
+_READOUTS = (
+    "What enters the readout of {name} cannot be read, as {names} all have that role. Outputs of several layers have a kernel "
+    "each: make a network of each. A layer of few outputs that go on into the network (a gate) makes the network's outputs a "
+    "mixture, of which no kernel knows all. `ensemble` takes both, and so does `rich` in the mup parameterization."
 )
 _NO_RESPONSES = (
     'record="responses" needs matrices that are met in the network itself, not inside nn.scan, nn.remat, nn.jit or nn.vmap: '
@@ -60,7 +70,7 @@ def measure(
     else:
         seen, after = run(net, variables, x, key)
         after = after.get(REVEALED, {})
-    return {"f": seen.f, **take(kernels, _inside(net, seen))}, after
+    return {"f": seen.f, **take(kernels, _inside(net, x, seen))}, after
 
 
 def _pass(net: Any, held: Any, x: Any, key: Any, taps: Taps, **options: Any) -> tuple[Seen, Any]:
@@ -74,13 +84,22 @@ def _pass(net: Any, held: Any, x: Any, key: Any, taps: Taps, **options: Any) -> 
     return Seen(f, inside["h"], inside["phi"], taps.features), after
 
 
-def _inside(net: Any, seen: Seen, slopes: Any = None, tangent: Any = None) -> Inside:
+def _inside(net: Any, x: Any, seen: Seen, slopes: Any = None, tangent: Any = None) -> Inside:
     def features() -> Any:
         if seen.features is None:
-            raise ValueError(_NO_FEATURES)
+            raise ValueError(_no_features(net, x))
         return seen.features
 
     return Inside(net, lambda: {"h": seen.h, "phi": seen.phi}, features, slopes, tangent)
+
+
+def _no_features(net: Any, x: Any) -> str:
+    """Why they were not seen."""
+    if not isinstance(net, PlainNetwork):
+        return _NO_FEATURES
+    names = [".".join(path) for path in readouts(net, x)]
+    said = _READOUTS if len(names) > 1 else _NO_READOUT
+    return said.format(name=name_of(net), names=" and ".join(names))
 
 
 def _with_gradients(
@@ -147,7 +166,7 @@ def _with_gradients(
     def tangent() -> Any:
         return _of_layers(uses, a, g, factors) + _of_copies(back.params | back.slopes, factors)
 
-    found: dict[str, Any] = {"f": seen.f, **take(kernels, _inside(net, seen, lambda: gradients, tangent))}
+    found: dict[str, Any] = {"f": seen.f, **take(kernels, _inside(net, x, seen, lambda: gradients, tangent))}
     if "fields" in kernels:
         found |= {"fields_h": seen.h, "fields_phi": seen.phi, "fields_g": tuple(scale * g for g in gradients)}
     after = _in_turn(_with_slopes(after, {path: _matrices(revealed)[path].gradient for path in whole}), None)

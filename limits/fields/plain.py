@@ -67,6 +67,7 @@ class Unseen:
     axes: tuple[tuple[int, ...], ...]
     at: tuple[tuple[int, int], ...] = ()  # axes of `beside` along which an entry was taken, and which
     factor: Any = 1.0
+    turned: tuple[int, ...] = ()  # axes of the parameter whose entries are in reversed order
 
     @classmethod
     def of(cls, wide: Wide) -> "Unseen":
@@ -181,9 +182,11 @@ class _Revealing(EquationRun):
 
     def _convolution(self, eqn: Any, signal: jax.Array, w: Unseen) -> jax.Array:
         params, spec = eqn.params, eqn.params["dimension_numbers"]
-        if params["feature_group_count"] != 1 or params["batch_group_count"] != 1 or set(params["lhs_dilation"]) != {1}:
-            raise ValueError(_UNUSUAL.format(name=_name(w), what="a grouped or transposed convolution"))
+        if params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
+            raise ValueError(_UNUSUAL.format(name=_name(w), what="a grouped convolution"))
         a = jnp.transpose(signal, (spec.lhs_spec[0], *spec.lhs_spec[2:], spec.lhs_spec[1]))
+        between = [(0, 0, 0), *((0, 0, step - 1) for step in params["lhs_dilation"]), (0, 0, 0)]
+        a = jax.lax.pad(a, jnp.zeros((), a.dtype), between)  # zeros, which a transposed convolution slides over
         window = [w.shape[k] for k in spec.rhs_spec[2:]]
         a = patches(a, window, params["window_strides"], params["padding"], params["rhs_dilation"])
         seen = [k for k, n in zip(spec.rhs_spec[2:], window, strict=True) if n > 1]
@@ -204,13 +207,15 @@ class _Revealing(EquationRun):
             )
         forwards = [sorted(gone), sorted(kept)] == sides
         free = a.shape[: a.ndim - len(gone)]
+        a = jnp.flip(a, [len(free) + k for k, i in enumerate(gone) if i in w.turned])
         a = jnp.transpose(
             a, (*range(len(free)), *(len(free) + i for i in sorted(range(len(gone)), key=gone.__getitem__)))
         )
         rows = a.reshape(math.prod(free), -1)
         out = w.factor * self._answer(path, rows, forwards).reshape(*free, *(shape[i] for i in sorted(kept)))
         back = [sorted(kept).index(i) for i in kept]
-        return jnp.transpose(out, (*range(len(free)), *(len(free) + i for i in back)))
+        out = jnp.transpose(out, (*range(len(free)), *(len(free) + i for i in back)))
+        return jnp.flip(out, [len(free) + k for k, i in enumerate(kept) if i in w.turned])
 
     def _answer(self, path: Path, rows: jax.Array, forwards: bool) -> jax.Array:
         """Rows times a matrix or, backwards, its transpose; where rows are counted, nothing is computed."""
@@ -267,7 +272,14 @@ def _moved(eqn: Any, w: Unseen, values: list[Any]) -> Unseen:
         return dataclasses.replace(w, factor=w.factor * number if name == "mul" else w.factor / number)
     if name == "slice":
         return _sliced(w, params["start_indices"], shape)
+    if name == "rev" and not any(i in w.wide.beside for k in params["dimensions"] for i in w.axes[k]):
+        return dataclasses.replace(w, turned=_turned(w, params["dimensions"]))
     raise ValueError(_UNUSUAL.format(name=_name(w), what=f'"{name}" of its entries'))
+
+
+def _turned(w: Unseen, dimensions: Sequence[int]) -> tuple[int, ...]:
+    """The axes in reversed order after these are turned; of joined ones, all."""
+    return tuple({*w.turned} ^ {i for k in dimensions for i in w.axes[k]})
 
 
 def _reshaped(w: Unseen, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:

@@ -7,8 +7,10 @@ from limits.kernels.blocks import block_rows as block_rows
 from limits.kernels.blocks import padded as padded
 from limits.kernels.blocks import pairwise as pairwise
 from limits.kernels.compiled import compiled as compiled
+from limits.kernels.duals import NO_SLOPE as NO_SLOPE
 from limits.kernels.duals import dual as dual
 from limits.kernels.duals import dual_for as dual_for
+from limits.kernels.duals import has_infinite_slope as has_infinite_slope
 from limits.kernels.hermite import rms as rms
 from limits.kernels.kept import KeptKernels as KeptKernels
 from limits.kernels.kept import Share as Share

@@ -2,13 +2,24 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from limits.kernels.activations import Dual, closed_form
-from limits.kernels.hermite import hermite, orders_needed, quadrature_error
+from limits.kernels.hermite import (
+    STEEP,
+    TOWARDS_ZERO,
+    derivative,
+    hermite,
+    infinite_square,
+    orders_needed,
+    quadrature_error,
+)
 from limits.types import Provenance
 
 CLOSED = 0
+NO_SLOPE = f"The slope of the activation {STEEP} the tangent kernel, is infinite."
 
 
 def dual_for(phi: Any, largest_r: float) -> tuple[int, Provenance]:
@@ -19,6 +30,18 @@ def dual_for(phi: Any, largest_r: float) -> tuple[int, Provenance]:
         raise ValueError(f"The signal overflows before the last layer (largest standard deviation {largest_r}).")
     orders, missing = orders_needed(phi, largest_r)
     return orders, series_provenance(orders, missing, quadrature_error(phi, largest_r))
+
+
+def has_infinite_slope(phi: Any) -> bool:
+    """Whether E φ'(r z)² is infinite for what φ does at 0, so that networks have no tangent kernel in the limit.
+
+    >>> has_infinite_slope(jnp.tanh), has_infinite_slope(lambda x: abs(x) ** 0.5)
+    (False, True)
+    """
+    if closed_form(phi) is not None:
+        return False
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        return infinite_square(np.asarray(derivative(phi)(jnp.asarray(TOWARDS_ZERO))))
 
 
 def series_provenance(orders: int, missing: float, wrong: float) -> Provenance:
@@ -36,7 +59,8 @@ def series_provenance(orders: int, missing: float, wrong: float) -> Provenance:
             "of E φ² and E φ'² a layer"
         )
     if wrong >= 1e-10:
-        parts.append(f"quadrature: an error of about {wrong:.1e} of E φ² and E φ'² a layer")
+        infinite = " (it may be infinite: does the function become infinitely steep somewhere?)" if wrong > 0.1 else ""
+        parts.append(f"quadrature: an error of about {wrong:.1e} of E φ² and E φ'² a layer{infinite}")
     return Provenance("approximate", "; ".join(parts))
 
 

@@ -93,6 +93,21 @@ def derivative(phi: Any) -> Any:
     return lambda x: jax.jvp(phi, (x,), (jnp.ones_like(x),))[1]
 
 
+STEEP = "goes as 1/√|h| or faster at h = 0, so that its mean square, and with it"  # what is infinite
+TOWARDS_ZERO = np.r_[1.0, -1.0][:, None] * 2.0 ** -np.array([20, 40])
+
+
+def infinite_square(values: np.ndarray) -> bool:
+    """Whether E φ(r z)² is infinite, from φ at `TOWARDS_ZERO`: φ² goes as 1/|z| or faster there.
+
+    >>> [infinite_square(np.abs(TOWARDS_ZERO) ** -power) for power in (0.49, 0.5, 1.0)]
+    [False, True, True]
+    """
+    with np.errstate(all="ignore"):
+        far, near = np.asarray(values, float).reshape(2, 2).T ** 2
+        return bool(np.any(np.log2(near / far) > 0.995 * 20))
+
+
 def orders_needed(phi: Any, r: float) -> tuple[int, float]:
     """How many orders bring the missing share of E φ² and E φ'² at r below `TOLERANCE`, and that share.
 

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from limits.kernels import hermite
 from limits.program import differentiated
 from limits.program.functions import Factor, Function
 from limits.program.nodes import Det
 from limits.program.recognise import Closed, recognised, values_at
-from limits.program.values import NoLimitError
+from limits.program.values import InfiniteError, NoLimitError
 
 
 class ClosedAverage(NamedTuple):
@@ -59,6 +60,20 @@ def _alone(f: Function, place: Any = None) -> Any:
     """As a function of its one variable; without `place` it must be without deterministic values."""
     (leaf,) = f.random
     return lambda x: f({id(leaf): x}, place or _no_values) * jnp.ones_like(x)
+
+
+_infinite: dict[str, bool] = {}
+
+
+def check_square(m: Any, f: Function) -> None:
+    """Raises where the mean square of a function, or of a slope, is infinite for what it does at 0."""
+    if f.name not in _infinite:
+        (values,) = values_at(hermite.TOWARDS_ZERO, _alone(f, lambda _: 1.0))
+        _infinite[f.name] = hermite.infinite_square(values)
+    if _infinite[f.name]:
+        slope = any(factor.slopes for factor in f.factors)
+        what = ("slope of this function", "tangent kernel") if slope else ("function", "covariance")
+        raise InfiniteError(f"{m.own.place(f)}: the {what[0]} {hermite.STEEP} the {what[1]}, is infinite")
 
 
 def has_closed_form(f: Function) -> bool:

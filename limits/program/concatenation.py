@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from limits.program.elementwise import field_of
 from limits.program.nodes import Concat, Det, FieldSum
 from limits.program.shapes import broadcast, moved, settled
 from limits.program.values import Atom, NoLimitError, Parameter, Value, growth, one, positions, size
@@ -29,11 +30,10 @@ def tiled(value: Value, times: tuple[int, ...], shape: tuple) -> Value:
 
 def concatenated(values: list[Value], number: int, wanted: tuple) -> Value:
     """Arrays one behind the other along an axis."""
+    values = _as_fields(values, number)
     kinds = {atom.kind for value in values for atom in value.axes[number]}
     axis = (Atom("n" if growth(wanted) else "p", wanted),)
     axes = (*values[0].axes[:number], axis, *values[0].axes[number + 1 :])
-    if any(isinstance(value.held, Parameter) for value in values):
-        raise NoLimitError("parameters are concatenated")
     if kinds == {"n"} and growth(wanted):
         return Value(axes, _side_by_side(values, number))
     if "n" in kinds or "b" in kinds:
@@ -63,6 +63,20 @@ def concatenated(values: list[Value], number: int, wanted: tuple) -> Value:
         start += length
     power = max(node.power for _, node in terms)
     return Value(axes, FieldSum(terms[0][1].shape, power, tuple(terms), constant))
+
+
+def _as_fields(values: list[Value], number: int) -> list[Value]:
+    """With parameters that stand among positions (a token of their own) as fields."""
+    others = [value for value in values if not isinstance(value.held, Parameter)]
+    made = []
+    for value in values:
+        if isinstance(value.held, Parameter):
+            if not others or any(atom.kind != "p" for atom in value.axes[number]):
+                raise NoLimitError("parameters are concatenated with each other, or along neurons")
+            axes = (*others[0].axes[:number], value.axes[number], *others[0].axes[number + 1 :])
+            value = Value(axes, field_of(value, axes))
+        made.append(value)
+    return made
 
 
 def _laid(a: Any, i: int, at: int, start: int, length: int, total: int, has: bool) -> Any:

@@ -2,6 +2,7 @@
 
 from limits.program.concatenation import concatenated
 from limits.program.nodes import Node
+from limits.program.shapes import Turned
 from limits.program.slices import rows
 from limits.program.values import NoLimitError, Parameter, Value, growth
 
@@ -38,6 +39,8 @@ def entry(weights: Value, number: int, i: int) -> Value:
     if len(weights.axes[number]) != 1:
         raise NoLimitError(f"axes of the parameter {held.path} were merged, of which entries are taken")
     origin = held.origin[before]
+    if isinstance(origin, Turned):
+        origin, i = origin.origin, weights.axes[number][0].sizes[0] - 1 - i
     fields = {
         **held.__dict__,
         "index": (*held.index, (origin, i)),

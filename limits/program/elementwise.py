@@ -10,6 +10,7 @@ from limits.program.deterministic import check_steady, of_numbers
 from limits.program.functions import leaves_of
 from limits.program.nodes import Concat, Det, Entry, FieldSum, Map, Moving, Node, scaled_by
 from limits.program.opened import opened
+from limits.program.shapes import Turned
 from limits.program.slices import rows
 from limits.program.values import Axes, NoLimitError, Parameter, Value, atoms, one
 
@@ -121,6 +122,8 @@ def field_of(value: Value, axes: Axes) -> Node:
     wanted = atoms(axes) if value.axes else []
     if [atom.sizes for atom in flat] != [atom.sizes for atom in wanted]:
         raise NoLimitError(f"the parameter {held.path} meets an array whose axes were merged in another way")
+    if any(isinstance(origin, Turned) for origin in held.origin):
+        raise NoLimitError(f"the parameter {held.path} is used in reversed order, entry by entry")
     shape, own = [], []
     for mine, theirs, origin in zip(flat, wanted, held.origin, strict=True):
         if theirs.kind == "b" and origin is not None:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program.nodes import Det, FieldSum, Map, Mask, Moving, Node, scaled_by
+from limits.program.nodes import Det, FieldSum, Map, Mask, Moving, Node, multiplied, scaled_by
 from limits.program.opened import opened
 from limits.program.values import NoLimitError
 
@@ -162,9 +162,9 @@ def leaves_of(node: Any) -> list[Node]:
     """The Gaussian fields in a field, as often as they are met."""
     if not isinstance(node, Node):
         return []
-    scaled = scaled_by(node)
-    if scaled is not None:
-        return leaves_of(scaled[1])
+    inner = multiplied(node)
+    if inner is not None:
+        return leaves_of(inner)
     if node.gaussian:
         return [node]
     if isinstance(node, FieldSum | Map):
@@ -176,7 +176,7 @@ def dets_of(node: Any) -> list[Det]:
     """The deterministic values in a function of fields."""
     if isinstance(node, Det):
         return [node]
-    if not isinstance(node, Node) or (node.gaussian and scaled_by(node) is None):
+    if not isinstance(node, Node) or (node.gaussian and multiplied(node) is None):
         return []
     if isinstance(node, FieldSum):
         inner = [det for c, u in node.terms for det in (c, *dets_of(u))]

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from limits.program.concatenation import concatenated
+from limits.program.concatenation import concatenated, padded
 from limits.program.copies import MOST, apart, are_copies, entry
 from limits.program.deterministic import check_steady
 from limits.program.elementwise import elementwise
@@ -160,9 +160,10 @@ def convolution(signal: Value, weights: Value, params: dict[str, Any], shape: tu
     spec = params["dimension_numbers"]
     if not isinstance(weights.held, Parameter):
         raise NoLimitError("a convolution whose window is no parameter")
-    if params["batch_group_count"] != 1 or any(d != 1 for d in params["lhs_dilation"]):
-        raise NoLimitError("a transposed (dilated) convolution")
+    if params["batch_group_count"] != 1:
+        raise NoLimitError("a convolution whose inputs of a call are in groups (batch_group_count)")
     batch, channel, *places = spec.lhs_spec
+    signal = _dilated(signal, places, params["lhs_dilation"])
     if params["feature_group_count"] > 1 and not weights.axes[spec.rhs_spec[1]]:
         return _depthwise(signal, weights, params, shape)
     gone = list(signal.axes[channel])
@@ -187,6 +188,19 @@ def convolution(signal: Value, weights: Value, params: dict[str, Any], shape: tu
         axes[place] = (Atom("p", shape[place]),)
     made = _without_single(made, [shape[place] for place in out_places])
     return Value(tuple(axis if axis and size(axis) != (1, 1, 1) else () for axis in axes), made)
+
+
+def _dilated(signal: Value, places: Sequence[int], steps: Sequence[int]) -> Value:
+    """With step − 1 zeros between neighbouring positions, over which a transposed convolution slides."""
+    if all(step == 1 for step in steps):
+        return signal
+    shape: list[tuple] = [size(axis) for axis in signal.axes]
+    config = [(0, 0, 0)] * len(signal.axes)
+    for place, step in zip(places, steps, strict=True):
+        n = shape[place][0]
+        if n > 1:
+            config[place], shape[place] = (0, 0, step - 1), ((n - 1) * step + 1,) * 3
+    return padded(signal, 0.0, tuple(config), tuple(shape))
 
 
 def _depthwise(signal: Value, weights: Value, params: dict[str, Any], shape: tuple) -> Value:

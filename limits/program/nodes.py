@@ -300,7 +300,16 @@ class Carried(Node):
 
 def scaled_by(node: Node) -> "tuple[float | Moving, Node] | None":
     """(s, u) of a field s u with a number s."""
+    inner = multiplied(node)
+    if inner is None:
+        return None
+    number: Any = node.terms[0][0].scalar  # pyright: ignore[reportAttributeAccessIssue]
+    return number, inner
+
+
+def multiplied(node: Node) -> Node | None:
+    """u of a field s u with a number s, which is not looked at."""
     if isinstance(node, FieldSum) and len(node.terms) == 1 and node.constant is None:
-        number = node.terms[0][0].scalar
-        return None if number is None else (number, node.terms[0][1])
+        factor, inner = node.terms[0]
+        return None if factor.usual is None else inner
     return None

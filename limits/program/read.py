@@ -22,7 +22,7 @@ from limits.program.rolled import ReadMoments, Rolling, plans_of
 from limits.program.shapes import settled
 from limits.program.simplified import simplified
 from limits.program.trace import INPUTS, NetworkProgram, trace
-from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, growth
+from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, growth, reason_of
 from limits.types import Provenance
 from zoo.laws import laws
 from zoo.layers import convolutions
@@ -108,7 +108,7 @@ class ProgramKernels:
                 try:
                     rolling.moments.form(f, self._key(1, name))
                 except NoLimitError as error:
-                    refused[name] = str(error)
+                    refused[name] = reason_of(error)
 
         with _reading():
             loops = self.loops if roll else None
@@ -122,7 +122,7 @@ class ProgramKernels:
                 if rolling.moments.series.rules:
                     self._look_at_pairs(x, rolling.moments.series, loops, good)
             except NoLimitError as error:
-                refused |= dict.fromkeys(KERNELS, str(error))
+                refused |= dict.fromkeys(KERNELS, reason_of(error))
                 return Measurement(), refused
         return rolling.moments.series, refused
 
@@ -162,7 +162,7 @@ class ProgramKernels:
                     found[0] = _law_of(f)
                     moments.form(f, self._key(1, "ntk"))
                 except NoLimitError as error:
-                    found[1] = str(error)
+                    found[1] = reason_of(error)
 
         jax.eval_shape(traced, x)
         return found[0], found[1]

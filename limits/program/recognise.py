@@ -144,7 +144,7 @@ def _candidates(d: list[float], far: np.ndarray) -> list[tuple[Any, tuple[float,
         ratio = -d[3] / d[1] if d[1] else np.nan
         b = ratio**0.5 if ratio > 0 else np.nan
         found.append((jnp.sin, (d[1] / b if b else np.nan, b), np.sin))
-        if d[1]:
+        if d[1] and np.isfinite(d[1:3]).all():
             square = zoo.Quadratic(d[2] / (2 * d[1]))
             found.append((square, (d[1], 1.0), lambda x: x + square.eps * x * x))
     return found

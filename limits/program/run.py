@@ -85,6 +85,11 @@ def bound(eqn: Any, values: list[Any]) -> list[Any]:
     return made if eqn.primitive.multiple_results else [made]
 
 
+def readouts(net: PlainNetwork, x: Any) -> list[tuple[str, ...]]:
+    """The paths of the parameters of that role, for inputs like x."""
+    return [start.path for start in starts(net, x).values() if start.role == "readout"]
+
+
 def run_network(
     run: EquationRun,
     net: PlainNetwork,
@@ -107,8 +112,8 @@ def run_network(
 
     shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
     closed, shapes = jax.make_jaxpr(apply, return_shape=True)(list(params.values()), fixed, shape)
-    readouts = [start.path for start in starts(net, x).values() if start.role == "readout"]
-    one = readouts[0] if len(readouts) == 1 else None
+    paths = readouts(net, x)
+    one = paths[0] if len(paths) == 1 else None
     given = [Noted(leaf) if path == one else hold(path, leaf) for path, leaf in params.items()]
     made = run.through(closed.jaxpr, closed.consts, [*given, *jax.tree.leaves((fixed, x))])
     return jax.tree.unflatten(jax.tree.structure(shapes), made)

@@ -1,7 +1,7 @@
 """Rules for what only moves entries: reshape, transpose, broadcast, reverse."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -158,8 +158,26 @@ def _stretched(held: Any, old: list, new: Axes) -> Any:
     return moved(held, lambda a, i: a.reshape(*a.shape[:i], *sizes, *a.shape[i + k :]), tuple(sizes))
 
 
+class Turned(NamedTuple):
+    """An axis of a parameter, its entries in reversed order."""
+
+    origin: Any
+
+
+def _turned(value: Value, dimensions: tuple[int, ...]) -> tuple[Any, ...]:
+    origins, numbers = list(value.held.origin), [i for i, axis in enumerate(value.axes) for _ in axis]
+    for k, number in enumerate(numbers):
+        if number in dimensions and origins[k] is not None:
+            if numbers.count(number) > 1:
+                raise NoLimitError(f"axes of the parameter {value.held.path} were merged and reversed")
+            origins[k] = origins[k].origin if isinstance(origins[k], Turned) else Turned(origins[k])
+    return tuple(origins)
+
+
 def reversed_along(value: Value, dimensions: tuple[int, ...]) -> Value:
-    """Positions in reversed order."""
+    """Positions in reversed order; of a parameter, its entries along these axes."""
+    if isinstance(value.held, Parameter):
+        return Value(value.axes, _with(value.held, origin=_turned(value, dimensions)))
     held = settled(value)
     for number in dimensions:
         axis: Axis = value.axes[number]

@@ -16,6 +16,7 @@ from limits.kernels import hermite
 from limits.kernels.special import safe_sqrt
 from limits.program import differentiated
 from limits.program.closed_averages import (
+    check_square,
     closed_average,
     has_closed_form,
     recognised_function,
@@ -54,6 +55,8 @@ def of_two(m: Any, f: Function, g: Function, pairs: bool) -> Any:
 
 
 def _value_of_two(m: Any, f: Function, g: Function, pairs: bool) -> Any:
+    if f.random and same_function(f, g):
+        check_square(m, f)
     u, v = f.random[0], g.random[0]
     slopes = slopes_of(f, g)
     if slopes is not None:

@@ -15,6 +15,21 @@ class NoLimitError(ValueError):
     """There is no limit in closed form: the message says where, why, and what to do instead."""
 
 
+class InfiniteError(NoLimitError):
+    """There is no limit at all: the message says where and why."""
+
+
+class InfiniteKernel(str):
+    """Why a kernel has no limit at all, rather than none in closed form."""
+
+    __slots__ = ()
+
+
+def reason_of(error: NoLimitError) -> str:
+    """What the error says, as `InfiniteKernel` where it is one of these."""
+    return InfiniteKernel(error) if isinstance(error, InfiniteError) else str(error)
+
+
 class Atom(NamedTuple):
     """A part of an axis: of inputs ("b"), of neurons ("n"), or of positions ("p"); an axis may be several, merged."""
 

@@ -1,9 +1,11 @@
 """Plain modules on images and on tokens."""
 
+import functools
+
 import flax.linen as nn
 import jax.numpy as jnp
 from note import Plain
-from stock import Conv, Dense, DenseGeneral, X, gelu, readout
+from stock import GAUSS, Conv, Dense, DenseGeneral, X, gelu, readout
 
 
 class MNIST(Plain):
@@ -67,6 +69,30 @@ class UNet(Plain):
         return readout(h.mean((1, 2)))
 
 
+class Decoder(Plain):
+    """A convolution down, and transposed ones up again, one of them with its window reversed."""
+
+    @nn.compact
+    def __call__(self, x):
+        up = functools.partial(nn.ConvTranspose, self.width, kernel_init=GAUSS, padding="VALID")
+        h = jnp.tanh(Conv(self.width, (2, 2), strides=(2, 2))(x))
+        h = nn.relu(up((3, 3), strides=(2, 2))(h))
+        return readout(nn.relu(up((2, 1), strides=(1, 3), transpose_kernel=True)(h)).mean((1, 2)))
+
+
+class ClassToken(Plain):
+    """A token of parameters before the others, and positions that are learned; it is read."""
+
+    @nn.compact
+    def __call__(self, x):
+        h = Dense(self.width)(x)
+        token = self.param("token", nn.initializers.normal(1.0), (1, 1, self.width))
+        h = jnp.concatenate([jnp.broadcast_to(token, (len(x), 1, self.width)), h], axis=1)
+        h = h + self.param("positions", nn.initializers.normal(0.5), (1, h.shape[1], self.width))
+        h = h + Dense(self.width)(nn.relu(h)).mean(1, keepdims=True)
+        return readout(nn.relu(Dense(self.width)(h))[:, 0])
+
+
 class Circular(Plain):
     """Circular padding and a stride, then the mean over positions."""
 
@@ -123,6 +149,8 @@ ON_POSITIONS = {
     "WideResNet": (WideResNet, X(3, (4, 4, 2))),
     "ConvNeXt": (ConvNeXt, X(3, (4, 4, 2))),
     "UNet": (UNet, X(3, (4, 4, 2))),
+    "Decoder": (Decoder, X(3, (4, 4, 2))),
+    "ClassToken": (ClassToken, X(3, (4, 5))),
     "Circular": (Circular, X(3, (4, 4, 2))),
     "FixedMixer": (FixedMixer, X(3, (4, 5))),
     "Transformer": (Transformer, X(3, (4, 5))),

@@ -1,5 +1,6 @@
 """The engine on plain modules: in law networks of as many neurons, with matrices that are never drawn."""
 
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -60,10 +61,10 @@ def test_no_matrix_of_samples_by_samples_is_made(name):
         assert used.temp_size_in_bytes + used.output_size_in_bytes < 4 * samples**2
 
 
-@pytest.mark.slow
-def test_drawn_kernels_are_those_that_are_read():
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in ("GLU", "Decoder")])
+def test_drawn_kernels_are_those_that_are_read(name):
     """Within 4.5 of their standard errors, with the readout's weights where they are found by their role."""
-    net, x = of("GLU", 32)
+    net, x = of(name, 32)
     drawn, exact = twin(net).kernels(x, samples=2048, replicas=8), twin(net).kernels(x)
     for name in ("nngp", "ntk"):
         mine, theirs, errors = getattr(drawn, name), getattr(exact, name), getattr(drawn, f"{name}_sem")
@@ -89,6 +90,39 @@ def test_a_matrix_may_be_met_from_both_sides():
     net = in_parameterization(BothSides(64), "mup", gamma=2.0)
     task = Task(MODULES["MLP"][1][:3], [1.0, -1.0, 0.5])
     assert np.abs(deviations(*values(net, task, 0.2, "features"))).max() < 3.5
+
+
+class BothDirections(nn.Module):
+    """One window of weights, as it is and reversed; `turned`: or unreversed, over positions that are."""
+
+    width: int
+    turned: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        h = jnp.tanh(Dense(self.width, name="first")(x))
+        w = self.param("w", nn.initializers.normal((2 * self.width) ** -0.5), (2, self.width, self.width))
+        slide = functools.partial(
+            jax.lax.conv_general_dilated, window_strides=(1,), padding="VALID", dimension_numbers=("NWC", "WIO", "NWC")
+        )
+        back = slide(h[:, ::-1], w)[:, ::-1] if self.turned else slide(h, w[::-1])
+        return readout(jnp.tanh(slide(h, w) + back)[:, 0])
+
+
+def test_weights_may_be_met_in_reversed_order():
+    """Or signals in reversed order: forgetting it in one place gives kernels of the other sign, or twice as large."""
+    x = np.random.default_rng(0).normal(size=(2, 3, 2))
+    kernels = [
+        twin(in_parameterization(BothDirections(16, turned), "ntk")).kernels(
+            x, samples=1024, replicas=32, seed=5 + turned
+        )
+        for turned in (False, True)
+    ]
+    for name in ("nngp", "ntk"):
+        one, other = (getattr(k, name) for k in kernels)
+        errors = np.hypot(*(getattr(k, f"{name}_sem") for k in kernels))
+        assert (errors < 0.02 * np.abs(one).max()).all()
+        assert (np.abs(one - other) < 4 * errors).all()
 
 
 class Standardised(nn.Module):

@@ -236,3 +236,48 @@ def test_stacks_along_any_axis_have_the_kernels_of_networks(kind):
     assert exact.provenance["ntk"].kind == "exact"
     for name in ("nngp", "ntk"):  # 18 numbers at 7 degrees of freedom
         assert (np.abs(getattr(exact, name) - getattr(drawn, name)) < 6 * getattr(drawn, f"{name}_sem")).all()
+
+
+class TwoHeads(nn.Module):
+    """Two readouts side by side, one that goes on as a gate, or a mean over neurons."""
+
+    width: int
+    what: str = "side by side"
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.relu(Dense(self.width)(x))
+        if self.what == "mean":
+            return h.mean(-1, keepdims=True)
+        first, second = nn.Dense(2, name="first")(h), nn.Dense(1, name="second")(nn.tanh(Dense(self.width)(h)))
+        return (
+            jnp.concatenate([first, second], -1) if self.what == "side by side" else nn.softmax(first)[:, :1] * second
+        )
+
+
+@pytest.mark.parametrize("what", ["side by side", "gate"])
+def test_several_readouts_are_named(what):
+    with pytest.raises(ValueError, match="readout of TwoHeads") as told:
+        twin(in_parameterization(TwoHeads(16, what), "ntk")).kernels(MODULES["MLP"][1])
+    assert all(name in str(told.value) for name in ("first.kernel and second.kernel", "make a network of each", "gate"))
+
+
+def test_outputs_without_weights_are_said_to_be_so():
+    with pytest.raises(ValueError, match="no layer has weights of that role"):
+        twin(in_parameterization(TwoHeads(16, "mean"), "ntk")).kernels(MODULES["MLP"][1])
+
+
+class Beside(nn.Module):
+    """Inputs beside neurons, in one matrix."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.relu(Dense(self.width)(x))
+        return readout(nn.relu(Dense(self.width)(jnp.concatenate([h, x], -1))))
+
+
+def test_inputs_beside_neurons_are_told_to_have_weights_of_their_own():
+    with pytest.raises(ValueError, match=r"beside 7 others .* weights of their own"):
+        twin(in_parameterization(Beside(16), "ntk")).kernels(np.ones((1, 7)))
