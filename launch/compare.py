@@ -50,7 +50,9 @@ def check_fields(config: Any, command: str, without: tuple[str, ...] = (), path:
     own = path is not None and has_make(path)
     if "variants" in config:
         check_variants(config, own)
-    without += _OF_FAMILIES if own or config.get("variants") else ()
+    if own or config.get("variants"):
+        without += _OF_FAMILIES
+        _check_read(config, Experiment(path, config, needed=()) if path is not None and own else None)
     without += ("gamma",) if own else ()
     missing = [name for name in FIELDS if name not in config and name not in (*without, *_OPTIONAL)]
     if missing:
@@ -64,6 +66,18 @@ def check_fields(config: Any, command: str, without: tuple[str, ...] = (), path:
     checks.word("config.task.name", config.task.get("name"))
     for name in config.get("net", {}) if "net" not in without else ():
         checks.table(f"config.net.{name}", config.net[name])
+
+
+def _check_read(config: Any, own: Experiment | None) -> None:
+    """Raises where the config says of its networks what neither its `variants` nor its make(width, depth, …) reads."""
+    asked = set() if own is None else own.asked_for(("make",))
+    unread = [name for name in _OF_FAMILIES if config.get(name) and name not in asked]
+    if unread:
+        who = "its `variants`" if own is None else f"the function make of {own.path.name}"
+        raise ValueError(
+            f"config.{unread[0]} = {checks.shown(config[unread[0]])} is not read: {who} says which networks are compared. Leave "
+            f"{' and '.join(unread)} out, and give what is to vary as `variants`, {{label: {{argument: value}}}}."
+        )
 
 
 def left_out(config: Any) -> tuple[str, ...]:

@@ -35,11 +35,11 @@ class Fit:
 
     `values` and their standard errors `errors` by name (the noise is a variance); `objective` that was reached; `trace`: by name
     the values after every step, and the objective under "objective". `net` is the definition (or combination of kernels) with
-    these values, `noise` the noise that goes with it.
+    these values, `noise` the noise that goes with it, a number or one for every point.
     """
 
     net: Any
-    noise: float
+    noise: Any
     values: dict[str, Any]
     errors: dict[str, Any]
     objective: float
@@ -50,7 +50,9 @@ class Fit:
         return plot_fit(self, task)
 
     def __repr__(self) -> str:
-        parts = [f"{name} {_shown(self.values[name], self.errors[name])}" for name in self.values]
+        parts = [f"{name} {_shown(self.values[name], self.errors[name])}" for name in self.values if name != NOISE]
+        if NOISE in self.values:
+            parts.append(_shown_noise(self.values[NOISE], self.errors[NOISE], self.trace[NOISE][0]))
         return (
             f"Fit({', '.join(parts)}; log evidence {self.objective:.4g} after {len(self.trace['objective']) - 1} steps)"
         )
@@ -61,11 +63,17 @@ def _shown(value: Any, error: Any) -> str:
     return " ".join(f"{v:.4g} ± {e:.2g}" for v, e in pairs)
 
 
+def _shown_noise(value: Any, error: Any, start: Any) -> str:
+    if not np.ndim(value):
+        return f"{NOISE} {_shown(value, error)}"
+    return f"{NOISE} of {len(value)} points × {_shown(value[0] / start[0], error[0] / start[0])}"
+
+
 @checks.arguments(
     net=checks.module | twin_of,
     task=task_of,
     over=checks.names,
-    noise=checks.number(positive=True),
+    noise=checks.number(positive=True) | checks.array(None),
     steps=checks.count(),
     tolerance=checks.number(positive=True),
     objective=checks.choice("evidence", "leave_one_out"),
@@ -75,7 +83,7 @@ def fit(
     task: Task,
     over: tuple[str, ...] = ("w_std", "b_std", NOISE),
     *,
-    noise: float = 0.1,
+    noise: Any = 0.1,
     steps: int = 200,
     tolerance: float = 1e-5,
     objective: str = "evidence",
@@ -84,7 +92,8 @@ def fit(
 
     What is maximised is log p(y_train) of the Gaussian process with the NNGP, or with objective="leave_one_out" the sum of the
     log densities of each point given all others, by L-BFGS in the logarithms, from the definition's values and `noise`, until no
-    component of the gradient is above `tolerance` a point. Standard errors are those of the logarithms by the Fisher
+    component of the gradient is above `tolerance` a point. Of a noise for every point [n] what is fitted is a common factor.
+    Standard errors are those of the logarithms by the Fisher
     information ½ tr(A⁻¹ ∂A A⁻¹ ∂A), A = K + noise, times the values. Where these say nothing, as two numbers that only scale the
     same thing, or one that wants to be 0, that is an error which names the direction.
 
@@ -103,10 +112,11 @@ def fit(
     task = limit.fed(task)
     limit.check_outputs("fit", task)
     function = limit.kernel_function(like=task.x_train)
+    noise = as_noise(noise, len(task.x_train))
     start = _start(net, function.hyperparameters, over, noise)
     with jax.enable_x64(True):
         x, y = jnp.asarray(task.x_train), jnp.asarray(task.y_train)
-        u = {name: jnp.zeros(np.shape(value)) for name, value in start.items()}
+        u = {name: jnp.zeros(() if name == NOISE else np.shape(value)) for name, value in start.items()}
 
         @jax.jit  # traced once, for values, slopes and searches along lines
         def matrix(u: dict[str, Any]) -> tuple[Any, Any]:
@@ -131,11 +141,21 @@ def fit(
     own = {name: tuple(v.tolist()) if np.ndim(v) else v for name, v in values.items() if name != NOISE}
     spread = {name: abs(values[name]) * errors[name] for name in start}
     found = limit.with_hyperparameters(**own)
-    return Fit(found.net if isinstance(net, nn.Module) else found, float(values.get(NOISE, noise)), values, spread,
+    return Fit(found.net if isinstance(net, nn.Module) else found, values.get(NOISE, noise), values, spread,
                float(history["objective"][-1]), history)  # fmt: skip
 
 
-def _start(net: Any, known: dict[str, Any], over: tuple[str, ...], noise: float) -> dict[str, Any]:
+def as_noise(noise: Any, points: int) -> Any:
+    """A variance as a number, or one for each of so many points, all positive."""
+    given = np.asarray(noise, float)
+    if given.shape not in ((), (points,)) or (given <= 0).any():
+        raise ValueError(
+            f"fit: noise is a variance, a number above 0 or one for each of the {points} points; got {checks.shown(noise)}."
+        )
+    return given if given.ndim else float(given)
+
+
+def _start(net: Any, known: dict[str, Any], over: tuple[str, ...], noise: Any) -> dict[str, Any]:
     found = {}
     for name in dict.fromkeys(over):
         if name != NOISE and name not in known:
@@ -195,7 +215,7 @@ def _errors(matrix: Callable[[Any], Any], u: dict[str, Any], outputs: int) -> di
 
     def with_noise(flat: Any) -> Any:
         k, variance = matrix(unflatten(flat))
-        return k + variance * jnp.eye(len(k))
+        return k + jnp.diag(jnp.broadcast_to(variance, (len(k),)))
 
     flat, unflatten = ravel_pytree(u)
 

@@ -50,7 +50,7 @@ def plot_fit(found: Any, task: Task) -> "matplotlib.figure.Figure":
     return figure
 
 
-def _functions(axes: Any, limit: Any, task: Task, noise: float) -> None:
+def _functions(axes: Any, limit: Any, task: Task, noise: Any) -> None:
     x, y = task.x_train[:, 0], task.y_train[:, 0]
     reach = 0.25 * np.ptp(x)
     grid = np.linspace(x.min() - reach, x.max() + reach, 200)[:, None]
@@ -63,7 +63,7 @@ def _functions(axes: Any, limit: Any, task: Task, noise: float) -> None:
     axes[1].fill_between(grid[:, 0], mean - 2 * spread, mean + 2 * spread, alpha=0.25, label="± 2 standard deviations")
     axes[1].plot(grid[:, 0], mean, label="mean")
     axes[1].plot(x, y, "k.", ms=5, label="data")
-    axes[1].set(title=f"posterior, noise {noise:.2g}", xlabel="x")
+    axes[1].set(title="posterior, a noise a point" if np.ndim(noise) else f"posterior, noise {noise:.2g}", xlabel="x")
     axes[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3, fontsize=8)
 
 

@@ -66,6 +66,26 @@ def test_a_config_of_another_command_is_told():
     compare.check_fields(mlp.settings(), "launch.compare")
 
 
+def test_what_is_said_of_networks_and_not_read_is_refused(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from zoo import MLP\n\n\ndef make(width, depth, activations):\n    return MLP(width, depth, activation=activations[0])\n"
+    )
+    config = mlp.settings()
+    read = r"config.architecture = 'mlp' is not read: the function make of own.py .* and parameterizations and net out"
+    with pytest.raises(ValueError, match=read):
+        compare.check_fields(config, "launch.compare", path=str(tmp_path / "own.py"))
+    with config.unlocked():
+        config.variants = {"a": {"architecture": "mlp"}}
+    with pytest.raises(
+        ValueError, match=r"config.architecture = 'mlp' is not read: its `variants` says .* Leave architecture and"
+    ):
+        compare.check_fields(config, "launch.compare")
+    with config.unlocked():
+        for name in ("architecture", "activations", "parameterizations", "net"):
+            del config[name]
+    compare.check_fields(config, "launch.compare")
+
+
 def test_a_study(tmp_path):
     for changes, sentence in (
         ({"target": {"width": 0}}, "config.target.width must be an integer of at least 1, got 0"),

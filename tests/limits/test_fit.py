@@ -113,6 +113,26 @@ def test_the_picture_has_its_maximum_where_the_fit_is():
         fit(MLP(1, 1, activation="erf"), Task(draw(12, 3), draw(12)), over=("w_std",)).plot(Task(draw(12, 3), draw(12)))
 
 
+def test_a_fit_with_a_noise_for_every_point():
+    """Of equal ones it is that of the one noise; of others, the factor that they are wrong by is found."""
+    net, truth = MLP(1, 1, 300, activation="erf", w_std=1.5, b_std=0.4), np.geomspace(0.003, 0.3, 30)
+    x = np.linspace(-3, 3, 30)[:, None]
+    f = predict.draws(np.zeros((30, 1)), twin(net).kernels(x).nngp, count=300, seed=3)[:, :, 0].T
+    task = Task(x, f + truth[:, None] ** 0.5 * draw(30, 300, seed=4))
+    one, same = (fit(net, task, noise=noise) for noise in (0.1, np.full(30, 0.1)))
+    np.testing.assert_allclose(same.noise, np.full(30, one.noise), rtol=1e-6)
+    np.testing.assert_allclose(
+        [same.values["w_std"], same.errors["w_std"]], [one.values["w_std"], one.errors["w_std"]], rtol=1e-5
+    )
+    found = fit(net, task, noise=3 * truth)
+    assert abs(found.noise[0] / truth[0] - 1) < 4 * found.errors["noise"][0] / found.noise[0] < 0.1
+    assert found.objective > one.objective + 100
+    np.testing.assert_allclose(found.objective, twin(found.net).posterior(task, found.noise).log_evidence, rtol=1e-9)
+    assert "noise of 30 points × 0.32" in repr(found)
+    with pytest.raises(ValueError, match="each of the 30 points"):
+        fit(net, task, noise=truth[:3])
+
+
 def test_a_noise_for_every_point():
     """A point whose noise is huge is as good as left out."""
     net, x, y = MLP(1, 2, 2, "erf", b_std=0.2), draw(5, 3), draw(5, 2, seed=1)
