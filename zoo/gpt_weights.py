@@ -83,11 +83,17 @@ def family_of(net: GPT) -> str:
             'gpt_weights: there are layouts for GPT-2 (norm="layer", positions="learned", an MLP without gate, b_std > 0) and '
             f'Llama (norm="rms", positions="rotary", mlp="swiglu"); this GPT has {said}.'
         )
-    grouped = net.kv_heads not in (None, net.head_count) or net.head_size * net.head_count != net.width or net.qk_norm
-    if net.logits != "1/sqrt(d)" or (family == "gpt2" and grouped):
+    if net.logits != "1/sqrt(d)":
+        raise ValueError(f'gpt_weights: {family} has logits="1/sqrt(d)"; this GPT has logits={net.logits!r}.')
+    more = {
+        "kv_heads": net.kv_heads not in (None, net.head_count),
+        "head_dim": net.head_size * net.head_count != net.width,
+        "qk_norm": net.qk_norm,
+    }
+    if family == "gpt2" and any(more.values()):
+        said = ", ".join(f"{name}={getattr(net, name)!r}" for name, other in more.items() if other)
         raise ValueError(
-            f'gpt_weights: {family} has logits="1/sqrt(d)"'
-            + (", and no groups, other heads or norms of queries." if grouped else ".")
+            f"gpt_weights: gpt2 has a head of keys for each of queries, of width / heads, without norms; this GPT has {said}."
         )
     plain = float(p.output_scale(net.width, net.gamma)) == 1 and float(net.branch_scale) == 1
     if not plain or any(float(each.multiplier) != 1 for each in _flat(placed(net, net.example)).values()):

@@ -88,7 +88,25 @@ LLAMA: dict[str, Any] = {"norm": "rms", "positions": "rotary", "mlp": "swiglu", 
     ("fields", "message"),
     [
         ({}, r"there are layouts for GPT-2 .* this GPT has b_std=0.0, logits='1/d', mlp='gelu'"),
-        (LLAMA | {"logits": "1/d", "parameterization": "standard"}, r'llama has logits="1/sqrt\(d\)"'),
+        (
+            LLAMA | {"logits": "1/d", "parameterization": "standard"},
+            r'llama has logits="1/sqrt\(d\)"; this GPT has logits=\'1/d\'\.',
+        ),
+        (
+            {"b_std": 1.0, "parameterization": "standard"},
+            r'gpt2 has logits="1/sqrt\(d\)"; this GPT has logits=\'1/d\'\.',
+        ),
+        (
+            {
+                "b_std": 1.0,
+                "logits": "1/sqrt(d)",
+                "heads": 4,
+                "kv_heads": 2,
+                "qk_norm": True,
+                "parameterization": "standard",
+            },
+            r"this GPT has kv_heads=2, qk_norm=True\.",
+        ),
         (LLAMA | {"parameterization": "mup"}, r"multiplies by powers of its width or depth \(mup\)"),
     ],
 )
