@@ -13,7 +13,7 @@ from limits.program.functions import Function
 from limits.types import Provenance
 
 _FIRST_ORDERS, _USUAL_ORDERS = 32, 256
-_SAMPLES = 32  # of all inputs and positions, on which a series is measured; and the largest signal
+SAMPLES = 32  # of all inputs and positions, on which a series is measured, from the smallest signal to the largest
 _ROUNDING = 1e-10
 _SAID = 3  # inexact places in a provenance
 
@@ -38,13 +38,15 @@ class SeriesLengths:
 class Measurement:
     """What one look at the inputs finds. Errors are arrays, which jax may trace; `finish` takes their numbers.
 
-    `missing`: by function the shares of E f² beyond 32, 64, … orders; `wrong`: the relative error of E f² by quadrature;
-    `rules`: that of averages over several variables; `places`: where a function stands in the network.
+    `missing`: by function the shares of E f² beyond 32, 64, … orders; `wrong`: the relative error of E f² by quadrature, both
+    on `samples` of the signals that it is met with; `rules`: the error of averages over several variables; `places`: where a
+    function stands in the network.
     """
 
     measures, differentiable = True, False
 
-    def __init__(self) -> None:
+    def __init__(self, samples: int = SAMPLES) -> None:
+        self.samples = samples
         self.missing, self.wrong, self.rules = dict[str, Any](), dict[str, Any](), dict[tuple, Any]()
         self.places, self.drawn = dict[Any, str](), dict[str, str]()
         self.largest = self.positions = 1  # entries of an array for one pair of inputs; positions of a field
@@ -59,8 +61,7 @@ class Measurement:
         shape = np.broadcast_shapes(r.shape, *(d.shape for d in dets.values()))
         flat = {key: jnp.broadcast_to(d, shape).ravel() for key, d in dets.items()}
         r = jnp.broadcast_to(r, shape).ravel()
-        even = np.unique(np.linspace(0, len(r) - 1, _SAMPLES).astype(int))
-        at = jnp.concatenate([jnp.argmax(r)[None], jnp.asarray(even)])
+        at = jnp.argsort(r)[np.unique(np.linspace(0, len(r) - 1, self.samples).astype(int))]
 
         def values(z: Any) -> Any:
             given = {id(leaf): r[at][:, None] * z for leaf in function.random}

@@ -1,6 +1,7 @@
 """Kernels of a definition with a width and a parameterization, read off its forward code, for any number of inputs."""
 
 import functools
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -13,7 +14,7 @@ from limits.finite.output_power import check_output_power
 from limits.kept.identity import numerics
 from limits.kept.remembered import remembered
 from limits.kernels.alike import Alike
-from limits.program.accuracy import Measurement
+from limits.program.accuracy import SAMPLES, Measurement
 from limits.program.deep import DEPTHS
 from limits.program.read import KERNELS, TOLERANCE, ProgramKernels, read
 from limits.program.values import NoLimitError, Refused
@@ -23,7 +24,9 @@ from zoo import parameterization
 from zoo.definition import definition_of, name_of
 from zoo.plain import PlainNetwork, at_depth
 
-_ROWS = 32  # inputs that are looked at together
+_ROWS, _MORE_ROWS = 32, 256  # inputs that are looked at together; of few numbers, more of them
+_NUMBERS = 2**13  # of inputs that are looked at together
+_FEWER = 8  # signals of each such block on which series are measured, where there are several blocks
 _NODE_BYTES = 2**28  # of the values of a function at quadrature nodes, for all inputs of a block
 _NODES = 2000
 _MARGIN = 0.25  # of a power of N
@@ -203,14 +206,14 @@ _compiled_diagonal = Alike(_diagonal)
 
 
 @functools.lru_cache(maxsize=64)
-def _looking(kernels: ProgramKernels, shape: tuple[int, ...], kind: str) -> tuple[Any, dict[str, Any]]:
+def _looking(kernels: ProgramKernels, shape: tuple[int, ...], kind: str, samples: int) -> tuple[Any, dict[str, Any]]:
     """(what measures so many inputs, what is found beside arrays: of shapes only)."""
     x = jax.ShapeDtypeStruct(shape, kind)
     beside: dict[str, Any] = {}
     in_steps = kernels.flow is None and _step_by_step(kernels)
 
     def look(_: None, x: Any) -> Any:
-        beside["seen"], beside["refused"] = kernels.look(x, roll=not in_steps)
+        beside["seen"], beside["refused"] = kernels.look(x, not in_steps, samples)
         return beside["seen"].arrays()
 
     run = look if in_steps else Alike(look)
@@ -220,8 +223,9 @@ def _looking(kernels: ProgramKernels, shape: tuple[int, ...], kind: str) -> tupl
 
 def look(kernels: ProgramKernels, x: np.ndarray) -> tuple[Measurement, Any, dict[str, str]]:
     """(what the averages for these inputs need: without arrays, and their arrays; why some kernels have no closed form)."""
-    rows = min(len(algebra.padded(x)), _ROWS)
-    look, beside = _looking(kernels, (rows, *x.shape[1:]), str(x.dtype))
+    rows = min(len(algebra.padded(x)), int(np.clip(_NUMBERS // math.prod(x.shape[1:]), _ROWS, _MORE_ROWS)))
+    samples = SAMPLES if len(x) <= rows else _FEWER
+    look, beside = _looking(kernels, (rows, *x.shape[1:]), str(x.dtype), samples)
     found = beside["arrays"]
     if not jax.tree.leaves(found):  # all averages are closed: no input needs to be looked at
         return beside["seen"], found, beside["refused"]

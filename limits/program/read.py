@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.finite.forward import mixes_inputs
-from limits.program.accuracy import Measurement, SeriesLengths
+from limits.program.accuracy import SAMPLES, Measurement, SeriesLengths
 from limits.program.deep import compared
 from limits.program.interpret import Interpreter
 from limits.program.loops import Loops
@@ -97,8 +97,11 @@ class ProgramKernels:
 
         return dataclasses.replace(self, flow=compared((self, deeper), (plans(self), plans(deeper))))
 
-    def look(self, x: Any, roll: bool = True) -> tuple[Measurement, dict[str, str]]:
-        """(what the averages for these inputs need, why kernels that have no closed form have none); may be traced."""
+    def look(self, x: Any, roll: bool = True, samples: int = SAMPLES) -> tuple[Measurement, dict[str, str]]:
+        """(what the averages for these inputs need, why kernels that have no closed form have none); may be traced.
+
+        samples: of the signals of these inputs, on which series are measured.
+        """
         refused = dict[str, str]()
 
         def ask(rolling: Rolling) -> None:
@@ -112,7 +115,7 @@ class ProgramKernels:
 
         with _reading():
             loops = self.loops if roll else None
-            new = lambda: ReadMoments(Measurement(), len(x), None)  # noqa: E731
+            new = lambda: ReadMoments(Measurement(samples), len(x), None)  # noqa: E731
             try:
                 plans_of(ask, loops, new)
                 good = [name for name in KERNELS if name not in refused]
@@ -129,7 +132,7 @@ class ProgramKernels:
     def _look_at_pairs(self, x: Any, seen: Measurement, loops: Loops | None, names: Sequence[str]) -> None:
         """Averages over several variables of each input are over twice as many of a pair of inputs, and less exact."""
         few = x[np.arange(2 * _PAIRS) % len(x)]
-        new = lambda: ReadMoments(Measurement(), len(few), _PAIRS)  # noqa: E731
+        new = lambda: ReadMoments(Measurement(seen.samples), len(few), _PAIRS)  # noqa: E731
         plans = plans_of(lambda rolling: self._forms(few, rolling, names), loops, new)
         rolling = Rolling(loops, new(), plans, self.flow, _LOOKED)
         self._forms(few, rolling, names)
