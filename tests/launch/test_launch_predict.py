@@ -92,7 +92,7 @@ def test_a_report_from_kept_sweeps_and_the_target_once_it_is_there(study: Any):
     assert numbers[0]["measured"]["hits"] == [True, True]
     page = made.html()
     assert "Measured at the target" in page
-    assert "All were written down before the target was trained, from at noon to at noon" in page
+    assert "All were written down before the target was trained, at at noon," in page
     kept["mup"]["loss"][0] *= 1.001
     assert "not the same now: mup" in report(outcome, again, {}, command, kept).html()
     assert "not the same now: mup" in report(outcome, again, {}, command, written(again, {}, "at one")).html()

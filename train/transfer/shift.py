@@ -123,9 +123,18 @@ def octaves(move: float) -> str:
     return f"{move:+.2f}" if math.isfinite(move) else "?" if math.isnan(move) else "+∞" if move > 0 else "-∞"
 
 
+_LARGE = 10.0  # shares from here on are written as factors
+
+
 def percent(cost: float) -> str:
-    """A cost in words."""
-    return f"{cost:.1%}" if math.isfinite(cost) else "∞ (it diverges)"
+    """A cost in words: a share, or of much what the loss is times.
+
+    >>> percent(0.051), percent(264.0)
+    ('5.1%', '× 265')
+    """
+    if not math.isfinite(cost):
+        return "∞ (it diverges)"
+    return f"{cost:.1%}" if cost < _LARGE else f"× {1 + cost:.3g}"
 
 
 def bracketed(words: Callable[[float], str], value: float, low: float, high: float) -> str:

@@ -92,7 +92,8 @@ def signed(share: float) -> str:
     >>> signed(0.051)
     '+5.1%'
     """
-    return f"{share:+.1%}" if abs(share) < 10 else percent(share)
+    word = percent(share)
+    return word if word[0] in "-×∞" else f"+{word}"
 
 
 @checks.arguments(

@@ -47,5 +47,6 @@ def sentence(found: "Sequence[Forecast]", kept: Mapping[str, Any]) -> str:
     if not seen:
         return ""
     if not other:
-        return f"All were written down before the target was trained, from {min(times)} to {max(times)}, and are the same now."
+        when = f"from {min(times)} to {max(times)}" if min(times) < max(times) else f"at {times[0]}"
+        return f"All were written down before the target was trained, {when}, and are the same now."
     return f"Not written down before the target was trained, or not the same now: {', '.join(other)}; of {len(seen)}."
