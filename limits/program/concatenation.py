@@ -30,7 +30,7 @@ def tiled(value: Value, times: tuple[int, ...], shape: tuple) -> Value:
 
 def concatenated(values: list[Value], number: int, wanted: tuple) -> Value:
     """Arrays one behind the other along an axis."""
-    values = _as_fields(values, number)
+    values = _as_fields([value for value in values if size(value.axes[number])[0]], number)
     kinds = {atom.kind for value in values for atom in value.axes[number]}
     axis = (Atom("n" if growth(wanted) else "p", wanted),)
     axes = (*values[0].axes[:number], axis, *values[0].axes[number + 1 :])
@@ -114,10 +114,12 @@ def padded(value: Value, fill: float, config: tuple, shape: tuple) -> Value:
     for number, (low, high, inner) in enumerate(config):
         if (low, high, inner) == (0, 0, 0):
             continue
-        axis = axes[number]
+        axis, at = axes[number], len(positions(tuple(axes[:number])))
+        if not axis:  # of one entry, which is not held as an axis
+            axis = (Atom("p", (1, 1, 1)),)
+            held = moved(held, lambda a, i, at=at: jnp.expand_dims(a, i + at), (*held.shape[:at], 1, *held.shape[at:]))
         if len(axis) != 1 or axis[0].kind != "p":
             raise NoLimitError("an axis of neurons or inputs is padded")
-        at = len(positions(tuple(axes[:number])))
         axes[number] = (Atom("p", shape[number]),)
         new = (*held.shape[:at], shape[number][0], *held.shape[at + 1 :])
 

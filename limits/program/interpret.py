@@ -76,6 +76,8 @@ class Interpreter:
         refused = next((value for value in given if isinstance(value, Refused)), None)
         if refused is not None:
             return [refused] * len(equation.outputs)
+        if any(0 in (n for n, _, _ in shape) for shape in equation.shapes):
+            return [_empty(shape) for shape in equation.shapes]
         try:
             made = self._apply(equation, given)
             for value in made:
@@ -199,6 +201,13 @@ def _held(each: Constant) -> Value | Refused:
         return deterministic.constant(*each)
     except NoLimitError as error:
         return Refused(str(error))
+
+
+def _empty(shape: tuple) -> Value:
+    """An array without entries, as scans over pairs of neighbours make of an odd one."""
+    axes = tuple(fresh(sizes) for sizes in shape)
+    counts = [atom.sizes[0] for axis in axes for atom in axis if atom.kind == "p"]
+    return Value(axes, Det(np.zeros((1, *counts))))
 
 
 def _stretched(value: Value, shape: tuple) -> Value:

@@ -89,7 +89,7 @@ def endless_drift(
     )
     if abs(move) >= FAR and min(abs(low), abs(high)) >= MATTERS:
         raise NotPredictableError(
-            f"{words} It has no limit to extrapolate to: use a parameterization that has one, such as mup."
+            f"{words} It has no limit that is seen: measure larger sizes, or take a parameterization that has one, as mup."
         )
     return [words]
 

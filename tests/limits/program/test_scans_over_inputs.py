@@ -64,6 +64,34 @@ def test_a_loop_of_jax_is_that_of_python(reverse):
     assert np.abs(other.nngp - a.nngp).max() > 0.01
 
 
+class LinearRecurrent(nn.Module):
+    """relu of the last of s_t = 0.8 s_{t−1} + u_t: in parallel, over pairs of pairs, or in turn."""
+
+    width: int
+    parallel: bool
+
+    @nn.compact
+    def __call__(self, x):
+        u = x @ self.param("u", nn.initializers.normal(1.0), (x.shape[-1], self.width))
+        if self.parallel:
+            a = jnp.full(u.shape, 0.8, u.dtype)
+            states = jax.lax.associative_scan(lambda p, q: (p[0] * q[0], q[0] * p[1] + q[1]), (a, u), axis=1)[1]
+            return readout(nn.relu(states[:, -1]))
+        state = u[:, 0]
+        for t in range(1, x.shape[1]):
+            state = 0.8 * state + u[:, t]
+        return readout(nn.relu(state))
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_a_scan_over_pairs_is_one_in_turn(steps):
+    """Of an odd number, and of two, it has parts without entries."""
+    a, b = (twin(in_parameterization(LinearRecurrent(64, p), "ntk")).kernels(X[:, :steps]) for p in (True, False))
+    np.testing.assert_allclose(a.nngp, b.nngp, rtol=1e-12)
+    np.testing.assert_allclose(a.ntk, b.ntk, rtol=1e-12)
+    assert a.provenance["ntk"].kind == b.provenance["ntk"].kind == "exact"
+
+
 class Stock(nn.Module):
     """Flax's loop over a cell, whose carry is float32 whatever its inputs are."""
 
