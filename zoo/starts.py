@@ -22,7 +22,7 @@ _MARGIN = 0.05  # of a power of N
 _START = (
     "in_parameterization: {name} ({role}) starts with a standard deviation of {narrow:.4g} at width {width} and {wide:.4g} at "
     "{twice}, as N^{power:.2g}; it must go as N^{wanted:g} for signals of O(1). Initialise {remedy}; "
-    "or say its role, where it is another: roles={{\"{name}\": …}}."
+    'or say its role, where it is another: roles={{"{name}": …}}.'
 )
 _MEAN = (
     "in_parameterization: {name} ({role}) starts with entries of mean {mean:.4g}: a sum over N inputs of them grows as N. "
