@@ -7,7 +7,7 @@
 
 and the same with :resnet (256), :vit and :gpt (128), in runs/transfer_blind_resnet and so on. The second command writes
 predictions, the fourth checks them and says whether they are those that were written. Two cores with eight times as much other
-work beside: 15, 2, 22 and 2 minutes for :mlp, 30, 2 and more than 30 for :resnet; one core: 8 minutes in all for :gpt, 12 for :vit.
+work beside: 15, 2, 22 and 2 minutes for :mlp, 30, 2 and more than 30 for :resnet; one core: 8 minutes for :gpt, 20 for :vit.
 --only="sgd, parity" takes one variant. Expect: train/README.md has a table of what was found.
 """
 
