@@ -80,6 +80,12 @@ def _check_read(config: Any, own: Experiment | None) -> None:
         )
 
 
+def unread(config: Any, path: str) -> list[str]:
+    """Fields of the config that neither a comparison nor a function of its file reads."""
+    asked = Experiment(path, config, needed=()).asked_for(("make", "optimizer"))
+    return sorted(set(config) - {*FIELDS, "name", "rich", "posterior", "variants"} - asked)
+
+
 def left_out(config: Any) -> tuple[str, ...]:
     """The fields that this config does not need: chains against theory have no training."""
     if "posterior" not in config:
@@ -162,6 +168,8 @@ def main() -> None:
     check_fields(config, "launch.compare", left_out(config), common.config_file())
     check_folder(folder, run["config"])
     common.keep_config(folder, run)
+    if left := unread(config, common.config_file()):
+        screen.print(f"fields of the config that nothing reads: {', '.join(left)}")
     task = task_of(config)
     result, pages = (posteriors, posterior_report) if config.get("posterior") else (trainings, compare_report)
     found, page = result(config, families(config, common.config_file(), task.outputs), task, folder, screen)

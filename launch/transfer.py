@@ -35,6 +35,7 @@ from absl import flags
 
 from launch import common, live, shards
 from train.evaluate.report import Report
+from train.study.asked import unread
 from train.study.predicted import with_unbounded
 from train.study.rounds import Budget, best_of, conduct_rounds
 from train.study.study import Study, conduct, study_of
@@ -70,6 +71,8 @@ def main() -> None:
     study = study_of(common.config_file(), config, folder, _ONLY.value)
     run = common.provenance(config)
     common.keep_config(folder, run)
+    if left := unread(study):
+        screen.print(f"fields of the config that nothing reads: {', '.join(left)}")
     page = live.start(folder, lambda: so_far(study), screen)
     searched = None
     if _BUDGET.value:

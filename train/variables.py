@@ -1,11 +1,17 @@
 """A model's variables: what is trained, what only changes with the forward pass, and how a step changes both."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
+
+from zoo.modules import made_by
+from zoo.plain import PlainNetwork
+from zoo.rescaled import within
 
 
 def split(variables: Any) -> tuple[Any, dict[str, Any]]:
@@ -19,13 +25,30 @@ def split(variables: Any) -> tuple[Any, dict[str, Any]]:
     return {"params": variables["params"]}, {name: part for name, part in variables.items() if name != "params"}
 
 
+def takes_train(net: Any) -> bool:
+    """Whether its forward pass is told by an argument `train` that it is trained.
+
+    >>> from zoo import MLP, HeResNet
+    >>> takes_train(MLP(8, 1)), takes_train(HeResNet(8, (1,), 2))
+    (False, True)
+    """
+    model = within(net)
+    if isinstance(model, PlainNetwork):
+        model = made_by(model.make, model.width)
+    call = model.__call__ if isinstance(model, nn.Module) else model.apply
+    return "train" in inspect.signature(call).parameters
+
+
 def forward(
     net: Any, trained: Any, state: dict[str, Any], x: Any, collect: tuple[str, ...] = (), **options: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """(outputs, other collections after it, with those to `collect`), in training mode where there are batch statistics."""
+    """(outputs, other collections after it, with those to `collect`).
+
+    In training mode where there are batch statistics, or keys for dropout (`rngs`) and an argument `train` that asks for them.
+    """
+    mode = {"train": True} if "batch_stats" in state or ("rngs" in options and takes_train(net)) else {}
     if not state and not collect:
-        return net.apply(trained, x, **options), state
-    mode = {"train": True} if "batch_stats" in state else {}
+        return net.apply(trained, x, **mode, **options), state
     outputs, state = net.apply({**trained, **state}, x, mutable=[*state, *collect], **mode, **options)
     return outputs, dict(state)
 

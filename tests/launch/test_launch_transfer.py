@@ -249,7 +249,7 @@ def test_the_curve_of_the_limit_under_adam(own: Any):
     [
         (OWN.replace("def loss", "def los"), {}, "lacks functions: loss"),
         (OWN.replace("gamma=1.0", "gama"), {"gamma": 1.0}, 'asks for "gama".*Did you mean "gamma"'),
-        (OWN, {"axes": {"decay": (0.1,)}}, '"decay" is swept, but neither'),
+        (OWN, {"axes": {"decay": (0.1,)}}, "config.axes.decay is not read: no function of own.py"),
         (OWN, {"dial": "steps"}, '"steps" is swept, but neither make nor optimizer'),
         (OWN, {"values": (0.0, 0.1)}, "config.values must be .* finite number > 0; got .0.0, 0.1"),
         (OWN, {"grid": "corner"}, '"product" or "cross"'),

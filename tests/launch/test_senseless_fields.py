@@ -82,7 +82,7 @@ def test_what_is_said_of_networks_and_not_read_is_refused(tmp_path):
         compare.check_fields(config, "launch.compare")
     with config.unlocked():
         for name in ("architecture", "activations", "parameterizations", "net"):
-            del config[name]
+            delattr(config, name)
     compare.check_fields(config, "launch.compare")
 
 

@@ -170,6 +170,34 @@ def test_random_numbers_of_the_forward_pass_differ_between_steps_and_members():
     assert float(other["loss"]) != losses[0]
 
 
+class Told(nn.Module):
+    """Drops out where `train` says so; `by_itself`: what it takes itself for."""
+
+    by_itself: bool = False
+    rate: float = 0.9
+
+    @nn.compact
+    def __call__(self, x, train: bool | None = None):
+        h = nn.relu(nn.Dense(32)(x.reshape(len(x), -1)))
+        train = self.by_itself if train is None else train
+        return nn.Dense(10)(nn.Dropout(self.rate, deterministic=not train)(h))
+
+
+@pytest.mark.parametrize("by_itself", [False, True])
+def test_a_module_is_told_whether_it_is_trained(by_itself):
+    """Steps drop out, evaluations do not, whatever `train` is by default."""
+    losses = {}
+    for rate in (0.0, 0.9):
+        trainer = Trainer(Program(Told(by_itself, rate), optax.sgd(0.1), cross_entropy), make_mesh(), (16, 8, 8, 1))
+        state: Any = trainer.initial()
+        state, metrics = trainer.step(state, (X[:16], Y[:16]))
+        start: Any = trainer.initial()
+        batch = X[:16], Y[:16], np.ones(16, "float32")
+        losses[rate] = float(metrics["loss"]), float(trainer.evaluate(start, [batch])["loss"])
+    assert abs(losses[0.0][0] - losses[0.9][0]) > 0.01  # what is dropped of the first batch
+    assert losses[0.0][1] == losses[0.9][1]
+
+
 def test_rules_place_arrays():
     mesh = make_mesh(data=1)
     with pytest.raises(ValueError, match=r'Unknown placement rule "fspd"\. Did you mean "fsdp"'):

@@ -76,6 +76,11 @@ def train_size(
         hopeless,
         compiled,
     )
+    if scores is not None and study.scored == "score" and (least := np.min(scores, initial=np.inf)) <= 0:
+        raise ValueError(
+            f"{experiment.path}: score returned {least:.4g}. Scores are compared by their ratios: they must be above 0, and "
+            "small where a run is good. Return 1 − accuracy, not −accuracy, and of an error that may be 0 that error + 1e-3, say."
+        )
     return KeptRuns.of(jobs, seeds, curves, scores, time.perf_counter() - began, parameters(study, cell))
 
 

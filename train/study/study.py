@@ -15,6 +15,7 @@ from limits import AbsentError
 from limits.kept.identity import identity, numerics
 from train.progress import add_parts, parts_bar
 from train.records import ALSO
+from train.study.asked import check_asked
 from train.study.cell_records import CellRecords
 from train.study.experiment import NEEDED, Experiment, plain_fields
 from train.study.outcomes import outcome_of
@@ -29,20 +30,11 @@ from zoo import checks
 
 _SWEPT = tuple(f"--config.{name}" for name in ("widths", "depths", "values", "seeds", "axes", "variants", "grid"))
 _NOT_IN_CELLS = (
-    "name",
-    "widths",
-    "depths",
-    "grid",
-    "variants",
-    "axes",
-    "target",
-    "limit",
-    "together",
-    "precision",
-    "also",
-)
+    "name", "widths", "depths", "grid", "variants", "axes", "target", "limit", "together", "precision", "also"
+)  # fmt: skip
 _OF_RUNS = ("values", "seeds", "dial")  # of which each run has its own
 _SCORING = ("validation", "score")
+_OF_LIMITS = ("task", "rows")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +88,8 @@ class Study:
     def _traceable(self, name: str, values: tuple) -> bool:
         numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
         shapes = all(isinstance(each, int) for each in values) and self.experiment.asks_for(name, ("make",))
-        return numbers and not shapes and self.experiment.asks_for(name, ("make", "optimizer"))
+        alone = not self.experiment.asks_for(name, ("loss", "batches", *_SCORING, *_OF_LIMITS))
+        return numbers and not shapes and alone and self.experiment.asks_for(name, ("make", "optimizer"))
 
     def variants(self) -> list[tuple[str, str, dict[str, Any]]]:
         """(variant, label, fields) of everything with a compilation of its own: `variants` times the axes that are not traced."""
@@ -302,11 +295,7 @@ def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
             f'{path}: "{study.dial}" is swept, but neither make nor optimizer has an argument of that name.'
         )
     check_scored(study)
-    for name in study.axes:
-        if not study.experiment.asks_for(name):
-            raise ValueError(
-                f'{path}: "{name}" is swept, but neither make, optimizer, loss nor batches has an argument of that name.'
-            )
+    check_asked(study)
     return study
 
 

@@ -148,7 +148,9 @@ def _drift(outcome: Outcome, label: str, small: Sweep, over: str, size: float) -
     series = [_from(start, each) for each in fitting]
     series = [each for each in series if each is not None]
     if not series:
-        return 0.0, [f"Warning: whether the optimum moves with {over} was not measured."]
+        elsewhere = any(s.over == over for s in outcome.series(label))
+        where = f" at {other} {getattr(small, other):g}, where the least loss is" if elsewhere else ""
+        return 0.0, [f"Warning: whether the optimum moves with {over} was not measured{where}."]
     found, measured = series[0], series[0].sizes
     if size in measured:
         found = Transfer(over, (found.sweeps[0], found.sweeps[list(measured).index(size)]))

@@ -57,8 +57,22 @@ class Searched:
             place = f"is {bracketed('{:.3g}'.format, *(2.0 ** float(e) for e in after.ends))}, {length} octaves"
         return (
             f"{head} best {dial} of width {width:g}, depth {depth} {place}, after {self.share:.1%} of what the whole grid "
-            f"costs ({self.seconds:.1f} seconds of training); {self.end.why}."
+            f"costs ({self.seconds:.1f} seconds of training); {self.end.why}.{self.doubts()}"
         )
+
+    def doubts(self) -> str:
+        """Where that lies beyond what was tried."""
+        runs = [(size, runs) for _, each in self.done for size, runs in each.runs.items() if runs]
+        if self.end.before is None or not runs:
+            return ""
+        best, tried = 2.0 ** float(self.end.before.value), [value for _, each in runs for value, _ in each]
+        said = ""
+        if not min(tried) <= best <= max(tried):
+            said = f" Doubtful: it lies beyond the values that were tried, {min(tried):.3g} to {max(tried):.3g}; give more."
+        width, depth = self.space.target
+        if width < min(w for (w, _), _ in runs) or depth < min(d for (_, d), _ in runs):
+            said += " Doubtful: the target is smaller than what was trained."
+        return said
 
     def numbers(self) -> dict[str, Any]:
         """For the file of JSON."""

@@ -1,0 +1,98 @@
+"""What a study says is read by all who ask for it, or refused: axes of batches and losses, variants, scores, misspelt fields."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from own_studies import studies_of
+from rich.console import Console
+
+from launch import compare
+from train.study.asked import unread
+from train.study.study import conduct
+from train.transfer import Outcome
+
+OWN = """
+import jax.numpy as jnp
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+from zoo import MLP
+
+def get_config():
+    return ConfigDict({"name": "own", "widths": (8,), "depths": (1,), "values": (0.05,), "seeds": 2, "steps": 3, "batch": 4})
+
+def make(width, depth):
+    return MLP(width, depth, activation="tanh")
+
+def optimizer(net, learning_rate, batch, share=1.0):
+    return optax.sgd(learning_rate * share)
+
+def loss(outputs, targets, share=1.0):
+    return share * 0.5 * jnp.mean((outputs - targets) ** 2)
+
+def batches(steps, batch):
+    x = np.random.default_rng(0).normal(size=(steps, batch, 4))
+    return [(each, np.tanh(each[:, :1])) for each in x]
+
+def validation():
+    x = np.random.default_rng(1).normal(size=(5, 4))
+    return x, np.tanh(x[:, :1])
+
+def score(outputs, targets):
+    return jnp.mean(jnp.abs(outputs - targets)) - SHIFT
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Any:
+    return studies_of(tmp_path, OWN.replace("SHIFT", "0.0"))
+
+
+def run(study: Any) -> Outcome:
+    outcome = conduct(study, (0, 1), Console(quiet=True))
+    assert outcome is not None
+    return outcome
+
+
+def curves(outcome: Outcome) -> list[np.ndarray]:
+    return [sweep.losses for sweeps in outcome.sweeps.values() for sweep in sweeps.values()]
+
+
+@pytest.mark.parametrize(("name", "values"), [("batch", (4, 16)), ("share", (0.5, 1.0))])
+def test_an_axis_reaches_all_who_ask_for_it(own, name, values):
+    """As the same number in the config does: also batches and losses, not the optimiser alone."""
+    both = curves(run(own(axes={name: values})))
+    for found, value in zip(both, values, strict=True):
+        (alone,) = curves(run(own(**{name: value})))
+        np.testing.assert_allclose(found, alone, rtol=1e-6)
+    assert np.abs(both[0] - both[1]).max() > 0.01 * np.abs(both[0]).max()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"dial": "share"}, 'config.dial = "share" is asked for by loss too'),
+        ({"variants": {"more": {"steps": 40}}}, "config.variants.more.steps: steps is the study.s own"),
+        ({"variants": {"other": {"seed": 4}}}, "config.variants.other.seed"),
+        ({"variants": {"a": {"shar": 0.5}}}, r"config.variants.a.shar is not read: .*own.py .*share"),
+        ({"axes": {"seeds": (1, 2)}}, "config.axes.seeds"),
+    ],
+)
+def test_what_would_not_be_read_is_refused(own, fields, message):
+    with pytest.raises(ValueError, match=message):
+        own(**fields)
+
+
+def test_scores_that_have_no_ratios_are_refused(tmp_path):
+    study = studies_of(tmp_path, OWN.replace("SHIFT", "9.0"))(scored="score")
+    with pytest.raises(ValueError, match=r"score returned -.* must be above 0"):
+        run(study)
+
+
+def test_misspelt_fields_are_named(own, tmp_path):
+    assert unread(own(axis={"batch": (1, 2)}, batch=8)) == ["axis"]
+    (tmp_path / "plain.py").write_text("def make(width, depth, slope):\n    return None\n")
+    config = {"name": "a", "widths": (8,), "optimiser": "adam", "slope": 1.0}
+    assert compare.unread(config, str(tmp_path / "plain.py")) == ["optimiser"]

@@ -1,0 +1,46 @@
+"""What the fields of a study's config are asked for by: itself, or a function of the file."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from train.study.experiment import NEEDED
+from zoo.messages import did_you_mean
+
+if TYPE_CHECKING:
+    from train.study.study import Study
+
+FUNCTIONS = (*NEEDED, "validation", "score", "task", "rows")
+_TRACED = ("make", "optimizer")  # which get what is swept, run by run
+READ = (
+    "name", "dial", "values", "widths", "depths", "grid", "seeds", "seed", "steps", "scored", "variants", "axes", "target",
+    "limit", "together", "precision", "also",
+)  # fmt: skip
+
+
+def check_asked(study: "Study") -> None:
+    """Raises where a variant, an axis or the dial says what is not read, or not by all that ask for it."""
+    asked = study.experiment.asked_for(FUNCTIONS)
+    others = [name for name in FUNCTIONS if name not in _TRACED and study.experiment.asks_for(study.dial, (name,))]
+    if others:
+        raise ValueError(
+            f'config.dial = "{study.dial}" is asked for by {" and ".join(others)} too, which do not get the values swept: make '
+            "and optimizer do. Take another dial, and give this one as one of the config's `axes`."
+        )
+    variants: Mapping[str, Any] = study.config.get("variants", {})
+    for where, fields in (*(("variants." + label, each) for label, each in variants.items()), ("axes", study.axes)):
+        for name in fields:
+            if name in READ:
+                raise ValueError(
+                    f"config.{where}.{name}: {name} is the study's own, the same for everything that is compared. Leave it out "
+                    "here, or give the functions of the file another name for what they are to do with it."
+                )
+            if name not in asked:
+                raise ValueError(
+                    f"config.{where}.{name} is not read: no function of {study.experiment.path.name} has an argument of that "
+                    f"name. {did_you_mean(name, sorted(asked))}"
+                )
+
+
+def unread(study: "Study") -> list[str]:
+    """Fields of the config that neither the study nor a function of the file reads."""
+    return sorted(set(study.config) - {*READ} - study.experiment.asked_for(FUNCTIONS))
