@@ -81,6 +81,13 @@ def main() -> None:
         return
     outcome = with_unbounded(study, outcome)
     sizes = [sweep for sweeps in outcome.sweeps.values() for sweep in sweeps.values()]
+    if not sizes:
+        raise ValueError(f"--budget={_BUDGET.value} is not enough for the runs of a first round: give more.")
+    if not any(np.isfinite(sweep.curves[..., 0]).any() for sweep in sizes):
+        raise FloatingPointError(
+            "The loss of every run is infinite or NaN at the first step already, before anything is trained: look at "
+            "what loss and batches return."
+        )
     if not any(np.isfinite(sweep.optimum().loss) for sweep in sizes):
         raise FloatingPointError(
             f"Every run of every size diverged, at {study.dial} from {study.values[0]:g} to {study.values[-1]:g}: give smaller "

@@ -24,6 +24,7 @@ from train.schedules import make_schedule
 from train.several import Several
 from train.step import Program
 from train.trainer import Trainer
+from zoo import checks
 from zoo.saved import to_json
 
 
@@ -97,6 +98,10 @@ class Run:
         batch = next(self._own_batches(0), None)
         if batch is None:
             raise ValueError(f"{self.experiment.path}: batches gives none.")
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise ValueError(
+                f"{self.experiment.path}: batches gives {checks.shown(batch)}; each must be (inputs, targets)."
+            )
         first = np.asarray(batch[0])
         return jax.ShapeDtypeStruct(first.shape, jax.dtypes.canonicalize_dtype(first.dtype)), batch[1]
 

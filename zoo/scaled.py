@@ -81,6 +81,8 @@ def scaled(
     """
     if isinstance(optimizer, str):
         make = named("scaled", optimizer)
+        if "learning_rate" not in options:
+            raise TypeError(f'scaled: {optimizer} needs a learning rate: scaled("{optimizer}", net, learning_rate=…).')
         if optimizer in OF_MATRICES:
             return _corrected(make(net, x, **options), net, x, spectral=True)
         known = inspect.signature(make).parameters

@@ -96,3 +96,23 @@ def test_misspelt_fields_are_named(own, tmp_path):
     (tmp_path / "plain.py").write_text("def make(width, depth, slope):\n    return None\n")
     config = {"name": "a", "widths": (8,), "optimiser": "adam", "slope": 1.0}
     assert compare.unread(config, str(tmp_path / "plain.py")) == ["optimiser"]
+
+
+@pytest.mark.parametrize(
+    ("what", "instead", "message"),
+    [
+        (
+            'return MLP(width, depth, activation="tanh")',
+            "return 3",
+            "make returned 3; make.* a model with init and apply",
+        ),
+        (
+            "return optax.sgd(learning_rate * share)",
+            "return 'sgd'",
+            "optimizer returned 'sgd'; .* an Optax transformation",
+        ),
+    ],
+)
+def test_what_functions_return_is_looked_at(tmp_path, what, instead, message):
+    with pytest.raises(ValueError, match=message):
+        run(studies_of(tmp_path, OWN.replace("SHIFT", "0.0").replace(what, instead))())

@@ -247,3 +247,8 @@ def test_the_threshold_before_it_means_the_same_at_every_width():
         return float(jnp.mean(jax.vmap(lambda v: optax.global_norm(jax.grad(loss)(v)))(variables)))
 
     assert 1.9 < norm(512) / norm(2048) < 2.15
+
+
+def test_a_name_needs_a_learning_rate():
+    with pytest.raises(TypeError, match=r'adam needs a learning rate: scaled\("adam", net, learning_rate=…\)'):
+        scaled("adam", MLP(8, 1))

@@ -12,6 +12,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from limits.kept.identity import identity
+from zoo.checks import shown
 from zoo.messages import did_you_mean
 
 NEEDED = {
@@ -20,6 +21,8 @@ NEEDED = {
     "loss": "loss(outputs, targets) returns a number",
     "batches": "batches(…) returns an iterator of (inputs, targets)",
 }
+
+_HAS = {"make": ("init", "apply"), "optimizer": ("init", "update")}  # what these return
 
 _loaded: dict[tuple[Path, bytes], ModuleType] = {}  # by place and content
 
@@ -50,8 +53,9 @@ class Experiment:
     def call(self, function: str, *positional: Any, **given: Any) -> Any:
         """Calls the function with what it asks for by name."""
         result = self.bound(function, len(positional), **given)(*positional)
-        if result is None and function in NEEDED:
-            raise ValueError(f"{self.path}: {function} returned None; {NEEDED[function]}.")
+        lacks = [name for name in _HAS.get(function, ()) if not hasattr(result, name)]
+        if (result is None and function in NEEDED) or lacks:
+            raise ValueError(f"{self.path}: {function} returned {shown(result)}; {NEEDED[function]}.")
         return result
 
     def bound(self, function: str, positional: int, **given: Any) -> functools.partial:
