@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from train.study.experiment import NEEDED
+from zoo import checks
 from zoo.messages import did_you_mean
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def check_asked(study: "Study") -> None:
             "and optimizer do. Take another dial, and give this one as one of the config's `axes`."
         )
     variants: Mapping[str, Any] = study.config.get("variants", {})
+    for label, each in variants.items():
+        checks.table(f"config.variants.{label}", each)
     for where, fields in (*(("variants." + label, each) for label, each in variants.items()), ("axes", study.axes)):
         for name in fields:
             if name in READ:
