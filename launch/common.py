@@ -270,6 +270,12 @@ def provenance(settings: ConfigDict, experiment: Experiment | None = None) -> di
     }
 
 
+def say_unread(screen: Any, names: Sequence[str]) -> None:
+    """Names the fields of a config that nothing reads, if there are any."""
+    if names:
+        screen.print(f"fields of the config that nothing reads: {', '.join(names)}")
+
+
 def keep_config(folder: Any, run: Mapping[str, Any]) -> None:
     """What is run (`provenance`) and the config's file, beside the results."""
     write_whole(folder / "config.json", json.dumps(run, indent=2) + "\n")

@@ -168,8 +168,7 @@ def main() -> None:
     check_fields(config, "launch.compare", left_out(config), common.config_file())
     check_folder(folder, run["config"])
     common.keep_config(folder, run)
-    if left := unread(config, common.config_file()):
-        screen.print(f"fields of the config that nothing reads: {', '.join(left)}")
+    common.say_unread(screen, unread(config, common.config_file()))
     task = task_of(config)
     result, pages = (posteriors, posterior_report) if config.get("posterior") else (trainings, compare_report)
     found, page = result(config, families(config, common.config_file(), task.outputs), task, folder, screen)

@@ -150,8 +150,7 @@ def main() -> None:
     run = prepare(experiment, folder, _PMAP.value)
     held = resume.lock(folder) if jax.process_index() == 0 else None
     check_folder(run, _ACCEPT.value)
-    if left := unused(run.fields, experiment.asked_for((*NEEDED, *beside.FUNCTIONS))):
-        screen.print(f"fields of the config that nothing reads: {', '.join(left)}")
+    common.say_unread(screen, unused(run.fields, experiment.asked_for((*NEEDED, *beside.FUNCTIONS))))
     if jax.process_index() == 0:
         if "://" not in str(folder):
             folder_inside(folder, "checkpoints")

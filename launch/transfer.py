@@ -71,8 +71,7 @@ def main() -> None:
     study = study_of(common.config_file(), config, folder, _ONLY.value)
     run = common.provenance(config)
     common.keep_config(folder, run)
-    if left := unread(study):
-        screen.print(f"fields of the config that nothing reads: {', '.join(left)}")
+    common.say_unread(screen, unread(study))
     page = live.start(folder, lambda: so_far(study), screen)
     searched = None
     if _BUDGET.value:

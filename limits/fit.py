@@ -112,7 +112,7 @@ def fit(
     task = limit.fed(task)
     limit.check_outputs("fit", task)
     function = limit.kernel_function(like=task.x_train)
-    noise = as_noise(noise, len(task.x_train))
+    noise = _as_noise(noise, len(task.x_train))
     start = _start(net, function.hyperparameters, over, noise)
     with jax.enable_x64(True):
         x, y = jnp.asarray(task.x_train), jnp.asarray(task.y_train)
@@ -145,7 +145,7 @@ def fit(
                float(history["objective"][-1]), history)  # fmt: skip
 
 
-def as_noise(noise: Any, points: int) -> Any:
+def _as_noise(noise: Any, points: int) -> Any:
     """A variance as a number, or one for each of so many points, all positive."""
     given = np.asarray(noise, float)
     if given.shape not in ((), (points,)) or (given <= 0).any():
