@@ -19,7 +19,7 @@ from train.evaluate.finding import Finding
 from train.evaluate.interval import Interval, mean
 from train.evaluate.report import Picture, Report, Table
 from train.evaluate.statistics import slope
-from train.variables import descend, forward, split
+from train.variables import descend, forward, mode, split
 from zoo import checks
 from zoo.attention import WEIGHTS
 from zoo.messages import as_text
@@ -257,7 +257,7 @@ def _movement(
         return found if predict is None else found | {"predictions": predict(f)}
 
     def run(key: Any) -> dict[str, Any]:
-        start = net.init(key, x)
+        start = net.init(key, x, **mode(net, False))
         trained, state = split(start)
 
         def step(_: Any, carry: Any) -> Any:

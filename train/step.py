@@ -4,15 +4,13 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
 
-from train.variables import forward, split, update
+from train.variables import draws, forward, initial, one_number, update
 from zoo.layers import synchronised
-from zoo.rescaled import within
 
 
 @flax.struct.dataclass
@@ -82,7 +80,7 @@ class Program:
     def initial(self, seed: Any, x: Any) -> TrainingState:
         """The state before the first step; the same seed gives `launch.transfer`'s network of that seed."""
         key = jax.random.fold_in(jax.random.key(0), seed)
-        trained, collections = split(self.net.init(key, x))
+        trained, collections = initial(self.net, key, x)
         average = jax.tree.map(jnp.copy, trained) if self.average else None
         draws = jax.random.key_data(jax.random.fold_in(key, 1))
         return TrainingState(jnp.zeros((), jnp.int32), trained, collections, self.tx.init(trained), average, draws)
@@ -140,18 +138,16 @@ class Program:
         return a.reshape(len(a) // self.accumulate, self.accumulate, *a.shape[1:]).swapaxes(0, 1)
 
     def _draws(self, state: TrainingState, part: Any) -> Any:
-        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
-        return jax.random.fold_in(key, part)
+        return draws(self.net, jax.random.wrap_key_data(state.key), state.step, part)
 
-    def _gradient(self, trained: Any, collections: Any, key: Any, batch: Any) -> Any:
+    def _gradient(self, trained: Any, collections: Any, options: Any, batch: Any) -> Any:
         """((loss, collections, numbers about it, gradient), how many targets these are means over)."""
-        options: dict[str, Any] = {"rngs": {"dropout": key}} if isinstance(within(self.net), nn.Module) else {}
 
         def objective(trained: Any) -> Any:
             x, y = batch
             outputs, after = forward(self.net, trained, collections, x, (), **options)
             outputs = jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
-            return self.loss(outputs, y), (after, self.hits(outputs, y), _counted(outputs, y))
+            return one_number(self.loss(outputs, y)), (after, self.hits(outputs, y), _counted(outputs, y))
 
         if self.mapped is None:
             (loss, (after, right, count)), gradient = jax.value_and_grad(objective, has_aux=True)(trained)

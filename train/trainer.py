@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from train.mesh import Placement, rows_here, to_devices
 from train.step import Numbers, Program, TrainingState
-from train.variables import takes_train
+from train.variables import mode
 
 
 class Trainer:
@@ -116,11 +116,11 @@ class Trainer:
         return {name: np.asarray(value, np.float64) / count for name, value in found.items()}
 
     def _sums(self, state: TrainingState, batch: Any, total: dict[str, Any] | None) -> dict[str, Any]:
-        mode = {"train": False} if takes_train(self.program.net) else {}
+        how = mode(self.program.net, False)
 
         def one(variables: Any) -> dict[str, Any]:
             x, y, mask = batch
-            outputs = self.program.net.apply(variables, x, **mode)
+            outputs = self.program.net.apply(variables, x, **how)
             outputs = jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
             losses = jax.vmap(lambda f, y: self.program.loss(f[None], y[None]))(outputs, y)
             each = {"loss": losses, **jax.vmap(lambda f, y: self.program.hits(f[None], y[None]))(outputs, y)}

@@ -1,6 +1,5 @@
 """A model's variables: what is trained, what only changes with the forward pass, and how a step changes both."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from zoo.modules import made_by
+from zoo.checks import shown
+from zoo.modules import made_by, told
 from zoo.plain import PlainNetwork
 from zoo.rescaled import within
 
@@ -25,18 +25,29 @@ def split(variables: Any) -> tuple[Any, dict[str, Any]]:
     return {"params": variables["params"]}, {name: part for name, part in variables.items() if name != "params"}
 
 
-def takes_train(net: Any) -> bool:
-    """Whether its forward pass is told by an argument `train` that it is trained.
+def mode(net: Any, trained: bool) -> dict[str, bool]:
+    """What tells its forward pass whether it is one of training (`zoo.modules.told`).
 
     >>> from zoo import MLP, HeResNet
-    >>> takes_train(MLP(8, 1)), takes_train(HeResNet(8, (1,), 2))
-    (False, True)
+    >>> mode(MLP(8, 1), trained=True), mode(HeResNet(8, (1,), 2), trained=True)
+    ({}, {'train': True})
     """
     model = within(net)
-    if isinstance(model, PlainNetwork):
-        model = made_by(model.make, model.width)
-    call = model.__call__ if isinstance(model, nn.Module) else model.apply
-    return "train" in inspect.signature(call).parameters
+    asks: Any = made_by(model.make, model.width) if isinstance(model, PlainNetwork) else model
+    found = told(asks.__call__ if isinstance(asks, nn.Module) else getattr(asks, "apply", asks), trained)
+    return {"train": trained} if found and asks is not model else found  # wrapped ones translate
+
+
+def initial(net: Any, key: Any, x: Any) -> tuple[Any, dict[str, Any]]:
+    """(what is trained, other collections) at the start."""
+    return split(net.init(key, x, **mode(net, False)))
+
+
+def draws(net: Any, key: Any, step: Any, part: Any = 0) -> dict[str, Any]:
+    """What `apply` takes in a step of training beside inputs: keys of random numbers, for dropout, of a Linen module."""
+    if not isinstance(within(net), nn.Module):
+        return {}
+    return {"rngs": {"dropout": jax.random.fold_in(jax.random.fold_in(key, step), part)}}
 
 
 def forward(
@@ -44,12 +55,13 @@ def forward(
 ) -> tuple[Any, dict[str, Any]]:
     """(outputs, other collections after it, with those to `collect`).
 
-    In training mode where there are batch statistics, or keys for dropout (`rngs`) and an argument `train` that asks for them.
+    In training mode where there are batch statistics, or keys for dropout (`rngs`).
     """
-    mode = {"train": True} if "batch_stats" in state or ("rngs" in options and takes_train(net)) else {}
+    if "batch_stats" in state or "rngs" in options:
+        options = {**mode(net, True), **options}
     if not state and not collect:
-        return net.apply(trained, x, **mode, **options), state
-    outputs, state = net.apply({**trained, **state}, x, mutable=[*state, *collect], **mode, **options)
+        return net.apply(trained, x, **options), state
+    outputs, state = net.apply({**trained, **state}, x, mutable=[*state, *collect], **options)
     return outputs, dict(state)
 
 
@@ -62,15 +74,43 @@ def update(tx: optax.GradientTransformation, gradient: Any, memory: Any, trained
     return updates, jax.tree.map(lambda new, old: jnp.asarray(new, jnp.asarray(old).dtype), after, memory)
 
 
+def one_number(loss: Any) -> jax.Array:
+    """What a loss function returned, or an error that says why there is no gradient of it.
+
+    >>> one_number(jnp.ones(3))
+    Traceback (most recent call last):
+    ...
+    ValueError: loss(outputs, targets) must return one real number; it returned float32 of shape (3,): take its mean.
+    """
+    try:
+        found = jnp.asarray(loss)
+    except TypeError:
+        raise ValueError(f"loss(outputs, targets) must return one real number; it returned {shown(loss)}.") from None
+    if found.shape or not jnp.issubdtype(found.dtype, jnp.floating):
+        raise ValueError(
+            f"loss(outputs, targets) must return one real number; it returned {found.dtype} of shape {found.shape}"
+            f"{': take its mean' * bool(found.shape)}."
+        )
+    return found
+
+
 def descend(
-    net: Any, tx: optax.GradientTransformation, loss_fn: Callable[[Any, Any], Any], carry: tuple, batch: tuple
+    net: Any,
+    tx: optax.GradientTransformation,
+    loss_fn: Callable[[Any, Any], Any],
+    carry: tuple,
+    batch: tuple,
+    **options: Any,
 ) -> tuple[tuple, Any]:
-    """((what is trained, other collections, the optimiser's memory) after a batch (inputs, targets), the loss before it)."""
+    """((what is trained, other collections, the optimiser's memory) after a batch (inputs, targets), the loss before it).
+
+    options: of the forward pass.
+    """
     trained, state, memory = carry
 
     def objective(trained: Any) -> Any:
-        outputs, after = forward(net, trained, state, batch[0])
-        return loss_fn(outputs, batch[1]), after
+        outputs, after = forward(net, trained, state, batch[0], **options)
+        return one_number(loss_fn(outputs, batch[1])), after
 
     (loss, state), gradient = jax.value_and_grad(objective, has_aux=True)(trained)
     updates, memory = update(tx, gradient, memory, trained)

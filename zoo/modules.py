@@ -21,6 +21,20 @@ class Pair(NamedTuple):
     apply: Callable[..., Any]
 
 
+# Names by which modules ask whether they are trained, and what they are then told; zoo's own layers say `train`.
+TOLD = {"train": True, "training": True, "is_training": True, "deterministic": False, "use_running_average": False}
+
+
+def told(call: Callable[..., Any], trained: bool) -> dict[str, bool]:
+    """The argument that tells a forward pass whether it is one of training; none where it does not ask.
+
+    >>> told(lambda x, deterministic=True: x, trained=True), told(lambda x: x, trained=True)
+    ({'deterministic': False}, {})
+    """
+    asked = inspect.signature(call).parameters
+    return next(({name: sense == trained} for name, sense in TOLD.items() if name in asked), {})
+
+
 def made_by(make: Callable[..., Any], width: int) -> nn.Module | Pair:
     """What a function makes of a width, with NNX modules as pairs of functions."""
     rngs = _argument_of_rngs(make)

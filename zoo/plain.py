@@ -1,7 +1,6 @@
 """A plain module (Linen, NNX, or a pair of functions) as a definition: its own forward code at any width."""
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 
 from zoo import checks
 from zoo.definition import in_form
-from zoo.modules import is_nnx, made_by
+from zoo.modules import is_nnx, made_by, told
 from zoo.parameterization import ROLES, Parameterization, parameterization
 
 _NET = "net"  # the parameter that holds all those of what is no Linen module
@@ -60,10 +59,10 @@ class PlainNetwork(nn.Module):
     def __call__(self, x: Any, train: bool = False) -> jax.Array:  # noqa: D102
         inner, options = self.inner, dict(self.options)
         linen = isinstance(inner, nn.Module)
-        if "train" in inspect.signature(inner.__call__ if linen else inner.apply).parameters:
-            options.setdefault("train", train)
-        elif train:
+        mode = told(inner.__call__ if linen else inner.apply, train)
+        if train and not mode:
             raise ValueError(f"{self.what} has no argument `train`, by which it would be told that it is trained.")
+        options = {**mode, **options}
         if linen:
             f = inner(x, **options)
         else:

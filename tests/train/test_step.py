@@ -15,7 +15,8 @@ from train.losses import cross_entropy
 from train.mesh import Placement, make_mesh, rows_here
 from train.step import Program
 from train.trainer import Trainer
-from zoo import GPT, MLP, HeResNet, ResNet, ViT, scaled
+from train.transfer.runs import train_runs, train_scored
+from zoo import GPT, MLP, HeResNet, ResNet, ViT, in_parameterization, scaled
 
 NET = MLP(16, 2, 10, activation="tanh", parameterization="mup")
 VIT = ViT(8, 1, 10, patch=4, heads=2, parameterization="mup")
@@ -196,6 +197,64 @@ def test_a_module_is_told_whether_it_is_trained(by_itself):
         losses[rate] = float(metrics["loss"]), float(trainer.evaluate(start, [batch])["loss"])
     assert abs(losses[0.0][0] - losses[0.9][0]) > 0.01  # what is dropped of the first batch
     assert losses[0.0][1] == losses[0.9][1]
+
+
+class Training(nn.Module):
+    """Must be told, by another name than `train`."""
+
+    width: int = 32
+
+    @nn.compact
+    def __call__(self, x, training):
+        return Told(rate=0.5)(x, train=training)
+
+
+class Deterministic(nn.Module):
+    """Asks for the opposite."""
+
+    width: int = 32
+
+    @nn.compact
+    def __call__(self, x, deterministic=True):
+        return Told(rate=0.5)(x, train=not deterministic)
+
+
+@pytest.mark.parametrize("module", [Training, Deterministic])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_modules_may_ask_by_another_name(module, wrapped):
+    """Steps drop out and evaluations do not, also where the network must be told, and in another parameterization."""
+    net = in_parameterization(module(), "ntk") if wrapped else module()
+    trainer = Trainer(Program(net, optax.sgd(0.0), cross_entropy), make_mesh(), (16, 8, 8, 1))
+    batch, losses = (X[:16], Y[:16]), []
+    state: Any = trainer.initial()
+    still = [float(trainer.evaluate(state, [(*batch, np.ones(16, "float32"))])["loss"]) for _ in range(2)]
+    for _ in range(2):
+        state, metrics = trainer.step(state, batch)
+        losses.append(float(metrics["loss"]))
+    assert still[0] == still[1]
+    assert len({*losses, still[0]}) == 3
+    swept = train_runs(lambda job: (net, optax.sgd(0.0)), cross_entropy, [batch] * 2, 2, {}, [0])
+    np.testing.assert_allclose(swept[0], losses, rtol=1e-5)
+
+
+def test_sweeps_drop_out_as_the_trainer_does():
+    """The same network, keys and losses, seed by seed, however the steps of a sweep are divided."""
+    given, batches = (
+        Program(Told(), optax.sgd(0.1), cross_entropy),
+        [(X[i : i + 16], Y[i : i + 16]) for i in (0, 8, 16, 4)],
+    )
+    alone, step = [], jax.jit(given.step)
+    for seed in (3, 4):
+        state: Any = given.initial(seed, X[:16])
+        losses = []
+        for batch in batches:
+            state, metrics = step(state, batch)
+            losses.append(float(metrics["loss"]))
+        alone.append(losses)
+    swept = (lambda job: (Told(), optax.sgd(0.1)), cross_entropy, batches, 4, {}, [3, 4])
+    np.testing.assert_allclose(train_runs(*swept), alone, rtol=1e-5)
+    in_quarters = train_scored(*swept, together=2, hopeless=lambda so_far: np.zeros(2, bool))[0]
+    np.testing.assert_allclose(in_quarters, alone, rtol=1e-5)
 
 
 def test_rules_place_arrays():

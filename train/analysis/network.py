@@ -17,6 +17,7 @@ from limits.kept.remembered import remembered
 from limits.losses import point_loss
 from limits.types import Loss
 from train.members import slopes
+from train.variables import mode
 from zoo import checks, learning_rate_factors
 
 CHUNK = 256  # samples at a time
@@ -26,8 +27,8 @@ CHUNK = 256  # samples at a time
 class Inference:
     """apply(trained, x) in inference mode: other collections (running averages of batch normalisation) stay as `state`.
 
-    So samples do not mix, and kernels of pairs of inputs exist. net: a Flax module whose default is inference, as the
-    zoo's is, or a function apply(variables, x).
+    So samples do not mix, and kernels of pairs of inputs exist. net: a Flax module, told that it is not trained where it asks,
+    or a function apply(variables, x).
 
     >>> Inference(lambda w, x: x @ w, {}).apply(2.0 * jax.numpy.eye(2), jax.numpy.ones((1, 2))).tolist()
     [[2.0, 2.0]]
@@ -44,7 +45,7 @@ class Inference:
                 f"got {checks.shown(trained)}."
             )
         variables = {**trained, **self.state} if self.state else trained
-        return getattr(self.net, "apply", self.net)(variables, x, **options)
+        return getattr(self.net, "apply", self.net)(variables, x, **{**mode(self.net, False), **options})
 
 
 def is_definition(net: Any) -> bool:

@@ -60,7 +60,14 @@ class Experiment:
 
     def bound(self, function: str, positional: int, **given: Any) -> functools.partial:
         """The function with what it asks for by name, but for so many arguments at first."""
-        wanted = list(inspect.signature(getattr(self.module, function)).parameters.values())[positional:]
+        parameters = list(inspect.signature(getattr(self.module, function)).parameters.values())
+        first, wanted = parameters[:positional], parameters[positional:]
+        if len(first) < positional or any(each.kind is each.KEYWORD_ONLY for each in first):
+            raise ValueError(
+                f"{self.path}: {function} must take {positional} argument{'s' * (positional > 1)} by position; it is "
+                f"{function}({', '.join(map(str, parameters))}). {NEEDED.get(function, '')}".rstrip()
+                + "."
+            )
         known = {**self.config, **given}
         found = {}
         for parameter in wanted:

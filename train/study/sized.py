@@ -12,7 +12,7 @@ from train.study.experiment import plain_fields
 from train.transfer.kept import KeptRuns
 from train.transfer.runs import limit_losses, shuffled, train_scored
 from train.transfer.sweep import Sweep
-from train.variables import split
+from train.variables import initial, mode
 
 if TYPE_CHECKING:
     from train.study.size import Size
@@ -104,14 +104,16 @@ def _score(study: "Study", cell: "Size") -> Callable[[Any, Any], Any] | None:
         return None
     inputs, targets = jax.tree.map(jnp.asarray, study.call("validation", **cell.fields))
     function = "loss" if study.scored == "validation" else "score"
-    return lambda net, variables: study.call(function, net.apply(variables, inputs), targets, **cell.fields)
+    return lambda net, variables: study.call(
+        function, net.apply(variables, inputs, **mode(net, False)), targets, **cell.fields
+    )
 
 
 def parameters(study: "Study", cell: "Size") -> int:
     """How many numbers of this size are trained; nothing is computed."""
     net = study.call("make", cell.width, cell.depth, **cell.fields, **study.job_example())
     inputs, _ = next(iter(study.call("batches", **cell.fields)))
-    trained, _ = split(jax.eval_shape(net.init, jax.random.key(0), inputs))
+    trained, _ = jax.eval_shape(lambda key: initial(net, key, inputs), jax.random.key(0))
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(trained))
 
 

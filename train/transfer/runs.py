@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,7 +18,7 @@ from limits.feature_learning import accuracy, check_learns
 from limits.fields.sweeps import Plan, coupled_sweeps, sweeps
 from limits.losses import point_loss
 from limits.training import Training
-from train.variables import descend, split
+from train.variables import descend, draws, initial
 from zoo import checks
 
 _CHUNK_BYTES = 2**28  # of batches on the device at once
@@ -48,9 +49,9 @@ def train_runs(
 
     build({name: value}) returns a model and its optimiser; the values, one of each array of `jobs` [run], are traced.
     batches: (inputs, targets), the same for every run, or batches(seed), those of a seed; `loss_fn(outputs, targets)` is a
-    number. Batch statistics are kept (the model then takes `train=True`); there are no random numbers for dropout. seeds
-    [run] of the initial weights. On a CPU, runs go one by one on each core, on accelerators `together` at a time (None: all),
-    spread over the devices. `advance` hears of finished runs.
+    number. A model that asks (`train`, `deterministic`) is told that it is trained, and dropout has keys, those of
+    `launch.train`. seeds [run] of weights and keys. On a CPU, runs go one by one on each core, on accelerators `together` at a
+    time (None: all), spread over the devices. `advance` hears of finished runs.
     """
     return train_scored(build, loss_fn, batches, steps, jobs, seeds, together, advance)[0]
 
@@ -88,18 +89,22 @@ def train_scored(
 
     def run(carry: Any, job: Any, seed: Any, stream: Any, chunk: Any) -> Any:
         net, tx = build(job)
+        key = jax.random.fold_in(jax.random.key(0), seed)
         if carry is None:
-            key = jax.random.fold_in(jax.random.key(0), seed)
-            trained, state = split(net.init(key, jax.tree.map(lambda a: own(a[0], stream), chunk[0])))
-            carry = trained, state, tx.init(trained)
+            x = jax.tree.map(lambda a: own(a[0], stream), chunk[0])
+            trained, state = initial(net, key, x)
+            carry = (trained, state, tx.init(trained)), jnp.zeros((), jnp.int32)
 
         def step(carry: Any, batches: Any) -> Any:
-            return descend(net, tx, loss_fn, carry, jax.tree.map(lambda a: own(a, stream), batches))
+            carry, number = carry
+            options = draws(net, jax.random.fold_in(key, 1), number)  # those of `train.step.Program`
+            carry, loss = descend(net, tx, loss_fn, carry, jax.tree.map(lambda a: own(a, stream), batches), **options)
+            return (carry, number + 1), loss
 
         return jax.lax.scan(step, carry, chunk)
 
     def scored(carry: Any, job: Any) -> Any:
-        trained, state, _ = carry
+        (trained, state, _), _ = carry
         assert score is not None
         return score(build(job)[0], {**trained, **state} if state else trained)
 
@@ -145,7 +150,7 @@ def _advance(
 
             shape = repr(jax.tree.map(lambda a: (np.shape(a), a.dtype), given(going[0]))) if going else ""
             if going and shape not in compiled:
-                compiled[shape] = program.lower(*given(going[0])).compile()
+                compiled[shape] = _compiled(program, given(going[0]))
 
             def one(g: int, given: Any = given, last: bool = last, go: Any = compiled.get(shape)) -> np.ndarray:  # noqa: B008
                 carry, losses = go(*given(g))
@@ -172,6 +177,18 @@ def _advance(
     return np.concatenate(parts, axis=1), None if scored is None else np.where(
         np.isfinite(scores) & ~ended, scores, np.inf
     )
+
+
+def _compiled(program: Any, given: Any) -> Any:
+    try:
+        return program.lower(*given).compile()
+    except jax.errors.ConcretizationTypeError as error:
+        names = sorted(set(re.findall(r"job\['(\w+)'\]", str(error))))
+        raise ValueError(
+            f"One compiled program trains at all values of {', '.join(names) or 'what is swept'}, but Python code of the "
+            "config, or of a library that it calls, asks for the value itself (an `if`, a `range`, a check of an Optax "
+            "schedule). Let jax.numpy decide (jnp.where), or make each value a variant of its own (config.variants)."
+        ) from error
 
 
 def _spread(count: int, together: int) -> tuple[list[np.ndarray], Callable[[Any], Any]]:
