@@ -144,6 +144,7 @@ def main() -> None:
     if "regression" in config:
         whole_data(config, folder, screen)
         return
+    shards.check_whole("Without `regression` in the config")
     task = small_task(config, common.config_file())
     table, records = Table(title=f"Infinite-width twins — {task.name}"), []
     every = families(config, common.config_file(), task.outputs)

@@ -27,6 +27,8 @@ def main() -> None:
         raise ValueError("Name one folder that is there: limit-zoo pack runs/transfer_width")
     folder, screen = Path(common.NAMED[0]).resolve(), common.console()
     archive = Path(_ARCHIVE.value or folder.with_name(f"{folder.name}.zip"))
+    if not archive.parent.is_dir():
+        raise ValueError(f"There is no folder {archive.parent} to write --archive={archive} into: make it.")
     kept, left = pack(folder, archive, _CHECKPOINTS.value, _CELLS.value)
     size, unpacked = archive.stat().st_size, sum((folder / name).stat().st_size for name in kept)
     screen.print(f"wrote {archive}: {len(kept)} files, {unpacked:,} bytes in {size:,}", highlight=False)

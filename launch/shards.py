@@ -23,6 +23,12 @@ class _Shard(flags.ArgumentParser):
 _SHARD = flags.DEFINE(_Shard(), "shard", "0/1", "i/n: only the i-th of n parts of the work, i from 0.")
 
 
+def check_whole(where: str) -> None:
+    """Raises where a part was asked for and there are none."""
+    if _SHARD.present:
+        raise ValueError(f"{where} the work is not divided: leave out --shard.")
+
+
 def part() -> tuple[int, int]:
     """--shard, read."""
     return _SHARD.value

@@ -75,7 +75,7 @@ def prepare(experiment: Experiment, folder: Any, pmap: bool = False) -> Run:
 def check_folder(run: Run, accept: bool = False) -> None:
     """Raises where the folder holds another run, or one of other code, if that is not accepted."""
     then = info_of(run.folder / "checkpoints")
-    resume.check_same(run.folder, then, run.info(), DEFAULTS, run.same_rates, accept)
+    resume.check_same(run.folder, then, run.info(), DEFAULTS, run.depends_on_steps, accept)
 
 
 def conduct_and_report(run: Run, screen: Any, preemption: Preemption | None, started: float) -> bool:

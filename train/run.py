@@ -83,11 +83,25 @@ class Run:
         rates = jax.jit(jax.vmap(self._schedule(steps)))(jax.numpy.arange(steps))
         return np.asarray(rates * np.ones(steps), float)
 
-    def same_rates(self, steps: int, done: int) -> bool:
-        """Whether a run of so many steps has the same learning rates until `done`."""
-        if self.rates is None:
-            return steps == self.fields["steps"] or not self.experiment.asks_for("steps", ("optimizer",))
-        return np.allclose(self.rates[:done], self._rates(steps)[:done], rtol=1e-6, atol=0)
+    def depends_on_steps(self, steps: int, done: int) -> str:
+        """What of the first `done` steps is another in a run of so many steps: "learning rates", "batches", or nothing."""
+        if self.rates is not None:
+            same = np.allclose(self.rates[:done], self._rates(steps)[:done], rtol=1e-6, atol=0)
+        else:
+            same = steps == self.fields["steps"] or not self.experiment.asks_for("steps", ("optimizer",))
+        if not same:
+            return "learning rates"
+        return "" if steps == self.fields["steps"] or self._same_batches(steps, done) else "batches"
+
+    def _same_batches(self, steps: int, done: int) -> bool:
+        if self.source is not None or not self.experiment.asks_for("steps", ("batches",)):
+            return True
+        start = max(done - 1, 0) if self.experiment.asks_for("start", ("batches",)) else 0
+        pairs = zip(self._own_batches(start, steps=steps), self._own_batches(start), strict=False)
+        return all(
+            jax.tree.all(jax.tree.map(np.array_equal, tuple(old), tuple(new)))
+            for old, new in itertools.islice(pairs, done - start)
+        )
 
     def _sample(self) -> tuple[jax.ShapeDtypeStruct, Any]:
         """A whole batch of inputs, as shape and type, and some targets."""
@@ -111,10 +125,10 @@ class Run:
         kind = jax.dtypes.canonicalize_dtype(targets.dtype)
         return inputs, jax.ShapeDtypeStruct((inputs.shape[0], *targets.shape[1:]), kind)
 
-    def _own_batches(self, start: int) -> Iterator[Any]:
+    def _own_batches(self, start: int, **given: Any) -> Iterator[Any]:
         if self.experiment.asks_for("start", ("batches",)):
-            return iter(self.experiment.call("batches", start=start))
-        return itertools.islice(self.experiment.call("batches"), start, None)
+            return iter(self.experiment.call("batches", start=start, **given))
+        return itertools.islice(self.experiment.call("batches", **given), start, None)
 
     def _stream(self, part: int = 0, parts: int = 1) -> Batches:
         options = {name: self.data.get(name) for name in ("augment", "normalise")}

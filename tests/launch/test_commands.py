@@ -124,6 +124,9 @@ def test_limit_by_path(tmp_path):
         ),
         (["compare", "--config=mlp", "--config.widths=(0,8)"], "config.widths must be"),
         (["compare", "--config=mlp", "--workdir=/proc/nowhere"], "choose another with --workdir"),
+        (["transfer", "--config=transfer_width", "--precision=1"], "give --budget too"),
+        (["limit", "--config=mlp", "--shard=0/2"], "leave out --shard"),
+        (["pack", ".", "--archive=nowhere/a.zip"], "There is no folder nowhere"),
     ],
 )
 def test_a_mistake_gets_one_sentence(arguments, message, tmp_path):

@@ -202,6 +202,8 @@ def test_processes_that_share_a_folder_train_no_run_twice(own, trainer):
 def test_budgets_that_make_no_sense(text):
     with pytest.raises(ValueError, match="--budget must be a share"):
         Budget.read(text)
+    with pytest.raises(ValueError, match="could be 40% of what the grid costs, or 40s"):
+        Budget.read("40")
 
 
 @pytest.mark.parametrize(

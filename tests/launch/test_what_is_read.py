@@ -111,6 +111,17 @@ def test_misspelt_fields_are_named(own, tmp_path):
             "return 'sgd'",
             "optimizer returned 'sgd'; .* an Optax transformation",
         ),
+        ("jnp.mean((outputs - targets) ** 2)", "(outputs - targets) ** 2", r"float32 of shape \(4, 1\): take its mean"),
+        (
+            "make(width, depth)",
+            "make(width, *, depth)",
+            r"make must take 2 arguments by position; it is make\(width, \*, depth\)",
+        ),
+        (
+            "optax.sgd(learning_rate * share)",
+            "optax.sgd(learning_rate if learning_rate > 0 else 1)",
+            "all values of learning_rate, but Python code",
+        ),
     ],
 )
 def test_what_functions_return_is_looked_at(tmp_path, what, instead, message):

@@ -60,12 +60,13 @@ class Experiment:
 
     def bound(self, function: str, positional: int, **given: Any) -> functools.partial:
         """The function with what it asks for by name, but for so many arguments at first."""
-        parameters = list(inspect.signature(getattr(self.module, function)).parameters.values())
+        signature = inspect.signature(getattr(self.module, function))
+        parameters = list(signature.parameters.values())
         first, wanted = parameters[:positional], parameters[positional:]
         if len(first) < positional or any(each.kind is each.KEYWORD_ONLY for each in first):
             raise ValueError(
                 f"{self.path}: {function} must take {positional} argument{'s' * (positional > 1)} by position; it is "
-                f"{function}({', '.join(map(str, parameters))}). {NEEDED.get(function, '')}".rstrip()
+                f"{function}{signature}. {NEEDED.get(function, '')}".rstrip()
                 + "."
             )
         known = {**self.config, **given}

@@ -22,12 +22,12 @@ def check_same(
     then: Mapping[str, Any] | None,
     now: Mapping[str, Any],
     defaults: Mapping[str, Any],
-    same_rates: Callable[[int, int], bool],
+    depends_on_steps: Callable[[int, int], str],
     accept: bool = False,
 ) -> None:
     """Raises unless a checkpoint (its `info`; None: there is none) is of the run that is to go on (`now`).
 
-    `same_rates(steps, done)`: whether a run of so many steps has the same learning rates until `done`. accept: other code,
+    `depends_on_steps(steps, done)`: what of the first `done` steps is another in a run of so many steps. accept: other code,
     versions and texts are taken for the same.
     """
     if then is None:
@@ -41,8 +41,8 @@ def check_same(
     done = then["step"]
     if not words and new["steps"] < done:
         words = [f"{done} steps done, more than {new['steps']}"]
-    if not words and not same_rates(old["steps"], done):
-        words = [f"steps={old['steps']}, not {new['steps']}, and its learning rates depend on that"]
+    if not words and (what := depends_on_steps(old["steps"], done)):
+        words = [f"steps={old['steps']}, not {new['steps']}, and its {what} depend on that"]
     if words:
         raise ValueError(
             f"{folder} holds a run with {'; '.join(words)}. Choose another folder with --workdir, or remove this one to "

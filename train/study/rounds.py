@@ -50,6 +50,10 @@ class Budget:
             amount = float(number)
         except ValueError:
             amount = math.nan
+        if unit == "" and amount > 1:
+            raise ValueError(
+                f"--budget={text} could be {text}% of what the grid costs, or {text}s of training: say which."
+            )
         if not 0 < amount < math.inf:
             raise ValueError(
                 f'--budget must be a share of what the grid costs, such as 0.4 or 40%, or seconds, such as 600s; got "{text}".'

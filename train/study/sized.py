@@ -113,7 +113,7 @@ def parameters(study: "Study", cell: "Size") -> int:
     """How many numbers of this size are trained; nothing is computed."""
     net = study.call("make", cell.width, cell.depth, **cell.fields, **study.job_example())
     inputs, _ = next(iter(study.call("batches", **cell.fields)))
-    trained, _ = jax.eval_shape(lambda key: initial(net, key, inputs), jax.random.key(0))
+    trained, _ = jax.eval_shape(lambda key, x: initial(net, key, x), jax.random.key(0), inputs)
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(trained))
 
 
