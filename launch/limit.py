@@ -140,11 +140,13 @@ def whole_data(config: Any, folder: Path, screen: Any) -> None:
 def main() -> None:
     """Runs the config."""
     config, screen = common.config(), common.console()
+    if "regression" not in config:
+        shards.check_whole("Without `regression` in the config")
     folder = common.workdir(config.name)
+    common.keep_config(folder, common.provenance(config))
     if "regression" in config:
         whole_data(config, folder, screen)
         return
-    shards.check_whole("Without `regression` in the config")
     task = small_task(config, common.config_file())
     table, records = Table(title=f"Infinite-width twins — {task.name}"), []
     every = families(config, common.config_file(), task.outputs)
@@ -165,7 +167,7 @@ def main() -> None:
     if picture:
         evidence_and_error(records, task).savefig(folder / "evidence.png", dpi=100)
     document = {"run": common.provenance(config), "noise": "1e-3 of the mean diagonal", "limits": records}
-    (folder / "limit.json").write_text(json.dumps(document, indent=2) + "\n")
+    common.write_whole(folder / "limit.json", json.dumps(document, indent=2) + "\n")
     more = ", evidence.png" if picture else ""
     more += ", and a trajectory (.npz) and a plot (.png) of each" if config.steps else ""
     screen.print(f"wrote {folder}/limit.json{more}", highlight=False)

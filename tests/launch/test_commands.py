@@ -218,6 +218,7 @@ def test_limit_without_training(tmp_path):
     done = launch("--config=evidence", f"--workdir={tmp_path}", *small, module="limit")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "evidence.png").exists()
+    assert json.loads((tmp_path / "config.json").read_text())["config"]["name"] == "evidence"
     assert len(json.loads((tmp_path / "limit.json").read_text())["limits"]) == 36
 
 
@@ -230,3 +231,4 @@ def test_limit_of_a_whole_data_set_in_two_shares(tmp_path):
         assert ("of other shares, are not" in done.stdout) == (part == 0)
     document = json.loads((tmp_path / "report.json").read_text())
     assert [each["kernel"] for each in document["kernels"]] == ["nngp", "ntk"] * 3
+    assert json.loads((tmp_path / "config.json").read_text())["config"]["regression"]["n_train"] == 24

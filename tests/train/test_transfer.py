@@ -170,6 +170,8 @@ def test_the_shift_of_the_optimum_over_sizes(exponent):
 
 def test_sizes_are_kept_and_gone_on_from(tmp_path, monkeypatch):
     how: dict[str, Any] = {"rates": [0.01, 0.1, 1.0], "seeds": 2, "folder": tmp_path}
+    with pytest.raises(ValueError, match="width 8 and depth 1 alone leave nothing to compare"):
+        transfer(make, adam, loss, (X, Y), (8,), (1,), **how)
     whole = transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **how)
     assert [each.over for each in whole] == ["width", "depth"]
     assert sorted(file.name.rpartition("_")[0] for file in tmp_path.iterdir()) == [

@@ -117,6 +117,11 @@ def transfer(
     """
     grid = np.sort(np.asarray(rates, float))
     cells = [*((width, depths[0]) for width in widths), *((widths[0], depth) for depth in depths[1:])]
+    if len(set(cells)) < 2:
+        raise ValueError(
+            f"transfer: width {widths[0]} and depth {depths[0]} alone leave nothing to compare: give two or more of either, or "
+            "call sweep_rates."
+        )
     found = {}
     word = "" if folder is None else identity("runs", make, optimizer, loss_fn, batches, numerics())
     for width, depth in track(list(dict.fromkeys(cells)), "sizes", disable=not progress, console=Console(stderr=True)):
