@@ -7,6 +7,8 @@ import inspect
 import logging
 import os
 import pathlib
+import subprocess
+import sys
 import threading
 import typing
 
@@ -88,7 +90,17 @@ def one_context_for_many(module, uses=100):
 
 with contextlib.suppress(ImportError, AttributeError):  # a part of jax that may change
     one_context_for_many(importlib.import_module("jax._src.interpreters.mlir"))
-WHOLE = "--xla_cpu_parallel_codegen_split_count=1"
+FUSED, WHOLE = "--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"
+
+
+def understood(*flags):
+    """Those that XLA knows: of one that it does not know the process ends."""
+
+    def known(words):
+        alone = [sys.executable, "-c", "import jax; jax.devices()"]
+        return not subprocess.run(alone, env={**os.environ, "XLA_FLAGS": words}, capture_output=True).returncode
+
+    return list(flags) if known(" ".join(flags)) else [flag for flag in flags if known(flag)]
 
 
 def pytest_configure(config):
@@ -103,9 +115,8 @@ def pytest_configure(config):
     jax.config.update("jax_enable_compilation_cache", False)
     if config.option.markexpr == "not slow":
         jax.config.update("jax_disable_most_optimizations", True)
-        os.environ["XLA_FLAGS"] = (
-            f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false {WHOLE}".strip()
-        )
+        if not hasattr(config, "workerinput"):  # workers have it from who starts them
+            os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *understood(FUSED, WHOLE)]).strip()
 
 
 @pytest.fixture(autouse=True, scope="module")
