@@ -35,6 +35,8 @@ def main() -> None:
     if not isinstance(net, GPT):
         raise ValueError(f"{run.name} is a run of {type(net).__name__}, and samples are drawn from a GPT.")
     _, variables, _ = load_model(run.folder, _STEP.value)
+    if not run.members and _MEMBER.value:
+        raise ValueError(f"{run.name} has one network: leave out --member={_MEMBER.value}.")
     if run.members:
         if _MEMBER.value >= run.members:
             raise ValueError(f"{run.name} has {run.members} networks, numbered from 0: --member={_MEMBER.value}.")

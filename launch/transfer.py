@@ -89,6 +89,12 @@ def main() -> None:
             "The loss of every run is infinite or NaN at the first step already, before anything is trained: look at "
             "what loss and batches return."
         )
+    ended = [sweep.until(sweep.curves.shape[-1]) for sweep in sizes]
+    if not any(np.isfinite(sweep.losses).any() for sweep in sizes) and any(np.isfinite(each).any() for each in ended):
+        raise FloatingPointError(
+            f"Training ended with finite losses, but what is scored ({study.scored}) is infinite or NaN for every run: look at "
+            f"what validation{' and score' * (study.scored == 'score')} return."
+        )
     if not any(np.isfinite(sweep.optimum().loss) for sweep in sizes):
         raise FloatingPointError(
             f"Every run of every size diverged, at {study.dial} from {study.values[0]:g} to {study.values[-1]:g}: give smaller "

@@ -50,6 +50,11 @@ class Run:
                 f"evaluate_every={fields['evaluate_every']}, and there are no test data: name the split in data.test, or "
                 "set evaluate_every=0."
             )
+        if not self.data and fields["evaluate_every"]:
+            raise ValueError(
+                f"evaluate_every={fields['evaluate_every']}: beside batches of its own a config has no test data. Give "
+                "`data` instead, or set evaluate_every=0."
+            )
         self.source = split_of(self.data, self.data.get("train", "train")) if self.data else None
         self.test = split_of(self.data, test) if test else None
         named = [name for name in ("schedule", "warmup") if name in experiment.config]
@@ -60,6 +65,10 @@ class Run:
         tx = experiment.call("optimizer", net, learning_rate=rate)
         inputs, targets = self._sample()
         self._shapes = inputs, np.asarray(targets)
+        if inputs.shape[0] % fields["accumulate"]:
+            raise ValueError(
+                f"accumulate={fields['accumulate']}: a batch of {inputs.shape[0]} does not divide into so many parts."
+            )
         self.program = Program(
             net, tx, lambda f, y: experiment.call("loss", f, y), fields["accumulate"], fields["average"],
             labels=are_labels(np.asarray(targets)),

@@ -74,8 +74,8 @@ def update(tx: optax.GradientTransformation, gradient: Any, memory: Any, trained
     return updates, jax.tree.map(lambda new, old: jnp.asarray(new, jnp.asarray(old).dtype), after, memory)
 
 
-def one_number(loss: Any) -> jax.Array:
-    """What a loss function returned, or an error that says why there is no gradient of it.
+def one_number(loss: Any, function: str = "loss") -> jax.Array:
+    """What a loss function returned, or an error that says what is wrong with it.
 
     >>> one_number(jnp.ones(3))
     Traceback (most recent call last):
@@ -85,10 +85,14 @@ def one_number(loss: Any) -> jax.Array:
     try:
         found = jnp.asarray(loss)
     except TypeError:
-        raise ValueError(f"loss(outputs, targets) must return one real number; it returned {shown(loss)}.") from None
+        raise ValueError(
+            f"{function}(outputs, targets) must return one real number; it returned {shown(loss)}."
+        ) from None
+    if function != "loss" and jnp.issubdtype(found.dtype, jnp.integer):  # what is not differentiated may count
+        found = found.astype(float)
     if found.shape or not jnp.issubdtype(found.dtype, jnp.floating):
         raise ValueError(
-            f"loss(outputs, targets) must return one real number; it returned {found.dtype} of shape {found.shape}"
+            f"{function}(outputs, targets) must return one real number; it returned {found.dtype} of shape {found.shape}"
             f"{': take its mean' * bool(found.shape)}."
         )
     return found

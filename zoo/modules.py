@@ -85,7 +85,8 @@ def is_nnx(value: Any) -> bool:
 
 
 def _from_nnx(build: Callable[[Any], Any]) -> Pair:
-    """Its parameters are a plain dictionary; keys that layers keep for dropout are the same at every call."""
+    """Its parameters are a plain dictionary. Keys that layers keep for dropout are the same at every call, but where a step of
+    training brings one (`key`); where it is said that it is not trained (train=False), nothing is dropped."""
     from flax import nnx
 
     graph, _, rest = nnx.split(nnx.eval_shape(lambda: build(0)), nnx.Param, ...)
@@ -101,14 +102,21 @@ def _from_nnx(build: Callable[[Any], Any]) -> Pair:
         del x
         return nnx.to_pure_dict(nnx.split(build(key), nnx.Param, ...)[1])
 
-    def apply(parameters: Any, x: Any) -> Any:
+    def apply(parameters: Any, x: Any, train: bool | None = None, key: Any = None) -> Any:
         held = nnx.split(nnx.eval_shape(lambda: build(0)), nnx.Param, ...)[1]
         nnx.replace_by_pure_dict(held, parameters)
-        return nnx.merge(graph, held, jax.tree.map(_start_of, rest))(x)
+        leaves, structure = jax.tree.flatten(rest)
+        model = nnx.merge(
+            graph, held, jax.tree.unflatten(structure, [_start_of(leaf, i, key) for i, leaf in enumerate(leaves)])
+        )
+        if train is False:
+            model.eval()
+        return model(x)
 
     return Pair(init, apply)
 
 
-def _start_of(leaf: Any) -> Any:
-    key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return jnp.broadcast_to(jax.random.key(0), leaf.shape) if key else jnp.zeros(leaf.shape, leaf.dtype)
+def _start_of(leaf: Any, number: int, key: Any) -> Any:
+    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jnp.zeros(leaf.shape, leaf.dtype)
+    return jnp.broadcast_to(jax.random.key(0) if key is None else jax.random.fold_in(key, number), leaf.shape)

@@ -1,6 +1,7 @@
 """A plain module (Linen, NNX, or a pair of functions) as a definition: its own forward code at any width."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -56,10 +57,13 @@ class PlainNetwork(nn.Module):
             nn.share_scope(self, self.inner)
 
     @nn.compact
-    def __call__(self, x: Any, train: bool = False) -> jax.Array:  # noqa: D102
+    def __call__(self, x: Any, train: bool | None = None) -> jax.Array:  # noqa: D102
         inner, options = self.inner, dict(self.options)
         linen = isinstance(inner, nn.Module)
-        mode = told(inner.__call__ if linen else inner.apply, train)
+        call = inner.__call__ if linen else inner.apply
+        mode, asked = told(call, bool(train)), inspect.signature(call).parameters
+        if train is None and not linen:  # NNX modules are then as they were made
+            mode = {name: said for name, said in mode.items() if asked[name].default is not None}
         if train and not mode:
             raise ValueError(f"{self.what} has no argument `train`, by which it would be told that it is trained.")
         options = {**mode, **options}
@@ -68,6 +72,8 @@ class PlainNetwork(nn.Module):
         else:
             here = self.has_variable("params", _NET)  # Linen would run `init` again to compare shapes
             params = self.get_variable("params", _NET) if here else self.param(_NET, inner.init, x)
+            if self.has_rng("dropout") and "key" in asked:
+                options = {"key": self.make_rng("dropout"), **options}
             f = inner.apply(params, x, **options)
         scale = parameterization(self.parameterization).output_scale(self.width, self.gamma)
         return jnp.asarray(f, jax.dtypes.canonicalize_dtype(float)) / scale

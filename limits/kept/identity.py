@@ -151,6 +151,8 @@ class _Reader:
             yield from (type(thing).__name__, repr(thing))
         elif isinstance(thing, logging.Logger):
             yield from ("logger", thing.name)
+        elif type(thing) is np.lib.npyio.NpzFile:
+            yield from ("npz", *(self.digest(part) for name in sorted(thing.files) for part in (name, thing[name])))
         elif isinstance(thing, Path):
             yield from ("path", str(thing))
         else:

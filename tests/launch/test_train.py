@@ -142,11 +142,12 @@ def test_batches_of_ones_own_from_a_step_on(tmp_path: Path, monkeypatch: pytest.
     source = tmp_path / "own_config.py"
     source.write_text((HERE / "training_config.py").read_text().replace('"data": {"name": "digits", "test": "test", '
                       '"augment": ("crop",)},', "") + OWN)  # fmt: skip
-    assert train.conduct(prepared(tmp_path / "whole", source), SILENT)
+    how = {"evaluate_every": 0}
+    assert train.conduct(prepared(tmp_path / "whole", source, **how), SILENT)
     monkeypatch.setattr(Preemption, "at", lambda self, step: step == 7)
-    assert not train.conduct(prepared(tmp_path / "parts", source), SILENT)
+    assert not train.conduct(prepared(tmp_path / "parts", source, **how), SILENT)
     monkeypatch.undo()
-    assert train.conduct(prepared(tmp_path / "parts", source), SILENT)
+    assert train.conduct(prepared(tmp_path / "parts", source, **how), SILENT)
     jax.tree.map(
         np.testing.assert_array_equal, *(load_model(tmp_path / f / "checkpoints")[1] for f in ("whole", "parts"))
     )
@@ -254,6 +255,24 @@ def batches(steps{start}):
     assert run.depends_on_steps(4, 4) == ""
     longer = prepared(tmp_path / "run", tmp_path / "own.py", steps=9)
     assert longer.depends_on_steps(4, 3) == ("batches" if depend else "")
+
+
+def test_what_own_batches_do_not_allow(tmp_path: Path):
+    code = """
+import numpy as np, optax
+from ml_collections import ConfigDict
+from zoo import MLP
+def get_config(): return ConfigDict({"name": "own", "width": 4, "depth": 1, "steps": 4, "learning_rate": 0.1})
+def make(width, depth): return MLP(width, depth)
+def optimizer(net, learning_rate): return optax.sgd(learning_rate)
+def loss(f, y): return ((f - y) ** 2).mean()
+def batches(): yield np.ones((2, 3)), np.ones((2, 1))
+"""
+    (tmp_path / "own.py").write_text(code)
+    with pytest.raises(ValueError, match="evaluate_every=2: beside batches of its own a config has no test data"):
+        prepared(tmp_path / "run", tmp_path / "own.py", evaluate_every=2)
+    with pytest.raises(ValueError, match="accumulate=3: a batch of 2 does not divide"):
+        prepared(tmp_path / "run", tmp_path / "own.py", accumulate=3)
 
 
 def test_another_activation_is_another_run(whole: Path, tmp_path: Path):

@@ -78,6 +78,10 @@ def test_an_axis_reaches_all_who_ask_for_it(own, name, values):
         ({"variants": {"other": {"seed": 4}}}, "config.variants.other.seed"),
         ({"variants": {"a": {"shar": 0.5}}}, r"config.variants.a.shar is not read: .*own.py .*share"),
         ({"axes": {"seeds": (1, 2)}}, "config.axes.seeds"),
+        ({"axes": {"learning_rate": (1, 2)}}, "learning_rate is the dial"),
+        ({"limit": {"sample": 64}}, 'config.limit has no field sample. Did you mean "samples"'),
+        ({"limit": {"samples": "64"}}, "config.limit.samples must be"),
+        ({"limit": 64}, "config.limit must be"),
     ],
 )
 def test_what_would_not_be_read_is_refused(own, fields, message):
@@ -89,6 +93,26 @@ def test_scores_that_have_no_ratios_are_refused(tmp_path):
     study = studies_of(tmp_path, OWN.replace("SHIFT", "9.0"))(scored="score")
     with pytest.raises(ValueError, match=r"score returned -.* must be above 0"):
         run(study)
+
+
+@pytest.mark.parametrize(
+    ("what", "instead", "message"),
+    [
+        (
+            "return jnp.mean(jnp.abs(outputs - targets))",
+            "return 0 * outputs[0]",
+            r"score.* float32 of shape \(1,\): take its mean",
+        ),
+        ("return x, np.tanh(x[:, :1])", "return x", r"validation returned an array .* must be \(inputs, targets\)"),
+    ],
+)
+def test_what_is_scored_is_looked_at(tmp_path, what, instead, message):
+    code = OWN.replace(" - SHIFT", "")
+    with pytest.raises(ValueError, match=message):
+        run(studies_of(tmp_path, code.replace(what, instead))(scored="score"))
+    for name in ("seeds", "steps"):
+        with pytest.raises(ValueError, match=f"has no {name}"):
+            studies_of(tmp_path, code.replace(f'"{name}": {2 if name == "seeds" else 3}', '"seed": 0'))()
 
 
 def test_misspelt_fields_are_named(own, tmp_path):

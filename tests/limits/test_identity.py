@@ -104,6 +104,14 @@ def test_other_content_is_another(one, other) -> None:
     assert identity(one) != identity(other)
 
 
+def test_opened_archives_count_by_their_arrays(tmp_path) -> None:
+    words = []
+    for number, values in enumerate(([1.0, 2.0], [1.0, 2.0], [1.0, 3.0])):
+        np.savez(tmp_path / f"{number}.npz", x=np.array(values))
+        words.append(identity(np.load(tmp_path / f"{number}.npz")))
+    assert words[0] == words[1] != words[2]
+
+
 def test_results_of_another_version_are_others(monkeypatch) -> None:
     before = identity(1)
     monkeypatch.setattr(limits.kept.identity, "RESULTS", limits.kept.identity.RESULTS + 1)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
 from train.data import digits
 from train.losses import cross_entropy
@@ -219,11 +220,30 @@ class Deterministic(nn.Module):
         return Told(rate=0.5)(x, train=not deterministic)
 
 
-@pytest.mark.parametrize("module", [Training, Deterministic])
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_modules_may_ask_by_another_name(module, wrapped):
+class OfNNX(nnx.Module):
+    """Has keys of its own for dropout, and is told by its methods."""
+
+    def __init__(self, width: int, rngs: nnx.Rngs):
+        self.first, self.last = nnx.Linear(64, width, rngs=rngs), nnx.Linear(width, 10, rngs=rngs)
+        self.one, self.other = nnx.Dropout(0.5, rngs=rngs), nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, x):
+        return self.last(self.other(self.one(nnx.relu(self.first(x.reshape(len(x), -1))))))
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        Training(),
+        Deterministic(),
+        in_parameterization(Training(), "ntk"),
+        in_parameterization(Deterministic(), "ntk"),
+        in_parameterization(lambda width, rngs: OfNNX(width, rngs), "ntk", width=32),
+    ],
+    ids=["training", "deterministic", "training in ntk", "deterministic in ntk", "nnx in ntk"],
+)
+def test_modules_may_ask_by_another_name(net):
     """Steps drop out and evaluations do not, also where the network must be told, and in another parameterization."""
-    net = in_parameterization(module(), "ntk") if wrapped else module()
     trainer = Trainer(Program(net, optax.sgd(0.0), cross_entropy), make_mesh(), (16, 8, 8, 1))
     batch, losses = (X[:16], Y[:16]), []
     state: Any = trainer.initial()

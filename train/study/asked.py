@@ -18,6 +18,18 @@ READ = (
 )  # fmt: skip
 
 
+LIMIT = {"samples": checks.count(), "replicas": checks.count(), "order": checks.choice(1, 2)}  # as in `twin(net).rich`
+
+
+def check_limit(how: Any) -> None:
+    """Raises where the config's `limit` has what is not read."""
+    checks.table("config.limit", how)
+    for name in how:
+        if name not in LIMIT:
+            raise ValueError(f"config.limit has no field {name}. {did_you_mean(name, LIMIT)}")
+        LIMIT[name](f"config.limit.{name}", how[name])
+
+
 def check_asked(study: "Study") -> None:
     """Raises where a variant, an axis or the dial says what is not read, or not by all that ask for it."""
     asked = study.experiment.asked_for(FUNCTIONS)

@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from train.study.asked import LIMIT
 from train.study.experiment import plain_fields
 from train.transfer.kept import KeptRuns
 from train.transfer.runs import limit_losses, shuffled, train_scored
 from train.transfer.sweep import Sweep
-from train.variables import initial, mode
+from train.variables import initial, mode, one_number
+from zoo import checks
 
 if TYPE_CHECKING:
     from train.study.size import Size
@@ -102,11 +104,19 @@ def builder(study: "Study", cell: "Size", jobs: Mapping[str, Any]) -> Callable[[
 def _score(study: "Study", cell: "Size") -> Callable[[Any, Any], Any] | None:
     if study.scored == "training":
         return None
-    inputs, targets = jax.tree.map(jnp.asarray, study.call("validation", **cell.fields))
+    given = study.call("validation", **cell.fields)
+    if not (isinstance(given, tuple | list) and len(given) == 2):
+        raise ValueError(
+            f"{study.experiment.path}: validation returned {checks.shown(given)}; it must be (inputs, targets)."
+        )
+    inputs, targets = jax.tree.map(jnp.asarray, tuple(given))
     function = "loss" if study.scored == "validation" else "score"
-    return lambda net, variables: study.call(
-        function, net.apply(variables, inputs, **mode(net, False)), targets, **cell.fields
-    )
+
+    def score(net: Any, variables: Any) -> Any:
+        outputs = net.apply(variables, inputs, **mode(net, False))
+        return one_number(study.call(function, outputs, targets, **cell.fields), function)
+
+    return score
 
 
 def parameters(study: "Study", cell: "Size") -> int:
@@ -124,7 +134,7 @@ def limit_sweeps(study: "Study", cell: "Size", advance: Any, widths: Sequence[fl
     batches = study.call("rows", **cell.fields) if study.experiment.has("rows") else None
     for setting in study.settings()[: 1 if len(widths) else None]:
         curves, rules = [], {}
-        options = {name: how[name] for name in ("samples", "replicas", "order") if name in how}
+        options = {name: how[name] for name in LIMIT if name in how}
         for value in study.values.tolist():
             job = {**cell.fields, **setting}
             net = study.call("make", study.config.widths[0], cell.depth, **job, **{study.dial: value})

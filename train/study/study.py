@@ -15,7 +15,7 @@ from limits import AbsentError
 from limits.kept.identity import identity, numerics
 from train.progress import add_parts, parts_bar
 from train.records import ALSO
-from train.study.asked import check_asked
+from train.study.asked import check_asked, check_limit
 from train.study.cell_records import CellRecords
 from train.study.experiment import NEEDED, Experiment, plain_fields
 from train.study.outcomes import outcome_of
@@ -264,7 +264,7 @@ _DIFFERENT = checks.Check(
     "a sequence of values, one or more of them, each once",
     lambda values: not isinstance(values, str) and len(values) == len(set(map(repr, values))) > 0,
 )
-_NEEDED = ("name", "widths", "depths", "values")
+_NEEDED = ("name", "widths", "depths", "values", "seeds", "steps")
 CHECKS = (
     dict.fromkeys(("name", "dial"), checks.word)
     | dict.fromkeys(("variants", "axes", "target"), checks.table)
@@ -286,6 +286,10 @@ def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
         CHECKS[name](f"config.{name}", config[name])
     for name, values in config.get("axes", {}).items():
         _DIFFERENT(f"config.axes.{name}", values)
+        if name == study.dial:
+            raise ValueError(f"config.axes.{name}: {name} is the dial, which config.values has; leave the axis out.")
+    if config.get("limit"):
+        check_limit(config.limit)
     for name, value in config.get("target", {}).items():
         if name not in ("width", "depth"):
             raise ValueError(f"config.target has a width and a depth, and no {name}.")

@@ -159,7 +159,7 @@ def _drift(outcome: Outcome, label: str, small: Sweep, over: str, size: float) -
     else:
         doublings = np.log2(size / start)
         move, low, high = (doublings * each for each in found.slope())
-        what = f"from {over} {start:g} to {size:g}, at the slope between {measured.min():g} and {measured.max():g},"
+        what = f"from {over} {start:g} to {size:g}, at the slope between {measured.min():g} and {measured.max():g}"
     low, high = min(low, high), max(low, high)
     figures = f"{bracketed(octaves, move, low, high)} octaves"
     said = []
