@@ -36,8 +36,10 @@ _LAYERS = (
 _NORMS = (
     "scaled: this optimiser compares the norm of all gradients with a number (as clip_by_global_norm does), and inside `scaled` "
     "gradients have entries of O(1) at every width, so that their norm grows with the width and the more is cut off the wider "
-    "the network is: training slows down and has no limit. Put it before, with a threshold that falls as gradients do: "
-    "optax.chain(optax.clip_by_global_norm(c * (N_ref / N) ** 0.5), scaled(…)), c the threshold at width N_ref."
+    "the network is: training slows down and has no limit. Put it before, with a threshold that goes with the width as the "
+    "norm of raw gradients does. In mup that of zoo's definitions falls as N^(-1/2): "
+    "optax.chain(optax.clip_by_global_norm(c * (N_ref / N) ** 0.5), scaled(…)), c the threshold at width N_ref; that of modules "
+    "of in_parameterization keeps its size: optax.clip_by_global_norm(c)."
 )
 CONSISTENT_RMS = (
     "scaled: Muon with consistent_rms multiplies its updates by √max(fan_in, fan_out), so that features move more the wider "
@@ -66,8 +68,8 @@ def scaled(
     optimizer: an Optax transformation, or a name with its options: sgd, momentum, adam, adamw, lion, muon (Muon for the
     matrices whose both sides grow, Adam for the rest). net: a definition, or `Roles` of any model (`infer_roles`); x, an
     input, for modules whose input shape does not follow from their parameters. It composes: put clipping before it
-    (outside it sees gradients as they are, whose norm falls as N^(−1/2) in `mup`, and so must the threshold; inside there is a
-    warning) and schedules after it, or inside.
+    (outside it sees gradients as they are, whose norm falls as N^(−1/2) in `mup`, and so must the threshold; that of modules of
+    `in_parameterization` keeps its size; inside there is a warning) and schedules after it, or inside.
 
     >>> import optax
     >>> from zoo import MLP, Parameterization

@@ -12,6 +12,9 @@ from limits.fields.exact import unit_vectors
 
 REVEALED = "revealed"  # the collection that holds the matrices, by the path of their parameter
 TOLERANCE = {"float32": 1e-3, "float64": 1e-8}  # of directions, relative to the longest vector met with them
+OF_MOVEMENT = (
+    1e-2  # and relative to how far vectors have moved, where that is less: training slowly, all is below the other
+)
 Source = tuple[int, int]  # the first coordinate, and the number of parts that have a coordinate each
 
 
@@ -112,20 +115,33 @@ def outside(a: jax.Array, basis: jax.Array) -> tuple[jax.Array, jax.Array]:
     return c, a - c @ basis
 
 
-def new_directions(a: jax.Array, rest: jax.Array, basis: jax.Array, tolerance: float) -> jax.Array:
-    """Orthonormal rows, also to the basis, that span `rest`, what is left of a; the last of them zero where it has fewer.
+def negligible(matrix: Matrix, a: jax.Array, c: jax.Array, rest: jax.Array, tolerance: float) -> jax.Array:
+    """The square of the length below which a direction is left out: it would be rounding, or nearly nothing.
 
-    A direction in which `rest` has less than `tolerance` of the longest row of a is left out: it would be noise. Of those
-    just above it rounding takes a part, so that their length is not 1: what lost half of it is left out too.
+    Less than `tolerance` of the longest row of a, and than `OF_MOVEMENT` of what lies outside the directions that were met before
+    anything was trained.
+    """
+    longest = lambda rows: jnp.max(jnp.sum(rows * rows, axis=-1))  # noqa: E731
+    later = jnp.where(matrix.then_in > matrix.then_in[0], c, 0)
+    moved = jnp.max(jnp.sum(later * later, axis=-1) + jnp.sum(rest * rest, axis=-1))
+    least = jnp.minimum(tolerance**2 * longest(a), OF_MOVEMENT**2 * moved)
+    return jnp.maximum(least, (100 * jnp.finfo(a.dtype).eps) ** 2 * longest(a))
+
+
+def new_directions(rest: jax.Array, basis: jax.Array, least: jax.Array) -> jax.Array:
+    """Orthonormal rows, also to the basis, that span `rest`; the last of them zero where it has fewer.
+
+    A direction in which the square of `rest` is below `least` is left out. Of those just above it rounding takes a part, so that
+    their length is not 1: what lost half of it is left out too.
     """
     values, vectors = jnp.linalg.eigh(rest @ rest.T)
     values, vectors = values[::-1], vectors[:, ::-1]
     largest = jnp.take_along_axis(vectors, jnp.argmax(jnp.abs(vectors), axis=0)[None], axis=0)
-    keep = values > tolerance**2 * jnp.max(jnp.sum(a * a, axis=-1))
+    keep = values > least
     # The sign is fixed, so that rounding does not decide which network it is.
     rate = jnp.where(keep, jnp.sign(largest[0]) * jax.lax.rsqrt(jnp.where(keep, values, 1)), 0)
     q = rate[:, None] * (vectors.T @ rest)
-    q = q - (q @ basis.T) @ basis  # the second time, at unit length: once leaves rounding, over `tolerance`
+    q = q - (q @ basis.T) @ basis  # the second time, at unit length: once leaves rounding, over `least`
     # Gram and Schmidt, in order: what is not left out keeps its orientation, which rounding does not decide either. All of it
     # on the inner products, since a product with q itself takes as long as one with the basis of a few steps.
     one, inner = jnp.eye(len(q), dtype=q.dtype), q @ q.T
@@ -137,13 +153,12 @@ def new_directions(a: jax.Array, rest: jax.Array, basis: jax.Array, tolerance: f
     return turn @ q
 
 
-def ordered_directions(a: jax.Array, rest: jax.Array, tolerance: float) -> jax.Array:
+def ordered_directions(rest: jax.Array, least: jax.Array) -> jax.Array:
     """The same directions by Gram and Schmidt in the order of the rows; the rows of those that are left out are zero.
 
     A continuous function of the rows' inner products, so that sweeps that share their draws meet corresponding directions,
     where eigenvectors turn by O(1) between values that are close.
     """
-    least = tolerance**2 * jnp.max(jnp.sum(a * a, axis=-1))
 
     def add(i: Any, q: jax.Array) -> jax.Array:
         row = rest[i]
@@ -191,14 +206,14 @@ def _meeting(tolerance: float) -> Any:
 
 def _meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tuple[jax.Array, Matrix]:
     c, rest = outside(a, matrix.v)
-    noise = matrix.noise(key, len(a))
+    noise, least = matrix.noise(key, len(a)), negligible(matrix, a, c, rest, tolerance)
     if matrix.coupled:
-        q = ordered_directions(a, rest, tolerance)
+        q = ordered_directions(rest, least)
         order = jnp.argsort(jnp.sum(q * q, axis=-1) < 0.5, stable=True)  # what is kept comes first, with its noise
         q, noise = q[order], noise[order]
         q = q - (q @ matrix.v.T) @ matrix.v
     else:
-        q = new_directions(a, rest, matrix.v, tolerance)
+        q = new_directions(rest, matrix.v, least)
     kept = jnp.sum(q * q, axis=-1) > 0.5
     noise = jnp.where(kept[:, None], noise, 0)
     image = noise + (q @ matrix.z.T - noise @ matrix.u.T) @ matrix.u

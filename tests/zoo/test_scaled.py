@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,7 @@ import optax
 import pytest
 from definitions import definitions, input_shape, small
 
-from zoo import CNN, MLP, HeResNet, Parameterization, ResNet, ViT, factors, infer_roles, scaled
+from zoo import CNN, MLP, HeResNet, Parameterization, ResNet, ViT, factors, in_parameterization, infer_roles, scaled
 
 MUP = Parameterization.mup
 NETS: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -232,11 +233,29 @@ def test_other_rules_are_not_warned_of(rule):
     scaled(rule, net).init(jax.jit(net.init)(jax.random.key(0), jnp.ones((1, 3)))["params"])
 
 
-def test_the_threshold_before_it_means_the_same_at_every_width():
-    """As `scaled` says: raw gradients fall as N^(−1/2)."""
+class Plain(nn.Module):
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        for _ in range(2):
+            x = jnp.tanh(nn.Dense(self.width, use_bias=False)(1.4 * x))
+        return nn.Dense(1, use_bias=False)(x)
+
+
+@pytest.mark.parametrize(
+    ("make", "least", "most"),
+    [
+        (lambda width: MLP(width, 2, activation="tanh", parameterization="mup", w_std=1.4), 1.9, 2.15),
+        (lambda width: in_parameterization(Plain(width), "mup"), 0.95, 1.1),
+    ],
+    ids=["zoo", "plain"],
+)
+def test_the_threshold_before_it_means_the_same_at_every_width(make, least, most):
+    """As `scaled` says: raw gradients fall as N^(−1/2), or, of plain modules, keep their size."""
 
     def norm(width: int) -> float:
-        net = MLP(width, 2, activation="tanh", parameterization="mup", w_std=1.4)
+        net = make(width)
         x = jnp.sin(jnp.arange(12.0)).reshape(4, 3)
         variables = jax.vmap(net.init, (0, None))(jax.random.split(jax.random.key(0), 16), x)
 
@@ -246,7 +265,7 @@ def test_the_threshold_before_it_means_the_same_at_every_width():
 
         return float(jnp.mean(jax.vmap(lambda v: optax.global_norm(jax.grad(loss)(v)))(variables)))
 
-    assert 1.9 < norm(512) / norm(2048) < 2.15
+    assert least < norm(512) / norm(2048) < most
 
 
 def test_a_name_needs_a_learning_rate():
