@@ -39,13 +39,14 @@ _REMEDIES = {
 
 
 class Start(NamedTuple):
-    """What is known of one parameter: where it is, its role, its standard deviation, and how many inputs are summed."""
+    """What is known of one parameter: where it is, its role, its law, and how many inputs are summed."""
 
     path: tuple[str, ...]  # in "params"
     role: str
     std: float
     inputs: int
     place: Place
+    normal: bool  # or one number
 
 
 def starts(net: PlainNetwork, x: Any) -> dict[str, Start]:
@@ -71,6 +72,11 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
 
     size = {"width": net.width}
     found = infer_roles(init, size, size, roles=dict(net.known_roles), apply=apply, tied=False)
+    if not {"input", "hidden", "readout"} & {place.role for place in found.places.values()}:
+        raise ValueError(
+            f"in_parameterization: no parameter of {net.what} grows with its width ({net.width}): there is no limit. Make its "
+            "layers of as many neurons as the width says."
+        )
     narrow, wide = (
         by_name(
             laws(functools.partial(init, width=width)),
@@ -108,7 +114,7 @@ def _start(
             name=name, role=role, narrow=a, wide=b, width=net.width, twice=2 * net.width, power=power, wanted=wanted,
             remedy=_REMEDIES[wanted],
         ))  # fmt: skip
-    return Start(path, role, a, inputs, place)
+    return Start(path, role, a, inputs, place, law.gaussian)
 
 
 def _is_bias(place: Place, readout: Place | None) -> bool:

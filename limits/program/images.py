@@ -130,6 +130,11 @@ def image(weights: Parameter, source: Any, gone: list[Atom], layout: tuple, wind
         raise NoLimitError(f"entries of the matrix {weights.path} have mean {weights.law.mean:g}, not 0")
     if isinstance(source, Det):
         check_steady(source, 0.0 if source.zero else source.power)
+    elif not any(growth(atom.sizes) for atom in gone):
+        raise NoLimitError(
+            f"the matrix {weights.path} multiplies signals of which there are equally many at every width: they stay random, and "
+            "so does all after them. Let their number grow with the width"
+        )
     neurons = [atom for atom in gone if atom.kind == "n"]
     fan = math.prod(atom.sizes[0] for atom in neurons)
     power = weights.growth + source.power + sum(growth(atom.sizes) for atom in neurons) / 2

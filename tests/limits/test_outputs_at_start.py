@@ -89,3 +89,28 @@ def test_single_numbers_before_the_readout_are_refused_unless_they_stay():
     assert 0.6 < spread[1] / spread[0] < 1.6
     others = ("input", "hidden", "readout")
     assert limit("residual scalars").lazy(TASK, 5, 0.1, trained=others, kernels=()).loss[0] > 0
+
+
+class Narrow(nn.Module):
+    """Three signals at every width: of the inputs, or before the readout."""
+
+    width: int
+    first: bool
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Dense(3, use_bias=False)(x) if self.first else x
+        h = jnp.tanh(nn.Dense(self.width, use_bias=False)(x))
+        return nn.Dense(1, use_bias=False)(h if self.first else nn.Dense(3, use_bias=False)(h))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_signals_that_stay_few_stay_random(first):
+    """Their squares do not become their mean, and what was called exact was another network's kernel."""
+    limit = twin(in_parameterization(Narrow(16, first), "ntk"))
+    x = np.random.default_rng(0).normal(size=(2, 3))
+    for provenance in limit.kernels(x).provenance.values():
+        assert provenance.kind == "monte_carlo"
+        assert "multiplies signals of which there are equally many at every width" in provenance.detail
+    with pytest.raises(AbsentError, match="do not grow with the width"):
+        limit.lazy(Task(x, np.ones(2)), 3, 0.1)
