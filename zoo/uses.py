@@ -9,6 +9,7 @@ import jax
 from jax.extend.core import Literal
 
 from zoo.names import by_name
+from zoo.scans import scan_counts
 
 
 class Use(NamedTuple):
@@ -197,7 +198,7 @@ class _Walk:
         return Held(tuple(Axis().union(*axes) for axes in zip(*(o.axes for o in operands if o), strict=True)))
 
     def _scan(self, eqn: Any, *operands: Held | None) -> list[Held | None]:
-        fixed, carried = eqn.params["num_consts"], eqn.params["num_carry"]
+        fixed, carried = scan_counts(eqn.params)
         whole, layers = operands[: fixed + carried], operands[fixed + carried :]
         one = [None if h is None else Held(h.axes[1:], h.taken | h.axes[0]) for h in layers]
         self.through(eqn.params["jaxpr"].jaxpr, [*whole, *one])

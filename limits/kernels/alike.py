@@ -19,6 +19,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from limits.kernels.compiled import has_own_numbers, options
+from zoo.scans import scan_counts
 
 INLINED = {
     "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat": "jaxpr",
@@ -187,7 +188,8 @@ class _Program:
         return made if eqn.primitive.multiple_results else [made]
 
     def _scan(self, params: Any, values: list[Any], moving: dict[int, Any]) -> Sequence[Any]:
-        k, l = params["num_consts"], params["num_consts"] + params["num_carry"]
+        k, carried = scan_counts(params)
+        l = k + carried
 
         def step(state: Any, rows: Any) -> tuple:
             made = self._through(params["jaxpr"], moving, [*values[:k], *state, *rows])

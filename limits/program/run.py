@@ -11,6 +11,7 @@ from jax.extend.core import Literal
 
 from limits.kernels.alike import INLINED
 from zoo.plain import PlainNetwork
+from zoo.scans import scan_counts
 from zoo.starts import starts
 
 
@@ -68,8 +69,9 @@ class EquationRun:
 
     def _unrolled(self, eqn: Any, values: list[Any]) -> list[Any]:
         """A loop, step by step, since every step meets what the one before has left."""
-        body, length, consts = eqn.params["jaxpr"], eqn.params["length"], eqn.params["num_consts"]
-        carries = consts + eqn.params["num_carry"]
+        body, length = eqn.params["jaxpr"], eqn.params["length"]
+        consts, carried = scan_counts(eqn.params)
+        carries = consts + carried
         fixed, state, over = values[:consts], values[consts:carries], values[carries:]
         results: list[Any] = [None] * length
         for i in reversed(range(length)) if eqn.params["reverse"] else range(length):

@@ -20,6 +20,7 @@ from jax.extend.core import Literal
 
 import zoo
 from limits.kernels.alike import INLINED
+from zoo.scans import scan_counts
 
 INPUTS = 2  # of the first trace
 _LIBRARIES = tuple(
@@ -177,7 +178,7 @@ def _line(eqn: Any) -> str:
 def _unrolled(params: dict, given: list, run: Callable, emit: Callable, place: tuple[str, str]) -> list[Any]:
     """A scan, step by step: slices of what it runs over go in ("scan_index"), and what every step returns is stacked."""
     body, length = params["jaxpr"], params["length"]
-    consts, carries = params["num_consts"], params["num_carry"]
+    consts, carries = scan_counts(params)
     fixed, state, over = given[:consts], given[consts : consts + carries], given[consts + carries :]
     avals = body.in_avals[consts + carries :]
     results: list[Any] = [None] * length

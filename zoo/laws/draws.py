@@ -101,6 +101,19 @@ def placed(value: Random, where: Any, size: int) -> Random:
     return Random(value.mean, scales, size, value.error)
 
 
+def normal_of_uniform(value: Random, out: Any) -> Random | Unknown:
+    """erf⁻¹ of a uniform draw between −1 and 1 is a normal one over √2: so newer initialisers write it themselves."""
+    (draw, scale), *others = value.scales.items()
+    *_, low, high = draw.layout if isinstance(draw.layout, tuple) else (None,)
+    ends = float(np.nextafter(np.array(-1.0, out.dtype), np.array(0.0, out.dtype))), 1.0
+    if others or scale != 1.0 or draw.kind != "uniform" or (low, high) != ends or value.mean != sum(ends) / 2:
+        return Unknown('its draw goes through "erf_inv"')
+    root = float(np.sqrt(np.array(2.0, out.dtype)))  # as it is multiplied by in that type
+    return Random(
+        0.0, {_Draw("normal", 1.0, draw.keys, (draw.layout, "normal")): 1 / root}, value.size, value.error + DOUBLE
+    )
+
+
 def arithmetic(name: str, values: list[Any], out: Any) -> Random | Unknown:
     """Sums, and products with a constant."""
     if any(isinstance(value, Random) and value.size != out.size for value in values):

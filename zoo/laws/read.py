@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
-from zoo.laws.draws import Random, arithmetic, draw, is_draw, moved, placed, together
-from zoo.laws.known import KEPT, MOVED, Known, array_of, known, of_known
+from zoo.laws.draws import Random, arithmetic, draw, is_draw, moved, normal_of_uniform, placed, together
+from zoo.laws.known import DOUBLE, KEPT, MOVED, Known, array_of, known, of_known
 from zoo.laws.law import SUPPORTED, Law, Unknown
+from zoo.scans import scan_counts
 
 # Primitives, by what becomes of a draw in them.
 _CALLS = {"jit", "checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call", "closed_call", "core_call"}
@@ -57,7 +58,7 @@ def _law(value: Any) -> Law | Unknown:
         return value
     if isinstance(value, Random):
         kinds = {draw.kind for draw, scale in value.scales.items() if scale**2 * draw.variance > 0}
-        variance = rational(sum(scale**2 * draw.variance for draw, scale in value.scales.items()), 2 * value.error)
+        variance = _variance(sum(scale**2 * draw.variance for draw, scale in value.scales.items()), value.error)
         mean = rational(value.mean, value.error)
         return Law(mean, variance, kinds <= {"normal"}, " + ".join(sorted(kinds)) or "constant")
     if value.secret:
@@ -68,6 +69,13 @@ def _law(value: Any) -> Law | Unknown:
     if value.values.dtype.kind == "c":
         return Unknown("it is complex")
     return Law(rational(float(value.values), value.error), 0.0, True, "constant")
+
+
+def _variance(value: float, error: float) -> float:
+    """The square of a number of at most three digits, where it is that but for rounding; else the rational number that near."""
+    std = math.sqrt(value)
+    digits = float(f"{std:.3g}")
+    return rational(digits**2, DOUBLE) if abs(digits - std) <= 4 * DOUBLE * std else rational(value, 2 * error)
 
 
 def rational(value: float, error: float) -> float:
@@ -122,6 +130,8 @@ def _outputs(equation: Any, values: list[Any]) -> list[Any]:
         return [together(values, outs[0].aval)]
     if name in KEPT | MOVED:
         return [moved(equation, values[0], i) for i in range(len(outs))]
+    if name == "erf_inv":
+        return [normal_of_uniform(values[0], outs[0].aval)]
     if name in ("add", "sub", "mul", "div", "neg"):
         return [arithmetic(name, values, outs[0].aval)]
     return [Unknown(f'its draw goes through "{name}"')] * len(outs)
@@ -130,7 +140,7 @@ def _outputs(equation: Any, values: list[Any]) -> list[Any]:
 def _scan(equation: Any, values: list[Any]) -> list[Any]:
     """A loop, step by step: each has its own keys."""
     options, outs = equation.params, [v.aval for v in equation.outvars]
-    consts, carries, length = options["num_consts"], options["num_carry"], options["length"]
+    (consts, carries), length = scan_counts(options), options["length"]
     fixed, carry, rows = values[:consts], values[consts : consts + carries], values[consts + carries :]
     steps: list[list[Any]] = []
     for i in reversed(range(length)) if options["reverse"] else range(length):
