@@ -11,6 +11,7 @@ from jax.core import Tracer
 
 from limits.types import AbsentError, Task
 from zoo import GPT, checks
+from zoo.abstract import abstract
 from zoo.definition import is_ours, name_of
 
 task_of = checks.Check("a limits.Task", lambda v: isinstance(v, Task))
@@ -63,7 +64,7 @@ def takes_words(net: Any, x: np.ndarray) -> bool:
     """Whether x are whole numbers and the module takes no others."""
     if x.dtype.kind not in "iu":
         return False
-    floating = jax.ShapeDtypeStruct((1, *x.shape[1:]), jnp.asarray(0.0).dtype)
+    floating = abstract((1, *x.shape[1:]), jnp.asarray(0.0).dtype)
     try:
         jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), floating)
     except Exception:  # whatever it says
@@ -143,7 +144,7 @@ def check_whole(owner: str, task: Task) -> None:
 
 def output_shape(net: Any, x: Any) -> tuple[int, ...] | None:
     """Of what the network returns for inputs like x; None where it is no array. Nothing is computed."""
-    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    like = abstract(x.shape, x.dtype)
     out = jax.eval_shape(lambda key, x: net.init_with_output(key, x)[0], jax.random.key(0), like)
     return getattr(out, "shape", None)
 
@@ -160,7 +161,7 @@ def check_outputs(owner: str, net: Any, task: Task) -> None:
     if is_ours(net) and not words and not task.positions:
         outputs: Any = net.outputs
     else:
-        x = jax.ShapeDtypeStruct((1, *task.x_train.shape[1:]), task.x_train.dtype if words else jnp.asarray(0.0).dtype)
+        x = abstract((1, *task.x_train.shape[1:]), task.x_train.dtype if words else float)
         shape = output_shape(net, x)
         wanted = "[n, t, outputs]" if task.positions else "[n, outputs]"
         if shape is None or len(shape) != len(task.y_train.shape) or shape[:-1] != (1, *task.positions):

@@ -21,6 +21,7 @@ from limits.training import LearningRate, Training, checked_times, record_times
 from limits.types import Provenance
 from train.members import Data, Dials, Steps, member_keys, programs
 from zoo import checks
+from zoo.abstract import abstract
 from zoo.definition import check_definition, definition_of, is_ours
 
 _LARGEST_CHUNK = 64
@@ -36,7 +37,7 @@ def member_bytes(net: Any, task: Task, recorded: int, kernels: tuple[str, ...]) 
         variables = net.init(key, x[:1])
         return variables["params"], net.apply(variables, x, intermediates=True)[1]["h"] if shows_inside(net) else ()
 
-    params, hidden = jax.eval_shape(shapes, jax.random.key(0), jax.ShapeDtypeStruct(task.x.shape, kind))
+    params, hidden = jax.eval_shape(shapes, jax.random.key(0), abstract(task.x.shape, kind))
     weights, fields = (sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree)) for tree in (params, hidden))
     window = definition_of(net).kernel ** 2 if "ntk" in kernels else 1  # the tangent kernel needs what each window sees
     held = (recorded + 2) * n * n * sum(len(hidden) if OBSERVABLES[name].layered else 1 for name in kernels)

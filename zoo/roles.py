@@ -12,6 +12,7 @@ import optax
 from jax.core import Tracer
 
 from zoo import checks
+from zoo.abstract import abstract
 from zoo.definition import definition_of, name_of, rows_and_columns
 from zoo.layers import HasRoles, Linear
 from zoo.names import by_name
@@ -55,7 +56,7 @@ def placed(net: Any, x: Any) -> dict:
 
 @once(maxsize=64)
 def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
-    x = jax.ShapeDtypeStruct(shape, kind)
+    x = abstract(shape, kind)
     found, axes = dict[tuple[str, ...], Where](), dict[tuple[str, ...], int]()
 
     def note(run: Any, args: Any, kwargs: Any, context: Any) -> Any:

@@ -38,7 +38,7 @@ class Matrix:
     known_out: Any  # rows of u and z
     start: Any  # s
     trained: Any  # M [k, k]
-    gradient: Any  # of the loss with respect to M
+    gradient: Any  # of the loss with respect to M; None where it is not asked for
     then_in: Any  # [k]: how many rows of u were known when each row of v was met
     then_out: Any  # [k]: how many rows of v were known when each row of u was met
     exact: tuple[Source, Source] | None = dataclasses.field(default=None, metadata={"static": True})
@@ -72,8 +72,9 @@ class Matrix:
     def transposed(self) -> "Matrix":
         """The same matrix, seen from its outputs."""
         exact = None if self.exact is None else (self.exact[1], self.exact[0])
+        gradient = None if self.gradient is None else self.gradient.T
         return Matrix(self.u, self.z, self.v, self.y, self.known_out, self.known_in, self.start,
-                      self.trained.T, self.gradient.T, self.then_out, self.then_in, exact, self.dense,
+                      self.trained.T, gradient, self.then_out, self.then_in, exact, self.dense,
                       self.part, self.coupled, self.turn)  # fmt: skip
 
     @property
@@ -248,7 +249,8 @@ def _forward(tolerance: float, a: jax.Array, matrix: Matrix, key: jax.Array) -> 
     moved = a @ after.trained if matrix.dense else (c @ after.trained) @ after.u
     out = matrix.start * (c @ after.y) + moved
     # Where every sample has a gradient of its own, what comes back must be of each, also where `a` is the same for all.
-    return (out + 0 * matrix.gradient[0, 0], after), (a if matrix.dense else c, key)
+    out = out if matrix.gradient is None else out + 0 * matrix.gradient[0, 0]
+    return (out, after), (a if matrix.dense else c, key)
 
 
 def _backward(tolerance: float, kept: Any, cotangents: Any) -> Any:
@@ -256,7 +258,8 @@ def _backward(tolerance: float, kept: Any, cotangents: Any) -> Any:
     turn = 0 if matrix.turn is None else matrix.turn.astype(jnp.uint32)
     d, after = meet(matrix.transposed, slope, _folded(key, 1 + turn), tolerance)
     right = slope if matrix.dense else d
-    after = dataclasses.replace(after.transposed, gradient=matrix.gradient + c.T @ right)
+    gradient = None if matrix.gradient is None else matrix.gradient + c.T @ right
+    after = dataclasses.replace(after.transposed, gradient=gradient)
     moved = slope @ after.trained.T if matrix.dense else (d @ after.trained.T) @ after.v
     back = matrix.start * (d @ after.z) + moved
     return back, after, np.zeros(key.shape, jax.dtypes.float0)

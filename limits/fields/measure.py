@@ -135,7 +135,9 @@ def _with_gradients(
         mine = flax.traverse_util.unflatten_dict(
             {path: leaf + own.params[path] if path in own.params else leaf for path, leaf in params.items()}
         )
-        seen, after = run(taps, sample, mine, _with_slopes(revealed, own.slopes), own.fields)
+        seen, after = run(
+            taps, sample, mine, _with_slopes(revealed, dict.fromkeys(_matrices(revealed)) | own.slopes), own.fields
+        )
         slopes = {path: matrix.gradient for path, matrix in _matrices(after).items() if path in whole}
         seen = seen._replace(**{name: jax.tree.map(lambda a: a[0], getattr(seen, name)) for name in ("f", "h", "phi")})
         return (seen.f, _with_slopes(after, dict.fromkeys(whole)), slopes), (seen, taps.seen)
@@ -150,7 +152,7 @@ def _with_gradients(
         {path: zeros(matrix.gradient) for path, matrix in _matrices(revealed).items() if path in whole},
     )
     mapped = jax.vmap(one, in_axes=(0, 0, None), out_axes=((0, None, 0), 0))
-    bare = _in_turn(_with_slopes(revealed, dict.fromkeys(whole)), 0)
+    bare = _in_turn(_with_slopes(revealed, dict.fromkeys(_matrices(revealed))), 0)
     passed: Any = jax.vjp(lambda own, revealed: mapped(x, own, revealed), own, bare, has_aux=True)
     (f, after, slopes), pull, (seen, entered) = passed
     backs: list[Own] = []
@@ -169,7 +171,7 @@ def _with_gradients(
     found: dict[str, Any] = {"f": seen.f, **take(kernels, _inside(net, x, seen, lambda: gradients, tangent))}
     if "fields" in kernels:
         found |= {"fields_h": seen.h, "fields_phi": seen.phi, "fields_g": tuple(scale * g for g in gradients)}
-    after = _in_turn(_with_slopes(after, {path: _matrices(revealed)[path].gradient for path in whole}), None)
+    after = _in_turn(_with_slopes(after, {path: each.gradient for path, each in _matrices(revealed).items()}), None)
     if "responses" in kernels:
         found |= coefficients(uses, a, g, after, scale)
     return found, after

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from limits.fields.matrix import REVEALED, TOLERANCE, Matrix, multiply
 from limits.program.run import EquationRun, Noted, run_network
+from zoo.abstract import abstract
 from zoo.plain import PlainNetwork
 from zoo.starts import starts
 
@@ -114,7 +115,7 @@ def forward(
     """(outputs, its collections but for "params" afterwards, what enters the readout); `rows` counts what matrices meet."""
     wide = wide_parameters(net, x)
     given: Any = flax.traverse_util.flatten_dict(variables["params"])
-    given |= {path: jax.ShapeDtypeStruct(w.shape, jax.dtypes.canonicalize_dtype(float)) for path, w in wide.items()}
+    given |= {path: abstract(w.shape, jax.dtypes.canonicalize_dtype(float)) for path, w in wide.items()}
     fixed = {name: part for name, part in variables.items() if name not in ("params", REVEALED, "perturbations")}
     revealed: Any = flax.traverse_util.flatten_dict(variables.get(REVEALED, {}))
     run = _Revealing(revealed, key, rows)
@@ -127,7 +128,7 @@ def forward(
 def vectors_met(net: PlainNetwork, x: Any) -> dict[Path, int]:
     """How many vectors each matrix meets in one pass of inputs of this shape. Nothing is computed."""
     rows: dict[Path, int] = {}
-    x = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    x = abstract(x.shape, x.dtype)
     key = jax.random.key(0)
     jax.eval_shape(lambda x: forward(net, start(net, x, key, 1), x, key, rows)[0], x)
     return rows

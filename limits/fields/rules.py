@@ -26,6 +26,7 @@ from limits.fields.measure import at
 from limits.kept.remembered import remembered
 from limits.predict.steps import NEEDS_MORE
 from limits.training import Training
+from zoo.abstract import abstract
 from zoo.roles import Factors, factors
 from zoo.scaled import at_size
 
@@ -273,7 +274,7 @@ def moved_by_entry(net: Any, training: Training, x: Any) -> frozenset[Path]:
 
 def entry_bytes(net: Any, paths: frozenset[Path], x: Any, itemsize: int) -> int:
     """What these matrices take in this network, with the two moments of an optimiser. Nothing is computed."""
-    points = jax.ShapeDtypeStruct(x.shape, _kind(x))
+    points = abstract(x.shape, _kind(x))
     params: Any = jax.eval_shape(net.init, jax.random.key(0), points)["params"]
     return _bytes(paths, {path: leaf.shape for path, leaf in _flat(params).items()}, itemsize)
 
@@ -288,7 +289,7 @@ def _kind(x: Any) -> str:
 
 @remembered(maxsize=64)
 def _by_entry(net: Any, training: Training, shape: tuple[int, ...], kind: str) -> frozenset[Path]:
-    return Optimised(net, training, jax.ShapeDtypeStruct(shape, kind)).dense
+    return Optimised(net, training, abstract(shape, kind)).dense
 
 
 def of_matrices(tree: Any, function: Callable) -> Any:

@@ -25,6 +25,7 @@ from limits.kept.remembered import remembered
 from limits.training import Training
 from limits.types import Provenance, Task
 from zoo import CNN, MLP, ResNet, activation_function
+from zoo.abstract import abstract
 from zoo.activations import PiecewiseLinear
 from zoo.definition import definition_of, is_layered, is_ours
 
@@ -211,7 +212,7 @@ def _rooms(plan: Plan, x: Any) -> Iterator[int]:
 
 def _coordinates(plan: Plan, x: Any, room: int) -> int:
     """How many stand for all that is drawn, where every matrix has room for so many directions."""
-    return coordinates_needed(plan.net, jax.ShapeDtypeStruct(x.shape, x.dtype), room)
+    return coordinates_needed(plan.net, abstract(x.shape, x.dtype), room)
 
 
 def _in_room(plan: Plan, x: Any, y: Any, room: int) -> dict[str, Any] | None:

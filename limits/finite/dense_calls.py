@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
 
 from zoo import Conv, Dense
+from zoo.abstract import abstract
 
 
 class DenseCall(NamedTuple):
@@ -68,7 +69,7 @@ def find(apply: Callable, params: Any, x: Any) -> list[DenseCall]:
     A layer counts if nothing else uses its leaves: any other use (by another layer, inside an inner trace, as a bare array)
     is left to plain differentiation. That is what the outputs still depend on when all calls return zeros.
     """
-    sample, calls = jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype), []
+    sample, calls = abstract((1, *x.shape[1:]), x.dtype), []
 
     def note(number: int, leaves: Any, scale: Any, run: Any, module: Any, args: Any, kwargs: Any) -> Any:
         out = run(*args, **kwargs)

@@ -12,6 +12,7 @@ import numpy as np
 from limits.finite.observables import OBSERVABLES
 from limits.types import Provenance
 from zoo import checks
+from zoo.abstract import abstract
 from zoo.definition import name_of
 
 STATISTICS = "batch_stats"
@@ -93,4 +94,4 @@ def unrecorded(net: nn.Module, x: Any) -> dict[str, Provenance]:
 def _one(x: Any) -> jax.ShapeDtypeStruct:
     """One input like x."""
     kind = x.dtype if np.dtype(x.dtype).kind in "iu" else jnp.asarray(0.0).dtype
-    return jax.ShapeDtypeStruct((1, *x.shape[1:]), kind)
+    return abstract((1, *x.shape[1:]), kind)

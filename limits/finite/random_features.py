@@ -12,6 +12,7 @@ from limits.inputs import twin_of
 from limits.training import Training
 from limits.types import AbsentError
 from zoo import checks, parameterization
+from zoo.abstract import abstract
 from zoo.definition import name_of
 
 _AT_ONCE = 256  # inputs
@@ -78,7 +79,7 @@ class RandomNetworks:
             a = features(params)
             return readout.w**0.5 * a / a.shape[-1] ** 0.5
         net = net.clone(gamma=1.0)  # γ² in learning rates and 1/γ in the output cancel
-        rates = Training("mse", trained=self.limit.trained).factors(net, jax.ShapeDtypeStruct(x.shape, x.dtype))
+        rates = Training("mse", trained=self.limit.trained).factors(net, abstract(x.shape, x.dtype))
         leaves, tree = jax.tree.flatten(params)
         keys = jax.tree.unflatten(tree, list(jax.random.split(turn, len(leaves))))
         ways = jax.tree.map(lambda p, rate, k: rate**0.5 * jax.random.normal(k, p.shape, p.dtype), params, rates, keys)

@@ -11,6 +11,7 @@ from rich.progress import track
 from limits.finite.tangent import empirical_ntk
 from limits.training import Training
 from limits.types import Kernels, Provenance
+from zoo.abstract import abstract
 
 _AT_ONCE = 8  # networks
 
@@ -54,7 +55,7 @@ def _measure(
     net: Any, x: np.ndarray, members: int, seed: int, batch: bool, trained: tuple[str, ...] | None
 ) -> dict[str, np.ndarray]:
     """Kernels of each of `members` networks: [members, n, n]."""
-    rates = Training("mse", trained=trained).factors(net, jax.ShapeDtypeStruct(x.shape, x.dtype))
+    rates = Training("mse", trained=trained).factors(net, abstract(x.shape, x.dtype))
     how: dict[str, Any] = {"train": True, "mutable": ["batch_stats"]} if batch else {}
 
     def one(key: jax.Array) -> dict[str, jax.Array]:

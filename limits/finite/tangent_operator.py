@@ -11,6 +11,7 @@ import scipy
 
 from limits.waiting import patient_bar
 from zoo import checks
+from zoo.abstract import abstract
 
 if TYPE_CHECKING:
     import scipy.sparse.linalg
@@ -183,7 +184,7 @@ class TangentOperator:
 
     def _like(self, n: int) -> Any:
         kind = self.x.dtype if self.x.dtype.kind in "iu" else jnp.asarray(0.0).dtype
-        return jax.ShapeDtypeStruct((n, *self.x.shape[1:]), kind)
+        return abstract((n, *self.x.shape[1:]), kind)
 
     def _batches(self, n: int) -> list[slice]:
         return [slice(i, min(i + self.batch, n)) for i in range(0, n, self.batch)]

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 
 from limits.kernels.alike import INLINED
+from zoo.abstract import abstract
 from zoo.plain import PlainNetwork
 from zoo.scans import scan_counts
 from zoo.starts import starts
@@ -112,7 +113,7 @@ def run_network(
         out: Any = net.apply(held, x, mutable=mutable, **options)
         return out if mutable else (out, {})
 
-    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    shape = abstract(x.shape, x.dtype)
     closed, shapes = jax.make_jaxpr(apply, return_shape=True)(list(params.values()), fixed, shape)
     paths = readouts(net, x)
     one = paths[0] if len(paths) == 1 else None

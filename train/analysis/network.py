@@ -19,6 +19,7 @@ from limits.types import Loss
 from train.members import slopes
 from train.variables import mode
 from zoo import checks, learning_rate_factors
+from zoo.abstract import abstract
 
 CHUNK = 256  # samples at a time
 
@@ -86,7 +87,7 @@ def rates_of(net: Any, trained: Any, x: Any, rates: Any = None) -> Any:
                 f"{float(min(leaves, default=0.0)):g}."
             )
     elif is_definition(net):
-        leaves = jax.tree.leaves(learning_rate_factors(net, jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)))
+        leaves = jax.tree.leaves(learning_rate_factors(net, abstract((1, *x.shape[1:]), x.dtype)))
         if len(leaves) != tree.num_leaves:
             raise ValueError(
                 f"This {type(net).__name__} has {len(leaves)} parameters and the variables have {tree.num_leaves}: give the "
