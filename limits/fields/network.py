@@ -13,6 +13,7 @@ from limits.fields.exact import Coordinates
 from limits.fields.matrix import REVEALED as REVEALED
 from limits.fields.matrix import TOLERANCE, Matrix, multiply
 from limits.finite.forward import STATISTICS, mixes_inputs, on_all_points
+from zoo.abstract import abstract
 from zoo.layers import Linear
 from zoo.plain import PlainNetwork
 from zoo.starts import readout_of
@@ -141,7 +142,8 @@ def readout_scales(net: nn.Module, x: Any) -> tuple[float, float]:
         return run(*args, **kwargs)
 
     with nn.intercept_methods(note):
-        jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), x)  # see zoo.roles.placed
+        one = abstract((1, *x.shape[1:]), x.dtype)
+        jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), one)  # see zoo.roles.placed
     if len(found) != 1:
         raise ValueError(
             f'{type(net).__name__} has {len(found)} layers of role "readout"; its kernels need exactly one, from the last '

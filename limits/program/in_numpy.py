@@ -15,7 +15,9 @@ _FLOATS: dict[str, Callable] = {  # of floating-point numbers alone
     "min": np.minimum, "mul": np.multiply, "neg": np.negative, "pow": np.power, "rsqrt": lambda a: 1 / np.sqrt(a),
     "sign": np.sign, "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "square": np.square, "sub": np.subtract,
     "tan": np.tan, "tanh": np.tanh, "erf": np.vectorize(math.erf, [float]), "erfc": np.vectorize(math.erfc, [float]),
-    "logistic": lambda a: 1 / (1 + np.exp(-a)), "clamp": lambda low, a, high: np.minimum(np.maximum(low, a), high),
+    "logistic": lambda a: 1 / (1 + np.exp(-a)), "one_minus_square": lambda a: (1 - a) * (1 + a),
+    "polynomial": lambda a, *terms: np.polynomial.polynomial.polyval(a, terms),
+    "clamp": lambda low, a, high: np.minimum(np.maximum(low, a), high),
 }  # fmt: skip
 ARITHMETIC = ("add", "sub", "mul", "div", "neg", "max", "min", "sqrt", "square")  # to the last digit as anywhere
 _ANY: dict[str, Callable] = {
@@ -41,6 +43,8 @@ def evaluated(name: str, params: dict[str, Any], given: Sequence[Any]) -> np.nda
             return np.asarray(arrays[0] ** params["y"])
         if name == "select_n" and arrays[0].dtype == bool and len(arrays) == 3:
             return np.where(arrays[0], arrays[2], arrays[1])
+        if name == "bitcast_convert_type" and np.dtype(params["new_dtype"]).itemsize == arrays[0].itemsize:
+            return arrays[0].view(params["new_dtype"])
         if name == "convert_element_type" and np.dtype(params["new_dtype"]).kind == "f":
             return arrays[0].astype(params["new_dtype"])
     return _MOVES[name](params, *arrays) if name in _MOVES else None

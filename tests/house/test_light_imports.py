@@ -32,4 +32,4 @@ def test_nothing_heavy_is_imported_before_it_is_needed(code):
 
 def test_the_check_itself_finds_what_was_imported():
     done = subprocess.run([sys.executable, "-c", f"import scipy.special\n{AFTER}"], capture_output=True, text=True)
-    assert done.stdout.split() == ["scipy.special"]
+    assert "scipy.special" in done.stdout.split()

@@ -104,7 +104,7 @@ def placed(value: Random, where: Any, size: int) -> Random:
 def normal_of_uniform(value: Random, out: Any) -> Random | Unknown:
     """erf⁻¹ of a uniform draw between −1 and 1 is a normal one over √2: so newer initialisers write it themselves."""
     (draw, scale), *others = value.scales.items()
-    *_, low, high = draw.layout if isinstance(draw.layout, tuple) else (None,)
+    low, high = draw.layout[-2:]
     ends = float(np.nextafter(np.array(-1.0, out.dtype), np.array(0.0, out.dtype))), 1.0
     if others or scale != 1.0 or draw.kind != "uniform" or (low, high) != ends or value.mean != sum(ends) / 2:
         return Unknown('its draw goes through "erf_inv"')

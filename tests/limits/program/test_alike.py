@@ -89,7 +89,7 @@ def test_a_first_call_compiles_one_program(compilations):
     read = lambda x: closed.closed_kernels(net, x, None)[0]  # noqa: E731
     compilations()
     found = read(X[:, :4])
-    assert set(compilations()) <= {"jit(run)", "jit(stage)"}
+    assert set(compilations()) - {"jit(broadcast_in_dim)"} <= {"jit(run)", "jit(stage)"}  # newer JAX makes ones so
     np.testing.assert_allclose(found["ntk"], twin(net).kernels(X[:, :4]).ntk, rtol=1e-12)
 
 
