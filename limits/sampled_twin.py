@@ -14,7 +14,7 @@ from limits.finite.forward import absent_kernels, unrecorded
 from limits.inputs import as_block, as_float, as_pair, as_signals
 from limits.program.closed import check_scale, closed_kernels, deep_program_of, program_of, start_of
 from limits.program.read import KERNELS
-from limits.program.values import InfiniteKernel, Refused
+from limits.program.values import InfiniteKernel, MixedKernel, Refused
 from limits.training import Training
 from limits.twin import NTK_GROWS, Twin
 from limits.types import AbsentError, Kernels, Provenance
@@ -32,6 +32,7 @@ _MEAN = (
     "{caller}: the outputs of {name} have a mean at the start that is not zero (a term without drawn weights), which a kernel "
     "does not know. Take it out of the network and of the targets, or, in `lazy`, use centred=True, which subtracts f(0)."
 )
+_MIXED = "{caller}: the outputs of {name} are no Gaussian process, but a mixture: {why}. kernels(x) is its mean over networks."
 _SCALARS = (
     "lazy: {names} of {name} do not grow with the width, and what a gradient by them adds to the tangent kernel differs from one "
     "network to the next, however wide: kernels(x) has its mean over networks, and no training follows it. Leave them where they "
@@ -204,6 +205,8 @@ class SampledTwin(Twin):
         law, drawn = self._start(x)
         if isinstance(drawn, InfiniteKernel) and caller == "lazy":
             raise AbsentError(f"lazy: {name_of(self.net)} has no tangent kernel. {drawn}.")
+        if isinstance(drawn, MixedKernel):
+            raise AbsentError(_MIXED.format(caller=caller, name=name_of(self.net), why=drawn))
         if law == "other" or (law == "mean" and not centred):
             raise AbsentError({"other": _NO_SUM, "mean": _MEAN}[law].format(caller=caller, name=name_of(self.net)))
         random = drawn and caller == "lazy" and parameterization(self.net.parameterization).d == 0

@@ -17,7 +17,7 @@ from limits.kernels.alike import Alike
 from limits.program.accuracy import SAMPLES, Measurement
 from limits.program.deep import DEPTHS
 from limits.program.read import KERNELS, TOLERANCE, ProgramKernels, read
-from limits.program.values import NoLimitError, Refused
+from limits.program.values import NoLimitError, Refused, reason_of
 from limits.training import Training
 from limits.types import Provenance
 from zoo import parameterization
@@ -53,7 +53,7 @@ def program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple
             lambda path, _: rates.get(path, 0.0),
         )
     except NoLimitError as error:
-        return Refused(str(error))
+        return Refused(reason_of(error))
     except Exception as error:  # a module's own code may refuse twice the width, or one input more, with any error
         if isinstance(error, TypeError) and "carry" in str(error):
             return Refused(_CARRY)

@@ -15,7 +15,20 @@ from limits.program.elementwise import elementwise
 from limits.program.nodes import Det, FieldSum, Image, Lookup, Node, Window
 from limits.program.shapes import broadcast, moved, permuted, settled, transposed
 from limits.program.slices import sliced
-from limits.program.values import Atom, Axes, Axis, NoLimitError, Parameter, Value, fresh, growth, one, positions, size
+from limits.program.values import (
+    Atom,
+    Axes,
+    Axis,
+    MixedError,
+    NoLimitError,
+    Parameter,
+    Value,
+    fresh,
+    growth,
+    one,
+    positions,
+    size,
+)
 
 
 def of_weights(signal: tuple, weights: tuple, first: bool) -> Value:
@@ -131,7 +144,7 @@ def image(weights: Parameter, source: Any, gone: list[Atom], layout: tuple, wind
     if isinstance(source, Det):
         check_steady(source, 0.0 if source.zero else source.power)
     elif not any(growth(atom.sizes) for atom in gone):
-        raise NoLimitError(
+        raise MixedError(
             f"the matrix {weights.path} multiplies signals of which there are equally many at every width: they stay random, and "
             "so does all after them. Let their number grow with the width"
         )

@@ -13,7 +13,7 @@ from limits.program.nodes import Det, FieldSum, Image, Mask, Moved, Node, OfWeig
 from limits.program.primitives import ENTRY_BY_ENTRY, RANDOM, primitives
 from limits.program.shared_weights import same_weights
 from limits.program.trace import Constant, Equation, NetworkProgram
-from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, fresh, one, size
+from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, error_of, fresh, one, reason_of, size
 
 _REDUCTIONS = {
     "reduce_max": jnp.max,
@@ -46,7 +46,7 @@ class Interpreter:
         self.read(0, len(self.program.equations), known)
         output = known[self.program.output] if isinstance(self.program.output, int) else _held(self.program.output)
         if isinstance(output, Refused):
-            raise NoLimitError(output.reason)
+            raise error_of(output.reason)
         return output
 
     def inside(self, own: Any, loop: Any, changed: dict[tuple[int, int], Value]) -> "Interpreter":
@@ -84,7 +84,7 @@ class Interpreter:
                 self._note(value.held, equation.where + self.like)
             return made
         except NoLimitError as error:
-            return [Refused(f"{equation.where}: {error}")] * len(equation.outputs)
+            return [Refused(type(reason_of(error))(f"{equation.where}: {error}"))] * len(equation.outputs)
 
     def _note(self, node: Any, where: str) -> None:
         """A matrix that is met from both sides makes signals and gradients depend on each other."""

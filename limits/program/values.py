@@ -25,9 +25,24 @@ class InfiniteKernel(str):
     __slots__ = ()
 
 
+class MixedError(NoLimitError):
+    """What a network is depends on random numbers of which there are few at every width: the message says where."""
+
+
+class MixedKernel(str):
+    """Why a kernel is a mean over networks that differ, however wide."""
+
+    __slots__ = ()
+
+
 def reason_of(error: NoLimitError) -> str:
-    """What the error says, as `InfiniteKernel` where it is one of these."""
-    return InfiniteKernel(error) if isinstance(error, InfiniteError) else str(error)
+    """What the error says, as `InfiniteKernel` or `MixedKernel` where it is one of these."""
+    return {InfiniteError: InfiniteKernel, MixedError: MixedKernel}.get(type(error), str)(error)
+
+
+def error_of(reason: str) -> NoLimitError:
+    """The error that says it, of the kind that it came from."""
+    return {InfiniteKernel: InfiniteError, MixedKernel: MixedError}.get(type(reason), NoLimitError)(reason)
 
 
 class Atom(NamedTuple):

@@ -112,5 +112,7 @@ def test_signals_that_stay_few_stay_random(first):
     for provenance in limit.kernels(x).provenance.values():
         assert provenance.kind == "monte_carlo"
         assert "multiplies signals of which there are equally many at every width" in provenance.detail
-    with pytest.raises(AbsentError, match="do not grow with the width"):
+    with pytest.raises(AbsentError, match="lazy: the outputs of Narrow are no Gaussian process, but a mixture"):
         limit.lazy(Task(x, np.ones(2)), 3, 0.1)
+    with pytest.raises(AbsentError, match="posterior: the outputs of Narrow are no Gaussian process"):
+        limit.posterior(Task(x, np.ones(2)), noise=0.1)
