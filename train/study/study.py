@@ -288,7 +288,7 @@ def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
         _DIFFERENT(f"config.axes.{name}", values)
         if name == study.dial:
             raise ValueError(f"config.axes.{name}: {name} is the dial, which config.values has; leave the axis out.")
-    if config.get("limit"):
+    if config.get("limit") is not None:
         check_limit(config.limit)
     for name, value in config.get("target", {}).items():
         if name not in ("width", "depth"):
