@@ -123,8 +123,8 @@ class Watch:
         host = self.known.get(i, {}).get("host", "a host that never told its name")
         return f"process {i} of {self.processes} on {host}"
 
-    def _done(self, i: int) -> bool:
-        return self.known.get(i, {}).get("state") == "done"
+    def _done(self, i: int, *states: str) -> bool:
+        return self.known.get(i, {}).get("state") in (states or ("done", "over"))
 
     def _say_and_end(self, state: str, told: str, said: str) -> None:
         sys.stdout.flush()
@@ -172,12 +172,22 @@ class Watch:
         self._say_and_end("failed", self._mine["said"], "")
 
     def leave(self) -> None:
-        """Waits until all have finished; from then on nobody is missed."""
+        """Waits until all have finished; from then on nobody is missed. With process 0 the store ends: it is the last to go."""
         if self._mine["state"] == "runs":
             self._mine["state"] = "done"
             while not all(self._done(i) for i in range(self.processes)):
                 time.sleep(BEAT / 5)
+            self._mine["state"] = "over"
+            if self.process:
+                with contextlib.suppress(jax.errors.JaxRuntimeError):
+                    self._write()
+            limit = time.monotonic() + 10 * BEAT
+            while not (self.process or self._others_over()) and time.monotonic() < limit:
+                time.sleep(BEAT / 5)
             self._finished = True
+
+    def _others_over(self) -> bool:
+        return all(self._done(i, "over") for i in range(1, self.processes))
 
 
 @contextlib.contextmanager
