@@ -19,7 +19,7 @@ from train.evaluate.finding import Finding
 from train.evaluate.interval import Interval, mean
 from train.evaluate.report import Picture, Report, Table
 from train.evaluate.statistics import slope
-from train.variables import descend, forward, mode, split
+from train.variables import descend, forward, initial, split
 from zoo import checks
 from zoo.attention import WEIGHTS
 from zoo.messages import as_text
@@ -257,8 +257,8 @@ def _movement(
         return found if predict is None else found | {"predictions": predict(f)}
 
     def run(key: Any) -> dict[str, Any]:
-        start = net.init(key, x, **mode(net, False))
-        trained, state = split(start)
+        trained, state = initial(net, key, x)
+        start = {**trained, **state} if state else trained
 
         def step(_: Any, carry: Any) -> Any:
             return descend(net, tx, loss_fn, carry, batch)[0]

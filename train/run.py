@@ -25,6 +25,7 @@ from train.several import Several
 from train.step import Program
 from train.trainer import Trainer
 from zoo import checks
+from zoo.abstract import abstract
 from zoo.saved import to_json
 
 
@@ -126,7 +127,7 @@ class Run:
                 f"{self.experiment.path}: batches gives {checks.shown(batch)}; each must be (inputs, targets)."
             )
         first = np.asarray(batch[0])
-        return jax.ShapeDtypeStruct(first.shape, jax.dtypes.canonicalize_dtype(first.dtype)), batch[1]
+        return abstract(first.shape, first.dtype), batch[1]
 
     def abstract_batch(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
         """Shapes and types of a whole batch."""

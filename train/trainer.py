@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from train.mesh import Placement, rows_here, to_devices
 from train.step import Numbers, Program, TrainingState
 from train.variables import mode
+from zoo.abstract import abstract
 
 
 class Trainer:
@@ -51,7 +52,7 @@ class Trainer:
                 f"The mesh has {mesh.shape['ensemble']} devices for an ensemble, and there is one network: set members."
             )
         if isinstance(inputs, tuple):
-            inputs = jax.ShapeDtypeStruct(inputs, jax.dtypes.canonicalize_dtype(float))
+            inputs = abstract(inputs, float)
         self.program, self.size, self.members = program, inputs.shape[0], members
         self.placement = Placement(mesh, rules, bool(members), least)
         dtype, sample = inputs.dtype, (1, *inputs.shape[1:])

@@ -12,9 +12,7 @@ from limits.fields.exact import unit_vectors
 
 REVEALED = "revealed"  # the collection that holds the matrices, by the path of their parameter
 TOLERANCE = {"float32": 1e-3, "float64": 1e-8}  # of directions, relative to the longest vector met with them
-OF_MOVEMENT = (
-    1e-2  # and relative to how far vectors have moved, where that is less: training slowly, all is below the other
-)
+OF_MOVEMENT = 1e-2  # and to how far vectors have moved, where that is less: of slow training all is below the other
 Source = tuple[int, int]  # the first coordinate, and the number of parts that have a coordinate each
 
 
@@ -122,11 +120,11 @@ def negligible(matrix: Matrix, a: jax.Array, c: jax.Array, rest: jax.Array, tole
     Less than `tolerance` of the longest row of a, and than `OF_MOVEMENT` of what lies outside the directions that were met before
     anything was trained.
     """
-    longest = lambda rows: jnp.max(jnp.sum(rows * rows, axis=-1))  # noqa: E731
+    longest = jnp.max(jnp.sum(a * a, axis=-1))
     later = jnp.where(matrix.then_in > matrix.then_in[0], c, 0)
     moved = jnp.max(jnp.sum(later * later, axis=-1) + jnp.sum(rest * rest, axis=-1))
-    least = jnp.minimum(tolerance**2 * longest(a), OF_MOVEMENT**2 * moved)
-    return jnp.maximum(least, (100 * jnp.finfo(a.dtype).eps) ** 2 * longest(a))
+    least = jnp.minimum(tolerance**2 * longest, OF_MOVEMENT**2 * moved)
+    return jnp.maximum(least, (100 * jnp.finfo(a.dtype).eps) ** 2 * longest)
 
 
 def new_directions(rest: jax.Array, basis: jax.Array, least: jax.Array) -> jax.Array:

@@ -21,6 +21,7 @@ from limits.program.values import NoLimitError, Refused, reason_of
 from limits.training import Training
 from limits.types import Provenance
 from zoo import parameterization
+from zoo.abstract import abstract
 from zoo.definition import definition_of, name_of
 from zoo.plain import PlainNetwork, at_depth
 
@@ -41,7 +42,7 @@ _LONG, _LONGEST, _FEW_BLOCKS = 200, 400, 30  # equations of a program, blocks of
 @remembered(maxsize=64)
 def program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple[str, ...] | None) -> Any:
     """`ProgramKernels` of a definition for inputs of this shape and type; `Refused` where its program cannot be read."""
-    x = jax.ShapeDtypeStruct((1, *shape), jax.dtypes.canonicalize_dtype(kind))
+    x = abstract((1, *shape), kind)
     factors = Training("mse", trained=trained).factors(net, x)
     rates = {jax.tree_util.keystr(path): float(rate) for path, rate in jax.tree.leaves_with_path({"params": factors})}
     nets = net, net.clone(width=2 * net.width)
