@@ -19,6 +19,7 @@ from launch.plain_gpt import by_hand
 from limits import Task, twin
 from limits.fields.fixed_point import solve
 from limits.fields.sweep import CausalSweep
+from limits.kept.precision import full_products
 from limits.predict import log_marginal_likelihood
 from limits.training import Training
 from train.data import image_batches
@@ -89,9 +90,12 @@ def fields(side: str, samples: int, steps: int, optimizer: str = "", against: st
         return time.perf_counter() - start
 
     idle = resident()
-    first = run(steps if side == "ours" else 1)  # a sweep compiles again as its bases grow, a dense network does not
-    seconds = run(steps)
-    seconds = min(seconds, run(steps)) if seconds < 30 else seconds
+    with full_products():  # as `rich` and `ensemble` have them
+        first = run(
+            steps if side == "ours" else 1
+        )  # a sweep compiles again as its bases grow, a dense network does not
+        seconds = run(steps)
+        seconds = min(seconds, run(steps)) if seconds < 30 else seconds
     return {"seconds": seconds, "compilation": first - seconds, "megabytes": megabytes() - idle}
 
 
@@ -191,18 +195,20 @@ def machine() -> dict[str, Any]:
     return {"kind": device.device_kind, "platform": device.platform, "count": jax.device_count(), "product": seconds}
 
 
-def largest(first: int = 2**14, most: int = 2**26) -> dict[str, float]:
-    """The largest sweep that the device has memory for, doubling the samples, and its seconds a step."""
-    found = {"samples": 0.0, "seconds": float("inf")}
-    samples = first
+def largest(first: int = 2**16, most: int = 2**26) -> dict[str, float]:
+    """The largest sweep that the device has memory for, by powers of two of the samples, and its seconds a step."""
+    found, samples, factor = {"samples": 0.0, "seconds": float("inf")}, first, 8
     while samples <= most:
         try:
             seconds = fields("ours", samples, 2)["seconds"] / 2
+            found = {"samples": float(samples), "seconds": seconds}
         except Exception as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            break
-        found, samples = {"samples": float(samples), "seconds": seconds}, 2 * samples
+            if factor == 2:
+                break
+            samples, factor = samples // factor, 2  # closer, from the last that fitted
+        samples *= factor
     return found
 
 

@@ -164,7 +164,8 @@ def _command(words: list[str], cache: str = "") -> tuple[float, float]:
 
 
 def _home() -> dict[str, str]:
-    return {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}  # launch/train.py must not stand for the package `train`
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}  # launch/train.py must not stand for the package `train`
 
 
 def reading(options: Options) -> Iterator[Timing]:
@@ -212,12 +213,12 @@ def accelerator(options: Options) -> Iterator[Timing]:
         yield from (_renamed(row) for row in entries(options, ("CNN, average, depth 3",), dtype))
     sweeps = [{"samples": 16384, "steps": 16}]
     yield from (_renamed(row) for row in in_turn("fields", sweeps)(options))
-    largest = here(what="largest")
-    yield Timing(
-        "accelerator", "largest sweep that fits, a step", (largest["seconds"],), note=f"{largest['samples']:,} samples"
-    )
     yield _renamed(_share(options, size="ViT-S/16", dtype="bfloat16"))
     yield from (_renamed(row) for row in in_turn("transfer", [{"width": 512, "against": "one loop"}])(options))
+    found = here(what="largest")
+    yield Timing(
+        "accelerator", "largest sweep that fits, a step", (found["seconds"],), note=f"{found['samples']:,.0f} samples"
+    )
 
 
 def _renamed(row: Timing) -> Timing:

@@ -17,6 +17,7 @@ from limits.fields.sweeps import Plan, coupled_sweeps, exactly, sweeps
 from limits.finite.forward import checked_kernels, unrecorded
 from limits.finite.observables import DEFAULT
 from limits.inputs import check_outputs, task_of, twin_of
+from limits.kept.precision import full_products
 from limits.runs import Reduce, Runs
 from limits.training import LearningRate, Training, check_roles, checked_times, record_times
 from limits.trajectory import Trajectory
@@ -57,6 +58,7 @@ _NOT_RICH = (
     width=_WIDTH | checks.several(_WIDTH),
     reduce=checks.function,
 )
+@full_products()
 def rich(
     twin: Any,
     task: Task,

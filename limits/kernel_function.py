@@ -13,6 +13,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh
 
+from limits.kept.precision import full_products
 from limits.kept.remembered import remembered
 from limits.kernels.on_mesh import symmetric
 from limits.kernels.traced import by_few_numbers, in_tiles, rows_of_tiles
@@ -94,6 +95,7 @@ class KernelFunction:
         """Of each input with itself, [n]."""
         return self._read(x, None, values)
 
+    @full_products()
     def on_mesh(self, x: Any, mesh: Mesh, axis: str | None = None, **values: Any) -> KernelPair:
         """K(x, x) [n, n], with rows over an axis of a mesh (its first): every device works out half of its own.
 
@@ -122,6 +124,7 @@ class KernelFunction:
         """How exact its numbers are, for inputs of this shape; why kernels are absent."""
         return self._program(jnp.shape(x)[1:], jnp.asarray(x).dtype, ())[2]
 
+    @full_products()
     def _read(self, x1: Any, x2: Any, values: dict[str, Any], same: bool = False) -> KernelPair:
         arrays = [jnp.asarray(x) for x in (x1, x2) if x is not None]
         for name, x in zip(("x1", "x2"), arrays, strict=False):

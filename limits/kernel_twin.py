@@ -12,6 +12,7 @@ from jaxtyping import Float
 from limits import kernels as algebra
 from limits.inputs import as_block, as_float, as_pair, as_samples
 from limits.kept.identity import numerics
+from limits.kept.precision import computing_in, full_products
 from limits.kernels.propagation import Walk
 from limits.training import names_layers
 from limits.twin import NTK_GROWS, NTK_OF_BASE, Twin
@@ -171,6 +172,7 @@ class KernelTwin(Twin):
         return [None]
 
     @checks.arguments(diagonal=checks.flag, folder=checks.path, samples=checks.count(), seed=checks.seed)
+    @full_products()
     def kernels(
         self,
         x1: Any,
@@ -202,7 +204,7 @@ class KernelTwin(Twin):
         if "nngp" in absent:
             return Kernels(absent["nngp"], absent.get("ntk", absent["nngp"]), absent)
         x1, x2 = self._prepare(x1), None if x2 is None else self._prepare(x2)
-        with jax.enable_x64(dtype == np.float64):
+        with computing_in(dtype):
             orders, provenance = self._orders([x for x in (x1, x2) if x is not None])
             static, arguments, estimates = self._static(orders), self._arguments(dtype), []
             rows = block or algebra.block_rows(self._positions(x1), dtype.itemsize)
@@ -212,9 +214,7 @@ class KernelTwin(Twin):
                 def pair(a: Any, b: Any, tolerance: Any = None, draws: Any = draws) -> Any:
                     layers, scales, numbers = arguments
                     numbers = numbers if tolerance is None else numbers | {"tolerance": tolerance}
-                    with jax.enable_x64(
-                        dtype == np.float64
-                    ):  # the setting belongs to a thread, and blocks run in several
+                    with computing_in(dtype):  # settings belong to a thread, and blocks run in several
                         return _compiled(static, a, b, layers, scales, numbers, draws)[:2]
 
                 if self.deep:

@@ -13,6 +13,7 @@ from limits.finite.forward import AT_POSITIONS, checked_kernels
 from limits.finite.observables import DEFAULT
 from limits.initial import Initial
 from limits.inputs import task_of, twin_of
+from limits.kept.precision import full_products
 from limits.losses import losses
 from limits.training import LearningRate, Training, checked_times, record_times
 from limits.trajectory import KERNELS, QUANTITIES, Trajectory
@@ -38,6 +39,7 @@ from zoo.scaled import at_size
     seed=checks.seed,
     initial=checks.a(Initial, "a limits.Initial, which twin.initial makes"),
 )
+@full_products()
 def lazy(
     twin: Any,
     task: Task,

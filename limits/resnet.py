@@ -10,6 +10,7 @@ import numpy as np
 from limits import kernels as algebra
 from limits.finite.sampled_kernels import sampled_kernels
 from limits.inputs import as_samples, check_same_shape
+from limits.kept.precision import full_products
 from limits.kernel_twin import KernelTwin
 from limits.kernels.propagation import Walk
 from limits.twin import register_twin
@@ -122,6 +123,7 @@ class HeResNetTwin(KernelTwin):
         plain_norm = net.norm is None or (net.norm == "layer" and not net.norm_affine)
         return net.order == "pre" and net.stem == "small" and plain_norm
 
+    @full_products()
     def kernels(self, x1: Any, x2: Any = None, members: int = 32, seed: int = 0, **options: Any) -> Kernels:
         """As of `KernelTwin`, with its options, where there is a closed form; else from `members` networks a width."""
         if self.closed or "nngp" in self._absent or "ntk" in self._absent:

@@ -12,6 +12,7 @@ from limits.fields.sweep import check_apart, check_finite
 from limits.fields.sweeps import compiled_sweep
 from limits.finite.forward import absent_kernels, unrecorded
 from limits.inputs import as_block, as_float, as_pair, as_signals
+from limits.kept.precision import computing_in, full_products
 from limits.program.closed import check_scale, closed_kernels, deep_program_of, program_of, start_of
 from limits.program.read import KERNELS
 from limits.program.values import InfiniteKernel, MixedKernel, Refused
@@ -71,6 +72,7 @@ class SampledTwin(Twin):
     @checks.arguments(
         diagonal=checks.flag, samples=checks.count(2), replicas=checks.count(2), seed=checks.key, folder=checks.path
     )
+    @full_products()
     def kernels(
         self,
         x1: Any,
@@ -164,7 +166,7 @@ class SampledTwin(Twin):
         """What networks at initialisation look like, in float64."""
         self.check_width(x)
         found, net = [], self.net.clone(width=samples)
-        with jax.enable_x64(dtype == np.float64), patient_bar(f"networks of {samples} samples", replicas) as advance:
+        with computing_in(dtype), patient_bar(f"networks of {samples} samples", replicas) as advance:
             sweep = compiled_sweep(net, Training("mse", trained=self.trained), x.shape, len(x), str(x.dtype), steps=0)
             for r in range(replicas):
                 key = jax.random.fold_in(jax.random.key(seed), r)

@@ -15,6 +15,7 @@ from limits import Task, Trajectory
 from limits.finite.forward import checked_kernels, shows_inside, unrecorded
 from limits.finite.observables import DEFAULT, OBSERVABLES
 from limits.inputs import as_fed, check_outputs, task_of
+from limits.kept.precision import full_products
 from limits.program.closed import check_scale
 from limits.runs import Reduce, Runs
 from limits.training import LearningRate, Training, checked_times, record_times
@@ -140,6 +141,7 @@ def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float | N
     progress=checks.flag,
     reduce=checks.function,
 )
+@full_products()
 def ensemble(
     net: Any,
     task: Task,

@@ -21,6 +21,7 @@ from limits.fields.record import needs, reduce
 from limits.fields.responses import NOTED, all_responses
 from limits.fields.sweep import CausalSweep, FullError, NetworkState, check_apart, check_finite, check_rank
 from limits.kept.identity import numerics
+from limits.kept.precision import computing_in
 from limits.kept.remembered import remembered
 from limits.training import Training
 from limits.types import Provenance, Task
@@ -150,7 +151,7 @@ def _replicas(
     )
     bar, shown = (progress, contextlib.nullcontext()) if isinstance(progress, Progress) else (own, own)
     runs, run = [], functools.partial(_run, part=part)
-    with jax.enable_x64(dtype == np.float64), shown:
+    with computing_in(dtype), shown:
         x, y = plan.points(dtype)
         net, kind, how = plan.net.clone(width=samples), str(x.dtype), {"coupled": coupled} if coupled else {}
         sweep = compiled_sweep(
@@ -277,14 +278,14 @@ def _run(
 
 def _step_ahead(sweep: CausalSweep, plan: Plan, key: Any, x: Any, y: Any) -> Future | None:
     """The compilation of a step, begun beside that of the start and of the first look; None where it cannot be told ahead."""
-    wide = jnp.asarray(y[0] if isinstance(y, tuple) else y).dtype == np.float64
+    dtype = jnp.asarray(y[0] if isinstance(y, tuple) else y).dtype
     if sweep.begun or plan.record or not plan.times[-1]:  # a look that is kept leaves a state of another size
         return None
     sweep.begun, state = True, sweep.shapes_at_start(key, x)
     given = x, y, plan.training.rows(plan.n)[0], jax.random.fold_in(key, 0), plan.training.rates[0]
 
     def compiled() -> None:
-        with jax.enable_x64(wide):  # the setting belongs to a thread
+        with computing_in(dtype):  # settings belong to a thread
             sweep.step_ahead(state, *given)
 
     pool = ThreadPoolExecutor(1)

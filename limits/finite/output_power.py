@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
+from limits.kept.precision import computing_in
 from limits.kept.remembered import remembered
 from zoo import parameterization
 from zoo.layers import Linear
@@ -102,7 +103,7 @@ def _size(net: Any, shape: tuple[int, ...], kind: str, drawn: bool) -> float:
     x = np.zeros((_INPUTS, *shape), "int32") if whole else np.random.default_rng(0).normal(size=(_INPUTS, *shape))
     x = x.astype(_kind(kind))
     options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    with jax.enable_x64(False):
+    with computing_in(np.float32):
         keys = jax.random.split(jax.random.key(0), _NETWORKS if drawn else 1)
         return float(jax.jit(mean_size, compiler_options=options)(keys, x))
 

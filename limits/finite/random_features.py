@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.inputs import twin_of
+from limits.kept.precision import full_products
 from limits.training import Training
 from limits.types import AbsentError
 from zoo import checks, parameterization
@@ -45,6 +46,7 @@ class RandomNetworks:
     count: int
     seed: int
 
+    @full_products()
     def __call__(self, x: Any) -> np.ndarray:
         """[n, m] of inputs [n, …]."""
         x = jnp.asarray(x, "float32")

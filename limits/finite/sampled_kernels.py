@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import track
 
 from limits.finite.tangent import empirical_ntk
+from limits.kept.precision import full_products
 from limits.training import Training
 from limits.types import Kernels, Provenance
 from zoo.abstract import abstract
@@ -16,6 +17,7 @@ from zoo.abstract import abstract
 _AT_ONCE = 8  # networks
 
 
+@full_products()
 def sampled_kernels(
     net: Any,
     x: np.ndarray,

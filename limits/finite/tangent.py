@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from limits.finite import dense_calls
 from limits.finite.tiles import in_tiles
+from limits.kept.precision import full_products
 from zoo import checks
 
 _JACOBIAN_ENTRIES = 2**26  # as many entries of a Jacobian are held at a time
@@ -24,6 +25,7 @@ def linearize(apply: Callable[[Any, Any], Any], params: Any) -> Callable[[Any, A
     15.0
     """
 
+    @full_products()
     def linear(p: Any, x: Any) -> Any:
         f, change = jax.jvp(lambda q: apply(q, x), (params,), (jax.tree.map(jnp.subtract, p, params),))
         return f + change
@@ -41,6 +43,7 @@ def linearize(apply: Callable[[Any, Any], Any], params: Any) -> Callable[[Any, A
     folder=checks.nothing | checks.path,
     block=checks.nothing | checks.count(),
 )
+@full_products()
 def empirical_ntk(
     apply: Callable[[Any, Any], Any],
     params: Any,

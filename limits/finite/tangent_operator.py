@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
+from limits.kept.precision import full_products
 from limits.waiting import patient_bar
 from zoo import checks
 from zoo.abstract import abstract
@@ -93,6 +94,7 @@ class TangentOperator:
             return np.stack([self @ v[..., i] for i in range(v.shape[2])], axis=-1)
         return self.forward(self.backward(v))
 
+    @full_products()
     def backward(self, v: Any, x: Any = None) -> Any:
         """rates · Jᵀ v, a tree like the parameters; with J at these inputs or others."""
         x, total = self.x if x is None else np.asarray(x), jax.tree.map(jnp.zeros_like, self.params)
@@ -102,6 +104,7 @@ class TangentOperator:
             total if self.rates is None else jax.tree.map(lambda g, r: g * jnp.asarray(r, g.dtype), total, self.rates)
         )
 
+    @full_products()
     def forward(self, direction: Any, x: Any = None) -> np.ndarray:
         """J d for a direction d in the parameters, at these inputs or others, [n, outputs]."""
         x = self.x if x is None else np.asarray(x)

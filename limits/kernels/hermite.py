@@ -70,22 +70,26 @@ def coefficients(phi: Any, r: jax.Array, orders: int) -> jax.Array:
 def expanded(values: Any, table: Any) -> Any:
     """The same of values [..., nodes] at `nodes`: [..., orders + 1]."""
     a = jnp.matmul(values, table, precision=jax.lax.Precision.HIGHEST)
-    total = jnp.matmul(values * values, table[:, 0])
+    total = _averaged(values * values, table)
     rest = safe_sqrt(total - jnp.sum(a * a, axis=-1))
     return jnp.concatenate([a, rest[..., None]], axis=-1)
+
+
+def _averaged(values: Any, table: Any) -> Any:
+    return jnp.matmul(values, table[:, 0], precision=jax.lax.Precision.HIGHEST)
 
 
 def mean(function: Any) -> Any:
     """E function(z), from its values [..., nodes] at the finer ones."""
     z, table = nodes(2, True)
-    return jnp.matmul(function(z), table[:, 0])
+    return _averaged(function(z), table)
 
 
 def rms(phi: Any, r: jax.Array, finer: bool = False) -> jax.Array:
     """sqrt(E φ(r z)²)."""
     z, table = (jnp.asarray(part) for part in _nodes_of(r.dtype, 2, finer))
     values = phi(r[:, None] * z[None, :])
-    return safe_sqrt(jnp.matmul(values * values, table[:, 0]))
+    return safe_sqrt(_averaged(values * values, table))
 
 
 def derivative(phi: Any) -> Any:
