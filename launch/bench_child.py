@@ -44,15 +44,15 @@ ARCHITECTURES = {
 }
 # Where a measurement stands that only this environment makes, if not in bench_here.py.
 HOMES = {"share": "bench_step", "reading": "bench_reading"}
-# name → (definition, its arguments, rows of a tile or 0: as many as take long enough), for CIFAR's 32 × 32 × 3
+# name → (definition, its arguments), for CIFAR's 32 × 32 × 3
 _RELU = {"activation": "relu", "w_std": 2**0.5, "b_std": 0.1}
 SIZES = {
-    "MLP, depth 3": ("MLP", {**_RELU, "depth": 3}, 0),
-    "ResNet, dense, depth 8": ("ResNet", {**_RELU, "depth": 8}, 0),
-    "ViT, patches of 8, depth 2": ("ViT", {"b_std": 0.1, "depth": 2, "patch": 8}, 0),
-    "CNN, flattened, depth 3": ("CNN", {**_RELU, "depth": 3}, 0),
-    "CNN, average, depth 3": ("CNN", {**_RELU, "depth": 3, "readout": "average"}, 4),
-    "ResNet, conv, average, depth 8": ("ResNet", {**_RELU, "depth": 8, "form": "conv", "readout": "average"}, 4),
+    "MLP, depth 3": ("MLP", {**_RELU, "depth": 3}),
+    "ResNet, dense, depth 8": ("ResNet", {**_RELU, "depth": 8}),
+    "ViT, patches of 8, depth 2": ("ViT", {"b_std": 0.1, "depth": 2, "patch": 8}),
+    "CNN, flattened, depth 3": ("CNN", {**_RELU, "depth": 3}),
+    "CNN, average, depth 3": ("CNN", {**_RELU, "depth": 3, "readout": "average"}),
+    "ResNet, conv, average, depth 8": ("ResNet", {**_RELU, "depth": 8, "form": "conv", "readout": "average"}),
 }
 
 

@@ -178,11 +178,10 @@ def transfer(side: str, width: int, against: str) -> dict[str, float]:
 
 def entries(name: str, dtype: str = "float32", images: int = 60_000) -> dict[str, float]:
     """Entries of NNGP and NTK a second for 32 × 32 × 3 inputs, and the hours of K(x, x) of so many: arithmetic."""
-    definition, arguments, block = SIZES[name]
-    rows = block or 512
-    x = inputs(2 * rows, 3072, 0.0, dtype).reshape(-1, 32, 32, 3)
+    definition, arguments = SIZES[name]
+    x = inputs(1024, 3072, 0.0, dtype).reshape(-1, 32, 32, 3)
     data = Samples("waves", x, np.zeros((len(x), 10)), x[:1], np.zeros((1, 10)))
-    limit, how = twin(getattr(zoo, definition)(width=8, outputs=10, **arguments)), Regression(block=block, dtype=dtype)
+    limit, how = twin(getattr(zoo, definition)(width=8, outputs=10, **arguments)), Regression(dtype=dtype)
     rate = KernelJob(name, 0, limit, data, how, Path()).rate()
     return {"rate": rate, "hours": images * (images + 1) / 2 / rate / 3600}
 

@@ -15,8 +15,8 @@ from rich.progress import track
 
 from limits.kernels.kept import KeptKernels, kernel_dtype, mirrored
 
-BLOCK = 400  # rows of a block, at most
-_ARRAY_BYTES = 2**21  # of one array of a block: what a core works on stays near it
+# Rows of a block, at most, and bytes of one of its arrays: what a core works on stays near it; an accelerator wants enough of it.
+_ON_CPU, _ON_ACCELERATOR = (400, 2**21), (2000, 2**26)
 _PATIENCE = 3.0  # seconds without progress
 
 
@@ -26,7 +26,12 @@ def block_rows(positions: int, itemsize: int) -> int:
     >>> block_rows(1, 8), block_rows(64**2, 8), block_rows(1024**2, 8)
     (400, 8, 1)
     """
-    return int(max(1, min(BLOCK, (_ARRAY_BYTES / (positions * itemsize)) ** 0.5)))
+    rows, array = _sizes()
+    return int(max(1, min(rows, (array / (positions * itemsize)) ** 0.5)))
+
+
+def _sizes() -> tuple[int, int]:
+    return _ON_CPU if jax.default_backend() == "cpu" else _ON_ACCELERATOR
 
 
 def _padded(x: np.ndarray, start: int, block: int) -> np.ndarray:
@@ -46,7 +51,8 @@ def padded(x: np.ndarray) -> np.ndarray:
     >>> [len(padded(np.zeros((n, 2)))) for n in (1, 3, 10, 13, 401)]
     [1, 4, 16, 16, 401]
     """
-    return x if len(x) > BLOCK else _padded(x, 0, _even(len(x), BLOCK))
+    rows = _sizes()[0]
+    return x if len(x) > rows else _padded(x, 0, _even(len(x), rows))
 
 
 def pairwise(
@@ -70,7 +76,7 @@ def pairwise(
     """
     other = x1 if x2 is None else x2
     n1, n2 = len(x1), len(other)
-    size = _even(max(n1, n2), BLOCK) if block is None else _even(max(n1, n2), block)
+    size = _even(max(n1, n2), block or _sizes()[0])
     if kept is not None:
         with kept.open(x1, x2, size, positions) as blocks:
             whole = _corners(n1, n2, size, x2 is None)

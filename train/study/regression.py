@@ -21,6 +21,7 @@ from zoo import checks
 KERNELS = ("nngp", "ntk")
 _QUICK = 0.3  # seconds that a tile must take for its rate to be trusted
 _LARGEST_TILE = 2048
+_FEW = 4  # rows that the first trial has, and by how much they grow
 _ROWS = 4096  # of a kernel that are read at a time
 
 
@@ -152,19 +153,19 @@ class KernelJob:
         )
 
     def rate(self) -> float:
-        """Entries a second, of a tile that takes long enough; compiled before."""
+        """Entries a second, of a kernel that takes long enough; compiled before."""
         if self.settings.networks:
             return float("inf")  # no entries are asked for
-        x, rows = self.data.x, min(self.settings.block or 64, len(self.data.x) // 2 or 1)
+        x, rows = self.data.x, min(self.settings.block or _FEW, len(self.data.x) // 2 or 1)
         while True:
             a, b = x[:rows], x[-rows:]
             self._kernels(a, b)
             start = time.perf_counter()
             self._kernels(a, b)
             taken = time.perf_counter() - start
-            if taken > _QUICK or self.settings.block or 2 * rows > min(_LARGEST_TILE, len(x)):
+            if taken > _QUICK or _FEW * rows > min(_LARGEST_TILE, len(x)):
                 return rows**2 / taken
-            rows *= 2
+            rows *= _FEW
 
     def outcomes(self) -> list[KernelScore]:
         """Of every kernel that there is; `UnfinishedError` where other shares have not finished."""
