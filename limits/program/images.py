@@ -150,7 +150,9 @@ def image(weights: Parameter, source: Any, gone: list[Atom], layout: tuple, wind
         )
     neurons = [atom for atom in gone if atom.kind == "n"]
     fan = math.prod(atom.sizes[0] for atom in neurons)
-    power = weights.growth + source.power + sum(growth(atom.sizes) for atom in neurons) / 2
+    power = source.power  # of weights that start at zero, which have no power of their own
+    if weights.law.variance:
+        power += weights.growth + sum(growth(atom.sizes) for atom in neurons) / 2
     k = sum(atom.kind == "p" for atom in gone)
     kept = source.shape[: len(source.shape) - k]
     return Image(
