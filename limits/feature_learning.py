@@ -150,6 +150,7 @@ def rich(
         twin.net,
     )
     check_learns(twin)
+    training.check_optimizer("rich", twin.net, task.x)
     twin.check_training(task.x)
     samples, order = accuracy(twin.net, training, task.x, samples, order or (1 if twin.deep else None))
     check_outputs("rich", twin.net, task)

@@ -1,6 +1,7 @@
 """How a network is trained: one object, the same for finite networks and for their limits."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import optax
 
 from limits.types import Task
 from zoo import checks, learning_rate_factors, roles, scale_gradients, scaled
+from zoo.abstract import abstract
 from zoo.definition import name_of
 from zoo.messages import did_you_mean
 from zoo.parameterization import ROLES
@@ -17,6 +19,14 @@ from zoo.roles import factors
 from zoo.scaled import at_size
 
 LearningRate = float | Callable[[int], Any]
+_NEEDS_MORE = (
+    "{caller}: this optimiser could not be run with gradients and parameters alone ({error}). What needs the value of the loss, "
+    "or a search along a line, is not supported."
+)
+_OTHER_TREE = (
+    "{caller}: the optimizer names parameters that {name} has not, or leaves some without a rule ({error}). Masks and labels "
+    "must be trees like its parameters, {layers}, or functions of them."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,6 +185,24 @@ class Training:
             lambda factor, moves: factor if moves else 0.0, learning_rate_factors(net, x), self.moves(net, x)
         )
 
+    def check_optimizer(self, caller: str, net: Any, x: Any) -> None:
+        """Raises unless the optimiser can be run on this network's parameters, with gradients alone. Nothing is computed."""
+        if self.optimizer is None or isinstance(self.optimizer, ByName):
+            return
+        kind = x.dtype if x.dtype.kind in "iu" else np.float32
+        params = jax.eval_shape(net.init, jax.random.key(0), abstract((1, *x.shape[1:]), kind))["params"]
+        rule = self.optimiser(net, x[:1], self.rates[0] if len(self.rates) else 1.0)
+        try:
+            with warnings.catch_warnings(action="ignore"):  # they are said in the run
+                jax.eval_shape(lambda tree: rule.update(tree, rule.init(tree), tree), params)
+        except Exception as error:
+            said = str(error).splitlines()[0]
+            if said.startswith("scaled:"):
+                raise
+            why = _OTHER_TREE if "pytree" in said or "transformation" in said else _NEEDS_MORE
+            layers = ", ".join(map(str, params))
+            raise ValueError(why.format(caller=caller, error=said, name=name_of(net), layers=layers)) from error
+
     def optimiser(self, net: Any, x: Any, learning_rate: Any) -> optax.GradientTransformation:
         """The same for a finite network, by Optax."""
         if self.optimizer is not None:
@@ -260,7 +288,7 @@ def _rates(steps: int, learning_rate: LearningRate) -> np.ndarray:
     if callable(learning_rate):
         try:
             rates = np.array([float(learning_rate(t)) for t in range(steps)])
-        except TypeError:
+        except (TypeError, ValueError):
             raise ValueError(
                 "learning_rate, a function of the step, must return one number for each; for step 0 it returns "
                 f"{checks.shown(learning_rate(0))}."

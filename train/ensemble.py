@@ -193,6 +193,7 @@ def ensemble(
     training = Training.of(
         task, steps, learning_rate, momentum, weight_decay, centred, trained, batches, optimizer, net
     )
+    training.check_optimizer("ensemble", net, task.x)
     runs, everyone = Runs(task, recorded, unrecorded(net, task.x), at, reduce), []
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not progress) as bar:
         counter = bar.add_task(f"{members} × width {net.width}", total=members)

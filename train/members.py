@@ -18,6 +18,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from limits import Task, empirical_ntk
 from limits.finite.forward import STATISTICS, mixes_inputs, on_all_points
 from limits.finite.observables import Inside, output_basis, take, with_features
+from limits.finite.watched import watched
 from limits.kept.quickly import quickly
 from limits.kept.remembered import remembered
 from limits.losses import point_loss
@@ -182,7 +183,7 @@ def _kernels(net: Any, n_train: int, moved: Training, kernels: tuple[str, ...], 
         )
         seen = take(kernels, inside)
         if user is not None:
-            seen["observed"] = user(dials.on(net), variables, data.x)
+            seen["observed"] = watched(user, dials.on(net), variables, data.x)
         return seen
 
     return quickly(jax.vmap(measure, (0, None, None)))

@@ -122,8 +122,8 @@ nothing = Check("None", lambda v: v is None)
 roles = Check("Roles, as zoo.infer_roles returns, or zoo.Rescaled", lambda v: hasattr(getattr(v, "roles", v), "places"))
 table = Check("a dictionary", lambda v: hasattr(v, "items"))
 seed = Check("an integer from 0 to 2**63 − 1", lambda v: not isinstance(v, bool) and 0 <= operator.index(v) < 2**63)
-key = Check("an integer, or a key of jax.random", lambda v: -(2**63) <= operator.index(v) < 2**63) | Check(
-    "", lambda v: jnp.issubdtype(v.dtype, jax.dtypes.prng_key) or v.shape == (2,)
+key = Check("an integer", lambda v: -(2**63) <= operator.index(v) < 2**63) | Check(
+    "a key of jax.random", lambda v: jnp.issubdtype(v.dtype, jax.dtypes.prng_key) or v.shape == (2,)
 )
 matrix = Check(
     "an array of numbers", lambda v: np.asarray(v, float).dtype.kind == "f"

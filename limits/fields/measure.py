@@ -16,6 +16,7 @@ from limits.fields.taps import LayerUse, Taps, taken_apart
 from limits.finite.forward import mixes_inputs, shows_inside
 from limits.finite.observables import OBSERVABLES, Inside, gradient_scale, output_basis, take
 from limits.finite.tangent import contract, trace
+from limits.finite.watched import watched
 from limits.program.run import readouts
 from zoo.definition import name_of
 from zoo.plain import PlainNetwork
@@ -240,7 +241,7 @@ class Infinite:
 def observed(user: Any, net: nn.Module, variables: Any, x: Any, key: Any) -> Any:
     """user(net, variables, x), all points having met the matrices, so that their parts agree with one another."""
     _, after = forward(net, variables, x, key)
-    return user(Infinite(net, key), variables | {k: v for k, v in after.items() if k == REVEALED}, x)
+    return watched(user, Infinite(net, key), variables | {k: v for k, v in after.items() if k == REVEALED}, x)
 
 
 def _of_layers(uses: list[LayerUse], entered: dict[int, Any], backs: dict[int, Any], factors: Any) -> Any:

@@ -24,7 +24,6 @@ from limits.fields.blocks import block, fitted, from_block, gradient_block, move
 from limits.fields.matrix import REVEALED, Matrix
 from limits.fields.measure import at
 from limits.kept.remembered import remembered
-from limits.predict.steps import NEEDS_MORE
 from limits.training import Training
 from zoo.abstract import abstract
 from zoo.roles import Factors, factors
@@ -214,13 +213,8 @@ class Optimised:
         if not wide:
             return frozenset()
         with jax.enable_x64(True):
-            try:
-                plain, turned = (self._trial(wide, turn, 1.0) for turn in (False, True))
-                none, other = (self._trial(wide, False, size) for size in (0.0, -1.0))
-            except (TypeError, ValueError) as error:
-                if str(error).startswith("scaled:"):
-                    raise
-                raise ValueError(NEEDS_MORE.format(caller="rich", error=str(error).splitlines()[0])) from error
+            plain, turned = (self._trial(wide, turn, 1.0) for turn in (False, True))
+            none, other = (self._trial(wide, False, size) for size in (0.0, -1.0))
         for path in self.table:
             a, b, c = plain[path][0], none[path][0], other[path][0]
             if np.abs(a - 2 * b + c).max() > _SAME * max(np.abs(a).max(), np.abs(b).max()):  # decay is odd in w

@@ -1,6 +1,7 @@
 """Feature learning under any Optax optimiser: in law networks of as many neurons, and one rule for both."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -304,6 +305,40 @@ def test_roles_that_are_not_trained_stay_on_both_sides():
 def test_what_cannot_be_is_refused(optimizer, rate, error, why):
     with pytest.raises(error, match=why):
         twin(SMALL).rich(TASK, 1, rate, optimizer=optimizer, samples=16, replicas=2)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "why"),
+    [
+        (optax.lookahead(optax.sgd(0.1), 5, 0.5), "could not be run with gradients and parameters alone"),
+        (optax.contrib.reduce_on_plateau(), "needs the value of the loss"),
+        (optax.masked(optax.sgd(0.1), {"nothing": True}), "Masks and labels must be trees .* hidden_1"),
+        (optax.multi_transform({"a": optax.sgd(0.1)}, {"nothing": "a"}), "Masks and labels must be trees"),
+        (optax.multi_transform({"a": optax.sgd(0.1)}, lambda p: jax.tree.map(lambda _: "b", p)), "without a rule"),
+    ],
+)
+def test_optimisers_that_do_not_fit_are_refused_alike(optimizer, why):
+    lazy = twin(SMALL.clone(parameterization="ntk")).lazy
+    limits = (functools.partial(twin(SMALL).rich, samples=16, replicas=2), lazy)
+    for run in (*limits, lambda task, *a, **k: ensemble(SMALL, task, 2, *a, **k)):
+        with pytest.raises(ValueError, match=why):
+            run(TASK, 1, optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    ("observe", "why"),
+    [
+        (lambda net, variables, x: "words", "observe must return numbers .* 'words'"),
+        (lambda net, variables, x: None, "observe must return numbers .* None"),
+        (lambda net: 1.0, r"observe\(net, variables, x\)"),
+        (lambda net, variables, x: variables["params"]["hidden_0"], "'hidden_0', and there is no .* hidden_1.kernel"),
+    ],
+)
+def test_what_is_observed_must_be_numbers(observe, why):
+    for run in (lambda: twin(SMALL).rich(TASK, 1, 0.1, samples=16, replicas=2, observe=observe),
+                lambda: ensemble(SMALL, TASK, 2, 1, 0.1, observe=observe)):  # fmt: skip
+        with pytest.raises(ValueError, match=why):
+            run()
 
 
 def test_short_forms_belong_to_gradient_descent():

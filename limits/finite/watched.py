@@ -1,0 +1,39 @@
+"""What an observable of the user's returns."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from zoo.checks import shown
+
+
+def watched(user: Callable[..., Any], net: Any, variables: Any, x: Any) -> Any:
+    """observe(net, variables, x): numbers and arrays, one or a tree of them."""
+    try:
+        inspect.signature(user).bind(net, variables, x)
+    except TypeError as error:
+        raise ValueError(
+            f"observe is called as observe(net, variables, x), which {shown(user)} does not take: {error}."
+        ) from None
+    except ValueError:  # a function whose signature is not known
+        pass
+    try:
+        found = user(net, variables, x)
+    except KeyError as error:
+        held = ", ".join(".".join(map(str, path)) for path in _paths(variables.get("params", {})))
+        raise ValueError(
+            f"observe looks for {error}, and there is no such parameter; there are {held}. (A matrix between hidden layers is no "
+            "array in the limit: look at what the network does with inputs, net.apply(variables, x).)"
+        ) from error
+    leaves = jax.tree.leaves(found)
+    kinds = [np.dtype(getattr(leaf, "dtype", type(leaf))) for leaf in leaves]
+    if not kinds or not all(kind.kind == "b" or jax.dtypes.issubdtype(kind, np.number) for kind in kinds):
+        raise ValueError(f"observe must return numbers or arrays of them; {shown(user)} returned {shown(found)}.")
+    return found
+
+
+def _paths(tree: Any) -> list[tuple]:
+    return [tuple(entry.key for entry in path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
