@@ -41,7 +41,7 @@ FIELDS = {
 }  # fmt: skip
 # Of packaged definitions, where there are neither `variants` nor a `make`.
 _OPTIONAL = ("fields", "net", "optimizer")
-_OF_FAMILIES = ("architecture", "activations", "parameterizations", "net", "fields")
+OF_FAMILIES = ("architecture", "activations", "parameterizations", "net", "fields")
 OF_TRAINING = ("members", "init_members", "centred")
 
 
@@ -51,7 +51,7 @@ def check_fields(config: Any, command: str, without: tuple[str, ...] = (), path:
     if "variants" in config:
         check_variants(config, own)
     if own or config.get("variants"):
-        without += _OF_FAMILIES
+        without += OF_FAMILIES
         _check_read(config, Experiment(path, config, needed=()) if path is not None and own else None)
     without += ("gamma",) if own else ()
     missing = [name for name in FIELDS if name not in config and name not in (*without, *_OPTIONAL)]
@@ -71,7 +71,7 @@ def check_fields(config: Any, command: str, without: tuple[str, ...] = (), path:
 def _check_read(config: Any, own: Experiment | None) -> None:
     """Raises where the config says of its networks what neither its `variants` nor its make(width, depth, …) reads."""
     asked = set() if own is None else own.asked_for(("make",))
-    unread = [name for name in _OF_FAMILIES if config.get(name) and name not in asked]
+    unread = [name for name in OF_FAMILIES if config.get(name) and name not in asked]
     if unread:
         who = "its `variants`" if own is None else f"the function make of {own.path.name}"
         raise ValueError(

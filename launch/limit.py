@@ -22,16 +22,29 @@ from rich.progress import track
 from rich.table import Table
 
 from launch import common, shards
-from launch.compare import FIELDS, OF_TRAINING, check_fields, task_of
+from launch.compare import FIELDS, OF_FAMILIES, OF_TRAINING, check_fields, task_of
+from launch.compare import unread as unread_by_compare
 from limits import Task, predict, twin
 from train.study import regression, regression_report
-from train.study.experiment import plain_fields
+from train.study.experiment import Experiment, plain_fields
 from train.study.families import check_variants, families, has_make
 from zoo import checks
 from zoo.messages import did_you_mean
 
 if TYPE_CHECKING:
     import matplotlib.figure
+
+
+# Of configs with `regression`, beside what a function make of the file asks for.
+_OF_REGRESSION = {"name", "data", "regression", "widths", "depths", "gamma", "variants", *OF_FAMILIES}
+
+
+def unread(config: Any, path: str) -> list[str]:
+    """Fields of the config that nothing reads: neither a function of its file, nor this command, nor `launch.compare`, whose
+    configs it takes."""
+    if "regression" not in config:
+        return unread_by_compare(config, path)
+    return sorted(set(config) - _OF_REGRESSION - Experiment(path, config, needed=()).asked_for(("make",)))
 
 
 def summary(net: Any, task: Task, steps: int, learning_rate: float, noise: float) -> tuple[dict[str, Any], Any]:
@@ -144,6 +157,7 @@ def main() -> None:
         shards.check_whole("Without `regression` in the config")
     folder = common.workdir(config.name)
     common.keep_config(folder, common.provenance(config))
+    common.say_unread(screen, unread(config, common.config_file()))
     if "regression" in config:
         whole_data(config, folder, screen)
         return

@@ -8,7 +8,7 @@ import pytest
 from own_studies import studies_of
 from rich.console import Console
 
-from launch import compare
+from launch import compare, limit
 from train.study.asked import unread
 from train.study.study import conduct
 from train.transfer import Outcome
@@ -120,6 +120,8 @@ def test_misspelt_fields_are_named(own, tmp_path):
     (tmp_path / "plain.py").write_text("def make(width, depth, slope):\n    return None\n")
     config = {"name": "a", "widths": (8,), "optimiser": "adam", "slope": 1.0}
     assert compare.unread(config, str(tmp_path / "plain.py")) == ["optimiser"]
+    assert limit.unread(config, str(tmp_path / "plain.py")) == ["optimiser"]
+    assert limit.unread(config | {"regression": {}}, str(tmp_path / "plain.py")) == ["optimiser"]
 
 
 @pytest.mark.parametrize(
