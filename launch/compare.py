@@ -159,16 +159,8 @@ def posteriors(config: Any, each: Families, task: Task, folder: Any, screen: Any
     return compare_posteriors(task, twin(nets[0]).posterior(task, noise), theories, chains), None
 
 
-def main() -> None:
-    """Runs the config."""
-    started = time.time()
-    config, screen = common.config(), common.console()
-    folder = common.workdir(config.name)
-    run = common.provenance(config)
-    check_fields(config, "launch.compare", left_out(config), common.config_file())
-    check_folder(folder, run["config"])
-    common.keep_config(folder, run)
-    common.say_unread(screen, unread(config, common.config_file()))
+def conduct_and_report(config: Any, folder: Path, run: dict[str, Any], screen: Any, started: float) -> None:
+    """Compares, and writes the report into the folder."""
     task = task_of(config)
     result, pages = (posteriors, posterior_report) if config.get("posterior") else (trainings, compare_report)
     found, page = result(config, families(config, common.config_file(), task.outputs), task, folder, screen)
@@ -178,6 +170,25 @@ def main() -> None:
     common.write(folder, made.documents(), screen, started)
     if page:
         page.finish()
+
+
+def main() -> None:
+    """Runs the config."""
+    started = time.time()
+    config, screen = common.config(), common.console()
+    folder = common.workdir(config.name)
+    run = common.provenance(config)
+    check_fields(config, "launch.compare", left_out(config), common.config_file())
+    check_folder(folder, run["config"])
+    began = not (folder / "config.json").exists()
+    common.keep_config(folder, run)
+    common.say_unread(screen, unread(config, common.config_file()))
+    try:
+        conduct_and_report(config, folder, run, screen, started)
+    except BaseException:
+        if began and not any((folder / "cells").glob("*.npz")):  # nothing that could be mixed with what is mended
+            (folder / "config.json").unlink(missing_ok=True)
+        raise
 
 
 def run() -> None:

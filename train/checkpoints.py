@@ -85,6 +85,12 @@ class Checkpoints:
         self.wait()
         self._checkpointer.close()
 
+    def forget(self, step: int) -> None:
+        """Deletes a checkpoint that was written here; after `close`."""
+        place = self.folder / str(step)
+        if jax.process_index() == 0 and place.exists():
+            place.rmtree()
+
     def latest(self, model: Any, training: Any) -> tuple[int, Any, Any] | None:
         """(step, model, training) of the latest checkpoint that is whole, placed as the given abstract arrays; or None.
 

@@ -251,15 +251,19 @@ def conduct(
             lambda k: k in always or bool(every and k and k % every == 0),
             preemption.at, at_once, run.rates, tuple(fields["profile"]), run.folder / "profile",
         )  # fmt: skip
+        failed_at_once = False
         try:
             return loop.run(state)[1]
         except Exception as error:
             failed(error)
+            failed_at_once = not start and not records.mark[0] + tests.mark[0]
             raise
         finally:
             checkpoints.close()
             records.close()
             tests.close()
+            if failed_at_once:  # of what is mended it would be another run's
+                checkpoints.forget(0)
 
 
 def split_of(data: Mapping[str, Any], split: str) -> Any:

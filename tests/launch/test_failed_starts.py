@@ -1,0 +1,76 @@
+"""A run that fails before anything is done leaves its folder free for the config that is mended."""
+
+from pathlib import Path
+
+import pytest
+from forked import ended
+from rich.console import Console
+
+from launch import train
+from train.checkpoints import steps_in
+from train.study.experiment import Experiment, load
+
+OWN = """
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+from zoo import MLP
+
+TASK = {"name": "sphere", "n_train": 3, "n_test": 2, "dim": 3}
+ENSEMBLES = {"widths": (8, 16), "depths": (1,), "members": 8, "init_members": 8, "centred": True, "seed": 0, "task": TASK}
+
+
+def get_config():
+    own = {"name": "own", "width": 8, "depth": 1, "steps": 3, "learning_rate": 0.1, "analysis": 2}
+    return ConfigDict(own | (ENSEMBLES if COMPARED else {}))
+
+
+def make(width, depth):
+    return MLP(width, depth)
+
+
+def optimizer(net, learning_rate):
+    return optax.sgd(learning_rate)
+
+
+def loss(outputs, targets):
+    return ((outputs - targets) ** 2).mean()
+
+
+def batches():
+    for x in np.random.default_rng(0).normal(size=(9, 4, 3)):
+        yield x, x[:, :1]
+"""
+
+
+def conducted(folder: Path, code: str) -> bool:
+    """Whether launch.train comes to an end in this folder."""
+    file = folder.parent / "own.py"
+    file.write_text(code.replace("COMPARED", "False"))
+    run = train.prepare(Experiment(str(file), load(file).get_config(), train.FUNCTIONS), folder)
+    train.check_folder(run)
+    return train.conduct(run, Console(quiet=True))
+
+
+@pytest.mark.parametrize("wrong", ["outputs.T @ targets.T", "missing"])
+def test_training(tmp_path, wrong):
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    (tmp_path / "run/checkpoints/notes.txt").write_text("mine")
+    with pytest.raises((TypeError, NameError)):
+        conducted(tmp_path / "run", OWN.replace("outputs - targets", wrong))
+    assert conducted(tmp_path / "run", OWN)
+    assert steps_in(tmp_path / "run/checkpoints") == [0, 1, 3]
+    with pytest.raises(ValueError, match="holds a run with another loss"):
+        conducted(tmp_path / "run", OWN.replace("outputs - targets", "outputs + targets"))
+    assert (tmp_path / "run/checkpoints/notes.txt").read_text() == "mine"
+
+
+def test_comparing(tmp_path):
+    said = []
+    for steps, own in enumerate((OWN.replace("optax.sgd", "missing"), OWN, OWN), 2):
+        (tmp_path / "own.py").write_text(own.replace("COMPARED", "True"))
+        done = ended("launch.compare", "--config=own.py", "--workdir=out", f"--config.steps={steps}", folder=tmp_path)
+        said.append(done.outputs[0])
+        assert done.codes == [int(steps != 3)], said
+    assert "'missing' is not defined" in said[0]
+    assert "holds a comparison with another steps (3, now 4)" in said[2]
