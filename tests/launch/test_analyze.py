@@ -16,7 +16,7 @@ from rich.console import Console
 from launch import train
 from limits import empirical_ntk, twin
 from train import about, curves
-from train.analysis import report
+from train.analysis import analyse, report
 from train.analysis.runs import TrainedRun, analyse_all
 from train.checkpoints import load_model
 from train.evaluate.report import Report
@@ -25,6 +25,15 @@ from train.study import runs
 from train.study.experiment import Experiment, load
 
 SILENT = Console(quiet=True)
+NNX = """
+
+class Net(nnx.Module):
+    def __init__(self, width, rngs):
+        self.first, self.last = nnx.Linear(64, width, rngs=rngs), nnx.Linear(width, 10, rngs=rngs)
+
+    def __call__(self, x):
+        return self.last(nnx.relu(self.first(x.reshape(len(x), -1))))
+"""
 HOW = {"loss": "cross_entropy", "parts": ("kernels", "ntk")}
 
 
@@ -165,6 +174,30 @@ def test_a_run_is_data(folder: Path, tmp_path: Path):
     with pytest.raises(ValueError, match="os:system is not one of zoo's"):
         analyse_all(jobs, jobs[0].run.task(6, 3), run, HOW, SILENT)
     assert not (tmp_path / "done").exists()
+
+
+def test_what_cannot_be_rebuilt_says_what_can_be_done(tmp_path: Path):
+    code = (
+        (Path(__file__).parent / "training_config.py")
+        .read_text()
+        .replace("import optax", "import optax\nfrom flax import nnx")
+    )
+    layer = "in_parameterization(Net, 'mup', width=width)"
+    code = code.replace('MLP(width, depth, outputs=10, parameterization="mup")', layer).replace(
+        "MLP,", "in_parameterization,"
+    )
+    code += NNX
+    (tmp_path / "own.py").write_text(code)
+    config = load(tmp_path / "own.py").get_config()
+    config.update({"steps": 1, "warmup": 0, "evaluate_every": 0, "average": 0.0})
+    run = train.prepare(Experiment(str(tmp_path / "own.py"), config, train.FUNCTIONS), tmp_path)
+    assert train.conduct(run, SILENT)
+    with pytest.raises(
+        ValueError, match=r"cannot be rebuilt .* NNX modules .* In Python, .*analyse\(net, .*checkpoints\(\), "
+    ):
+        runs.jobs_of([str(tmp_path)], [str(tmp_path / "own.py")])
+    net, read = run.program.net, TrainedRun.read(str(tmp_path)).checkpoints()
+    assert analyse(net, read, np.ones((2, 8, 8, 1)), np.eye(10)[:2], parts=("ntk",))["ntk"]["ntk"].shape == (2, 2, 2)
 
 
 def test_names_of_runs_are_words_in_a_page():

@@ -84,12 +84,21 @@ class TrainedRun:
         """How many networks were trained at once; 0 for one alone."""
         return self.info.get("members") or 0
 
-    def definition(self) -> Any:
-        """The definition that was trained."""
+    def check_definition(self) -> None:
+        """Raises where the checkpoints do not say what was trained: of NNX modules and functions there are no fields to save."""
         saved = self.info.get("definition", {"absent": "it was not saved"})
         if "absent" in saved:
-            raise ValueError(f"{self.folder}: the definition cannot be rebuilt from the checkpoint: {saved['absent']}")
-        return from_json(saved)
+            raise ValueError(
+                f"{self.folder}: the definition cannot be rebuilt from the checkpoint: {saved['absent'].rstrip('.')}. Programs "
+                "rebuild networks from a class and its fields, which NNX modules and pairs (init, apply) do not have. In Python, "
+                "with `net` as the config's make returns it: train.analysis.analyse(net, "
+                f'train.analysis.runs.TrainedRun.read("{self.folder}").checkpoints(), inputs, targets).'
+            )
+
+    def definition(self) -> Any:
+        """The definition that was trained."""
+        self.check_definition()
+        return from_json(self.info["definition"])
 
     def task(self, points: int, test_points: int, loss: str = "cross_entropy") -> Task | Points:
         """The first points of its training and test data, normalised as in training, without augmentation.

@@ -36,6 +36,8 @@ def jobs_of(folders: Sequence[str], configs: Sequence[str] = ()) -> list[Job]:
         register(load(Path(config)))
     places = {str(folder) if "://" in str(folder) else str(Path(folder).resolve()): str(folder) for folder in folders}
     runs = [TrainedRun.read(folder) for folder in places.values()]
+    for run in runs:
+        run.check_definition()  # before anything is asked for that would be of no use
     if len({run.name for run in runs}) < len(runs):  # a/run and b/run
         runs = [
             dataclasses.replace(run, label=folder.rstrip("/"))
