@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from train import beside
 from train.checkpoints import Checkpoints, log_spaced
 from train.data import Batches, evaluation_batches, resident, source
+from train.data.own import arrays_of, not_finite
 from train.data.tokens import TokenSource, Windows
 from train.loop import Loop, check_evaluated, one_by_one
 from train.mesh import make_mesh, rows_here
@@ -24,7 +25,6 @@ from train.schedules import make_schedule
 from train.several import Several
 from train.step import Program
 from train.trainer import Trainer
-from zoo import checks
 from zoo.abstract import abstract
 from zoo.saved import to_json
 
@@ -119,15 +119,11 @@ class Run:
             x, targets = self.source.read(np.arange(1))
             kind = "int32" if isinstance(self.source, TokenSource) else jax.dtypes.canonicalize_dtype(float)
             return jax.ShapeDtypeStruct((self.fields["batch"], *x.shape[1:]), kind), targets
-        batch = next(self._own_batches(0), None)
+        batch = self._next(self._own_batches(0))
         if batch is None:
-            raise ValueError(f"{self.experiment.path}: batches gives none.")
-        if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise ValueError(
-                f"{self.experiment.path}: batches gives {checks.shown(batch)}; each must be (inputs, targets)."
-            )
-        first = np.asarray(batch[0])
-        return abstract(first.shape, first.dtype), batch[1]
+            raise ValueError(f"{self._batches} gives none.")
+        inputs, targets = batch
+        return abstract(inputs.shape, inputs.dtype), targets
 
     def abstract_batch(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
         """Shapes and types of a whole batch."""
@@ -135,10 +131,27 @@ class Run:
         kind = jax.dtypes.canonicalize_dtype(targets.dtype)
         return inputs, jax.ShapeDtypeStruct((inputs.shape[0], *targets.shape[1:]), kind)
 
+    @property
+    def _batches(self) -> str:
+        """In messages."""
+        return f"{self.experiment.path}: batches"
+
+    def _next(self, own: Iterator[Any]) -> tuple[Any, Any] | None:
+        """A batch, which may be made on a device: what the config does is no slip of the loop's."""
+        with jax.transfer_guard("allow"):
+            batch = next(own, None)
+            return None if batch is None else arrays_of(batch, self._batches)
+
+    def not_finite(self, step: int) -> str:
+        """What of the config's own batch of a step is not finite, in a sentence, or an empty string."""
+        batch = None if self.source is not None else self._next(self._own_batches(step))
+        return "" if batch is None else not_finite(batch, self._batches)
+
     def _own_batches(self, start: int, **given: Any) -> Iterator[Any]:
-        if self.experiment.asks_for("start", ("batches",)):
-            return iter(self.experiment.call("batches", start=start, **given))
-        return itertools.islice(self.experiment.call("batches", **given), start, None)
+        with jax.transfer_guard("allow"):
+            if self.experiment.asks_for("start", ("batches",)):
+                return iter(self.experiment.call("batches", start=start, **given))
+            return itertools.islice(self.experiment.call("batches", **given), start, None)
 
     def _stream(self, part: int = 0, parts: int = 1) -> Batches:
         options = {name: self.data.get(name) for name in ("augment", "normalise")}
@@ -165,11 +178,12 @@ class Run:
         if self.source is not None:
             yield from self._stream(part, parts).iterate(start)
             return
-        for batch in self._own_batches(start):
-            x, y = (jax.tree.map(np.asarray, each, is_leaf=lambda a: isinstance(a, list)) for each in batch)
-            size = len(jax.tree.leaves(x)[0]) // parts
+        own = self._own_batches(start)
+        while (batch := self._next(own)) is not None:
+            x, y = batch
+            size = len(x) // parts
             yield jax.tree.map(lambda a, size=size: a[part * size : (part + 1) * size], (x, y))
-        raise ValueError(f"{self.experiment.path}: batches ended before the run of {self.fields['steps']} steps did.")
+        raise ValueError(f"{self._batches} ended before the run of {self.fields['steps']} steps did.")
 
     def evaluate(self, state: Any) -> dict[str, Any]:
         """Means over the test samples, by member."""
@@ -257,6 +271,8 @@ def conduct(
         except Exception as error:
             failed(error)
             failed_at_once = not start and not records.mark[0] + tests.mark[0]
+            if isinstance(error, FloatingPointError) and (why := run.not_finite(records.mark[0])):
+                raise FloatingPointError(f"{error} {why}") from None
             raise
         finally:
             checkpoints.close()

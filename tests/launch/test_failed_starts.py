@@ -1,4 +1,4 @@
-"""A run that fails before anything is done leaves its folder free for the config that is mended."""
+"""A run that fails before anything is done leaves its folder free for the mended config; batches that cannot be are said."""
 
 from pathlib import Path
 
@@ -63,6 +63,36 @@ def test_training(tmp_path, wrong):
     with pytest.raises(ValueError, match="holds a run with another loss"):
         conducted(tmp_path / "run", OWN.replace("outputs - targets", "outputs + targets"))
     assert (tmp_path / "run/checkpoints/notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("batch", "sentence"),
+    [
+        ("x, x[:3, :1]", r"own\.py: batches gives 4 inputs with 3 targets: give as many"),
+        ("'words', x[:, :1]", r"own\.py: batches gives inputs that are 'words'; they must be an array of numbers"),
+        (
+            "x, np.array(list('abcd'))",
+            r"own\.py: batches gives targets that are an array of <U1; they must be an array",
+        ),
+        ("{'x': x}, x[:, :1]", r"own\.py: batches gives inputs that are a dict; they must be an array of numbers"),
+        ("x[:0], x[:0, :1]", r"own\.py: batches gives no inputs: an array of shape \(0, 3\)"),
+        ("x, x[:, :1] * np.nan", r"not finite at step 0.*own\.py: batches gives targets .* 4 of 4 numbers NaN"),
+    ],
+)
+def test_batches_that_cannot_be_trained_on(tmp_path, batch, sentence):
+    with pytest.raises((ValueError, FloatingPointError), match=sentence):
+        conducted(tmp_path / "run", OWN.replace("yield x, x[:, :1]", f"yield {batch}"))
+
+
+def test_later_batches_are_looked_at_and_may_be_made_on_the_device(tmp_path):
+    later = OWN.replace("yield x, x[:, :1]", "yield jax.numpy.asarray(x), x[:, :1]")
+    assert conducted(tmp_path / "run", later.replace("import numpy", "import jax\nimport numpy"))
+    late = OWN.replace("x in np.random.default_rng(0).normal(size=(9, 4, 3))", "i in range(9)")
+    late = late.replace("yield x, x[:, :1]", "x = np.ones((4, 3))\n        yield x[: 4 - i], x[:, :1]")
+    with pytest.raises(ValueError, match="batches gives 3 inputs with 4 targets"):
+        conducted(tmp_path / "late", late)
+    with pytest.raises(ValueError, match=r"batches returned 3; batches.* returns an iterator"):
+        conducted(tmp_path / "none", OWN.replace("    for x in", "    return 3\n    for x in").replace("yield", "x ="))
 
 
 def test_comparing(tmp_path):

@@ -54,6 +54,7 @@ class Experiment:
         """Calls the function with what it asks for by name."""
         result = self.bound(function, len(positional), **given)(*positional)
         lacks = [name for name in _HAS.get(function, ()) if not hasattr(result, name)]
+        lacks += ["iter"] * (function == "batches" and not _iterable(result))
         if (result is None and function in NEEDED) or lacks:
             raise ValueError(f"{self.path}: {function} returned {shown(result)}; {NEEDED[function]}.")
         return result
@@ -96,6 +97,10 @@ class Experiment:
     def code(self) -> str:
         """A word for what its functions do: not `get_config`, what only judges, comments and docstrings."""
         return identity(*(getattr(self.module, name, None) for name in (*NEEDED, "task", "rows")))
+
+
+def _iterable(value: Any) -> bool:
+    return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
 
 
 def load(path: Path) -> ModuleType:

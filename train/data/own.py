@@ -1,0 +1,59 @@
+"""Batches of a config's own: arrays of numbers, as many targets as inputs, or a sentence that names them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from zoo.checks import shown
+
+
+def arrays_of(batch: Any, what: str) -> tuple[Any, Any]:
+    """(inputs, targets) as arrays; lists are arrays, of targets there may be several. `what` begins the sentence of an error.
+
+    >>> arrays_of(([[1.0], [2.0]], [0, 1]), "batches")[0].shape
+    (2, 1)
+    >>> arrays_of((np.ones((3, 2)), np.ones(2)), "own.py: batches")
+    Traceback (most recent call last):
+    ...
+    ValueError: own.py: batches gives 3 inputs with 2 targets: give as many of both, the first axis being that of the samples.
+    """
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise ValueError(f"{what} gives {shown(batch)}; each must be (inputs, targets).")
+    inputs = _array(batch[0], what, "inputs")
+    targets = jax.tree.map(lambda a: _array(a, what, "targets"), batch[1], is_leaf=lambda a: isinstance(a, list))
+    if not len(inputs):
+        raise ValueError(f"{what} gives no inputs: an array of shape {inputs.shape}. Give at least one sample a batch.")
+    for each in jax.tree.leaves(targets):
+        if len(each) != len(inputs):
+            raise ValueError(
+                f"{what} gives {len(inputs)} inputs with {len(each)} targets: give as many of both, the first axis being that of "
+                "the samples."
+            )
+    return inputs, targets
+
+
+def not_finite(batch: Any, what: str) -> str:
+    """Which numbers of a batch are not finite, in a sentence, or an empty string."""
+    for name, part in zip(("inputs", "targets"), arrays_of(batch, what), strict=True):
+        for each in jax.tree.leaves(part):
+            if each.dtype.kind == "f" and not np.isfinite(each).all():
+                return f"{what} gives {name} that are {shown(each)}: leave these samples out, or mend them."
+    return ""
+
+
+def _array(value: Any, what: str, name: str) -> np.ndarray:
+    try:
+        found = np.asarray(value)
+    except ValueError:  # lists of unequal lengths
+        found = np.asarray(None)
+    numbers = found.dtype == bool or jnp.issubdtype(found.dtype, jnp.number)
+    if not numbers or not found.ndim:
+        kind = f"an array of {found.dtype}" if isinstance(value, np.ndarray) else shown(value)
+        kind = f"a {type(value).__name__}" if isinstance(value, Mapping) else kind
+        raise ValueError(
+            f"{what} gives {name} that are {kind}; they must be an array of numbers, with an axis of samples."
+        )
+    return found
