@@ -47,13 +47,13 @@ OF_TRAINING = ("members", "init_members", "centred")
 
 def check_fields(config: Any, command: str, without: tuple[str, ...] = (), path: str | None = None) -> None:
     """Raises unless the config has the fields that a comparison reads, each of a kind that it can use."""
-    own = path is not None and has_make(path)
+    own = Experiment(path, config, needed=()) if path is not None and has_make(path) else None
     if "variants" in config:
         check_variants(config, own)
-    if own or config.get("variants"):
+    if own is not None or config.get("variants"):
         without += OF_FAMILIES
-        _check_read(config, Experiment(path, config, needed=()) if path is not None and own else None)
-    without += ("gamma",) if own else ()
+        _check_read(config, own)
+    without += ("gamma",) if own is not None else ()
     missing = [name for name in FIELDS if name not in config and name not in (*without, *_OPTIONAL)]
     if missing:
         raise ValueError(

@@ -126,7 +126,7 @@ def work_of(config: Any, path: str, folder: Path, part: tuple[int, int] = (0, 1)
         FIELDS[name](f"config.{name}", config.get(name))
     if not has_make(path):
         FIELDS["gamma"]("config.gamma", config.get("gamma"))
-        check_variants(config, own=False)
+        check_variants(config, None)
     known = {f.name for f in dataclasses.fields(regression.Regression)}
     for name in config.regression:
         if name not in known:

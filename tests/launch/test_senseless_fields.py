@@ -2,11 +2,14 @@
 
 import json
 
+import flax.linen as nn
+import optax
 import pytest
 
 from configs import mlp, training, transfer_width
 from launch import compare
-from train.data import augmentation
+from train.data import augmentation, sphere
+from train.evaluate import compare as evaluate
 from train.study.experiment import Experiment
 from train.study.fields import checked
 from train.study.study import study_of
@@ -84,6 +87,40 @@ def test_what_is_said_of_networks_and_not_read_is_refused(tmp_path):
         for name in ("architecture", "activations", "parameterizations", "net"):
             delattr(config, name)
     compare.check_fields(config, "launch.compare")
+
+
+def test_variants_that_no_network_reads_are_refused(tmp_path):
+    config = mlp.settings()
+    with config.unlocked():
+        for name in ("architecture", "activations", "parameterizations", "net"):
+            delattr(config, name)
+    (tmp_path / "own.py").write_text("def make(width, depth, form):\n    return None\n")
+    for variants, own, sentence in (
+        (("a", "b"), True, r"config.variants must be a dictionary, got \('a', 'b'\)"),
+        ({"a": 3}, True, "config.variants: a must be a dictionary, got 3"),
+        ({"a": {"from": "mup"}}, True, r"config.variants: a: from is not read: make of own.py .*Did you mean \"form\""),
+        ({"a": {"form": "mup", "width": 8}}, True, r"config.variants: a: width is not read"),
+        ({"a": {"architecture": "mlp", "width": 8}}, False, r"config.variants: a: width is the same .* config.widths"),
+        ({"a": {"architecture": "mlp", "outputs": 8}}, False, r"config.variants: a: outputs is the same"),
+    ):
+        with config.unlocked(), config.ignore_type():
+            config.variants = variants
+        with pytest.raises(ValueError, match=sentence):
+            compare.check_fields(config, "launch.compare", path=str(tmp_path / "own.py") if own else None)
+
+
+def test_what_is_no_definition_is_told_how_to_be_one(tmp_path):
+    for net, sentence in (
+        (nn.Dense(8), r'compare, mine: Dense is a plain module, .*zoo\.in_parameterization\(net, "mup"\) .* "ntk"'),
+        (optax.sgd(0.1), r"compare: the network of mine must be a Flax Linen module, .*zoo\.in_parameterization"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            evaluate({"mine": lambda width, depth, net=net: net}, (8, 16), (1,), sphere(3, 2, dim=3), 2, 0.1, 8, 8)
+    (tmp_path / "own.py").write_text(
+        "from flax import nnx\ndef make(width, depth):\n    return nnx.Linear(2, 3, rngs=nnx.Rngs(0))\n"
+    )
+    with pytest.raises(ValueError, match=r'make returned .* Of an NNX module: zoo\.in_parameterization\(build, "mup"'):
+        Experiment(str(tmp_path / "own.py"), {}, ("make",)).call("make", 8, 1)
 
 
 def test_a_study(tmp_path):

@@ -20,7 +20,7 @@ from train.evaluate.statistics import PowerLaw, power_law, relative_variance
 from train.evaluate.verdict import FAMILYWISE, Observed, Verdict, judge
 from train.progress import parts_bar
 from zoo import checks
-from zoo.definition import in_form
+from zoo.definition import check_definition, in_form
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,7 +244,10 @@ def cells_of(
     first: dict[Any, str] = {}
     sharing: dict[str, list[str]] = {}
     for label, make in families.items():
-        original = first.setdefault(in_form(make(widths[0], depths[0]), "ntk", 1.0), label)
+        net = make(widths[0], depths[0])
+        checks.module(f"compare: the network of {label}", net)
+        check_definition(f"compare, {label}", net)
+        original = first.setdefault(in_form(net, "ntk", 1.0), label)
         sharing.setdefault(original, []).append(label)
         for depth in depths:
             trains = not rich or depth in settings or not learns(make(widths[0], depth))

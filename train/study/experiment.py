@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from limits.kept.identity import identity
 from zoo.checks import shown
 from zoo.messages import did_you_mean
+from zoo.modules import is_nnx
 
 NEEDED = {
     "make": "make(width, depth, …) returns a model with init and apply, such as a Flax module",
@@ -23,6 +24,8 @@ NEEDED = {
 }
 
 _HAS = {"make": ("init", "apply"), "optimizer": ("init", "update")}  # what these return
+
+_OF_NNX = ' Of an NNX module: zoo.in_parameterization(build, "mup", width=width) with build(width, rngs) ("ntk": the kernel regime).'
 
 _loaded: dict[tuple[Path, bytes], ModuleType] = {}  # by place and content
 
@@ -56,7 +59,8 @@ class Experiment:
         lacks = [name for name in _HAS.get(function, ()) if not hasattr(result, name)]
         lacks += ["iter"] * (function == "batches" and not _iterable(result))
         if (result is None and function in NEEDED) or lacks:
-            raise ValueError(f"{self.path}: {function} returned {shown(result)}; {NEEDED[function]}.")
+            hint = _OF_NNX if is_nnx(result) else ""
+            raise ValueError(f"{self.path}: {function} returned {shown(result)}; {NEEDED[function]}.{hint}")
         return result
 
     def bound(self, function: str, positional: int, **given: Any) -> functools.partial:

@@ -1,6 +1,7 @@
 """The families of definitions that a config compares: name → (width, depth) → definition."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -54,13 +55,26 @@ def has_make(path: str) -> bool:
     return Experiment(path, {}, needed=()).has("make")
 
 
-def check_variants(config: Any, own: bool) -> None:
-    """Raises unless `variants` is a dictionary of dictionaries, each with its architecture where there is no `make`."""
+def check_variants(config: Any, own: Experiment | None) -> None:
+    """Raises unless `variants` is a dictionary of dictionaries: of arguments of the file's own make, or each with its
+    architecture."""
     checks.table("config.variants", config.variants)
+    asked = () if own is None else list(inspect.signature(own.module.make).parameters)[2:]
     for label, fields in config.variants.items():
         checks.table(f"config.variants: {label}", fields)
-        if not own:
+        if own is None:
             checks.word(f"config.variants: {label}: architecture", fields.get("architecture"))
+        for name in fields:
+            if own is None and name in ("width", "depth", "outputs"):
+                raise ValueError(
+                    f"config.variants: {label}: {name} is the same for all that is compared: leave it out here, and give "
+                    f"{'the task other targets' if name == 'outputs' else f'config.{name}s'}."
+                )
+            if own is not None and name not in asked:
+                raise ValueError(
+                    f"config.variants: {label}: {name} is not read: make of {own.path.name} has no argument of that name after "
+                    f"its first two. {did_you_mean(name, asked)}"
+                )
 
 
 def _own(experiment: Experiment, given: dict[str, Any], width: int, depth: int) -> Any:
