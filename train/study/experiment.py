@@ -25,7 +25,7 @@ NEEDED = {
 
 _HAS = {"make": ("init", "apply"), "optimizer": ("init", "update")}  # what these return
 
-_OF_NNX = ' Of an NNX module: zoo.in_parameterization(build, "mup", width=width) with build(width, rngs) ("ntk": the kernel regime).'
+_OF_NNX = ' Of an NNX module: zoo.in_parameterization(build, "mup" or "ntk", width=width) with build(width, rngs).'
 
 _loaded: dict[tuple[Path, bytes], ModuleType] = {}  # by place and content
 
