@@ -17,7 +17,8 @@ targets), batches(); further arguments of these are filled with the config's fie
   precision              octaves of the interval at which --budget stops
   also                   "tensorboard", "wandb", or both with a comma: runs are written there too, as they are finished
 --budget=40% (of what the whole grid costs, in parameters times steps; 0.4 is the same) or 600s (of training) tries no grid, but
-in rounds those runs that tell most of the target's optimum for their cost, until the budget is spent or --precision is reached.
+in rounds those runs that tell most of the target's optimum for their cost, until the budget is spent or --precision is reached;
+a budget of the whole grid's cost or more whose rounds do not find the optimum ends in the grid.
 Ends in DIR/report.html, report.json, arrays.npz, config.json. Runs are kept in DIR/cells, a file a size, as soon as they are
 finished: the same command continues, and of more values or seeds only what is missing is trained (other steps are other runs).
 --only=LABEL takes one of the variants. With --shard=i/n (i from 0) n processes that share DIR divide the sizes among them;
@@ -28,6 +29,7 @@ browser on this machine.
 import math
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,7 @@ from train.study.predicted import with_unbounded
 from train.study.rounds import Budget, best_of, conduct_rounds
 from train.study.study import Study, conduct, study_of
 from train.transfer import report
+from train.transfer.searched import Searched
 
 _ONLY = flags.DEFINE_string("only", "", "One of the config's variants.")
 _BUDGET = flags.DEFINE_string(
@@ -64,6 +67,11 @@ def budget(config: Any) -> Budget:
     return Budget.read(_BUDGET.value, precision)
 
 
+def grid_is_paid(allowed: Budget, searched: Mapping[str, Searched]) -> bool:
+    """Whether rounds that ended without an optimum of the target had as much to spend as the whole grid costs."""
+    return 1 <= allowed.share < math.inf and any(each.end.before is None for each in searched.values())
+
+
 def main() -> None:
     """Runs the config."""
     started, config, screen = time.time(), common.config(), common.console()
@@ -78,7 +86,12 @@ def main() -> None:
     searched = None
     if _BUDGET.value:
         outcome, searched = conduct_rounds(study, budget(config), part, screen)
-    elif (outcome := conduct(study, part, screen)) is None:
+    if searched is not None and grid_is_paid(budget(config), searched):
+        screen.print(
+            f"The rounds know no optimum of the target, and --budget={_BUDGET.value} pays for the whole grid: it is run."
+        )
+        searched = None
+    if searched is None and (outcome := conduct(study, part, screen)) is None:
         return
     outcome = with_unbounded(study, outcome)
     sizes = [sweep for sweeps in outcome.sweeps.values() for sweep in sweeps.values()]

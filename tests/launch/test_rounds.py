@@ -251,3 +251,13 @@ def test_a_little_study_from_the_command_line(tmp_path: Path):
     assert "Rounds" in (tmp_path / "out/report.html").read_text()
     predicted = ended("launch.predict", *words[:2])
     assert predicted.codes == [0], predicted.outputs[0]
+
+
+def test_a_budget_that_pays_for_the_grid_ends_in_it(tmp_path: Path):
+    (tmp_path / "own.py").write_text(OWN)
+    small = ("--config.values=(0.5,1.0,2.0)", "--config.seeds=1", "--config.target.width=16", "--config.steps=5")
+    words = (f"--config={tmp_path / 'own.py'}", f"--workdir={tmp_path / 'out'}", "--budget=100%", *small)
+    (code,), (said,) = ended("launch.transfer", *words)
+    assert code == 0, said
+    assert "The rounds know no optimum of the target, and --budget=100% pays for the whole grid: it is run." in said
+    assert "To train width 16, depth 1 with the best learning rate" in said
