@@ -264,3 +264,15 @@ def test_grids_that_make_no_sense(change, message):
     how: dict[str, Any] = {"widths": (8, 16), "depths": (1,), "rates": [0.01, 0.1], "seeds": 2, **change}
     with pytest.raises(ValueError, match=message):
         transfer(make, adam, loss, (X, Y), **how)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_interval_holds_the_optimum_also_at_an_end_of_the_grid(sign):
+    """The curve's minimum lies before the end, which is nearer to it than the value beside."""
+    x, noise = np.arange(-4.0, 5.0), 0.01 * np.random.default_rng(0).normal(size=(9, 4))
+    losses = np.exp(0.5 * (x[:, None] - sign * 3.6) ** 2 + noise)
+    sweep = Sweep(8, 1, 2.0**x, np.repeat(losses[..., None], 10, axis=-1))
+    best, (low, high) = sweep.optimum(), sweep.interval()
+    assert (best.edge, best.log_rate) == (True, 4 * sign)
+    assert low <= best.rate <= high
+    assert 0.1 < np.log2(high / low) < 1

@@ -171,7 +171,6 @@ def bounds(sweep: Sweep) -> str:
         return "one seed" if len(sweep.rates) > 1 else "one value"
     if low == 0 and math.isinf(high):
         return "not bounded"
-    low, high = min(low, float(sweep.rates[-1])), max(high, float(sweep.rates[0]))  # all of it beyond an end
     return f"below {high:.3g}" if low == 0 else f"above {low:.3g}" if math.isinf(high) else f"[{low:.3g}, {high:.3g}]"
 
 

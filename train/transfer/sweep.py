@@ -72,11 +72,15 @@ class Sweep:
         return _optimum(self.rates, self.losses, self.valley)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Where the optimal rate lies with this probability; 0 or infinite where that is beyond an end of the grid."""
+        """Where the optimal rate lies with this probability; 0 or infinite where that is beyond an end of the grid.
+
+        `optimum` is in it, also where that is an end of the grid and noise makes a place before it more probable.
+        """
         if self.valley is None:
             return math.nan, math.nan
         low, high = (2.0 ** self.valley.quantile(q) for q in ((1 - level) / 2, (1 + level) / 2))
-        return low, high
+        best = self.optimum().rate
+        return min(low, best), max(high, best)
 
     def places(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """(lowest, highest) log₂ of the optimum, [draw], see `Drawn.bounds`; NaN where all diverge."""
