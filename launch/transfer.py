@@ -20,7 +20,8 @@ targets), batches(); further arguments of these are filled with the config's fie
 in rounds those runs that tell most of the target's optimum for their cost, until the budget is spent or --precision is reached;
 a budget of the whole grid's cost or more whose rounds do not find the optimum ends in the grid.
 Ends in DIR/report.html, report.json, arrays.npz, config.json. Runs are kept in DIR/cells, a file a size, as soon as they are
-finished: the same command continues, and of more values or seeds only what is missing is trained (other steps are other runs).
+finished: the same command continues, and of more values or seeds only what is missing is trained (other steps are other runs);
+of other widths or depths the report has those too that are there.
 --only=LABEL takes one of the variants. With --shard=i/n (i from 0) n processes that share DIR divide the sizes among them;
 whoever finds all of them writes the report, and of rounds all do. --live serves the report of the sizes that are there, to a
 browser on this machine.
@@ -38,10 +39,12 @@ from absl import flags
 from launch import common, live, shards
 from train.evaluate.report import Report
 from train.study.asked import unread
+from train.study.outcomes import with_earlier
 from train.study.predicted import with_unbounded
 from train.study.rounds import Budget, best_of, conduct_rounds
 from train.study.study import Study, conduct, study_of
 from train.transfer import report
+from train.transfer.cells import save_arrays
 from train.transfer.searched import Searched
 
 _ONLY = flags.DEFINE_string("only", "", "One of the config's variants.")
@@ -93,7 +96,11 @@ def main() -> None:
         searched = None
     if searched is None and (outcome := conduct(study, part, screen)) is None:
         return
-    outcome = with_unbounded(study, outcome)
+    every = with_earlier(study, outcome)
+    if every is not outcome:
+        screen.print("The report has the sizes too that were trained here before.")
+        save_arrays(folder / "arrays.npz", every.arrays())
+    outcome = with_unbounded(study, every)
     sizes = [sweep for sweeps in outcome.sweeps.values() for sweep in sweeps.values()]
     if not sizes:
         raise ValueError(f"--budget={_BUDGET.value} is not enough for the runs of a first round: give more.")

@@ -13,6 +13,7 @@ from own_studies import studies_of
 from rich.console import Console
 
 from launch.transfer import best_of
+from train.study.outcomes import with_earlier
 from train.study.rounds import Budget, conduct_rounds
 from train.study.sized import SCORED
 from train.study.study import conduct
@@ -120,6 +121,20 @@ def test_more_seeds_and_values_add_to_what_is_there(own, trainer):
         conduct(own(**change), (0, 1), QUIET)
         assert counted.calls == [(8, 36), (16, 36)]
         counted.calls.clear()
+
+
+def test_sizes_that_were_trained_before_are_in_the_outcome(own, trainer):
+    conduct(own(), (0, 1), QUIET)
+    alone, others = own(widths=(32,), axes={"gamma": (1.0, 2.0)}), own(widths=(32,), steps=9)
+    of_axes, of_steps = (conduct(study, (0, 1), QUIET) for study in (alone, others))
+    assert with_earlier(others, of_steps) is of_steps  # other steps are other runs
+    conduct(own(widths=(16,), axes={"gamma": (1.0, 2.0)}), (0, 1), QUIET)
+    every = with_earlier(alone, of_axes)
+    assert [set(sizes) for sizes in every.sweeps.values()] == [{(16, 1), (32, 1)}] * 2
+    assert with_earlier(own(widths=(16, 32), axes={"gamma": (1.0, 2.0)}), every) is every
+    study = own(widths=(32,))
+    target = conduct(study, (0, 1), QUIET)
+    assert set(with_earlier(study, target).sweeps["own"]) == {(8, 1), (16, 1), (32, 1)}
 
 
 def test_a_search_that_is_killed_between_programs_goes_on_to_the_same_end(own, trainer):

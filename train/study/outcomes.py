@@ -1,6 +1,8 @@
 """A study's sweeps as an `Outcome`: by setting and size, with what each took and what each is trained and scored on."""
 
+import dataclasses
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from train.study.size import Size, labelled
@@ -38,6 +40,15 @@ def outcome_of(study: "Study", found: dict[tuple, list[Sweep]], absent: dict[str
     return Outcome(
         study.dial, sweeps, limits, settings, absent, scored=SCORED[study.scored], tuning=tuning, tasks=tasks
     )
+
+
+def with_earlier(study: "Study", outcome: Outcome) -> Outcome:
+    """With the other sizes that were trained in the folder before: same code, seeds, steps and values."""
+    names = [re.search(r"_width_([\d.e+]+)_depth_(\d+)_", file.name) for file in study.rounds.parent.glob("*.npz")]
+    sizes = [(int(float(name[1])), int(name[2])) for name in names if name]
+    every = study.with_sizes([width for width, _ in sizes], [depth for _, depth in sizes]).kept()
+    here, there = ({(label, *size) for label, all in each.sweeps.items() for size in all} for each in (outcome, every))
+    return dataclasses.replace(every, absent=outcome.absent) if there > here else outcome
 
 
 def task_words(study: "Study", cell: Size) -> str:

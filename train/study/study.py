@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -218,14 +218,17 @@ class Study:
         wanted = self.config.get("target", {})
         return target(outcome, wanted.get("width"), wanted.get("depth"))
 
-    def with_target(self) -> "Study":
-        """The same with all sizes that can be made of the config's and the target's numbers."""
-        wanted, more = self.config.get("target", {}), dict[str, Any](grid="product")
-        for field, name in (("widths", "width"), ("depths", "depth")):
-            sizes = set(self.config[field]) | ({wanted[name]} if name in wanted else set())
-            more[field] = tuple(sorted(sizes))
-        config = ConfigDict({**self.config.to_dict(), **more})
+    def with_sizes(self, widths: Iterable[int] = (), depths: Iterable[int] = ()) -> "Study":
+        """The same with all sizes that can be made of the config's numbers and these."""
+        more: dict[str, Any] = {"widths": {*self.config.widths, *widths}, "depths": {*self.config.depths, *depths}}
+        more = {name: tuple(sorted(sizes)) for name, sizes in more.items()}
+        config = ConfigDict({**self.config.to_dict(), **more, "grid": "product"})
         return dataclasses.replace(self, experiment=Experiment(self.experiment.given, config))
+
+    def with_target(self) -> "Study":
+        """The same `with_sizes` of the target."""
+        wanted = self.config.get("target", {})
+        return self.with_sizes(*([wanted[name]] if name in wanted else [] for name in ("width", "depth")))
 
     def cores(self, cell: Size) -> list[Sweep] | None:
         """Of a cell what there is, one for each of `settings`: the values that have all seeds; None where a setting has none."""

@@ -65,7 +65,9 @@ class Outcome:
         for label, setting in self.settings.items():
             groups.setdefault(setting["setting"], []).append(label)
         for axis, (group, labels) in itertools.product(axes, groups.items()):
-            for width, depth in self.sweeps[labels[0]]:
+            for width, depth in (
+                size for size in self.sweeps[labels[0]] if all(size in self.sweeps[e] for e in labels)
+            ):
                 losses = [self.sweeps[label][width, depth].optimum().loss for label in labels]
                 value = self.settings[labels[int(np.argmin(losses))]][axis]
                 rows.append((group, axis, f"{width:g} × {depth}", str(value), f"{min(losses):.4g}"))
