@@ -95,7 +95,7 @@ class Program:
             weight = jnp.minimum(self.average, (1 + state.step) / (10 + state.step))  # short memory in the beginning
             average = optax.incremental_update(trained, average, 1 - weight)
         norms = {"gradient_norm": gradient, "update_norm": updates, "parameter_norm": trained}
-        numbers = Numbers.of({"loss": loss, **right, **{name: optax.global_norm(tree) for name, tree in norms.items()}})
+        numbers = Numbers.of({"loss": loss, **right, **{name: optax.tree.norm(tree) for name, tree in norms.items()}})
         return TrainingState(state.step + 1, trained, collections, memory, average, state.key), numbers
 
     def _gradients(self, state: TrainingState, batch: Any) -> Any:
