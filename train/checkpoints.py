@@ -246,8 +246,10 @@ def load_model(folder: Any, step: int | None = None) -> tuple[int, Any, dict[str
             if step is not None:
                 raise
             warnings.warn(str(error), stacklevel=2)
+    there = "" if step is None else ", ".join(map(str, steps_in(folder)))
     raise FileNotFoundError(
-        f"There is no whole checkpoint{f' of step {step}' if step is not None else ''} in {folder}."
+        f"There is no whole checkpoint{'' if step is None else f' of step {step}'} in {folder}."
+        + (f" There are those of step {there}." if there else "")
     )
 
 
