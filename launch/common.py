@@ -176,6 +176,7 @@ def _settings(file: str, argument: str) -> Any:
         if "--debug" in sys.argv:
             raise
         why = error if type(error) is LookupError else f"{type(error).__name__}: {error}"
+        why = str(why).rstrip(".")
         raise SystemExit(f"error: the config file {file} cannot be used: {why}. --debug shows where.") from None
 
 

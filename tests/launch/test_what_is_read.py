@@ -8,7 +8,7 @@ import pytest
 from own_studies import studies_of
 from rich.console import Console
 
-from launch import compare, limit
+from launch import common, compare, limit
 from train.study.asked import unread
 from train.study.study import conduct
 from train.transfer import Outcome
@@ -153,3 +153,9 @@ def test_misspelt_fields_are_named(own, tmp_path):
 def test_what_functions_return_is_looked_at(tmp_path, what, instead, message):
     with pytest.raises(ValueError, match=message):
         run(studies_of(tmp_path, OWN.replace("SHIFT", "0.0").replace(what, instead))())
+
+
+def test_what_is_no_python_file_is_said_with_one_full_stop(tmp_path):
+    (tmp_path / "own.txt").write_text(OWN)
+    with pytest.raises(SystemExit, match=r"own\.txt is not a Python file: give one whose name ends in \.py\. --debug"):
+        common._settings(str(tmp_path / "own.txt"), "")

@@ -115,7 +115,7 @@ def load(path: Path) -> ModuleType:
         return _loaded[key]
     spec = importlib.util.spec_from_file_location(f"config_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{path} is not a Python file.")
+        raise ValueError(f"{path} is not a Python file: give one whose name ends in .py.")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)

@@ -1,7 +1,7 @@
 """What was chosen in rounds, for a report: what was run, why, and the interval after each."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class Searched:
         for (number, each), after in zip(self.done, self.afters(), strict=True):
             counts = ", ".join(f"{width:g} × {depth}: {len(runs)}" for (width, depth), runs in each.runs.items())
             values = np.array([value for runs in each.runs.values() for value, _ in runs])
-            what = f"{counts} (at {values.min():.3g} to {values.max():.3g})"
+            what = f"{counts} (at {_range(values)})"
             length = "" if after is None else f"{after.high - after.low:.2f}"
             place = (
                 "not known yet" if after is None else bracketed("{:.3g}".format, *(2.0 ** float(e) for e in after.ends))
@@ -68,7 +68,7 @@ class Searched:
         best, tried = 2.0 ** float(self.end.before.value), [value for _, each in runs for value, _ in each]
         said = ""
         if not min(tried) <= best <= max(tried):
-            said = f" Doubtful: it lies beyond the values that were tried, {min(tried):.3g} to {max(tried):.3g}; give more."
+            said = f" Doubtful: it lies beyond the values that were tried, {_range(tried)}; give more."
         width, depth = self.space.target
         if width < min(w for (w, _), _ in runs) or depth < min(d for (_, d), _ in runs):
             said += " Doubtful: the target is smaller than what was trained."
@@ -93,6 +93,15 @@ class Searched:
             "target": self.space.target, "level": LEVEL, "log2_optimum": place(self.end.before), "end": self.end.why,
             "cost": self.share, "seconds": self.seconds, "rounds": rounds,
         }  # fmt: skip
+
+
+def _range(values: Sequence[float] | np.ndarray) -> str:
+    """In words.
+
+    >>> _range([0.5, 2.0]), _range([1.0, 1.0])
+    ('0.5 to 2', '1')
+    """
+    return " to ".join(dict.fromkeys(f"{end(values):.3g}" for end in (min, max)))
 
 
 READING = (
