@@ -48,8 +48,6 @@ OF_TRAINING = ("members", "init_members", "centred")
 def check_fields(config: Any, command: str, without: tuple[str, ...] = (), path: str | None = None) -> None:
     """Raises unless the config has the fields that a comparison reads, each of a kind that it can use."""
     own = Experiment(path, config, needed=()) if path is not None and has_make(path) else None
-    if "variants" in config:
-        check_variants(config, own)
     if own is not None or config.get("variants"):
         without += OF_FAMILIES
         _check_read(config, own)
@@ -60,6 +58,8 @@ def check_fields(config: Any, command: str, without: tuple[str, ...] = (), path:
             f"This config has no {', '.join(missing)}: it is not one for {command}. configs/mlp.py is; training.py is "
             "for launch.train, what starts with transfer_ for launch.transfer."
         )
+    if "variants" in config:
+        check_variants(config, own)
     for name, check in FIELDS.items():
         if name in config and name not in without:
             check(f"config.{name}", config[name])
