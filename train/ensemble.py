@@ -8,13 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import psutil
 from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory
 from limits.finite.forward import checked_kernels, shows_inside, unrecorded
 from limits.finite.observables import DEFAULT, OBSERVABLES
 from limits.inputs import as_fed, check_outputs, task_of
+from limits.kept.memory import memory_left
 from limits.kept.precision import full_products
 from limits.program.closed import check_scale
 from limits.runs import Reduce, Runs
@@ -47,7 +47,7 @@ def member_bytes(net: Any, task: Task, recorded: int, kernels: tuple[str, ...]) 
 
 def chunk_size(net: Any, task: Task, members: int, recorded: int, kernels: tuple[str, ...] = DEFAULT) -> int:
     """How many members run at once: a multiple of the devices, within half of the free memory."""
-    need, have = member_bytes(net, task, recorded, kernels), psutil.virtual_memory().available
+    need, have = member_bytes(net, task, recorded, kernels), memory_left()
     devices = jax.device_count()
     fitting = int(have / 2 // max(need, 1)) // devices * devices
     if fitting < 1:

@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import psutil
 
 from limits.fields.blocks import block, fitted, from_block, gradient_block, moved_to
 from limits.fields.matrix import REVEALED, Matrix
 from limits.fields.measure import at
+from limits.kept.memory import memory_left
 from limits.kept.remembered import remembered
 from limits.training import Training
 from zoo.abstract import abstract
@@ -107,7 +107,7 @@ class Optimised:
     def check_memory(self, samples: int) -> None:
         """Raises where there is not enough for matrices that move entry by entry."""
         need = _bytes(self.dense, self.shapes, np.dtype(jax.dtypes.canonicalize_dtype(float)).itemsize)
-        have = psutil.virtual_memory().available
+        have = memory_left()
         if need > have:
             raise ValueError(_TOO_LARGE.format(
                 count=len(self.dense), samples=samples, need=need / 2**30, have=have / 2**30

@@ -1,5 +1,6 @@
 import collections
 import contextlib
+import types
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 
 from limits import Task, empirical_ntk
 from limits.finite.observables import feature_kernels, gradient_kernels
+from limits.kept.memory import memory_left
 from limits.losses import point_loss
 from limits.training import Training
 from train.data import gaussian_teacher
@@ -172,6 +174,22 @@ def free_memory(monkeypatch, size):
     with monkeypatch.context() as patch:
         patch.setattr(psutil, "virtual_memory", lambda: memory(size))
         yield
+
+
+def test_on_accelerators_their_memory_counts(monkeypatch):
+    """Two of them, of which one is busy; where they do not say how much they have, that of the host."""
+    stats = {"bytes_limit": 1000, "bytes_in_use": 0}
+    devices = [
+        types.SimpleNamespace(memory_stats=lambda: stats),
+        types.SimpleNamespace(memory_stats=lambda: stats | {"bytes_in_use": 400}),
+    ]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    with free_memory(monkeypatch, 77):
+        assert memory_left() == 77
+        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+        assert memory_left() == 1600
+        devices[0] = types.SimpleNamespace(memory_stats=lambda: None)
+        assert memory_left() == 77
 
 
 def test_chunks_fit_half_of_the_free_memory(monkeypatch):
