@@ -93,7 +93,8 @@ def lazy(
         )
     net = None if optimizer is None else twin.net
     training = Training.of(task, steps, learning_rate, momentum, 0.0, centred, trained, batches, optimizer, net)
-    training.check_optimizer("lazy", twin.net, x)
+    if optimizer is not None:  # a combination of limits has no network
+        training.check_optimizer("lazy", net, x)
     if trained is not None:
         twin = twin.of_trained(trained)
     twin.check_start("lazy", x, centred)

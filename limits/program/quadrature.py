@@ -4,6 +4,7 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import scipy.stats
 
 _TENSOR = {1: 200, 2: 200}  # Gauss–Hermite points an axis
+_FUSED = 4  # variables, up to which programs compile in seconds as they are
 _SOBOL = 16  # 2^16 points beyond: tanh of a large signal has poles near the axis, and 20⁴ tensor points are 10 % off
 
 
@@ -42,14 +44,16 @@ def points(dimensions: int, coarse: bool = False) -> tuple[np.ndarray, np.ndarra
 def root(rows: list[list[Any]]) -> list[list[Any]]:
     """L with L Lᵀ = the covariance (rows of arrays), lower triangular; directions without variance get none."""
     n, lower = len(rows), list[list[Any]]()
+    # Of many variables XLA would work out every entry again wherever it is used, and compile for minutes.
+    held = jax.lax.optimization_barrier if n > _FUSED else lambda entry: entry
     for i in range(n):
         row: list[Any] = []
         for j in range(i):
             rest = rows[i][j] - sum((row[k] * lower[j][k] for k in range(j)), 0.0)
             pivot = lower[j][j]
-            row.append(jnp.where(pivot > 0, rest / jnp.where(pivot > 0, pivot, 1), 0))
+            row.append(held(jnp.where(pivot > 0, rest / jnp.where(pivot > 0, pivot, 1), 0)))
         left = rows[i][i] - sum((part * part for part in row), 0.0)
-        row.append(safe_sqrt(jnp.where(left > 1e-13 * rows[i][i], left, 0)))
+        row.append(held(safe_sqrt(jnp.where(left > 1e-13 * rows[i][i], left, 0))))
         lower.append(row)
     return lower
 

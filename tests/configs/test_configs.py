@@ -12,6 +12,7 @@ from rich.console import Console
 
 import configs
 from configs import training
+from launch.compare import check_fields, left_out
 from launch.limit import work_of
 from launch.train import FUNCTIONS, prepare
 from train.data import make_task
@@ -69,6 +70,8 @@ def test_header_says_command_and_time_and_the_config_builds(name, tmp_path):
     if "regression" in config:
         assert len(work_of(config, str(module.__file__), tmp_path)[2]) == len(config.variants) * len(config.depths)
         return
+    if "members" in config:
+        check_fields(config, "launch.compare", left_out(config), own)
     # Nothing is trained without steps, or where posteriors are sampled.
     assert "posterior" in config or config.steps == 0 or config.members >= 64
     for make in families(config, own, 1).values():

@@ -14,6 +14,7 @@ from stock import Dense, readout
 
 from limits import twin
 from limits.program import NoLimitError, measured, read
+from limits.program.quadrature import root
 from zoo import CNN, MLP, ResNet, ViT, learning_rate_factors
 
 MEASURED = json.loads((Path(__file__).parents[2] / "golden" / "modules.json").read_text(encoding="utf-8"))
@@ -122,3 +123,23 @@ def test_near_inputs_keep_their_digits():
     _, ntk = reading((net, net.clone(width=32)), x, lambda path, _: rates[path])
     closed = twin(net).kernels(x).ntk
     np.testing.assert_allclose(ntk[0, 0] - ntk[0, 1], closed[0, 0] - closed[0, 1], rtol=1e-7)
+
+
+@pytest.mark.parametrize("n", [3, 6])
+def test_the_root_of_a_covariance_is_that_of_cholesky_and_has_its_derivatives(n):
+    a = np.random.default_rng(0).normal(size=(2, 7, n, n))
+    with jax.enable_x64(True):
+        covariance, way = (jnp.asarray(part @ part.swapaxes(1, 2)) for part in a)
+
+        def lower(c):
+            rows = root([[c[:, i, j] for j in range(n)] for i in range(n)])
+            return jnp.stack([jnp.stack([*row, *[jnp.zeros(len(c))] * (n - len(row))], -1) for row in rows], 1)
+
+        found, slope = jax.jvp(lower, (covariance,), (way,))
+        expected, other = jax.jvp(jnp.linalg.cholesky, (covariance,), (way,))
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(slope, other, rtol=1e-8, atol=1e-10)
+        barriers = str(jax.make_jaxpr(lower)(covariance)).count("optimization_barrier")
+        assert barriers == (
+            0 if n == 3 else n * (n + 1) // 2
+        )  # without them compilers repeat what is held, for minutes
