@@ -18,7 +18,7 @@ def get_config() -> ConfigDict:
     config = mlp_rich.get_config()
     config.update({"name": "mlp_rich_full", "depths": (3,), "widths": (32, 64, 128, 256), "members": 256})
     for name in ("architecture", "activations", "parameterizations", "net", "fields"):  # each variant says its own
-        del config[name]
+        delattr(config, name)
     config.rich.replicas = 32  # of relu, sweeps vary more than ensembles do
     config.learning_rate = 0.025  # at 0.05 relu with γ₀ = 3 becomes unstable: outputs of members spread at any width
     w_std = {"tanh": 1.2, "relu": 2**0.5, "erf": 1.5}

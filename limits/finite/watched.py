@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from zoo.checks import shown
@@ -30,7 +31,7 @@ def watched(user: Callable[..., Any], net: Any, variables: Any, x: Any) -> Any:
         ) from error
     leaves = jax.tree.leaves(found)
     kinds = [np.dtype(getattr(leaf, "dtype", type(leaf))) for leaf in leaves]
-    if not kinds or not all(kind.kind == "b" or jax.dtypes.issubdtype(kind, np.number) for kind in kinds):
+    if not kinds or not all(kind.kind == "b" or jnp.issubdtype(kind, np.number) for kind in kinds):
         raise ValueError(f"observe must return numbers or arrays of them; {shown(user)} returned {shown(found)}.")
     return found
 

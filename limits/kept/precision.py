@@ -19,7 +19,7 @@ def full_products() -> Iterator[None]:
     ...     jax.config.jax_default_matmul_precision
     'highest'
     """
-    if jax.config.jax_default_matmul_precision is not None:
+    if jax.config.jax_default_matmul_precision is not None:  # pyright: ignore[reportAttributeAccessIssue]
         yield
         return
     with jax.default_matmul_precision("highest"):

@@ -127,6 +127,8 @@ def test_sizes_that_were_trained_before_are_in_the_outcome(own, trainer):
     conduct(own(), (0, 1), QUIET)
     alone, others = own(widths=(32,), axes={"gamma": (1.0, 2.0)}), own(widths=(32,), steps=9)
     of_axes, of_steps = (conduct(study, (0, 1), QUIET) for study in (alone, others))
+    assert of_axes is not None
+    assert of_steps is not None
     assert with_earlier(others, of_steps) is of_steps  # other steps are other runs
     conduct(own(widths=(16,), axes={"gamma": (1.0, 2.0)}), (0, 1), QUIET)
     every = with_earlier(alone, of_axes)
@@ -134,6 +136,7 @@ def test_sizes_that_were_trained_before_are_in_the_outcome(own, trainer):
     assert with_earlier(own(widths=(16, 32), axes={"gamma": (1.0, 2.0)}), every) is every
     study = own(widths=(32,))
     target = conduct(study, (0, 1), QUIET)
+    assert target is not None
     assert set(with_earlier(study, target).sweeps["own"]) == {(8, 1), (16, 1), (32, 1)}
 
 

@@ -75,7 +75,7 @@ DOORS = {
     "empirical_ntk": lambda: empirical_ntk(*_forward(), X),
     "its tiles": lambda: empirical_ntk(*_forward(), X, block=2),
     "products with it": lambda: _operator() @ np.ones((5, 1)),
-    "linearize": lambda: (lambda f, p: jax.jit(linearize(f, p))(p, X))(*_forward()),
+    "linearize": lambda: jax.jit(linearize(*_forward()))(_forward()[1], X),
     "random features": lambda: random_features(twin(MLP(18, **NTK)), X, 2, kernel="ntk"),
     "drawn kernels": lambda: sampled_kernels(MLP(8, **NTK), X, lambda k: k, 2, 0),
     "batch normalisation": lambda: twin(HeResNet(8, stages=(1, 1), norm="batch", parameterization="ntk")).kernels(
