@@ -48,14 +48,17 @@ OF_TRAINING = ("members", "init_members", "centred")
 def check_fields(config: Any, command: str, without: tuple[str, ...] = (), path: str | None = None) -> None:
     """Raises unless the config has the fields that a comparison reads, each of a kind that it can use."""
     own = Experiment(path, config, needed=()) if path is not None and has_make(path) else None
+    if "variants" in config:
+        checks.table("config.variants", config.variants)
     if own is not None or config.get("variants"):
         without += OF_FAMILIES
         _check_read(config, own)
     without += ("gamma",) if own is not None else ()
     missing = [name for name in FIELDS if name not in config and name not in (*without, *_OPTIONAL)]
     if missing:
+        none = ", and its variants name none" if "variants" in config else ""
         raise ValueError(
-            f"This config has no {', '.join(missing)}: it is not one for {command}. configs/mlp.py is; training.py is "
+            f"This config has no {', '.join(missing)}{none}: it is not one for {command}. configs/mlp.py is; training.py is "
             "for launch.train, what starts with transfer_ for launch.transfer."
         )
     if "variants" in config:
