@@ -1,6 +1,8 @@
 """What every program shares: flags, config files by name, the output folder, and errors as sentences."""
 
 import ast
+import atexit
+import gc
 import importlib.metadata
 import json
 import os
@@ -42,6 +44,7 @@ COMPILED = flags.DEFINE_boolean(
     "own settings name a folder. --nokeep_compiled: compile anew.",
 )
 DEBUG = flags.DEFINE_boolean("debug", False, "Show Python's traceback with an error.")
+atexit.register(gc.freeze)  # else Python, as it ends, looks for cycles among all that was traced: a second
 NAMED: list[str] = []  # what the user named beside flags, once `start` has read the command line
 _SPEAKING = (ValueError, MemoryError, FloatingPointError, OSError, AttributeError, TypeError)
 

@@ -5,6 +5,7 @@ import json
 import re
 
 import numpy as np
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from limits.kept.store import unsealed
@@ -86,3 +87,13 @@ def test_numbers_with_sliders_are_those_of_the_file():
     assert "http" not in page  # it needs no network
     assert "<script" not in made().html()  # nothing moves there
     assert 'data-live="a&quot;"' in made().html(live='a"')
+
+
+def test_a_picture_is_what_savefig_makes_and_the_figure_stays_as_it_was():
+    figure = Figure(figsize=(5, 2), layout="constrained")
+    figure.subplots(1, 2)[0].loglog([1, 10, 100], [3, 2, 1], label="a line")
+    before, buffer = (figure.dpi, figure.canvas), io.BytesIO()
+    made = Picture("Lines", "", figure)._png()
+    assert (figure.dpi, figure.canvas) == before
+    figure.savefig(buffer, format="png", dpi=110)
+    assert made == buffer.getvalue()

@@ -101,11 +101,23 @@ class Picture(NamedTuple):
     figure: "matplotlib.figure.Figure"
 
     def _repr_html_(self) -> str:
-        buffer, title = io.BytesIO(), html.escape(self.title)
-        self.figure.savefig(buffer, format="png", dpi=110)
-        data = base64.b64encode(buffer.getvalue()).decode()
+        data, title = base64.b64encode(self._png()).decode(), html.escape(self.title)
         image = f'<img src="data:image/png;base64,{data}" alt="{title}">'
         return f'<h2>{title}</h2>{Text(self.text)._repr_html_()}<div class="scroll">{image}</div>'
+
+    def _png(self, dpi: float = 110) -> bytes:
+        """As `savefig` makes it, which draws everything twice."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        figure, buffer = self.figure, io.BytesIO()
+        before = figure.dpi, figure.canvas
+        try:
+            figure.set_dpi(dpi)
+            FigureCanvasAgg(figure).print_png(buffer)
+        finally:
+            figure.set_dpi(before[0])
+            figure.set_canvas(before[1])
+        return buffer.getvalue()
 
     def _print(self, console: Console) -> None:
         pass
