@@ -90,10 +90,11 @@ def test_numbers_with_sliders_are_those_of_the_file():
 
 
 def test_a_picture_is_what_savefig_makes_and_the_figure_stays_as_it_was():
-    figure = Figure(figsize=(5, 2), layout="constrained")
-    figure.subplots(1, 2)[0].loglog([1, 10, 100], [3, 2, 1], label="a line")
-    before, buffer = (figure.dpi, figure.canvas), io.BytesIO()
-    made = Picture("Lines", "", figure)._png()
-    assert (figure.dpi, figure.canvas) == before
-    figure.savefig(buffer, format="png", dpi=110)
+    one, other = (Figure(figsize=(5, 2), layout="constrained") for _ in range(2))
+    for figure in (one, other):
+        figure.subplots(1, 2)[0].loglog([1, 10, 100], [3, 2, 1], label="a line")
+    before, buffer = (one.dpi, one.canvas), io.BytesIO()
+    made = Picture("Lines", "", one)._png()
+    assert (one.dpi, one.canvas) == before
+    other.savefig(buffer, format="png", dpi=110)
     assert made == buffer.getvalue()
