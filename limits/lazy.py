@@ -91,10 +91,9 @@ def lazy(
             f"lazy: weight decay ({weight_decay:g}) moves all weights by O(1), so that no kernel stays constant; use "
             "`rich` in the mup parameterization, or weight_decay=0."
         )
-    net = None if optimizer is None else twin.net
+    net = None if optimizer is None else twin.net  # a combination of limits has none
     training = Training.of(task, steps, learning_rate, momentum, 0.0, centred, trained, batches, optimizer, net)
-    if optimizer is not None:  # a combination of limits has no network
-        training.check_optimizer("lazy", net, x)
+    training.check_optimizer("lazy", net, x)
     if trained is not None:
         twin = twin.of_trained(trained)
     twin.check_start("lazy", x, centred)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from zoo.checks import shown
+from zoo.names import names_of
 
 
 def watched(user: Callable[..., Any], net: Any, variables: Any, x: Any) -> Any:
@@ -24,7 +25,7 @@ def watched(user: Callable[..., Any], net: Any, variables: Any, x: Any) -> Any:
     try:
         found = user(net, variables, x)
     except KeyError as error:
-        held = ", ".join(".".join(map(str, path)) for path in _paths(variables.get("params", {})))
+        held = ", ".join(names_of(variables.get("params", {})))
         raise ValueError(
             f"observe looks for {error}, and there is no such parameter; there are {held}. (A matrix between hidden layers is no "
             "array in the limit: look at what the network does with inputs, net.apply(variables, x).)"
@@ -34,7 +35,3 @@ def watched(user: Callable[..., Any], net: Any, variables: Any, x: Any) -> Any:
     if not kinds or not all(kind.kind == "b" or jnp.issubdtype(kind, np.number) for kind in kinds):
         raise ValueError(f"observe must return numbers or arrays of them; {shown(user)} returned {shown(found)}.")
     return found
-
-
-def _paths(tree: Any) -> list[tuple]:
-    return [tuple(entry.key for entry in path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
