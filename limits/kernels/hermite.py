@@ -24,13 +24,15 @@ def nodes(orders: int, finer: bool = False) -> tuple[np.ndarray, np.ndarray]:
     what φ does at 1, of half the width each to 2^−21. They converge for functions with poles near the real axis (tanh of an
     argument up to 1e6), and a kink at 0 falls between two panels. `finer`: every panel halved, and six octaves more.
     """
-    z, table = _nodes(orders, finer)
-    return z[:], table[:]  # arrays of their own: one that jax met in float64 stays float64 where that is switched off
+    return _nodes_of(np.dtype(jax.dtypes.canonicalize_dtype("float64")), orders, finer)
 
 
 @functools.cache
 def _nodes_of(dtype: np.dtype, orders: int, finer: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """`nodes` in this type; as the same arrays at every call, which a program that asks for them often holds once."""
+    """`nodes` in this type; as the same arrays at every call, which a program that asks for them often holds once.
+
+    Others for each type: one that jax met in float64 stays float64 where that is switched off.
+    """
     z, table = _nodes(orders, finer)
     return z.astype(dtype), table.astype(dtype)
 
