@@ -37,5 +37,5 @@ from limits.cumulants.moments import mean_correction as mean_correction
 from limits.cumulants.moments import quadratic_moments as quadratic_moments
 from limits.cumulants.moments import taylor_mean as taylor_mean
 from limits.cumulants.quadrature import quadrature_moments as quadrature_moments
-from limits.cumulants.relu import bivariate as bivariate
 from limits.cumulants.relu import relu_moments as relu_moments
+from limits.kernels.bivariate import bivariate as bivariate

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from limits.cumulants.quadrature import ORDERS, derivative_means, quadrature_moments
-from limits.cumulants.relu import as_piecewise_linear, normal_density, piecewise_linear_moments
+from limits.cumulants.relu import as_piecewise_linear, piecewise_linear_moments
+from limits.kernels.bivariate import normal_density
 from limits.kernels.hermite import derivative
 from zoo import activation_function, checks
 from zoo.activations import Quadratic
