@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.kernels import kinks
 from limits.kernels.compiled import of_own_numbers
 from limits.kernels.special import angle, arcsine, safe_sqrt, sine_minus_theta_cosine
 from zoo import activations as zoo
@@ -157,11 +158,13 @@ def quadratic(phi: zoo.Quadratic) -> Dual:
 def closed_form(phi: zoo.Activation) -> Dual | None:
     """The closed form of this activation, if there is one.
 
-    A callable that is positively homogeneous is recognised by its values: it is piecewise linear.
+    A callable of straight pieces that meet is recognised by its values.
 
     >>> closed_form(lambda x: jnp.maximum(x, 0.3 * x)) is not None, closed_form(jnp.tanh) is None
     (True, True)
     """
+    if isinstance(phi, kinks.Kinked):
+        return kinks.dual(phi)
     if phi in (zoo.erf, jnp.sin, zoo.gelu):
         table = {
             zoo.erf: (_erf, _erf_derivative),
@@ -172,7 +175,10 @@ def closed_form(phi: zoo.Activation) -> Dual | None:
     if isinstance(phi, zoo.Quadratic):
         return quadratic(phi)
     same = as_piecewise_linear(phi)
-    return piecewise_linear(same) if same else None
+    if same:
+        return piecewise_linear(same)
+    kinked = as_kinked(phi)
+    return kinks.dual(kinked) if kinked else None
 
 
 def as_piecewise_linear(phi: zoo.Activation) -> zoo.PiecewiseLinear | None:
@@ -188,6 +194,24 @@ def as_piecewise_linear(phi: zoo.Activation) -> zoo.PiecewiseLinear | None:
     if np.ptp(left) < 1e-12 * (1 + abs(left[0])) and np.ptp(right) < 1e-12 * (1 + abs(right[0])):
         return zoo.PiecewiseLinear(float(left[3]), float(right[3]))
     return None
+
+
+def as_kinked(phi: zoo.Activation) -> kinks.Kinked | None:
+    """This activation as straight pieces that meet elsewhere than at 0, if its values say so.
+
+    >>> as_kinked(jax.nn.relu6)
+    Kinked(value=0.0, slope=0.0, kinks=((1.0, 0.0, 1.0), (1.0, 6.0, -1.0)))
+    """
+    return _pieces(phi) if _hashable(phi) else _pieces.__wrapped__(phi)
+
+
+@functools.lru_cache(maxsize=512)
+def _pieces(phi: Any) -> kinks.Kinked | None:
+    def values(x: np.ndarray) -> np.ndarray:
+        with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+            return np.asarray(phi(jnp.asarray(x)), float)
+
+    return kinks.as_kinked(values)
 
 
 def _hashable(phi: Any) -> bool:

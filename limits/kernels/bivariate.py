@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import erf, erfc
+from jax.scipy.special import erfc
 
 from zoo import checks
 
@@ -45,36 +45,45 @@ def root(r: Any) -> Any:
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 
 
-def _owen(h: Any, k: Any) -> Any:
+def owen(h: Any, k: Any) -> Any:
     """Owen's T(h, k/h) = 1/2π ∫_0^{k/h} exp(−h²(1 + x²)/2)/(1 + x²) dx for h > 0, odd in k.
 
-    Slopes above 1 are turned over, T(h, k/h) + T(k, h/k) = (1 − erf(h/√2) erf(k/√2))/4, so that the integrand is analytic
-    far around [0, 1] and 20 Gauss–Legendre nodes give double precision.
+    Slopes above 1 are turned over, T(h, k/h) + T(k, h/k) = ½ [Q(h) + Q(k)] − Q(h) Q(k) of upper tails Q, so that the
+    integrand is analytic far around [0, 1] and 20 Gauss–Legendre nodes give double precision.
     """
     size = jnp.abs(k)
     large, small = jnp.maximum(h, size), jnp.minimum(h, size)
     slope = small / large
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    total = jnp.zeros_like(slope)
-    for x, w in zip((nodes + 1) / 2, weights / 2, strict=True):
-        total = total + w * jnp.exp(-(large**2 + (x * small) ** 2) / 2) / (1 + (x * slope) ** 2)
+
+    def add(total: Any, point: Any) -> tuple[Any, None]:
+        x, w = point
+        return total + w * jnp.exp(-(large**2 + (x * small) ** 2) / 2) / (1 + (x * slope) ** 2), None
+
+    rule = [np.asarray(part, slope.dtype) for part in ((nodes + 1) / 2, weights / 2)]
+    total = jax.lax.scan(add, jnp.zeros_like(slope), rule, unroll=5)[0]
     total = slope * total / (2 * math.pi)
-    turned = (1 - erf(h / math.sqrt(2)) * erf(size / math.sqrt(2))) / 4 - total
+    turned = _split(h, size) - total
     return jnp.sign(k) * jnp.where(size > h, turned, total)
+
+
+def _split(a: Any, b: Any) -> Any:
+    """(1 − erf(a/√2) erf(b/√2))/4, with relative accuracy for positive numbers."""
+    above, right = distribution(-a), distribution(-b)
+    return (above + right) / 2 - above * right
 
 
 def sector(a: Any, b: Any, r: Any) -> Any:
     """Owen's T(a, (b − ra)/(ac)); zero counts as a small positive number, so that two zeros keep the angle between them."""
     least = jnp.full_like(a, tiny(a))
     k = jnp.where((a == 0) & (b == 0), distance(least, least, r), distance(a, b, r))
-    return jnp.where(a < 0, -1.0, 1.0) * _owen(jnp.maximum(jnp.abs(a), least), k)
+    return jnp.where(a < 0, -1.0, 1.0) * owen(jnp.maximum(jnp.abs(a), least), k)
 
 
 def joint(a: Any, b: Any, sector_a: Any, sector_b: Any) -> Any:
     """P(u < a, v < b) − Φ(a) Φ(b) from Owen's T of either side."""
     apart = (a < 0) != (b < 0)
-    split = (1 - erf(a / math.sqrt(2)) * erf(b / math.sqrt(2))) / 4
-    return split - sector_a - sector_b - jnp.where(apart, 0.5, 0.0)
+    return _split(a, b) - sector_a - sector_b - jnp.where(apart, 0.5, 0.0)
 
 
 @jax.custom_jvp

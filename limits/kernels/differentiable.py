@@ -18,6 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.kernels.kinks import Kinked
+from limits.kernels.kinks import with_derivatives as of_pieces
 from limits.kernels.special import angle, arcsine, safe_sqrt, sine_minus_theta_cosine
 from zoo import activations as zoo
 
@@ -241,6 +243,8 @@ def averages(psi: zoo.Activation, outer: Any = 1.0, inner: Any = 1.0) -> Average
         known = quadratic(psi.eps)
     elif isinstance(psi, zoo.PiecewiseLinear):
         known = piecewise_linear(psi.negative, psi.positive)
+    elif isinstance(psi, Kinked):
+        known = Averages(*of_pieces(psi), smooth=False)
     else:
         known = Averages(*table[psi])  # pyright: ignore[reportArgumentType]
     square = inner**2

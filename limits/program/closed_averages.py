@@ -1,12 +1,14 @@
 """Functions of fields that have a closed average: those that are recognised, and multiples of their derivatives."""
 
 import operator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from limits.kernels import hermite
+from limits.kernels.kinks import Kinked, scales
 from limits.program import differentiated
 from limits.program.functions import Factor, Function
 from limits.program.nodes import Det
@@ -53,7 +55,28 @@ def recognised_function(f: Function, place: Any = None) -> Closed | None:
     if not usual:
         return recognised(f.name, _alone(f))
     known = recognised(f"{f.name} at {[*usual.values()]}", _alone(f, lambda det: usual[id(det)]))
-    return known and known.of(_alone(f, place or (lambda det: det.array.reshape(()))))
+    if known is None or not _stays(f, known, usual):
+        return None
+    return known.of(_alone(f, place or (lambda det: det.array.reshape(()))))
+
+
+_staying: dict[str, bool] = {}
+
+
+def _stays(f: Function, known: Closed, usual: dict[int, Any]) -> bool:
+    """Whether f is a ψ(b x) of the same ψ where its numbers are others, as it must be for kinks to stay where they are."""
+    if not isinstance(known.psi, Kinked):
+        return True
+    if f.name not in _staying:
+        moved = recognised(f"{f.name} elsewhere", _alone(f, lambda det: 1.37 * usual[id(det)]))
+        psi, x = cast(Any, known.psi), np.array([-50.0, -3.1, -1.3, -0.4, -0.05, 0.0, 0.05, 0.3, 0.9, 2.2, 50.0])
+        with jax.enable_x64(True), jax.ensure_compile_time_eval():
+            found = scales(psi, moved.psi) if moved and isinstance(moved.psi, Kinked) else None
+            a, b = map(float, found or (np.nan, np.nan))
+        _staying[f.name] = moved is not None and np.allclose(
+            cast(Any, moved.psi)(x), a * psi(b * x), rtol=1e-9, atol=1e-12
+        )
+    return _staying[f.name]
 
 
 def _alone(f: Function, place: Any = None) -> Any:

@@ -12,6 +12,7 @@ from limits.kernels.activations import Dual, closed_form
 from limits.kernels.alike import shared
 from limits.kernels.differentiable import Averages, averages
 from limits.kernels.hermite import derivative
+from limits.kernels.kinks import Kinked, as_kinked, scales
 from limits.program import in_numpy
 from zoo import activations as zoo
 
@@ -43,8 +44,11 @@ class Closed(NamedTuple):
 
         return scaled
 
-    def of(self, function: Callable[[Any], Any]) -> "Closed":
+    def of(self, function: Callable[[Any], Any]) -> "Closed | None":
         """The same ψ of a function in which numbers move that are not known: (a, b), or slopes, from its values at points."""
+        if isinstance(self.psi, Kinked):
+            found = scales(self.psi, function)
+            return found and Closed(self.psi, *found)
         at = lambda x: function(jnp.asarray(x, float))  # noqa: E731
         plus, minus = at(1.0), at(-1.0)
         if isinstance(self.psi, zoo.PiecewiseLinear):
@@ -118,7 +122,8 @@ def _recognised(function: Callable) -> Closed | None:
             there = a * reference(b * _PROBES[_NEAR])
             if np.max(np.abs(there - near)) < _TOLERANCE * (1 + np.max(np.abs(near))):
                 return Closed(psi, np.float64(a), np.float64(b))
-    return None
+    pieces = as_kinked(lambda x: values_at(x, function)[0])
+    return Closed(pieces) if pieces else None
 
 
 def _piecewise_linear(values: np.ndarray) -> zoo.PiecewiseLinear | None:

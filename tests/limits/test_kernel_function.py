@@ -9,6 +9,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits import AbsentError, twin
 from limits.kernels.differentiable import averages
+from limits.kernels.kinks import as_kinked
 from zoo import CNN, MLP, Dense, Norm, PiecewiseLinear, Quadratic, ResNet, ViT, parameterization
 from zoo import activations as zoo
 from zoo.hyperparameters import hyperparameters, with_hyperparameters
@@ -79,9 +80,12 @@ def test_derivatives_by_inputs(activation):
             np.testing.assert_allclose(derivative, difference, atol=most * max(1, np.abs(difference).max()))
 
 
+HARD_TANH = as_kinked(lambda x: np.clip(x, -1, 1))
+
+
 @pytest.mark.parametrize(
     "psi",
-    [*map(slow_case, (zoo.erf, zoo.gelu)), jnp.sin, Quadratic(0.4), PiecewiseLinear(0.1, 1.0)],
+    [*map(slow_case, (zoo.erf, zoo.gelu)), jnp.sin, Quadratic(0.4), PiecewiseLinear(0.1, 1.0), HARD_TANH],
     ids=named,
 )
 def test_second_derivatives_of_averages(psi):
@@ -102,7 +106,8 @@ def test_second_derivatives_of_averages(psi):
             difference = np.stack(
                 [(slope(other + STEP * e) - slope(other - STEP * e)) / (2 * STEP) for e in np.eye(3)], 1
             )
-            np.testing.assert_allclose(mixed(x, other), difference, atol=3e-6)
+            # At x and −x third derivatives of kinked functions jump, by less than 1.
+            np.testing.assert_allclose(mixed(x, other), difference, atol=STEP)
 
 
 @pytest.mark.parametrize("activation", ["relu", slow_case("tanh")])
