@@ -113,6 +113,7 @@ def test_the_picture_has_its_maximum_where_the_fit_is():
         fit(MLP(1, 1, activation="erf"), Task(draw(12, 3), draw(12)), over=("w_std",)).plot(Task(draw(12, 3), draw(12)))
 
 
+@pytest.mark.slow
 def test_a_fit_with_a_noise_for_every_point():
     """Of equal ones it is that of the one noise; of others, the factor that they are wrong by is found."""
     net, truth = MLP(1, 1, 300, activation="erf", w_std=1.5, b_std=0.4), np.geomspace(0.003, 0.3, 30)

@@ -89,7 +89,13 @@ DOORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("door", DOORS)
+RARELY = {"kernels by a series", "kernels of residual images", "kernels of random logits", "its gradient", "rich under Adam",
+          "rich at a width", "its tiles", "linearize", "drawn kernels", "batch normalisation"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "door", [pytest.param(door, marks=[pytest.mark.slow] if door in RARELY else []) for door in DOORS]
+)
 def test_products_are_full(door: str, seen: list[str]) -> None:
     """JAX's own default, None, is TF32 on a GPU and bfloat16 on a TPU."""
     try:

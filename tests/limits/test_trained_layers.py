@@ -48,7 +48,7 @@ def test_a_layer_alone_and_with_a_role():
     assert np.all(np.diagonal(biases) > 0)
 
 
-@pytest.mark.parametrize("parameterization", ["ntk", "mup"])
+@pytest.mark.parametrize("parameterization", ["ntk", pytest.param("mup", marks=pytest.mark.slow)])
 def test_limits_and_networks_train_the_same_layers(parameterization):
     """Within sampling errors; of networks of width 128 O(1/N) is dropped, below 3 % of the largest entry."""
     net = NET.clone(width=128, parameterization=parameterization)

@@ -45,7 +45,7 @@ class Images(nn.Module):
         return nn.Dense(1, kernel_init=ZEROS)(h.mean(1))
 
 
-@pytest.mark.parametrize("module", [Head, Branch, Images])
+@pytest.mark.parametrize("module", [Head, *(pytest.param(each, marks=pytest.mark.slow) for each in (Branch, Images))])
 def test_kernels_are_means_over_wide_networks(module) -> None:
     """21 pairs that share networks: |z| above 4 once in a thousand; 1/N of N = 1024 is a third of a standard error."""
     net = in_parameterization(module(1024), "ntk")
@@ -57,7 +57,7 @@ def test_kernels_are_means_over_wide_networks(module) -> None:
     assert np.linalg.norm(run.ntk_sem[0]) < 0.01 * np.linalg.norm(k.ntk)
 
 
-@pytest.mark.parametrize("module", [Head, Branch, Images])
+@pytest.mark.parametrize("module", [Head, *(pytest.param(each, marks=pytest.mark.slow) for each in (Branch, Images))])
 def test_samples_are_in_law_networks_of_that_width(module) -> None:
     """At 5 times, 4 training points each: |z| above 3.7 of 20 numbers once in 200."""
     net = in_parameterization(module(64), "mup")
