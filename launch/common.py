@@ -26,6 +26,7 @@ from launch import compiled, watch
 from limits.kept import store
 from train.study.experiment import Experiment, load
 from train.study.resume import code_of
+from zoo import checks
 from zoo.messages import did_you_mean
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -222,8 +223,9 @@ def config_file() -> str:
     return config_flags.get_config_filename(flags.FLAGS["config"])
 
 
-def workdir(name: str) -> Path:
-    """The output folder, made and tried out before any work is done."""
+def workdir(name: Any) -> Path:
+    """The output folder, `config.name` in runs/ by default, made and tried out before any work is done."""
+    checks.word("config.name", name)
     if "://" in (WORKDIR.value or ""):
         raise ValueError(
             f"--workdir={WORKDIR.value}: only launch.train and launch.analyze read and write shared storage."

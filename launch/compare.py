@@ -179,7 +179,7 @@ def main() -> None:
     """Runs the config."""
     started = time.time()
     config, screen = common.config(), common.console()
-    folder = common.workdir(config.name)
+    folder = common.workdir(config.get("name"))
     run = common.provenance(config)
     check_fields(config, "launch.compare", left_out(config), common.config_file())
     check_folder(folder, run["config"])

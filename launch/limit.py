@@ -126,6 +126,11 @@ def work_of(config: Any, path: str, folder: Path, part: tuple[int, int] = (0, 1)
         FIELDS[name](f"config.{name}", config.get(name))
     if not has_make(path):
         FIELDS["gamma"]("config.gamma", config.get("gamma"))
+        if not config.get("variants"):
+            raise ValueError(
+                "Kernels of which networks? The config has no `variants` (label → architecture and its fields, as in "
+                "configs/kernels_large.py), and its file has no function make(width, depth, …)."
+            )
         check_variants(config, None)
     known = {f.name for f in dataclasses.fields(regression.Regression)}
     for name in config.regression:
@@ -155,7 +160,7 @@ def main() -> None:
     config, screen = common.config(), common.console()
     if "regression" not in config:
         shards.check_whole("Without `regression` in the config")
-    folder = common.workdir(config.name)
+    folder = common.workdir(config.get("name"))
     common.keep_config(folder, common.provenance(config))
     common.say_unread(screen, unread(config, common.config_file()))
     if "regression" in config:

@@ -53,7 +53,7 @@ def main() -> None:
         run = {"command": common.command_line(), "sweeps": saved.run}
     else:
         config = common.config()
-        folder, run = common.workdir(config.name), common.provenance(config)
+        folder, run = common.workdir(config.get("name")), common.provenance(config)
         study = study_of(common.config_file(), config, folder).with_target()
         outcome, found, command = predicted.conduct(study, _LEVEL.value, sys.argv[1:], _FROM_LIMIT.value)
     kept = written(found, earlier(folder / "predicted.json"), time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))

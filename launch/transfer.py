@@ -80,7 +80,7 @@ def main() -> None:
     started, config, screen = time.time(), common.config(), common.console()
     if _PRECISION.value is not None and not _BUDGET.value:
         raise ValueError("--precision says when the rounds of --budget end: give --budget too, such as --budget=40%.")
-    folder, part = common.workdir(config.name), shards.part()
+    folder, part = common.workdir(config.get("name")), shards.part()
     study = study_of(common.config_file(), config, folder, _ONLY.value)
     run = common.provenance(config)
     common.keep_config(folder, run)

@@ -11,6 +11,7 @@ from forked import ended
 from ml_collections import ConfigDict
 
 from launch import common
+from launch.limit import work_of
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -105,6 +106,15 @@ def test_limit_by_path(tmp_path):
     document = json.loads((tmp_path / "limit.json").read_text())
     assert {record["family"] for record in document["limits"]} == {"ntk", "mup"}
     assert (tmp_path / "limit_ntk_depth1.npz").exists()
+
+
+def test_what_a_config_of_regression_lacks_is_named(tmp_path):
+    fields = {"data": {"name": "digits"}, "regression": {"noise": 0.1}, "widths": (8,), "depths": (1,), "gamma": 1.0}
+    (tmp_path / "nets.py").write_text("")
+    with pytest.raises(ValueError, match="Kernels of which networks"):
+        work_of(ConfigDict(fields), str(tmp_path / "nets.py"), tmp_path)
+    with pytest.raises(ValueError, match=r"config\.name must be a word, got None"):
+        common.workdir(None)
 
 
 @pytest.mark.parametrize(
