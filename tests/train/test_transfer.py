@@ -130,6 +130,12 @@ def test_weights_of_bfloat16_with_a_traced_momentum():
     assert np.isfinite(curves).all()
     with pytest.raises(ValueError, match="one shape"):
         train_runs(build, loss, [(X[0], Y[0]), (X[0][:2], Y[0][:2])], 2, {"momentum": [0.5]}, [0])
+    for batch, message in (
+        ((np.array(["a", "b"]), Y[0]), "batch 1 gives inputs that are an array of <U1"),
+        ((X[0], Y[0][:2]), f"batch 1 gives {len(X[0])} inputs with 2 targets"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train_runs(build, loss, [batch], 1, {"momentum": [0.5]}, [0])
 
 
 def test_the_optimum_of_a_curve():

@@ -18,6 +18,7 @@ from limits.feature_learning import accuracy, check_learns
 from limits.fields.sweeps import Plan, coupled_sweeps, sweeps
 from limits.losses import point_loss
 from limits.training import Training
+from train.data.own import arrays_of
 from train.variables import descend, draws, initial
 from zoo import checks
 
@@ -231,13 +232,22 @@ def _chunks(streams: list[Iterable[Any]], steps: int, ends: Collection[int] = ()
             raise ValueError(
                 f"train_runs: batches must be pairs (inputs, targets); number {seen} is {checks.shown(batches[0])}."
             )
-        held.append([jax.tree.map(np.asarray, (x, y)) for x, y in batches])
+        held.append([_arrays(each, f"train_runs: batch {seen}") for each in batches])
         size += _bytes(held[-1])
         if size > _CHUNK_BYTES or seen == steps or seen in ends:
             yield _stack(held), seen == steps
             held, size = [], 0
     if seen < steps:
         raise ValueError(f"The batches end after {seen} of {steps} steps: repeat them, or lower steps.")
+
+
+def _arrays(batch: Any, what: str) -> Any:
+    """A batch as arrays; inputs of several arrays are what the model makes of them."""
+    return (
+        arrays_of(batch, what)
+        if isinstance(batch[0], np.ndarray | jax.Array | list)
+        else jax.tree.map(np.asarray, batch)
+    )
 
 
 def _stack(held: list[Any]) -> Any:
