@@ -15,9 +15,7 @@ from limits.kernels.exceedance import exceedance, mean_excess, upper_tail
 from limits.kernels.special import safe_sqrt
 
 _MOST = 8  # kinks; of more, pairs take longer than a series
-_STEP = (
-    1 / 16 + 2.0**-9
-)  # of the grid on which pieces are looked for; between two of its points there is one kink at most
+_STEP = 1 / 32 + 2.0**-10  # of the grid on which pieces are looked for; one kink at most lies between two of its points
 
 
 @dataclasses.dataclass(frozen=True)
