@@ -23,13 +23,13 @@ from train.checkpoints import load_model
 from train.records import read_records
 
 HERE = Path(__file__).resolve().parent
-STEPS = 600
+STEPS, EVERY = 600, 50
 KILLS = int(os.environ.get("LIMIT_ZOO_KILLS", "20"))
 
 
 def command(folder: Path) -> list[str]:
     config = HERE / "training_config.py"
-    changes = {"steps": STEPS, "save_every": 50, "sharding": "fsdp", "width": 64, "batch": 16, "evaluate_every": 0}
+    changes = {"steps": STEPS, "save_every": EVERY, "sharding": "fsdp", "width": 64, "batch": 16, "evaluate_every": 0}
     return [sys.executable, "-m", "launch.train", f"--config={config}", f"--workdir={folder}", "--distributed=on",
             *(f"--config.{name}={value}" for name, value in changes.items())]  # fmt: skip
 
@@ -119,15 +119,16 @@ def test_killed_at_random_moments_and_continued(processes: int, tmp_path: Path):
 def test_two_processes_leave_a_checkpoint_that_only_one_of_them_finds_damaged(whole: Path, tmp_path: Path):
     """Started as a user does, by launch.local_cluster's own processes."""
     run = shutil.copytree(whole, tmp_path / "run")
-    shutil.rmtree(run / "checkpoints/60")
-    for file in (run / "checkpoints/50/model/ocdbt.process_1").rglob("*"):
+    shutil.rmtree(run / f"checkpoints/{STEPS}")
+    before = f"checkpoints/{STEPS - EVERY}"
+    for file in (run / before / "model/ocdbt.process_1").rglob("*"):
         if file.is_file():
             file.write_bytes(file.read_bytes()[:50])
     result = run_cluster(command(run), 2, 2, timeout=300)
     assert result.returncode == 0, result.outputs
-    assert "step 50" in result.outputs[0]
+    assert f"step {STEPS - EVERY}" in result.outputs[0]
     assert "damaged and not used" in result.outputs[0]
-    assert (run / "checkpoints/50.damaged-1").is_dir()
+    assert (run / f"{before}.damaged-1").is_dir()
     equal(whole, run)
 
 
