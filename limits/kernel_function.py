@@ -270,7 +270,12 @@ def _made(twin: Any, shape: tuple[int, ...], kind: str, names: tuple[str, ...], 
         lengths, how = seen.finish(found)
     absent = {name: Provenance("absent", reason) for name, reason in refused.items()} | twin.absent(like[:1])
     said = {name: absent.get(name, how) for name in KERNELS}
-    return kernels, dataclasses.replace(lengths, differentiable=True), said, 0 if any(seen.arrays()) else seen.largest
+    return (
+        kernels,
+        dataclasses.replace(lengths, differentiable=True),
+        said,
+        0 if any(seen.arrays()[:3]) else seen.largest,
+    )
 
 
 @checks.arguments()

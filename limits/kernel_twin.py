@@ -152,7 +152,7 @@ class KernelTwin(Twin):
             raise ValueError(
                 f"The activation {phi!r} cannot be hashed, so it cannot be compiled for: wrap it in a function."
             )
-        if algebra.closed_form(phi) is None:
+        if algebra.depends_on_size(phi):
             largest = max(
                 float(np.max(_own(self._static(_FIRST_ORDERS), algebra.padded(x), *self._arguments(x.dtype), None)[2]))
                 for x in inputs

@@ -101,8 +101,8 @@ def _errors(phi: Any, r: float) -> tuple[int, float, float]:
 def accurate_orders(phi: Any, largest_r: float) -> tuple[int, Provenance]:
     """(orders of the Hermite series, or 0 for a closed form; what that makes of the result), keeping a small 1 − c.
 
-    As `limits.kernels.dual_for`, but the series comes before a closed form (except for piecewise linear φ): in the closed
-    forms of erf, gelu and sin 1 − c is a difference of numbers near 1, and is lost below 1e-16.
+    As `limits.kernels.dual_for`, but the series comes before a closed form (except for piecewise linear φ): in the other
+    closed forms 1 − c is a difference of numbers near 1, and is lost below 1e-16.
     """
     if as_piecewise_linear(phi) is not None:
         return CLOSED, Provenance("exact", "closed form")

@@ -215,10 +215,14 @@ def _pieces(phi: Any) -> kinks.Kinked | None:
 
 
 def _hashable(phi: Any) -> bool:
-    return getattr(phi, "__hash__", None) is not None
+    try:
+        hash(phi)
+    except TypeError:  # itself, or a field of it
+        return False
+    return True
 
 
-_PROBES = np.array([1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0])
+_PROBES = np.array([1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0, 1e3, 1e4])
 
 
 @functools.lru_cache(maxsize=512)

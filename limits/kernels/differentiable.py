@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.kernels.kinks import Kinked
-from limits.kernels.kinks import with_derivatives as of_pieces
+from limits.kernels.kinks import Kinked, of_pieces
 from limits.kernels.special import angle, arcsine, safe_sqrt, sine_minus_theta_cosine
 from zoo import activations as zoo
 

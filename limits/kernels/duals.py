@@ -15,7 +15,9 @@ from limits.kernels.hermite import (
     infinite_square,
     orders_needed,
     quadrature_error,
+    rms,
 )
+from limits.kernels.kinks import Kinked
 from limits.types import Provenance
 
 CLOSED = 0
@@ -24,23 +26,39 @@ NO_SLOPE = f"The slope of the activation {STEEP} the tangent kernel, is infinite
 
 def dual_for(phi: Any, largest_r: float) -> tuple[int, Provenance]:
     """(orders of the Hermite series, or 0 for a closed form; what that makes of the result)."""
-    if closed_form(phi) is not None:
-        return CLOSED, _closed(phi, largest_r)
+    pieces = _kinks_of(phi)
+    if pieces is None and closed_form(phi) is not None:
+        return CLOSED, Provenance("exact", "closed form")
     if not np.isfinite(largest_r):
         raise ValueError(f"The signal overflows before the last layer (largest standard deviation {largest_r}).")
+    if pieces is not None:
+        with jax.enable_x64(True):
+            lost = float(rounding(pieces, jnp.array([float(largest_r)]))[0])
+        if lost < 1e-10:
+            return CLOSED, Provenance("exact", "closed form")
     orders, missing = orders_needed(phi, largest_r)
-    return orders, series_provenance(orders, missing, quadrature_error(phi, largest_r))
+    wrong = quadrature_error(phi, largest_r)
+    if pieces is not None and lost < max(missing, wrong):  # pyright: ignore[reportPossiblyUnboundVariable]
+        return CLOSED, Provenance("approximate", ROUNDED.format(lost))
+    return orders, series_provenance(orders, missing, wrong)
 
 
-def _closed(phi: Any, largest_r: float) -> Provenance:
-    kinked = None if as_piecewise_linear(phi) else as_kinked(phi)
-    lost = kinked.lost(largest_r) if kinked else 0.0
-    if lost < 1e-10:
-        return Provenance("exact", "closed form")
-    return Provenance(
-        "approximate",
-        f"closed form; rounding of about {lost:.0e} of E φ² a layer, for signals so large beside the kinks of φ",
-    )
+ROUNDED = "closed form of straight pieces, of which large parts cancel: rounding of about {:.0e} of E φ² a layer"
+
+
+def _kinks_of(phi: Any) -> Kinked | None:
+    return None if as_piecewise_linear(phi) else as_kinked(phi)
+
+
+def depends_on_size(phi: Any) -> bool:
+    """Whether how an average is taken, or how exact it is, depends on how large signals are."""
+    return closed_form(phi) is None or _kinks_of(phi) is not None
+
+
+def rounding(phi: Kinked, r: Any) -> Any:
+    """The share of E φ² that rounding takes at these standard deviations [n]: of a bounded φ large parts cancel."""
+    size = rms(phi, r)
+    return jnp.where(size > 0, 1e-15 * (phi.steepness * r / jnp.where(size > 0, size, 1)) ** 2, 0)
 
 
 def has_infinite_slope(phi: Any) -> bool:

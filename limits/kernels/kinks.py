@@ -37,13 +37,10 @@ class Kinked:
         larger = jnp.maximum if isinstance(x, jax.Array) else np.maximum
         return self.value + self.slope * x + sum(bend * larger(s * x - t, 0) for s, t, bend in self.kinks)
 
-    def lost(self, r: float) -> float:
-        """The share of E φ² that rounding takes at this standard deviation: of a bounded φ large parts cancel."""
-        ends = [self.slope + sum(s * bend for s, _, bend in self.kinks if s == side) for side in (-1.0, 1.0)]
-        parts = max(abs(self.slope), *(abs(bend) for *_, bend in self.kinks))
-        furthest = max(t for _, t, _ in self.kinks)
-        size = max(abs(float(self(x))) for x in (furthest, -furthest)) + max(map(abs, ends)) * r
-        return 1e-15 * (parts * r / size) ** 2 if size > 0 else 0.0
+    @property
+    def steepness(self) -> float:
+        """Of all parts: times a signal, how large they are before they cancel."""
+        return abs(self.slope) + sum(abs(bend) for *_, bend in self.kinks)
 
 
 class Pieces(NamedTuple):
@@ -96,7 +93,7 @@ def _square(pieces: Pieces, r: Any) -> Any:
 @of_own_numbers
 def _bent_and_slope(pieces: Pieces, r1: Any, r2: Any, gap: Any, size: Any) -> tuple[Any, Any]:
     r1, r2 = jnp.maximum(r1, r2), jnp.minimum(r1, r2)  # so that inputs exchanged have the same to the last digit
-    both, excess = _over_pairs(pieces, r1, r2, gap, rolled=True)
+    both, excess = _over_pairs(pieces, r1, r2, gap)
     c = _moment(pieces, r1, r2, r1 * r2 * (1 - gap), excess) / jnp.where(size > 0, size, 1)
     return jnp.where((gap == 0) & (r1 == r2), 0, jnp.clip(1 - c, 0, 2)), _slope(pieces, r1, r2, gap, both)
 
@@ -126,8 +123,8 @@ def _reached(threshold: Any, r: Any) -> Any:
     return jnp.where(some, threshold / jnp.where(some, r, 1), LARGEST)
 
 
-def _over_pairs(pieces: Pieces, r1: Any, r2: Any, gap: Any, rolled: bool) -> tuple[Any, Any]:
-    """The sums over pairs of kinks, of P and of E (z1 − a)₊ (z2 − b)₊; `rolled`: by a loop, which compiles faster."""
+def _over_pairs(pieces: Pieces, r1: Any, r2: Any, gap: Any) -> tuple[Any, Any]:
+    """The sums over pairs of kinks, of P and of E (z1 − a)₊ (z2 − b)₊."""
     signs, thresholds, bends = map(jnp.asarray, pieces[2:])
     order = np.array([*itertools.product(range(len(signs)), repeat=2)])
 
@@ -138,15 +135,10 @@ def _over_pairs(pieces: Pieces, r1: Any, r2: Any, gap: Any, rolled: bool) -> tup
         both, excess = exceedance(_reached(thresholds[i], r1), _reached(thresholds[j], r2), turned)
         return (sums[0] + alike * bend * both, sums[1] + bend * excess), None
 
-    sums = jnp.zeros_like(gap), jnp.zeros_like(gap)
-    if rolled:
-        return jax.lax.scan(add, sums, order)[0]
-    for pair in order:
-        sums, _ = add(sums, pair)
-    return sums
+    return jax.lax.scan(add, (jnp.zeros_like(gap), jnp.zeros_like(gap)), order)[0]
 
 
-def with_derivatives(phi: Kinked) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def of_pieces(phi: Kinked) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """(E φφ′, E φ′φ′) of (q1, q2, k, 1 − c or None), with derivatives: those by 1 − c are part of those by k."""
 
     def of(average: Callable[..., Any], which: int) -> Callable[..., Any]:
@@ -154,7 +146,7 @@ def with_derivatives(phi: Kinked) -> tuple[Callable[..., Any], Callable[..., Any
             q1, q2, k = jnp.broadcast_arrays(*map(jnp.asarray, (q1, q2, k)))
             gap = _gap(q1, q2, k, 1 - _correlation(q1, q2, k) if gap is None else gap)
             pieces, r1, r2 = Pieces.of(phi, gap.dtype), safe_sqrt(q1), safe_sqrt(q2)
-            return average(pieces, r1, r2, k, _over_pairs(pieces, r1, r2, gap, rolled=False)[which])
+            return average(pieces, r1, r2, k, _over_pairs(pieces, r1, r2, gap)[which])
 
         return function
 
@@ -188,11 +180,11 @@ def scales(phi: Kinked, function: Callable[[Any], Any]) -> tuple[Any, Any] | Non
     >>> [round(float(each), 6) for each in scales(hard_tanh, lambda x: 3 * jnp.clip(2 * x, -1, 1))]
     [3.0, 2.0]
     """
-    furthest = 1e4 * (1 + max(t for _, t, _ in phi.kinks))
+    far = (1e4 if jnp.asarray(0.0).dtype == jnp.float64 else 64) * (1 + max(t for _, t, _ in phi.kinks))
 
     def invariants(f: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
-        """Those that go as a, and those that go as ab."""
-        points = [jnp.asarray(x, float) for x in (-1e-9, 1e-9, -furthest, furthest)]
+        """Those that go as a, and those that go as ab; what is near 0 first, of more digits."""
+        points = [jnp.asarray(x, float) for x in (-1e-9, 1e-9, -far, far)]
         lines = [(*jax.jvp(f, (x,), (jnp.ones_like(x),)), x) for x in points]
         return [value - slope * x for value, slope, x in lines], [slope for _, slope, _ in lines]
 
@@ -200,9 +192,10 @@ def scales(phi: Kinked, function: Callable[[Any], Any]) -> tuple[Any, Any] | Non
         usual = [np.array([float(each) for each in kind]) for kind in invariants(phi)]
     found, ratios = invariants(function), []
     for kind, known in zip(found, usual, strict=True):
-        best = int(np.argmax(np.abs(known)))
-        if known[best] == 0:
+        there = np.flatnonzero(np.abs(known) > 1e-3 * np.abs(known).max())
+        if not len(there):
             return None
+        best = int(there[0])
         ratios.append(kind[best] / known[best])
     return ratios[0], ratios[1] / ratios[0]
 

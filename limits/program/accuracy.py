@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.kernels import hermite
-from limits.kernels.duals import series_provenance
+from limits.kernels.duals import ROUNDED, rounding, series_provenance
+from limits.kernels.kinks import Kinked
 from limits.program.functions import Function
 from limits.types import Provenance
 
@@ -48,6 +49,7 @@ class Measurement:
     def __init__(self, samples: int = SAMPLES) -> None:
         self.samples = samples
         self.missing, self.wrong, self.rules = dict[str, Any](), dict[str, Any](), dict[tuple, Any]()
+        self.lost = dict[str, Any]()
         self.places, self.drawn = dict[Any, str](), dict[str, str]()
         self.largest = self.positions = 1  # entries of an array for one pair of inputs; positions of a field
 
@@ -78,6 +80,10 @@ class Measurement:
         self._larger(self.missing, function.name, share.max(0), place)
         self._larger(self.wrong, function.name, wrong.max(), place)
 
+    def rounding(self, name: str, psi: Kinked, r: Any, place: str) -> None:
+        """A closed form of this function, whose parts cancel where signals are large, is taken at standard deviations r."""
+        self._larger(self.lost, name, jnp.max(rounding(psi, jnp.ravel(r))), place)
+
     def quadrature(self, key: tuple, found: Any, coarse: Any, size: Any, entries: int, place: str) -> None:
         """The same average by a rule and by a coarser one, and that of the absolute value, to which errors are relative.
 
@@ -94,7 +100,7 @@ class Measurement:
             f"the {kind} weights of {inputs} inputs are taken for normal ones: an error of order 1/{inputs}"
         )
 
-    def add(self, other: "Measurement", found: tuple[dict, dict, dict]) -> None:
+    def add(self, other: "Measurement", found: tuple[dict, ...]) -> None:
         """What another one found, with these arrays in place of its own."""
         for mine, theirs in zip(self.arrays(), found, strict=True):
             for key, value in theirs.items():
@@ -106,13 +112,13 @@ class Measurement:
         table[key] = jnp.maximum(table[key], value) if key in table else value
         self.places.setdefault(key, place)
 
-    def arrays(self) -> tuple[dict, dict, dict]:
+    def arrays(self) -> tuple[dict, ...]:
         """What jax may have traced."""
-        return self.missing, self.wrong, self.rules
+        return self.missing, self.wrong, self.rules, self.lost
 
-    def finish(self, found: tuple[dict, dict, dict]) -> tuple[SeriesLengths, Provenance]:
+    def finish(self, found: tuple[dict, ...]) -> tuple[SeriesLengths, Provenance]:
         """(the lengths that these inputs need, what that makes of the kernels)."""
-        missing, wrong, rules = jax.tree.map(np.asarray, found)
+        missing, wrong, rules, lost = jax.tree.map(np.asarray, found)
         lengths, parts = {}, list[tuple[float, str]]()
         for name, shares in missing.items():
             enough = np.flatnonzero(shares < hermite.TOLERANCE)
@@ -121,6 +127,9 @@ class Measurement:
             how = series_provenance(lengths[name], left, float(wrong[name]))
             if how.kind != "exact":
                 parts.append((max(left, float(wrong[name])), f"{self.places[name]}: {how.detail}"))
+        for name, share in lost.items():
+            if share > _ROUNDING:
+                parts.append((float(share), f"{self.places[name]}: {ROUNDED.format(share)}"))
         largest = dict[tuple, float]()  # of the averages at one place
         for key, error in rules.items():
             at = self.places[key], *key[-2:]

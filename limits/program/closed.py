@@ -241,7 +241,7 @@ def look(kernels: ProgramKernels, x: np.ndarray) -> tuple[Measurement, Any, dict
 def _rows(seen: Measurement) -> int:
     """Rows of a block."""
     pairs = algebra.block_rows(seen.largest, 8)
-    return pairs if not any(seen.arrays()) else max(1, min(pairs, _NODE_BYTES // (8 * _NODES * seen.positions)))
+    return pairs if not any(seen.arrays()[:3]) else max(1, min(pairs, _NODE_BYTES // (8 * _NODES * seen.positions)))
 
 
 def _in_chunks(function: Any, static: tuple, x: np.ndarray, rows: int) -> list[np.ndarray]:

@@ -67,16 +67,19 @@ def _stays(f: Function, known: Closed, usual: dict[int, Any]) -> bool:
     """Whether f is a ψ(b x) of the same ψ where its numbers are others, as it must be for kinks to stay where they are."""
     if not isinstance(known.psi, Kinked):
         return True
-    if f.name not in _staying:
-        moved = recognised(f"{f.name} elsewhere", _alone(f, lambda det: 1.37 * usual[id(det)]))
+    key = f"{f.name} at {[*usual.values()]}"
+    if key not in _staying:
+        # Elsewhere, and each by another factor.
+        apart = {det: (number or 0.3) * 1.37 / (1 + 0.3 * k) for k, (det, number) in enumerate(usual.items())}
+        moved = recognised(f"{key}, moved", _alone(f, lambda det: apart[id(det)]))
         psi, x = cast(Any, known.psi), np.array([-50.0, -3.1, -1.3, -0.4, -0.05, 0.0, 0.05, 0.3, 0.9, 2.2, 50.0])
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
             found = scales(psi, moved.psi) if moved and isinstance(moved.psi, Kinked) else None
             a, b = map(float, found or (np.nan, np.nan))
-        _staying[f.name] = moved is not None and np.allclose(
+        _staying[key] = moved is not None and np.allclose(
             cast(Any, moved.psi)(x), a * psi(b * x), rtol=1e-9, atol=1e-12
         )
-    return _staying[f.name]
+    return _staying[key]
 
 
 def _alone(f: Function, place: Any = None) -> Any:

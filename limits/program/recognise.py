@@ -16,7 +16,8 @@ from limits.kernels.kinks import Kinked, as_kinked, scales
 from limits.program import in_numpy
 from zoo import activations as zoo
 
-_PROBES = np.array([-40.0, -6.3, -1.9, -1.0, -0.7, -0.11, -1e-3, 1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0])
+_PROBES = np.array([1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0, 1e3, 1e4])
+_PROBES = np.r_[-_PROBES[::-1], _PROBES]
 _FAR = np.array([30.0, 300.0])
 _NEAR = abs(_PROBES) < 10
 _TOLERANCE = 1e-11

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.kernels import hermite
+from limits.kernels.kinks import Kinked
 from limits.kernels.special import safe_sqrt
 from limits.program import differentiated
 from limits.program.closed_averages import (
@@ -86,6 +87,8 @@ def dual_of(m: Any, f: Function, u: Node, v: Node, pairs: bool, g: Function | No
 def _new_dual(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> tuple:
     closed = recognised_function(f)
     if closed is not None:
+        if isinstance(closed.psi, Kinked) and m is m.own and not pairs and m.series.measures:
+            m.series.rounding(f.name, closed.psi, jnp.abs(closed.b) * m.size(u), m.place(f))
         return _closed_dual(m, closed, f, g, u, v, pairs)
     gap = _correlation_gap(m, u, v, pairs)
     k = f.rank, g.rank

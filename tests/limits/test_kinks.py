@@ -126,20 +126,32 @@ def test_rounding_of_large_signals_is_stated():
     exact, large = (dual_for(jax.nn.hard_tanh, r)[1] for r in (10.0, 1e6))
     assert (exact.kind, large.kind) == ("exact", "approximate")
     stated = float(large.detail.split("about ")[1].split()[0])
-    square = float(form_of(jax.nn.hard_tanh)(*jnp.array([[1e6], [1e6], [0.0]]))[0][0]) ** 2
+    square = float(dual(jax.nn.hard_tanh, 0)(*jnp.array([[1e6], [1e6], [0.0]]))[0][0]) ** 2
     missing = scipy.integrate.quad(lambda u: (1 - u * u) * np.exp(-((u / 1e6) ** 2) / 2), 0, 1)[0]
     expected = 1 - 2 * missing / 1e6 / np.sqrt(2 * np.pi)
     assert 1e-6 * stated < abs(square - expected) <= stated < 0.01
+    assert dual_for(FUNCTIONS["hat"][0], 1e6)[0] > 0  # of which nothing would be left: a series
+    net = MLP(8, 1, activation=jax.nn.hard_tanh, w_std=1e4)
+    assert "rounding of about" in twin(net).kernels(np.eye(3)).provenance["nngp"].detail
+    plain = in_parameterization(Offsets(64, 3e4), "ntk")
+    assert "rounding of about" in twin(plain).kernels(np.eye(3)).provenance["nngp"].detail
+
+
+def test_kinks_far_out_are_no_straight_line():
+    s1, *_ = dual(lambda x: jnp.clip(x, -50, 50), 0)(*jnp.array([[35.0], [35.0], [0.0]]))
+    square = panels(lambda u: min(u * u, 2500) * scipy.stats.norm.pdf(u / 35) / 35, [-350, -50, 0, 50, 350])
+    assert float(s1[0]) ** 2 == pytest.approx(square, rel=1e-10)
 
 
 class Offsets(nn.Module):
     """Kinks inside a plain module: constants beside activations, and a factor in front of one."""
 
     width: int
+    size: float = 0.8
 
     @nn.compact
     def __call__(self, x):
-        h = nn.relu(nn.Dense(self.width, kernel_init=nn.initializers.normal(0.8), use_bias=False)(x) + 0.5)
+        h = nn.relu(nn.Dense(self.width, kernel_init=nn.initializers.normal(self.size), use_bias=False)(x) + 0.5)
         h = nn.hard_tanh(2 * nn.Dense(self.width, kernel_init=nn.initializers.lecun_normal())(h))
         return nn.Dense(1, kernel_init=nn.initializers.lecun_normal())(h)
 
