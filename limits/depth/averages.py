@@ -1,6 +1,7 @@
 """Gaussian averages of one activation, of their derivatives in the covariance, and the one that carries 1 − c to great depth.
 
-`orders` is that of `limits.kernels.dual_for`: 0 for a closed form; otherwise averages of one variable are by quadrature.
+`orders` is that of `limits.kernels.dual_for`: 0 for a closed form; otherwise averages of one variable are by quadrature, but
+for those of functions of straight pieces.
 """
 
 import functools
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits import kernels as algebra
-from limits.kernels.activations import as_piecewise_linear, closed_form
+from limits.kernels.activations import as_kinked, as_piecewise_linear, closed_form
 from limits.kernels.duals import CLOSED, series_provenance
 from limits.kernels.hermite import derivative, orders_needed, quadrature_error
 from limits.types import Provenance
@@ -49,6 +50,13 @@ def moment(activation: Any, q: Any, order: int = 0) -> np.ndarray:
         size = (linear.negative**2 + linear.positive**2) / 2
         kink = np.inf if linear.negative != linear.positive else 0.0
         return np.asarray(size * q) if order == 0 else np.full_like(q, size if order == 1 else kink)
+    pieces = as_kinked(phi)
+    if pieces is not None and order > 1:
+        return np.full_like(q, np.inf)
+    if pieces is not None and order == 1:
+        with jax.enable_x64(True):
+            r = jnp.sqrt(jnp.asarray(q))
+            return np.asarray(algebra.dual(phi, CLOSED)(r, r, jnp.zeros_like(r))[3])
     with jax.enable_x64(True):
         for _ in range(order):
             phi = derivative(phi)
@@ -61,7 +69,7 @@ def moment(activation: Any, q: Any, order: int = 0) -> np.ndarray:
 def power(phi: Any, orders: int, q: jax.Array) -> jax.Array:
     """f(q) = E φ(h)², h ~ N(0, q); q > 0."""
     r = jnp.sqrt(q)
-    if orders == CLOSED:
+    if orders == CLOSED or (orders == QUADRATURE and as_kinked(phi) is not None):
         return algebra.dual(phi, CLOSED)(r, r, jnp.zeros_like(r))[0] ** 2
     return algebra.rms(phi, r.ravel()).reshape(r.shape) ** 2
 

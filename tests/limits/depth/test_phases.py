@@ -213,6 +213,17 @@ def test_numbers_of_any_kind_and_what_is_none():
             correlation_map("tanh", 1.0, 0.1, 1.0)(gap)
 
 
+def test_the_edge_of_a_function_with_kinks_is_that_of_its_closed_averages():
+    """E φ² = q (P − 2 a n(a)) + 1 − P and E φ′² = P of hard tanh, for a = 1/√q and P the chance of |u| < 1."""
+    b, w = 0.3, edge_of_chaos(jax.nn.hard_tanh, b_std=0.3)
+    at = phase(jax.nn.hard_tanh, w, b)
+    a, inside = at.q**-0.5, math.erf((2 * at.q) ** -0.5)
+    density = math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
+    assert w**2 * (at.q * (inside - 2 * a * density) + 1 - inside) + b**2 == pytest.approx(at.q, rel=1e-9)
+    assert w**2 * inside == pytest.approx(1, rel=1e-9)
+    assert moment(jax.nn.hard_tanh, 1.0, 2) == math.inf
+
+
 def test_kinks_away_from_zero():
     """A tanh with corners is no linear function: f'' is infinite at c = 1, as 1 − f(c) = gap − s gap^(3/2) + … there."""
     corners, b = lambda x: jnp.clip(x, -1, 1), 0.2
@@ -223,8 +234,7 @@ def test_kinks_away_from_zero():
     bent = gap - correlation_map(corners, w, b, at.q)(gap)[0]
     share = w**2 * 2 * math.exp(-1 / (2 * at.q)) / math.sqrt(2 * math.pi) / math.sqrt(math.pi)
     ratio = bent / (2 / 3 * share * gap**1.5)
-    # The next term is smaller by a factor of gap. Nodes are 0.01 apart, between which the corner is anywhere: p to 1.5 %.
-    assert (4 * ratio[0] - ratio[1]) / 3 == pytest.approx(1, abs=0.015)
+    assert (4 * ratio[0] - ratio[1]) / 3 == pytest.approx(1, abs=0.001)  # the next term is smaller by a factor of gap
     assert limiting_kernel(corners, edge_of_chaos(corners, b), b).ratio == 0.25
     assert 0 < phase(corners, 2.0, b).c < 1
     assert math.isfinite(phase(lambda x: jnp.tanh(1e5 * x), 1.0, 1.0).curvature)  # steep, and smooth
