@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from ml_collections import ConfigDict
 from rich.progress import track
 from rich.table import Table
 
@@ -126,7 +127,8 @@ def work_of(config: Any, path: str, folder: Path, part: tuple[int, int] = (0, 1)
         FIELDS[name](f"config.{name}", config.get(name))
     if not has_make(path):
         FIELDS["gamma"]("config.gamma", config.get("gamma"))
-        if not config.get("variants"):
+        given = config.get("variants")
+        if given is None or (isinstance(given, ConfigDict) and not given):
             raise ValueError(
                 "Kernels of which networks? The config has no `variants` (label → architecture and its fields, as in "
                 "configs/kernels_large.py), and its file has no function make(width, depth, …)."
