@@ -82,7 +82,7 @@ def _square(pieces: Pieces, r: Any) -> Any:
     """E φ(u)²: of kinks on one side E (z − a)₊ (z − b)₊ = (1 + ab) Q(b) − a n(b) for a ≤ b."""
     found = pieces.value**2 + pieces.slope**2 * r * r + _with_line(pieces, r, r, r * r)[0]
     for i, j in itertools.product(range(len(pieces.signs)), repeat=2):
-        a, b = (_reached(pieces.thresholds[each], r) for each in (min(i, j), max(i, j)))
+        a, b = (_reached(pieces.thresholds[each], r) for each in (i, j))
         a, b = jnp.minimum(a, b), jnp.maximum(a, b)
         together = jnp.maximum((1 + a * b) * upper_tail(b) - a * normal_density(b), 0)
         same = pieces.signs[i] * pieces.signs[j] > 0

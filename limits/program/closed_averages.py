@@ -54,8 +54,9 @@ def recognised_function(f: Function, place: Any = None) -> Closed | None:
         return None
     if not usual:
         return recognised(f.name, _alone(f))
-    known = recognised(f"{f.name} at {[*usual.values()]}", _alone(f, lambda det: usual[id(det)]))
-    if known is None or not _stays(f, known, usual):
+    key = f"{f.name} at {[*usual.values()]}"
+    known = recognised(key, _alone(f, lambda det: usual[id(det)]))
+    if known is None or not _stays(f, key, known, usual):
         return None
     return known.of(_alone(f, place or (lambda det: det.array.reshape(()))))
 
@@ -63,11 +64,10 @@ def recognised_function(f: Function, place: Any = None) -> Closed | None:
 _staying: dict[str, bool] = {}
 
 
-def _stays(f: Function, known: Closed, usual: dict[int, Any]) -> bool:
+def _stays(f: Function, key: str, known: Closed, usual: dict[int, Any]) -> bool:
     """Whether f is a ψ(b x) of the same ψ where its numbers are others, as it must be for kinks to stay where they are."""
     if not isinstance(known.psi, Kinked):
         return True
-    key = f"{f.name} at {[*usual.values()]}"
     if key not in _staying:
         # Elsewhere, and each by another factor.
         apart = {det: (number or 0.3) * 1.37 / (1 + 0.3 * k) for k, (det, number) in enumerate(usual.items())}
