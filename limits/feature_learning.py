@@ -24,8 +24,6 @@ from limits.trajectory import Trajectory
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks, parameterization
 from zoo.definition import name_of
-from zoo.plain import PlainNetwork
-from zoo.starts import starts
 
 _MANY, _FEW = 2048, 512  # samples; where a rule acts entry by entry, and costs grow with their square
 _WIDTH = checks.number(positive=True) | checks.Check("inf", lambda v: isinstance(v, float) and v == math.inf)
@@ -187,12 +185,10 @@ def rich(
             )
         each, how = deep_sweeps(plan, depths, *settings)
     elif width is not None or (order == 2 and exactly(plan) is None):
-        found, how = coupled_sweeps(plan, *settings)
+        found, how = coupled_sweeps(plan, *settings, finite=width is not None)
         widths: Any = width if np.ndim(width) else (width,)  # pyright: ignore[reportArgumentType]
         runs = (Runs(task, recorded, absent, at, reduce) for _ in widths)
-        answers = tuple(
-            _mean_of_coupled(run, twin.net, found, how, each) for run, each in zip(runs, widths, strict=True)
-        )
+        answers = tuple(_mean_of_coupled(run, found, how, each) for run, each in zip(runs, widths, strict=True))
         return answers if np.ndim(width) else answers[0]  # pyright: ignore[reportArgumentType]
     else:
         each, how = sweeps(plan, *settings)
@@ -221,19 +217,7 @@ def check_learns(twin: Any) -> None:
         raise AbsentError(f"{name} has no limit, with feature learning or without: {start.detail}")
 
 
-def _not_normal(task: Task, net: Any) -> str:
-    """What networks of finite width have besides, where their hidden weights are not normal."""
-    found = starts(net, task.x) if isinstance(net, PlainNetwork) else {}
-    names = [name for name, each in found.items() if each.role == "hidden" and not each.normal]
-    if not names:
-        return ""
-    return (
-        f"{', '.join(names)} taken for normal weights: what their fourth cumulant adds, of order 1/width too, is left out "
-        "(infinite width does not know it); "
-    )
-
-
-def _mean_of_coupled(runs: Runs, net: Any, found: Coupled, how: Provenance, width: float | None) -> Trajectory:
+def _mean_of_coupled(runs: Runs, found: Coupled, how: Provenance, width: float | None) -> Trajectory:
     """The limit to second order in the samples; or networks of this width to first order in 1/width, with their spread."""
     width = None if width == math.inf else width
 
@@ -255,9 +239,7 @@ def _mean_of_coupled(runs: Runs, net: Any, found: Coupled, how: Provenance, widt
             lambda each, part=part: runs.task.at_points(np.asarray(each["f"]), 2)[:, :, part]
         )
         spread[name], errors[name] = covariance / width, error / width
-    detail = (
-        f"width {width:g} to order 1/{width:g}: O(1/{width:g}²) dropped; {_not_normal(runs.task, net)}from {how.detail}"
-    )
+    detail = f"width {width:g} to order 1/{width:g}: O(1/{width:g}²) dropped; from {how.detail}"
     how = dataclasses.replace(how, detail=detail)
     return runs.mean(how, f"rich, width {width:g}", spread, errors, observed=fields)
 

@@ -46,7 +46,7 @@ class Start(NamedTuple):
     std: float
     inputs: int
     place: Place
-    normal: bool  # or one number
+    law: Law
 
 
 def starts(net: PlainNetwork, x: Any) -> dict[str, Start]:
@@ -114,7 +114,7 @@ def _start(
             name=name, role=role, narrow=a, wide=b, width=net.width, twice=2 * net.width, power=power, wanted=wanted,
             remedy=_REMEDIES[wanted],
         ))  # fmt: skip
-    return Start(path, role, a, inputs, place, law.gaussian)
+    return Start(path, role, a, inputs, place, law)
 
 
 def _is_bias(place: Place, readout: Place | None) -> bool:

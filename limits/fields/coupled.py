@@ -26,17 +26,27 @@ _GROUPS = 40  # of replicas, for the standard errors of covariances
 
 
 class Coupled(NamedTuple):
-    """What sweeps of a population saw, and those of its halves: leaves [replica, …]. `samples`: of the population."""
+    """What sweeps of a population saw, and those of its halves: leaves [replica, …]. `samples`: of the population.
+
+    `pair`: where hidden weights are not normal, what sweeps of `size` samples saw with their fourth cumulant and without
+    (`fourth.py`).
+    """
 
     whole: Any
     halves: tuple[Any, Any]
     samples: int
+    pair: tuple[Any, Any] | None = None
+    size: int = 0
 
     def at(self, width: float | None, values: Callable[[Any], Any] = lambda seen: seen) -> Any:
         """`values` of what was seen, at this width to O(1/N²), or at infinite width to O(1/samples²): [replica, …]."""
         whole, first, second = (values(each) for each in (self.whole, *self.halves))
         weight = 1.0 - (0.0 if width is None else self.samples / width)
-        return jax.tree.map(lambda q, a, b: q + weight * (q - (a + b) / 2), whole, first, second)
+        normal = jax.tree.map(lambda q, a, b: q + weight * (q - (a + b) / 2), whole, first, second)
+        if width is None or self.pair is None:
+            return normal
+        own, other = (values(each) for each in self.pair)
+        return jax.tree.map(lambda q, a, b: q + self.size / width * (a - b), normal, own, other)
 
     def covariance(self, f: Callable[[Any], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """(C of f [replica, time, n, outputs], averaged over outputs: [time, n, n]; its standard errors)."""

@@ -44,6 +44,7 @@ class Matrix:
     part: Any = None  # of a population, 0 or 1, that this is half of
     coupled: int = dataclasses.field(default=0, metadata={"static": True})  # sweeps share draws: 1 the whole, 2 a half
     turn: Any = None  # of several backward passes through one forward pass: 0, 1, …; each draws by itself
+    kurtosis: Any = None  # excess, of the entries of W⁰ where they are not normal (`fourth.py`)
 
     @classmethod
     def fresh(
@@ -73,7 +74,7 @@ class Matrix:
         gradient = None if self.gradient is None else self.gradient.T
         return Matrix(self.u, self.z, self.v, self.y, self.known_out, self.known_in, self.start,
                       self.trained.T, gradient, self.then_out, self.then_in, exact, self.dense,
-                      self.part, self.coupled, self.turn)  # fmt: skip
+                      self.part, self.coupled, self.turn, self.kurtosis)  # fmt: skip
 
     @property
     def made_dense(self) -> "Matrix":
@@ -206,7 +207,7 @@ def _meeting(tolerance: float) -> Any:
 def _meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tuple[jax.Array, Matrix]:
     c, rest = outside(a, matrix.v)
     noise, least = matrix.noise(key, len(a)), negligible(matrix, a, c, rest, tolerance)
-    if matrix.coupled:
+    if matrix.coupled or matrix.kurtosis is not None:
         q = ordered_directions(rest, least)
         order = jnp.argsort(jnp.sum(q * q, axis=-1) < 0.5, stable=True)  # what is kept comes first, with its noise
         q, noise = q[order], noise[order]
@@ -216,6 +217,8 @@ def _meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tup
     kept = jnp.sum(q * q, axis=-1) > 0.5
     noise = jnp.where(kept[:, None], noise, 0)
     image = noise + (q @ matrix.z.T - noise @ matrix.u.T) @ matrix.u
+    if matrix.kurtosis is not None:
+        image = image + from_fourth(matrix, q, noise)
     at = matrix.known_in.astype(jnp.int32)
     c = jax.lax.dynamic_update_slice_in_dim(c, rest @ q.T, at, 1)
     v, y = (jax.lax.dynamic_update_slice_in_dim(old, new, at, 0) for old, new in ((matrix.v, q), (matrix.y, image)))
@@ -224,6 +227,18 @@ def _meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tup
     c, known = jnp.where(full, jnp.nan, c), jnp.where(full, jnp.inf, known)
     then = jax.lax.dynamic_update_slice_in_dim(matrix.then_in, jnp.broadcast_to(matrix.known_out, len(a)), at, 0)
     return c, dataclasses.replace(matrix, v=v, y=y, known_in=known, then_in=then)
+
+
+def from_fourth(matrix: Matrix, q: jax.Array, noise: jax.Array) -> jax.Array:
+    """What the images of new directions q, with this noise, have besides where the entries of W⁰ have an excess kurtosis."""
+    v, y, u, z = matrix.v, matrix.y, matrix.u, matrix.z
+    free = (1 - jnp.sum(v * v, axis=0))[:, None], (1 - jnp.sum(u * u, axis=0))[None, :]
+    known = v.T @ y + (z.T - v.T @ (v @ z.T)) @ u
+    new = q.T @ (noise - (noise @ u.T) @ u)
+    s, sigma = 1 - free[0] * free[1], jnp.sum(q * q, axis=0)[:, None] * free[1]
+    third = 4 * (known**2 - 3 * s) * known + 6 * (known**2 - s) * new + 4 * known * (new**2 - sigma)
+    moved = matrix.kurtosis / 24 * (q @ (third + (new**2 - 3 * sigma) * new))
+    return moved - (moved @ u.T) @ u
 
 
 def multiply(a: jax.Array, matrix: Matrix, key: Any, tolerance: float) -> tuple[jax.Array, Matrix]:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from limits.fields.matrix import REVEALED, TOLERANCE, Matrix, multiply
 from limits.program.run import EquationRun, Noted, run_network
 from zoo.abstract import abstract
+from zoo.laws import Law
 from zoo.plain import PlainNetwork
 from zoo.starts import starts
 
@@ -37,7 +38,7 @@ class Wide:
     shape: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    std: float
+    law: Law
 
     @property
     def beside(self) -> tuple[int, ...]:
@@ -84,7 +85,7 @@ class Unseen:
 def wide_parameters(net: PlainNetwork, x: Any) -> dict[Path, Wide]:
     """Of this network, for inputs like x, by their path in "params"."""
     wide = [start for start in starts(net, x).values() if start.role == "hidden"]
-    return {start.path: Wide(start.path, start.place.shape, *start.place.matrix, start.std) for start in wide}
+    return {start.path: Wide(start.path, start.place.shape, *start.place.matrix, start.law) for start in wide}
 
 
 def without(params: Any, paths: Any) -> Any:
@@ -102,7 +103,7 @@ def start(net: PlainNetwork, x: Any, key: Any, capacity: int) -> dict[str, Any]:
         lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a, params
     )
     matrices = {
-        copy: Matrix.fresh(w.size(w.inputs), w.size(w.outputs), capacity, w.std, dtype)
+        copy: Matrix.fresh(w.size(w.inputs), w.size(w.outputs), capacity, w.law.variance**0.5, dtype)
         for w in wide.values()
         for copy in w.copies
     }

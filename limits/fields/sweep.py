@@ -13,6 +13,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits.fields.coupled import half_of, marked
 from limits.fields.exact import Coordinates
+from limits.fields.fourth import PAIR, with_fourth
 from limits.fields.measure import BACKWARD, measure, observed
 from limits.fields.network import REVEALED, forward, on_points, start, vectors_met
 from limits.fields.rules import Descent, Optimised, is_matrix, of_matrices
@@ -48,7 +49,8 @@ class CausalSweep:
     shape: of all inputs, the first `n_train` of which are the training points; `batch` of them (default: all) a step.
     `exact` (linear networks): the room for directions is fixed to this many, and coordinates stand for what is drawn.
     `steps` and `looks` (that are kept, or 1): how long the run will be, if it is known. `coupled`: 1 for a population that
-    shares its draws with its halves, 2 for these (`coupled.py`).
+    shares its draws with its halves, 2 for these (`coupled.py`), 3 for a pair of which one knows
+    the fourth cumulant of weights (`fourth.py`).
     """
 
     def __init__(
@@ -114,7 +116,9 @@ class CausalSweep:
             revealed: Any = flax.traverse_util.flatten_dict(variables[REVEALED])
             dense = {p: m.made_dense if {p, p[:-1]} & self.rule.dense else m for p, m in revealed.items()}
             variables[REVEALED] = flax.traverse_util.unflatten_dict(dense)
-        if self.coupled:
+        if self.coupled == PAIR:
+            variables[REVEALED] = with_fourth(self.net, x, variables[REVEALED], part)
+        elif self.coupled:
             halves = self.coupled == 2
             if halves:
                 wide = self.net.clone(width=2 * self.net.width)

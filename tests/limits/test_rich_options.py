@@ -223,26 +223,14 @@ def test_small_steps_are_not_lost_in_float32(rate):
     assert np.all(np.hypot(error, other) < 0.04 * double)
 
 
-class Two(nn.Module):
+class Fixed(nn.Module):
     width: int
-    law: Any
 
     @nn.compact
     def __call__(self, x):
-        h = nn.tanh(nn.Dense(self.width if self.law else 8)(x))
-        if self.law:
-            h = nn.tanh(nn.Dense(self.width, kernel_init=self.law, name="second")(h))
-        return nn.Dense(1)(h)
+        return nn.Dense(1)(nn.tanh(nn.Dense(8)(x)))
 
 
-def test_weights_that_are_not_normal_are_named_where_it_counts():
-    """At order 1/N, not at infinite width."""
-    task, details = Task([[1.0, 0.5], [0.2, -1.0]], [1.0, 0.0]), {}
-    for law in ("truncated_normal", "normal"):
-        net = in_parameterization(Two(16, nn.initializers.variance_scaling(1.0, "fan_in", law)), "mup")
-        runs = twin(net).rich(task, 1, 0.1, samples=32, replicas=2, width=(16, np.inf), kernels=())
-        details[law] = [run.provenance["loss"].detail for run in runs]
-    assert "second.kernel taken for normal weights" in details["truncated_normal"][0]
-    assert not any("normal" in detail for detail in (details["truncated_normal"][1], *details["normal"]))
-    with pytest.raises(ValueError, match="no parameter of Two grows with its width"):
-        twin(in_parameterization(Two(16, None), "mup")).rich(task, 1, 0.1)
+def test_modules_of_which_nothing_grows_are_refused():
+    with pytest.raises(ValueError, match="no parameter of Fixed grows with its width"):
+        twin(in_parameterization(Fixed(16), "mup")).rich(Task([[1.0, 0.5]], [1.0]), 1, 0.1)

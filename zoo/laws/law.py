@@ -12,13 +12,16 @@ SUPPORTED = (
 class Law:
     """Independent entries of one law; kind: "normal", "truncated normal", "uniform", "constant", or a sum of them.
 
-    gaussian: whether exactly normal; a truncated normal and a uniform are not, a constant is: N(mean, 0).
+    gaussian: whether exactly normal; a truncated normal and a uniform are not, a constant is: N(mean, 0). Third and fourth
+    cumulants in units of the standard deviation.
     """
 
     mean: float
     variance: float
     gaussian: bool
     kind: str
+    skewness: float = dataclasses.field(default=0.0, repr=False, compare=False)
+    kurtosis: float = dataclasses.field(default=0.0, repr=False, compare=False)  # excess
 
 
 @dataclasses.dataclass(frozen=True)

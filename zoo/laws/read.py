@@ -60,7 +60,13 @@ def _law(value: Any) -> Law | Unknown:
         kinds = {draw.kind for draw, scale in value.scales.items() if scale**2 * draw.variance > 0}
         variance = _variance(sum(scale**2 * draw.variance for draw, scale in value.scales.items()), value.error)
         mean = rational(value.mean, value.error)
-        return Law(mean, variance, kinds <= {"normal"}, " + ".join(sorted(kinds)) or "constant")
+        third, fourth = (
+            sum((scale * each.variance**0.5) ** n * of(each) for each, scale in value.scales.items())
+            for n, of in ((3, lambda each: each.skewness), (4, lambda each: each.kurtosis))
+        )
+        size = variance**0.5 or 1.0
+        kind = " + ".join(sorted(kinds)) or "constant"
+        return Law(mean, variance, kinds <= {"normal"}, kind, third / size**3, fourth / size**4)
     if value.secret:
         return Unknown("it is made of random bits")
     if value.values.ndim:
