@@ -12,7 +12,7 @@ from jaxtyping import Float
 from limits.depth import linear
 from limits.fields.sweeps import Plan, sweeps
 from limits.types import Provenance
-from zoo import ResNet, ViT, checks, parameterization
+from zoo import checks, parameterization
 from zoo.definition import definition_of, is_ours
 from zoo.plain import at_depth
 
@@ -94,11 +94,8 @@ def _check(net: Any, depths: Sequence[int]) -> None:
             f"rich at infinite depth: give at least three depths, multiples of 4 (layers are recorded at quarters); "
             f"got {list(depths)}."
         )
-    if is_ours(net) and (not isinstance(net, (ResNet, ViT)) or definition_of(net).stages > 1):
-        raise ValueError(
-            "rich at infinite depth is for ResNet of one stage, ViT and modules of one's own: use rich of a finite depth, which "
-            "has all."
-        )
+    if is_ours(net) and definition_of(net).stages > 1:
+        raise ValueError("rich at infinite depth is for networks of one stage: use rich of a finite depth, which has all.")
 
 
 def _at_depth(plan: Plan, depth: int) -> Plan:
