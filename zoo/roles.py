@@ -46,6 +46,7 @@ class Where:
     sides: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # see `Factors`
     unsure: bool = False
     constant: bool = False  # one number for all neurons
+    of_outputs: bool = False  # the readout's bias, whose gradient is no neuron's share of 1/√N but that of the output
 
 
 @functools.singledispatch
@@ -68,7 +69,10 @@ def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
                 zero = isinstance(module, Linear) and (
                     module.zero_init or (name == "bias" and module.bias_init == "zeros")
                 )
-                where = Where(role, getattr(module, "in_branch", False), 0.0 if zero else std, multiplier)
+                last = name == "bias" and getattr(module, "role", "") == "readout"
+                where = Where(
+                    role, getattr(module, "in_branch", False), 0.0 if zero else std, multiplier, of_outputs=last
+                )
                 found[(*module.path, name)] = where
                 if isinstance(module, Linear) and name == "kernel":
                     axes[(*module.path, name)] = len(module.window) + 2
@@ -149,6 +153,7 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
             return Factors(where.role, 1.0, 1.0, matrix)
         how = (where.role, said.width, said.gamma, said.depth, where.in_branch)
         gradient = 1 / p.output_scale(said.width, said.gamma) if where.constant else p.gradient_size(*how)
+        gradient = gradient * p.width_ratio(said.width) ** 0.5 if where.of_outputs else gradient
         rate, size = p.learning_rate_factor(*how) * where.stored**2, gradient / where.stored
         ratio = p.width_ratio(said.width)
         return Factors(where.role, number(rate), number(size), matrix, ratio, where.sides, where.unsure)

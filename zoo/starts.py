@@ -47,6 +47,7 @@ class Start(NamedTuple):
     inputs: int
     place: Place
     law: Law
+    of_outputs: bool = False  # the readout's bias
 
 
 def starts(net: PlainNetwork, x: Any) -> dict[str, Start]:
@@ -98,11 +99,12 @@ def _start(
     net: PlainNetwork, name: str, path: tuple[str, ...], place: Place, law: Law, wide: Law, readouts: dict[str, Place]
 ) -> Start:
     role, inputs = place.role, 1
+    last = role == "constant" and _is_bias(place, readouts.get(name.rpartition(".")[0]))
     if role in ("hidden", "readout"):
         inputs = math.prod(place.shape[i] for i in _inputs(place))
         if law.mean:
             raise ValueError(_MEAN.format(name=name, role=role, mean=law.mean))
-    elif role == "constant" and _is_bias(place, readouts.get(name.rpartition(".")[0])):
+    elif last:
         role = "bias"
     if role == "bias" and not law.variance and law.mean:
         role = "norm"  # a gain
@@ -114,7 +116,7 @@ def _start(
             name=name, role=role, narrow=a, wide=b, width=net.width, twice=2 * net.width, power=power, wanted=wanted,
             remedy=_REMEDIES[wanted],
         ))  # fmt: skip
-    return Start(path, role, a, inputs, place, law)
+    return Start(path, role, a, inputs, place, law, last)
 
 
 def _is_bias(place: Place, readout: Place | None) -> bool:
@@ -143,7 +145,7 @@ def _(net: PlainNetwork, x: Any) -> dict:
         if start.role == "constant":  # one number for all neurons, of whose gradient all have a share: γ₀² without N
             return Where(role, False, start.std, 1.0, stored / p.output_scale(net.width, 1.0), constant=True)
         sides = start.place.matrix if start.role == "hidden" else None
-        return Where(start.role, False, start.std, 1.0, stored, sides, start.place.unsure)
+        return Where(start.role, False, start.std, 1.0, stored, sides, start.place.unsure, of_outputs=start.of_outputs)
 
     params = jax.eval_shape(lambda key, x: net.init(key, x), jax.eval_shape(jax.random.key, 0), x)["params"]
     return map_named(where, params)

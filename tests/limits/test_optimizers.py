@@ -240,7 +240,10 @@ def test_muon_makes_no_matrix_of_samples_by_samples():
 
 
 def test_epsilon_is_beside_gradients_of_order_one():
-    """The first step of Adam is −Γ/(|Γ| + ε), with Γ = N^(3/2) γ₀ ∂L/∂W of hidden weights and N γ₀ ∂L/∂w of all others."""
+    """The first step of Adam is −Γ/(|Γ| + ε), with Γ = N^(3/2) γ₀ ∂L/∂W of hidden weights and N γ₀ ∂L/∂w of all others.
+
+    But for the readout's bias, whose gradient is that of the output: √N γ₀ ∂L/∂b.
+    """
     net, epsilon = NET.clone(gamma=2.0), 0.3
     with jax.enable_x64(True):
         x, y = jnp.asarray(X), jnp.asarray(TASK.y_train)
@@ -253,7 +256,8 @@ def test_epsilon_is_beside_gradients_of_order_one():
 
         def check(path: Any, g: Any, small: Any, none: Any) -> None:
             hidden = path[0].key in ("hidden_2", "hidden_3") and path[-1].key == "kernel"
-            size = np.abs(g) * net.gamma * net.width ** (1.5 if hidden else 1.0)
+            last = [key.key for key in path] == ["readout", "bias"]
+            size = np.abs(g) * net.gamma * net.width ** (1.5 if hidden else 0.5 if last else 1.0)
             assert 0.01 < np.median(size) < 100  # of order one, so that ε counts
             np.testing.assert_allclose(small / none, size / (size + epsilon), rtol=1e-6)
 

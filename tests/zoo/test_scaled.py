@@ -164,6 +164,36 @@ def test_the_table_of_the_tensor_programs():
     assert [found[layer]["kernel"].matrix for layer in table] == [False, True, False]
 
 
+class Plain(nn.Module):
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(2, name="readout")(nn.relu(nn.Dense(self.width)(x)))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "lion", "muon"])
+@pytest.mark.parametrize(
+    "net", [MLP(64, 1, outputs=2, b_std=0.1, parameterization=MUP), in_parameterization(Plain(64), MUP)]
+)
+def test_the_bias_of_the_readout_moves_outputs_alike_at_every_width(net, optimizer):
+    """By a step they move by O(1): the outputs are divided by √N, and so is its gradient, which is no neuron's share of that."""
+    x, moved = jnp.asarray(np.random.default_rng(0).normal(size=(8, 6)), jnp.float32), []
+    for width in (64, 4096):
+        mine = net.clone(width=width)
+        params = mine.init(jax.random.key(0), x)["params"]
+        outputs = lambda p, mine=mine: mine.apply({"params": p}, x)  # noqa: E731
+        gradients = jax.grad(lambda p, outputs=outputs: jnp.mean((outputs(p) - 3.0) ** 2))(params)
+        tx = scaled(optimizer, mine, learning_rate=0.1)
+        updates: Any = tx.update(gradients, tx.init(params), params)[0]
+        after = params | {
+            "readout": params["readout"] | {"bias": params["readout"]["bias"] + updates["readout"]["bias"]}
+        }
+        moved.append(float(jnp.mean(outputs(after) - outputs(params))))
+    assert moved[0] == pytest.approx(moved[1], rel=0.15)
+    assert abs(moved[0]) > 2e-3
+
+
 def test_depth_rules_of_the_branches():
     """rate m_L^(2α−1), Adam's m_L^(α−1), ε m_L^(−α) for α ≥ 1/2; α = 0 has none."""
     for alpha, rate, step in ((0.0, 1.0, 1.0), (0.5, 1.0, 0.5), (0.75, 2.0, 4**-0.25), (1.0, 4.0, 1.0)):
