@@ -251,6 +251,17 @@ def test_the_curve_of_the_limit_under_adam(own: Any):
         (OWN.replace("gamma=1.0", "gama"), {"gamma": 1.0}, 'asks for "gama".*Did you mean "gamma"'),
         (OWN, {"axes": {"decay": (0.1,)}}, "config.axes.decay is not read: no function of own.py"),
         (OWN, {"dial": "steps"}, '"steps" is swept, but neither make nor optimizer'),
+        (
+            OWN,
+            {"dial": "depth"},
+            "config.dial: depth would not be read: make has its width and depth from config.widths",
+        ),
+        (OWN, {"axes": {"width": (8, 16)}}, "config.axes: width would not be read: make has .*give sizes there"),
+        (
+            OWN,
+            {"variants": {"a": {"net": 1}}},
+            "config.variants.a: net would not be read: optimizer has its net from the study",
+        ),
         (OWN, {"values": (0.0, 0.1)}, "config.values must be .* finite number > 0; got .0.0, 0.1"),
         (OWN, {"grid": "corner"}, '"product" or "cross"'),
         (OWN.replace("* steps", "* 2"), {}, "end after 2 of 6 steps"),

@@ -239,6 +239,21 @@ def test_regret_is_that_of_the_largest_size():
     assert 4 * 0.7**2 < low < 0.9 * cost < 1.1 * cost < high < 4 * 1.3**2
 
 
+def test_regret_of_losses_that_are_not_positive_is_a_difference():
+    rates, found = 2.0 ** np.arange(-6, 3), []
+    for floor in (1.0, -3.0):
+        curves = [((np.log2(rates) - best) ** 2 + floor)[:, None, None] for best in (-2.0, -1.0)]
+        small, large = (
+            Sweep(width, 2, rates, np.repeat(each, 3, 1)) for width, each in zip((8, 16), curves, strict=True)
+        )
+        found.append(Transfer("width", (small, large)))
+    (cost, low, high), words = found[1].regret(), found[1].sentence
+    assert cost == pytest.approx(1.0, rel=0.01)
+    assert 0 < low < cost < high < 2
+    assert "in loss, which is not always positive" in words
+    assert "of its loss" in found[0].sentence
+
+
 def test_every_seed_has_an_order_of_the_batches_of_its_own():
     seen: dict[int, list] = {}
     x = jnp.arange(6.0)[:, None, None] * jnp.ones((6, 2, 5))

@@ -1,6 +1,6 @@
 """What the fields of a study's config are asked for by: itself, or a function of the file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from train.study.experiment import NEEDED
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from train.study.study import Study
 
 FUNCTIONS = (*NEEDED, "validation", "score", "task", "rows")
+_GIVEN = {"make": 2, "optimizer": 1, "loss": 2, "score": 2}  # how many arguments at first the study fills itself
 _TRACED = ("make", "optimizer")  # which get what is swept, run by run
 READ = (
     "name", "dial", "values", "widths", "depths", "grid", "seeds", "seed", "steps", "scored", "variants", "axes", "target",
@@ -33,6 +34,7 @@ def check_limit(how: Any) -> None:
 def check_asked(study: "Study") -> None:
     """Raises where a variant, an axis or the dial says what is not read, or not by all that ask for it."""
     asked = study.experiment.asked_for(FUNCTIONS)
+    check_given(study, "dial", [study.dial])
     others = [name for name in FUNCTIONS if name not in _TRACED and study.experiment.asks_for(study.dial, (name,))]
     if others:
         raise ValueError(
@@ -43,6 +45,7 @@ def check_asked(study: "Study") -> None:
     for label, each in variants.items():
         checks.table(f"config.variants.{label}", each)
     for where, fields in (*(("variants." + label, each) for label, each in variants.items()), ("axes", study.axes)):
+        check_given(study, where, fields)
         for name in fields:
             if name in READ:
                 raise ValueError(
@@ -54,6 +57,18 @@ def check_asked(study: "Study") -> None:
                     f"config.{where}.{name} is not read: no function of {study.experiment.path.name} has an argument of that "
                     f"name. {did_you_mean(name, sorted(asked))}"
                 )
+
+
+def check_given(study: "Study", where: str, names: Iterable[str]) -> None:
+    """Raises where one of these names is that of an argument that gets something else: a size, the network, outputs."""
+    for function, count in _GIVEN.items():
+        parameters = study.experiment.parameters(function)[:count]
+        for name in (each for each in names if each in parameters):
+            gets = "config.widths and config.depths" if function == "make" else "the study"
+            raise ValueError(
+                f"config.{where}: {name} would not be read: {function} has its {' and '.join(parameters)} from {gets}. Leave it "
+                f"out here{', and give sizes there' if function == 'make' else ''}."
+            )
 
 
 def unread(study: "Study") -> list[str]:

@@ -90,8 +90,11 @@ class Experiment:
 
     def asked_for(self, among: Iterable[str] = tuple(NEEDED)) -> set[str]:
         """The names of all arguments of these functions."""
-        functions = [getattr(self.module, each) for each in among if self.has(each)]
-        return {name for function in functions for name in inspect.signature(function).parameters}
+        return {name for each in among for name in self.parameters(each)}
+
+    def parameters(self, function: str) -> list[str]:
+        """The names of its arguments, in order; none where there is no such function."""
+        return list(inspect.signature(getattr(self.module, function)).parameters) if self.has(function) else []
 
     def asks_for(self, name: str, among: Iterable[str] = tuple(NEEDED)) -> bool:
         """Whether any of these functions has an argument of this name."""

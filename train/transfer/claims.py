@@ -8,7 +8,7 @@ import numpy as np
 from train.evaluate.finding import Finding
 from train.evaluate.interval import Interval
 from train.transfer.outcome import Outcome
-from train.transfer.shift import Transfer, bracketed, percent
+from train.transfer.shift import Transfer
 from train.transfer.sweep import DRAWS, interval
 
 
@@ -90,7 +90,7 @@ def compared(outcome: Outcome, worse: str, better: str, over: str) -> Finding:
     def judge(*both: Transfer) -> tuple[bool | None, str]:
         costs = [series.regret() for series in both]
         (_, a_low, a_high), (_, b_low, b_high) = costs
-        words = [bracketed(percent, *cost) for cost in costs]
+        words = [series.cost for series in both]
         more = Interval(math.nan, a_low - b_high, a_high - b_low)
         return more.above(), f"{worse}: {words[0]}; {better}: {words[1]}"
 

@@ -72,7 +72,8 @@ def _draw_curves(axis, sweeps, over: str, limit: Sweep | None) -> None:
     sweeps = list(sweeps)
     finite = [loss for s in sweeps for loss in s.losses.mean(1) if np.isfinite(loss)]
     starts = [float(np.mean(s.curves[..., 0])) for s in sweeps if np.isfinite(s.curves[..., 0]).all()]
-    top = min(1.3 * max(starts, default=1.0), max(finite, default=1.0) * 1.05) if finite else 1.0
+    highest, first = max(finite, default=1.0), max(starts, default=1.0)
+    top = min(first + 0.3 * abs(first), highest + 0.05 * abs(highest)) if finite else 1.0
     drawn: list[Sweep] = [*sweeps, *([limit] if limit else [])]
     for sweep, shade in zip(drawn, [*_shades(len(sweeps)), "k"], strict=False):
         losses, style = sweep.losses, "--" if sweep is limit else "-"
@@ -87,14 +88,14 @@ def _draw_curves(axis, sweeps, over: str, limit: Sweep | None) -> None:
         if np.isfinite(best.loss):
             axis.plot([low, high], [best.loss] * 2, color=shade, lw=3, alpha=0.4)
             axis.plot([best.rate], [best.loss], "*", ms=10, color=shade, mec="k", mew=0.5)
-    steep = bool(finite) and min(finite) < top / 20
+    steep = bool(finite) and 0 < min(finite) < top / 20
     axis.set_xscale("log")
     log_ticks(axis, "x")
     if steep:
         axis.set_yscale("log", nonpositive="clip")
         axis.set_ylim(0.7 * min(finite), 1.4 * top)
     else:
-        axis.set_ylim(top=1.04 * top)
+        axis.set_ylim(top=top + 0.04 * abs(top))
 
 
 def _spread(losses: np.ndarray) -> np.ndarray:

@@ -55,24 +55,42 @@ class Transfer:
         moved = self.sweeps[-1].optimum().log_rate - self.sweeps[0].optimum().log_rate
         return moved, *interval(lowest - high, highest - low)
 
+    @property
+    def positive(self) -> bool:
+        """Whether all losses of the largest size are, so that they have ratios and logarithms."""
+        losses = self.sweeps[-1].losses
+        return bool((losses[np.isfinite(losses)] > 0).all())
+
     def regret(self) -> tuple[float, float, float]:
         """What the smallest size's optimum costs at the largest, over the loss at its own: (loss ratio − 1, low, high).
 
-        Infinite where the largest size diverges at that rate, or everywhere. From nothing on where the optima may be the same.
+        Of losses that are not all positive: their difference. Infinite where the largest size diverges at that rate, or
+        everywhere. From nothing on where the optima may be the same.
         """
         small, large = self.sweeps[0], self.sweeps[-1]
-        best = small.optimum().log_rate
+        best, means = small.optimum().log_rate, large.losses.mean(1)
+
+        def over(loss: float, least: float) -> float:
+            return loss / least - 1 if self.positive else loss - least
+
         if large.valley is None or not math.isfinite(best):
-            cost = loss_at(large.rates, large.losses.mean(1), best) / large.optimum().loss - 1
+            cost = over(loss_at(large.rates, means, best), large.optimum().loss)
             cost = cost if math.isfinite(cost) else math.inf
             return cost, cost, cost
         ends, drawn = np.log2(small.rates[[0, -1]]), large.valley.draws(DRAWS, 1)
-        elsewhere = np.expm1(large.cost(drawn, np.clip(small.places(0)[0], *ends), seed=2))
+        elsewhere = large.cost(drawn, np.clip(small.places(0)[0], *ends), seed=2)
+        elsewhere = np.expm1(elsewhere) if self.positive else elsewhere
         low, high = interval(elsewhere, elsewhere)
         _, least, most = self.shift()
         low = 0.0 if least <= 0 <= most else low
-        means = large.losses.mean(1)
-        return float(np.clip(loss_at(large.rates, means, best) / means.min() - 1, low, high)), low, high
+        return float(np.clip(over(loss_at(large.rates, means, best), means.min()), low, high)), low, high
+
+    @property
+    def cost(self) -> str:
+        """`regret` in words."""
+        if self.positive:
+            return f"{bracketed(percent, *self.regret())} of its loss"
+        return f"{bracketed('{:.3g}'.format, *self.regret())} in loss, which is not always positive"
 
     @property
     def sentence(self) -> str:
@@ -87,7 +105,7 @@ class Transfer:
         return (
             f"From {self.over} {self.sizes[0]:g} to {self.sizes[-1]:g} at {self.fixed} the optimum moves by "
             f"{bracketed(octaves, *self.shift())} octaves, {bracketed(octaves, *self.slope())} a doubling; the smallest size's "
-            f"optimum costs the largest {bracketed(percent, *self.regret())} of its loss.{more if at_end else ''}"
+            f"optimum costs the largest {self.cost}.{more if at_end else ''}"
         )
 
     def rows(self) -> list[tuple[str, ...]]:
