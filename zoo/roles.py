@@ -15,7 +15,7 @@ from zoo import checks
 from zoo.abstract import abstract
 from zoo.definition import definition_of, name_of, rows_and_columns
 from zoo.layers import HasRoles, Linear
-from zoo.names import by_name
+from zoo.names import by_name, names_of
 from zoo.once import once
 from zoo.parameterization import parameterization
 
@@ -158,13 +158,26 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
         ratio = p.width_ratio(said.width)
         return Factors(where.role, number(rate), number(size), matrix, ratio, where.sides, where.unsure)
 
-    found = jax.tree.map(factor, placed(net, x), is_leaf=lambda where: isinstance(where, Where))
-    if jax.tree.structure(params).num_leaves != len(jax.tree.leaves(found)):
+    found = by_name(jax.tree.map(factor, placed(net, x), is_leaf=lambda where: isinstance(where, Where)), _is_factors)
+    names, leaves = names_of(params), jax.tree.structure(params)
+    if len(names) == len(found):
+        return jax.tree.unflatten(leaves, found.values())
+    if not (_masked(params) and set(names) <= found.keys()):
         raise ValueError(
-            f"factors: params is not the tree of the parameters of this {name_of(net)}, which has "
-            f"{len(jax.tree.leaves(found))} of them; got {checks.shown(params)}."
+            f"factors: params is not the tree of the parameters of this {name_of(net)}, which has {len(found)} of them; got "
+            f"{checks.shown(params)}."
         )
-    return jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(found))
+    return jax.tree.unflatten(leaves, [found[name] for name in names])
+
+
+def _is_factors(leaf: Any) -> bool:
+    return isinstance(leaf, Factors)
+
+
+def _masked(params: Any) -> bool:
+    """Whether Optax shows some of the parameters only."""
+    hole = optax.MaskedNode
+    return any(isinstance(leaf, hole) for leaf in jax.tree.leaves(params, is_leaf=lambda leaf: isinstance(leaf, hole)))
 
 
 def number(value: Any) -> Any:
@@ -184,7 +197,7 @@ def example_input(net: nn.Module, params: Any) -> Any:
     if hasattr(net, "example"):
         return net.example  # pyright: ignore[reportAttributeAccessIssue]
     wanted = {name: tuple(leaf.shape) for name, leaf in by_name(params).items()}
-    inputs = sorted({shape[-2] for shape in wanted.values() if len(shape) > 1})
+    inputs = sorted({shape[-2] for shape in wanted.values() if len(shape) > 1}) or [1]
     said = definition_of(net)
     pixels = math.prod(rows_and_columns(said.patch))
     channels = [n // pixels for n in inputs if n % pixels == 0]
@@ -196,7 +209,7 @@ def example_input(net: nn.Module, params: Any) -> Any:
             found = by_name(jax.eval_shape(net.init, jax.random.key(0), x)["params"])
         except (ValueError, TypeError):
             continue  # not an input of this network
-        if found.keys() == wanted.keys() and all(
+        if (wanted.keys() == found.keys() or (_masked(params) and wanted.keys() <= found.keys())) and all(
             found[name].shape == shape
             for name, shape in wanted.items()
             if not name.startswith(("readout.", "positions."))

@@ -298,6 +298,24 @@ def test_the_threshold_before_it_means_the_same_at_every_width(make, least, most
     assert least < norm(512) / norm(2048) < most
 
 
+def test_parts_of_the_parameters_are_scaled_as_in_the_whole():
+    """`optax.multi_transform` and `masked` show each transformation some of the parameters."""
+    for net, x in (
+        (MLP(64, 2, b_std=0.1, parameterization=MUP.based(16)), (1, 3)),
+        (CNN(16, 2, b_std=0.1), (1, 4, 4, 3)),
+    ):
+        params = jax.jit(net.init)(jax.random.key(0), jnp.ones(x))["params"]
+        gradients = jax.tree.map(jnp.ones_like, params)
+        each = scaled(optax.adam(0.1, eps=1.0), net)
+        split = optax.multi_transform(
+            {"kernel": each, "bias": each}, jax.tree_util.tree_map_with_path(lambda path, _: path[-1].key, params)
+        )
+        whole, parts = (tx.update(gradients, tx.init(params), params)[0] for tx in (each, split))
+        jax.tree.map(np.testing.assert_array_equal, whole, parts)
+    with pytest.raises(ValueError, match="not those of this MLP"):
+        scaled("adam", MLP(64, 2), learning_rate=0.1).init({"other": jnp.ones((3, 64))})
+
+
 def test_a_name_needs_a_learning_rate():
     with pytest.raises(TypeError, match=r'adam needs a learning rate: scaled\("adam", net, learning_rate=…\)'):
         scaled("adam", MLP(8, 1))
