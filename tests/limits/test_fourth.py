@@ -110,7 +110,7 @@ class Deep(nn.Module):
 @pytest.mark.parametrize(
     ("phi", "how"),
     [
-        (lambda h: nn.relu(h) ** 2 / 2, {"learning_rate": 0.01}),
+        (lambda h: nn.relu(h) ** 2 / 2, {"learning_rate": 0.001}),
         (lambda h: jnp.tanh(3 * h), {"learning_rate": 0.3}),
         (nn.tanh, {"learning_rate": 0.02, "optimizer": "adam"}),
         (nn.tanh, {"learning_rate": 0.05, "optimizer": "muon"}),

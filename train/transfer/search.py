@@ -82,7 +82,8 @@ def next_round(
     if runs := _new(runs, tried):
         found = Round(runs, why, None, opening is not None)
         cost = found.cost(space)
-        return found if cost <= left else Round({}, f"the budget is spent: what comes next would take {cost:.3g}", None)
+        more = f"{cost / left:.3g} times what is left" if left > 0 else "more than nothing"
+        return found if cost <= left else Round({}, f"the budget is spent: what comes next would take {more}", None)
     posterior = AtTarget.of(sweeps, space.target, seed)
     if posterior is None:
         return _anyhow(space, tried, sweeps, left)
