@@ -60,7 +60,7 @@ def test_the_order_of_rounds_and_what_ends_them():
     assert list(first.runs) == [(16, 2)]
     assert len(first.runs[16, 2]) == 2 * len(space.values)
     assert first.opening
-    assert "would take 18" in next_round(space, {}, 17.0, 0.0).why
+    assert "would take 1.06 times what is left" in next_round(space, {}, 17.0, 0.0).why
     runs, rounds, spent = search(surface, 1000.0)
     assert list(rounds[1].runs) == [(32, 2), (64, 2), (128, 2)]
     assert all(
