@@ -58,7 +58,7 @@ def placed(net: Any, x: Any) -> dict:
 @once(maxsize=64)
 def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
     x = abstract(shape, kind)
-    found, axes = dict[tuple[str, ...], Where](), dict[tuple[str, ...], int]()
+    found, axes, readouts = dict[tuple[str, ...], Where](), dict[tuple[str, ...], int](), set[tuple[str, ...]]()
 
     def note(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
         module = context.module
@@ -74,6 +74,8 @@ def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
                     role, getattr(module, "in_branch", False), 0.0 if zero else std, multiplier, of_outputs=last
                 )
                 found[(*module.path, name)] = where
+                if isinstance(module, Linear) and module.role == "readout":
+                    readouts.add(module.path)
                 if isinstance(module, Linear) and name == "kernel":
                     axes[(*module.path, name)] = len(module.window) + 2
         return run(*args, **kwargs)
@@ -85,6 +87,8 @@ def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
     missing = [".".join(path) for path in params if path not in found]
     if missing:
         raise ValueError(f"No role is known for {', '.join(missing)}: build the network from zoo's layers.")
+    if len(readouts) == 1 and (bias := (*min(readouts), "bias")) in found:  # of several, one may lie inside
+        found[bias] = dataclasses.replace(found[bias], of_outputs=True)
     for path, count in axes.items():
         leaf: Any = params.get(path)
         more = leaf.ndim - count if leaf is not None else 0

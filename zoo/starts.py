@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from zoo.added import added_to_outputs
 from zoo.infer import infer_roles
 from zoo.inferred import Place
 from zoo.laws import Law, law_of, laws
@@ -89,22 +90,25 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
     leaves = jax.tree_util.tree_leaves_with_path(shapes)
     paths = {name: tuple(entry.key for entry in path) for (path, _), name in zip(leaves, names_of(shapes), strict=True)}
     readouts = {name.rpartition(".")[0]: place for name, place in found.places.items() if place.role == "readout"}
+    biases = {name for name, place in found.places.items() if _may_be_bias(name, place, readouts)}
+    last = biases and biases & added_to_outputs(lambda params: apply(params, net.width), shapes)
     return {
-        name: _start(net, name, paths[name], place, law_of(narrow[name]), law_of(wide[name]), readouts)
+        name: _start(
+            net, name, paths[name], place, law_of(narrow[name]), law_of(wide[name]), name in biases, name in last
+        )
         for name, place in found.places.items()
     }
 
 
 def _start(
-    net: PlainNetwork, name: str, path: tuple[str, ...], place: Place, law: Law, wide: Law, readouts: dict[str, Place]
+    net: PlainNetwork, name: str, path: tuple[str, ...], place: Place, law: Law, wide: Law, bias: bool, last: bool
 ) -> Start:
     role, inputs = place.role, 1
-    last = role == "constant" and _is_bias(place, readouts.get(name.rpartition(".")[0]))
     if role in ("hidden", "readout"):
         inputs = math.prod(place.shape[i] for i in _inputs(place))
         if law.mean:
             raise ValueError(_MEAN.format(name=name, role=role, mean=law.mean))
-    elif last:
+    elif bias:
         role = "bias"
     if role == "bias" and not law.variance and law.mean:
         role = "norm"  # a gain
@@ -119,9 +123,11 @@ def _start(
     return Start(path, role, a, inputs, place, law, last)
 
 
-def _is_bias(place: Place, readout: Place | None) -> bool:
-    """Whether what does not grow is the bias of the readout: one number for each of its outputs."""
-    return readout is not None and len(place.shape) == 1 and place.shape[0] in readout.shape
+def _may_be_bias(name: str, place: Place, readouts: dict[str, Place]) -> bool:
+    """Whether what does not grow is the bias of a readout: one number for each of its outputs."""
+    readout = readouts.get(name.rpartition(".")[0])
+    one = place.role == "constant" and len(place.shape) == 1
+    return one and readout is not None and place.shape[0] in readout.shape
 
 
 def _inputs(place: Place) -> tuple[int, ...]:

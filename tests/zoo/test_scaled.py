@@ -11,6 +11,7 @@ import pytest
 from definitions import definitions, input_shape, small
 
 from zoo import CNN, MLP, HeResNet, Parameterization, ResNet, ViT, factors, in_parameterization, infer_roles, scaled
+from zoo.starts import starts
 
 MUP = Parameterization.mup
 NETS: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -192,6 +193,24 @@ def test_the_bias_of_the_readout_moves_outputs_alike_at_every_width(net, optimiz
         moved.append(float(jnp.mean(outputs(after) - outputs(params))))
     assert moved[0] == pytest.approx(moved[1], rel=0.15)
     assert abs(moved[0]) > 2e-3
+
+
+class Routed(nn.Module):
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.relu(nn.Dense(self.width)(x))
+        shares = nn.softmax(nn.Dense(2, name="router")(h))
+        parts = jnp.stack([nn.Dense(self.width, name=f"expert_{i}")(h) for i in range(2)], axis=-1)
+        h = nn.relu(jnp.sum(parts * shares[:, None, :], axis=-1))
+        return nn.Dense(2, name="readout")(h)[:, :1] / 2.0
+
+
+def test_a_bias_of_few_signals_inside_is_not_one_of_outputs():
+    found = starts(in_parameterization(Routed(8), "mup"), jnp.ones((1, 3)))
+    assert {name for name, start in found.items() if start.of_outputs} == {"readout.bias"}
+    assert found["router.bias"].role == "bias"
 
 
 def test_depth_rules_of_the_branches():
