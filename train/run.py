@@ -3,6 +3,7 @@
 `launch.train` reads flags and files, and calls `Run` and `conduct`.
 """
 
+import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from train import beside
 from train.checkpoints import Checkpoints, log_spaced
 from train.data import Batches, evaluation_batches, resident, source
-from train.data.own import arrays_of, not_finite
+from train.data.own import arrays_of, classes_in, not_finite
 from train.data.tokens import TokenSource, Windows
 from train.loop import Loop, check_evaluated, one_by_one
 from train.mesh import make_mesh, rows_here
@@ -27,6 +28,8 @@ from train.step import Program
 from train.trainer import Trainer
 from zoo.abstract import abstract
 from zoo.saved import to_json
+
+_LOOKED_AT = 1000  # targets, before they are taken for classes
 
 
 class Run:
@@ -72,7 +75,7 @@ class Run:
             )
         self.program = Program(
             net, tx, lambda f, y: experiment.call("loss", f, y), fields["accumulate"], fields["average"],
-            labels=are_labels(np.asarray(targets)),
+            labels=self._labels(),
         )  # fmt: skip
         self.trainer = Trainer(
             self.program,
@@ -124,6 +127,20 @@ class Run:
             raise ValueError(f"{self._batches} gives none.")
         inputs, targets = batch
         return abstract(inputs.shape, inputs.dtype), targets
+
+    def _labels(self) -> int:
+        """`Program.labels`, by up to 1,000 targets."""
+        if isinstance(self.source, TokenSource):
+            return 2
+        if self.source is not None:
+            among = np.unique(np.linspace(0, len(self.source) - 1, _LOOKED_AT).astype(int))
+            parts = (self.source.read(rows)[1] for rows in np.array_split(among, -(-len(among) // 50)))
+            return self.source.classes or classes_in(parts)
+        (size, *_), first = self._shapes[0].shape, self._shapes[1]
+        if not classes_in([first]):
+            return 0
+        batches = iter(functools.partial(self._next, self._own_batches(0)), None)  # which may take long to make
+        return classes_in(y for _, y in itertools.islice(batches, max(min(_LOOKED_AT // size, 4), 32 // size)))
 
     def abstract_batch(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
         """Shapes and types of a whole batch."""
@@ -286,17 +303,6 @@ def split_of(data: Mapping[str, Any], split: str) -> Any:
     """The samples of one split of the data that a config names in its field `data`."""
     kept = ("name", "train", "test", "augment", "normalise", "on_device")
     return source(data["name"], split, **{name: value for name, value in data.items() if name not in kept})
-
-
-def are_labels(targets: np.ndarray) -> bool:
-    """Whether these are classes: whole numbers, or probabilities.
-
-    >>> are_labels(np.eye(3)), are_labels(np.array([2, 0])), are_labels(np.array([[0.3, -1.2]]))
-    (True, True, False)
-    """
-    if np.issubdtype(targets.dtype, np.integer):
-        return True
-    return targets.ndim > 1 and bool((targets >= 0).all() and np.allclose(targets.sum(-1), 1, atol=1e-3))
 
 
 def parts_of(state: Any) -> tuple[Any, Any]:

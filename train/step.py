@@ -59,7 +59,7 @@ class Program:
     many parts, one after the other, whose gradients are averaged, each as often as it has such positions (batch statistics
     are then those of each part). average: the decay of an exponential
     moving average of the parameters, used in evaluation; 0 for none. mapped: the name of the axis when the step runs
-    under `jax.pmap`. labels: targets say classes, so that there is an accuracy.
+    under `jax.pmap`. labels: how many classes targets tell apart at least, so that there is an accuracy; 0: they say none.
 
     >>> from zoo import MLP
     >>> program = Program(MLP(8, 1), optax.sgd(0.1), lambda f, y: ((f - y) ** 2).mean())
@@ -75,7 +75,7 @@ class Program:
     accumulate: int = 1
     average: float = 0.0
     mapped: str | None = None
-    labels: bool = True
+    labels: int = 2
 
     def initial(self, seed: Any, x: Any) -> TrainingState:
         """The state before the first step; the same seed gives `launch.transfer`'s network of that seed."""
@@ -121,13 +121,14 @@ class Program:
         return loss, collections, right, gradient
 
     def hits(self, outputs: Any, targets: Any) -> dict[str, Any]:
-        """{"accuracy": …} where targets are class probabilities, one column each, or whole numbers (where ≥ 0); else nothing."""
-        if not self.labels:
+        """{"accuracy": …} where there are at least two outputs, and as many as `labels`, for targets that are a class for each of
+        their rows, a whole number (where ≥ 0), or class probabilities, one column each; else nothing."""
+        if not self.labels or not outputs.ndim or outputs.shape[-1] < max(self.labels, 2):
             return {}
-        if jnp.issubdtype(targets.dtype, jnp.integer):
+        if _are_classes(outputs, targets):
             right = jnp.sum(outputs.argmax(-1) == targets)
             return {"accuracy": right / jnp.maximum(jnp.sum(targets >= 0), 1)}
-        if targets.shape == outputs.shape and outputs.shape[-1] > 1:
+        if jnp.issubdtype(targets.dtype, jnp.floating) and targets.shape == outputs.shape:
             return {"accuracy": jnp.mean(outputs.argmax(-1) == targets.argmax(-1))}
         return {}
 
@@ -167,6 +168,9 @@ def _counted(outputs: jax.Array, targets: jax.Array) -> jax.Array:
     >>> int(_counted(jnp.ones((2, 2, 5)), jnp.array([[1, -1], [0, 2]]))), int(_counted(jnp.ones((2, 1)), jnp.array([1, -1])))
     (3, 2)
     """
+    return jnp.sum(targets >= 0) if _are_classes(outputs, targets) else jnp.asarray(len(targets))
+
+
+def _are_classes(outputs: jax.Array, targets: jax.Array) -> bool:
     integer = jnp.issubdtype(targets.dtype, jnp.integer)
-    classes = integer and targets.shape == outputs.shape[:-1] and outputs.shape[-1] > 1
-    return jnp.sum(targets >= 0) if classes else jnp.asarray(len(targets))
+    return integer and targets.shape == outputs.shape[:-1] and outputs.shape[-1] > 1

@@ -1,6 +1,6 @@
 """Batches of a config's own: arrays of numbers, as many targets as inputs, or a sentence that names them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -33,6 +33,25 @@ def arrays_of(batch: Any, what: str) -> tuple[Any, Any]:
                 "the samples."
             )
     return inputs, targets
+
+
+def classes_in(parts: Iterable[Any]) -> int:
+    """How many classes these targets tell apart at least; 0 where they are none, at the first part that shows it.
+
+    Whole numbers may be classes; rows are where every one of them is 1 in one column, and 0 in the others.
+
+    >>> classes_in([np.eye(3), np.eye(3)[:1]]), classes_in([np.array([2, 0])]), classes_in([np.eye(3), np.ones((1, 3))])
+    (3, 3, 0)
+    """
+    found = 0
+    for targets in map(np.asarray, parts):
+        if np.issubdtype(targets.dtype, np.integer):
+            found = max(found, int(targets.max(initial=0)) + 1, 2)
+        elif targets.ndim > 1 and np.isin(targets, (0, 1)).all() and (targets.sum(-1) == 1).all():
+            found = max(found, targets.shape[-1])
+        else:
+            return 0
+    return found
 
 
 def not_finite(batch: Any, what: str) -> str:
