@@ -18,6 +18,7 @@ from train.checkpoints import Checkpoints, log_spaced
 from train.data import Batches, evaluation_batches, resident, source
 from train.data.own import arrays_of, classes_in, not_finite
 from train.data.tokens import TokenSource, Windows
+from train.first_step import watched
 from train.loop import Loop, check_evaluated, one_by_one
 from train.mesh import make_mesh, rows_here
 from train.preemption import Preemption
@@ -277,7 +278,7 @@ def conduct(
 
         every = fields["save_every"]
         loop = Loop(
-            advance, start, steps, write, evaluate, fields["evaluate_every"],
+            watched(advance, progress.console.print), start, steps, write, evaluate, fields["evaluate_every"],
             save,
             lambda k: k in always or bool(every and k and k % every == 0),
             preemption.at, at_once, run.rates, tuple(fields["profile"]), run.folder / "profile",

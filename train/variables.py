@@ -1,5 +1,6 @@
 """A model's variables: what is trained, what only changes with the forward pass, and how a step changes both."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from zoo.checks import shown
-from zoo.modules import made_by, told
+from zoo.modules import check_told, made_by, told
 from zoo.plain import PlainNetwork
 from zoo.rescaled import within
 
@@ -34,20 +35,30 @@ def mode(net: Any, trained: bool) -> dict[str, bool]:
     """
     model = within(net)
     asks: Any = made_by(model.make, model.width) if isinstance(model, PlainNetwork) else model
-    found = told(asks.__call__ if isinstance(asks, nn.Module) else getattr(asks, "apply", asks), trained)
+    linen = isinstance(asks, nn.Module)
+    call = asks.__call__ if linen else getattr(asks, "apply", asks)
+    given = dict(model.options) if isinstance(model, PlainNetwork) else {}
+    check_told(call, 1 if linen else 2, given, f"The model ({type(asks).__name__})")
+    found = told(call, trained)
     return {"train": trained} if found and asks is not model else found  # wrapped ones translate
 
 
 def initial(net: Any, key: Any, x: Any) -> tuple[Any, dict[str, Any]]:
     """(what is trained, other collections) at the start."""
-    return split(net.init(key, x, **mode(net, False)))
+    taken = inspect.signature(within(net).init).parameters
+    whole = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+    return split(net.init(key, x, **{name: said for name, said in mode(net, False).items() if whole or name in taken}))
 
 
 def draws(net: Any, key: Any, step: Any, part: Any = 0) -> dict[str, Any]:
-    """What `apply` takes in a step of training beside inputs: keys of random numbers, for dropout, of a Linen module."""
-    if not isinstance(within(net), nn.Module):
-        return {}
-    return {"rngs": {"dropout": jax.random.fold_in(jax.random.fold_in(key, step), part)}}
+    """What `apply` takes in a step of training beside inputs: keys of random numbers, for dropout, of a Linen module; what tells
+    another object with init and apply that it is trained, with a key where it asks for one."""
+    here = jax.random.fold_in(jax.random.fold_in(key, step), part)
+    if isinstance(within(net), nn.Module):
+        return {"rngs": {"dropout": here}}
+    found = mode(net, True)
+    asked = inspect.signature(within(net).apply).parameters if found else ()
+    return found | {name: here for name in ("key", "rng") if name in asked}
 
 
 def forward(

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -22,17 +22,46 @@ class Pair(NamedTuple):
 
 
 # Names by which modules ask whether they are trained, and what they are then told; zoo's own layers say `train`.
-TOLD = {"train": True, "training": True, "is_training": True, "deterministic": False, "use_running_average": False}
+TOLD = dict.fromkeys(("train", "training", "is_train", "is_training", "train_mode", "training_mode"), True)
+TOLD |= dict.fromkeys(("deterministic", "use_running_average", "inference", "is_inference", "eval", "evaluate"), False)
+TOLD |= dict.fromkeys(("evaluation", "is_eval", "eval_mode", "is_eval_mode", "inference_mode"), False)
 
 
 def told(call: Callable[..., Any], trained: bool) -> dict[str, bool]:
-    """The argument that tells a forward pass whether it is one of training; none where it does not ask.
+    """The arguments that tell a forward pass whether it is one of training; none where it does not ask.
 
     >>> told(lambda x, deterministic=True: x, trained=True), told(lambda x: x, trained=True)
     ({'deterministic': False}, {})
     """
     asked = inspect.signature(call).parameters
-    return next(({name: sense == trained} for name, sense in TOLD.items() if name in asked), {})
+    return {name: sense == trained for name, sense in TOLD.items() if name in asked and _is_flag(asked[name])}
+
+
+def _is_flag(argument: inspect.Parameter) -> bool:
+    return argument.default is argument.empty or isinstance(argument.default, bool | int | None)
+
+
+def check_told(call: Callable[..., Any], first: int, also: Container[str] = (), what: str = "") -> None:
+    """Raises where a forward pass must be given what nobody knows, beside its first arguments and those in `also`.
+
+    >>> check_told(lambda x, phase: x, 1, what="Net")
+    Traceback (most recent call last):
+    ...
+    ValueError: Net must be given "phase" beside its inputs, and is told no more than whether it is trained, as train, training, \
+is_train, is_training, … or deterministic, …: rename that argument, or give it a default.
+    """
+    for argument in list(inspect.signature(call).parameters.values())[first:]:
+        variable = argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
+        if (
+            argument.default is argument.empty
+            and not variable
+            and argument.name not in TOLD
+            and argument.name not in also
+        ):
+            raise ValueError(
+                f'{what} must be given "{argument.name}" beside its inputs, and is told no more than whether it is trained, as '
+                f"{', '.join([*TOLD][:4])}, … or deterministic, …: rename that argument, or give it a default."
+            )
 
 
 def made_by(make: Callable[..., Any], width: int) -> nn.Module | Pair:

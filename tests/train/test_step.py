@@ -12,6 +12,7 @@ import pytest
 from flax import nnx
 
 from train.data import digits
+from train.first_step import watched
 from train.losses import cross_entropy
 from train.mesh import Placement, make_mesh, rows_here
 from train.step import Program
@@ -220,6 +221,32 @@ class Deterministic(nn.Module):
         return Told(rate=0.5)(x, train=not deterministic)
 
 
+class IsTrain(nn.Module):
+    """Asks by another name, with a default."""
+
+    @nn.compact
+    def __call__(self, x, is_train=False):
+        return Told(rate=0.5)(x, train=is_train)
+
+
+class Twice(nn.Module):
+    """Asks by two names, and believes both."""
+
+    @nn.compact
+    def __call__(self, x, deterministic=True, inference=None):
+        return Told(rate=0.5)(x, train=not deterministic and inference is False)
+
+
+class Functions:
+    """No module; draws by a key of the step."""
+
+    def init(self, key, x):
+        return Told().init(key, x)["params"]
+
+    def apply(self, params, x, train=False, key=None):
+        return Told(rate=0.5).apply({"params": params}, x, train, rngs={"dropout": key} if train else None)
+
+
 class OfNNX(nnx.Module):
     """Has keys of its own for dropout, and is told by its methods."""
 
@@ -236,11 +263,23 @@ class OfNNX(nnx.Module):
     [
         Training(),
         Deterministic(),
+        IsTrain(),
+        Twice(),
+        Functions(),
         in_parameterization(Training(), "ntk"),
         in_parameterization(Deterministic(), "ntk"),
         in_parameterization(lambda width, rngs: OfNNX(width, rngs), "ntk", width=32),
     ],
-    ids=["training", "deterministic", "training in ntk", "deterministic in ntk", "nnx in ntk"],
+    ids=[
+        "training",
+        "deterministic",
+        "is_train",
+        "twice",
+        "functions",
+        "training in ntk",
+        "deterministic in ntk",
+        "nnx in ntk",
+    ],
 )
 def test_modules_may_ask_by_another_name(net):
     """Steps drop out and evaluations do not, also where the network must be told, and in another parameterization."""
@@ -255,6 +294,30 @@ def test_modules_may_ask_by_another_name(net):
     assert len({*losses, still[0]}) == 3
     swept = train_runs(lambda job: (net, optax.sgd(0.0)), cross_entropy, [batch] * 2, 2, {}, [0])
     np.testing.assert_allclose(swept[0], losses, rtol=1e-5)
+
+
+def test_what_a_module_must_be_told_and_nobody_knows_is_named():
+    class Phased(nn.Module):
+        @nn.compact
+        def __call__(self, x, phase):
+            return nn.Dense(10)(x.reshape(len(x), -1))
+
+    with pytest.raises(ValueError, match=r'The model \(Phased\) must be given "phase" beside its inputs'):
+        Program(Phased(), optax.sgd(0.1), cross_entropy).initial(0, X)
+
+
+@pytest.mark.parametrize("still", [False, True])
+def test_batch_statistics_that_stay_are_said_once(still):
+    class Normed(nn.Module):
+        @nn.compact
+        def __call__(self, x, train=False):
+            return nn.Dense(10)(nn.BatchNorm(use_running_average=still or not train)(x.reshape(len(x), -1)))
+
+    trainer, said = Trainer(Program(Normed(), optax.sgd(0.1), cross_entropy), make_mesh(), (16, 8, 8, 1)), []
+    advance = watched(lambda state, k, most: (*trainer.step(state, (X[:16], Y[:16])), None), said.append)
+    state, _, _ = advance(trainer.initial(), 0, 1)
+    advance(state, 1, 2)
+    assert len(said) == still
 
 
 def test_sweeps_drop_out_as_the_trainer_does():

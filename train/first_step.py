@@ -1,0 +1,41 @@
+"""What the first step tells of a model: batch statistics that stay as they were are those of evaluation."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+STILL = (
+    "batch statistics (batch_stats) stayed as they were in the first step, as in evaluation: unless they are meant to be fixed, "
+    "give the model an argument `train` (training, is_training, deterministic, …) by which its normalisation updates them"
+)
+
+
+def watched(advance: Callable[..., Any], say: Callable[[str], object]) -> Callable[..., Any]:
+    """`Loop.advance`, of which the first call says where no batch statistics changed.
+
+    >>> from train.step import TrainingState
+    >>> still = TrainingState(0, {}, {"batch_stats": {"mean": np.zeros(2)}}, (), None, None)
+    >>> watched(lambda state, k, most: (state, {}, None), lambda text: print(text[:40]))(still, 0, 1)[2]
+    batch statistics (batch_stats) stayed as
+    """
+    first = True
+
+    def advanced(state: Any, k: int, most: int) -> Any:
+        nonlocal first
+        before = _here(state) if first else []
+        found = advance(state, k, most)
+        if before and all(map(np.array_equal, before, _here(found[0]))):
+            say(STILL)
+        first = False
+        return found
+
+    return advanced
+
+
+def _here(state: Any) -> list[np.ndarray]:
+    """A copy of what this process's first device has of every batch statistic."""
+    leaves = jax.tree.leaves(state.collections.get("batch_stats", {}))
+    with jax.transfer_guard_device_to_host("allow"):
+        return [np.array(a.addressable_data(0) if isinstance(a, jax.Array) else a) for a in leaves]
