@@ -261,6 +261,8 @@ def conduct(
             left = f"{numbers['seconds_left']:.0f} s left" if "seconds_left" in numbers else "compiling"
             progress.update(task, completed=k + 1, loss=f"{numbers['loss']:.4g}", left=left)
 
+        once = iter([_no_mean])
+
         def evaluate(k: int, state: Any) -> None:
             found = run.evaluate(state)
             if found:
@@ -268,6 +270,8 @@ def conduct(
                 tests.write(k, {name: value.mean().item() for name, value in found.items()} | members)
                 progress.console.print(f"step {k}: " + ", ".join(f"test {n} {v.mean():.4g}" for n, v in found.items()))
                 check_evaluated(k, found)
+            for sentence in once if trainer.by_batches else ():
+                progress.console.print(sentence(fields))
 
         def save(k: int, state: Any) -> None:
             records.flush()  # the lines before a checkpoint are there when it is
@@ -304,6 +308,14 @@ def split_of(data: Mapping[str, Any], split: str) -> Any:
     """The samples of one split of the data that a config names in its field `data`."""
     kept = ("name", "train", "test", "augment", "normalise", "on_device")
     return source(data["name"], split, **{name: value for name, value in data.items() if name not in kept})
+
+
+def _no_mean(fields: Mapping[str, Any]) -> str:
+    parts = fields["accumulate"]
+    return (
+        f"the loss is no mean over samples: test loss is that of {fields['batch']} samples at a time, weighted by their number"
+        + f", and a step's loss and gradient are means over those of its accumulate={parts} parts" * (parts > 1)
+    )
 
 
 def parts_of(state: Any) -> tuple[Any, Any]:

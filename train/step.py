@@ -148,7 +148,7 @@ class Program:
             x, y = batch
             outputs, after = forward(self.net, trained, collections, x, (), **options)
             outputs = jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
-            return one_number(self.loss(outputs, y)), (after, self.hits(outputs, y), _counted(outputs, y))
+            return one_number(self.loss(outputs, y)), (after, self.hits(outputs, y), counted(outputs, y))
 
         if self.mapped is None:
             (loss, (after, right, count)), gradient = jax.value_and_grad(objective, has_aux=True)(trained)
@@ -162,10 +162,10 @@ class Program:
         return (loss, jax.lax.pmean(after, self.mapped), right, gradient), total
 
 
-def _counted(outputs: jax.Array, targets: jax.Array) -> jax.Array:
+def counted(outputs: jax.Array, targets: jax.Array) -> jax.Array:
     """How many targets a mean is over: samples, or rows of outputs that have a class, a whole number that is not negative.
 
-    >>> int(_counted(jnp.ones((2, 2, 5)), jnp.array([[1, -1], [0, 2]]))), int(_counted(jnp.ones((2, 1)), jnp.array([1, -1])))
+    >>> int(counted(jnp.ones((2, 2, 5)), jnp.array([[1, -1], [0, 2]]))), int(counted(jnp.ones((2, 1)), jnp.array([1, -1])))
     (3, 2)
     """
     return jnp.sum(targets >= 0) if _are_classes(outputs, targets) else jnp.asarray(len(targets))

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from train.mesh import Placement, rows_here, to_devices
-from train.step import Numbers, Program, TrainingState
+from train.step import Numbers, Program, TrainingState, counted
 from train.variables import mode
 from zoo.abstract import abstract
 
@@ -73,6 +73,11 @@ class Trainer:
         self._several = jax.jit(several, out_shardings=(self.shardings, self.placement.copied), donate_argnums=0)
         self._pmap = pmap
         self._evaluate = jax.jit(self._sums, out_shardings=self.placement.copied)
+        self._evaluate_whole = jax.jit(self._whole_sums, static_argnums=3, out_shardings=self.placement.copied)
+        self._count = jax.jit(lambda mask: jnp.sum(mask > 0), out_shardings=self.placement.copied)
+        self.by_batches: bool | None = (
+            None  # whether the loss is no mean over samples; None: not known before an evaluation
+        )
 
     @property
     def abstract(self) -> TrainingState:
@@ -104,12 +109,23 @@ class Trainer:
         return step.lower(state, self.place(batch)).compile()
 
     def evaluate(self, state: TrainingState, batches: Iterable[Any]) -> dict[str, Any]:
-        """Means over all samples of (inputs, targets, mask) batches: {"loss", "accuracy" where there are classes}, by member."""
+        """Means over all samples of (inputs, targets, mask) batches: {"loss", "accuracy" where there are classes}, by member.
+
+        Where the loss is no mean over samples (`by_batches`), it is that of each batch, a mean weighted by their masks.
+        """
         total, rows = None, self.placement.batch
         for batch in batches:
             # One after the other: collectives of programs side by side could meet in different orders on different hosts.
             _, parts = rows_here(rows, rows.mesh.shape["data"])
-            total = self._evaluate(state, to_devices(batch, rows, len(batch[0]) * parts), total)
+            placed = to_devices(batch, rows, len(batch[0]) * parts)
+            if not self.by_batches:
+                sums = self._evaluate(state, placed, total)
+                alike = jax.device_get(sums.pop("alike", None))
+                if alike and self.by_batches is None:
+                    self.by_batches = _differs(**alike)
+            if self.by_batches and (count := int(jax.device_get(self._count(placed[2])))):
+                sums = self._evaluate_whole(state, placed, total, count)
+            total = sums
         if total is None:
             raise ValueError("There are no samples to evaluate on.")
         found = jax.device_get(total)
@@ -117,19 +133,59 @@ class Trainer:
         return {name: np.asarray(value, np.float64) / count for name, value in found.items()}
 
     def _sums(self, state: TrainingState, batch: Any, total: dict[str, Any] | None) -> dict[str, Any]:
-        how = mode(self.program.net, False)
+        """Of the first batch also the loss "alike": of all of it at once, and as means over its samples or targets."""
+        x, y, mask = batch
 
         def one(variables: Any) -> dict[str, Any]:
-            x, y, mask = batch
-            outputs = self.program.net.apply(variables, x, **how)
-            outputs = jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
-            losses = jax.vmap(lambda f, y: self.program.loss(f[None], y[None]))(outputs, y)
-            each = {"loss": losses, **jax.vmap(lambda f, y: self.program.hits(f[None], y[None]))(outputs, y)}
-            return {name: jnp.sum(value * mask) for name, value in each.items()}
+            outputs = self._outputs(variables, x)
+            each = self._each(outputs, y)
+            sums = {name: jnp.sum(value * mask) for name, value in each.items()}
+            if total is not None:
+                return sums
+            weights = jax.vmap(lambda f, y: counted(f[None], y[None]))(outputs, y)
+            losses, by_target = each["loss"], jnp.average(each["loss"], weights=weights + 1e-30)
+            alike = {"whole": self.program.loss(outputs, y), "means": jnp.stack([losses.mean(), by_target])}
+            return sums | {"alike": alike | {"scale": jnp.abs(losses).mean()}}
 
+        return self._added(state, one, mask, total)
+
+    def _whole_sums(self, state: TrainingState, batch: Any, total: dict[str, Any] | None, count: int) -> dict[str, Any]:
+        """The same with the loss of all samples of a batch at once, of which `count` are in the mask."""
+        x, y, mask = batch
+        there = jnp.argsort(mask <= 0, stable=True)[:count]
+
+        def one(variables: Any) -> dict[str, Any]:
+            outputs = self._outputs(variables, x)
+            found = {name: jnp.sum(value * mask) for name, value in self._each(outputs, y).items()}
+            return found | {"loss": self.program.loss(outputs[there], y[there]) * mask.sum()}
+
+        return self._added(state, one, mask, total)
+
+    def _outputs(self, variables: Any, x: Any) -> jax.Array:
+        outputs = self.program.net.apply(variables, x, **mode(self.program.net, False))
+        return jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
+
+    def _each(self, outputs: jax.Array, targets: jax.Array) -> dict[str, jax.Array]:
+        """Sample by sample."""
+        losses = jax.vmap(lambda f, y: self.program.loss(f[None], y[None]))(outputs, targets)
+        return {"loss": losses, **jax.vmap(lambda f, y: self.program.hits(f[None], y[None]))(outputs, targets)}
+
+    def _added(self, state: TrainingState, one: Callable, mask: Any, total: dict[str, Any] | None) -> dict[str, Any]:
         found = jax.vmap(one)(state.variables) if self.members else one(state.variables)
-        sums = {**found, "count": batch[2].sum()}
+        sums = {**found, "count": mask.sum()}
         return sums if total is None else jax.tree.map(jnp.add, total, sums)
+
+
+def _differs(whole: np.ndarray, means: np.ndarray, scale: np.ndarray) -> bool | None:
+    """Whether the loss of a batch is neither mean of the losses of its samples, [means]; None where it is not finite.
+
+    >>> _differs(np.array(2.0), np.array([2.5, 2.0]), np.array(2.5)), _differs(np.array(2.0), np.zeros(2), np.array(0.0))
+    (False, True)
+    """
+    if not np.isfinite(whole).all():
+        return None
+    close = np.abs(whole[..., None] - means) <= 1e-3 * np.maximum(np.abs(whole), scale)[..., None]
+    return not close.all(axis=tuple(range(close.ndim - 1))).any()
 
 
 def _several(step: Callable[[Any, Any], Any], shardings: Any, state: Any, chunk: Any, begin: Any, count: Any) -> Any:

@@ -1,0 +1,64 @@
+"""Test losses that are no means over samples are those of batches."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from train.data import evaluation_batches
+from train.data.sources import Arrays
+from train.losses import cross_entropy
+from train.mesh import make_mesh
+from train.step import Program
+from train.trainer import Trainer
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(22, 3)).astype(np.float32)
+
+
+def contrast(f, y):
+    del y
+    return optax.softmax_cross_entropy_with_integer_labels(f @ f.T, jnp.arange(len(f))).mean()
+
+
+def deviation(f, y):
+    return jnp.sqrt(jnp.mean((f - y) ** 2))
+
+
+def classes(f, y):
+    return cross_entropy(f, y.argmax(-1))
+
+
+def squares(f, y):
+    return jnp.mean((f - y) ** 2)
+
+
+@pytest.mark.parametrize("members", [0, 2])
+@pytest.mark.parametrize(
+    ("loss", "by_batches"), [(contrast, True), (deviation, True), (classes, False), (squares, False)]
+)
+def test_a_loss_is_evaluated_as_what_it_is(loss, by_batches, members):
+    y = np.eye(4, dtype="float32")[RANDOM.integers(4, size=22)]
+    trainer = Trainer(Program(nn.Dense(4), optax.sgd(0.1), loss), make_mesh(), (8, 3), members=members)
+    state, source = trainer.initial(), Arrays("own", X, y)
+    found = [trainer.evaluate(state, evaluation_batches(source, 8))["loss"] for _ in range(2)]
+    assert trainer.by_batches == by_batches
+    kernel = np.asarray(state.trained["params"]["kernel"]).reshape(-1, 3, 4)
+    sizes = [8, 8, 6] if by_batches else [22]
+    parts = [slice(end - size, end) for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
+    wanted = [sum(size * float(loss(X[at] @ k, y[at])) for size, at in zip(sizes, parts, strict=True)) / 22
+              for k in kernel]  # fmt: skip
+    for each in found:
+        np.testing.assert_allclose(np.atleast_1d(each), wanted, rtol=1e-5)
+
+
+def test_a_mean_over_targets_that_count_is_a_mean():
+    targets = RANDOM.integers(-1, 4, size=(22, 5))
+    x = RANDOM.normal(size=(22, 5, 3)).astype(np.float32)
+    trainer = Trainer(Program(nn.Dense(4), optax.sgd(0.1), cross_entropy), make_mesh(), (22, 5, 3))
+    weights = (targets >= 0).mean(1, dtype=np.float32)
+    state = trainer.initial()
+    found = trainer.evaluate(state, [(x, targets, weights)])["loss"]
+    assert trainer.by_batches is False
+    np.testing.assert_allclose(found, cross_entropy(x @ state.trained["params"]["kernel"], targets), rtol=1e-5)
