@@ -14,10 +14,11 @@ import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from train import beside
-from train.checkpoints import Checkpoints, log_spaced
+from train.checkpoints import Checkpoints, log_spaced, steps_in
 from train.data import Batches, evaluation_batches, resident, source
+from train.data.content import content_of, made, word_of
 from train.data.own import arrays_of, classes_in, not_finite
-from train.data.tokens import TokenSource, Windows
+from train.data.tokens import TokenSource
 from train.first_step import watched
 from train.loop import Loop, check_evaluated, one_by_one
 from train.mesh import make_mesh, rows_here
@@ -26,7 +27,7 @@ from train.records import Records, set_aside
 from train.schedules import make_schedule
 from train.several import Several
 from train.step import Program
-from train.trainer import Trainer
+from train.trainer import Trainer, no_mean
 from zoo.abstract import abstract
 from zoo.saved import to_json
 
@@ -127,6 +128,7 @@ class Run:
         if batch is None:
             raise ValueError(f"{self._batches} gives none.")
         inputs, targets = batch
+        self._word = word_of(batch)
         return abstract(inputs.shape, inputs.dtype), targets
 
     def _labels(self) -> int:
@@ -211,16 +213,31 @@ class Run:
         batches = evaluation_batches(self.test, self.fields["batch"], part, parts, self.data.get("normalise"))
         return self.trainer.evaluate(state, batches)
 
+    @functools.cached_property
+    def content(self) -> dict[str, Any]:
+        """Words for what its data hold: a text; the first batch of others, where it is the same whenever it is made."""
+        again = bool(self.folder and steps_in(self.folder / "checkpoints"))
+        if self.source is None:
+            found = {"batches": made(self._word, *(word_of(self._next(self._own_batches(0))) for _ in range(again)))}
+        else:
+            given, batch = (
+                {"train": (self.source, self.fields["seed"]), "test": (self.test, None)},
+                self.fields["batch"],
+            )
+            found = {
+                name: content_of(each, batch, seed, again) for name, (each, seed) in given.items() if each is not None
+            }
+        return {name: word for name, word in found.items() if word}
+
     def info(self) -> dict[str, Any]:
         """What lies in every checkpoint beside the weights."""
         try:
             definition = to_json(self.program.net)
         except (TypeError, ValueError) as error:
             definition = {"absent": str(error)}
-        texts = {"train": self.source, "test": self.test}
-        content = {split: text.content for split, text in texts.items() if isinstance(text, Windows)}
-        return {"definition": definition, "content": content, "config": json.loads(self.experiment.config.to_json_best_effort()),
-                "config_file": self.experiment.path.name, "members": self.fields["members"], "code": self.code}  # fmt: skip
+        return {"definition": definition, "content": self.content, "code": self.code, "members": self.fields["members"],
+                "config": json.loads(self.experiment.config.to_json_best_effort()),
+                "config_file": self.experiment.path.name}  # fmt: skip
 
 
 def conduct(
@@ -261,7 +278,7 @@ def conduct(
             left = f"{numbers['seconds_left']:.0f} s left" if "seconds_left" in numbers else "compiling"
             progress.update(task, completed=k + 1, loss=f"{numbers['loss']:.4g}", left=left)
 
-        once = iter([_no_mean])
+        once = iter([no_mean])
 
         def evaluate(k: int, state: Any) -> None:
             found = run.evaluate(state)
@@ -308,14 +325,6 @@ def split_of(data: Mapping[str, Any], split: str) -> Any:
     """The samples of one split of the data that a config names in its field `data`."""
     kept = ("name", "train", "test", "augment", "normalise", "on_device")
     return source(data["name"], split, **{name: value for name, value in data.items() if name not in kept})
-
-
-def _no_mean(fields: Mapping[str, Any]) -> str:
-    parts = fields["accumulate"]
-    return (
-        f"the loss is no mean over samples: test loss is that of {fields['batch']} samples at a time, weighted by their number"
-        + f", and a step's loss and gradient are means over those of its accumulate={parts} parts" * (parts > 1)
-    )
 
 
 def parts_of(state: Any) -> tuple[Any, Any]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -186,6 +186,15 @@ def _differs(whole: np.ndarray, means: np.ndarray, scale: np.ndarray) -> bool | 
         return None
     close = np.abs(whole[..., None] - means) <= 1e-3 * np.maximum(np.abs(whole), scale)[..., None]
     return not close.all(axis=tuple(range(close.ndim - 1))).any()
+
+
+def no_mean(fields: Mapping[str, Any]) -> str:
+    """What is said where `Trainer.by_batches`."""
+    parts = fields["accumulate"]
+    return (
+        f"the loss is no mean over samples: test loss is that of {fields['batch']} samples at a time, weighted by their number"
+        + f", and a step's loss and gradient are means over those of its accumulate={parts} parts" * (parts > 1)
+    )
 
 
 def _several(step: Callable[[Any, Any], Any], shardings: Any, state: Any, chunk: Any, begin: Any, count: Any) -> Any:

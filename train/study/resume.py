@@ -28,7 +28,7 @@ def check_same(
     """Raises unless a checkpoint (its `info`; None: there is none) is of the run that is to go on (`now`).
 
     `depends_on_steps(steps, done)`: what of the first `done` steps is another in a run of so many steps. accept: other code,
-    versions and texts are taken for the same.
+    versions and data are taken for the same.
     """
     if then is None:
         return
@@ -48,7 +48,7 @@ def check_same(
             f"{folder} holds a run with {'; '.join(words)}. Choose another folder with --workdir, or remove this one to "
             "begin anew."
         )
-    if not accept and (words := _other_code(then.get("code"), now.get("code")) + _other_text(then, now)):
+    if not accept and (words := _other_code(then.get("code"), now.get("code")) + _other_data(then, now)):
         raise ValueError(
             f"{folder} holds a run with {'; '.join(words)}. Undo the change, choose another folder with --workdir, or, if the "
             "results do not depend on it, say --accept_changes."
@@ -85,14 +85,18 @@ def _other_code(then: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -
     return [f"another {', '.join(changed)} (the code, or what it uses, has changed{why})"] if changed else []
 
 
-def _other_text(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Which texts, of those that both know, have other bytes than they had."""
+def _other_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Which data, of those that both know, are others than they were: a text by its word; samples by {kind of device: word}."""
     old, new = (each.get("content", {}) for each in (then, now))
-    return [
-        f"another text in data.{split} (its files have changed)"
-        for split in old
-        if old[split] != new.get(split, old[split])
-    ]
+    words = []
+    for name in old:
+        if isinstance(old[name], str):
+            if old[name] != new.get(name, old[name]):
+                words.append(f"another text in data.{name} (its files have changed)")
+        elif any(word != new.get(name, {}).get(kind, word) for kind, word in old[name].items()):
+            what = "another first batch" if name == "batches" else f"other samples in data.{name}"
+            words.append(f"{what} (the code that makes them, or what it reads, has changed)")
+    return words
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,72 @@
+"""A run goes on over the data that it began with."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+from rich.console import Console
+
+from launch import train
+from train.data.sources import SOURCES, Arrays
+from train.run import Run
+from train.study.experiment import Experiment
+
+FIELDS = {"name": "own", "width": 4, "depth": 1, "batch": 4, "learning_rate": 0.1, "evaluate_every": 0}
+CODE = """
+import numpy as np, optax
+from pathlib import Path
+from zoo import MLP
+def make(width, depth): return MLP(width, depth)
+def optimizer(net, learning_rate): return optax.sgd(learning_rate)
+def loss(f, y): return ((f - y) ** 2).mean()
+"""
+READ = """
+def batches(start, batch):
+    x = np.load(Path(__file__).with_name("x.npy"))
+    while True:
+        yield x[:batch], x[:batch, :1]
+"""
+DRAWN = """
+def batches(start, batch):
+    while True:
+        yield np.random.normal(size=(batch, 3)), np.ones((batch, 1))
+"""
+
+
+def prepared(folder: Path, code: str, **fields: object) -> Run:
+    (folder / "own.py").write_text(code)
+    config = ConfigDict(FIELDS | {"steps": 2, **fields})
+    run = train.prepare(Experiment(str(folder / "own.py"), config, train.FUNCTIONS), folder / "run")
+    (folder / "run").mkdir(exist_ok=True)
+    train.check_folder(run)
+    return run
+
+
+def trained(run: Run) -> None:
+    assert train.conduct(run, Console(quiet=True))
+
+
+def test_a_file_that_batches_read_is_the_same(tmp_path: Path):
+    np.save(tmp_path / "x.npy", np.arange(12.0).reshape(4, 3))
+    trained(prepared(tmp_path, CODE + READ))
+    trained(prepared(tmp_path, CODE + READ, steps=3))
+    np.save(tmp_path / "x.npy", np.arange(12.0).reshape(4, 3) + 1)
+    with pytest.raises(ValueError, match="holds a run with another first batch"):
+        prepared(tmp_path, CODE + READ, steps=4)
+
+
+def test_samples_of_a_source_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    x = np.random.default_rng(0).normal(size=(9, 3))
+    monkeypatch.setitem(SOURCES, "mine", lambda split: Arrays("mine", x, x[:, :1]))
+    data = {"name": "mine", "test": "test"}
+    trained(prepared(tmp_path, CODE, data=data))
+    prepared(tmp_path, CODE, data=data, steps=3)
+    x[:, 0] *= -1
+    with pytest.raises(ValueError, match=r"other samples in data\.train .*; other samples in data\.test"):
+        prepared(tmp_path, CODE, data=data, steps=3)
+
+
+def test_batches_that_are_drawn_anew_go_on(tmp_path: Path):
+    trained(prepared(tmp_path, CODE + DRAWN))
+    trained(prepared(tmp_path, CODE + DRAWN, steps=3))

@@ -1,0 +1,49 @@
+"""Words for what data hold, by which a run that goes on knows its own."""
+
+import hashlib
+from typing import Any
+
+import jax
+import numpy as np
+
+from train.data.batches import epoch_order
+from train.data.sources import Source
+from train.data.tokens import Windows
+
+_ROWS = 256  # of a batch, at most
+
+
+def word_of(*values: Any) -> str:
+    """A word for these trees of arrays: of large ones, for some rows.
+
+    >>> word_of(np.zeros(2)) == word_of(np.zeros(2)), word_of(np.zeros(2)) == word_of(np.zeros(3))
+    (True, False)
+    """
+    found = hashlib.sha256()
+    for each in map(np.asarray, jax.tree.leaves(values)):
+        rows = each[np.unique(np.linspace(0, len(each) - 1, _ROWS).astype(int))] if len(each) > _ROWS else each
+        found.update(f"{each.dtype.str}{each.shape}".encode())
+        found.update(np.ascontiguousarray(rows).tobytes())
+    return found.hexdigest()[:16]
+
+
+def content_of(source: Source, batch: int, seed: int | None, again: bool) -> Any:
+    """Of a text, of all of it; else `made` of the rows of the first batch as they are stored, without a seed of some of all."""
+    if isinstance(source, Windows):
+        return source.content
+    count = len(source)
+    if seed is None:
+        rows = np.unique(np.linspace(0, count - 1, _ROWS).astype(int))
+    else:
+        rows = epoch_order(count, seed, 0)[: min(batch, _ROWS)]
+    return made(*(word_of(np.array([count]), *source.read(rows)) for _ in range(1 + again)))
+
+
+def made(*words: str) -> dict[str, str] | None:
+    """{kind of device: word} of data that were made once or more often, as arithmetic rounds differently on other devices; None
+    where they were not the same, and so tell nothing of another start.
+
+    >>> made("a", "a"), made("a", "b")
+    ({'cpu': 'a'}, None)
+    """
+    return {jax.default_backend(): words[0]} if len({*words}) == 1 else None
