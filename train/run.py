@@ -152,8 +152,7 @@ class Run:
         return inputs, jax.ShapeDtypeStruct((inputs.shape[0], *targets.shape[1:]), kind)
 
     @property
-    def _batches(self) -> str:
-        """In messages."""
+    def _batches(self) -> str:  # in messages
         return f"{self.experiment.path}: batches"
 
     def _next(self, own: Iterator[Any]) -> tuple[Any, Any] | None:

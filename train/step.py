@@ -21,13 +21,13 @@ class TrainingState:
     trained: Any  # what the optimiser changes
     collections: Any  # what the forward pass changes: batch statistics
     memory: Any  # the optimiser's
-    average: Any  # exponential moving average of `trained`, or None
+    average: Any  # exponential moving average of `trained`, in float32 at least, or None
     key: Any  # of random numbers in the forward pass
 
     @property
     def variables(self) -> Any:
         """What `apply` takes: averaged parameters where they are averaged."""
-        trained = self.trained if self.average is None else self.average
+        trained = self.trained if self.average is None else _with_types_of(self.trained, self.average)
         return {**trained, **self.collections} if self.collections else trained
 
 
@@ -81,7 +81,7 @@ class Program:
         """The state before the first step; the same seed gives `launch.transfer`'s network of that seed."""
         key = jax.random.fold_in(jax.random.key(0), seed)
         trained, collections = initial(self.net, key, x)
-        average = jax.tree.map(jnp.copy, trained) if self.average else None
+        average = jax.tree.map(_kept, trained) if self.average else None
         draws = jax.random.key_data(jax.random.fold_in(key, 1))
         return TrainingState(jnp.zeros((), jnp.int32), trained, collections, self.tx.init(trained), average, draws)
 
@@ -93,7 +93,8 @@ class Program:
         average = state.average
         if average is not None:
             weight = jnp.minimum(self.average, (1 + state.step) / (10 + state.step))  # short memory in the beginning
-            average = optax.incremental_update(trained, average, 1 - weight)
+            mean = optax.incremental_update(trained, average, 1 - weight)
+            average = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), mean, average)
         norms = {"gradient_norm": gradient, "update_norm": updates, "parameter_norm": trained}
         numbers = Numbers.of({"loss": loss, **right, **{name: optax.tree.norm(tree) for name, tree in norms.items()}})
         return TrainingState(state.step + 1, trained, collections, memory, average, state.key), numbers
@@ -160,6 +161,16 @@ class Program:
         parts = jax.tree.map(lambda a: share.astype(a.dtype) * a, (loss, right, gradient))
         loss, right, gradient = jax.lax.psum(parts, self.mapped)
         return (loss, jax.lax.pmean(after, self.mapped), right, gradient), total
+
+
+def _kept(a: jax.Array) -> jax.Array:
+    """A copy in float32 at least: small changes of an average are lost in half precision."""
+    return jnp.array(a, jnp.promote_types(a.dtype, jnp.float32) if jnp.issubdtype(a.dtype, jnp.floating) else a.dtype)
+
+
+def _with_types_of(wanted: Any, tree: Any) -> Any:
+    same = jax.tree.map(lambda a, t: a.dtype == t.dtype, tree, wanted)
+    return tree if jax.tree.all(same) else jax.tree.map(lambda a, t: a.astype(t.dtype), tree, wanted)
 
 
 def counted(outputs: jax.Array, targets: jax.Array) -> jax.Array:

@@ -119,6 +119,26 @@ def test_averaged_parameters_are_the_moving_average():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_half_precision_is_averaged_in_float32(accumulate):
+    net = nn.Dense(10, dtype=jnp.bfloat16, param_dtype=jnp.bfloat16)
+    given = Program(net, optax.sgd(0.1), lambda f, y: cross_entropy(f, y), accumulate, average=0.9)
+    x = X.reshape(len(X), -1)
+    state = start = given.initial(3, x)
+    batch = x[:16], Y[:16]
+    state = jax.lax.fori_loop(0, 3, lambda i, carry: given.step(carry, batch)[0], start)
+    expected = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), start.trained)
+    for k in range(3):
+        start, w = given.step(start, batch)[0], (1 + k) / (10 + k)
+        expected = jax.tree.map(
+            lambda a, p, w=w: w * a + (1 - w) * jnp.asarray(p, jnp.float32), expected, start.trained
+        )
+    close(start.average, expected, rtol=1e-6)
+    close(state.average, expected, rtol=1e-2)  # a loop that is compiled rounds elsewhere
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.average)} == {jnp.dtype("float32")}
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.variables)} == {jnp.dtype("bfloat16")}
+
+
 def test_batch_statistics_of_parts_follow_one_another():
     net = HeResNet(4, (1,), 10, norm="batch")
     state, _ = after(program(net, accumulate=2), steps=1)
