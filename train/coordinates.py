@@ -19,7 +19,7 @@ from train.evaluate.finding import Finding
 from train.evaluate.interval import Interval, mean
 from train.evaluate.report import Picture, Report, Table
 from train.evaluate.statistics import slope
-from train.variables import descend, forward, initial, split
+from train.variables import descend, draws, forward, initial, split
 from zoo import checks
 from zoo.attention import WEIGHTS
 from zoo.messages import as_text
@@ -260,8 +260,8 @@ def _movement(
         trained, state = initial(net, key, x)
         start = {**trained, **state} if state else trained
 
-        def step(_: Any, carry: Any) -> Any:
-            return descend(net, tx, loss_fn, carry, batch)[0]
+        def step(number: Any, carry: Any) -> Any:
+            return descend(net, tx, loss_fn, carry, batch, **draws(net, jax.random.fold_in(key, 1), number))[0]
 
         trained, state, _ = jax.lax.fori_loop(0, steps, step, (trained, state, tx.init(trained)))
         end = {**trained, **state} if state else trained

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import InvalidRngError
 from jax.sharding import Mesh
 
 from train.mesh import Placement, rows_here, to_devices
@@ -162,7 +163,13 @@ class Trainer:
         return self._added(state, one, mask, total)
 
     def _outputs(self, variables: Any, x: Any) -> jax.Array:
-        outputs = self.program.net.apply(variables, x, **mode(self.program.net, False))
+        try:
+            outputs = self.program.net.apply(variables, x, **mode(self.program.net, False))
+        except InvalidRngError as error:
+            raise ValueError(
+                f"The model draws random numbers in evaluation too, where there are none ({str(error).split(' (')[0]}): "
+                "draw where an argument `train` says that it is trained, or set evaluate_every=0."
+            ) from None
         return jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
 
     def _each(self, outputs: jax.Array, targets: jax.Array) -> dict[str, jax.Array]:

@@ -1,6 +1,8 @@
 """A model's variables: what is trained, what only changes with the forward pass, and how a step changes both."""
 
+import functools
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
+from flax.errors import InvalidRngError
 
 from zoo.checks import shown
 from zoo.modules import check_told, made_by, told
@@ -47,7 +50,28 @@ def initial(net: Any, key: Any, x: Any) -> tuple[Any, dict[str, Any]]:
     """(what is trained, other collections) at the start."""
     taken = inspect.signature(within(net).init).parameters
     whole = any(each.kind is each.VAR_KEYWORD for each in taken.values())
-    return split(net.init(key, x, **{name: said for name, said in mode(net, False).items() if whole or name in taken}))
+    how = mode(net, False)
+    trained, state = split(net.init(key, x, **{name: said for name, said in how.items() if whole or name in taken}))
+    linen = isinstance(within(net), nn.Module)
+    sown = _sown(net, trained, state, x, how) if linen and {*state} - {"batch_stats"} else []
+    if sown:
+        warnings.warn(
+            f"What the model sows in {', '.join(sown)} is left out: the loss is that of outputs and targets alone. Losses of its "
+            "own can be among its outputs.",
+            stacklevel=2,
+        )
+    return trained, {name: part for name, part in state.items() if name not in sown}
+
+
+def _sown(net: Any, trained: Any, state: dict[str, Any], x: Any, how: dict[str, bool]) -> list[str]:
+    """The collections that grow with every call."""
+
+    def after(state: Any, x: Any) -> Any:
+        rngs = {name: jax.random.key(0) for name in ("dropout", "params")}
+        return net.apply({**trained, **state}, x, mutable=[*state], rngs=rngs, **how)[1]
+
+    grown = jax.eval_shape(after, state, x)
+    return [name for name in state if jax.tree.structure(grown.get(name)) != jax.tree.structure(state[name])]
 
 
 def draws(net: Any, key: Any, step: Any, part: Any = 0) -> dict[str, Any]:
@@ -61,6 +85,23 @@ def draws(net: Any, key: Any, step: Any, part: Any = 0) -> dict[str, Any]:
     return found | {name: here for name in ("key", "rng") if name in asked}
 
 
+def _with_any_rngs(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Where a module draws by another name than "dropout", which Linen takes from "params" if there is no such key."""
+
+    @functools.wraps(forward)
+    def called(*arguments: Any, rngs: Any = None, **options: Any) -> Any:
+        if rngs is None:
+            return forward(*arguments, **options)
+        try:
+            return forward(*arguments, rngs=rngs, **options)
+        except InvalidRngError:
+            more = {"params": jax.random.fold_in(rngs["dropout"], 1)}
+            return forward(*arguments, rngs={**more, **rngs}, **options)
+
+    return called
+
+
+@_with_any_rngs
 def forward(
     net: Any, trained: Any, state: dict[str, Any], x: Any, collect: tuple[str, ...] = (), **options: Any
 ) -> tuple[Any, dict[str, Any]]:

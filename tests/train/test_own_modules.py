@@ -1,0 +1,122 @@
+"""Modules that sow, that draw by names of their own, and that are other networks in training."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from train import coord_check
+from train.mesh import make_mesh
+from train.step import Program
+from train.trainer import Trainer
+
+X = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+BATCH = jnp.asarray(X), jnp.sin(X[:, :1])
+
+
+def squares(f: Any, y: Any) -> Any:
+    return jnp.mean((f - y) ** 2)
+
+
+class Sows(nn.Module):
+    where: str = ""
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.tanh(nn.Dense(4)(x))
+        if self.where:
+            self.sow(self.where, "mean", h.mean())
+        return nn.Dense(1)(h)
+
+
+@pytest.mark.parametrize("where", ["losses", "intermediates"])
+@pytest.mark.filterwarnings("ignore:What the model sows")
+def test_what_is_sown_is_left_out(where):
+    states = []
+    for net in (Sows(), Sows(where)):
+        given = Program(net, optax.sgd(0.1), squares, accumulate=2)
+        state = given.initial(0, X)
+        for _ in range(2):
+            state, _ = jax.jit(given.step)(state, BATCH)
+        states.append(state)
+    jax.tree.map(np.testing.assert_array_equal, *states)
+
+
+def test_what_is_sown_besides_intermediates_is_said():
+    with pytest.warns(UserWarning, match="What the model sows in losses is left out"):
+        Program(Sows("losses"), optax.sgd(0.1), squares).initial(0, X)
+
+
+class Counts(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        count = self.variable("counts", "n", lambda: jnp.zeros((), jnp.int32))
+        if not self.is_initializing():
+            count.value += 1
+        return nn.Dense(1)(x)
+
+
+def test_collections_of_ones_own_go_with_the_steps():
+    given = Program(Counts(), optax.sgd(0.1), squares)
+    state = given.initial(0, X)
+    for _ in range(3):
+        state, _ = given.step(state, BATCH)
+    assert int(state.collections["counts"]["n"]) == 3
+
+
+class Draws(nn.Module):
+    width: int = 8
+    noise: str = ""
+
+    @nn.compact
+    def __call__(self, x, train=False):
+        h = nn.Dropout(0.5, deterministic=not train)(nn.Dense(self.width)(x))
+        if self.noise and train:
+            h += jax.random.normal(self.make_rng(self.noise), h.shape)
+        return nn.Dense(1)(h)
+
+
+def test_streams_of_other_names_are_drawn_anew_and_dropout_stays():
+    losses = {}
+    for noise in ("", "noise"):
+        given = Program(Draws(noise=noise), optax.sgd(0.0), squares)
+        state, losses[noise] = given.initial(0, X), []
+        start = state
+        for _ in range(2):
+            state, numbers = given.step(state, BATCH)
+            losses[noise].append(float(numbers["loss"]))
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.wrap_key_data(start.key), 0), 0)
+        if not noise:
+            f = Draws().apply(start.trained, X, train=True, rngs={"dropout": key})
+            np.testing.assert_allclose(losses[noise][0], squares(f, BATCH[1]), rtol=1e-6)
+    assert len({*losses[""], *losses["noise"]}) == 4
+
+
+def test_random_numbers_in_evaluation_are_named():
+    class Always(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(1)(x + jax.random.normal(self.make_rng("noise"), x.shape))
+
+    trainer = Trainer(Program(Always(), optax.sgd(0.1), squares), make_mesh(), (8, 3))
+    with pytest.raises(ValueError, match="draws random numbers in evaluation too, where there are none"):
+        trainer.evaluate(trainer.initial(), [(*BATCH, np.ones(8, "float32"))])
+
+
+def test_coordinates_are_those_of_training():
+    class Trained(nn.Module):
+        width: int
+
+        @nn.compact
+        def __call__(self, x, train=False):
+            h = nn.Dense(self.width, name="first")(x)
+            return nn.Dense(1, name="last")(h if train else 0 * h)  # without gradients but in training
+
+    found = coord_check(
+        lambda width, depth: Trained(width), (4, 8), (1,), BATCH, squares, optax.sgd(0.1), steps=2, seeds=2
+    )
+    assert {"first", "last", "outputs"} <= {slope.quantity for slope in found.slopes}
