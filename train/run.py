@@ -17,8 +17,8 @@ from train import beside
 from train.checkpoints import Checkpoints, log_spaced, steps_in
 from train.data import Batches, evaluation_batches, resident, source
 from train.data.content import content_of, made, word_of
-from train.data.own import arrays_of, classes_in, not_finite
-from train.data.tokens import TokenSource
+from train.data.normalise import normalisation
+from train.data.own import arrays_of, classes_in, classes_of, not_finite
 from train.first_step import watched
 from train.loop import Loop, check_evaluated, one_by_one
 from train.mesh import make_mesh, rows_here
@@ -31,7 +31,7 @@ from train.trainer import Trainer, no_mean
 from zoo.abstract import abstract
 from zoo.saved import to_json
 
-_LOOKED_AT = 1000  # targets, before they are taken for classes
+LOOKED_AT = 1000  # targets, before they are taken for classes
 
 
 class Run:
@@ -122,7 +122,10 @@ class Run:
         """A whole batch of inputs, as shape and type, and some targets."""
         if self.source is not None:
             x, targets = self.source.read(np.arange(1))
-            kind = "int32" if isinstance(self.source, TokenSource) else jax.dtypes.canonicalize_dtype(float)
+            whole = np.issubdtype(
+                normalisation(self.data.get("normalise") or self.source.normalise)(x).dtype, np.integer
+            )
+            kind = "int32" if whole else jax.dtypes.canonicalize_dtype(float)
             return jax.ShapeDtypeStruct((self.fields["batch"], *x.shape[1:]), kind), targets
         batch = self._next(self._own_batches(0))
         if batch is None:
@@ -133,17 +136,13 @@ class Run:
 
     def _labels(self) -> int:
         """`Program.labels`, by up to 1,000 targets."""
-        if isinstance(self.source, TokenSource):
-            return 2
         if self.source is not None:
-            among = np.unique(np.linspace(0, len(self.source) - 1, _LOOKED_AT).astype(int))
-            parts = (self.source.read(rows)[1] for rows in np.array_split(among, -(-len(among) // 50)))
-            return self.source.classes or classes_in(parts)
+            return classes_of(self.source, LOOKED_AT)
         (size, *_), first = self._shapes[0].shape, self._shapes[1]
         if not classes_in([first]):
             return 0
         batches = iter(functools.partial(self._next, self._own_batches(0)), None)  # which may take long to make
-        return classes_in(y for _, y in itertools.islice(batches, max(min(_LOOKED_AT // size, 4), 32 // size)))
+        return classes_in(y for _, y in itertools.islice(batches, max(min(LOOKED_AT // size, 4), 32 // size)))
 
     def abstract_batch(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
         """Shapes and types of a whole batch."""

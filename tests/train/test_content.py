@@ -1,4 +1,4 @@
-"""A run goes on over the data that it began with."""
+"""Data of one's own: whole numbers stay such, and a run goes on over the data that it began with."""
 
 from pathlib import Path
 
@@ -70,3 +70,17 @@ def test_samples_of_a_source_are_the_same(tmp_path: Path, monkeypatch: pytest.Mo
 def test_batches_that_are_drawn_anew_go_on(tmp_path: Path):
     trained(prepared(tmp_path, CODE + DRAWN))
     trained(prepared(tmp_path, CODE + DRAWN, steps=3))
+
+
+def test_whole_numbers_reach_the_network_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    numbers = np.random.default_rng(0).integers(7, size=(9, 3))
+    monkeypatch.setitem(SOURCES, "mine", lambda split: Arrays("mine", numbers, numbers[:, 0], 7, "tokens"))
+    code = CODE.replace("from zoo import MLP", "import flax.linen as nn").replace(
+        "MLP(width, depth)", "nn.Sequential([nn.Embed(7, width), lambda h: h.mean(1), nn.Dense(7)])"
+    )
+    for on_device in (True, False):
+        data = {"name": "mine", "test": "test", "on_device": on_device}
+        (tmp_path / str(on_device)).mkdir()
+        trained(prepared(tmp_path / str(on_device), code, data=data, evaluate_every=1))
+    tests = [(tmp_path / f"{each}/run/test.jsonl").read_text() for each in (True, False)]
+    assert tests[0] == tests[1]

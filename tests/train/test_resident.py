@@ -96,6 +96,17 @@ def test_targets_that_are_no_labels_and_float64_samples(x64: None):
     agree(Batches(pictures(dtype=np.float64), 4, augment=["rotation"]), (7,), 1e-4)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+def test_whole_numbers_stay_what_they_are(dtype: Any):
+    numbers = np.random.default_rng(0).integers(0, 99, (21, 5)).astype(dtype)
+    host = Batches(Arrays("numbers", numbers, np.arange(21) % 4, 4, "tokens"), 6, seed=2)
+    x, y = resident(host).chunk(0)
+    for step in (0, 4):
+        np.testing.assert_array_equal(x[:, step], host.at(step)[0])
+        np.testing.assert_array_equal(y[:, step], host.at(step)[1])
+    assert x.dtype == host.at(0)[0].dtype == np.int32
+
+
 def test_which_samples_lie_on_the_device():
     digits = Batches(source("digits"), 8, augment=["flip"])
     assert fits(digits)

@@ -92,6 +92,11 @@ def as_float(x: Images) -> Images:
     return x
 
 
+def tokens(x: Any) -> Any:
+    """Whole numbers, as they are."""
+    return x
+
+
 def by_image(x: Images) -> Images:
     """Each without its mean, at mean square 1."""
     axes = tuple(range(1, x.ndim))
@@ -122,6 +127,7 @@ CHANGES: dict[Callable[..., Any], Callable[..., Images]] = {
 }
 NORMALISATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     normalise.as_float: as_float,
+    normalise.tokens: tokens,
     normalise.by_image: by_image,
     normalise.to_sphere: to_sphere,
     normalise.by_dataset: by_dataset,

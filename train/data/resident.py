@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 from train.data.batches import Batches, epoch_order
 from train.data.changes import CHANGES, NORMALISATIONS
 from train.data.draws import PositionDraws, counters, key_of
+from train.data.normalise import tokens
 from train.data.sources import Arrays
 
 LARGEST = 2**30  # bytes of samples that lie on every device unless told otherwise
@@ -38,7 +39,14 @@ class Resident:
         source: Any = batches.source
         self.size = max(1, min(CHUNK, CHUNK_BYTES // (4 * batches.batch * int(np.prod(source.shape)))))
         self._rows, copied = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
-        inputs = source.inputs if source.inputs.dtype == np.uint8 else source.inputs.astype(np.float32)
+        kind = (
+            np.int32
+            if batches.normalise.func is tokens
+            else np.uint8
+            if source.inputs.dtype == np.uint8
+            else np.float32
+        )
+        inputs = source.inputs.astype(kind, copy=False)
         targets = source.targets.astype(np.float32 if source.classes is None else np.int32)
         self._samples = tuple(_placed(a, copied) for a in (inputs, targets))
         self._key = _placed(key_of(batches.seed), copied)
