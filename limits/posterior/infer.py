@@ -14,7 +14,7 @@ from limits.posterior.equations import Stack, backpropagated, kernel_ahead, outp
 from limits.posterior.result import Posterior
 from limits.posterior.solver import DivergenceError, Solution, Sweeps, damping_of, order_of, solve, tolerance_of
 from limits.posterior.tilted import tilted_kernel
-from limits.predict.gaussian_process import check_noise
+from limits.predict.gaussian_process import check_noise, check_regular
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks
 
@@ -139,7 +139,7 @@ def _infinite(twin: Any, task: Task, noise: Any) -> Posterior:
             exact = Provenance("approximate", f"a Gaussian process with a kernel that is {how.kind}: {how.detail}")
             errors["kernels"] = (task.between_points(found.nngp_sem),)
     known = [k[:n, :n] for k in kernels]
-    _check_regular(known[-1], float(variances.min()))
+    check_regular("posterior", known[-1], variances)
     force = output_force(known[-1], task.targets, variances)
     forces = [force] if stack is None else backpropagated(stack.first(n), known, force)
     parts, evidence = _predict(kernels[-1], task, variances)
@@ -151,17 +151,6 @@ def _infinite(twin: Any, task: Task, noise: Any) -> Posterior:
         **parts, kernels=tuple(kernels), conjugate=tuple(padded(f, len(kernels[-1])) for f in forces),  # pyright: ignore
         log_evidence=evidence, noise=noise, provenance=origin, errors=errors, diagnostics=_diagnostics(kernels),
     )  # fmt: skip
-
-
-def _check_regular(c: np.ndarray, noise: float) -> None:
-    """Of the prior's kernel at the training points: C + noise must have an inverse that is more than rounding."""
-    values = np.linalg.eigvalsh(c)
-    if values[0] + noise <= len(c) * np.finfo(float).eps * values[-1]:
-        raise ValueError(
-            f"posterior: the training points' kernel plus noise is singular (eigenvalues {values[0]:.2e} to {values[-1]:.2e}, "
-            f"noise {noise:g}): two inputs coincide, the network is too deep to tell them apart, or the kernel is so smooth that "
-            "rounding is more than its least eigenvalue. Raise the noise, or take inputs out."
-        )
 
 
 def _predict(c: np.ndarray, task: Task, noise: Any) -> tuple[dict[str, np.ndarray], float]:
@@ -199,7 +188,7 @@ class _Finite:
 
     def posterior(self, z: np.ndarray, widths: Any) -> Posterior:
         n, sampled = len(self.task.x_train), not is_linear(self.stack.activation)
-        _check_regular(prior_kernels(self.stack.first(n))[-1], self.noise)
+        check_regular("posterior", prior_kernels(self.stack.first(n))[-1], np.full(n, float(self.noise)))
         solution, found = self.solved(z, self.sweeps, widths, None)
         errors, missing = self.standard_errors(z, solution, found) if sampled else ({}, "")
         state = _diagnostics(found["kernels"], solution.residual)

@@ -11,6 +11,7 @@ from zoo import checks
 
 if TYPE_CHECKING:
     import scipy.linalg
+    import scipy.linalg.lapack
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,27 +53,69 @@ def check_noise(owner: str, noise: Any, points: int) -> np.ndarray:
     if np.ndim(noise) == 0:
         checks.number(0)(f"{owner}: noise", noise)
         return np.full(points, float(noise))
-    if not checks.array(None).holds(noise):
+    if not (np.ndim(noise) == 1 and checks.matrix.holds(noise)):
         raise ValueError(f"{owner}: noise must be a variance, or one a point as an array; got {checks.shown(noise)}.")
     noise = np.asarray(noise, float)
-    if noise.shape != (points,) or not np.isfinite(noise).all() or (noise < 0).any():
+    if noise.shape != (points,):
         raise ValueError(
             f"{owner}: noise must be one variance ≥ 0, or one for each of the {points} training points; got "
             f"{checks.shown(noise)}."
         )
+    bad = ~(np.isfinite(noise) & (noise >= 0))
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise ValueError(
+            f"{owner}: noise must be variances, finite and ≥ 0, and noise[{first}] is {noise[first]:g} ({bad.sum()} of {points} "
+            "points are not): give σ² of each point's noise, 0 where there is none."
+        )
     return noise
 
 
-def _factor(k_train: np.ndarray, noise: np.ndarray) -> Any:
+def check_regular(owner: str, k: np.ndarray, noise: np.ndarray) -> None:
+    """K + noise [n] must have an inverse that is more than rounding.
+
+    Its least eigenvalue is compared with the rounding of K, and where that says no, with that of K + noise at unit diagonal,
+    which is what a factorisation loses: inputs or noises of very different size do no harm.
+    """
+    values, a, rounding = np.linalg.eigvalsh(k), k + np.diag(noise), len(k) * np.finfo(float).eps
+    if values[0] + noise.min() > rounding * values[-1] or _share(a) > rounding:
+        return
+    raise singular(owner, a, noise)
+
+
+def singular(owner: str, a: np.ndarray, noise: np.ndarray) -> ValueError:
+    """What is wrong with A = K + noise, and what to do."""
+    values = np.linalg.eigvalsh(a)
+    between = f"{noise.min():g}" if noise.min() == noise.max() else f"from {noise.min():g} to {noise.max():g}"
+    return ValueError(
+        f"{owner}: the training points' kernel plus noise is singular (eigenvalues {values[0]:.2e} to {values[-1]:.2e}, noise "
+        f"{between}): two inputs coincide, the network is too deep to tell them apart, or the kernel is so smooth that rounding "
+        "is more than its least eigenvalue. Raise the noise, or take inputs out."
+    )
+
+
+def _share(a: np.ndarray) -> float:
+    """Least over largest eigenvalue at unit diagonal."""
+    size = np.diagonal(a)
+    if size.min() <= 0:
+        return 0.0
+    values = np.linalg.eigvalsh(a / np.sqrt(size[:, None] * size))
+    return float(values[0] / values[-1])
+
+
+def _factor(owner: str, k: np.ndarray, noise: np.ndarray) -> Any:
+    a = k + np.diag(noise)
     try:
-        return scipy.linalg.cho_factor(k_train + np.diag(noise), lower=True)
+        factor = scipy.linalg.cho_factor(a, lower=True)
     except np.linalg.LinAlgError as error:
-        smallest = np.linalg.eigvalsh(k_train)[0]
-        raise ValueError(
-            f"The training kernel plus noise is not positive definite (smallest eigenvalue {smallest:.2e}, noise from "
-            f"{noise.min():.2e} on): two inputs may coincide, the network be too deep to tell them apart, or the kernel so "
-            "smooth that rounding is more than its least eigenvalue. Raise the noise above that size."
-        ) from error
+        raise singular(owner, a, noise) from error
+    # Eigenvalues cost several factorisations: they are asked for only where an estimate says that digits are lost.
+    root = np.sqrt(np.diagonal(a))
+    size = np.abs(a / (root[:, None] * root)).sum(0).max()
+    share, _ = scipy.linalg.lapack.dpocon(np.tril(factor[0]) / root[:, None], size, uplo="L")
+    if share < 100 * len(a) * np.finfo(float).eps:
+        check_regular(owner, k, noise)
+    return factor
 
 
 @checks.arguments()
@@ -101,7 +144,7 @@ def posterior(
         k_test_train=(k_test_train, "m n"),
         k_test=(k_test, "m m"),
     )
-    factor = _factor(k_train, check_noise("predict.posterior", noise, len(k_train)))
+    factor = _factor("predict.posterior", k_train, check_noise("predict.posterior", noise, len(k_train)))
     weights = scipy.linalg.cho_solve(factor, y)
     cov = k_test - k_test_train @ scipy.linalg.cho_solve(factor, k_test_train.T)
     log_det = 2 * np.log(np.diag(factor[0])).sum()
@@ -125,5 +168,5 @@ def kernel_regression(
     k_train, y, k_test_train = checks.dimensions(
         "kernel_regression", k_train=(k_train, "n n"), y=(y, "n k"), k_test_train=(k_test_train, "m n")
     )
-    factor = _factor(k_train, check_noise("kernel_regression", noise, len(k_train)))
+    factor = _factor("kernel_regression", k_train, check_noise("kernel_regression", noise, len(k_train)))
     return k_test_train @ scipy.linalg.cho_solve(factor, y)

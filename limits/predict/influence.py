@@ -1,15 +1,11 @@
 """What each training point does to predictions."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import scipy
 
-from limits.predict.gaussian_process import check_noise
+from limits.predict.gaussian_process import check_noise, check_regular, singular
 from zoo import checks
-
-if TYPE_CHECKING:
-    import scipy.linalg
 
 
 @checks.arguments(
@@ -41,10 +37,15 @@ def influence(kernel: Any, y: Any, k_test_train: Any, noise: Any) -> np.ndarray:
             f"influence: kernel must be [n, n], y [n, outputs] and k_test_train [n_test, n]; got {k.shape}, {y.shape} and "
             f"{cross.shape}."
         )
-    a = k + np.diag(check_noise("influence", noise, len(y)))
+    variances = check_noise("influence", noise, len(y))
+    a = k + np.diag(variances)
     try:
-        inverse = scipy.linalg.inv(a, check_finite=True)
-    except (np.linalg.LinAlgError, ValueError) as error:
-        raise ValueError(f"influence: K + noise cannot be inverted ({error}): raise the noise.") from error
+        inverse = np.linalg.inv(a)
+    except np.linalg.LinAlgError as error:
+        raise singular("influence", a, variances) from error
+    root = np.sqrt(np.maximum(np.abs(np.diagonal(a)), np.finfo(float).tiny))
+    spread = np.abs(a / (root[:, None] * root)).sum(0).max() * np.abs(inverse * (root[:, None] * root)).sum(0).max()
+    if not spread * len(a) * np.finfo(float).eps < 0.01:  # a bound on the share of the least eigenvalue, cheap
+        check_regular("influence", k, variances)
     c, alpha = cross @ inverse, inverse @ y
     return -c[:, :, None] * (alpha / np.diag(inverse)[:, None])[None]

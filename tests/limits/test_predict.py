@@ -119,8 +119,34 @@ def test_posterior_is_the_conditional_gaussian():
     np.testing.assert_allclose(predict.kernel_regression(K, Y, K_STAR, noise), found.mean, rtol=1e-12)
 
 
-def test_a_singular_kernel_asks_for_noise():
-    with pytest.raises(ValueError, match=r"not positive definite \(smallest eigenvalue .*two inputs may coincide"):
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5], [5, 1, 2, 3, 4, 0], [3, 5, 4, 0, 1, 2]])
+def test_a_singular_kernel_asks_for_noise(order):
+    """One input twice, with different targets: in some orders of the points a factor exists, and is rounding."""
+    twice = [0, 1, 2, 3, 4, 0]
+    k, cross, y = K[np.ix_(twice, twice)][np.ix_(order, order)], K_STAR[:, twice][:, order], np.arange(6.0)[order, None]
+    ways = {
+        "kernel_regression": lambda k, y, cross, noise: predict.kernel_regression(k, y, cross, noise),
+        "predict.posterior": lambda k, y, cross, noise: predict.posterior(k, y, cross, KERNEL[5:, 5:], noise).mean,
+        "influence": predict.influence,
+    }
+    for name, way in ways.items():
+        with pytest.raises(
+            ValueError, match=rf"^{name}: the training points' kernel plus noise is singular \(eigen.*Raise"
+        ):
+            way(k, y, cross, 0.0)
+        assert np.isfinite(way(k, y, cross, 1e-6)).all()
+        assert np.isfinite(way(k, y, cross, np.where(np.array(order) == 5, 0.1, 0.0))).all()  # one of the two is exact
+
+
+def test_points_of_unlike_size_are_no_singular_kernel():
+    size = 10.0 ** np.array([0, -9, 0, -6, 3])
+    scaled = K * size[:, None] * size
+    for k, y in ((scaled, size[:, None] * Y), (K, Y)):
+        cross = K_STAR * (size if k is scaled else 1)
+        np.testing.assert_allclose(predict.kernel_regression(k, y, cross), K_STAR @ np.linalg.solve(K, Y), rtol=1e-6)
+        influence = predict.influence(k, y, cross, 0.0)
+        np.testing.assert_allclose(influence, predict.influence(K, Y, K_STAR, 0.0), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"is singular \(eigenvalues -1"):
         predict.kernel_regression(np.ones((2, 2)) - 1e-9 * np.eye(2), np.ones((2, 1)), np.ones((1, 2)))
 
 

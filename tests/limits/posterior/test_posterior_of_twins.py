@@ -257,3 +257,18 @@ def test_indefinite_kernels_are_reported():
 def test_other_activations(activation, task):
     found = twin(network(activation=activation)).posterior(task, NOISE, 200, samples=2000, errors=False)
     assert found.diagnostics["residual"] < 1e-7
+
+
+def test_a_noise_that_tells_coinciding_inputs_apart():
+    """Two measurements at one input, one of them exact: K + diag(noise) has an inverse, and K plus the least noise has none."""
+    x, y = np.array([[0.3, 1.0], [-1.0, 0.4], [0.3, 1.0]]), np.array([1.0, 0.0, 1.2])
+    limit = twin(MLP(width=1, depth=1, activation="erf", w_std=1.5, b_std=0.3))
+    found = limit.posterior(Task(x, y), noise=np.array([0.0, 0.1, 0.1]))
+    alone = limit.posterior(Task(x[:2], y[:2]), noise=np.array([0.0, 0.1]))  # the exact one says all about that input
+    np.testing.assert_allclose(found.f_train[:2], alone.f_train, atol=1e-12)
+    far = limit.posterior(Task(x, y), noise=np.array([0.0, 0.1, 1e12]))  # a point that counts for nothing
+    np.testing.assert_allclose(far.f_train[:2], alone.f_train, atol=1e-9)
+    with pytest.raises(
+        ValueError, match=r"posterior: the training points' kernel plus noise is singular .*from 0 to 0.1"
+    ):
+        limit.posterior(Task(x, y), noise=np.array([0.0, 0.1, 0.0]))
