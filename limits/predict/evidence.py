@@ -1,5 +1,6 @@
 """What data say of a kernel: the log marginal likelihood and leave-one-out predictions, as functions of JAX arrays."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +9,8 @@ import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float
 
+from limits.kept.precision import computing_in
+from limits.predict.gaussian_process import check_noise
 from zoo import checks
 
 
@@ -26,31 +29,47 @@ _arguments = checks.arguments(
 )
 
 
-def _prepared(k: Any, y: Any, noise: Any) -> tuple[Any, Any]:
+def _worked(function: Callable, owner: str, k: Any, y: Any, noise: Any) -> Any:
+    """The function of K + noise and targets [n, outputs].
+
+    A kernel of JAX, or anything traced, keeps the caller's precision. On the host it is worked in float64 and NumPy arrays come
+    back: half of the digits are not enough for a kernel's inverse.
+    """
+    if isinstance(k, jax.Array) or any(isinstance(v, jax.core.Tracer) for v in (y, noise)):
+        return function(*_prepared(owner, k, y, noise))
+    with computing_in(np.float64), jax.ensure_compile_time_eval():  # inside the caller's `jit`, too
+        k, y, noise = (np.asarray(v, float) for v in (k, y, noise))
+        return jax.tree.map(np.asarray, function(*_prepared(owner, k, y, noise)))
+
+
+def _prepared(owner: str, k: Any, y: Any, noise: Any) -> tuple[Any, Any]:
     """K plus a variance, one for all points or one for each, and targets [n, outputs]."""
     k = jnp.asarray(k)
-    y, noise = jnp.asarray(y, k.dtype), jnp.asarray(noise, k.dtype)
-    if k.shape != (len(y), len(y)) or noise.shape not in ((), (len(y),)):
+    y, variance = jnp.asarray(y, k.dtype), jnp.asarray(noise, k.dtype)
+    if k.shape != (len(y), len(y)) or variance.shape not in ((), (len(y),)):
         raise ValueError(
-            f"k must be [n, n], y [n, outputs], noise a number or [n]; their shapes are {k.shape}, {y.shape} and {noise.shape}."
+            f"k must be [n, n], y [n, outputs], noise a number or [n]; their shapes are {k.shape}, {y.shape} and "
+            f"{variance.shape}."
         )
-    return k + jnp.diag(jnp.broadcast_to(noise, (len(k),))), y[:, None] if y.ndim == 1 else y
+    if not isinstance(noise, jax.core.Tracer):
+        check_noise(owner, noise, len(y))
+    return k + jnp.diag(jnp.broadcast_to(variance, (len(k),))), y[:, None] if y.ndim == 1 else y
 
 
 @_arguments
-def log_marginal_likelihood(k: Float[Array | np.ndarray, "n n"], y: Any, noise: Any) -> Float[Array, ""]:
+def log_marginal_likelihood(k: Float[Array | np.ndarray, "n n"], y: Any, noise: Any) -> Float[Array | np.ndarray, ""]:
     """log p(y) of y = f + N(0, noise), f ~ N(0, K), independent outputs; noise: a variance, or one a point [n].
 
         −½ Σ_outputs yᵀ(K + noise)⁻¹y − outputs/2 (log det(K + noise) + n log 2π)
 
-    May be compiled and differentiated; NaN where K + noise is not positive definite.
+    May be compiled and differentiated; NumPy kernels are worked in float64. NaN where K + noise is not positive definite.
 
     >>> float(log_marginal_likelihood(jnp.zeros((1, 1)), jnp.ones((1, 1)), 1.0)).__round__(4)  # −½ − ½ log 2π
     -1.4189
 
     Reference: Rasmussen & Williams (2006), Gaussian processes for machine learning, equation 2.30.
     """
-    return _log_density(*_prepared(k, y, noise))
+    return _worked(_log_density, "log_marginal_likelihood", k, y, noise)
 
 
 @jax.custom_jvp
@@ -80,7 +99,8 @@ def leave_one_out(k: Float[Array | np.ndarray, "n n"], y: Any, noise: Any) -> Le
 
         mean_i = y_i − (A⁻¹y)_i / (A⁻¹)_ii,   variance_i = 1 / (A⁻¹)_ii.
 
-    May be compiled and differentiated; the sum of `log_density` is what leave-one-out maximises.
+    May be compiled and differentiated; NumPy kernels are worked in float64. The sum of `log_density` is what leave-one-out
+    maximises.
 
     >>> found = leave_one_out(jnp.array([[2.0, 1.0], [1.0, 2.0]]), jnp.array([[1.0], [4.0]]), 0.0)
     >>> found.mean.round(5).ravel().tolist(), found.variance.round(5).tolist()  # half the other one, 2 − ½
@@ -88,7 +108,10 @@ def leave_one_out(k: Float[Array | np.ndarray, "n n"], y: Any, noise: Any) -> Le
 
     Reference: Rasmussen & Williams (2006), equations 5.10 to 5.12.
     """
-    a, y = _prepared(k, y, noise)
+    return _worked(_left_out, "leave_one_out", k, y, noise)
+
+
+def _left_out(a: Any, y: Any) -> LeaveOneOut:
     inverse = cho_solve(cho_factor(a, lower=True), jnp.eye(len(a), dtype=a.dtype))
     precision = jnp.diag(inverse)
     mean = y - jnp.matmul(inverse, y, precision=jax.lax.Precision.HIGHEST) / precision[:, None]

@@ -53,6 +53,43 @@ def test_evidence_and_leave_one_out():
             np.testing.assert_allclose(derivative(0.0), (before(1e-5) - before(-1e-5)) / 2e-5, rtol=1e-6)
 
 
+def test_kernels_of_the_host_are_worked_in_float64():
+    """Whose float32 says NaN; in a compiled function of the caller's, too. What is of JAX keeps the caller's precision."""
+    x, noise = np.linspace(-2, 2, 40)[:, None], 1e-7
+    k, y = twin(MLP(width=1, depth=2, activation="erf", w_std=2.0, b_std=0.5)).kernels(x).nngp, np.sin(2 * x)
+    with jax.enable_x64(True):
+        evidence = np.asarray(predict.log_marginal_likelihood(jnp.asarray(k), y, noise))
+        left_out = jax.tree.map(np.asarray, predict.leave_one_out(jnp.asarray(k), y, noise))
+    for found in (
+        predict.log_marginal_likelihood(k, y, noise),
+        predict.log_marginal_likelihood(k, jnp.asarray(y), noise),
+    ):
+        assert isinstance(found, np.ndarray)
+        assert found.dtype == np.float64
+    np.testing.assert_allclose(predict.log_marginal_likelihood(k, y, noise), evidence, rtol=1e-12)
+    for mine, known in zip(predict.leave_one_out(k, y, noise), left_out, strict=True):
+        assert isinstance(mine, np.ndarray)
+        np.testing.assert_allclose(mine, known, rtol=1e-9)
+    constant = jax.jit(lambda t: t * predict.log_marginal_likelihood(k, y, noise))(jnp.float32(1))
+    np.testing.assert_allclose(constant, evidence, rtol=1e-6)
+    assert predict.log_marginal_likelihood(jnp.asarray(k), y, 0.1).dtype == np.float32
+    slope = jax.grad(lambda noise: predict.log_marginal_likelihood(k, y, noise))(0.1)
+    assert slope.dtype == np.float32
+    ends = [predict.log_marginal_likelihood(k, y, noise) for noise in (0.1 - 1e-5, 0.1 + 1e-5)]
+    np.testing.assert_allclose(slope, (ends[1] - ends[0]) / 2e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("function", [predict.leave_one_out, predict.log_marginal_likelihood])
+@pytest.mark.parametrize("of", [np, jnp])
+def test_noise_that_is_no_variance(function, of):
+    k, y = of.eye(3), of.ones((3, 1))
+    with pytest.raises(ValueError, match=rf"{function.__name__}: noise must be .*noise\[1\] is -0.1 \(1 of 3 .*give"):
+        function(k, y, of.asarray([0.1, -0.1, 0.1]))
+    for noise in (-0.1, np.array([0.1, np.nan, 0.1])):
+        with pytest.raises(ValueError, match=f"{function.__name__}: noise must be"):
+            function(k, y, noise)
+
+
 @pytest.mark.parametrize("activation", ["erf", pytest.param("relu", marks=pytest.mark.slow)])
 def test_numbers_of_the_prior_are_found(activation):
     """From two starts, within 2 % and 3.5 standard errors, which are below 1.5 %: three numbers, chance 0.1 % that it fails."""
