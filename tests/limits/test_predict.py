@@ -184,6 +184,43 @@ def test_cross_entropy_flow_is_descent_at_small_steps():
         assert off < 1e-3
 
 
+def test_starting_points_flow_apart():
+    """Many of them, more than one group: no one depends on the company."""
+    start = np.random.default_rng(0).normal(size=(2, 40, 7, 3))
+    arguments = K, LABELS, [0, 0.5, 3.0], 2.0, K_STAR
+    train, test = predict.cross_entropy_dynamics(*arguments, start[..., :5, :], start[..., 5:, :], flow=True)
+    assert train.shape == (3, 2, 40, 5, 3)
+    for i in ((0, 0), (1, 17), (1, 39)):
+        alone = predict.cross_entropy_dynamics(*arguments, start[i][:5], start[i][5:], flow=True)
+        np.testing.assert_allclose(train[:, *i], alone[0], atol=1e-7)
+        np.testing.assert_allclose(test[:, *i], alone[1], atol=1e-7)
+
+
+def test_no_equation_grows_with_the_starting_points(monkeypatch):
+    sizes, known = [], scipy.integrate.solve_ivp
+    monkeypatch.setattr(
+        scipy.integrate, "solve_ivp", lambda f, t, w, **how: sizes.append(len(w)) or known(f, t, w, **how)
+    )
+    start = np.zeros((300, 5, 3))
+    predict.cross_entropy_dynamics(K, LABELS, [1], 1.0, K_STAR, start, start[:, :2], flow=True)
+    assert max(sizes) <= 256
+    assert sum(sizes) == start.size
+
+
+@pytest.mark.parametrize(("times", "rate"), [([0], 0.7), ([0, 0], 0.7), ([0, 3], 0.0)])
+def test_a_flow_that_goes_nowhere_stays_where_it_is(times, rate):
+    f = F0[:, [0, 1, 0]]
+    train, test = predict.cross_entropy_dynamics(K, LABELS, times, rate, K_STAR, f[:5], f[5:], flow=True)
+    assert all((each == f[:5]).all() for each in train)
+    assert all((each == f[5:]).all() for each in test)
+
+
+@pytest.mark.parametrize("times", [[np.inf], [-1.0, 2.0]])
+def test_times_that_no_flow_of_cross_entropy_has(times):
+    with pytest.raises(ValueError, match="times"):
+        predict.cross_entropy_dynamics(K, LABELS, times, 0.1, K_STAR, LABELS, LABELS[:2], flow=True)
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_a_rate_beyond_the_stable_one_warns_and_one_below_does_not(momentum):
     edge = 2 * (1 + momentum) * 5 / np.linalg.eigvalsh(K)[-1]
