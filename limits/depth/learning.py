@@ -95,7 +95,9 @@ def _check(net: Any, depths: Sequence[int]) -> None:
             f"got {list(depths)}."
         )
     if is_ours(net) and definition_of(net).stages > 1:
-        raise ValueError("rich at infinite depth is for networks of one stage: use rich of a finite depth, which has all.")
+        raise ValueError(
+            "rich at infinite depth is for networks of one stage: use rich of a finite depth, which has all."
+        )
 
 
 def _at_depth(plan: Plan, depth: int) -> Plan:
