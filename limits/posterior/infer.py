@@ -11,6 +11,7 @@ from limits import predict
 from limits.inputs import task_of, twin_of
 from limits.posterior.averages import Draws, is_linear, pair_averages
 from limits.posterior.equations import Stack, backpropagated, kernel_ahead, output_force, padded, prior_kernels
+from limits.posterior.fluctuations import shifts
 from limits.posterior.result import Posterior
 from limits.posterior.solver import DivergenceError, Solution, Sweeps, damping_of, order_of, solve, tolerance_of
 from limits.posterior.tilted import tilted_kernel
@@ -18,6 +19,7 @@ from limits.predict.gaussian_process import check_noise, check_regular
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks
 
+OUTPUTS = ("f_train", "f_test", "f_train_cov", "f_test_cov")  # covariances last
 BATCHES = 4  # independent parts of the draws, for standard errors
 NO_EVIDENCE = (
     "at finite width its first correction, of order P²/N, has two parts, the value of the action at its saddle point and the "
@@ -41,6 +43,7 @@ NO_EVIDENCE = (
     tolerance=tolerance_of,
     iterations=checks.count(),
     errors=checks.flag,
+    fluctuations=checks.flag,
 )
 def posterior(
     twin: Any,
@@ -55,6 +58,7 @@ def posterior(
     iterations: int = 200,
     widths: Sequence[float] | None = None,
     errors: bool = True,
+    fluctuations: bool = False,
 ) -> Posterior:
     """p(f | data) for networks whose parameters have their initial law as prior, and y = f + N(0, noise).
 
@@ -72,6 +76,11 @@ def posterior(
     only where the equations do not converge without. errors=False spares the standard errors, which are then NaN. The width
     is this argument, not the definition's. The options of the solver play no part at infinite width, where `noise`, a variance,
     may also be one for each training point.
+
+    Predictions are those of a process with kernel C^(L). What its fluctuations add is of order P/N, too: at few points these
+    predictions are no nearer than those of infinite width, though the kernels are. fluctuations=True adds it to the mean and
+    the covariance of f (of several outputs, a mean over them). Kernels of l > 1 also have a shift of order 1/N without data,
+    from those of the layers before; it is in neither.
 
     >>> from zoo import MLP
     >>> from limits import twin
@@ -101,7 +110,7 @@ def posterior(
     stack = twin.dense_stack(task.x, width)
     z = np.random.default_rng(seed).normal(size=(1 if is_linear(stack.activation) else samples, len(stack.k0)))
     sweeps = Sweeps(damping, tolerance, iterations)
-    return _Finite(stack, task, noise, width, order, sweeps, errors).posterior(z, widths)
+    return _Finite(stack, task, noise, width, order, sweeps, errors, fluctuations).posterior(z, widths)
 
 
 def check_prior(twin: Any, task: Task, width: float | None) -> None:
@@ -185,6 +194,7 @@ class _Finite:
     order: str
     sweeps: Sweeps
     errors: bool
+    fluctuations: bool = False
 
     def posterior(self, z: np.ndarray, widths: Any) -> Posterior:
         n, sampled = len(self.task.x_train), not is_linear(self.stack.activation)
@@ -194,7 +204,11 @@ class _Finite:
         state = _diagnostics(found["kernels"], solution.residual)
         counts = {"iterations": solution.iterations, "residual": solution.residual, "widths": solution.widths}
         how = self.provenance(state["indefinite"], len(z) if sampled else 0, missing)
-        origin = dict.fromkeys(found, how) | {"log_evidence": Provenance("absent", NO_EVIDENCE)}
+        origin = (
+            dict.fromkeys(found, how)
+            | dict.fromkeys(OUTPUTS, self.of_outputs(how, found))
+            | {"log_evidence": Provenance("absent", NO_EVIDENCE)}
+        )
         return Posterior(
             **found, log_evidence=origin["log_evidence"], noise=self.noise, width=int(self.width), provenance=origin,
             errors=errors, diagnostics=state | counts | {"residuals": solution.residuals},
@@ -207,6 +221,10 @@ class _Finite:
         solution = solve(inner, self.task.y_train, self.noise, self.width, draws, self.order, sweeps, widths, start)
         kernels = self.extended(solution, draws)
         outputs, _ = _predict(kernels[-1], self.task, self.noise)
+        if self.fluctuations:
+            f, cov = shifts(self.stack, kernels, draws, self.task.targets, self.noise, self.width)
+            moved = {"f_train": f[:n], "f_test": f[n:], "f_train_cov": cov[:n, :n], "f_test_cov": cov[n:, n:]}
+            outputs = {name: value + moved[name] for name, value in outputs.items()}
         forces = tuple(padded(f, len(self.task.x)) for f in solution.forces)
         return solution, outputs | {"kernels": tuple(kernels), "conjugate": forces}
 
@@ -247,3 +265,17 @@ class _Finite:
         if indefinite:
             text += f"; the kernels of layers {indefinite} are indefinite: the expansion has broken down, take a larger width"
         return Provenance("approximate", text)
+
+    def of_outputs(self, how: Provenance, found: dict) -> Provenance:
+        """Where outputs come from: the kernels, and what is known of fluctuations."""
+        if not self.fluctuations:
+            text = (
+                "at the saddle point's kernel: its fluctuations, of order P/N and at few points as large as all that the saddle "
+                "point corrects, are dropped; fluctuations=True adds them"
+            )
+            return Provenance(how.kind, f"{how.detail}; {text}")
+        text = "with the fluctuations of the kernel around it, to first order in P/N"
+        values = [np.linalg.eigvalsh(found[name]) for name in OUTPUTS[2:] if found[name].size]
+        if any(v[0] < -1e-10 * np.abs(v).max() for v in values):
+            text += "; the covariance of f is indefinite, P/N is too large for this order: take a larger width"
+        return Provenance(how.kind, f"{how.detail}; {text}")

@@ -213,7 +213,7 @@ def given() -> dict[str, dict[str, Any]]:
         "limits.predict.cross_entropy_dynamics": gp | moves | {"f0_train": 0 * Y, "f0_test": np.zeros((1, 1))},
         "limits.predict.response": {"k_train": K} | moves,
         "limits.predict.mse_ensemble": {"nngp": K, "ntk": K, "y": Y[:1]} | moves,
-        "limits.posterior.posterior": {"twin": twin(NET), "task": TASK, "noise": 0.1, "width": 200, "samples": 64, "errors": False},
+        "limits.posterior.posterior": {"twin": twin(NET), "task": TASK, "noise": 0.1, "width": 200, "samples": 64, "errors": False, "fluctuations": False},
         "limits.posterior.Stack": {"k0": K, "weights": [1.2], "biases": [0.1]}, "limits.posterior.Sweeps": {"damping": 0.5},
         "limits.posterior.Draws": {"activation": "erf", "z": np.ones((4, 2))},
         "limits.posterior.backpropagated": {"stack": STACK, "kernels": limits.posterior.prior_kernels(STACK), "force": np.eye(2)},
