@@ -100,7 +100,7 @@ class _Change:
         """<δ (weights weightsᵀ/outputs − A⁻¹) δ>."""
         n, draws = len(weights), len(self.phi)
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(n, draws))
-        probe = self.times(scipy.linalg.solve_triangular(factor[0], signs, lower=True, trans="T").T)
+        probe = self.times(scipy.linalg.solve_triangular(factor[0], signs, lower=True, trans=1).T)
         found = -probe.T @ probe
         for column in weights.T:
             moved = self.times(np.broadcast_to(column, (draws, n)))

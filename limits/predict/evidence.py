@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float
 
@@ -35,7 +36,7 @@ def _worked(function: Callable, owner: str, k: Any, y: Any, noise: Any) -> Any:
     A kernel of JAX, or anything traced, keeps the caller's precision. On the host it is worked in float64 and NumPy arrays come
     back: half of the digits are not enough for a kernel's inverse.
     """
-    if isinstance(k, jax.Array) or any(isinstance(v, jax.core.Tracer) for v in (y, noise)):
+    if isinstance(k, jax.Array) or any(isinstance(v, Tracer) for v in (y, noise)):
         return function(*_prepared(owner, k, y, noise))
     with computing_in(np.float64), jax.ensure_compile_time_eval():  # inside the caller's `jit`, too
         k, y, noise = (np.asarray(v, float) for v in (k, y, noise))
@@ -51,7 +52,7 @@ def _prepared(owner: str, k: Any, y: Any, noise: Any) -> tuple[Any, Any]:
             f"k must be [n, n], y [n, outputs], noise a number or [n]; their shapes are {k.shape}, {y.shape} and "
             f"{variance.shape}."
         )
-    if not isinstance(noise, jax.core.Tracer):
+    if not isinstance(noise, Tracer):
         check_noise(owner, noise, len(y))
     return k + jnp.diag(jnp.broadcast_to(variance, (len(k),))), y[:, None] if y.ndim == 1 else y
 

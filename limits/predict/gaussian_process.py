@@ -112,7 +112,8 @@ def _factor(owner: str, k: np.ndarray, noise: np.ndarray) -> Any:
     # Eigenvalues cost several factorisations: they are asked for only where an estimate says that digits are lost.
     root = np.sqrt(np.diagonal(a))
     size = np.abs(a / (root[:, None] * root)).sum(0).max()
-    share, _ = scipy.linalg.lapack.dpocon(np.tril(factor[0]) / root[:, None], size, uplo="L")
+    scaled = np.tril(factor[0]) / root[:, None]
+    share, _ = scipy.linalg.lapack.dpocon(scaled, size, uplo="L")  # pyright: ignore[reportAttributeAccessIssue]
     if share < 100 * len(a) * np.finfo(float).eps:
         check_regular(owner, k, noise)
     return factor
