@@ -117,13 +117,36 @@ def forward(
     return outputs, dict(state)
 
 
-def update(tx: optax.GradientTransformation, gradient: Any, memory: Any, trained: Any) -> tuple[Any, Any]:
-    """(updates, memory) of the optimiser, whose memory keeps its types.
+def update(tx: optax.GradientTransformation, gradient: Any, memory: Any, trained: Any, **known: Any) -> tuple[Any, Any]:
+    """(updates, memory) of the optimiser, whose memory keeps its types; `known`: what else it may ask for by name.
 
     A traced hyperparameter is a float32 array, which would promote the memory of bfloat16 weights.
     """
-    updates, after = tx.update(gradient, memory, trained)
+    more = {name: value for name, value in {"grad": gradient, **known}.items() if value is not None}
+    try:
+        updates, after = _updated(tx, gradient, memory, trained, more)
+    except (AttributeError, TypeError) as error:
+        if "has no attribute 'fast'" in str(error):
+            raise ValueError(
+                "The optimiser (optax.lookahead) keeps two copies of the parameters in a type of its own, which networks here do "
+                "not take: leave it out; averaged parameters are the field `average`."
+            ) from error
+        if "required keyword-only argument" in str(error):
+            raise ValueError(
+                f"The optimiser asks for what a step does not know: {error}. It knows {', '.join(more)}: take another."
+            ) from error
+        raise
     return updates, jax.tree.map(lambda new, old: jnp.asarray(new, jnp.asarray(old).dtype), after, memory)
+
+
+def _updated(tx: optax.GradientTransformation, gradient: Any, memory: Any, trained: Any, more: dict[str, Any]) -> Any:
+    if isinstance(tx, optax.GradientTransformationExtraArgs):
+        try:
+            return tx.update(gradient, memory, trained, **more)
+        except TypeError as error:  # it takes others by name, or says that it takes any and does not
+            if "unexpected keyword argument" not in str(error):
+                raise
+    return tx.update(gradient, memory, trained)
 
 
 def one_number(loss: Any, function: str = "loss") -> jax.Array:
@@ -169,5 +192,5 @@ def descend(
         return one_number(loss_fn(outputs, batch[1])), after
 
     (loss, state), gradient = jax.value_and_grad(objective, has_aux=True)(trained)
-    updates, memory = update(tx, gradient, memory, trained)
+    updates, memory = update(tx, gradient, memory, trained, value=loss, value_fn=lambda trained: objective(trained)[0])
     return (optax.apply_updates(trained, updates), state, memory), loss
