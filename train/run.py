@@ -261,8 +261,8 @@ def conduct(
         screen.print(f"continuing from the checkpoint of step {start}")
     if start >= steps:
         return True
-    for line in trainer.placement.log:
-        screen.print(f"not sharded: {line}")
+    for line in trainer.said:
+        screen.print(line)
     if others := beside.references(run):
         screen.print("test loss of others: " + ", ".join(f"{name} {value:.4g}" for name, value in others.items()))
     advance, at_once = run.advance(start)

@@ -141,7 +141,10 @@ class Program:
         return a.reshape(len(a) // self.accumulate, self.accumulate, *a.shape[1:]).swapaxes(0, 1)
 
     def _draws(self, state: TrainingState, part: Any) -> Any:
-        return draws(self.net, jax.random.wrap_key_data(state.key), state.step, part)
+        key = jax.random.wrap_key_data(state.key)
+        if self.mapped is not None:  # else every device would drop the same
+            key = jax.random.fold_in(key, jax.lax.axis_index(self.mapped))
+        return draws(self.net, key, state.step, part)
 
     def _gradient(self, trained: Any, collections: Any, options: Any, batch: Any) -> Any:
         """((loss, collections, numbers about it, gradient), how many targets these are means over)."""

@@ -13,8 +13,11 @@ from jax.sharding import Mesh
 
 from train.mesh import Placement, rows_here, to_devices
 from train.step import Numbers, Program, TrainingState, counted
-from train.variables import mode
+from train.variables import draws, forward, mode
 from zoo.abstract import abstract
+from zoo.layers import synchronised
+
+DEVICES = "devices"  # the axis of `jax.pmap`
 
 
 class Trainer:
@@ -57,6 +60,7 @@ class Trainer:
         self.program, self.size, self.members = program, inputs.shape[0], members
         self.placement = Placement(mesh, rules, bool(members), least)
         dtype, sample = inputs.dtype, (1, *inputs.shape[1:])
+        self.sample = jax.ShapeDtypeStruct(sample, dtype)
 
         def initial() -> TrainingState:
             one = functools.partial(program.initial, x=jnp.zeros(sample, dtype))
@@ -79,6 +83,28 @@ class Trainer:
         self.by_batches: bool | None = (
             None  # whether the loss is no mean over samples; None: not known before an evaluation
         )
+
+    @functools.cached_property
+    def said(self) -> list[str]:
+        """What is otherwise than it may be expected, in sentences."""
+        apart = self._pmap and jax.device_count() > 1 and "batch_stats" in self.shapes.collections
+        each = (
+            f"batch statistics are of each device's {self.size // jax.device_count()} samples under --pmap, then averaged: give "
+            f'the normalisation axis_name="{DEVICES}", or leave out --pmap'
+            if apart and not self._synchronised()
+            else ""
+        )
+        return [*(f"not sharded: {line}" for line in self.placement.log), *([each] if each else [])]
+
+    def _synchronised(self) -> bool:
+        """Whether the forward pass of a mapped step speaks with other devices."""
+
+        def after(state: TrainingState, x: Any) -> Any:
+            with synchronised(DEVICES):
+                options = draws(self.program.net, jax.random.wrap_key_data(state.key), state.step)
+                return forward(self.program.net, state.trained, state.collections, x, **options)[1]
+
+        return "psum" in str(jax.make_jaxpr(after, axis_env=[(DEVICES, jax.device_count())])(self.shapes, self.sample))
 
     @property
     def abstract(self) -> TrainingState:
@@ -231,8 +257,8 @@ def pmap_step(program: Program) -> Callable[[Any, Any], tuple[Any, Numbers]]:
     >>> int(state.step)
     1
     """
-    mapped = dataclasses.replace(program, mapped="devices")
-    step = jax.pmap(mapped.step, axis_name="devices", in_axes=(None, 0), out_axes=(None, None))
+    mapped = dataclasses.replace(program, mapped=DEVICES)
+    step = jax.pmap(mapped.step, axis_name=DEVICES, in_axes=(None, 0), out_axes=(None, None))
 
     def run(state: Any, batch: Any) -> tuple[Any, Numbers]:
         return step(state, jax.tree.map(_divided, batch))
