@@ -88,7 +88,11 @@ class Program:
     def step(self, state: TrainingState, batch: Any) -> tuple[TrainingState, Numbers]:
         """(the state after a batch (inputs, targets), numbers about the step; the loss is the one before it)."""
         loss, collections, right, gradient = self._gradients(state, batch)
-        value_fn = None if self.mapped else lambda trained: self._gradients(state.replace(trained=trained), batch)[0]
+        value_fn = (
+            None
+            if self.mapped
+            else lambda trained: self._gradients(dataclasses.replace(state, trained=trained), batch)[0]
+        )
         updates, memory = update(self.tx, gradient, state.memory, state.trained, value=loss, value_fn=value_fn)
         trained = optax.apply_updates(state.trained, updates)
         average = state.average
