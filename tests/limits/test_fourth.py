@@ -58,7 +58,7 @@ def test_images_are_moved_as_the_density_asks():
 
 class Square(nn.Module):
     width: int
-    law: str
+    law: Any
 
     @nn.compact
     def __call__(self, x):
@@ -94,7 +94,7 @@ def test_a_mean_square_has_its_exact_shift():
 
 class Deep(nn.Module):
     width: int
-    law: str
+    law: Any
     phi: Any = nn.tanh
 
     @nn.compact

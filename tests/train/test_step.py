@@ -264,7 +264,7 @@ class Functions:
         return Told().init(key, x)["params"]
 
     def apply(self, params, x, train=False, key=None):
-        return Told(rate=0.5).apply({"params": params}, x, train, rngs={"dropout": key} if train else None)
+        return Told(rate=0.5).apply({"params": params}, x, train, rngs={} if key is None else {"dropout": key})
 
 
 class OfNNX(nnx.Module):

@@ -165,7 +165,7 @@ def test_the_table_of_the_tensor_programs():
     assert [found[layer]["kernel"].matrix for layer in table] == [False, True, False]
 
 
-class Plain(nn.Module):
+class Biased(nn.Module):
     width: int
 
     @nn.compact
@@ -175,7 +175,7 @@ class Plain(nn.Module):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "lion", "muon"])
 @pytest.mark.parametrize(
-    "net", [MLP(64, 1, outputs=2, b_std=0.1, parameterization=MUP), in_parameterization(Plain(64), MUP)]
+    "net", [MLP(64, 1, outputs=2, b_std=0.1, parameterization=MUP), in_parameterization(Biased(64), MUP)]
 )
 def test_the_bias_of_the_readout_moves_outputs_alike_at_every_width(net, optimizer):
     """By a step they move by O(1): the outputs are divided by √N, and so is its gradient, which is no neuron's share of that."""
