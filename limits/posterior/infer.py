@@ -203,6 +203,8 @@ class _Finite:
         errors, missing = self.standard_errors(z, solution, found) if sampled else ({}, "")
         state = _diagnostics(found["kernels"], solution.residual)
         counts = {"iterations": solution.iterations, "residual": solution.residual, "widths": solution.widths}
+        if self.fluctuations:
+            counts["saddle_f_train"] = _predict(found["kernels"][-1], self.task, self.noise)[0]["f_train"]
         how = self.provenance(state["indefinite"], len(z) if sampled else 0, missing)
         origin = (
             dict.fromkeys(found, how)

@@ -98,6 +98,8 @@ def test_a_comparison_from_end_to_end(tmp_path, real):
     unknown = compare_posteriors(TASK, infinite, [changed(theories[0], errors={}), blind(theories[1])], chains)
     assert unknown.unknown == (64,)
     assert "not known and count as 0" in "".join(posterior_report.reading(unknown))
+    more = [twin(NET).posterior(TASK, NOISE, width=n, samples=4000, errors=False, fluctuations=True) for n in WIDTHS]
+    assert compare_posteriors(TASK, infinite, more, chains).widths == WIDTHS  # though f is not C (C + noise)⁻¹ y
     same_as_the_nngp = compare_posteriors(TASK, infinite, [changed(infinite, width=n) for n in WIDTHS], chains)
     assert {a.gain for a in same_as_the_nngp.agreements} == {0.0}
     assert same_as_the_nngp.find("C^(2)", 16).verdict == "no closer than the NNGP"
