@@ -132,6 +132,10 @@ def test_data_sets_that_cannot_be_read(folder, tmp_path):
         source("array_record_digits", "tests", **where)
     with pytest.raises(ValueError, match=r'no split "tests". Did you mean "test"'):
         source("digits", "tests")
+    with pytest.raises(
+        ValueError, match=r'"mine" is none of associative_recall, .*no option "shift".* give that file as --config'
+    ):
+        source("mine", shift=3)
     # Prepared in another format: the files are there, but cannot be read at random.
     info = tmp_path / "array_record_digits" / "1.0.0" / "dataset_info.json"
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)

@@ -189,7 +189,15 @@ def source(name: str | Task, split: str = "train", **options: Any) -> Source:
         return SOURCES[name](split, **options)
     if name in TASKS:
         return task_source(make_task(name, **options), split)
-    return SOURCES["TFDS text"](split, name, **options) if "context" in options else tfds_source(name, split, **options)
+    if "context" in options:
+        return SOURCES["TFDS text"](split, name, **options)
+    if other := [option for option in options if option not in ("data_dir", "size", "memory")]:
+        known = sorted({*SOURCES, *TASKS, "digits"} - {"TFDS text"})
+        raise ValueError(
+            f'source: "{name}" is none of {", ".join(known)}, and a data set of TFDS has no option '
+            f'"{other[0]}". Where a config registers it in SOURCES, give that file as --config.'
+        )
+    return tfds_source(name, split, **options)
 
 
 def tfds_source(

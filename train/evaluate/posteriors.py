@@ -201,7 +201,10 @@ def _check(task: Task, infinite: Posterior, theories: tuple[Posterior, ...], cha
             )
     n = len(task.x_train)
     for name, p in predicting.items():
-        c, f = p.kernels[-1][:n, :n], p.diagnostics.get("saddle_f_train", p.f_train)  # without its kernel's fluctuations
+        c, f = (
+            p.kernels[-1][:n, :n],
+            p.diagnostics.get("saddle_f_train", p.f_train),
+        )  # without its kernel's fluctuations
         # f = C (C + noise)⁻¹ y, so that (C + noise)⁻¹ y is solved by y − f over the noise: no inverse is needed.
         residual = (c + p.noise * np.eye(n)) @ (task.y_train - f) - p.noise * task.y_train
         if np.abs(residual).max() > 1e-6 * np.abs(c).max() * max(np.abs(task.y_train).max(), np.abs(f).max()):
