@@ -56,7 +56,7 @@ _PMAP = flags.DEFINE_boolean("pmap", False, "The step under jax.pmap in place of
 _ACCEPT = flags.DEFINE_boolean(
     "accept_changes",
     False,
-    "Continue a run although its code, versions or texts have changed: results do not depend on that.",
+    "Continue a run although its code, versions or data have changed: results do not depend on that.",
 )
 _DRY_RUN = flags.DEFINE_boolean(
     "dry_run",

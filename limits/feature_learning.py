@@ -185,8 +185,9 @@ def rich(
             )
         each, how = deep_sweeps(plan, depths, *settings)
     elif width is not None or (order == 2 and exactly(plan) is None):
-        found, how = coupled_sweeps(plan, *settings, finite=width is not None)
         widths: Any = width if np.ndim(width) else (width,)  # pyright: ignore[reportArgumentType]
+        finite = any(each is not None and each < math.inf for each in widths)
+        found, how = coupled_sweeps(plan, *settings, finite=finite)
         runs = (Runs(task, recorded, absent, at, reduce) for _ in widths)
         answers = tuple(_mean_of_coupled(run, found, how, each) for run, each in zip(runs, widths, strict=True))
         return answers if np.ndim(width) else answers[0]  # pyright: ignore[reportArgumentType]

@@ -31,7 +31,7 @@ from train.trainer import Trainer, no_mean
 from zoo.abstract import abstract
 from zoo.saved import to_json
 
-LOOKED_AT = 1000  # targets, before they are taken for classes
+LOOKED_AT, FEW = 1000, 32  # targets of a source, and of one's own batches, before they are taken for classes
 
 
 class Run:
@@ -135,14 +135,15 @@ class Run:
         return abstract(inputs.shape, inputs.dtype), targets
 
     def _labels(self) -> int:
-        """`Program.labels`, by up to 1,000 targets."""
+        """`Program.labels`, by up to 1,000 targets; of one's own batches, which may take long to make, by the first or some."""
         if self.source is not None:
             return classes_of(self.source, LOOKED_AT)
         (size, *_), first = self._shapes[0].shape, self._shapes[1]
-        if not classes_in([first]):
-            return 0
-        batches = iter(functools.partial(self._next, self._own_batches(0)), None)  # which may take long to make
-        return classes_in(y for _, y in itertools.islice(batches, max(min(LOOKED_AT // size, 4), 32 // size)))
+        found = classes_in([first])
+        if not found or size >= FEW:
+            return found
+        batches = iter(functools.partial(self._next, self._own_batches(0)), None)
+        return classes_in(y for _, y in itertools.islice(batches, FEW // size))
 
     def abstract_batch(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
         """Shapes and types of a whole batch."""
@@ -276,17 +277,19 @@ def conduct(
             left = f"{numbers['seconds_left']:.0f} s left" if "seconds_left" in numbers else "compiling"
             progress.update(task, completed=k + 1, loss=f"{numbers['loss']:.4g}", left=left)
 
-        once = iter([no_mean])
+        said = False
 
         def evaluate(k: int, state: Any) -> None:
+            nonlocal said
             found = run.evaluate(state)
             if found:
                 members = {f"{name}_members": value.tolist() for name, value in found.items() if value.ndim}
                 tests.write(k, {name: value.mean().item() for name, value in found.items()} | members)
                 progress.console.print(f"step {k}: " + ", ".join(f"test {n} {v.mean():.4g}" for n, v in found.items()))
                 check_evaluated(k, found)
-            for sentence in once if trainer.by_batches else ():
-                progress.console.print(sentence(fields))
+            if trainer.by_batches and not said:
+                progress.console.print(no_mean(fields))
+            said = trainer.by_batches
 
         def save(k: int, state: Any) -> None:
             records.flush()  # the lines before a checkpoint are there when it is

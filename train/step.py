@@ -128,7 +128,7 @@ class Program:
 
     def hits(self, outputs: Any, targets: Any) -> dict[str, Any]:
         """{"accuracy": …} where there are at least two outputs, and as many as `labels`, for targets that are a class for each of
-        their rows, a whole number (where ≥ 0), or class probabilities, one column each; else nothing."""
+        their rows, a whole number (where ≥ 0), or rows that are 1 in its column and 0 in others; else nothing."""
         if not self.labels or not outputs.ndim or outputs.shape[-1] < max(self.labels, 2):
             return {}
         if _are_classes(outputs, targets):

@@ -80,9 +80,7 @@ class Trainer:
         self._evaluate = jax.jit(self._sums, out_shardings=self.placement.copied)
         self._evaluate_whole = jax.jit(self._whole_sums, static_argnums=3, out_shardings=self.placement.copied)
         self._count = jax.jit(lambda mask: jnp.sum(mask > 0), out_shardings=self.placement.copied)
-        self.by_batches: bool | None = (
-            None  # whether the loss is no mean over samples; None: not known before an evaluation
-        )
+        self.by_batches = False  # whether an evaluation has shown that the loss is no mean over samples
 
     @functools.cached_property
     def said(self) -> list[str]:
@@ -148,7 +146,7 @@ class Trainer:
             if not self.by_batches:
                 sums = self._evaluate(state, placed, total)
                 alike = jax.device_get(sums.pop("alike", None))
-                if alike and self.by_batches is None:
+                if alike:  # of the first batch: losses that are equal at the start may show it later
                     self.by_batches = _differs(**alike)
             if self.by_batches and (count := int(jax.device_get(self._count(placed[2])))):
                 sums = self._evaluate_whole(state, placed, total, count)
@@ -209,16 +207,15 @@ class Trainer:
         return sums if total is None else jax.tree.map(jnp.add, total, sums)
 
 
-def _differs(whole: np.ndarray, means: np.ndarray, scale: np.ndarray) -> bool | None:
-    """Whether the loss of a batch is neither mean of the losses of its samples, [means]; None where it is not finite.
+def _differs(whole: np.ndarray, means: np.ndarray, scale: np.ndarray) -> bool:
+    """Whether the loss of a batch is neither mean of the losses of its samples, [means]; by the members where it is finite.
 
     >>> _differs(np.array(2.0), np.array([2.5, 2.0]), np.array(2.5)), _differs(np.array(2.0), np.zeros(2), np.array(0.0))
     (False, True)
     """
-    if not np.isfinite(whole).all():
-        return None
-    close = np.abs(whole[..., None] - means) <= 1e-3 * np.maximum(np.abs(whole), scale)[..., None]
-    return not close.all(axis=tuple(range(close.ndim - 1))).any()
+    whole, means, scale = whole.reshape(-1, 1), means.reshape(-1, means.shape[-1]), scale.reshape(-1, 1)
+    close = np.abs(whole - means) <= 1e-3 * np.maximum(np.abs(whole), scale)
+    return not (close | ~np.isfinite(whole)).all(axis=0).any()
 
 
 def no_mean(fields: Mapping[str, Any]) -> str:

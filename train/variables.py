@@ -5,6 +5,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
+from unittest import mock
 
 import flax.linen as nn
 import jax
@@ -64,14 +65,20 @@ def initial(net: Any, key: Any, x: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _sown(net: Any, trained: Any, state: dict[str, Any], x: Any, how: dict[str, bool]) -> list[str]:
-    """The collections that grow with every call."""
+    """The collections that layers sow in: they would grow with every call, or add up over the steps."""
+    found, sow = set[str](), nn.Module.sow
+
+    def noted(self: nn.Module, col: str, *arguments: Any, **options: Any) -> bool:
+        found.add(col)
+        return sow(self, col, *arguments, **options)
 
     def after(state: Any, x: Any) -> Any:
         rngs = {name: jax.random.key(0) for name in ("dropout", "params")}
         return net.apply({**trained, **state}, x, mutable=[*state], rngs=rngs, **how)[1]
 
-    grown = jax.eval_shape(after, state, x)
-    return [name for name in state if jax.tree.structure(grown.get(name)) != jax.tree.structure(state[name])]
+    with mock.patch.object(nn.Module, "sow", noted):
+        jax.eval_shape(after, state, x)
+    return [name for name in state if name in found]
 
 
 def draws(net: Any, key: Any, step: Any, part: Any = 0) -> dict[str, Any]:

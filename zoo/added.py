@@ -1,4 +1,4 @@
-"""Parameters that are added to the outputs, as the bias of a readout is, seen where jax traces the model."""
+"""Parameters that move outputs as the bias of a readout does: no neuron's share of the outputs, but the outputs themselves."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,58 +8,75 @@ from jax.extend.core import Literal
 
 from zoo.names import names_of
 
-_MOVED = {
-    "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "convert_element_type", "copy", "copy_p",
-    "reduce_sum", "neg",
-}  # fmt: skip
-_SUMS, _PRODUCTS = {"add", "sub", "add_any"}, {"mul", "div"}
+_TERMS = {
+    "add",
+    "sub",
+    "add_any",
+    "max",
+    "min",
+    "select_n",
+    "concatenate",
+    "pad",
+    "clamp",
+    "scatter_add",
+    "scatter-add",
+}
+_FACTORS = {"mul", "div", "dot_general"}  # by what parameters do not enter
+_NEVER = {"conv_general_dilated", "while", "cond", "custom_vjp_call", "sort", "reduce_prod", "pow"}
 
 
 def added_to_outputs(function: Callable, params: Any, *arguments: Any) -> set[str]:
-    """The names of the parameters b with function(params, *arguments) = … + b, but for a number in front; shapes are enough.
+    """The names of the parameters that reach function(params, *arguments) without meeting weights on the way; shapes are enough.
+
+    By sums, numbers in front, functions of each entry, changes of place and sums over axes; in products and sums over neurons, as
+    of a bias inside, they are lost among those.
 
     >>> import jax.numpy as jnp
     >>> layer = {"w": jnp.ones((3, 2)), "b": jnp.ones(2), "inside": jnp.ones(3)}
-    >>> added_to_outputs(lambda p, x: jnp.tanh(x + p["inside"]) @ p["w"] + p["b"], layer, jnp.ones(3))
+    >>> added_to_outputs(lambda p, x: 3 * jnp.tanh(jnp.tanh(x + p["inside"]) @ p["w"] + p["b"]), layer, jnp.ones(3))
     {'b'}
     """
     program = jax.make_jaxpr(function)(params, *arguments).jaxpr
-    names = dict(zip(program.invars, names_of(params), strict=False))
-    found = {v for out in program.outvars for v in _summands(program, out)}
-    return {names[v] for v in found if v in names}
+    names = names_of(params)
+    of_parameters = [i < len(names) for i in range(len(program.invars))]
+    return {
+        name
+        for at, name in enumerate(names)
+        if len(program.invars[at].aval.shape) < 2  # weights themselves are none
+        and any(_reached(program, [i == at for i in range(len(program.invars))], of_parameters) or ())
+    }
 
 
-def _summands(program: Any, out: Any) -> set[Any]:
-    """The inputs of the program that this variable of it is a sum of, besides others."""
-    made = {v: (eqn, i) for eqn in program.eqns for i, v in enumerate(eqn.outvars)}
-    found, left = set(), [out]
-    while left:
-        v = left.pop()
-        if isinstance(v, Literal):
-            continue
-        if v not in made:
-            found.add(v)
-            continue
-        eqn, i = made[v]
-        name = eqn.primitive.name
-        if name in _SUMS:
-            left += eqn.invars
-        elif name in _MOVED:
-            left += eqn.invars[:1]
-        elif name in _PRODUCTS:  # by a number
-            first, second = eqn.invars
-            left += [first] if isinstance(second, Literal) else [second] if isinstance(first, Literal) else []
-        else:
-            left += _of_call(eqn, i)
-    return found
+def _reached(program: Any, from_it: list[bool], of_parameters: list[bool]) -> list[bool] | None:
+    """Which outputs one input reaches; None where it meets what is made of parameters otherwise than in a sum."""
+    mine = {v for v, is_mine in zip(program.invars, from_it, strict=True) if is_mine}
+    held = {v for v, is_held in zip(program.invars, of_parameters, strict=True) if is_held}
+
+    def among(found: set, variables: Any) -> list[bool]:
+        return [not isinstance(v, Literal) and v in found for v in variables]
+
+    for eqn in program.eqns:
+        met, others = among(mine, eqn.invars), among(held, eqn.invars)
+        if any(met):
+            outs = _after(eqn, met, others)
+            if outs is None:
+                return None
+            mine |= {v for v, is_mine in zip(eqn.outvars, outs, strict=True) if is_mine}
+        if any(others):
+            held |= set(eqn.outvars)
+    return among(mine, program.outvars)
 
 
-def _of_call(eqn: Any, i: int) -> list[Any]:
-    """The operands of a call, a jitted function or a rematerialised layer, that its output i is a sum of."""
+def _after(eqn: Any, met: list[bool], others: list[bool]) -> list[bool] | None:
+    """The same for the outputs of one equation."""
+    name = eqn.primitive.name
     bodies = [getattr(p, "jaxpr", p) for p in eqn.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
-    if len(bodies) != 1 or len(bodies[0].invars) != len(eqn.invars) or len(bodies[0].outvars) != len(eqn.outvars):
-        return []
-    if eqn.primitive.name in ("scan", "while", "cond"):
-        return []
-    inside = _summands(bodies[0], bodies[0].outvars[i])
-    return [v for v, mine in zip(eqn.invars, bodies[0].invars, strict=True) if mine in inside]
+    if bodies and name not in _NEVER:
+        body = bodies[0]
+        if len(body.invars) != len(met) or len(body.outvars) != len(eqn.outvars):
+            return None
+        return _reached(body, met, others)
+    rest = [held for held, is_mine in zip(others, met, strict=True) if not is_mine]
+    if name in _NEVER or (name in _FACTORS and (sum(met) > 1 or any(rest))) or (any(rest) and name not in _TERMS):
+        return None
+    return [True] * len(eqn.outvars)

@@ -38,7 +38,8 @@ def told(call: Callable[..., Any], trained: bool) -> dict[str, bool]:
 
 
 def _is_flag(argument: inspect.Parameter) -> bool:
-    return argument.default is argument.empty or isinstance(argument.default, bool | int | None)
+    default = argument.default
+    return default is argument.empty or default is None or (isinstance(default, int) and default in (False, True))
 
 
 def check_told(call: Callable[..., Any], first: int, also: Container[str] = (), what: str = "") -> None:
@@ -52,6 +53,10 @@ is_train, is_training, … or deterministic, …: rename that argument, or give 
     """
     for argument in list(inspect.signature(call).parameters.values())[first:]:
         variable = argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
+        if argument.default is argument.empty and argument.name in ("key", "rng"):
+            raise ValueError(
+                f'{what} must be given "{argument.name}", of which evaluation has none: give it a default, None.'
+            )
         if (
             argument.default is argument.empty
             and not variable

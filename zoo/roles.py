@@ -13,6 +13,7 @@ from jax.core import Tracer
 
 from zoo import checks
 from zoo.abstract import abstract
+from zoo.added import added_to_outputs
 from zoo.definition import definition_of, name_of, rows_and_columns
 from zoo.layers import HasRoles, Linear
 from zoo.names import by_name, names_of
@@ -58,7 +59,7 @@ def placed(net: Any, x: Any) -> dict:
 @once(maxsize=64)
 def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
     x = abstract(shape, kind)
-    found, axes, readouts = dict[tuple[str, ...], Where](), dict[tuple[str, ...], int](), set[tuple[str, ...]]()
+    found, axes, biases = dict[tuple[str, ...], Where](), dict[tuple[str, ...], int](), set[tuple[str, ...]]()
 
     def note(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
         module = context.module
@@ -69,13 +70,10 @@ def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
                 zero = isinstance(module, Linear) and (
                     module.zero_init or (name == "bias" and module.bias_init == "zeros")
                 )
-                last = name == "bias" and getattr(module, "role", "") == "readout"
-                where = Where(
-                    role, getattr(module, "in_branch", False), 0.0 if zero else std, multiplier, of_outputs=last
-                )
+                where = Where(role, getattr(module, "in_branch", False), 0.0 if zero else std, multiplier)
                 found[(*module.path, name)] = where
-                if isinstance(module, Linear) and module.role == "readout":
-                    readouts.add(module.path)
+                if isinstance(module, Linear) and module.role == "readout" and name == "bias":
+                    biases.add((*module.path, name))
                 if isinstance(module, Linear) and name == "kernel":
                     axes[(*module.path, name)] = len(module.window) + 2
         return run(*args, **kwargs)
@@ -87,8 +85,13 @@ def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
     missing = [".".join(path) for path in params if path not in found]
     if missing:
         raise ValueError(f"No role is known for {', '.join(missing)}: build the network from zoo's layers.")
-    if len(readouts) == 1 and (bias := (*min(readouts), "bias")) in found:  # of several, one may lie inside
-        found[bias] = dataclasses.replace(found[bias], of_outputs=True)
+    last = (
+        added_to_outputs(lambda p, x: net.apply(variables | {"params": p}, x), variables["params"], x)
+        if biases
+        else set()
+    )
+    for path in biases:
+        found[path] = dataclasses.replace(found[path], of_outputs=".".join(path) in last)
     for path, count in axes.items():
         leaf: Any = params.get(path)
         more = leaf.ndim - count if leaf is not None else 0

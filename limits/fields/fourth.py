@@ -45,7 +45,7 @@ def not_normal(net: Any, x: Any) -> dict[str, Wide]:
 
 
 def pair_size(net: Any, samples: int) -> int:
-    """How many samples a pair has: a multiple of the network's own width, which its heads or groups divide."""
+    """How many samples a pair has: a multiple of the network's own width, which its heads or groups divide; at most these."""
     return min(-(-_SAMPLES // net.width) * net.width, samples)
 
 

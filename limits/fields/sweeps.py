@@ -132,10 +132,10 @@ def coupled_sweeps(
             f"{replicas}."
         )
     settings = (replicas, key, dtype, progress, folder)
+    names, size, pair = list(not_normal(plan.net, plan.task.x)) if finite else [], 0, None
     whole = _replicas(plan, samples, *settings, coupled=1)
     halves = tuple(_replicas(plan, samples // 2, *settings, coupled=2, part=part) for part in (0, 1))
     detail = f"{replicas} sweeps of {samples} samples and of their halves; O(1/{samples}²) dropped"
-    names, size, pair = list(not_normal(plan.net, plan.task.x)) if finite else [], 0, None
     if names:
         size = pair_size(plan.net, samples // 2)
         pair = tuple(_replicas(plan, size, *settings, coupled=PAIR, part=part) for part in (1, 0))

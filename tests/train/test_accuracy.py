@@ -65,6 +65,16 @@ def test_accuracy_is_of_classes(
     assert ("accuracy" in names_of_step(tmp_path, outputs, targets, monkeypatch, own)) == reported
 
 
+def test_classes_of_large_batches_are_told_by_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(FIELDS, "batch", 1200)
+    x, targets = np.ones((1200, 3), np.float32), np.arange(1200) % 3
+    (tmp_path / "own.py").write_text(CODE.format(outputs=3))
+    experiment = Experiment(str(tmp_path / "own.py"), ConfigDict(FIELDS), train.FUNCTIONS)
+    monkeypatch.setattr(experiment.module, "batches", lambda start: iter([(x, targets)] * 4), raising=False)
+    run = train.prepare(experiment, tmp_path)
+    assert "accuracy" in run.trainer.step(run.trainer.initial(), next(run.batches(0)))[1].names
+
+
 def test_classes_are_told_by_every_row():
     assert classes_in([np.eye(4), np.eye(4)[:2]]) == 4
     assert classes_in([np.eye(4), np.full((1, 4), 0.25)]) == 0

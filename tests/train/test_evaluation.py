@@ -53,6 +53,20 @@ def test_a_loss_is_evaluated_as_what_it_is(loss, by_batches, members):
         np.testing.assert_allclose(np.atleast_1d(each), wanted, rtol=1e-5)
 
 
+def test_losses_that_are_alike_at_the_start_are_told_apart_later():
+    """√(mean square) of targets ±1 and outputs 0 is that of every sample."""
+    y = np.sign(X[:, :1])
+    net = nn.Dense(1, kernel_init=nn.initializers.zeros)
+    trainer = Trainer(Program(net, optax.sgd(0.5), deviation), make_mesh(), (22, 3))
+    state = trainer.initial()
+    for at in range(2):
+        found = trainer.evaluate(state, evaluation_batches(Arrays("own", X, y), 22))["loss"]
+        kernel = np.asarray(state.trained["params"]["kernel"])
+        np.testing.assert_allclose(found, float(deviation(X @ kernel, y)), rtol=1e-5)
+        assert trainer.by_batches == bool(at)
+        state, _ = trainer.step(state, (X, y))
+
+
 def test_a_mean_over_targets_that_count_is_a_mean():
     targets = RANDOM.integers(-1, 4, size=(22, 5))
     x = RANDOM.normal(size=(22, 5, 3)).astype(np.float32)

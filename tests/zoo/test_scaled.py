@@ -1,5 +1,6 @@
 """Optimisers at other sizes than the base: equal forms, equal trajectories; at the base size, the plain optimiser."""
 
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -10,7 +11,21 @@ import optax
 import pytest
 from definitions import definitions, input_shape, small
 
-from zoo import CNN, MLP, HeResNet, Parameterization, ResNet, ViT, factors, in_parameterization, infer_roles, scaled
+from zoo import (
+    CNN,
+    MLP,
+    Dense,
+    HeResNet,
+    Parameterization,
+    ResNet,
+    ViT,
+    factors,
+    in_parameterization,
+    infer_roles,
+    scaled,
+)
+from zoo.added import added_to_outputs
+from zoo.roles import placed
 from zoo.starts import starts
 
 MUP = Parameterization.mup
@@ -207,10 +222,47 @@ class Routed(nn.Module):
         return nn.Dense(2, name="readout")(h)[:, :1] / 2.0
 
 
+class RoutedZoo(nn.Module):
+    width: int
+    parameterization: Any = "mup"
+    gamma: float = 1.0
+
+    @nn.compact
+    def __call__(self, x):
+        dense = functools.partial(Dense, width=self.width, parameterization=MUP, b_std=0.1)
+        h = nn.relu(dense(self.width, "input", name="first")(x))
+        shares = nn.softmax(dense(2, "readout", name="router")(h))
+        h = nn.relu(dense(self.width, "hidden", name="second")(h)) * shares[:, :1]
+        return dense(1, "readout", name="readout")(h) / MUP.output_scale(self.width, self.gamma)
+
+
 def test_a_bias_of_few_signals_inside_is_not_one_of_outputs():
     found = starts(in_parameterization(Routed(8), "mup"), jnp.ones((1, 3)))
     assert {name for name, start in found.items() if start.of_outputs} == {"readout.bias"}
     assert found["router.bias"].role == "bias"
+    theirs = placed(RoutedZoo(8), jnp.ones((1, 3)))
+    assert [theirs[layer]["bias"].of_outputs for layer in ("first", "router", "readout")] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("after", "added"),
+    [
+        (lambda f: f / jnp.sqrt(2.0), True),
+        (lambda f: 30 * jnp.tanh(f / 30), True),
+        (lambda f: jnp.concatenate([f, f], -1)[:, ::-1], True),
+        (lambda f: jnp.where(jnp.arange(2)[None] > 0, f, 0.0), True),
+        (lambda f: jax.lax.map(lambda row: 2 * row, f), True),
+        (lambda f: f.mean(1, keepdims=True) @ jnp.ones((1, 3)), True),
+        (nn.log_softmax, True),
+        (nn.softmax, False),
+    ],
+)
+def test_a_bias_is_followed_to_the_outputs(after, added):
+    params = {name: jnp.ones(shape) for name, shape in {"u": (3, 4), "c": (4,), "w": (4, 2), "b": (2,)}.items()}
+    found = added_to_outputs(
+        lambda p, x: after(nn.relu(x @ p["u"] + p["c"][None]) @ p["w"] + p["b"][None]), params, jnp.ones((5, 3))
+    )
+    assert found == ({"b"} if added else set())
 
 
 def test_depth_rules_of_the_branches():

@@ -20,7 +20,7 @@ def word_of(*values: Any) -> str:
     (True, False)
     """
     found = hashlib.sha256()
-    for each in map(np.asarray, jax.tree.leaves(values)):
+    for each in map(np.atleast_1d, map(np.asarray, jax.tree.leaves(values))):
         rows = each[np.unique(np.linspace(0, len(each) - 1, _ROWS).astype(int))] if len(each) > _ROWS else each
         found.update(f"{each.dtype.str}{each.shape}".encode())
         found.update(np.ascontiguousarray(rows).tobytes())

@@ -88,9 +88,10 @@ def compared(outcome: Outcome, worse: str, better: str, over: str) -> Finding:
     """What the smallest size's optimum costs the largest is more in one setting, beyond the intervals."""
 
     def judge(*both: Transfer) -> tuple[bool | None, str]:
-        costs = [series.regret() for series in both]
-        (_, a_low, a_high), (_, b_low, b_high) = costs
+        (_, a_low, a_high), (_, b_low, b_high) = (series.regret() for series in both)
         words = [series.cost for series in both]
+        if both[0].positive != both[1].positive:
+            return None, f"{worse}: {words[0]}; {better}: {words[1]}: a ratio and a difference cannot be compared"
         more = Interval(math.nan, a_low - b_high, a_high - b_low)
         return more.above(), f"{worse}: {words[0]}; {better}: {words[1]}"
 

@@ -308,7 +308,7 @@ def limit_losses(
 
     try:
         if widths is not None:
-            found = coupled_sweeps(plan, samples, replicas, finite=True)[0]
+            found = coupled_sweeps(plan, samples, replicas, finite=not np.isinf(widths).all())[0]
             return np.stack([found.at(None if np.isinf(width) else width, curves) for width in widths])
         if order == 2:
             return coupled_sweeps(plan, samples, replicas)[0].at(None, curves)

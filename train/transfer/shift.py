@@ -90,7 +90,7 @@ class Transfer:
         """`regret` in words."""
         if self.positive:
             return f"{bracketed(percent, *self.regret())} of its loss"
-        return f"{bracketed('{:.3g}'.format, *self.regret())} in loss, which is not always positive"
+        return f"{bracketed(plain, *self.regret())} in loss, which is not always positive"
 
     @property
     def sentence(self) -> str:
@@ -153,6 +153,11 @@ def percent(cost: float) -> str:
     if not math.isfinite(cost):
         return "∞ (it diverges)"
     return f"{cost:.1%}" if cost < _LARGE else f"× {1 + cost:.3g}"
+
+
+def plain(cost: float) -> str:
+    """A cost in words, as a number."""
+    return f"{cost:.3g}" if math.isfinite(cost) else "∞ (it diverges)"
 
 
 def bracketed(words: Callable[[float], str], value: float, low: float, high: float) -> str:
