@@ -127,6 +127,7 @@ KINDS = {  # whether hidden matrices are moved entry by entry
 QUICK = ("decay", "muon", "rows", "adam", "labels")
 
 
+@pytest.mark.filterwarnings("ignore:scaled. this optimiser compares the norm")  # of "clipped"
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in KINDS])
 def test_what_a_rule_does_to_matrices_is_found_by_trying_it(name):
     optimizer, by_entry = KINDS[name]
