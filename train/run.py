@@ -122,9 +122,8 @@ class Run:
         """A whole batch of inputs, as shape and type, and some targets."""
         if self.source is not None:
             x, targets = self.source.read(np.arange(1))
-            whole = np.issubdtype(
-                normalisation(self.data.get("normalise") or self.source.normalise)(x).dtype, np.integer
-            )
+            normalise = normalisation(self.data.get("normalise") or self.source.normalise)
+            whole = np.issubdtype(normalise(x).dtype, np.integer)
             kind = "int32" if whole else jax.dtypes.canonicalize_dtype(float)
             return jax.ShapeDtypeStruct((self.fields["batch"], *x.shape[1:]), kind), targets
         batch = self._next(self._own_batches(0))
@@ -219,12 +218,11 @@ class Run:
         if self.source is None:
             found = {"batches": made(self._word, *(word_of(self._next(self._own_batches(0))) for _ in range(again)))}
         else:
-            given, batch = (
-                {"train": (self.source, self.fields["seed"]), "test": (self.test, None)},
-                self.fields["batch"],
-            )
+            given = {"train": (self.source, self.fields["seed"]), "test": (self.test, None)}
             found = {
-                name: content_of(each, batch, seed, again) for name, (each, seed) in given.items() if each is not None
+                name: content_of(each, self.fields["batch"], seed, again)
+                for name, (each, seed) in given.items()
+                if each is not None
             }
         return {name: word for name, word in found.items() if word}
 
