@@ -17,6 +17,7 @@ X = jnp.asarray(np.random.default_rng(0).normal(size=(8, 3)), jnp.float32)
 BATCH = X, jnp.sin(X[:, :1])
 NET = nn.Sequential([nn.Dense(4), nn.tanh, nn.Dense(1)])
 
+EXTRA: Any = optax.GradientTransformationExtraArgs
 OPTIMISERS: dict[str, Any] = {
     "adam": optax.adam(0.1),
     "plateau": optax.chain(optax.sgd(0.1), contrib.reduce_on_plateau(patience=1, rtol=0.9)),
@@ -61,7 +62,7 @@ def test_optimisers_are_given_what_they_ask_for(name: str):
     ("tx", "sentence"),
     [
         (optax.lookahead(optax.adam(0.1), 3, 0.5), "keeps two copies of the parameters in a type of its own"),
-        (optax.GradientTransformationExtraArgs(lambda p: (), lambda u, s, p=None, *, hessian, **more: (u, s)),
+        (EXTRA(lambda p: (), lambda u, s, p=None, *, hessian, **more: (u, s)),
          "asks for what a step does not know: .*'hessian'.*It knows grad, value, value_fn"),
     ],
 )  # fmt: skip
