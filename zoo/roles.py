@@ -165,7 +165,7 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
         ratio = p.width_ratio(said.width)
         return Factors(where.role, number(rate), number(size), matrix, ratio, where.sides, where.unsure)
 
-    found = by_name(jax.tree.map(factor, placed(net, x), is_leaf=lambda where: isinstance(where, Where)), _is_factors)
+    found = by_name(jax.tree.map(factor, placed(net, x), is_leaf=lambda where: isinstance(where, Where)), is_factors)
     names, leaves = names_of(params), jax.tree.structure(params)
     if len(names) == len(found):
         return jax.tree.unflatten(leaves, found.values())
@@ -177,7 +177,8 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
     return jax.tree.unflatten(leaves, [found[name] for name in names])
 
 
-def _is_factors(leaf: Any) -> bool:
+def is_factors(leaf: Any) -> bool:
+    """Whether a leaf of a tree is that of one parameter."""
     return isinstance(leaf, Factors)
 
 

@@ -26,7 +26,7 @@ from limits.kept.memory import memory_left
 from limits.kept.remembered import remembered
 from limits.training import Training
 from zoo.abstract import abstract
-from zoo.roles import Factors, factors
+from zoo.roles import Factors, factors, is_factors
 from zoo.scaled import at_size
 
 Path = tuple[str, ...]
@@ -320,11 +320,7 @@ def _numbers(place: Path) -> tuple:
 
 
 def _flat(tree: Any) -> dict[Path, Any]:
-    return {_names(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_factor)}
-
-
-def _is_factor(leaf: Any) -> bool:
-    return isinstance(leaf, Factors)
+    return {_names(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_factors)}
 
 
 def _nested(flat: dict[Path, Any]) -> Any:
