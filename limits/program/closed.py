@@ -140,7 +140,7 @@ def _computed(
 def _check_finite(net: nn.Module, name: str, values: np.ndarray, deep: bool) -> None:
     broken = int(values.size - np.isfinite(values).sum())
     if broken:
-        why = ", or the layer-time equations could not be solved" if deep else ""
+        why = ", or a branch does not fall with the depth, or the signal is not scaled by 1 − c/L" if deep else ""
         raise FloatingPointError(
             f"{broken} of {values.size} entries of the {name.upper()} of {name_of(net)} are infinite or NaN: signals leave the "
             f"range of float64{why}. Scale its weights or its residual branches down."

@@ -1,17 +1,17 @@
 """Infinitely many residual blocks: the loop of a program, with branches of size L^(−1/2), as an equation in layer time.
 
-A network is read at two depths. Numbers of its program that fall with the depth vanish in the limit; those that go as
-L^(−1/2) inside a loop multiply its branches, h ← h + Σ_j a_j L^(−1/2) F_j(h), and moments move by
+A network is read at two depths. Numbers of its program that fall with the depth vanish in the limit, and others go to 1
+(`numbers_in_depth`); inside a loop they say what its blocks are, h ← (1 − c/L) h + Σ_j a_j L^(−1/2) F_j(h), and moments move by
 
-    d⟨h h⟩/dτ = Σ_j a_j² ⟨F_j F_j⟩,   dΘ/dτ = Σ_j a_j² Θ(F_j, F_j),   0 ≤ τ ≤ 1,
+    d⟨h h⟩/dτ = Σ_j a_j² ⟨F_j F_j⟩ − 2 c ⟨h h⟩,   dΘ/dτ = Σ_j a_j² Θ(F_j, F_j) − 2 c Θ,   0 ≤ τ ≤ 1,
 
-of branches that are read with the numbers at zero: to first order each sees the stream as it enters the block.
+of branches that are read with the numbers in the limit: to first order each sees the stream as it enters the block.
 
 Reference: Bordelon, Noci, Li, Hanin, Pehlevan (2023), Depthwise hyperparameter transfer in residual networks.
 """
 
 import dataclasses
-import math
+import functools
 from typing import Any
 
 import jax
@@ -21,13 +21,13 @@ import numpy as np
 from limits.program.deterministic import constant
 from limits.program.loops import Slot
 from limits.program.nodes import Carried, Det, FieldSum, Key, Node
+from limits.program.numbers_in_depth import InDepth, in_depth
 from limits.program.rolled import LoopPlan, ReadMoments
 from limits.program.simplified import constant_written, operation_written
 from limits.program.trace import Constant
 from limits.program.values import NoLimitError, Value
 
 DEPTHS = (8, 32)  # at which a network is read
-_MARGIN = 0.02  # of a power of the depth
 _TWO_DEPTHS = (
     "its code is another one at depth {0} and at depth {1} beside its equal blocks ({2}), so that no equation in layer time "
     "describes it"
@@ -36,17 +36,22 @@ _TWO_DEPTHS = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Depths:
-    """What falls with the depth: `vanishing`, by equation and input; `branches`: a_j of those that go as L^(−1/2) in a loop."""
+    """What goes with the depth, by equation and input: the constants, and what they do. `leaks`: whether one goes as 1 − c/L."""
 
-    vanishing: dict[Slot, Constant]
-    branches: dict[Slot, float]
+    constants: dict[Slot, Constant]
+    numbers: dict[Slot, InDepth]
 
-    def values(self, scale: Any) -> dict[Slot, Value]:
-        """The numbers in the limit; those of branches are `scale` a_j."""
+    @functools.cached_property
+    def leaks(self) -> bool:
+        """Whether a number may take from the stream what is of order 1/L, or more."""
+        return any(number.toward[1] or number.toward[2] for number in self.numbers.values())
+
+    def values(self, at: Any) -> dict[Slot, Value]:
+        """The numbers beside their limits; `at`: L^(−1/2), 1/L, and what lies between, as three small numbers."""
         found = {}
-        for slot, number in self.vanishing.items():
-            value = constant(*number)
-            size = scale * self.branches[slot] if slot in self.branches else 0.0
+        for slot, number in self.constants.items():
+            value, how = constant(*number), self.numbers[slot]
+            size = how.limit + jnp.asarray(how.toward) @ at
             found[slot] = Value(value.axes, Det(size * jnp.ones(value.held.shape)[None], value.held.power))
         return found
 
@@ -56,8 +61,7 @@ def compared(readings: tuple[Any, Any], plans: tuple[dict, dict], depths: tuple[
     programs = tuple(reading.program for reading in readings)
     pairs = _alike(programs, plans, depths)
     loops = {plan.loop.start: (plan.loop, other.loop) for plan, other in _paired(*plans)}
-    ratio = math.log(depths[1] / depths[0])
-    vanishing, branches = dict[Slot, Constant](), dict[Slot, float]()
+    found, numbers = dict[Slot, Constant](), dict[Slot, InDepth]()
     for i, j in pairs:
         small, large = programs[0].equations[i], programs[1].equations[j]
         for k, (a, b) in enumerate(zip(small.inputs, large.inputs, strict=True)):
@@ -72,27 +76,26 @@ def compared(readings: tuple[Any, Any], plans: tuple[dict, dict], depths: tuple[
             if constant_written(a) == constant_written(b):
                 continue
             x, y = (np.asarray(each.value, float) for each in (a, b))
-            power = math.log(y.item() / x.item()) / ratio if x.size == 1 and x.item() * y.item() > 0 else math.nan
-            if not power < -0.5 + _MARGIN:
+            number = in_depth(x.item(), y.item(), depths) if x.size == 1 else None
+            if number is None:
                 raise NoLimitError(
                     f"{small.where}: a number of the code goes from {x.ravel()[0]:.4g} at depth {depths[0]} to "
                     f"{y.ravel()[0]:.4g} at depth {depths[1]}. At infinite depth branches must be scaled by L^(−1/2) (or a "
-                    "larger power), with L the field `depth`, and all other numbers must not depend on it"
+                    "larger power), with L the field `depth`, the signal by 1, or by what goes as 1 − c/L, and all other numbers "
+                    "must not depend on it"
                 )
-            vanishing[i, k] = a
             inside = next((pair for pair in loops.values() if pair[0].start <= i < pair[0].stop), None)
-            if inside is not None and abs(power + 0.5) < _MARGIN:
-                blocks = (inside[1].count - inside[0].count) / (depths[1] - depths[0])
-                branches[i, k] = x.item() * (depths[0] * blocks) ** 0.5
+            blocks = 0.0 if inside is None else (inside[1].count - inside[0].count) / (depths[1] - depths[0])
+            found[i, k], numbers[i, k] = a, number.over(blocks)
     for loop, _ in loops.values():
         if loop.changing:
             raise NoLimitError("blocks are scaled in different ways, and their sizes do not fall as L^(−1/2)")
-        if not any(loop.start <= i < loop.start + loop.period for i, _ in vanishing):
+        if not any(loop.start <= i < loop.start + loop.period for i, _ in found):
             raise NoLimitError(
                 f"blocks are of one size at all depths: signals and tangent kernels grow (or forget their inputs) without bound. "
                 f"Scale the branches of the {loop.count} blocks at depth {depths[0]} by L^(−1/2), with L the field `depth`"
             )
-    return Depths(vanishing, branches)
+    return Depths(found, numbers)
 
 
 def _paired(small: dict[int, LoopPlan], large: dict[int, LoopPlan]) -> list[tuple[LoopPlan, LoopPlan]]:
@@ -126,8 +129,8 @@ def _alike(programs: Any, plans: Any, depths: tuple[int, int]) -> list[tuple[int
     return pairs
 
 
-def terms_of(leave: Node, enter: Node, unit: Any) -> list[tuple[Any, Node]]:
-    """(coefficient, branch) of leave = enter + Σ coefficient × branch; arrays [n or 1, positions]."""
+def terms_of(leave: Node, enter: Node, unit: Any, leaks: bool) -> tuple[Any, list[tuple[Any, Node]]]:
+    """(s, (coefficient, branch)…) of leave = s enter + Σ coefficient × branch; arrays [n or 1, positions]. No `leaks`: s is 1."""
     found, streams = list[tuple[Any, Node]](), list[Any]()
 
     def take(node: Node, coefficient: Any) -> None:
@@ -140,41 +143,53 @@ def terms_of(leave: Node, enter: Node, unit: Any) -> list[tuple[Any, Node]]:
             found.append((coefficient * unit, node))
 
     take(leave, 1.0)
-    if len(streams) != 1 or not isinstance(streams[0], float) or streams[0] != 1.0:
+    stream = sum(streams)
+    known = not leaks and (len(streams) != 1 or not isinstance(stream, float))
+    if not streams or known or np.size(stream) != 1 or (isinstance(stream, float) and stream != 1.0):
         raise NoLimitError(
             "a block does not add its branches to the signal that enters it: there is no equation in layer time"
         )
     tops = [top for _, node in found for top in node.tops]
     if len(tops) != len(set(tops)):
         raise NoLimitError("branches of one block share weights: there is no equation in layer time")
-    return found
+    return jnp.reshape(stream, ()), found
 
 
 class Flow:
-    """The moments that go through a loop, as a flow in layer time. `block(enter, inside, scale)` → what leaves a block."""
+    """The moments that go through a loop, as a flow in layer time. `block(enter, inside, at)` → what leaves a block."""
 
-    def __init__(self, block: Any, source: Node, moments: ReadMoments, keys: tuple[Key, ...]) -> None:
-        self.block, self.source, self.moments, self.keys = block, source, moments, keys
+    def __init__(self, block: Any, source: Node, moments: ReadMoments, keys: tuple[Key, ...], leaks: bool) -> None:
+        self.block, self.source, self.moments, self.keys, self.leaks = block, source, moments, keys, leaks
 
-    def branches(self, carry: dict[Key, Any]) -> tuple[Node, ReadMoments, list[tuple[Any, Node]]]:
-        """(the stream, its moments, size and signal of every branch)."""
+    def branches(self, carry: dict[Key, Any]) -> tuple[Node, ReadMoments, list[tuple[Any, Node]], Any]:
+        """(the stream, its moments, size and signal of every branch, −c of the stream)."""
         unit = jnp.ones((1,) * (1 + len(self.source.shape)))
         enter = Carried(self.source.shape, self.source.power, carry.__getitem__)
 
-        def sizes(scale: Any) -> list[Any]:
-            leave = self.block(enter, self.moments.again(), scale)
-            return [size for size, _ in terms_of(leave, enter, unit)]
+        def sizes(at: Any) -> tuple[Any, list[Any]]:
+            leave = self.block(enter, self.moments.again(), at)
+            stream, terms = terms_of(leave, enter, unit, self.leaks)
+            return stream, [size for size, _ in terms]
 
-        still, slopes = jax.jvp(sizes, (jnp.zeros(()),), (jnp.ones(()),))
+        along = lambda i: jax.jvp(sizes, (jnp.zeros(3),), (jnp.eye(3)[i],))  # noqa: E731
+        (still, resting), (slower, slopes) = along(0)
+        steady, lost = (still == 1) & (slower == 0), jnp.zeros(())
+        if self.leaks:
+            lost, other = (along(i)[1][0] for i in (1, 2))
+            steady &= other == 0  # else the signal would be lost, or grow, in less than the depth
         inside = self.moments.again()
-        terms = terms_of(self.block(enter, inside, jnp.zeros(())), enter, unit)
-        slopes = [jnp.where(size == 0, slope, jnp.nan) for size, slope in zip(still, slopes, strict=True)]
-        return enter, inside, [(slope, node) for slope, (_, node) in zip(slopes, terms, strict=True)]
+        _, terms = terms_of(self.block(enter, inside, jnp.zeros(3)), enter, unit, self.leaks)
+        slopes = [jnp.where(size == 0, slope, jnp.nan) for size, slope in zip(resting, slopes, strict=True)]
+        sized = [(slope, node) for slope, (_, node) in zip(slopes, terms, strict=True)]
+        return enter, inside, sized, jnp.where(steady, lost, jnp.nan)
 
     def velocity(self, carry: dict[Key, Any]) -> dict[Key, Any]:
         """Of every moment. That of 1 − c is that of `gaps._of_sum`, to first order in a branch's variance."""
-        enter, inside, branches = self.branches(carry)
-        return {key: sum(self._moved(key, enter, inside, size, node) for size, node in branches) for key in self.keys}
+        enter, inside, branches, lost = self.branches(carry)
+        found = {key: sum(self._moved(key, enter, inside, size, node) for size, node in branches) for key in self.keys}
+        if not self.leaks:
+            return found
+        return {key: moved + (0 if key.form == "gap" else 2) * lost * carry[key] for key, moved in found.items()}
 
     def _moved(self, key: Key, enter: Node, inside: ReadMoments, size: Any, node: Node) -> Any:
         m: Any = inside.own if key.batch == 1 else inside.cross

@@ -18,6 +18,7 @@ from limits.program.deep import compared
 from limits.program.interpret import Interpreter
 from limits.program.loops import Loops
 from limits.program.nodes import Concat, Det, FieldSum, Key, Moved, Node
+from limits.program.numbers_in_depth import multiplied_out
 from limits.program.rolled import ReadMoments, Rolling, plans_of
 from limits.program.shapes import settled
 from limits.program.simplified import simplified
@@ -87,6 +88,10 @@ class ProgramKernels:
 
     def at_infinite_depth(self, deeper: "ProgramKernels") -> "ProgramKernels":
         """The limit of infinite depth, from this reading and that of a deeper network; `NoLimitError` where there is none."""
+        if (multiplied := multiplied_out(self.program)) is not self.program:
+            return dataclasses.replace(self, program=multiplied).at_infinite_depth(
+                dataclasses.replace(deeper, program=multiplied_out(deeper.program))
+            )
 
         def plans(kernels: ProgramKernels) -> dict:
             (number,) = kernels.program.inputs
@@ -225,7 +230,7 @@ class ProgramKernels:
         if self.varied is not None:
             interpreter.changed = self.varied.values(self.program.equations, ratios)
         if self.flow is not None:
-            interpreter.changed = self.flow.values(jnp.zeros(()))
+            interpreter.changed = self.flow.values(jnp.zeros(3))
         value = interpreter.output(x)
         if isinstance(value.held, Det) or not isinstance(value.held, Node):
             raise NoLimitError(

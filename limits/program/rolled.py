@@ -193,23 +193,25 @@ class Rolling:
 
         source, series = known[plan.loop.enters].held, self.moments.series
 
-        def block(enter: Node, inside: ReadMoments, scale: Any) -> Node:
+        def block(enter: Node, inside: ReadMoments, at: Any) -> Node:
             here = {**known, plan.loop.enters: Value(known[plan.loop.enters].axes, enter)}
             reader = interpreter.inside(inside.own, plan.loop, {})
-            reader.changed |= self.flow.values(scale)
+            reader.changed |= self.flow.values(at)
             reader.read(plan.loop.start, plan.loop.start + plan.loop.period, here)
             return here[plan.loop.leaves].held
 
-        flow = Flow(block, source, self.moments, plan.keys)
-        found = solved(flow.velocity, {key: self.moments.form(source, key) for key in plan.keys}, 1.0, self.tolerance)
+        flow = Flow(block, source, self.moments, plan.keys, self.flow.leaks)
+        start = {key: self.moments.form(source, key) for key in plan.keys}
+        found = solved(flow.velocity, start, 1.0, self.tolerance)
         found = {key: jnp.clip(a, 0, 2) if key.form == "gap" else a for key, a in found.items()}
-        if series.measures:  # variances only grow: the largest signals are met at the end
-            inside = self.moments.again()
-            seen = inside.series
-            leave = block(Carried(source.shape, source.power, found.__getitem__), inside, jnp.zeros(()))
-            for key in plan.keys:
-                inside.form(leave, key)
-            series.add(seen, seen.arrays())
+        if series.measures:  # variances only grow, but where signals leak: the largest ones are met at an end
+            for met in (start, found) if self.flow.leaks else (found,):
+                inside = self.moments.again()
+                seen = inside.series
+                leave = block(Carried(source.shape, source.power, met.__getitem__), inside, jnp.zeros(3))
+                for key in plan.keys:
+                    inside.form(leave, key)
+                series.add(seen, seen.arrays())
         return found
 
 
