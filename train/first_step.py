@@ -1,19 +1,25 @@
-"""What the first step tells of a model: batch statistics that stay as they were are those of evaluation."""
+"""What the first step tells of a model and its optimiser, where evaluation is of another network than one thinks."""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
+from optax.contrib import ScheduleFreeState
 
 STILL = (
     "batch statistics (batch_stats) stayed as they were in the first step, as in evaluation: unless they are meant to be fixed, "
     "give the model an argument `train` (training, is_training, deterministic, …) by which its normalisation updates them"
 )
 
+FREE = (
+    "optax.contrib.schedule_free trains at a point beside its own average: evaluation, checkpoints and analyses are of the point "
+    "that is trained, not of schedule_free_eval_params. The field `average` has them at an exponential average of it"
+)
+
 
 def watched(advance: Callable[..., Any], say: Callable[[str], object]) -> Callable[..., Any]:
-    """`Loop.advance`, of which the first call says where no batch statistics changed.
+    """`Loop.advance`, of which the first call says where no batch statistics changed, or the optimiser has an average of its own.
 
     >>> from train.step import TrainingState
     >>> still = TrainingState(0, {}, {"batch_stats": {"mean": np.zeros(2)}}, (), None, None)
@@ -28,6 +34,8 @@ def watched(advance: Callable[..., Any], say: Callable[[str], object]) -> Callab
         found = advance(state, k, most)
         if before and all(map(np.array_equal, before, _here(found[0]))):
             say(STILL)
+        if first and any(isinstance(part, ScheduleFreeState) for part in _states(found[0].memory)):
+            say(FREE)
         first = False
         return found
 
@@ -39,3 +47,8 @@ def _here(state: Any) -> list[np.ndarray]:
     leaves = jax.tree.leaves(state.collections.get("batch_stats", {}))
     with jax.transfer_guard_device_to_host("allow"):
         return [np.array(a.addressable_data(0) if isinstance(a, jax.Array) else a) for a in leaves]
+
+
+def _states(memory: Any) -> list[Any]:
+    """The parts of an optimiser's memory, those of this kind whole."""
+    return jax.tree.leaves(memory, is_leaf=lambda part: isinstance(part, ScheduleFreeState))

@@ -340,6 +340,16 @@ def test_batch_statistics_that_stay_are_said_once(still):
     assert len(said) == still
 
 
+@pytest.mark.parametrize("free", [False, True])
+def test_an_average_that_the_optimiser_keeps_is_not_that_of_evaluation(free):
+    base = optax.sgd(0.1)
+    given = Program(NET, optax.contrib.schedule_free(base, 0.1) if free else base, cross_entropy)
+    said, step = [], jax.jit(given.step)
+    advance = watched(lambda state, k, most: (*step(state, (X[:16], Y[:16])), None), said.append)
+    advance(given.initial(3, X), 0, 1)
+    assert [text.split()[0] for text in said] == ["optax.contrib.schedule_free"] * free
+
+
 def test_sweeps_drop_out_as_the_trainer_does():
     """The same network, keys and losses, seed by seed, however the steps of a sweep are divided."""
     given, batches = (
