@@ -15,6 +15,7 @@ from zoo import checks
 from zoo.definition import of_layer
 from zoo.geometry import pads
 from zoo.parameterization import ROLES, Parameterization, parameterization
+from zoo.parameters import parameter
 
 _written_out = ContextVar("written_out", default=False)
 _LARGEST_PATCHES = 2**26  # entries that may be held for a convolution as a matrix product
@@ -97,11 +98,15 @@ class Linear(HasRoles, nn.Module):
 
     def weigh(self, x: jax.Array) -> jax.Array:
         """W x with the layer's own weights. `limits.fields` replaces it by a matrix that is never drawn."""
-        std, _ = self.scales("kernel", x.shape[-1])
-        init = nn.initializers.zeros if self.zero_init else scaled_normal(std)
-        store = jax.dtypes.canonicalize_dtype(float)
-        kernel = self.param("kernel", init, (*self.window, x.shape[-1], self.features), store)
+        inputs, store = x.shape[-1], jax.dtypes.canonicalize_dtype(float)
+        kernel = parameter(
+            self, "kernel", lambda: self._start("kernel", inputs), (*self.window, inputs, self.features), store
+        )
         return self.product(x, jnp.asarray(kernel, x.dtype))
+
+    def _start(self, name: str, inputs: int) -> nn.initializers.Initializer:
+        zeros = self.zero_init or (name == "bias" and self.bias_init == "zeros")
+        return nn.initializers.zeros if zeros else scaled_normal(self.scales(name, inputs)[0])
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:  # noqa: D102
@@ -124,9 +129,8 @@ class Linear(HasRoles, nn.Module):
         _, multiplier = self.scales("kernel", inputs)
         y = jnp.asarray(multiplier, dtype) * self.weigh(jnp.asarray(x, dtype))
         if self.has_bias:
-            std, multiplier = self.scales("bias", 1)
-            init = nn.initializers.zeros if self.bias_init == "zeros" or self.zero_init else scaled_normal(std)
-            bias = jnp.asarray(self.param("bias", init, (self.features,), store), dtype)
+            _, multiplier = self.scales("bias", 1)
+            bias = jnp.asarray(parameter(self, "bias", lambda: self._start("bias", 1), (self.features,), store), dtype)
             y = y + jnp.expand_dims(jnp.asarray(multiplier, dtype) * bias, range(y.ndim - 1))
         return y
 

@@ -14,11 +14,11 @@ from jax.core import Tracer
 from zoo import checks
 from zoo.abstract import abstract
 from zoo.added import added_to_outputs
-from zoo.definition import definition_of, name_of, rows_and_columns
+from zoo.definition import definition_of, in_form, name_of, rows_and_columns
 from zoo.layers import HasRoles, Linear
 from zoo.names import by_name, names_of
 from zoo.once import once
-from zoo.parameterization import parameterization
+from zoo.parameterization import Parameterization, parameterization
 
 
 @checks.arguments(net=checks.module, x=checks.inputs)
@@ -29,7 +29,8 @@ def roles(net: nn.Module, x: Any) -> dict[str, Any]:
     >>> roles(MLP(width=4, depth=1, b_std=0.1), jax.ShapeDtypeStruct((1, 3), "float32"))["hidden_1"]
     {'bias': 'bias', 'kernel': 'input'}
     """
-    return jax.tree.map(lambda where: where.role, placed(net, x), is_leaf=lambda where: isinstance(where, Where))
+    here = placed(without_dials(net), x)
+    return jax.tree.map(lambda where: where.role, here, is_leaf=lambda where: isinstance(where, Where))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,16 @@ class Where:
 def placed(net: Any, x: Any) -> dict:
     """`Where` every parameter is: a tree like the parameters. Of a network of zoo's layers, which say it."""
     return _placed(net, tuple(x.shape), str(jax.dtypes.canonicalize_dtype(x.dtype)))
+
+
+_OF_LAYERS = placed.dispatch(object)
+
+
+def without_dials(net: Any) -> Any:
+    """A definition of zoo's layers whose form and γ₀ are being traced, with numbers instead: roles are the same, found once."""
+    dials = jax.tree.leaves([getattr(net, name, None) for name in ("parameterization", "gamma")])
+    traced = placed.dispatch(type(net)) is _OF_LAYERS and any(isinstance(number, Tracer) for number in dials)
+    return in_form(net, Parameterization.ntk, 1.0) if traced else net
 
 
 @once(maxsize=64)
@@ -243,7 +254,7 @@ def learning_rate_factors(net: Any, x: Any) -> dict[str, Any]:
         lambda where: (
             p.learning_rate_factor(where.role, said.width, said.gamma, said.depth, where.in_branch) * where.stored**2
         ),
-        placed(net, x),
+        placed(without_dials(net), x),
         is_leaf=lambda where: isinstance(where, Where),
     )
 
