@@ -233,11 +233,14 @@ def numbers(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+_OF_SEVERAL = {"agrees": "agree", "does not converge": "do not converge"}
+
+
 def headline(result: Comparison) -> str:
     """One line on the whole comparison."""
     count = collections.Counter(verdict.verdict for verdict in result.verdicts)
     count.update(diverged=len(result.diverged))
-    parts = ", ".join(f"{n} {name}" for name, n in count.items() if n)
+    parts = ", ".join(f"{n} {_OF_SEVERAL.get(name, name) if n > 1 else name}" for name, n in count.items() if n)
     widths = f"widths {result.widths[0]}–{result.widths[-1]}, depths {', '.join(map(str, result.depths))}"
     points = f"{len(result.task.x_train)} training and {len(result.task.x_test)} test points"
     return f"{result.task.name}: {points}; {widths}; {parts}."

@@ -301,7 +301,7 @@
         const h = height(point.value), { class: kind } = this.style(null, this.outer.map((_, a) => point.cell.at[a]));
         if (h === null) continue;
         group.append(svg("line", { class: `level ${kind}`, x1: left, x2: right, y1: h, y2: h, "data-value": point.value, "data-x": point.x }),
-          svg("text", { class: `${kind} name`, x: right, y: h - 4, "text-anchor": "end" }, shown(point.x)));
+          svg("text", { class: `${kind} name`, x: left + 4, y: h - 4 }, shown(point.x)));
       }
       for (const point of points) {
         const h = height(point.value), about = { "data-x": point.x, "data-value": point.value };
