@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from limits.fields.coupled import Coupled
+from limits.fields.coupled import Coupled, check_variances
 from limits.fields.record import AVERAGED, check_record, record_bytes
 from limits.fields.rules import entry_bytes, moved_by_entry
 from limits.fields.sweeps import Plan, coupled_sweeps, exactly, sweeps
@@ -240,6 +240,7 @@ def _mean_of_coupled(runs: Runs, found: Coupled, how: Provenance, width: float |
             lambda each, part=part: runs.task.at_points(np.asarray(each["f"]), 2)[:, :, part]
         )
         spread[name], errors[name] = covariance / width, error / width
+        check_variances(spread[name], errors[name], len(found.whole["f"]), width)
     detail = f"width {width:g} to order 1/{width:g}: O(1/{width:g}²) dropped; from {how.detail}"
     how = dataclasses.replace(how, detail=detail)
     return runs.mean(how, f"rich, width {width:g}", spread, errors, observed=fields)

@@ -5,24 +5,37 @@ q of the population and q_A, q_B of its halves, with Δ = q − ½ (q_A + q_B),
 
     q_N = q + (1 − 2S/N) Δ,   b = −2S Δ,   C = S ½ (V_A + V_B) + 4S [sym Cov(q_A + q_B, Δ) + Cov(Δ, Δ)],   Cov q_N = C/N.
 
-As the draws are shared, Δ is of second order, and its errors are small beside those of q.
+As the draws are shared, Δ is of second order, and its errors are small beside those of q. C asks for A and B that are
+independent: what does not grow with the width, as a readout's bias, is drawn for each of them, and for the population as
+(A + B)/√2 where it is normal, so that of what enters outputs as bias/√N nothing is left in Δ; as that of A where it is not.
 
 Reference: theory notes, "Finite width from the causal engine"; Richardson (1911).
 """
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.stats
 
 from limits.fields.matrix import Matrix
+from zoo.abstract import abstract
+from zoo.laws import Law, Unknown, laws
+from zoo.once import once
 from zoo.roles import Where, placed
 
 _GROUPS = 40  # of replicas, for the standard errors of covariances
+_CHANCE = 1e-4  # of saying that a variance is negative where it is not
+_NEGATIVE = (
+    "rich: at width {width:g} the variance of outputs comes out as {value:.2g} ± {error:.1g} at {count} of {of} times and "
+    "points: to order 1/width it is not what networks of that width have. Take more samples, or ask `ensemble`."
+)
 
 
 class Coupled(NamedTuple):
@@ -58,6 +71,17 @@ class Coupled(NamedTuple):
             return found, np.full_like(found, np.nan)
         left = np.stack([_covariance(q[rows], a[rows], b[rows], self.samples) for rows in without])
         return found, np.sqrt((len(groups) - 1) / len(groups) * ((left - left.mean(0)) ** 2).sum(0))
+
+
+def check_variances(covariance: np.ndarray, errors: np.ndarray, replicas: int, width: float) -> None:
+    """Warns where variances, the diagonals of [time, n, n], are negative by more than chance (Student's)."""
+    value, error = (np.diagonal(each, axis1=1, axis2=2) for each in (covariance, errors))
+    most = scipy.stats.t.isf(_CHANCE / max(value.size, 1), min(_GROUPS, replicas) - 1)
+    away = value < -most * error
+    if away.any():
+        i = np.unravel_index(np.argmin(np.where(away, value, 0)), value.shape)
+        said = _NEGATIVE.format(width=width, value=value[i], error=error[i], count=int(away.sum()), of=value.size)
+        warnings.warn(said, stacklevel=2)
 
 
 def _covariance(q: np.ndarray, a: np.ndarray, b: np.ndarray, samples: int) -> np.ndarray:
@@ -97,6 +121,45 @@ def half_of(params: Any, population: Any, net: Any, wide: Any, x: Any, part: Any
         return leaf if small == large else leaf * (small / large)
 
     return flax.traverse_util.unflatten_dict({path: cut(path) for path in flat})
+
+
+def with_own(params: Any, again: Callable[[], Any], net: Any, x: Any, part: Any) -> Any:
+    """Parameters of a population, in which what does not grow is that of half `part`, or of the whole (None).
+
+    `again` draws all of them once more.
+    """
+    found = _of_one_size(net, tuple(x.shape), str(x.dtype))
+    if not found:
+        return params
+    flat, other = (flax.traverse_util.flatten_dict(tree) for tree in (params, again()))
+    for path, law in found.items():
+        a, b = flat[path], other[path]
+        if part is not None:
+            flat[path] = jnp.where(part == 0, a, b)
+        elif isinstance(law, Law) and law.gaussian:
+            flat[path] = law.mean + ((a - law.mean) + (b - law.mean)) / 2**0.5
+    return flax.traverse_util.unflatten_dict(flat)
+
+
+@once(maxsize=64)
+def _of_one_size(net: Any, shape: tuple[int, ...], kind: str) -> dict[Any, Law | Unknown]:
+    """The laws of what is drawn and has no axis that grows with the width, by path."""
+    x = abstract(shape, kind)
+
+    def shapes(width: int) -> dict[Any, Any]:
+        key, wide = jax.eval_shape(jax.random.key, 0), net.clone(width=width)
+        init = jax.eval_shape(lambda key, x: nn.unbox(wide.init(key, x))["params"], key, x)
+        return {path: leaf.shape for path, leaf in flax.traverse_util.flatten_dict(init).items()}
+
+    one, two = shapes(net.width), shapes(2 * net.width)
+    same = [path for path, shape in one.items() if shape == two[path]]
+    stds = _stds(net, x) if same else {}
+    if not any(stds[path] for path in same):
+        return {}
+    read = laws(lambda key, x: nn.unbox(net.init(key, x))["params"], x)
+    leaves = jax.tree_util.tree_leaves_with_path(read, is_leaf=lambda leaf: isinstance(leaf, Law | Unknown))
+    known = {tuple(entry.key for entry in path): law for path, law in leaves}
+    return {path: known[path] for path in same if isinstance(known[path], Unknown) or known[path].variance}
 
 
 def _stds(net: Any, x: Any) -> dict[Any, float]:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from limits.fields.coupled import half_of, marked
+from limits.fields.coupled import half_of, marked, with_own
 from limits.fields.exact import Coordinates
 from limits.fields.fourth import PAIR, with_fourth
 from limits.fields.measure import BACKWARD, measure, observed
@@ -119,11 +119,14 @@ class CausalSweep:
         if self.coupled == PAIR:
             variables[REVEALED] = with_fourth(self.net, x, variables[REVEALED], part)
         elif self.coupled:
-            halves = self.coupled == 2
+            halves, third = self.coupled == 2, jax.random.fold_in(key, 2)
+            wide = self.net.clone(width=2 * self.net.width) if halves else self.net
+            population = start(wide, x, first, self.first_room)["params"] if halves else variables["params"]
+            again = lambda: start(wide, x, third, self.first_room)["params"]  # noqa: E731
+            population = with_own(population, again, wide, x[:1], part if halves else None)
             if halves:
-                wide = self.net.clone(width=2 * self.net.width)
-                population = start(wide, x, first, self.first_room)["params"]
-                variables["params"] = half_of(variables["params"], population, self.net, wide, x[:1], part)
+                population = half_of(variables["params"], population, self.net, wide, x[:1], part)
+            variables["params"] = population
             if REVEALED in variables:
                 variables[REVEALED] = marked(variables[REVEALED], self.coupled, part if halves else None)
         f, revealed = on_points(self.net, variables, x, self.n_train, second)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,11 +11,12 @@ import pytest
 import scipy.linalg
 
 from limits import Task, twin
-from limits.fields.coupled import Coupled
+from limits.fields.coupled import Coupled, check_variances
+from limits.fields.sweep import CausalSweep
 from limits.fields.sweeps import Plan, coupled_sweeps
 from limits.training import Training
 from train import ensemble
-from zoo import CNN, MLP, ResNet, ViT
+from zoo import CNN, MLP, ResNet, ViT, in_parameterization
 
 X = np.random.default_rng(0).normal(size=(5, 6))
 TASK = Task(X[:4], [1.0, -1.0, 0.5, -0.3], X[4:], [0.0])
@@ -113,6 +115,57 @@ def test_centred_or_not_counts_at_finite_width():
     assert not both[0].f_train_cov.any()
     assert np.abs(both[1].f_train_cov[0]).max() < 1e-12
     assert both[1].f_train_cov[-1].any()
+
+
+class UniformBias(nn.Module):
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.tanh(nn.Dense(self.width, kernel_init=nn.initializers.normal(1.0), name="first")(x))
+        uniform = lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -2.0, 2.0)  # noqa: E731
+        last = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+        return nn.Dense(1, kernel_init=last, bias_init=uniform, name="readout")(h)
+
+
+BIASED = {  # variance of the bias, network
+    "gaussian": (1.0, MLP(64, 1, activation="tanh", w_std=1.0, b_std=1.0, parameterization="mup")),
+    "uniform": (4 / 3, in_parameterization(UniformBias(64), "mup")),
+}
+
+
+@pytest.mark.parametrize("law", BIASED)
+def test_a_random_bias_of_the_readout_counts_once_in_the_covariance(law):
+    """At the start N Cov f = Φ + b², with Φ of the last features, exactly at every width."""
+    b, net = BIASED[law]
+    task = Task(X[:2], [1.0, -1.0])
+    features = twin(net).kernels(X[:2]).nngp
+    run = twin(net).rich(task, 1, 0.1, samples=64, replicas=200, width=10, times=[0], kernels=())
+    assert np.all(np.diagonal(features) > b)  # both terms are in it
+    assert np.all(np.abs(run.f_train_cov[0] - features / 10) < 4 * run.f_train_cov_sem[0])
+    assert np.all(run.f_train_cov_sem[0] < 0.25 * b / 10)
+
+
+@pytest.mark.parametrize("law", BIASED)
+def test_halves_have_biases_of_their_own(law):
+    """Independent of each other; of the whole's, which has their variance, half the square where its law allows a sum."""
+    b, net = BIASED[law]
+    x, found = jnp.asarray(X[:2], jnp.float32), []
+    for width, kind, part in ((64, 1, 0), (32, 2, 0), (32, 2, 1)):
+        sweep = CausalSweep(net.clone(width=width), Training("mse"), x.shape, 2, "float32", coupled=kind)
+        keys = jax.random.split(jax.random.key(0), 1000)
+        start = jax.jit(jax.vmap(lambda key, sweep=sweep, part=part: sweep._start(key, x, part).variables["params"]))
+        found.append(np.asarray(start(keys)["readout"]["bias"]).ravel())
+    shared = {"gaussian": 0.5**0.5, "uniform": 1.0}[law], {"gaussian": 0.5**0.5, "uniform": 0.0}[law]
+    np.testing.assert_allclose(np.corrcoef(found), [[1, *shared], [shared[0], 1, 0], [shared[1], 0, 1]], atol=0.13)
+    np.testing.assert_allclose(np.var(found, axis=1), np.full(3, b), rtol=0.2)  # four standard errors
+
+
+def test_variances_that_are_negative_beyond_chance_are_said():
+    with pytest.warns(UserWarning, match=r"comes out as -1 ± 0.1 at 1 of 1"):
+        check_variances(-np.ones((1, 1, 1)), np.full((1, 1, 1), 0.1), 100, 64)
+    check_variances(-np.ones((1, 1, 1)), np.full((1, 1, 1), 0.3), 100, 64)
+    check_variances(-np.ones((1, 1, 1)), np.full((1, 1, 1), 0.1), 3, 64)
 
 
 def coupled(net: Any, samples: int, replicas: int, rate: float = 0.5, optimizer: Any = None) -> Coupled:
