@@ -22,7 +22,6 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 
 from limits.fields.matrix import Matrix
 from zoo.abstract import abstract
@@ -75,8 +74,10 @@ class Coupled(NamedTuple):
 
 def check_variances(covariance: np.ndarray, errors: np.ndarray, replicas: int, width: float) -> None:
     """Warns where variances, the diagonals of [time, n, n], are negative by more than chance (Student's)."""
+    import scipy.special
+
     value, error = (np.diagonal(each, axis1=1, axis2=2) for each in (covariance, errors))
-    most = scipy.stats.t.isf(_CHANCE / max(value.size, 1), min(_GROUPS, replicas) - 1)
+    most = -scipy.special.stdtrit(min(_GROUPS, replicas) - 1, _CHANCE / max(value.size, 1))
     away = value < -most * error
     if away.any():
         i = np.unravel_index(np.argmin(np.where(away, value, 0)), value.shape)
