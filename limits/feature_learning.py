@@ -14,6 +14,7 @@ from limits.fields.coupled import Coupled, check_variances
 from limits.fields.record import AVERAGED, check_record, record_bytes
 from limits.fields.rules import entry_bytes, moved_by_entry
 from limits.fields.sweeps import Plan, coupled_sweeps, exactly, sweeps
+from limits.fields.tried import MOST
 from limits.finite.forward import checked_kernels, unrecorded
 from limits.finite.observables import DEFAULT
 from limits.inputs import check_outputs, task_of, twin_of
@@ -189,17 +190,29 @@ def rich(
         finite = any(each is not None and each < math.inf for each in widths)
         found, how = coupled_sweeps(plan, *settings, finite=finite)
         runs = (Runs(task, recorded, absent, at, reduce) for _ in widths)
-        answers = tuple(_mean_of_coupled(run, found, how, each) for run, each in zip(runs, widths, strict=True))
+        answers = tuple(
+            _mean_of_coupled(run, found, _with_trial(how, training), each)
+            for run, each in zip(runs, widths, strict=True)
+        )
         return answers if np.ndim(width) else answers[0]  # pyright: ignore[reportArgumentType]
     else:
         each, how = sweeps(plan, *settings)
-    return _mean(Runs(task, recorded, absent, at, reduce), each, how)
+    return _mean(Runs(task, recorded, absent, at, reduce), each, _with_trial(how, training))
 
 
 def accuracy(net: Any, training: Training, x: Any, samples: int | None, order: int | None) -> tuple[int, int]:
     """(samples, order of Richardson's step), those that were given or what suits the optimiser."""
     by_entry = bool(moved_by_entry(net, training, x))
     return samples or (_FEW if by_entry else _MANY), order or (2 if by_entry else 1)
+
+
+def _with_trial(how: Provenance, training: Training) -> Provenance:
+    """Says of a long run for how many steps its optimiser was tried out."""
+    if training.optimizer is None or len(training.rates) <= MOST:
+        return how
+    return dataclasses.replace(
+        how, detail=f"{how.detail}; what the optimiser does to matrices is that of its first {MOST} steps"
+    )
 
 
 def check_learns(twin: Any) -> None:

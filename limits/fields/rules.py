@@ -3,7 +3,8 @@
 A matrix s W⁰ + Vᵀ M U is one leaf of the optimiser's tree, under the path of its parameter: the block diag(s, M), whose
 gradient is diag(0, G). The singular values of G are those of ∂L/∂W, so that a rule that is linear, or that commutes with
 rotations of either side as Muon's does, acts on the block as on the matrix; decay shrinks s and M alike. A rule that acts entry
-by entry (Adam, Lion) has no such form: there W = s W⁰ + D, with D an ordinary array, s above it in a row of its own.
+by entry (Adam, Lion), or asks for a mean over entries, has no such form: there W = s W⁰ + D, with D an ordinary array, s above
+it in a row of its own.
 
 Reference: theory notes, "Any optimiser in the causal engine".
 """
@@ -22,6 +23,7 @@ import optax
 from limits.fields.blocks import block, fitted, from_block, gradient_block, moved_to
 from limits.fields.matrix import REVEALED, Matrix
 from limits.fields.measure import at
+from limits.fields.tried import SMALL, Path, Trial, steps_tried
 from limits.kept.memory import memory_left
 from limits.kept.remembered import remembered
 from limits.training import Training
@@ -29,15 +31,12 @@ from zoo.abstract import abstract
 from zoo.roles import Factors, factors, is_factors
 from zoo.scaled import at_size
 
-Path = tuple[str, ...]
-_TRIED, _SMALL = (1.0, 1e3, 1e-3), 3  # sizes of gradients of each step, and directions, where a rule is tried out
 _LARGE = 64  # directions, from which on a step on fewer of them is worth its compilation
 _RATE = 0.1  # with which a function of the learning rate is tried out
-_SAME = 1e-3  # relative: states may be in few digits, and what is not the same differs by O(1)
 _OF_SIZES = (
-    "rich: the steps of this optimiser depend on the size of the weights themselves (as LAMB, LARS and adaptive clipping do), "
-    "which contains that of the N × N numbers at the start. At {samples} samples that is not known, and the law would not be a "
-    "network's. Use another optimiser, or an ensemble."
+    "rich: the steps of this optimiser depend on the size of the weights themselves (as those of LAMB, LARS, adaptive clipping "
+    "and of decay by signs do) otherwise than in proportion, which contains that of the N × N numbers at the start. At {samples} "
+    "samples that is not known, and the law would not be a network's. Use another optimiser, or an ensemble."
 )
 _TOO_LARGE = (
     "rich: this optimiser moves {count} matrices entry by entry, so that their trained parts are arrays: with {samples} samples "
@@ -53,7 +52,7 @@ class Descent:
     def check_memory(self, samples: int) -> None:
         """Matrices are never arrays here."""
 
-    def __init__(self, net: Any, training: Training, points: Any) -> None:
+    def __init__(self, net: Any, training: Training, points: Any, *_: Any) -> None:
         factors: Any = flax.traverse_util.flatten_dict(training.factors(net, points))
         moves: Any = flax.traverse_util.flatten_dict(training.moves(net, points))
         self.momentum = training.momentum
@@ -94,7 +93,9 @@ class Descent:
 class Optimised:
     """By an Optax optimiser, the same object as a finite network's. `dense`: the matrices that it moves entry by entry."""
 
-    def __init__(self, net: Any, training: Training, points: Any) -> None:
+    def __init__(
+        self, net: Any, training: Training, points: Any, steps: int | None = None, dense: frozenset[Path] | None = None
+    ) -> None:
         shapes = jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), points)["params"]
         self.table: dict[Path, Factors] = _flat(factors(net, shapes, points))
         self.shapes = {path: leaf.shape for path, leaf in _flat(shapes).items()}
@@ -102,7 +103,7 @@ class Optimised:
         self.factors = {path: float(factor) for path, factor in _flat(training.factors(net, points)).items()}
         self.sides: dict[Path, tuple[int, int]] = {}  # inputs and outputs of the matrices, by the parameter's path
         self.training = training
-        self.dense = self._tried(net)
+        self.dense = self._tried(net, steps or len(training.rates) or None) if dense is None else dense
 
     def check_memory(self, samples: int) -> None:
         """Raises where there is not enough for matrices that move entry by entry."""
@@ -207,54 +208,18 @@ class Optimised:
 
         return jax.tree_util.tree_map_with_path(of, tree)
 
-    def _tried(self, net: Any) -> frozenset[Path]:
+    def _tried(self, net: Any, steps: int | None) -> frozenset[Path]:
         """The matrices that the optimiser does not move as rotations do; found by trying it on small ones."""
         wide = {path for path, factor in self.table.items() if factor.matrix}
         if not wide:
             return frozenset()
+        self.sides = dict.fromkeys(wide, (SMALL, SMALL))
+        sizes = {path: factor.size for path, factor in self.table.items()}
         with jax.enable_x64(True):
-            plain, turned = (self._trial(wide, turn, 1.0) for turn in (False, True))
-            none, other = (self._trial(wide, False, size) for size in (0.0, -1.0))
-        for path in self.table:
-            a, b, c = plain[path][0], none[path][0], other[path][0]
-            if np.abs(a - 2 * b + c).max() > _SAME * max(np.abs(a).max(), np.abs(b).max()):  # decay is odd in w
+            trial = Trial(self._optimizer(_RATE), self.shapes, wide, sizes, steps)
+            if trial.of_sizes:
                 raise ValueError(_OF_SIZES.format(samples=net.width))
-        return frozenset(
-            path
-            for path in wide
-            if any(
-                np.abs(a - b).max() > _SAME * np.abs(a).max() for a, b in zip(plain[path], turned[path], strict=True)
-            )
-        )
-
-    def _trial(self, wide: set[Path], turned: bool, size: float) -> dict[Path, list[np.ndarray]]:
-        """The first updates of all parameters of a small network, matrices turned back where they were turned."""
-        draw = np.random.default_rng(0)
-        q, r = (np.linalg.qr(draw.normal(size=(_SMALL, _SMALL)))[0] for _ in range(2))
-        q, r = (np.pad(each, ((1, 0), (1, 0))) for each in (q, r))
-        q[0, 0] = r[0, 0] = 1.0
-        one = np.eye(_SMALL + 1)
-        q, r = (q, r) if turned else (one, one)
-
-        def array(path: Path, gradient: float = 0.0) -> Any:
-            if path not in wide:
-                return draw.normal(size=[min(n, _SMALL) for n in self.shapes[path]]) * (gradient or 1.0)
-            block = draw.normal(size=(_SMALL + 1, _SMALL + 1))
-            block[0], block[:, 0] = 0, 0
-            block[0, 0] = 0.0 if gradient else 0.7
-            return q.T @ block @ r * (gradient or size)
-
-        self.sides = dict.fromkeys(wide, (_SMALL + 1, _SMALL + 1))
-        params = _nested({path: jnp.asarray(array(path)) for path in self.shapes})
-        optimizer = self._optimizer(_RATE)
-        state, found = optimizer.init(params), {path: list[np.ndarray]() for path in self.shapes}
-        for slope in _TRIED:
-            slopes = _nested({path: jnp.asarray(array(path, slope)) for path in self.shapes})
-            updates, state = optimizer.update(slopes, state, params)
-            params = optax.apply_updates(params, updates)
-            for path, update in _flat(updates).items():
-                a = np.asarray(update)
-                found[path].append(q @ a @ r.T if path in wide else a)
+            found = trial.by_entry
         self.sides = {}
         return found
 
@@ -263,7 +228,7 @@ def moved_by_entry(net: Any, training: Training, x: Any) -> frozenset[Path]:
     """The hidden matrices that the optimiser of this training moves entry by entry."""
     if training.optimizer is None:
         return frozenset()
-    return _by_entry(net, training.step, x.shape, _kind(x))
+    return _by_entry(net, training.step, x.shape, _kind(x), steps_tried(len(training.rates)))
 
 
 def entry_bytes(net: Any, paths: frozenset[Path], x: Any, itemsize: int) -> int:
@@ -282,8 +247,8 @@ def _kind(x: Any) -> str:
 
 
 @remembered(maxsize=64)
-def _by_entry(net: Any, training: Training, shape: tuple[int, ...], kind: str) -> frozenset[Path]:
-    return Optimised(net, training, abstract(shape, kind)).dense
+def _by_entry(net: Any, training: Training, shape: tuple[int, ...], kind: str, steps: int) -> frozenset[Path]:
+    return Optimised(net, training, abstract(shape, kind), steps).dense
 
 
 def of_matrices(tree: Any, function: Callable) -> Any:

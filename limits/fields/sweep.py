@@ -50,7 +50,7 @@ class CausalSweep:
     `exact` (linear networks): the room for directions is fixed to this many, and coordinates stand for what is drawn.
     `steps` and `looks` (that are kept, or 1): how long the run will be, if it is known. `coupled`: 1 for a population that
     shares its draws with its halves, 2 for these (`coupled.py`), 3 for a pair of which one knows
-    the fourth cumulant of weights (`fourth.py`).
+    the fourth cumulant of weights (`fourth.py`). `dense`: the matrices that an optimiser moves entry by entry, if they are known.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class CausalSweep:
         steps: int | None = None,
         looks: int = 1,
         coupled: int = 0,
+        dense: frozenset[tuple[str, ...]] | None = None,
     ) -> None:
         self.net, self.training, self.exact, self.n_train, self.user = net, training.step, exact, n_train, observe
         points, rows = (jax.ShapeDtypeStruct((n, *shape[1:]), dtype) for n in (shape[0], batch or n_train))
@@ -79,7 +80,7 @@ class CausalSweep:
         one = jax.ShapeDtypeStruct((1, *shape[1:]), dtype)
         self.at_look = max(self.at_start, shape[0] * max(vectors_met(net, one).values(), default=0))
         self.first_room = self._first_room(steps, looks)
-        self.rule = (Descent if training.optimizer is None else Optimised)(net, training, points)
+        self.rule = (Descent if training.optimizer is None else Optimised)(net, training, points, steps, dense)
         self.rule.check_memory(net.width)
         self.factors = self.rule.factors
         self._spread = over_devices(net.width) if exact is None else lambda tree: tree

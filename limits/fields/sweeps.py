@@ -20,6 +20,7 @@ from limits.fields.kept_sweep import Keep
 from limits.fields.network import REVEALED, coordinates_needed, vectors_met
 from limits.fields.record import needs, reduce
 from limits.fields.responses import NOTED, all_responses
+from limits.fields.rules import moved_by_entry
 from limits.fields.sweep import CausalSweep, FullError, NetworkState, check_apart, check_finite, check_rank
 from limits.kept.identity import numerics
 from limits.kept.precision import computing_in
@@ -164,7 +165,10 @@ def _replicas(
     runs, run = [], functools.partial(_run, part=part)
     with computing_in(dtype), shown:
         x, y = plan.points(dtype)
-        net, kind, how = plan.net.clone(width=samples), str(x.dtype), {"coupled": coupled} if coupled else {}
+        net, kind = plan.net.clone(width=samples), str(x.dtype)
+        how: dict[str, Any] = {"coupled": coupled} if coupled else {}
+        if plan.training.optimizer is not None:
+            how["dense"] = moved_by_entry(plan.net, plan.training, x)
         sweep = compiled_sweep(
             net, plan.training.step, x.shape, plan.n, kind, plan.batch, observe=plan.observe, **plan.length, **how
         )

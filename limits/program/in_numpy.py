@@ -71,16 +71,16 @@ _MOVES: dict[str, Callable] = {
 EXACT = (*ARITHMETIC, *_MOVES)
 
 
-def run(jaxpr: Any, consts: Sequence[Any], given: Sequence[Any]) -> list[np.ndarray] | None:
-    """The outputs of a program; None where a primitive in it is not known here."""
+def run(jaxpr: Any, consts: Sequence[Any], given: Sequence[Any], more: Callable = evaluated) -> list[np.ndarray] | None:
+    """The outputs of a program; None where a primitive in it is not known here, nor to what knows `more`."""
     held = dict(zip((*jaxpr.constvars, *jaxpr.invars), map(np.asarray, (*consts, *given)), strict=True))
     read = lambda v: np.asarray(v.val, getattr(v.aval, "dtype", None)) if isinstance(v, Literal) else held[v]  # noqa: E731
     for eqn in jaxpr.eqns:
         values, inner = [read(v) for v in eqn.invars], eqn.params.get(INLINED.get(eqn.primitive.name, ""))
         if inner is not None:
-            made = run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), values)
+            made = run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), values, more)
         else:
-            one = evaluated(eqn.primitive.name, eqn.params, values)
+            one = more(eqn.primitive.name, eqn.params, values)
             made = None if one is None else [one]
         if made is None:
             return None

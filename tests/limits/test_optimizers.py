@@ -120,18 +120,31 @@ KINDS = {  # whether hidden matrices are moved entry by entry
         ),
         False,
     ),
+    "late": (optax.adam(optax.join_schedules([optax.constant_schedule(0.0), optax.constant_schedule(0.2)], [4])), True),
+    "sums": (optax.MultiSteps(optax.adam(0.1), 5), True),
+    "long sums": (optax.MultiSteps(optax.sgd(0.1), 5), False),
+    "switch": (
+        optax.chain(optax.conditionally_transform(optax.scale_by_adam(), lambda step: step >= 4), optax.scale(-0.1)),
+        True,
+    ),
+    "root mean square": (optax.chain(optax.clip_by_block_rms(0.1), optax.sgd(0.1)), True),
+    "one moment a matrix": (
+        optax.stateless(lambda g, _: jax.tree.map(lambda a: a / jnp.sqrt(jnp.mean(a**2) + 1e-12), g)),
+        True,
+    ),
     "hyperparameters": (optax.inject_hyperparams(optax.adam)(learning_rate=0.1), True),
 }
 
 
-QUICK = ("decay", "muon", "rows", "adam", "labels")
+LATE = ("late", "sums", "long sums", "switch", "root mean square", "one moment a matrix")
+QUICK = ("decay", "muon", "rows", "adam", "labels", *LATE)
 
 
 @pytest.mark.filterwarnings("ignore:scaled. this optimiser compares the norm")  # of "clipped"
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in KINDS])
 def test_what_a_rule_does_to_matrices_is_found_by_trying_it(name):
     optimizer, by_entry = KINDS[name]
-    training = Training.of(TASK, 1, None, optimizer=optimizer, net=SMALL)
+    training = Training.of(TASK, 6, None, optimizer=optimizer, net=SMALL)
     rule = Optimised(SMALL, training, jax.ShapeDtypeStruct(X.shape, "float32"))
     assert rule.dense == ({("hidden_2", "kernel")} if by_entry else frozenset())
 
@@ -284,11 +297,35 @@ def test_roles_that_are_not_trained_stay_on_both_sides():
     assert abs(finite.loss[-1] - run.loss[-1]) < 0.05
 
 
+def by_signs(updates: Any, params: Any) -> Any:
+    return jax.tree.map(lambda g, w: g + 0.3 * jnp.sign(w), updates, params)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "rate", "error", "why"),
     [
         pytest.param(optax.lamb(0.1), None, ValueError, "size of the weights themselves", marks=pytest.mark.slow),
         (optax.lars(0.1), None, ValueError, "size of the weights themselves"),
+        (optax.lars(optax.linear_schedule(0.0, 0.1, 3)), None, ValueError, "size of the weights themselves"),
+        pytest.param(
+            optax.lamb(optax.linear_schedule(0.0, 0.1, 3)),
+            None,
+            ValueError,
+            "size of the weights themselves",
+            marks=pytest.mark.slow,
+        ),
+        (
+            optax.chain(optax.stateless(by_signs), optax.sgd(0.1)),
+            None,
+            ValueError,
+            "decay by signs do. otherwise than in proportion",
+        ),
+        (
+            optax.chain(optax.add_decayed_weights(0.1), optax.adam(0.1)),
+            None,
+            ValueError,
+            "decay by signs do. otherwise than in proportion",
+        ),
         pytest.param(
             optax.chain(optax.adaptive_grad_clip(0.1), optax.sgd(0.1)),
             None,
