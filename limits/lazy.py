@@ -15,6 +15,7 @@ from limits.initial import Initial
 from limits.inputs import task_of, twin_of
 from limits.kept.precision import full_products
 from limits.losses import losses
+from limits.predict.steps import MOST
 from limits.training import LearningRate, Training, checked_times, record_times
 from limits.trajectory import KERNELS, QUANTITIES, Trajectory
 from limits.types import AbsentError, Provenance, Task
@@ -137,6 +138,9 @@ def lazy(
         sem = each.std(1, ddof=1) / samples**0.5
         errors |= {"f_train": sem[:, :n], "f_test": sem[:, n:]}
         provenance = Provenance.monte_carlo(f"{samples} draws of f(0)", samples)
+    if how["rule"] is not None and steps > MOST:
+        more = f"the optimiser was tried for {MOST} steps"
+        provenance = Provenance(provenance.kind, f"{provenance.detail}; {more}")
     origin: dict[str, Provenance] = dict.fromkeys(QUANTITIES, provenance)
     origin |= dict.fromkeys(KERNELS, limit.provenance["ntk"])
     held: dict[str, Any] = {

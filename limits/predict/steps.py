@@ -15,7 +15,10 @@ import optax
 
 from limits.types import AbsentError
 
-_SLOPES = np.geomspace(1e-6, 1e6, 25)  # sizes of the slopes that a rule is tried with
+_SLOPES = np.geomspace(
+    1e-6, 1e6, 25
+)  # sizes of the slopes that a rule is tried with, the last one from then on; or 1 in all steps
+MOST = 500  # steps that are tried
 _SAME = 1e-3  # relative: states may be in few digits, and what is not the same differs by O(1)
 _ENTRIES = 3  # of every axis of a parameter, where a rule is tried out
 _NOT_LINEAR = (
@@ -54,8 +57,8 @@ class LinearRule:
 
     optimizer: the transformation, or a function from a learning rate to one, with the `rates` of every step.
 
-    Found by trying it on small gradients in the form of the parameters (`shapes`: arrays or their shapes by path; those in
-    `moving` are asked to move alike).
+    Found by trying it on small gradients in the form of the parameters (`shapes`: arrays or their shapes by path), for as many
+    steps as there are rates, for 500 where there are more or none: a rule may change on its way.
 
     >>> rule = LinearRule(optax.sgd(0.5), {("w",): (3, 2)}, n=1)
     >>> float(rule.step(0, np.ones(1), rule.start((1,)))[0][0])
@@ -97,40 +100,47 @@ class LinearRule:
         return flax.traverse_util.unflatten_dict(flat)
 
     def _check(self) -> None:
-        draw = np.random.default_rng(0)
+        draw, steps = np.random.default_rng(0), MOST if self.rates is None else min(len(self.rates), MOST)
         sizes = {path: int(np.prod(shape)) for path, shape in self.shapes.items()}
-        most = max(sizes.values())
-        slopes = draw.normal(size=(len(_SLOPES), most)) * _SLOPES[:, None]  # the same for all, as far as they go
+        steps, most = max(steps, len(_SLOPES)), max(sizes.values())
         mixes = {path: draw.normal(size=(size, size)) / size**0.5 for path, size in sizes.items()}
-        plain = self._tried({path: slopes[:, :size] for path, size in sizes.items()}, 1.0)
-        elsewhere = self._tried({path: slopes[:, :size] for path, size in sizes.items()}, 3.0)
-        mixed = self._tried({path: slopes[:, :size] @ mixes[path] for path, size in sizes.items()}, 1.0)
-        for path in self.shapes:
-            if not _same(elsewhere[path], plain[path]):
-                raise AbsentError(_DECAY)
-            if not _same(mixed[path], plain[path] @ mixes[path]):
-                raise AbsentError(_NOT_LINEAR)
-            if not _same(plain[path][:, 0], plain[self.path][:, 0]):
-                names = {"first": ".".join(path), "other": ".".join(self.path)}
-                raise AbsentError(_APART.format(**names))
+        slopes = draw.normal(size=(steps, most))  # the same for all, as far as they go
+        rows = []
+        for scale in (np.pad(_SLOPES, (0, steps - len(_SLOPES)), "edge"), np.ones(steps)):
+            own = {path: slopes[:, :size] * scale[:, None] for path, size in sizes.items()}
+            rows += [(own, 1.0), (own, 3.0), ({path: own[path] @ mixes[path] for path in sizes}, 1.0)]
+        found = self._tried(rows)
+        for i in (0, 3):
+            for path in self.shapes:
+                plain, elsewhere, mixed = found[path][i : i + 3]
+                if not _same(elsewhere, plain):
+                    raise AbsentError(_DECAY)
+                if not _same(mixed, plain @ mixes[path]):
+                    raise AbsentError(_NOT_LINEAR)
+                if not _same(plain[:, 0], found[self.path][i, :, 0]):
+                    names = {"first": ".".join(path), "other": ".".join(self.path)}
+                    raise AbsentError(_APART.format(**names))
 
-    def _tried(self, slopes: dict[Any, np.ndarray], size: float) -> dict[Any, np.ndarray]:
-        """The updates [step, entry] of every parameter, all of whose entries have this size at first."""
+    def _tried(self, rows: list[tuple[dict[Any, np.ndarray], float]]) -> dict[Any, np.ndarray]:
+        """Of every row, (slopes [step, entry], the size of all entries at first), the updates: [row, step, entry]."""
+        optimizer, found, ends = self.make(1.0), [], np.array([size for _, size in rows])
+        full = {path: jnp.asarray(np.multiply.outer(ends, np.ones(shape))) for path, shape in self.shapes.items()}
+        params = flax.traverse_util.unflatten_dict(full)
 
-        def tree(value: Callable) -> Any:
-            leaves = {path: jnp.asarray(value(path)).reshape(shape) for path, shape in self.shapes.items()}
-            return flax.traverse_util.unflatten_dict(leaves)
+        @jax.jit
+        @jax.vmap
+        def step(slopes: Any, state: Any, params: Any) -> Any:
+            updates, state = optimizer.update(slopes, state, params)
+            return updates, state, optax.apply_updates(params, updates)
 
-        params = tree(lambda path: np.full(self.shapes[path], size))
-        optimizer = self.make(1.0)
-        state, update = optimizer.init(params), jax.jit(optimizer.update)
-        found: dict[Any, list[np.ndarray]] = {path: [] for path in self.shapes}
-        for t in range(len(_SLOPES)):
-            updates, state = update(tree(lambda path, t=t: slopes[path][t]), state, params)
-            params = optax.apply_updates(params, updates)
-            for path, each in flax.traverse_util.flatten_dict(updates).items():
-                found[path].append(np.asarray(each).ravel())
-        return {path: np.stack(each) for path, each in found.items()}
+        state = jax.vmap(optimizer.init)(params)
+        stacked = {path: np.stack([row[0][path] for row in rows], 1) for path in self.shapes}
+        for t in range(len(next(iter(stacked.values())))):
+            slopes = {path: stacked[path][t].reshape(-1, *shape) for path, shape in self.shapes.items()}
+            updates, state, params = step(flax.traverse_util.unflatten_dict(slopes), state, params)
+            found.append(updates)
+        each = [flax.traverse_util.flatten_dict(updates) for updates in jax.device_get(found)]
+        return {path: np.stack([one[path].reshape(len(rows), -1) for one in each], 1) for path in self.shapes}
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:

@@ -75,6 +75,35 @@ def test_kernels_are_held_at_their_initial_values():
     assert [np.array_equal(mine[1], theirs) for mine, theirs in zip(run.g, g, strict=True)] == [True, True]
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "why"),
+    [
+        (optax.MultiSteps(optax.adam(0.2), 32).gradient_transformation(), "not linear in the gradients"),
+        (
+            optax.chain(optax.conditionally_transform(optax.scale_by_adam(), lambda t: t >= 30), optax.scale(-0.2)),
+            "not linear in the gradients",
+        ),
+        (optax.chain(optax.conditionally_mask(optax.clip(0.1), lambda t: t >= 30), optax.scale(-0.2)), "not linear"),
+        (
+            optax.chain(
+                optax.add_decayed_weights(optax.piecewise_constant_schedule(1e-13, {30: 1e12})), optax.scale(-0.2)
+            ),
+            "weight decay",
+        ),
+    ],
+)
+def test_optimisers_that_change_on_the_way_are_refused(optimizer, why):
+    with pytest.raises(AbsentError, match=why):
+        LIMIT.lazy(MSE, 40, optimizer=optimizer, kernels=())
+    if "decay" not in why:  # before that they are what they were
+        LIMIT.lazy(MSE, 20, optimizer=optax.MultiSteps(optax.sgd(0.2), 32).gradient_transformation(), kernels=())
+
+
+def test_of_a_long_run_it_is_said_for_how_many_steps_its_optimiser_was_tried():
+    run = LIMIT.lazy(MSE, 501, optimizer=optax.sgd(0.1), times=[501], kernels=())
+    assert run.provenance["f_train"].detail.endswith("; the optimiser was tried for 500 steps")
+
+
 @pytest.mark.parametrize("flow", [False, True])
 def test_centred_cross_entropy_is_one_trajectory_from_zero(flow):
     run, ntk = LIMIT.lazy(CROSS_ENTROPY, 50, 0.7, times=TIMES, centred=True, flow=flow), LIMIT.kernels(X).ntk
