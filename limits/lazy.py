@@ -137,6 +137,8 @@ def lazy(
         errors = {name: value.std(1, ddof=1) / samples**0.5 for name, value in part.items()}
         sem = each.std(1, ddof=1) / samples**0.5
         errors |= {"f_train": sem[:, :n], "f_test": sem[:, n:]}
+        for name, rows in {"f_train_cov": slice(None, n), "f_test_cov": slice(n, None)}.items():
+            errors[name] = _error_of(cov[:, rows, rows], away[:, :, rows])
         provenance = Provenance.monte_carlo(f"{samples} draws of f(0)", samples)
     if how["rule"] is not None and steps > MOST:
         more = f"the optimiser was tried for {MOST} steps"
@@ -222,6 +224,14 @@ def _cross_entropy(task: Task, ntk: np.ndarray, f0: np.ndarray, times: Any, rate
         ntk[:n, :n], task.targets, times, rate, ntk[n:, :n], f0[..., :n, :], f0[..., n:, :], **how
     )
     return np.concatenate(both, axis=-2)
+
+
+def _error_of(cov: np.ndarray, away: np.ndarray) -> np.ndarray:
+    """The standard error of cov [time, n, n], a mean over draws of products of away [time, draw, n, outputs]."""
+    squares, draws = np.zeros_like(cov), away.shape[1]
+    for i in range(draws):  # one by one: n² numbers each
+        squares += (away[:, i] @ away[:, i].swapaxes(1, 2) / away.shape[-1] - cov) ** 2
+    return np.sqrt(squares / ((draws - 1) * draws))
 
 
 def _draw(covariance: np.ndarray, samples: int, outputs: int, seed: int) -> np.ndarray:

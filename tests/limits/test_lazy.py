@@ -120,6 +120,15 @@ def test_centred_cross_entropy_is_one_trajectory_from_zero(flow):
     assert not np.any(run.f_train_cov)
 
 
+def test_drawn_covariances_have_their_standard_errors():
+    """40 runs of 64 draws: their spread is known to one part in √78, and in each of them the error to some parts in ten."""
+    runs = [LIMIT.lazy(CROSS_ENTROPY, 6, 0.7, times=[6], samples=64, seed=s, kernels=()) for s in range(40)]
+    for name in ("f_train_cov", "f_test_cov"):
+        spread = np.std([getattr(run, name) for run in runs], axis=0, ddof=1)
+        said = np.mean([getattr(run, f"{name}_sem") for run in runs], axis=0)
+        np.testing.assert_allclose(np.diagonal(spread[0] / said[0]), 1, atol=0.4)
+
+
 def test_cross_entropy_is_averaged_over_drawn_starting_functions():
     samples = 2000
     run = LIMIT.lazy(CROSS_ENTROPY, 20, 0.7, times=[0, 20], samples=samples, seed=1)
