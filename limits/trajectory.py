@@ -107,8 +107,27 @@ class Trajectory(_KnowsAbsence):
                 )
         values = {name: _map(np.subtract, getattr(self, name), getattr(other, name)) for name in both}
         errors = {name: _map(np.hypot, getattr(self, f"{name}_sem"), getattr(other, f"{name}_sem")) for name in both}
+        observed = {}
+        for name in self.observed.keys() & other.observed.keys():
+            mine, theirs = self.observed[name], other.observed[name]
+            if _map(np.shape, mine) == _map(np.shape, theirs):  # samples of fields may be of other numbers
+                observed[name] = _map(np.subtract, mine, theirs)
+                errors[name] = _map(np.hypot, getattr(self, f"{name}_sem"), getattr(other, f"{name}_sem"))
+        provenance = {
+            name: _of_difference((self.source, self.provenance[name]), (other.source, other.provenance[name]))
+            for name in both
+            if name in self.provenance and name in other.provenance
+        }
         source = f"{self.source} − {other.source}"
-        return Trajectory(self.times, **values, errors=errors, kernel_times=self.kernel_times, source=source)
+        return Trajectory(
+            self.times,
+            **values,
+            errors=errors,
+            observed=observed,
+            provenance=provenance,
+            kernel_times=self.kernel_times,
+            source=source,
+        )
 
     def save(self, path: "str | Path") -> Path:
         """Writes everything into one .npz file and returns its path."""
@@ -183,6 +202,14 @@ class Trajectory(_KnowsAbsence):
         return {name: getattr(self, name) for name in QUANTITIES if self.has(name)}
 
 
+def _of_difference(*sides: tuple[str, Provenance]) -> Provenance:
+    """That of a difference of two sides, (source, where its number comes from)."""
+    kinds = {how.kind for _, how in sides}
+    kind = next(kind for kind in ("monte_carlo", "approximate", "exact") if kind in kinds)
+    said = (f"{source or 'run'}: {how.kind}{', ' * bool(how.detail)}{how.detail}" for source, how in sides)
+    return Provenance(kind, " − ".join(said))
+
+
 def _npz(path: "str | Path") -> Path:
     """The path with .npz at its end; "gamma_0.5" keeps its point."""
     path = Path(path)
@@ -190,6 +217,8 @@ def _npz(path: "str | Path") -> Path:
 
 
 def _map(function: Any, *values: Any) -> Any:
-    if isinstance(values[0], tuple):
+    if isinstance(values[0], tuple | list):
         return tuple(_map(function, *parts) for parts in zip(*values, strict=True))
+    if isinstance(values[0], dict):
+        return {name: _map(function, *(value[name] for value in values)) for name in values[0]}
     return function(*values)

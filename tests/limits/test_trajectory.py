@@ -74,6 +74,23 @@ def test_difference_and_its_errors():
     assert not (left - example(loss=None)).has("loss")
 
 
+def test_a_difference_keeps_what_both_observed_and_says_where_its_sides_come_from():
+    tree, sem = {"a": np.ones(3), "b": [np.zeros((3, 2))]}, {"norm": np.full((3, 4), 0.3), "loss": np.full(3, 0.1)}
+    mine = {"norm": np.ones((3, 4)), "tree": tree, "fields": np.ones((3, 8)), "own": np.ones(3)}
+    theirs = {"norm": np.zeros((3, 4)), "tree": tree, "fields": np.ones((3, 6))}
+    drawn = {"loss": Provenance("monte_carlo", "4 sweeps")}
+    left = example(errors=sem, source="rich", provenance=drawn, observed=mine)
+    right = example(source="lazy", observed=theirs)
+    difference = left - right
+    assert set(difference.observed) == {"norm", "tree"}
+    np.testing.assert_allclose(difference.observed["norm"], 1.0)
+    np.testing.assert_allclose(difference.norm_sem, 0.3)
+    assert not difference.observed["tree"]["a"].any()
+    assert difference.provenance == {
+        "loss": Provenance("monte_carlo", "rich: monte_carlo, 4 sweeps − lazy: exact, closed form")
+    }
+
+
 def test_other_times_cannot_be_subtracted():
     with pytest.raises(ValueError, match=r"recorded at other times: \[0 2 5\] and \[0 2 6\]"):
         _ = example() - example(times=np.array([0, 2, 6]))
