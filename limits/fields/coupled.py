@@ -31,6 +31,10 @@ from zoo.roles import Where, placed
 
 _GROUPS = 40  # of replicas, for the standard errors of covariances
 _CHANCE = 1e-4  # of saying that a variance is negative where it is not
+_NEURONS = (
+    "rich: observe returns arrays of neurons, of shapes {shapes[0]} of {samples[0]} samples and {shapes[1]} of {samples[1]}, and "
+    "order=2 and width= compare means over them. Return means over neurons, or take order=1 and leave width out."
+)
 _NEGATIVE = (
     "rich: at width {width:g} the variance of outputs comes out as {value:.2g} ± {error:.1g} at {count} of {of} times and "
     "points: to order 1/width it is not what networks of that width have. Take more samples, or ask `ensemble`."
@@ -70,6 +74,16 @@ class Coupled(NamedTuple):
             return found, np.full_like(found, np.nan)
         left = np.stack([_covariance(q[rows], a[rows], b[rows], self.samples) for rows in without])
         return found, np.sqrt((len(groups) - 1) / len(groups) * ((left - left.mean(0)) ** 2).sum(0))
+
+
+def check_observed(whole: Any, half: Any, x: Any) -> None:
+    """Raises where what sweeps observe goes with their samples, so that the whole's cannot be compared with the halves'."""
+    key, shapes = jax.random.key(0), []
+    for sweep in (whole, half):
+        seen = sweep.shapes(sweep.shapes_at_start(key, x), x, key, ())
+        shapes.append([leaf.shape for leaf in jax.tree.leaves(seen["observed"])])
+    if shapes[0] != shapes[1]:
+        raise ValueError(_NEURONS.format(shapes=shapes, samples=[sweep.net.width for sweep in (whole, half)]))
 
 
 def check_variances(covariance: np.ndarray, errors: np.ndarray, replicas: int, width: float) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
-from limits.fields.coupled import Coupled
+from limits.fields.coupled import Coupled, check_observed
 from limits.fields.fourth import PAIR, not_normal, pair_size
 from limits.fields.kept_sweep import Keep
 from limits.fields.network import REVEALED, coordinates_needed, vectors_met
@@ -132,6 +132,11 @@ def coupled_sweeps(
             f"rich: sweeps and their halves need an even number of samples, at least 4, and two replicas; got {samples} and "
             f"{replicas}."
         )
+    if plan.observe is not None:
+        with computing_in(dtype):
+            x, _ = plan.points(dtype)
+            sizes = ((samples, 1), (samples // 2, 2))
+            check_observed(*(_sweep(plan, size, x, coupled) for size, coupled in sizes), x)
     settings = (replicas, key, dtype, progress, folder)
     names, size, pair = list(not_normal(plan.net, plan.task.x)) if finite else [], 0, None
     whole = _replicas(plan, samples, *settings, coupled=1)
@@ -165,13 +170,7 @@ def _replicas(
     runs, run = [], functools.partial(_run, part=part)
     with computing_in(dtype), shown:
         x, y = plan.points(dtype)
-        net, kind = plan.net.clone(width=samples), str(x.dtype)
-        how: dict[str, Any] = {"coupled": coupled} if coupled else {}
-        if plan.training.optimizer is not None:
-            how["dense"] = moved_by_entry(plan.net, plan.training, x)
-        sweep = compiled_sweep(
-            net, plan.training.step, x.shape, plan.n, kind, plan.batch, observe=plan.observe, **plan.length, **how
-        )
+        sweep, kind = _sweep(plan, samples, x, coupled), str(x.dtype)
         count = bar.add_task(f"{replicas} sweeps of {samples} samples", total=replicas * (int(plan.times[-1]) + 1))
         for r in range(replicas):
             mine = jax.random.fold_in(root, r)
@@ -181,11 +180,20 @@ def _replicas(
                 continue
             task = dataclasses.replace(plan.task, name="")
             shared = (coupled, part) if coupled else ()
-            kept = dataclasses.replace(plan, net=net, task=task)
+            kept = dataclasses.replace(plan, net=sweep.net, task=task)
             keep = Keep(folder, f"sweep_{r}", kept, kind, mine, numerics(), *shared)
             with keep.lock():
                 runs.append(run(sweep, plan, mine, x, y, keep, advance))
     return jax.tree.map(lambda *parts: np.stack(parts).astype(np.float64), *runs)
+
+
+def _sweep(plan: Plan, samples: int, x: Any, coupled: int = 0) -> CausalSweep:
+    """That of so many samples, for inputs like x."""
+    net, how = plan.net.clone(width=samples), dict[str, Any]({"coupled": coupled} if coupled else {})
+    if plan.training.optimizer is not None:
+        how["dense"] = moved_by_entry(plan.net, plan.training, x)
+    step, kind = plan.training.step, str(x.dtype)
+    return compiled_sweep(net, step, x.shape, plan.n, kind, plan.batch, observe=plan.observe, **plan.length, **how)
 
 
 def _is_linear(net: Any) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import scipy.linalg
 
 from limits import Task, twin
+from limits.fields import sweeps
 from limits.fields.coupled import Coupled, check_variances
 from limits.fields.sweep import CausalSweep
 from limits.fields.sweeps import Plan, coupled_sweeps
@@ -260,6 +261,21 @@ def test_linear_networks_stay_exact_and_windows_and_tokens_have_halves_too():
         run = twin(net).rich(images, 1, 0.1, samples=512, replicas=4, order=2, kernels=())
         plain = twin(net).rich(images, 1, 0.1, samples=512, replicas=4, kernels=())
         assert abs(run.loss - plain.loss)[-1] < 6 * np.hypot(run.loss_sem, plain.loss_sem)[-1] + 0.01
+
+
+def test_arrays_of_neurons_have_no_halves(monkeypatch):
+    def neurons(net: Any, variables: Any, x: Any) -> Any:
+        return net.apply(variables, x, intermediates=True)[1]["features"]
+
+    task, net = Task(X[:2], [1.0, -1.0]), MLP(32, 1, activation="tanh", parameterization="mup")
+    options: Any = {"samples": 16, "replicas": 2, "kernels": ()}
+    run = twin(net).rich(task, 1, 0.1, **options, observe=lambda *a: jnp.mean(neurons(*a) ** 2, 1), order=2)
+    assert run.observed["observe"].shape == (2, 2)
+    assert twin(net).rich(task, 1, 0.1, **options, observe=neurons).observed["observe"].shape == (2, 2, 16)
+    monkeypatch.setattr(sweeps, "_run", None)  # before anything is run
+    for more in ({"order": 2}, {"width": 32}):
+        with pytest.raises(ValueError, match=r"\[\(2, 16\)\] of 16 samples and \[\(2, 8\)\] of 8"):
+            twin(net).rich(task, 1, 0.1, observe=neurons, **options, **more)
 
 
 def test_what_cannot_be_is_refused():
