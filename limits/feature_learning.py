@@ -28,6 +28,11 @@ from zoo.definition import name_of
 
 _MANY, _FEW = 2048, 512  # samples; where a rule acts entry by entry, and costs grow with their square
 _WIDTH = checks.number(positive=True) | checks.Check("inf", lambda v: isinstance(v, float) and v == math.inf)
+_MIXED = (
+    "the outputs of {name} differ from one network to the next, however wide: {why}. What `rich` finds are means over such "
+    "networks, in `reduce` single sweeps; their spread is that of `ensemble`"
+)
+_NO_WIDTH = "rich: {said}. It does not fall as 1/width: leave width out."
 _NOT_RICH = (
     "{name} has no limit with feature learning: in the {p} parameterization {what}. "
     'Use parameterization="mup", whose features move by O(1) at any width{instead}.'
@@ -176,6 +181,8 @@ def rich(
             f"rich: depths ({list(depths)}) are for infinite depth, twin(net, depth=inf); this one is the network's own."
         )
     settings = (samples, replicas, key, dtype, progress, folder)
+    why = twin.mixture(task.x)
+    mixed = _MIXED.format(name=name_of(twin.net), why=why) if why else ""
     if twin.deep:
         from limits.depth.learning import deep_sweeps
 
@@ -188,16 +195,18 @@ def rich(
     elif width is not None or (order == 2 and exactly(plan) is None):
         widths: Any = width if np.ndim(width) else (width,)  # pyright: ignore[reportArgumentType]
         finite = any(each is not None and each < math.inf for each in widths)
+        if mixed and finite:
+            raise AbsentError(_NO_WIDTH.format(said=mixed))
         found, how = coupled_sweeps(plan, *settings, finite=finite)
         runs = (Runs(task, recorded, absent, at, reduce) for _ in widths)
         answers = tuple(
-            _mean_of_coupled(run, found, _with_trial(how, training), each)
+            _mean_of_coupled(run, found, _with_trial(how, training), each, mixed)
             for run, each in zip(runs, widths, strict=True)
         )
         return answers if np.ndim(width) else answers[0]  # pyright: ignore[reportArgumentType]
     else:
         each, how = sweeps(plan, *settings)
-    return _mean(Runs(task, recorded, absent, at, reduce), each, _with_trial(how, training))
+    return _mean(Runs(task, recorded, absent, at, reduce), each, _with_trial(how, training), mixed)
 
 
 def accuracy(net: Any, training: Training, x: Any, samples: int | None, order: int | None) -> tuple[int, int]:
@@ -231,7 +240,7 @@ def check_learns(twin: Any) -> None:
         raise AbsentError(f"{name} has no limit, with feature learning or without: {start.detail}")
 
 
-def _mean_of_coupled(runs: Runs, found: Coupled, how: Provenance, width: float | None) -> Trajectory:
+def _mean_of_coupled(runs: Runs, found: Coupled, how: Provenance, width: float | None, mixed: str) -> Trajectory:
     """The limit to second order in the samples; or networks of this width to first order in 1/width, with their spread."""
     width = None if width == math.inf else width
 
@@ -244,9 +253,7 @@ def _mean_of_coupled(runs: Runs, found: Coupled, how: Provenance, width: float |
         name: jax.tree.map(lambda a: a[0], found.whole[name]) for name in ("h", "g_fields") if name in found.whole
     }
     if width is None:
-        none = _no_spread(runs)
-        exactly = dict.fromkeys(none, Provenance("exact", "no spread at infinite width"))
-        return runs.mean(how, "rich", none, observed=fields, exact=exactly)
+        return runs.mean(how, "rich", **_no_spread(runs, mixed), observed=fields)
     spread, errors, n = {}, {}, runs.task.n_train
     for name, part in {"f_train_cov": slice(None, n), "f_test_cov": slice(n, None)}.items():
         covariance, error = found.covariance(
@@ -259,20 +266,22 @@ def _mean_of_coupled(runs: Runs, found: Coupled, how: Provenance, width: float |
     return runs.mean(how, f"rich, width {width:g}", spread, errors, observed=fields)
 
 
-def _mean(runs: Runs, each: dict[str, Any], how: Provenance) -> Trajectory:
+def _mean(runs: Runs, each: dict[str, Any], how: Provenance, mixed: str) -> Trajectory:
     """Means over sweeps, of which there is one where it is exact; samples of fields are those of the first."""
     watched = {name: each[name] for name in AVERAGED if name in each}
     if "observed" in each:
         watched["observe"] = each["observed"]
     runs.add(each, watched)
     fields = {name: jax.tree.map(lambda a: a[0], each[name]) for name in ("h", "g_fields") if name in each}
-    none = _no_spread(runs)
-    exactly = dict.fromkeys(none, Provenance("exact", "no spread at infinite width"))
-    return runs.mean(how, "rich", none, observed=fields, exact=exactly)
+    return runs.mean(how, "rich", **_no_spread(runs, mixed), observed=fields)
 
 
-def _no_spread(runs: Runs) -> dict[str, np.ndarray]:
-    """The covariances of outputs over initialisations: zero."""
-    values = runs.moments.mean[0]
-    sizes = {f"{name}_cov": values[name].shape[1] for name in ("f_train", "f_test")}
-    return {name: np.zeros((len(runs.times), size, size)) for name, size in sizes.items()}
+def _no_spread(runs: Runs, mixed: str) -> dict[str, Any]:
+    """The covariances of outputs over initialisations: zero; absent of networks that are a mixture."""
+    values, names = runs.moments.mean[0], ("f_train", "f_test")
+    if mixed:
+        spread: dict[str, Any] = {f"{name}_cov": Provenance("absent", mixed) for name in names}
+        return {"spread": spread, "exact": spread}
+    sizes = {f"{name}_cov": values[name].shape[1] for name in names}
+    none = {name: np.zeros((len(runs.times), size, size)) for name, size in sizes.items()}
+    return {"spread": none, "exact": dict.fromkeys(none, Provenance("exact", "no spread at infinite width"))}

@@ -22,7 +22,7 @@ from limits.types import AbsentError, Kernels, Provenance
 from limits.waiting import patient_bar
 from zoo import checks, parameterization
 from zoo.definition import definition_of, name_of
-from zoo.roles import placed
+from zoo.roles import Where, placed
 
 _NO_SUM = (
     "{caller}: the outputs of {name} are no sum of readouts, but a function of them, or times numbers that are trained: at the "
@@ -192,6 +192,13 @@ class SampledTwin(Twin):
     def check_width(self, x: Any) -> None:
         """Raises unless the outputs scale with the width as the parameterization says."""
         check_scale(self.net, np.asarray(x))
+
+    def mixture(self, x: Any) -> str:
+        """Why networks differ from one another however wide: signals that are few at every width go on into the network."""
+        where = jax.tree.leaves(placed(self.net, x), is_leaf=lambda leaf: isinstance(leaf, Where))
+        few = sum(each.role == "readout" for each in where) > 1 or any(each.constant and each.std for each in where)
+        why = self._start(x)[1] if few and not self.deep else ""
+        return why if isinstance(why, MixedKernel) else ""
 
     def check_training(self, x: Any) -> None:
         """Raises where the network draws other masks at every step."""

@@ -80,6 +80,11 @@ class Twin:
     def check_width(self, x: Any) -> None:
         """Raises where the network does not scale with the width as its parameterization says; definitions of zoo do."""
 
+    def mixture(self, x: Any) -> str:
+        """Why networks differ from one another however wide; "" where they do not, as zoo's, or where that is not known."""
+        del x
+        return ""
+
     def check_training(self, x: Any) -> None:
         """Raises where training has no limit though the network at its start has one; definitions of zoo train."""
 

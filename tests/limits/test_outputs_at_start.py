@@ -116,3 +116,18 @@ def test_signals_that_stay_few_stay_random(first):
         limit.lazy(Task(x, np.ones(2)), 3, 0.1)
     with pytest.raises(AbsentError, match="posterior: the outputs of Narrow are no Gaussian process"):
         limit.posterior(Task(x, np.ones(2)), noise=0.1)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_networks_that_stay_random_have_a_spread_at_infinite_width(first):
+    limit, task = twin(in_parameterization(Narrow(16, first), "mup")), Task(np.eye(3)[:2], [1.0, -1.0])
+    options: Any = {"samples": 16, "replicas": 2, "kernels": ()}
+    for order in (1, 2):
+        run = limit.rich(task, 1, 0.1, order=order, **options)
+        assert run.f_train.shape == (2, 2, 1)
+        with pytest.raises(
+            AbsentError, match=r"f_train_cov: the outputs of Narrow differ .* equally many at every width"
+        ):
+            _ = run.f_train_cov
+    with pytest.raises(AbsentError, match="does not fall as 1/width: leave width out"):
+        limit.rich(task, 1, 0.1, width=16, **options)
