@@ -205,7 +205,7 @@ class Trajectory(_KnowsAbsence):
 def _of_difference(*sides: tuple[str, Provenance]) -> Provenance:
     """That of a difference of two sides, (source, where its number comes from)."""
     kinds = {how.kind for _, how in sides}
-    kind = next(kind for kind in ("monte_carlo", "approximate", "exact") if kind in kinds)
+    kind: Any = next(kind for kind in ("monte_carlo", "approximate", "exact") if kind in kinds)
     said = (f"{source or 'run'}: {how.kind}{', ' * bool(how.detail)}{how.detail}" for source, how in sides)
     return Provenance(kind, " − ".join(said))
 

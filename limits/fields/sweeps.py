@@ -135,8 +135,7 @@ def coupled_sweeps(
     if plan.observe is not None:
         with computing_in(dtype):
             x, _ = plan.points(dtype)
-            sizes = ((samples, 1), (samples // 2, 2))
-            check_observed(*(_sweep(plan, size, x, coupled) for size, coupled in sizes), x)
+            check_observed(_sweep(plan, samples, x, 1), _sweep(plan, samples // 2, x, 2), x)
     settings = (replicas, key, dtype, progress, folder)
     names, size, pair = list(not_normal(plan.net, plan.task.x)) if finite else [], 0, None
     whole = _replicas(plan, samples, *settings, coupled=1)

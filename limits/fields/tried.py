@@ -132,7 +132,7 @@ def _updates(rule: optax.GradientTransformation, rows: list[Any]) -> dict[Path, 
         slope = flax.traverse_util.unflatten_dict({path: each[:, t] for path, each in slopes.items()})
         params, state, updates = advance(params, state, slope)
         found.append(updates)
-    each = [flax.traverse_util.flatten_dict(jax.device_get(tree)) for tree in found]
+    each: list[Any] = [flax.traverse_util.flatten_dict(jax.device_get(tree)) for tree in found]
     return {path: np.stack([tree[path] for tree in each], 1) for path in slopes}
 
 

@@ -139,7 +139,7 @@ class LinearRule:
             slopes = {path: stacked[path][t].reshape(-1, *shape) for path, shape in self.shapes.items()}
             updates, state, params = step(flax.traverse_util.unflatten_dict(slopes), state, params)
             found.append(updates)
-        each = [flax.traverse_util.flatten_dict(updates) for updates in jax.device_get(found)]
+        each: list[Any] = [flax.traverse_util.flatten_dict(updates) for updates in jax.device_get(found)]
         return {path: np.stack([one[path].reshape(len(rows), -1) for one in each], 1) for path in self.shapes}
 
 
