@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from limits.fields.coupled import Coupled, check_variances
 from limits.fields.record import AVERAGED, check_record, record_bytes
-from limits.fields.rules import entry_bytes, moved_by_entry
+from limits.fields.rules import check_means, entry_bytes, moved_by_entry
 from limits.fields.sweeps import Plan, coupled_sweeps, exactly, sweeps
 from limits.fields.tried import MOST
 from limits.finite.forward import checked_kernels, unrecorded
@@ -197,6 +197,8 @@ def rich(
         finite = any(each is not None and each < math.inf for each in widths)
         if mixed and finite:
             raise AbsentError(_NO_WIDTH.format(said=mixed))
+        if by_entry and finite:
+            check_means(twin.net, training, task.x)
         found, how = coupled_sweeps(plan, *settings, finite=finite)
         runs = (Runs(task, recorded, absent, at, reduce) for _ in widths)
         answers = tuple(

@@ -146,7 +146,8 @@ def with_own(params: Any, again: Callable[[], Any], net: Any, x: Any, part: Any)
     found = _of_one_size(net, tuple(x.shape), str(x.dtype))
     if not found:
         return params
-    flat, other = (flax.traverse_util.flatten_dict(tree) for tree in (params, again()))
+    flat: Any = flax.traverse_util.flatten_dict(params)
+    other: Any = flax.traverse_util.flatten_dict(again())
     for path, law in found.items():
         a, b = flat[path], other[path]
         if part is not None:
@@ -164,7 +165,8 @@ def _of_one_size(net: Any, shape: tuple[int, ...], kind: str) -> dict[Any, Law |
     def shapes(width: int) -> dict[Any, Any]:
         key, wide = jax.eval_shape(jax.random.key, 0), net.clone(width=width)
         init = jax.eval_shape(lambda key, x: nn.unbox(wide.init(key, x))["params"], key, x)
-        return {path: leaf.shape for path, leaf in flax.traverse_util.flatten_dict(init).items()}
+        flat: Any = flax.traverse_util.flatten_dict(init)
+        return {path: leaf.shape for path, leaf in flat.items()}
 
     one, two = shapes(net.width), shapes(2 * net.width)
     same = [path for path, shape in one.items() if shape == two[path]]

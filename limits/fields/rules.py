@@ -38,6 +38,10 @@ _OF_SIZES = (
     "and of decay by signs do) otherwise than in proportion, which contains that of the N × N numbers at the start. At {samples} "
     "samples that is not known, and the law would not be a network's. Use another optimiser, or an ensemble."
 )
+_MEANS = (
+    "rich: this optimiser takes means over all entries of {names}. Sweeps know those to 1/samples only, so that with width= the "
+    "term of order 1/width would not be a network's. Leave width out, or ask `ensemble`."
+)
 _TOO_LARGE = (
     "rich: this optimiser moves {count} matrices entry by entry, so that their trained parts are arrays: with {samples} samples "
     "they take {need:.1f} GiB with its moments, and {have:.1f} GiB are free. A few hundred samples are enough, with order=2."
@@ -208,8 +212,8 @@ class Optimised:
 
         return jax.tree_util.tree_map_with_path(of, tree)
 
-    def _tried(self, net: Any, steps: int | None) -> frozenset[Path]:
-        """The matrices that the optimiser does not move as rotations do; found by trying it on small ones."""
+    def _tried(self, net: Any, steps: int | None, means: bool = False) -> frozenset[Path]:
+        """The matrices that the optimiser does not move as rotations do (or by means over entries); found by trying it."""
         wide = {path for path, factor in self.table.items() if factor.matrix}
         if not wide:
             return frozenset()
@@ -219,9 +223,17 @@ class Optimised:
             trial = Trial(self._optimizer(_RATE), self.shapes, wide, sizes, steps)
             if trial.of_sizes:
                 raise ValueError(_OF_SIZES.format(samples=net.width))
-            found = trial.by_entry
+            found = trial.by_means if means else trial.by_entry
         self.sides = {}
         return found
+
+
+def check_means(net: Any, training: Training, x: Any) -> None:
+    """Raises where the optimiser takes means over a matrix's entries: s stands beside them, which 1/width is as large as."""
+    points, steps = abstract(x.shape, _kind(x)), steps_tried(len(training.rates))
+    found = Optimised(net, training.step, points, steps, frozenset())._tried(net, steps, means=True)
+    if found:
+        raise ValueError(_MEANS.format(names=", ".join(sorted(".".join(path) for path in found))))
 
 
 def moved_by_entry(net: Any, training: Training, x: Any) -> frozenset[Path]:

@@ -102,10 +102,13 @@ class Trial:
     def by_entry(self) -> frozenset[Path]:
         """The matrices that are not moved as rotations are, or otherwise in a larger block."""
         found = {path for path in self.wide if _differ(self._plain[path], self._turned[path])}
-        if found != self.wide:
-            larger, pad = _updates(self._rule, [self._larger]), [(0, 0), *[(0, _LARGER)] * 2]
-            found |= {path for path in self.wide if _differ(np.pad(self._plain[path], pad), larger[path][0])}
-        return frozenset(found)
+        return frozenset(found if found == self.wide else found | self.by_means)
+
+    @functools.cached_property
+    def by_means(self) -> frozenset[Path]:
+        """The matrices that are moved otherwise in a larger block, as by a mean over entries."""
+        larger, pad = _updates(self._rule, [self._larger]), [(0, 0), *[(0, _LARGER)] * 2]
+        return frozenset(path for path in self.wide if _differ(np.pad(self._plain[path], pad), larger[path][0]))
 
 
 def _framed(inner: np.ndarray, corner: float | None) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -147,6 +148,13 @@ def test_what_a_rule_does_to_matrices_is_found_by_trying_it(name):
     training = Training.of(TASK, 6, None, optimizer=optimizer, net=SMALL)
     rule = Optimised(SMALL, training, jax.ShapeDtypeStruct(X.shape, "float32"))
     assert rule.dense == ({("hidden_2", "kernel")} if by_entry else frozenset())
+
+
+@pytest.mark.parametrize(("name", "means"), [("root mean square", True), ("adam", False)])
+def test_of_means_over_entries_the_order_of_the_width_is_not_known(name, means):
+    training = Training.of(TASK, 6, None, optimizer=KINDS[name][0], net=SMALL)
+    with pytest.raises(ValueError, match=r"means over all entries of hidden_2.kernel") if means else nullcontext():
+        rules.check_means(SMALL, training, X)
 
 
 @pytest.mark.slow
