@@ -75,15 +75,19 @@ def test_kernels_are_held_at_their_initial_values():
     assert [np.array_equal(mine[1], theirs) for mine, theirs in zip(run.g, g, strict=True)] == [True, True]
 
 
+def from_thirty(step: Any) -> Any:
+    return step >= 30
+
+
 @pytest.mark.parametrize(
     ("optimizer", "why"),
     [
         (optax.MultiSteps(optax.adam(0.2), 32).gradient_transformation(), "not linear in the gradients"),
         (
-            optax.chain(optax.conditionally_transform(optax.scale_by_adam(), lambda t: t >= 30), optax.scale(-0.2)),
+            optax.chain(optax.conditionally_transform(optax.scale_by_adam(), from_thirty), optax.scale(-0.2)),
             "not linear in the gradients",
         ),
-        (optax.chain(optax.conditionally_mask(optax.clip(0.1), lambda t: t >= 30), optax.scale(-0.2)), "not linear"),
+        (optax.chain(optax.conditionally_mask(optax.clip(0.1), from_thirty), optax.scale(-0.2)), "not linear"),
         (
             optax.chain(
                 optax.add_decayed_weights(optax.piecewise_constant_schedule(1e-13, {30: 1e12})), optax.scale(-0.2)

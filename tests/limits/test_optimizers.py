@@ -100,6 +100,10 @@ def test_samples_are_in_law_networks_at_every_step(name):
     assert np.ptp(moved) > 0.2 * moved.max()  # the law of what changes
 
 
+def from_four(step: Any) -> Any:
+    return step >= 4
+
+
 KINDS = {  # whether hidden matrices are moved entry by entry
     "sgd": (optax.sgd(0.1), False),
     "momentum": (optax.sgd(0.1, 0.9, nesterov=True), False),
@@ -125,7 +129,7 @@ KINDS = {  # whether hidden matrices are moved entry by entry
     "sums": (optax.MultiSteps(optax.adam(0.1), 5), True),
     "long sums": (optax.MultiSteps(optax.sgd(0.1), 5), False),
     "switch": (
-        optax.chain(optax.conditionally_transform(optax.scale_by_adam(), lambda step: step >= 4), optax.scale(-0.1)),
+        optax.chain(optax.conditionally_transform(optax.scale_by_adam(), from_four), optax.scale(-0.1)),
         True,
     ),
     "root mean square": (optax.chain(optax.clip_by_block_rms(0.1), optax.sgd(0.1)), True),

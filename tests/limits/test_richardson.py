@@ -273,7 +273,8 @@ def test_arrays_of_neurons_have_no_halves(monkeypatch):
     assert run.observed["observe"].shape == (2, 2)
     assert twin(net).rich(task, 1, 0.1, **options, observe=neurons).observed["observe"].shape == (2, 2, 16)
     monkeypatch.setattr(sweeps, "_run", None)  # before anything is run
-    for more in ({"order": 2}, {"width": 32}):
+    asked: Any = ({"order": 2}, {"width": 32})
+    for more in asked:
         with pytest.raises(ValueError, match=r"\[\(2, 16\)\] of 16 samples and \[\(2, 8\)\] of 8"):
             twin(net).rich(task, 1, 0.1, observe=neurons, **options, **more)
 
