@@ -75,7 +75,7 @@ def test_kernels_are_held_at_their_initial_values():
     assert [np.array_equal(mine[1], theirs) for mine, theirs in zip(run.g, g, strict=True)] == [True, True]
 
 
-def from_thirty(step: Any) -> Any:
+def from_thirty(step: Any, **_: Any) -> Any:
     return step >= 30
 
 

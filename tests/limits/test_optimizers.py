@@ -100,7 +100,7 @@ def test_samples_are_in_law_networks_at_every_step(name):
     assert np.ptp(moved) > 0.2 * moved.max()  # the law of what changes
 
 
-def from_four(step: Any) -> Any:
+def from_four(step: Any, **_: Any) -> Any:
     return step >= 4
 
 
