@@ -18,7 +18,7 @@ from train.checkpoints import Checkpoints, log_spaced, steps_in
 from train.data import Batches, evaluation_batches, resident, source
 from train.data.content import content_of, made, word_of
 from train.data.normalise import normalisation
-from train.data.own import arrays_of, classes_in, classes_of, not_finite
+from train.data.own import arrays_of, classes_in, classes_of, first_of, not_finite
 from train.first_step import watched
 from train.loop import Loop, check_evaluated, one_by_one
 from train.mesh import make_mesh, rows_here
@@ -121,7 +121,7 @@ class Run:
     def _sample(self) -> tuple[jax.ShapeDtypeStruct, Any]:
         """A whole batch of inputs, as shape and type, and some targets."""
         if self.source is not None:
-            x, targets = self.source.read(np.arange(1))
+            x, targets = first_of(self.source)
             normalise = normalisation(self.data.get("normalise") or self.source.normalise)
             whole = np.issubdtype(normalise(x).dtype, np.integer)
             kind = "int32" if whole else jax.dtypes.canonicalize_dtype(float)

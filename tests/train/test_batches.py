@@ -68,6 +68,30 @@ def test_labels_nobody_gave_are_rows_of_zeros():
     np.testing.assert_array_equal(one_hot(np.array([1, -1]), 2), [[0, 1], [0, 0]])
 
 
+X = np.zeros((4, 2))
+
+
+@pytest.mark.parametrize(("y", "classes", "sentence"), [
+    (np.arange(1, 5), 4, r"1 of 4 labels are none of 4 classes 0 … 3 .*such as 4\. 1-based\?"),
+    ([0, 1, -2, 1], 2, r"1 of 4 labels .* such as -2\."),
+    ([0, 0.5, 1, 1], 2, r"such as 0\.5\."),
+    (np.eye(4), 4, r"labels have shape \(4, 4\); .*argmax"),
+    ([0, 1, 1], 2, r"one length n ≥ 1; got inputs of shape \(4, 2\) and labels of shape \(3,\)"),
+    ([0, 1, 1, 0], 0, r"classes .* must be an integer of at least 1, got 0"),
+    (np.ones(4), None, r"targets have shape \(4,\); give \[n, outputs\]"),
+])  # fmt: skip
+def test_labels_and_targets_that_are_none(y, classes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Arrays("mine", X, np.asarray(y), classes)
+
+
+def test_labels_in_a_column_and_data_without_samples():
+    column = Arrays("mine", X, np.array([[0], [1], [-1], [1]]), 2)
+    np.testing.assert_array_equal(column.read(np.arange(4))[1], [[1, 0], [0, 1], [0, 0], [0, 1]])
+    with pytest.raises(ValueError, match="n ≥ 1"):
+        Arrays("mine", X[:0], np.zeros(0, int), 2)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("tfds")

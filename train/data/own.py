@@ -64,6 +64,13 @@ def classes_of(source: Source, most: int) -> int:
     return source.classes or classes_in(source.read(rows)[1] for rows in np.array_split(among, -(-len(among) // 50)))
 
 
+def first_of(source: Source) -> tuple[np.ndarray, np.ndarray]:
+    """(inputs, targets) of its first sample alone."""
+    if not len(source):
+        raise ValueError(f'The data "{source.name}" have no samples to train on.')
+    return source.read(np.arange(1))
+
+
 def not_finite(batch: Any, what: str) -> str:
     """Which numbers of a batch are not finite, in a sentence, or an empty string."""
     for name, part in zip(("inputs", "targets"), arrays_of(batch, what), strict=True):

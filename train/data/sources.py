@@ -64,9 +64,29 @@ def one_hot(labels: np.ndarray, classes: int) -> np.ndarray:
     return (labels[:, None] == np.arange(classes)).astype(np.float32)
 
 
+def check_labels(name: str, labels: np.ndarray, classes: int) -> None:
+    """Raises unless all are numbers of classes from 0 on, or −1 for those that nobody gave.
+
+    >>> check_labels("own", np.array([1, 2, 3]), 3)
+    Traceback (most recent call last):
+    ...
+    ValueError: The data "own": 1 of 3 labels are none of 3 classes 0 … 2 (−1: unlabelled), such as 3. 1-based? Give labels − 1.
+    """
+    known = (labels == np.floor(labels)) & (labels >= -1) & (labels < classes)
+    if known.all():
+        return
+    from_one = ~np.isnan(labels).any() and labels.min() == 1 and labels.max() == classes
+    few = ", ".join(f"{each:g}" for each in np.unique(labels[~known])[:3])
+    hint = "1-based? Give labels − 1." if from_one else "Give whole numbers from 0 on, or more classes."
+    raise ValueError(
+        f'The data "{name}": {(~known).sum()} of {len(labels)} labels are none of {classes} classes 0 … {classes - 1} '
+        f"(−1: unlabelled), such as {few}. {hint}"
+    )
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Arrays(Source):
-    """Samples in memory: inputs [n, …], and labels [n] of so many classes or, with classes=None, targets [n, outputs].
+    """Samples in memory: inputs [n, …], and labels [n] (−1: none) of so many classes or, with classes=None, targets [n, outputs].
 
     >>> data = Arrays("two", np.zeros((2, 4, 4, 1)), np.array([0, 2]), classes=3)
     >>> len(data), data[1]["label"], data.read(np.array([1]))[1].tolist()
@@ -79,10 +99,47 @@ class Arrays(Source):
     classes: int | None = None
     normalise: str = "none"
 
+    def __post_init__(self) -> None:
+        inputs, targets = (a if hasattr(a, "shape") else np.asarray(a) for a in (self.inputs, self.targets))
+        what = "targets" if self.classes is None else "labels"
+        least = int(self.classes is not None)  # a task may have no test points
+        if not (inputs.ndim and targets.ndim and len(inputs) == len(targets) >= least):
+            raise ValueError(
+                f'The data "{self.name}" need inputs [n, …] and {what} of one length n ≥ {least}; got inputs of shape '
+                f"{tuple(inputs.shape)} and {what} of shape {tuple(targets.shape)}."
+            )
+        object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(self, "targets", self._targets(targets))
+
+    def _targets(self, given: Any) -> Any:
+        """Targets [n, …], or labels [n]."""
+        if self.classes is None:
+            if given.ndim > 1:
+                return given
+            raise ValueError(
+                f'The data "{self.name}": targets have shape {tuple(given.shape)}; give [n, outputs], which targets[:, None] '
+                "is. Of labels say how many classes there are: Arrays(name, inputs, labels, classes)."
+            )
+        checks.count()(f'The data "{self.name}": classes (None: targets are no labels)', self.classes)
+        if given.ndim == 2 and given.shape[1] == 1:  # as those of Keras are
+            given = given[:, 0]
+        if given.ndim > 1:
+            raise ValueError(
+                f'The data "{self.name}": labels have shape {tuple(given.shape)}; give whole numbers [n] (labels.argmax(1) of '
+                "one-hot rows), or with classes=None targets [n, outputs]."
+            )
+        check_labels(self.name, np.asarray(given), self.classes)
+        return given
+
     @property
     def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Of one input."""
         return self.inputs.shape[1:]
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a target has."""
+        return self.classes or self.targets.shape[1]
 
     def __len__(self) -> int:
         return len(self.inputs)
