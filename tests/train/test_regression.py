@@ -10,6 +10,7 @@ from rich.console import Console
 from sklearn.datasets import load_digits
 
 from limits import UnfinishedError, predict, twin
+from train.data.sources import SOURCES, Arrays
 from train.study import regression, regression_report
 from train.study.regression import Regression, Samples
 from zoo import CNN, MLP
@@ -94,6 +95,40 @@ def test_shares_divide_the_tiles(tmp_path):
     alone = jobs(tmp_path / "alone")[0].outcomes()
     for each, other in zip(found, alone, strict=True):
         np.testing.assert_array_equal(each.path.loss, other.path.loss)
+
+
+def test_targets_that_are_no_classes_have_a_squared_error_alone(tmp_path, monkeypatch):
+    random = np.random.default_rng(0)
+    parts = {name: random.normal(size=(n, 6)) for name, n in (("train", 20), ("test", 7), ("none", 0))}
+    monkeypatch.setitem(SOURCES, "mine", lambda split: Arrays("mine", parts[split], 2 * parts[split][:, :1]))
+    families = {"dense": lambda width, depth: MLP(width, depth)}
+    data = regression.samples({"name": "mine"}, SETTINGS)
+    found = jobs(tmp_path, families=families, data=data)[0].outcomes()
+    for each in found:
+        k = twin(MLP(8, 2)).kernels(np.concatenate([data.x, data.x_test]))
+        whole = getattr(k, each.kernel)
+        f = predict.kernel_regression(whole[:20, :20], data.y, whole[20:, :20], each.path.ridge)
+        assert (each.test_error, each.numbers()["error"]) == (None, None)
+        assert each.test_loss == pytest.approx(((f - data.y_test) ** 2).sum(1).mean())
+    made = regression_report.report(found, data, SETTINGS, {})
+    assert "wrong" not in made.json()
+    assert "test loss" in (text := str(made))
+    assert "%" not in text
+    with pytest.raises(ValueError, match='the split "none" of mine has no samples'):
+        regression.samples({"name": "mine", "test": "none"}, SETTINGS)
+
+
+@pytest.mark.parametrize(("y", "classes"), [
+    ([[1.0], [-1.0], [1.0]], True),
+    ([[0.9, -0.1], [-0.1, 0.9], [0.9, -0.1]], True),
+    ([[0.9, 0.9], [-0.1, 0.9], [0.9, -0.1]], False),
+    ([[0.0], [0.0], [0.0]], False),
+    ([[1.0], [-1.0], [0.5]], False),
+    ([[1.0], [-1.0]], False),
+])  # fmt: skip
+def test_which_targets_are_classes(y, classes):
+    x, y = np.ones((len(y), 2)), np.array(y)
+    assert Samples("few", x[:-1], y[:-1], np.tile(x[-1:], (2, 1)), np.tile(y[-1:], (2, 1))).classes is classes
 
 
 def test_disks_that_are_too_small_are_named(tmp_path):

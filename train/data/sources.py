@@ -72,6 +72,8 @@ def check_labels(name: str, labels: np.ndarray, classes: int) -> None:
     ...
     ValueError: The data "own": 1 of 3 labels are none of 3 classes 0 … 2 (−1: unlabelled), such as 3. 1-based? Give labels − 1.
     """
+    if labels.dtype.kind not in "biuf":
+        raise ValueError(f'The data "{name}": labels are an array of {labels.dtype}; give whole numbers.')
     known = (labels == np.floor(labels)) & (labels >= -1) & (labels < classes)
     if known.all():
         return

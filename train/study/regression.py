@@ -12,10 +12,10 @@ from rich.console import Console
 
 from limits import Share, UnfinishedError, predict, random_features, twin
 from limits.predict import RidgePath
-from train.data.normalise import normalisation
-from train.data.sources import source
 from train.evaluate.report import Table
 from train.study.families import Families
+from train.study.regression_samples import Samples
+from train.study.regression_samples import samples as samples
 from zoo import checks
 
 KERNELS = ("nngp", "ntk")
@@ -67,38 +67,17 @@ class Regression:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Samples:
-    """Inputs and centred one-hot targets to train and to test on."""
-
-    name: str
-    x: np.ndarray
-    y: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
-
-
-def samples(data: dict[str, Any], settings: Regression) -> Samples:
-    """Those of a source (`train.data.source`): data has its name, the splits `train` and `test`, and options of it."""
-    options = {key: value for key, value in data.items() if key not in ("name", "train", "test", "normalise")}
-    found = []
-    for split, count in ((data.get("train", "train"), settings.n_train), (data.get("test", "test"), settings.n_test)):
-        each = source(data["name"], split, **options)
-        x, y = each.read(np.arange(min(len(each), count or len(each))))
-        x = normalisation(data.get("normalise") or each.normalise)(x)
-        found += [x.astype(settings.dtype), y - (1 / y.shape[1] if each.classes else 0)]
-    return Samples(data["name"], *found)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
 class KernelScore:
-    """Of one kernel of one network: the scores of ridges, and the share of wrong classes of the best on the test samples."""
+    """Of one kernel of one network: the scores of ridges, and those of the best on the test samples: squared error, summed
+    over outputs, and the share of wrong classes (None where targets are none)."""
 
     family: str
     depth: int
     kernel: str
     path: RidgePath
     scale: float  # the mean diagonal, of which ridges are multiples
-    test_error: float
+    test_loss: float
+    test_error: float | None
     left: float | None  # what Nyström's approximation leaves of the trace
     off: float | None = None  # how far random features are from the kernel, as a share of it
 
@@ -107,9 +86,9 @@ class KernelScore:
         path = self.path
         return {
             "family": self.family, "depth": self.depth, "kernel": self.kernel, "ridges": path.ridges / self.scale,
-            "loss": path.loss, "error": path.error, "ridge": path.ridge / self.scale, "scores": path.how,
-            "test_error": self.test_error, "left": self.left,
-            "off": self.off,
+            "loss": path.loss, "error": None if self.test_error is None else path.error,
+            "ridge": path.ridge / self.scale, "scores": path.how,
+            "test_loss": self.test_loss, "test_error": self.test_error, "left": self.left, "off": self.off,
         }  # fmt: skip
 
 
@@ -251,9 +230,10 @@ class KernelJob:
         return out
 
     def _outcome(self, kernel: str, path: RidgePath, scale: float, f: Any, **approximate: float) -> KernelScore:
-        error = predict.error_rate(f, self.data.y_test)
+        y = self.data.y_test
+        loss, error = float(((f - y) ** 2).sum(1).mean()), predict.error_rate(f, y) if self.data.classes else None
         return KernelScore(
-            self.family, self.depth, kernel, path, scale, error, approximate.get("left"), approximate.get("off")
+            self.family, self.depth, kernel, path, scale, loss, error, approximate.get("left"), approximate.get("off")
         )
 
     def _averaged(self, kernel: str, part: str, found: dict[str, Any]) -> np.ndarray:

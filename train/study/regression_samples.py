@@ -1,0 +1,53 @@
+"""The samples that regression with kernels takes from a source."""
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from train.data.normalise import normalisation
+from train.data.sources import source
+
+if TYPE_CHECKING:
+    from train.study.regression import Regression
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Samples:
+    """Inputs and centred one-hot targets, or real ones, to train and to test on."""
+
+    name: str
+    x: np.ndarray
+    y: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+
+    @functools.cached_property
+    def classes(self) -> bool:
+        """Whether a share of wrong classes says anything: targets tell classes apart, more than one, by more than a sample."""
+        y = np.concatenate([self.y, self.y_test])
+        low, high = y.min(), y.max()
+        one_of_them = (y == high).sum(1) <= 1 if y.shape[1] > 1 else high == -low
+        return bool(
+            low < high
+            and min(len(self.x), len(self.x_test)) > 1
+            and np.all((y == low) | (y == high))
+            and np.all(one_of_them)
+        )
+
+
+def samples(data: dict[str, Any], settings: "Regression") -> Samples:
+    """Those of a source (`train.data.source`): data has its name, the splits `train` and `test`, and options of it."""
+    options = {key: value for key, value in data.items() if key not in ("name", "train", "test", "normalise")}
+    found = []
+    for split, count in ((data.get("train", "train"), settings.n_train), (data.get("test", "test"), settings.n_test)):
+        each = source(data["name"], split, **options)
+        if not len(each):
+            raise ValueError(
+                f'config.data: the split "{split}" of {data["name"]} has no samples; regression needs both splits.'
+            )
+        x, y = each.read(np.arange(min(len(each), count or len(each))))
+        x = normalisation(data.get("normalise") or each.normalise)(x)
+        found += [x.astype(settings.dtype), y - (1 / y.shape[1] if each.classes else 0)]
+    return Samples(data["name"], *found)
