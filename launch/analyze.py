@@ -45,6 +45,11 @@ def main() -> None:
     jobs = jobs_of(common.NAMED, configs)
     folder = common.workdir("analysis")
     task = task_of(jobs, _POINTS.value, _TEST_POINTS.value, _LOSS.value, configs)
+    if "alignment" in _PARTS.value and len(task.x_train) < 2:
+        raise ValueError(
+            f"--points={_POINTS.value}: alignment compares samples, and {len(task.x_train)} is too few; give 2 or more, or name "
+            "other --parts."
+        )
     found = analyse_all(jobs, task, folder, {"loss": _LOSS.value, "parts": tuple(_PARTS.value)}, screen)
     compared = [
         (net, about, report.against(net, members, task, _RATE.value, _MOMENTUM.value))

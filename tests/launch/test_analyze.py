@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,35 @@ def test_a_module_and_batches_of_ones_own(tmp_path: Path, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(task.y_test.argmax(1), drawn[1][1][1:4])
     with pytest.raises(ValueError, match="Was it trained by squared errors"):
         runs.task_of([dataclasses.replace(job, run=_regression(job.run)) for job in jobs], 6, 3, "cross_entropy")
+
+
+def test_parts_that_find_nothing_say_why(tmp_path: Path):
+    (tmp_path / "own_parts.py").write_text(OWN)
+    source = tmp_path / "own_parts.py"
+    assert train.conduct(
+        train.prepare(Experiment(str(source), load(source).get_config(), train.FUNCTIONS), tmp_path), SILENT
+    )
+    jobs = runs.jobs_of([str(tmp_path)], [str(source)])
+    task, parts = runs.task_of(jobs, 6, 3, "cross_entropy", [str(source)]), ("kernels", "ntk", "positions")
+    found = analyse_all(jobs, task, tmp_path, {"loss": "cross_entropy", "parts": parts}, SILENT)
+    kernels, positions = report.nothing({"own": found[0]}, parts)
+    assert kernels.startswith("kernels: nothing to show. Own has no argument `intermediates`")
+    assert positions.startswith("positions: nothing to show. Outputs and targets are no classes")
+    for chosen in (("kernels",), parts):
+        text = str(report.report(jobs, found, [], chosen, {}))
+        assert "kernels: nothing to show" in text
+    assert [p.title for p in report.pictures({"own": found[0]}, parts, {})] == ["Drift of kernels"]
+    measured = found[0] | {"ntk": {}}
+    assert report.pictures({"own": measured}, parts, {}) == []
+
+
+def test_alignment_of_one_point_is_refused(folder: Path, tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "launch.analyze", str(folder), "--points=1", f"--workdir={tmp_path}"],
+        capture_output=True,
+        text=True,
+    )
+    assert "--points=1: alignment compares samples, and 1 is too few; give 2 or more" in done.stderr
 
 
 def test_a_run_is_data(folder: Path, tmp_path: Path):

@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 Runs = Mapping[str, dict[str, Any]]
+
+
+class NothingToDrawError(ValueError):
+    """What would be drawn was not measured, or does not exist."""
+
+
 _NAMES = {"nngp": "last features (NNGP)", "phi": "Φ", "g": "G", "ntk": "NTK"}
 
 
@@ -37,7 +43,7 @@ def _grid(
     """A panel a quantity and kernel; rows: axis label → run → title → values. ends: labels of x, and of the legend."""
     titles = list(dict.fromkeys(t for runs in rows.values() for each in runs.values() for t in each))
     if not titles:
-        raise ValueError("These runs have no such kernels: analyse them with the parts that measure them.")
+        raise NothingToDrawError("These runs have no such kernels: analyse them with the parts that measure them.")
     columns, places = min(len(titles), 3), [(label, title) for label in rows for title in titles]
     lines = -(-len(titles) // columns)
     figure, axes = panels(len(rows) * lines, columns, 3.8, 2.8)

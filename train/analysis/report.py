@@ -1,5 +1,6 @@
 """What an analysis reports: networks of one definition taken together, held against their twin, and every picture."""
 
+import contextlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from limits import Kernels, Task
 from train import curves
 from train.analysis import plots, token_plots
 from train.analysis.against import against_twin, limits_of
+from train.analysis.analyse import KERNELS
 from train.analysis.runs import Points
 from train.analysis.sharpness import edge_of_stability
 from train.evaluate.report import Picture, Report, Table, Text
@@ -18,6 +20,7 @@ from zoo.definition import name_of
 from zoo.saved import to_json
 
 HEAD = ("definition", "limit", "quantity", "distance", "2 standard errors", "")
+_MEASURED = {"kernels": ("phi", "g", "nngp"), "ntk": ("ntk",), "positions": ("positions",), "attention": ("attention",)}
 _CURVES = 12  # more than that cannot be told apart
 
 
@@ -116,7 +119,8 @@ def report(
     single = dict.fromkeys(job.run.name for job in jobs if len(job.run.steps) == 1)
     rows = [row for _, about, each in compared for row in rows_of(about, each)]
     still = "has one checkpoint, and nothing can have drifted: train with analysis=8, say."
-    shows = [*(Text(f"{name} {still}") for name in single), Table(HEAD, rows, title="Distance from the twin"), *images]
+    texts = [*(f"{name} {still}" for name in single), *nothing(labelled, parts)]
+    shows = [*map(Text, texts), Table(HEAD, rows, title="Distance from the twin"), *images]
     distances = [{"definition": to_json(net), "distances": each} for net, _, each in compared]
     numbers = {**run, "networks": labelled, "against": distances}
     return Report(f"Analysis: {', '.join(names)}", shows, numbers, run, tab="analysis")
@@ -146,5 +150,18 @@ def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: d
     for of, title, text, draw in every:
         asked = {*of.split()} & {*parts}
         have = {label: run for label, run in labelled.items() if asked & {*run}}
-        found += [Picture(title, text, draw(have))] if have else []
+        with contextlib.suppress(plots.NothingToDrawError):  # `nothing` says why
+            found += [Picture(title, text, draw(have))] if have else []
     return found
+
+
+def nothing(labelled: dict[str, dict[str, Any]], parts: Sequence[str]) -> list[str]:
+    """A sentence for each part that found nothing in some of the networks, with the reasons."""
+    said = []
+    for part in parts:
+        empty = {label: run for label, run in labelled.items() if not jax.tree.leaves(run.get(part, {}))}
+        absent = [run["absent"].get(name) for run in empty.values() for name in _MEASURED.get(part, KERNELS)]
+        why = " ".join(dict.fromkeys(reason for reason in absent if reason))
+        of = "" if len(empty) == len(labelled) else f" of {', '.join(empty)}"
+        said += [f"{part}{of}: nothing to show. {why}".rstrip()] if empty else []
+    return said
