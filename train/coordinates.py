@@ -236,13 +236,23 @@ def _look(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     found = {
         name.removesuffix(".__call__"): leaf
         for name, (_, leaf) in zip(names, leaves, strict=True)
-        if name != "__call__" and not name.endswith(WEIGHTS) and jnp.issubdtype(leaf.dtype, jnp.floating)
+        if not name.startswith("__call__") and not name.endswith(WEIGHTS) and jnp.issubdtype(leaf.dtype, jnp.floating)
     }
     if isinstance(net, PlainNetwork):  # of which the readout's is γ times the output, and is no feature
         for name, start in starts(net, x).items():
             if start.role == "readout":
                 found.pop(name.rpartition(".")[0], None)
     return found
+
+
+def _outputs(f: Any) -> dict[str, Any]:
+    """The outputs; where they are several arrays, each by its key or number."""
+    leaves = jax.tree_util.tree_leaves_with_path(f)
+    return {
+        f"outputs{jax.tree_util.keystr(path)}": leaf
+        for path, leaf in leaves
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+    }
 
 
 def _movement(
@@ -253,7 +263,7 @@ def _movement(
 
     def seen(variables: Any) -> dict[str, Any]:
         f, _ = forward(net, *split(variables), x)
-        found = {**look(net, variables, x), "outputs": f}
+        found = {**look(net, variables, x), **_outputs(f)}
         return found if predict is None else found | {"predictions": predict(f)}
 
     def run(key: Any) -> dict[str, Any]:

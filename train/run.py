@@ -70,7 +70,7 @@ class Run:
         net = experiment.call("make", fields["width"], fields["depth"])
         tx = experiment.call("optimizer", net, learning_rate=rate)
         inputs, targets = self._sample()
-        self._shapes = inputs, np.asarray(targets)
+        self._shapes = inputs, jax.tree.map(np.asarray, targets)
         if inputs.shape[0] % fields["accumulate"]:
             raise ValueError(
                 f"accumulate={fields['accumulate']}: a batch of {inputs.shape[0]} does not divide into so many parts."
@@ -138,17 +138,16 @@ class Run:
         if self.source is not None:
             return classes_of(self.source, LOOKED_AT)
         (size, *_), first = self._shapes[0].shape, self._shapes[1]
-        found = classes_in([first])
+        found = classes_in([first]) if isinstance(first, np.ndarray) else 0
         if not found or size >= FEW:
             return found
         batches = iter(functools.partial(self._next, self._own_batches(0)), None)
         return classes_in(y for _, y in itertools.islice(batches, FEW // size))
 
-    def abstract_batch(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+    def abstract_batch(self) -> tuple[jax.ShapeDtypeStruct, Any]:
         """Shapes and types of a whole batch."""
         inputs, targets = self._shapes
-        kind = jax.dtypes.canonicalize_dtype(targets.dtype)
-        return inputs, jax.ShapeDtypeStruct((inputs.shape[0], *targets.shape[1:]), kind)
+        return inputs, jax.tree.map(lambda a: abstract((inputs.shape[0], *a.shape[1:]), a.dtype), targets)
 
     @property
     def _batches(self) -> str:  # in messages

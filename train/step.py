@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from train.variables import draws, forward, initial, one_number, update
+from train.variables import draws, forward, initial, loss_of, update
+from zoo.checks import is_array
 from zoo.layers import synchronised
 
 
@@ -129,7 +130,12 @@ class Program:
     def hits(self, outputs: Any, targets: Any) -> dict[str, Any]:
         """{"accuracy": …} where there are at least two outputs, and as many as `labels`, for targets that are a class for each of
         their rows, a whole number (where ≥ 0), or rows that are 1 in its column and 0 in others; else nothing."""
-        if not self.labels or not outputs.ndim or outputs.shape[-1] < max(self.labels, 2):
+        if (
+            not self.labels
+            or not (is_array(outputs) and is_array(targets))
+            or not outputs.ndim
+            or outputs.shape[-1] < max(self.labels, 2)
+        ):
             return {}
         if _are_classes(outputs, targets):
             right = jnp.sum(outputs.argmax(-1) == targets)
@@ -156,8 +162,8 @@ class Program:
         def objective(trained: Any) -> Any:
             x, y = batch
             outputs, after = forward(self.net, trained, collections, x, (), **options)
-            outputs = jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
-            return one_number(self.loss(outputs, y)), (after, self.hits(outputs, y), counted(outputs, y))
+            outputs = jax.tree.map(in_full, outputs)
+            return loss_of(self.loss, self.net, outputs, y), (after, self.hits(outputs, y), counted(outputs, y))
 
         if self.mapped is None:
             (loss, (after, right, count)), gradient = jax.value_and_grad(objective, has_aux=True)(trained)
@@ -176,18 +182,26 @@ def _kept(a: jax.Array) -> jax.Array:
     return jnp.array(a, jnp.promote_types(a.dtype, jnp.float32) if jnp.issubdtype(a.dtype, jnp.floating) else a.dtype)
 
 
+def in_full(a: Any) -> jax.Array:
+    """Outputs in float32 at least, in which losses are taken."""
+    return jnp.asarray(a, jnp.promote_types(a.dtype, jnp.float32))
+
+
 def _with_types_of(wanted: Any, tree: Any) -> Any:
     same = jax.tree.map(lambda a, t: a.dtype == t.dtype, tree, wanted)
     return tree if jax.tree.all(same) else jax.tree.map(lambda a, t: a.astype(t.dtype), tree, wanted)
 
 
-def counted(outputs: jax.Array, targets: jax.Array) -> jax.Array:
+def counted(outputs: Any, targets: Any) -> jax.Array:
     """How many targets a mean is over: samples, or rows of outputs that have a class, a whole number that is not negative.
 
     >>> int(counted(jnp.ones((2, 2, 5)), jnp.array([[1, -1], [0, 2]]))), int(counted(jnp.ones((2, 1)), jnp.array([1, -1])))
     (3, 2)
     """
-    return jnp.sum(targets >= 0) if _are_classes(outputs, targets) else jnp.asarray(len(targets))
+    several = not (is_array(outputs) and is_array(targets))
+    if several or not _are_classes(outputs, targets):
+        return jnp.asarray(len(jax.tree.leaves(targets)[0]))
+    return jnp.sum(targets >= 0)
 
 
 def _are_classes(outputs: jax.Array, targets: jax.Array) -> bool:

@@ -12,9 +12,10 @@ from flax.errors import InvalidRngError
 from jax.sharding import Mesh
 
 from train.mesh import Placement, rows_here, to_devices
-from train.step import Numbers, Program, TrainingState, counted
-from train.variables import draws, forward, mode
+from train.step import Numbers, Program, TrainingState, counted, in_full
+from train.variables import draws, forward, loss_of, mode
 from zoo.abstract import abstract
+from zoo.checks import is_array, parts
 from zoo.layers import synchronised
 
 DEVICES = "devices"  # the axis of `jax.pmap`
@@ -167,7 +168,7 @@ class Trainer:
             sums = {name: jnp.sum(value * mask) for name, value in each.items()}
             if total is not None:
                 return sums
-            weights = jax.vmap(lambda f, y: counted(f[None], y[None]))(outputs, y)
+            weights = jax.vmap(lambda f, y: counted(*_alone(f, y)))(outputs, y)
             losses, by_target = each["loss"], jnp.average(each["loss"], weights=weights + 1e-30)
             alike = {"whole": self.program.loss(outputs, y), "means": jnp.stack([losses.mean(), by_target])}
             return sums | {"alike": alike | {"scale": jnp.abs(losses).mean()}}
@@ -182,11 +183,11 @@ class Trainer:
         def one(variables: Any) -> dict[str, Any]:
             outputs = self._outputs(variables, x)
             found = {name: jnp.sum(value * mask) for name, value in self._each(outputs, y).items()}
-            return found | {"loss": self.program.loss(outputs[there], y[there]) * mask.sum()}
+            return found | {"loss": self.program.loss(*jax.tree.map(lambda a: a[there], (outputs, y))) * mask.sum()}
 
         return self._added(state, one, mask, total)
 
-    def _outputs(self, variables: Any, x: Any) -> jax.Array:
+    def _outputs(self, variables: Any, x: Any) -> Any:
         try:
             outputs = self.program.net.apply(variables, x, **mode(self.program.net, False))
         except InvalidRngError as error:
@@ -194,17 +195,29 @@ class Trainer:
                 f"The model draws random numbers in evaluation too, where there are none ({str(error).split(' (')[0]}): "
                 "draw where an argument `train` says that it is trained, or set evaluate_every=0."
             ) from None
-        return jnp.asarray(outputs, jnp.promote_types(outputs.dtype, jnp.float32))
+        if any(len(np.shape(each)) == 0 or len(each) != len(x) for each in jax.tree.leaves(outputs)) and not is_array(
+            outputs
+        ):
+            raise ValueError(
+                f"The model returns {parts(outputs)}, and not all of them by sample, [n, …], as evaluation needs: set "
+                "evaluate_every=0."
+            )
+        return jax.tree.map(in_full, outputs)
 
-    def _each(self, outputs: jax.Array, targets: jax.Array) -> dict[str, jax.Array]:
+    def _each(self, outputs: Any, targets: Any) -> dict[str, jax.Array]:
         """Sample by sample."""
-        losses = jax.vmap(lambda f, y: self.program.loss(f[None], y[None]))(outputs, targets)
-        return {"loss": losses, **jax.vmap(lambda f, y: self.program.hits(f[None], y[None]))(outputs, targets)}
+        losses = jax.vmap(lambda f, y: loss_of(self.program.loss, self.program.net, *_alone(f, y)))(outputs, targets)
+        return {"loss": losses, **jax.vmap(lambda f, y: self.program.hits(*_alone(f, y)))(outputs, targets)}
 
     def _added(self, state: TrainingState, one: Callable, mask: Any, total: dict[str, Any] | None) -> dict[str, Any]:
         found = jax.vmap(one)(state.variables) if self.members else one(state.variables)
         sums = {**found, "count": mask.sum()}
         return sums if total is None else jax.tree.map(jnp.add, total, sums)
+
+
+def _alone(*one: Any) -> Any:
+    """One sample of each as a batch."""
+    return jax.tree.map(lambda a: a[None], one)
 
 
 def _differs(whole: np.ndarray, means: np.ndarray, scale: np.ndarray) -> bool:

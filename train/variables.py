@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from flax.errors import InvalidRngError
 
-from zoo.checks import shown
+from zoo.checks import is_array, parts, shown
 from zoo.modules import check_told, made_by, told
 from zoo.plain import PlainNetwork
 from zoo.rescaled import within
@@ -156,6 +156,20 @@ def _updated(tx: optax.GradientTransformation, gradient: Any, memory: Any, train
     return tx.update(gradient, memory, trained)
 
 
+def loss_of(loss: Callable[[Any, Any], Any], net: Any, outputs: Any, targets: Any) -> jax.Array:
+    """loss(outputs, targets), one number; what fails on outputs that are several arrays names the model."""
+    try:
+        found = loss(outputs, targets)
+    except (AttributeError, TypeError, ValueError) as error:
+        if is_array(outputs):
+            raise
+        raise ValueError(
+            f"The model ({type(within(net)).__name__}) returns {parts(outputs)}, where losses expect one array: return the "
+            f"outputs alone, or let the loss take what it needs of them ({str(error).splitlines()[0]})."
+        ) from error
+    return one_number(found)
+
+
 def one_number(loss: Any, function: str = "loss") -> jax.Array:
     """What a loss function returned, or an error that says what is wrong with it.
 
@@ -164,6 +178,11 @@ def one_number(loss: Any, function: str = "loss") -> jax.Array:
     ...
     ValueError: loss(outputs, targets) must return one real number; it returned float32 of shape (3,): take its mean.
     """
+    if isinstance(loss, tuple | list | Mapping):
+        raise ValueError(
+            f"{function}(outputs, targets) must return one real number; it returned {parts(loss)}: what comes beside the number "
+            "(as with has_aux) is not taken."
+        )
     try:
         found = jnp.asarray(loss)
     except TypeError:
@@ -196,7 +215,7 @@ def descend(
 
     def objective(trained: Any) -> Any:
         outputs, after = forward(net, trained, state, batch[0], **options)
-        return one_number(loss_fn(outputs, batch[1])), after
+        return loss_of(loss_fn, net, outputs, batch[1]), after
 
     (loss, state), gradient = jax.value_and_grad(objective, has_aux=True)(trained)
     updates, memory = update(tx, gradient, memory, trained, value=loss, value_fn=lambda trained: objective(trained)[0])

@@ -74,6 +74,21 @@ def shown(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:90]}…{text[-1]}"
 
 
+def parts(value: Any) -> str:
+    """What holds several arrays, in words: its type, and its keys or how many there are.
+
+    >>> parts((1, 2)), parts({"logits": 1, "h": 2})
+    ('a tuple of 2', 'a dict of "logits", "h"')
+    """
+    of = _listed(tuple(value)) if isinstance(value, Mapping) else str(len(jax.tree.leaves(value)))
+    return f"a {type(value).__name__} of {of}"
+
+
+def is_array(value: Any) -> bool:
+    """Whether this is one array, and no tree of them."""
+    return jax.tree.structure(value) == jax.tree.structure(0)
+
+
 def _real(value: Any) -> float:
     whole = isinstance(value, int) and abs(value) >= 2**63  # more than an array can hold
     if isinstance(value, bool | str | bytes) or np.ndim(value) or whole:

@@ -75,6 +75,10 @@ class PlainNetwork(nn.Module):
             if self.has_rng("dropout") and "key" in asked:
                 options = {"key": self.make_rng("dropout"), **options}
             f = inner.apply(params, x, **options)
+        if not checks.is_array(f):
+            raise ValueError(
+                f"in_parameterization: {self.what} returns {checks.parts(f)}; one array of outputs [n, outputs] is expected."
+            )
         scale = parameterization(self.parameterization).output_scale(self.width, self.gamma)
         return jnp.asarray(f, jax.dtypes.canonicalize_dtype(float)) / scale
 

@@ -10,9 +10,11 @@ import optax
 import pytest
 
 from train import coord_check
+from train.data.own import arrays_of
 from train.mesh import make_mesh
 from train.step import Program
 from train.trainer import Trainer
+from zoo import in_parameterization
 
 X = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
 BATCH = jnp.asarray(X), jnp.sin(X[:, :1])
@@ -123,3 +125,62 @@ def test_coordinates_are_those_of_training():
         lambda width, depth: Trained(width), (4, 8), (1,), BATCH, squares, optax.sgd(0.1), steps=2, seeds=2
     )
     assert {"first", "last", "outputs"} <= {slope.quantity for slope in found.slopes}
+
+
+class Several(nn.Module):
+    """Outputs and features."""
+
+    width: int = 4
+    named: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.relu(nn.Dense(self.width, name="first")(x))
+        f = nn.Dense(1, name="last")(h)
+        return {"f": f, "h": h} if self.named else (f, h)
+
+
+def of_all(f: Any, y: Any) -> Any:
+    return squares(f[0], y) + 0.1 * jnp.mean(f[1] ** 2)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_losses_may_take_several_outputs(accumulate):
+    trainer = Trainer(Program(Several(), optax.sgd(0.1), of_all, accumulate), make_mesh(), X.shape)
+    state = trainer.initial()
+    (f, h), y = jax.jit(Several().apply)(state.variables, X), BATCH[1]
+    expected = float(squares(f, y) + 0.1 * jnp.mean(h**2))
+    tested = trainer.evaluate(state, [(X, np.asarray(y), np.ones(8, np.float32))])
+    state, numbers = trainer.step(state, (X, np.asarray(y)))
+    assert numbers["loss"].item() == pytest.approx(expected, rel=1e-5)
+    assert numbers.names[:2] == ("loss", "gradient_norm")
+    assert tested == {"loss": pytest.approx(expected, rel=1e-5)}
+
+
+def test_several_outputs_that_a_loss_does_not_take():
+    program = Program(Several(named=True), optax.sgd(0.1), squares)
+    with pytest.raises(
+        ValueError, match=r'model \(Several\) returns a dict of "f", "h", where losses expect one array'
+    ):
+        program.step(program.initial(0, X), BATCH)
+    with pytest.raises(ValueError, match=r'Several returns a dict of "f", "h"; one array of outputs'):
+        in_parameterization(Several(named=True), "mup").init(jax.random.key(0), X)
+
+
+def test_a_loss_with_something_beside():
+    program = Program(Sows(), optax.sgd(0.1), lambda f, y: (squares(f, y), {"aux": f}))
+    with pytest.raises(ValueError, match=r"it returned a tuple of 2: what comes beside the number \(as with has_aux\)"):
+        program.step(program.initial(0, X), BATCH)
+
+
+def test_the_coordinate_check_names_every_output():
+    check = coord_check(lambda width, _: Several(width), (4, 8), (1,), BATCH, of_all, optax.sgd(0.1), steps=1, seeds=2)
+    assert {each.quantity for each in check.slopes} == {"first", "last", "outputs[0]", "outputs[1]"}
+
+
+def test_inputs_that_are_a_tuple_are_refused_as_a_dictionary_is():
+    y = np.ones(8)
+    with pytest.raises(ValueError, match=r"inputs that are a tuple of 2; they must be one array"):
+        arrays_of(((X, X), y), "own.py: batches")
+    assert arrays_of((tuple(X), y), "own.py: batches")[0].shape == X.shape
+    assert arrays_of(((X, X), y[:2]), "own.py: batches")[0].shape == (2, *X.shape)  # two samples

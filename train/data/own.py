@@ -9,7 +9,7 @@ import numpy as np
 
 from train.data.sources import Source
 from train.data.tokens import TokenSource
-from zoo.checks import shown
+from zoo.checks import parts, shown
 
 
 def arrays_of(batch: Any, what: str) -> tuple[Any, Any]:
@@ -24,6 +24,9 @@ def arrays_of(batch: Any, what: str) -> tuple[Any, Any]:
     """
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         raise ValueError(f"{what} gives {shown(batch)}; each must be (inputs, targets).")
+    several = isinstance(batch[0], tuple) and len(batch[0]) > 1 and all(np.ndim(each) > 1 for each in batch[0])
+    if several and not _as_many(batch[0], batch[1]):
+        raise ValueError(f"{what} gives inputs that are {parts(batch[0])}; they must be one array of numbers, [n, …].")
     inputs = _array(batch[0], what, "inputs")
     targets = jax.tree.map(lambda a: _array(a, what, "targets"), batch[1], is_leaf=lambda a: isinstance(a, list))
     if not len(inputs):
@@ -78,6 +81,11 @@ def not_finite(batch: Any, what: str) -> str:
             if each.dtype.kind == "f" and not np.isfinite(each).all():
                 return f"{what} gives {name} that are {shown(each)}: leave these samples out, or mend them."
     return ""
+
+
+def _as_many(inputs: tuple, targets: Any) -> bool:
+    """Whether a tuple of inputs has one for each target."""
+    return all(np.ndim(each) and len(each) == len(inputs) for each in jax.tree.leaves(targets))
 
 
 def _array(value: Any, what: str, name: str) -> np.ndarray:
