@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import math
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -167,7 +169,33 @@ def loss_of(loss: Callable[[Any, Any], Any], net: Any, outputs: Any, targets: An
             f"The model ({type(within(net)).__name__}) returns {parts(outputs)}, where losses expect one array: return the "
             f"outputs alone, or let the loss take what it needs of them ({str(error).splitlines()[0]})."
         ) from error
+    if shape := broadcast(loss, outputs, targets):
+        warnings.warn(
+            f"The loss spreads outputs of shape {outputs.shape} and targets of shape {targets.shape} over {shape}, every output "
+            "against every target. Unless that is meant, give targets the shape of outputs: targets[:, None], or outputs[:, 0].",
+            stacklevel=2,
+        )
     return one_number(found)
+
+
+def broadcast(loss: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> tuple[int, ...]:
+    """The shape that a loss spreads outputs and targets over, where it is larger than both; else nothing.
+
+    >>> f, y = jnp.ones((3, 1)), jnp.ones((1, 3))
+    >>> broadcast(lambda f, y: ((f - y) ** 2).mean(), f, y), broadcast(lambda f, y: ((f - y.T) ** 2).mean(), f, y)
+    ((3, 3), ())
+    """
+    if not (is_array(outputs) and is_array(targets)):
+        return ()
+    try:
+        shape = jnp.broadcast_shapes(outputs.shape, targets.shape)
+    except ValueError:
+        return ()
+    if math.prod(shape) <= max(outputs.size, targets.size):
+        return ()
+    like = (jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (outputs, targets))
+    program = jax.make_jaxpr(loss)(*like)
+    return shape if re.search(rf"\[{','.join(map(str, shape))}\]", str(program)) else ()
 
 
 def one_number(loss: Any, function: str = "loss") -> jax.Array:

@@ -14,6 +14,7 @@ from train.data.own import arrays_of
 from train.mesh import make_mesh
 from train.step import Program
 from train.trainer import Trainer
+from train.variables import loss_of
 from zoo import in_parameterization
 
 X = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
@@ -184,3 +185,17 @@ def test_inputs_that_are_a_tuple_are_refused_as_a_dictionary_is():
         arrays_of(((X, X), y), "own.py: batches")
     assert arrays_of((tuple(X), y), "own.py: batches")[0].shape == X.shape
     assert arrays_of(((X, X), y[:2]), "own.py: batches")[0].shape == (2, *X.shape)  # two samples
+
+
+@pytest.mark.parametrize("shapes", [((8, 1), (8,)), ((8,), (8, 1))])
+@jax.numpy_rank_promotion("allow")  # as users have it
+def test_a_loss_that_spreads_outputs_over_targets_is_said(shapes):
+    outputs, targets = (jnp.ones(shape) for shape in shapes)
+    with pytest.warns(
+        UserWarning, match=r"spreads outputs of shape .* over \(8, 8\), every output against every target"
+    ):
+        loss_of(squares, Sows(), outputs, targets)
+    loss_of(lambda f, y: squares(f.ravel(), y.ravel()), Sows(), outputs, targets)
+    loss_of(squares, Sows(), jnp.ones((8, 3)), jnp.ones(3))
+    with pytest.warns(UserWarning, match="spreads"):
+        coord_check(lambda *_: Sows(), (4, 8), (1,), (X, X[:, 0]), squares, optax.sgd(0.1), steps=1, seeds=2)
