@@ -16,7 +16,7 @@ from zoo import checks
 from zoo.inferred import TIED, Place, Roles, refuse_what_seems_tied
 from zoo.initial import init_powers
 from zoo.names import by_name, numberless
-from zoo.uses import Use, linen_uses, uses
+from zoo.uses import Use, counts, linen_uses, uses
 
 IN_CODE = "in code"
 _VECTORS = ("bias", "scale", "gain", "b")  # names of parameters that are no matrices, whatever their shape
@@ -54,7 +54,8 @@ def infer_roles(
 
     An axis that grows by target/base width is a wide one: a matrix with two is hidden, with the first an output side only
     readout, with the last only input (embeddings too). Parameters in layers that the deeper model has more of, under
-    names of their own or along a leading axis (scanned), lie in blocks. How the initialisation scales is measured.
+    names of their own or along a leading axis (scanned), or that it uses more often (shared), lie in blocks. How the
+    initialisation scales is measured.
     At the base size itself, what grows is seen from twice its width and depth (or from the sizes `compare`). Which axes
     are summed over, which are of layers, and whether an embedding is also the readout is seen in the forward pass: in that
     of a Linen model's `init`, or in apply(params, **sizes), which runs any other model on some input.
@@ -91,6 +92,7 @@ def infer_roles(
     deeper = deep if m_depth != 1 else {**base, depth: 2 * base[depth]} if depth in base else None
     stacks = _stacks(shapes, base, deeper, certain=m_depth != 1)
     blocks = _in_blocks(shapes({**target, depth: base[depth]}), large) if m_depth != 1 else set()
+    shared = _shared(init, apply, base, deep) - blocks if m_depth != 1 else set()
     seen, known = _seen(init, apply, base), dict(roles or {})
     places: dict[str, Place] = {}
     for name, leaf in large.items():
@@ -100,9 +102,9 @@ def infer_roles(
         role = known.pop(name, None) or _role(name, shape, grows, stacked or 0, used)
         sides = _sides(used, grows) if role == "hidden" else None
         unsure = role == "hidden" and sides is None and stacked is None and min(grows, default=0) > 0
-        places[name] = Place(
-            role, shape, grows, stacked or 0, bool(stacked) or name in blocks, sides=sides, unsure=unsure
-        )
+        again = name in shared and not stacked
+        inside = bool(stacked) or again or name in blocks
+        places[name] = Place(role, shape, grows, stacked or 0, inside, sides=sides, unsure=unsure, shared=again)
     if known:
         raise ValueError(f"infer_roles: there are no parameters {', '.join(known)}; there are {', '.join(large)}.")
     if tied is not True:
@@ -214,25 +216,38 @@ def _in_blocks(small: dict[str, Any], large: dict[str, Any]) -> set[str]:
     return {name for name, kind in kinds(large).items() if kind in more and kind in new}
 
 
+def _shared(init: Callable, apply: Callable | None, base: Mapping[str, Any], deep: Mapping[str, Any]) -> set[str]:
+    """Parameters that the deeper model uses more often: those of one layer that all blocks share."""
+    few, many = (
+        {name: sum(each) for name, each in _forward(counts, init, apply, sizes).items()} for sizes in (base, deep)
+    )
+    return {name for name, count in many.items() if count > few.get(name, count)}
+
+
 def _seen(init: Callable, apply: Callable | None, base: Mapping[str, Any]) -> dict[str, list[Use]]:
     """Uses of the parameters at the base size, by their names and, for those of other depths, by names without numbers."""
+    found = {name: [use for each in used for use in each] for name, used in _forward(uses, init, apply, base).items()}
+    return {**{numberless(name): used for name, used in reversed(found.items())}, **found}
+
+
+def _forward(of: Callable, init: Callable, apply: Callable | None, sizes: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """What `of` finds of every parameter in the forward passes of this size."""
 
     def start() -> Any:
-        return init(jax.random.key(0), **base)
+        return init(jax.random.key(0), **sizes)
 
-    found: dict[str, list[Use]] = {}
     if apply is not None:
-        found = uses(lambda params: apply(params, **base), jax.eval_shape(start))
-    else:
-        with contextlib.suppress(Exception):  # what is not seen here is found from shapes, or asked for
-            names = by_name(jax.eval_shape(start))
-            for model in linen_uses(start):
-                for name, used in model.items():
-                    inner = name.removeprefix("params.")
-                    mine = [each for each in names if each == inner or each.endswith(f".{inner}")]
-                    if len(mine) == 1:
-                        found.setdefault(mine[0], []).extend(used)
-    return {**{numberless(name): used for name, used in reversed(found.items())}, **found}
+        return {name: [each] for name, each in of(lambda params: apply(params, **sizes), jax.eval_shape(start)).items()}
+    found: dict[str, list[Any]] = {}
+    with contextlib.suppress(Exception):  # what is not seen here is found from shapes, or asked for
+        names = by_name(jax.eval_shape(start))
+        for model in linen_uses(start, of):
+            for name, each in model.items():
+                inner = name.removeprefix("params.")
+                mine = [one for one in names if one == inner or one.endswith(f".{inner}")]
+                if len(mine) == 1:
+                    found.setdefault(mine[0], []).append(each)
+    return found
 
 
 def _sides(used: Sequence[Use], grows: Sequence[int]) -> Any:
@@ -277,6 +292,12 @@ def _mark_branch_outputs(places: dict[str, Place], pattern: Any, depth: float, a
     if depth == 1 or alpha == 0 or pattern == IN_CODE:
         return
     matrices = [name for name, place in places.items() if place.in_block and place.role == "hidden"]
+    if not matrices:
+        raise ValueError(
+            f"infer_roles: the depth grows by {depth:g}, and no hidden matrix is seen in layers that the deeper model has more "
+            f"of, or uses more often. Multiply branches by {depth:g}**-{alpha:g} in your code and say "
+            f'branch_outputs="{IN_CODE}"; of a model that is not Linen, apply=apply(params, **sizes) shows which are shared.'
+        )
     if pattern is None:
         raise ValueError(
             f"infer_roles: the depth grows by {depth:g}, and branches need the factor {depth:g}^(−{alpha:g}). Which of these "

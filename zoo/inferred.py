@@ -34,6 +34,7 @@ class Place:
     init: tuple[float, float] = (0.0, 0.0)
     sides: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # axes of inputs, of outputs; None: by the shape
     unsure: bool = False  # whether its first axis may be one of layers
+    shared: bool = False  # one parameter for all blocks, whose gradient is a sum over them
 
     @property
     def matrix(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -68,7 +69,8 @@ class Roles:
         readout:  std 1/m, rate 1/m, size 1             with m = width over base width, all at γ₀ = 1
 
     In blocks rate × m_L^(2α−1) for α > 1/2 and size × m_L^(−α); what the last layers of the branches hold is multiplied by
-    m_L^(−α), which stands for the branch factor (unless the model's own code has it).
+    m_L^(−α), which stands for the branch factor (unless the model's own code has it). Of one layer that all blocks share,
+    gradients add up: rate / m_L, size × m_L.
     """
 
     places: dict[str, Place]
@@ -85,7 +87,15 @@ class Roles:
         for column in ("parameter", "role", "shape", "grows along", "in blocks", "initialisation"):
             table.add_column(column, no_wrap=True)
         for name, place in self.places.items():
-            inside = "branch output" if place.branch_output else "yes" if place.in_block else ""
+            inside = (
+                "branch output"
+                if place.branch_output
+                else "shared"
+                if place.shared
+                else "yes"
+                if place.in_block
+                else ""
+            )
             along, shape = ", ".join(map(str, place.grows)), "×".join(map(str, place.shape))
             table.add_row(name, place.role, shape, along, inside, f"× {self.init_factor(place):.4g}")
         return table
@@ -124,7 +134,8 @@ class Roles:
             return Factors("constant", 1.0, 1.0)
         p, s = Parameterization.mup.replace(alpha=self.alpha), self._stored(place)
         how = (place.role, self.width, self.gamma, self.depth, place.in_block)
-        rate, size = p.learning_rate_factor(*how) * s**2, p.gradient_size(*how) / s
+        of_blocks = self.depth if place.shared else 1.0
+        rate, size = p.learning_rate_factor(*how) * s**2 / of_blocks, p.gradient_size(*how) / s * of_blocks
         hidden = place.role == "hidden"
         sides = place.matrix if hidden else None
         return Factors(place.role, number(rate), number(size), hidden, self.width, sides, place.unsure)

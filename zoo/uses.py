@@ -1,6 +1,7 @@
 """What parameters are used for, seen where jax traces the model: which of their axes are summed over with activations."""
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -38,17 +39,34 @@ def uses(function: Callable, params: Any, *arguments: Any) -> dict[str, list[Use
     >>> uses(lambda w, x: w["embed"][x] @ w["embed"].T, tied, jnp.zeros((2,), int))["embed"]
     [Use(inputs=(0,), outputs=(1,), stacked=()), Use(inputs=(1,), outputs=(0,), stacked=())]
     """
+    walk, names = _walked(function, params, *arguments)
+    return {name: walk.found.get(name, []) for name in names}
+
+
+def counts(function: Callable, params: Any, *arguments: Any) -> dict[str, int]:
+    """How often every parameter meets activations: once for each layer that shares it. Not of numbers without axes.
+
+    >>> import jax.numpy as jnp
+    >>> tied = {"bias": jnp.ones(3), "matrix": jnp.eye(3)}
+    >>> counts(lambda w, x: (x @ w["matrix"] + w["bias"]) @ w["matrix"], tied, jnp.ones(3))
+    {'bias': 1, 'matrix': 2}
+    """
+    walk, names = _walked(function, params, *arguments)
+    return {name: walk.counted[name] for name in names}
+
+
+def _walked(function: Callable, params: Any, *arguments: Any) -> "tuple[_Walk, list[str]]":
     closed = jax.make_jaxpr(function)(params, *arguments)
     named = by_name(params)
     held: list[Any] = [Held(tuple(Axis({(name, i)}) for i in range(len(leaf.shape)))) for name, leaf in named.items()]
     others = len(closed.jaxpr.invars) - len(held)
     walk = _Walk()
     walk.through(closed.jaxpr, [*held, *[None] * others])
-    return {name: walk.found.get(name, []) for name in named}
+    return walk, list(named)
 
 
-def linen_uses(init: Callable[[], Any]) -> list[dict[str, list[Use]]]:
-    """Of every Linen model whose `init` this function calls, in the forward pass that `init` makes."""
+def linen_uses(init: Callable[[], Any], of: Callable[..., dict[str, Any]] = uses) -> list[dict[str, Any]]:
+    """Of every Linen model whose `init` this function calls, in the forward pass that `init` makes; of: or its `counts`."""
     calls: list[tuple[nn.Module, str, Any, Any]] = []
     running: list[None] = []
 
@@ -68,10 +86,10 @@ def linen_uses(init: Callable[[], Any]) -> list[dict[str, list[Use]]]:
         if not calls:  # an `init` under jax.jit that was traced before: run its code again
             with jax.disable_jit():
                 jax.eval_shape(lambda: init())
-    return [_of_call(*call) for call in calls]
+    return [_of_call(of, *call) for call in calls]
 
 
-def _of_call(module: nn.Module, method: str, args: Any, kwargs: Any) -> dict[str, list[Use]]:
+def _of_call(of: Callable, module: nn.Module, method: str, args: Any, kwargs: Any) -> dict[str, Any]:
     leaves, structure = jax.tree.flatten((args, kwargs))
     arrays = {i: leaf for i, leaf in enumerate(leaves) if hasattr(leaf, "shape") and hasattr(leaf, "dtype")}
     shapes = {i: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for i, leaf in arrays.items()}
@@ -88,7 +106,7 @@ def _of_call(module: nn.Module, method: str, args: Any, kwargs: Any) -> dict[str
         return call(functools.partial(module.apply, variables), given, rngs=rngs, mutable=True)
 
     key = jax.random.key(0)
-    return uses(forward, jax.eval_shape(start, key, shapes), key, shapes)
+    return of(forward, jax.eval_shape(start, key, shapes), key, shapes)
 
 
 class _Walk:
@@ -96,6 +114,8 @@ class _Walk:
 
     def __init__(self) -> None:
         self.found: dict[str, list[Use]] = {}
+        self.counted = Counter[str]()
+        self.times = 1  # that the equations are run, in a scan
 
     def through(self, jaxpr: Any, given: Sequence[Held | None]) -> list[Held | None]:
         """The outputs, where they are made of parameters alone; `given`: the inputs."""
@@ -122,12 +142,20 @@ class _Walk:
             body = getattr(inner[0], "jaxpr", inner[0])
             same = len(body.invars) == len(inputs) and len(body.outvars) == len(eqn.outvars)
             return self.through(body, inputs) if same else [None] * len(eqn.outvars)
-        return [_by_entry(eqn, inputs, v.aval.shape) for v in eqn.outvars]
+        found = [_by_entry(eqn, inputs, v.aval.shape) for v in eqn.outvars]
+        for held in inputs if None in found else ():
+            self._count(held)
+        return found
+
+    def _count(self, held: Held | None) -> None:
+        for name in {leaf for axis in (*held.axes, held.taken) for leaf, _ in axis} if held else ():
+            self.counted[name] += self.times
 
     def _note(self, held: Held, inputs: Sequence[int], outputs: Sequence[int], stacked: Sequence[int] = ()) -> None:
         def of(name: str, axes: Sequence[int]) -> tuple[int, ...]:
             return tuple(sorted({i for axis in axes for leaf, i in held.axes[axis] if leaf == name}))
 
+        self._count(held)
         for name in sorted({leaf for axis in (*held.axes, held.taken) for leaf, _ in axis}):
             taken = tuple(i for leaf, i in held.taken if leaf == name)
             use = Use(of(name, inputs), of(name, outputs), tuple(sorted({*of(name, stacked), *taken})))
@@ -201,7 +229,9 @@ class _Walk:
         fixed, carried = scan_counts(eqn.params)
         whole, layers = operands[: fixed + carried], operands[fixed + carried :]
         one = [None if h is None else Held(h.axes[1:], h.taken | h.axes[0]) for h in layers]
+        self.times *= eqn.params["length"]
         self.through(eqn.params["jaxpr"].jaxpr, [*whole, *one])
+        self.times //= eqn.params["length"]
         return [None] * len(eqn.outvars)
 
     def _while(self, eqn: Any, *operands: Held | None) -> list[Held | None]:

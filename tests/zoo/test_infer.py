@@ -449,3 +449,44 @@ def test_print_says_a_table():
     assert "Place(" not in str(roles)
     for word in ("Roles at width × 4", "readout", "4×1", "× 0.5"):
         assert word in str(roles)
+
+
+class Shared(nn.Module):
+    """One block, used at every depth: by Python's loop, or by nn.scan."""
+
+    width: int
+    depth: int
+    scanned: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        h, block = nn.Dense(self.width, name="in")(x), nn.Dense(self.width, name="block")
+        if self.scanned:
+            step = nn.scan(lambda b, h, _: (h + b(nn.tanh(h)), None), variable_broadcast="params", split_rngs={"params": False},
+                           length=self.depth)  # fmt: skip
+            h, _ = step(block, h, None)
+        else:
+            for _ in range(self.depth):
+                h = h + block(nn.tanh(h))
+        return nn.Dense(1, name="out")(h)
+
+
+@pytest.mark.parametrize("scanned", [False, True])
+def test_a_layer_that_all_blocks_share_lies_in_them(scanned):
+    """The gradient is a sum over its uses: Adam's rate has the L^(α − 1) of separate layers, SGD's another 1/L."""
+
+    def init(key, width, depth):
+        return Shared(width, depth, scanned).init(key, jnp.ones((1, 3)))["params"]
+
+    sizes = {"base": {"width": 8, "depth": 2}, "target": {"width": 8, "depth": 8}}
+    for alpha, step, rate in ((0.5, 0.5, 0.25), (1.0, 1.0, 1.0)):
+        roles = infer_roles(init, **sizes, branch_outputs="in code", alpha=alpha)
+        found = roles.factors(jax.eval_shape(lambda: init(jax.random.key(0), **sizes["target"])))
+        for part in ("kernel", "bias"):
+            block = found["block"][part]
+            assert (block.step, block.rate) == (pytest.approx(step), pytest.approx(rate))
+            assert (found["in"][part].step, found["out"][part].step) == (1, 1)
+    with pytest.raises(ValueError, match=r"write to the residual stream: block\.kernel\?"):
+        infer_roles(init, **sizes)
+    with pytest.raises(ValueError, match="no hidden matrix is seen in layers that the deeper model has more of"):
+        infer_roles(lambda key, width, depth: {"in": jnp.ones((3, width)), "out": jnp.ones((width, 1))}, **sizes)
