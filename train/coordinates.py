@@ -2,9 +2,8 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -14,129 +13,17 @@ import optax
 from rich.progress import track
 
 from limits.finite.forward import shows_inside
-from train.evaluate.drawing import at_sizes, panels
-from train.evaluate.finding import Finding
-from train.evaluate.interval import Interval, mean
-from train.evaluate.report import Picture, Report, Table
+from train.coordinates_found import CoordinateCheck as CoordinateCheck
+from train.coordinates_found import Slope as Slope
+from train.evaluate.interval import mean
 from train.evaluate.statistics import slope
 from train.variables import descend, draws, forward, initial, split
 from zoo import checks
 from zoo.attention import WEIGHTS
-from zoo.messages import as_text
 from zoo.modules import Pair
 from zoo.plain import PlainNetwork
-from zoo.rescaled import within
+from zoo.rescaled import Rescaled, within
 from zoo.starts import starts
-
-if TYPE_CHECKING:
-    import matplotlib.figure
-
-TOLERANCE = 0.1  # of an exponent
-COLUMNS = ("quantity", "over", "sizes", "exponent", "95 % interval", "verdict")
-
-
-@dataclasses.dataclass(frozen=True)
-class Slope:
-    """How a quantity's movement scales: size^exponent, with its 95 % interval over seeds."""
-
-    quantity: str
-    over: str
-    sizes: tuple[int, ...]
-    movement: np.ndarray  # [size, seed], root mean square change after the last step
-    exponent: float
-    low: float
-    high: float
-
-    @property
-    def verdict(self) -> str:
-        """flat (the interval lies within ± TOLERANCE), grows, shrinks (it lies outside), undecided, or diverged."""
-        if not np.isfinite(self.movement).all():
-            return "diverged"
-        flat = Interval(self.exponent, self.low, self.high).near(0.0, TOLERANCE)
-        return {True: "flat", None: "undecided", False: "grows" if self.low > 0 else "shrinks"}[flat]
-
-    @property
-    def finding(self) -> Finding:
-        """Whether the change is the same at every size."""
-        holds = {"flat": True, "undecided": None}.get(self.verdict, False)
-        figures = f"{self.verdict}: {self.exponent:.2f} [{self.low:.2f}, {self.high:.2f}]"
-        return Finding(f"The change of {self.quantity} is the same at every {self.over}", holds, figures)
-
-
-@dataclasses.dataclass(frozen=True)
-class CoordinateCheck:
-    """What `coord_check` found. Falsy where something speaks against transfer."""
-
-    slopes: tuple[Slope, ...]
-    steps: int
-
-    @property
-    def against(self) -> list[Slope]:
-        """What speaks against transfer."""
-        return [slope for slope in self.slopes if slope.finding.holds is False]
-
-    def __bool__(self) -> bool:
-        return not self.against
-
-    @property
-    def sentence(self) -> str:
-        """The verdict. It never says that hyperparameters transfer: that takes a sweep (launch.transfer)."""
-        if self.against:
-            named = "; ".join(
-                f"{s.quantity} diverges at some {s.over}"
-                if s.verdict == "diverged"
-                else f"the change of {s.quantity} {s.verdict} as {s.over}^{s.exponent:.2f} [{s.low:.2f}, {s.high:.2f}]"
-                for s in self.against
-            )
-            return f"Against transfer: {named}."
-        unsure = [f"{s.quantity} over {s.over}" for s in self.slopes if s.finding.holds is None]
-        more = f" Undecided: {', '.join(unsure)}; use more seeds or a wider range." if unsure else ""
-        return (
-            f"Nothing speaks against transfer in the first {self.steps} steps, which does not show that it holds.{more}"
-        )
-
-    def __str__(self) -> str:
-        return as_text(self)
-
-    @property
-    def table(self) -> Table:
-        """A row a slope."""
-        rows = [
-            (s.quantity, s.over, ", ".join(map(str, s.sizes)), f"{s.exponent:.3f}", f"[{s.low:.3f}, {s.high:.3f}]", s.verdict)
-            for s in self.slopes
-        ]  # fmt: skip
-        title, kinds = f"Changes after {self.steps} steps", [s.finding.kind for s in self.slopes]
-        return Table(COLUMNS, rows, kinds, title=title, caption=self.sentence)
-
-    def __rich__(self) -> Any:
-        return self.table
-
-    def plot(self) -> "matplotlib.figure.Figure":
-        """Change against width and against depth, a line a quantity; shaded: one standard deviation over seeds."""
-        kinds = list(dict.fromkeys(s.over for s in self.slopes))
-        figure, axes = panels(1, len(kinds), 6.4, 4.2, margin=1.0)
-        for axis, over in zip(axes[0], kinds, strict=True):
-            for s in (s for s in self.slopes if s.over == over):
-                middle, spread = s.movement.mean(1), s.movement.std(1)
-                style = "--" if s.finding.holds is False else "-"
-                (line,) = axis.plot(s.sizes, middle, style, marker="o", ms=4, label=f"{s.quantity}: {s.exponent:.2f}")
-                axis.fill_between(s.sizes, middle - spread, middle + spread, alpha=0.15, color=line.get_color())
-            axis.set(
-                xscale="log", yscale="log", xlabel=over, ylabel=f"root mean square change after {self.steps} steps"
-            )
-            at_sizes(axis, s.sizes)
-            axis.legend(fontsize=8, title="exponent", title_fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
-        return figure
-
-    def save(self, folder: str | Path) -> Path:
-        """Writes coordinates.html and coordinates.json into the folder; returns the former."""
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        rows = [{**dataclasses.asdict(s), "verdict": s.verdict} for s in self.slopes]
-        picture = Picture(
-            "Change against size", "Lines: means over seeds; shaded: one standard deviation.", self.plot()
-        )
-        report = Report("Coordinate check", [self.table, picture], {"verdict": self.sentence, "slopes": rows})
-        return report.write(folder, "coordinates")[1]
 
 
 @checks.arguments(
@@ -173,9 +60,10 @@ def coord_check(
     Of every feature, of the outputs and of predict(outputs) the root mean square change is measured, which the right rules
     make independent of the size. Features: the definition's h^l, or what every submodule of a Flax module returns; or
     look(model, variables, inputs), a dictionary of arrays. Over depth, of layers that differ by their number only the
-    first and the last are compared. What outputs are at the start falls as 1/√width and moves features of small networks
-    by itself: a readout that starts at zero, or many seeds, make for clean exponents. A rule that fails here does not
-    transfer; one that passes may still fail later.
+    first and the last are compared; those in branches of `zoo.Rescaled` may move by less the more there are, as their rule
+    asks. What outputs are at the start, f(0), falls as 1/√width and moves small networks by itself: what is not flat is
+    measured anew with f(0) subtracted from the outputs that the loss sees. A rule that fails here does not transfer; one
+    that passes may still fail later.
 
     >>> from zoo import MLP, Parameterization, scaled
     >>> def make(width, depth):
@@ -191,17 +79,28 @@ def coord_check(
     if seeds < 2:
         raise ValueError(f"coord_check: an interval needs at least 2 seeds, got {seeds}.")
     middle = widths[len(widths) // 2]
-    cells = [*((width, depths[0]) for width in widths), *((middle, depth) for depth in depths[1:])]
-    moved = {}
-    for width, depth in track(dict.fromkeys(cells), "training", disable=not progress):
-        net = _model(make(width, depth))
-        tx = optimizer if isinstance(optimizer, optax.GradientTransformation) else optimizer(net)
-        moved[width, depth] = _movement(net, tx, batch, loss_fn, steps, seeds, look or _look, predict)
-    slopes = []
-    if len(widths) > 1:
-        slopes += _slopes("width", widths, [moved[width, depths[0]] for width in widths])
-    if len(depths) > 1:
-        slopes += _slopes("depth", depths, [_ends(moved[middle, depth]) for depth in depths])
+    cells = dict.fromkeys([*((width, depths[0]) for width in widths), *((middle, depth) for depth in depths[1:])])
+    nets = {cell: _model(make(*cell)) for cell in cells}
+
+    def measured(centred: bool) -> list[Slope]:
+        moved = {}
+        for cell, net in track(nets.items(), "training", disable=not progress):
+            tx = optimizer if isinstance(optimizer, optax.GradientTransformation) else optimizer(net)
+            moved[cell] = _movement(net, tx, batch, loss_fn, steps, seeds, look or _look, predict, centred)
+        found = []
+        if len(widths) > 1:
+            found += _slopes("width", widths, [moved[width, depths[0]] for width in widths])
+        if len(depths) > 1:
+            deepest = middle, max(depths)  # at the base depth no layer is known to lie in a branch
+            least = _ends(_least(nets[deepest], moved[deepest]))
+            found += _slopes("depth", depths, [_ends(moved[middle, depth]) for depth in depths], least)
+        return found
+
+    slopes = measured(centred=False)
+    doubted = {(s.quantity, s.over) for s in slopes if s.finding.holds is False and s.verdict != "diverged"}
+    if doubted:
+        anew = {(s.quantity, s.over): dataclasses.replace(s, centred=True) for s in measured(centred=True)}
+        slopes = [anew.get(key, s) if (key := (s.quantity, s.over)) in doubted else s for s in slopes]
     return CoordinateCheck(tuple(slopes), steps)
 
 
@@ -256,9 +155,17 @@ def _outputs(f: Any) -> dict[str, Any]:
 
 
 def _movement(
-    net: Any, tx: Any, batch: Any, loss_fn: Callable, steps: int, seeds: int, look: Callable, predict: Any
+    net: Any,
+    tx: Any,
+    batch: Any,
+    loss_fn: Callable,
+    steps: int,
+    seeds: int,
+    look: Callable,
+    predict: Any,
+    centred: bool,
 ) -> dict[str, np.ndarray]:
-    """The change of every quantity [seed]: one compilation, seeds one after the other."""
+    """The change of every quantity [seed]: one compilation, seeds one after the other. centred: the loss sees f − f(0)."""
     x, _ = batch
 
     def seen(variables: Any) -> dict[str, Any]:
@@ -270,8 +177,13 @@ def _movement(
         trained, state = initial(net, key, x)
         start = {**trained, **state} if state else trained
 
+        f_start = forward(net, *split(start), x)[0] if centred else None
+
+        def loss(f: Any, y: Any) -> Any:
+            return loss_fn(jax.tree.map(jnp.subtract, f, f_start) if centred else f, y)
+
         def step(number: Any, carry: Any) -> Any:
-            return descend(net, tx, loss_fn, carry, batch, **draws(net, jax.random.fold_in(key, 1), number))[0]
+            return descend(net, tx, loss, carry, batch, **draws(net, jax.random.fold_in(key, 1), number))[0]
 
         trained, state, _ = jax.lax.fori_loop(0, steps, step, (trained, state, tx.init(trained)))
         end = {**trained, **state} if state else trained
@@ -281,7 +193,19 @@ def _movement(
     return jax.tree.map(np.asarray, jax.jit(lambda keys: jax.lax.map(run, keys))(keys))
 
 
-def _ends(moved: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _least(net: Any, quantities: Iterable[str]) -> dict[str, float]:
+    """The exponents of depth by which layers in branches may fall: that of their learning rate, with the branch factor where
+    their weights hold it; 0 of all else, the residual stream too."""
+    found = dict.fromkeys(quantities, 0.0)
+    for name, place in net.roles.places.items() if isinstance(net, Rescaled) else ():
+        layer, alpha = name.rpartition(".")[0], net.roles.alpha
+        if place.in_block and layer in found:
+            held = alpha if place.branch_output and not net.roles.in_code else 0.0
+            found[layer] = min(found[layer], max(2 * alpha - 1, 0.0) - alpha - held)
+    return found
+
+
+def _ends(moved: dict[str, Any]) -> dict[str, Any]:
     """Layers that differ by their numbers only: the first and the last of them."""
     groups: dict[str, list[tuple[list[int], str]]] = {}
     for name in moved:
@@ -297,7 +221,9 @@ def _ends(moved: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found
 
 
-def _slopes(over: str, sizes: Sequence[int], moved: list[dict[str, np.ndarray]]) -> list[Slope]:
+def _slopes(
+    over: str, sizes: Sequence[int], moved: list[dict[str, np.ndarray]], least: Mapping[str, float] | None = None
+) -> list[Slope]:
     """A straight line in log-log for every seed; the interval is Student's over seeds."""
     found = []
     for name in moved[0]:
@@ -308,5 +234,7 @@ def _slopes(over: str, sizes: Sequence[int], moved: list[dict[str, np.ndarray]])
             continue  # a layer that does not move, such as a frozen one
         with np.errstate(divide="ignore", invalid="ignore"):
             each = slope(np.log2(sizes), np.log2(movement).T)
-        found.append(Slope(name, over, tuple(sizes), movement, *map(float, mean(each).ends)))
+        found.append(
+            Slope(name, over, tuple(sizes), movement, *map(float, mean(each).ends), (least or {}).get(name, 0.0))
+        )
     return found

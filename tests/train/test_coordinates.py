@@ -16,6 +16,7 @@ from flax import nnx
 from train import coord_check
 from train.coordinates import Slope
 from zoo import MLP, Parameterization, Rescaled, ResNet, factors, in_parameterization, scaled
+from zoo.roles import is_factors
 from zoo.scaled import _corrected
 
 WIDTHS, DEPTHS = (32, 64, 128, 256), (16, 32, 64)
@@ -53,7 +54,7 @@ class Broken:
         self.net, self.change = net, change
 
     def factors(self, params: Any) -> Any:
-        return jax.tree.map(self.change, factors(self.net, params))
+        return jax.tree.map(self.change, factors(self.net, params), is_leaf=is_factors)
 
 
 RIGHT = {
@@ -166,13 +167,17 @@ def test_a_model_of_the_users_own_report_and_divergence(tmp_path):
 
 
 def test_verdicts_of_intervals():
-    def verdict(low: float, high: float) -> str:
-        return Slope("h", "width", (1, 2), np.ones((2, 2)), (low + high) / 2, low, high).verdict
+    def verdict(low: float, high: float, least: float = 0.0) -> str:
+        return Slope("h", "width", (1, 2), np.ones((2, 2)), (low + high) / 2, low, high, least).verdict
 
     assert verdict(-0.05, 0.08) == "flat"
     assert verdict(0.12, 0.2) == "grows"
     assert verdict(-0.4, -0.2) == "shrinks"
     assert verdict(-0.05, 0.2) == "undecided"
+    assert verdict(-0.55, -0.3, least=-0.5) == "by its rule"
+    assert verdict(-0.7, -0.3, least=-0.5) == "undecided"
+    assert verdict(-0.9, -0.7, least=-0.5) == "shrinks"
+    assert verdict(0.2, 0.3, least=-0.5) == "grows"
 
 
 class Normalised(nn.Module):
@@ -269,3 +274,55 @@ def test_what_is_no_model_is_said():
         coord_check(lambda width, depth: Net(nnx.Rngs(0)), (8, 16), (1,), BATCH, loss, optax.sgd(0.1))
     with pytest.raises(ValueError, match=r"make must return a model with init.*got int"):
         coord_check(lambda width, depth: 3, (8, 16), (1,), BATCH, loss, optax.sgd(0.1))
+
+
+class Blocks(nn.Module):
+    width: int
+    depth: int = 2
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        h = nn.Dense(self.width, name="in")(x)
+        for i in range(self.depth):
+            h = h + 0.3 * (2 / self.depth) ** 0.5 * nn.Dense(self.width, name=f"block_{i}")(nn.tanh(h))
+        return nn.Dense(1, name="out")(h)
+
+
+def test_layers_in_branches_may_move_by_less():
+    """By 1/√L each at α = 1/2, as their rule has it; where the rate falls by more, outputs show it."""
+
+    def run(steeper: float) -> Any:
+        def make(width: int, depth: int) -> Any:
+            sizes = {"base": {"width": 32, "depth": 2}, "target": {"width": width, "depth": depth}}
+            return Rescaled.of(Blocks, BATCH[0], **sizes, branch_outputs="in code")
+
+        def change(factor: Any, depth: float) -> Any:
+            return (
+                dataclasses.replace(factor, size=factor.size * depth**-steeper) if factor.role == "hidden" else factor
+            )
+
+        def optimizer(net: Any) -> Any:
+            of = Broken(net.roles, lambda factor: change(factor, net.roles.depth)) if steeper else net
+            return scaled(optax.adam(1e-3), of)
+
+        return coord_check(make, (32,), (2, 4, 8, 16), BATCH, loss, optimizer, 2, seeds=3)
+
+    verdicts = {s.quantity: s.verdict for s in run(0.0).slopes}
+    assert verdicts["block_# (first)"] == verdicts["block_# (last)"] == "by its rule"
+    assert verdicts["outputs"] == "flat"
+    assert "the change of outputs shrinks" in run(1.0).sentence
+
+
+def test_f_at_the_start_is_subtracted_where_it_moves_small_networks():
+    """By SGD on squared errors, of which a random f(0) is a part that falls with the width."""
+    squares = lambda f, y: jnp.mean((f - y) ** 2)  # noqa: E731
+    batch = BATCH[0], 0.1 * BATCH[1]
+
+    def make(width: int, depth: int) -> Any:
+        return Rescaled.of(Blocks, batch[0], base={"width": 16}, target={"width": width})
+
+    found = coord_check(
+        make, (16, 64, 256), (2,), batch, squares, lambda net: scaled(optax.sgd(0.02), net), 1, seeds=24
+    )
+    assert found, found.sentence
+    assert "With f(0), which falls as 1/√width, subtracted" in found.sentence
