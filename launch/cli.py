@@ -35,3 +35,7 @@ def main() -> None:
     module = importlib.import_module(f"launch.{command}")
     sys.argv[0] = f"limit-zoo {command}"
     module.run()
+
+
+if __name__ == "__main__":
+    main()

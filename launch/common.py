@@ -96,10 +96,16 @@ def help_text(about: str | None) -> str:
     return "\n".join(lines)
 
 
-def start(main: Callable[[], None], about: str | None, names: bool = False) -> None:
+def start(
+    main: Callable[[], None],
+    about: str | None,
+    names: bool = False,
+    complete: Callable[[Any, set[str]], None] = lambda config, named: None,
+) -> None:
     """Parses the flags and runs `main`; an expected error ends in one sentence and exit code 1.
 
     names: whether words beside the flags are names for `main`, which finds them in `NAMED`; otherwise they are mistakes.
+    complete(config, fields that the command line names) sets what a config may leave out.
     """
     if {"-h", "--help", "-help"} & set(sys.argv[1:]):
         print(help_text(about))
@@ -110,6 +116,8 @@ def start(main: Callable[[], None], about: str | None, names: bool = False) -> N
         arguments[place] = arguments[place].removesuffix(given) + path
     if path:
         _SETTINGS[path] = _settings(*path.partition(":")[::2])
+        overrides = [each.lstrip("-").partition("=")[0] for each in arguments if each.lstrip("-").startswith("config.")]
+        complete(_SETTINGS[path], {each.removeprefix("config.") for each in overrides})
         _check_overrides(arguments, _SETTINGS[path])
 
     def guarded(rest: Any) -> None:

@@ -157,6 +157,14 @@ def whole_data(config: Any, folder: Path, screen: Any) -> None:
     common.write(folder, made.documents(), screen, started)
 
 
+def complete(config: Any, named: set[str]) -> None:
+    """Fields of `regression` that the command line names and the config leaves to their defaults."""
+    given = config.get("regression")
+    for field in dataclasses.fields(regression.Regression) if isinstance(given, ConfigDict) else ():
+        if f"regression.{field.name}" in named and field.name not in given:
+            given[field.name] = field.default
+
+
 def main() -> None:
     """Runs the config."""
     config, screen = common.config(), common.console()
@@ -196,7 +204,7 @@ def main() -> None:
 
 def run() -> None:
     """Entry point."""
-    common.start(main, __doc__)
+    common.start(main, __doc__, complete=complete)
 
 
 if __name__ == "__main__":

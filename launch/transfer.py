@@ -13,7 +13,7 @@ targets), batches(); further arguments of these are filled with the config's fie
   target                 {width, depth} of the network to be trained in the end
   together               how many runs go side by side on an accelerator (default all)
   scored                 "training" (the loss at the end, the default), "validation" (the loss on what validation(…) returns:
-                         inputs and targets that no batch has), or "score" (score(outputs, targets) on these)
+                         inputs and targets that no batch has), or "score" (score(outputs, targets) on these, which is minimised)
   precision              octaves of the interval at which --budget stops
   also                   "tensorboard", "wandb", or both with a comma: runs are written there too, as they are finished
 --budget=40% (of what the whole grid costs, in parameters times steps; 0.4 is the same) or 600s (of training) tries no grid, but

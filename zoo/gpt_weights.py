@@ -250,11 +250,23 @@ def load_gpt(folder: str | Path, **changes: Any) -> tuple[GPT, Any]:
     changes: fields of the definition, such as scan=False or dtype="bfloat16".
     """
     folder = Path(folder)
-    net = gpt_of(json.loads((folder / "config.json").read_text(encoding="utf-8")), **changes)
+    net = _gpt_in(folder / "config.json", changes)
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise FileNotFoundError(f"load_gpt: there is no *.safetensors in {folder}.")
     return net, from_hub(net, {name: array for file in files for name, array in read_safetensors(file).items()})
+
+
+def _gpt_in(file: Path, changes: Mapping[str, Any]) -> GPT:
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        return gpt_of(config, **changes)
+    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError) as error:
+        raise ValueError(f"load_gpt: {file} is no config.json of a hub ({error}).") from error
+    except KeyError as error:
+        raise ValueError(
+            f"load_gpt: {file} has no {error.args[0]!r}, which model_type={config['model_type']!r} needs."
+        ) from error
 
 
 @checks.arguments(folder=checks.path, net=checks.a(GPT, "a zoo.GPT"), params=checks.tree)

@@ -6,6 +6,7 @@ Reference: the safetensors format: 8 bytes (the header's length), the header ({n
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +25,7 @@ def read_safetensors(path: str | Path) -> dict[str, np.ndarray]:
         length, size = int.from_bytes(file.read(8), "little"), path.stat().st_size
         if not 2 <= length <= min(_LARGEST, size - 8):
             raise ValueError(f"{path.name} is no safetensors file: its header would have {length} of {size} bytes.")
-        header = json.loads(file.read(length))
+        header = _header(file.read(length), path.name)
     data = np.memmap(path, np.uint8, "r", 8 + length) if size > 8 + length else np.zeros(0, np.uint8)
     found = {}
     for name, each in header.items():
@@ -39,6 +40,19 @@ def read_safetensors(path: str | Path) -> dict[str, np.ndarray]:
             )
         found[name] = data[start:stop].view(kind).reshape(shape)
     return found
+
+
+def _header(text: bytes, name: str) -> dict[str, Any]:
+    try:
+        header = json.loads(text)
+        for each in (array for name, array in header.items() if name != "__metadata__"):
+            start, stop = each["data_offsets"]
+            _ = each["dtype"], [int(n) for n in each["shape"]], int(start), int(stop)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{name}: its header is damaged ({type(error).__name__}: {error}); get the file anew."
+        ) from error
+    return header
 
 
 def write_safetensors(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -186,3 +186,14 @@ def test_sequences_have_a_weight_by_what_counts():
     data = Sequences("two", np.ones((2, 4), int), np.array([[1, -1, -1, 1], [-1, -1, -1, -1]]), vocabulary=2)
     assert data.weights(np.array([0, 1])).tolist() == [0.5, 0]
     assert data.outputs == 2
+
+
+def test_files_that_are_no_text_are_said(tmp_path):
+    for name, content in (("a.txt", b"some text, of some length"), ("b.bin", b"\0\1\2" * 9), ("c.txt", b"")):
+        (tmp_path / name).write_bytes(content)
+    with (
+        pytest.warns(UserWarning, match=r"1 of 3 files of text are empty: c\.txt"),
+        pytest.warns(UserWarning, match=r"1 of 3 files of text are binary \(with zero bytes\): b\.bin"),
+    ):
+        source("text", path=str(tmp_path), context=4)
+    source("text", path=str(tmp_path), context=4, pattern="a*")

@@ -126,3 +126,17 @@ def test_other_weights_and_configs_are_refused():
         gpt_of(CASES["llama"] | {"rope_parameters": {"rope_type": "yarn"}})
     with pytest.raises(ValueError, match="hidden_act must be 'silu' here; the config says 'relu'"):
         gpt_of(CASES["llama"] | {"hidden_act": "relu"})
+
+
+def test_damaged_files_of_a_folder_are_named(tmp_path):
+    config, weights = tmp_path / "config.json", tmp_path / "model.safetensors"
+    config.write_text('{"model_type": "gpt2", "n_embd": 8}')
+    with pytest.raises(ValueError, match=r"config\.json has no 'n_layer', which model_type='gpt2' needs"):
+        load_gpt(tmp_path)
+    config.write_text('{"model_type": ')
+    with pytest.raises(ValueError, match=r"config\.json is no config\.json of a hub"):
+        load_gpt(tmp_path)
+    for text in (b"{{}", b'{"a": {"dtype": "F32"}}', b'{"a": 3}', b"\xff\xfe"):
+        weights.write_bytes(len(text).to_bytes(8, "little") + text)
+        with pytest.raises(ValueError, match=r"model\.safetensors: its header is damaged"):
+            read_safetensors(weights)

@@ -1,5 +1,6 @@
 """Bytes of text as tokens: the sources of Python's standard library, any file or folder, data sets of TFDS."""
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -64,7 +65,9 @@ def file_text(
     if not path or not place.exists():
         raise FileNotFoundError(f'There is no file or folder "{path}" to read text from: give it as path.')
     files = sorted(each for each in place.glob(pattern) if each.is_file()) if place.is_dir() else [place]
-    stream = packed(each.read_bytes() for each in files)
+    texts = [each.read_bytes() for each in files]
+    _say_no_text(files, texts)
+    stream = packed(texts)
     cut = len(stream) - round(held_out * len(stream))
     part = (
         stream[:cut] if split == "train" else stream[max(cut - 1, 0) :]
@@ -75,6 +78,21 @@ def file_text(
             f"few for windows of {context}: give more text, or a smaller context."
         )
     return windows(f"text of {place}", part, context, stride, once=split == "test")
+
+
+def _say_no_text(files: list[Path], texts: list[bytes]) -> None:
+    """Warns of files that are empty, or hold the byte by which documents end, as binary ones do."""
+    for what, found in (
+        ("empty", [not text for text in texts]),
+        ("binary (with zero bytes)", [END in text for text in texts]),
+    ):
+        names = [file.name for file, is_so in zip(files, found, strict=True) if is_so]
+        if names:
+            warnings.warn(
+                f"{len(names)} of {len(files)} files of text are {what}: {', '.join(names[:3])}{', …' * (len(names) > 3)}. "
+                'Give a pattern of those that are text, such as pattern="**/*.txt".',
+                stacklevel=2,
+            )
 
 
 @checks.arguments(**WINDOWS, name=checks.word)
