@@ -15,6 +15,7 @@ import numpy as np
 from zoo import checks
 from zoo.inferred import TIED, Place, Roles, refuse_what_seems_tied
 from zoo.initial import init_powers
+from zoo.modules import pair_of, signature_of, takes_rngs
 from zoo.names import by_name, numberless
 from zoo.uses import Use, counts, linen_uses, uses
 
@@ -78,6 +79,7 @@ def infer_roles(
     {'in': 'input', 'mid': 'hidden', 'out': 'readout'}
     >>> params = roles.rescale(init(jax.random.key(0), width=256))
     """
+    init = _of_key(init, base)
     m, m_depth = _ratio(base, target, width), _ratio(base, target, depth) if depth in target else 1.0
     shapes = _shapes_by_name(init)
     deep = {**base, **({depth: target[depth]} if depth in target else {})}
@@ -116,6 +118,21 @@ def infer_roles(
     powers = init_powers(init, (base, deep, target), (m, m_depth), entries)
     places = {name: dataclasses.replace(place, init=powers[name]) for name, place in places.items()}
     return Roles(places, m, m_depth, alpha, gamma, branch_outputs == IN_CODE, tied)
+
+
+def _of_key(init: Callable, base: Mapping[str, Any]) -> Callable:
+    """init(key, **sizes); of make(…, rngs) → an NNX module, that of its parameters."""
+    given = signature_of(init)
+    try:
+        given.bind(None, **base)
+        return init
+    except TypeError as error:
+        if takes_rngs(init):
+            return lambda key, **sizes: pair_of(init, sizes).init(key, None)
+        raise ValueError(
+            f"infer_roles: init must take a key and the sizes, init(key, {', '.join(base)}), and return parameters; it is "
+            f"init{given} ({error}). Of an NNX module give make({', '.join(base)}, rngs)."
+        ) from None
 
 
 def _shapes_by_name(init: Callable) -> Callable[[Mapping[str, Any]], dict[str, Any]]:

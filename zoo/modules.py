@@ -3,7 +3,7 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -104,8 +104,7 @@ def _by_names(model: Pair) -> Pair:
 
 
 def _argument_of_rngs(make: Callable[..., Any]) -> str | None:
-    taken: Any = functools.partial(make.__init__, None) if isinstance(make, type) else make
-    parameters = list(inspect.signature(taken).parameters.values())
+    parameters = list(signature_of(make).parameters.values())
     needed = [
         p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     ]
@@ -116,6 +115,28 @@ def is_nnx(value: Any) -> bool:
     """Whether this is an NNX module."""
     nnx = sys.modules.get("flax.nnx")  # whoever has an NNX module has imported it
     return nnx is not None and isinstance(value, nnx.Module)
+
+
+def takes_rngs(make: Any) -> bool:
+    """Whether this is a function or class that makes an NNX module of its sizes and rngs."""
+    if "flax.nnx" not in sys.modules or not callable(make):
+        return False
+    try:
+        rngs = signature_of(make.func if isinstance(make, functools.partial) else make).parameters.get("rngs")
+    except (TypeError, ValueError):  # of what is written in C
+        return False
+    return rngs is not None and rngs.default is rngs.empty
+
+
+def signature_of(make: Callable[..., Any]) -> inspect.Signature:
+    """That of a function, or of a class's own __init__ (classes of NNX show another)."""
+    taken: Any = functools.partial(make.__init__, None) if isinstance(make, type) else make
+    return inspect.signature(taken)
+
+
+def pair_of(make: Callable[..., Any], sizes: Mapping[str, Any]) -> Any:
+    """The pair of functions of make(**sizes, rngs=…), an NNX module."""
+    return made_by(lambda _, rngs: make(**sizes, rngs=rngs), 0)
 
 
 def _from_nnx(build: Callable[[Any], Any]) -> Pair:

@@ -4,9 +4,12 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax.numpy as jnp
+
 from zoo import checks
 from zoo.infer import infer_roles
 from zoo.inferred import Roles
+from zoo.modules import is_nnx, pair_of, takes_rngs
 
 
 @checks.arguments(
@@ -48,12 +51,29 @@ class Rescaled:
     def of(
         cls, make: Callable, inputs: Any, base: Mapping[str, Any], target: Mapping[str, Any], **options: Any
     ) -> "Rescaled":
-        """make(**target), with roles inferred against make(**base); options go to `infer_roles`, inputs to their `init`."""
+        """make(**target), with roles inferred against make(**base); options go to `infer_roles`, inputs to their `init`.
+
+        Of an NNX module make takes rngs too: make(width, rngs).
+        """
+        nnx = takes_rngs(make)
+
+        def model(**sizes: Any) -> Any:
+            made = pair_of(make, sizes) if nnx else make(**sizes)
+            if is_nnx(made):
+                raise ValueError(
+                    f"Rescaled.of: make returns the NNX module {type(made).__name__}, which has its parameters already: give "
+                    "make an argument rngs, make(width, rngs)."
+                )
+            return made
 
         def init(key: Any, **sizes: Any) -> Any:
-            return parameters(make(**sizes).init(key, inputs))
+            return parameters(model(**sizes).init(key, inputs))
 
-        return cls(make(**target), infer_roles(init, base, target, **options))
+        def apply(params: Any, **sizes: Any) -> Any:
+            return model(**sizes).apply(params, jnp.asarray(inputs))
+
+        seen = {"apply": apply} if nnx else {}
+        return cls(model(**target), infer_roles(init, base, target, **{**seen, **options}))
 
     def init(self, *arguments: Any, **options: Any) -> Any:
         """The model's variables, with rescaled parameters."""

@@ -13,9 +13,11 @@ from flax import nnx
 from zoo import (
     MLP,
     Parameterization,
+    Rescaled,
     explain,
     factors,
     in_parameterization,
+    infer_roles,
     learning_rate_factors,
     roles,
     scaled,
@@ -260,3 +262,28 @@ class Averages(nnx.Module):
 def test_what_makes_no_sense_is_refused_by_name(make, said):
     with pytest.raises(ValueError, match=said):
         make()
+
+
+class OfNNX(nnx.Module):
+    def __init__(self, width, rngs):
+        self.first, self.last = nnx.Linear(3, width, rngs=rngs), nnx.Linear(width, 1, rngs=rngs)
+
+    def __call__(self, x):
+        return self.last(nnx.relu(self.first(x)))
+
+
+def test_nnx_modules_of_sizes_and_rngs():
+    x, sizes = jnp.ones((2, 3)), {"base": {"width": 8}, "target": {"width": 32}}
+    net = Rescaled.of(OfNNX, x, **sizes)
+    wanted = {"first.bias": "bias", "first.kernel": "input", "last.bias": "constant", "last.kernel": "readout"}
+    for inferred in (net.roles, infer_roles(OfNNX, **sizes)):
+        assert {name: place.role for name, place in inferred.places.items()} == wanted
+    params = net.init(jax.random.key(0), x)
+    assert net.apply(params, x).shape == (2, 1)
+    assert explain(net, "adam", learning_rate=1.0)
+    with pytest.raises(ValueError, match=r"make returns the NNX module OfNNX.* give make an argument rngs"):
+        Rescaled.of(lambda width: OfNNX(width, nnx.Rngs(0)), x, **sizes)
+    with pytest.raises(
+        ValueError, match=r"init must take a key and the sizes, init\(key, width\).*make\(width, rngs\)"
+    ):
+        infer_roles(lambda width: OfNNX(width, nnx.Rngs(0)), **sizes)

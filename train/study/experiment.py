@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from limits.kept.identity import identity
 from zoo.checks import shown
 from zoo.messages import did_you_mean
-from zoo.modules import is_nnx
+from zoo.modules import is_nnx, takes_rngs
 
 NEEDED = {
     "make": "make(width, depth, …) returns a model with init and apply, such as a Flax module",
@@ -59,7 +59,7 @@ class Experiment:
         lacks = [name for name in _HAS.get(function, ()) if not hasattr(result, name)]
         lacks += ["iter"] * (function == "batches" and not _iterable(result))
         if (result is None and function in NEEDED) or lacks:
-            hint = _OF_NNX if is_nnx(result) else ""
+            hint = _OF_NNX if is_nnx(result) or takes_rngs(result) else ""
             raise ValueError(f"{self.path}: {function} returned {shown(result)}; {NEEDED[function]}.{hint}")
         return result
 
