@@ -21,6 +21,7 @@ from train.variables import descend, draws, forward, initial, split
 from zoo import checks
 from zoo.attention import WEIGHTS
 from zoo.modules import Pair
+from zoo.names import names_of
 from zoo.plain import PlainNetwork
 from zoo.rescaled import Rescaled, within
 from zoo.starts import starts
@@ -101,7 +102,8 @@ def coord_check(
     if doubted:
         anew = {(s.quantity, s.over): dataclasses.replace(s, centred=True) for s in measured(centred=True)}
         slopes = [anew.get(key, s) if (key := (s.quantity, s.over)) in doubted else s for s in slopes]
-    return CoordinateCheck(tuple(slopes), steps)
+    unseen = () if look else _unseen(next(iter(nets.values())), batch[0])
+    return CoordinateCheck(tuple(slopes), steps, unseen)
 
 
 def _model(net: Any) -> Any:
@@ -142,6 +144,20 @@ def _look(net: Any, variables: Any, x: Any) -> dict[str, Any]:
             if start.role == "readout":
                 found.pop(name.rpartition(".")[0], None)
     return found
+
+
+def _unseen(net: Any, x: Any) -> tuple[str, ...]:
+    """The layers of a Linen module whose outputs `_look` does not have."""
+    if not isinstance(within(net), nn.Module) or isinstance(net, PlainNetwork) or shows_inside(within(net)):
+        return ()
+
+    def both(key: Any) -> Any:
+        trained, state = initial(net, key, x)
+        return trained, _look(net, {**trained, **state} if state else trained, x)
+
+    trained, seen = jax.eval_shape(both, jax.random.key(0))
+    layers = dict.fromkeys(name.removeprefix("params.").rpartition(".")[0] for name in names_of(trained))
+    return tuple(layer for layer in layers if layer and layer not in seen)
 
 
 def _outputs(f: Any) -> dict[str, Any]:

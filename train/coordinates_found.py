@@ -63,6 +63,7 @@ class CoordinateCheck:
 
     slopes: tuple[Slope, ...]
     steps: int
+    unseen: tuple[str, ...] = ()  # layers whose outputs no row shows
 
     @property
     def against(self) -> list[Slope]:
@@ -82,13 +83,23 @@ class CoordinateCheck:
                 else f"the change of {s.quantity} {s.verdict} as {s.over}^{s.exponent:.2f} [{s.low:.2f}, {s.high:.2f}]"
                 for s in self.against
             )
-            return f"Against transfer: {named}."
+            return f"Against transfer: {named}.{self._hidden}"
         unsure = [f"{s.quantity} over {s.over}" for s in self.slopes if s.finding.holds is None]
         more = f" Undecided: {', '.join(unsure)}; use more seeds or a wider range." if unsure else ""
         centred = [f"{s.quantity} over {s.over}" for s in self.slopes if s.centred]
         more += f" With f(0), which falls as 1/√width, subtracted: {', '.join(centred)}." if centred else ""
+        more += self._hidden
         return (
             f"Nothing speaks against transfer in the first {self.steps} steps, which does not show that it holds.{more}"
+        )
+
+    @property
+    def _hidden(self) -> str:
+        few = ", ".join(self.unseen[:3]) + ", …" * (len(self.unseen) > 3)
+        return (
+            f" No rows for {few}: layers inside nn.scan or nn.vmap, or of another method; look=… shows them."
+            if self.unseen
+            else ""
         )
 
     def __str__(self) -> str:

@@ -326,3 +326,22 @@ def test_f_at_the_start_is_subtracted_where_it_moves_small_networks():
     )
     assert found, found.sentence
     assert "With f(0), which falls as 1/√width, subtracted" in found.sentence
+
+
+class Scanned(nn.Module):
+    width: int
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        h = nn.Dense(self.width, name="in")(x)
+        many = nn.vmap(nn.Dense, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=None, axis_size=2)
+        return nn.Dense(1, name="out")(many(self.width, name="many")(h).mean(0))
+
+
+def test_layers_that_are_not_seen_are_named():
+    found = coord_check(lambda width, _: Scanned(width), (4, 8), (1,), BATCH, loss, optax.sgd(0.1), steps=1, seeds=2)
+    assert found.unseen == ("many",)
+    assert "No rows for many: layers inside nn.scan or nn.vmap" in found.sentence
+    assert not coord_check(
+        lambda width, _: Own(width), (4, 8), (1,), BATCH, loss, optax.sgd(0.1), steps=1, seeds=2
+    ).unseen
