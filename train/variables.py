@@ -12,6 +12,7 @@ from unittest import mock
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax.errors import InvalidRngError
 
@@ -188,7 +189,7 @@ def broadcast(loss: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> tu
     if not (is_array(outputs) and is_array(targets)):
         return ()
     try:
-        shape = jnp.broadcast_shapes(outputs.shape, targets.shape)
+        shape = np.broadcast_shapes(outputs.shape, targets.shape)
     except ValueError:
         return ()
     if math.prod(shape) <= max(outputs.size, targets.size):
