@@ -250,7 +250,6 @@ def _slopes(
             continue  # a layer that does not move, such as a frozen one
         with np.errstate(divide="ignore", invalid="ignore"):
             each = slope(np.log2(sizes), np.log2(movement).T)
-        found.append(
-            Slope(name, over, tuple(sizes), movement, *map(float, mean(each).ends), (least or {}).get(name, 0.0))
-        )
+        exponent, low, high = map(float, mean(each).ends)
+        found.append(Slope(name, over, tuple(sizes), movement, exponent, low, high, (least or {}).get(name, 0.0)))
     return found
