@@ -160,9 +160,14 @@ def whole_data(config: Any, folder: Path, screen: Any) -> None:
 def complete(config: Any, named: set[str]) -> None:
     """Fields of `regression` that the command line names and the config leaves to their defaults."""
     given = config.get("regression")
-    for field in dataclasses.fields(regression.Regression) if isinstance(given, ConfigDict) else ():
-        if f"regression.{field.name}" in named and field.name not in given:
-            given[field.name] = field.default
+    if not isinstance(given, ConfigDict):
+        return
+    known = {field.name: field.default for field in dataclasses.fields(regression.Regression)}
+    for name in sorted(each.removeprefix("regression.") for each in named if each.startswith("regression.")):
+        if name not in {*known, *given}:
+            raise SystemExit(f'error: config.regression has no field "{name}". {did_you_mean(name, known)}')
+        if name not in given:
+            given[name] = known[name]
 
 
 def main() -> None:

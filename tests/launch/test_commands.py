@@ -236,15 +236,17 @@ def test_fields_of_regression_that_a_config_leaves_out_may_be_named(tmp_path):
     (tmp_path / "few.py").write_text(
         "from ml_collections import ConfigDict\n"
         "def get_config():\n"
-        '    return ConfigDict({"widths": (8,), "depths": (1,), "gamma": 1.0, "data": {"name": "digits"}, "regression": {},\n'
+        '    return ConfigDict({"name": "few", "widths": (8,), "depths": (1,), "gamma": 1.0, "regression": {},\n'
+        '                       "data": {"name": "digits"},\n'
         '                       "variants": {"MLP": {"architecture": "mlp", "activation": "relu"}}})\n'
     )
     sizes = ("--config.regression.n_train=20", "--config.regression.n_test=10", "--config.regression.ridges=(0.1,)")
-    done = launch("--config=few.py", "--workdir=out", *sizes, folder=tmp_path, module="limit")
+    config = f"--config={tmp_path}/few.py"
+    done = launch(config, f"--workdir={tmp_path}/out", *sizes, module="limit")
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out/report.json").read_text())["n_train"] == 20
-    done = launch("--config=few.py", "--config.regression.n_trian=20", folder=tmp_path, module="limit")
-    assert "n_trian" in done.stderr
+    done = launch(config, "--config.regression.n_trian=20", module="limit")
+    assert 'no field "n_trian". Did you mean "n_train"?' in done.stderr
 
 
 def test_the_commands_as_a_module():
