@@ -334,7 +334,8 @@ class Scanned(nn.Module):
     @nn.compact
     def __call__(self, x: Any) -> Any:
         h = nn.Dense(self.width, name="in")(x)
-        many = nn.vmap(nn.Dense, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=None, axis_size=2)
+        shared: Any = {"in_axes": None, "axis_size": 2}
+        many = nn.vmap(nn.Dense, variable_axes={"params": 0}, split_rngs={"params": True}, **shared)
         return nn.Dense(1, name="out")(many(self.width, name="many")(h).mean(0))
 
 

@@ -150,4 +150,5 @@ def test_data_of_tfds_are_read_from_its_files(tmp_path):
         np.testing.assert_array_equal(y.argmax(1), labels[rows])
         np.testing.assert_allclose(y.sum(1), 0, atol=1e-6)
     nngp, _ = jobs(tmp_path / "kernels", data=read)[0].outcomes()
+    assert nngp.test_error is not None
     assert nngp.test_error < 0.4  # 60 digits

@@ -478,7 +478,7 @@ def test_a_layer_that_all_blocks_share_lies_in_them(scanned):
     def init(key, width, depth):
         return Shared(width, depth, scanned).init(key, jnp.ones((1, 3)))["params"]
 
-    sizes = {"base": {"width": 8, "depth": 2}, "target": {"width": 8, "depth": 8}}
+    sizes: Any = {"base": {"width": 8, "depth": 2}, "target": {"width": 8, "depth": 8}}
     for alpha, step, rate in ((0.5, 0.5, 0.25), (1.0, 1.0, 1.0)):
         roles = infer_roles(init, **sizes, branch_outputs="in code", alpha=alpha)
         found = roles.factors(jax.eval_shape(lambda: init(jax.random.key(0), **sizes["target"])))

@@ -273,7 +273,8 @@ class OfNNX(nnx.Module):
 
 
 def test_nnx_modules_of_sizes_and_rngs():
-    x, sizes = jnp.ones((2, 3)), {"base": {"width": 8}, "target": {"width": 32}}
+    x = jnp.ones((2, 3))
+    sizes: Any = {"base": {"width": 8}, "target": {"width": 32}}
     net = Rescaled.of(OfNNX, x, **sizes)
     wanted = {"first.bias": "bias", "first.kernel": "input", "last.bias": "constant", "last.kernel": "readout"}
     for inferred in (net.roles, infer_roles(OfNNX, **sizes)):
