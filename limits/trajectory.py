@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from limits.finite.observables import OBSERVABLES
@@ -110,9 +111,9 @@ class Trajectory(_KnowsAbsence):
         observed = {}
         for name in self.observed.keys() & other.observed.keys():
             mine, theirs = self.observed[name], other.observed[name]
-            if _map(np.shape, mine) == _map(np.shape, theirs):  # samples of fields may be of other numbers
-                observed[name] = _map(np.subtract, mine, theirs)
-                errors[name] = _map(np.hypot, getattr(self, f"{name}_sem"), getattr(other, f"{name}_sem"))
+            if name != "fields" and _alike(mine, theirs):  # samples of two runs are of other neurons
+                observed[name] = jax.tree.map(np.subtract, mine, theirs)
+                errors[name] = jax.tree.map(np.hypot, getattr(self, f"{name}_sem"), getattr(other, f"{name}_sem"))
         provenance = {
             name: _of_difference((self.source, self.provenance[name]), (other.source, other.provenance[name]))
             for name in both
@@ -214,6 +215,13 @@ def _npz(path: "str | Path") -> Path:
     """The path with .npz at its end; "gamma_0.5" keeps its point."""
     path = Path(path)
     return path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether these are trees of numbers that can be subtracted."""
+    (a, tree), (b, same) = jax.tree.flatten(one), jax.tree.flatten(other)
+    numbers = all(np.asarray(each).dtype.kind in "biufc" for each in (*a, *b))
+    return bool(a) and tree == same and numbers and list(map(np.shape, a)) == list(map(np.shape, b))
 
 
 def _map(function: Any, *values: Any) -> Any:

@@ -83,24 +83,28 @@ def coord_check(
     cells = dict.fromkeys([*((width, depths[0]) for width in widths), *((middle, depth) for depth in depths[1:])])
     nets = {cell: _model(make(*cell)) for cell in cells}
 
-    def measured(centred: bool) -> list[Slope]:
+    def measured(centred: bool, width: bool, depth: bool) -> list[Slope]:
+        wanted = [*((each, depths[0]) for each in widths if width), *((middle, each) for each in depths if depth)]
         moved = {}
-        for cell, net in track(nets.items(), "training", disable=not progress):
+        for cell, net in track(
+            [(cell, nets[cell]) for cell in dict.fromkeys(wanted)], "training", disable=not progress
+        ):
             tx = optimizer if isinstance(optimizer, optax.GradientTransformation) else optimizer(net)
             moved[cell] = _movement(net, tx, batch, loss_fn, steps, seeds, look or _look, predict, centred)
         found = []
-        if len(widths) > 1:
+        if width:
             found += _slopes("width", widths, [moved[width, depths[0]] for width in widths])
-        if len(depths) > 1:
+        if depth:
             deepest = middle, max(depths)  # at the base depth no layer is known to lie in a branch
             least = _ends(_least(nets[deepest], moved[deepest]))
             found += _slopes("depth", depths, [_ends(moved[middle, depth]) for depth in depths], least)
         return found
 
-    slopes = measured(centred=False)
+    slopes = measured(False, len(widths) > 1, len(depths) > 1)
     doubted = {(s.quantity, s.over) for s in slopes if s.finding.holds is False and s.verdict != "diverged"}
-    if doubted:
-        anew = {(s.quantity, s.over): dataclasses.replace(s, centred=True) for s in measured(centred=True)}
+    if doubted and any(s.quantity == "outputs" for s in slopes):  # of several outputs it is not known which to subtract
+        again = measured(True, *(any(over == size for _, over in doubted) for size in ("width", "depth")))
+        anew = {(s.quantity, s.over): dataclasses.replace(s, centred=True) for s in again if s.verdict != "diverged"}
         slopes = [anew.get(key, s) if (key := (s.quantity, s.over)) in doubted else s for s in slopes]
     unseen = () if look else _unseen(next(iter(nets.values())), batch[0])
     return CoordinateCheck(tuple(slopes), steps, unseen)
@@ -157,7 +161,8 @@ def _unseen(net: Any, x: Any) -> tuple[str, ...]:
 
     trained, seen = jax.eval_shape(both, jax.random.key(0))
     layers = dict.fromkeys(name.removeprefix("params.").rpartition(".")[0] for name in names_of(trained))
-    return tuple(layer for layer in layers if layer and layer not in seen)
+    here = tuple(seen)
+    return tuple(layer for layer in layers if layer and not any(f"{name}.".startswith(f"{layer}.") for name in here))
 
 
 def _outputs(f: Any) -> dict[str, Any]:
@@ -196,7 +201,7 @@ def _movement(
         f_start = forward(net, *split(start), x)[0] if centred else None
 
         def loss(f: Any, y: Any) -> Any:
-            return loss_fn(jax.tree.map(jnp.subtract, f, f_start) if centred else f, y)
+            return loss_fn(f - f_start if centred else f, y)
 
         def step(number: Any, carry: Any) -> Any:
             return descend(net, tx, loss, carry, batch, **draws(net, jax.random.fold_in(key, 1), number))[0]

@@ -162,7 +162,7 @@ class Program:
         def objective(trained: Any) -> Any:
             x, y = batch
             outputs, after = forward(self.net, trained, collections, x, (), **options)
-            outputs = jax.tree.map(in_full, outputs)
+            outputs = in_full(outputs)
             return loss_of(self.loss, self.net, outputs, y), (after, self.hits(outputs, y), counted(outputs, y))
 
         if self.mapped is None:
@@ -182,9 +182,17 @@ def _kept(a: jax.Array) -> jax.Array:
     return jnp.array(a, jnp.promote_types(a.dtype, jnp.float32) if jnp.issubdtype(a.dtype, jnp.floating) else a.dtype)
 
 
-def in_full(a: Any) -> jax.Array:
-    """Outputs in float32 at least, in which losses are taken."""
-    return jnp.asarray(a, jnp.promote_types(a.dtype, jnp.float32))
+def in_full(outputs: Any) -> Any:
+    """Outputs in float32 at least, in which losses are taken; of several, those that are no whole numbers."""
+    alone = is_array(outputs)
+    return jax.tree.map(
+        lambda a: (
+            jnp.asarray(a, jnp.promote_types(a.dtype, jnp.float32))
+            if alone or jnp.issubdtype(a.dtype, jnp.inexact)
+            else a
+        ),
+        outputs,
+    )
 
 
 def _with_types_of(wanted: Any, tree: Any) -> Any:

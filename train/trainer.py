@@ -202,7 +202,7 @@ class Trainer:
                 f"The model returns {parts(outputs)}, and not all of them by sample, [n, …], as evaluation needs: set "
                 "evaluate_every=0."
             )
-        return jax.tree.map(in_full, outputs)
+        return in_full(outputs)
 
     def _each(self, outputs: Any, targets: Any) -> dict[str, jax.Array]:
         """Sample by sample."""

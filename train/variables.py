@@ -3,7 +3,6 @@
 import functools
 import inspect
 import math
-import re
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax.errors import InvalidRngError
+from jax.extend.core import Literal
 
+from limits.kernels.alike import INLINED
 from zoo.checks import is_array, parts, shown
 from zoo.modules import check_told, made_by, told
 from zoo.plain import PlainNetwork
@@ -195,8 +196,33 @@ def broadcast(loss: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> tu
     if math.prod(shape) <= max(outputs.size, targets.size):
         return ()
     like = (jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (outputs, targets))
-    program = jax.make_jaxpr(loss)(*like)
-    return shape if re.search(rf"\[{','.join(map(str, shape))}\]", str(program)) else ()
+    try:
+        program = jax.make_jaxpr(loss)(*like).jaxpr
+    except Exception:  # what needs the targets' values cannot be looked at
+        return ()
+    return shape if _spread(program, [("f", outputs.size), ("y", targets.size)], shape)[0] else ()
+
+
+def _spread(program: Any, given: list[tuple[str, int]], shape: tuple[int, ...]) -> tuple[bool, list[tuple[str, int]]]:
+    """(whether numbers of f alone, repeated, meet those of y alone in an array of this shape; what the results are of: "f", "y",
+    "fy", and how many different numbers they are)."""
+    known, met = dict(zip(program.invars, given, strict=True)), False
+    for eqn in program.eqns:
+        sides = [("", 1) if isinstance(v, Literal) else known.get(v, ("", 1)) for v in eqn.invars]
+        name, inner = eqn.primitive.name, eqn.params.get(INLINED.get(eqn.primitive.name, ""))
+        if inner is not None:
+            inside, found = _spread(getattr(inner, "jaxpr", inner), sides, shape)
+            met |= inside
+        else:
+            of = "".join(letter for letter in "fy" if any(letter in side for side, _ in sides))
+            mine = [side for side in sides if side[0]]
+            repeated = name == "broadcast_in_dim" or len(mine) == 1
+            found = [(of, mine[0][1] if repeated and mine else v.aval.size) for v in eqn.outvars]
+            few = all(n <= math.prod(shape) // 2 for _, n in mine)  # else pairs of one of them were made before
+            here = any(v.aval.shape == shape for v in eqn.outvars)
+            met |= here and few and {side for side, _ in mine} == {"f", "y"}
+        known |= dict(zip(eqn.outvars, found, strict=True))
+    return met, [known.get(v, ("", 1)) for v in program.outvars]
 
 
 def one_number(loss: Any, function: str = "loss") -> jax.Array:

@@ -104,7 +104,9 @@ def infer_roles(
         role = known.pop(name, None) or _role(name, shape, grows, stacked or 0, used)
         sides = _sides(used, grows) if role == "hidden" else None
         unsure = role == "hidden" and sides is None and stacked is None and min(grows, default=0) > 0
-        again = name in shared and not stacked
+        again = (
+            name in shared and not stacked and role not in ("readout", "constant")
+        )  # heads of all layers are no block
         inside = bool(stacked) or again or name in blocks
         places[name] = Place(role, shape, grows, stacked or 0, inside, sides=sides, unsure=unsure, shared=again)
     if known:
@@ -122,13 +124,13 @@ def infer_roles(
 
 def _of_key(init: Callable, base: Mapping[str, Any]) -> Callable:
     """init(key, **sizes); of make(…, rngs) → an NNX module, that of its parameters."""
+    if takes_rngs(init):
+        return lambda key, **sizes: pair_of(init, sizes).init(key, None)
     given = signature_of(init)
     try:
         given.bind(None, **base)
         return init
     except TypeError as error:
-        if takes_rngs(init):
-            return lambda key, **sizes: pair_of(init, sizes).init(key, None)
         raise ValueError(
             f"infer_roles: init must take a key and the sizes, init(key, {', '.join(base)}), and return parameters; it is "
             f"init{given} ({error}). Of an NNX module give make({', '.join(base)}, rngs)."

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from zoo import checks
@@ -70,7 +71,12 @@ class Rescaled:
             return parameters(model(**sizes).init(key, inputs))
 
         def apply(params: Any, **sizes: Any) -> Any:
-            return model(**sizes).apply(params, jnp.asarray(inputs))
+            x = (
+                jnp.zeros(inputs.shape, inputs.dtype)
+                if isinstance(inputs, jax.ShapeDtypeStruct)
+                else jnp.asarray(inputs)
+            )
+            return model(**sizes).apply(params, x)
 
         seen = {"apply": apply} if nnx else {}
         return cls(model(**target), infer_roles(init, base, target, **{**seen, **options}))

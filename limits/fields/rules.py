@@ -23,7 +23,7 @@ import optax
 from limits.fields.blocks import block, fitted, from_block, gradient_block, moved_to
 from limits.fields.matrix import REVEALED, Matrix
 from limits.fields.measure import at
-from limits.fields.tried import SMALL, Path, Trial, steps_tried
+from limits.fields.tried import SMALL, Path, Trial, steps_at_most, steps_tried
 from limits.kept.memory import memory_left
 from limits.kept.remembered import remembered
 from limits.training import Training
@@ -220,7 +220,10 @@ class Optimised:
         self.sides = dict.fromkeys(wide, (SMALL, SMALL))
         sizes = {path: factor.size for path, factor in self.table.items()}
         with jax.enable_x64(True):
-            trial = Trial(self._optimizer(_RATE), self.shapes, wide, sizes, steps)
+            few = steps_tried(steps)
+            trial = Trial(self._optimizer(_RATE), self.shapes, wide, sizes, few)
+            if trial.still and (steps or 0) > few:  # it may begin late
+                trial = Trial(self._optimizer(_RATE), self.shapes, wide, sizes, steps_at_most(steps))
             if trial.of_sizes:
                 raise ValueError(_OF_SIZES.format(samples=net.width))
             found = trial.by_means if means else trial.by_entry
@@ -230,7 +233,7 @@ class Optimised:
 
 def check_means(net: Any, training: Training, x: Any) -> None:
     """Raises where the optimiser takes means over a matrix's entries: s stands beside them, which 1/width is as large as."""
-    points, steps = abstract(x.shape, _kind(x)), steps_tried(len(training.rates))
+    points, steps = abstract(x.shape, _kind(x)), steps_at_most(len(training.rates))
     found = Optimised(net, training.step, points, steps, frozenset())._tried(net, steps, means=True)
     if found:
         raise ValueError(_MEANS.format(names=", ".join(sorted(".".join(path) for path in found))))
@@ -240,7 +243,7 @@ def moved_by_entry(net: Any, training: Training, x: Any) -> frozenset[Path]:
     """The hidden matrices that the optimiser of this training moves entry by entry."""
     if training.optimizer is None:
         return frozenset()
-    return _by_entry(net, training.step, x.shape, _kind(x), steps_tried(len(training.rates)))
+    return _by_entry(net, training.step, x.shape, _kind(x), steps_at_most(len(training.rates)))
 
 
 def entry_bytes(net: Any, paths: frozenset[Path], x: Any, itemsize: int) -> int:

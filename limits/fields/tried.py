@@ -20,6 +20,7 @@ SMALL, _LARGER = 3, 2  # directions of a block, and how many more it has where i
 _SIZES = (1.0, 1e3, 1e-3)  # of gradients, step by step
 _LITTLE = 1e-2  # of gradients beside which weights count, in the units in which they are O(1)
 _LEAST, MOST = 3, 500  # steps that are tried
+_FURTHEST = 8000  # of a rule that moves nothing before
 _SAME = 1e-3  # relative: states may be in few digits, and what is not the same differs by O(1)
 _COUNTING = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 _FAR = 0.25  # beyond what few digits of a state become in many steps
@@ -34,6 +35,18 @@ def steps_tried(steps: int | None) -> int:
     return MOST if steps is None else min(max(steps, _LEAST), MOST)
 
 
+def steps_at_most(steps: int | None) -> int:
+    """The same, for a rule that moved nothing in those; few numbers, as trials are remembered.
+
+    >>> steps_at_most(50), steps_at_most(600), steps_at_most(10**6)
+    (50, 1000, 8000)
+    """
+    reach = steps_tried(steps)
+    while reach >= MOST and steps is not None and reach < min(steps, _FURTHEST):
+        reach = min(2 * reach, _FURTHEST)
+    return reach
+
+
 class Trial:
     """A rule on parameters of these shapes, those at `wide` paths matrices diag(s, M); `sizes`: of the gradients' entries."""
 
@@ -43,9 +56,9 @@ class Trial:
         shapes: dict[Path, Any],
         wide: set[Path],
         sizes: dict,
-        steps: int | None,
+        steps: int,
     ) -> None:
-        draw, self.wide, self.steps = np.random.default_rng(0), wide, steps_tried(steps)
+        draw, self.wide, self.steps = np.random.default_rng(0), wide, steps
         small = {
             path: [SMALL] * 2 if path in wide else [min(n, SMALL) for n in shape] for path, shape in shapes.items()
         }
@@ -81,6 +94,11 @@ class Trial:
                 for tree, first in ((w, []), (strong, [(0, 0)]))
             ),
         )
+
+    @property
+    def still(self) -> bool:
+        """Whether a matrix has not moved at all."""
+        return not all(np.any(self._plain[path]) for path in self.wide)
 
     @property
     def of_sizes(self) -> bool:

@@ -158,41 +158,66 @@ def _differentiated(node: Node, slopes: tuple[Node, ...], given: dict[int, Any],
     return jax.jvp(along, (at,), (jnp.ones_like(at),))[1]
 
 
+# What is met again is passed by: signals that are used twice in every one of many steps have 2^steps paths.
+
+
 def leaves_of(node: Any) -> list[Node]:
-    """The Gaussian fields in a field, as often as they are met."""
-    if not isinstance(node, Node):
-        return []
-    inner = multiplied(node)
-    if inner is not None:
-        return leaves_of(inner)
-    if node.gaussian:
-        return [node]
-    if isinstance(node, FieldSum | Map):
-        return list(itertools.chain(*(leaves_of(part) for part in node.parts_of)))
-    return [node]
+    """The Gaussian fields in a field, each once."""
+    found, met = list[Node](), set[int]()
+
+    def visit(node: Any) -> None:
+        if not isinstance(node, Node) or id(node) in met:
+            return
+        met.add(id(node))
+        inner = multiplied(node)
+        if inner is not None:
+            visit(inner)
+        elif not node.gaussian and isinstance(node, FieldSum | Map):
+            for part in node.parts_of:
+                visit(part)
+        else:
+            found.append(node)
+
+    visit(node)
+    return found
 
 
 def dets_of(node: Any) -> list[Det]:
-    """The deterministic values in a function of fields."""
-    if isinstance(node, Det):
-        return [node]
-    if not isinstance(node, Node) or (node.gaussian and multiplied(node) is None):
-        return []
-    if isinstance(node, FieldSum):
-        inner = [det for c, u in node.terms for det in (c, *dets_of(u))]
-        return inner + ([] if node.constant is None else [node.constant])
-    return [det for u in node.arguments for det in dets_of(u)] if isinstance(node, Map) else []
+    """The deterministic values in a function of fields, each once."""
+    found, met = list[Det](), set[int]()
+
+    def visit(node: Any) -> None:
+        if id(node) in met:
+            return
+        met.add(id(node))
+        if isinstance(node, Det):
+            found.append(node)
+        elif not isinstance(node, Node) or (node.gaussian and multiplied(node) is None):
+            return
+        elif isinstance(node, FieldSum):
+            for part in (*itertools.chain(*node.terms), *([] if node.constant is None else [node.constant])):
+                visit(part)
+        elif isinstance(node, Map):
+            for part in node.arguments:
+                visit(part)
+
+    visit(node)
+    return found
 
 
 def _written(node: Any, places: dict[int, str]) -> str:
+    """places: how leaves are written, and, from here on, what was written before."""
     if id(node) in places:
         return places[id(node)]
     if isinstance(node, Det):
         return repr(node.number)
     if isinstance(node, FieldSum):
         terms = [f"{_written(c, places)}*{_written(u, places)}" for c, u in node.terms]
-        return f"({'+'.join(terms + ([_written(node.constant, places)] if node.constant else []))})"
-    return f"{node.name}({','.join(_written(u, places) for u in node.arguments)})"
+        found = f"({'+'.join(terms + ([_written(node.constant, places)] if node.constant else []))})"
+    else:
+        found = f"{node.name}({','.join(_written(u, places) for u in node.arguments)})"
+    places[id(node)] = f"#{len(places)}"
+    return found
 
 
 def _evaluated(node: Any, values: dict[int, Any], place: Callable[[Det], Any], kept: dict | None = None) -> Any:

@@ -399,3 +399,10 @@ def test_short_forms_belong_to_gradient_descent():
     for run in (twin(NET).rich, lambda *a, **k: ensemble(NET, a[0], 2, *a[1:], **k)):
         with pytest.raises(TypeError, match="give them to the optimizer"):
             run(TASK, 1, optimizer=optax.adam(0.1), momentum=0.9)
+
+
+@pytest.mark.parametrize(("begins", "by_entry"), [(600, True), (5000, False)])
+def test_what_begins_after_the_steps_that_are_tried_is_tried_for_longer(begins, by_entry):
+    late = optax.MultiSteps(optax.adam(0.1), begins).gradient_transformation()
+    training = Training.of(TASK, 1300, None, optimizer=late, net=SMALL)
+    assert bool(rules.moved_by_entry(SMALL, training, X)) == by_entry

@@ -346,3 +346,23 @@ def test_layers_that_are_not_seen_are_named():
     assert not coord_check(
         lambda width, _: Own(width), (4, 8), (1,), BATCH, loss, optax.sgd(0.1), steps=1, seeds=2
     ).unseen
+
+
+class Shares(nn.Module):
+    width: int
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        f = nn.Dense(3, name="out")(nn.tanh(nn.Dense(self.width, name="in")(x)))
+        return nn.softmax(f)
+
+
+def test_outputs_from_which_nothing_can_be_subtracted_keep_their_verdict():
+    """The logarithm of f − f(0) = 0 is −∞, which is no divergence of the network."""
+    x, labels = np.random.default_rng(1).normal(size=(8, 4)), np.arange(8) % 3
+    loss = lambda p, y: -jnp.mean(jnp.log(p[jnp.arange(8), y]))  # noqa: E731
+    found = coord_check(
+        lambda w, _: Shares(w), (8, 32, 128), (1,), (x, labels), loss, optax.adam(0.01), steps=2, seeds=4
+    )
+    assert {s.verdict for s in found.against} == {"grows"}
+    assert not any(s.centred for s in found.slopes)

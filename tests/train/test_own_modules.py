@@ -185,6 +185,12 @@ def test_inputs_that_are_a_tuple_are_refused_as_a_dictionary_is():
         arrays_of(((X, X), y), "own.py: batches")
     assert arrays_of((tuple(X), y), "own.py: batches")[0].shape == X.shape
     assert arrays_of(((X, X), y[:2]), "own.py: batches")[0].shape == (2, *X.shape)  # two samples
+    assert arrays_of(((X, X), [0, 1]), "own.py: batches")[0].shape == (2, *X.shape)
+
+
+def ranking(f: Any, y: Any) -> Any:
+    f, y = f.ravel(), y.ravel()
+    return jax.nn.softplus(-(f[:, None] - f) * jnp.sign(y[:, None] - y)).mean()
 
 
 @pytest.mark.parametrize("shapes", [((8, 1), (8,)), ((8,), (8, 1))])
@@ -197,5 +203,7 @@ def test_a_loss_that_spreads_outputs_over_targets_is_said(shapes):
         loss_of(squares, Sows(), outputs, targets)
     loss_of(lambda f, y: squares(f.ravel(), y.ravel()), Sows(), outputs, targets)
     loss_of(squares, Sows(), jnp.ones((8, 3)), jnp.ones(3))
+    loss_of(ranking, Sows(), *(jnp.ones(8).reshape(shape) for shape in shapes))  # pairs are made of each before
+    loss_of(lambda f, y: squares(f.ravel(), np.asarray(y).ravel()), Sows(), outputs, targets)  # values, which have none
     with pytest.warns(UserWarning, match="spreads"):
         coord_check(lambda *_: Sows(), (4, 8), (1,), (X, X[:, 0]), squares, optax.sgd(0.1), steps=1, seeds=2)

@@ -191,9 +191,6 @@ def test_sequences_have_a_weight_by_what_counts():
 def test_files_that_are_no_text_are_said(tmp_path):
     for name, content in (("a.txt", b"some text, of some length"), ("b.bin", b"\0\1\2" * 9), ("c.txt", b"")):
         (tmp_path / name).write_bytes(content)
-    with (
-        pytest.warns(UserWarning, match=r"1 of 3 files of text are empty: c\.txt"),
-        pytest.warns(UserWarning, match=r"1 of 3 files of text are binary \(with zero bytes\): b\.bin"),
-    ):
+    with pytest.warns(UserWarning, match=r"1 of 3 files of text are binary \(with zero bytes\): b\.bin"):
         source("text", path=str(tmp_path), context=4)
     source("text", path=str(tmp_path), context=4, pattern="a*")

@@ -288,3 +288,24 @@ def test_nnx_modules_of_sizes_and_rngs():
         ValueError, match=r"init must take a key and the sizes, init\(key, width\).*make\(width, rngs\)"
     ):
         infer_roles(lambda width: OfNNX(width, nnx.Rngs(0)), **sizes)
+
+
+class HeadOfEveryLayer(nn.Module):
+    width: int
+    depth: int
+
+    @nn.compact
+    def __call__(self, x):
+        h, head, found = nn.Dense(self.width, name="in")(x), nn.Dense(1, name="head"), 0
+        for i in range(self.depth):
+            h = h + self.depth**-0.5 * nn.Dense(self.width, name=f"layer_{i}")(nn.tanh(h))
+            found = found + head(h) / self.depth
+        return found
+
+
+def test_a_readout_of_every_layer_lies_in_no_block():
+    roles = infer_roles(
+        lambda key, width, depth: HeadOfEveryLayer(width, depth).init(key, jnp.ones((1, 3)))["params"],
+        {"width": 8, "depth": 2}, {"width": 8, "depth": 8}, branch_outputs="in code",
+    )  # fmt: skip
+    assert not roles.places["head.kernel"].in_block

@@ -85,7 +85,8 @@ def not_finite(batch: Any, what: str) -> str:
 
 def _as_many(inputs: tuple, targets: Any) -> bool:
     """Whether a tuple of inputs has one for each target."""
-    return all(np.ndim(each) and len(each) == len(inputs) for each in jax.tree.leaves(targets))
+    each = jax.tree.leaves(targets, is_leaf=lambda part: isinstance(part, list))
+    return all(np.ndim(part) and len(part) == len(inputs) for part in each)
 
 
 def _array(value: Any, what: str, name: str) -> np.ndarray:

@@ -72,7 +72,7 @@ def check_labels(name: str, labels: np.ndarray, classes: int) -> None:
     ...
     ValueError: The data "own": 1 of 3 labels are none of 3 classes 0 … 2 (−1: unlabelled), such as 3. 1-based? Give labels − 1.
     """
-    if labels.dtype.kind not in "biuf":
+    if labels.dtype.kind not in "biuf" and str(labels.dtype) != "bfloat16":
         raise ValueError(f'The data "{name}": labels are an array of {labels.dtype}; give whole numbers.')
     known = (labels == np.floor(labels)) & (labels >= -1) & (labels < classes)
     if known.all():
@@ -130,6 +130,8 @@ class Arrays(Source):
                 f'The data "{self.name}": labels have shape {tuple(given.shape)}; give whole numbers [n] (labels.argmax(1) of '
                 "one-hot rows), or with classes=None targets [n, outputs]."
             )
+        if given.dtype.kind == "O":  # as pandas has them
+            given = np.array(given.tolist())
         check_labels(self.name, np.asarray(given), self.classes)
         return given
 

@@ -81,18 +81,14 @@ def file_text(
 
 
 def _say_no_text(files: list[Path], texts: list[bytes]) -> None:
-    """Warns of files that are empty, or hold the byte by which documents end, as binary ones do."""
-    for what, found in (
-        ("empty", [not text for text in texts]),
-        ("binary (with zero bytes)", [END in text for text in texts]),
-    ):
-        names = [file.name for file, is_so in zip(files, found, strict=True) if is_so]
-        if names:
-            warnings.warn(
-                f"{len(names)} of {len(files)} files of text are {what}: {', '.join(names[:3])}{', …' * (len(names) > 3)}. "
-                'Give a pattern of those that are text, such as pattern="**/*.txt".',
-                stacklevel=2,
-            )
+    """Warns of files that hold the byte by which documents end, as binary ones do."""
+    names = [file.name for file, text in zip(files, texts, strict=True) if END in text]
+    if names:
+        warnings.warn(
+            f"{len(names)} of {len(files)} files of text are binary (with zero bytes): {', '.join(names[:3])}"
+            f'{", …" * (len(names) > 3)}. Give a pattern of those that are text, such as pattern="**/*.txt".',
+            stacklevel=2,
+        )
 
 
 @checks.arguments(**WINDOWS, name=checks.word)

@@ -220,3 +220,26 @@ def test_provenance_speaks_of_all_blocks():
         _, how = measured(kernels, X)
     assert how.kind == "approximate"
     assert "like it)" in how.detail
+
+
+class Iterated(nn.Module):
+    """A map without weights, twenty-five times: its signal has 2^25 paths."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = Dense(self.width)(x)
+        for _ in range(25):
+            h = h - 0.1 * nn.tanh(h)
+        return readout(h)
+
+
+def test_maps_that_are_iterated_are_one_function():
+    """E h² after them, by quadrature; one of its readings would not end where every path is followed."""
+    found = twin(in_parameterization(Iterated(16), "ntk")).kernels(X, diagonal=True).nngp
+    h, weights = np.polynomial.hermite_e.hermegauss(200)
+    h = h * np.linalg.norm(X, axis=1)[:, None] / 5**0.5
+    for _ in range(25):
+        h = h - 0.1 * np.tanh(h)
+    np.testing.assert_allclose(found, h**2 @ weights / weights.sum(), rtol=1e-8)
