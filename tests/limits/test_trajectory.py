@@ -3,10 +3,10 @@ import dataclasses
 import json
 import pickle
 
-import flax
 import numpy as np
 import pytest
 from damage import FLIPS, silently_different
+from flax.core import freeze
 
 from limits import AbsentError, Provenance, Trajectory
 
@@ -79,7 +79,7 @@ def test_a_difference_keeps_what_both_observed_and_says_where_its_sides_come_fro
     tree, sem = {"a": np.ones(3), "b": [np.zeros((3, 2))]}, {"norm": np.full((3, 4), 0.3), "loss": np.full(3, 0.1)}
     mine = {"norm": np.ones((3, 4)), "tree": tree, "fields": np.ones((3, 8)), "own": np.ones(3)}
     theirs = {"norm": np.zeros((3, 4)), "tree": tree, "fields": np.ones((3, 8)), "whatever": {"b": None}}
-    mine["whatever"] = flax.core.freeze({"b": None})
+    mine["whatever"] = freeze({"b": None})
     drawn = {"loss": Provenance("monte_carlo", "4 sweeps")}
     left = example(errors=sem, source="rich", provenance=drawn, observed=mine)
     right = example(source="lazy", observed=theirs)
