@@ -168,7 +168,9 @@ def test_a_plain_module_with_kinks_has_exact_kernels():
     np.testing.assert_allclose(found.nngp, k, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("name", "b_std"), [("hard tanh", 0.0), ("offset relu", 0.3)])
+@pytest.mark.parametrize(
+    ("name", "b_std"), [("hard tanh", 0.0), pytest.param("offset relu", 0.3, marks=pytest.mark.slow)]
+)
 def test_kernel_functions_move_with_their_numbers(name, b_std):
     """Values at another w_std are another twin's, derivatives are central differences; without biases w_std is inside of φ."""
     phi, x = FUNCTIONS[name][0], np.random.default_rng(0).normal(size=(3, 4))

@@ -348,7 +348,7 @@ class Plain(nn.Module):
     ("make", "least", "most"),
     [
         (lambda width: MLP(width, 2, activation="tanh", parameterization="mup", w_std=1.4), 1.9, 2.15),
-        (lambda width: in_parameterization(Plain(width), "mup"), 0.95, 1.1),
+        pytest.param(lambda width: in_parameterization(Plain(width), "mup"), 0.95, 1.1, marks=pytest.mark.slow),
     ],
     ids=["zoo", "plain"],
 )
