@@ -14,11 +14,11 @@ from limits.fields.coupled import Coupled, check_variances
 from limits.fields.record import AVERAGED, check_record, record_bytes
 from limits.fields.rules import check_means, entry_bytes, moved_by_entry
 from limits.fields.sweeps import Plan, coupled_sweeps, exactly, sweeps
-from limits.fields.tried import MOST
 from limits.finite.forward import checked_kernels, unrecorded
 from limits.finite.observables import DEFAULT
 from limits.inputs import check_outputs, task_of, twin_of
 from limits.kept.precision import full_products
+from limits.predict.steps import MOST
 from limits.runs import Reduce, Runs
 from limits.training import LearningRate, Training, check_roles, checked_times, record_times
 from limits.trajectory import Trajectory

@@ -13,14 +13,14 @@ import jax
 import numpy as np
 import optax
 
+from limits.predict.steps import FURTHEST, MOST
 from limits.program import in_numpy
 
 Path = tuple[str, ...]
 SMALL, _LARGER = 3, 2  # directions of a block, and how many more it has where its size is tried
 _SIZES = (1.0, 1e3, 1e-3)  # of gradients, step by step
 _LITTLE = 1e-2  # of gradients beside which weights count, in the units in which they are O(1)
-_LEAST, MOST = 3, 500  # steps that are tried
-_FURTHEST = 8000  # of a rule that moves nothing before
+_LEAST = 3  # steps that are tried
 _SAME = 1e-3  # relative: states may be in few digits, and what is not the same differs by O(1)
 _COUNTING = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 _FAR = 0.25  # beyond what few digits of a state become in many steps
@@ -42,8 +42,8 @@ def steps_at_most(steps: int | None) -> int:
     (50, 1000, 8000)
     """
     reach = steps_tried(steps)
-    while reach >= MOST and steps is not None and reach < min(steps, _FURTHEST):
-        reach = min(2 * reach, _FURTHEST)
+    while reach >= MOST and steps is not None and reach < min(steps, FURTHEST):
+        reach = min(2 * reach, FURTHEST)
     return reach
 
 

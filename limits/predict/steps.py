@@ -19,7 +19,7 @@ _SLOPES = np.geomspace(
     1e-6, 1e6, 25
 )  # sizes of the slopes that a rule is tried with, the last one from then on; or 1 in all steps
 MOST = 500  # steps that are tried
-_FURTHEST = 8000  # of a rule that moves nothing before
+FURTHEST = 8000  # of a rule that moves nothing before
 _SAME = 1e-3  # relative: states may be in few digits, and what is not the same differs by O(1)
 _ENTRIES = 3  # of every axis of a parameter, where a rule is tried out
 _NOT_LINEAR = (
@@ -112,8 +112,8 @@ class LinearRule:
             own = {path: slopes[:, :size] * scale[:, None] for path, size in sizes.items()}
             rows += [(own, 1.0), (own, 3.0), ({path: own[path] @ mixes[path] for path in sizes}, 1.0)]
         found = self._tried(rows)
-        if known > steps and most < _FURTHEST and not all(map(np.any, found.values())):
-            return self._check(_FURTHEST)  # it may begin late
+        if known > steps and most < FURTHEST and not all(map(np.any, found.values())):
+            return self._check(FURTHEST)  # it may begin late
         for i in (0, 3):
             for path in self.shapes:
                 plain, elsewhere, mixed = found[path][i : i + 3]
