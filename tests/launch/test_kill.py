@@ -50,7 +50,8 @@ def equal(one: Path, other: Path) -> None:
     assert [(line["step"], line["loss"]) for line in a] == [(line["step"], line["loss"]) for line in b]
 
 
-@pytest.mark.parametrize("preempted", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("preempted", [False, True])
 def test_killed_and_continued(whole: Path, tmp_path: Path, preempted: bool):
     run = tmp_path / "run"
     shutil.copytree(whole.parent / "compiled", tmp_path / "compiled")

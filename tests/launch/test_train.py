@@ -153,6 +153,7 @@ def test_batches_of_ones_own_from_a_step_on(tmp_path: Path, monkeypatch: pytest.
     )
 
 
+@pytest.mark.slow
 def test_a_config_of_transfer_is_trained_and_goes_on_with_its_batches(tmp_path: Path):
     fields = ["width=16", "depth=2", "learning_rate=0.04", "steps=2"]
     run = prepared(tmp_path / "run", HERE / "language_model.py", **train.with_fields(ConfigDict(), fields))

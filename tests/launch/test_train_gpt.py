@@ -111,6 +111,7 @@ def test_the_report_has_what_others_do_and_samples_in_order(tmp_path: Path):
     assert page.index("&lt;said at 9&gt;") < page.index("&lt;said at 10&gt;")
 
 
+@pytest.mark.slow
 def test_documents_of_a_window_are_told_apart_by_the_byte_between_them():
     config = train_gpt.get_config()
     config.data.context = 16

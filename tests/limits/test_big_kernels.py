@@ -101,6 +101,7 @@ def fill(folder, index, of):
         return str(error)
 
 
+@pytest.mark.slow
 def test_shares_fill_a_folder_together(tmp_path):
     """Two processes at once, and then a third one: the bits of one alone; who comes last has the kernels."""
     shared, alone = tmp_path / "shared", tmp_path / "alone"

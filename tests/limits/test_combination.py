@@ -102,6 +102,7 @@ def test_weights_of_kernels_are_fitted():
     np.testing.assert_allclose(found.net.terms[0].scale, found.values["scale_1"])
 
 
+@pytest.mark.slow
 def test_errors_of_drawn_kernels_are_carried():
     images = np.random.default_rng(1).normal(size=(2, 4, 4, 1))
     drawn, exact = twin(ViT(8, 1, patch=2, logits="1/sqrt(d)", heads="grow")), twin(ViT(8, 1, patch=2))

@@ -90,7 +90,8 @@ def test_noise_that_is_no_variance(function, of):
             function(k, y, noise)
 
 
-@pytest.mark.parametrize("activation", ["erf", pytest.param("relu", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["erf", "relu"])
 def test_numbers_of_the_prior_are_found(activation):
     """From two starts, within 2 % and 3.5 standard errors, which are below 1.5 %: three numbers, chance 0.1 % that it fails."""
     truth = {"w_std": 1.5, "b_std": 0.4, "noise": 0.01}
@@ -110,6 +111,7 @@ def test_numbers_of_the_prior_are_found(activation):
     assert best.trace["objective"][-1] == best.objective > best.trace["objective"][0]
 
 
+@pytest.mark.slow
 def test_fits_that_are_refused():
     x = draw(12, 3)
     task = Task(x, draw(12, 1, seed=1))

@@ -68,6 +68,7 @@ class Square(nn.Module):
         return nn.Dense(1, kernel_init=last)(h)
 
 
+@pytest.mark.slow
 def test_a_mean_square_has_its_exact_shift():
     """⟨h⁴⟩ = 3 m₂² + [3 (m₄ − m₂²) + κ m₄]/N with moments m of tanh(z): what the readout alone has learnt after a step, over η.
 

@@ -58,7 +58,10 @@ def recursion(depth: int, p: float) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"kv_heads": 2, "scan": False}, pytest.param({"positions": "rotary"}, marks=pytest.mark.slow)],
+    [
+        {"kv_heads": 2, "scan": False},
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"positions": "rotary"})),
+    ],
     ids=str,
 )
 def test_kernels_are_the_recursion_over_tokens(options):

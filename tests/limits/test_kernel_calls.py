@@ -265,6 +265,7 @@ def test_activations_that_do_not_fit_are_refused_in_a_sentence(phi, message):
         twin(MLP(8, 1, activation=phi)).kernels(X)
 
 
+@pytest.mark.slow
 def test_few_numbers_of_inputs_are_compiled_for(compilations):
     x = np.sin(np.arange(16 * 5).reshape(16, 5))
     limit = twin(MLP(8, 2, activation=lambda h: np.tanh(1.0) * h / (1 + h * h)))  # one that no other test has compiled

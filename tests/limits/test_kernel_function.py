@@ -85,7 +85,7 @@ HARD_TANH = as_kinked(lambda x: np.clip(x, -1, 1))
 
 @pytest.mark.parametrize(
     "psi",
-    [*map(slow_case, (zoo.erf, zoo.gelu)), jnp.sin, Quadratic(0.4), PiecewiseLinear(0.1, 1.0), HARD_TANH],
+    [*map(slow_case, (zoo.erf, zoo.gelu, HARD_TANH)), jnp.sin, Quadratic(0.4), PiecewiseLinear(0.1, 1.0)],
     ids=named,
 )
 def test_second_derivatives_of_averages(psi):
@@ -109,7 +109,8 @@ def test_second_derivatives_of_averages(psi):
             np.testing.assert_allclose(mixed(x, other), difference, atol=STEP)
 
 
-@pytest.mark.parametrize("activation", ["relu", slow_case("tanh")])
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_second_derivatives_through_equal_layers(activation):
     """By reverse mode, of which JAX forgot rules in loops: 40 % off."""
     with jax.enable_x64(True):

@@ -166,6 +166,7 @@ def test_what_is_refused():
         GPT(8, 2, vocabulary=4, context=4, w_std=(1.0, 1.0, 1.0))
 
 
+@pytest.mark.slow
 def test_one_number_of_several_may_be_traced():
     net = MLP(8, 2, activation=("erf", "relu"), w_std=(1.2, 1.0, 0.9))
     x, k = draw(3, 4), twin(net).kernel_function()

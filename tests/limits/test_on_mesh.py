@@ -58,6 +58,7 @@ def test_every_tile_is_where_it_belongs(count):
     assert len(asked) <= 6
 
 
+@pytest.mark.slow
 def test_a_kernel_function_on_a_mesh_inside_jit_and_its_derivative():
     k, x = twin(MLP(width=8, depth=1, activation="erf")).kernel_function(), jnp.eye(3)
     found = jax.jit(lambda x: k.on_mesh(x, MESH))(x)

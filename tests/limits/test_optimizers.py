@@ -383,9 +383,13 @@ def test_optimisers_that_do_not_fit_are_refused_alike(optimizer, why):
     ("observe", "why"),
     [
         (lambda net, variables, x: "words", "observe must return numbers .* 'words'"),
-        (lambda net, variables, x: None, "observe must return numbers .* None"),
-        (lambda net: 1.0, r"observe\(net, variables, x\)"),
-        (lambda net, variables, x: variables["params"]["hidden_0"], "'hidden_0', and there is no .* hidden_1.kernel"),
+        pytest.param(lambda net, variables, x: None, "observe must return numbers .* None", marks=pytest.mark.slow),
+        pytest.param(lambda net: 1.0, r"observe\(net, variables, x\)", marks=pytest.mark.slow),
+        pytest.param(
+            lambda net, variables, x: variables["params"]["hidden_0"],
+            "'hidden_0', and there is no .* hidden_1.kernel",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_is_observed_must_be_numbers(observe, why):

@@ -78,7 +78,8 @@ def test_trajectories_of_other_shapes_are_not_subtracted():
         _ = wide - 3  # pyright: ignore[reportOperatorIssue]
 
 
-@pytest.mark.parametrize(("size", "seeds"), [(4, 1000), pytest.param(6, 400, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "seeds"), [(4, 1000), (6, 400)])
 def test_the_tangent_kernel_of_several_outputs_has_the_mean_of_networks_of_the_same_width(size, seeds):
     wide = MLP(16, size, outputs=size, activation="linear", parameterization="mup")
     (_, mine), (_, theirs) = values(wide, Task([[1.0]], np.ones((1, size))), 0.1, "ntk", seeds=seeds, steps=0)

@@ -77,6 +77,7 @@ def test_functions_of_readouts_are_refused(kind):
     assert jnp.isfinite(limit(kind).kernels(X[:2]).nngp).all()
 
 
+@pytest.mark.slow
 def test_single_numbers_before_the_readout_are_refused_unless_they_stay():
     """Their share of the tangent kernel is the square of a random number: of no smaller spread at four times the width."""
     with pytest.raises(AbsentError, match=r"lazy: s of .* do not grow with the width"):

@@ -20,9 +20,6 @@ from limits.training import Training
 from train import ensemble
 from zoo import Dense, Norm, learning_rate_factors, parameterization
 
-DEFAULT = ("offset through a shared matrix",)
-NAMES = [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in MODULES]
-
 
 def quickly(function):
     """Compiled without LLVM's slower passes: programs that run once."""
@@ -46,7 +43,8 @@ def drawn(variables: Any, revealed: Any) -> Any:
     return flax.traverse_util.unflatten_dict(params)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODULES)
 def test_a_measured_kernel_is_that_of_the_network_with_the_matrices_that_were_revealed(name):
     cls, x = MODULES[name]
     net = cls(width=10)

@@ -70,6 +70,7 @@ def task(x: np.ndarray) -> Task:
     return Task(x, following, loss="cross_entropy", mask_train=counts, classes=5)
 
 
+@pytest.mark.slow
 def test_training_is_that_of_the_sequences_by_themselves():
     net = network(width=8, padding=PAD, **PLAIN)
     runs = [twin(net).lazy(task(x), 5, 0.5, centred=True, kernels=()).f for x in (LEFT, RIGHT)]
@@ -79,6 +80,7 @@ def test_training_is_that_of_the_sequences_by_themselves():
     assert np.abs(members[0][-1] - members[0][0]).max() > 0.05
 
 
+@pytest.mark.slow
 def test_a_folder_keeps_kernels_between_tokens(tmp_path, monkeypatch):
     x, limit = np.array([[1, 2, 0], [0, 2, 1], [3, 3, 4], [4, 1, 1], [2, 2, 2]]), twin(network(padding=PAD, **PLAIN))
     whole = limit.kernels(x)

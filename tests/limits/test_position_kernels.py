@@ -113,7 +113,9 @@ SAME_AS_DENSE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["cnn", "pooled", pytest.param("resnet", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["pooled", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cnn", "resnet"))]
+)
 def test_images_of_one_colour_are_vectors(name):
     conv, dense = (twin(net) for net in SAME_AS_DENSE[name])
     found, expected = conv.kernels(FLAT), dense.kernels(FLAT[:, 0, 0])
@@ -121,6 +123,7 @@ def test_images_of_one_colour_are_vectors(name):
     np.testing.assert_allclose(found.ntk, expected.ntk, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_layers_add_up_to_the_tangent_kernel():
     # With equal pixels Σ_a G^l_aa own_aa is the number of pixels times the mean that is returned.
     net, colour = SAME_AS_DENSE["cnn"][0], FLAT[:, 0, 0] @ FLAT[:, 0, 0].T / 2

@@ -70,6 +70,7 @@ def test_deep_linear_networks_follow_the_closed_equations():
     assert abs(forward).max() > 0.1 < abs(back).max()
 
 
+@pytest.mark.slow
 def test_steps_of_a_linear_network_add_few_directions_and_where_room_ends_there_is_more(monkeypatch):
     """As many points as the closed equations can take: the room for all of them at every step is never asked for."""
     rng, tried, in_room = np.random.default_rng(2), [], sweeps._in_room

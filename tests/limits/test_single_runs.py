@@ -23,7 +23,7 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize(("name", "count"), [("ensemble", 5), ("rich", 3)])
+@pytest.mark.parametrize(("name", "count"), [("ensemble", 5), pytest.param("rich", 3, marks=pytest.mark.slow)])
 def test_the_means_are_those_of_the_single_runs(name, count, tmp_path):
     run = RUNS[name](reduce=outputs_and_end, kernel_times=[0, 4])
     f, end = run.reduced["f"], run.reduced["end"]
@@ -59,6 +59,7 @@ def test_what_cannot_be_recorded_is_said(name):
         RUNS[name](reduce=lambda runs: {"f": runs.f[0, 0, 0]})
 
 
+@pytest.mark.slow
 def test_features_are_the_nngp_before_the_readout():
     task = Task(np.random.default_rng(0).normal(size=(3, 4, 4, 1)), [1.0, -1.0, 0.5])
     for net in (NET.clone(width=512), CNN(width=128, depth=1, activation="erf", b_std=0.3, readout="average")):

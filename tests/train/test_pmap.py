@@ -35,7 +35,7 @@ class Net(nn.Module):
         return nn.Dense(1)(nn.Dropout(self.rate, deterministic=not train)(h))
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_devices_drop_out_differently(accumulate):
     """Two devices with the same samples have the loss of one where nothing is dropped, and another where something is."""
     for rate in (0.0, 0.5):

@@ -42,6 +42,7 @@ def test_it_is_kernel_regression(tmp_path):
     assert '"n_train": 60' in document
 
 
+@pytest.mark.slow
 def test_mirror_images_count_as_one(tmp_path):
     """As training on both does: predictions of the kernel with the mean over flips are those of twice the samples."""
     settings = dataclasses.replace(SETTINGS, n_train=12, n_test=8, block=6, flip=True, ridges=(1e-2,))

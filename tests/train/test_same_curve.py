@@ -93,6 +93,7 @@ def test_eight_devices_in_every_way(float64: bool):
     agree(curves(1, 8, float64), float64)
 
 
-@pytest.mark.parametrize("float64", [pytest.param(False, marks=pytest.mark.slow), True], ids=["float32", "float64"])
+@pytest.mark.slow
+@pytest.mark.parametrize("float64", [False, True], ids=["float32", "float64"])
 def test_two_processes_of_four_devices(float64: bool):
     agree(curves(2, 4, float64), float64)

@@ -79,11 +79,12 @@ def test_parts_of_a_batch_change_nothing(plain: Any):
         np.testing.assert_allclose(metrics[name], plain[1][name], rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "net",
     [
-        pytest.param(VIT, marks=pytest.mark.slow),
-        pytest.param(HeResNet(4, (1, 1), 10, norm="batch"), marks=pytest.mark.slow),
+        VIT,
+        HeResNet(4, (1, 1), 10, norm="batch"),
         ResNet(8, 8, branch_layers=4),
     ],
     ids=lambda net: type(net).__name__,
@@ -282,13 +283,15 @@ class OfNNX(nnx.Module):
     "net",
     [
         Training(),
-        Deterministic(),
+        pytest.param(Deterministic(), marks=pytest.mark.slow),
         IsTrain(),
-        Twice(),
-        Functions(),
+        pytest.param(Twice(), marks=pytest.mark.slow),
+        pytest.param(Functions(), marks=pytest.mark.slow),
         in_parameterization(Training(), "ntk"),
-        in_parameterization(Deterministic(), "ntk"),
-        in_parameterization(lambda width, rngs: OfNNX(width, rngs), "ntk", width=32),
+        pytest.param(in_parameterization(Deterministic(), "ntk"), marks=pytest.mark.slow),
+        pytest.param(
+            in_parameterization(lambda width, rngs: OfNNX(width, rngs), "ntk", width=32), marks=pytest.mark.slow
+        ),
     ],
     ids=[
         "training",
@@ -386,7 +389,7 @@ def test_rules_place_arrays():
         Trainer(program(MLP(4, 1, 10)), mesh, (16, 8, 8, 1), members=2, pmap=True)
 
 
-@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("mapped", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_parts_weigh_as_many_targets_as_they_have(mapped):
     """Sequences with 6, 1, 3, 0 targets that count: in parts, on devices, and both, the gradient of the whole batch."""
     net = GPT(8, 1, 5, 6, heads=2, scan=False)

@@ -102,6 +102,7 @@ def test_scanned_is_unrolled_bit_for_bit_and_remat_changes_nothing(options):
         jax.tree.map(np.testing.assert_array_equal, unstack_blocks(stack_blocks(params)), params)
 
 
+@pytest.mark.slow
 def test_half_precision_is_near():
     net = network(**MODERN, b_std=0.1)
     params = jax.jit(net.init)(jax.random.key(0), X)
@@ -142,6 +143,7 @@ def test_a_cache_gives_what_the_whole_pass_gives(options):
     np.testing.assert_allclose(at, [whole[0, 2], whole[1, 7]], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_generated_tokens_are_those_of_whole_passes_and_of_the_right_frequencies():
     net = network(scan=True, **MODERN)
     params = variables(net)["params"]
@@ -161,12 +163,10 @@ def test_generated_tokens_are_those_of_whole_passes_and_of_the_right_frequencies
     assert np.abs(z).max() < 3.5  # of seven standard errors, with a fixed seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tied", "optimizer"),
-    [
-        (True, "muon"),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((True, "adam"), (False, "adam"), (False, "muon"))),
-    ],
+    [(True, "muon"), (True, "adam"), (False, "adam"), (False, "muon")],
 )
 def test_optimisers_move_the_scanned_network_as_the_other(optimizer, tied):
     p = Parameterization.mup.replace(alpha=1.0).based(width=8, depth=1)

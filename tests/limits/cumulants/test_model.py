@@ -72,6 +72,7 @@ def test_loss_is_the_mean_squared_error_of_samples(row):
     assert abs(float(loss(pooled(xor_mixture()))) / found - 1) > 5e-4
 
 
+@pytest.mark.slow
 def test_gradient_of_the_loss():
     net = network(6, 2, "relu")
     variables = drawn(net)

@@ -83,6 +83,7 @@ def test_bivariate_distribution_is_scipys_and_quadratures():
     np.testing.assert_allclose(ends, expected, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_gradient_of_the_bivariate_distribution():
     at = (0.3, -0.7, 0.6)
     found = jax.grad(lambda *z: bivariate(*z), argnums=(0, 1, 2))(*map(jnp.asarray, at))

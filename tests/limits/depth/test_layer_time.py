@@ -122,6 +122,7 @@ def test_layers_of_linear_networks_are_exponentials():
     np.testing.assert_allclose(g, np.exp(1 - tau)[:, None, None] * np.ones((3, 3)), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_kernel_of_linear_networks_is_3e():
     """Body, readout and read-in each add e Φ⁰."""
     x = np.random.default_rng(0).normal(size=(3, 4))

@@ -213,6 +213,7 @@ def test_numbers_of_any_kind_and_what_is_none():
             correlation_map("tanh", 1.0, 0.1, 1.0)(gap)
 
 
+@pytest.mark.slow
 def test_the_edge_of_a_function_with_kinks_is_that_of_its_closed_averages():
     """E φ² = q (P − 2 a n(a)) + 1 − P and E φ′² = P of hard tanh, for a = 1/√q and P the chance of |u| < 1."""
     b, w = 0.3, edge_of_chaos(jax.nn.hard_tanh, b_std=0.3)
@@ -224,6 +225,7 @@ def test_the_edge_of_a_function_with_kinks_is_that_of_its_closed_averages():
     assert moment(jax.nn.hard_tanh, 1.0, 2) == math.inf
 
 
+@pytest.mark.slow
 def test_kinks_away_from_zero():
     """A tanh with corners is no linear function: f'' is infinite at c = 1, as 1 − f(c) = gap − s gap^(3/2) + … there."""
     corners, b = lambda x: jnp.clip(x, -1, 1), 0.2

@@ -11,6 +11,7 @@ from train.data import digits
 from zoo import MLP, ResNet
 
 
+@pytest.mark.slow
 def test_two_inputs_against_the_twin():
     """Turning one input towards the other moves the output's covariance most at the recommended scale."""
     x = np.array([[0.4, 0.0], [0.1, 0.35]])

@@ -30,9 +30,10 @@ def gaussian(x):
     return jnp.exp(-x * x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "activation",
-    ["abs", pytest.param(gaussian, marks=pytest.mark.slow), pytest.param(jnp.cos, marks=pytest.mark.slow)],
+    ["abs", gaussian, jnp.cos],
     ids=lambda a: a if isinstance(a, str) else a.__name__,
 )
 def test_even_activations_converge_to_the_shift_of_networks(activation):

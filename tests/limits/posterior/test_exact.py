@@ -21,6 +21,7 @@ def compared(monkeypatch, w, width, samples, layers, noise, chains, steps, warm_
     return closer(seen, right, prior), closer(seen, printed, prior)
 
 
+@pytest.mark.slow
 def test_every_layer_is_closer_than_at_infinite_width(monkeypatch, row):
     right, printed = compared(monkeypatch, 1.2, 100, 8, 2, 0.01, chains=12, steps=1000, warm_up=250)
     row(27, f"σ_w² = 1.2, N = 100, P = 8: closer by {right.round(1)} standard errors, printed form {printed.round(1)}")

@@ -109,6 +109,7 @@ class BothDirections(nn.Module):
         return readout(jnp.tanh(slide(h, w) + back)[:, 0])
 
 
+@pytest.mark.slow
 def test_weights_may_be_met_in_reversed_order():
     """Or signals in reversed order: forgetting it in one place gives kernels of the other sign, or twice as large."""
     x = np.random.default_rng(0).normal(size=(2, 3, 2))

@@ -201,6 +201,7 @@ def test_what_is_refused_in_a_loop_is_refused_by_the_name_of_its_layer():
     assert "sort" in refused["nngp"]
 
 
+@pytest.mark.slow
 def test_provenance_speaks_of_all_blocks():
     """A loop that is not exact."""
 

@@ -74,6 +74,7 @@ def test_blocks_diagonals_and_pairs_agree(tmp_path):
         np.testing.assert_allclose(kept.nngp, whole.nngp, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_trained_roles_share_out_the_tangent_kernel():
     """Roles are found by the plain module's own parameters; the shares of all of them make up the whole."""
     make, x = MODULES["MLP"]
@@ -226,9 +227,8 @@ class Stacks(nn.Module):
         return readout((h * weights[None, ..., None]).mean(tuple(range(1, h.ndim - 1))))
 
 
-@pytest.mark.parametrize(
-    "kind", ["tiled", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("1", "2", "unstacked"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["tiled", "1", "2", "unstacked"])
 def test_stacks_along_any_axis_have_the_kernels_of_networks(kind):
     x = np.random.default_rng(0).normal(size=(3, 3, 5))
     limit = twin(in_parameterization(Stacks(64, kind), "ntk"))
@@ -255,7 +255,7 @@ class TwoHeads(nn.Module):
         )
 
 
-@pytest.mark.parametrize("what", ["side by side", "gate"])
+@pytest.mark.parametrize("what", [pytest.param("side by side", marks=pytest.mark.slow), "gate"])
 def test_several_readouts_are_named(what):
     with pytest.raises(ValueError, match="readout of TwoHeads") as told:
         twin(in_parameterization(TwoHeads(16, what), "ntk")).kernels(MODULES["MLP"][1])

@@ -45,7 +45,8 @@ class Images(nn.Module):
         return nn.Dense(1, kernel_init=ZEROS)(h.mean(1))
 
 
-@pytest.mark.parametrize("module", [Head, *(pytest.param(each, marks=pytest.mark.slow) for each in (Branch, Images))])
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [Head, Branch, Images])
 def test_kernels_are_means_over_wide_networks(module) -> None:
     """21 pairs that share networks: |z| above 4 once in a thousand; 1/N of N = 1024 is a third of a standard error."""
     net = in_parameterization(module(1024), "ntk")
