@@ -3,7 +3,8 @@
     python3 -m launch.limit --config=configs/mlp.py [--workdir=DIR] [--config.FIELD=VALUE …]
 
 Prints a table over depths and writes DIR/limit.json, and for each family and depth DIR/NAME.npz (a Trajectory) and a plot
-(without training, steps = 0, only the table). Of three networks or more, evidence.png: test error against evidence.
+(without training, steps = 0, only the table). Of three networks or more, evidence.png: test error against evidence. Where
+targets are no classes, tests are squared losses.
 
 A config with `regression` (configs/kernels_large.py) is for whole data sets, of TFDS too: kernels in tiles on disk, which an
 interrupted run goes on from, ridges by leave-one-out, and a table of accuracies; first a plan of time and disk, by the rate of
@@ -29,6 +30,7 @@ from limits import Task, predict, twin
 from train.study import regression, regression_report
 from train.study.experiment import Experiment, plain_fields
 from train.study.families import check_variants, families, has_make
+from train.study.regression_samples import tell_classes
 from zoo import checks
 from zoo.messages import did_you_mean
 
@@ -64,12 +66,21 @@ def summary(net: Any, task: Task, steps: int, learning_rate: float, noise: float
         "largest stable rate": 2 * n / float(eigenvalues[-1]),
         "NTK condition": float(eigenvalues[-1] / eigenvalues[0]),
         "evidence / point": posterior.log_marginal_likelihood / n,
-        "NNGP test error": predict.error_rate(posterior.mean, task.y_test),
-        "NTK test error": predict.error_rate(of_ntk, task.y_test),
     }
+    score = test_score(task)
+    for name, f in (("NNGP", posterior.mean), ("NTK", of_ntk)):
+        wrong = (
+            predict.error_rate(f, task.y_test) if score == "error" else float(((f - task.y_test) ** 2).sum(-1).mean())
+        )
+        numbers[f"{name} test {score}"] = wrong
     if run is not None:
         numbers[f"lazy loss, step {steps}"] = float(run.loss[-1])
     return numbers, run
+
+
+def test_score(task: Task) -> str:
+    """What tests of predictions are called: "error", a share of wrong classes, or where targets are none "loss", squared."""
+    return "error" if tell_classes(np.concatenate([task.y_train, task.y_test])) else "loss"
 
 
 def small_task(config: Any, path: str) -> Task:
@@ -83,29 +94,29 @@ def small_task(config: Any, path: str) -> Task:
 
 
 def evidence_and_error(records: list[dict[str, Any]], task: Task) -> "matplotlib.figure.Figure":
-    """Whether the networks that data prefer are those that predict best: test error of the NNGP against its evidence."""
+    """Whether the networks that data prefer are those that predict best: tests of the NNGP against its evidence."""
     from matplotlib.figure import Figure  # slow to import
 
     figure = Figure(figsize=(6, 4), layout="constrained")
-    axis, n = figure.subplots(), len(task.x_test)
+    axis, n, score = figure.subplots(), len(task.x_test), test_score(task)
     most = max(record["evidence / point"] for record in records)
     for family in dict.fromkeys(_kind(record) for record in records):
         each = [record for record in records if _kind(record) == family]
-        error = np.array([record["NNGP test error"] for record in each])
-        spread = np.sqrt(error * (1 - error) / n)
+        error = np.array([record[f"NNGP test {score}"] for record in each])
+        spread = np.sqrt(error * (1 - error) / n) if score == "error" else None
         below = [record["evidence / point"] - most for record in each]
         axis.errorbar(below, error, spread, fmt="o", ms=4, lw=1, alpha=0.7, label=family)
     best = max(records, key=lambda record: record["evidence / point"])
     axis.plot(
         0,
-        best["NNGP test error"],
+        best[f"NNGP test {score}"],
         "*",
         ms=14,
         color="k",
         label=f"largest evidence: {best['family']}, depth {best['depth']}",
     )
     axis.set_xscale("symlog", linthresh=1)
-    axis.set(xlabel="log evidence a training point, below the largest", ylabel=f"test error of the NNGP ({n} points)")
+    axis.set(xlabel="log evidence a training point, below the largest", ylabel=f"test {score} of the NNGP ({n} points)")
     axis.set_title(task.name)
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(fontsize=8)

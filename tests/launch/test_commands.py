@@ -6,12 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from forked import ended
 from ml_collections import ConfigDict
 
 from launch import common
-from launch.limit import work_of
+from launch.limit import summary, work_of
+from limits import predict, twin
+from train.data import gaussian_teacher, xor_mixture
+from zoo import MLP
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -230,6 +234,17 @@ def test_limit_without_training(tmp_path):
     assert (tmp_path / "evidence.png").exists()
     assert json.loads((tmp_path / "config.json").read_text())["config"]["name"] == "evidence"
     assert len(json.loads((tmp_path / "limit.json").read_text())["limits"]) == 36
+
+
+@pytest.mark.parametrize(("task", "score"), [(gaussian_teacher(8, 6), "loss"), (xor_mixture(8, 6), "error")])
+def test_real_targets_have_no_share_of_wrong_signs(task, score):
+    net, n = MLP(8, 1, activation="erf"), len(task.y_train)
+    numbers, _ = summary(net, task, 0, 0.1, 1e-3)
+    k = twin(net).kernels(task.x).ntk
+    f = k[n:, :n] @ np.linalg.solve(k[:n, :n] + 1e-3 * np.trace(k[:n, :n]) / n * np.eye(n), task.y_train)
+    wrong = predict.error_rate(f, task.y_test)
+    assert numbers[f"NTK test {score}"] == pytest.approx(wrong if score == "error" else np.mean((f - task.y_test) ** 2))
+    assert {name for name in numbers if " test " in name} == {f"NNGP test {score}", f"NTK test {score}"}
 
 
 def test_fields_of_regression_that_a_config_leaves_out_may_be_named(tmp_path):

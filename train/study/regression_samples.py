@@ -26,15 +26,18 @@ class Samples:
     @functools.cached_property
     def classes(self) -> bool:
         """Whether a share of wrong classes says anything: targets tell classes apart, more than one, by more than a sample."""
-        y = np.concatenate([self.y, self.y_test])
-        low, high = y.min(), y.max()
-        one_of_them = (y == high).sum(1) <= 1 if y.shape[1] > 1 else high == -low
-        return bool(
-            low < high
-            and min(len(self.x), len(self.x_test)) > 1
-            and np.all((y == low) | (y == high))
-            and np.all(one_of_them)
-        )
+        return min(len(self.x), len(self.x_test)) > 1 and tell_classes(np.concatenate([self.y, self.y_test]))
+
+
+def tell_classes(y: np.ndarray) -> bool:
+    """Whether targets [n, outputs] are classes: ±a of one output, else the larger of two numbers for one output at most.
+
+    >>> tell_classes(np.array([[1.0], [-1.0]])), tell_classes(np.array([[0.3], [-1.0]])), tell_classes(np.eye(3) - 1 / 3)
+    (True, False, True)
+    """
+    low, high = y.min(), y.max()
+    one_of_them = (y == high).sum(-1) <= 1 if y.shape[-1] > 1 else high == -low
+    return bool(low < high and np.all((y == low) | (y == high)) and np.all(one_of_them))
 
 
 def samples(data: dict[str, Any], settings: "Regression") -> Samples:
