@@ -254,6 +254,7 @@
       const root = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "data-axis": axis,
         "aria-label": `${this.data.quantity} against ${words(axis)}` });
       this.frame(root, axis, [x, y], [...new Set(xs)], [left, right, top, bottom]);
+      this.named = []; // heights of names of levels: one that would cover others stands beside them
       for (const line of lines) this.line(root, line, [x, y], [left, right, top, bottom]);
       return root;
     }
@@ -300,8 +301,10 @@
       for (const point of line.level.map((each) => ({ ...each, ...this.value(each.cell, each.place) }))) {
         const h = height(point.value), { class: kind } = this.style(null, this.outer.map((_, a) => point.cell.at[a]));
         if (h === null) continue;
+        const beside = this.named.filter((other) => Math.abs(other - h) < 12).length;
+        this.named.push(h);
         group.append(svg("line", { class: `level ${kind}`, x1: left, x2: right, y1: h, y2: h, "data-value": point.value, "data-x": point.x }),
-          svg("text", { class: `${kind} name`, x: left + 4, y: h - 4 }, shown(point.x)));
+          svg("text", { class: `${kind} name`, x: left + 4 + 90 * beside, y: h - 4 }, shown(point.x)));
       }
       for (const point of points) {
         const h = height(point.value), about = { "data-x": point.x, "data-value": point.value };
