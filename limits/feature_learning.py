@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from limits.fields.coupled import Coupled, check_variances
+from limits.fields.plain import check_independent
 from limits.fields.record import AVERAGED, check_record, record_bytes
 from limits.fields.rules import check_means, entry_bytes, moved_by_entry
 from limits.fields.sweeps import Plan, coupled_sweeps, exactly, sweeps
@@ -154,6 +155,8 @@ def rich(
         twin.net,
     )
     check_learns(twin)
+    if steps:
+        check_independent(twin.net, task.x)
     training.check_optimizer("rich", twin.net, task.x)
     twin.check_training(task.x)
     samples, order = accuracy(twin.net, training, task.x, samples, order or (1 if twin.deep else None))

@@ -15,7 +15,9 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 
+from limits.fields.joined import Joined, through_joined
 from limits.fields.matrix import REVEALED, TOLERANCE, Matrix, multiply
+from limits.fields.patches import patches
 from limits.program.run import EquationRun, Noted, run_network
 from zoo.abstract import abstract
 from zoo.laws import Law
@@ -26,6 +28,11 @@ _AS_IT_IS = ("convert_element_type", "copy", "copy_p", "stop_gradient", "shardin
 _UNUSUAL = (
     "rich: the weights {name}, whose inputs and outputs grow with the width, are used in {what}, where they cannot be revealed. "
     "Multiply signals by them, by a product or a convolution."
+)
+_ORTHOGONAL = (
+    "rich: the weights {name} start as an orthogonal matrix, which takes back what it gave (Wᵀ W = 1), where independent entries "
+    "give something new: {what} of another limit. Initialise with nn.initializers.lecun_normal(), as kernel_init or "
+    "recurrent_kernel_init."
 )
 Path = tuple[Any, ...]
 
@@ -88,6 +95,13 @@ def wide_parameters(net: PlainNetwork, x: Any) -> dict[Path, Wide]:
     return {start.path: Wide(start.path, start.place.shape, *start.place.matrix, start.law) for start in wide}
 
 
+def check_independent(net: Any, x: Any) -> None:
+    """Refuses weights that are orthogonal at the start, where features are learnt."""
+    for wide in wide_parameters(net, x).values() if isinstance(net, PlainNetwork) else ():
+        if "orthogonal" in wide.law.kind:
+            raise ValueError(_ORTHOGONAL.format(name=".".join(wide.path), what="features that learn are"))
+
+
 def without(params: Any, paths: Any) -> Any:
     """A tree of parameters without these."""
     flat = {path: leaf for path, leaf in flax.traverse_util.flatten_dict(params).items() if path not in paths}
@@ -138,16 +152,26 @@ def vectors_met(net: PlainNetwork, x: Any) -> dict[Path, int]:
 class _Revealing(EquationRun):
     """The matrices as they are met, and how many vectors each has met."""
 
-    special = (Noted, Unseen)
+    special = (Noted, Unseen, Joined)
 
     def __init__(self, revealed: dict[Path, Matrix], key: Any, rows: dict[Path, int] | None) -> None:
         super().__init__()
         self.revealed, self.key, self.rows, self.uses = dict(revealed), key, rows, itertools.count()
+        self.sides: dict[Path, set[bool]] = {}
 
     def rule(self, eqn: Any, values: list[Any]) -> list[Any]:
+        if any(isinstance(value, Joined) for value in values):
+            made = through_joined(eqn, values, lambda each: self._outputs(eqn, each)[0])
+            if made is None:
+                raise ValueError(
+                    _UNUSUAL.format(name=_names(values), what=f'"{eqn.primitive.name}" of several together')
+                )
+            return [made]
         weights = next((value for value in values if isinstance(value, Unseen)), None)
         if weights is None:
             return super().rule(eqn, values)
+        if eqn.primitive.name == "concatenate" and not any(isinstance(value, Noted) for value in values):
+            return [Joined(tuple(values), eqn.params["dimension"])]
         if eqn.primitive.name == "dot_general":
             return [self._product(eqn, *values)]
         if eqn.primitive.name == "conv_general_dilated" and isinstance(values[1], Unseen):
@@ -208,6 +232,9 @@ class _Revealing(EquationRun):
                 _UNUSUAL.format(name=_name(w), what="a sum over other axes than all of its inputs or outputs")
             )
         forwards = [sorted(gone), sorted(kept)] == sides
+        self.sides.setdefault(path, set()).add(forwards)
+        if len(self.sides[path]) > 1 and "orthogonal" in w.wide.law.kind:
+            raise ValueError(_ORTHOGONAL.format(name=_name(w), what="networks that use it from both sides are"))
         free = a.shape[: a.ndim - len(gone)]
         a = jnp.flip(a, [len(free) + k for k, i in enumerate(gone) if i in w.turned])
         a = jnp.transpose(
@@ -234,6 +261,11 @@ class _Revealing(EquationRun):
 
 def _name(w: Unseen) -> str:
     return ".".join(map(str, w.wide.path))
+
+
+def _names(values: Sequence[Any]) -> str:
+    parts = [part for value in values if isinstance(value, Joined) for part in value.parts if isinstance(part, Unseen)]
+    return ", ".join(map(_name, parts))
 
 
 def _copy(w: Unseen) -> Path:
@@ -309,26 +341,3 @@ def _sliced(w: Unseen, begin: Sequence[int], shape: Sequence[int]) -> Unseen:
         axes[k] = ()
         at.append((w.axes[k][0], int(first)))
     return dataclasses.replace(w, axes=tuple(axes), at=tuple(at))
-
-
-def patches(
-    a: jax.Array, window: Sequence[int], strides: Sequence[int], padding: Sequence[Any], spacing: Sequence[int]
-) -> jax.Array:
-    """What a window sees: a [n, *positions, channels] → [n, *positions, *window, channels].
-
-    >>> patches(jnp.arange(4.0)[None, :, None], [3], [1], [(1, 1)], [1])[0, :, :, 0].tolist()
-    [[0.0, 0.0, 1.0], [0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 0.0]]
-    """
-    a = jax.lax.pad(a, jnp.zeros((), a.dtype), [(0, 0, 0), *((*edges, 0) for edges in padding), (0, 0, 0)])
-    spans = [
-        (n - (size - 1) * gap - 1) // stride * stride + 1
-        for n, size, gap, stride in zip(a.shape[1:-1], window, spacing, strides, strict=True)
-    ]
-    seen = []
-    for offsets in itertools.product(*map(range, window)):
-        part = a
-        for axis, (o, span, gap, stride) in enumerate(zip(offsets, spans, spacing, strides, strict=True), start=1):
-            part = jax.lax.slice_in_dim(part, o * gap, o * gap + span, stride, axis)
-        seen.append(part)
-    stacked = jnp.stack(seen, axis=-2)
-    return stacked.reshape(*stacked.shape[:-2], *window, stacked.shape[-1])

@@ -32,10 +32,6 @@ _NODE_BYTES = 2**28  # of the values of a function at quadrature nodes, for all 
 _NODES = 2000
 _MARGIN = 0.25  # of a power of N
 _READING = 3  # another number for rules that give other kernels
-_CARRY = (
-    "its forward code is traced in float64, and a loop in it begins with a carry of float32 whatever its inputs are, as those of "
-    "nn.RNN do: begin with zeros of the inputs' type, or write the loop out"
-)
 _LONG, _LONGEST, _FEW_BLOCKS = 200, 400, 30  # equations of a program, blocks of kernels: see `_step_by_step`
 
 
@@ -46,18 +42,26 @@ def program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple
     factors = Training("mse", trained=trained).factors(net, x)
     rates = {jax.tree_util.keystr(path): float(rate) for path, rate in jax.tree.leaves_with_path({"params": factors})}
     nets = net, net.clone(width=2 * net.width)
-    try:
+
+    def reading(single: bool) -> Any:
         return read(
             lambda i, key, x: nets[i].init(key, x),
             lambda i, variables, x: nets[i].apply(variables, x, rngs={"dropout": jax.random.key(0)}),
             np.zeros((1, *shape), kind),
             lambda path, _: rates.get(path, 0.0),
+            single,
         )
+
+    try:
+        try:
+            return reading(single=False)
+        except TypeError as error:  # a loop whose carry is float32 whatever its inputs are, as that of nn.RNN
+            if "carry" not in str(error):
+                raise
+            return reading(single=True)
     except NoLimitError as error:
         return Refused(reason_of(error))
     except Exception as error:  # a module's own code may refuse twice the width, or one input more, with any error
-        if isinstance(error, TypeError) and "carry" in str(error):
-            return Refused(_CARRY)
         return Refused(f"its forward code could not be traced at two widths ({_sentence(error)})")
 
 

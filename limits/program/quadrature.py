@@ -13,6 +13,7 @@ from limits.kernels.special import safe_sqrt
 from limits.program import differentiated
 from limits.program.functions import Function
 from limits.program.nodes import Node
+from limits.program.values import NoLimitError
 
 if TYPE_CHECKING:
     import scipy.stats
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 _TENSOR = {1: 200, 2: 200}  # Gauss–Hermite points an axis
 _FUSED = 4  # variables, up to which programs compile in seconds as they are
 _SOBOL = 16  # 2^16 points beyond: tanh of a large signal has poles near the axis, and 20⁴ tensor points are 10 % off
+
+_MOST = 8  # variables: beyond, programs take minutes to compile, and sweeps say as much
+_MANY = "an average over {count} Gaussian variables at once, as of gates of several steps; up to {most} are taken by quadrature"
 
 
 @functools.cache
@@ -63,6 +67,9 @@ def by_quadrature(m: Any, f: Function, g: Function, pairs: bool) -> Any:
     whole = m is m.own and not pairs
     variables = [(0, leaf) for leaf in f.random]
     variables += [(1, leaf) for leaf in g.random if not (whole and any(leaf is each for each in f.random))]
+
+    if len(variables) > _MOST:
+        raise NoLimitError(_MANY.format(count=len(variables), most=_MOST))
 
     def place(array: Any, which: int) -> Any:
         array, ranks = jnp.asarray(array), (f.rank, g.rank)

@@ -12,12 +12,17 @@ import numpy as np
 from zoo.laws.known import DOUBLE, KEPT, Known, array_of
 from zoo.laws.law import Unknown
 
-_DRAWS = {"_normal": "normal", "_truncated_normal": "truncated normal", "_uniform": "uniform"}  # jax's functions
+_DRAWS = {
+    "_normal": "normal",
+    "_truncated_normal": "truncated normal",
+    "_uniform": "uniform",
+    "_orthogonal": "orthogonal",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Draw:
-    """Independent centred entries; equal ones are the same numbers, others are independent if their keys are."""
+    """Independent centred entries, or an orthogonal matrix; equal ones are the same numbers, others independent if keys are."""
 
     kind: str
     variance: float
@@ -63,6 +68,9 @@ def draw(equation: Any, values: list[Any]) -> Random | Unknown:
     low, high = (float(bound.values) for bound in values[1:]) if values[1:] else (-math.inf, math.inf)
     if kind == "uniform":
         mean, variance, *higher = (low + high) / 2, (high - low) ** 2 / 12, 0.0, -1.2
+    elif kind == "orthogonal":  # an entry is that of a unit vector: its square a beta variable
+        n = max(out.shape[-2:])
+        mean, variance, *higher = 0.0, 1 / n, 0.0, -6 / (n + 2)
     else:
         mean, variance, *higher = _truncated(low, high) if values[1:] else (0.0, 1.0, 0.0, 0.0)
     draw = _Draw(kind, variance, frozenset(keys), (tuple(keys), out.shape, out.dtype, low, high), *higher)

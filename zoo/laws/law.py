@@ -3,14 +3,17 @@
 import dataclasses
 
 SUPPORTED = (
-    "Supported: independent entries that are normal, truncated normal or uniform, and constants; scaled, shifted, "
-    "reshaped, stacked, and sums of draws from different keys"
+    "Supported: independent entries that are normal, truncated normal or uniform, orthogonal matrices, and constants; scaled, "
+    "shifted, reshaped, stacked, and sums of draws from different keys"
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Law:
     """Independent entries of one law; kind: "normal", "truncated normal", "uniform", "constant", or a sum of them.
+
+    "orthogonal": of a matrix with orthonormal rows or columns, whose entries are as independent only where the matrix is met
+    by few vectors and from one side.
 
     gaussian: whether exactly normal; a truncated normal and a uniform are not, a constant is: N(mean, 0). Third and fourth
     cumulants in units of the standard deviation.

@@ -14,7 +14,7 @@ from stock import Dense, readout
 from vectors import Branches, SwiGLU
 
 from limits import Task, twin
-from limits.fields.plain import patches
+from limits.fields.patches import patches
 from limits.fields.sweep import CausalSweep
 from limits.training import Training
 from zoo import in_parameterization

@@ -1,7 +1,5 @@
 """Loops over the inputs themselves: every step has its own slice."""
 
-from typing import Any
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -10,7 +8,6 @@ import pytest
 from stock import readout
 
 from limits import twin
-from limits.program import closed
 from zoo import in_parameterization
 
 X = np.random.default_rng(0).normal(size=(3, 3, 2))
@@ -90,21 +87,3 @@ def test_a_scan_over_pairs_is_one_in_turn(steps):
     np.testing.assert_allclose(a.nngp, b.nngp, rtol=1e-12)
     np.testing.assert_allclose(a.ntk, b.ntk, rtol=1e-12)
     assert a.provenance["ntk"].kind == b.provenance["ntk"].kind == "exact"
-
-
-class Stock(nn.Module):
-    """Flax's loop over a cell, whose carry is float32 whatever its inputs are."""
-
-    width: int
-
-    @nn.compact
-    def __call__(self, x):
-        gauss = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
-        cell = nn.SimpleCell(self.width, kernel_init=gauss, recurrent_kernel_init=gauss)
-        states: Any = nn.RNN(cell)(x)
-        return readout(states[:, -1])
-
-
-def test_a_loop_that_begins_in_float32_says_so():
-    reasons = closed.closed_kernels(in_parameterization(Stock(64), "ntk"), X, None)[2]
-    assert "begins with a carry of float32" in reasons["nngp"]
