@@ -87,3 +87,25 @@ def test_a_scan_over_pairs_is_one_in_turn(steps):
     np.testing.assert_allclose(a.nngp, b.nngp, rtol=1e-12)
     np.testing.assert_allclose(a.ntk, b.ntk, rtol=1e-12)
     assert a.provenance["ntk"].kind == b.provenance["ntk"].kind == "exact"
+
+
+class Mirrored(nn.Module):
+    """A hidden convolution over positions that are continued by their mirror images, by Flax or by hand."""
+
+    width: int
+    by_hand: bool
+
+    @nn.compact
+    def __call__(self, x):
+        gauss = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+        h = nn.relu(nn.Conv(self.width, (3,), kernel_init=gauss)(x))
+        if self.by_hand:
+            h = jnp.concatenate([h[:, 1:2], h, h[:, -2:-1]], 1)
+        h = nn.Conv(self.width, (3,), padding="VALID" if self.by_hand else "REFLECT", kernel_init=gauss)(h)
+        return readout(nn.relu(h).mean(1))
+
+
+def test_one_position_is_its_own_mirror_image():
+    flax, by_hand = (twin(in_parameterization(Mirrored(64, each), "ntk")).kernels(X) for each in (False, True))
+    np.testing.assert_allclose(flax.ntk, by_hand.ntk, rtol=1e-12)
+    assert flax.provenance["ntk"].kind == by_hand.provenance["ntk"].kind == "exact"
