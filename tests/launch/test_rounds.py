@@ -1,5 +1,6 @@
 """launch.transfer --budget, and grids that grow: made-up surfaces in place of training; then one little study that is real."""
 
+import dataclasses
 import json
 import threading
 from pathlib import Path
@@ -184,6 +185,9 @@ def test_it_stops_at_the_precision_goes_on_with_more_and_takes_what_a_grid_left(
     assert [each["round"] for each in numbers["rounds"]] == list(range(1, len(found["own"].done) + 1))
     assert sum(each["cost"] for each in numbers["rounds"]) == pytest.approx(numbers["cost"])
     assert best_of(own(), outcome, found).value == pytest.approx(2 ** numbers["log2_optimum"]["value"])
+    none = {"own": dataclasses.replace(found["own"], end=dataclasses.replace(found["own"].end, before=None))}
+    reached = dataclasses.replace(outcome, sweeps={"own": {(8, 1): outcome.sweeps["own"][8, 1]}})
+    assert best_of(own(target={}), reached, none).width == found["own"].space.target[0]
 
 
 def test_seconds_settings_and_what_predict_finds(own, trainer):

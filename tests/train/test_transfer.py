@@ -10,6 +10,8 @@ import optax
 import pytest
 
 from train.transfer import Sweep, Transfer, loss_at, optimum, sweep_rates, train_runs, transfer
+from train.transfer.kept import KeptRuns
+from train.transfer.outcome import Outcome, target
 from train.transfer.runs import shuffled
 from zoo import MLP, Parameterization, scaled
 
@@ -297,3 +299,38 @@ def test_an_interval_holds_the_optimum_also_at_an_end_of_the_grid(sign):
     assert (best.edge, best.log_rate) == (True, 4 * sign)
     assert low <= best.rate <= high
     assert 0.1 < np.log2(high / low) < 1
+
+
+def test_a_first_batch_without_loss_is_no_measure_of_divergence():
+    """Hinge losses, and those that are clipped, may be 0 at the start of a run that learns well."""
+    good, fair = [0.0, 0.02, 0.01, 0.004], [0.3, 0.2, 0.1, 0.1]
+    found = Sweep(8, 1, np.array([0.1, 0.2]), np.array([[good] * 2, [fair] * 2]))
+    assert found.diverged.tolist() == [0, 0]
+    assert found.optimum().rate == pytest.approx(0.1)
+    zero = Sweep(8, 1, np.array([0.1, 0.2]), np.array([[good], [[0.0, 1.0, 2.0, 3.0]]]))
+    assert zero.diverged.tolist() == [0, 1]
+    kept = KeptRuns(
+        {"learning_rate": np.array([0.1, 0.2])}, np.zeros(2, int), np.array([good, fair]), *[np.zeros(0)] * 3
+    )
+    assert kept.losses.tolist() == pytest.approx([0.004, 0.1])
+
+
+def test_rates_are_put_in_order():
+    rates, curves = np.array([0.4, 0.1, 0.2]), np.random.default_rng(0).uniform(1, 2, (3, 2, 5))
+    found = Sweep(8, 1, rates, curves, curves[..., -1])
+    assert found.rates.tolist() == [0.1, 0.2, 0.4]
+    np.testing.assert_array_equal(found.losses, curves[[1, 2, 0], :, -1])
+    assert optimum(rates, np.array([2.0, 2.0, 1.0])).rate == optimum(rates[[1, 2, 0]], np.array([2.0, 1.0, 2.0])).rate
+    with pytest.raises(ValueError, match="rates must be positive numbers"):
+        Sweep(8, 1, np.array([0.0, 1.0, 2.0]), curves)
+
+
+def test_a_target_that_was_not_reached_is_still_the_target():
+    """Of a search some sizes and values may be missing: what is at an end of those that are there is not at the grid's."""
+    rates = np.array([0.1, 0.2, 0.4])
+    small = Sweep(8, 1, rates, np.repeat(np.array([3.0, 2.0, 1.0])[:, None, None], 3, 1))
+    outcome = Outcome("learning_rate", {"": {(8, 1): small}})
+    whole, more = (target(outcome, 16, 1, values) for values in (rates, [*rates, 0.8]))
+    assert (whole.width, more.width) == (16, 16)
+    assert "at an end of the grid: try values beyond 0.4" in whole.advice
+    assert "at an end of the runs that are there: others ended early or are to come, beyond 0.4" in more.advice

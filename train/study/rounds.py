@@ -252,7 +252,7 @@ def best_of(study: Study, outcome: Outcome, searched: Mapping[str, Searched]) ->
     label = outcome.best_label()
     found = searched[label]
     if found.end.before is None:
-        return study.target(outcome)
+        return study.target(outcome, found.space.target)
     width, depth = found.space.target
     return Target(
         label, width, depth, 2.0 ** float(found.end.before.value), found.sentence(label, study.dial.replace("_", " "))

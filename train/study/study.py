@@ -213,10 +213,11 @@ class Study:
         """All sweeps by setting and size."""
         return outcome_of(self, found, absent)
 
-    def target(self, outcome: Outcome) -> Target:
-        """The size that the config asks for (by default the largest one), and the value to train it with."""
+    def target(self, outcome: Outcome, size: tuple[int, int] | None = None) -> Target:
+        """The size that the config asks for (by default the largest one), or this one, and the value to train it with."""
         wanted = self.config.get("target", {})
-        return target(outcome, wanted.get("width"), wanted.get("depth"))
+        width, depth = size or (wanted.get("width"), wanted.get("depth"))
+        return target(outcome, width, depth, self.values)
 
     def with_sizes(self, widths: Iterable[int] = (), depths: Iterable[int] = ()) -> "Study":
         """The same with all sizes that can be made of the config's numbers and these."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from limits.kept.store import Store
-from train.transfer.sweep import LOST, Sweep
+from train.transfer.sweep import LOST, Sweep, losses_of, start_of
 from train.transfer.tuning import Tuning
 
 Key = tuple[float, ...]  # the hyperparameters of a run in the order of their names, then its seed
@@ -66,8 +66,7 @@ class KeptRuns:
     @property
     def losses(self) -> np.ndarray:
         """Of each run what `Sweep.losses` has of it, not a number where it was given up."""
-        scores = self.scores[:, None] if len(self.scores) else None
-        return Sweep(1, 1, np.arange(len(self)), self.curves[:, None], scores).losses[:, 0]
+        return losses_of(self.curves, self.scores if len(self.scores) else None)
 
     def joined(self, others: "KeptRuns | None") -> "KeptRuns":
         """With these besides; where both have a run, the one that went farther, and of equals this one's own."""
@@ -123,7 +122,7 @@ class Tried:
         """Values at which a run diverged."""
         curves = self.runs.curves[self.run]
         end = curves[..., -max(curves.shape[-1] // 10, 1) :].mean(-1)
-        lost = np.isinf(end) | (end > LOST * np.abs(curves[..., 0]))
+        lost = np.isinf(end) | (end > LOST * start_of(curves[self.run >= 0]))
         return np.asarray((lost & (self.run >= 0)).any(1))
 
     @property

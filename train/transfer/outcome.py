@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -109,8 +110,13 @@ class Target:
     advice: str
 
 
-def target(outcome: Outcome, width: float | None = None, depth: int | None = None) -> Target:
-    """In the best setting, the size (by default the largest one).
+def target(
+    outcome: Outcome,
+    width: float | None = None,
+    depth: int | None = None,
+    values: Sequence[float] | np.ndarray | None = None,
+) -> Target:
+    """In the best setting, the size (by default the largest one). values: of the whole grid, of which not all may be there.
 
     The smallest size's optimum, moved by what was measured over width and over depth where 95 % intervals exclude that it stays.
     """
@@ -127,8 +133,13 @@ def target(outcome: Outcome, width: float | None = None, depth: int | None = Non
         said += words
     value = 2.0 ** (at.log_rate + sum(moves))
     if at.edge:
+        ends = np.log2([small.rates[0], small.rates[-1]] if values is None else [min(values), max(values)])
+        last = np.isclose(at.log_rate, ends).any()
+        where, remedy = (
+            ("the grid", "try values") if last else ("the runs that are there", "others ended early or are to come,")
+        )
         said.append(
-            f"Warning: the optimum of width {small.width:g}, depth {small.depth} is at an end of the grid: try values beyond "
+            f"Warning: the optimum of width {small.width:g}, depth {small.depth} is at an end of {where}: {remedy} beyond "
             f"{at.rate:.3g}."
         )
     where = f"{dial} {at.rate:.3g} of width {small.width:g}, depth {small.depth}"

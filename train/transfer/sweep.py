@@ -29,12 +29,32 @@ class Optimum:
         return 2.0**self.log_rate
 
 
+def start_of(curves: np.ndarray) -> float:
+    """How large the loss of a size is at the start: the largest of any run [..., step], since a first batch may happen to have
+    next to none; where all begin at 0, the least that a run rises to.
+
+    >>> start_of(np.array([[0.0, 0.02, 0.01], [0.3, 0.2, 0.1]])), start_of(np.array([[0.0, 0.02, 0.01], [0.0, 5.0, np.inf]]))
+    (0.3, 0.02)
+    """
+    finite = np.where(np.isfinite(curves), np.abs(curves), 0.0).reshape(-1, curves.shape[-1])
+    peaks = finite.max(1)
+    return float(finite[:, 0].max(initial=0.0) or peaks[peaks > 0].min(initial=np.inf))
+
+
+def losses_of(curves: np.ndarray, scores: np.ndarray | None = None) -> np.ndarray:
+    """What each of these runs [..., step] of a size is judged by, see `Sweep.losses`."""
+    steps = curves.shape[-1]
+    end = curves[..., steps - max(steps // 10, 1) :].mean(-1)
+    ended = np.where(end > LOST * start_of(curves), np.inf, end)
+    return ended if scores is None else np.where(np.isfinite(ended), scores, np.inf)
+
+
 @dataclasses.dataclass(frozen=True)
 class Sweep:
     """Losses of one size: `curves` [rate, seed, step], infinite from the step on at which a run became infinite.
 
-    `rates` may be the values of any positive hyperparameter. Width infinity: the limit, where replicas take the place of
-    seeds. `scores` [rate, seed]: what is scored instead of the training loss at the end.
+    `rates` may be the values of any positive hyperparameter; they are put in order. Width infinity: the limit, where replicas
+    take the place of seeds. `scores` [rate, seed]: what is scored instead of the training loss at the end.
     """
 
     width: float
@@ -43,19 +63,29 @@ class Sweep:
     curves: np.ndarray
     scores: np.ndarray | None = None
 
+    def __post_init__(self) -> None:
+        rates = np.asarray(self.rates, float)
+        if not (rates.ndim == 1 and len(rates) and np.all(np.isfinite(rates) & (rates > 0))):
+            raise ValueError(
+                "Sweep: rates must be positive numbers, one for each row of curves, as their logarithms are looked at; got "
+                f"{rates}."
+            )
+        order = np.argsort(rates)
+        for name in ("rates", "curves", "scores"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else np.asarray(value)[order])
+
     @property
     def losses(self) -> np.ndarray:
         """The mean over the last tenth of the steps, or the scores, [rate, seed]; infinite for runs that diverged.
 
-        Diverged: the loss is infinite, or ends above ten times what it was at the start.
+        Diverged: the loss is infinite, or ends above ten times what it was at the start (`start_of`).
         """
-        ended = self.until(self.curves.shape[-1])
-        return ended if self.scores is None else np.where(np.isfinite(ended), self.scores, np.inf)
+        return losses_of(self.curves, self.scores)
 
     def until(self, step: int) -> np.ndarray:
         """What `losses` would be, had training ended after so many steps."""
-        end = self.curves[..., step - max(step // 10, 1) : step].mean(-1)
-        return np.where(end > LOST * abs(self.curves[..., 0]), np.inf, end)
+        return losses_of(self.curves[..., :step])
 
     @property
     def diverged(self) -> np.ndarray:
@@ -142,7 +172,8 @@ def optimum(rates: Sequence[float] | np.ndarray, losses: np.ndarray) -> Optimum:
         raise ValueError(
             f"optimum: losses must have one row for each of {len(rates)} rates; its shape is {losses.shape}."
         )
-    losses = losses.reshape(len(rates), -1)
+    order = np.argsort(rates)
+    rates, losses = rates[order], losses.reshape(len(rates), -1)[order]
     return _optimum(rates, losses, valley(np.log2(rates), losses))
 
 
