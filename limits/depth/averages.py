@@ -39,12 +39,17 @@ def squares(w_std: Any, b_std: Any) -> tuple[float, float]:
 def moment(activation: Any, q: Any, order: int = 0) -> np.ndarray:
     """E[φ⁽ʲ⁾(√q Z)²], with j = `order` derivatives, for every variance in q.
 
-    A kink has an infinite second moment of φ''.
+    A kink has an infinite second moment of φ''. E φ'² of the variance 0 is what it is of small ones: half each side's φ'(0)².
 
     >>> float(moment("relu", 3.0)), float(moment("relu", 3.0, 1)), float(moment("relu", 3.0, 2))
     (1.5, 0.5, inf)
+    >>> float(moment(jax.nn.relu6, 0.0, 1))
+    0.5
     """
     phi, q = activation_function(activation), np.asarray(q, float)
+    if order == 1 and (q == 0).any():
+        some, at_zero = np.where(q > 0, q, 1.0), np.square(slopes_at_zero(phi)).mean()
+        return np.where(q > 0, moment(phi, some, 1), at_zero)
     linear = as_piecewise_linear(phi)
     if linear is not None:
         size = (linear.negative**2 + linear.positive**2) / 2
@@ -64,6 +69,24 @@ def moment(activation: Any, q: Any, order: int = 0) -> np.ndarray:
         rows = np.resize(q, (-(-q.size // size), size))
         found = [np.zeros(0), *(power(phi, QUADRATURE, jnp.asarray(row)) for row in rows)]
         return np.concatenate(found)[: q.size].reshape(q.shape)
+
+
+def slopes_at_zero(phi: Any) -> tuple[float, float]:
+    """(φ'(0−), φ'(0+)), which differ where φ has a kink at 0; infinity where φ' grows without end towards 0.
+
+    Automatic differentiation at 0 itself takes one side, or neither.
+
+    >>> slopes_at_zero(jax.nn.relu6), slopes_at_zero(lambda x: jnp.sign(x) * jnp.sqrt(jnp.abs(x)))
+    ((0.0, 1.0), (inf, inf))
+    """
+    with jax.enable_x64(True):
+        x = jnp.asarray([[-1e-15, -1e-30], [1e-15, 1e-30]])  # numbers of float32, too
+        slopes = np.asarray(derivative(phi)(x), float)
+    ends = []
+    for far, near in slopes:
+        grows = not np.isfinite(near) or abs(near) > 1.01 * abs(far)
+        ends.append(math.inf if grows else 0.0 if abs(near) < 0.99 * abs(far) else float(near))
+    return ends[0], ends[1]
 
 
 def power(phi: Any, orders: int, q: jax.Array) -> jax.Array:

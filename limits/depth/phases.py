@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from limits.depth.averages import NETWORK, QUADRATURE, accurate_orders, moment, power_slope, squares
+from limits.depth.averages import NETWORK, QUADRATURE, accurate_orders, moment, power_slope, slopes_at_zero, squares
 from limits.kernels import Affine, State, activate, dense, dual
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import derivative
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import scipy.optimize
 
 _LARGEST_EDGE = 1e4  # beyond, activations that end linearly have χ − 1 below the error of quadrature; or 100 b_std²
+_DYING = 1e-14  # a variance below which a layer is that of φ's first power, to rounding
 CRITICAL = 1e-8  # |χ − 1| below which a network is called critical
 
 
@@ -84,9 +85,10 @@ class Phase:
 
     name: "ordered" (χ < 1), "critical" (χ = 1) or "chaotic" (χ > 1), with χ = σ_w² E φ'(√q* Z)², the factor of the
     gradient's variance and of the tangent kernel's diagonal a layer. q: the variance's fixed point q*. c: the correlation
-    c* that two inputs approach, and `slope` the factor f'(c*) with which they do. curvature, third: f''(1) and f'''(1),
-    the j-th derivative being σ_w² q*^(j−1) E φ^(j)(√q* Z)² (infinite where φ has a kink). variance_slope: dq'/dq at q*;
-    above 1 the fixed point is repelling and only a signal that starts there stays.
+    c* that two inputs approach (not a number where each pair keeps its own, or nothing is passed on), and `slope` the factor
+    f'(c*) with which they do. curvature, third: f''(1) and f'''(1), the j-th derivative being σ_w² q*^(j−1) E φ^(j)(√q* Z)²
+    (infinite where φ has a kink). variance_slope: dq'/dq at q*; above 1 the fixed point is repelling and only a signal that
+    starts there stays. Where q* = 0 all are of a signal that goes to 0.
     """
 
     name: str
@@ -154,7 +156,7 @@ def searched(phi: Any, w_std: float, b_std: float, start: float = 1.0) -> tuple[
     """
     ahead = variance_map(phi, w_std, b_std)
     least, most = float(ahead(0.0)), max(1.0, start, float(ahead(start)))
-    low = 1e-3 * least if least > 0 else 1e-14  # below, a layer is linear to rounding
+    low = 1e-3 * least if least > 0 else _DYING
     return min(low, start), min(1e6 * most, 1e300)
 
 
@@ -202,11 +204,16 @@ def phase(activation: Any, w_std: float, b_std: float = 0.0, start: float = 1.0)
 
     Positively homogeneous activations (relu) without bias keep every norm ratio: their correlations follow the critical
     map at any w_std, so that `slope` is 1 and the depth scale infinite although χ is not 1; the same holds where a relu
-    network's variance explodes (q* = ∞) and the bias is forgotten.
+    network's variance explodes (q* = ∞) and the bias is forgotten. Linear networks keep every correlation. A signal that dies
+    (q* = 0) sees φ near 0 alone, so that its correlations are those of a linear network, or of leaky relu if φ has a kink at
+    0; or where φ'(0) = 0, those of the first power in φ.
 
     >>> found = phase("tanh", w_std=2.0, b_std=0.3)
     >>> found.name, round(found.c, 4), round(found.slope, 3)
     ('chaotic', 0.2639, 0.86)
+    >>> found = phase("tanh", w_std=0.5)  # the signal dies, and angles stay
+    >>> found.name, found.chi, found.depth_scale, found.gradient_depth_scale == scale(0.25)
+    ('ordered', 0.25, inf, True)
 
     Reference: Poole et al. (2016); Schoenholz et al. (2017), Deep information propagation.
     """
@@ -215,22 +222,45 @@ def phase(activation: Any, w_std: float, b_std: float = 0.0, start: float = 1.0)
     if as_piecewise_linear(phi) is not None and (b == 0 or math.isinf(q)):
         chi = w * float(moment(phi, 1.0, 1))
         kink = float(moment(phi, 1.0, 2))
-        return Phase(_name(chi), q, 1.0, chi, 1.0, kink, kink, chi)
+        kept = kink == 0 and (b == 0 or chi > 1 + CRITICAL)  # variances that grow by b > 0 alone end at one angle
+        return Phase(_name(chi), q, math.nan if kept else 1.0, chi, 1.0, kink, kink, chi)
     if math.isinf(q):
         raise AbsentError(
             f"The variance grows without end at w_std {w_std:g}, b_std {b_std:g}, or at least beyond "
             f"{searched(phi, w_std, b_std, start)[1]:.3g}, up to where a fixed point was looked for from {start:g} on: there is "
             "no phase. Take a smaller w_std, or another start."
         )
-    chi, curvature, third = (w * q ** (j - 1) * float(moment(phi, q, j)) if q > 0 or j == 1 else 0.0 for j in (1, 2, 3))
-    if q > 0 and _has_kink(phi, 10 * math.sqrt(q)):
+    if q == 0:
+        return _dying(phi, w_std)
+    chi, curvature, third = (w * q ** (j - 1) * float(moment(phi, q, j)) for j in (1, 2, 3))
+    if _has_kink(phi, 10 * math.sqrt(q)):
         curvature = third = math.inf
     with jax.enable_x64(True):
-        spread = w * float(power_slope(phi, QUADRATURE, jnp.asarray([q]))[0]) if q > 0 else chi
-    if chi <= 1 + CRITICAL or q == 0:
+        spread = w * float(power_slope(phi, QUADRATURE, jnp.asarray([q]))[0])
+    if chi <= 1 + CRITICAL:
         return Phase(_name(chi), q, 1.0, chi, chi, curvature, third, spread)
     gap, slope = _chaotic_point(correlation_map(phi, w_std, b_std, q), chi, curvature)
     return Phase("chaotic", q, 1 - gap, chi, slope, curvature, third, spread)
+
+
+def _dying(phi: Callable, w_std: float) -> Phase:
+    """That of signals whose variance goes to 0: of φ at small ones."""
+    below, above = slopes_at_zero(phi)
+    chi = float(w_std) ** 2 * (below**2 + above**2) / 2
+    if math.isinf(chi):
+        raise AbsentError(
+            f"The variance falls below {_DYING:g} at w_std {w_std:g}, as far as was searched, and does not go to 0, "
+            "where φ has an infinite slope: the phase is unknown. Take a larger w_std, or b_std > 0."
+        )
+    if chi > 0:
+        kink = 0.0 if math.isclose(below, above, rel_tol=1e-6) else math.inf
+        return Phase(_name(chi), 0.0, 1.0 if kink else math.nan, chi, 1.0, kink, kink, chi)
+    size = float(moment(phi, _DYING))
+    if size < 1e-290:  # nothing comes through, or too little to compare
+        return Phase("ordered", 0.0, math.nan, 0.0, math.nan, math.nan, math.nan, 0.0)
+    first, curvature, third = (_DYING**j * float(moment(phi, _DYING, j)) / size for j in (1, 2, 3))
+    gap, slope = _chaotic_point(correlation_map(phi, w_std, 0.0, _DYING), first, curvature)
+    return Phase("ordered", 0.0, 1 - gap, 0.0, slope, curvature, third, 0.0)
 
 
 def _has_kink(phi: Callable, reach: float) -> bool:
@@ -294,8 +324,8 @@ def _edge_of_chaos(activation: Any, b_std: float) -> float:
             raise AbsentError(f"{activation} is 0 everywhere: χ = 0 at every w_std, and there is no edge of chaos.")
         return 1 / math.sqrt(slope)
     if b_std == 0 and float(phi(jnp.zeros(()))) == 0:
-        slope = abs(float(jax.grad(lambda x: phi(x))(0.0)))
-        where = f"w_std = 1/|φ'(0)| = {1 / slope:g}" if slope > 0 else "no finite w_std"
+        slope = math.sqrt(float(moment(phi, 0.0, 1)))
+        where = f"w_std = 1/√E φ'² = {1 / slope:g}" if 0 < slope < math.inf else "no w_std"
         raise AbsentError(
             f"{activation}: at b_std 0 the edge is degenerate, {where} with variance q* = 0, which signals approach slower than "
             "any exponential; none of the theorems about the edge hold there. Take b_std > 0, such as 0.05."

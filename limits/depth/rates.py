@@ -227,10 +227,11 @@ def limiting_kernel(
     if linear is not None and linear.negative == linear.positive and (goes or found.name == "critical"):
         raise AbsentError(f"{activation} is linear: its kernels do not lose angles, and have no trivial limit.")
     if goes:
-        if math.isinf(found.curvature):
+        if math.isinf(found.curvature) and found.chi > 0:
+            edge = "take w_std = edge_of_chaos(activation, 0) with b_std = 0, or " if linear is not None else ""
             raise AbsentError(
-                f"The variance goes to {found.q:g}: up to the factor (σ_w² E φ'²)^L this is the critical kernel. Take "
-                "w_std = edge_of_chaos(activation, 0) with b_std = 0, or divide by (σ_w² E φ'²)^(L−1) first."
+                f"The variance goes to {found.q:g}: up to the factor (σ_w² E φ'²)^L this is the critical kernel: {edge}divide by "
+                f"(σ_w² E φ'²)^(L−1) = {found.chi:g}^(L−1) first."
             )
         raise AbsentError(f"The variance goes to 0 at w_std {w_std:g}, b_std {b_std:g}, and every kernel with it.")
     if found.name == "critical":

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 
 from limits import kernels as algebra
-from limits.depth.averages import NETWORK, QUADRATURE, power_slope, squares
+from limits.depth.averages import NETWORK, QUADRATURE, moment, power_slope, squares
 from limits.depth.phases import bisected
 from limits.depth.response import LAYERS, advance, checked_kernel, orders_for, start, variance_layer, variances
 from limits.kernels.hermite import derivative
@@ -224,7 +224,8 @@ def estimated_scale(
 
         ρ* ≈ sqrt(R^{1/L} − 1) / (σ_w φ'(0)),   R = (σ_w² φ'(0)² target + σ_b²) / (σ_w² φ'(0)² K^(0) + σ_b²)
 
-    0 where K^(0) is above the target. For depth = inf, what ρ* √L tends to: sqrt(ln R) / (σ_w φ'(0)).
+    with the mean of both sides' φ'(0)² where φ has a kink at 0. 0 where K^(0) is above the target. For depth = inf, what ρ* √L
+    tends to: sqrt(ln R) / (σ_w φ'(0)).
 
     >>> estimated_scale(0.05, 10, w_std=1.25**0.5, b_std=0.05**0.5).round(4).item()
     0.288
@@ -235,10 +236,10 @@ def estimated_scale(
     q, (w, b) = np.asarray(variance, np.float64), squares(w_std, b_std)
     if (q + b == 0).any():
         raise ValueError(f"estimated_scale: variance must be > 0 without a bias, got {variance!r}.")
-    with jax.enable_x64(True):
-        a = w * float(derivative(activation_function(activation))(jnp.zeros(()))) ** 2
-    if a == 0:
-        raise ValueError("The estimate takes φ as linear near 0, and φ'(0) = 0 here: use optimal_scale.")
+    a = w * float(moment(activation, 0.0, 1))
+    if not 0 < a < np.inf:
+        slope = "0" if a == 0 else "∞"
+        raise ValueError(f"The estimate takes φ as linear near 0, and φ'(0) = {slope} here: use optimal_scale.")
     ratio = np.maximum((a * target + b) / (a * q + b), 1.0)
     return np.asarray(np.sqrt((np.log(ratio) if np.isinf(depth) else np.expm1(np.log(ratio) / depth)) / a))
 

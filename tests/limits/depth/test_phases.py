@@ -107,6 +107,42 @@ def test_phases_of_relu():
     assert phase("relu", SQRT2, 0.0, start=3.0).q == 3
 
 
+@pytest.mark.parametrize(
+    ("activation", "squared_slopes"),
+    [(jax.nn.relu6, (0, 1)), (lambda x: jnp.clip(x, 0, 2.0), (0, 1)), (lambda x: jnp.sin(jnp.abs(x)), (1, 1)),
+     (jax.nn.selu, (1.0507009873554805**2 * 1.6732632423543772**2, 1.0507009873554805**2))],
+)  # fmt: skip
+def test_a_signal_that_dies_at_a_kink(activation, squared_slopes):
+    """φ near 0 is leaky relu: χ = σ_w² (φ'(0−)² + φ'(0+)²)/2, and angles close, slower than any exponential."""
+    power = sum(squared_slopes) / 2
+    at = phase(activation, 0.62, 0.0)
+    assert (at.name, at.q, at.chi) == ("ordered", 0, pytest.approx(0.62**2 * power, rel=1e-12))
+    assert (at.c, at.slope, at.curvature, at.depth_scale) == (1, 1, math.inf, math.inf)
+    assert at.variance_slope == pytest.approx(at.chi)
+    with pytest.raises(AbsentError, match=f"degenerate, w_std = 1/√E φ'² = {power**-0.5:g} with"):
+        edge_of_chaos(activation, 0.0)
+    with pytest.raises(AbsentError, match="critical kernel: divide by"):
+        limiting_kernel(activation, 0.62, 0.0)
+
+
+def test_a_signal_that_dies_keeps_angles_if_smooth():
+    for activation in ("tanh", "linear", jax.nn.hard_tanh):
+        at = phase(activation, 0.5, 0.0)
+        assert (at.name, at.q, at.chi, at.slope, at.depth_scale) == ("ordered", 0, 0.25, 1, math.inf)
+        assert math.isnan(at.c)
+        mapped, slope = correlation_map(activation, 0.5, 0.0, 1e-10)([0.5, 1.5])
+        np.testing.assert_allclose(mapped, [0.5, 1.5], rtol=1e-8)
+        np.testing.assert_allclose(slope, 1, rtol=1e-8)
+    # Where φ'(0) = 0 it is the map of the first power: (9c + 6c³)/15 of x³, (1 + 2c²)/3 of x².
+    at = phase(lambda x: jnp.tanh(x) ** 3, 0.5)
+    assert (at.name, at.chi, at.c, at.slope) == ("ordered", 0, pytest.approx(0, abs=1e-9), pytest.approx(0.6))
+    at = phase(lambda x: jnp.tanh(x * x), 0.5)
+    assert (at.chi, at.c, at.slope, at.curvature) == (0, *(pytest.approx(v, rel=1e-9) for v in (1 / 2, 2 / 3, 4 / 3)))
+    assert math.isnan(phase(lambda x: jnp.sign(x) * jax.nn.relu(jnp.abs(x) - 1), 0.5).c)  # 0 around 0
+    with pytest.raises(AbsentError, match="infinite slope"):  # q* = 1e-60
+        phase(lambda x: jnp.sign(x) * jnp.abs(x) ** 0.99, 0.5)
+
+
 def test_derivatives_of_the_correlation_map_at_one():
     w, b = edge_of_chaos("tanh", 0.2), 0.2
     at = phase("tanh", w, b)

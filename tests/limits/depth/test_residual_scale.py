@@ -1,5 +1,7 @@
 """Optimal residual scales: the theory's table, an independent recursion, where there is none; the maximum-entropy condition."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -115,6 +117,12 @@ def test_the_entropy_condition_fills_the_range():
     np.testing.assert_allclose(q, 0.5, rtol=1e-10)
     assert np.isnan(rho[0, 1])
     assert optimal_scale(20 * K0, 10, **NET, condition="entropy")[0, 0] == 0
+
+
+def test_the_estimate_at_a_kink_takes_both_sides():
+    for activation, square in ((jax.nn.relu6, 1 / 2), (lambda x: jnp.sin(jnp.abs(x)), 1.0)):
+        rho = estimated_scale(0.05, 10, w_std=1.2, activation=activation).item()
+        assert 0.05 * (1 + rho**2 * 1.2**2 * square) ** 10 == pytest.approx(0.25)
 
 
 def test_mistakes():
