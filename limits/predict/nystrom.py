@@ -13,13 +13,16 @@ from zoo import checks
 if TYPE_CHECKING:
     import scipy.linalg
 
+_ROUNDING = 64  # in units of the last digit; no landmark has less than half of it left
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LowRank:
     """K ≈ Φ Φᵀ: `features` Φ [n, m] of the inputs, numbers of the `landmarks` among them, and what is left.
 
-    `left` = tr(K − Φ Φᵀ) / tr K, exactly. K − Φ Φᵀ is positive semidefinite, so no eigenvalue of it is above left × tr K, and no
-    entry above its largest diagonal entry, `largest`.
+    `left` = tr(K − Φ Φᵀ) / tr K, from its diagonal. K − Φ Φᵀ is positive semidefinite, so no eigenvalue of it is above
+    left × tr K, and no entry above its largest diagonal entry, `largest`. Both hold to the rounding of the kernel's type (64 of
+    its last digits: 8e-6 of the diagonal in float32), which is the least that either says.
     """
 
     features: np.ndarray
@@ -51,33 +54,43 @@ def nystrom(
 
     >>> x = np.random.default_rng(0).normal(size=(30, 2))
     >>> low = nystrom(lambda a, b: a @ b.T, x, (x**2).sum(1), rank=2)
-    >>> bool(low.left < 1e-12), low.features.shape, np.allclose(low.of(x @ x[low.landmarks].T), low.features)
+    >>> bool(low.left < 1e-11), low.features.shape, np.allclose(low.of(x @ x[low.landmarks].T), low.features)
     (True, (30, 2), True)
 
     Reference: Chen, Epperly, Tropp, Webber (2023), Randomly pivoted Cholesky: practical approximation of a kernel matrix with few
     entry evaluations.
     """
-    x, whole = np.asarray(x), np.asarray(diagonal, np.float64)
-    if len(whole) != len(x):
-        raise ValueError(f"nystrom: diagonal must have an entry for each of the {len(x)} inputs; it has {len(whole)}.")
-    random, left = np.random.default_rng(seed), whole.copy()
-    low, chosen = np.zeros((len(x), 0)), np.zeros(0, int)
+    x, given = np.asarray(x), np.asarray(diagonal)
+    if len(given) != len(x):
+        raise ValueError(f"nystrom: diagonal must have an entry for each of the {len(x)} inputs; it has {len(given)}.")
+    random, whole, rounding = np.random.default_rng(seed), given.astype(np.float64), _rounding(given)
+    left, low, chosen = whole.copy(), np.zeros((len(x), 0)), np.zeros(0, int)
     with patient_bar("landmarks", min(rank, len(x))) as advance:
-        while len(chosen) < min(rank, len(x)) and left.max() > 1e-10 * whole.max():
-            possible = int((left > 1e-10 * whole.max()).sum())
+        while len(chosen) < min(rank, len(x)) and left.max() > (least := max(1e-10, rounding / 2) * whole.max()):
+            possible = int((left > least).sum())
             wanted = min(batch, rank - len(chosen), possible)
             new = random.choice(len(x), size=wanted, replace=False, p=left / left.sum())
-            columns = np.asarray(kernel(x, x[new]), np.float64) - low @ low[new].T
+            asked = np.asarray(kernel(x, x[new]))
+            rounding = max(rounding, _rounding(asked))
+            columns = asked.astype(np.float64) - low @ low[new].T
             inside = columns[new]
-            order, root = _pivoted(inside, 1e-10 * whole.max())
-            columns = scipy.linalg.solve_triangular(root, columns[:, order].T, lower=True).T
+            order, root = _pivoted(inside, max(1e-10, rounding / 2) * whole.max())
+            columns = (
+                scipy.linalg.solve_triangular(root, columns[:, order].T, lower=True).T if len(order) else columns[:, :0]
+            )
             low, chosen = np.concatenate([low, columns], 1), np.concatenate([chosen, new[order]])
-            left = np.maximum(whole - (low**2).sum(1), 0)
-            left[chosen] = 0
+            left = np.where(left > 0, np.maximum(whole - (low**2).sum(1), 0), 0)
+            left[new] = 0  # those that are no landmarks are sums of the others, to rounding: they are not drawn again
             for _ in range(wanted):
                 advance()
-    rest = float(left.sum() / whole.sum()) if whole.sum() > 0 else 0.0
-    return LowRank(low, chosen, rest, float(left.max()), np.tril(low[chosen]))
+    rest = np.abs(whole - (low**2).sum(1))
+    share = max(rest.sum() / whole.sum(), rounding) if whole.sum() > 0 else 0.0
+    return LowRank(low, chosen, float(share), float(max(rest.max(), rounding * whole.max())), np.tril(low[chosen]))
+
+
+def _rounding(values: np.ndarray) -> float:
+    """What numbers of this type lose, over the largest, in all that is done with them here."""
+    return _ROUNDING * float(np.finfo(values.dtype if values.dtype.kind == "f" else float).eps)
 
 
 def _pivoted(matrix: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray]:
@@ -92,4 +105,4 @@ def _pivoted(matrix: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray]:
         order.append(pivot)
         left = np.maximum(left - column**2, 0)
         left[order] = 0
-    return np.array(order), np.tril(low[order])
+    return np.array(order, int), np.tril(low[order])

@@ -68,6 +68,23 @@ def test_landmarks():
     np.testing.assert_allclose(low.features @ low.features.T, kernel(twice), atol=1e-6)
 
 
+@pytest.mark.parametrize("diagonal", [np.float32, np.float64])
+@pytest.mark.parametrize(("spread", "copies", "batch"), [(0.01, 1, 4), (0.1, 1, 128), (1.0, 3, 8)])
+def test_landmarks_of_a_rounded_kernel(diagonal, spread, copies, batch):
+    """In float32 fewer inputs than were asked for are no sum of the others, and what is left is no less than rounding."""
+    x = np.tile(spread * X[: 60 // copies, :2], (copies, 1))
+    for seed in range(3):
+        exact = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 2)
+        low = predict.nystrom(
+            lambda a, b: np.exp(-((a[:, None] - b[None]) ** 2).sum(-1) / 2).astype(np.float32),
+            x, np.ones(60, diagonal), 60, batch=batch, seed=seed,
+        )  # fmt: skip
+        rest = exact - low.features @ low.features.T
+        assert np.abs(rest).max() <= low.largest < 2e-5
+        assert np.linalg.eigvalsh(rest)[-1] <= low.left * 60 < 1e-3
+        assert 2 < low.features.shape[1] < 50
+
+
 def test_ridges_of_features_are_those_of_their_kernel():
     phi = RNG.normal(size=(60, 9))
     features, whole = predict.feature_ridge(phi, Y[:60], RIDGES), predict.ridge_path(phi @ phi.T, Y[:60], RIDGES)
