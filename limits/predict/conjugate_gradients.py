@@ -27,6 +27,8 @@ _REPLACED = (
 _DRIFTED = 2.0  # times the carried residual, at which directions are begun again
 _IDLE = 12  # such checks without progress
 _KEPT_EVERY = 30.0  # seconds
+_COMPARED = 64  # points between which a kernel is compared with its transpose
+_ASYMMETRY = 1e-5  # of the largest entry: more than rounding
 _PROBES = 3  # rows of a kernel that tell it from others
 
 
@@ -100,6 +102,7 @@ def solve(
             "smallest eigenvalue there can be. Take predict.kernel_regression without noise."
         )
     blocks = _Blocks(kernel, variance)
+    blocks.check_curvature(np.array([kernel[i, i] for i in range(n)], np.float64) + variance)
     kept = None
     if folder is not None:
         probes = np.linspace(0, n - 1, _PROBES).astype(int)
@@ -115,6 +118,29 @@ class _Blocks:
         self.kernel, self.noise = kernel, noise
         self.rows = max(1, min(len(kernel), _BLOCK_BYTES // (8 * len(kernel))))
 
+    def check_curvature(self, quotients: np.ndarray) -> None:
+        """Raises where one of these vᵀ(K + noise)v, of vectors of length 1, is negative by more than rounding."""
+        n, least = len(self.kernel), quotients.min()
+        largest = max(abs(self.kernel[i, i]) for i in range(n)) if least < 0 else 0.0
+        if least < -4 * n * np.finfo(self.kernel.dtype).eps * largest:
+            self.check_symmetric()
+            raise ValueError(
+                f"solve: kernel plus noise is indefinite: vᵀ(K + noise)v = {least:.3g} for a vector v of length 1. A kernel of "
+                "inputs with themselves has no negative eigenvalues (differences of kernels may): check how it was made."
+            )
+
+    def check_symmetric(self) -> None:
+        """Raises where entries between some of the points differ from those across the diagonal."""
+        some = np.unique(np.linspace(0, len(self.kernel) - 1, _COMPARED).astype(int))
+        part = np.stack([np.asarray(self.kernel[i])[some] for i in some]).astype(np.float64)
+        away = np.abs(part - part.T)
+        i, j = np.unravel_index(away.argmax(), away.shape)
+        if away[i, j] > _ASYMMETRY * np.abs(part).max():
+            raise ValueError(
+                f"solve: kernel is not symmetric: kernel[{some[i]}, {some[j]}] is {part[i, j]:g} and kernel[{some[j]}, "
+                f"{some[i]}] is {part[j, i]:g}. Give the kernel of the inputs with themselves, K(x, x), all of it."
+            )
+
     def times(self, v: np.ndarray, exact: bool) -> np.ndarray:
         """(K + noise) v, in float64 or in the kernel's precision."""
         out = self.noise[:, None] * v
@@ -123,7 +149,7 @@ class _Blocks:
             part = np.asarray(self.kernel[start : start + self.rows])
             if exact and not np.isfinite(part).all():
                 raise ValueError(
-                    f"solve: kernel has entries that are NaN or infinite, in rows {start} to {start + len(part)}."
+                    f"solve: kernel has entries that are NaN or infinite, in rows {start} to {start + len(part) - 1}."
                 )
             out[start : start + self.rows] += (part.astype(np.float64) if exact else part) @ given
         return out
@@ -222,6 +248,7 @@ class _Iteration:
         if self.kept:
             self.kept.put(state)
         if worst > self.tolerance:
+            self.blocks.check_symmetric()
             idle_now = f"in {_IDLE * _REPLACED} steps they have not fallen"
             why = f"after {state['step']} steps" if state["step"] >= self.steps else idle_now
             raise ValueError(
@@ -247,6 +274,8 @@ class _Iteration:
             rz = new
             ap = self.blocks.times(p, exact=False)
             curvature = (p * ap).sum(0)
+            if (down := curvature < 0).any():
+                self.blocks.check_curvature(curvature[down] / (p[:, down] ** 2).sum(0))
             alpha = np.where(curvature > 0, rz / np.where(curvature > 0, curvature, 1), 0)
             x, residual = x + alpha * p, residual - alpha * ap
         return {"x": x, "p": p, "rz": rz, "left": np.linalg.norm(residual, axis=0), "step": state["step"] + count}

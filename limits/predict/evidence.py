@@ -11,7 +11,7 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float
 
 from limits.kept.precision import computing_in
-from limits.predict.gaussian_process import check_noise
+from limits.predict.gaussian_process import check_noise, factorised, singular
 from zoo import checks
 
 
@@ -101,7 +101,7 @@ def leave_one_out(k: Float[Array | np.ndarray, "n n"], y: Any, noise: Any) -> Le
         mean_i = y_i − (A⁻¹y)_i / (A⁻¹)_ii,   variance_i = 1 / (A⁻¹)_ii.
 
     May be compiled and differentiated; NumPy kernels are worked in float64. The sum of `log_density` is what leave-one-out
-    maximises.
+    maximises. K + noise must be positive definite: anything else is an error, or NaN while a function is being compiled.
 
     >>> found = leave_one_out(jnp.array([[2.0, 1.0], [1.0, 2.0]]), jnp.array([[1.0], [4.0]]), 0.0)
     >>> found.mean.round(5).ravel().tolist(), found.variance.round(5).tolist()  # half the other one, 2 − ½
@@ -109,7 +109,20 @@ def leave_one_out(k: Float[Array | np.ndarray, "n n"], y: Any, noise: Any) -> Le
 
     Reference: Rasmussen & Williams (2006), equations 5.10 to 5.12.
     """
-    return _worked(_left_out, "leave_one_out", k, y, noise)
+    found, known = _worked(_left_out, "leave_one_out", k, y, noise), not any(isinstance(v, Tracer) for v in (k, noise))
+    if known and not isinstance(found.variance, Tracer):
+        _check_left_out(found, np.asarray(k, float), noise, isinstance(k, jax.Array))
+    return found
+
+
+def _check_left_out(found: LeaveOneOut, k: np.ndarray, noise: Any, as_given: bool) -> None:
+    """Raises where K + noise is singular: to rounding in float64, or in the precision in which the kernel is given."""
+    if np.isfinite(k).all():
+        variances = check_noise("leave_one_out", noise, len(k))
+        if not as_given:
+            factorised("leave_one_out", k, variances)
+        if not np.isfinite(np.asarray(found.variance)).all():
+            raise singular("leave_one_out", k + np.diag(variances), variances)
 
 
 def _left_out(a: Any, y: Any) -> LeaveOneOut:

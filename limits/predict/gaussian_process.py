@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import scipy.linalg.lapack
 
 
+_ASYMMETRY = 1e-5  # of the largest entry: more than rounding
+
+
 @dataclasses.dataclass(frozen=True)
 class GaussianPosterior:
     """mean [m, outputs], covariance [m, m] (the same for every output), and the log marginal likelihood of y."""
@@ -41,6 +44,13 @@ def draws(
     [[[0.0]], [[0.0]]]
     """
     mean, cov = checks.dimensions("predict.draws", mean=(mean, "m k"), cov=(cov, "m m"))
+    away = np.abs(cov - cov.T).max(initial=0.0)
+    if away > _ASYMMETRY * np.abs(cov).max(initial=0.0):
+        raise ValueError(
+            f"predict.draws: cov is not symmetric: entries across its diagonal differ by up to {away:.3g}, the largest is "
+            f"{np.abs(cov).max():.3g}. Give the covariance between the points themselves, all of it; (cov + cov.T) / 2 if that "
+            "is rounding."
+        )
     size, directions = np.linalg.eigh(cov)
     if size[0] < -1e-8 * max(size[-1], 1e-300):
         raise ValueError(f"draws: cov has a negative eigenvalue ({size[0]:.2e}; the largest is {size[-1]:.2e}).")
@@ -103,7 +113,8 @@ def _share(a: np.ndarray) -> float:
     return float(values[0] / values[-1])
 
 
-def _factor(owner: str, k: np.ndarray, noise: np.ndarray) -> Any:
+def factorised(owner: str, k: np.ndarray, noise: np.ndarray) -> Any:
+    """The Cholesky factor of K + noise [n]; raises where that is singular."""
     a = k + np.diag(noise)
     try:
         factor = scipy.linalg.cho_factor(a, lower=True)
@@ -129,6 +140,8 @@ def posterior(
 ) -> GaussianPosterior:
     """Posterior of f given y = f + N(0, noise), for a prior with this kernel (the NNGP: a Bayesian network's posterior).
 
+    It is the prior where there are no training points.
+
         mean = K_* (K + noise)⁻¹ y,   cov = K_** − K_* (K + noise)⁻¹ K_*ᵀ,
         log p(y) = −½ Σ_outputs yᵀ(K + noise)⁻¹y − outputs/2 (log det(K + noise) + n log 2π).
 
@@ -145,7 +158,10 @@ def posterior(
         k_test_train=(k_test_train, "m n"),
         k_test=(k_test, "m m"),
     )
-    factor = _factor("predict.posterior", k_train, check_noise("predict.posterior", noise, len(k_train)))
+    variances = check_noise("predict.posterior", noise, len(k_train))
+    if not len(y):
+        return GaussianPosterior(np.zeros((len(k_test), y.shape[1])), (k_test + k_test.T) / 2, 0.0)
+    factor = factorised("predict.posterior", k_train, variances)
     weights = scipy.linalg.cho_solve(factor, y)
     cov = k_test - k_test_train @ scipy.linalg.cho_solve(factor, k_test_train.T)
     log_det = 2 * np.log(np.diag(factor[0])).sum()
@@ -169,5 +185,8 @@ def kernel_regression(
     k_train, y, k_test_train = checks.dimensions(
         "kernel_regression", k_train=(k_train, "n n"), y=(y, "n k"), k_test_train=(k_test_train, "m n")
     )
-    factor = _factor("kernel_regression", k_train, check_noise("kernel_regression", noise, len(k_train)))
+    variances = check_noise("kernel_regression", noise, len(k_train))
+    if not len(y):
+        return np.zeros((len(k_test_train), y.shape[1]))
+    factor = factorised("kernel_regression", k_train, variances)
     return k_test_train @ scipy.linalg.cho_solve(factor, y)

@@ -82,6 +82,21 @@ def test_solutions_that_are_refused():
         predict.solve(rounded, y, 1e-7, tolerance=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_is_no_kernel_is_said(dtype):
+    x, y = digits(60)
+    kernel = twin(NET).kernels(x).nngp
+    for rank in (0, 10):
+        with pytest.raises(ValueError, match=r"not symmetric: kernel\[\d+, \d+\] is .* is 0\. Give"):
+            predict.solve(np.triu(kernel).astype(dtype), y, 0.1, rank=rank)
+        mixed = kernel - 1.2 * np.roll(np.eye(60), 30, axis=0) * kernel.max()  # symmetric, its diagonal is the kernel's
+        for indefinite in (mixed, kernel - 2 * kernel.max() * np.eye(60)):
+            with pytest.raises(ValueError, match=r"indefinite: v.* = -[\d.]+ for .*check how"):
+                predict.solve(indefinite.astype(dtype), y, 0.1, rank=rank)
+    with pytest.raises(ValueError, match="in rows 0 to 59"):
+        predict.solve(np.where(np.eye(60) > 0, np.nan, kernel).astype(dtype), y, 0.1)
+
+
 def test_pivoted_cholesky():
     """Exact at full rank; the error of a lower one is positive, and its trace is what is left."""
     root = np.random.default_rng(0).normal(size=(12, 12))

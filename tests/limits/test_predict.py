@@ -128,6 +128,7 @@ def test_a_singular_kernel_asks_for_noise(order):
         "kernel_regression": lambda k, y, cross, noise: predict.kernel_regression(k, y, cross, noise),
         "predict.posterior": lambda k, y, cross, noise: predict.posterior(k, y, cross, KERNEL[5:, 5:], noise).mean,
         "influence": predict.influence,
+        "leave_one_out": lambda k, y, cross, noise: predict.leave_one_out(k, y, noise).mean,
     }
     for name, way in ways.items():
         with pytest.raises(
@@ -148,6 +149,34 @@ def test_points_of_unlike_size_are_no_singular_kernel():
         np.testing.assert_allclose(influence, predict.influence(K, Y, K_STAR, 0.0), rtol=1e-6)
     with pytest.raises(ValueError, match=r"is singular \(eigenvalues -1"):
         predict.kernel_regression(np.ones((2, 2)) - 1e-9 * np.eye(2), np.ones((2, 1)), np.ones((1, 2)))
+
+
+@pytest.mark.usefixtures("x64")
+def test_points_left_out_of_a_singular_kernel():
+    """An error where numbers are known, NaN where a function is being compiled; its slopes are those of regular kernels."""
+    k, y, compiled = jnp.ones((2, 2)), jnp.ones(2), jax.jit(predict.leave_one_out)
+    for wrong in (k, np.ones((2, 2)), k - 2 * jnp.eye(2), k.astype(jnp.float32)):
+        with pytest.raises(ValueError, match=r"leave_one_out: .*plus noise is singular"):
+            predict.leave_one_out(wrong, y, 0.0)
+        assert np.isnan(compiled(wrong, y, 0.0).variance).all()
+    slope = jax.grad(lambda y: predict.leave_one_out(k, y, 1.0).mean.sum())(y)
+    np.testing.assert_allclose(slope, [0.5, 0.5], rtol=1e-12)  # each mean is half of the other target
+
+
+def test_no_training_points_leave_the_prior():
+    none, cov = np.zeros((0, 2)), KERNEL[5:, 5:]
+    found = predict.posterior(np.zeros((0, 0)), none, np.zeros((2, 0)), cov, 0.1)
+    np.testing.assert_array_equal(found.mean, np.zeros((2, 2)))
+    np.testing.assert_array_equal(found.cov, cov)
+    assert found.log_marginal_likelihood == 0
+    assert not predict.kernel_regression(np.zeros((0, 0)), none, np.zeros((2, 0))).any()
+
+
+def test_draws_of_half_a_covariance():
+    with pytest.raises(ValueError, match=r"draws: cov is not symmetric: .* by up to 0\.9, "):
+        predict.draws(np.zeros((2, 1)), np.array([[1.0, 0.9], [0.0, 1.0]]), 2)
+    rounded = np.array([[1.0, 0.9], [0.9 + 1e-7, 1.0]])
+    assert predict.draws(np.zeros((2, 1)), rounded, 2).shape == (2, 2, 1)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
