@@ -245,7 +245,8 @@ def _of_roles(roles: Roles) -> list[str]:
     for name, place in places.items():
         if place.branch_output and place.init[1] != 0 and roles.alpha > 0:
             found.append(_TWICE.format(name=name, power=place.init[1], alpha=roles.alpha))
-        outside = place.role == "bias" and place.in_block and not place.branch_output and not roles.in_code
+        vector = place.role == "bias" or (place.role == "constant" and len(place.shape) - place.stacked == 1)
+        outside = vector and place.in_block and not place.branch_output and not roles.in_code
         if outside and any(places[other].branch_output for other in places if _layer(other) == _layer(name)):
             found.append(_BIAS_OUTSIDE.format(name=name))
     return found

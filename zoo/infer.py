@@ -104,11 +104,12 @@ def infer_roles(
         role = known.pop(name, None) or _role(name, shape, grows, stacked or 0, used)
         sides = _sides(used, grows) if role == "hidden" else None
         unsure = role == "hidden" and sides is None and stacked is None and min(grows, default=0) > 0
-        again = (
-            name in shared and not stacked and role not in ("readout", "constant")
-        )  # heads of all layers are no block
+        again = name in shared and not stacked
         inside = bool(stacked) or again or name in blocks
         places[name] = Place(role, shape, grows, stacked or 0, inside, sides=sides, unsure=unsure, shared=again)
+    small = {name: place for name, place in places.items() if place.shared and place.role in ("readout", "constant")}
+    if any(place.role == "readout" for place in small.values()):  # heads of all layers are no block
+        places |= {name: dataclasses.replace(place, in_block=False, shared=False) for name, place in small.items()}
     if known:
         raise ValueError(f"infer_roles: there are no parameters {', '.join(known)}; there are {', '.join(large)}.")
     if tied is not True:
@@ -307,10 +308,15 @@ def _refuse_tied(places: dict[str, Place], seen: dict[str, list[Use]], m: float)
     return any(seen.values())
 
 
+def _is_matrix(place: Place) -> bool:
+    """Whether it may be what a branch ends with: hidden, or of fixed size, as what mixes positions."""
+    return place.role == "hidden" or (place.role == "constant" and len(place.shape) - place.stacked > 1)
+
+
 def _mark_branch_outputs(places: dict[str, Place], pattern: Any, depth: float, alpha: float) -> None:
     if depth == 1 or alpha == 0 or pattern == IN_CODE:
         return
-    matrices = [name for name, place in places.items() if place.in_block and place.role == "hidden"]
+    matrices = [name for name, place in places.items() if place.in_block and _is_matrix(place)]
     if not matrices:
         raise ValueError(
             f"infer_roles: the depth grows by {depth:g}, and no hidden matrix is seen in layers that the deeper model has more "

@@ -70,7 +70,7 @@ class Roles:
 
     In blocks rate × m_L^(2α−1) for α > 1/2 and size × m_L^(−α); what the last layers of the branches hold is multiplied by
     m_L^(−α), which stands for the branch factor (unless the model's own code has it). Of one layer that all blocks share,
-    gradients add up: rate / m_L, size × m_L.
+    gradients add up: rate / m_L, size × m_L. What does not grow with the width has the factors in depth alone.
     """
 
     places: dict[str, Place]
@@ -130,10 +130,10 @@ class Roles:
         return s * (self.depth**-self.alpha if place.branch_output and not self.in_code else 1.0)
 
     def _factor(self, place: Place) -> Factors:
-        if place.role == "constant":
-            return Factors("constant", 1.0, 1.0)
         p, s = Parameterization.mup.replace(alpha=self.alpha), self._stored(place)
-        how = (place.role, self.width, self.gamma, self.depth, place.in_block)
+        fixed = place.role == "constant"  # what no width or γ₀ changes: depth alone
+        width, gamma = (1.0, 1.0) if fixed else (self.width, self.gamma)
+        how = (place.role, width, gamma, self.depth, place.in_block)
         of_blocks = self.depth if place.shared else 1.0
         rate, size = p.learning_rate_factor(*how) * s**2 / of_blocks, p.gradient_size(*how) / s * of_blocks
         hidden = place.role == "hidden"
