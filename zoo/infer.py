@@ -20,7 +20,7 @@ from zoo.names import by_name, numberless
 from zoo.uses import Use, counts, linen_uses, uses
 
 IN_CODE = "in code"
-_VECTORS = ("bias", "scale", "gain", "b")  # names of parameters that are no matrices, whatever their shape
+_VECTORS = ("bias", "scale", "gain", "b")  # of several axes, where one grows: [heads, d_head], or layers side by side
 _IS_TIED = f"{{name}}: this matrix makes features from inputs, and is also the readout. {TIED}"
 
 
@@ -282,17 +282,19 @@ def _role(name: str, shape: tuple[int, ...], grows: Sequence[int], stacked: int,
     axes = len(shape) - stacked
     if not grows:
         return "constant"
-    if name.split(".")[-1] in _VECTORS or axes == 1:
+    named = name.split(".")[-1] in _VECTORS and len(grows) == 1 and not any(use.inputs for use in used)
+    if named or axes == 1:
         return "bias"
     if len(grows) > 2 or (len(grows) == 2 and axes == 2 and list(grows) != [stacked, stacked + 1]):
         raise ValueError(f"infer_roles: {name} of shape {shape} grows along the axes {grows}; say its role in `roles`.")
     if len(grows) == 2:
         return "hidden"
-    if grows[0] == len(shape) - 1:
-        summed = used and all(grows[0] in use.inputs for use in used)
-        return "readout" if summed else "input"  # [outputs, width], transposed in the forward pass
-    if grows[0] == len(shape) - 2:
-        return "readout"
+    if used and all(grows[0] in use.inputs for use in used):
+        return "readout"  # whatever the order of its axes, as [outputs, width] that the forward pass transposes
+    if used and all(grows[0] in use.outputs for use in used):
+        return "input"
+    if grows[0] in (len(shape) - 1, len(shape) - 2):
+        return "input" if grows[0] == len(shape) - 1 else "readout"
     raise ValueError(
         f"infer_roles: {name} of shape {shape} grows along axis {grows[0]} only, which is neither its input nor its output "
         'side; say its role in `roles`, as in roles={"' + name + '": "readout"}.'

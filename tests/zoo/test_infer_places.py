@@ -49,3 +49,49 @@ def test_weights_of_fixed_size_in_blocks_have_the_factors_in_depth(alpha, inner)
         assert (one["in"][part].step, one["in"][part].rate) == (pytest.approx(inner), pytest.approx(inner**2))
     for table in (own, one):
         assert (table["readout"]["bias"].step, table["readout"]["kernel"].step) == (1.0, 1.0)
+
+
+WIDTHS: dict[str, Any] = {"base": {"width": 8}, "target": {"width": 32}}
+
+
+def drawn(key: Any, shapes: dict[str, tuple[int, ...]]) -> Any:
+    keys = jax.random.split(key, len(shapes))
+    return {name: jax.random.normal(k, shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+
+
+def roles_of(shapes: Any, apply: Any = None) -> dict[str, str]:
+    found = infer_roles(lambda key, width: drawn(key, shapes(width)), **WIDTHS, apply=apply, tied=False)
+    return {name: place.role for name, place in found.places.items()}
+
+
+def test_no_matrix_is_a_bias_for_its_name():
+    wanted = {"a": "input", "b": "hidden", "c": "readout"}
+    assert roles_of(lambda w: {"a": (3, w), "b": (w, w), "c": (w, 1)}) == wanted
+
+    def run(p: Any, width: int) -> Any:
+        h = jnp.ones((2, 3)) @ p["in"]
+        low = h @ p["a"] @ p["b"] + p["bias"].reshape(1, width) * p["scale"][:1]
+        return (low * p["gain"][1:]).sum(-1) + h @ p["out.b"][:, 0]
+
+    found = roles_of(
+        lambda w: {
+            "in": (3, w), "a": (w, 2), "b": (2, w), "bias": (4, w // 4), "scale": (3, w), "gain": (2, w), "out.b": (w, 1),
+        }, run,
+    )  # fmt: skip
+    matrices = {"in": "input", "a": "readout", "b": "input", "out.b": "readout"}
+    assert found == matrices | dict.fromkeys(("bias", "scale", "gain"), "bias")
+
+
+def test_weights_that_the_forward_pass_transposes():
+    """As [outputs, inputs]: which side is summed over is read from the use, of images too."""
+
+    def shapes(w: int) -> Any:
+        return {"conv": (w, 3, 2, 2), "first": (w, 3), "mid": (w, w), "last": (1, w)}
+
+    def run(p: Any, width: int) -> Any:
+        image = jax.lax.conv(jnp.ones((2, 3, 4, 4)), p["conv"], (1, 1), "SAME").mean((2, 3))
+        return jnp.tanh(jnp.ones((2, 3)) @ p["first"].T + image) @ p["mid"].T @ p["last"].T
+
+    assert roles_of(shapes, run) == {"conv": "input", "first": "input", "mid": "hidden", "last": "readout"}
+    kept = roles_of(lambda w: {"first": (w, 3), "mid": (w, w), "last": (1, w)})  # without a forward pass, by the shape
+    assert kept == {"first": "readout", "mid": "hidden", "last": "input"}
