@@ -181,11 +181,11 @@ def reversed_along(value: Value, dimensions: tuple[int, ...]) -> Value:
     held = settled(value)
     for number in dimensions:
         axis: Axis = value.axes[number]
-        if not axis:  # of one entry
+        if len(axis) == 0:  # of one entry
             continue
         if any(atom.kind == "b" for atom in axis) or len(axis) > 1:
             raise NoLimitError("the order of inputs is reversed")
-        if axis[0].kind == "n":
+        if any(atom.kind == "n" for atom in axis):
             raise NoLimitError("the order of neurons is reversed")
         at = len(positions(value.axes[:number]))
         held = moved(held, lambda a, i, at=at: jnp.flip(a, i + at), held.shape)

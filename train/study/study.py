@@ -213,7 +213,7 @@ class Study:
         """All sweeps by setting and size."""
         return outcome_of(self, found, absent)
 
-    def target(self, outcome: Outcome, size: tuple[int, int] | None = None) -> Target:
+    def target(self, outcome: Outcome, size: tuple[float, int] | None = None) -> Target:
         """The size that the config asks for (by default the largest one), or this one, and the value to train it with."""
         wanted = self.config.get("target", {})
         width, depth = size or (wanted.get("width"), wanted.get("depth"))
