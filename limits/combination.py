@@ -73,6 +73,24 @@ def times(one: Any, other: Any) -> Any:
     return _made([Term(term.scale * float(other), term.twins) for term in _terms(one)], one)
 
 
+def over(one: Any, other: Any) -> Any:
+    """one / other, a number."""
+    real = not _is_kernel(other) and np.ndim(other) == 0
+    checks.Check("a number above 0, by which a kernel may be divided", lambda v: real and 0 < v < np.inf)(
+        "kernel / what", other
+    )
+    return times(one, 1 / float(other))
+
+
+def minus(one: Any, other: Any = None) -> Any:
+    """Refused: −one, one − other, other − one."""
+    del one, other
+    raise ValueError(
+        "kernel - what: kernels have sums, multiples by numbers above 0, and products. A difference of kernels may have negative "
+        "eigenvalues, and is then the kernel of no network; of matrices take it from what twin(net).kernels(x) returns."
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Combination:
     """Σ_t c_t Π_i K_ti of twins: `0.3 * twin(a) + twin(b) * twin(c)`.
@@ -182,6 +200,8 @@ class Combination:
     posterior = posterior
     __add__ = __radd__ = plus
     __mul__ = __rmul__ = times
+    __truediv__ = over
+    __sub__ = __rsub__ = __neg__ = minus
     __array_ufunc__ = None  # a NumPy number before it is a multiple, not an array of objects
 
     def fed(self, task: Task) -> Task:

@@ -88,7 +88,16 @@ class KernelFunction:
     def __mul__(self, other: Any) -> "KernelFunction":
         return (self.twin * _twin_of(other)).kernel_function(self.like)
 
-    __radd__, __rmul__ = __add__, __mul__
+    def __truediv__(self, other: Any) -> "KernelFunction":
+        return (self.twin / _twin_of(other)).kernel_function(self.like)
+
+    def __sub__(self, other: Any) -> "KernelFunction":
+        return self.twin - _twin_of(other)
+
+    def __neg__(self) -> "KernelFunction":
+        return -self.twin
+
+    __radd__, __rmul__, __rsub__ = __add__, __mul__, __sub__
     __array_ufunc__ = None
 
     def diagonal(self, x: Any, **values: Any) -> KernelPair:

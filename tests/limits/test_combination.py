@@ -69,6 +69,22 @@ def test_functions_of_combinations():
         np.testing.assert_allclose(slope, (kernel.kernels(X).nngp - 0.3 * twin(RELU).kernels(X).nngp).sum() / 2)
 
 
+def test_a_multiple_may_be_a_division():
+    whole, half = twin(RELU) + twin(ERF), (twin(RELU) + twin(ERF)) / 2
+    np.testing.assert_allclose(half.kernels(X).ntk, whole.kernels(X).ntk / 2, rtol=1e-14)
+    assert (twin(RELU) / np.float64(4)).terms == (0.25 * twin(RELU)).terms
+    function = twin(RELU).kernel_function() / 2
+    np.testing.assert_allclose(function(X).nngp, twin(RELU).kernels(X).nngp / 2, rtol=1e-5)
+    for wrong in (0, -1.0, np.nan, np.inf, "2", np.ones(2), twin(ERF)):
+        with pytest.raises(ValueError, match="kernel / what must be a number above 0"):
+            twin(RELU) / wrong
+    kernel: Any
+    for kernel in (twin(RELU), whole, function):
+        for build in (lambda k: k - k, lambda k: 1.0 - k, lambda k: k - 1.0, lambda k: -k):
+            with pytest.raises(ValueError, match="difference of kernels may have negative eigenvalues"):
+                build(kernel)
+
+
 def test_what_follows_from_kernels():
     task = Task(X[:3], np.sin(X[:3, 0]), X[3:], np.sin(X[3:, 0]))
     kernel: Any = sum([twin(RELU), 0.5 * twin(ERF)])
