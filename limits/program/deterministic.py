@@ -10,7 +10,7 @@ import numpy as np
 
 from limits.program import in_numpy
 from limits.program.nodes import Det
-from limits.program.values import Atom, NoLimitError, Value
+from limits.program.values import Atom, NoLimitError, Value, as_power
 
 
 def of_numbers(word: str, function: Callable, dets: Sequence[Det]) -> Det:
@@ -79,8 +79,9 @@ def powers(word: str, dets: Sequence[Det]) -> tuple[float, float, bool]:
 def check_steady(det: Det, power: float) -> None:
     """Raises where a number that meets a field of this size stays random in the limit."""
     if det.noise > power - 0.25:
+        how = "as much at every width" if as_power(det.noise) == as_power(0) else f"as {as_power(det.noise)}"
         raise NoLimitError(
-            f"a sum over neurons that meets a field here still fluctuates, as N^{det.noise:g}: it is random in the limit (logits "
+            f"a sum over neurons that meets a field here still fluctuates, {how}: it is random in the limit (logits "
             "q·k/√d are; q·k/d are not), and averages over it have no closed form"
         )
 

@@ -12,7 +12,7 @@ from limits.program.nodes import Concat, Det, Entry, FieldSum, Map, Moving, Node
 from limits.program.opened import opened
 from limits.program.shapes import Turned
 from limits.program.slices import rows
-from limits.program.values import Axes, NoLimitError, Parameter, Value, atoms, one
+from limits.program.values import Axes, NoLimitError, Parameter, Value, as_power, atoms, one
 
 _AS_IT_IS = (
     "convert_element_type", "copy", "copy_p", "stop_gradient", "reduce_precision", "optimization_barrier", "sharding_constraint"
@@ -166,7 +166,9 @@ def of_fields(name: str, function: Callable, held: Any) -> Node:
         if isinstance(each, Det):
             check_steady(each, 0.0)
         elif word != "mul" and abs(each.power) > 1e-6:
-            raise NoLimitError(f"{word} is taken of signals that go as N^{each.power:g} with the width, not as N^0")
+            raise NoLimitError(
+                f"{word} is taken of signals that go as {as_power(each.power)} with the width, not as N^0"
+            )
     held = [_opened(each, lenient=word in _OF_MOMENTS) for each in held]
     if word == "mul":
         held = _scale_taken(held[0], held[1])

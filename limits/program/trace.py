@@ -150,6 +150,8 @@ def _flat(closed: Any) -> _Flat:
                 made = run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given, inside, here)
             elif name == "scan":
                 made = _unrolled(eqn.params, given, run, emit, (inside, here))
+            elif name == "concatenate" and len(some := [i for i, v in enumerate(eqn.invars) if v.aval.size]) == 1:
+                made = [given[some[0]]]  # the others are empty, as of axes that `jnp.pad` leaves as they are
             else:
                 shapes = [tuple(v.aval.shape) for v in eqn.outvars]
                 made = emit(name, eqn.params, given, shapes, f"{inside or 'the network'}{here}")

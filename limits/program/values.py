@@ -45,6 +45,15 @@ def error_of(reason: str) -> NoLimitError:
     return {InfiniteKernel: InfiniteError, MixedKernel: MixedError}.get(type(reason), NoLimitError)(reason)
 
 
+def as_power(power: float) -> str:
+    """A power of the width for messages: measured ones are whole or halves up to rounding.
+
+    >>> as_power(-1.11e-16), as_power(-0.5000001), as_power(1 / 3)
+    ('N^0', 'N^-0.5', 'N^0.33')
+    """
+    return f"N^{round(power, 2) + 0.0:g}"
+
+
 class Atom(NamedTuple):
     """A part of an axis: of inputs ("b"), of neurons ("n"), or of positions ("p"); an axis may be several, merged."""
 

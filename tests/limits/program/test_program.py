@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from modules import MODULES, NOTE, REFUSED
 from note import Plain
-from stock import Dense, readout
+from stock import Conv, Dense, readout
 
 from limits import twin
 from limits.program import NoLimitError, measured, read
@@ -112,6 +112,29 @@ def test_what_has_no_limit_is_refused_by_the_name_of_its_place(name):
     with pytest.raises(NoLimitError) as error:
         reading((make(64), make(128)), x)
     assert len(str(error.value)) > 40
+    assert "e-1" not in str(error.value)  # powers are said to two decimals
+    assert ("still fluctuates, as much at every width" in str(error.value)) == (name == "RandomLogits")
+
+
+class Padded(nn.Module):
+    """Positions taken and repeated, by `jnp.pad` or by their numbers."""
+
+    width: int
+    by_number: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.relu(Dense(self.width)(x))
+        around = np.clip(np.arange(-2, 6), 0, 3)
+        h = h[:, around] if self.by_number else jnp.pad(h, ((0, 0), (2, 2), (0, 0)), mode="edge")
+        return readout(nn.relu(Conv(self.width, (3,), padding="VALID")(h)).mean(1))
+
+
+def test_repeated_edges_are_positions():
+    x = np.random.default_rng(0).normal(size=(3, 4, 2))
+    padded, taken = (reading((Padded(8, how), Padded(16, how)), x) for how in (False, True))
+    for mine, known in zip(padded, taken, strict=True):
+        np.testing.assert_allclose(mine, known, rtol=1e-12)
 
 
 def test_near_inputs_keep_their_digits():
