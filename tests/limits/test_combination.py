@@ -77,7 +77,7 @@ def test_a_multiple_may_be_a_division():
     np.testing.assert_allclose(function(X).nngp, twin(RELU).kernels(X).nngp / 2, rtol=1e-5)
     for wrong in (0, -1.0, np.nan, np.inf, "2", np.ones(2), twin(ERF)):
         with pytest.raises(ValueError, match="kernel / what must be a number above 0"):
-            twin(RELU) / wrong
+            twin(RELU) / wrong  # pyright: ignore[reportUnusedExpression]
     kernel: Any
     for kernel in (twin(RELU), whole, function):
         for build in (lambda k: k - k, lambda k: 1.0 - k, lambda k: k - 1.0, lambda k: -k):
