@@ -17,7 +17,7 @@ from limits.kernels.alike import Alike
 from limits.program.accuracy import SAMPLES, Measurement
 from limits.program.deep import DEPTHS
 from limits.program.read import KERNELS, TOLERANCE, ProgramKernels, read
-from limits.program.values import NoLimitError, Refused, reason_of
+from limits.program.values import NoLimitError, Refused, as_power, reason_of
 from limits.training import Training
 from limits.types import Provenance
 from zoo import parameterization
@@ -162,7 +162,7 @@ def check_scale(net: nn.Module, x: np.ndarray) -> None:
         return
     if power is not None and isinstance(net, PlainNetwork):
         raise ValueError(
-            f"in_parameterization: the outputs of {name_of(net)} go as N^{power + p.d:g} with the width by themselves, and must "
+            f"in_parameterization: the outputs of {name_of(net)} go as {as_power(power + p.d)} with the width by themselves, and must "
             "keep their size: powers of the width that its code multiplies by are the parameterization's to say. Take them out."
         )
     check_output_power(net, tuple(x.shape[1:]), str(x.dtype))
