@@ -163,7 +163,8 @@ def check_scale(net: nn.Module, x: np.ndarray) -> None:
     if power is not None and isinstance(net, PlainNetwork):
         raise ValueError(
             f"in_parameterization: the outputs of {name_of(net)} go as {as_power(power + p.d)} with the width by themselves, and "
-            "must keep their size: powers of the width that its code multiplies by are the parameterization's to say. Take them out."
+            "must keep their size: powers of the width that its code multiplies by are the parameterization's to say. Take them "
+            "out."
         )
     check_output_power(net, tuple(x.shape[1:]), str(x.dtype))
 
