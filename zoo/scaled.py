@@ -15,8 +15,11 @@ from jax.core import Tracer
 from zoo import checks
 from zoo.messages import did_you_mean
 from zoo.names import names_of
-from zoo.roles import Factors, factors, times
+from zoo.roles import Factors, factors, is_factors, times
 
+_SEARCHES = (optax.ScaleByBacktrackingLinesearchState, optax.ScaleByZoomLinesearchState)
+# L-BFGS asks for inner products of changes of w and of g: those of w / √rate and √rate g, in which SGD steps as by `scaled`.
+_OF_PRODUCTS = (lambda factor: factor.rate**0.5, lambda factor: factor.rate**-0.5)
 OPTIMIZERS: dict[str, Callable] = {
     "sgd": optax.sgd,
     "momentum": lambda learning_rate, momentum=0.9, **options: optax.sgd(learning_rate, momentum, **options),
@@ -62,7 +65,8 @@ def scaled(
     where `rate` is SGD's learning rate over η₀ and `size` how gradients scale (`zoo.factors`). One rule for all of Optax:
     an optimiser linear in g gets the learning rate `rate`; one that divides by the size of g (Adam, Lion) gets `step`,
     with its ε in proportion to g; weight decay inside either acts on w with the product learning rate × decay that was
-    given, whatever the size of the network, and so does decay that no learning rate multiplies. At the base size of
+    given, whatever the size of the network, and so does decay that no learning rate multiplies. A search along a line
+    inside sees the loss as one of w / step (of w / √rate, with g √rate, where it is L-BFGS's). At the base size of
     `Parameterization.based`, and in `standard`, all factors are 1 and nothing changes, bit for bit.
 
     optimizer: an Optax transformation, or a name with its options: sgd, momentum, adam, adamw, lion, muon (Muon for the
@@ -124,26 +128,59 @@ def _corrected(
     def step(factor: Factors) -> Any:
         return factor.spectral if spectral and factor.matrix else factor.step
 
+    def forms(state: Any) -> tuple[Callable[[Factors], Any], Callable[[Factors], Any]]:
+        """By what parameters and gradients are divided for an optimiser of this state."""
+        return _OF_PRODUCTS if _parts(optax.ScaleByLBFGSState, state) else usual
+
+    usual = step, lambda factor: factor.size
+
     def scaled_by(value: Callable, tree: Any, table: Any) -> Any:
         return jax.tree.map(lambda leaf, factor: times(leaf, value(factor)), tree, table)
 
+    def divided(tree: Any, value: Callable, table: Any) -> Any:
+        return scaled_by(lambda factor: 1 / value(factor), tree, table)
+
     def init(params: Any) -> Any:
-        sizes = [factor.size for factor in jax.tree.leaves(of(params), is_leaf=lambda leaf: isinstance(leaf, Factors))]
-        if any(not isinstance(size, Tracer) and size != 1 for size in sizes) and _asks_for_norms(
+        table = of(params)
+        sizes = [factor.size for factor in jax.tree.leaves(table, is_leaf=is_factors)]
+        state = inner.init(divided(params, step, table))
+        if forms(state) is not usual:
+            state = inner.init(divided(params, forms(state)[0], table))
+        elif any(not isinstance(size, Tracer) and size != 1 for size in sizes) and _asks_for_norms(
             inner.init, inner.update
         ):
             warnings.warn(_NORMS, stacklevel=2)
-        state = inner.init(scaled_by(lambda factor: 1 / step(factor), params, of(params)))
         if not spectral and muon_states(state):
             raise ValueError(_MUON_NOT_WRAPPED)
         return state
 
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> Any:
-        table = of(updates)
-        updates = scaled_by(lambda factor: 1 / factor.size, updates, table)
-        params = None if params is None else scaled_by(lambda factor: 1 / step(factor), params, table)
+        table, (step, size) = of(updates), forms(state)
+        if callable(more.get("value_fn")):  # what a search along a line is given
+            more["value_fn"] = loss_of(more["value_fn"], step, table)
+        if jax.tree.structure(more.get("grad")) == jax.tree.structure(updates):
+            more["grad"] = scaled_by(step, more["grad"], table)
+        updates = divided(updates, size, table)
+        params = None if params is None else divided(params, step, table)
         updates, state = optax.with_extra_args_support(inner).update(updates, state, params, **more)
-        return scaled_by(step, updates, table), state
+        return scaled_by(step, updates, table), searched(state, step, table) if _parts(_SEARCHES, state) else state
+
+    def loss_of(value_fn: Callable, step: Callable, table: Any) -> Callable:
+        @functools.wraps(value_fn)
+        def loss(params: Any, *arguments: Any, **more: Any) -> Any:
+            return value_fn(scaled_by(step, params, table), *arguments, **more)
+
+        return loss
+
+    def searched(state: Any, step: Callable, table: Any) -> Any:
+        """With the gradient that a search keeps (for `optax.value_and_grad_from_state`) as that of the parameters."""
+
+        def outside(part: Any) -> Any:
+            if not isinstance(part, _SEARCHES) or part.grad is None:
+                return part
+            return part._replace(grad=divided(part.grad, step, table))
+
+        return jax.tree.map(outside, state, is_leaf=lambda part: isinstance(part, _SEARCHES))
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -168,11 +205,14 @@ def _asks_for_norms(init: Callable, update: Callable) -> bool:
 
 def muon_states(state: Any) -> list[optax.contrib.MuonState]:
     """All of Muon's states inside a state."""
+    return _parts(optax.contrib.MuonState, state)
 
-    def is_muon(part: Any) -> bool:
-        return isinstance(part, optax.contrib.MuonState)
 
-    return [part for part in jax.tree.leaves(state, is_leaf=is_muon) if is_muon(part)]
+def _parts(kind: Any, state: Any) -> list[Any]:
+    def found(part: Any) -> bool:
+        return isinstance(part, kind)
+
+    return [part for part in jax.tree.leaves(state, is_leaf=found) if found(part)]
 
 
 def _muon(net: Any, x: Any, learning_rate: Any, eps: float = 1e-8, **options: Any) -> optax.GradientTransformation:
