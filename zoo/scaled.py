@@ -8,11 +8,11 @@ from contextvars import ContextVar
 from typing import Any
 
 import jax
-import numpy as np
 import optax
 from jax.core import Tracer
 
 from zoo import checks
+from zoo.dependences import asks_for_norms, asks_for_weights
 from zoo.messages import did_you_mean
 from zoo.names import names_of
 from zoo.roles import Factors, factors, is_factors, times
@@ -44,6 +44,13 @@ _NORMS = (
     "optax.chain(optax.clip_by_global_norm(c * (N_ref / N) ** 0.5), scaled(…)), c the threshold at width N_ref; that of modules "
     "of in_parameterization keeps its size: optax.clip_by_global_norm(c)."
 )
+_WEIGHTS = (
+    "scaled: the steps of this optimiser depend on the size of the weights themselves, as those of LAMB, LARS, Adafactor, "
+    "Fromage and of adaptive clipping do: weights 4 times as large it moves {ratio:.3g} times as far under the same gradients. Inside "
+    "`scaled` the size of weights goes with the width, so that features move otherwise at every width and the learning rate does "
+    "not transfer. Use Adafactor with multiply_by_parameter_scale=False, Adam or AdamW in place of LAMB and Fromage, SGD with "
+    "momentum in place of LARS, and clip_by_global_norm before `scaled` in place of adaptive clipping."
+)
 CONSISTENT_RMS = (
     "scaled: Muon with consistent_rms multiplies its updates by √max(fan_in, fan_out), so that features move more the wider "
     "the network is: the learning rate does not transfer. Leave consistent_rms out."
@@ -73,7 +80,8 @@ def scaled(
     matrices whose both sides grow, Adam for the rest). net: a definition, or `Roles` of any model (`infer_roles`); x, an
     input, for modules whose input shape does not follow from their parameters. It composes: put clipping before it
     (outside it sees gradients as they are, whose norm falls as N^(−1/2) in `mup`, and so must the threshold; that of modules of
-    `in_parameterization` keeps its size; inside there is a warning) and schedules after it, or inside.
+    `in_parameterization` keeps its size; inside there is a warning) and schedules after it, or inside. Rules that depend on the
+    size of the weights (LAMB, LARS, Adafactor with its scale of parameters, adaptive clipping) are warned of too.
 
     >>> import optax
     >>> from zoo import MLP, Parameterization
@@ -146,12 +154,10 @@ def _corrected(
         state = inner.init(divided(params, step, table))
         if forms(state) is not usual:
             state = inner.init(divided(params, forms(state)[0], table))
-        elif any(not isinstance(size, Tracer) and size != 1 for size in sizes) and _asks_for_norms(
-            inner.init, inner.update
-        ):
-            warnings.warn(_NORMS, stacklevel=2)
         if not spectral and muon_states(state):
             raise ValueError(_MUON_NOT_WRAPPED)
+        if forms(state) is usual and any(not isinstance(size, Tracer) and size != 1 for size in sizes):
+            _warn_of_norms(inner)
         return state
 
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> Any:
@@ -185,22 +191,11 @@ def _corrected(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-@functools.lru_cache(maxsize=64)
-def _asks_for_norms(init: Callable, update: Callable) -> bool:
-    """Whether many gradients of one size are moved less than few of them: found by trying."""
-    moved = list[float]()
-    try:
-        with jax.ensure_compile_time_eval(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a trial
-            for count in (4, 256):
-                gradient, params = {"w": np.full(count, 1e6, np.float32)}, {"w": np.ones(count, np.float32)}
-                state, step = init(params), params
-                for _ in range(3):  # a schedule may begin at 0
-                    step, state = update(gradient, state, params)
-                moved.append(float(np.abs(np.asarray(step["w"])).mean()))
-    except Exception:  # it asks for parameters of its own, or for more than gradients
-        return False
-    return bool(moved[0] > 0 and moved[1] < 0.5 * moved[0])
+def _warn_of_norms(inner: optax.GradientTransformation) -> None:
+    if asks_for_norms(inner.init, inner.update):
+        warnings.warn(_NORMS, stacklevel=3)
+    if _SIZES.get() is None and (ratio := asks_for_weights(inner.init, inner.update)) is not None:
+        warnings.warn(_WEIGHTS.format(ratio=ratio), stacklevel=3)
 
 
 def muon_states(state: Any) -> list[optax.contrib.MuonState]:

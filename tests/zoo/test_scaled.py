@@ -325,8 +325,9 @@ def test_a_threshold_of_all_gradients_inside_is_warned_of(inside):
 @pytest.mark.parametrize(
     "rule",
     [
-        optax.chain(optax.clip(0.1), optax.sgd(0.1)), optax.chain(optax.adaptive_grad_clip(0.1), optax.sgd(0.1)), optax.lion(0.1),
-        optax.adam(optax.warmup_cosine_decay_schedule(0, 1, 5, 10)), optax.lamb(0.1), optax.contrib.schedule_free_sgd(0.1),
+        optax.chain(optax.clip(0.1), optax.sgd(0.1)), optax.lion(0.1, weight_decay=0.3), optax.adamw(0.1, weight_decay=1.0),
+        optax.adam(optax.warmup_cosine_decay_schedule(0, 1, 5, 10)), optax.contrib.schedule_free_sgd(0.1),
+        optax.chain(optax.add_decayed_weights(0.1), optax.adam(0.1)), optax.adafactor(0.1, multiply_by_parameter_scale=False),
     ],
 )  # fmt: skip
 def test_other_rules_are_not_warned_of(rule):

@@ -67,3 +67,28 @@ def test_a_search_along_a_line_is_that_of_the_loss(rule):
     )
     np.testing.assert_allclose(inside, after, rtol=1e-4)
     assert inside[-1] < 0.8 * inside[0]
+
+
+@pytest.mark.parametrize("threshold", [0.01, 1.0, 1e8])
+@pytest.mark.parametrize("rule", [optax.adam(0.1), optax.sgd(0.1, 0.9)])
+def test_a_threshold_before_any_rule_is_warned_of(rule, threshold):
+    net, params, _ = problem()
+    with pytest.warns(UserWarning, match="compares the norm of all gradients"):
+        scaled(optax.chain(optax.clip_by_global_norm(threshold), rule), net).init(params)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        optax.lamb(0.1, weight_decay=0.1), optax.lars(optax.linear_schedule(0.0, 0.1, 3)), optax.adafactor(0.1),
+        optax.fromage(0.1), optax.chain(optax.adaptive_grad_clip(0.1), optax.sgd(0.1)),
+    ],
+)  # fmt: skip
+def test_steps_by_the_size_of_the_weights_are_warned_of(rule):
+    net, params, _ = problem()
+    with pytest.warns(
+        UserWarning, match="depend on the size of the weights themselves.*as large it moves 4 times as far"
+    ):
+        scaled(rule, net).init(params)
+    net, params, _ = problem(16)  # of the base size
+    scaled(rule, net).init(params)
