@@ -126,7 +126,7 @@ def infer_roles(
 def _of_key(init: Callable, base: Mapping[str, Any]) -> Callable:
     """init(key, **sizes); of make(…, rngs) → an NNX module, that of its parameters."""
     if takes_rngs(init):
-        return lambda key, **sizes: pair_of(init, sizes).init(key, None)
+        return lambda key, **sizes: pair_of(init, sizes, "infer_roles").init(key, None)
     given = signature_of(init)
     try:
         given.bind(None, **base)

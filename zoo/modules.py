@@ -69,13 +69,13 @@ is_train, is_training, … or deterministic, …: rename that argument, or give 
             )
 
 
-def made_by(make: Callable[..., Any], width: int) -> nn.Module | Pair:
+def made_by(make: Callable[..., Any], width: int, caller: str = "in_parameterization") -> nn.Module | Pair:
     """What a function makes of a width, with NNX modules as pairs of functions."""
     rngs = _argument_of_rngs(make)
     if rngs is not None:
         from flax import nnx  # slow to import
 
-        return _by_names(_from_nnx(lambda key: make(width, **{rngs: nnx.Rngs(key)})))
+        return _by_names(_from_nnx(lambda key: make(width, **{rngs: nnx.Rngs(key)}), caller))
     made = make(width)
     if isinstance(made, nn.Module):
         return made
@@ -134,12 +134,21 @@ def signature_of(make: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(taken)
 
 
-def pair_of(make: Callable[..., Any], sizes: Mapping[str, Any]) -> Any:
+def pair_of(make: Callable[..., Any], sizes: Mapping[str, Any], caller: str) -> Any:
     """The pair of functions of make(**sizes, rngs=…), an NNX module."""
-    return made_by(lambda _, rngs: make(**sizes, rngs=rngs), 0)
+    return made_by(lambda _, rngs: make(**sizes, rngs=rngs), 0, caller)
 
 
-def _from_nnx(build: Callable[[Any], Any]) -> Pair:
+_WHY = {
+    True: ("batch statistics and caches have no limit here", ""),
+    False: (
+        "it is taken for a function of its parameters alone",
+        "; or give infer_roles init(key, **sizes) → nnx.state(model, nnx.Param), and your training the roles that it returns",
+    ),
+}
+
+
+def _from_nnx(build: Callable[[Any], Any], caller: str) -> Pair:
     """Its parameters are a plain dictionary. Keys that layers keep for dropout are the same at every call, but where a step of
     training brings one (`key`); where it is said that it is not trained (train=False), nothing is dropped."""
     from flax import nnx
@@ -148,9 +157,10 @@ def _from_nnx(build: Callable[[Any], Any]) -> Pair:
     kinds = {type(leaf).__name__ for leaf in jax.tree.leaves(rest, is_leaf=lambda v: isinstance(v, nnx.Variable))}
     strange = sorted(kinds - {"RngKey", "RngCount", "RngState"})
     if strange:
+        why, or_else = _WHY[caller == "in_parameterization"]
         raise ValueError(
-            f"in_parameterization: the NNX module keeps variables that are no parameters ({', '.join(strange)}): batch "
-            "statistics and caches have no limit here. Use another normalisation (nnx.LayerNorm, nnx.RMSNorm), or leave them out."
+            f"{caller}: the NNX module keeps variables that are no parameters ({', '.join(strange)}): {why}. Use another "
+            f"normalisation (nnx.LayerNorm, nnx.RMSNorm), or leave them out{or_else}."
         )
 
     def init(key: Any, x: Any) -> Any:

@@ -59,7 +59,7 @@ class Rescaled:
         nnx = takes_rngs(make)
 
         def model(**sizes: Any) -> Any:
-            made = pair_of(make, sizes) if nnx else make(**sizes)
+            made = pair_of(make, sizes, "Rescaled.of") if nnx else make(**sizes)
             if is_nnx(made):
                 raise ValueError(
                     f"Rescaled.of: make returns the NNX module {type(made).__name__}, which has its parameters already: give "

@@ -46,10 +46,10 @@ _NORMS = (
 )
 _WEIGHTS = (
     "scaled: the steps of this optimiser depend on the size of the weights themselves, as those of LAMB, LARS, Adafactor, "
-    "Fromage and of adaptive clipping do: weights 4 times as large it moves {ratio:.3g} times as far under the same gradients. Inside "
-    "`scaled` the size of weights goes with the width, so that features move otherwise at every width and the learning rate does "
-    "not transfer. Use Adafactor with multiply_by_parameter_scale=False, Adam or AdamW in place of LAMB and Fromage, SGD with "
-    "momentum in place of LARS, and clip_by_global_norm before `scaled` in place of adaptive clipping."
+    "Fromage and of adaptive clipping do: weights 4 times as large it moves {ratio:.3g} times as far by the same gradients. "
+    "Inside `scaled` the size of weights goes with the width, so that features move otherwise at every width and the learning "
+    "rate does not transfer. Use Adafactor with multiply_by_parameter_scale=False, Adam or AdamW in place of LAMB and Fromage, "
+    "SGD with momentum in place of LARS, and clip_by_global_norm before `scaled` in place of adaptive clipping."
 )
 CONSISTENT_RMS = (
     "scaled: Muon with consistent_rms multiplies its updates by √max(fan_in, fan_out), so that features move more the wider "

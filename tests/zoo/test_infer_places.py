@@ -6,8 +6,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
+from flax import nnx
 
-from zoo import infer_roles
+from zoo import Rescaled, infer_roles
 from zoo.infer import IN_CODE
 
 DEPTHS: dict[str, Any] = {"base": {"width": 8, "depth": 2}, "target": {"width": 8, "depth": 8}}
@@ -95,3 +96,21 @@ def test_weights_that_the_forward_pass_transposes():
     assert roles_of(shapes, run) == {"conv": "input", "first": "input", "mid": "hidden", "last": "readout"}
     kept = roles_of(lambda w: {"first": (w, 3), "mid": (w, w), "last": (1, w)})  # without a forward pass, by the shape
     assert kept == {"first": "readout", "mid": "hidden", "last": "input"}
+
+
+class Batched(nnx.Module):
+    def __init__(self, width: int, rngs: nnx.Rngs) -> None:
+        self.first, self.norm = nnx.Linear(3, width, rngs=rngs), nnx.BatchNorm(width, rngs=rngs)
+        self.last = nnx.Linear(width, 1, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return self.last(self.norm(self.first(x)))
+
+
+def test_a_refusal_of_batch_statistics_names_who_was_called():
+    with pytest.raises(ValueError, match=r"^Rescaled.of: the NNX module keeps .*BatchStat.*give infer_roles init"):
+        Rescaled.of(Batched, jnp.ones((2, 3)), **WIDTHS)
+    with pytest.raises(ValueError, match=r"^infer_roles: the NNX module keeps .*BatchStat"):
+        infer_roles(Batched, **WIDTHS)
+    roles = infer_roles(lambda key, width: nnx.state(Batched(width, nnx.Rngs(key)), nnx.Param), **WIDTHS)
+    assert roles.places["norm.scale"].role == "bias"
