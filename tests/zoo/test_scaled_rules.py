@@ -19,7 +19,12 @@ def problem(width: int = 64) -> tuple[Any, Any, Any]:
     """(network, its parameters, a loss of them and of a batch)."""
     net = MLP(width, 2, activation="tanh", parameterization=MUP)
     params = jax.jit(net.init)(jax.random.key(0), X)["params"]
-    return net, params, lambda params, batch: jnp.mean((net.apply({"params": params}, batch) - Y) ** 2)
+
+    def loss(params: Any, batch: Any) -> Any:
+        out: Any = net.apply({"params": params}, batch)
+        return jnp.mean((out - Y) ** 2)
+
+    return net, params, loss
 
 
 def searched(tx: Any, params: Any, loss: Any, steps: int, reuse: bool = False) -> tuple[Any, list[float]]:
