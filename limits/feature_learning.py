@@ -155,7 +155,7 @@ def rich(
         twin.net,
     )
     check_learns(twin)
-    if steps:
+    if steps or width is not None:
         check_independent(twin.net, task.x)
     training.check_optimizer("rich", twin.net, task.x)
     twin.check_training(task.x)

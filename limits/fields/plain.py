@@ -30,7 +30,7 @@ _UNUSUAL = (
     "Multiply signals by them, by a product or a convolution."
 )
 _ORTHOGONAL = (
-    "rich: the weights {name} start as an orthogonal matrix, which takes back what it gave (Wᵀ W = 1), where independent entries "
+    "The weights {name} start as an orthogonal matrix, which takes back what it gave (Wᵀ W = 1), where independent entries "
     "give something new: {what} of another limit. Initialise with nn.initializers.lecun_normal(), as kernel_init or "
     "recurrent_kernel_init."
 )
@@ -96,10 +96,12 @@ def wide_parameters(net: PlainNetwork, x: Any) -> dict[Path, Wide]:
 
 
 def check_independent(net: Any, x: Any) -> None:
-    """Refuses weights that are orthogonal at the start, where features are learnt."""
+    """Refuses weights that are orthogonal at the start, where features are learnt, and at finite width: |W a| is |a| for them."""
     for wide in wide_parameters(net, x).values() if isinstance(net, PlainNetwork) else ():
         if "orthogonal" in wide.law.kind:
-            raise ValueError(_ORTHOGONAL.format(name=".".join(wide.path), what="features that learn are"))
+            raise ValueError(
+                _ORTHOGONAL.format(name=".".join(wide.path), what="features that learn, and finite widths, are")
+            )
 
 
 def without(params: Any, paths: Any) -> Any:

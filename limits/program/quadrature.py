@@ -23,7 +23,7 @@ _FUSED = 4  # variables, up to which programs compile in seconds as they are
 _SOBOL = 16  # 2^16 points beyond: tanh of a large signal has poles near the axis, and 20⁴ tensor points are 10 % off
 
 _MOST = 8  # variables: beyond, programs take minutes to compile, and sweeps say as much
-_MANY = "an average over {count} Gaussian variables at once, as of gates of several steps; up to {most} are taken by quadrature"
+_MANY = "an average over {count} Gaussian variables at once, those of both inputs; up to {most} are taken by quadrature"
 
 
 @functools.cache

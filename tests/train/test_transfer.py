@@ -309,6 +309,8 @@ def test_a_first_batch_without_loss_is_no_measure_of_divergence():
     assert found.optimum().rate == pytest.approx(0.1)
     zero = Sweep(8, 1, np.array([0.1, 0.2]), np.array([[good], [[0.0, 1.0, 2.0, 3.0]]]))
     assert zero.diverged.tolist() == [0, 1]
+    sizes = Sweep(8, 1, np.array([0.1, 0.2, 0.4]), np.array([[[1.0, 50.0]], [[0.5, 0.5]], [[1000.0, 2.0]]]))
+    assert sizes.diverged.tolist() == [1, 0, 0]  # as of an initialisation's size: one large start hides nothing
     kept = KeptRuns(
         {"learning_rate": np.array([0.1, 0.2])}, np.zeros(2, int), np.array([good, fair]), *[np.zeros(0)] * 3
     )
@@ -323,6 +325,8 @@ def test_rates_are_put_in_order():
     assert optimum(rates, np.array([2.0, 2.0, 1.0])).rate == optimum(rates[[1, 2, 0]], np.array([2.0, 1.0, 2.0])).rate
     with pytest.raises(ValueError, match="rates must be positive numbers"):
         Sweep(8, 1, np.array([0.0, 1.0, 2.0]), curves)
+    with pytest.raises(ValueError, match="one row for each of 2 rates"):
+        Sweep(8, 1, rates[:2], curves)
 
 
 def test_a_target_that_was_not_reached_is_still_the_target():

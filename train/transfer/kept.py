@@ -120,9 +120,9 @@ class Tried:
     @property
     def lost(self) -> np.ndarray:
         """Values at which a run diverged."""
-        curves = self.runs.curves[self.run]
+        curves = np.where((self.run >= 0)[..., None], self.runs.curves[self.run], np.nan)
         end = curves[..., -max(curves.shape[-1] // 10, 1) :].mean(-1)
-        lost = np.isinf(end) | (end > LOST * start_of(curves[self.run >= 0]))
+        lost = np.isinf(end) | (end > LOST * start_of(curves))
         return np.asarray((lost & (self.run >= 0)).any(1))
 
     @property

@@ -29,16 +29,23 @@ class Optimum:
         return 2.0**self.log_rate
 
 
-def start_of(curves: np.ndarray) -> float:
-    """How large the loss of a size is at the start: the largest of any run [..., step], since a first batch may happen to have
-    next to none; where all begin at 0, the least that a run rises to.
+def start_of(curves: np.ndarray) -> np.ndarray:
+    """How large the loss of each run is at the start, for [rate, seed, step] or [run, step].
 
-    >>> start_of(np.array([[0.0, 0.02, 0.01], [0.3, 0.2, 0.1]])), start_of(np.array([[0.0, 0.02, 0.01], [0.0, 5.0, np.inf]]))
-    (0.3, 0.02)
+    The largest of its rate, and no less than the median of all: a first batch may happen to have next to no loss. Where that
+    is 0, the least that a run rises to.
+
+    >>> start_of(np.array([[0.0, 0.02, 0.01], [0.3, 0.2, 0.1]])).tolist(), start_of(np.array([[0.0, 0.02, 0.01]])).tolist()
+    ([0.15, 0.3], [0.02])
     """
-    finite = np.where(np.isfinite(curves), np.abs(curves), 0.0).reshape(-1, curves.shape[-1])
-    peaks = finite.max(1)
-    return float(finite[:, 0].max(initial=0.0) or peaks[peaks > 0].min(initial=np.inf))
+    sizes = np.where(np.isfinite(curves), np.abs(curves), 0.0)
+    there = np.isfinite(curves[..., 0])
+    if not there.any():
+        return np.full(curves.shape[:-1], np.inf)
+    first, peaks = sizes[..., 0], sizes.max(-1)
+    first = np.broadcast_to(first.max(1, keepdims=True), first.shape) if first.ndim == 2 else first
+    start = np.maximum(first, np.median(sizes[..., 0][there]))
+    return np.where(start > 0, start, peaks[peaks > 0].min(initial=np.inf))
 
 
 def losses_of(curves: np.ndarray, scores: np.ndarray | None = None) -> np.ndarray:
@@ -69,6 +76,10 @@ class Sweep:
             raise ValueError(
                 "Sweep: rates must be positive numbers, one for each row of curves, as their logarithms are looked at; got "
                 f"{rates}."
+            )
+        if len(self.curves) != len(rates):
+            raise ValueError(
+                f"Sweep: curves must have one row for each of {len(rates)} rates; its shape is {np.shape(self.curves)}."
             )
         order = np.argsort(rates)
         for name in ("rates", "curves", "scores"):

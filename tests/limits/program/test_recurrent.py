@@ -92,6 +92,8 @@ def test_features_that_learn_from_orthogonal_weights_are_refused():
     task = Task(X, np.ones(3), X[:1], np.ones(1))
     with pytest.raises(ValueError, match=r"SimpleCell_0.h.kernel start as an orthogonal matrix.*lecun_normal"):
         twin(in_parameterization(Recurrent(32), "mup")).rich(task, 1, 0.1, samples=32)
+    with pytest.raises(ValueError, match="and finite widths, are of another limit"):
+        twin(in_parameterization(Recurrent(32), "mup")).rich(task, 0, 0.1, samples=32, width=32)
     with pytest.raises(ValueError, match="use it from both sides"):
         twin(in_parameterization(TwoSided(32), "ntk")).kernels(X)
 
