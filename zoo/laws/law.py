@@ -12,8 +12,8 @@ SUPPORTED = (
 class Law:
     """Independent entries of one law; kind: "normal", "truncated normal", "uniform", "constant", or a sum of them.
 
-    Not so "orthogonal": of a matrix with orthonormal rows or columns, whose entries are as independent only where the matrix is met
-    by few vectors and from one side.
+    Not so "orthogonal": of a matrix with orthonormal rows or columns, whose entries are as independent only where it is met by
+    few vectors and from one side.
 
     gaussian: whether exactly normal; a truncated normal and a uniform are not, a constant is: N(mean, 0). Third and fourth
     cumulants in units of the standard deviation.
