@@ -187,7 +187,7 @@ def test_it_stops_at_the_precision_goes_on_with_more_and_takes_what_a_grid_left(
     assert best_of(own(), outcome, found).value == pytest.approx(2 ** numbers["log2_optimum"]["value"])
     none = {"own": dataclasses.replace(found["own"], end=dataclasses.replace(found["own"].end, before=None))}
     reached = dataclasses.replace(outcome, sweeps={"own": {(8, 1): outcome.sweeps["own"][8, 1]}})
-    assert best_of(own(target={}), reached, none).width == found["own"].space.target[0]
+    assert best_of(own(target={"width": 8, "depth": 1}), reached, none).width == found["own"].space.target[0] == 64
 
 
 def test_seconds_settings_and_what_predict_finds(own, trainer):

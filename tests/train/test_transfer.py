@@ -307,6 +307,8 @@ def test_a_first_batch_without_loss_is_no_measure_of_divergence():
     found = Sweep(8, 1, np.array([0.1, 0.2]), np.array([[good] * 2, [fair] * 2]))
     assert found.diverged.tolist() == [0, 0]
     assert found.optimum().rate == pytest.approx(0.1)
+    small = Sweep(8, 1, np.array([0.1, 0.2]), np.array([[[1e-4, *good[1:]]], [fair]]))
+    assert small.diverged.tolist() == [0, 0]
     zero = Sweep(8, 1, np.array([0.1, 0.2]), np.array([[good], [[0.0, 1.0, 2.0, 3.0]]]))
     assert zero.diverged.tolist() == [0, 1]
     sizes = Sweep(8, 1, np.array([0.1, 0.2, 0.4]), np.array([[[1.0, 50.0]], [[0.5, 0.5]], [[1000.0, 2.0]]]))
