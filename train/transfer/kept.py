@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from limits.kept.store import Store
-from train.transfer.sweep import LOST, Sweep, losses_of, start_of
+from train.transfer.sweep import Sweep, losses_of
 from train.transfer.tuning import Tuning
 
 Key = tuple[float, ...]  # the hyperparameters of a run in the order of their names, then its seed
@@ -121,9 +121,7 @@ class Tried:
     def lost(self) -> np.ndarray:
         """Values at which a run diverged."""
         curves = np.where((self.run >= 0)[..., None], self.runs.curves[self.run], np.nan)
-        end = curves[..., -max(curves.shape[-1] // 10, 1) :].mean(-1)
-        lost = np.isinf(end) | (end > LOST * start_of(curves))
-        return np.asarray((lost & (self.run >= 0)).any(1))
+        return np.asarray(np.isinf(losses_of(curves)).any(1))
 
     @property
     def there(self) -> np.ndarray:
