@@ -50,15 +50,25 @@ def main(argv: Sequence[str]) -> int:
     if flags.dry_run:
         print(shell_lines(command, flags.processes, flags.devices))
         return 0
-    interrupts = []
+    started: list[Cluster] = []
+    interrupts: list[int] = []
+    early: list[int] = []  # signals that came before there was anyone to pass them on to
+
+    def forward(number: int, _: object) -> None:
+        interrupts.extend([number] if number == signal.SIGINT else [])
+        if not started:
+            early.append(number)
+        elif len(interrupts) > 1:
+            started[0].kill_groups()
+        else:
+            started[0].send(number)
+
+    signal.signal(signal.SIGTERM, forward)
+    signal.signal(signal.SIGINT, forward)
     with Cluster(command, flags.processes, flags.devices, grace=flags.grace, echo=True) as cluster:
-
-        def forward(number: int, _: object) -> None:
-            interrupts.extend([number] if number == signal.SIGINT else [])
-            cluster.kill_groups() if len(interrupts) > 1 else cluster.send(number)
-
-        signal.signal(signal.SIGTERM, forward)
-        signal.signal(signal.SIGINT, forward)
+        started.append(cluster)
+        for number in early:
+            forward(number, None)
         code = cluster.wait().returncode
     return code if code >= 0 else 128 - code
 

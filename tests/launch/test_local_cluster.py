@@ -21,6 +21,9 @@ ROOT = Path(__file__).parents[2]
 ME = "int(os.environ['LIMIT_ZOO_PROCESS'])"
 
 
+STAY = "[time.sleep(0.05) for _ in range(1200)]"  # a minute; one long sleep misses a signal that comes as it begins
+
+
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", f"import os, signal, sys, time\n{code}"]
 
@@ -54,13 +57,16 @@ def test_every_process_knows_its_place_and_its_output_is_kept_apart():
     assert result == ([0, 0, 0], [f"I am {i} of 3 2 word\n" for i in range(3)], 0)
 
 
-def test_the_first_failure_ends_the_others_after_the_grace():
+def test_the_first_failure_ends_the_others_after_the_grace(tmp_path):
     code = f"""
 if {ME} == 1:
+    while len(os.listdir({str(tmp_path)!r})) < 2:
+        time.sleep(0.02)
     time.sleep(0.5)
     sys.exit(3)
 signal.signal(signal.SIGTERM, (lambda *_: sys.exit(7)) if {ME} == 0 else signal.SIG_IGN)
-time.sleep(60)
+open({str(tmp_path)!r} + '/' + str({ME}), 'w').close()
+{STAY}
 """
     started = time.monotonic()
     result = run_cluster(python(code), 3, 1, timeout=50, grace=0.3)
@@ -102,7 +108,7 @@ def test_a_test_can_kill_one_by_its_handle():
 
 
 def test_the_program_passes_signals_on_and_prefixes_lines():
-    code = "signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(42))); print('up'); time.sleep(60)"
+    code = f"signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(42))); print('up'); {STAY}"
     program = cluster_program("--processes=2", "--devices=1", "--", *python(code))
     assert program.stdout
     assert {program.stdout.readline(), program.stdout.readline()} == {"[0] up\n", "[1] up\n"}
@@ -130,6 +136,18 @@ def here(monkeypatch, capfd):
 
 def test_the_program_ends_with_the_code_of_a_shell_after_a_signal(here):
     assert here("--processes=1", "--", *python("os.kill(os.getpid(), signal.SIGKILL)"))[0] == 128 + 9
+
+
+def test_a_signal_that_comes_during_the_start_is_passed_on(here, monkeypatch):
+    class Slow(Cluster):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            super().__init__(*arguments, **options)
+            until(lambda: all(self.outputs))
+
+    monkeypatch.setattr(local_cluster, "Cluster", Slow)
+    code = f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(42)); print('up'); {STAY}"
+    assert here("--processes=2", "--devices=1", "--", *python(code))[0] == 42
 
 
 def test_dry_run_prints_lines_that_a_shell_runs(here):
