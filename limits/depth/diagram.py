@@ -14,7 +14,7 @@ import scipy
 from limits.depth.averages import NETWORK, accurate_orders, moment
 from limits.depth.phases import CRITICAL, between, bisected, edge_of_chaos, scale, searched
 from limits.depth.recursions import Carry, Layer, layers, settle
-from limits.kernels.activations import as_piecewise_linear
+from limits.kernels.activations import as_piecewise_linear, called
 from limits.types import AbsentError
 from zoo import activation_function, checks
 
@@ -93,7 +93,7 @@ def phase_diagram(
     reach = np.array([min(scale(f), scale(x)) if np.isfinite(f) else math.nan for f, x in zip(slope, chi, strict=True)])
     shape = (len(b), len(w))
     arrays = [a.reshape(shape) for a in (q, chi, reach, found[1], found[2])]
-    name = activation if isinstance(activation, str) else getattr(activation, "__name__", "activation")
+    name = called(activation)
     return PhaseDiagram(name, w, b, depth, c, *arrays, edge=_edges(activation, b))
 
 

@@ -13,7 +13,7 @@ import scipy
 
 from limits.depth.averages import NETWORK, QUADRATURE, accurate_orders, moment, power_slope, slopes_at_zero, squares
 from limits.kernels import Affine, State, activate, dense, dual
-from limits.kernels.activations import as_piecewise_linear
+from limits.kernels.activations import as_piecewise_linear, called
 from limits.kernels.hermite import derivative
 from limits.types import AbsentError
 from zoo import activation_function, checks
@@ -312,23 +312,23 @@ def edge_of_chaos(activation: Any, b_std: Any) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _edge_of_chaos(activation: Any, b_std: float) -> float:
-    phi = activation_function(activation)
+    phi, name = activation_function(activation), called(activation)
     if as_piecewise_linear(phi) is not None:
         if b_std > 0:
             raise AbsentError(
-                f"{activation}: no edge of chaos at b_std {b_std:g}. A positively homogeneous φ has χ = 1 only where the "
+                f"{name}: no edge of chaos at b_std {b_std:g}. A positively homogeneous φ has χ = 1 only where the "
                 "variance map is q + b_std², which has no fixed point: take b_std = 0."
             )
         slope = float(moment(phi, 1.0, 1))
         if slope == 0:
-            raise AbsentError(f"{activation} is 0 everywhere: χ = 0 at every w_std, and there is no edge of chaos.")
+            raise AbsentError(f"{name} is 0 everywhere: χ = 0 at every w_std, and there is no edge of chaos.")
         return 1 / math.sqrt(slope)
     if b_std == 0 and float(phi(jnp.zeros(()))) == 0:
         slope = math.sqrt(float(moment(phi, 0.0, 1)))
         where = f"w_std = 1/√E φ'² = {1 / slope:g}" if 0 < slope < math.inf else "no w_std"
         raise AbsentError(
-            f"{activation}: at b_std 0 the edge is degenerate, {where} with variance q* = 0, which signals approach slower than "
-            "any exponential; none of the theorems about the edge hold there. Take b_std > 0, such as 0.05."
+            f"{name}: at b_std 0 the edge is degenerate, {where} with variance q* = 0, which signals approach slower "
+            "than any exponential; none of the theorems about the edge hold there. Take b_std > 0, such as 0.05."
         )
 
     def beyond(q: Any) -> Any:
@@ -338,7 +338,7 @@ def _edge_of_chaos(activation: Any, b_std: float) -> float:
     q = first_root(beyond, grid)
     if q is None:
         raise AbsentError(
-            f"{activation}: no edge of chaos at b_std {b_std:g}. E φ²/E φ'² + b_std² stays above q for every variance q from "
+            f"{name}: no edge of chaos at b_std {b_std:g}. E φ²/E φ'² + b_std² stays above q for every variance q from "
             f"{grid[0]:.3g} to {grid[-1]:.3g}, as far as was searched, so no w_std has χ = 1 at a fixed point among these: try "
             "another b_std, or another activation."
         )

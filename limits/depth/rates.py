@@ -9,7 +9,7 @@ import numpy as np
 
 from limits.depth.averages import NETWORK, RESIDUAL, moment, squares
 from limits.depth.phases import phase
-from limits.kernels.activations import as_piecewise_linear
+from limits.kernels.activations import as_piecewise_linear, called
 from limits.types import AbsentError, Provenance
 from zoo import activation_function, checks
 
@@ -183,7 +183,7 @@ def _relu_slope(activation: Any, w: float, b: float) -> float:
     if linear is None or linear.negative == linear.positive or b > 0:
         raise AbsentError(
             f"Limits of residual networks are known for positively homogeneous activations with a kink and without bias; got "
-            f"{activation} with b_std {b**0.5:g}. Measure them with deep_kernels(…, residual=…)."
+            f"{called(activation)} with b_std {b**0.5:g}. Measure them with deep_kernels(…, residual=…)."
         )
     return w * float(moment(linear, 1.0, 1))
 
@@ -225,7 +225,7 @@ def limiting_kernel(
     goes = found.q == 0 or math.isinf(found.q)
     linear = as_piecewise_linear(activation_function(activation))
     if linear is not None and linear.negative == linear.positive and (goes or found.name == "critical"):
-        raise AbsentError(f"{activation} is linear: its kernels do not lose angles, and have no trivial limit.")
+        raise AbsentError(f"{called(activation)} is linear: its kernels do not lose angles, and have no trivial limit.")
     if goes:
         if math.isinf(found.curvature) and found.chi > 0:
             edge = "take w_std = edge_of_chaos(activation, 0) with b_std = 0, or " if linear is not None else ""

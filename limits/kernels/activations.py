@@ -222,13 +222,18 @@ def _hashable(phi: Any) -> bool:
     return True
 
 
+def called(activation: Any) -> str:
+    """What sentences call an activation: its name, or that of its function."""
+    return activation if isinstance(activation, str) else getattr(activation, "__name__", None) or repr(activation)
+
+
 _PROBES = np.array([1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0, 1e3, 1e4])
 
 
 @functools.lru_cache(maxsize=512)
 def _probed(phi: Any) -> tuple[np.ndarray, np.ndarray]:
     """(x, φ(x)) at some points of either sign; an error that says why, if φ is no function to be averaged."""
-    name = getattr(phi, "__name__", None) or repr(phi)
+    name = called(phi)
     # Twins ask within a function that is being compiled: values all the same, not tracers.
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
         x = jnp.asarray(np.r_[_PROBES, -_PROBES, 0])
