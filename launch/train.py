@@ -13,7 +13,8 @@ Fields:
   learning_rate, schedule, warmup   "constant", "cosine", "linear", "inverse_sqrt" (train.schedules)
   data                   {name, train, test, augment, normalise, on_device, …} as train.data.source takes it; or
                          batches(start) in the file, an iterator of (inputs, targets) from that step on (without `start`:
-                         from step 0). on_device: samples lie there (default: arrays of up to 1 GiB), not under --pmap
+                         from step 0), and validation(): (inputs, targets) that it is evaluated on. on_device: samples lie
+                         there (default: arrays of up to 1 GiB), not under --pmap
   members                train so many networks of seeds seed, seed + 1, … at once (default: one)
   mesh, sharding         {data, model, ensemble}: how many devices; "replicate", "fsdp", "model", "fsdp+model", or
                          ((pattern, rule), …) of parameters by path

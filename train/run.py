@@ -15,10 +15,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from train import beside
 from train.checkpoints import Checkpoints, log_spaced, steps_in
-from train.data import Batches, evaluation_batches, resident, source
+from train.data import Batches, evaluation_batches, resident
 from train.data.content import content_of, made, word_of
 from train.data.normalise import normalisation
-from train.data.own import arrays_of, classes_in, classes_of, first_of, not_finite
+from train.data.own import Validation, arrays_of, classes_in, classes_of, first_of, not_finite
+from train.data.sources import split_of
 from train.first_step import watched
 from train.loop import Loop, check_evaluated, one_by_one
 from train.mesh import make_mesh, rows_here
@@ -50,19 +51,8 @@ class Run:
             raise ValueError(f"{experiment.path} needs a field `data`, or a function batches(start).")
         if pmap and self.data.get("on_device"):
             raise ValueError("data.on_device: under --pmap batches are made on the host; leave out one of the two.")
-        test = self.data.get("test")
-        if self.data and fields["evaluate_every"] and not test:
-            raise ValueError(
-                f"evaluate_every={fields['evaluate_every']}, and there are no test data: name the split in data.test, or "
-                "set evaluate_every=0."
-            )
-        if not self.data and fields["evaluate_every"]:
-            raise ValueError(
-                f"evaluate_every={fields['evaluate_every']}: beside batches of its own a config has no test data. Give "
-                "`data` instead, or set evaluate_every=0."
-            )
+        self.test = self._held_out(fields["evaluate_every"])
         self.source = split_of(self.data, self.data.get("train", "train")) if self.data else None
-        self.test = split_of(self.data, test) if test else None
         named = [name for name in ("schedule", "warmup") if name in experiment.config]
         scheduled = bool(named) and not any(experiment.asks_for(name, ("optimizer",)) for name in named)
         rate = self._schedule(fields["steps"]) if scheduled else fields["learning_rate"]
@@ -71,6 +61,8 @@ class Run:
         tx = experiment.call("optimizer", net, learning_rate=rate)
         inputs, targets = self._sample()
         self._shapes = inputs, jax.tree.map(np.asarray, targets)
+        if isinstance(self.test, Validation):
+            self.test.check_like(*self._shapes)
         if inputs.shape[0] % fields["accumulate"]:
             raise ValueError(
                 f"accumulate={fields['accumulate']}: a batch of {inputs.shape[0]} does not divide into so many parts."
@@ -90,6 +82,19 @@ class Run:
         )
         self.pmap, whole = pmap, (jax.process_index(), jax.process_count())
         self.part = whole if pmap else rows_here(self.trainer.placement.batch, inputs.shape[0])
+
+    def _held_out(self, every: int) -> Any:
+        """What it evaluates on: the split data.test; beside batches of its own what the config's `validation` returns."""
+        if self.data and self.data.get("test"):
+            return split_of(self.data, self.data["test"])
+        if every and not self.data and self.experiment.has("validation"):
+            return Validation.of(self.experiment.call("validation"), f"{self.experiment.path}: validation")
+        if every:
+            give = (
+                "name the split in data.test" if self.data else "define validation(), which returns (inputs, targets)"
+            )
+            raise ValueError(f"evaluate_every={every}, and there are no test data: {give}, or set evaluate_every=0.")
+        return None
 
     def _schedule(self, steps: int) -> Any:
         return make_schedule(self.fields["schedule"], self.fields["learning_rate"], steps, self.fields["warmup"])
@@ -150,6 +155,11 @@ class Run:
         return inputs, jax.tree.map(lambda a: abstract((inputs.shape[0], *a.shape[1:]), a.dtype), targets)
 
     @property
+    def rows(self) -> int:
+        """How many samples a batch has."""
+        return self._shapes[0].shape[0]
+
+    @property
     def _batches(self) -> str:  # in messages
         return f"{self.experiment.path}: batches"
 
@@ -207,22 +217,19 @@ class Run:
         if self.test is None:
             return {}
         part, parts = self.part
-        batches = evaluation_batches(self.test, self.fields["batch"], part, parts, self.data.get("normalise"))
+        batches = evaluation_batches(self.test, self.rows, part, parts, self.data.get("normalise"))
         return self.trainer.evaluate(state, batches)
 
     @functools.cached_property
     def content(self) -> dict[str, Any]:
         """Words for what its data hold: a text; the first batch of others, where it is the same whenever it is made."""
         again = bool(self.folder and steps_in(self.folder / "checkpoints"))
+        given = {"train": (self.source, self.fields["seed"]), "test": (self.test, None)}
+        found = {
+            name: content_of(each, self.rows, seed, again) for name, (each, seed) in given.items() if each is not None
+        }
         if self.source is None:
-            found = {"batches": made(self._word, *(word_of(self._next(self._own_batches(0))) for _ in range(again)))}
-        else:
-            given = {"train": (self.source, self.fields["seed"]), "test": (self.test, None)}
-            found = {
-                name: content_of(each, self.fields["batch"], seed, again)
-                for name, (each, seed) in given.items()
-                if each is not None
-            }
+            found["batches"] = made(self._word, *(word_of(self._next(self._own_batches(0))) for _ in range(again)))
         return {name: word for name, word in found.items() if word}
 
     def info(self) -> dict[str, Any]:
@@ -285,7 +292,7 @@ def conduct(
                 progress.console.print(f"step {k}: " + ", ".join(f"test {n} {v.mean():.4g}" for n, v in found.items()))
                 check_evaluated(k, found)
             if trainer.by_batches and not said:
-                progress.console.print(no_mean(fields))
+                progress.console.print(no_mean(run.rows, fields["accumulate"]))
             said = trainer.by_batches
 
         def save(k: int, state: Any) -> None:
@@ -317,12 +324,6 @@ def conduct(
             tests.close()
             if failed_at_once:  # of what is mended it would be another run's
                 checkpoints.forget(0)
-
-
-def split_of(data: Mapping[str, Any], split: str) -> Any:
-    """The samples of one split of the data that a config names in its field `data`."""
-    kept = ("name", "train", "test", "augment", "normalise", "on_device")
-    return source(data["name"], split, **{name: value for name, value in data.items() if name not in kept})
 
 
 def parts_of(state: Any) -> tuple[Any, Any]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -231,11 +231,10 @@ def _differs(whole: np.ndarray, means: np.ndarray, scale: np.ndarray) -> bool:
     return not (close | ~np.isfinite(whole)).all(axis=0).any()
 
 
-def no_mean(fields: Mapping[str, Any]) -> str:
-    """What is said where `Trainer.by_batches`."""
-    parts = fields["accumulate"]
+def no_mean(batch: int, parts: int) -> str:
+    """What is said where `Trainer.by_batches`, of batches of so many samples in so many parts."""
     return (
-        f"the loss is no mean over samples: test loss is that of {fields['batch']} samples at a time, weighted by their number"
+        f"the loss is no mean over samples: test loss is that of {batch} samples at a time, weighted by their number"
         + f", and a step's loss and gradient are means over those of its accumulate={parts} parts" * (parts > 1)
     )
 

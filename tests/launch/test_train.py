@@ -234,48 +234,6 @@ def test_more_steps_at_a_constant_rate_go_on(whole: Path, tmp_path: Path):
     train.check_folder(prepared(tmp_path / "run", schedule="constant", steps=24))
 
 
-@pytest.mark.parametrize("start", ["", ", start"])
-@pytest.mark.parametrize("depend", [False, True])
-def test_batches_that_depend_on_the_number_of_steps(tmp_path: Path, start: str, depend: bool):
-    """More steps are refused where the first ones' batches would be others, and only there."""
-    code = f"""
-import numpy as np, optax
-from ml_collections import ConfigDict
-from zoo import MLP
-def get_config(): return ConfigDict({{"name": "own", "width": 4, "depth": 1, "steps": 4, "learning_rate": 0.1}})
-def make(width, depth): return MLP(width, depth)
-def optimizer(net, learning_rate): return optax.sgd(learning_rate)
-def loss(f, y): return ((f - y) ** 2).mean()
-def batches(steps{start}):
-    order = np.random.default_rng(0).permutation(steps) if {depend} else np.arange(steps)
-    for i in order[{start[2:] or 0}:]:
-        yield np.full((2, 3), i / 10), np.ones((2, 1))
-"""
-    (tmp_path / "own.py").write_text(code)
-    run = prepared(tmp_path / "run", tmp_path / "own.py", steps=4)
-    assert run.depends_on_steps(4, 4) == ""
-    longer = prepared(tmp_path / "run", tmp_path / "own.py", steps=9)
-    assert longer.depends_on_steps(4, 3) == ("batches" if depend else "")
-
-
-def test_what_own_batches_do_not_allow(tmp_path: Path):
-    code = """
-import numpy as np, optax
-from ml_collections import ConfigDict
-from zoo import MLP
-def get_config(): return ConfigDict({"name": "own", "width": 4, "depth": 1, "steps": 4, "learning_rate": 0.1})
-def make(width, depth): return MLP(width, depth)
-def optimizer(net, learning_rate): return optax.sgd(learning_rate)
-def loss(f, y): return ((f - y) ** 2).mean()
-def batches(): yield np.ones((2, 3)), np.ones((2, 1))
-"""
-    (tmp_path / "own.py").write_text(code)
-    with pytest.raises(ValueError, match="evaluate_every=2: beside batches of its own a config has no test data"):
-        prepared(tmp_path / "run", tmp_path / "own.py", evaluate_every=2)
-    with pytest.raises(ValueError, match="accumulate=3: a batch of 2 does not divide"):
-        prepared(tmp_path / "run", tmp_path / "own.py", accumulate=3)
-
-
 def test_another_activation_is_another_run(whole: Path, tmp_path: Path):
     source = (HERE / "training_config.py").read_text()
     (tmp_path / "training_config.py").write_text(

@@ -7,8 +7,8 @@ from ml_collections import ConfigDict
 
 from launch import compare, limit
 from train.data import Batches
+from train.data.sources import split_of
 from train.mesh import make_mesh
-from train.run import split_of
 from train.study import study_of
 from train.study.experiment import load
 from train.study.families import families, has_make

@@ -20,7 +20,7 @@ from train.about import read
 from train.analysis.analyse import analyse
 from train.checkpoints import flaw_of, load_model, steps_in
 from train.data import Batches
-from train.run import split_of
+from train.data.sources import split_of
 from zoo.saved import from_json
 
 

@@ -1,5 +1,6 @@
 """Batches of a config's own: arrays of numbers, as many targets as inputs, or a sentence that names them."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,46 @@ import numpy as np
 from train.data.sources import Source
 from train.data.tokens import TokenSource
 from zoo.checks import parts, shown
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Validation(Source):
+    """What a config's `validation` returns: inputs [n, …], and a tree of targets [n, …], as they come."""
+
+    name: str
+    inputs: np.ndarray
+    targets: Any
+    classes: None = None
+    normalise: str = "none"
+
+    @classmethod
+    def of(cls, given: Any, what: str) -> "Validation":
+        """Checked; `what` begins the sentence of an error."""
+        return cls(what, *arrays_of(given, what))
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Of one input."""
+        return self.inputs.shape[1:]
+
+    def check_like(self, inputs: Any, targets: Any) -> None:
+        """Raises unless a sample has the shapes of one in batches of these inputs and targets."""
+        here, there = (
+            [a.shape[1:] for a in jax.tree.leaves(both)] for both in ((self.inputs, self.targets), (inputs, targets))
+        )
+        if here != there:
+            raise ValueError(
+                f"{self.name} gives samples of shapes {here}, and batches {there}: give the same (inputs, targets)."
+            )
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def stored(self, rows: np.ndarray) -> tuple[np.ndarray, Any]:
+        """(inputs, targets) of these rows."""
+        return self.inputs[rows], jax.tree.map(lambda a: a[rows], self.targets)
+
+    read = stored
 
 
 def arrays_of(batch: Any, what: str) -> tuple[Any, Any]:

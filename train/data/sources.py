@@ -4,7 +4,7 @@ TensorFlow. All have one face."""
 import abc
 import dataclasses
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -259,6 +259,12 @@ def source(name: str | Task, split: str = "train", **options: Any) -> Source:
             f'"{other[0]}". Where a config registers it in SOURCES, give that file as --config.'
         )
     return tfds_source(name, split, **options)
+
+
+def split_of(data: Mapping[str, Any], split: str) -> Any:
+    """The samples of one split of the data that a config names in its field `data`."""
+    kept = ("name", "train", "test", "augment", "normalise", "on_device")
+    return source(data["name"], split, **{name: value for name, value in data.items() if name not in kept})
 
 
 def tfds_source(

@@ -1,0 +1,95 @@
+"""launch.train with batches of a config's own, and what it is evaluated on beside them."""
+
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_train import SILENT, prepared
+
+from launch import train
+from train.checkpoints import load_model
+from train.records import read_records
+from train.study.experiment import load
+
+
+@pytest.mark.parametrize("start", ["", ", start"])
+@pytest.mark.parametrize("depend", [False, True])
+def test_batches_that_depend_on_the_number_of_steps(tmp_path: Path, start: str, depend: bool):
+    """More steps are refused where the first ones' batches would be others, and only there."""
+    code = f"""
+import numpy as np, optax
+from ml_collections import ConfigDict
+from zoo import MLP
+def get_config(): return ConfigDict({{"name": "own", "width": 4, "depth": 1, "steps": 4, "learning_rate": 0.1}})
+def make(width, depth): return MLP(width, depth)
+def optimizer(net, learning_rate): return optax.sgd(learning_rate)
+def loss(f, y): return ((f - y) ** 2).mean()
+def batches(steps{start}):
+    order = np.random.default_rng(0).permutation(steps) if {depend} else np.arange(steps)
+    for i in order[{start[2:] or 0}:]:
+        yield np.full((2, 3), i / 10), np.ones((2, 1))
+"""
+    (tmp_path / "own.py").write_text(code)
+    run = prepared(tmp_path / "run", tmp_path / "own.py", steps=4)
+    assert run.depends_on_steps(4, 4) == ""
+    longer = prepared(tmp_path / "run", tmp_path / "own.py", steps=9)
+    assert longer.depends_on_steps(4, 3) == ("batches" if depend else "")
+
+
+def test_what_own_batches_do_not_allow(tmp_path: Path):
+    code = """
+import numpy as np, optax
+from ml_collections import ConfigDict
+from zoo import MLP
+def get_config(): return ConfigDict({"name": "own", "width": 4, "depth": 1, "steps": 4, "learning_rate": 0.1})
+def make(width, depth): return MLP(width, depth)
+def optimizer(net, learning_rate): return optax.sgd(learning_rate)
+def loss(f, y): return ((f - y) ** 2).mean()
+def batches(): yield np.ones((2, 3)), np.ones((2, 1))
+"""
+    (tmp_path / "own.py").write_text(code)
+    with pytest.raises(ValueError, match=r"evaluate_every=2, and there are no test data: define validation\(\)"):
+        prepared(tmp_path / "run", tmp_path / "own.py", evaluate_every=2)
+    with pytest.raises(ValueError, match="accumulate=3: a batch of 2 does not divide"):
+        prepared(tmp_path / "run", tmp_path / "own.py", accumulate=3)
+
+
+OWN_TEST_DATA = """
+import numpy as np, optax
+from ml_collections import ConfigDict
+from zoo import MLP
+def get_config():
+    return ConfigDict({"name": "own", "width": 4, "depth": 1, "steps": 4, "learning_rate": 0.1, "evaluate_every": 2, "held": 5})
+def make(width, depth): return MLP(width, depth)
+def optimizer(net, learning_rate): return optax.sgd(learning_rate)
+def loss(f, y): return ((f - y["of"]) ** 2 * y["weight"]).mean()
+def drawn(seed, n):
+    x = np.random.default_rng(seed).normal(size=(n, 3)).astype("float32")
+    return x, {"of": x[:, :1], "weight": 1 + np.arange(n, dtype="float32")[:, None]}
+def batches():
+    while True: yield drawn(0, 2)
+def validation(held): return drawn(1, held)
+"""
+
+
+def test_own_batches_are_evaluated_on_what_validation_returns(tmp_path: Path):
+    own = tmp_path / "own.py"
+    own.write_text(OWN_TEST_DATA)
+    run = prepared(tmp_path / "run", own)
+    assert train.conduct(run, SILENT)
+    net, module = run.program.net, load(own)
+    x, y = module.validation(5)  # in batches of two, the last of which is filled up
+    expected = module.loss(net.apply(load_model(tmp_path / "run" / "checkpoints")[1], jnp.asarray(x)), y)
+    at_end = read_records(tmp_path / "run" / "test.jsonl")[-1]
+    assert at_end["step"] == 4
+    np.testing.assert_allclose(at_end["loss"], expected, rtol=1e-5)
+
+    own.write_text(OWN_TEST_DATA.replace("drawn(1, held)", "drawn(2, held)"))
+    with pytest.raises(ValueError, match="test"):
+        train.check_folder(prepared(tmp_path / "run", own))
+    own.write_text(OWN_TEST_DATA.replace("drawn(1, held)", "(np.ones((5, 4)), drawn(1, held)[1])"))
+    with pytest.raises(
+        ValueError, match=r"validation gives samples of shapes \[\(4,\), \(1,\), \(1,\)\], and batches \[\(3,\)"
+    ):
+        prepared(tmp_path / "other", own)
