@@ -9,7 +9,9 @@ from limits.inputs import as_samples
 from limits.kernel_twin import KernelTwin
 from limits.kernels.propagation import Walk
 from limits.twin import register_twin
+from limits.types import AbsentError
 from zoo import MLP, parameterization
+from zoo.definition import of_layer
 
 
 @register_twin(MLP)
@@ -33,14 +35,9 @@ class MLPTwin(KernelTwin):
     net: MLP
 
     def dense_stack(self, x: Any, width: float | None = None) -> Any:
-        """C^(0) of these inputs and the variances of the layers behind, the readout's over γ² (γ² N^(2d) at width N)."""
-        from limits.posterior.equations import Stack
-
-        flat, layer = self._prepare(as_samples(x, "x", np.float64)), self._layers()["hidden"]
-        scale = parameterization(self.net.parameterization).output_scale(int(width or 1), self.net.gamma) ** 2
-        last = np.append(np.ones(self.net.depth - 1), 1 / float(scale))
-        k0 = layer.w * flat @ flat.T / flat.shape[1] + layer.b
-        return Stack(k0, layer.w * last, layer.b * last, self.net.activation)
+        """See `stack_of`."""
+        self._layers()  # raises where signals have no limit
+        return stack_of(self.net, x, width)
 
     def _shape(self) -> Any:
         return super()._shape().clone(width=1, depth=1, outputs=1)
@@ -55,3 +52,21 @@ class MLPTwin(KernelTwin):
         state = walk.mark(walk.dense(state, "input"))
         state = walk.activate(walk.repeat(layer, state, walk.numbers["depth"] - 1))
         return state.covariance, state.ntk
+
+
+def stack_of(net: MLP, x: Any, width: float | None = None) -> Any:
+    """C^(0) of these inputs and the variances of the layers behind, the readout's over γ² (γ² N^(2d) at width N)."""
+    from limits.posterior.equations import Stack
+
+    if isinstance(net.activation, tuple):
+        raise AbsentError(
+            f"posterior: the correction at finite width is for layers of one activation, and {net.activation} differ. Take "
+            "width=None, or sample networks (train.posterior)."
+        )
+    layers = (*range(1, net.depth + 1), 0)
+    w, b = (np.array([float(of_layer(value, l)) ** 2 for l in layers]) for value in (net.w_std, net.b_std))
+    b *= net.bias_init != "zeros"
+    flat = as_samples(x, "x", np.float64).reshape(len(x), -1)
+    scale = parameterization(net.parameterization).output_scale(int(width or 1), net.gamma) ** 2
+    last = np.append(np.ones(net.depth - 1), 1 / float(scale))
+    return Stack(w[0] * flat @ flat.T / flat.shape[1] + b[0], w[1:] * last, b[1:] * last, net.activation)

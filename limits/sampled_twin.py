@@ -13,6 +13,7 @@ from limits.fields.sweeps import compiled_sweep
 from limits.finite.forward import absent_kernels, unrecorded
 from limits.inputs import as_block, as_float, as_pair, as_signals
 from limits.kept.precision import computing_in, full_products
+from limits.mlp import stack_of
 from limits.program.closed import check_scale, closed_kernels, deep_program_of, program_of, start_of
 from limits.program.read import KERNELS
 from limits.program.values import InfiniteKernel, MixedKernel, Refused
@@ -20,7 +21,7 @@ from limits.training import Training
 from limits.twin import NTK_GROWS, Twin
 from limits.types import AbsentError, Kernels, Provenance
 from limits.waiting import patient_bar
-from zoo import checks, parameterization
+from zoo import MLP, checks, parameterization
 from zoo.definition import definition_of, name_of
 from zoo.roles import Where, placed
 
@@ -188,6 +189,10 @@ class SampledTwin(Twin):
         lazy = parameterization(self.net.parameterization).d == 0
         scale = float(definition_of(self.net).gamma) ** -2 if lazy else 1.0
         return scale * (w**2 * features + b**2)
+
+    def dense_stack(self, x: Any, width: float | None = None) -> Any:
+        """That of an MLP whose layers differ."""
+        return stack_of(self.net, x, width) if isinstance(self.net, MLP) else super().dense_stack(x, width)
 
     def check_width(self, x: Any) -> None:
         """Raises unless the outputs scale with the width as the parameterization says."""

@@ -144,7 +144,7 @@ class Twin:
     def dense_stack(self, x: Any, width: float | None = None) -> Any:
         """The layers as the posterior's theory sees them; of fully connected networks only."""
         raise AbsentError(
-            f"posterior: the correction at finite width is known for MLP only, not for {type(self).__name__}. There a "
+            f"posterior: the correction at finite width is known for MLP only, not for {name_of(self.net)}. There a "
             "kernel of every layer, the same for all neurons, fixes the law of the next one; with convolutions and attention "
             "the sums run over kernels at pairs of positions or tokens, and with skip connections the fluctuations of "
             "different layers are not independent. Take width=None, or sample networks (train.posterior)."

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
+from limits.finite.leading import leading
 from limits.kept.precision import full_products
 from limits.waiting import patient_bar
 from zoo import checks
@@ -21,7 +22,7 @@ _BATCH_BYTES = 2**26  # of inputs that are run at a time, unless `batch` says ot
 
 
 class Eigenpairs(NamedTuple):
-    """Eigenvalues, largest first, eigenvectors [n, outputs, count], and |K v − λ v|: no eigenvalue is off by more."""
+    """Eigenvalues, largest first, eigenvectors [n, outputs, count], and |K v − λ v|: an eigenvalue of K is no farther away."""
 
     values: np.ndarray
     vectors: np.ndarray
@@ -120,7 +121,8 @@ class TangentOperator:
         count=checks.count(), tolerance=checks.number(positive=True), steps=checks.count(), seed=checks.seed
     )
     def eigenpairs(self, count: int, tolerance: float = 1e-6, steps: int = 1000, seed: int = 0) -> Eigenpairs:
-        """The `count` largest, by Lanczos (ARPACK), each to `tolerance` of itself or as far as products are exact."""
+        """The `count` largest, each as often as it occurs, to `tolerance` of the largest or as far as products are exact; by
+        Lanczos (ARPACK), and again beside what was found until nothing larger is left: twice the products, or more."""
         size = self.shape[0]
         if count >= size:
             raise ValueError(
@@ -128,16 +130,7 @@ class TangentOperator:
             )
         with patient_bar("products of the tangent kernel", None) as advance:
             operator = self._flat(advance)
-            start = np.random.default_rng(seed).normal(size=size)
-            try:
-                values, vectors = scipy.sparse.linalg.eigsh(operator, count, v0=start, tol=tolerance, maxiter=steps)  # pyright: ignore
-            except scipy.sparse.linalg.ArpackNoConvergence as error:
-                raise RuntimeError(
-                    f"eigenpairs: {len(error.eigenvalues)} of {count} converged in {steps} restarts: raise steps or tolerance, "
-                    "or ask for fewer."
-                ) from error
-            order = np.argsort(values)[::-1]
-            values, vectors = values[order], vectors[:, order]
+            values, vectors = leading(operator, count, tolerance, steps, seed)
             left = [np.linalg.norm(operator @ vectors[:, i] - values[i] * vectors[:, i]) for i in range(count)]
         return Eigenpairs(values, vectors.reshape(len(self.x), self.outputs, count), np.array(left))
 

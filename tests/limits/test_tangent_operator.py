@@ -38,6 +38,25 @@ def test_products_and_eigenpairs(net, x64):
     assert (found.residuals < 1e-6 * found.values[0]).all()
 
 
+@pytest.mark.parametrize("count", [11, 15])
+@pytest.mark.parametrize("precise", [True, False])
+def test_eigenvalues_come_as_often_as_they_occur(count, precise):
+    """K = k ⊗ 1: each eigenvalue of k as often as there are outputs, of which powers of K on one vector meet one."""
+    x = np.random.default_rng(0).normal(size=(30, 10))
+    every = np.repeat(np.linalg.eigvalsh(x @ x.T)[:-11:-1], 10)
+    with jax.enable_x64(precise):
+        found = TangentOperator(lambda w, x: x @ w, jnp.zeros((10, 10)), x).eigenpairs(count)
+    np.testing.assert_allclose(found.values, every[:count], rtol=1e-6)
+    vectors = found.vectors.reshape(300, count)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(count), atol=1e-12)
+    assert (found.residuals < 1e-5 * every[0]).all()
+
+
+def test_a_kernel_of_zeros_has_eigenvalues_of_zero():
+    found = TangentOperator(lambda w, x: x @ w, jnp.zeros((3, 2)), np.zeros((4, 3))).eigenpairs(2)
+    assert found.values.tolist() == found.residuals.tolist() == [0, 0]
+
+
 def test_influence_is_the_derivative_by_the_weight_of_a_point(x64):
     """Of a model that is linear in its parameters, with rates; by central differences, and to first order what removal does."""
     features, other = RNG.normal(size=(6, 5)), RNG.normal(size=(2, 5))

@@ -143,6 +143,19 @@ def test_an_input_of_zeros_without_biases_says_nothing(activation, task):
     np.testing.assert_allclose(with_it[:6, :6], without, atol=1e-6)
 
 
+def test_layers_may_differ_in_their_variances(task):
+    """Kernels by layer end in those that are read off the code, and of linear networks the product of all w alone counts."""
+    net = MLP(width=8, depth=2, activation="erf", w_std=(1.5, 0.8, 1.2), b_std=(0.1, 0.3, 0.2))
+    wide = twin(net).posterior(task, NOISE)
+    whole = twin(net).kernels(task.x).nngp
+    np.testing.assert_allclose(wide.kernels[2], whole, rtol=1e-10)
+    linear = [MLP(width=8, depth=2, activation="linear", w_std=w) for w in ((2.0, 1.0, 0.5), 1.0)]
+    one, other = (twin(each).posterior(task, NOISE, width=50).f_test for each in linear)
+    np.testing.assert_allclose(one, other, rtol=1e-9)
+    with pytest.raises(AbsentError, match="layers of one activation"):
+        twin(MLP(width=8, depth=2, activation=("erf", "tanh"))).posterior(task, NOISE, width=50)
+
+
 def test_outputs_add_their_forces(task):
     y = np.concatenate([task.y_train, task.y_train, 0 * task.y_train], axis=1)
     double = dataclasses.replace(task, y_train=y, y_test=np.zeros((3, 3)))
