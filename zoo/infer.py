@@ -13,14 +13,15 @@ import jax
 import numpy as np
 
 from zoo import checks
+from zoo.held import Entrywise, Use
 from zoo.inferred import TIED, Place, Roles, refuse_what_seems_tied
 from zoo.initial import init_powers
 from zoo.modules import pair_of, signature_of, takes_rngs
 from zoo.names import by_name, numberless
-from zoo.uses import Use, counts, linen_uses, uses
+from zoo.role_of import role_of, sides_of
+from zoo.uses import counts, linen_uses, uses
 
 IN_CODE = "in code"
-_VECTORS = ("bias", "scale", "gain", "b")  # of several axes, where one grows: [heads, d_head], or layers side by side
 _IS_TIED = f"{{name}}: this matrix makes features from inputs, and is also the readout. {TIED}"
 
 
@@ -98,11 +99,12 @@ def infer_roles(
     seen, known = _seen(init, apply, base), dict(roles or {})
     places: dict[str, Place] = {}
     for name, leaf in large.items():
-        shape, used = tuple(leaf.shape), seen.get(name, seen.get(numberless(name), []))
+        shape, met = tuple(leaf.shape), seen.get(name, seen.get(numberless(name)))
+        used = [use for use in met or () if isinstance(use, Use)]
         grows = _grows(name, tuple(narrow[name].shape), tuple(wide[name].shape), grown, width)
-        stacked = _layers(name, used, stacks, layers)
-        role = known.pop(name, None) or _role(name, shape, grows, stacked or 0, used)
-        sides = _sides(used, grows) if role == "hidden" else None
+        stacked = _layers(name, used, grows, stacks, layers)
+        role = known.pop(name, None) or role_of(name, shape, grows, stacked or 0, met)
+        sides = sides_of(used, grows) if role == "hidden" else None
         unsure = role == "hidden" and sides is None and stacked is None and min(grows, default=0) > 0
         again = name in shared and not stacked
         inside = bool(stacked) or again or name in blocks
@@ -214,13 +216,15 @@ def _stacked(name: str, small: Any, tall: Any) -> int:
     )
 
 
-def _layers(name: str, used: Sequence[Use], stacks: dict[str, int] | None, layers: str | None) -> int | None:
+def _layers(
+    name: str, used: Sequence[Use], grows: Sequence[int], stacks: dict[str, int] | None, layers: str | None
+) -> int | None:
     """How many leading axes are of layers; None where that is not known."""
     if stacks is not None:
         return stacks.get(name, 0)
     if layers is not None:
         return int(re.search(layers, name) is not None)
-    taken = {axis for use in used for axis in use.stacked}
+    taken = {axis for use in used for axis in use.stacked if axis not in grows}
     return (next(i for i in range(len(taken) + 1) if i not in taken)) if used else None
 
 
@@ -244,7 +248,7 @@ def _shared(init: Callable, apply: Callable | None, base: Mapping[str, Any], dee
     return {name for name, count in many.items() if count > few.get(name, count)}
 
 
-def _seen(init: Callable, apply: Callable | None, base: Mapping[str, Any]) -> dict[str, list[Use]]:
+def _seen(init: Callable, apply: Callable | None, base: Mapping[str, Any]) -> dict[str, list[Use | Entrywise]]:
     """Uses of the parameters at the base size, by their names and, for those of other depths, by names without numbers."""
     found = {name: [use for each in used for use in each] for name, used in _forward(uses, init, apply, base).items()}
     return {**{numberless(name): used for name, used in reversed(found.items())}, **found}
@@ -270,42 +274,11 @@ def _forward(of: Callable, init: Callable, apply: Callable | None, sizes: Mappin
     return found
 
 
-def _sides(used: Sequence[Use], grows: Sequence[int]) -> Any:
-    """(axes of inputs, axes of outputs), where all uses agree and both grow."""
-    layers = {axis for use in used for axis in use.stacked}
-    found = {tuple(tuple(i for i in side if i not in layers) for side in use[:2]) for use in used}
-    sides = found.pop() if len(found) == 1 else None
-    return sides if sides and all(set(side) & set(grows) for side in sides) else None
-
-
-def _role(name: str, shape: tuple[int, ...], grows: Sequence[int], stacked: int, used: Sequence[Use]) -> str:
-    axes = len(shape) - stacked
-    if not grows:
-        return "constant"
-    named = name.split(".")[-1] in _VECTORS and len(grows) == 1 and not any(use.inputs for use in used)
-    if named or axes == 1:
-        return "bias"
-    if len(grows) > 2 or (len(grows) == 2 and axes == 2 and list(grows) != [stacked, stacked + 1]):
-        raise ValueError(f"infer_roles: {name} of shape {shape} grows along the axes {grows}; say its role in `roles`.")
-    if len(grows) == 2:
-        return "hidden"
-    if used and all(grows[0] in use.inputs for use in used):
-        return "readout"  # whatever the order of its axes, as [outputs, width] that the forward pass transposes
-    if used and all(grows[0] in use.outputs for use in used):
-        return "input"
-    if grows[0] in (len(shape) - 1, len(shape) - 2):
-        return "input" if grows[0] == len(shape) - 1 else "readout"
-    raise ValueError(
-        f"infer_roles: {name} of shape {shape} grows along axis {grows[0]} only, which is neither its input nor its output "
-        'side; say its role in `roles`, as in roles={"' + name + '": "readout"}.'
-    )
-
-
-def _refuse_tied(places: dict[str, Place], seen: dict[str, list[Use]], m: float) -> bool:
+def _refuse_tied(places: dict[str, Place], seen: dict[str, list[Use | Entrywise]], m: float) -> bool:
     """An error where a matrix is seen to be both embedding and readout; False if nothing of the model is seen."""
     for name, place in places.items():
         used = seen.get(name, seen.get(numberless(name), []))
-        if place.role == "input" and any(place.grows[0] in use.inputs for use in used):
+        if place.role == "input" and any(isinstance(use, Use) and place.grows[0] in use.inputs for use in used):
             raise ValueError(_IS_TIED.format(name=name, m=m))
     return any(seen.values())
 

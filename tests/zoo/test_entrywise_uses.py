@@ -1,0 +1,123 @@
+"""Roles of parameters that meet activations entry by entry, not by a product of matrices."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from zoo import Rescaled, infer_roles, scaled
+
+X: Any = np.random.default_rng(0).normal(size=(4, 7, 3)).astype(np.float32)
+SIZES: Any = {"base": {"width": 8}, "target": {"width": 32}}
+
+
+@pytest.fixture(autouse=True)
+def ranks_may_differ():
+    """As users write it."""
+    with jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def roles(shape, forward, drop=()) -> str:
+    """The role of v of this shape ("w": the width) beside the layers of a network of one hidden layer."""
+
+    def init(key, width):
+        shapes = {
+            "in": (3, width),
+            "mid": (width, width),
+            "out": (width, 1),
+            "v": [width if n == "w" else n for n in shape],
+        }
+        keys = jax.random.split(key, len(shapes))
+        return {n: jax.random.normal(k, s) for k, (n, s) in zip(keys, shapes.items(), strict=True) if n not in drop}
+
+    return infer_roles(init, **SIZES, apply=lambda p, width: forward(p), tied=False).places["v"].role
+
+
+def hidden(p):
+    return X @ p["in"]
+
+
+def shifted(p):
+    return jnp.pad(hidden(p), ((0, 0), (3, 0), (0, 0)))
+
+
+def end(p, h):
+    return jnp.tanh(h @ p["mid"]) @ p["out"]
+
+
+def decays(p):
+    return end(p, (hidden(p)[..., None] * jnp.exp(-jnp.exp(p["v"]))).sum(-1))
+
+
+def taps(p):
+    return end(p, sum(shifted(p)[:, i : i + 7] * p["v"][:, i] for i in range(4)))
+
+
+def windows(p):
+    return end(p, jnp.einsum("ntck,ck->ntc", jnp.stack([shifted(p)[:, i : i + 7] for i in range(4)], -1), p["v"]))
+
+
+ROLES = {
+    "decays": (("w", 4), decays, (), "bias"),
+    "taps": (("w", 4), taps, (), "bias"),
+    "taps as a product": (("w", 4), windows, (), "bias"),
+    "gate": (("w", 3), lambda p: end(p, hidden(p) * p["v"][:, 0]), (), "bias"),
+    "readout": ((5, "w"), lambda p: (hidden(p)[:, 0, None] * p["v"]).sum(-1), ("mid", "out"), "readout"),
+    "readout, transposed": (("w", 5), lambda p: (hidden(p)[:, 0, :, None] * p["v"]).sum(-2), ("mid", "out"), "readout"),
+    "mean": ((5, "w"), lambda p: (hidden(p)[:, 0, None] * p["v"]).mean(-1), ("mid", "out"), "bias"),
+    "input": ((3, "w"), lambda p: end(p, (X[:, 0, :, None] * p["v"]).sum(1)), ("in",), "input"),
+    "positions": ((7, "w"), lambda p: end(p, hidden(p) + p["v"]), (), "input"),
+    "class token": (
+        (1, 1, "w"),
+        lambda p: end(p, jnp.concatenate([jnp.broadcast_to(p["v"], (4, 1, p["v"].shape[-1])), hidden(p)], 1)),
+        (),
+        "input",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_roles_follow_from_the_use(name: str):
+    shape, forward, drop, role = ROLES[name]
+    assert roles(shape, forward, drop) == role
+
+
+def test_a_use_that_is_not_followed_is_said():
+    def forward(p):
+        h = hidden(p)[..., None, :]
+        return end(p, hidden(p)) + (h * p["v"] * jnp.cos(h)).sum()
+
+    with pytest.warns(UserWarning, match=r"v of shape \(2, 32\) meets activations .* taken for \"input\""):
+        assert roles((2, "w"), forward) == "input"
+
+
+class Decaying(nn.Module):
+    """A channel forgets at rates that are drawn alike at every width, and so they are to be trained."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        h = nn.Dense(self.width)(x)
+        log_rates = self.param("log_rates", lambda *_: jnp.log(jnp.broadcast_to(jnp.arange(1.0, 5.0), (self.width, 4))))
+        return nn.Dense(1)(jnp.tanh((h[..., None] * jnp.exp(-jnp.exp(log_rates))).sum(-1)))
+
+
+def test_rates_of_channels_start_and_move_alike_at_every_width():
+    starts, moves = [], []
+    for width in (16, 256):
+        net = Rescaled.of(Decaying, X[:, 0], base={"width": 16}, target={"width": width})
+        params: Any = net.init(jax.random.key(0), X[:, 0])
+        tx = scaled(optax.adam(0.01), net.roles)
+        gradient: Any = jax.grad(lambda p, net=net: (net.apply(p, X[:, 0]) ** 2).mean())(params)
+        step: Any = tx.update(gradient, tx.init(params), params)[0]
+        starts.append(np.asarray(params["params"]["log_rates"])[0])
+        moves.append(np.abs(step["params"]["log_rates"]).mean())
+    np.testing.assert_allclose(starts[0], np.log([1, 2, 3, 4]), atol=1e-6)
+    np.testing.assert_allclose(*starts, atol=1e-6)
+    np.testing.assert_allclose(moves, 0.01, rtol=0.05)

@@ -1,0 +1,116 @@
+"""What a walk through a traced function knows of its arrays: those of parameters alone, and activations that met them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.extend.core import Literal
+
+
+class Use(NamedTuple):
+    """One use of a parameter: axes summed over or looked up by (`inputs`), kept (`outputs`), and of layers side by side."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    stacked: tuple[int, ...]
+
+
+class Entrywise(NamedTuple):
+    """How a parameter meets activations entry by entry, along one of its axes.
+
+    kept: multiplied by what varies along it. made: by what does not, so that it is an axis of outputs. summed: kept, and the
+    products are summed over it with no weights between, nor divided by their number. unclear: so, but other factors or sums
+    come between. added: to what varies, or put beside it (joined). among: with parameters only (no axis: -1).
+    """
+
+    how: str
+    axis: int
+
+
+Axis = frozenset  # of (parameter, axis): what an axis of an array is made of
+
+
+class Held(NamedTuple):
+    """An array that is made of parameters alone."""
+
+    axes: tuple[Axis, ...]
+    taken: Axis = Axis()  # axes along which layers were taken out
+
+
+class Met(NamedTuple):
+    """Activations that are linear in what parameters gave them entry by entry."""
+
+    held: Held
+    scale: float = 1.0  # numbers that they were multiplied by, and sizes of axes that they were summed over
+    sums: tuple["Sum", ...] = ()
+    mixed: Axis = Axis()  # axes along which other factors vary
+    whole: bool = False  # the parameter itself, but for a mask: no activations seem to be in it
+
+
+class Sum:
+    """A sum over axes of parameters; of a mean, `scale` becomes 1."""
+
+    def __init__(self, axes: Axis, unclear: Axis, scale: float) -> None:
+        self.axes, self.unclear, self.scale = axes, unclear, scale
+
+
+# Rules that read the shapes of their first operand alone.
+OF_SHAPES = ("slice", "dynamic_slice", "split", "transpose", "broadcast_in_dim", "squeeze", "reshape")
+# Entry by entry, and linear in activations, besides products.
+LINEAR = ("add", "sub", "neg", "select_n", "convert_element_type", "copy", "copy_p", "reduce_precision", "add_any")
+
+
+def names(held: Held) -> set[str]:
+    """The parameters that it is made of."""
+    return {leaf for axis in (*held.axes, held.taken) for leaf, _ in axis}
+
+
+def in_rows(met: Met) -> Met:
+    """As a scan collects them."""
+    return met._replace(held=Held((Axis(), *met.held.axes), met.held.taken), whole=False)
+
+
+def number(v: Any) -> float | None:
+    """Its value, where the program has it, if not zero."""
+    return float(v.val) if isinstance(v, Literal) and np.size(v.val) == 1 and np.all(v.val != 0) else None
+
+
+def together(mets: list[Met], name: str) -> Met | None:
+    """Several arrays in one, entry by entry."""
+    if not mets or (name == "mul" and len(mets) == 2 and names(mets[0].held) & names(mets[1].held)):
+        return None  # not linear
+    axes = tuple(Axis().union(*parts) for parts in zip(*(each.held.axes for each in mets), strict=True))
+    held = Held(axes, Axis().union(*(each.held.taken for each in mets)))
+    mixed, sums = Axis().union(*(each.mixed for each in mets)), tuple(s for each in mets for s in each.sums)
+    return Met(held, max(each.scale for each in mets), sums, mixed, len(mets) == 1 and mets[0].whole)
+
+
+def by_entry(eqn: Any, inputs: list[Any], shape: tuple[int, ...]) -> Held | None:
+    """Entry by entry, with numbers or other parameters; where activations take part, they are what comes out."""
+    held = [h for h in inputs if isinstance(h, Held)]
+    for v, h in zip(eqn.invars, inputs, strict=True):
+        known = isinstance(h, Held)
+        if (not known and (h is not None or v.aval.size > 1)) or (known and v.aval.shape not in (shape, ())):
+            return None
+    whole = [h for h in held if len(h.axes) == len(shape)]
+    axes = tuple(Axis().union(*parts) for parts in zip(*(h.axes for h in whole), strict=True))
+    return Held(axes, Axis().union(*(h.taken for h in held)))
+
+
+def reshaped(axes: tuple[Axis, ...], before: tuple[int, ...], after: tuple[int, ...]) -> tuple[Axis, ...]:
+    """Axes that are joined hold what both held; parts of one that is divided hold what it held."""
+    found: list[Axis] = [Axis()] * len(after)
+    i = j = 0
+    while i < len(before) and j < len(after):
+        first_in, first_out, a, b = i, j, before[i], after[j]
+        while a != b:
+            if a < b:
+                i += 1
+                a *= before[i]
+            else:
+                j += 1
+                b *= after[j]
+        group = Axis().union(*axes[first_in : i + 1])
+        for k in range(first_out, j + 1):
+            found[k] = group if after[k] > 1 or first_out == j else Axis()
+        i, j = i + 1, j + 1
+    return tuple(found)

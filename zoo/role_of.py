@@ -1,0 +1,76 @@
+"""The role of one parameter, from the axes that grow and its uses."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from zoo.held import Entrywise, Use
+
+_VECTORS = ("bias", "scale", "gain", "b")  # of several axes, where one grows: [heads, d_head], or layers side by side
+
+
+def sides_of(used: Sequence[Use], grows: Sequence[int]) -> Any:
+    """(axes of inputs, axes of outputs), where all uses agree and both grow."""
+    layers = {axis for use in used for axis in use.stacked}
+    found = {tuple(tuple(i for i in side if i not in layers) for side in use[:2]) for use in used}
+    sides = found.pop() if len(found) == 1 else None
+    return sides if sides and all(set(side) & set(grows) for side in sides) else None
+
+
+def role_of(
+    name: str, shape: tuple[int, ...], grows: Sequence[int], stacked: int, met: Sequence[Use | Entrywise] | None
+) -> str:
+    """The role, or an error that asks for it; met: the uses, None where the forward pass is not seen.
+
+    >>> role_of("taps", (64, 3), (0,), 0, [Entrywise("kept", 0)]), role_of("out", (64, 3), (0,), 0, None)
+    ('bias', 'readout')
+    """
+    axes, used = len(shape) - stacked, [use for use in met or () if isinstance(use, Use)]
+    if not grows:
+        return "constant"
+    named = name.split(".")[-1] in _VECTORS and len(grows) == 1 and not any(use.inputs for use in used)
+    if named or axes == 1:
+        return "bias"
+    if len(grows) > 2 or (len(grows) == 2 and axes == 2 and list(grows) != [stacked, stacked + 1]):
+        raise ValueError(f"infer_roles: {name} of shape {shape} grows along the axes {grows}; say its role in `roles`.")
+    if len(grows) == 2:
+        return "hidden"
+    wide = grows[0]
+    if used and all(wide in use.inputs for use in used):
+        return "readout"  # whatever the order of its axes, as [outputs, width] that the forward pass transposes
+    if used and all(wide in use.outputs for use in used):
+        return "input"
+    by_shape = {len(shape) - 1: "input", len(shape) - 2: "readout"}.get(wide)
+    ways = {use.how for use in met or () if isinstance(use, Entrywise) and use.axis in (wide, -1)}
+    if used and not all(wide in use.stacked for use in used):
+        ways = set()
+    elif used:
+        ways |= {"kept"}
+    role = _entrywise(ways, by_shape)
+    if role is None and by_shape is None:
+        raise ValueError(
+            f"infer_roles: {name} of shape {shape} grows along axis {wide} only, which is neither its input nor its output "
+            'side; say its role in `roles`, as in roles={"' + name + '": "readout"}.'
+        )
+    if role is None and ways:
+        warnings.warn(
+            f"infer_roles: {name} of shape {shape} meets activations along its axis {wide}, which grows, in a way that is not "
+            f'followed; it is taken for "{by_shape}" by its shape. Say its role in `roles`.',
+            stacklevel=2,
+        )
+    return role or str(by_shape)
+
+
+def _entrywise(ways: set[str], by_shape: str | None) -> str | None:
+    """From how it meets activations along the axis that grows, if by no product of matrices."""
+    if "made" in ways:
+        return "input"
+    if "unclear" in ways:
+        return None
+    if "summed" in ways:
+        return "readout"
+    if "kept" in ways:
+        return "bias"
+    if "added" in ways:
+        return "input" if by_shape == "input" else "bias"
+    return by_shape

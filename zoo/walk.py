@@ -1,0 +1,282 @@
+"""A walk through a traced function: how its parameters meet activations."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend.core import Literal
+
+from zoo.held import (
+    LINEAR,
+    OF_SHAPES,
+    Axis,
+    Entrywise,
+    Held,
+    Met,
+    Sum,
+    Use,
+    by_entry,
+    in_rows,
+    names,
+    number,
+    reshaped,
+    together,
+)
+from zoo.scans import scan_counts
+
+
+class Meetings:
+    """Through the equations of a function: which arrays are made of parameters alone, and how they meet activations."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[Use | Entrywise]] = {}
+        self.counted = Counter[str]()
+        self.times = 1  # that the equations are run, in a scan
+        self._sums: list[Sum] = []
+
+    def finish(self) -> None:
+        """Note the sums over products, whose scale is not known before the end."""
+        for each in self._sums:
+            if not np.isclose(each.scale, 1, rtol=0.02):
+                self._meet("summed", each.axes - each.unclear)
+                self._meet("unclear", each.axes & each.unclear)
+
+    def through(self, jaxpr: Any, given: Sequence[Any]) -> list[Any]:
+        """The outputs, where they are made of parameters alone (Held), or by their entries (Met); `given`: the inputs."""
+        known: dict[Any, Any] = {v: h for v, h in zip(jaxpr.invars, given, strict=True) if h is not None}
+
+        def read(v: Any) -> Any:
+            return None if isinstance(v, Literal) else known.get(v)
+
+        for eqn in jaxpr.eqns:
+            inputs = [read(v) for v in eqn.invars]
+            if any(inputs):
+                for v, held in zip(eqn.outvars, self._after(eqn, inputs), strict=True):
+                    if held is not None:
+                        known[v] = held
+        return [read(v) for v in jaxpr.outvars]
+
+    def _after(self, eqn: Any, inputs: list[Any]) -> list[Any]:
+        name = eqn.primitive.name.replace("-", "_")
+        rule = getattr(self, "_" + name, None)
+        if isinstance(inputs[0], Met) and name in OF_SHAPES:
+            found = rule(eqn, inputs[0].held, *[None] * (len(inputs) - 1))  # pyright: ignore
+            found = found if isinstance(found, list) else [found]
+            return [None if each is None else inputs[0]._replace(held=each) for each in found]
+        if rule is not None:
+            found = rule(eqn, *inputs)
+            return found if isinstance(found, list) else [found]
+        inner = [p for p in eqn.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
+        if inner:
+            body = getattr(inner[0], "jaxpr", inner[0])
+            same = len(body.invars) == len(inputs) and len(body.outvars) == len(eqn.outvars)
+            return self.through(body, inputs) if same else [None] * len(eqn.outvars)
+        found = [by_entry(eqn, inputs, v.aval.shape) for v in eqn.outvars]
+        if None not in found:
+            return found
+        for held in inputs:
+            self._count(held)
+        return [self._entrywise(eqn, inputs), *[None] * (len(found) - 1)]
+
+    def _entrywise(self, eqn: Any, inputs: list[Any]) -> Met | None:
+        """Activations take part, entry by entry: what they are then, where it is linear in a parameter."""
+        name, shapes, shape = eqn.primitive.name, [v.aval.shape for v in eqn.invars], eqn.outvars[0].aval.shape
+        if any(
+            s and (len(s) != len(shape) or any(a not in (1, b) for a, b in zip(s, shape, strict=True))) for s in shapes
+        ):
+            return None
+        active = [
+            i
+            for i, each in enumerate(inputs)
+            if isinstance(each, Met) or (each is None and eqn.invars[i].aval.size > 1)
+        ]
+        if not active:  # parameters of several shapes
+            self._alone(*inputs)
+            return None
+        linear = name in LINEAR or name == "mul" or (name == "div" and 0 in active and 1 not in active)
+        linear = linear or (name == "div" and isinstance(inputs[0], Held))
+        mets: list[Met] = []
+        for i, value in enumerate(inputs):
+            if isinstance(value, Held) and shapes[i]:
+                if name not in ("mul", "div"):
+                    self._meet("added", Axis().union(*value.axes))
+                    continue
+                vary = [any(shapes[k] and shapes[k][axis] == size for k in active) for axis, size in enumerate(shape)]
+                self._meet("kept", Axis().union(*(a for a, v in zip(value.axes, vary, strict=True) if v)))
+                self._meet("made", Axis().union(*(a for a, v in zip(value.axes, vary, strict=True) if not v)))
+                whole = all(value.axes) and shapes[i] == shape and not any(isinstance(each, Met) for each in inputs)
+                if name == "mul" or i == 0:
+                    mets.append(Met(value, whole=whole))
+            elif isinstance(value, Met):
+                others = [k for k in range(len(inputs)) if k != i]
+                by = number(eqn.invars[others[0]]) if name in ("mul", "div") else 1.0
+                factor = 1.0 if by is None else 1 / by if name == "div" else by
+                for each in value.sums:
+                    each.scale *= factor
+                vary = [any(shapes[k] and shapes[k][axis] > 1 for k in others) for axis in range(len(shape))]
+                held = value.held if shapes[i] else Held((Axis(),) * len(shape), value.held.taken)  # one number for all
+                mixed = [a for a, v in zip(held.axes, vary, strict=True) if v and by is None]
+                mets.append(value._replace(held=held, scale=value.scale * factor, mixed=value.mixed.union(*mixed)))
+        return together(mets, name) if linear else None
+
+    def _count(self, held: Any) -> None:
+        for name in names(held) if isinstance(held, Held) else ():
+            self.counted[name] += self.times
+
+    def _meet(self, how: str, axes: Axis) -> None:
+        for name, axis in sorted(axes):
+            use = Entrywise(how, axis)
+            if use not in self.found.setdefault(name, []):
+                self.found[name].append(use)
+
+    def _note(self, held: Held, inputs: Sequence[int], outputs: Sequence[int], stacked: Sequence[int] = ()) -> None:
+        def of(name: str, axes: Sequence[int]) -> tuple[int, ...]:
+            return tuple(sorted({i for axis in axes for leaf, i in held.axes[axis] if leaf == name}))
+
+        self._count(held)
+        for name in sorted(names(held)):
+            taken = tuple(i for leaf, i in held.taken if leaf == name)
+            use = Use(of(name, inputs), of(name, outputs), tuple(sorted({*of(name, stacked), *taken})))
+            if use not in self.found.setdefault(name, []):
+                self.found[name].append(use)
+
+    def _dot_general(self, eqn: Any, *operands: Any) -> Met | None:
+        if self._alone(*operands):
+            return None
+        contracted, batch = eqn.params["dimension_numbers"]
+        found = []
+        for each, sums, beside in zip(operands, contracted, batch, strict=True):
+            held = each.held if isinstance(each, Met) and each.whole else each
+            if isinstance(held, Held):
+                kept = [i for i in range(len(held.axes)) if i not in (*sums, *beside)]
+                self._note(held, sums, kept, beside)
+                rest = len(eqn.outvars[0].aval.shape) - len(beside)
+                found.append(Met(Held((*(held.axes[i] for i in beside), *[Axis()] * rest), held.taken)))
+        return found[0] if len(found) == 1 and any(batch) and not any(isinstance(o, Met) for o in operands) else None
+
+    def _alone(self, *operands: Any) -> bool:
+        """A product of parameters alone: what it is used for is not that of either."""
+        alone = not any(each is None or isinstance(each, Met) for each in operands)
+        for held in operands if alone else ():
+            self._meet("among", Axis((name, -1) for name in names(held)))
+        return alone
+
+    def _conv_general_dilated(self, eqn: Any, data: Any, kernel: Any) -> None:
+        if kernel is None or self._alone(data, kernel):
+            return
+        out, *summed = eqn.params["dimension_numbers"].rhs_spec
+        held = kernel.held if isinstance(kernel, Met) and kernel.whole else kernel
+        if isinstance(held, Held) and eqn.params["feature_group_count"] == 1:
+            self._note(held, summed, [out])
+        elif isinstance(held, Held):
+            self._meet("made", held.axes[out])
+
+    def _gather(self, eqn: Any, table: Any, *_: Any) -> Held | None:
+        if not isinstance(table, Held):
+            return None
+        numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+        by = [i for i in numbers.start_index_map if sizes[i] == 1]
+        rest = [i for i in range(len(sizes)) if i not in by]
+        if eqn.invars[1].aval.size > len(by):
+            return self._note(table, by, rest)
+        taken = table.taken.union(*(table.axes[i] for i in by))  # one layer of a stack
+        axes = tuple(table.axes[i] for i in rest)
+        return Held(axes, taken) if len(axes) == len(eqn.outvars[0].aval.shape) else None
+
+    def _slice(self, eqn: Any, held: Held | None, *_: Any) -> Held | None:
+        """Where one entry of an axis is taken, it is one layer of several."""
+        if held is None:
+            return None
+        before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+        one = [i for i in range(len(before)) if after[i] == 1 < before[i]]
+        axes = tuple(Axis() if i in one else axis for i, axis in enumerate(held.axes))
+        return Held(axes, held.taken.union(*(held.axes[i] for i in one)))
+
+    _dynamic_slice = _slice
+
+    def _pad(self, _: Any, held: Any, *fill: Any) -> Held | None:
+        return held if isinstance(held, Held) else None
+
+    def _optimization_barrier(self, _: Any, *values: Any) -> list[Any]:
+        return list(values)
+
+    def _split(self, eqn: Any, held: Held) -> list[Held | None]:
+        return [held] * len(eqn.outvars)
+
+    def _transpose(self, eqn: Any, held: Held) -> Held:
+        return Held(tuple(held.axes[i] for i in eqn.params["permutation"]), held.taken)
+
+    def _broadcast_in_dim(self, eqn: Any, held: Held, *_: Any) -> Held:
+        axes = [Axis()] * len(eqn.params["shape"])
+        for i, j in enumerate(eqn.params["broadcast_dimensions"]):
+            axes[j] = held.axes[i]
+        return Held(tuple(axes), held.taken)
+
+    def _squeeze(self, eqn: Any, held: Held) -> Held:
+        gone = eqn.params["dimensions" if eqn.primitive.name == "squeeze" else "axes"]
+        return Held(tuple(axis for i, axis in enumerate(held.axes) if i not in gone), held.taken)
+
+    def _reshape(self, eqn: Any, held: Held, *_: Any) -> Held:
+        return Held(reshaped(held.axes, eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape), held.taken)
+
+    def _reduce_max(self, eqn: Any, held: Any) -> Held | None:
+        return self._squeeze(eqn, held) if isinstance(held, Held) else None
+
+    _reduce_min = _reduce_max
+
+    def _reduce_sum(self, eqn: Any, value: Any) -> Any:
+        if isinstance(value, Held):
+            return self._squeeze(eqn, value)
+        axes, shape = eqn.params["axes"], eqn.invars[0].aval.shape
+        count = math.prod(shape[i] for i in axes)
+        for each in value.sums:
+            each.scale *= count
+        gone = Axis().union(*(value.held.axes[i] for i in axes))
+        rest = Axis().union(*(axis for i, axis in enumerate(value.held.axes) if i not in axes))
+        sums = value.sums
+        if gone:
+            sums = (*sums, Sum(gone, gone & (value.mixed | rest), value.scale * count))
+            self._sums.append(sums[-1])
+        return value._replace(held=self._squeeze(eqn, value.held), scale=value.scale * count, sums=sums, whole=False)
+
+    def _concatenate(self, _: Any, *operands: Any) -> Held | None:
+        if not all(isinstance(each, Held) for each in operands):
+            self._join(*operands)
+            return None
+        return Held(tuple(Axis().union(*axes) for axes in zip(*(o.axes for o in operands if o), strict=True)))
+
+    def _join(self, *operands: Any) -> None:
+        for held in operands:
+            self._meet("joined", Axis().union(*held.axes) if isinstance(held, Held) else Axis())
+
+    def _dynamic_update_slice(self, _: Any, whole: Any, part: Any, *at: Any) -> None:
+        for held in (whole, part):
+            self._count(held)
+        self._join(whole, part)
+
+    def _scatter(self, _: Any, whole: Any, at: Any, part: Any) -> None:
+        self._dynamic_update_slice(_, whole, part)
+
+    _scatter_add = _scatter
+
+    def _scan(self, eqn: Any, *operands: Any) -> list[Any]:
+        fixed, carried = scan_counts(eqn.params)
+        whole, layers = operands[: fixed + carried], operands[fixed + carried :]
+        one = [Held(h.axes[1:], h.taken | h.axes[0]) if isinstance(h, Held) else None for h in layers]
+        self.times *= eqn.params["length"]
+        outs = self.through(eqn.params["jaxpr"].jaxpr, [*whole, *one])
+        self.times //= eqn.params["length"]
+        outs = [each if isinstance(each, Met) else None for each in outs]
+        return [each if each is None or i < carried else in_rows(each) for i, each in enumerate(outs)]
+
+    def _while(self, eqn: Any, *operands: Any) -> list[Any]:
+        condition, body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        carried = operands[condition + body :]
+        after = self.through(eqn.params["body_jaxpr"].jaxpr, [*operands[condition : condition + body], *carried])
+        return [h if h == before else None for h, before in zip(after, carried, strict=True)]
+
+    def _cond(self, eqn: Any, _: Any, *operands: Any) -> list[Any]:
+        branches = [self.through(branch.jaxpr, operands) for branch in eqn.params["branches"]]
+        return [outs[0] if all(o == outs[0] for o in outs) else None for outs in zip(*branches, strict=True)]
