@@ -7,9 +7,10 @@ definition are taken together as members. Parts: kernels, ntk, alignment, spectr
 loss by position (positions) and maps of attention. Kernels are of the first points of the training and test sets. Everything
 that has a limit at initialisation is compared with the twin. With --learning_rate=… (of plain full-batch gradient descent on
 the first --points points, constant, with --momentum) training is held against the twin's `lazy` and `rich` training too. Ends
-in DIR/report.html, report.json and a table. What is finished is kept in DIR/cells, and the same command continues. A RUN is
-data: nothing in it is executed. Modules and batches of one's own are taken from the configs that --config names (once, or
-several times), such as the copy that lies in a RUN: these are executed. Networks are spread over the devices of this machine.
+in DIR/report.html, report.json and a table. Parameters are those of evaluation: averaged ones where a run has `average`. What is
+finished is kept in DIR/cells, and the same command continues. A RUN is data: nothing in it is executed. Modules and batches of
+one's own are taken from the configs that --config names (once, or several times), such as the copy that lies in a RUN: these
+are executed. Networks are spread over the devices of this machine.
 """
 
 import math

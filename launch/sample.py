@@ -3,7 +3,8 @@
     python3 -m launch.sample --workdir=RUN [--prompt="def "] [--tokens=300] [--temperature=0.8] [--seed=0] [--draws=1] [--step=…]
 
 RUN is the folder of a run (default: runs/train_gpt). A network with 256 tokens reads and writes bytes, another one numbers
-("0 1 2"). Where the context is full, its latest half is kept. Nothing in RUN is executed, and nothing is written there.
+("0 1 2"). Where the context is full, its latest half is kept. Parameters are those of evaluation: averaged ones where the run has
+`average`. Nothing in RUN is executed, and nothing is written there.
 """
 
 import math

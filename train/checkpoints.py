@@ -235,13 +235,17 @@ def info_of(folder: Any) -> dict[str, Any] | None:
     return None
 
 
-def load_model(folder: Any, step: int | None = None) -> tuple[int, Any, dict[str, Any]]:
+def load_model(folder: Any, step: int | None = None, averaged: bool = True) -> tuple[int, Any, dict[str, Any]]:
     """(step, variables, info) of a checkpoint, by default the latest whole one, on this machine's first device, however it was
-    sharded. One that is damaged is refused with a DamagedError, where it was asked for by its step."""
+    sharded. One that is damaged is refused with a DamagedError, where it was asked for by its step.
+
+    averaged: the parameters that evaluation takes, which are averaged where the run has the field `average`; False: those that
+    training goes on from.
+    """
     folder = _whole_path(folder)
     for each in reversed(steps_in(folder)) if step is None else {step} & {*steps_in(folder)}:
         try:
-            return each, *_model_of(folder, each)
+            return each, *_model_of(folder, each, averaged)
         except DamagedError as error:
             if step is not None:
                 raise
@@ -253,7 +257,7 @@ def load_model(folder: Any, step: int | None = None) -> tuple[int, Any, dict[str
     )
 
 
-def _model_of(folder: Any, step: int) -> tuple[Any, dict[str, Any]]:
+def _model_of(folder: Any, step: int, averaged: bool) -> tuple[Any, dict[str, Any]]:
     from orbax.checkpoint import v1 as ocp  # slow to import
 
     place = folder / str(step)
@@ -261,14 +265,29 @@ def _model_of(folder: Any, step: int) -> tuple[Any, dict[str, Any]]:
     if not flaw:
         info, arrays = read(place)
         here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        some = ocp.Context()
+        some.pytree.loading.partial_load = True
         try:
-            described: Any = ocp.metadata(place, "model").metadata
+            described: dict[str, Any] = {"model": ocp.metadata(place, "model").metadata}
+            training: Any = ocp.metadata(place, "training").metadata if averaged else {}
+            if training.get("average") is not None:
+                described["training"] = {"average": training["average"]}
             wanted = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=here), described)
-            found: Any = ocp.load_checkpointables(place, {"model": wanted})["model"]
-            flaw = difference(arrays, {"model": found}) if arrays else ""
+            with some:
+                found: Any = ocp.load_checkpointables(place, wanted)
+            found = {name: found[name] for name in wanted}
+            flaw = difference(arrays, found) if arrays else ""
         except Exception as error:  # Orbax has one for every kind of damage
             flaw = first_line(error)
             _collect_coroutines()
         if not flaw:
-            return found, info
+            model = found["model"]
+            return (_evaluated(model, found["training"]["average"]) if "training" in found else model), info
     raise DamagedError(f"The checkpoint of step {step} in {folder} cannot be used ({flaw}).")
+
+
+def _evaluated(model: Any, average: Any) -> Any:
+    """The model with averaged parameters, in their own types (`TrainingState.variables`)."""
+    if isinstance(model, dict):  # what the forward pass changes is beside them
+        return {name: _evaluated(part, average[name]) if name in average else part for name, part in model.items()}
+    return jax.tree.map(lambda old, new: new.astype(old.dtype), model, average)

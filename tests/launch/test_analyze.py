@@ -98,6 +98,7 @@ def test_members_are_held_against_their_twin(found: Any):
     assert rows[0][5] == "2 networks"
     pictures = report.pictures({job.label: each for job, each in zip(jobs, measured, strict=True)}, HOW["parts"], {})
     assert [title for title, _, _ in pictures] == ["Drift of kernels"]
+    assert "averaged parameters (the field average)" in str(report.report(jobs, measured, [], HOW["parts"], {}))
 
 
 def test_networks_that_start_alike_count_once(found: Any):

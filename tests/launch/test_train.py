@@ -20,6 +20,7 @@ from train.analysis import report
 from train.analysis.runs import analyse_all
 from train.checkpoints import info_of, load_model, steps_in
 from train.data import tokens
+from train.data.normalise import normalisation
 from train.preemption import Preemption
 from train.records import Records, read_records
 from train.run import Run
@@ -80,6 +81,21 @@ def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before(whole: Path, 
     with pytest.warns(UserWarning, match="damaged and not used"):
         assert train.conduct(prepared(tmp_path), SILENT)
     equal(whole, tmp_path)
+
+
+@pytest.mark.parametrize("members", [0, 2])
+def test_what_is_read_of_a_checkpoint_has_the_test_loss_that_was_reported(tmp_path: Path, members: int):
+    run = prepared(tmp_path, members=members, average=0.95, schedule="constant")
+    assert train.conduct(run, SILENT)
+    x, y = run.test.read(np.arange(len(run.test)))
+    inputs, said = jnp.asarray(normalisation(run.test.normalise)(x)), read_records(tmp_path / "test.jsonl")[-1]
+    losses = {}
+    for averaged in (True, False):
+        model = load_model(tmp_path / "checkpoints", averaged=averaged)[1]
+        each = [jax.tree.map(lambda a, i=i: a[i], model) for i in range(members)] or [model]
+        losses[averaged] = [float(run.experiment.call("loss", run.program.net.apply(one, inputs), y)) for one in each]
+    np.testing.assert_allclose(losses[True], said.get("loss_members", [said["loss"]]), rtol=1e-5)
+    assert np.min(np.abs(np.divide(losses[False], losses[True]) - 1)) > 1e-4
 
 
 def test_what_a_run_leaves_behind(whole: Path):

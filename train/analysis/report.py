@@ -119,7 +119,10 @@ def report(
     single = dict.fromkeys(job.run.name for job in jobs if len(job.run.steps) == 1)
     rows = [row for _, about, each in compared for row in rows_of(about, each)]
     still = "has one checkpoint, and nothing can have drifted: train with analysis=8, say."
-    texts = [*(f"{name} {still}" for name in single), *nothing(labelled, parts)]
+    means = dict.fromkeys(job.run.name for job in jobs if job.run.averaged)
+    mean = "was evaluated with averaged parameters (the field average): everything but the training loss is of these."
+    texts = [f"{name} {word}" for word, some in ((still, single), (mean, means)) for name in some]
+    texts += nothing(labelled, parts)
     shows = [*map(Text, texts), Table(HEAD, rows, title="Distance from the twin"), *images]
     distances = [{"definition": to_json(net), "distances": each} for net, _, each in compared]
     numbers = {**run, "networks": labelled, "against": distances}

@@ -84,6 +84,11 @@ class TrainedRun:
         """How many networks were trained at once; 0 for one alone."""
         return self.info.get("members") or 0
 
+    @property
+    def averaged(self) -> bool:
+        """Whether its evaluation, and what is read of it here, is of averaged parameters."""
+        return bool(self.config.get("average"))
+
     def check_definition(self) -> None:
         """Raises where the checkpoints do not say what was trained: of NNX modules and functions there are no fields to save."""
         saved = self.info.get("definition", {"absent": "it was not saved"})
@@ -124,7 +129,8 @@ class TrainedRun:
         return Task(x, y, x_test, y_test, loss, name=data["name"])  # pyright: ignore[reportArgumentType]
 
     def checkpoints(self, member: int | None = None) -> Iterator[tuple[int, Any]]:
-        """(step, variables) of every checkpoint, of one member where there are several; without those that are damaged."""
+        """(step, variables that evaluation takes) of every checkpoint, of one member where there are several; without those that
+        are damaged."""
         for step in self.steps:
             try:
                 variables = load_model(self.folder, step)[1]
@@ -150,7 +156,7 @@ def analyse_all(jobs: Sequence[Any], task: Task | Points, folder: Path, how: dic
         def one(number: int, job: Any) -> Any:
             run, net = job.run, nets[json.dumps(job.run.info.get("definition"))]
             dates = [(run.folder / str(step)).stat().mtime for step in run.steps]  # others, where it was trained anew
-            which = (str(run.folder), run.info, run.steps, dates, job.member)
+            which = (str(run.folder), run.info, run.steps, dates, job.member, *(("averaged",) if run.averaged else ()))
             name = f"network_{identity(which, net, points, how, numerics())}"
             found = store.get(name)
             if found is None:
