@@ -24,6 +24,7 @@ def generate(
     net: GPT, params: Any, prompt: Any, steps: int, key: Any = 0, temperature: float = 1.0, mask: Any = None
 ) -> jax.Array:
     """The prompts [n, t] and `steps` tokens more, [n, t + steps], drawn from softmax(f / temperature); 0: the likeliest.
+    `net.padding`, a token that no other one sees, is never drawn.
 
     mask [n, t]: where tokens of the prompts count. Prompts of different lengths are padded on the left: by any token where a mask
     says so, by `net.padding` without one.
@@ -61,6 +62,8 @@ def _continued(net: GPT, steps: int, params: Any, prompt: Any, mask: Any, key: A
         return net.apply(variables, tokens, decode=True, mutable=["cache"], **options)
 
     def draw(logits: Any, key: Any) -> Any:
+        if net.padding is not None:
+            logits = logits.at[:, net.padding].set(-jnp.inf)
         safe = jnp.where(temperature > 0, temperature, 1.0)
         drawn = jax.random.categorical(key, logits / safe)
         return jnp.where(temperature > 0, drawn, logits.argmax(-1)).astype(prompt.dtype)

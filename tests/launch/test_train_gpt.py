@@ -128,6 +128,14 @@ def test_documents_of_a_window_are_told_apart_by_the_byte_between_them():
     assert np.abs(found[False][0][6:] - second).max() > 0.1
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_text_beyond_the_context_has_no_padding(seed: int):
+    net: Any = GPT(width=16, depth=1, vocabulary=7, context=8, padding=0)
+    params = jax.jit(net.init)(jax.random.key(0), jax.numpy.ones((1, 8), int))["params"]
+    found = continued(net, params, [1, 2], tokens=40, seed=seed)
+    assert set(found[0]) == set(range(1, 7))
+
+
 def test_text_beyond_the_context_goes_on_from_its_latest_half():
     net: Any = GPT(width=16, depth=1, vocabulary=7, context=8)
     params = jax.jit(net.init)(jax.random.key(0), jax.numpy.ones((1, 8), int))["params"]

@@ -77,6 +77,21 @@ def test_prompts_of_different_lengths_are_written_on_as_each_by_itself():
         generate(net, params, prompts[:, ::-1], steps=3)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_padding_is_never_drawn_and_other_tokens_as_often_as_before(temperature):
+    net, params = network(padding=PAD, **MODERN), jax.tree.map(np.copy, variables(network(**MODERN))["params"])
+    params["readout"]["kernel"][:, PAD] *= -10  # the likeliest after some
+    prompts = jnp.tile(jnp.array([[1, 2], [3, 4], [5, 0], [2, 2]]), (1000, 1))
+    drawn = np.asarray(generate(net, params, prompts, steps=1, temperature=temperature))[:, -1].reshape(1000, 4)
+    f = np.asarray(run(net, {"params": params}, prompts[:4]))[:, -1]
+    assert (f.argmax(-1) == PAD).any()
+    p = np.exp(f) * (np.arange(PAD + 1) != PAD)
+    p = p / p.sum(-1, keepdims=True) if temperature else p == p.max(-1, keepdims=True)
+    often = np.stack([np.bincount(row, minlength=PAD + 1) for row in drawn.T]) / 1000
+    assert np.abs(often - p).max() <= 4 * np.sqrt(0.25 / 1000) * (temperature > 0)  # standard errors
+    assert not often[:, PAD].any()
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
