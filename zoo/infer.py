@@ -61,7 +61,7 @@ def infer_roles(
     At the base size itself, what grows is seen from twice its width and depth (or from the sizes `compare`). Which axes
     are summed over, which are of layers, and whether an embedding is also the readout is seen in the forward pass: in that
     of a Linen model's `init`, or in apply(params, **sizes), which runs any other model on some input.
-    Nothing else is guessed: what does not fit is an error that names the parameter.
+    Nothing else is guessed: what does not fit is an error that names the parameter, and a use that is not followed a warning.
 
     init(key, **sizes) returns parameters (any pytree). base, target: sizes such as {"width": 64, "depth": 2}; `width` and
     `depth` say which of them these are (no depth: one depth). branch_outputs: where depths differ, a regular expression
