@@ -10,11 +10,12 @@ import os
 import re
 import shutil
 import stat
+import struct
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from limits.kept.store import DamagedError, sealed, unsealed, write_whole
@@ -25,7 +26,14 @@ _MOST = 10_000  # files
 _LIST_BYTES = 2**24
 _BEGAN = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file knows
 _PART = re.compile(r"(?!\.)[\w.,=+@() -]+(?<![. ])")  # a name between slashes, on any system
+_PART_BYTES = 200  # of 255 that file systems have, since a file has a longer name while it is written
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # devices, to Windows
+
+# What zipfile raises of bytes that were changed, beside its own error.
+_UNREADABLE = (
+    zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error, struct.error, ValueError,
+    OverflowError,
+)  # fmt: skip
 
 
 def pack_files(folder: Path, files: Iterable[str], about: Mapping[str, Any]) -> bytes:
@@ -57,7 +65,9 @@ def unpack_files(data: bytes, folder: Path, largest: int = LARGEST) -> dict[str,
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             listed, bodies = _read(archive, largest)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error) as error:
+    except DamagedError:
+        raise
+    except _UNREADABLE as error:
         raise DamagedError(f"The archive cannot be read ({error}).") from error
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
@@ -89,11 +99,17 @@ def _read(archive: zipfile.ZipFile, largest: int) -> tuple[dict[str, Any], dict[
             raise DamagedError(
                 f"{entry.filename} in the archive is packed in a way that `limit-zoo pack` does not use."
             )
+    folded = {name.casefold() for name in names}
+    for name in names:
+        if above := [str(each) for each in PurePosixPath(name).parents if str(each).casefold() in folded]:
+            raise DamagedError(f"The archive has {above[0]} both as a file and as the folder of {name}.")
     text = _bounded(archive, entries[0], min(largest, _LIST_BYTES))
     listed = unsealed(text)
     sums = listed.get("files")
-    if listed.get("format") != 1 or not isinstance(sums, dict):
+    if listed.get("format") != 1:
         raise DamagedError(f"The list of the archive has format {listed.get('format')}, where this version reads 1.")
+    if not isinstance(sums, dict):
+        raise DamagedError(f"The list of the archive has no table of files: `limit-zoo pack` did not make {LIST}.")
     if set(sums) != set(names[1:]):
         odd = sorted(set(sums) ^ set(names[1:]))
         raise DamagedError(f"The archive and its list differ in {', '.join(odd[:3])}.")
@@ -123,6 +139,10 @@ def check_name(name: str) -> None:
     parts = name.split("/")
     if len(name) > 400 or not all(_PART.fullmatch(part) and not _RESERVED.fullmatch(part) for part in parts):
         raise DamagedError(f"The archive has an entry {name[:80]!r}, which is no plain path below a folder.")
+    if (longest := max(len(part.encode()) for part in parts)) > _PART_BYTES:
+        raise DamagedError(
+            f"The archive has an entry {name[:80]!r}, of which one name has {longest} bytes, more than {_PART_BYTES}."
+        )
 
 
 def _bounded(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, most: int) -> bytes:

@@ -2,6 +2,8 @@
 
 import io
 import os
+import random
+import shutil
 import stat
 import zipfile
 from pathlib import Path
@@ -71,6 +73,10 @@ BAD: dict[str, tuple[bytes, str]] = {
     "pipe": (forged(PLAIN, mode=stat.S_IFIFO | 0o666), "a link, a folder or a device"),
     "other packing": (forged(PLAIN, method=zipfile.ZIP_BZIP2), "packed in a way"),
     "one name in two cases": (forged(("a", b"x"), ("A", b"x")), "two of one name"),
+    "a file and a folder": (forged(("a", b"x"), ("a/b", b"y")), "has a both as a file and as the folder of a/b"),
+    "a folder and a file": (forged(("A/b", b"y"), ("a", b"x")), "has A both as a file and as the folder of A/b"),
+    "below the list": (forged((f"{LIST}/a/b", b"y")), f"has {LIST} both as a file"),
+    "a long name": (forged(("a/" + "x" * 300, b"x")), "one name has 300 bytes, more than 200"),
     "unlisted": (forged(PLAIN, ("more", b"x"), files=SIZED), "differ in more"),
     "missing": (forged(files=SIZED), "differ in report.json"),
     "other bytes": (forged(("report.json", b"[]"), files=SIZED), "does not match its checksum"),
@@ -79,6 +85,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "too large": (forged(("big", b"0" * 9000)), "more than 5,000 bytes"),
     "too large together": (forged(("a", b"0" * 3000), ("b", b"0" * 3000)), "more than 5,000 bytes"),
     "no size": (forged(PLAIN, files={"report.json": {"bytes": -1}}), "no size in its list"),
+    "no table": (forged(PLAIN, files=[1]), "no table of files"),
     "a later format": (forged(PLAIN, format=2), "has format 2"),
     "no archive": (b"hello", "cannot be read"),
     "cut off": (forged(PLAIN)[:-30], "cannot be read"),
@@ -92,6 +99,25 @@ def test_what_is_refused_leaves_nothing_behind(case: str, tmp_path: Path):
     with pytest.raises(DamagedError, match=why):
         unpack_files(data, tmp_path / "to", largest=5000)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["deleted", "flipped"])
+def test_changed_bytes_are_a_sentence_or_change_nothing(kind: str, tmp_path: Path):
+    whole, draw = forged(("a", bytes(range(256)) * 4), ("b/c", b"{}")), random.Random(0)
+    for _ in range(200):
+        data, at = bytearray(whole), draw.randrange(len(whole))
+        if kind == "deleted":
+            del data[at : at + draw.randrange(1, 50)]
+        else:
+            data[at] ^= 1 << draw.randrange(8)
+        try:
+            unpack_files(bytes(data), tmp_path / "to")
+        except DamagedError:
+            assert not list(tmp_path.iterdir())
+        else:
+            assert (tmp_path / "to/a").read_bytes() == bytes(range(256)) * 4
+            assert (tmp_path / "to/b/c").read_bytes() == b"{}"
+            shutil.rmtree(tmp_path / "to")
 
 
 def test_a_size_that_a_header_claims_binds_nobody(tmp_path: Path):
