@@ -125,8 +125,14 @@ def to_hub(net: GPT, params: Any) -> dict[str, np.ndarray]:
 @checks.arguments(net=checks.a(GPT, "a zoo.GPT"), tensors=checks.table)
 def from_hub(net: GPT, tensors: Mapping[str, Any]) -> Any:
     """The parameters of this GPT, from arrays with the hub's names; what is missing, left over or of another shape is said."""
+    kept = [name for name in tensors if not name.endswith(_OLDER)]
     found = {name if "." in name and name.split(".")[0] in ("transformer", "model", "lm_head") else f"transformer.{name}":
-             array for name, array in tensors.items() if not name.endswith(_OLDER)}  # fmt: skip
+             tensors[name] for name in kept}  # fmt: skip
+    if len(found) < len(kept):
+        twice = next(name for name in kept if f"transformer.{name}" in kept)
+        raise ValueError(
+            f"from_hub: there are {twice} and transformer.{twice}, which are one parameter: leave out either."
+        )
     if net.tied:
         found.pop("lm_head.weight", None)
     table, out = _table(net), {}
@@ -140,7 +146,14 @@ def from_hub(net: GPT, tensors: Mapping[str, Any]) -> Any:
         )
     for ours, name in table.items():
         array = np.asarray(found[name.hub])
-        array = array if name.part is None else np.split(array, 3, axis=-1)[name.part]
+        if name.part is not None:
+            *rows, size = shapes[ours].shape
+            if array.shape != (*rows, 3 * size):
+                raise ValueError(
+                    f"from_hub: {name.hub} is {array.shape}, and queries, keys and values of this GPT side by side are "
+                    f"{(*rows, 3 * size)}."
+                )
+            array = np.split(array, 3, axis=-1)[name.part]
         out[ours] = array.T if name.transposed else array
         if out[ours].shape != shapes[ours].shape:
             raise ValueError(f"from_hub: {name.hub} gives {out[ours].shape} for {ours}, which is {shapes[ours].shape}.")
@@ -172,11 +185,14 @@ def gpt_of(config: Mapping[str, Any], **changes: Any) -> GPT:
     'gelu_tanh'
     """
     kind, get = config.get("model_type"), config.get
+    if kind in ("gpt2", "llama", "qwen3"):
+        _check_numbers(config, "gpt2" if kind == "gpt2" else "llama")
     fields: dict[str, Any] = {"parameterization": "standard", "logits": "1/sqrt(d)", "vocabulary": get("vocab_size")}
     fields |= {"bias_init": "zeros", "embedding_std": get("initializer_range", 0.02)}
     if kind == "gpt2":
         _refuse(config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-        width = config["n_embd"]
+        width, mlp = config["n_embd"], get("activation_function", "gelu_new")
+        checks.choice(*_MLPS)("gpt_of: in the config, activation_function", mlp)
         fields |= {
             "width": width,
             "depth": config["n_layer"],
@@ -184,7 +200,7 @@ def gpt_of(config: Mapping[str, Any], **changes: Any) -> GPT:
             "context": config["n_positions"],
         }
         fields |= {
-            "mlp": _MLPS[get("activation_function", "gelu_new")],
+            "mlp": _MLPS[mlp],
             "mlp_ratio": (get("n_inner") or 4 * width) / width,
         }
         fields |= {
@@ -212,8 +228,29 @@ def gpt_of(config: Mapping[str, Any], **changes: Any) -> GPT:
         "tied": get("tie_word_embeddings", False),
         "positions": "rotary",
     }
-    fields |= {"rotary_base": float(rotary.get("rope_theta", get("rope_theta", 1e4))), "b_std": float(biased)}
+    base = rotary.get("rope_theta", get("rope_theta", 1e4))
+    checks.number(positive=True)("gpt_of: in the config, rope_theta", base)
+    fields |= {"rotary_base": float(base), "b_std": float(biased)}
     return GPT(**{**fields, "qk_norm": kind == "qwen3", **changes})
+
+
+# Numbers in a config: sizes, sizes that may be null, others.
+_SIZES = {
+    "gpt2": ("vocab_size", "n_embd", "n_layer", "n_head", "n_positions"),
+    "llama": ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings",
+              "intermediate_size"),
+}  # fmt: skip
+_MAY_BE_NULL = {"gpt2": ("n_inner",), "llama": ("num_key_value_heads", "head_dim")}
+_NUMBERS = {"gpt2": ("layer_norm_epsilon", "initializer_range"), "llama": ("rms_norm_eps", "initializer_range")}
+
+
+def _check_numbers(config: Mapping[str, Any], family: str) -> None:
+    """Raises where a field that is there is no number of its kind."""
+    kinds = dict.fromkeys(_SIZES[family], checks.count(1)) | dict.fromkeys(_NUMBERS[family], checks.number(0))
+    kinds |= dict.fromkeys(_MAY_BE_NULL[family], checks.nothing | checks.count(1))
+    for name, check in kinds.items():
+        if name in config:
+            check(f"gpt_of: in the config, {name}", config[name])
 
 
 def _refuse(config: Mapping[str, Any], **wanted: Any) -> None:
@@ -254,7 +291,16 @@ def load_gpt(folder: str | Path, **changes: Any) -> tuple[GPT, Any]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise FileNotFoundError(f"load_gpt: there is no *.safetensors in {folder}.")
-    return net, from_hub(net, {name: array for file in files for name, array in read_safetensors(file).items()})
+    tensors, places = {}, {}
+    for file in files:
+        for name, array in read_safetensors(file).items():
+            if name in places:
+                raise ValueError(
+                    f"load_gpt: {name} is both in {places[name]} and in {file.name} of {folder}: leave one file, or the parts "
+                    "of one model, there."
+                )
+            tensors[name], places[name] = array, file.name
+    return net, from_hub(net, tensors)
 
 
 def _gpt_in(file: Path, changes: Mapping[str, Any]) -> GPT:

@@ -4,6 +4,7 @@ Reference: the safetensors format: 8 bytes (the header's length), the header ({n
 """
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def read_safetensors(path: str | Path) -> dict[str, np.ndarray]:
         if each["dtype"] not in _KINDS:
             raise ValueError(f"{path.name}: {name} has entries of the type {each['dtype']}, which cannot be read here.")
         kind, shape, (start, stop) = np.dtype(_KINDS[each["dtype"]]), tuple(each["shape"]), each["data_offsets"]
-        if stop > len(data) or stop - start != kind.itemsize * int(np.prod(shape)):
+        if stop > len(data) or stop - start != kind.itemsize * math.prod(shape):
             raise ValueError(
                 f"{path.name}: {name} of shape {shape} needs other bytes than {start} to {stop}: it is cut or damaged."
             )
@@ -47,8 +48,10 @@ def _header(text: bytes, name: str) -> dict[str, Any]:
         header = json.loads(text)
         for each in (array for name, array in header.items() if name != "__metadata__"):
             start, stop = each["data_offsets"]
-            _ = each["dtype"], [int(n) for n in each["shape"]], int(start), int(stop)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+            counts = [start, stop - start, *each["shape"]]
+            if not isinstance(each["dtype"], str) or any(type(n) is not int or n < 0 for n in counts):
+                raise ValueError(f"an array of type {each['dtype']}, shape {each['shape']}, bytes {start} to {stop}")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{name}: its header is damaged ({type(error).__name__}: {error}); get the file anew."
         ) from error

@@ -1,6 +1,7 @@
 """Weights in the hub's layout, and logits of the reference implementation for the same weights."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,65 @@ def test_other_weights_and_configs_are_refused():
         gpt_of(CASES["llama"] | {"rope_parameters": {"rope_type": "yarn"}})
     with pytest.raises(ValueError, match="hidden_act must be 'silu' here; the config says 'relu'"):
         gpt_of(CASES["llama"] | {"hidden_act": "relu"})
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_queries_keys_and_values_of_another_shape_are_said(name):
+    net, given = gpt_of(CASES["gpt2"]), tensors("gpt2")
+    at = f"transformer.h.0.attn.c_attn.{name}"
+    shape = given[at].shape
+    for other in ((*shape[:-1], shape[-1] - 1), ()):
+        with pytest.raises(ValueError, match=re.escape(f"{at} is {other}, and queries, keys and values of this GPT")):
+            from_hub(net, given | {at: np.zeros(other)})
+
+
+def test_one_parameter_under_two_names_is_refused():
+    net, given = gpt_of(CASES["gpt2"]), tensors("gpt2")
+    with pytest.raises(
+        ValueError, match=r"there are wte\.weight and transformer\.wte\.weight, which are one parameter"
+    ):
+        from_hub(net, given | {"wte.weight": given["transformer.wte.weight"]})
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "value", "wanted"),
+    [
+        ("gpt2", "n_embd", None, "an integer of at least 1, got None"),
+        ("gpt2", "n_head", "3", "an integer of at least 1, got '3'"),
+        ("gpt2", "n_inner", 0, "None, or an integer of at least 1; got 0"),
+        ("gpt2", "layer_norm_epsilon", None, "a finite number ≥ 0, got None"),
+        ("gpt2", "activation_function", "tanh", 'one of "gelu_new", "gelu_pytorch_tanh", "gelu", "relu"; got \'tanh\''),
+        ("gpt2", "activation_function", ["relu"], 'one of "gelu_new"'),
+        ("llama", "hidden_size", 16.5, "an integer of at least 1, got 16.5"),
+        ("llama", "rope_theta", None, "a finite number > 0, got None"),
+    ],
+)
+def test_fields_of_a_config_that_cannot_be_used_are_named(tmp_path, case, name, value, wanted):
+    config = {key: each for key, each in CASES[case].items() if name != "rope_theta" or key != "rope_parameters"}
+    (tmp_path / "config.json").write_text(json.dumps(config | {name: value}))
+    with pytest.raises(ValueError, match=re.escape(f"in the config, {name} must be {wanted}")):
+        load_gpt(tmp_path)
+
+
+def test_two_files_with_the_same_arrays_are_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CASES["gpt2"]))
+    for file in ("a", "b"):
+        write_safetensors(tmp_path / f"{file}.safetensors", {"transformer.ln_f.bias": np.zeros(3, np.float32)})
+    with pytest.raises(
+        ValueError, match=r"ln_f\.bias is both in a\.safetensors and in b\.safetensors of .*: leave one"
+    ):
+        load_gpt(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"data_offsets": [-12, 0]}, {"shape": [-3, -1]}, {"shape": [3.0]}, {"dtype": ["F32"]}, {"data_offsets": [12, 0]}],
+)
+def test_a_header_with_impossible_numbers_is_damaged(tmp_path, other):
+    text = json.dumps({"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]} | other}).encode()
+    (tmp_path / "a.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + b"0" * 12)
+    with pytest.raises(ValueError, match=r"a\.safetensors: its header is damaged"):
+        read_safetensors(tmp_path / "a.safetensors")
 
 
 def test_damaged_files_of_a_folder_are_named(tmp_path):
