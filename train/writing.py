@@ -49,13 +49,14 @@ def continued(
 
 
 def tokens_of(text: str, vocabulary: int) -> np.ndarray:
-    """Bytes, after the one that begins a document, for a vocabulary of 256; else numbers, as in "3 1 4".
+    """Bytes, after the one that begins a document, for a vocabulary of 256; else numbers, as in "3 1 4". Bytes of a command line
+    that are no text are taken as they are.
 
     >>> tokens_of("ab", 256).tolist(), tokens_of("3 1 4", 8).tolist()
     ([0, 97, 98], [3, 1, 4])
     """
     if vocabulary == BYTES:
-        return np.frombuffer(END + text.encode(), np.uint8).astype(np.int32)
+        return np.frombuffer(END + _bytes_of(text), np.uint8).astype(np.int32)
     try:
         found = np.array([int(word) for word in text.replace(",", " ").split()], np.int32)
     except ValueError:
@@ -63,9 +64,18 @@ def tokens_of(text: str, vocabulary: int) -> np.ndarray:
     if not len(found) or not ((found >= 0) & (found < vocabulary)).all():
         raise ValueError(
             f"The network has {vocabulary} tokens, not the 256 bytes: a prompt is numbers from 0 to {vocabulary - 1}, such as "
-            f'"0 1"; got "{text}".'
+            f'"0 1"; got {text!r}.'
         )
     return found
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        return text.encode(errors="surrogateescape")  # as Python has bytes of a command line that are no text
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"The prompt is no text: at {error.start} it has half a character, {text[error.start]!r}."
+        ) from None
 
 
 def text_of(tokens: np.ndarray, vocabulary: int) -> str:
@@ -82,7 +92,7 @@ def text_of(tokens: np.ndarray, vocabulary: int) -> str:
 def write(
     net: GPT, params: Any, prompt: str = "", tokens: int = 200, seed: int = 0, temperature: float = 0.8, draws: int = 1
 ) -> list[str]:
-    """The prompt and `tokens` tokens more, as text, in so many draws.
+    """The prompt and `tokens` tokens more, as text, in so many draws; bytes that are no text are shown as �.
 
     >>> net = GPT(width=16, depth=1, vocabulary=256, context=8)
     >>> params = jax.jit(net.init)(jax.random.key(0), jax.numpy.ones((1, 8), int))["params"]
@@ -91,4 +101,5 @@ def write(
     """
     found = continued(net, params, tokens_of(prompt, net.vocabulary), tokens, seed, temperature, draws)
     joined = "" if net.vocabulary == BYTES else " "
-    return [prompt + joined + text_of(each, net.vocabulary) for each in found]
+    shown = _bytes_of(prompt).decode(errors="replace")
+    return [shown + joined + text_of(each, net.vocabulary) for each in found]

@@ -1,6 +1,7 @@
 """train_gpt in little: stopped and continued it is the same run; launch.sample reads it; the report has what others do."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from train.data.text import packed
 from train.preemption import Preemption
 from train.records import Records, read_records
 from train.study.experiment import Experiment
-from train.writing import continued
+from train.writing import continued, tokens_of, write
 from zoo import GPT
 
 SILENT = Console(quiet=True)
@@ -126,6 +127,18 @@ def test_documents_of_a_window_are_told_apart_by_the_byte_between_them():
     np.testing.assert_allclose(whole[6:], second, atol=1e-11)
     np.testing.assert_allclose(whole[:6], found[False][0][:6], atol=1e-11)
     assert np.abs(found[False][0][6:] - second).max() > 0.1
+
+
+def test_bytes_of_a_prompt_that_are_no_text_are_read_as_they_are():
+    assert tokens_of(os.fsdecode(b"h\xff\xc3\xa9"), 256).tolist() == [0, 104, 255, 195, 169]
+    assert tokens_of("hé", 256).tolist() == [0, 104, 195, 169]
+    with pytest.raises(ValueError, match="The prompt is no text: at 1 it has half a character"):
+        tokens_of("h\ud800", 256)
+    with pytest.raises(ValueError, match=r"a prompt is numbers .* got '\\udcff'"):
+        tokens_of("\udcff", 7)
+    net: Any = GPT(width=16, depth=1, vocabulary=256, context=8)
+    params = jax.jit(net.init)(jax.random.key(0), jax.numpy.ones((1, 8), int))["params"]
+    assert write(net, params, "hé\udcff", tokens=0) == ["hé�"]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
