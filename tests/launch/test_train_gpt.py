@@ -138,7 +138,7 @@ def test_bytes_of_a_prompt_that_are_no_text_are_read_as_they_are():
         tokens_of("\udcff", 7)
     net: Any = GPT(width=16, depth=1, vocabulary=256, context=8)
     params = jax.jit(net.init)(jax.random.key(0), jax.numpy.ones((1, 8), int))["params"]
-    assert write(net, params, "hé\udcff", tokens=0) == ["hé�"]
+    assert write(net, params, "hé\udcff", tokens=1)[0].startswith("hé�")
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
