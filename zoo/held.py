@@ -19,7 +19,7 @@ class Entrywise(NamedTuple):
 
     kept: multiplied by what varies along it. made: by what does not, so that it is an axis of outputs. summed: kept, and the
     products are summed over it with no weights between, nor divided by their number. unclear: so, but other factors or sums
-    come between. added: to what varies, or put beside it (joined). among: with parameters only (no axis: -1).
+    come between. added: to what varies.
     """
 
     how: str

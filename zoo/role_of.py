@@ -41,7 +41,7 @@ def role_of(
     if used and all(wide in use.outputs for use in used):
         return "input"
     by_shape = {len(shape) - 1: "input", len(shape) - 2: "readout"}.get(wide)
-    ways = {use.how for use in met or () if isinstance(use, Entrywise) and use.axis in (wide, -1)}
+    ways = {use.how for use in met or () if isinstance(use, Entrywise) and use.axis == wide}
     if used and not all(wide in use.stacked for use in used):
         ways = set()
     elif used:

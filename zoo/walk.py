@@ -93,7 +93,6 @@ class Meetings:
             if isinstance(each, Met) or (each is None and eqn.invars[i].aval.size > 1)
         ]
         if not active:  # parameters of several shapes
-            self._alone(*inputs)
             return None
         linear = name in LINEAR or name == "mul" or (name == "div" and 0 in active and 1 not in active)
         linear = linear or (name == "div" and isinstance(inputs[0], Held))
@@ -158,10 +157,7 @@ class Meetings:
 
     def _alone(self, *operands: Any) -> bool:
         """A product of parameters alone: what it is used for is not that of either."""
-        alone = not any(each is None or isinstance(each, Met) for each in operands)
-        for held in operands if alone else ():
-            self._meet("among", Axis((name, -1) for name in names(held)))
-        return alone
+        return not any(each is None or isinstance(each, Met) for each in operands)
 
     def _conv_general_dilated(self, eqn: Any, data: Any, kernel: Any) -> None:
         if kernel is None or self._alone(data, kernel):
@@ -243,18 +239,12 @@ class Meetings:
 
     def _concatenate(self, _: Any, *operands: Any) -> Held | None:
         if not all(isinstance(each, Held) for each in operands):
-            self._join(*operands)
             return None
         return Held(tuple(Axis().union(*axes) for axes in zip(*(o.axes for o in operands if o), strict=True)))
-
-    def _join(self, *operands: Any) -> None:
-        for held in operands:
-            self._meet("joined", Axis().union(*held.axes) if isinstance(held, Held) else Axis())
 
     def _dynamic_update_slice(self, _: Any, whole: Any, part: Any, *at: Any) -> None:
         for held in (whole, part):
             self._count(held)
-        self._join(whole, part)
 
     def _scatter(self, _: Any, whole: Any, at: Any, part: Any) -> None:
         self._dynamic_update_slice(_, whole, part)
