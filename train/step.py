@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from train.variables import draws, forward, initial, loss_of, update
+from zoo import fused_attention
 from zoo.checks import is_array
 from zoo.layers import synchronised
 
@@ -166,9 +167,10 @@ class Program:
             return loss_of(self.loss, self.net, outputs, y), (after, self.hits(outputs, y), counted(outputs, y))
 
         if self.mapped is None:
-            (loss, (after, right, count)), gradient = jax.value_and_grad(objective, has_aux=True)(trained)
+            with fused_attention():
+                (loss, (after, right, count)), gradient = jax.value_and_grad(objective, has_aux=True)(trained)
             return (loss, after, right, gradient), count
-        with synchronised(self.mapped):
+        with synchronised(self.mapped), fused_attention():
             (loss, (after, right, count)), gradient = jax.value_and_grad(objective, has_aux=True)(trained)
         total = jax.lax.psum(count, self.mapped)
         share = count / jnp.maximum(total, 1)

@@ -12,6 +12,7 @@ from zoo.attention import FeedForward as FeedForward
 from zoo.cnn import CNN as CNN
 from zoo.explain import Explanation as Explanation
 from zoo.explain import explain as explain
+from zoo.fused import fused_attention as fused_attention
 from zoo.gpt import GPT as GPT
 from zoo.infer import infer_roles as infer_roles
 from zoo.inferred import Roles as Roles

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from zoo import checks
 from zoo.activations import activation_function
+from zoo.fused import fits, fused
 from zoo.layers import Dense, HasRoles, Norm, scaled_normal
 from zoo.parameterization import Parameterization, parameterization
 
@@ -34,11 +35,13 @@ def attend(
     softmax: bool = True,
     precision: Any = None,
     keep: Callable[[jax.Array], Any] | None = None,
+    causal: bool = False,
 ) -> jax.Array:
     """Σ_b softmax_b(q_a·k_b / d^p) v_b by head: q [n, a, heads, d], k and v [n, b, heads or fewer, d] → [n, a, heads · d].
 
-    Every head of k and v serves as many heads of q in a row. Only b with `mask` [n or 1, a, b] count. `precision`: the float
-    type of logits and softmax, if it is another than that of q. `keep` is called with the weights [n, heads, a, b].
+    Every head of k and v serves as many heads of q in a row. Only b with `mask` [n or 1, a, b] count, and b ≤ a if `causal`.
+    `precision`: the float type of logits and softmax, if it is another than that of q. `keep` is called with the weights
+    [n, heads, a, b]. Without these, a mask and in half precision it may be one kernel of a GPU (`zoo.fused`).
 
     >>> one = jnp.ones((1, 2, 1, 4))
     >>> attend(one, one, jnp.arange(8.0).reshape(1, 2, 1, 4), jnp.tril(jnp.ones((1, 2, 2), bool)))[0, 0].tolist()
@@ -47,6 +50,11 @@ def attend(
     # jax.nn.dot_product_attention gives the same numbers and keeps no weights; on CPUs it takes 1.1 times as long at 8 × 256
     # tokens and two heads of 64, and at 4 × 512 1.2 to 1.3 times forward, 1.4 to 1.7 times with gradients.
     n, a, heads, d = q.shape
+    if mask is None and keep is None and softmax and fits(q, k, v):
+        return fused(q, k, v, causal, 1 / d ** (1.0 if logits == "1/d" else 0.5)).reshape(n, a, heads * d)
+    if causal:
+        before = (jnp.arange(k.shape[1])[None] <= jnp.arange(a)[:, None])[None]
+        mask = before if mask is None else before & mask
     shared = k.shape[2] != heads
     grouped = q.reshape(n, a, k.shape[2], -1, d) if shared else q
     sums = ("nakgd,nbkd->nkgab", "nkgab,nbkd->nakgd") if shared else ("nahd,nbhd->nhab", "nhab,nbhd->nahd")
@@ -58,6 +66,12 @@ def attend(
     if keep is not None:
         keep(weights.reshape(n, heads, a, -1))
     return jnp.einsum(sums[1], jnp.asarray(weights, v.dtype), v).reshape(n, a, heads * d)
+
+
+def keeper(module: nn.Module) -> Callable[[jax.Array], Any] | None:
+    """What keeps the weights of a module's attention, if who applies it asks for them."""
+    kept = module.is_mutable_collection("intermediates")
+    return functools.partial(module.sow, "intermediates", WEIGHTS) if kept else None
 
 
 def rotated(x: jax.Array, positions: jax.Array, base: float = 1e4) -> jax.Array:
@@ -232,11 +246,11 @@ class Attention(_OfBlocks):
             if mask is None or mask.ndim == 2:
                 seen = self._remembered("mask", jnp.ones((n, t), bool) if mask is None else mask, start)
         seen = seen[:, None] if seen is not None and seen.ndim == 2 else seen
-        if self.causal:
+        if self.causal and start is not None:
             before = (jnp.arange(k.shape[1])[None] <= at[:, None])[None]
             seen = before if seen is None else before & seen
-        precision, keep = jnp.promote_types(q.dtype, "float32"), functools.partial(self.sow, "intermediates", WEIGHTS)
-        out = attend(q, k, v, seen, self.logits, precision=precision, keep=keep)
+        options: dict[str, Any] = {"precision": jnp.promote_types(q.dtype, "float32"), "keep": keeper(self)}
+        out = attend(q, k, v, seen, self.logits, causal=self.causal and start is None, **options)
         return self.layers("out", self.width)(out)
 
     def _remembered(self, name: str, new: jax.Array, start: Any) -> jax.Array:

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from zoo.attention import WEIGHTS, TableOfNormals, TwoBranchBlocks, attend, feed_forward, heads_of, residual
+from zoo.attention import TableOfNormals, TwoBranchBlocks, attend, feed_forward, heads_of, keeper, residual
 from zoo.checks import Check, choice
 from zoo.definition import (
     Network,
@@ -202,5 +202,5 @@ class ViT(TwoBranchBlocks, Network):
         key = query if self.tied else layers("key", self.width)
         split = (*h.shape[:2], self.head_count, self.width // self.head_count)
         q, k, v = (part(h).reshape(split) for part in (query, key, layers("value", self.width)))
-        keep = functools.partial(self.sow, "intermediates", WEIGHTS)
-        return layers("out", self.width)(attend(q, k, v, None, self.logits, self.attention == "softmax", keep=keep))
+        softmax = self.attention == "softmax"
+        return layers("out", self.width)(attend(q, k, v, None, self.logits, softmax, keep=keeper(self)))
