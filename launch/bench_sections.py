@@ -205,7 +205,7 @@ def accelerator(options: Options) -> Iterator[Timing]:
         for case in (
             "conv kernels with an average, float32", "conv kernels with an average, float64",
             "sweep of 16,384 samples, 16 steps", "largest sweep that fits", "ViT-S/16, bfloat16, a step",
-            "9 rates × 3 seeds, width 512",
+            "GPT-2 small, bfloat16, a step", "9 rates × 3 seeds, width 512, 1,000 steps",
         ):  # fmt: skip
             yield Timing("accelerator", case, (), note="no accelerator on this machine")
         return
@@ -213,8 +213,10 @@ def accelerator(options: Options) -> Iterator[Timing]:
         yield from (_renamed(row) for row in entries(options, ("CNN, average, depth 3",), dtype))
     sweeps = [{"samples": 16384, "steps": 16}]
     yield from (_renamed(row) for row in in_turn("fields", sweeps)(options))
-    yield _renamed(_share(options, size="ViT-S/16", dtype="bfloat16"))
-    yield from (_renamed(row) for row in in_turn("transfer", [{"width": 512, "against": "one loop"}])(options))
+    for size in ("ViT-S/16", "GPT-2 small"):
+        yield _renamed(_share(options, size=size, dtype="bfloat16"))
+    runs = {"width": 512, "against": "one loop", "steps": 1000, "apart": True}
+    yield from (_renamed(row) for row in in_turn("transfer", [runs])(options))
     found = here(what="largest")
     yield Timing(
         "accelerator", "largest sweep that fits, a step", (found["seconds"],), note=f"{found['samples']:,.0f} samples"

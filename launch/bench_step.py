@@ -12,14 +12,16 @@ import optax
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from train import losses
-from zoo import ViT, scaled
+from zoo import GPT, ViT, fused_attention, scaled
 
 PRODUCTS = ("dot_general", "conv_general_dilated")
 SECONDS = 0.1  # of the runs of one product, at least
-# name → (fields of the ViT, image, batch)
-SIZES: dict[str, tuple[dict[str, Any], tuple[int, ...], int]] = {
-    "ViT of training:vit": ({"width": 64, "depth": 4, "patch": 2, "heads": 4, "outputs": 10}, (8, 8, 1), 64),
-    "ViT-S/16": ({"width": 384, "depth": 12, "patch": 16, "heads": 6, "outputs": 1000}, (224, 224, 3), 128),
+_GPT_2 = {"width": 768, "depth": 12, "heads": 12, "context": 1024, "vocabulary": 50304}
+# name → (definition, its fields, one input's shape, batch)
+SIZES: dict[str, tuple[Any, dict[str, Any], tuple[int, ...], int]] = {
+    "ViT of training:vit": (ViT, {"width": 64, "depth": 4, "patch": 2, "heads": 4, "outputs": 10}, (8, 8, 1), 64),
+    "ViT-S/16": (ViT, {"width": 384, "depth": 12, "patch": 16, "heads": 6, "outputs": 1000}, (224, 224, 3), 128),
+    "GPT-2 small": (GPT, _GPT_2, (1024,), 8),
 }
 
 
@@ -68,11 +70,18 @@ def alone(product: Any) -> float:
 
 
 def share(size: str, dtype: str = "float32", batch: int = 0) -> dict[str, float]:
-    """Of a step of AdamW on a ViT: its seconds, those of its products alone, and bytes that it needs beside its arguments."""
-    fields, image, usual = SIZES[size]
-    net = ViT(**fields, dtype=None if dtype == "float32" else dtype, parameterization="mup")
-    x = jax.random.normal(jax.random.key(0), (batch or usual, *image), dtype)
-    y = jnp.arange(len(x)) % net.outputs
+    """Of a step of AdamW: its seconds, those of its products alone, and bytes that it needs beside its arguments.
+
+    The products are those of the program as it is written; the step has one kernel for attention where there is one."""
+    definition, fields, shape, usual = SIZES[size]
+    net = definition(**fields, dtype=None if dtype == "float32" else dtype, parameterization="mup")
+    key, shape = jax.random.key(0), (batch or usual, *shape)
+    if definition is GPT:
+        x = jax.random.randint(key, shape, 0, net.vocabulary)
+        y = jnp.roll(x, -1, 1)
+    else:
+        x = jax.random.normal(key, shape, dtype)
+        y = jnp.arange(len(x)) % net.outputs
     params = jax.jit(net.init)(jax.random.key(1), x)
     optimizer = scaled(optax.adamw(1e-3), net)
 
@@ -83,7 +92,8 @@ def share(size: str, dtype: str = "float32", batch: int = 0) -> dict[str, float]
 
     held = params, jax.jit(optimizer.init)(params)
     counted = products(jax.make_jaxpr(step)(*held))
-    compiled = jax.jit(step, donate_argnums=(0, 1)).lower(*held).compile()
+    with fused_attention():
+        compiled = jax.jit(step, donate_argnums=(0, 1)).lower(*held).compile()
 
     def once() -> Any:
         nonlocal held
