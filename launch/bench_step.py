@@ -91,7 +91,7 @@ def share(size: str, dtype: str = "float32", batch: int = 0) -> dict[str, float]
         return optax.apply_updates(params, updates), state
 
     held = params, jax.jit(optimizer.init)(params)
-    counted = products(jax.make_jaxpr(step)(*held))
+    counted = products(jax.make_jaxpr(lambda *held: step(*held))(*held))  # JAX keeps what it traced of one function
     with fused_attention():
         compiled = jax.jit(step, donate_argnums=(0, 1)).lower(*held).compile()
 

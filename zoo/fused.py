@@ -16,8 +16,9 @@ _HEAD = 128  # features of a head at most, and a multiple of 8: what cuDNN has k
 def fused_attention() -> Iterator[None]:
     """Inside, attention that `fits` is cuDNN's kernel: less time and memory, and first derivatives alone.
 
-    It counts while a program is traced. `launch.train` steps in here; who reads a network's program, or differentiates it twice
-    or forwards, stays outside. Sums are those of the written-out attention in another order, with float32 in between.
+    It counts while a program is traced; what `jax.jit` traced before stays as it was. `launch.train` steps in here; who reads a
+    network's program, or differentiates it twice or forwards, stays outside. Sums are those of the written-out attention in
+    another order, with float32 in between.
 
     >>> from zoo import GPT
     >>> net = GPT(width=16, depth=1, heads=2, context=8, vocabulary=11, dtype="bfloat16")
@@ -50,5 +51,6 @@ def fused(q: jax.Array, k: jax.Array, v: jax.Array, causal: bool, scale: float) 
 def _has_kernel() -> bool:
     if jax.default_backend() != "gpu":
         return False
-    found: Any = getattr(jax.local_devices()[0], "compute_capability", "")
+    chosen: Any = jax.config.jax_default_device or jax.local_devices()[0]  # pyright: ignore[reportAttributeAccessIssue]
+    found: Any = getattr(chosen, "compute_capability", "")
     return found[:1].isdigit() and int(found.split(".")[0]) >= 8  # Ampere; AMD's are names

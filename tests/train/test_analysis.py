@@ -308,3 +308,17 @@ def test_distances_from_a_limit():
     np.testing.assert_allclose(found["spread"], [0.2, 0.1])
     assert np.isnan(distances(values, 0 * limit, 0 * limit)["mean"]).all()
     assert np.isnan(distances(values[:1], limit, 0 * limit)["sem"]).all()
+
+
+def test_analyses_multiply_in_full_on_every_device():
+    # Elsewhere than on a CPU JAX rounds the factors of float32 products: kernels were off by 1e-3 on a GPU.
+    seen = []
+
+    def net(p: Any, x: Any) -> Any:
+        seen.append(jax.config.jax_default_matmul_precision)  # pyright: ignore[reportAttributeAccessIssue]
+        return tanh_net(p, x)
+
+    tangent_kernel(net, PARAMS, DATA[0])
+    sharpness(net, PARAMS, DATA)
+    linearisation_distance(net, PARAMS, PARAMS, DATA[0])
+    assert set(seen) == {"highest"}

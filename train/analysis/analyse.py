@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.kept.precision import full_products
 from limits.types import Loss
 from train.analysis.alignment import label_alignment
 from train.analysis.kernels import drift, layer_kernels, tangent_kernel
@@ -42,6 +43,7 @@ KERNELS = ("nngp", "phi", "g", "ntk")
     chunk=checks.count(),
     seed=checks.seed,
 )
+@full_products()
 def analyse(
     net: Any,
     checkpoints: Iterable[tuple[int, Any]],

@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 
 from limits import Twin, twin
+from limits.kept.precision import full_products
 from train.analysis.network import CHUNK, compiled, missing, parts_of, rates_of
 from train.variables import split
 from zoo import checks
 
 
 @checks.arguments(net=checks.function, variables=checks.tree, x=checks.array(least=1))
+@full_products()
 def layer_kernels(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     """Of those that exist: Φ^l and G^l as `phi` and `g` (tuples by layer), and `nngp`, all [n, n] in float64.
 
@@ -38,6 +40,7 @@ def layer_kernels(net: Any, variables: Any, x: Any) -> dict[str, Any]:
 @checks.arguments(
     net=checks.function, variables=checks.tree, x=checks.array(least=1), rates=checks.rates, chunk=checks.count()
 )
+@full_products()
 def tangent_kernel(net: Any, variables: Any, x: Any, rates: Any = None, chunk: int = CHUNK) -> np.ndarray:
     """The tangent kernel [n, n] with learning-rate factors (`rates`; default the definition's), in float64.
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from limits.kept.precision import full_products
 from train.analysis.network import CHUNK, compiled, parts_of
 from train.variables import split
 from zoo import checks
@@ -27,6 +28,7 @@ def linearisation_distance(net: Any, start: Any, variables: Any, x: Any, chunk: 
     return departure(*linearised(net, start, variables, x, chunk))
 
 
+@full_products()
 def linearised(net: Any, start: Any, variables: Any, x: Any, chunk: int = CHUNK) -> tuple[np.ndarray, ...]:
     """f(θ, x), f(θ₀, x) and f_lin(θ, x), in float64."""
     (before, _), (trained, state), program = split(start), split(variables), compiled(net)

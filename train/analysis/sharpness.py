@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import scipy
 
+from limits.kept.precision import full_products
 from limits.types import Loss
 from train.analysis.network import CHUNK, hessian_product, parts_of, rates_of
 from train.variables import split
@@ -112,6 +113,7 @@ def largest_eigenvalues(
     chunk=checks.count(),
     seed=checks.seed,
 )
+@full_products()
 def sharpness(
     net: Any,
     variables: Any,
