@@ -184,7 +184,7 @@ def given() -> dict[str, dict[str, Any]]:
         "zoo.Rescaled": {"net": NET, "roles": roles()},
         "zoo.scale_gradients": {"factors": zoo.learning_rate_factors(NET, X)},
         "zoo.infer_roles": {"init": init_plain, "base": {"width": 4}, "target": {"width": 8}},
-        "zoo.variant": {"name": "vit_s16"},
+        "zoo.fused_attention": {}, "zoo.variant": {"name": "vit_s16"},
         "limits.Task": {"x_train": X, "y_train": [1.0, 2.0], "x_test": X, "y_test": [1.0, 2.0]},
         "limits.Trajectory": {"times": np.arange(2), "loss": np.ones(2)},
         "limits.twin": {"net": NET},
