@@ -61,24 +61,21 @@ def plus(one: Any, other: Any) -> Any:
     return _made([*_terms(one), *_terms(other)], one, other)
 
 
+_SCALE = checks.Check("a number above 0, as a multiple of a kernel is", lambda v: np.ndim(v) == 0 and 0 < v < np.inf)
+
+
 def times(one: Any, other: Any) -> Any:
     """one · other: entry by entry, or a multiple."""
     if _is_kernel(other):
         pairs = [(a, b) for a in _terms(one) for b in _terms(other)]
         return _made([Term(a.scale * b.scale, (*a.twins, *b.twins)) for a, b in pairs], one, other)
-    real = np.ndim(other) == 0
-    checks.Check("a kernel, or a number above 0, as a multiple of a kernel is", lambda v: real and 0 < v < np.inf)(
-        "kernel * what", other
-    )
+    (checks.Check("a kernel", _is_kernel) | _SCALE)("kernel * what", other)
     return _made([Term(term.scale * float(other), term.twins) for term in _terms(one)], one)
 
 
 def over(one: Any, other: Any) -> Any:
     """one / other, a number."""
-    real = not _is_kernel(other) and np.ndim(other) == 0
-    checks.Check("a number above 0, by which a kernel may be divided", lambda v: real and 0 < v < np.inf)(
-        "kernel / what", other
-    )
+    _SCALE("kernel / what", other)
     return times(one, 1 / float(other))
 
 
@@ -272,6 +269,8 @@ class Combination:
             if name not in self._scale_names:
                 base, _, number = name.rpartition("_")
                 own[int(number) - 1][base] = value
+            else:
+                _SCALE(name, value)
         return scales, own
 
     @property

@@ -33,9 +33,9 @@ _FLAT = 5.0  # standard error of a logarithm that says nothing
 class Fit:
     """A definition with the numbers that data prefer, and how sure that is.
 
-    `values` and their standard errors `errors` by name (the noise is a variance); `objective` that was reached; `trace`: by name
-    the values after every step, and the objective under "objective". `net` is the definition (or combination of kernels) with
-    these values, `noise` the noise that goes with it, a number or one for every point.
+    `values` and their standard errors `errors` by name (the noise is a variance); `objective` that was reached, of what
+    `maximised` names; `trace`: by name the values after every step, and the objective under "objective". `net` is the
+    definition (or combination of kernels) with these values, `noise` the noise that goes with it, a number or one a point.
     """
 
     net: Any
@@ -44,6 +44,7 @@ class Fit:
     errors: dict[str, Any]
     objective: float
     trace: dict[str, np.ndarray]
+    maximised: str = "evidence"
 
     def plot(self, task: Task) -> "matplotlib.figure.Figure":
         """Functions of prior and posterior (inputs [n, 1]), and the evidence over the first two numbers."""
@@ -53,9 +54,8 @@ class Fit:
         parts = [f"{name} {_shown(self.values[name], self.errors[name])}" for name in self.values if name != NOISE]
         if NOISE in self.values:
             parts.append(_shown_noise(self.values[NOISE], self.errors[NOISE], self.trace[NOISE][0]))
-        return (
-            f"Fit({', '.join(parts)}; log evidence {self.objective:.4g} after {len(self.trace['objective']) - 1} steps)"
-        )
+        what = "log evidence" if self.maximised == "evidence" else "leave-one-out log density"
+        return f"Fit({', '.join(parts)}; {what} {self.objective:.4g} after {len(self.trace['objective']) - 1} steps)"
 
 
 def _shown(value: Any, error: Any) -> str:
@@ -142,7 +142,7 @@ def fit(
     spread = {name: abs(values[name]) * errors[name] for name in start}
     found = limit.with_hyperparameters(**own)
     return Fit(found.net if isinstance(net, nn.Module) else found, values.get(NOISE, noise), values, spread,
-               float(history["objective"][-1]), history)  # fmt: skip
+               float(history["objective"][-1]), history, objective)  # fmt: skip
 
 
 def _as_noise(noise: Any, points: int) -> Any:

@@ -137,9 +137,14 @@ class KernelFunction:
     def _read(self, x1: Any, x2: Any, values: dict[str, Any], same: bool = False) -> KernelPair:
         arrays = [jnp.asarray(x) for x in (x1, x2) if x is not None]
         for name, x in zip(("x1", "x2"), arrays, strict=False):
-            if x.ndim < 2 or x.shape[1:] != arrays[0].shape[1:] or jnp.issubdtype(x.dtype, jnp.complexfloating):
+            if (
+                x.ndim < 2
+                or not len(x)
+                or x.shape[1:] != arrays[0].shape[1:]
+                or jnp.issubdtype(x.dtype, jnp.complexfloating)
+            ):
                 raise ValueError(
-                    f"kernel function: {name} must hold samples [n, …] of real numbers, all of one shape; it is "
+                    f"kernel function: {name} must hold samples [n, …], n ≥ 1, of real numbers, all of one shape; it is "
                     f"{x.dtype}{list(x.shape)}{'' if x is arrays[0] else f' and x1 {list(arrays[0].shape)}'}."
                 )
         floating = jnp.issubdtype(arrays[0].dtype, jnp.floating)

@@ -245,7 +245,13 @@ _NUMBERS = {"gpt2": ("layer_norm_epsilon", "initializer_range"), "llama": ("rms_
 
 
 def _check_numbers(config: Mapping[str, Any], family: str) -> None:
-    """Raises where a field that is there is no number of its kind."""
+    """Raises where a size is missing, or a field that is there is no number of its kind."""
+    missing = [name for name in _SIZES[family] if name not in config]
+    if missing:
+        kind = config["model_type"]
+        raise ValueError(
+            f"gpt_of: the config has no {' and '.join(map(repr, missing))}, which model_type={kind!r} needs."
+        )
     kinds = dict.fromkeys(_SIZES[family], checks.count(1)) | dict.fromkeys(_NUMBERS[family], checks.number(0))
     kinds |= dict.fromkeys(_MAY_BE_NULL[family], checks.nothing | checks.count(1))
     for name, check in kinds.items():
@@ -309,10 +315,8 @@ def _gpt_in(file: Path, changes: Mapping[str, Any]) -> GPT:
         return gpt_of(config, **changes)
     except (json.JSONDecodeError, UnicodeDecodeError, AttributeError) as error:
         raise ValueError(f"load_gpt: {file} is no config.json of a hub ({error}).") from error
-    except KeyError as error:
-        raise ValueError(
-            f"load_gpt: {file} has no {error.args[0]!r}, which model_type={config['model_type']!r} needs."
-        ) from error
+    except ValueError as error:
+        raise ValueError(f"load_gpt: {file}: {error}") from error
 
 
 @checks.arguments(folder=checks.path, net=checks.a(GPT, "a zoo.GPT"), params=checks.tree)

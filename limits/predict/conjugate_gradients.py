@@ -108,7 +108,16 @@ def solve(
         probes = np.linspace(0, n - 1, _PROBES).astype(int)
         name = identity("solve", y, variance, rank, kernel.shape, str(kernel.dtype), np.asarray(kernel[probes]))
         kept = _Kept(Store(folder), f"solve_{name}")
-    return _Iteration(blocks, y, tolerance, steps, kept).run(rank)
+    found = _Iteration(blocks, y / (size := _powers(y)), tolerance, steps, kept).run(rank)
+    own = {name: getattr(found, name) * size for name in ("x", "residual", "bound")}
+    return dataclasses.replace(found, **own)
+
+
+def _powers(y: np.ndarray) -> np.ndarray:
+    """By column [k] 1, or of numbers whose squares are none a power of two near the largest: nothing is rounded by it."""
+    largest = np.abs(y).max(axis=0)
+    odd = (largest > 0) & ((largest < 1e-100) | (largest > 1e100))
+    return np.where(odd, 2.0 ** np.floor(np.log2(np.where(odd, largest, 1))), 1.0)
 
 
 class _Blocks:
@@ -247,7 +256,7 @@ class _Iteration:
                     saved = time.monotonic()
         if self.kept:
             self.kept.put(state)
-        if worst > self.tolerance:
+        if not worst <= self.tolerance:
             self.blocks.check_symmetric()
             idle_now = f"in {_IDLE * _REPLACED} steps they have not fallen"
             why = f"after {state['step']} steps" if state["step"] >= self.steps else idle_now

@@ -70,6 +70,16 @@ def test_an_interrupted_solution_goes_on(tmp_path, monkeypatch):
     np.testing.assert_allclose(other.x, -on.x, rtol=1e-6, atol=1e-6 * np.abs(on.x).max())
 
 
+def test_targets_whose_squares_are_no_numbers():
+    # Their norms were 0 and infinite: x = 0 "up to 0", and x up to infinity.
+    x = np.linspace(-2, 2, 7)
+    kernel, y = np.exp(-0.5 * np.subtract.outer(x, x) ** 2), np.stack([np.sin(x), np.cos(x)], axis=1)
+    expected = np.linalg.solve(kernel + 0.1 * np.eye(7), y)
+    found = predict.solve(kernel, y * [1e-200, 1e200], 0.1)
+    np.testing.assert_allclose(found.x / [1e-200, 1e200], expected, atol=1e-6)
+    assert np.all((found.bound > 0) & (found.bound <= 1e-6 * np.array([1e-200, 1e200])))
+
+
 def test_solutions_that_are_refused():
     kernel, y = np.eye(3), np.ones((3, 1))
     with pytest.raises(ValueError, match="noise must be above 0"):

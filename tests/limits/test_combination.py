@@ -1,5 +1,6 @@
 """Sums, multiples and products of kernels, against networks that are them."""
 
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -144,6 +145,10 @@ def test_combinations_that_are_refused(tmp_path):
     ):
         with pytest.raises(AbsentError, match="of no single network"):
             what()
+    for scale in (-1.0, 0, np.nan, [1.0, 2.0]):  # posteriors had negative variances
+        for what in (kernel.with_hyperparameters, functools.partial(kernel.kernel_function(), jnp.asarray(X))):
+            with pytest.raises(ValueError, match="scale_1 must be a number above 0"):
+                what(scale_1=scale)
     mup = twin(MLP(8, 1, parameterization="mup"))
     with pytest.raises(ValueError, match=r"random in some .*ntk, mup"):
         kernel + mup  # pyright: ignore

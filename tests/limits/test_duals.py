@@ -213,6 +213,17 @@ def test_quadrature_of_large_signals(name, r):
     assert quadrature_error(function(name), r) < 1e-11
 
 
+@pytest.mark.parametrize("name", ["tanh", "elu"])
+@pytest.mark.parametrize("r", [1e9, 1e14, 1e20])
+def test_slopes_that_every_node_misses_are_in_the_stated_error(name, r):
+    # E tanh'(r z)² is .5319/r, and the rule gives 0 from 1e10 on; the kinked elu keeps its slope of 1 on one side.
+    phi = jnp.tanh if name == "tanh" else jax.nn.elu
+    slope = rms(derivative(phi), jnp.array([r]))[0] ** 2
+    wrong = abs(slope * r / 0.531923041 - 1) if name == "tanh" else abs(slope / 0.5 - 1)
+    assert wrong <= quadrature_error(phi, r) + 1e-9
+    assert name == "elu" or wrong > 0.1
+
+
 @pytest.mark.parametrize("r", [0.45, 1.1, 7.0, 60.0, 500.0])
 def test_the_stated_error_of_quadrature_covers_that_of_kinks(r):
     def bent(x):  # a smooth function that breaks at ±1

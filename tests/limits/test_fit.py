@@ -227,3 +227,12 @@ def kernel_at(kernel, w_std):
     other = copy.copy(kernel)
     object.__setattr__(other, "values", {**kernel.values, "w_std": w_std})
     return other
+
+
+def test_a_fit_says_what_it_has_maximised():
+    x = draw(8, 2)
+    found = fit(
+        MLP(1, 1, activation="erf"), Task(x, draw(8, 1, seed=1)), ("noise",), noise=0.1, objective="leave_one_out"
+    )
+    assert "leave-one-out log density" in repr(found)
+    assert "evidence" not in repr(found)

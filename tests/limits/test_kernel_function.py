@@ -223,6 +223,8 @@ def test_what_is_refused():
             k(x, **values)
     with pytest.raises(ValueError, match="x2"):
         k(x, draw(2, 5))
+    with pytest.raises(ValueError, match=r"x2 must hold samples \[n, …\], n ≥ 1"):
+        k(x, x[:0])
     with pytest.raises(ValueError, match="kernel_function"):
         jax.jit(lambda x: twin(MLP(8, 2)).kernels(x).nngp)(x)
     standard = twin(MLP(8, 2, parameterization="standard")).kernel_function()
