@@ -18,6 +18,7 @@ from jax.extend.core import Literal
 
 from limits.kernels.alike import INLINED
 from zoo.checks import is_array, parts, shown
+from zoo.fused import fused_attention
 from zoo.modules import check_told, made_by, told
 from zoo.plain import PlainNetwork
 from zoo.rescaled import within
@@ -272,6 +273,9 @@ def descend(
         outputs, after = forward(net, trained, state, batch[0], **options)
         return loss_of(loss_fn, net, outputs, batch[1]), after
 
-    (loss, state), gradient = jax.value_and_grad(objective, has_aux=True)(trained)
-    updates, memory = update(tx, gradient, memory, trained, value=loss, value_fn=lambda trained: objective(trained)[0])
+    with fused_attention():
+        (loss, state), gradient = jax.value_and_grad(objective, has_aux=True)(trained)
+        updates, memory = update(
+            tx, gradient, memory, trained, value=loss, value_fn=lambda trained: objective(trained)[0]
+        )
     return (optax.apply_updates(trained, updates), state, memory), loss

@@ -16,9 +16,9 @@ _HEAD = 128  # features of a head at most, and a multiple of 8: what cuDNN has k
 def fused_attention() -> Iterator[None]:
     """Inside, attention that `fits` is cuDNN's kernel: less time and memory, and first derivatives alone.
 
-    It counts while a program is traced; what `jax.jit` traced before stays as it was. `launch.train` steps in here; who reads a
-    network's program, or differentiates it twice or forwards, stays outside. Sums are those of the written-out attention in
-    another order, with float32 in between.
+    It counts while a program is traced; what `jax.jit` traced before stays as it was. `launch.train` and `launch.transfer` step
+    in here; who reads a network's program, or differentiates it twice or forwards, stays outside. Sums are those of the
+    written-out attention in another order, with float32 in between.
 
     >>> from zoo import GPT
     >>> net = GPT(width=16, depth=1, heads=2, context=8, vocabulary=11, dtype="bfloat16")

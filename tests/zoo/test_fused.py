@@ -11,6 +11,7 @@ import pytest
 
 import zoo.fused
 from train.step import Program
+from train.variables import descend
 from zoo import GPT, ViT, fused_attention
 
 IMAGES = jax.random.normal(jax.random.key(0), (3, 8, 8, 2))
@@ -95,4 +96,8 @@ def test_training_steps_take_the_kernel_and_others_do_not(calls):
     jax.eval_shape(GROUPED.apply, state.variables, TOKENS)
     assert not calls
     jax.eval_shape(program.step, state, (TOKENS, TOKENS))
+    assert set(calls) == {("cudnn", True)}
+    calls.clear()
+    carry = state.trained, state.collections, state.memory  # of `launch.transfer`
+    jax.eval_shape(functools.partial(descend, GROUPED, program.tx, program.loss), carry, (TOKENS, TOKENS))
     assert set(calls) == {("cudnn", True)}
