@@ -158,7 +158,14 @@ def from_hub(net: GPT, tensors: Mapping[str, Any]) -> Any:
         if out[ours].shape != shapes[ours].shape:
             raise ValueError(f"from_hub: {name.hub} gives {out[ours].shape} for {ours}, which is {shapes[ours].shape}.")
     store = jax.dtypes.canonicalize_dtype(float)
-    params = flax.traverse_util.unflatten_dict({name: jnp.asarray(a, store) for name, a in out.items()}, sep=".")
+    out = {name: jnp.asarray(a, store) for name, a in out.items()}
+    lost = sorted(table[name].hub for name, a in out.items() if not jnp.isfinite(a).all())
+    if lost:
+        raise ValueError(
+            f"from_hub: {', '.join(lost[:3])} ({len(lost)} of {len(out)} arrays) have entries that are NaN or infinite in "
+            f"{store}: the weights are damaged, or of a run that diverged."
+        )
+    params = flax.traverse_util.unflatten_dict(out, sep=".")
     return stack_blocks(params) if net.scan else params
 
 

@@ -123,6 +123,9 @@ def test_other_weights_and_configs_are_refused():
         from_hub(net, given)
     with pytest.raises(ValueError, match=r"gives \(16, 24\) for block_1.mlp.mlp_1.kernel, which is \(16, 64\)"):
         from_hub(net.clone(mlp_ratio=4), tensors("llama"))
+    broken = tensors("llama")["model.norm.weight"] * np.nan
+    with pytest.raises(ValueError, match=r"model.norm.weight \(1 of 21 arrays\) have entries that are NaN or infinite"):
+        from_hub(net, tensors("llama") | {"model.norm.weight": broken})
     with pytest.raises(ValueError, match=r"kind 'yarn'"):
         gpt_of(CASES["llama"] | {"rope_parameters": {"rope_type": "yarn"}})
     with pytest.raises(ValueError, match="hidden_act must be 'silu' here; the config says 'relu'"):
