@@ -8,6 +8,7 @@ import pytest
 from test_train import SILENT, prepared
 
 from launch import train
+from train import losses
 from train.checkpoints import load_model
 from train.records import read_records
 from train.study.experiment import load
@@ -93,3 +94,36 @@ def test_own_batches_are_evaluated_on_what_validation_returns(tmp_path: Path):
         ValueError, match=r"validation gives samples of shapes \[\(4,\), \(1,\), \(1,\)\], and batches \[\(3,\)"
     ):
         prepared(tmp_path / "other", own)
+
+
+WHOLE_NUMBERS = """
+import flax.linen as nn, numpy as np, optax
+from ml_collections import ConfigDict
+from train import losses
+def get_config():
+    return ConfigDict({"name": "own", "width": 4, "depth": 1, "steps": 1, "learning_rate": 0.1, "evaluate_every": 1})
+class Network(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(3)(nn.Embed(7, 4)(x) if KIND == "int64" else x[..., None] / 64.0 - 2)
+def make(width, depth): return Network()
+def optimizer(net, learning_rate): return optax.sgd(learning_rate)
+def loss(f, y): return losses.cross_entropy(f, y)
+def drawn(seed, n):
+    x = np.random.default_rng(seed).integers(7 if KIND == "int64" else 256, size=(n, 5)).astype(KIND)
+    return x, (x > x.max() / 2).astype("int32")
+def batches():
+    while True: yield drawn(0, 4)
+def validation(): return drawn(1, 6)
+"""
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int64"])
+def test_the_inputs_of_validation_are_evaluated_as_they_come(tmp_path: Path, kind: str):
+    own = tmp_path / "own.py"
+    own.write_text(f"KIND = {kind!r}\n" + WHOLE_NUMBERS)
+    run = prepared(tmp_path / "run", own)
+    assert train.conduct(run, SILENT)
+    x, y = load(own).validation()
+    expected = losses.cross_entropy(run.program.net.apply(load_model(tmp_path / "run/checkpoints")[1], x), y)
+    np.testing.assert_allclose(read_records(tmp_path / "run/test.jsonl")[-1]["loss"], expected, rtol=1e-5)

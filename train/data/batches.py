@@ -247,7 +247,8 @@ def evaluation_batches(
     count, block = len(source), process * share(batch, process, processes) + np.arange(batch // processes)
     if not count:
         raise ValueError(f"{source.name} has no samples to evaluate on.")
-    change = normalisation(normalise or source.normalise)
+    kind = normalise or source.normalise
+    change = normalisation(kind) if kind else np.asarray
 
     def at(step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rows = step * batch + block

@@ -21,7 +21,7 @@ class Validation(Source):
     inputs: np.ndarray
     targets: Any
     classes: None = None
-    normalise: str = "none"
+    normalise: None = None
 
     @classmethod
     def of(cls, given: Any, what: str) -> "Validation":

@@ -21,13 +21,14 @@ class Source(abc.ABC):
 
     `source[i]` is one sample as it is stored, {"image": [height, width, channels], "label": int}; `read(rows)` is many:
     inputs as they are stored, and float32 targets [n, outputs]. `normalise` is what `train.data.normalise` does to the
-    inputs unless told otherwise. `classes` is None where targets are not labels; a sample is then {"input", "target"}.
+    inputs unless told otherwise (None: nothing). `classes` is None where targets are not labels; a sample is then {"input",
+    "target"}.
     """
 
     name: str
     shape: tuple[int, ...]  # of one input
     classes: int | None
-    normalise: str
+    normalise: str | None
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
