@@ -208,12 +208,25 @@ def counted(outputs: Any, targets: Any) -> jax.Array:
     >>> int(counted(jnp.ones((2, 2, 5)), jnp.array([[1, -1], [0, 2]]))), int(counted(jnp.ones((2, 1)), jnp.array([1, -1])))
     (3, 2)
     """
-    several = not (is_array(outputs) and is_array(targets))
-    if several or not _are_classes(outputs, targets):
+    if not _are_classes(outputs, targets):
         return jnp.asarray(len(jax.tree.leaves(targets)[0]))
     return jnp.sum(targets >= 0)
 
 
-def _are_classes(outputs: jax.Array, targets: jax.Array) -> bool:
+def share_counted(outputs: Any, targets: Any) -> jax.Array:
+    """Of the targets of each sample, the share that `counted` counts, in float32: exactly 1 where it is all of them.
+
+    >>> share_counted(jnp.ones((2, 2, 5)), jnp.array([[1, -1], [0, 2]])).tolist()
+    [0.5, 1.0]
+    """
+    if not _are_classes(outputs, targets):
+        return jnp.ones(len(jax.tree.leaves(targets)[0]), jnp.float32)
+    each = (targets >= 0).reshape(len(targets), -1)
+    return jnp.where(each.all(1), 1.0, each.mean(1, dtype=jnp.float32))
+
+
+def _are_classes(outputs: Any, targets: Any) -> bool:
+    if not (is_array(outputs) and is_array(targets)):
+        return False
     integer = jnp.issubdtype(targets.dtype, jnp.integer)
     return integer and targets.shape == outputs.shape[:-1] and outputs.shape[-1] > 1

@@ -12,7 +12,7 @@ from flax.errors import InvalidRngError
 from jax.sharding import Mesh
 
 from train.mesh import Placement, rows_here, to_devices
-from train.step import Numbers, Program, TrainingState, counted, in_full
+from train.step import Numbers, Program, TrainingState, counted, in_full, share_counted
 from train.variables import draws, forward, loss_of, mode
 from zoo.abstract import abstract
 from zoo.checks import is_array, parts
@@ -78,8 +78,9 @@ class Trainer:
         several = functools.partial(_several, step, self.shardings)
         self._several = jax.jit(several, out_shardings=(self.shardings, self.placement.copied), donate_argnums=0)
         self._pmap = pmap
-        self._evaluate = jax.jit(self._sums, out_shardings=self.placement.copied)
-        self._evaluate_whole = jax.jit(self._whole_sums, static_argnums=3, out_shardings=self.placement.copied)
+        self._evaluate = jax.jit(self._sums, static_argnums=3, out_shardings=self.placement.copied)
+        self._evaluate_whole = jax.jit(self._whole_sums, static_argnums=(3, 4), out_shardings=self.placement.copied)
+        self._below = jax.jit(lambda y, mask: jnp.any((y.T < 0) & (mask > 0)), out_shardings=self.placement.copied)
         self._count = jax.jit(lambda mask: jnp.sum(mask > 0), out_shardings=self.placement.copied)
         self.by_batches = False  # whether an evaluation has shown that the loss is no mean over samples
 
@@ -137,55 +138,83 @@ class Trainer:
     def evaluate(self, state: TrainingState, batches: Iterable[Any]) -> dict[str, Any]:
         """Means over all samples of (inputs, targets, mask) batches: {"loss", "accuracy" where there are classes}, by member.
 
-        Where the loss is no mean over samples (`by_batches`), it is that of each batch, a mean weighted by their masks.
+        Where some targets are no classes (below 0), the accuracy is a mean over those that are, and the loss over them or over
+        samples, as the config's loss of most batches is. Where that is no mean over either (`by_batches`), it is that of each
+        batch, a mean weighted by their masks.
         """
-        total, rows = None, self.placement.batch
+        total, rows, left_out = None, self.placement.batch, False
         for batch in batches:
             # One after the other: collectives of programs side by side could meet in different orders on different hosts.
             _, parts = rows_here(rows, rows.mesh.shape["data"])
             placed = to_devices(batch, rows, len(batch[0]) * parts)
+            left_out = left_out or self._leaves_out(batch, placed)
             if not self.by_batches:
-                sums = self._evaluate(state, placed, total)
-                alike = jax.device_get(sums.pop("alike", None))
-                if alike:  # of the first batch: losses that are equal at the start may show it later
-                    self.by_batches = _differs(**alike)
+                sums = self._evaluate(state, placed, total, left_out)
+                if total is None:  # of the first batch: losses that are equal at the start may show it later
+                    near = jax.device_get(sums["near"] if left_out else _near(**sums.pop("alike")))
+                    self.by_batches = not _by_all_members(near).any()
             if self.by_batches and (count := int(jax.device_get(self._count(placed[2])))):
-                sums = self._evaluate_whole(state, placed, total, count)
+                sums = self._evaluate_whole(state, placed, total, left_out, count)
             total = sums
         if total is None:
             raise ValueError("There are no samples to evaluate on.")
         found = jax.device_get(total)
-        count = found.pop("count")
-        return {name: np.asarray(value, np.float64) / count for name, value in found.items()}
+        count = of_loss = found.pop("count")
+        if left_out:
+            over_samples, over_targets = _by_all_members(found.pop("near"))
+            kind = 0 if self.by_batches or over_samples > over_targets else 1
+            of_loss, count, found["loss"] = count[..., kind], count[..., 1], found["loss"][..., kind]
+            if not count.all():
+                raise ValueError("All targets to evaluate on are below 0, so none counts: give some that are classes.")
+        return {
+            name: np.asarray(value, np.float64) / (of_loss if name == "loss" else count)
+            for name, value in found.items()
+        }
 
-    def _sums(self, state: TrainingState, batch: Any, total: dict[str, Any] | None) -> dict[str, Any]:
-        """Of the first batch also the loss "alike": of all of it at once, and as means over its samples or targets."""
+    def _leaves_out(self, batch: Any, placed: Any) -> bool:
+        """Whether some targets are whole numbers below 0."""
+        whole = is_array(batch[1]) and jnp.issubdtype(np.asarray(batch[1]).dtype, jnp.signedinteger)
+        # Those of other processes are known to the devices.
+        return whole and bool(
+            jax.device_get(self._below(*placed[1:])) if jax.process_count() > 1 else np.min(batch[1]) < 0
+        )
+
+    def _sums(
+        self, state: TrainingState, batch: Any, total: dict[str, Any] | None, left_out: bool = False
+    ) -> dict[str, Any]:
+        """Of the first batch also the loss "alike": of all of it at once, and as means over its samples or targets. With
+        left_out, of the loss and the "count" those over samples and over targets that count, [2], and in how many batches the
+        loss is "near" the mean over them."""
         x, y, mask = batch
 
         def one(variables: Any) -> dict[str, Any]:
             outputs = self._outputs(variables, x)
             each = self._each(outputs, y)
-            sums = {name: jnp.sum(value * mask) for name, value in each.items()}
-            if total is not None:
+            sums = _summed(each, mask, share_counted(outputs, y) if left_out else None)
+            if total is not None and not left_out:
                 return sums
             weights = jax.vmap(lambda f, y: counted(*_alone(f, y)))(outputs, y)
             losses, by_target = each["loss"], jnp.average(each["loss"], weights=weights + 1e-30)
             alike = {"whole": self.program.loss(outputs, y), "means": jnp.stack([losses.mean(), by_target])}
-            return sums | {"alike": alike | {"scale": jnp.abs(losses).mean()}}
+            alike |= {"scale": jnp.abs(losses).mean()}
+            return sums | ({"near": _near(**alike)} if left_out else {"alike": alike})
 
-        return self._added(state, one, mask, total)
+        return self._added(state, one, mask, total, left_out)
 
-    def _whole_sums(self, state: TrainingState, batch: Any, total: dict[str, Any] | None, count: int) -> dict[str, Any]:
+    def _whole_sums(
+        self, state: TrainingState, batch: Any, total: dict[str, Any] | None, left_out: bool, count: int
+    ) -> dict[str, Any]:
         """The same with the loss of all samples of a batch at once, of which `count` are in the mask."""
         x, y, mask = batch
         there = jnp.argsort(mask <= 0, stable=True)[:count]
 
         def one(variables: Any) -> dict[str, Any]:
             outputs = self._outputs(variables, x)
-            found = {name: jnp.sum(value * mask) for name, value in self._each(outputs, y).items()}
-            return found | {"loss": self.program.loss(*jax.tree.map(lambda a: a[there], (outputs, y))) * mask.sum()}
+            found = _summed(self._each(outputs, y), mask, share_counted(outputs, y) if left_out else None)
+            loss = self.program.loss(*jax.tree.map(lambda a: a[there], (outputs, y))) * mask.sum()
+            return found | ({"loss": jnp.stack([loss, loss]), "near": jnp.zeros(2)} if left_out else {"loss": loss})
 
-        return self._added(state, one, mask, total)
+        return self._added(state, one, mask, total, left_out)
 
     def _outputs(self, variables: Any, x: Any) -> Any:
         try:
@@ -209,9 +238,16 @@ class Trainer:
         losses = jax.vmap(lambda f, y: loss_of(self.program.loss, self.program.net, *_alone(f, y)))(outputs, targets)
         return {"loss": losses, **jax.vmap(lambda f, y: self.program.hits(*_alone(f, y)))(outputs, targets)}
 
-    def _added(self, state: TrainingState, one: Callable, mask: Any, total: dict[str, Any] | None) -> dict[str, Any]:
+    def _added(
+        self, state: TrainingState, one: Callable, mask: Any, total: dict[str, Any] | None, left_out: bool
+    ) -> dict[str, Any]:
         found = jax.vmap(one)(state.variables) if self.members else one(state.variables)
-        sums = {**found, "count": mask.sum()}
+        sums = {"count": mask.sum(), **found}
+        if left_out and total is not None and "near" not in total:  # in the batches before, all targets counted
+            both = lambda a: jnp.stack([a, a], axis=-1)  # noqa: E731
+            count = jnp.broadcast_to(total["count"], total["loss"].shape)
+            near = jnp.zeros_like(found["near"])
+            total = {**total, "loss": both(total["loss"]), "count": both(count), "near": near}
         return sums if total is None else jax.tree.map(jnp.add, total, sums)
 
 
@@ -220,15 +256,34 @@ def _alone(*one: Any) -> Any:
     return jax.tree.map(lambda a: a[None], one)
 
 
-def _differs(whole: np.ndarray, means: np.ndarray, scale: np.ndarray) -> bool:
-    """Whether the loss of a batch is neither mean of the losses of its samples, [means]; by the members where it is finite.
+def _summed(each: dict[str, jax.Array], mask: Any, share: Any) -> dict[str, Any]:
+    """Sums over samples; with the share of each one's targets that counts over these targets, of the loss and their "count"
+    over both, [2]."""
+    if share is None:
+        return {name: jnp.sum(value * mask) for name, value in each.items()}
+    both, found = (
+        jnp.stack([mask, mask * share], axis=-1),
+        {name: jnp.sum(v * mask * share) for name, v in each.items()},
+    )
+    return found | {"loss": jnp.sum(each["loss"][:, None] * both, axis=0), "count": both.sum(axis=0)}
 
-    >>> _differs(np.array(2.0), np.array([2.5, 2.0]), np.array(2.5)), _differs(np.array(2.0), np.zeros(2), np.array(0.0))
-    (False, True)
+
+def _near(whole: Any, means: Any, scale: Any) -> Any:
+    """Which of these means [..., 2] of the losses of a batch's samples its loss is; both where it is not finite.
+
+    >>> _near(np.array(2.0), np.array([2.5, 2.0]), np.array(2.5)).tolist()
+    [0.0, 1.0]
+    >>> _near(np.array(2.0), np.zeros(2), np.array(0.0)).tolist()
+    [0.0, 0.0]
     """
-    whole, means, scale = whole.reshape(-1, 1), means.reshape(-1, means.shape[-1]), scale.reshape(-1, 1)
-    close = np.abs(whole - means) <= 1e-3 * np.maximum(np.abs(whole), scale)
-    return not (close | ~np.isfinite(whole)).all(axis=0).any()
+    whole, scale = whole[..., None], scale[..., None]
+    near = abs(whole - means) <= 1e-3 * jnp.maximum(abs(whole), scale)
+    return jnp.asarray(near | ~jnp.isfinite(whole), jnp.float32)
+
+
+def _by_all_members(near: np.ndarray) -> np.ndarray:
+    """The least of each column."""
+    return np.reshape(near, (-1, 2)).min(axis=0)
 
 
 def no_mean(batch: int, parts: int) -> str:

@@ -1,13 +1,18 @@
 """Test losses that are no means over samples are those of batches."""
 
+from typing import Any
+
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from train.data import evaluation_batches
+from train.data.own import Validation
 from train.data.sources import Arrays
+from train.data.tokens import Sequences
 from train.losses import cross_entropy
 from train.mesh import make_mesh
 from train.step import Program
@@ -67,12 +72,33 @@ def test_losses_that_are_alike_at_the_start_are_told_apart_later():
         state, _ = trainer.step(state, (X, y))
 
 
-def test_a_mean_over_targets_that_count_is_a_mean():
+def by_sequence(f, y):
+    return jnp.mean(jax.vmap(lambda f, y: cross_entropy(f[None], y[None]))(f, y))
+
+
+@pytest.mark.parametrize("members", [0, 2])
+@pytest.mark.parametrize("kind", [Validation, Sequences])
+@pytest.mark.parametrize("loss", [cross_entropy, by_sequence])
+def test_a_mean_over_targets_that_count_or_over_samples_is_that_mean(loss, kind, members):
     targets = RANDOM.integers(-1, 4, size=(22, 5))
-    x = RANDOM.normal(size=(22, 5, 3)).astype(np.float32)
-    trainer = Trainer(Program(nn.Dense(4), optax.sgd(0.1), cross_entropy), make_mesh(), (22, 5, 3))
-    weights = (targets >= 0).mean(1, dtype=np.float32)
+    targets[:8] = RANDOM.integers(4, size=(8, 5))  # of the first batch all count
+    x = RANDOM.integers(9, size=(22, 5))
+    source = Validation("own", x, targets) if kind is Validation else Sequences("own", x, targets, 9)
+    net = nn.Sequential([nn.Embed(9, 3), nn.Dense(4)])
+    trainer = Trainer(
+        Program(net, optax.sgd(0.1), loss), make_mesh(), jax.ShapeDtypeStruct((8, 5), "int32"), members=members
+    )
     state = trainer.initial()
-    found = trainer.evaluate(state, [(x, targets, weights)])["loss"]
+    found = trainer.evaluate(state, evaluation_batches(source, 8))
     assert trainer.by_batches is False
-    np.testing.assert_allclose(found, cross_entropy(x @ state.trained["params"]["kernel"], targets), rtol=1e-5)
+    for i in range(members or 1):
+        f: Any = net.apply(jax.tree.map(lambda a, i=i: a[i], state.trained) if members else state.trained, x)
+        right = (f.argmax(-1) == targets)[targets >= 0]
+        np.testing.assert_allclose(np.atleast_1d(found["loss"])[i], loss(f, targets), rtol=1e-5)
+        np.testing.assert_allclose(np.atleast_1d(found["accuracy"])[i], right.mean(), rtol=1e-6)
+
+
+def test_targets_of_which_none_counts_are_refused():
+    trainer = Trainer(Program(nn.Dense(4), optax.sgd(0.1), cross_entropy), make_mesh(), (22, 3))
+    with pytest.raises(ValueError, match="All targets to evaluate on are below 0"):
+        trainer.evaluate(trainer.initial(), evaluation_batches(Validation("own", X, np.full(22, -1)), 22))

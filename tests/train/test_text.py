@@ -20,7 +20,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from train.data import Batches, evaluation_batches, python_library
 from train.data import source as source_of_a_name
 from train.data.text import packed
-from train.data.tokens import Sequences, Windows
+from train.data.tokens import Windows
 from train.evaluate.compressors import compressed_bits, ngram_bits, other_models
 from train.losses import cross_entropy
 from train.mesh import make_mesh
@@ -37,7 +37,6 @@ def test_every_token_but_the_first_is_a_target_once(length: int, context: int, s
     inputs, targets = data.read(np.arange(len(data)))
     assert sorted(targets[targets >= 0].tolist()) == list(range(1, length))
     assert (targets[targets >= 0] == inputs[targets >= 0] + 1).all()
-    np.testing.assert_allclose(data.weights(np.arange(len(data))), (targets >= 0).mean(1))
     seen = np.where(targets >= 0, np.arange(context)[None] + 1, context)[1:]  # tokens before a target, itself included
     assert seen.size == 0 or seen.min() >= context - stride + 1
 
@@ -180,12 +179,6 @@ def test_compressors_are_measured_on_the_targets_alone():
     assert found["gzip"] == 8 * len(gzip.compress(test[1:], 9)) / (len(test) - 1)
     assert 1.7 < found["xz after the training text"] < found["xz"] < found["gzip"] < 2.6
     assert compressed_bits(train[-9000:], "xz", train) < 0.1  # it has seen them
-
-
-def test_sequences_have_a_weight_by_what_counts():
-    data = Sequences("two", np.ones((2, 4), int), np.array([[1, -1, -1, 1], [-1, -1, -1, -1]]), vocabulary=2)
-    assert data.weights(np.array([0, 1])).tolist() == [0.5, 0]
-    assert data.outputs == 2
 
 
 def test_files_that_are_no_text_are_said(tmp_path):

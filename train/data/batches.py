@@ -236,9 +236,9 @@ def evaluation_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(inputs, targets, mask) of this process: every sample once, in order; as many batches, of one size, on every process.
 
-    The mask is the source's `weights` (1 a sample; of tokens the share of targets that count), so that sums of mask · value over
-    batches and processes are sums over the source, exactly. What fills the last batch has mask 0 and is
-    the last sample again, not zeros, so that no network makes of it a NaN, which a mask does not remove.
+    The mask is the source's `weights` (1 a sample), so that sums of mask · value over batches and processes are sums over the
+    source, exactly. What fills the last batch has mask 0 and is the last sample again, not zeros, so that no network makes of it
+    a NaN, which a mask does not remove.
 
     >>> from train.data import source
     >>> [mask.tolist() for x, y, mask in evaluation_batches(source("sphere", n_train=3, dim=2), 2)]

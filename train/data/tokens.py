@@ -27,18 +27,14 @@ class TokenSource(Source):
         """(inputs, targets) of these rows."""
         return self.stored(rows)
 
-    def weights(self, rows: np.ndarray) -> np.ndarray:
-        """The share of positions whose targets count, so that weighted means over samples are means over targets."""
-        return (self.stored(rows)[1] >= 0).mean(1, dtype=np.float32)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sequences(TokenSource):
     """Sequences in memory: `tokens` [n, t] and `targets` [n, t].
 
     >>> data = Sequences("two", np.array([[1, 2], [2, 0]]), np.array([[-1, 2], [-1, 0]]), vocabulary=3)
-    >>> len(data), data.shape, data.weights(np.array([1])).tolist()
-    (2, (2,), [0.5])
+    >>> len(data), data.shape, data.stored(np.array([1]))[1].tolist()
+    (2, (2,), [[-1, 0]])
     """
 
     name: str
