@@ -8,9 +8,9 @@ loss by position (positions) and maps of attention. Kernels are of the first poi
 that has a limit at initialisation is compared with the twin. With --learning_rate=… (of plain full-batch gradient descent on
 the first --points points, constant, with --momentum) training is held against the twin's `lazy` and `rich` training too. Ends
 in DIR/report.html, report.json and a table. Parameters are those of evaluation: averaged ones where a run has `average`. What is
-finished is kept in DIR/cells, and the same command continues. A RUN is data: nothing in it is executed. Modules and batches of
-one's own are taken from the configs that --config names (once, or several times), such as the copy that lies in a RUN: these
-are executed. Networks are spread over the devices of this machine.
+finished is kept in DIR/cells, and the same command continues. A RUN is data: nothing in it is executed. Modules, batches
+and test data (what validation() returns) of one's own are taken from the configs that --config names (once, or several times),
+such as the copy that lies in a RUN: these are executed. Networks are spread over the devices of this machine.
 """
 
 import math
@@ -22,7 +22,7 @@ from absl import flags
 from launch import common
 from train.analysis import PARTS, report
 from train.analysis.runs import analyse_all
-from train.study.runs import jobs_of, task_of
+from train.study.runs import jobs_of, task_of, untested
 
 _POINTS = flags.DEFINE_integer("points", 64, "How many training points to look at.", lower_bound=1)
 _TEST_POINTS = flags.DEFINE_integer("test_points", 32, "How many test points to look at.", lower_bound=0)
@@ -57,7 +57,8 @@ def main() -> None:
         for net, about, members in report.groups(jobs, found)
     ]
     run = {"command": common.command_line(), "seconds": round(time.time() - started, 1)}
-    made = report.report(jobs, found, compared, _PARTS.value, run)
+    said = untested(jobs, task, _TEST_POINTS.value, configs)
+    made = report.report(jobs, found, compared, _PARTS.value, run, said)
     made.print(screen)
     common.write(folder, made.documents(), screen, started)
 

@@ -24,6 +24,8 @@ from train.evaluate.report import Report
 from train.records import Records, read_records
 from train.study import runs
 from train.study.experiment import Experiment, load
+from zoo import MLP
+from zoo.saved import to_json
 
 SILENT = Console(quiet=True)
 NNX = """
@@ -159,6 +161,43 @@ def test_a_module_and_batches_of_ones_own(tmp_path: Path, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(task.y_test.argmax(1), drawn[1][1][1:4])
     with pytest.raises(ValueError, match="Was it trained by squared errors"):
         runs.task_of([dataclasses.replace(job, run=_regression(job.run)) for job in jobs], 6, 3, "cross_entropy")
+
+
+REPEATED = """
+def batches():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(5, 2)).astype("float32"), rng.integers(3, size=5)
+    while True: yield x, y
+"""
+HELD_OUT = """
+def validation(): return np.full((7, 2), 0.5, "float32"), np.arange(7) % 3
+"""
+
+
+def test_points_to_test_on_are_no_training_points(tmp_path: Path):
+    source = tmp_path / "own_points.py"
+    source.write_text(OWN)
+    info = {"config": load(source).get_config().to_dict(), "config_file": source.name}
+    info |= {"definition": to_json(MLP(4, 1, outputs=3))}
+    job = runs.Job(TrainedRun(tmp_path, info, (0,)), None)
+
+    def looked_at(code: str) -> tuple[Any, str]:
+        source.write_text(code)
+        task = runs.task_of([job], 5, 3, "cross_entropy", [str(source)])
+        return task, " ".join(runs.untested([job], task, 3, [str(source)]))
+
+    further, said = looked_at(OWN)
+    assert len(further.x_test) == 3
+    assert "points to test on from further batches of training, and own_points.py defines no validation()" in said
+    none, said = looked_at(OWN + REPEATED)
+    assert len(none.x_train) == 5
+    assert len(none.x_test) == len(none.y_test) == 0
+    assert "no points to test on: further batches repeat training points" in said
+    assert said in str(report.report([], [], [], [], {}, [said]))
+    held_out, said = looked_at(OWN + REPEATED + HELD_OUT)
+    assert not said
+    assert (held_out.x_test == 0.5).all()
+    np.testing.assert_array_equal(held_out.y_test, np.eye(3))
 
 
 def test_parts_that_find_nothing_say_why(tmp_path: Path):

@@ -105,9 +105,10 @@ def report(
     compared: Sequence[tuple[Any, str, dict[str, Any]]],
     parts: Sequence[str],
     run: dict[str, Any],
+    said: Sequence[str] = (),
 ) -> Report:
     """The table, every picture and every number. compared: (definition, in words, what `against` returned) of every group.
-    run: the command and its time."""
+    run: the command and its time. said: more sentences."""
     labelled = {job.label: each for job, each in zip(jobs, found, strict=True)}
     shown = dict(list(labelled.items())[:_CURVES])
     rates = {job.label: float(job.run.config["learning_rate"]) for job in jobs if "learning_rate" in job.run.config}
@@ -122,7 +123,7 @@ def report(
     means = dict.fromkeys(job.run.name for job in jobs if job.run.averaged)
     mean = "was evaluated with averaged parameters (the field average): everything but the training loss is of these."
     texts = [f"{name} {word}" for word, some in ((still, single), (mean, means)) for name in some]
-    texts += nothing(labelled, parts)
+    texts += [*said, *nothing(labelled, parts)]
     shows = [*map(Text, texts), Table(HEAD, rows, title="Distance from the twin"), *images]
     distances = [{"definition": to_json(net), "distances": each} for net, _, each in compared]
     numbers = {**run, "networks": labelled, "against": distances}

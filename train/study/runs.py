@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from limits import Task
 from train.analysis.runs import Points, TrainedRun
+from train.data.own import Validation
 from train.study.experiment import Experiment, load
 from zoo.saved import register
 
@@ -76,7 +77,8 @@ def task_of(
 
 
 def _own_task(run: TrainedRun, points: int, test_points: int, loss: str, file: str | None) -> Task | Points:
-    """The first samples that `batches` of the run's config gives: training points, then points to test on."""
+    """The first samples that `batches` of the run's config gives, and that `validation` gives; without it points to test on are
+    further ones of batches, as far as these are no training points again."""
     if file is None:
         name = run.info.get("config_file", "its config")
         raise ValueError(
@@ -85,13 +87,43 @@ def _own_task(run: TrainedRun, points: int, test_points: int, loss: str, file: s
         )
     experiment = Experiment(file, ConfigDict(run.config), ("batches",))
     start = {"start": 0} if experiment.asks_for("start", ("batches",)) else {}
-    inputs, targets = _samples(iter(experiment.call("batches", **start)), points + test_points)
-    if np.issubdtype(inputs.dtype, np.integer) or targets.ndim > 2:
-        return Points(inputs[:points], targets[:points], inputs[points:], targets[points:])
-    if np.issubdtype(targets.dtype, np.integer) and targets.ndim == 1:
-        targets = np.eye(getattr(run.definition(), "outputs", targets.max() + 1))[targets]
-    parts = (inputs[:points], targets[:points], inputs[points:], targets[points:])
-    return Task(*parts, loss, name=Path(file).stem)  # pyright: ignore[reportArgumentType]
+    held_out = Validation.of(experiment.call("validation"), f"{file}: validation") if _gives_validation(file) else None
+    more = test_points if held_out is None else 0
+    inputs, targets = _samples(iter(experiment.call("batches", **start)), points + more)
+    x, y, x_test, y_test = inputs[:points], targets[:points], inputs[points:], targets[points:]
+    if held_out is not None:
+        x_test, y_test = held_out.read(np.arange(min(test_points, len(held_out))))
+        held_out.check_like(x, y)
+    else:
+        seen = {each.tobytes() for each in x}
+        new = np.array([each.tobytes() not in seen for each in x_test], bool)
+        x_test, y_test = x_test[new], y_test[new]
+    if np.issubdtype(x.dtype, np.integer) or y.ndim > 2:
+        return Points(x, y, x_test, y_test)
+    if np.issubdtype(y.dtype, np.integer) and y.ndim == 1:
+        rows = np.eye(getattr(run.definition(), "outputs", max(y.max(), y_test.max(initial=0)) + 1))
+        y, y_test = rows[y], rows[y_test]
+    return Task(x, y, x_test, y_test, loss, name=Path(file).stem)  # pyright: ignore[reportArgumentType]
+
+
+def _gives_validation(file: str) -> bool:
+    return Experiment(file, {}, needed=()).has("validation")
+
+
+def untested(jobs: Sequence[Job], task: Task | Points, test_points: int, configs: Sequence[str]) -> list[str]:
+    """Where points to test on are no test data, a sentence for each run."""
+    said = []
+    for run in {job.run.name: job.run for job in jobs}.values():
+        file = None if run.config.get("data") else _config_of(run, configs)
+        if file is None or _gives_validation(file) or not test_points:
+            continue
+        what = (
+            "points to test on from further batches of training"
+            if len(task.x_test)
+            else "no points to test on: further batches repeat training points"
+        )
+        said.append(f"{run.name} has {what}, and {Path(file).name} defines no validation().")
+    return said
 
 
 def _samples(batches: Iterator[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
