@@ -13,6 +13,7 @@ from limits.fields.exact import Coordinates
 from limits.fields.matrix import REVEALED as REVEALED
 from limits.fields.matrix import TOLERANCE, Matrix, multiply
 from limits.finite.forward import STATISTICS, mixes_inputs, on_all_points
+from limits.types import AbsentError
 from zoo.abstract import abstract
 from zoo.layers import Linear
 from zoo.plain import PlainNetwork
@@ -145,7 +146,7 @@ def readout_scales(net: nn.Module, x: Any) -> tuple[float, float]:
         one = abstract((1, *x.shape[1:]), x.dtype)
         jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), one)  # see zoo.roles.placed
     if len(found) != 1:
-        raise ValueError(
+        raise AbsentError(
             f'{type(net).__name__} has {len(found)} layers of role "readout"; its kernels need exactly one, from the last '
             "features to the outputs."
         )

@@ -97,3 +97,13 @@ def test_pictures_show_every_position(found):
 def test_test_targets_must_be_as_many(checkpoints):
     with pytest.raises(ValueError, match="2 test_inputs and 1 test_targets"):
         analyse(NET, checkpoints, X[:3], Y[:3], test_inputs=X[3:], test_targets=Y[4:])
+
+
+def test_embeddings_that_read_out_leave_one_kernel_out():
+    net = GPT(width=8, depth=1, vocabulary=5, context=6, heads=2, tied=True)
+    start, parts = net.init(jax.random.key(0), jnp.asarray(X)), ("kernels", "alignment", "spectra")
+    found = analyse(net, [(0, start)], X, Y, loss="cross_entropy", parts=parts)
+    assert found["absent"]["nngp"].startswith('GPT has 0 layers of role "readout"')
+    for part in parts:
+        assert "phi" in found[part]
+        assert "nngp" not in found[part]

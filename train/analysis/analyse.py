@@ -13,7 +13,7 @@ import numpy as np
 from limits.kept.precision import full_products
 from limits.types import Loss
 from train.analysis.alignment import label_alignment
-from train.analysis.kernels import drift, layer_kernels, tangent_kernel
+from train.analysis.kernels import carried, drift, layer_kernels, tangent_kernel
 from train.analysis.linearisation import departure, linearised, parameter_movement
 from train.analysis.network import CHUNK, compiled, loss_function, missing, parts_of, probabilities, rates_of
 from train.analysis.sharpness import sharpness
@@ -230,10 +230,8 @@ class Look:
         found: dict[str, Any] = {}
         if "kernels" in self.parts or look_into:
             found |= layer_kernels(self.net, variables, self.points)
-            if "nngp" not in found:
-                self.absent.setdefault(
-                    "nngp", "The twin of this network has no closed readout to carry its features through."
-                )
+            if "nngp" not in found and "nngp" not in self.absent:
+                self.absent["nngp"] = carried(self.net, np.ones((1, 1)), self.points)
         if ("ntk" in self.parts or look_into) and "ntk" not in self.absent:
             found["ntk"] = tangent_kernel(self.net, variables, self.points, self.factors(variables), self.chunk)
         return found

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from limits import Twin, twin
+from limits import AbsentError, twin
 from limits.kept.precision import full_products
 from train.analysis.network import CHUNK, compiled, missing, parts_of, rates_of
 from train.variables import split
@@ -31,10 +31,26 @@ def layer_kernels(net: Any, variables: Any, x: Any) -> dict[str, Any]:
         name: tuple(np.asarray(k, np.float64) for k in seen[name]) for name in ("phi", "g") if name in seen
     }
     if "features" in seen and "nngp" not in missing(net):
-        limit: Twin = twin(net)
-        if hasattr(limit, "readout"):
-            found["nngp"] = limit.readout(np.asarray(seen["features"], np.float64), x)  # pyright: ignore[reportAttributeAccessIssue]
+        nngp = carried(net, np.asarray(seen["features"], np.float64), x)
+        found |= {} if isinstance(nngp, str) else {"nngp": nngp}
     return found
+
+
+def carried(net: Any, features: np.ndarray, x: Any) -> Any:
+    """A kernel of the last features carried through the readout of the network's twin, or why there is none.
+
+    >>> import zoo
+    >>> tied = zoo.GPT(8, 1, 7, 6, heads=2, tied=True, parameterization="mup")
+    >>> carried(tied, np.eye(2), np.zeros((2, 6), int)).split(";")[0]
+    'GPT has 0 layers of role "readout"'
+    """
+    limit: Any = twin(net)
+    if not hasattr(limit, "readout"):
+        return "The twin of this network has no closed readout to carry its features through."
+    try:
+        return limit.readout(features, x)
+    except AbsentError as error:
+        return str(error)
 
 
 @checks.arguments(
