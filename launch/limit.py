@@ -29,7 +29,7 @@ from launch.compare import unread as unread_by_compare
 from limits import Task, predict, twin
 from train.study import regression, regression_report
 from train.study.experiment import Experiment, plain_fields
-from train.study.families import check_variants, families, has_make
+from train.study.families import check_file_names, check_variants, families, has_make
 from train.study.regression_samples import tell_classes
 from zoo import checks
 from zoo.messages import did_you_mean
@@ -195,6 +195,8 @@ def main() -> None:
     task = small_task(config, common.config_file())
     table, records = Table(title=f"Infinite-width twins — {task.name}"), []
     every = families(config, common.config_file(), task.outputs)
+    if config.steps:
+        check_file_names(every)
     jobs = [(label, depth, make) for label, make in every.items() for depth in config.depths]
     for label, depth, make in track(jobs, "twins", console=screen):
         numbers, run = summary(make(max(config.widths), depth), task, config.steps, config.learning_rate, noise=1e-3)

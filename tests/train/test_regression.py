@@ -153,3 +153,12 @@ def test_data_of_tfds_are_read_from_its_files(tmp_path):
     nngp, _ = jobs(tmp_path / "kernels", data=read)[0].outcomes()
     assert nngp.test_error is not None
     assert nngp.test_error < 0.4  # 60 digits
+
+
+def test_networks_whose_kernels_would_have_one_folder_are_refused(tmp_path):
+    make = FAMILIES["dense"]
+    with pytest.raises(ValueError, match='Files of "m 1" and "m_1" would both be named m_1'):
+        jobs(tmp_path, families={"m 1": make, "m_1": make})
+    for label in ("relu/erf", "", "x" * 300):
+        with pytest.raises(ValueError, match=f'No file can be named by the label "{label}"'):
+            jobs(tmp_path, families={label: make})

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import zoo
@@ -12,6 +12,7 @@ from zoo.definition import Network
 from zoo.messages import did_you_mean
 
 Families = dict[str, Callable[[int, int], Any]]
+_LONGEST = 200  # bytes of a label in a file's name
 # By name: the networks of zoo that have a width and a depth.
 ARCHITECTURES = {
     name.lower(): each for name, each in vars(zoo).items() if isinstance(each, type) and issubclass(each, Network)
@@ -48,6 +49,28 @@ def families(config: Any, path: str | None, outputs: int) -> Families:
     for make in found.values():
         _architecture(make.args[2])
     return found
+
+
+def check_file_names(labels: Iterable[str]) -> None:
+    """Raises unless files can be named by these labels: each a name, and no two the same one.
+
+    >>> check_file_names(["m 1", "m_1"])
+    Traceback (most recent call last):
+    ...
+    ValueError: Files of "m 1" and "m_1" would both be named m_1: give one of them another label.
+    """
+    seen: dict[str, str] = {}
+    for label in labels:
+        name = label.replace(" ", "_").replace(",", "")
+        if not name or {"/", "\\", "\0"} & {*name} or len(name.encode()) > _LONGEST:
+            raise ValueError(
+                f'No file can be named by the label "{label}" of a network: give one without / or \\, of 1 to {_LONGEST} letters.'
+            )
+        if name in seen:
+            raise ValueError(
+                f'Files of "{seen[name]}" and "{label}" would both be named {name}: give one of them another label.'
+            )
+        seen[name] = label
 
 
 def has_make(path: str) -> bool:

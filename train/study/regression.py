@@ -13,7 +13,7 @@ from rich.console import Console
 from limits import Share, UnfinishedError, predict, random_features, twin
 from limits.predict import RidgePath
 from train.evaluate.report import Table
-from train.study.families import Families
+from train.study.families import Families, check_file_names
 from train.study.regression_samples import Samples
 from train.study.regression_samples import samples as samples
 from zoo import checks
@@ -273,6 +273,7 @@ def jobs(
     share: tuple[int, int] = (0, 1),
 ) -> list[KernelJob]:  # fmt: skip
     """A job for each family and depth."""
+    check_file_names(families)
     return [
         KernelJob(label, depth, twin(make(width, depth)), data, settings, Path(folder) / "kernels", share)
         for label, make in families.items()
