@@ -32,7 +32,7 @@ from absl import app, flags
 from rich.progress import track
 
 from launch import common
-from launch.bench_rows import Timing, changes, document, read, same_machine, slower, table
+from launch.bench_rows import Timing, changes, document, read, same_machine, table, verdict
 from launch.bench_sections import SECTIONS, Options, here
 
 CHOICES = ("all", *SECTIONS)
@@ -68,7 +68,10 @@ def main(named: list[str]) -> None:
         raise app.UsageError(f"bench times one of {', '.join(CHOICES)}; got {' '.join(named[1:])}.")
     if len(named) == 2:  # `launch.bench train` is `launch.bench --what=train`
         flags.FLAGS.what = [named[1]]
-    before = read(Path(_AGAINST.value)) if _AGAINST.value else None
+    try:
+        before = read(Path(_AGAINST.value)) if _AGAINST.value else None
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from None
     folder, screen, run = common.workdir("bench"), common.console(), machine()
     yardstick = run["device"].pop("product")
     options, rows = Options(_ORACLE.value, _N.value, _ROUNDS.value), list[Timing]()
@@ -84,8 +87,7 @@ def main(named: list[str]) -> None:
         then, about = before
         changed = changes(rows, then, (about["yardstick"], yardstick), same_machine(run, about))
         screen.print(changed)
-        worse = slower(changed)
-        screen.print(f"Slower: {'; '.join(worse)}." if worse else "Nothing is slower.", highlight=False)
+        screen.print(verdict(rows, then, changed, _AGAINST.value), highlight=False)
 
 
 def run() -> None:

@@ -15,6 +15,7 @@ from limits.kept.store import DamagedError, sealed, unsealed
 
 SLOWER = 1.1  # by what every round of a row must be slower than every round before
 _MACHINE = ("device", "processor")
+_ELSEWHERE = "another machine"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +79,8 @@ def read(file: Path) -> tuple[list[Timing], dict[str, Any]]:
     try:
         found = unsealed(file.read_bytes())
         rows = [Timing(**_tuples(row)) for row in found.pop("rows")]
-    except (DamagedError, TypeError, KeyError) as error:
+        float(found["yardstick"])
+    except (DamagedError, AttributeError, TypeError, KeyError, ValueError) as error:
         raise ValueError(f"--against={file} is no file that launch.bench wrote: {error}.") from None
     return rows, found
 
@@ -92,9 +94,9 @@ def changes(now: Sequence[Timing], then: Sequence[Timing], yardsticks: tuple[flo
     found = Table(title="against the earlier run")
     for name in ("what", "case", "then", "now", "now / then", "rounds", ""):
         found.add_column(name)
-    before = {(row.what, row.case, row.other): row for row in then}
+    before = {_key(row): row for row in then}
     for row in now:
-        old = before.get((row.what, row.case, row.other))
+        old = before.get(_key(row))
         if old is None or not row.seconds or not old.seconds:
             continue
         units = [
@@ -102,20 +104,44 @@ def changes(now: Sequence[Timing], then: Sequence[Timing], yardsticks: tuple[flo
             for each, yard in zip((old, row), yardsticks, strict=True)
         ]
         if not row.others and not same:
-            found.add_row(row.what, row.case, _seconds(old.median), _seconds(row.median), "–", "", "another machine")
+            found.add_row(row.what, row.case, _seconds(old.median), _seconds(row.median), "–", "", _ELSEWHERE)
             continue
         a, b = ([s / unit for s in each.seconds] for each, unit in zip((old, row), units, strict=True))
         change = statistics.median(b) / statistics.median(a)
-        verdict = "slower" if min(b) > SLOWER * max(a) else "faster" if SLOWER * max(b) < min(a) else ""
+        word = "slower" if min(b) > SLOWER * max(a) else "faster" if SLOWER * max(b) < min(a) else ""
         shown = [_seconds(each.median) for each in (old, row)]
-        found.add_row(row.what, row.case, *shown, f"{change:.2f}", f"{len(a)}, {len(b)}", verdict)
+        found.add_row(row.what, row.case, *shown, f"{change:.2f}", f"{len(a)}, {len(b)}", word)
     return found
 
 
 def slower(changed: Table) -> list[str]:
     """The cases that the table calls slower."""
     cases, verdicts = (list(changed.columns[i].cells) for i in (1, -1))
-    return [str(case) for case, verdict in zip(cases, verdicts, strict=True) if verdict == "slower"]
+    return [str(case) for case, word in zip(cases, verdicts, strict=True) if word == "slower"]
+
+
+def verdict(now: Sequence[Timing], then: Sequence[Timing], changed: Table, file: Any) -> str:
+    """What is slower, of the rows that could be compared, and which could not.
+
+    >>> row = Timing("kernels", "relu", (1.0,))
+    >>> verdict([row], [], changes([row], [], (1.0, 1.0), True), "FILE")
+    'No row in common with FILE: nothing was compared. Not in it: relu.'
+    """
+    before = {_key(row) for row in then if row.seconds}
+    alone = [row.case for row in now if row.seconds and _key(row) not in before]
+    judged = [each for each in changed.columns[-1].cells if each != _ELSEWHERE]
+    worse = slower(changed)
+    if not changed.row_count:
+        said = f"No row in common with {file}: nothing was compared."
+    elif not judged:
+        said = f"{file} is of another machine, and none of its rows has another side: nothing was compared."
+    else:
+        said = f"Slower: {'; '.join(worse)}." if worse else "Nothing is slower."
+    return said + (f" Not in it: {'; '.join(alone)}." if alone else "")
+
+
+def _key(row: Timing) -> tuple[str, str, str]:
+    return row.what, row.case, row.other
 
 
 def same_machine(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -9,9 +9,10 @@ from absl import flags
 from absl.testing import flagsaver
 
 from launch import bench, bench_sections
-from launch.bench_rows import Timing, changes, document, read, slower, table
+from launch.bench_rows import Timing, changes, document, read, slower, table, verdict
 from launch.bench_sections import SECTIONS, Options, rows
 from launch.bench_step import products
+from limits.kept.store import sealed
 from zoo import ViT
 
 MACHINE = {"device": {"kind": "cpu"}, "processor": {"cores": 2}}
@@ -63,6 +64,22 @@ def test_a_file_of_a_run_is_read_back_and_a_changed_one_refused(tmp_path):
     file.write_text(file.read_text().replace("0.25", "0.26"))
     with pytest.raises(ValueError, match=f"{file}.*checksum"):
         read(file)
+    for other in ("{}", "[1]", sealed({"rows": []}), sealed({"rows": [1], "yardstick": 0.1}), "\0"):
+        file.write_text(other)
+        with (
+            flagsaver.flagsaver(against=str(file)),
+            pytest.raises(SystemExit, match=r"error: .* is no file that launch\.bench wrote"),
+        ):
+            bench.main(["bench"])
+
+
+def test_what_was_not_compared_is_said():
+    here, there = Timing("train", "now", (1.0,)), Timing("train", "then", (1.0,))
+    judged = lambda now, then, same=True: verdict(now, then, changes(now, then, (1.0, 1.0), same), "FILE")  # noqa: E731
+    assert judged([here], [there]) == "No row in common with FILE: nothing was compared. Not in it: now."
+    assert judged([here, there], [there]) == "Nothing is slower. Not in it: now."
+    assert judged([here], [here], same=False).endswith("another side: nothing was compared.")
+    assert judged([here], [here]) == "Nothing is slower."
 
 
 def test_both_sides_must_have_computed_the_same():
