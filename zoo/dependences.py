@@ -52,14 +52,19 @@ def asks_for_weights(init: Callable, update: Callable) -> float | None:
 
 
 def _steps(init: Callable, update: Callable, gradients: Any, params: Any) -> Any:
-    """Its steps under gradients of equal entries, one row each; None if it asks for parameters of its own, or for more."""
+    """Its steps under gradients of equal entries, one row each, and a loss of 1; None if it asks for what else there may be."""
     steps, weights = [], {"w": params}
     try:
         with jax.ensure_compile_time_eval(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a trial
             state, run = init(weights), update
-            if any(word in str(jax.make_jaxpr(update)(weights, state, weights)) for word in _COMPILED):
-                run = jax.jit(update)
+            try:
+                program = jax.make_jaxpr(run)(weights, state, weights)
+            except TypeError:  # polyak_sgd and momo are given the loss
+                run = functools.partial(update, value=np.float32(1))
+                program = jax.make_jaxpr(run)(weights, state, weights)
+            if any(word in str(program) for word in _COMPILED):
+                run = jax.jit(run)
             for size in gradients:
                 step, state = run({"w": np.full_like(params, size)}, state, weights)
                 steps.append(np.asarray(step["w"], float).ravel())

@@ -17,7 +17,13 @@ from zoo.messages import did_you_mean
 from zoo.names import names_of
 from zoo.roles import Factors, factors, is_factors, times
 
-_SEARCHES = (optax.ScaleByBacktrackingLinesearchState, optax.ScaleByZoomLinesearchState)
+# States that Optax reads together with the parameters, by the field that is in their units: gradients that a search along a line
+# keeps (`optax.value_and_grad_from_state`), and the point beside the average (`optax.contrib.schedule_free_eval_params`).
+_OUTSIDE = {
+    optax.ScaleByBacktrackingLinesearchState: "grad",
+    optax.ScaleByZoomLinesearchState: "grad",
+    optax.contrib.ScheduleFreeState: "z",
+}
 # L-BFGS asks for inner products of changes of w and of g: those of w / √rate and √rate g, in which SGD steps as by `scaled`.
 _OF_PRODUCTS = (lambda factor: factor.rate**0.5, lambda factor: factor.rate**-0.5)
 OPTIMIZERS: dict[str, Callable] = {
@@ -37,12 +43,17 @@ _LAYERS = (
     'and target, or a forward pass as apply=…, or say layers="{name}" (layers="$^" if it is one matrix).'
 )
 _NORMS = (
-    "scaled: this optimiser compares the norm of all gradients with a number (as clip_by_global_norm does), and inside `scaled` "
-    "gradients have entries of O(1) at every width, so that their norm grows with the width and the more is cut off the wider "
-    "the network is: training slows down and has no limit. Put it before, with a threshold that goes with the width as the "
-    "norm of raw gradients does. In mup that of zoo's definitions falls as N^(-1/2): "
+    "scaled: this optimiser compares the norm of all gradients with a number (as clip_by_global_norm does) or with the loss (as "
+    "polyak_sgd and momo do), and inside `scaled` gradients have entries of O(1) at every width, so that their norm grows with "
+    "the width and the more is cut off the wider the network is: training slows down and has no limit. Put clipping before, with "
+    "a threshold that goes with the width as the norm of raw gradients does, and take Adam or SGD in place of the others. In mup "
+    "that of zoo's definitions falls as N^(-1/2): "
     "optax.chain(optax.clip_by_global_norm(c * (N_ref / N) ** 0.5), scaled(…)), c the threshold at width N_ref; that of modules "
     "of in_parameterization keeps its size: optax.clip_by_global_norm(c)."
+)
+_LOW_RANK = (
+    "scaled: GaLore takes gradients to a basis of fixed rank, in which their entries grow with the width and Adam's steps do "
+    "not: a matrix moves less the wider the network is, and the learning rate does not transfer. Take Adam or Muon."
 )
 _WEIGHTS = (
     "scaled: the steps of this optimiser depend on the size of the weights themselves, as those of LAMB, LARS, Adafactor, "
@@ -73,7 +84,8 @@ def scaled(
     an optimiser linear in g gets the learning rate `rate`; one that divides by the size of g (Adam, Lion) gets `step`,
     with its ε in proportion to g; weight decay inside either acts on w with the product learning rate × decay that was
     given, whatever the size of the network, and so does decay that no learning rate multiplies. A search along a line
-    inside sees the loss as one of w / step (of w / √rate, with g √rate, where it is L-BFGS's). At the base size of
+    inside sees the loss as one of w / step (of w / √rate, with g √rate, where it is L-BFGS's), and so do others that are given
+    the loss or its gradient as functions (obj_fn, grad_fn: Sophia, SAM). At the base size of
     `Parameterization.based`, and in `standard`, all factors are 1 and nothing changes, bit for bit.
 
     optimizer: an Optax transformation, or a name with its options: sgd, momentum, adam, adamw, lion, muon (Muon for the
@@ -143,7 +155,10 @@ def _corrected(
     usual = step, lambda factor: factor.size
 
     def scaled_by(value: Callable, tree: Any, table: Any) -> Any:
-        return jax.tree.map(lambda leaf, factor: times(leaf, value(factor)), tree, table)
+        def one(leaf: Any, factor: Any) -> Any:
+            return leaf if isinstance(leaf, optax.MaskedNode) else times(leaf, value(factor))
+
+        return jax.tree.map(one, tree, table, is_leaf=lambda leaf: isinstance(leaf, optax.MaskedNode))
 
     def divided(tree: Any, value: Callable, table: Any) -> Any:
         return scaled_by(lambda factor: 1 / value(factor), tree, table)
@@ -157,41 +172,58 @@ def _corrected(
         if not spectral and muon_states(state):
             raise ValueError(_MUON_NOT_WRAPPED)
         if forms(state) is usual and any(not isinstance(size, Tracer) and size != 1 for size in sizes):
-            _warn_of_norms(inner)
-        return state
+            _warn_of_norms(inner, state)
+        return turned(state, forms(state)[0], table)
 
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> Any:
         table, (step, size) = of(updates), forms(state)
-        if callable(more.get("value_fn")):  # what a search along a line is given
-            more["value_fn"] = loss_of(more["value_fn"], step, table)
+        for name, given in more.items():
+            if callable(given):
+                more[name] = translated(name, given, step, size, table)
         if jax.tree.structure(more.get("grad")) == jax.tree.structure(updates):
             more["grad"] = scaled_by(step, more["grad"], table)
         updates = divided(updates, size, table)
         params = None if params is None else divided(params, step, table)
+        state = turned(state, step, table, inside=True)
         updates, state = optax.with_extra_args_support(inner).update(updates, state, params, **more)
-        return scaled_by(step, updates, table), searched(state, step, table) if _parts(_SEARCHES, state) else state
+        return scaled_by(step, updates, table), turned(state, step, table)
 
-    def loss_of(value_fn: Callable, step: Callable, table: Any) -> Callable:
-        @functools.wraps(value_fn)
-        def loss(params: Any, *arguments: Any, **more: Any) -> Any:
-            return value_fn(scaled_by(step, params, table), *arguments, **more)
+    def translated(name: str, given: Callable, step: Callable, size: Callable, table: Any) -> Callable:
+        """A function of the parameters that the optimiser is given, as one of w / step."""
+        if name not in ("value_fn", "obj_fn", "grad_fn"):
+            raise TypeError(
+                f"scaled: {name} is a function, and the optimiser inside would call it with other parameters than the network's; "
+                "what is known of is value_fn, obj_fn (a loss of the parameters) and grad_fn (its gradient)."
+            )
 
-        return loss
+        @functools.wraps(given)
+        def function(params: Any, *arguments: Any, **more: Any) -> Any:
+            found = given(scaled_by(step, params, table), *arguments, **more)
+            return divided(found, size, table) if name == "grad_fn" else found
 
-    def searched(state: Any, step: Callable, table: Any) -> Any:
-        """With the gradient that a search keeps (for `optax.value_and_grad_from_state`) as that of the parameters."""
+        return function
 
-        def outside(part: Any) -> Any:
-            if not isinstance(part, _SEARCHES) or part.grad is None:
+    def turned(state: Any, step: Callable, table: Any, inside: bool = False) -> Any:
+        """With what is read outside (`_OUTSIDE`) in the parameters' units; `inside`: back in those of the optimiser."""
+
+        def one(part: Any) -> Any:
+            field = _OUTSIDE.get(type(part))
+            value = None if field is None else getattr(part, field)
+            if value is None or (inside and field == "grad"):  # a search is given its gradient anew
                 return part
-            return part._replace(grad=divided(part.grad, step, table))
+            smaller = inside or field == "grad"
+            return part._replace(**{field: scaled_by(lambda f: 1 / step(f) if smaller else step(f), value, table)})
 
-        return jax.tree.map(outside, state, is_leaf=lambda part: isinstance(part, _SEARCHES))
+        if not _parts(tuple(_OUTSIDE), state):
+            return state
+        return jax.tree.map(one, state, is_leaf=lambda part: type(part) in _OUTSIDE)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _warn_of_norms(inner: optax.GradientTransformation) -> None:
+def _warn_of_norms(inner: optax.GradientTransformation, state: Any) -> None:
+    if _parts(optax.contrib.GaLoreState, state):
+        warnings.warn(_LOW_RANK, stacklevel=3)
     if asks_for_norms(inner.init, inner.update):
         warnings.warn(_NORMS, stacklevel=3)
     if _SIZES.get() is None and (ratio := asks_for_weights(inner.init, inner.update)) is not None:

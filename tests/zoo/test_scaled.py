@@ -312,7 +312,15 @@ def test_what_is_refused():
         scaled(optax.adam(0.1), net.clone(depth=3)).init(params)
 
 
-@pytest.mark.parametrize("inside", [optax.clip_by_global_norm(0.5), optax.normalize_by_update_norm()])
+@pytest.mark.parametrize(
+    "inside",
+    [
+        optax.clip_by_global_norm(0.5),
+        optax.normalize_by_update_norm(),
+        optax.polyak_sgd(0.1),
+        optax.contrib.momo_adam(0.1),
+    ],
+)
 def test_a_threshold_of_all_gradients_inside_is_warned_of(inside):
     net, rule = MLP(64, 2, parameterization=MUP.based(16)), optax.chain(inside, optax.sgd(0.1))
     params = jax.jit(net.init)(jax.random.key(0), jnp.ones((1, 3)))["params"]

@@ -97,3 +97,77 @@ def test_steps_by_the_size_of_the_weights_are_warned_of(rule):
         scaled(rule, net).init(params)
     net, params, _ = problem(16)  # of the base size
     scaled(rule, net).init(params)
+
+
+def by_hand(inner: Any, params: Any, loss: Any, steps: int, more: Any) -> tuple[Any, Any, Any]:
+    """(parameters, their point, the state) of `inner` on w / step, with gradients over size and what `more` gives of a loss."""
+    net, table = problem(params["hidden_2"]["kernel"].shape[0])[0], None
+    table = factors(net, params)
+
+    def times(tree: Any, value: Any) -> Any:
+        return jax.tree.map(lambda leaf, factor: leaf * value(factor), tree, table)
+
+    def slope(point: Any) -> Any:
+        return times(jax.grad(loss)(times(point, lambda f: f.step), X), lambda f: 1 / f.size)
+
+    point = times(params, lambda f: 1 / f.step)
+    state = inner.init(point)
+    for _ in range(steps):
+        given = more(lambda point: loss(times(point, lambda f: f.step), X), slope)
+        updates, state = inner.update(slope(point), state, point, **given)
+        point = optax.apply_updates(point, updates)
+    return times(point, lambda f: f.step), point, state
+
+
+SHARP = optax.contrib.sam(
+    optax.sgd(0.1), optax.chain(optax.contrib.normalize(), optax.sgd(0.05)), sync_period=2, opaque_mode=True
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "more"),
+    [
+        (SHARP, lambda _, slope: {"grad_fn": lambda point, _: slope(point)}),
+        (optax.contrib.sophia(0.05, gamma=30.0, update_interval=1, clip_threshold=None), lambda f, _: {"obj_fn": f}),
+    ],
+    ids=["SAM", "Sophia"],
+)
+def test_functions_that_an_optimiser_is_given_are_of_its_own_coordinates(rule, more):
+    net, params, loss = problem()
+    expected, *_ = by_hand(rule, params, loss, 4, more)
+    tx = scaled(rule, net)
+    state, found = tx.init(params), params
+    for _ in range(4):
+        gradient = jax.grad(loss)(found, X)
+        updates, state = tx.update(gradient, state, found, **more(lambda p: loss(p, X), lambda p: jax.grad(loss)(p, X)))
+        found = optax.apply_updates(found, updates)
+    moved = jax.tree.map(lambda a, b: jnp.abs(a - b).max(), expected, params)
+    jax.tree.map(lambda a, b, size: np.testing.assert_allclose(a, b, atol=1e-3 * float(size)), found, expected, moved)
+    assert max(jax.tree.leaves(moved)) > 0.02
+    with pytest.raises(TypeError, match="scaled: curvature_fn is a function"):
+        tx.update(params, state, params, curvature_fn=jnp.sum)
+
+
+def test_the_point_of_schedule_free_training_is_read_outside():
+    net, params, loss = problem()
+    rule = optax.contrib.schedule_free_adamw(0.05, warmup_steps=2)
+    expected, point, state = by_hand(rule, params, loss, 6, lambda *_: {})
+    inner = optax.contrib.schedule_free_eval_params(state, point)
+    steps = jax.tree.map(lambda _, factor: factor.step, params, factors(net, params))
+    tx = optax.masked(scaled(rule, net), True)
+    state, found = tx.init(params), params
+    for _ in range(6):
+        updates, state = tx.update(jax.grad(loss)(found, X), state, found)
+        found = optax.apply_updates(found, updates)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), found, expected)
+    average = optax.contrib.schedule_free_eval_params(state.inner_state, found)
+    jax.tree.map(lambda a, b, step: np.testing.assert_allclose(a, b * step, atol=1e-4), average, inner, steps)
+    # Of some parameters alone: what is masked has no point of its own.
+    some = scaled(optax.masked(rule, jax.tree.map(lambda leaf: leaf.ndim > 1, params)), net)
+    some.update(params, some.init(params), params)
+
+
+def test_a_basis_of_fixed_rank_is_warned_of():
+    net, params, _ = problem()
+    with pytest.warns(UserWarning, match="GaLore takes gradients to a basis of fixed rank"):
+        scaled(optax.contrib.galore(0.1, rank=2), net).init(params)
