@@ -67,6 +67,7 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, forward)
     with Cluster(command, flags.processes, flags.devices, grace=flags.grace, echo=True) as cluster:
         started.append(cluster)
+        interrupts.clear()  # they are counted as they are passed on
         for number in early:
             forward(number, None)
         code = cluster.wait().returncode

@@ -58,7 +58,8 @@ def stack_of(net: MLP, x: Any, width: float | None = None) -> Any:
     """C^(0) of these inputs and the variances of the layers behind, the readout's over γ² (γ² N^(2d) at width N)."""
     from limits.posterior.equations import Stack
 
-    if isinstance(net.activation, tuple):
+    one, *others = net.activation if isinstance(net.activation, tuple) else (net.activation,)
+    if any(other != one for other in others):
         raise AbsentError(
             f"posterior: the correction at finite width is for layers of one activation, and {net.activation} differ. Take "
             "width=None, or sample networks (train.posterior)."
@@ -69,4 +70,4 @@ def stack_of(net: MLP, x: Any, width: float | None = None) -> Any:
     flat = as_samples(x, "x", np.float64).reshape(len(x), -1)
     scale = parameterization(net.parameterization).output_scale(int(width or 1), net.gamma) ** 2
     last = np.append(np.ones(net.depth - 1), 1 / float(scale))
-    return Stack(w[0] * flat @ flat.T / flat.shape[1] + b[0], w[1:] * last, b[1:] * last, net.activation)
+    return Stack(w[0] * flat @ flat.T / flat.shape[1] + b[0], w[1:] * last, b[1:] * last, one)

@@ -207,8 +207,8 @@ def _corrected(
         """With what is read outside (`_OUTSIDE`) in the parameters' units; `inside`: back in those of the optimiser."""
 
         def one(part: Any) -> Any:
-            field = _OUTSIDE.get(type(part))
-            value = None if field is None else getattr(part, field)
+            field = _OUTSIDE.get(type(part), "")
+            value = getattr(part, field, None)
             if value is None or (inside and field == "grad"):  # a search is given its gradient anew
                 return part
             smaller = inside or field == "grad"

@@ -138,15 +138,16 @@ def test_the_program_ends_with_the_code_of_a_shell_after_a_signal(here):
     assert here("--processes=1", "--", *python("os.kill(os.getpid(), signal.SIGKILL)"))[0] == 128 + 9
 
 
-def test_a_signal_that_comes_during_the_start_is_passed_on(here, monkeypatch):
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_that_comes_during_the_start_is_passed_on(here, monkeypatch, name):
     class Slow(Cluster):
         def __init__(self, *arguments: Any, **options: Any) -> None:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), getattr(signal, name))
             super().__init__(*arguments, **options)
             until(lambda: all(self.outputs))
 
     monkeypatch.setattr(local_cluster, "Cluster", Slow)
-    code = f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(42)); print('up'); {STAY}"
+    code = f"signal.signal(signal.{name}, lambda *_: sys.exit(42)); print('up'); {STAY}"
     assert here("--processes=2", "--devices=1", "--", *python(code))[0] == 42
 
 

@@ -154,6 +154,11 @@ def test_layers_may_differ_in_their_variances(task):
     np.testing.assert_allclose(one, other, rtol=1e-9)
     with pytest.raises(AbsentError, match="layers of one activation"):
         twin(MLP(width=8, depth=2, activation=("erf", "tanh"))).posterior(task, NOISE, width=50)
+    same = (
+        twin(MLP(width=8, depth=2, activation=each)).posterior(task, NOISE, width=50)
+        for each in ("erf", ("erf", "erf"))
+    )
+    np.testing.assert_array_equal(*(each.f_test for each in same))
 
 
 def test_outputs_add_their_forces(task):
