@@ -131,12 +131,10 @@ class Run:
             whole = np.issubdtype(normalise(x).dtype, np.integer)
             kind = "int32" if whole else jax.dtypes.canonicalize_dtype(float)
             return jax.ShapeDtypeStruct((self.fields["batch"], *x.shape[1:]), kind), targets
-        batch = self._next(self._own_batches(0))
-        if batch is None:
+        if (batch := self._next(self._own_batches(0))) is None:
             raise ValueError(f"{self._batches} gives none.")
-        inputs, targets = batch
         self._word = word_of(batch)
-        return abstract(inputs.shape, inputs.dtype), targets
+        return abstract(batch[0].shape, batch[0].dtype), batch[1]
 
     def _labels(self) -> int:
         """`Program.labels`, by up to 1,000 targets; of one's own batches, which may take long to make, by the first or some."""
@@ -170,9 +168,11 @@ class Run:
             return None if batch is None else arrays_of(batch, self._batches)
 
     def not_finite(self, step: int) -> str:
-        """What of the config's own batch of a step is not finite, in a sentence, or an empty string."""
-        batch = None if self.source is not None else self._next(self._own_batches(step))
-        return "" if batch is None else not_finite(batch, self._batches)
+        """What of the config's own batch of a step, or of what it evaluates on, is not finite or no class, in a sentence."""
+        own = None if self.source is not None else self._next(self._own_batches(step))
+        test = (self.test.inputs, self.test.targets) if isinstance(self.test, Validation) else None
+        given = (own, self._batches), (test, "" if test is None else self.test.name)
+        return " ".join(filter(None, (not_finite(*each, self.trainer.outputs) for each in given if each[0])))
 
     def _own_batches(self, start: int, **given: Any) -> Iterator[Any]:
         with jax.transfer_guard("allow"):
@@ -345,6 +345,6 @@ def restored(checkpoints: Checkpoints, trainer: Trainer) -> tuple[int, Any]:
 
 
 def _progress(screen: Any) -> Progress:
-    text = "{task.completed} of {task.total}, loss {task.fields[loss]}, {task.fields[left]}"
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeElapsedColumn())
+    text = TextColumn("{task.completed} of {task.total}, loss {task.fields[loss]}, {task.fields[left]}")
+    columns = TextColumn("{task.description}"), BarColumn(), text, TimeElapsedColumn()
     return Progress(*columns, console=screen, disable=jax.process_index() != 0)

@@ -113,6 +113,11 @@ class Trainer:
             lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), self.shapes, self.shardings
         )
 
+    def outputs(self, x: Any) -> Any:
+        """Shapes of a network's outputs for inputs like x."""
+        state = jax.tree.map(lambda a: abstract(a.shape[bool(self.members) :], a.dtype), self.shapes)
+        return jax.eval_shape(lambda state, x: self._outputs(state.variables, x), state, x)
+
     def place(self, batch: Any) -> Any:
         """The global batch on the devices, from the rows that this process has."""
         return batch if self._pmap else to_devices(batch, self.placement.batch, self.size)

@@ -127,3 +127,17 @@ def test_the_inputs_of_validation_are_evaluated_as_they_come(tmp_path: Path, kin
     x, y = load(own).validation()
     expected = losses.cross_entropy(run.program.net.apply(load_model(tmp_path / "run/checkpoints")[1], x), y)
     np.testing.assert_allclose(read_records(tmp_path / "run/test.jsonl")[-1]["loss"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("late", "members"), [("batches", 0), ("batches", 2), ("validation", 0)])
+def test_classes_that_the_network_does_not_have_are_said(tmp_path: Path, late: str, members: int):
+    own = tmp_path / "own.py"
+    code = WHOLE_NUMBERS.replace("yield drawn(0, 4)", "yield late(2) if LATE == 'batches' else drawn(0, 4)")
+    code = code.replace("return drawn(1, 6)", "return late(6) if LATE == 'validation' else drawn(1, 6)")
+    more = "\ndef late(n): return drawn(0, n)[0], drawn(0, n)[1] * 7\n"
+    own.write_text(f"KIND, LATE = 'uint8', {late!r}\n{code}{more}")
+    said = (
+        rf"not finite at step .*own\.py: {late} gives targets from 0 to 7, and the network has 3 outputs: classes are"
+    )
+    with pytest.raises(FloatingPointError, match=said):
+        train.conduct(prepared(tmp_path / "run", own, members=members), SILENT)

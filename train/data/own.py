@@ -1,7 +1,7 @@
 """Batches of a config's own: arrays of numbers, as many targets as inputs, or a sentence that names them."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -115,12 +115,24 @@ def first_of(source: Source) -> tuple[np.ndarray, np.ndarray]:
     return source.read(np.arange(1))
 
 
-def not_finite(batch: Any, what: str) -> str:
-    """Which numbers of a batch are not finite, in a sentence, or an empty string."""
-    for name, part in zip(("inputs", "targets"), arrays_of(batch, what), strict=True):
+def not_finite(batch: Any, what: str, outputs: Callable[[Any], Any] = lambda inputs: None) -> str:
+    """Which numbers of a batch are not finite, or no classes of outputs(inputs), in a sentence, or an empty string.
+
+    >>> not_finite((np.ones((2, 3)), np.array([0, 7])), "batches", lambda inputs: np.zeros((2, 5)))
+    'batches gives targets from 0 to 7, and the network has 5 outputs: classes are whole numbers from 0 to 4.'
+    """
+    inputs, targets = arrays_of(batch, what)
+    for name, part in (("inputs", inputs), ("targets", targets)):
         for each in jax.tree.leaves(part):
             if each.dtype.kind == "f" and not np.isfinite(each).all():
                 return f"{what} gives {name} that are {shown(each)}: leave these samples out, or mend them."
+    shape: Any = getattr(outputs(inputs), "shape", ())
+    classes = isinstance(targets, np.ndarray) and targets.dtype.kind in "iu" and targets.shape == shape[:-1]
+    if classes and targets.max() >= shape[-1] > 1:
+        return (
+            f"{what} gives targets from {targets.min()} to {targets.max()}, and the network has {shape[-1]} outputs: classes are "
+            f"whole numbers from 0 to {shape[-1] - 1}."
+        )
     return ""
 
 
