@@ -56,6 +56,10 @@ class Trainer:
             raise ValueError(
                 f"The mesh has {mesh.shape['ensemble']} devices for an ensemble, and there is one network: set members."
             )
+        if members and seed + members > 2**32:
+            raise ValueError(
+                f"seed={seed}: {members} members have the seeds from it on, which must be below 2**32; lower it."
+            )
         if isinstance(inputs, tuple):
             inputs = abstract(inputs, float)
         self.program, self.size, self.members = program, inputs.shape[0], members
@@ -65,7 +69,7 @@ class Trainer:
 
         def initial() -> TrainingState:
             one = functools.partial(program.initial, x=jnp.zeros(sample, dtype))
-            return jax.vmap(one)(seed + jnp.arange(members)) if members else one(seed)
+            return jax.vmap(one)(np.uint32(seed) + jnp.arange(members, dtype=jnp.uint32)) if members else one(seed)
 
         self.shapes = jax.eval_shape(initial)
         self.shardings = self.placement.of(self.shapes)

@@ -408,3 +408,21 @@ def test_parts_weigh_as_many_targets_as_they_have(mapped):
     np.testing.assert_allclose(found[1].values, numbers.values, rtol=1e-5)
     for a, b in zip(jax.tree.leaves(found[0].trained), jax.tree.leaves(expected.trained), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6)
+
+
+def test_large_seeds_are_those_of_single_networks():
+    program, x = Program(MLP(4, 1), optax.sgd(0.1), lambda f, y: ((f - y) ** 2).mean()), (2, 3)
+    seed = 2**32 - 2
+    several = Trainer(program, make_mesh(), x, members=2, seed=seed).initial()
+    for i in range(2):
+        alone = Trainer(program, make_mesh(), x, seed=seed + i).initial()
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b), several.trained, alone.trained)
+    with pytest.raises(ValueError, match=r"seed=4294967294: 3 members .* below 2\*\*32"):
+        Trainer(program, make_mesh(), x, members=3, seed=seed)
+    batches = [(np.ones(x, np.float32), np.ones((2, 1), np.float32))]
+    build, loss = lambda job: (MLP(4, 1), optax.sgd(job["rate"])), lambda f, y: ((f - y) ** 2).mean()
+    curves = train_runs(build, loss, batches, 1, {"rate": np.full(2, 0.1)}, [2**32 - 2, 2**32 - 1])
+    trained = jax.tree.map(lambda a: a[1], several.trained)
+    np.testing.assert_allclose(curves[1, 0], loss(program.net.apply(trained, jnp.ones(x)), 1.0), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"seeds must be below 2\*\*32; got 4294967296"):
+        train_runs(build, loss, batches, 1, {"rate": np.full(1, 0.1)}, [2**32])

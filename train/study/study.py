@@ -288,6 +288,11 @@ def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
         raise ValueError(f"{path} has no {', '.join(missing)}: it is no config for launch.transfer.")
     for name in (name for name in CHECKS if name in config):
         CHECKS[name](f"config.{name}", config[name])
+    if study.first + config.seeds > 2**32:
+        raise ValueError(
+            f"config.seed={config.seed}: its {config.seeds} seeds are numbered from seed · 1000 on, and must be below 2**32: "
+            f"give a seed up to {(2**32 - config.seeds) // 1000}."
+        )
     for name, values in config.get("axes", {}).items():
         _DIFFERENT(f"config.axes.{name}", values)
         if name == study.dial:

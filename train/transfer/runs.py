@@ -80,8 +80,11 @@ def train_scored(
     count = len(np.asarray(seeds))
     # NumPy arrays, and keys made inside: every small program of its own would take as long to compile as a run takes.
     rows = {name: np.asarray(value, jax.dtypes.canonicalize_dtype(float)) for name, value in jobs.items()}
-    numbers = np.asarray(seeds, np.int32)
-    each, stream = np.unique(numbers, return_inverse=True)
+    given = np.asarray(seeds, np.int64)
+    if not (-(2**31) <= given.min(initial=0) <= given.max(initial=0) < 2**32):
+        raise ValueError(f"train_runs: seeds must be below 2**32; got {given.min()} to {given.max()}.")
+    numbers = given.astype(np.uint32)  # what a key is made of, whatever the sign
+    each, stream = np.unique(given, return_inverse=True)
     streams = [batches(int(seed)) for seed in each] if callable(batches) else [batches]
     stream = np.asarray(stream if callable(batches) else np.zeros(count), np.int32)
 
