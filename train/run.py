@@ -88,7 +88,7 @@ class Run:
         if self.data and self.data.get("test"):
             return split_of(self.data, self.data["test"])
         if every and not self.data and self.experiment.has("validation"):
-            return Validation.of(self.experiment.call("validation"), f"{self.experiment.path}: validation")
+            return Validation.of(lambda: self.experiment.call("validation"), f"{self.experiment.path}: validation")
         if every:
             give = (
                 "name the split in data.test" if self.data else "define validation(), which returns (inputs, targets)"
@@ -224,10 +224,9 @@ class Run:
     def content(self) -> dict[str, Any]:
         """Words for what its data hold: a text; the first batch of others, where it is the same whenever it is made."""
         again = bool(self.folder and steps_in(self.folder / "checkpoints"))
-        given = {"train": (self.source, self.fields["seed"]), "test": (self.test, None)}
-        found = {
-            name: content_of(each, self.rows, seed, again) for name, (each, seed) in given.items() if each is not None
-        }
+        held_out = "validation" if isinstance(self.test, Validation) else "test"
+        given = [("train", self.source, self.fields["seed"]), (held_out, self.test, None)]
+        found = {name: content_of(each, self.rows, seed, again) for name, each, seed in given if each is not None}
         if self.source is None:
             found["batches"] = made(self._word, *(word_of(self._next(self._own_batches(0))) for _ in range(again)))
         return {name: word for name, word in found.items() if word}

@@ -87,13 +87,23 @@ def test_own_batches_are_evaluated_on_what_validation_returns(tmp_path: Path):
     np.testing.assert_allclose(at_end["loss"], expected, rtol=1e-5)
 
     own.write_text(OWN_TEST_DATA.replace("drawn(1, held)", "drawn(2, held)"))
-    with pytest.raises(ValueError, match="test"):
+    with pytest.raises(ValueError, match=r"other samples from validation\(\)"):
         train.check_folder(prepared(tmp_path / "run", own))
+    own.write_text(OWN_TEST_DATA.replace("drawn(1, held)", "(drawn(1, held)[0], tuple(drawn(1, held)[1].values()))"))
+    with pytest.raises(ValueError, match=r"gives targets \('…', '…'\), and batches \{'of': '…', 'weight': '…'\}"):
+        prepared(tmp_path / "trees", own)
     own.write_text(OWN_TEST_DATA.replace("drawn(1, held)", "(np.ones((5, 4)), drawn(1, held)[1])"))
     with pytest.raises(
         ValueError, match=r"validation gives samples of shapes \[\(4,\), \(1,\), \(1,\)\], and batches \[\(3,\)"
     ):
         prepared(tmp_path / "other", own)
+
+
+def test_a_run_whose_validation_is_drawn_anew_goes_on(tmp_path: Path):
+    own = tmp_path / "own.py"
+    own.write_text(OWN_TEST_DATA.replace("drawn(1, held)", "drawn(None, held)"))
+    assert train.conduct(prepared(tmp_path / "run", own), SILENT)
+    train.check_folder(prepared(tmp_path / "run", own))  # or an error: no change of the code changes the samples
 
 
 WHOLE_NUMBERS = """

@@ -83,7 +83,7 @@ def test_a_mean_over_targets_that_count_or_over_samples_is_that_mean(loss, kind,
     targets = RANDOM.integers(-1, 4, size=(22, 5))
     targets[:8] = RANDOM.integers(4, size=(8, 5))  # of the first batch all count
     x = RANDOM.integers(9, size=(22, 5))
-    source = Validation("own", x, targets) if kind is Validation else Sequences("own", x, targets, 9)
+    source = Validation.of(lambda: (x, targets), "own") if kind is Validation else Sequences("own", x, targets, 9)
     net = nn.Sequential([nn.Embed(9, 3), nn.Dense(4)])
     trainer = Trainer(
         Program(net, optax.sgd(0.1), loss), make_mesh(), jax.ShapeDtypeStruct((8, 5), "int32"), members=members
@@ -101,4 +101,4 @@ def test_a_mean_over_targets_that_count_or_over_samples_is_that_mean(loss, kind,
 def test_targets_of_which_none_counts_are_refused():
     trainer = Trainer(Program(nn.Dense(4), optax.sgd(0.1), cross_entropy), make_mesh(), (22, 3))
     with pytest.raises(ValueError, match="All targets to evaluate on are below 0"):
-        trainer.evaluate(trainer.initial(), evaluation_batches(Validation("own", X, np.full(22, -1)), 22))
+        trainer.evaluate(trainer.initial(), evaluation_batches(Validation.of(lambda: (X, np.full(22, -1)), "own"), 22))

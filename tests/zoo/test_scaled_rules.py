@@ -145,7 +145,7 @@ def test_functions_that_an_optimiser_is_given_are_of_its_own_coordinates(rule, m
     jax.tree.map(lambda a, b, size: np.testing.assert_allclose(a, b, atol=1e-3 * float(size)), found, expected, moved)
     assert max(jax.tree.leaves(moved)) > 0.02
     with pytest.raises(TypeError, match="scaled: curvature_fn is a function"):
-        tx.update(params, state, params, **{"curvature_fn": jnp.sum})
+        tx.update(params, state, params, curvature_fn=jnp.sum)  # pyright: ignore[reportCallIssue]
 
 
 def test_the_point_of_schedule_free_training_is_read_outside():

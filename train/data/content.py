@@ -31,12 +31,16 @@ def content_of(source: Source, batch: int, seed: int | None, again: bool) -> Any
     """Of a text, of all of it; else `made` of the rows of the first batch as they are stored, without a seed of some of all."""
     if isinstance(source, Windows):
         return source.content
+    return made(*(_word(each, batch, seed) for each in (source, *(source.again() for _ in range(again)))))
+
+
+def _word(source: Source, batch: int, seed: int | None) -> str:
     count = len(source)
     if seed is None:
         rows = np.unique(np.linspace(0, count - 1, _ROWS).astype(int))
     else:
         rows = epoch_order(count, seed, 0)[: min(batch, _ROWS)]
-    return made(*(word_of(np.array([count]), *source.read(rows)) for _ in range(1 + again)))
+    return word_of(np.array([count]), *source.read(rows))
 
 
 def made(*words: str) -> dict[str, str] | None:

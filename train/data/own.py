@@ -20,13 +20,18 @@ class Validation(Source):
     name: str
     inputs: np.ndarray
     targets: Any
+    make: Callable[[], Any]
     classes: None = None
     normalise: None = None
 
     @classmethod
-    def of(cls, given: Any, what: str) -> "Validation":
-        """Checked; `what` begins the sentence of an error."""
-        return cls(what, *arrays_of(given, what))
+    def of(cls, make: Callable[[], Any], what: str) -> "Validation":
+        """Of what is made, checked; `what` begins the sentence of an error."""
+        return cls(what, *arrays_of(make(), what), make)
+
+    def again(self) -> "Validation":
+        """The same, made once more."""
+        return self.of(self.make, self.name)
 
     @property
     def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -38,6 +43,9 @@ class Validation(Source):
         here, there = (
             [a.shape[1:] for a in jax.tree.leaves(both)] for both in ((self.inputs, self.targets), (inputs, targets))
         )
+        one, other = (jax.tree.map(lambda _: "…", each) for each in (self.targets, targets))
+        if jax.tree.structure(one) != jax.tree.structure(other):
+            raise ValueError(f"{self.name} gives targets {one}, and batches {other}: give the same (inputs, targets).")
         if here != there:
             raise ValueError(
                 f"{self.name} gives samples of shapes {here}, and batches {there}: give the same (inputs, targets)."

@@ -42,6 +42,10 @@ class Source(abc.ABC):
         """How many numbers a target has."""
         return self.classes or self.stored(np.zeros(1, int))[1].shape[1]
 
+    def again(self) -> "Source":
+        """What is read of anew where it may be another: itself."""
+        return self
+
     def weights(self, rows: np.ndarray) -> np.ndarray:
         """What each of these rows counts in a mean over samples."""
         return np.ones(len(rows), np.float32)

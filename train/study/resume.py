@@ -94,7 +94,8 @@ def _other_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             if old[name] != new.get(name, old[name]):
                 words.append(f"another text in data.{name} (its files have changed)")
         elif any(word != new.get(name, {}).get(kind, word) for kind, word in old[name].items()):
-            what = "another first batch" if name == "batches" else f"other samples in data.{name}"
+            own = {"batches": "another first batch", "validation": "other samples from validation()"}
+            what = own.get(name, f"other samples in data.{name}")
             words.append(f"{what} (the code that makes them, or what it reads, has changed)")
     return words
 

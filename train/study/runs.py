@@ -87,7 +87,9 @@ def _own_task(run: TrainedRun, points: int, test_points: int, loss: str, file: s
         )
     experiment = Experiment(file, ConfigDict(run.config), ("batches",))
     start = {"start": 0} if experiment.asks_for("start", ("batches",)) else {}
-    held_out = Validation.of(experiment.call("validation"), f"{file}: validation") if _gives_validation(file) else None
+    held_out = (
+        Validation.of(lambda: experiment.call("validation"), f"{file}: validation") if _gives_validation(file) else None
+    )
     more = test_points if held_out is None else 0
     inputs, targets = _samples(iter(experiment.call("batches", **start)), points + more)
     x, y, x_test, y_test = inputs[:points], targets[:points], inputs[points:], targets[points:]
