@@ -27,6 +27,7 @@ def as_samples(x: Any, name: str, dtype: Any = np.float64) -> np.ndarray:
     (1, 2)
     """
     _check_not_traced(x, name)
+    checks.one_array(name, x)
     if np.iscomplexobj(x):
         raise ValueError(f"{name} must hold real numbers; its entries are {np.asarray(x).dtype}.")
     try:

@@ -77,6 +77,7 @@ class Kernels(_KnowsAbsence):
 
 def _checked(name: str, value: Any, whole: bool = False) -> np.ndarray:
     """As float64; `whole`: whole numbers as they are."""
+    checks.one_array(f"Task: {name}", value)
     if np.iscomplexobj(value):
         raise ValueError(f"Task: {name} holds complex numbers; give real ones.")
     try:

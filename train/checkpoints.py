@@ -236,13 +236,15 @@ def info_of(folder: Any) -> dict[str, Any] | None:
 
 
 def load_model(folder: Any, step: int | None = None, averaged: bool = True) -> tuple[int, Any, dict[str, Any]]:
-    """(step, variables, info) of a checkpoint, by default the latest whole one, on this machine's first device, however it was
-    sharded. One that is damaged is refused with a DamagedError, where it was asked for by its step.
+    """(step, variables, info) of a checkpoint in a run's folder (or in its `checkpoints`), by default the latest whole one, on
+    this machine's first device, however it was sharded. One that is damaged is refused with a DamagedError, where it was asked
+    for by its step.
 
     averaged: the parameters that evaluation takes, which are averaged where the run has the field `average`; False: those that
     training goes on from.
     """
     folder = _whole_path(folder)
+    folder = folder if steps_in(folder) or not steps_in(folder / "checkpoints") else folder / "checkpoints"
     for each in reversed(steps_in(folder)) if step is None else {step} & {*steps_in(folder)}:
         try:
             return each, *_model_of(folder, each, averaged)

@@ -84,6 +84,14 @@ def parts(value: Any) -> str:
     return f"a {type(value).__name__} of {of}"
 
 
+def one_array(what: str, value: Any) -> None:
+    """Raises where inputs [n, …] are a tuple of several, which would be taken for one with another axis before the samples."""
+    if isinstance(value, tuple) and len(value) > 1 and all(np.ndim(each) > 1 for each in value):
+        raise ValueError(
+            f"{what} is {parts(value)}; inputs must be one array [n, …] of numbers, which a network of several takes apart."
+        )
+
+
 def is_array(value: Any) -> bool:
     """Whether this is one array, and no tree of them."""
     return jax.tree.structure(value) == jax.tree.structure(0)

@@ -73,6 +73,8 @@ def empirical_ntk(
 
     Reference: Novak, Sohl-Dickstein, Schoenholz (2022), Fast finite width neural tangent kernel.
     """
+    checks.one_array("x1", x1)
+    checks.one_array("x2", x2)
     x1 = jnp.asarray(x1)
     x2 = None if x2 is None else jnp.asarray(x2)
     if x2 is not None and x1.shape[1:] != x2.shape[1:]:
@@ -95,13 +97,18 @@ def empirical_ntk(
         raise ValueError(f"rates has {len(weights)} leaves and params has {len(leaves)}: they must be trees alike.")
 
     try:
-        shape = jax.eval_shape(dense_calls.without_jit(apply), params, x1).shape
+        found = jax.eval_shape(dense_calls.without_jit(apply), params, x1)
     except Exception as error:
         why = (str(error).splitlines() or [""])[0]
         raise ValueError(
             f"apply(params, x1) cannot be computed ({type(error).__name__}: {why}): are params those of this apply, and x1 its "
             "inputs [n, …]?"
         ) from error
+    if not checks.is_array(found):
+        raise ValueError(
+            f"apply must return one array [n, outputs]; it returns {checks.parts(found)}: choose one of them."
+        )
+    shape = found.shape
     if len(shape) != 2 or shape[0] != len(x1):
         raise ValueError(f"apply must return [n, outputs]; for {len(x1)} samples it returns shape {shape}.")
     calls = dense_calls.find(apply, params, x1)

@@ -266,6 +266,9 @@ def test_what_cannot_be_rebuilt_says_what_can_be_done(tmp_path: Path):
         ValueError, match=r"cannot be rebuilt .* NNX modules .* In Python, .*analyse\(net, .*checkpoints\(\), "
     ):
         runs.jobs_of([str(tmp_path)], [str(tmp_path / "own.py")])
+    several = TrainedRun(tmp_path, {"members": 3}, (1,))
+    with pytest.raises(ValueError, match=r"checkpoints\(0\), .* 0 or another of its 3 members"):
+        several.check_definition()
     net, read = run.program.net, TrainedRun.read(str(tmp_path)).checkpoints()
     assert analyse(net, read, np.ones((2, 8, 8, 1)), np.eye(10)[:2], parts=("ntk",))["ntk"]["ntk"].shape == (2, 2, 2)
 

@@ -103,6 +103,7 @@ def test_a_run_whose_validation_is_drawn_anew_goes_on(tmp_path: Path):
     own = tmp_path / "own.py"
     own.write_text(OWN_TEST_DATA.replace("drawn(1, held)", "drawn(None, held)"))
     assert train.conduct(prepared(tmp_path / "run", own), SILENT)
+    assert load_model(tmp_path / "run")[0] == load_model(tmp_path / "run" / "checkpoints")[0] == 4
     train.check_folder(prepared(tmp_path / "run", own))  # or an error: no change of the code changes the samples
 
 

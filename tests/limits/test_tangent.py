@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from networks import DEEP, IMAGES, MODELS, VECTORS, Bag, numbers, variables
 
-from limits import empirical_ntk, linearize
+from limits import empirical_ntk, linearize, twin
 from limits.finite import dense_calls, tangent
-from zoo import learning_rate_factors
+from zoo import MLP, learning_rate_factors
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -164,3 +164,14 @@ def test_messages(options, message):
 def test_a_function_without_an_axis_of_outputs_is_refused():
     with pytest.raises(ValueError, match=r"\[n, outputs\]"):
         empirical_ntk(lambda w, x: x @ w, jnp.ones(4), VECTORS)
+
+
+def test_several_inputs_or_outputs_are_said():
+    x, w = jnp.ones((2, 3)), jnp.ones((3, 1))
+    for given in ((x, x), (x, x[:, :2])):
+        with pytest.raises(ValueError, match="x1 is a tuple of 2; inputs must be one array"):
+            empirical_ntk(lambda w, x: x @ w, w, given)
+        with pytest.raises(ValueError, match="is a tuple of 2; inputs must be one array"):
+            twin(MLP(8, 1)).kernels(given)
+    with pytest.raises(ValueError, match=r"apply must return one array .* a tuple of 2: choose one"):
+        empirical_ntk(lambda w, x: (x @ w, x), w, x)

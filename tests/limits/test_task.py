@@ -42,6 +42,8 @@ def test_probabilities_are_labels_too():
             r"Task: x_train holds 3 values that are NaN or infinite \(of 6\); remove them",
         ),
         ({"y_train": ["a", "b", "a"]}, "Task: y_train must be an array of numbers .*'a'"),
+        ({"x_train": (X, X)}, "Task: x_train is a tuple of 2; inputs must be one array"),
+        ({"x_train": (X, X[:, :1])}, "Task: x_train is a tuple of 2; inputs must be one array"),
         ({"x_train": [[1, 1j]] * 3}, "Task: x_train holds complex numbers"),
         ({"y_train": [1, np.inf, 0]}, r"Task: y_train holds 1 values that are NaN or infinite \(of 3\)"),
         ({"x_test": [[np.nan, 0]], "y_test": [0]}, "Task: x_test holds 1 values"),

@@ -97,7 +97,8 @@ class TrainedRun:
                 f"{self.folder}: the definition cannot be rebuilt from the checkpoint: {saved['absent'].rstrip('.')}. Programs "
                 "rebuild networks from a class and its fields, which NNX modules and pairs (init, apply) do not have. In Python, "
                 "with `net` as the config's make returns it: train.analysis.analyse(net, "
-                f'train.analysis.runs.TrainedRun.read("{self.folder}").checkpoints(), inputs, targets).'
+                f'train.analysis.runs.TrainedRun.read("{self.folder}").checkpoints({0 if self.members else ""}), inputs, targets)'
+                f"{f', 0 or another of its {self.members} members' if self.members else ''}."
             )
 
     def definition(self) -> Any:
