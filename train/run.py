@@ -18,7 +18,7 @@ from train.checkpoints import Checkpoints, log_spaced, steps_in
 from train.data import Batches, evaluation_batches, resident
 from train.data.content import content_of, made, word_of
 from train.data.normalise import normalisation
-from train.data.own import Validation, arrays_of, classes_in, classes_of, first_of, not_finite
+from train.data.own import Validation, arrays_of, check_batch, classes_in, classes_of, first_of, not_finite
 from train.data.sources import split_of
 from train.first_step import watched
 from train.loop import Loop, check_evaluated, one_by_one
@@ -205,9 +205,9 @@ class Run:
         if self.source is not None:
             yield from self._stream(part, parts).iterate(start)
             return
-        own = self._own_batches(start)
+        own, mesh = self._own_batches(start), None if self.pmap else self.trainer.placement.mesh
         while (batch := self._next(own)) is not None:
-            x, y = batch
+            x, y = check_batch(batch, self._batches, mesh)
             size = len(x) // parts
             yield jax.tree.map(lambda a, size=size: a[part * size : (part + 1) * size], (x, y))
         raise ValueError(f"{self._batches} ended before the run of {self.fields['steps']} steps did.")

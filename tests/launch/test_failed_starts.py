@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from forked import ended
+from jax.sharding import AbstractMesh
 from rich.console import Console
 
 from launch import train
 from train.checkpoints import steps_in
+from train.data.own import check_batch
 from train.study.experiment import Experiment, load
 
 OWN = """
@@ -91,6 +94,9 @@ def test_later_batches_are_looked_at_and_may_be_made_on_the_device(tmp_path):
     late = late.replace("yield x, x[:, :1]", "x = np.ones((4, 3))\n        yield x[: 4 - i], x[:, :1]")
     with pytest.raises(ValueError, match="batches gives 3 inputs with 4 targets"):
         conducted(tmp_path / "late", late)
+    x = np.ones((6, 3))
+    with pytest.raises(ValueError, match=r"gives 6 samples, which do not divide over 4 devices of the data axis"):
+        check_batch((x, x), "batches", AbstractMesh((4,), ("data",)))
     with pytest.raises(ValueError, match=r"batches returned 3; batches.* returns an iterator"):
         conducted(tmp_path / "none", OWN.replace("    for x in", "    return 3\n    for x in").replace("yield", "x ="))
 

@@ -89,6 +89,17 @@ def arrays_of(batch: Any, what: str) -> tuple[Any, Any]:
     return inputs, targets
 
 
+def check_batch(batch: tuple[Any, Any], what: str, mesh: Any) -> tuple[Any, Any]:
+    """The batch, if it divides over the mesh's data axis (None: over all devices)."""
+    size, devices = len(batch[0]), jax.device_count() if mesh is None else mesh.shape["data"]
+    if size % devices:
+        raise ValueError(
+            f"{what} gives {size} samples, which do not divide over {devices} devices of the data axis: give batches that do, "
+            "such as all of the first one's size."
+        )
+    return batch
+
+
 def classes_in(parts: Iterable[Any]) -> int:
     """How many classes these targets tell apart at least; 0 where they are none, at the first part that shows it.
 
