@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 from rich.progress import track
 from rich.table import Table
 
-from launch import common, shards
+from launch import common, live, shards
 from launch.compare import FIELDS, OF_FAMILIES, OF_TRAINING, check_fields, task_of
 from launch.compare import unread as unread_by_compare
 from limits import Task, predict, twin
@@ -183,6 +183,7 @@ def complete(config: Any, named: set[str]) -> None:
 
 def main() -> None:
     """Runs the config."""
+    live.not_here("launch.limit")
     config, screen = common.config(), common.console()
     if "regression" not in config:
         shards.check_whole("Without `regression` in the config")

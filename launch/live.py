@@ -129,6 +129,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Not on the terminal, where the bar is."""
 
 
+def not_here(program: str) -> None:
+    """Refuses --live of a program that takes this module's flags from another and serves nothing."""
+    if _LIVE.value:
+        raise ValueError(f"--live: {program} serves no report while it runs, as launch.compare and launch.transfer do.")
+
+
 def start(folder: Path, made: Callable[[], Report], screen: Any) -> Live | None:
     """Begins to serve, where --live asks for it, and says where."""
     if not _LIVE.value:

@@ -13,7 +13,10 @@ from typing import Any
 import browser
 import numpy as np
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
+from launch import limit
 from launch.live import Live
 from limits import Store
 from train.data import make_task
@@ -147,3 +150,9 @@ def test_a_page_that_is_open_follows_and_ends_as_the_report(tmp_path: Path):
     assert re.search(r'<strong data-value="12">', shown)  # width 16, step 2: where the sliders were
     threading.Timer(1.0, live.finish).start()
     assert "with pictures" in browser.dom(f"{live.address}#width=16", milliseconds=30_000)
+
+
+def test_a_program_that_serves_nothing_says_so():
+    flags.FLAGS.mark_as_parsed()
+    with flagsaver.flagsaver(live=True), pytest.raises(ValueError, match=r"--live: launch\.limit serves no report"):
+        limit.main()
