@@ -1,5 +1,6 @@
 """What a walk through a traced function knows of its arrays: those of parameters alone, and activations that met them."""
 
+import enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ class Entrywise(NamedTuple):
 
     kept: multiplied by what varies along it. made: by what does not, so that it is an axis of outputs. summed: kept, and the
     products are summed over it with no weights between, nor divided by their number. unclear: so, but other factors or sums
-    come between. added: to what varies.
+    come between. added: to what varies. alike: met by an array of its own shape, which may be weights (a mask, noise).
     """
 
     how: str
@@ -43,7 +44,14 @@ class Met(NamedTuple):
     scale: float = 1.0  # numbers that they were multiplied by, and sizes of axes that they were summed over
     sums: tuple["Sum", ...] = ()
     mixed: Axis = Axis()  # axes along which other factors vary
-    whole: bool = False  # the parameter itself, but for a mask: no activations seem to be in it
+    whole: bool = False  # the parameter itself, but for a mask or noise: no activations seem to be in it
+
+
+class Other(enum.Enum):
+    """An array that is neither Held nor Met, where it is known what it is."""
+
+    ACTIVE = enum.auto()  # activations, made with parameters from what is none
+    FIXED = enum.auto()  # of numbers and random draws alone: no input takes part
 
 
 class Sum:
@@ -81,19 +89,26 @@ def together(mets: list[Met], name: str) -> Met | None:
     axes = tuple(Axis().union(*parts) for parts in zip(*(each.held.axes for each in mets), strict=True))
     held = Held(axes, Axis().union(*(each.held.taken for each in mets)))
     mixed, sums = Axis().union(*(each.mixed for each in mets)), tuple(s for each in mets for s in each.sums)
-    return Met(held, max(each.scale for each in mets), sums, mixed, len(mets) == 1 and mets[0].whole)
+    return Met(held, max(each.scale for each in mets), sums, mixed, all(each.whole for each in mets))
+
+
+def fits(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Whether an operand of this shape is repeated, or is as it is, in the result."""
+    return len(before) == len(after) and all(a in (1, b) for a, b in zip(before, after, strict=True))
 
 
 def by_entry(eqn: Any, inputs: list[Any], shape: tuple[int, ...]) -> Held | None:
     """Entry by entry, with numbers or other parameters; where activations take part, they are what comes out."""
-    held = [h for h in inputs if isinstance(h, Held)]
+    held = [(h, v.aval.shape) for v, h in zip(eqn.invars, inputs, strict=True) if isinstance(h, Held)]
     for v, h in zip(eqn.invars, inputs, strict=True):
-        known = isinstance(h, Held)
-        if (not known and (h is not None or v.aval.size > 1)) or (known and v.aval.shape not in (shape, ())):
+        number = h is Other.FIXED or (v.aval.size == 1 and not isinstance(h, Met))
+        if not (isinstance(h, Held) or number) or (v.aval.shape and not fits(v.aval.shape, shape)):
             return None
-    whole = [h for h in held if len(h.axes) == len(shape)]
-    axes = tuple(Axis().union(*parts) for parts in zip(*(h.axes for h in whole), strict=True))
-    return Held(axes, Axis().union(*(h.taken for h in held)))
+    parts = [h.axes for h, s in held if s == shape] or [
+        h.axes for h, s in held if s
+    ]  # not those of its norms and gains
+    axes = tuple(Axis().union(*each) for each in zip(*parts, strict=True)) if parts else (Axis(),) * len(shape)
+    return Held(axes, Axis().union(*(h.taken for h, _ in held)))
 
 
 def reshaped(axes: tuple[Axis, ...], before: tuple[int, ...], after: tuple[int, ...]) -> tuple[Axis, ...]:

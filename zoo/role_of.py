@@ -71,6 +71,6 @@ def _entrywise(ways: set[str], by_shape: str | None) -> str | None:
         return "readout"
     if "kept" in ways:
         return "bias"
-    if "added" in ways:
-        return "input" if by_shape == "input" else "bias"
-    return by_shape
+    if by_shape == "input" or not ways:
+        return by_shape
+    return None if "alike" in ways else "bias"

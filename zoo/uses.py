@@ -7,7 +7,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from zoo.held import Axis, Entrywise, Held, Use
+from zoo.held import Axis, Entrywise, Held, Other, Use
 from zoo.names import by_name
 from zoo.walk import Meetings
 
@@ -40,9 +40,9 @@ def _walked(function: Callable, params: Any, *arguments: Any) -> tuple[Meetings,
     closed = jax.make_jaxpr(function)(params, *arguments)
     named = by_name(params)
     held: list[Any] = [Held(tuple(Axis({(name, i)}) for i in range(len(leaf.shape)))) for name, leaf in named.items()]
-    others = len(closed.jaxpr.invars) - len(held)
-    walk = Meetings()
-    walk.through(closed.jaxpr, [*held, *[None] * others])
+    keys = [jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.prng_key) for v in closed.jaxpr.invars[len(held) :]]  # pyright: ignore
+    walk = Meetings(told=not all(keys))
+    walk.through(closed.jaxpr, [*held, *[Other.FIXED if key else None for key in keys]])
     walk.finish()
     return walk, list(named)
 

@@ -15,9 +15,11 @@ from zoo.held import (
     Entrywise,
     Held,
     Met,
+    Other,
     Sum,
     Use,
     by_entry,
+    fits,
     in_rows,
     names,
     number,
@@ -26,11 +28,16 @@ from zoo.held import (
 )
 from zoo.scans import scan_counts
 
+_INNER = ("scan", "while", "cond")  # rules that walk through programs inside
+_PRODUCTS = ("dot_general", "conv_general_dilated", "gather")
+
 
 class Meetings:
     """Through the equations of a function: which arrays are made of parameters alone, and how they meet activations."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: bool = False) -> None:
+        """told: inputs are arguments, so that what no argument takes part in is no activation."""
+        self.told = told
         self.found: dict[str, list[Use | Entrywise]] = {}
         self.counted = Counter[str]()
         self.times = 1  # that the equations are run, in a scan
@@ -46,68 +53,78 @@ class Meetings:
     def through(self, jaxpr: Any, given: Sequence[Any]) -> list[Any]:
         """The outputs, where they are made of parameters alone (Held), or by their entries (Met); `given`: the inputs."""
         known: dict[Any, Any] = {v: h for v, h in zip(jaxpr.invars, given, strict=True) if h is not None}
+        if self.told:
+            known |= dict.fromkeys(jaxpr.constvars, Other.FIXED)
 
         def read(v: Any) -> Any:
             return None if isinstance(v, Literal) else known.get(v)
 
         for eqn in jaxpr.eqns:
             inputs = [read(v) for v in eqn.invars]
-            if any(inputs):
-                for v, held in zip(eqn.outvars, self._after(eqn, inputs), strict=True):
-                    if held is not None:
-                        known[v] = held
+            fixed = [isinstance(v, Literal) or each is Other.FIXED for v, each in zip(eqn.invars, inputs, strict=True)]
+            if self.told and all(fixed):
+                known |= dict.fromkeys(eqn.outvars, Other.FIXED)
+            elif any(each not in (None, Other.FIXED) for each in inputs):
+                found = zip(eqn.outvars, self._after(eqn, inputs), strict=True)
+                known |= {v: each for v, each in found if each is not None}
         return [read(v) for v in jaxpr.outvars]
 
     def _after(self, eqn: Any, inputs: list[Any]) -> list[Any]:
         name = eqn.primitive.name.replace("-", "_")
         rule = getattr(self, "_" + name, None)
-        if isinstance(inputs[0], Met) and name in OF_SHAPES:
-            found = rule(eqn, inputs[0].held, *[None] * (len(inputs) - 1))  # pyright: ignore
-            found = found if isinstance(found, list) else [found]
-            return [None if each is None else inputs[0]._replace(held=each) for each in found]
-        if rule is not None:
-            found = rule(eqn, *inputs)
-            return found if isinstance(found, list) else [found]
         inner = [p for p in eqn.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
-        if inner:
+        if name in _INNER:
+            return rule(eqn, *inputs)  # pyright: ignore
+        if rule is None and inner:
             body = getattr(inner[0], "jaxpr", inner[0])
             same = len(body.invars) == len(inputs) and len(body.outvars) == len(eqn.outvars)
             return self.through(body, inputs) if same else [None] * len(eqn.outvars)
+        found = self._of_rule(rule, eqn, inputs) if rule else self._by_entry(eqn, inputs)
+        active = any(each is Other.ACTIVE or (isinstance(each, Met) and not each.whole) for each in inputs)
+        active = active or (name in _PRODUCTS and not all(isinstance(each, Held) for each in inputs))
+        return [Other.ACTIVE if each is None and active else each for each in found]
+
+    def _of_rule(self, rule: Any, eqn: Any, inputs: list[Any]) -> list[Any]:
+        operands = [None if isinstance(each, Other) else each for each in inputs]
+        if not any(operands):
+            return [None] * len(eqn.outvars)
+        met = operands[0] if eqn.primitive.name in OF_SHAPES else None
+        found = rule(eqn, met.held, *[None] * (len(operands) - 1)) if isinstance(met, Met) else rule(eqn, *operands)
+        found = found if isinstance(found, list) else [found]
+        return [met._replace(held=each) if isinstance(met, Met) and each is not None else each for each in found]
+
+    def _by_entry(self, eqn: Any, inputs: list[Any]) -> list[Any]:
         found = [by_entry(eqn, inputs, v.aval.shape) for v in eqn.outvars]
-        if None not in found:
-            return found
-        for held in inputs:
-            self._count(held)
-        return [self._entrywise(eqn, inputs), *[None] * (len(found) - 1)]
+        for v, held in zip(eqn.invars, inputs, strict=True):
+            if None in found or v.aval.shape not in ((), eqn.outvars[0].aval.shape):
+                self._count(held)
+        return found if None not in found else [self._entrywise(eqn, inputs), *[None] * (len(found) - 1)]
 
     def _entrywise(self, eqn: Any, inputs: list[Any]) -> Met | None:
         """Activations take part, entry by entry: what they are then, where it is linear in a parameter."""
         name, shapes, shape = eqn.primitive.name, [v.aval.shape for v in eqn.invars], eqn.outvars[0].aval.shape
-        if any(
-            s and (len(s) != len(shape) or any(a not in (1, b) for a, b in zip(s, shape, strict=True))) for s in shapes
-        ):
+        if any(s and not fits(s, shape) for s in shapes):
             return None
-        active = [
-            i
-            for i, each in enumerate(inputs)
-            if isinstance(each, Met) or (each is None and eqn.invars[i].aval.size > 1)
-        ]
+        several = [not isinstance(each, Held) and v.aval.size > 1 for each, v in zip(inputs, eqn.invars, strict=True)]
+        active = [i for i, each in enumerate(inputs) if isinstance(each, Met) or several[i]]
         if not active:  # parameters of several shapes
             return None
-        linear = name in LINEAR or name == "mul" or (name == "div" and 0 in active and 1 not in active)
-        linear = linear or (name == "div" and isinstance(inputs[0], Held))
+        certain = any(inputs[i] is Other.ACTIVE or (isinstance(inputs[i], Met) and not inputs[i].whole) for i in active)
         mets: list[Met] = []
         for i, value in enumerate(inputs):
             if isinstance(value, Held) and shapes[i]:
-                if name not in ("mul", "div"):
-                    self._meet("added", Axis().union(*value.axes))
-                    continue
-                vary = [any(shapes[k] and shapes[k][axis] == size for k in active) for axis, size in enumerate(shape)]
-                self._meet("kept", Axis().union(*(a for a, v in zip(value.axes, vary, strict=True) if v)))
-                self._meet("made", Axis().union(*(a for a, v in zip(value.axes, vary, strict=True) if not v)))
-                whole = all(value.axes) and shapes[i] == shape and not any(isinstance(each, Met) for each in inputs)
-                if name == "mul" or i == 0:
-                    mets.append(Met(value, whole=whole))
+                alike = all(value.axes) and shapes[i] == shape
+                if alike and not certain:
+                    self._meet("alike", Axis().union(*value.axes))
+                    mets.append(Met(value, whole=True))
+                elif name not in ("mul", "div"):
+                    self._meet("alike" if alike else "added", Axis().union(*value.axes))
+                else:
+                    vary = [any(shapes[k] and shapes[k][j] == size for k in active) for j, size in enumerate(shape)]
+                    self._meet("kept", Axis().union(*(a for a, v in zip(value.axes, vary, strict=True) if v)))
+                    self._meet("made", Axis().union(*(a for a, v in zip(value.axes, vary, strict=True) if not v)))
+                    if name == "mul" or i == 0:
+                        mets.append(Met(value))
             elif isinstance(value, Met):
                 others = [k for k in range(len(inputs)) if k != i]
                 by = number(eqn.invars[others[0]]) if name in ("mul", "div") else 1.0
@@ -117,7 +134,20 @@ class Meetings:
                 vary = [any(shapes[k] and shapes[k][axis] > 1 for k in others) for axis in range(len(shape))]
                 held = value.held if shapes[i] else Held((Axis(),) * len(shape), value.held.taken)  # one number for all
                 mixed = [a for a, v in zip(held.axes, vary, strict=True) if v and by is None]
-                mets.append(value._replace(held=held, scale=value.scale * factor, mixed=value.mixed.union(*mixed)))
+                mets.append(
+                    Met(
+                        held,
+                        value.scale * factor,
+                        value.sums,
+                        value.mixed.union(*mixed),
+                        whole=value.whole and not certain and shapes[i] == shape,
+                    )
+                )
+        weights = [each for each in mets if each.whole]
+        if weights:
+            return together(weights, "add")
+        linear = name in LINEAR or name == "mul" or (name == "div" and 0 in active and 1 not in active)
+        linear = linear or (name == "div" and isinstance(inputs[0], Held))
         return together(mets, name) if linear else None
 
     def _count(self, held: Any) -> None:
@@ -141,13 +171,19 @@ class Meetings:
             if use not in self.found.setdefault(name, []):
                 self.found[name].append(use)
 
-    def _dot_general(self, eqn: Any, *operands: Any) -> Met | None:
-        if self._alone(*operands):
-            return None
+    def _dot_general(self, eqn: Any, *operands: Any) -> Held | Met | None:
         contracted, batch = eqn.params["dimension_numbers"]
+        left, right = operands
+        if isinstance(left, Held) and isinstance(right, Held):  # what it is used for is what its axes are used for
+            kept = [
+                [h.axes[i] for i in range(len(h.axes)) if i not in (*sums, *beside)]
+                for h, sums, beside in zip(operands, contracted, batch, strict=True)
+            ]
+            layers = [left.axes[i] | right.axes[j] for i, j in zip(*batch, strict=True)]
+            return Held((*layers, *kept[0], *kept[1]), left.taken | right.taken)
         found = []
-        for each, sums, beside in zip(operands, contracted, batch, strict=True):
-            held = each.held if isinstance(each, Met) and each.whole else each
+        for each, other, sums, beside in zip(operands, operands[::-1], contracted, batch, strict=True):
+            held = each.held if isinstance(each, Met) and each.whole and not isinstance(other, Held) else each
             if isinstance(held, Held):
                 kept = [i for i in range(len(held.axes)) if i not in (*sums, *beside)]
                 self._note(held, sums, kept, beside)
@@ -155,12 +191,8 @@ class Meetings:
                 found.append(Met(Held((*(held.axes[i] for i in beside), *[Axis()] * rest), held.taken)))
         return found[0] if len(found) == 1 and any(batch) and not any(isinstance(o, Met) for o in operands) else None
 
-    def _alone(self, *operands: Any) -> bool:
-        """A product of parameters alone: what it is used for is not that of either."""
-        return not any(each is None or isinstance(each, Met) for each in operands)
-
     def _conv_general_dilated(self, eqn: Any, data: Any, kernel: Any) -> None:
-        if kernel is None or self._alone(data, kernel):
+        if kernel is None or isinstance(data, Held):
             return
         out, *summed = eqn.params["dimension_numbers"].rhs_spec
         held = kernel.held if isinstance(kernel, Met) and kernel.whole else kernel
@@ -253,20 +285,26 @@ class Meetings:
 
     def _scan(self, eqn: Any, *operands: Any) -> list[Any]:
         fixed, carried = scan_counts(eqn.params)
-        whole, layers = operands[: fixed + carried], operands[fixed + carried :]
-        one = [Held(h.axes[1:], h.taken | h.axes[0]) if isinstance(h, Held) else None for h in layers]
+        whole, layers = list(operands[: fixed + carried]), operands[fixed + carried :]
+        whole[fixed:] = [None if h is Other.FIXED else h for h in whole[fixed:]]
+        one = [Held(h.axes[1:], h.taken | h.axes[0]) if isinstance(h, Held) else _active(h) for h in layers]
         self.times *= eqn.params["length"]
         outs = self.through(eqn.params["jaxpr"].jaxpr, [*whole, *one])
         self.times //= eqn.params["length"]
-        outs = [each if isinstance(each, Met) else None for each in outs]
-        return [each if each is None or i < carried else in_rows(each) for i, each in enumerate(outs)]
+        outs = [each if isinstance(each, Met) else _active(each) for each in outs]
+        return [in_rows(each) if isinstance(each, Met) and i >= carried else each for i, each in enumerate(outs)]
 
     def _while(self, eqn: Any, *operands: Any) -> list[Any]:
         condition, body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        carried = operands[condition + body :]
+        carried = [None if h is Other.FIXED else h for h in operands[condition + body :]]
         after = self.through(eqn.params["body_jaxpr"].jaxpr, [*operands[condition : condition + body], *carried])
         return [h if h == before else None for h, before in zip(after, carried, strict=True)]
 
     def _cond(self, eqn: Any, _: Any, *operands: Any) -> list[Any]:
         branches = [self.through(branch.jaxpr, operands) for branch in eqn.params["branches"]]
         return [outs[0] if all(o == outs[0] for o in outs) else None for outs in zip(*branches, strict=True)]
+
+
+def _active(value: Any) -> Any:
+    """As one step of a scan has it, or all of them."""
+    return Other.ACTIVE if value is Other.ACTIVE or isinstance(value, Met) else None

@@ -1,5 +1,6 @@
 """Roles of parameters that meet activations entry by entry, not by a product of matrices."""
 
+import warnings
 from typing import Any
 
 import flax.linen as nn
@@ -22,16 +23,12 @@ def ranks_may_differ():
         yield
 
 
-def roles(shape, forward, drop=()) -> str:
-    """The role of v of this shape ("w": the width) beside the layers of a network of one hidden layer."""
+def roles(shape, forward, drop=(), **more) -> str:
+    """The role of v of this shape ("w": the width) beside the layers of a network of one hidden layer; more: shapes."""
 
     def init(key, width):
-        shapes = {
-            "in": (3, width),
-            "mid": (width, width),
-            "out": (width, 1),
-            "v": [width if n == "w" else n for n in shape],
-        }
+        shapes = {"in": (3, "w"), "mid": ("w", "w"), "out": ("w", 1), "v": shape, **more}
+        shapes = {name: [width if n == "w" else n for n in each] for name, each in shapes.items()}
         keys = jax.random.split(key, len(shapes))
         return {n: jax.random.normal(k, s) for k, (n, s) in zip(keys, shapes.items(), strict=True) if n not in drop}
 
@@ -62,6 +59,15 @@ def windows(p):
     return end(p, jnp.einsum("ntck,ck->ntc", jnp.stack([shifted(p)[:, i : i + 7] for i in range(4)], -1), p["v"]))
 
 
+def logits(matrix):
+    return lambda p: jnp.tanh(hidden(p) @ p["mid"]) @ matrix(p)
+
+
+def of_token(p):
+    return X[0] @ p["in"]
+
+
+NOISE: Any = np.random.default_rng(1).normal(size=(64, 5)).astype(np.float32)
 ROLES = {
     "decays": (("w", 4), decays, (), "bias"),
     "taps": (("w", 4), taps, (), "bias"),
@@ -79,6 +85,60 @@ ROLES = {
         "input",
     ),
 }
+
+
+READOUTS = {
+    "noise": lambda p: p["v"] + NOISE[: len(p["v"])],
+    "drawn noise": lambda p: p["v"] + jax.random.normal(jax.random.key(0), p["v"].shape),
+    "dropped weights": lambda p: jnp.where(jax.random.bernoulli(jax.random.key(0), 0.5, p["v"].shape), p["v"], 0),
+    "rounded with noise": lambda p: jnp.round(p["v"] + NOISE[: len(p["v"])]),
+    "low rank": lambda p: p["v"] + p["a"] @ p["b"],
+    "of norm 1": lambda p: p["v"] / jnp.linalg.norm(p["v"], axis=0, keepdims=True),
+}
+
+
+@pytest.mark.parametrize("name", READOUTS)
+def test_a_readout_that_something_is_added_to_or_chosen_in_is_one(name: str):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert roles(("w", 5), logits(READOUTS[name]), a=("w", 2), b=(2, 5)) == "readout"
+        assert (
+            roles((5, "w"), logits(lambda p: READOUTS[name]({**p, "v": p["v"].T})), a=("w", 2), b=(2, 5)) == "readout"
+        )
+
+
+ALIKE = {  # without a batch, activations and parameters have one shape
+    "gate": ((7, "w"), lambda p: end(p, of_token(p) * p["v"]), "bias"),
+    "gate of queries": ((7, "w"), lambda p: end(p, ((of_token(p) * p["v"]) @ of_token(p).T) @ of_token(p)), "bias"),
+    "positions": ((7, "w"), lambda p: end(p, of_token(p) + p["v"]), "input"),
+    "rates": (("w", 4), lambda p: end(p, (jnp.outer(of_token(p)[0], X[1, :4, 0]) * p["v"]).sum(-1)), "bias"),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_without_a_batch_activations_are_no_weights(name: str):
+    shape, forward, role = ALIKE[name]
+    assert roles(shape, forward) == role
+
+
+class Noisy(nn.Module):
+    """A readout that is shifted at random, and drawn masks that meet nothing but weights."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        v = self.param("v", nn.initializers.lecun_normal(), (self.width, 5))
+        h = jnp.tanh(nn.Dense(self.width)(x))
+        noise = 1 + 0.1 * jax.random.normal(self.make_rng("dropout"), (self.width, 1))
+        return h @ (v * noise + 0.1 * jax.random.normal(self.make_rng("dropout"), v.shape))
+
+
+def test_noise_that_a_module_draws_is_no_activation():
+    def init(key, width):
+        return Noisy(width).init({"params": key, "dropout": key}, X)
+
+    assert infer_roles(init, **SIZES).places["params.v"].role == "readout"
 
 
 @pytest.mark.parametrize("name", ROLES)
