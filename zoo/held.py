@@ -1,6 +1,8 @@
 """What a walk through a traced function knows of its arrays: those of parameters alone, and activations that met them."""
 
 import enum
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,13 +20,34 @@ class Use(NamedTuple):
 class Entrywise(NamedTuple):
     """How a parameter meets activations entry by entry, along one of its axes.
 
-    kept: multiplied by what varies along it. made: by what does not, so that it is an axis of outputs. summed: kept, and the
-    products are summed over it with no weights between, nor divided by their number. unclear: so, but other factors or sums
-    come between. added: to what varies. alike: met by an array of its own shape, which may be weights (a mask, noise).
+    kept: multiplied by what varies along it. made: by what does not, so that it is an axis of outputs. sum: kept, and the
+    products are summed over it with no weights between; `scale` counts them, over what they are divided by. summed: so, and
+    not divided by their number. unclear: so, but other factors or sums come between. added: to what varies. alike: met by
+    an array of its own shape, which may be weights (a mask, noise).
     """
 
     how: str
     axis: int
+    scale: float = 1.0
+
+
+def told_apart(first: Sequence[Any], second: Sequence[Any], grown: float) -> list[Any]:
+    """The uses of a parameter, with sums and means told apart by how they count at two widths: those of a mean alike.
+
+    >>> told_apart([Entrywise("sum", 0, 16.0)], [Entrywise("sum", 0, 64.0)], 4.0)
+    [Entrywise(how='summed', axis=0, scale=1.0)]
+    """
+    sums, others = ([use for use in met if isinstance(use, Entrywise) and use.how == "sum"] for met in (first, second))
+    ratios = (
+        [b.scale / a.scale for a, b in zip(sums, others, strict=True)]
+        if [use.axis for use in sums] == [use.axis for use in others]
+        else [math.nan] * len(sums)
+    )
+    found = [use for use in first if use not in sums]
+    for use, ratio in zip(sums, ratios, strict=True):
+        if not math.isclose(ratio, 1, rel_tol=0.02):  # no mean
+            found.append(Entrywise("summed" if math.isclose(ratio, grown, rel_tol=0.02) else "unclear", use.axis))
+    return found
 
 
 Axis = frozenset  # of (parameter, axis): what an axis of an array is made of
@@ -55,7 +78,7 @@ class Other(enum.Enum):
 
 
 class Sum:
-    """A sum over axes of parameters; of a mean, `scale` becomes 1."""
+    """A sum over axes of parameters; of a mean, `scale` becomes alike at all widths."""
 
     def __init__(self, axes: Axis, unclear: Axis, scale: float) -> None:
         self.axes, self.unclear, self.scale = axes, unclear, scale

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from zoo import checks
-from zoo.held import Entrywise, Use
+from zoo.held import Entrywise, Use, told_apart
 from zoo.inferred import TIED, Place, Roles, refuse_what_seems_tied
 from zoo.initial import init_powers
 from zoo.modules import pair_of, signature_of, takes_rngs
@@ -96,7 +96,9 @@ def infer_roles(
     stacks = _stacks(shapes, base, deeper, certain=m_depth != 1)
     blocks = _in_blocks(shapes({**target, depth: base[depth]}), large) if m_depth != 1 else set()
     shared = _shared(init, apply, base, deep) - blocks if m_depth != 1 else set()
-    seen, known = _seen(init, apply, base), dict(roles or {})
+    other = {**target, **({} if m != 1 else compare or {width: 2 * base[width]})}
+    other |= {depth: base[depth]} if depth in base else {}
+    seen, known = _seen(init, apply, base, other, other[width] / base[width]), dict(roles or {})
     places: dict[str, Place] = {}
     for name, leaf in large.items():
         shape, met = tuple(leaf.shape), seen.get(name, seen.get(numberless(name)))
@@ -248,9 +250,23 @@ def _shared(init: Callable, apply: Callable | None, base: Mapping[str, Any], dee
     return {name for name, count in many.items() if count > few.get(name, count)}
 
 
-def _seen(init: Callable, apply: Callable | None, base: Mapping[str, Any]) -> dict[str, list[Use | Entrywise]]:
-    """Uses of the parameters at the base size, by their names and, for those of other depths, by names without numbers."""
-    found = {name: [use for each in used for use in each] for name, used in _forward(uses, init, apply, base).items()}
+def _seen(
+    init: Callable, apply: Callable | None, base: Mapping[str, Any], other: Mapping[str, Any], grown: float
+) -> dict[str, list[Use | Entrywise]]:
+    """Uses of the parameters at the base size, by their names and, for those of other depths, by names without numbers.
+
+    other: another size, grown times as wide, that tells sums over the width from means.
+    """
+
+    def at(sizes: Mapping[str, Any]) -> dict[str, list[Any]]:
+        return {name: [use for each in met for use in each] for name, met in _forward(uses, init, apply, sizes).items()}
+
+    found = at(base)
+    if any(isinstance(use, Entrywise) and use.how == "sum" for met in found.values() for use in met):
+        wider: dict[str, list[Any]] = {}
+        with contextlib.suppress(Exception):  # a forward pass that has no such width leaves unclear what is a mean
+            wider = at(other)
+        found = {name: told_apart(met, wider.get(name, []), grown) for name, met in found.items()}
     return {**{numberless(name): used for name, used in reversed(found.items())}, **found}
 
 

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from jax.extend.core import Literal
 
 from zoo.held import (
@@ -46,9 +45,9 @@ class Meetings:
     def finish(self) -> None:
         """Note the sums over products, whose scale is not known before the end."""
         for each in self._sums:
-            if not np.isclose(each.scale, 1, rtol=0.02):
-                self._meet("summed", each.axes - each.unclear)
-                self._meet("unclear", each.axes & each.unclear)
+            self._meet("unclear", each.axes & each.unclear)
+            for name, axis in sorted(each.axes - each.unclear):
+                self.found.setdefault(name, []).append(Entrywise("sum", axis, each.scale))
 
     def through(self, jaxpr: Any, given: Sequence[Any]) -> list[Any]:
         """The outputs, where they are made of parameters alone (Held), or by their entries (Met); `given`: the inputs."""

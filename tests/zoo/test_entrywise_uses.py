@@ -87,6 +87,31 @@ ROLES = {
 }
 
 
+def products(p):
+    return jnp.tanh(hidden(p))[:, :, None] * p["v"]
+
+
+SUMS = {  # what is a mean at one width only is none, and a factor makes no sum of a mean
+    "mean, times 10": (lambda p: 10 * products(p)[:, 0].mean(-1), "bias"),
+    "mean, summed over tokens": (lambda p: products(p).mean(-1).sum(1), "bias"),
+    "sum over tokens and width, by width": (lambda p: products(p).sum((1, 3)) / p["mid"].shape[0], "bias"),
+    "sum, by a constant": (lambda p: products(p)[:, 0].sum(-1) / 8, "readout"),
+    "sum, mean over tokens": (lambda p: products(p).sum(-1).mean(1), "readout"),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("target", [8, 32])
+def test_a_mean_is_known_from_a_sum_by_two_widths(name: str, target: int, monkeypatch: Any):
+    monkeypatch.setitem(SIZES, "target", {"width": target})
+    assert roles((5, "w"), SUMS[name][0]) == SUMS[name][1]
+
+
+def test_a_sum_over_the_root_of_the_width_is_said():
+    with pytest.warns(UserWarning, match="meets activations"):
+        roles((5, "w"), lambda p: products(p)[:, 0].sum(-1) / p["mid"].shape[0] ** 0.5)
+
+
 READOUTS = {
     "noise": lambda p: p["v"] + NOISE[: len(p["v"])],
     "drawn noise": lambda p: p["v"] + jax.random.normal(jax.random.key(0), p["v"].shape),
