@@ -23,7 +23,7 @@ class Entrywise(NamedTuple):
     kept: multiplied by what varies along it. made: by what does not, so that it is an axis of outputs. sum: kept, and the
     products are summed over it with no weights between; `scale` counts them, over what they are divided by. summed: so, and
     not divided by their number. unclear: so, but other factors or sums come between. added: to what varies. alike: met by
-    an array of its own shape, which may be weights (a mask, noise).
+    an array of its own shape, which may be weights (a mask, noise). weighed: what is made of it meets weights, summed over it.
     """
 
     how: str

@@ -55,7 +55,8 @@ def infer_roles(
     """The roles of init(key, **target)'s parameters, by comparison with the widths and depths of `base`.
 
     An axis that grows by target/base width is a wide one: a matrix with two is hidden, with the first an output side only
-    readout, with the last only input (embeddings too). Parameters in layers that the deeper model has more of, under
+    readout, with the last only input (embeddings too). A vector is a bias, or a readout where the forward pass is seen to sum
+    over it. Parameters in layers that the deeper model has more of, under
     names of their own or along a leading axis (scanned), or that it uses more often (shared), lie in blocks. How the
     initialisation scales is measured.
     At the base size itself, what grows is seen from twice its width and depth (or from the sizes `compare`). Which axes

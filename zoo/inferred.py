@@ -25,7 +25,7 @@ _SEEMS_TIED = (
 class Place:
     """What is known of one parameter. `init`: the powers of width and depth its initialisation scales with."""
 
-    role: str  # input, hidden, readout, bias (anything with one long side that is no matrix), constant
+    role: str  # input, hidden, readout, bias (anything with one long side that is neither matrix nor readout), constant
     shape: tuple[int, ...]
     grows: tuple[int, ...]  # its axes that grow with the width
     stacked: int = 0

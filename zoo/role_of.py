@@ -30,7 +30,7 @@ def role_of(
         return "constant"
     named = name.split(".")[-1] in _VECTORS and len(grows) == 1 and not any(use.inputs for use in used)
     if named or axes == 1:
-        return "bias"
+        return "readout" if not named and list(grows) == [stacked] and _reads(met or (), stacked) else "bias"
     if len(grows) > 2 or (len(grows) == 2 and axes == 2 and list(grows) != [stacked, stacked + 1]):
         raise ValueError(f"infer_roles: {name} of shape {shape} grows along the axes {grows}; say its role in `roles`.")
     if len(grows) == 2:
@@ -59,6 +59,15 @@ def role_of(
             stacklevel=2,
         )
     return role or str(by_shape)
+
+
+def _reads(met: Sequence[Use | Entrywise], wide: int) -> bool:
+    """Whether a vector is nothing but a readout: activations times it are summed over the width, or are a product with it."""
+    used = [use for use in met if isinstance(use, Use) and wide not in use.stacked]
+    ways = {use.how for use in met if isinstance(use, Entrywise) and use.axis == wide}
+    if used:
+        return all(wide in use.inputs for use in used) and ways <= {"alike"}
+    return "summed" in ways and ways <= {"kept", "summed"}
 
 
 def _entrywise(ways: set[str], by_shape: str | None) -> str | None:

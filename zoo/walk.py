@@ -183,6 +183,8 @@ class Meetings:
         found = []
         for each, other, sums, beside in zip(operands, operands[::-1], contracted, batch, strict=True):
             held = each.held if isinstance(each, Met) and each.whole and not isinstance(other, Held) else each
+            if isinstance(held, Met):
+                self._meet("weighed", Axis().union(*(held.held.axes[i] for i in sums)))
             if isinstance(held, Held):
                 kept = [i for i in range(len(held.axes)) if i not in (*sums, *beside)]
                 self._note(held, sums, kept, beside)
@@ -207,7 +209,10 @@ class Meetings:
         by = [i for i in numbers.start_index_map if sizes[i] == 1]
         rest = [i for i in range(len(sizes)) if i not in by]
         if eqn.invars[1].aval.size > len(by):
-            return self._note(table, by, rest)
+            if rest:
+                return self._note(table, by, rest)
+            self._count(table)  # some of its entries
+            return self._meet("unclear", Axis().union(*table.axes))
         taken = table.taken.union(*(table.axes[i] for i in by))  # one layer of a stack
         axes = tuple(table.axes[i] for i in rest)
         return Held(axes, taken) if len(axes) == len(eqn.outvars[0].aval.shape) else None

@@ -132,6 +132,58 @@ def test_a_readout_that_something_is_added_to_or_chosen_in_is_one(name: str):
         )
 
 
+VECTORS = {
+    "product": (lambda p: jnp.tanh(hidden(p)) @ p["v"], "readout"),
+    "sum": (lambda p: (jnp.tanh(hidden(p)) * p["v"]).sum(-1), "readout"),
+    "noise": (lambda p: jnp.tanh(hidden(p)) @ (p["v"] + NOISE[: len(p["v"]), 0]), "readout"),
+    "without a batch": (lambda p: of_token(p) @ p["v"], "readout"),
+    "mean": (lambda p: (jnp.tanh(hidden(p)) * p["v"]).mean(-1), "bias"),
+    "gain": (lambda p: end(p, hidden(p) * p["v"]), "bias"),
+    "gain before a norm": (lambda p: end(p, jax.nn.standardize(hidden(p) * p["v"])), "bias"),
+    "gain that is summed too": (
+        lambda p: (g := hidden(p) * p["v"])[..., :1] + g @ p["mid"] + g.sum(-1)[..., None],
+        "bias",
+    ),
+    "gain of a token": (lambda p: end(p, of_token(p)[0] * p["v"]), "bias"),
+    "gain of a matrix": (lambda p: end(p, hidden(p) @ (p["v"][:, None] * p["mid"])), "bias"),
+    "gain of both": (lambda p: end(p, jnp.einsum("ntw,w,w->ntw", hidden(p), p["v"], p["v"])), "bias"),
+    "bias": (lambda p: end(p, hidden(p) + p["v"]), "bias"),
+    "bias in another order": (lambda p: end(p, hidden(p) + p["v"][jnp.arange(len(p["v"]))[::-1]]), "bias"),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_vector_is_a_readout_where_it_is_summed_over(name: str):
+    forward, role = VECTORS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert roles(("w",), forward) == role
+
+
+def test_a_readout_starts_and_moves_alike_as_a_vector_and_as_a_matrix():
+    found = []
+    for shape in ((), (1,)):
+
+        def init(key, width, shape=shape):
+            return {
+                "in": jax.random.normal(key, (3, width)),
+                "v": jax.random.normal(key, (width, *shape)) / width**0.5,
+            }
+
+        def forward(p, width=0):
+            return (jnp.tanh(X[:, 0] @ p["in"]) @ p["v"]).reshape(-1)
+
+        inferred = infer_roles(init, base={"width": 16}, target={"width": 256}, apply=forward)
+        params: Any = inferred.rescale(init(jax.random.key(0), 256))
+        tx = scaled(optax.adam(0.01), inferred)
+        gradient = jax.grad(lambda p: (forward(p) ** 2).mean())(params)
+        moved: Any = optax.apply_updates(params, tx.update(gradient, tx.init(params), params)[0])
+        assert inferred.places["v"].role == "readout"
+        found.append([params["v"].ravel(), moved["v"].ravel(), moved["in"], forward(moved)])
+    for vector, matrix in zip(*found, strict=True):
+        np.testing.assert_allclose(vector, matrix, rtol=1e-5, atol=1e-7)
+
+
 ALIKE = {  # without a batch, activations and parameters have one shape
     "gate": ((7, "w"), lambda p: end(p, of_token(p) * p["v"]), "bias"),
     "gate of queries": ((7, "w"), lambda p: end(p, ((of_token(p) * p["v"]) @ of_token(p).T) @ of_token(p)), "bias"),
