@@ -20,15 +20,23 @@ class Use(NamedTuple):
 class Entrywise(NamedTuple):
     """How a parameter meets activations entry by entry, along one of its axes.
 
-    kept: multiplied by what varies along it. made: by what does not, so that it is an axis of outputs. sum: kept, and the
-    products are summed over it with no weights between; `scale` counts them, over what they are divided by. summed: so, and
-    not divided by their number. unclear: so, but other factors or sums come between. added: to what varies. alike: met by
-    an array of its own shape, which may be weights (a mask, noise). weighed: what is made of it meets weights, summed over it.
+    kept: multiplied by what varies along it. made: by what does not, so that it is an axis of outputs. added: to what varies.
+    alike: met by an array of its own shape, which may be weights (a mask, noise). weighed: what is made of it meets weights,
+    summed over it. summed: kept, and the products are summed over it with no weights between, nor divided by their number.
+    unclear: so, but other factors or sums come between. reduced: so, but after what is not linear. sum, mixed, bent: these
+    three, where they may be means; `scale` counts what is summed, over what it is divided by.
     """
 
     how: str
     axis: int
     scale: float = 1.0
+
+
+def may_be_means(met: Sequence[Any]) -> bool:
+    """Whether a parameter's role hangs on whether sums are means."""
+    entries = [use for use in met if isinstance(use, Entrywise)]
+    weighed = {use.axis for use in entries if use.how == "weighed"}
+    return any(use.how in SUMS and (use.how != "bent" or use.axis not in weighed) for use in entries)
 
 
 def told_apart(first: Sequence[Any], second: Sequence[Any], grown: float) -> list[Any]:
@@ -37,19 +45,18 @@ def told_apart(first: Sequence[Any], second: Sequence[Any], grown: float) -> lis
     >>> told_apart([Entrywise("sum", 0, 16.0)], [Entrywise("sum", 0, 64.0)], 4.0)
     [Entrywise(how='summed', axis=0, scale=1.0)]
     """
-    sums, others = ([use for use in met if isinstance(use, Entrywise) and use.how == "sum"] for met in (first, second))
-    ratios = (
-        [b.scale / a.scale for a, b in zip(sums, others, strict=True)]
-        if [use.axis for use in sums] == [use.axis for use in others]
-        else [math.nan] * len(sums)
-    )
+    sums, others = ([use for use in met if isinstance(use, Entrywise) and use.how in SUMS] for met in (first, second))
+    same = [use[:2] for use in sums] == [use[:2] for use in others]
+    ratios = [b.scale / a.scale for a, b in zip(sums, others, strict=True)] if same else [math.nan] * len(sums)
     found = [use for use in first if use not in sums]
     for use, ratio in zip(sums, ratios, strict=True):
         if not math.isclose(ratio, 1, rel_tol=0.02):  # no mean
-            found.append(Entrywise("summed" if math.isclose(ratio, grown, rel_tol=0.02) else "unclear", use.axis))
+            how = SUMS[use.how] if use.how != "sum" or math.isclose(ratio, grown, rel_tol=0.02) else "unclear"
+            found.append(Entrywise(how, use.axis))
     return found
 
 
+SUMS = {"sum": "summed", "mixed": "unclear", "bent": "reduced"}  # what they are, if no means
 Axis = frozenset  # of (parameter, axis): what an axis of an array is made of
 
 
@@ -61,12 +68,13 @@ class Held(NamedTuple):
 
 
 class Met(NamedTuple):
-    """Activations that are linear in what parameters gave them entry by entry."""
+    """Activations, along the axes of parameters that met them entry by entry."""
 
     held: Held
     scale: float = 1.0  # numbers that they were multiplied by, and sizes of axes that they were summed over
     sums: tuple["Sum", ...] = ()
     mixed: Axis = Axis()  # axes along which other factors vary
+    bent: Axis = Axis()  # axes of parameters in which they are not linear
     whole: bool = False  # the parameter itself, but for a mask or noise: no activations seem to be in it
 
 
@@ -78,10 +86,10 @@ class Other(enum.Enum):
 
 
 class Sum:
-    """A sum over axes of parameters; of a mean, `scale` becomes alike at all widths."""
+    """A sum over axes of parameters, by how it is one; of a mean, `scale` becomes alike at all widths."""
 
-    def __init__(self, axes: Axis, unclear: Axis, scale: float) -> None:
-        self.axes, self.unclear, self.scale = axes, unclear, scale
+    def __init__(self, axes: dict[str, Axis], scale: float) -> None:
+        self.axes, self.scale = axes, scale
 
 
 # Rules that read the shapes of their first operand alone.
@@ -105,14 +113,21 @@ def number(v: Any) -> float | None:
     return float(v.val) if isinstance(v, Literal) and np.size(v.val) == 1 and np.all(v.val != 0) else None
 
 
-def together(mets: list[Met], name: str) -> Met | None:
+def together(mets: list[Met], linear: bool = True) -> Met | None:
     """Several arrays in one, entry by entry."""
-    if not mets or (name == "mul" and len(mets) == 2 and names(mets[0].held) & names(mets[1].held)):
-        return None  # not linear
+    if not mets:
+        return None
     axes = tuple(Axis().union(*parts) for parts in zip(*(each.held.axes for each in mets), strict=True))
     held = Held(axes, Axis().union(*(each.held.taken for each in mets)))
     mixed, sums = Axis().union(*(each.mixed for each in mets)), tuple(s for each in mets for s in each.sums)
-    return Met(held, max(each.scale for each in mets), sums, mixed, all(each.whole for each in mets))
+    bent = Axis().union(*(each.bent for each in mets)) if linear else Axis().union(*axes)
+    scale = max(each.scale for each in mets)
+    return Met(held, scale, sums if linear else (), mixed, bent, all(each.whole for each in mets))
+
+
+def share(mets: list[Met]) -> bool:
+    """Whether two are made of the same parameters."""
+    return len(mets) == 2 and bool(names(mets[0].held) & names(mets[1].held))
 
 
 def fits(before: tuple[int, ...], after: tuple[int, ...]) -> bool:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from zoo import checks
-from zoo.held import Entrywise, Use, told_apart
+from zoo.held import Entrywise, Use, may_be_means, told_apart
 from zoo.inferred import TIED, Place, Roles, refuse_what_seems_tied
 from zoo.initial import init_powers
 from zoo.modules import pair_of, signature_of, takes_rngs
@@ -263,7 +263,7 @@ def _seen(
         return {name: [use for each in met for use in each] for name, met in _forward(uses, init, apply, sizes).items()}
 
     found = at(base)
-    if any(isinstance(use, Entrywise) and use.how == "sum" for met in found.values() for use in met):
+    if any(may_be_means(met) for met in found.values()):
         wider: dict[str, list[Any]] = {}
         with contextlib.suppress(Exception):  # a forward pass that has no such width leaves unclear what is a mean
             wider = at(other)

@@ -74,7 +74,7 @@ def _entrywise(ways: set[str], by_shape: str | None) -> str | None:
     """From how it meets activations along the axis that grows, if by no product of matrices."""
     if "made" in ways:
         return "input"
-    if "unclear" in ways:
+    if "unclear" in ways or ("reduced" in ways and "weighed" not in ways):
         return None
     if "summed" in ways:
         return "readout"

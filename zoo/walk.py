@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from jax.extend.core import Literal
 
 from zoo.held import (
@@ -23,6 +24,7 @@ from zoo.held import (
     names,
     number,
     reshaped,
+    share,
     together,
 )
 from zoo.scans import scan_counts
@@ -45,9 +47,9 @@ class Meetings:
     def finish(self) -> None:
         """Note the sums over products, whose scale is not known before the end."""
         for each in self._sums:
-            self._meet("unclear", each.axes & each.unclear)
-            for name, axis in sorted(each.axes - each.unclear):
-                self.found.setdefault(name, []).append(Entrywise("sum", axis, each.scale))
+            for how, axes in each.axes.items():
+                for name, axis in sorted(axes):
+                    self.found.setdefault(name, []).append(Entrywise(how, axis, each.scale))
 
     def through(self, jaxpr: Any, given: Sequence[Any]) -> list[Any]:
         """The outputs, where they are made of parameters alone (Held), or by their entries (Met); `given`: the inputs."""
@@ -100,9 +102,10 @@ class Meetings:
         return found if None not in found else [self._entrywise(eqn, inputs), *[None] * (len(found) - 1)]
 
     def _entrywise(self, eqn: Any, inputs: list[Any]) -> Met | None:
-        """Activations take part, entry by entry: what they are then, where it is linear in a parameter."""
+        """Activations take part, entry by entry: what they are then."""
         name, shapes, shape = eqn.primitive.name, [v.aval.shape for v in eqn.invars], eqn.outvars[0].aval.shape
-        if any(s and not fits(s, shape) for s in shapes):
+        if any(s and not fits(s, shape) for s in shapes):  # nothing that this walk follows
+            self._meet("unclear", Axis().union(*(a for h in inputs if isinstance(h, Held) for a in h.axes)))
             return None
         several = [not isinstance(each, Held) and v.aval.size > 1 for each, v in zip(inputs, eqn.invars, strict=True)]
         active = [i for i, each in enumerate(inputs) if isinstance(each, Met) or several[i]]
@@ -118,6 +121,7 @@ class Meetings:
                     mets.append(Met(value, whole=True))
                 elif name not in ("mul", "div"):
                     self._meet("alike" if alike else "added", Axis().union(*value.axes))
+                    mets.append(Met(value, bent=Axis().union(*value.axes)))
                 else:
                     vary = [any(shapes[k] and shapes[k][j] == size for k in active) for j, size in enumerate(shape)]
                     self._meet("kept", Axis().union(*(a for a, v in zip(value.axes, vary, strict=True) if v)))
@@ -133,21 +137,14 @@ class Meetings:
                 vary = [any(shapes[k] and shapes[k][axis] > 1 for k in others) for axis in range(len(shape))]
                 held = value.held if shapes[i] else Held((Axis(),) * len(shape), value.held.taken)  # one number for all
                 mixed = [a for a, v in zip(held.axes, vary, strict=True) if v and by is None]
-                mets.append(
-                    Met(
-                        held,
-                        value.scale * factor,
-                        value.sums,
-                        value.mixed.union(*mixed),
-                        whole=value.whole and not certain and shapes[i] == shape,
-                    )
-                )
+                whole, mixed = value.whole and not certain and shapes[i] == shape, value.mixed.union(*mixed)
+                mets.append(value._replace(held=held, scale=value.scale * factor, mixed=mixed, whole=whole))
         weights = [each for each in mets if each.whole]
         if weights:
-            return together(weights, "add")
+            return together(weights)
         linear = name in LINEAR or name == "mul" or (name == "div" and 0 in active and 1 not in active)
         linear = linear or (name == "div" and isinstance(inputs[0], Held))
-        return together(mets, name) if linear else None
+        return together(mets, linear and not (name == "mul" and share(mets)))
 
     def _count(self, held: Any) -> None:
         for name in names(held) if isinstance(held, Held) else ():
@@ -196,6 +193,8 @@ class Meetings:
         if kernel is None or isinstance(data, Held):
             return
         out, *summed = eqn.params["dimension_numbers"].rhs_spec
+        if isinstance(data, Met):
+            self._meet("weighed", data.held.axes[eqn.params["dimension_numbers"].lhs_spec[1]])
         held = kernel.held if isinstance(kernel, Met) and kernel.whole else kernel
         if isinstance(held, Held) and eqn.params["feature_group_count"] == 1:
             self._note(held, summed, [out])
@@ -228,8 +227,8 @@ class Meetings:
 
     _dynamic_slice = _slice
 
-    def _pad(self, _: Any, held: Any, *fill: Any) -> Held | None:
-        return held if isinstance(held, Held) else None
+    def _pad(self, _: Any, value: Any, *fill: Any) -> Any:
+        return value
 
     def _optimization_barrier(self, _: Any, *values: Any) -> list[Any]:
         return list(values)
@@ -253,8 +252,12 @@ class Meetings:
     def _reshape(self, eqn: Any, held: Held, *_: Any) -> Held:
         return Held(reshaped(held.axes, eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape), held.taken)
 
-    def _reduce_max(self, eqn: Any, held: Any) -> Held | None:
-        return self._squeeze(eqn, held) if isinstance(held, Held) else None
+    def _reduce_max(self, eqn: Any, value: Any) -> Any:
+        if isinstance(value, Held):
+            return self._squeeze(eqn, value)
+        bent = Axis().union(*value.held.axes)
+        self._meet("reduced", Axis().union(*(value.held.axes[i] for i in eqn.params["axes"])))
+        return value._replace(held=self._squeeze(eqn, value.held), bent=bent, sums=(), whole=False)
 
     _reduce_min = _reduce_max
 
@@ -269,14 +272,24 @@ class Meetings:
         rest = Axis().union(*(axis for i, axis in enumerate(value.held.axes) if i not in axes))
         sums = value.sums
         if gone:
-            sums = (*sums, Sum(gone, gone & (value.mixed | rest), value.scale * count))
+            mixed = (gone & (value.mixed | rest)) - value.bent
+            by_how = {"sum": gone - mixed - value.bent, "mixed": mixed, "bent": gone & value.bent}
+            sums = (*sums, Sum(by_how, value.scale * count))
             self._sums.append(sums[-1])
         return value._replace(held=self._squeeze(eqn, value.held), scale=value.scale * count, sums=sums, whole=False)
 
-    def _concatenate(self, _: Any, *operands: Any) -> Held | None:
+    def _concatenate(self, _: Any, *operands: Any) -> Held | Met | None:
         if not all(isinstance(each, Held) for each in operands):
-            return None
+            self._added(operands)
+            met = together([each for each in operands if isinstance(each, Met)])
+            return met and met._replace(bent=Axis().union(*met.held.axes), whole=False)
         return Held(tuple(Axis().union(*axes) for axes in zip(*(o.axes for o in operands if o), strict=True)))
+
+    def _added(self, values: Sequence[Any]) -> None:
+        """Parameters that stand where activations do: tokens beside others, states that a loop begins with."""
+        for held in values:
+            self._count(held)
+            self._meet("added", Axis().union(*held.axes) if isinstance(held, Held) else Axis())
 
     def _dynamic_update_slice(self, _: Any, whole: Any, part: Any, *at: Any) -> None:
         for held in (whole, part):
@@ -289,20 +302,34 @@ class Meetings:
 
     def _scan(self, eqn: Any, *operands: Any) -> list[Any]:
         fixed, carried = scan_counts(eqn.params)
-        whole, layers = list(operands[: fixed + carried]), operands[fixed + carried :]
-        whole[fixed:] = [None if h is Other.FIXED else h for h in whole[fixed:]]
-        one = [Held(h.axes[1:], h.taken | h.axes[0]) if isinstance(h, Held) else _active(h) for h in layers]
+        body, layers = eqn.params["jaxpr"].jaxpr, operands[fixed + carried :]
+        states = self._states(body, fixed, operands[fixed : fixed + carried])
         self.times *= eqn.params["length"]
-        outs = self.through(eqn.params["jaxpr"].jaxpr, [*whole, *one])
+        outs = self.through(body, [*operands[:fixed], *states, *(_step(each) for each in layers)])
         self.times //= eqn.params["length"]
-        outs = [each if isinstance(each, Met) else _active(each) for each in outs]
-        return [in_rows(each) if isinstance(each, Met) and i >= carried else each for i, each in enumerate(outs)]
+        rows = [in_rows(each) if isinstance(each, Met) else _active(each) for each in outs[carried:]]
+        return [
+            *(h if isinstance(h, Held) else _active(out) for h, out in zip(states, outs[:carried], strict=True)),
+            *rows,
+        ]
+
+    def _states(self, body: Any, fixed: int, given: Sequence[Any]) -> list[Any]:
+        """What the steps of a loop begin with: activations, where these change it."""
+        pairs = zip(body.invars[fixed:], body.outvars, strict=False)
+        same = [before is after for before, after in pairs][: len(given)]
+        self._added([each for each, kept in zip(given, same, strict=True) if not kept])
+        changed = [
+            Other.ACTIVE if np.issubdtype(v.aval.dtype, np.inexact) else None
+            for v in body.invars[fixed : fixed + len(given)]
+        ]
+        return [h if kept else active for h, kept, active in zip(given, same, changed, strict=True)]
 
     def _while(self, eqn: Any, *operands: Any) -> list[Any]:
-        condition, body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        carried = [None if h is Other.FIXED else h for h in operands[condition + body :]]
-        after = self.through(eqn.params["body_jaxpr"].jaxpr, [*operands[condition : condition + body], *carried])
-        return [h if h == before else None for h, before in zip(after, carried, strict=True)]
+        condition, constants = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        body, given = eqn.params["body_jaxpr"].jaxpr, operands[condition : condition + constants]
+        states = self._states(body, constants, operands[condition + constants :])
+        after = self.through(body, [*given, *states])
+        return [h if isinstance(h, Held) else _active(out) for h, out in zip(states, after, strict=True)]
 
     def _cond(self, eqn: Any, _: Any, *operands: Any) -> list[Any]:
         branches = [self.through(branch.jaxpr, operands) for branch in eqn.params["branches"]]
@@ -312,3 +339,10 @@ class Meetings:
 def _active(value: Any) -> Any:
     """As one step of a scan has it, or all of them."""
     return Other.ACTIVE if value is Other.ACTIVE or isinstance(value, Met) else None
+
+
+def _step(value: Any) -> Any:
+    """One entry of what a scan goes over."""
+    if isinstance(value, Met):
+        return value._replace(held=_step(value.held))
+    return Held(value.axes[1:], value.taken | value.axes[0]) if isinstance(value, Held) else _active(value)

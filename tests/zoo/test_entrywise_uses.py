@@ -233,6 +233,62 @@ def test_a_use_that_is_not_followed_is_said():
         assert roles((2, "w"), forward) == "input"
 
 
+def states(p, first):
+    def step(c, x):
+        c = c * jnp.exp(-jnp.exp(p["v"])) + x[..., None]
+        return c, c.sum(-1)
+
+    return end(p, jax.lax.scan(step, jnp.broadcast_to(first, (4, *first.shape)), hidden(p).swapaxes(0, 1))[1])
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_rates_of_states_are_vectors_whatever_these_begin_with(learned: bool):
+    shape = ("w", 4)
+    assert roles(shape, lambda p: states(p, p["h"] if learned else jnp.zeros_like(p["v"])), h=shape) == "bias"
+
+
+def test_distances_to_prototypes_are_said():
+    with pytest.warns(UserWarning, match="meets activations"):
+        roles((5, "w"), lambda p: -((hidden(p)[:, 0, None] - p["v"]) ** 2).sum(-1))
+
+
+FOLLOWED = {
+    "positions before a norm": ((7, "w"), lambda p: end(p, root_mean_square(hidden(p) + p["v"])), "input"),
+    "scales before groups": (
+        (6, "w"),
+        lambda p: end(p, nn.GroupNorm(2, use_bias=False, use_scale=False).apply({}, hidden(p) * p["v"][2])),
+        "bias",
+    ),
+    "positions before a convolution": (
+        (7, "w"),
+        lambda p: end(
+            p,
+            jax.lax.conv_general_dilated(
+                root_mean_square(hidden(p) + p["v"]),
+                p["mid"][None],
+                (1,),
+                "SAME",
+                dimension_numbers=("NWC", "WIO", "NWC"),
+            ),
+        ),
+        "input",
+    ),
+    "gates before a softmax": ((6, "w"), lambda p: end(p, jax.nn.softmax(hidden(p) * p["v"][2])), "bias"),
+}
+
+
+def root_mean_square(h):
+    return h / jnp.linalg.norm(h, axis=-1, keepdims=True) * h.shape[-1] ** 0.5
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_norms_of_what_goes_on_to_weights_are_followed(name: str):
+    shape, forward, role = FOLLOWED[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert roles(shape, forward) == role
+
+
 class Decaying(nn.Module):
     """A channel forgets at rates that are drawn alike at every width, and so they are to be trained."""
 
