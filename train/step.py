@@ -138,7 +138,7 @@ class Program:
             or outputs.shape[-1] < max(self.labels, 2)
         ):
             return {}
-        if _are_classes(outputs, targets):
+        if are_classes(outputs, targets):
             right = jnp.sum(outputs.argmax(-1) == targets)
             return {"accuracy": right / jnp.maximum(jnp.sum(targets >= 0), 1)}
         if jnp.issubdtype(targets.dtype, jnp.floating) and targets.shape == outputs.shape:
@@ -208,7 +208,7 @@ def counted(outputs: Any, targets: Any) -> jax.Array:
     >>> int(counted(jnp.ones((2, 2, 5)), jnp.array([[1, -1], [0, 2]]))), int(counted(jnp.ones((2, 1)), jnp.array([1, -1])))
     (3, 2)
     """
-    if not _are_classes(outputs, targets):
+    if not are_classes(outputs, targets):
         return jnp.asarray(len(jax.tree.leaves(targets)[0]))
     return jnp.sum(targets >= 0)
 
@@ -219,13 +219,14 @@ def share_counted(outputs: Any, targets: Any) -> jax.Array:
     >>> share_counted(jnp.ones((2, 2, 5)), jnp.array([[1, -1], [0, 2]])).tolist()
     [0.5, 1.0]
     """
-    if not _are_classes(outputs, targets):
+    if not are_classes(outputs, targets):
         return jnp.ones(len(jax.tree.leaves(targets)[0]), jnp.float32)
     each = (targets >= 0).reshape(len(targets), -1)
     return jnp.where(each.all(1), 1.0, each.mean(1, dtype=jnp.float32))
 
 
-def _are_classes(outputs: Any, targets: Any) -> bool:
+def are_classes(outputs: Any, targets: Any) -> bool:
+    """Whether targets are whole numbers, one for each row of outputs."""
     if not (is_array(outputs) and is_array(targets)):
         return False
     integer = jnp.issubdtype(targets.dtype, jnp.integer)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -11,8 +11,9 @@ import numpy as np
 from flax.errors import InvalidRngError
 from jax.sharding import Mesh
 
+from train.loss_kind import kinds
 from train.mesh import Placement, rows_here, to_devices
-from train.step import Numbers, Program, TrainingState, counted, in_full, share_counted
+from train.step import Numbers, Program, TrainingState, in_full, share_counted
 from train.variables import draws, forward, loss_of, mode
 from zoo.abstract import abstract
 from zoo.checks import is_array, parts
@@ -84,7 +85,7 @@ class Trainer:
         self._pmap = pmap
         self._evaluate = jax.jit(self._sums, static_argnums=3, out_shardings=self.placement.copied)
         self._evaluate_whole = jax.jit(self._whole_sums, static_argnums=(3, 4), out_shardings=self.placement.copied)
-        self._below = jax.jit(lambda y, mask: jnp.any((y.T < 0) & (mask > 0)), out_shardings=self.placement.copied)
+        self._below = jax.jit(_below, out_shardings=self.placement.copied)
         self._count = jax.jit(lambda mask: jnp.sum(mask > 0), out_shardings=self.placement.copied)
         self.by_batches = False  # whether an evaluation has shown that the loss is no mean over samples
 
@@ -151,28 +152,23 @@ class Trainer:
         samples, as the config's loss of most batches is. Where that is no mean over either (`by_batches`), it is that of each
         batch, a mean weighted by their masks.
         """
-        total, rows, left_out = None, self.placement.batch, False
-        for batch in batches:
-            # One after the other: collectives of programs side by side could meet in different orders on different hosts.
-            _, parts = rows_here(rows, rows.mesh.shape["data"])
-            placed = to_devices(batch, rows, len(batch[0]) * parts)
-            left_out = left_out or self._leaves_out(batch, placed)
-            if not self.by_batches:
-                sums = self._evaluate(state, placed, total, left_out)
-                if total is None:  # of the first batch: losses that are equal at the start may show it later
-                    near = jax.device_get(sums["near"] if left_out else _near(**sums.pop("alike")))
-                    self.by_batches = not _by_all_members(near).any()
+        total, left_out, kind = None, False, np.zeros((0,))
+        for batch, placed in self._in_turn(batches):
+            left_out = left_out or self._signs(batch, placed)[0]
+            sums = None if self.by_batches else self._evaluate(state, placed, total, left_out)
+            if sums and not kind.size:  # of each evaluation: losses that are equal at the start may show it later
+                kind = np.reshape(jax.device_get(sums.pop("kinds")), (-1, 2, 2)).min(axis=0)
+            self.by_batches = self.by_batches or not kind[int(left_out)].any()
             if self.by_batches and (count := int(jax.device_get(self._count(placed[2])))):
                 sums = self._evaluate_whole(state, placed, total, left_out, count)
-            total = sums
+            total = sums or total
         if total is None:
             raise ValueError("There are no samples to evaluate on.")
         found = jax.device_get(total)
         count = of_loss = found.pop("count")
         if left_out:
-            over_samples, over_targets = _by_all_members(found.pop("near"))
-            kind = 0 if self.by_batches or over_samples > over_targets else 1
-            of_loss, count, found["loss"] = count[..., kind], count[..., 1], found["loss"][..., kind]
+            which = 0 if self.by_batches or kind[1][0] > kind[1][1] else 1
+            of_loss, count, found["loss"] = count[..., which], count[..., 1], found["loss"][..., which]
             if not count.all():
                 raise ValueError("All targets to evaluate on are below 0, so none counts: give some that are classes.")
         return {
@@ -180,33 +176,44 @@ class Trainer:
             for name, value in found.items()
         }
 
-    def _leaves_out(self, batch: Any, placed: Any) -> bool:
-        """Whether some targets are whole numbers below 0."""
-        whole = is_array(batch[1]) and jnp.issubdtype(np.asarray(batch[1]).dtype, jnp.signedinteger)
-        # Those of other processes are known to the devices.
-        return whole and bool(
-            jax.device_get(self._below(*placed[1:])) if jax.process_count() > 1 else np.min(batch[1]) < 0
-        )
+    def _in_turn(self, batches: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Batches and they on the devices, first the one that has a target that counts: it says what the loss is."""
+        rows, before = self.placement.batch, []
+        _, parts = rows_here(rows, rows.mesh.shape["data"])
+        # One after the other: collectives of programs side by side could meet in different orders on different hosts.
+        place = lambda batch: to_devices(batch, rows, len(batch[0]) * parts)  # noqa: E731
+        for batch in batches:
+            placed = place(batch)
+            if before is not None and not self._signs(batch, placed)[1]:
+                before.append(batch)
+                continue
+            yield batch, placed
+            yield from ((batch, place(batch)) for batch in before or ())
+            before = None
+        yield from ((batch, place(batch)) for batch in before or ())
+
+    def _signs(self, batch: Any, placed: Any) -> tuple[bool, bool]:
+        """Whether some targets are whole numbers below 0, and whether some are not."""
+        if not (is_array(batch[1]) and jnp.issubdtype(np.asarray(batch[1]).dtype, jnp.signedinteger)):
+            return False, True
+        if jax.process_count() == 1:
+            return bool(np.min(batch[1]) < 0), bool(np.max(batch[1]) >= 0)
+        below, above = jax.device_get(self._below(*placed[1:]))  # those of other processes are known to the devices
+        return bool(below), bool(above)
 
     def _sums(
         self, state: TrainingState, batch: Any, total: dict[str, Any] | None, left_out: bool = False
     ) -> dict[str, Any]:
-        """Of the first batch also the loss "alike": of all of it at once, and as means over its samples or targets. With
-        left_out, of the loss and the "count" those over samples and over targets that count, [2], and in how many batches the
-        loss is "near" the mean over them."""
+        """Of the first batch also of which "kinds" the loss is. With left_out, of the loss and the "count" those over samples and
+        over targets that count, [2]."""
         x, y, mask = batch
 
         def one(variables: Any) -> dict[str, Any]:
             outputs = self._outputs(variables, x)
             each = self._each(outputs, y)
             sums = _summed(each, mask, share_counted(outputs, y) if left_out else None)
-            if total is not None and not left_out:
-                return sums
-            weights = jax.vmap(lambda f, y: counted(*_alone(f, y)))(outputs, y)
-            losses, by_target = each["loss"], jnp.average(each["loss"], weights=weights + 1e-30)
-            alike = {"whole": self.program.loss(outputs, y), "means": jnp.stack([losses.mean(), by_target])}
-            alike |= {"scale": jnp.abs(losses).mean()}
-            return sums | ({"near": _near(**alike)} if left_out else {"alike": alike})
+            kind = {} if total is not None else {"kinds": kinds(self.program.loss, self.program.net, outputs, y)}
+            return sums | kind
 
         return self._added(state, one, mask, total, left_out)
 
@@ -221,7 +228,7 @@ class Trainer:
             outputs = self._outputs(variables, x)
             found = _summed(self._each(outputs, y), mask, share_counted(outputs, y) if left_out else None)
             loss = self.program.loss(*jax.tree.map(lambda a: a[there], (outputs, y))) * mask.sum()
-            return found | ({"loss": jnp.stack([loss, loss]), "near": jnp.zeros(2)} if left_out else {"loss": loss})
+            return found | {"loss": jnp.stack([loss, loss]) if left_out else loss}
 
         return self._added(state, one, mask, total, left_out)
 
@@ -252,12 +259,15 @@ class Trainer:
     ) -> dict[str, Any]:
         found = jax.vmap(one)(state.variables) if self.members else one(state.variables)
         sums = {"count": mask.sum(), **found}
-        if left_out and total is not None and "near" not in total:  # in the batches before, all targets counted
+        if total is not None and total["loss"].ndim < sums["loss"].ndim:  # in the batches before, all targets counted
             both = lambda a: jnp.stack([a, a], axis=-1)  # noqa: E731
             count = jnp.broadcast_to(total["count"], total["loss"].shape)
-            near = jnp.zeros_like(found["near"])
-            total = {**total, "loss": both(total["loss"]), "count": both(count), "near": near}
+            total = {**total, "loss": both(total["loss"]), "count": both(count)}
         return sums if total is None else jax.tree.map(jnp.add, total, sums)
+
+
+def _below(y: Any, mask: Any) -> tuple[Any, Any]:
+    return jnp.any((y.T < 0) & (mask > 0)), jnp.any((y.T >= 0) & (mask > 0))
 
 
 def _alone(*one: Any) -> Any:
@@ -274,25 +284,8 @@ def _summed(each: dict[str, jax.Array], mask: Any, share: Any) -> dict[str, Any]
         jnp.stack([mask, mask * share], axis=-1),
         {name: jnp.sum(v * mask * share) for name, v in each.items()},
     )
-    return found | {"loss": jnp.sum(each["loss"][:, None] * both, axis=0), "count": both.sum(axis=0)}
-
-
-def _near(whole: Any, means: Any, scale: Any) -> Any:
-    """Which of these means [..., 2] of the losses of a batch's samples its loss is; both where it is not finite.
-
-    >>> _near(np.array(2.0), np.array([2.5, 2.0]), np.array(2.5)).tolist()
-    [0.0, 1.0]
-    >>> _near(np.array(2.0), np.zeros(2), np.array(0.0)).tolist()
-    [0.0, 0.0]
-    """
-    whole, scale = whole[..., None], scale[..., None]
-    near = abs(whole - means) <= 1e-3 * jnp.maximum(abs(whole), scale)
-    return jnp.asarray(near | ~jnp.isfinite(whole), jnp.float32)
-
-
-def _by_all_members(near: np.ndarray) -> np.ndarray:
-    """The least of each column."""
-    return np.reshape(near, (-1, 2)).min(axis=0)
+    losses = jnp.stack([each["loss"], jnp.where(share > 0, each["loss"], 0)], axis=-1)  # without a target it may be 0/0
+    return found | {"loss": jnp.sum(losses * both, axis=0), "count": both.sum(axis=0)}
 
 
 def no_mean(batch: int, parts: int) -> str:

@@ -102,3 +102,40 @@ def test_targets_of_which_none_counts_are_refused():
     trainer = Trainer(Program(nn.Dense(4), optax.sgd(0.1), cross_entropy), make_mesh(), (22, 3))
     with pytest.raises(ValueError, match="All targets to evaluate on are below 0"):
         trainer.evaluate(trainer.initial(), evaluation_batches(Validation.of(lambda: (X, np.full(22, -1)), "own"), 22))
+
+
+def unlabelled_as_zero(f, y):
+    return (optax.softmax_cross_entropy_with_integer_labels(f, jnp.maximum(y, 0)) * (y >= 0)).mean()
+
+
+def root(f, y):
+    return jnp.sqrt(cross_entropy(f, y))
+
+
+def weighted(f, y):
+    weights = (y >= 0) * (1.0 + jnp.maximum(y, 0))
+    return (optax.softmax_cross_entropy_with_integer_labels(f, jnp.maximum(y, 0)) * weights).sum() / weights.sum()
+
+
+def unguarded(f, y):
+    each = optax.softmax_cross_entropy_with_integer_labels(f, jnp.maximum(y, 0))
+    return (each * (y >= 0)).sum() / (y >= 0).sum()
+
+
+@pytest.mark.parametrize("where", [slice(0, 8), slice(14, 22), slice(0, 22, 3), slice(21, 22)])
+@pytest.mark.parametrize("loss", [unlabelled_as_zero, cross_entropy, root, weighted, unguarded])
+def test_it_does_not_matter_which_samples_have_no_target(loss, where):
+    y = np.random.default_rng(1).integers(4, size=22)
+    y[where] = -1
+    trainer = Trainer(Program(nn.Dense(4), optax.sgd(0.1), loss), make_mesh(), (8, 3))
+    state = trainer.initial()
+    found = trainer.evaluate(state, evaluation_batches(Validation.of(lambda: (X, y), "own"), 8))
+    f = X @ np.asarray(state.trained["params"]["kernel"])
+    assert trainer.by_batches == (loss in (root, weighted))
+    parts = [slice(0, 8), slice(8, 16), slice(16, 22)] if trainer.by_batches else [slice(0, 22)]
+    if trainer.by_batches and where == slice(0, 8) and loss is weighted:
+        assert np.isnan(found["loss"])  # of a batch without a target the config's own loss is 0/0
+        return
+    wanted = sum(len(y[at]) * float(loss(f[at], y[at])) for at in parts) / 22
+    np.testing.assert_allclose(found["loss"], wanted, rtol=1e-5)
+    np.testing.assert_allclose(found["accuracy"], (f.argmax(-1) == y)[y >= 0].mean(), rtol=1e-6)
