@@ -69,7 +69,18 @@ def with_derivatives(value: Any, function: Callable[..., Any], *arguments: Any) 
 
 def _determinant(q1: Any, q2: Any, k: Any, gap: Any) -> Any:
     """q1 q2 − k²."""
-    return q1 * q2 - k * k if gap is None else _near_one(q1, q2, k, gap)
+    return _not_negative(q1, q2, k) if gap is None else _near_one(q1, q2, k, gap)
+
+
+@jax.custom_jvp
+def _not_negative(q1: Any, q2: Any, k: Any) -> Any:
+    return jnp.maximum(q1 * q2 - k * k, 0)
+
+
+@_not_negative.defjvp
+def _(primals: tuple, tangents: tuple) -> Any:
+    (q1, q2, k), (dq1, dq2, dk) = primals, tangents
+    return _not_negative(q1, q2, k), q2 * dq1 + q1 * dq2 - 2 * k * dk
 
 
 @jax.custom_jvp

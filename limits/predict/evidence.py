@@ -1,5 +1,6 @@
 """What data say of a kernel: the log marginal likelihood and leave-one-out predictions, as functions of JAX arrays."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -63,14 +64,23 @@ def log_marginal_likelihood(k: Float[Array | np.ndarray, "n n"], y: Any, noise: 
 
         −½ Σ_outputs yᵀ(K + noise)⁻¹y − outputs/2 (log det(K + noise) + n log 2π)
 
-    May be compiled and differentiated; NumPy kernels are worked in float64. NaN where K + noise is not positive definite.
+    May be compiled and differentiated; NumPy kernels are worked in float64. NaN where K + noise is not positive definite, of
+    NumPy kernels also where it is singular to rounding.
 
     >>> float(log_marginal_likelihood(jnp.zeros((1, 1)), jnp.ones((1, 1)), 1.0)).__round__(4)  # −½ − ½ log 2π
     -1.4189
 
     Reference: Rasmussen & Williams (2006), Gaussian processes for machine learning, equation 2.30.
     """
-    return _worked(_log_density, "log_marginal_likelihood", k, y, noise)
+    found = _worked(_log_density, "log_marginal_likelihood", k, y, noise)
+    if isinstance(found, np.ndarray) and np.isfinite(found):
+        with contextlib.suppress(ValueError):
+            factorised(
+                "log_marginal_likelihood", np.asarray(k, float), np.broadcast_to(np.asarray(noise, float), len(k))
+            )
+            return found
+        return np.asarray(np.nan)
+    return found
 
 
 @jax.custom_jvp

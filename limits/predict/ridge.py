@@ -79,15 +79,20 @@ def ridge_path(
     if not np.isfinite(whole).all():
         raise ValueError(f"ridge_path: kernel has {int((~np.isfinite(whole)).sum())} entries that are NaN or infinite.")
     values, vectors = scipy.linalg.eigh(whole)
+    # Rounding, beside which a ridge may be small: of eigenvalues that are 0, and of points that have no part in these.
+    least = len(y) * np.finfo(float).eps
+    none = values < least * values[-1]
+    values[none] = 0
+    vectors[np.ix_((vectors[:, none] ** 2).sum(1) < least, none)] = 0
     turned, square = vectors.T @ y, vectors**2
     loss, error = [], []
     for ridge in ridges:
-        inverse = 1 / (np.maximum(values, 0) + ridge)
+        inverse = 1 / (values + ridge)
         left_out = (vectors @ (inverse[:, None] * turned)) / (square @ inverse)[:, None]
         loss.append(float((left_out**2).sum(1).mean()))
         error.append(error_rate(y - left_out, y))
     best = float(ridges[int(np.argmin(loss))])
-    weights = vectors @ (turned / (np.maximum(values, 0) + best)[:, None])
+    weights = vectors @ (turned / (values + best)[:, None])
     return RidgePath(ridges, np.array(loss), np.array(error), best, weights, "leave-one-out, exact")
 
 
@@ -125,18 +130,24 @@ def feature_ridge(features: Any, y: Any, ridges: Any) -> RidgePath:
         path, how = ridge_path(phi @ phi.T, y, ridges, direct=len(phi)), "leave-one-out, exact for these features"
         return dataclasses.replace(path, weights=phi.T @ path.weights, how=how)
     ridges = np.sort(np.asarray(list(ridges), float))
-    values, vectors = scipy.linalg.eigh(phi.T @ phi)
-    turned, base = phi @ vectors, vectors.T @ (phi.T @ y)
-    square = turned**2
+    # Of ΦᵀΦ, small singular values would lose half of their digits.
+    q, r = np.linalg.qr(phi)
+    turn, sizes, rows = scipy.linalg.svd(r)
+    known = sizes > len(phi) * np.finfo(float).eps * sizes[0]
+    u, sizes, rows = (q @ turn)[:, known], sizes[known], rows[known]
+    base, square = u.T @ y, u**2
+    # 1 − leverage and the residual, as sums of what is not negative: their ratio is finite where both vanish with the ridge.
+    beyond = 1 - square.sum(1)
+    whole = beyond < len(phi) * np.finfo(float).eps
+    beyond, rest = np.where(whole, 0, beyond), np.where(whole[:, None], 0, y - u @ base)
     loss, error = [], []
     for ridge in ridges:
-        inverse = 1 / (np.maximum(values, 0) + ridge)
-        residual = y - turned @ (inverse[:, None] * base)
-        left_out = residual / np.maximum(1 - square @ inverse, 1e-12)[:, None]
+        kept = ridge / (sizes**2 + ridge)
+        left_out = (rest + u @ (kept[:, None] * base)) / (beyond + square @ kept)[:, None]
         loss.append(float((left_out**2).sum(1).mean()))
         error.append(error_rate(y - left_out, y))
     best = float(ridges[int(np.argmin(loss))])
-    weights = vectors @ (base / (np.maximum(values, 0) + best)[:, None])
+    weights = rows.T @ ((sizes / (sizes**2 + best))[:, None] * base)
     return RidgePath(ridges, np.array(loss), np.array(error), best, weights, "leave-one-out, exact for these features")
 
 

@@ -46,7 +46,8 @@ def values_of(f: Function, r: Any, z: Any) -> Any:
 def of_two(m: Any, f: Function, g: Function, pairs: bool) -> Any:
     """E[f(u) g(v)] of one variable each."""
     closed = closed_average(f, g) if m.series.differentiable else None
-    if closed is not None and closed.smooth:
+    if closed is not None and closed.smooth and m.own.size(f.random[0]).dtype == np.float64:
+        # Of float32 the rounding of q1 q2 − k² of inputs of size 100 is above what is left of it.
         return differentiated.of_smooth(m, f, g, closed, pairs)
     found = _value_of_two(m, f, g, pairs)
     if not m.series.differentiable:

@@ -79,6 +79,13 @@ def test_kernels_of_the_host_are_worked_in_float64():
     np.testing.assert_allclose(slope, (ends[1] - ends[0]) / 2e-5, rtol=1e-3)
 
 
+def test_a_kernel_that_is_singular_to_rounding_has_no_evidence():
+    x = np.linspace(0, 1, 4)[[0, 1, 2, 2]]
+    k = np.exp(-((x[:, None] - x) ** 2))
+    assert np.isnan(predict.log_marginal_likelihood(k, np.arange(4.0), 1e-16))
+    assert np.isfinite(predict.log_marginal_likelihood(k, np.arange(4.0), 1e-6))
+
+
 @pytest.mark.parametrize("function", [predict.leave_one_out, predict.log_marginal_likelihood])
 @pytest.mark.parametrize("of", [np, jnp])
 def test_noise_that_is_no_variance(function, of):

@@ -93,6 +93,31 @@ def test_ridges_of_features_are_those_of_their_kernel():
     np.testing.assert_allclose(phi @ features.weights, phi @ phi.T @ whole.weights, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("size", [1.0, 1000.0])
+@pytest.mark.parametrize("kind", ["square", "of one point", "of less rank"])
+def test_points_left_out_at_ridges_beside_rounding(kind, size):
+    """Refitted without each point: where features fit every point, what is left of it and of its residual vanish together."""
+    random = np.random.default_rng(2)
+    phi = random.normal(size=(8, 8)) if kind == "square" else random.normal(size=(30, 4))
+    phi = size * (phi @ random.normal(size=(4, 9)) if kind == "of less rank" else phi)
+    if kind == "of one point":
+        phi[:, 3] = np.eye(30)[4]
+    y, ridges = random.normal(size=len(phi)), 10.0 ** np.arange(-16, 3, 3)
+    features, whole = predict.feature_ridge(phi, y, ridges), predict.ridge_path(phi @ phi.T, y, ridges)
+    wanted = []
+    for ridge in ridges:
+        left_out = []
+        for i in range(len(y)):
+            u, s, v = np.linalg.svd(np.delete(phi, i, 0), full_matrices=False)
+            kept = s > 1e-12 * s[0]
+            w = v[kept].T @ (s[kept] / (s[kept] ** 2 + ridge) * (u[:, kept].T @ np.delete(y, i)))
+            left_out.append((y[i] - phi[i] @ w) ** 2)
+        wanted.append(np.mean(left_out))
+    np.testing.assert_allclose(features.loss, wanted, rtol=1e-9)
+    np.testing.assert_allclose(whole.loss, wanted, rtol=1e-6)
+    assert features.ridge == whole.ridge == ridges[np.argmin(wanted)]
+
+
 def test_ridges_that_are_refused():
     for ridges in ((), (0.0,), (1.0, 1.0)):
         with pytest.raises(ValueError, match="ridges"):
