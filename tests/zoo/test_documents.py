@@ -14,10 +14,17 @@ PAD, BEGIN = 6, 0
 WINDOW = jnp.array([[3, 4, BEGIN, 5, 1, BEGIN, BEGIN, 2]])
 DOCUMENTS = (slice(0, 2), slice(2, 5), slice(5, 6), slice(6, 8))
 KINDS = pytest.mark.parametrize("options", [{"scan": True}, MODERN], ids=["learned", "rotary"])
+OTHERS = (("right", "rotary"), ("left", "learned"), ("between", "rotary"))  # these are slow
 
 
-@KINDS
-@pytest.mark.parametrize("at", [(0, 1, 2), (5, 6, 7), (1, 4, 6)], ids=["right", "left", "between"])
+@pytest.mark.parametrize(
+    ("options", "at"),
+    [
+        pytest.param(options, at, id=f"{where}-{name}", marks=pytest.mark.slow if (where, name) in OTHERS else ())
+        for where, at in {"right": (0, 1, 2), "left": (5, 6, 7), "between": (1, 4, 6)}.items()
+        for name, options in {"learned": {"scan": True}, "rotary": MODERN}.items()
+    ],
+)
 def test_padding_changes_nothing_wherever_it_stands(options, at):
     net, x = network(padding=PAD, **options), jnp.full((2, 8), PAD).at[:, jnp.array(at)].set(jnp.array([[1, 2, 3]] * 2))
     given = variables(network(**options))
@@ -25,7 +32,9 @@ def test_padding_changes_nothing_wherever_it_stands(options, at):
     np.testing.assert_allclose(found, run(network(**options), given, jnp.array([[1, 2, 3]]))[0], atol=1e-11)
 
 
-@KINDS
+@pytest.mark.parametrize(
+    "options", [pytest.param({"scan": True}, marks=pytest.mark.slow), MODERN], ids=["learned", "rotary"]
+)
 def test_documents_of_a_window_give_what_they_give_apart(options):
     net, given = network(separator=BEGIN, **options), variables(network(**options))
     packed = run(net, given, WINDOW)[0]

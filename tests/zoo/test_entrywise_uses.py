@@ -176,8 +176,8 @@ def test_a_readout_starts_and_moves_alike_as_a_vector_and_as_a_matrix():
         inferred = infer_roles(init, base={"width": 16}, target={"width": 256}, apply=forward)
         params: Any = inferred.rescale(init(jax.random.key(0), 256))
         tx = scaled(optax.adam(0.01), inferred)
-        gradient = jax.grad(lambda p: (forward(p) ** 2).mean())(params)
-        moved: Any = optax.apply_updates(params, tx.update(gradient, tx.init(params), params)[0])
+        gradient = jax.jit(jax.grad(lambda p: (forward(p) ** 2).mean()))(params)
+        moved: Any = optax.apply_updates(params, jax.jit(tx.update)(gradient, tx.init(params), params)[0])
         assert inferred.places["v"].role == "readout"
         found.append([params["v"].ravel(), moved["v"].ravel(), moved["in"], forward(moved)])
     for vector, matrix in zip(*found, strict=True):
@@ -305,10 +305,10 @@ def test_rates_of_channels_start_and_move_alike_at_every_width():
     starts, moves = [], []
     for width in (16, 256):
         net = Rescaled.of(Decaying, X[:, 0], base={"width": 16}, target={"width": width})
-        params: Any = net.init(jax.random.key(0), X[:, 0])
+        params: Any = jax.jit(net.init)(jax.random.key(0), X[:, 0])
         tx = scaled(optax.adam(0.01), net.roles)
-        gradient: Any = jax.grad(lambda p, net=net: (net.apply(p, X[:, 0]) ** 2).mean())(params)
-        step: Any = tx.update(gradient, tx.init(params), params)[0]
+        gradient: Any = jax.jit(jax.grad(lambda p, net=net: (net.apply(p, X[:, 0]) ** 2).mean()))(params)
+        step: Any = jax.jit(tx.update)(gradient, tx.init(params), params)[0]
         starts.append(np.asarray(params["params"]["log_rates"])[0])
         moves.append(np.abs(step["params"]["log_rates"]).mean())
     np.testing.assert_allclose(starts[0], np.log([1, 2, 3, 4]), atol=1e-6)

@@ -154,7 +154,10 @@ def values(module, x):
     return jax.jit(module.init)(jax.random.key(5), jnp.ones(x.shape, x.dtype))
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n in ("mlp", "vit", "scan of one layer") else n for n in MODULES],
+)
 def test_modules(name):
     module, x = MODULES[name]
     found, drawn = leaves(laws(module.init, x)), leaves(values(module, x))

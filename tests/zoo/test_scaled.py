@@ -84,6 +84,13 @@ def forms(net: Any, alpha: float) -> list[Any]:
 SLOW = pytest.mark.slow  # what compiles for long; the form without multipliers stays
 
 
+@functools.cache
+def started(width: int) -> Any:
+    """(a network of two layers, its parameters, of three inputs): of several optimisers the same."""
+    net = MLP(width, 2, parameterization=MUP.based(16))
+    return net, jax.jit(net.init)(jax.random.key(0), jnp.ones((1, 3)))["params"]
+
+
 @pytest.mark.parametrize(
     ("name", "optimizer"),
     [
@@ -197,11 +204,11 @@ def test_the_bias_of_the_readout_moves_outputs_alike_at_every_width(net, optimiz
     x, moved = jnp.asarray(np.random.default_rng(0).normal(size=(8, 6)), jnp.float32), []
     for width in (64, 4096):
         mine = net.clone(width=width)
-        params = mine.init(jax.random.key(0), x)["params"]
-        outputs = lambda p, mine=mine: mine.apply({"params": p}, x)  # noqa: E731
-        gradients = jax.grad(lambda p, outputs=outputs: jnp.mean((outputs(p) - 3.0) ** 2))(params)
+        params = jax.jit(mine.init)(jax.random.key(0), x)["params"]
+        outputs = jax.jit(lambda p, mine=mine: mine.apply({"params": p}, x))
+        gradients = jax.jit(jax.grad(lambda p, outputs=outputs: jnp.mean((outputs(p) - 3.0) ** 2)))(params)
         tx = scaled(optimizer, mine, learning_rate=0.1)
-        updates: Any = tx.update(gradients, tx.init(params), params)[0]
+        updates: Any = jax.jit(tx.update)(gradients, tx.init(params), params)[0]
         after = params | {
             "readout": params["readout"] | {"bias": params["readout"]["bias"] + updates["readout"]["bias"]}
         }
@@ -278,8 +285,7 @@ def test_depth_rules_of_the_branches():
 
 def test_epsilon_decay_and_clipping_are_where_they_belong():
     """A huge ε makes Adam linear in g: the step is then g / size × step / ε; decay is learning rate × λ at every size."""
-    net = MLP(64, 2, parameterization=MUP.based(16))
-    params = jax.jit(net.init)(jax.random.key(0), jnp.ones((1, 3)))["params"]
+    net, params = started(64)
     gradients, table = jax.tree.map(jnp.ones_like, params), factors(net, params)
     nothing = jax.tree.map(jnp.zeros_like, params)
 
@@ -298,8 +304,7 @@ def test_epsilon_decay_and_clipping_are_where_they_belong():
 
 
 def test_what_is_refused():
-    net = MLP(64, 2, parameterization=MUP.based(16))
-    params = jax.jit(net.init)(jax.random.key(0), jnp.ones((1, 3)))["params"]
+    net, params = started(64)
     with pytest.raises(ValueError, match=r'scaled: this optimiser is Muon.*scaled\("muon", net'):
         scaled(optax.contrib.muon(0.1), net).init(params)
     with pytest.raises(ValueError, match=r"√max\(fan_in, fan_out\)"):
@@ -322,12 +327,11 @@ def test_what_is_refused():
     ],
 )
 def test_a_threshold_of_all_gradients_inside_is_warned_of(inside):
-    net, rule = MLP(64, 2, parameterization=MUP.based(16)), optax.chain(inside, optax.sgd(0.1))
-    params = jax.jit(net.init)(jax.random.key(0), jnp.ones((1, 3)))["params"]
+    (net, params), rule = started(64), optax.chain(inside, optax.sgd(0.1))
     with pytest.warns(UserWarning, match="compares the norm of all gradients"):
         scaled(rule, net).init(params)
-    small = MLP(16, 2, parameterization=MUP.based(16))  # where all factors are 1 it is the plain optimiser
-    scaled(rule, small).init(jax.jit(small.init)(jax.random.key(0), jnp.ones((1, 3)))["params"])
+    small, params = started(16)  # where all factors are 1 it is the plain optimiser
+    scaled(rule, small).init(params)
 
 
 @pytest.mark.parametrize(
@@ -339,8 +343,8 @@ def test_a_threshold_of_all_gradients_inside_is_warned_of(inside):
     ],
 )  # fmt: skip
 def test_other_rules_are_not_warned_of(rule):
-    net = MLP(64, 2, parameterization=MUP.based(16))
-    scaled(rule, net).init(jax.jit(net.init)(jax.random.key(0), jnp.ones((1, 3)))["params"])
+    net, params = started(64)
+    scaled(rule, net).init(params)
 
 
 class Plain(nn.Module):
