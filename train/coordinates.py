@@ -70,7 +70,7 @@ def coord_check(
     >>> def make(width, depth):
     ...     return MLP(width, depth, activation="tanh", parameterization=Parameterization.mup.based(32))
     >>> batch = jnp.ones((2, 3)), jnp.array([[1.0], [-1.0]])
-    >>> check = coord_check(make, (32, 64, 128), (2,), batch, lambda f, y: jnp.mean((f - y) ** 2),
+    >>> check = coord_check(make, (32, 128), (2,), batch, lambda f, y: jnp.mean((f - y) ** 2),
     ...                     lambda net: scaled(optax.adam(1e-3), net))
     >>> bool(check)
     True

@@ -28,7 +28,7 @@ class Normal(nn.Module):
         return nn.Dense(3)(h)
 
 
-@pytest.mark.parametrize(("average", "members"), [(0.9, 0), (0.9, 2), (0.0, 0)])
+@pytest.mark.parametrize(("average", "members"), [pytest.param(0.9, 0, marks=pytest.mark.slow), (0.9, 2), (0.0, 0)])
 def test_a_checkpoint_is_read_as_it_is_evaluated(tmp_path: Path, average: float, members: int):
     program = Program(Normal(), optax.adam(0.1), cross_entropy, average=average)
     trainer = Trainer(program, make_mesh(), X.shape, members=members)

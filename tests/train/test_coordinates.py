@@ -306,7 +306,7 @@ def test_layers_in_branches_may_move_by_less(steeper):
             of = Broken(net.roles, lambda factor: change(factor, net.roles.depth)) if steeper else net
             return scaled(optax.adam(1e-3), of)
 
-        return coord_check(make, (32,), (2, 4, 8, 16), BATCH, loss, optimizer, 2, seeds=3)
+        return coord_check(make, (32,), (2, 4, 8, 16) if steeper else (2, 4, 8), BATCH, loss, optimizer, 2, seeds=3)
 
     found = run()
     if steeper:
@@ -365,8 +365,6 @@ def test_outputs_from_which_nothing_can_be_subtracted_keep_their_verdict():
     """The logarithm of f − f(0) = 0 is −∞, which is no divergence of the network."""
     x, labels = np.random.default_rng(1).normal(size=(8, 4)), np.arange(8) % 3
     loss = lambda p, y: -jnp.mean(jnp.log(p[jnp.arange(8), y]))  # noqa: E731
-    found = coord_check(
-        lambda w, _: Shares(w), (8, 32, 128), (1,), (x, labels), loss, optax.adam(0.01), steps=2, seeds=4
-    )
+    found = coord_check(lambda w, _: Shares(w), (8, 32), (1,), (x, labels), loss, optax.adam(0.01), steps=2, seeds=4)
     assert {s.verdict for s in found.against} == {"grows"}
     assert not any(s.centred for s in found.slopes)

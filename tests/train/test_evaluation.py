@@ -39,9 +39,16 @@ def squares(f, y):
     return jnp.mean((f - y) ** 2)
 
 
-@pytest.mark.parametrize("members", [0, 2])
+LOSSES = {contrast: True, deviation: True, classes: False, squares: False}
+
+
 @pytest.mark.parametrize(
-    ("loss", "by_batches"), [(contrast, True), (deviation, True), (classes, False), (squares, False)]
+    ("loss", "by_batches", "members"),
+    [
+        pytest.param(loss, LOSSES[loss], members, marks=() if (i + members // 2) % 2 == 0 else pytest.mark.slow)
+        for i, loss in enumerate(LOSSES)
+        for members in (0, 2)
+    ],
 )
 def test_a_loss_is_evaluated_as_what_it_is(loss, by_batches, members):
     y = np.eye(4, dtype="float32")[RANDOM.integers(4, size=22)]
@@ -76,9 +83,19 @@ def by_sequence(f, y):
     return jnp.mean(jax.vmap(lambda f, y: cross_entropy(f[None], y[None]))(f, y))
 
 
-@pytest.mark.parametrize("members", [0, 2])
-@pytest.mark.parametrize("kind", [Validation, Sequences])
-@pytest.mark.parametrize("loss", [cross_entropy, by_sequence])
+# Every two of these meet by default.
+LATIN = [
+    (cross_entropy, Validation, 0),
+    (cross_entropy, Sequences, 2),
+    (by_sequence, Validation, 2),
+    (by_sequence, Sequences, 0),
+]
+OTHERS = [(loss, kind, 2 - members) for loss, kind, members in LATIN]
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind", "members"), [*LATIN, *(pytest.param(*each, marks=pytest.mark.slow) for each in OTHERS)]
+)
 def test_a_mean_over_targets_that_count_or_over_samples_is_that_mean(loss, kind, members):
     targets = RANDOM.integers(-1, 4, size=(22, 5))
     targets[:8] = RANDOM.integers(4, size=(8, 5))  # of the first batch all count

@@ -90,10 +90,10 @@ def test_streams_of_other_names_are_drawn_anew_and_dropout_stays():
     losses = {}
     for noise in ("", "noise"):
         given = Program(Draws(noise=noise), optax.sgd(0.0), squares)
-        state, losses[noise] = given.initial(0, X), []
+        state, losses[noise], step = given.initial(0, X), [], jax.jit(given.step)
         start = state
         for _ in range(2):
-            state, numbers = given.step(state, BATCH)
+            state, numbers = step(state, BATCH)
             losses[noise].append(float(numbers["loss"]))
         key = jax.random.fold_in(jax.random.fold_in(jax.random.wrap_key_data(start.key), 0), 0)
         if not noise:
@@ -193,7 +193,7 @@ def ranking(f: Any, y: Any) -> Any:
     return jax.nn.softplus(-(f[:, None] - f) * jnp.sign(y[:, None] - y)).mean()
 
 
-@pytest.mark.parametrize("shapes", [((8, 1), (8,)), ((8,), (8, 1))])
+@pytest.mark.parametrize("shapes", [((8, 1), (8,)), pytest.param(((8,), (8, 1)), marks=pytest.mark.slow)])
 @jax.numpy_rank_promotion("allow")  # as users have it
 def test_a_loss_that_spreads_outputs_over_targets_is_said(shapes):
     outputs, targets = (jnp.ones(shape) for shape in shapes)

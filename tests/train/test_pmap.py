@@ -41,11 +41,11 @@ def test_devices_drop_out_differently(accumulate):
     for rate in (0.0, 0.5):
         one = Program(Net(rate), optax.sgd(0.1), squares, accumulate)
         state = one.initial(0, X)
-        mapped = jax.vmap(dataclasses.replace(one, mapped="d").step, axis_name="d", in_axes=(None, 0))
+        mapped = jax.jit(jax.vmap(dataclasses.replace(one, mapped="d").step, axis_name="d", in_axes=(None, 0)))
         both = mapped(state, (jnp.stack([X, X]), jnp.stack([Y, Y])))[1]["loss"]
-        same = jnp.allclose(both, one.step(state, (X, Y))[1]["loss"], rtol=1e-6)
+        same = jnp.allclose(both, jax.jit(one.step)(state, (X, Y))[1]["loss"], rtol=1e-6)
         assert bool(same) == (rate == 0)
-    halves = jax.vmap(dataclasses.replace(one, mapped="d").step, axis_name="d", in_axes=(None, 0), axis_size=1)
+    halves = jax.jit(jax.vmap(dataclasses.replace(one, mapped="d").step, axis_name="d", in_axes=(None, 0), axis_size=1))
     assert float(halves(state, (X[None], Y[None]))[1]["loss"][0]) != float(both[0])
 
 

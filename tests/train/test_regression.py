@@ -133,7 +133,7 @@ def test_which_targets_are_classes(y, classes):
 
 
 def test_disks_that_are_too_small_are_named(tmp_path):
-    many = np.broadcast_to(np.ones(1), (10**8, 1))
+    many = np.broadcast_to(np.ones(1), (10**7, 1))
     data = Samples("many", many, many, many[:10], many[:10])
     with pytest.raises(OSError, match="GiB"):
         regression.plan(jobs(tmp_path, dataclasses.replace(SETTINGS, block=8), data=data), SCREEN)

@@ -1,6 +1,7 @@
 """A step against the same step written out: gradients, parts of a batch, averages, recomputation, members, sharding."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -143,9 +144,10 @@ def test_half_precision_is_averaged_in_float32(accumulate):
 def test_batch_statistics_of_parts_follow_one_another():
     net = HeResNet(4, (1,), 10, norm="batch")
     state, _ = after(program(net, accumulate=2), steps=1)
-    variables: Any = net.init(jax.random.fold_in(jax.random.key(0), 3), X)
+    variables: Any = jax.jit(net.init)(jax.random.fold_in(jax.random.key(0), 3), X)
+    passed: Any = jax.jit(functools.partial(net.apply, train=True, mutable=["batch_stats"]))
     for part in (slice(0, 16, 2), slice(1, 16, 2)):
-        _, changed = net.apply(variables, X[:16][part], train=True, mutable=["batch_stats"])  # pyright: ignore[reportGeneralTypeIssues]
+        _, changed = passed(variables, X[:16][part])
         variables = {**variables, **changed}
     close(state.collections, {"batch_stats": variables["batch_stats"]})
 
@@ -284,7 +286,7 @@ class OfNNX(nnx.Module):
     [
         Training(),
         pytest.param(Deterministic(), marks=pytest.mark.slow),
-        IsTrain(),
+        pytest.param(IsTrain(), marks=pytest.mark.slow),
         pytest.param(Twice(), marks=pytest.mark.slow),
         pytest.param(Functions(), marks=pytest.mark.slow),
         in_parameterization(Training(), "ntk"),
@@ -396,7 +398,7 @@ def test_parts_weigh_as_many_targets_as_they_have(mapped):
     x = jax.random.randint(jax.random.key(0), (4, 6), 0, 5)
     y = jnp.where(jnp.arange(6)[None] < jnp.array([6, 1, 3, 0])[:, None], jnp.roll(x, -1, axis=1), -1)
     whole, parts = (Program(net, optax.sgd(1.0), cross_entropy, accumulate=k) for k in (1, 2))
-    start = whole.initial(0, x)
+    start = jax.jit(lambda x: whole.initial(0, x))(x)
     expected, numbers = jax.jit(whole.step)(start, (x, y))
     if mapped:
         step = jax.vmap(

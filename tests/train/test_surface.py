@@ -19,7 +19,7 @@ def made(members: int, scatter: float = 1.0, w: np.ndarray = W, d: np.ndarray = 
 
 
 def test_what_it_is_made_of_is_found():
-    found = error_surface(made(4000), LIMIT)
+    found = error_surface(made(2000), LIMIT)
     for part, value in (
         (found.scatter, 1.0),
         (found.scatter_depth, 3.0),
@@ -47,7 +47,7 @@ def test_noise_is_not_taken_for_a_bias():
 
 
 def test_an_offset_that_no_size_explains_is_left():
-    found = error_surface({size: f + 0.1 for size, f in made(2000).items()}, LIMIT)
+    found = error_surface({size: f + 0.1 for size, f in made(1000).items()}, LIMIT)
     assert found.width_first.low < 0.1 < found.width_first.high
     assert found.depth_first.low < 0.1 < found.depth_first.high
 
