@@ -47,7 +47,11 @@ def test_evidence_and_leave_one_out():
                 difference = (function(k, y, noise + step) - function(k, y, noise - step)) / 2e-6
                 np.testing.assert_allclose(slope[i], difference, atol=1e-7)
         along = draw(6, 6, seed=2), draw(6, 2, seed=3)
-        moved = lambda t: predict.log_marginal_likelihood(k + t * (along[0] + along[0].T), y + t * along[1], noise)  # noqa: E731
+        moved = jax.jit(
+            lambda t: predict.log_marginal_likelihood(
+                jnp.asarray(k) + t * (along[0] + along[0].T), y + t * along[1], noise
+            )
+        )
         for derivative, order in ((jax.grad(moved), 1), (jax.grad(jax.grad(moved)), 2)):
             before = moved if order == 1 else jax.grad(moved)
             np.testing.assert_allclose(derivative(0.0), (before(1e-5) - before(-1e-5)) / 2e-5, rtol=1e-6)

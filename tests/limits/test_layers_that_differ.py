@@ -94,7 +94,12 @@ def test_residual_networks():
 
 
 ENTRIES = [  # where names of layers begin, and their entry
-    (ResNet(4, 2, residual="fixed", branch_layers=2), 4, {"read_in": 0, "block_1": 1, "block_2": 2, "readout": 3}),
+    pytest.param(
+        ResNet(4, 2, residual="fixed", branch_layers=2),
+        4,
+        {"read_in": 0, "block_1": 1, "block_2": 2, "readout": 3},
+        marks=pytest.mark.slow,
+    ),
     (
         ResNet(4, 3, form="conv", stages=2),
         5,

@@ -65,7 +65,7 @@ def test_a_mean_is_taken_out_or_refused(kind):
     assert limit(kind).lazy(TASK, 5, 0.1, centred=True, kernels=()).loss[0] > 0
 
 
-@pytest.mark.parametrize("kind", ["softplus", "product", "scalar"])
+@pytest.mark.parametrize("kind", ["softplus", "product", pytest.param("scalar", marks=pytest.mark.slow)])
 def test_functions_of_readouts_are_refused(kind):
     for centred in (False, True):
         with pytest.raises(AbsentError, match="no sum of readouts"):
@@ -105,7 +105,7 @@ class Narrow(nn.Module):
         return nn.Dense(1, use_bias=False)(h if self.first else nn.Dense(3, use_bias=False)(h))
 
 
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("first", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_signals_that_stay_few_stay_random(first):
     """Their squares do not become their mean, and what was called exact was another network's kernel."""
     limit = twin(in_parameterization(Narrow(16, first), "ntk"))
@@ -119,7 +119,7 @@ def test_signals_that_stay_few_stay_random(first):
         limit.posterior(Task(x, np.ones(2)), noise=0.1)
 
 
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("first", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_networks_that_stay_random_have_a_spread_at_infinite_width(first):
     limit, task = twin(in_parameterization(Narrow(16, first), "mup")), Task(np.eye(3)[:2], [1.0, -1.0])
     options: Any = {"samples": 16, "replicas": 2, "kernels": ()}

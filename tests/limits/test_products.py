@@ -110,6 +110,6 @@ def test_products_are_full(door: str, seen: list[str]) -> None:
 def test_what_the_caller_chose_is_left(seen: list[str]) -> None:
     """The setting of JAX is the caller's."""
     with jax.default_matmul_precision("tensorfloat32"):
-        _rich()
+        DOORS["empirical_ntk"]()
     assert seen
     assert any("HIGH" in each and "HIGHEST" not in each for each in seen)

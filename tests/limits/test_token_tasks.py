@@ -155,11 +155,12 @@ def test_members_descend_the_masked_loss(tmp_path):
 
         return jax.tree.map(lambda p, s, c: p - rate * c * s, params, jax.grad(objective)(params), factors)
 
+    init, apply = jax.jit(net.init), jax.jit(net.apply)
     for key in member_keys(3, 0, 2):
-        params = net.init(key, x[:1])["params"]
+        params = init(key, x[:1])["params"]
         for (i,) in rows:
             params = step(params, i)
-        found.append(np.asarray(net.apply({"params": params}, x))[MASK])
+        found.append(np.asarray(apply({"params": params}, x))[MASK])
     np.testing.assert_allclose(run.f[-1], np.mean(found, axis=0), atol=1e-5)
     assert (run.f_train.shape, run.f_train_cov.shape, run.f_test.shape) == ((2, 5, 4), (2, 5, 5), (2, 1, 4))
     back = Trajectory.load(run.save(tmp_path / "run"))

@@ -26,7 +26,7 @@ def ntk(net, x, trained=None):
 @pytest.mark.parametrize(
     ("net", "x", "layers"),
     [
-        (NET, X, ("hidden_1", "hidden_2", "hidden_3", "readout")),
+        pytest.param(NET, X, ("hidden_1", "hidden_2", "hidden_3", "readout"), marks=pytest.mark.slow),
         (CNN(8, 2, activation="relu", b_std=0.2, readout="average"), IMAGES, ("conv_1", "conv_2", "readout")),
         pytest.param(
             ViT(8, 1, patch=2), IMAGES, ("block_1_mlp_1", "block_1_mlp_2", "block_1_out"), marks=pytest.mark.slow

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
 
-from limits.cumulants import bivariate, relu_moments
+from limits import cumulants
+from limits.cumulants import relu_moments
 from limits.cumulants.relu import piecewise_linear_moments
 from zoo.activations import PiecewiseLinear
 
 pytestmark = pytest.mark.usefixtures("x64")
+bivariate = jax.jit(cumulants.bivariate)
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(40)
 
 

@@ -64,7 +64,7 @@ def test_ordered_kernels_become_constant():
 
 
 def test_eigenvalues_of_the_kernel_matrix_on_the_sphere():
-    rng, n, d = np.random.default_rng(0), 400, 3
+    rng, n, d = np.random.default_rng(0), 250, 3
     x = rng.normal(size=(n, d))
     x /= np.linalg.norm(x, axis=1)[:, None]
     ntk = deep_kernels(x, [3]).ntk[0]

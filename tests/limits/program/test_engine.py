@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from modules import MODULES
-from same_law import deviations, values
+from same_law import SEEDS, deviations, values
 from stock import Dense, readout
 from vectors import Branches, SwiGLU
 
@@ -39,13 +39,14 @@ def test_samples_are_in_law_networks_of_that_width(name):
     net, x = of(name, 32 if name in BY_DEFAULT else 64)
     task = Task(x, [1.0, -1.0, 0.5])
     # 56 such numbers in all: one beyond 3.5 once in 40 runs by chance.
-    assert np.abs(deviations(*values(net, task, RATES.get(name, 0.2), "features"))).max() < 3.5
+    seeds = 800 if name in BY_DEFAULT else SEEDS
+    assert np.abs(deviations(*values(net, task, RATES.get(name, 0.2), "features", seeds))).max() < 3.5
 
 
-@pytest.mark.parametrize("name", ["Tied", pytest.param("Heads", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["MLP", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Tied", "Heads"))])
 def test_no_matrix_of_samples_by_samples_is_made(name):
     """Not even where `init` would draw it; the matrices are [samples, directions]."""
-    samples = 4096
+    samples = 1024
     net, x = of(name, samples)
     x, y = jnp.asarray(x, "float32"), jnp.zeros((3, 1))
     sweep = CausalSweep(net, Training("mse", centred=True), x.shape, 3, "float32", steps=1)
