@@ -14,13 +14,17 @@ READMES = {
 READMES["README.md"] = (ROOT / "README.md").read_text()
 # The same calls in less time; and what takes long to compile, and has tests of its own, only as it is written.
 SMALLER = {
+    "print(twin(own).rich(task, steps=4, learning_rate=0.1, samples=512, replicas=2).loss)\n": "",
     "steps=200, learning_rate=0.5": "steps=40, learning_rate=0.5", "times=[200]": "times=[40]", "members=64": "members=16",
     "steps=20, learning_rate=0.2": "steps=4, learning_rate=0.2", "times=[0, 20]": "times=[0, 4]", "samples=1024": "samples=256",
     "samples=512": "samples=128", "steps=50": "steps=10", "MLP(width=256, depth=2": "MLP(width=64, depth=2",
     "Block(width=256)": "Block(width=32)", "own, task, members=16, steps=4": "own, task, members=2, steps=1",
-    "twin(own).rich(task, steps=4": "twin(own).rich(task, steps=1",
+    "(nn.LayerNorm()(h))": "(h)",
 }  # fmt: skip
-LONG = ("deep_pair", "sample_posterior", "said.f_test_cov", "found.plot", "gated.rich")
+LONG = (
+    "deep_pair", "sample_posterior", "said.f_test_cov", "found.plot", "gated.rich", "predict.nystrom", "texts = ",
+    "statistical_loss", "coord_check(", "sizes = {", "both = 0.3",
+)  # fmt: skip
 
 
 def blocks(text):

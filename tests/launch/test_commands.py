@@ -229,8 +229,8 @@ def test_a_config_is_executed_once_a_start(tmp_path):
 
 def test_limit_without_training(tmp_path):
     small = ("--config.task.n_train=20", "--config.task.n_test=10")
-    done = launch("--config=evidence", f"--workdir={tmp_path}", *small, module="limit")
-    assert done.returncode == 0, done.stderr
+    (code,), (said,) = ended("launch.limit", "--config=evidence", f"--workdir={tmp_path}", *small)
+    assert code == 0, said
     assert (tmp_path / "evidence.png").exists()
     assert json.loads((tmp_path / "config.json").read_text())["config"]["name"] == "evidence"
     assert len(json.loads((tmp_path / "limit.json").read_text())["limits"]) == 36
@@ -257,11 +257,11 @@ def test_fields_of_regression_that_a_config_leaves_out_may_be_named(tmp_path):
     )
     sizes = ("--config.regression.n_train=20", "--config.regression.n_test=10", "--config.regression.ridges=(0.1,)")
     config = f"--config={tmp_path}/few.py"
-    done = launch(config, f"--workdir={tmp_path}/out", *sizes, module="limit")
-    assert done.returncode == 0, done.stderr
+    (code,), (said,) = ended("launch.limit", config, f"--workdir={tmp_path}/out", *sizes)
+    assert code == 0, said
     assert json.loads((tmp_path / "out/report.json").read_text())["n_train"] == 20
-    done = launch(config, "--config.regression.n_trian=20", module="limit")
-    assert 'no field "n_trian". Did you mean "n_train"?' in done.stderr
+    _, (said,) = ended("launch.limit", config, "--config.regression.n_trian=20")
+    assert 'no field "n_trian". Did you mean "n_train"?' in said
 
 
 def test_the_commands_as_a_module():

@@ -55,7 +55,7 @@ def conducted(folder: Path, code: str) -> bool:
     return train.conduct(run, Console(quiet=True))
 
 
-@pytest.mark.parametrize("wrong", ["outputs.T @ targets.T", "missing"])
+@pytest.mark.parametrize("wrong", ["outputs.T @ targets.T", pytest.param("missing", marks=pytest.mark.slow)])
 def test_training(tmp_path, wrong):
     (tmp_path / "run/checkpoints").mkdir(parents=True)
     (tmp_path / "run/checkpoints/notes.txt").write_text("mine")

@@ -243,10 +243,10 @@ def test_workers_that_stay_out_of_reach_are_an_error(tools):
     ("report", "code"),
     [
         ("a: exit code 134\nb: exit code 42", 42),  # jax ends a process whose peers have left
-        ("a: exit code 0\nb: exit code 9\nc: exit code 3", 9),
+        pytest.param("a: exit code 0\nb: exit code 9\nc: exit code 3", 9, marks=pytest.mark.slow),
         pytest.param(*("a: exit code 9\nb: running", 9), marks=pytest.mark.slow),
         ("a: lost\nb: running", 42),
-        ("a: running\nb: nothing started", 1),
+        pytest.param("a: running\nb: nothing started", 1, marks=pytest.mark.slow),
     ],
 )
 def test_what_several_workers_tell_is_one_verdict(tools, report, code):

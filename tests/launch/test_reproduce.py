@@ -46,7 +46,7 @@ def test_every_size_of_every_figure_can_be_built(name: str, size: str):
         net = study.call("make", min(config.widths), min(4, min(config.depths)), **fields, **study.job_example())
         tx = study.call("optimizer", net, **fields, **study.job_example())
         assert label or not fields
-        if number and size == "paper":  # they differ in size alone from the small ones
+        if size == "paper" and (number or not name.endswith("/fig1")):  # they differ in size alone from the small ones
             continue
         x = jax.ShapeDtypeStruct((1, *IMAGES[fields.get("dataset", config.dataset)]), "float32")
         jax.eval_shape(lambda x, net=net, tx=tx: tx.init(net.init(jax.random.key(0), x)["params"]), x)

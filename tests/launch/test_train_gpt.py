@@ -141,7 +141,7 @@ def test_bytes_of_a_prompt_that_are_no_text_are_read_as_they_are():
     assert write(net, params, "hé\udcff", tokens=1)[0].startswith("hé�")
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_text_beyond_the_context_has_no_padding(seed: int):
     net: Any = GPT(width=16, depth=1, vocabulary=7, context=8, padding=0)
     params = jax.jit(net.init)(jax.random.key(0), jax.numpy.ones((1, 8), int))["params"]
