@@ -23,7 +23,7 @@ SMALLER = {
 }  # fmt: skip
 LONG = (
     "deep_pair", "sample_posterior", "said.f_test_cov", "found.plot", "gated.rich", "predict.nystrom", "texts = ",
-    "statistical_loss", "coord_check(", "sizes = {", "both = 0.3",
+    "statistical_loss", "coord_check(", "sizes = {", "both = 0.3", "rich.provenance", "decoder",
 )  # fmt: skip
 
 
