@@ -22,9 +22,7 @@ HERE = ROOT / "tests" / "claimed"
 HEAVY = (
     "beyond_gaussian/figA3",
     "curse_of_depth/phases",
-    "depthwise_transfer/fig3",
     "depthwise_transfer/fig5",
-    "depthwise_transfer/figB5",
 )  # with others of their papers by default
 CHEAPER = {"beyond_gaussian/figA3": ("STDS", (0.76,))}  # one of three; the theory of each takes seconds
 

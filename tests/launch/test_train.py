@@ -58,14 +58,13 @@ def equal(one: Path, other: Path) -> None:
     assert read_records(one / "test.jsonl") == read_records(other / "test.jsonl")
 
 
+@pytest.mark.parametrize("stop", [pytest.param(3, marks=pytest.mark.slow), 6])  # at 6 it is evaluated too, once
 def test_a_run_that_is_stopped_and_continued_is_the_same_run(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stop: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(
-        Preemption, "at", lambda self, step: step >= 6
-    )  # not asked at every step; then it is evaluated too
+    monkeypatch.setattr(Preemption, "at", lambda self, step: step >= stop)  # not asked at every step
     assert not train.conduct(prepared(tmp_path), SILENT)
-    assert 6 <= steps_in(tmp_path / "checkpoints")[-1] < 9
+    assert stop <= steps_in(tmp_path / "checkpoints")[-1] < stop + 3
     monkeypatch.undo()
     assert train.conduct(prepared(tmp_path), SILENT)
     equal(whole, tmp_path)

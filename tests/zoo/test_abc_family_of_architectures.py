@@ -55,9 +55,10 @@ def f_while_training(name, p, factors):
         return np.asarray(training(name)(p.replace(), unflatten_dict(jax.tree.map(float, factors), sep=".")))
 
 
+@pytest.mark.parametrize("a", [pytest.param(0.25, marks=pytest.mark.slow), 0.0])
 @pytest.mark.parametrize("name", NETS)
-def test_members_of_the_family_are_one_function_at_every_step(name):
-    members = [Parameterization.family(a, d=0.5) for a in (0.5, 0.0)]
+def test_members_of_the_family_are_one_function_at_every_step(name, a):
+    members = [Parameterization.family(each, d=0.5) for each in (0.5, a)]
     expected, *found = (f_while_training(name, p, factors_by_name(NETS[name], p)) for p in members)
     assert np.abs(expected[-1] - expected[0]).max() > 0.05  # it has moved
     np.testing.assert_allclose(found, [expected], atol=1e-10, rtol=0)
