@@ -1,12 +1,7 @@
 """What a walk through a traced function knows of its arrays: those of parameters alone, and activations that met them."""
 
 import enum
-import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
-from jax.extend.core import Literal
 
 
 class Use(NamedTuple):
@@ -22,41 +17,18 @@ class Entrywise(NamedTuple):
 
     kept: multiplied by what varies along it. made: by what does not, so that it is an axis of outputs. added: to what varies.
     alike: met by an array of its own shape, which may be weights (a mask, noise). weighed: what is made of it meets weights,
-    summed over it. summed: kept, and the products are summed over it with no weights between, nor divided by their number.
-    unclear: so, but other factors or sums come between. reduced: so, but after what is not linear. sum, mixed, bent: these
-    three, where they may be means; `scale` counts what is summed, over what it is divided by.
+    summed over it. picked: met by some of its entries. summed: kept, and the products are summed over it with no weights
+    between, nor divided by their number. unclear: so, but other factors or sums come between. reduced: so, but after what is
+    not linear. mean: a product of matrices sums over it, divided by its number. sum, mixed, bent, product: these four, where
+    they may be means; `scale` counts what is summed, over what it is divided by, and `given` is `Scale.given` of it.
     """
 
     how: str
     axis: int
     scale: float = 1.0
+    given: float = 1.0
 
 
-def may_be_means(met: Sequence[Any]) -> bool:
-    """Whether a parameter's role hangs on whether sums are means."""
-    entries = [use for use in met if isinstance(use, Entrywise)]
-    weighed = {use.axis for use in entries if use.how == "weighed"}
-    return any(use.how in SUMS and (use.how != "bent" or use.axis not in weighed) for use in entries)
-
-
-def told_apart(first: Sequence[Any], second: Sequence[Any], grown: float) -> list[Any]:
-    """The uses of a parameter, with sums and means told apart by how they count at two widths: those of a mean alike.
-
-    >>> told_apart([Entrywise("sum", 0, 16.0)], [Entrywise("sum", 0, 64.0)], 4.0)
-    [Entrywise(how='summed', axis=0, scale=1.0)]
-    """
-    sums, others = ([use for use in met if isinstance(use, Entrywise) and use.how in SUMS] for met in (first, second))
-    same = [use[:2] for use in sums] == [use[:2] for use in others]
-    ratios = [b.scale / a.scale for a, b in zip(sums, others, strict=True)] if same else [math.nan] * len(sums)
-    found = [use for use in first if use not in sums]
-    for use, ratio in zip(sums, ratios, strict=True):
-        if not math.isclose(ratio, 1, rel_tol=0.02):  # no mean
-            how = SUMS[use.how] if use.how != "sum" or math.isclose(ratio, grown, rel_tol=0.02) else "unclear"
-            found.append(Entrywise(how, use.axis))
-    return found
-
-
-SUMS = {"sum": "summed", "mixed": "unclear", "bent": "reduced"}  # what they are, if no means
 Axis = frozenset  # of (parameter, axis): what an axis of an array is made of
 
 
@@ -71,8 +43,7 @@ class Met(NamedTuple):
     """Activations, along the axes of parameters that met them entry by entry."""
 
     held: Held
-    scale: float = 1.0  # numbers that they were multiplied by, and sizes of axes that they were summed over
-    sums: tuple["Sum", ...] = ()
+    under: Axis = Axis()  # axes along which weights vary that they were multiplied by
     mixed: Axis = Axis()  # axes along which other factors vary
     bent: Axis = Axis()  # axes of parameters in which they are not linear
     whole: bool = False  # the parameter itself, but for a mask or noise: no activations seem to be in it
@@ -83,13 +54,6 @@ class Other(enum.Enum):
 
     ACTIVE = enum.auto()  # activations, made with parameters from what is none
     FIXED = enum.auto()  # of numbers and random draws alone: no input takes part
-
-
-class Sum:
-    """A sum over axes of parameters, by how it is one; of a mean, `scale` becomes alike at all widths."""
-
-    def __init__(self, axes: dict[str, Axis], scale: float) -> None:
-        self.axes, self.scale = axes, scale
 
 
 # Rules that read the shapes of their first operand alone.
@@ -108,21 +72,15 @@ def in_rows(met: Met) -> Met:
     return met._replace(held=Held((Axis(), *met.held.axes), met.held.taken), whole=False)
 
 
-def number(v: Any) -> float | None:
-    """Its value, where the program has it, if not zero."""
-    return float(v.val) if isinstance(v, Literal) and np.size(v.val) == 1 and np.all(v.val != 0) else None
-
-
 def together(mets: list[Met], linear: bool = True) -> Met | None:
     """Several arrays in one, entry by entry."""
     if not mets:
         return None
     axes = tuple(Axis().union(*parts) for parts in zip(*(each.held.axes for each in mets), strict=True))
     held = Held(axes, Axis().union(*(each.held.taken for each in mets)))
-    mixed, sums = Axis().union(*(each.mixed for each in mets)), tuple(s for each in mets for s in each.sums)
+    mixed, under = (Axis().union(*each) for each in zip(*((each.mixed, each.under) for each in mets), strict=True))
     bent = Axis().union(*(each.bent for each in mets)) if linear else Axis().union(*axes)
-    scale = max(each.scale for each in mets)
-    return Met(held, scale, sums if linear else (), mixed, bent, all(each.whole for each in mets))
+    return Met(held, under if linear else Axis(), mixed, bent, all(each.whole for each in mets))
 
 
 def share(mets: list[Met]) -> bool:
@@ -167,3 +125,20 @@ def reshaped(axes: tuple[Axis, ...], before: tuple[int, ...], after: tuple[int, 
             found[k] = group if after[k] > 1 or first_out == j else Axis()
         i, j = i + 1, j + 1
     return tuple(found)
+
+
+def is_weights(value: Any) -> bool:
+    """Whether it is made of parameters alone, or they are."""
+    return isinstance(value, Held) or (isinstance(value, Met) and value.whole)
+
+
+def active_too(value: Any) -> Any:
+    """As one step of a scan has it, or all of them."""
+    return Other.ACTIVE if value is Other.ACTIVE or isinstance(value, Met) else None
+
+
+def one_step(value: Any) -> Any:
+    """One entry of what a scan goes over."""
+    if isinstance(value, Met):
+        return value._replace(held=one_step(value.held))
+    return Held(value.axes[1:], value.taken | value.axes[0]) if isinstance(value, Held) else active_too(value)

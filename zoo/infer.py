@@ -13,12 +13,13 @@ import jax
 import numpy as np
 
 from zoo import checks
-from zoo.held import Entrywise, Use, may_be_means, told_apart
+from zoo.held import Entrywise, Use
 from zoo.inferred import TIED, Place, Roles, refuse_what_seems_tied
 from zoo.initial import init_powers
 from zoo.modules import pair_of, signature_of, takes_rngs
 from zoo.names import by_name, numberless
 from zoo.role_of import role_of, sides_of
+from zoo.sums import may_be_means, told_apart
 from zoo.uses import counts, linen_uses, uses
 
 IN_CODE = "in code"
@@ -285,7 +286,8 @@ def _forward(of: Callable, init: Callable, apply: Callable | None, sizes: Mappin
         for model in linen_uses(start, of):
             for name, each in model.items():
                 inner = name.removeprefix("params.")
-                mine = [one for one in names if one == inner or one.endswith(f".{inner}")]
+                mine = [one for one in names if one in (name, inner)]
+                mine = mine or [one for one in names if one.endswith(f".{inner}")]
                 if len(mine) == 1:
                     found.setdefault(mine[0], []).append(each)
     return found

@@ -29,8 +29,10 @@ def role_of(
     if not grows:
         return "constant"
     named = name.split(".")[-1] in _VECTORS and len(grows) == 1 and not any(use.inputs for use in used)
-    if named or axes == 1:
-        return "readout" if not named and list(grows) == [stacked] and _reads(met or (), stacked) else "bias"
+    if axes == 1:
+        return _of_vector(name, shape, stacked, met or ()) if list(grows) == [stacked] else "bias"
+    if named:
+        return "bias"
     if len(grows) > 2 or (len(grows) == 2 and axes == 2 and list(grows) != [stacked, stacked + 1]):
         raise ValueError(f"infer_roles: {name} of shape {shape} grows along the axes {grows}; say its role in `roles`.")
     if len(grows) == 2:
@@ -53,28 +55,34 @@ def role_of(
             'side; say its role in `roles`, as in roles={"' + name + '": "readout"}.'
         )
     if role is None and ways:
-        warnings.warn(
-            f"infer_roles: {name} of shape {shape} meets activations along its axis {wide}, which grows, in a way that is not "
-            f'followed; it is taken for "{by_shape}" by its shape. Say its role in `roles`.',
-            stacklevel=2,
-        )
+        _warn(name, shape, wide, by_shape)
     return role or str(by_shape)
 
 
-def _reads(met: Sequence[Use | Entrywise], wide: int) -> bool:
-    """Whether a vector is nothing but a readout: activations times it are summed over the width, or are a product with it."""
+def _of_vector(name: str, shape: tuple[int, ...], wide: int, met: Sequence[Use | Entrywise]) -> str:
+    """A readout where all that it does is that activations times it are summed over the width, or are a product with it."""
     used = [use for use in met if isinstance(use, Use) and wide not in use.stacked]
     ways = {use.how for use in met if isinstance(use, Entrywise) and use.axis == wide}
     if used:
-        return all(wide in use.inputs for use in used) and ways <= {"alike"}
-    return "summed" in ways and ways <= {"kept", "summed"}
+        return "readout" if all(wide in use.inputs for use in used) and ways <= {"alike"} else "bias"
+    if "unclear" in ways and name.split(".")[-1] not in _VECTORS:
+        _warn(name, shape, wide, "bias")
+    return "readout" if "summed" in ways and ways <= {"alike", "kept", "summed"} else "bias"
+
+
+def _warn(name: str, shape: tuple[int, ...], wide: int, role: str | None) -> None:
+    warnings.warn(
+        f"infer_roles: {name} of shape {shape} meets activations along its axis {wide}, which grows, in a way that is not "
+        f'followed; it is taken for "{role}" by its shape. Say its role in `roles`.',
+        stacklevel=4,
+    )
 
 
 def _entrywise(ways: set[str], by_shape: str | None) -> str | None:
     """From how it meets activations along the axis that grows, if by no product of matrices."""
     if "made" in ways:
         return "input"
-    if "unclear" in ways or ("reduced" in ways and "weighed" not in ways):
+    if ways & {"unclear", "picked"} or ("reduced" in ways and "weighed" not in ways):
         return None
     if "summed" in ways:
         return "readout"

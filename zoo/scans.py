@@ -17,3 +17,8 @@ def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
         return params["num_consts"], params["num_carry"]
     fixed, carried, _ = params["ft_in"].unpack()  # trees, from JAX 0.11 or 0.12 on
     return len(fixed), len(carried)
+
+
+def is_call(eqn: Any) -> bool:
+    """Whether it runs a program once, as it is."""
+    return eqn.primitive.name in ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")

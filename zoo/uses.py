@@ -42,6 +42,7 @@ def _walked(function: Callable, params: Any, *arguments: Any) -> tuple[Meetings,
     held: list[Any] = [Held(tuple(Axis({(name, i)}) for i in range(len(leaf.shape)))) for name, leaf in named.items()]
     keys = [jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.prng_key) for v in closed.jaxpr.invars[len(held) :]]  # pyright: ignore
     walk = Meetings(told=not all(keys))
+    walk.scales.constants(closed.jaxpr.constvars, closed.consts)
     walk.through(closed.jaxpr, [*held, *[Other.FIXED if key else None for key in keys]])
     walk.finish()
     return walk, list(named)

@@ -16,24 +16,26 @@ from zoo.held import (
     Held,
     Met,
     Other,
-    Sum,
     Use,
+    active_too,
     by_entry,
     fits,
     in_rows,
+    is_weights,
     names,
-    number,
-    reshaped,
+    one_step,
     share,
     together,
 )
-from zoo.scans import scan_counts
+from zoo.of_shapes import ShapeRules
+from zoo.scans import is_call, scan_counts
+from zoo.sums import Scales, Sum, summed
 
 _INNER = ("scan", "while", "cond")  # rules that walk through programs inside
 _PRODUCTS = ("dot_general", "conv_general_dilated", "gather")
 
 
-class Meetings:
+class Meetings(ShapeRules):
     """Through the equations of a function: which arrays are made of parameters alone, and how they meet activations."""
 
     def __init__(self, told: bool = False) -> None:
@@ -42,14 +44,17 @@ class Meetings:
         self.found: dict[str, list[Use | Entrywise]] = {}
         self.counted = Counter[str]()
         self.times = 1  # that the equations are run, in a scan
+        self.scales = Scales()
         self._sums: list[Sum] = []
+        self._now: list[Sum] = []  # of the equation that is looked at
+        self._weights: list[int] = []  # its operands that are weights, and summed over
 
     def finish(self) -> None:
         """Note the sums over products, whose scale is not known before the end."""
         for each in self._sums:
             for how, axes in each.axes.items():
                 for name, axis in sorted(axes):
-                    self.found.setdefault(name, []).append(Entrywise(how, axis, each.scale))
+                    self.found.setdefault(name, []).append(Entrywise(how, axis, each.size(), each.given))
 
     def through(self, jaxpr: Any, given: Sequence[Any]) -> list[Any]:
         """The outputs, where they are made of parameters alone (Held), or by their entries (Met); `given`: the inputs."""
@@ -63,11 +68,14 @@ class Meetings:
         for eqn in jaxpr.eqns:
             inputs = [read(v) for v in eqn.invars]
             fixed = [isinstance(v, Literal) or each is Other.FIXED for v, each in zip(eqn.invars, inputs, strict=True)]
+            found = [None] * len(eqn.outvars)
+            if any(each not in (None, Other.FIXED) for each in inputs) or is_call(eqn):
+                found = self._after(eqn, inputs)
+            else:
+                self.scales.after(eqn, [], [], [])
             if self.told and all(fixed):
-                known |= dict.fromkeys(eqn.outvars, Other.FIXED)
-            elif any(each not in (None, Other.FIXED) for each in inputs):
-                found = zip(eqn.outvars, self._after(eqn, inputs), strict=True)
-                known |= {v: each for v, each in found if each is not None}
+                found = [Other.FIXED] * len(eqn.outvars)
+            known |= {v: each for v, each in zip(eqn.outvars, found, strict=True) if each is not None}
         return [read(v) for v in jaxpr.outvars]
 
     def _after(self, eqn: Any, inputs: list[Any]) -> list[Any]:
@@ -79,11 +87,21 @@ class Meetings:
         if rule is None and inner:
             body = getattr(inner[0], "jaxpr", inner[0])
             same = len(body.invars) == len(inputs) and len(body.outvars) == len(eqn.outvars)
-            return self.through(body, inputs) if same else [None] * len(eqn.outvars)
+            return self._run(body, inputs, eqn.invars, eqn.outvars) if same else [None] * len(eqn.outvars)
+        self._now, self._weights = [], []
         found = self._of_rule(rule, eqn, inputs) if rule else self._by_entry(eqn, inputs)
+        held = [i for i, each in enumerate(inputs) if is_weights(each)]
+        self.scales.after(eqn, self._weights, held, self._now)
         active = any(each is Other.ACTIVE or (isinstance(each, Met) and not each.whole) for each in inputs)
         active = active or (name in _PRODUCTS and not all(isinstance(each, Held) for each in inputs))
         return [Other.ACTIVE if each is None and active else each for each in found]
+
+    def _run(self, body: Any, inputs: Sequence[Any], given: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        """Through a program inside, with its inputs and outputs here."""
+        self.scales.give(body.invars, given)
+        found = self.through(body, inputs)
+        self.scales.give(outs, body.outvars)
+        return found
 
     def _of_rule(self, rule: Any, eqn: Any, inputs: list[Any]) -> list[Any]:
         operands = [None if isinstance(each, Other) else each for each in inputs]
@@ -111,7 +129,11 @@ class Meetings:
         active = [i for i, each in enumerate(inputs) if isinstance(each, Met) or several[i]]
         if not active:  # parameters of several shapes
             return None
-        certain = any(inputs[i] is Other.ACTIVE or (isinstance(inputs[i], Met) and not inputs[i].whole) for i in active)
+        own = [names(each.held) for each in inputs if isinstance(each, Met) and each.whole]  # sums over them are theirs
+        met = [each for each in inputs if isinstance(each, Met) and not each.whole and names(each.held) not in own]
+        certain = bool(met) or any(inputs[i] is Other.ACTIVE for i in active)
+        if certain:
+            inputs = [each.held if isinstance(each, Met) and each.whole else each for each in inputs]
         mets: list[Met] = []
         for i, value in enumerate(inputs):
             if isinstance(value, Held) and shapes[i]:
@@ -129,16 +151,14 @@ class Meetings:
                     if name == "mul" or i == 0:
                         mets.append(Met(value))
             elif isinstance(value, Met):
-                others = [k for k in range(len(inputs)) if k != i]
-                by = number(eqn.invars[others[0]]) if name in ("mul", "div") else 1.0
-                factor = 1.0 if by is None else 1 / by if name == "div" else by
-                for each in value.sums:
-                    each.scale *= factor
-                vary = [any(shapes[k] and shapes[k][axis] > 1 for k in others) for axis in range(len(shape))]
+                k = next((k for k, s in enumerate(shapes) if k != i and s and name in ("mul", "div")), None)
+                varied = isinstance(k, int) and inputs[k] is not Other.FIXED and not isinstance(eqn.invars[k], Literal)
                 held = value.held if shapes[i] else Held((Axis(),) * len(shape), value.held.taken)  # one number for all
-                mixed = [a for a, v in zip(held.axes, vary, strict=True) if v and by is None]
-                whole, mixed = value.whole and not certain and shapes[i] == shape, value.mixed.union(*mixed)
-                mets.append(value._replace(held=held, scale=value.scale * factor, mixed=mixed, whole=whole))
+                along = [a for j, a in enumerate(held.axes) if varied and shapes[k][j] > 1]  # pyright: ignore
+                met = value._replace(held=held, whole=value.whole and shapes[i] == shape)
+                weights = name == "mul" and k is not None and is_weights(inputs[k])
+                field = "under" if weights else "mixed"
+                mets.append(met._replace(**{field: getattr(met, field).union(*along)}))
         weights = [each for each in mets if each.whole]
         if weights:
             return together(weights)
@@ -178,16 +198,21 @@ class Meetings:
             layers = [left.axes[i] | right.axes[j] for i, j in zip(*batch, strict=True)]
             return Held((*layers, *kept[0], *kept[1]), left.taken | right.taken)
         found = []
-        for each, other, sums, beside in zip(operands, operands[::-1], contracted, batch, strict=True):
+        for k, (each, sums, beside) in enumerate(zip(operands, contracted, batch, strict=True)):
+            other = operands[1 - k]
             held = each.held if isinstance(each, Met) and each.whole and not isinstance(other, Held) else each
             if isinstance(held, Met):
                 self._meet("weighed", Axis().union(*(held.held.axes[i] for i in sums)))
             if isinstance(held, Held):
                 kept = [i for i in range(len(held.axes)) if i not in (*sums, *beside)]
                 self._note(held, sums, kept, beside)
+                self._weights += [k] if sums else []
+                gone = Axis().union(*(held.axes[i] for i in sums))
+                if gone and all(axis == 0 for each in held.axes for _, axis in each):  # a vector
+                    self._sum(eqn, {"product": gone}, *eqn.invars)
                 rest = len(eqn.outvars[0].aval.shape) - len(beside)
                 found.append(Met(Held((*(held.axes[i] for i in beside), *[Axis()] * rest), held.taken)))
-        return found[0] if len(found) == 1 and any(batch) and not any(isinstance(o, Met) for o in operands) else None
+        return found[0] if len(found) == 1 and any(batch) else None
 
     def _conv_general_dilated(self, eqn: Any, data: Any, kernel: Any) -> None:
         if kernel is None or isinstance(data, Held):
@@ -211,72 +236,54 @@ class Meetings:
             if rest:
                 return self._note(table, by, rest)
             self._count(table)  # some of its entries
-            return self._meet("unclear", Axis().union(*table.axes))
+            return self._meet("picked", Axis().union(*table.axes))
         taken = table.taken.union(*(table.axes[i] for i in by))  # one layer of a stack
         axes = tuple(table.axes[i] for i in rest)
         return Held(axes, taken) if len(axes) == len(eqn.outvars[0].aval.shape) else None
-
-    def _slice(self, eqn: Any, held: Held | None, *_: Any) -> Held | None:
-        """Where one entry of an axis is taken, it is one layer of several."""
-        if held is None:
-            return None
-        before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
-        one = [i for i in range(len(before)) if after[i] == 1 < before[i]]
-        axes = tuple(Axis() if i in one else axis for i, axis in enumerate(held.axes))
-        return Held(axes, held.taken.union(*(held.axes[i] for i in one)))
-
-    _dynamic_slice = _slice
-
-    def _pad(self, _: Any, value: Any, *fill: Any) -> Any:
-        return value
-
-    def _optimization_barrier(self, _: Any, *values: Any) -> list[Any]:
-        return list(values)
-
-    def _split(self, eqn: Any, held: Held) -> list[Held | None]:
-        return [held] * len(eqn.outvars)
-
-    def _transpose(self, eqn: Any, held: Held) -> Held:
-        return Held(tuple(held.axes[i] for i in eqn.params["permutation"]), held.taken)
-
-    def _broadcast_in_dim(self, eqn: Any, held: Held, *_: Any) -> Held:
-        axes = [Axis()] * len(eqn.params["shape"])
-        for i, j in enumerate(eqn.params["broadcast_dimensions"]):
-            axes[j] = held.axes[i]
-        return Held(tuple(axes), held.taken)
-
-    def _squeeze(self, eqn: Any, held: Held) -> Held:
-        gone = eqn.params["dimensions" if eqn.primitive.name == "squeeze" else "axes"]
-        return Held(tuple(axis for i, axis in enumerate(held.axes) if i not in gone), held.taken)
-
-    def _reshape(self, eqn: Any, held: Held, *_: Any) -> Held:
-        return Held(reshaped(held.axes, eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape), held.taken)
 
     def _reduce_max(self, eqn: Any, value: Any) -> Any:
         if isinstance(value, Held):
             return self._squeeze(eqn, value)
         bent = Axis().union(*value.held.axes)
         self._meet("reduced", Axis().union(*(value.held.axes[i] for i in eqn.params["axes"])))
-        return value._replace(held=self._squeeze(eqn, value.held), bent=bent, sums=(), whole=False)
+        return Met(self._squeeze(eqn, value.held), Axis(), value.mixed, bent)
 
     _reduce_min = _reduce_max
 
     def _reduce_sum(self, eqn: Any, value: Any) -> Any:
         if isinstance(value, Held):
             return self._squeeze(eqn, value)
-        axes, shape = eqn.params["axes"], eqn.invars[0].aval.shape
-        count = math.prod(shape[i] for i in axes)
-        for each in value.sums:
-            each.scale *= count
-        gone = Axis().union(*(value.held.axes[i] for i in axes))
-        rest = Axis().union(*(axis for i, axis in enumerate(value.held.axes) if i not in axes))
-        sums = value.sums
+        self._over(eqn, value, eqn.params["axes"])
+        return value._replace(held=self._squeeze(eqn, value.held), whole=False)
+
+    def _cumsum(self, eqn: Any, value: Any) -> Any:
+        """Its last entry is the sum."""
+        if isinstance(value, Held):
+            return value
+        self._over(eqn, value, [eqn.params["axis"]])
+        return value._replace(mixed=value.mixed | value.held.axes[eqn.params["axis"]], whole=False)
+
+    def _over(self, eqn: Any, met: Met, axes: Sequence[int]) -> None:
+        """A sum over these axes."""
+        gone, *rest = (
+            Axis().union(*(a for i, a in enumerate(met.held.axes) if (i in axes) is s)) for s in (True, False)
+        )
+        if gone and met.whole:  # not weights that something was done to
+            self._meet("made", *rest)
+        self._meet("weighed", gone & met.under)
+        gone -= met.under
+        linear = gone - met.bent
         if gone:
-            mixed = (gone & (value.mixed | rest)) - value.bent
-            by_how = {"sum": gone - mixed - value.bent, "mixed": mixed, "bent": gone & value.bent}
-            sums = (*sums, Sum(by_how, value.scale * count))
-            self._sums.append(sums[-1])
-        return value._replace(held=self._squeeze(eqn, value.held), scale=value.scale * count, sums=sums, whole=False)
+            self._sum(
+                eqn, {"sum": linear - met.mixed, "mixed": linear & met.mixed, "bent": gone & met.bent}, eqn.invars[0]
+            )
+        self._weights = [0] if linear - met.mixed else []
+
+    def _sum(self, eqn: Any, axes: dict[str, Axis], *operands: Any) -> None:
+        scales = [self.scales.of(v) for v in operands]
+        factor, given = (math.prod(each) for each in zip(*(each[:2] for each in scales), strict=True))
+        self._now.append(Sum(axes, factor * summed(eqn), given))
+        self._sums.append(self._now[-1])
 
     def _concatenate(self, _: Any, *operands: Any) -> Held | Met | None:
         if not all(isinstance(each, Held) for each in operands):
@@ -305,11 +312,12 @@ class Meetings:
         body, layers = eqn.params["jaxpr"].jaxpr, operands[fixed + carried :]
         states = self._states(body, fixed, operands[fixed : fixed + carried])
         self.times *= eqn.params["length"]
-        outs = self.through(body, [*operands[:fixed], *states, *(_step(each) for each in layers)])
+        given = [*operands[:fixed], *states, *(one_step(each) for each in layers)]
+        outs = self._run(body, given, eqn.invars, eqn.outvars)
         self.times //= eqn.params["length"]
-        rows = [in_rows(each) if isinstance(each, Met) else _active(each) for each in outs[carried:]]
+        rows = [in_rows(each) if isinstance(each, Met) else active_too(each) for each in outs[carried:]]
         return [
-            *(h if isinstance(h, Held) else _active(out) for h, out in zip(states, outs[:carried], strict=True)),
+            *(h if isinstance(h, Held) else active_too(out) for h, out in zip(states, outs[:carried], strict=True)),
             *rows,
         ]
 
@@ -328,21 +336,10 @@ class Meetings:
         condition, constants = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
         body, given = eqn.params["body_jaxpr"].jaxpr, operands[condition : condition + constants]
         states = self._states(body, constants, operands[condition + constants :])
-        after = self.through(body, [*given, *states])
-        return [h if isinstance(h, Held) else _active(out) for h, out in zip(states, after, strict=True)]
+        after = self._run(body, [*given, *states], eqn.invars[condition:], eqn.outvars)
+        return [h if isinstance(h, Held) else active_too(out) for h, out in zip(states, after, strict=True)]
 
     def _cond(self, eqn: Any, _: Any, *operands: Any) -> list[Any]:
-        branches = [self.through(branch.jaxpr, operands) for branch in eqn.params["branches"]]
+        bodies = [branch.jaxpr for branch in eqn.params["branches"]]
+        branches = [self._run(body, operands, eqn.invars[1:], eqn.outvars) for body in bodies]
         return [outs[0] if all(o == outs[0] for o in outs) else None for outs in zip(*branches, strict=True)]
-
-
-def _active(value: Any) -> Any:
-    """As one step of a scan has it, or all of them."""
-    return Other.ACTIVE if value is Other.ACTIVE or isinstance(value, Met) else None
-
-
-def _step(value: Any) -> Any:
-    """One entry of what a scan goes over."""
-    if isinstance(value, Met):
-        return value._replace(held=_step(value.held))
-    return Held(value.axes[1:], value.taken | value.axes[0]) if isinstance(value, Held) else _active(value)
