@@ -100,9 +100,9 @@ def left_out(config: Any) -> tuple[str, ...]:
 
 
 def check_folder(folder: Path, settings: dict[str, Any]) -> None:
-    """Raises where the folder holds a comparison with other settings."""
+    """Raises where the folder holds a comparison with other settings, and its report: cells alone say what they are of."""
     file = folder / "config.json"
-    if not file.exists():
+    if not file.exists() or not (folder / "report.json").exists():
         return
     try:
         before = dict(json.loads(file.read_text())["config"])

@@ -228,7 +228,9 @@ class KernelTwin(Twin):
                     whole = folder if isinstance(folder, algebra.Share) else Path(folder)
                     place = folder if len(all_draws) == 1 else whole / f"estimate_{i}"
                     kept = algebra.KeptKernels(place, (self, dtype, samples, seed, i, numerics()), ("nngp", "ntk"))
-                estimates.append(algebra.pairwise(pair, x1, x2, 2, rows, kept=kept))
+                found = algebra.pairwise(pair, x1, x2, 2, rows, kept=kept)
+                # The two sides of a pair meet different draws.
+                estimates.append(found if draws is None or x2 is not None else [(a + a.T) / 2 for a in found])
         return self._collect(estimates, provenance, samples, absent)
 
     def _in_layer_time(self, pair: Any, x1: Any, x2: Any, rows: int, series: bool, base: Provenance) -> Any:

@@ -20,8 +20,8 @@ class RidgePath:
     """Scores of ridge regression for each ridge: `loss`, the mean squared error of a point left out, summed over outputs, and
     `error`, the share of points left out whose largest output (or sign, of one output) is wrong.
 
-    `weights` [n, outputs] are α = (K + ridge)⁻¹ y for the best `ridge`, that of the least loss; predictions are k_*·α. `at_end`:
-    whether it is the first or last of those tried. `how` says what the scores are.
+    `weights` [n, outputs] are α = (K + ridge)⁻¹ y for the best `ridge`, the largest of those with the least loss; predictions are
+    k_*·α. `at_end`: whether it is the first or last of those tried. `how` says what the scores are.
     """
 
     ridges: np.ndarray
@@ -91,7 +91,7 @@ def ridge_path(
         left_out = (vectors @ (inverse[:, None] * turned)) / (square @ inverse)[:, None]
         loss.append(float((left_out**2).sum(1).mean()))
         error.append(error_rate(y - left_out, y))
-    best = float(ridges[int(np.argmin(loss))])
+    best = float(ridges[_least(loss)])
     weights = vectors @ (turned / (values + best)[:, None])
     return RidgePath(ridges, np.array(loss), np.array(error), best, weights, "leave-one-out, exact")
 
@@ -110,7 +110,7 @@ def _by_steps(
         loss.append(float((left_out**2).sum(1).mean()))
         error.append(error_rate(y - left_out, y))
         weights.append(x[:, :k])
-    best = int(np.argmin(loss))
+    best = _least(loss)
     how = f"generalised cross-validation, its trace from {PROBES} probes (standard error of the loss {max(spread):.1%})"
     return RidgePath(ridges, np.array(loss), np.array(error), float(ridges[best]), weights[best], how)
 
@@ -146,7 +146,7 @@ def feature_ridge(features: Any, y: Any, ridges: Any) -> RidgePath:
         left_out = (rest + u @ (kept[:, None] * base)) / (beyond + square @ kept)[:, None]
         loss.append(float((left_out**2).sum(1).mean()))
         error.append(error_rate(y - left_out, y))
-    best = float(ridges[int(np.argmin(loss))])
+    best = float(ridges[_least(loss)])
     weights = rows.T @ ((sizes / (sizes**2 + best))[:, None] * base)
     return RidgePath(ridges, np.array(loss), np.array(error), best, weights, "leave-one-out, exact for these features")
 
@@ -163,6 +163,11 @@ def error_rate(f: Any, y: Any) -> float:
         raise ValueError(f"error_rate: f and y must have one shape [n, outputs]; got {f.shape} and {y.shape}.")
     wrong = np.sign(f) != np.sign(y) if y.shape[1] == 1 else (f.argmax(1) != y.argmax(1))[:, None]
     return float(wrong.mean())
+
+
+def _least(loss: list[float]) -> int:
+    """The last of those that rounding leaves the least: of one point by itself every ridge has the same score."""
+    return int(np.flatnonzero(np.asarray(loss) <= min(loss) * (1 + 1e-9))[-1])
 
 
 def _targets(y: Any, n: int) -> np.ndarray:

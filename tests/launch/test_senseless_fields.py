@@ -143,6 +143,8 @@ def test_a_folder_keeps_one_comparison(tmp_path, capsys):
     compare.check_folder(tmp_path, settings)
     (tmp_path / "config.json").write_text(json.dumps({"config": settings}))
     compare.check_folder(tmp_path, dict(settings))
+    compare.check_folder(tmp_path, {**settings, "steps": 4})  # there is no report yet: its cells serve others too
+    (tmp_path / "report.json").write_text("{}")
     with pytest.raises(ValueError, match=r"holds a comparison with another steps \(3, now 4\): .*--workdir"):
         compare.check_folder(tmp_path, {**settings, "steps": 4})
     (tmp_path / "config.json").write_text("{")

@@ -239,3 +239,11 @@ def test_kernels_that_do_not_exist_say_why(options, absent, reason):
     for name in absent:
         with pytest.raises(AbsentError, match=reason):
             getattr(found, name)
+
+
+def test_kernels_by_draws_are_symmetric():
+    """The two sides of a pair meet different draws: of one set of inputs both orders are averaged."""
+    x = np.random.default_rng(5).normal(size=(4, 4, 4, 1))
+    found = twin(ViT(16, 1, patch=2, heads="grow", logits="1/sqrt(d)")).kernels(x, samples=64, block=3)
+    for kernel in (found.nngp, found.ntk):
+        np.testing.assert_array_equal(kernel, kernel.T)

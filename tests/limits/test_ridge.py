@@ -118,6 +118,17 @@ def test_points_left_out_at_ridges_beside_rounding(kind, size):
     assert features.ridge == whole.ridge == ridges[np.argmin(wanted)]
 
 
+@pytest.mark.parametrize("size", [0.37, 0.7, 1.3, 2.9, 5.1])
+def test_ridges_that_nothing_tells_apart(size):
+    """One point left out is predicted as 0 at every ridge: rounding does not choose."""
+    for found in (
+        predict.ridge_path(np.eye(1) * size, [3.3], RIDGES),
+        predict.feature_ridge(np.eye(1) * size, [3.3], RIDGES),
+    ):
+        np.testing.assert_allclose(found.loss, 3.3**2)
+        assert found.ridge == max(RIDGES)
+
+
 def test_ridges_that_are_refused():
     for ridges in ((), (0.0,), (1.0, 1.0)):
         with pytest.raises(ValueError, match="ridges"):

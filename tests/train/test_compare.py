@@ -16,7 +16,8 @@ from rich.console import Console
 import limits.mlp
 from train import data
 from train.evaluate import compare, compare_report, grid, plots
-from train.evaluate.compare import Comparison, Diverged, cells_of, rich_by_depth
+from train.evaluate.compare import Comparison, Diverged, _squared_error, cells_of, rich_by_depth
+from train.evaluate.grid import Limit
 from zoo import MLP
 
 WIDTHS = (32, 64, 128)
@@ -228,3 +229,18 @@ def test_it_goes_the_way_of_a_user():
         imports = [each for each in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(each, ast.ImportFrom)]
         rooms = {each.module for each in imports if each.module and each.module.split(".")[0] in ("limits", "train")}
         assert {room for room in rooms if not room.startswith("train.evaluate.")} <= public
+
+
+def test_squared_errors_are_without_the_noise_of_either_side():
+    """N (shift² + variance) / |f|², of few members and sweeps: (0.01 + 0.01) · 64 / 1."""
+    cells, _ = cells_of({"mup": functools.partial(build, "mup", "erf")}, (64,), (1,), {"init": (8, 0, 0.0), "train": (8, 1, 0.1)},
+                        0, True, None, None)  # fmt: skip
+    (cell,) = cells["train", "mup", 1]
+    random, limit, found = np.random.default_rng(0), object.__new__(Limit), []
+    for _ in range(4000):
+        f = 1.1 + 0.1 * random.normal(size=(8, 2, 1, 1))
+        path = 1 + 0.2 * random.normal(size=(4, 2, 1, 1))
+        object.__setattr__(limit, "rich", {"path": path})
+        seen = {"f_mean": f.mean(0), "f_sem": f.std(0, ddof=1) / 8**0.5}
+        found.append(_squared_error(cell, seen, limit) * float((path.mean(0)[1:] ** 2).sum()))
+    assert abs(np.mean(found) - 64 * 0.02) < 4 * np.std(found) / 4000**0.5 < 0.12

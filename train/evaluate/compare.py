@@ -263,8 +263,10 @@ def cells_of(
 def _squared_error(cell: Cell, seen: dict[str, np.ndarray], limit: Limit) -> float:
     """N·E|f_N − f|² / |f|², over members, points and recorded times: level in N where the limit is right."""
     assert limit.rich is not None
-    f = limit.rich["path"].mean(0)
-    away = (seen["f_mean"] - f) ** 2 + cell.members * seen["f_sem"] ** 2
+    path = limit.rich["path"]
+    f, noise = path.mean(0), path.var(0, ddof=1) / len(path) if len(path) > 1 else 0.0
+    # (mean − f)² has the noise of both in it, which N would multiply.
+    away = (seen["f_mean"] - f) ** 2 - noise + (cell.members - 1) * seen["f_sem"] ** 2
     return float(cell.net.width * away[1:].sum() / (f[1:] ** 2).sum())
 
 

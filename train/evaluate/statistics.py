@@ -119,7 +119,10 @@ def hotelling(difference: np.ndarray, cov: np.ndarray, dof: float) -> tuple[floa
     t2 = float(np.sum(rotated**2 / values[keep]))
     j = int(keep.sum())
     if dof - j + 1 <= 0:
-        raise ValueError(f"Too few members for a test with {j} projections: {dof:.0f} degrees of freedom.")
+        raise ValueError(
+            f"Too few networks, or sweeps of the limit, for a test with {j} projections: {dof:.0f} degrees of freedom. Raise "
+            f"members; with feature learning also rich.replicas, to {j + 2} or more."
+        )
     return t2, float(scipy.stats.f.sf(t2 * (dof - j + 1) / (j * dof), j, dof - j + 1)), j
 
 
