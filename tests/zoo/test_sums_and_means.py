@@ -184,10 +184,11 @@ def test_tables_before_a_readout_that_is_summed_over_are_followed(table: int):
 def test_a_step_of_adam_on_a_vector_in_a_mean_moves_outputs_alike_at_every_width(name: str):
     moves = []
     for width in (64, 1024):
-        net, base = Net(width, MEANS[name]), {"width": 64}
+        net: Any = Net(width, MEANS[name])
+        base = {"width": 64}
         roles = infer_roles(lambda key, width: Net(width, MEANS[name]).init(key, X), base=base, target={"width": width})
         params: Any = roles.rescale(net.init(jax.random.key(0), X))
-        tx = scaled(optax.adam(0.01), roles)
+        tx: Any = scaled(optax.adam(0.01), roles)
         gradient: Any = jax.grad(lambda p, net=net: net.apply(p, X).sum())(params)
         step: Any = tx.update(gradient, tx.init(params), params)[0]["params"]["v"]
         moved = {"params": {**params["params"], "v": params["params"]["v"] + step}}
