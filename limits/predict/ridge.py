@@ -65,9 +65,9 @@ def ridge_path(
     Beyond, by conjugate gradients (`solve`, with its `rank`, `tolerance`, `folder`), B_ii is replaced by tr B / n (generalised
     cross-validation), with tr B from products with random signs.
 
-    >>> path = ridge_path(np.eye(3), [1.0, 1.0, -1.0], ridges=(0.1, 1.0))
-    >>> path.loss.round(6).tolist(), path.ridge
-    ([1.0, 1.0], 0.1)
+    >>> path = ridge_path(np.array([[2.0, 1.0], [1.0, 2.0]]), [1.0, 1.0], ridges=(0.1, 1.0))
+    >>> path.loss.round(4).tolist(), path.ridge  # (1 − 1/(2 + ridge))²
+    ([0.2744, 0.4444], 0.1)
 
     Reference: Rasmussen & Williams (2006), section 5.4.2; Golub, Heath, Wahba (1979), Generalized cross-validation.
     """
@@ -121,8 +121,8 @@ def feature_ridge(features: Any, y: Any, ridges: Any) -> RidgePath:
 
     `weights` [m, outputs] are those of features.
 
-    >>> feature_ridge(np.eye(3), [1.0, 1.0, -1.0], ridges=(0.1, 1.0)).weights.round(3).ravel().tolist()
-    [0.909, 0.909, -0.909]
+    >>> feature_ridge(np.array([[1.0], [2.0]]), [1.0, 2.0], ridges=(0.1, 1.0)).weights.round(3).ravel().tolist()  # 5/5.1
+    [0.98]
     """
     phi = np.asarray(features, np.float64)
     y = _targets(y, len(phi))
