@@ -17,7 +17,7 @@ def kinds(loss: Callable[[Any, Any], Any], net: Any, outputs: Any, targets: Any)
     """Whether the loss of a batch is the mean over its samples, and that over its targets that count: [2, 2].
 
     First where all targets count, then where some are −1, whatever the batch itself has: what some of its samples happen to be
-    decides nothing. Outputs are multiplied by random numbers, so that losses differ.
+    decides nothing. Outputs are multiplied by random numbers, so that losses differ, where the loss is finite then.
 
     >>> from train.losses import cross_entropy
     >>> y = jnp.array([0, 1, 1, 0])
@@ -29,11 +29,14 @@ def kinds(loss: Callable[[Any, Any], Any], net: Any, outputs: Any, targets: Any)
     twice = lambda a: jnp.concatenate([a, a])  # noqa: E731 of one sample alone every loss is its mean
     if len(jax.tree.leaves(targets)[0]) == 1:
         outputs, targets = jax.tree.map(twice, (outputs, targets))
-    outputs = jax.tree.map(_spread, outputs)
-    if not are_classes(outputs, targets):
+    classes = are_classes(outputs, targets)
+    targets = jnp.where(targets < 0, jnp.maximum(targets.max(), 0), targets) if classes else targets
+    spread = jax.tree.map(_spread, outputs)
+    finite = jnp.isfinite(loss_of(loss, net, spread, targets))  # as log(1 − p) of probabilities may not be
+    outputs = jax.tree.map(lambda a, b: jnp.where(finite, a, b), spread, outputs)
+    if not classes:
         found = _near(loss, net, outputs, targets)
         return jnp.stack([found, found])
-    targets = jnp.where(targets < 0, jnp.maximum(targets.max(), 0), targets)
     return jnp.stack(
         [_near(loss, net, outputs, y) for y in (targets, jnp.where(_left_out(targets.shape), -1, targets))]
     )

@@ -80,10 +80,10 @@ def ridge_path(
         raise ValueError(f"ridge_path: kernel has {int((~np.isfinite(whole)).sum())} entries that are NaN or infinite.")
     values, vectors = scipy.linalg.eigh(whole)
     # Rounding, beside which a ridge may be small: of eigenvalues that are 0, and of points that have no part in these.
-    least = len(y) * np.finfo(float).eps
-    none = values < least * values[-1]
+    eps = np.finfo(float).eps
+    none = values < eps * values[-1]
     values[none] = 0
-    vectors[np.ix_((vectors[:, none] ** 2).sum(1) < least, none)] = 0
+    vectors[np.ix_((vectors[:, none] ** 2).sum(1) < len(y) * eps, none)] = 0
     turned, square = vectors.T @ y, vectors**2
     loss, error = [], []
     for ridge in ridges:
@@ -147,7 +147,7 @@ def feature_ridge(features: Any, y: Any, ridges: Any) -> RidgePath:
         loss.append(float((left_out**2).sum(1).mean()))
         error.append(error_rate(y - left_out, y))
     best = float(ridges[_least(loss)])
-    weights = rows.T @ ((sizes / (sizes**2 + best))[:, None] * base)
+    weights = rows.T @ (base / (sizes + best / sizes)[:, None])
     return RidgePath(ridges, np.array(loss), np.array(error), best, weights, "leave-one-out, exact for these features")
 
 

@@ -161,3 +161,31 @@ def test_it_does_not_matter_which_samples_have_no_target(loss, where):
     wanted = sum(len(y[at]) * float(loss(f[at], y[at])) for at in parts) / 22
     np.testing.assert_allclose(found["loss"], wanted, rtol=1e-5)
     np.testing.assert_allclose(found["accuracy"], (f.argmax(-1) == y)[y >= 0].mean(), rtol=1e-6)
+
+
+class Probabilities(nn.Module):
+    """Outputs that must stay between 0 and 1."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.softmax(nn.Dense(4)(x))
+
+
+def binary(f, y):
+    t = jax.nn.one_hot(y, 4)
+    return (-(t * jnp.log(f) + (1 - t) * jnp.log(1 - f)).sum(-1) * (y >= 0)).mean()
+
+
+def binary_root(f, y):
+    return binary(f, y) ** 0.5
+
+
+@pytest.mark.parametrize("loss", [binary, binary_root])
+def test_losses_of_probabilities_are_told_apart(loss):
+    y = np.random.default_rng(1).integers(-1, 4, size=22)
+    trainer = Trainer(Program(Probabilities(), optax.sgd(0.1), loss), make_mesh(), (22, 3))
+    state = trainer.initial()
+    found = trainer.evaluate(state, evaluation_batches(Validation.of(lambda: (X, y), "own"), 22))
+    f = Probabilities().apply(state.variables, X)
+    assert trainer.by_batches == (loss is binary_root)
+    np.testing.assert_allclose(found["loss"], loss(f, y), rtol=1e-5)
