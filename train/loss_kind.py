@@ -58,22 +58,27 @@ def _left_out(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _near(loss: Callable[[Any, Any], Any], net: Any, outputs: Any, targets: Any) -> jax.Array:
-    def alone(*sample: Any) -> tuple[Any, Any]:
-        one = jax.tree.map(lambda a: a[None], sample)
-        return loss_of(loss, net, *one), counted(*one)
+    def one(*sample: Any) -> tuple[Any, Any]:
+        batch = alone(*sample)
+        return loss_of(loss, net, *batch), counted(*batch)
 
-    losses, weights = jax.vmap(alone)(outputs, targets)
+    losses, weights = jax.vmap(one)(outputs, targets)
     there = jnp.where(weights > 0, losses, 0)  # of a sample without a target that counts the loss may be 0/0
     means = jnp.stack([losses.mean(), jnp.average(there, weights=weights + 1e-30)])
-    return near(loss_of(loss, net, outputs, targets), means, jnp.abs(there).mean())
+    return _which(loss_of(loss, net, outputs, targets), means, jnp.abs(there).mean())
 
 
-def near(whole: Any, means: Any, scale: Any) -> Any:
+def alone(*one: Any) -> Any:
+    """One sample of each as a batch."""
+    return jax.tree.map(lambda a: a[None], one)
+
+
+def _which(whole: Any, means: Any, scale: Any) -> Any:
     """Which of these means [2] of the losses of a batch's samples its loss is; both where it is not finite.
 
-    >>> near(np.array(2.0), np.array([2.5, 2.0]), np.array(2.5)).tolist()
+    >>> _which(np.array(2.0), np.array([2.5, 2.0]), np.array(2.5)).tolist()
     [0.0, 1.0]
-    >>> near(np.array(2.0), np.zeros(2), np.array(0.0)).tolist()
+    >>> _which(np.array(2.0), np.zeros(2), np.array(0.0)).tolist()
     [0.0, 0.0]
     """
     found = abs(whole - means) <= 1e-3 * jnp.maximum(abs(whole), scale)

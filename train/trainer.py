@@ -11,7 +11,7 @@ import numpy as np
 from flax.errors import InvalidRngError
 from jax.sharding import Mesh
 
-from train.loss_kind import kinds
+from train.loss_kind import alone, kinds
 from train.mesh import Placement, rows_here, to_devices
 from train.step import Numbers, Program, TrainingState, in_full, share_counted
 from train.variables import draws, forward, loss_of, mode
@@ -251,8 +251,8 @@ class Trainer:
 
     def _each(self, outputs: Any, targets: Any) -> dict[str, jax.Array]:
         """Sample by sample."""
-        losses = jax.vmap(lambda f, y: loss_of(self.program.loss, self.program.net, *_alone(f, y)))(outputs, targets)
-        return {"loss": losses, **jax.vmap(lambda f, y: self.program.hits(*_alone(f, y)))(outputs, targets)}
+        losses = jax.vmap(lambda f, y: loss_of(self.program.loss, self.program.net, *alone(f, y)))(outputs, targets)
+        return {"loss": losses, **jax.vmap(lambda f, y: self.program.hits(*alone(f, y)))(outputs, targets)}
 
     def _added(
         self, state: TrainingState, one: Callable, mask: Any, total: dict[str, Any] | None, left_out: bool
@@ -268,11 +268,6 @@ class Trainer:
 
 def _below(y: Any, mask: Any) -> tuple[Any, Any]:
     return jnp.any((y.T < 0) & (mask > 0)), jnp.any((y.T >= 0) & (mask > 0))
-
-
-def _alone(*one: Any) -> Any:
-    """One sample of each as a batch."""
-    return jax.tree.map(lambda a: a[None], one)
 
 
 def _summed(each: dict[str, jax.Array], mask: Any, share: Any) -> dict[str, Any]:

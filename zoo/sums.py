@@ -12,18 +12,9 @@ from zoo.held import OF_SHAPES, Axis, Entrywise
 
 HOW = {"sum": "summed", "mixed": "unclear", "bent": "reduced", "product": ""}  # what they are, if no means
 _ALONG = (
-    *OF_SHAPES,
-    "neg",
-    "convert_element_type",
-    "copy",
-    "copy_p",
-    "reduce_precision",
-    "gather",
-    "pad",
-    "sort",
-    "abs",
-)
-_ALONG = (*_ALONG, "reduce_max", "reduce_min", "stop_gradient", "optimization_barrier", "rev", "real")
+    *OF_SHAPES, "neg", "convert_element_type", "copy", "copy_p", "reduce_precision", "gather", "pad", "sort", "abs", "reduce_max",
+    "reduce_min", "stop_gradient", "optimization_barrier", "rev", "real",
+)  # fmt: skip
 _BESIDE = ("add", "sub", "add_any", "select_n", "concatenate", "max", "min", "dynamic_update_slice")
 
 
