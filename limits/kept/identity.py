@@ -189,13 +189,19 @@ class _Reader:
         for name in sorted(_globals_of(code)):
             if name in thing.__globals__:
                 value = thing.__globals__[name]
-                yield from (name, self.module_parts(value, attributes) if _is_own_module(value) else self.digest(value))
+                yield from (
+                    name,
+                    self.module_parts(value, attributes, {}) if _is_own_module(value) else self.digest(value),
+                )
 
-    def module_parts(self, module: types.ModuleType, attributes: set[str]) -> bytes:
-        """Of a module of one's own, what is used of it."""
+    def module_parts(self, module: types.ModuleType, attributes: set[str], met: dict[int, int]) -> bytes:
+        """Of a module of one's own, what is used of it; modules import one another, so each is looked into once."""
+        if id(module) in met:
+            return _hash("met", str(met[id(module)]))
+        met[id(module)] = len(met)
         used = sorted(name for name in attributes if hasattr(module, name))
         values = [getattr(module, name) for name in used]
-        parts = [self.module_parts(v, attributes) if _is_own_module(v) else self.digest(v) for v in values]
+        parts = [self.module_parts(v, attributes, met) if _is_own_module(v) else self.digest(v) for v in values]
         return _hash("parts", *(word for pair in zip(used, parts, strict=True) for word in pair))
 
     def code(self, code: types.CodeType, constants: tuple) -> Iterator[str | bytes | memoryview]:
@@ -259,11 +265,24 @@ def _package(file: str) -> str | None:
     path = Path(file)
     if path.is_relative_to(_ROOT) and path.relative_to(_ROOT).parts[0] in _ROOMS:
         return path.relative_to(_ROOT).as_posix()
-    for mark in _LIBRARIES:
-        if mark in file:
+    for mark in (*_LIBRARIES, *filter(_installed, sys.path)):
+        if mark in file and (mark in _LIBRARIES or _is_installed(path, mark)):
             inside = Path(file.partition(mark)[2].lstrip("/\\"))
             return f"{inside.as_posix()} {_version_of(inside.parts[0].removesuffix('.py'))}"
     return file if file.startswith("<frozen") else None  # of Python itself
+
+
+@functools.lru_cache
+def _installed(folder: str) -> frozenset[str]:
+    """What was installed in a folder of its own (`pip install --target`), by the lists that stand beside it."""
+    lists = Path(folder).glob("*.dist-info/RECORD") if folder else ()
+    return frozenset(
+        line.partition(",")[0].partition("/")[0] for each in lists for line in each.read_text().splitlines()
+    )
+
+
+def _is_installed(path: Path, folder: str) -> bool:
+    return path.is_relative_to(folder) and path.relative_to(folder).parts[0] in _installed(folder)
 
 
 def _version_of(name: str) -> str:

@@ -1,6 +1,7 @@
 """Equal words for equal content, in every process; other words for anything else."""
 
 import functools
+import importlib
 import operator
 import subprocess
 import sys
@@ -159,3 +160,44 @@ def test_where_code_lies_in_this_package_is_seen():
     places = {"limits/kept/identity.py": limits.kept.identity, "zoo/mlp.py": sys.modules["zoo.mlp"]}
     assert all(limits.kept.identity._package(str(module.__file__)) == place for place, module in places.items())
     assert limits.kept.identity._package(__file__) is None
+
+
+def _imported(folder, files: dict[str, str], monkeypatch) -> dict:
+    """The modules that were just written to a folder, which is on the path."""
+    monkeypatch.syspath_prepend(str(folder))
+    for name, code in files.items():
+        (folder / f"{name}.py").write_text(code)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    importlib.invalidate_caches()
+    return {name: importlib.import_module(name) for name in files}
+
+
+@pytest.mark.parametrize("factor", [2, 3])
+def test_modules_that_import_one_another_end_and_still_count(factor, tmp_path, monkeypatch):
+    words = []
+    for i, number in enumerate((2, factor)):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        files = {
+            "one_of_two": f"import two_of_two\nfactor = {number}\ndef f(x):\n    return two_of_two.g(x)\n",
+            "two_of_two": "import one_of_two\ndef g(x):\n    return one_of_two.factor * x\n",
+        }
+        names = _imported(folder, files, monkeypatch)
+        exec("def used(x):\n    return one_of_two.f(x) + two_of_two.g(x)", names)
+        words.append(identity(names["used"]))
+    assert (words[0] == words[1]) == (factor == 2)
+
+
+def test_a_library_in_a_folder_of_its_own_counts_by_its_version(tmp_path, monkeypatch):
+    words = []
+    for i, (version, body) in enumerate((("1", "x"), ("1", "2 * x"), ("2", "x"))):
+        folder = tmp_path / str(i)
+        (folder / "a_library-1.dist-info").mkdir(parents=True)
+        (folder / "a_library-1.dist-info" / "RECORD").write_text("a_library.py,,\na_library-1.dist-info/RECORD,,\n")
+        files = {"a_library": f"__version__ = '{version}'\ndef f(x):\n    return {body}\n"}
+        files["not_listed"] = files["a_library"]
+        modules = _imported(folder, files, monkeypatch)
+        words.append([identity(modules[name].f) for name in files])
+    (listed, own), (edited, edited_own), (newer, _) = words
+    assert listed == edited != newer
+    assert own != edited_own
