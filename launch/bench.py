@@ -22,7 +22,6 @@ their ratio to it, the others by the machine's own matrix product.
 """
 
 import datetime
-import importlib.metadata
 import os
 import platform
 from pathlib import Path
@@ -34,6 +33,7 @@ from rich.progress import track
 from launch import common
 from launch.bench_rows import Timing, changes, document, read, same_machine, table, verdict
 from launch.bench_sections import SECTIONS, Options, here
+from limits.kept.identity import version_of
 
 CHOICES = ("all", *SECTIONS)
 _WHAT = flags.DEFINE_list("what", ["kernels"], "What to time.")
@@ -56,7 +56,7 @@ def machine() -> dict[str, Any]:
     names = ("limit-zoo", "jax", "jaxlib", "flax", "optax", "numpy")
     return {
         "command": common.command_line(),
-        "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}},
+        "versions": {"python": platform.python_version(), **{name: version_of(name) for name in names}},
         "processor": {"cores": os.cpu_count(), "machine": platform.machine(), "system": platform.system()},
         "device": here(what="machine"),
     }

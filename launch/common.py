@@ -3,7 +3,6 @@
 import ast
 import atexit
 import gc
-import importlib.metadata
 import json
 import os
 import platform
@@ -24,6 +23,7 @@ from rich.console import Console
 import configs
 from launch import compiled, watch
 from limits.kept import store
+from limits.kept.identity import version_of
 from train.study.experiment import Experiment, load
 from train.study.resume import code_of
 from zoo import checks
@@ -270,7 +270,7 @@ def run_folder(name: str) -> Any:
 def provenance(settings: ConfigDict, experiment: Experiment | None = None) -> dict[str, Any]:
     """What was run: config, code (of an experiment, or of the config's file), versions, device."""
     names = ("limit-zoo", "jax", "jaxlib", "flax", "optax", "numpy", "scipy")
-    versions = {name: importlib.metadata.version(name) for name in names}
+    versions = {name: version_of(name) for name in names}
     device, experiment = jax.devices()[0], experiment or Experiment(config_file(), settings, ())
     return {
         "config": json.loads(settings.to_json_best_effort()),

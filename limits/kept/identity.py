@@ -43,10 +43,19 @@ def version() -> str:
     >>> version().endswith(f"+results{RESULTS}")
     True
     """
+    return f"{version_of('limit-zoo')}+results{RESULTS}"
+
+
+def version_of(package: str) -> str:
+    """What is installed; "checkout" of a package that runs from its files alone.
+
+    >>> version_of("jax") == jax.__version__
+    True
+    """
     try:
-        return f"{importlib.metadata.version('limit-zoo')}+results{RESULTS}"
-    except importlib.metadata.PackageNotFoundError:  # run from a checkout that is not installed
-        return f"checkout+results{RESULTS}"
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "checkout"
 
 
 def numerics() -> tuple[Any, ...]:
@@ -117,7 +126,7 @@ class _Reader:
         elif isinstance(thing, np.dtype):
             yield from ("dtype", str(thing))
         elif isinstance(thing, types.ModuleType):
-            yield from ("module", thing.__name__, _version_of(thing.__name__))
+            yield from ("module", thing.__name__, _named_version(thing.__name__))
         elif isinstance(thing, type):
             yield from self.type(thing)
         elif isinstance(thing, types.CodeType):
@@ -268,7 +277,7 @@ def _package(file: str) -> str | None:
     for mark in (*_LIBRARIES, *filter(_installed, sys.path)):
         if mark in file and (mark in _LIBRARIES or _is_installed(path, mark)):
             inside = Path(file.partition(mark)[2].lstrip("/\\"))
-            return f"{inside.as_posix()} {_version_of(inside.parts[0].removesuffix('.py'))}"
+            return f"{inside.as_posix()} {_named_version(inside.parts[0].removesuffix('.py'))}"
     return file if file.startswith("<frozen") else None  # of Python itself
 
 
@@ -285,7 +294,7 @@ def _is_installed(path: Path, folder: str) -> bool:
     return path.is_relative_to(folder) and path.relative_to(folder).parts[0] in _installed(folder)
 
 
-def _version_of(name: str) -> str:
+def _named_version(name: str) -> str:
     module = sys.modules.get(name.partition(".")[0])
     return str(getattr(module, "__version__", ""))
 

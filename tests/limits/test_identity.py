@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import importlib.metadata
 import operator
 import subprocess
 import sys
@@ -201,3 +202,12 @@ def test_a_library_in_a_folder_of_its_own_counts_by_its_version(tmp_path, monkey
     (listed, own), (edited, edited_own), (newer, _) = words
     assert listed == edited != newer
     assert own != edited_own
+
+
+def test_a_package_that_is_not_installed_has_a_version(monkeypatch):
+    def none(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", none)
+    assert limits.kept.identity.version_of("limit-zoo") == "checkout"
+    assert limits.kept.identity.version() == f"checkout+results{limits.kept.identity.RESULTS}"

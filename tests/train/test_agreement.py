@@ -48,7 +48,7 @@ def test_everything_that_decides_the_numbers_is_compared(tmp_path, monkeypatch):
     assert changed() == {"data"}
     first = what_runs(file, config)
     versions = {name: first[f"the version of {name}"] for name in agreement._PACKAGES} | {"optax": "0"}
-    monkeypatch.setattr(agreement.importlib.metadata, "version", versions.get)
+    monkeypatch.setattr(agreement, "version_of", versions.get)
     assert changed() == {"the version of optax"}
     with jax.enable_x64(True):
         assert "jax_enable_x64" in changed()

@@ -1,7 +1,6 @@
 """Whether all processes run the same: config, code and versions, compared before the first step."""
 
 import hashlib
-import importlib.metadata
 import json
 import platform
 import re
@@ -14,6 +13,8 @@ from typing import Any
 import jax
 from jax._src import distributed  # its store of keys works before any program runs on devices
 from ml_collections import ConfigDict
+
+from limits.kept.identity import version_of
 
 _HOME = Path(__file__).resolve().parents[2]
 _ROOMS = ("zoo", "limits", "train", "configs", "launch")
@@ -36,7 +37,7 @@ def what_runs(config_file: Path, config: Mapping[str, Any] | ConfigDict, **more:
     }
     package = {str(file.relative_to(_HOME)): file for room in _ROOMS for file in (_HOME / room).rglob("*.py")}
     code = {f"the code of {name}": _hash(file.read_bytes()) for name, file in {**package, **own}.items()}
-    versions = {f"the version of {name}": importlib.metadata.version(name) for name in _PACKAGES}
+    versions = {f"the version of {name}": version_of(name) for name in _PACKAGES}
     versions["the version of Python"] = platform.python_version()
     options = {name: str(getattr(jax.config, name)) for name in _OPTIONS}
     return {**fields, **options, **{name: _word(value) for name, value in more.items()}, **versions, **code}

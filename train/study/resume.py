@@ -1,7 +1,6 @@
 """Whether a run may go on in a folder: only as the run that it is."""
 
 import fcntl
-import importlib.metadata
 import inspect
 import json
 import platform
@@ -10,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from limits.kept.identity import identity, version
+from limits.kept.identity import identity, version, version_of
 from limits.kept.store import open_inside
 
 # Fields that change nothing in what is learned, or not by more than rounding.
@@ -58,7 +57,7 @@ def check_same(
 def code_of(functions: Mapping[str, Callable[..., Any]]) -> dict[str, dict[str, str]]:
     """A word for the content of each function, and the versions of what they may use."""
     versions = {"limit-zoo": version(), "python": platform.python_version()}
-    versions |= {name: importlib.metadata.version(name) for name in ("jax", "flax", "optax", "numpy")}
+    versions |= {name: version_of(name) for name in ("jax", "flax", "optax", "numpy")}
     return {"functions": {name: _content(function) for name, function in functions.items()}, "versions": versions}
 
 
