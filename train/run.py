@@ -17,8 +17,9 @@ from train import beside
 from train.checkpoints import Checkpoints, log_spaced, steps_in
 from train.data import Batches, evaluation_batches, resident
 from train.data.content import content_of, made, word_of
+from train.data.labels import check_labels, classes_in, some_of
 from train.data.normalise import normalisation
-from train.data.own import Validation, arrays_of, check_batch, classes_in, classes_of, first_of, not_finite
+from train.data.own import Validation, arrays_of, check_batch, first_of, not_finite
 from train.data.sources import split_of
 from train.first_step import watched
 from train.loop import Loop, check_evaluated, one_by_one
@@ -69,17 +70,13 @@ class Run:
             )
         self.program = Program(
             net, tx, lambda f, y: experiment.call("loss", f, y), fields["accumulate"], fields["average"],
-            labels=self._labels(),
+            labels=classes_in(self._seen),
         )  # fmt: skip
-        self.trainer = Trainer(
-            self.program,
-            make_mesh(**fields["mesh"]),
-            inputs,
-            fields["sharding"],
-            fields["members"],
-            fields["seed"],
-            pmap,
-        )
+        mesh, (rules, members, seed) = make_mesh(**fields["mesh"]), (fields[n] for n in ("sharding", "members", "seed"))
+        self.trainer = Trainer(self.program, mesh, inputs, rules, members, seed, pmap)
+        if self.source is None:
+            x, y = self.abstract_batch()
+            check_labels(self.program.loss, lambda: self.trainer.outputs(x), y, self._seen, self._batches)
         self.pmap, whole = pmap, (jax.process_index(), jax.process_count())
         self.part = whole if pmap else rows_here(self.trainer.placement.batch, inputs.shape[0])
 
@@ -136,16 +133,17 @@ class Run:
         self._word = word_of(batch)
         return abstract(batch[0].shape, batch[0].dtype), batch[1]
 
-    def _labels(self) -> int:
-        """`Program.labels`, by up to 1,000 targets; of one's own batches, which may take long to make, by the first or some."""
+    @functools.cached_property
+    def _seen(self) -> list[Any]:
+        """Up to 1,000 targets; of one's own batches, which may take long to make, the first or some."""
         if self.source is not None:
-            return classes_of(self.source, LOOKED_AT)
+            return some_of(self.source, LOOKED_AT)
         (size, *_), first = self._shapes[0].shape, self._shapes[1]
-        found = classes_in([first]) if isinstance(first, np.ndarray) else 0
-        if not found or size >= FEW:
+        found = [first] if isinstance(first, np.ndarray) else []
+        if not classes_in(found) or size >= FEW:
             return found
         batches = iter(functools.partial(self._next, self._own_batches(0)), None)
-        return classes_in(y for _, y in itertools.islice(batches, FEW // size))
+        return [y for _, y in itertools.islice(batches, FEW // size)]
 
     def abstract_batch(self) -> tuple[jax.ShapeDtypeStruct, Any]:
         """Shapes and types of a whole batch."""

@@ -119,9 +119,14 @@ class Trainer:
         )
 
     def outputs(self, x: Any) -> Any:
-        """Shapes of a network's outputs for inputs like x."""
+        """Shapes of a network's outputs for inputs like x, in training."""
+
+        def of(state: TrainingState, x: Any) -> Any:
+            options = draws(self.program.net, jax.random.wrap_key_data(state.key), state.step)
+            return in_full(forward(self.program.net, state.trained, state.collections, x, **options)[0])
+
         state = jax.tree.map(lambda a: abstract(a.shape[bool(self.members) :], a.dtype), self.shapes)
-        return jax.eval_shape(lambda state, x: self._outputs(state.variables, x), state, x)
+        return jax.eval_shape(of, state, x)
 
     def place(self, batch: Any) -> Any:
         """The global batch on the devices, from the rows that this process has."""

@@ -1,5 +1,6 @@
 """Accuracy is reported of targets that are classes, and of no others."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from launch import train
-from train.data.own import classes_in
+from train.data.labels import classes_in
 from train.data.sources import SOURCES, Arrays
 from train.study.experiment import Experiment
 
@@ -80,3 +81,33 @@ def test_classes_are_told_by_every_row():
     assert classes_in([np.eye(4), np.full((1, 4), 0.25)]) == 0
     assert classes_in([np.array([[0, -1]]), np.array([[5, 2]])]) == 6
     assert classes_in([np.array([0.0, 1.0])]) == classes_in([]) == 0
+
+
+LOSSES = {
+    "optax": "optax.softmax_cross_entropy_with_integer_labels(f, y).mean()",
+    "gathered": "(jax.nn.logsumexp(f, -1) - f[np.arange(len(f)), y]).mean()",
+    "one_hot": "optax.softmax_cross_entropy(f, jax.nn.one_hot(y, f.shape[-1])).mean()",
+    "zoo": "cross_entropy(f, y)",
+    "ordinal": "((f - (y[:, None] > np.arange(3)[None])) ** 2).mean()",
+}
+TAKEN = {
+    ("optax", -1): "takes -1 for class 2",
+    ("gathered", -1): "takes -1 for class 2",
+    ("gathered", 3): "takes 3 for class 2",
+    ("one_hot", 3): "does not depend on outputs where the label is 3",
+}
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+@pytest.mark.parametrize("name", LOSSES)
+def test_labels_that_have_no_output_are_not_trained_as_others(name, label, tmp_path, monkeypatch):
+    """Losses that are not finite say so at the first step, and −1 may leave out a sample; labels of order may have no output."""
+    code = CODE.format(outputs=3).replace("return (f ** 2).mean()", f"return {LOSSES[name]}")
+    (tmp_path / "own.py").write_text("import jax\nfrom train.losses import cross_entropy\n" + code)
+    experiment = Experiment(str(tmp_path / "own.py"), ConfigDict(FIELDS), train.FUNCTIONS)
+    labels = np.where(np.arange(8) == 5, label, CLASS[:8])
+    batches = lambda start: ((X[:8], labels) for _ in range(start, 4))  # noqa: E731
+    monkeypatch.setattr(experiment.module, "batches", batches, raising=False)
+    said = TAKEN.get((name, label))
+    with pytest.raises(ValueError, match=f"3 outputs, and the loss {said}") if said else nullcontext():
+        train.prepare(experiment, tmp_path)

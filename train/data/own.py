@@ -1,7 +1,7 @@
 """Batches of a config's own: arrays of numbers, as many targets as inputs, or a sentence that names them."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from train.data.sources import Source
-from train.data.tokens import TokenSource
 from zoo.checks import parts, shown
 
 
@@ -98,33 +97,6 @@ def check_batch(batch: tuple[Any, Any], what: str, mesh: Any) -> tuple[Any, Any]
             "such as all of the first one's size."
         )
     return batch
-
-
-def classes_in(parts: Iterable[Any]) -> int:
-    """How many classes these targets tell apart at least; 0 where they are none, at the first part that shows it.
-
-    Whole numbers may be classes; rows are where every one of them is 1 in one column, and 0 in the others.
-
-    >>> classes_in([np.eye(3), np.eye(3)[:1]]), classes_in([np.array([2, 0])]), classes_in([np.eye(3), np.ones((1, 3))])
-    (3, 3, 0)
-    """
-    found = 0
-    for targets in map(np.asarray, parts):
-        if np.issubdtype(targets.dtype, np.integer):
-            found = max(found, int(targets.max(initial=0)) + 1, 2)
-        elif targets.ndim > 1 and np.isin(targets, (0, 1)).all() and (targets.sum(-1) == 1).all():
-            found = max(found, targets.shape[-1])
-        else:
-            return 0
-    return found
-
-
-def classes_of(source: Source, most: int) -> int:
-    """The same of a source, by so many of its targets where it does not say."""
-    if isinstance(source, TokenSource):
-        return 2
-    among = np.unique(np.linspace(0, len(source) - 1, most).astype(int))
-    return source.classes or classes_in(source.read(rows)[1] for rows in np.array_split(among, -(-len(among) // 50)))
 
 
 def first_of(source: Source) -> tuple[np.ndarray, np.ndarray]:

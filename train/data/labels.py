@@ -1,0 +1,86 @@
+"""Whole numbers as classes: how many there are, and what a loss makes of one that the network has no output for."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from train.data.sources import Source
+from train.data.tokens import TokenSource
+from train.step import are_classes
+
+
+def classes_in(parts: Iterable[Any]) -> int:
+    """How many classes these targets tell apart at least; 0 where they are none, at the first part that shows it.
+
+    Whole numbers may be classes; rows are where every one of them is 1 in one column, and 0 in the others.
+
+    >>> classes_in([np.eye(3), np.eye(3)[:1]]), classes_in([np.array([2, 0])]), classes_in([np.eye(3), np.ones((1, 3))])
+    (3, 3, 0)
+    """
+    found = 0
+    for targets in map(np.asarray, parts):
+        if np.issubdtype(targets.dtype, np.integer):
+            found = max(found, int(targets.max(initial=0)) + 1, 2)
+        elif targets.ndim > 1 and np.isin(targets, (0, 1)).all() and (targets.sum(-1) == 1).all():
+            found = max(found, targets.shape[-1])
+        else:
+            return 0
+    return found
+
+
+def some_of(source: Source, most: int) -> list[np.ndarray]:
+    """So many of a source's targets, from its beginning to its end; where it says how many classes it has, the first and last."""
+    if isinstance(source, TokenSource) or source.classes:
+        return [np.array([0, (source.classes or 2) - 1])]
+    among = np.unique(np.linspace(0, len(source) - 1, most).astype(int))
+    return [source.read(rows)[1] for rows in np.array_split(among, -(-len(among) // 50))]
+
+
+def check_labels(
+    loss: Callable[[Any, Any], Any], outputs: Callable[[], Any], targets: Any, seen: Iterable[Any], what: str
+) -> None:
+    """Refuses labels `seen` that have no output and that the loss takes for another class, or for none.
+
+    outputs(), targets: their shapes.
+
+    Arrays are read from their end at −1, and beyond their end at the last entry; one_hot has a row of zeros there. Labels that
+    are left out on purpose (−1 by `train.losses.cross_entropy`) and losses that are not finite stay.
+
+    >>> import optax
+    >>> shapes = lambda: np.zeros((2, 3)), np.zeros(2, int)
+    >>> loss = lambda f, y: optax.softmax_cross_entropy_with_integer_labels(f, y).mean()
+    >>> check_labels(loss, *shapes, [np.array([0, 2])], "batches")
+    >>> check_labels(loss, *shapes, [np.array([0, -1])], "batches")
+    Traceback (most recent call last):
+    ValueError: batches gives labels from -1 to 0, the network has 3 outputs, and the loss takes -1 for class 2: ...
+    """
+    integers = [y for y in map(np.asarray, seen) if np.issubdtype(y.dtype, np.integer) and y.size]
+    if not integers or not are_classes(shape := outputs(), targets):
+        return
+    low, high, count = min(int(y.min()) for y in integers), max(int(y.max()) for y in integers), shape.shape[-1]
+    f = jax.random.normal(jax.random.key(0), shape.shape)
+
+    def of(label: int) -> tuple[Any, Any]:
+        value, slope = jax.value_and_grad(lambda f: loss(f, jnp.full(targets.shape, label)).sum())(f)
+        return float(value), np.asarray(slope)
+
+    for label, taken_for in ((low, count + low), (high, count - 1)):
+        if 0 <= label < count or not 0 <= taken_for < count:
+            continue
+        (value, slope), (other, _), (apart, _) = of(label), of(taken_for), of(0 if taken_for else 1)
+        if not np.isfinite(value):
+            continue
+        if np.isclose(value, other) and not np.isclose(other, apart):
+            how = f"takes {label} for class {taken_for}"
+        elif label > 0 and not slope.any():
+            how = f"does not depend on outputs where the label is {label}"
+        else:
+            continue
+        raise ValueError(
+            f"{what} gives labels from {low} to {high}, the network has {count} outputs, and the loss {how}: classes are whole "
+            f"numbers from 0 to {count - 1}. Give as many outputs as there are classes, count these from 0, or, where -1 says "
+            "that there is none, take train.losses.cross_entropy."
+        )
