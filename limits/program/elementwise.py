@@ -14,9 +14,7 @@ from limits.program.shapes import Turned
 from limits.program.slices import rows
 from limits.program.values import Axes, NoLimitError, Parameter, Value, as_power, atoms, one
 
-_AS_IT_IS = (
-    "convert_element_type", "copy", "copy_p", "stop_gradient", "reduce_precision", "optimization_barrier", "sharding_constraint"
-)  # fmt: skip
+_AS_IT_IS = ("copy", "copy_p", "stop_gradient", "reduce_precision", "optimization_barrier", "sharding_constraint")
 _OF_MOMENTS = ("mul", "square", "integer_pow")  # whose means may be second moments
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program import concatenation, copies, deterministic, elementwise, images, shapes, slices, sums
+from limits.program import concatenation, conversions, copies, deterministic, elementwise, images, shapes, slices, sums
 from limits.program.nodes import Det, FieldSum, Image, Mask, Moved, Node, OfWeights, Weights
 from limits.program.primitives import ENTRY_BY_ENTRY, RANDOM, primitives
 from limits.program.shared_weights import same_weights
@@ -151,6 +151,8 @@ class Interpreter:
                 return [images.gathered(given[0], given[1], params, shape)]
             case "iota":
                 return [_iota(params, shape)]
+            case "convert_element_type":
+                return [conversions.converted(given[0], params["old_dtype"], params["new_dtype"])]
         if name in _REDUCTIONS:
             return [sums.reduced(name, given[0], params["axes"], _REDUCTIONS[name])]
         if name == "bernoulli":

@@ -98,5 +98,6 @@ def _evaluated(name: str, params: dict[str, Any], given: list[Any]) -> list[np.n
     here = evaluated(name, params, given) if name in EXACT else None
     if here is not None:
         return [here]
-    found = primitives()[name].bind(*map(jnp.asarray, given), **params)
+    own = {key: value for key, value in params.items() if key != "old_dtype"}  # which `trace` adds
+    found = primitives()[name].bind(*map(jnp.asarray, given), **own)
     return [np.asarray(part) for part in (found if isinstance(found, list | tuple) else [found])]

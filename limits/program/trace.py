@@ -154,7 +154,8 @@ def _flat(closed: Any) -> _Flat:
                 made = [given[some[0]]]  # the others are empty, as of axes that `jnp.pad` leaves as they are
             else:
                 shapes = [tuple(v.aval.shape) for v in eqn.outvars]
-                made = emit(name, eqn.params, given, shapes, f"{inside or 'the network'}{here}")
+                old = {"old_dtype": eqn.invars[0].aval.dtype} if name == "convert_element_type" else {}
+                made = emit(name, eqn.params | old, given, shapes, f"{inside or 'the network'}{here}")
             known |= dict(zip(eqn.outvars, made, strict=True))
         return [look(v) for v in jaxpr.outvars]
 
