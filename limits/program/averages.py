@@ -1,7 +1,8 @@
 """Gaussian averages E[F G] of functions of fields, for the pairs of inputs and positions of some `PairMoments`.
 
-In this order: independent factors apart; a Gaussian factor by Stein's identity, E[a F] = Σ_j Cov(a, u_j) E[∂_j F]; functions
-of one variable each (`two_variables`) by a closed form or the Hermite series Σ_k a_k b_k c^k; the rest by quadrature.
+In this order: independent factors apart; a Gaussian factor by Stein's identity, E[a F] = Σ_j Cov(a, u_j) E[∂_j F], of an F
+without jumps; functions of one variable each (`two_variables`) by a closed form or the Hermite series Σ_k a_k b_k c^k; the rest
+by quadrature.
 """
 
 from typing import Any
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 
 from limits.kernels import hermite
 from limits.program import differentiated
+from limits.program.continuity import is_continuous
 from limits.program.functions import Function, bare, components, function_of, product_of
 from limits.program.nodes import Concat, FieldSum, Map, Moved, Node, plain
 from limits.program.quadrature import by_quadrature
@@ -121,7 +123,8 @@ def _is_average(u: Node, v: Node) -> bool:
 def _average(m: Any, f: Function, g: Function, pairs: bool) -> Any:
     if any(factor.node.still and not factor.slopes for function in (f, g) for factor in function.factors):
         return None
-    if len(f.random) == len(g.random) == 1 and not any(_bare_alone(each) for each in (f, g)):
+    of_one_each = len(f.random) == len(g.random) == 1
+    if of_one_each and not any(_bare_alone(each) for each in (f, g)):
         return of_two(m, f, g, pairs)
     for which, function in enumerate((f, g)):
         for k, factor in enumerate(function.factors):
@@ -131,7 +134,13 @@ def _average(m: Any, f: Function, g: Function, pairs: bool) -> Any:
                 if factor.slopes:
                     found = average(m, *((rest, g) if which == 0 else (f, rest)), pairs)
                     return None if found is None else plain(alone[0]) * found
-                return _stein(m, alone, which, (rest, g) if which == 0 else (f, rest), pairs)
+                both = (rest, g) if which == 0 else (f, rest)
+                if all(
+                    m.own.once(("continuous", each.key), lambda each=each: is_continuous(each), each) for each in both
+                ):
+                    return _stein(m, alone, which, both, pairs)
+    if of_one_each:
+        return of_two(m, f, g, pairs)
     if len(f.random) + len(g.random) <= 1:
         (left, right) = (_of_one(m.own, each) for each in (f, g))
         return m.placed(left, 0, g.rank, pairs) * m.placed(right, 1, f.rank, pairs)

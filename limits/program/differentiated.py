@@ -20,7 +20,7 @@ from limits.kernels.compiled import written_out
 from limits.kernels.differentiable import broadcasting, with_derivatives
 from limits.program.functions import Function
 
-_SMOOTH = {
+SMOOTH = {
     "add", "add_any", "convert_element_type", "copy", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "logistic", "mul",
     "neg", "sin", "sinh", "square", "sub", "tanh",
 }  # fmt: skip
@@ -67,7 +67,7 @@ def values_of_dets(f: Function) -> tuple:
 
 def is_smooth(f: Function) -> bool:
     """Whether it is made of functions that have derivatives of every order everywhere."""
-    return set(re.findall(r"([a-z_0-9]+)\[", f.name)) <= _SMOOTH
+    return set(re.findall(r"([a-z_0-9]+)\[", f.name)) <= SMOOTH
 
 
 def _differentiated(f: Entrywise, i: int) -> Entrywise:
