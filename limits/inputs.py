@@ -61,7 +61,7 @@ def as_signals(net: Any, x: Any, name: str, dtype: Any) -> np.ndarray:
     return given if given.ndim >= 2 and given.size and takes_words(net, given) else as_samples(x, name, dtype)
 
 
-def takes_words(net: Any, x: np.ndarray) -> bool:
+def takes_words(net: Any, x: Any) -> bool:
     """Whether x are whole numbers and the module takes no others."""
     if x.dtype.kind not in "iu":
         return False

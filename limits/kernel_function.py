@@ -13,6 +13,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh
 
+from limits.inputs import takes_words
 from limits.kept.precision import full_products
 from limits.kept.remembered import remembered
 from limits.kernels.on_mesh import symmetric
@@ -131,11 +132,12 @@ class KernelFunction:
 
     def provenance(self, x: Any) -> dict[str, Provenance]:
         """How exact its numbers are, for inputs of this shape; why kernels are absent."""
-        return self._program(jnp.shape(x)[1:], jnp.asarray(x).dtype, ())[2]
+        x = _as_arrays(x)[0]
+        return self._program(x.shape[1:], _kind(self.net, x), ())[2]
 
     @full_products()
     def _read(self, x1: Any, x2: Any, values: dict[str, Any], same: bool = False) -> KernelPair:
-        arrays = [jnp.asarray(x) for x in (x1, x2) if x is not None]
+        arrays = _as_arrays(x1, x2)
         for name, x in zip(("x1", "x2"), arrays, strict=False):
             if (
                 x.ndim < 2
@@ -147,10 +149,12 @@ class KernelFunction:
                     f"kernel function: {name} must hold samples [n, …], n ≥ 1, of real numbers, all of one shape; it is "
                     f"{x.dtype}{list(x.shape)}{'' if x is arrays[0] else f' and x1 {list(arrays[0].shape)}'}."
                 )
-        floating = jnp.issubdtype(arrays[0].dtype, jnp.floating)
-        dtype = jnp.result_type(*arrays) if floating else jnp.asarray(0.0).dtype
         work = jnp.asarray(0.0).dtype  # float32 or float64, as jax is set: constants of the program have it too
-        arrays = [x.astype(work) for x in arrays] if floating else arrays
+        dtype = jnp.result_type(*arrays)
+        dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else work
+        kinds = [_kind(self.net, x) for x in arrays]
+        words = work not in kinds
+        arrays = [jnp.asarray(x, kind if words else work) for x, kind in zip(arrays, kinds, strict=True)]
         names = self._checked(values)
         ratios = self._ratios(values, names, work)
         kernels, lengths, how, entries = self._program(arrays[0].shape[1:], arrays[0].dtype, names)
@@ -228,6 +232,23 @@ class KernelFunction:
                 f"{name_of(self.net)} has no kernel function: {how['nngp'].detail}. twin(net).kernels may draw its kernels."
             )
         return kernels, lengths, how, entries
+
+
+def _as_arrays(*given: Any) -> list[Any]:
+    """With shape and type, which JAX would cut to 32 bits."""
+    return [x if isinstance(x, jax.Array | np.ndarray) else jnp.asarray(x) for x in given if x is not None]
+
+
+def _kind(net: Any, x: Any) -> Any:
+    """The type in which a network takes x: that of numbers, unless it takes words."""
+    if jnp.issubdtype(x.dtype, jnp.integer) and _of_words(net, x.shape[1:], str(x.dtype)):
+        return jax.dtypes.canonicalize_dtype(x.dtype)
+    return jnp.asarray(0.0).dtype
+
+
+@remembered(maxsize=64)
+def _of_words(net: Any, shape: tuple[int, ...], kind: str) -> bool:
+    return takes_words(net, jax.ShapeDtypeStruct((1, *shape), kind))
 
 
 def _twin_of(value: Any) -> Any:

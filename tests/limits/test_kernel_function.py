@@ -10,7 +10,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from limits import AbsentError, twin
 from limits.kernels.differentiable import averages
 from limits.kernels.kinks import as_kinked
-from zoo import CNN, MLP, Dense, Norm, PiecewiseLinear, Quadratic, ResNet, ViT, parameterization
+from zoo import CNN, MLP, Dense, Norm, PiecewiseLinear, Quadratic, ResNet, ViT, in_parameterization, parameterization
 from zoo import activations as zoo
 from zoo.hyperparameters import hyperparameters, with_hyperparameters
 
@@ -246,3 +246,50 @@ def test_large_inputs_that_coincide_have_their_kernel_in_float32(activation):
         a, b = getattr(found, name), getattr(known, name)
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-3 * np.abs(b).max())
         np.testing.assert_allclose(np.diag(a[:8, 8:]), np.diag(b[:8, 8:]), rtol=1e-5)
+
+
+WHOLE = np.array([[200, 100, 3], [10, 250, 90]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    [
+        ("uint8", lambda k, x: jax.jit(k)(x)),
+        ("bool", lambda k, x: k(x)),
+        ("int64", lambda k, x: k(x)),
+        slow_case("uint8", lambda k, x: k.on_mesh(x, jax.make_mesh((1,), ("rows",), axis_types=(AxisType.Auto,)))),
+        slow_case("int16", lambda k, x: (k + 0.5 * k * k)(100 * x)),
+    ],
+)
+def test_whole_numbers_are_taken_as_numbers(kind, call):
+    """Their products would overflow."""
+    x, limit = (WHOLE > 50 if kind == "bool" else WHOLE.astype(kind)), twin(MLP(width=8, depth=1, w_std=1.4))
+    x = 10**12 * x if kind == "int64" else x
+    found = call(limit.kernel_function(), x)
+    known = (limit + 0.5 * limit * limit).kernels(100 * x) if kind == "int16" else limit.kernels(x)
+    np.testing.assert_allclose(found.nngp, known.nngp, rtol=1e-5)
+    np.testing.assert_allclose(found.ntk, known.ntk, rtol=1e-5)
+
+
+def test_whole_numbers_with_themselves():
+    limit = twin(MLP(width=8, depth=1, w_std=1.4))
+    found, known = limit.kernel_function().diagonal(WHOLE.astype("int8")), limit.kernels(WHOLE.astype("int8"))
+    np.testing.assert_allclose(found.ntk, np.diag(known.ntk), rtol=1e-5)
+    assert limit.kernel_function().provenance(WHOLE)["ntk"].kind == "exact"
+
+
+class Words(nn.Module):
+    """An average over embedded words."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Embed(7, self.width, embedding_init=nn.initializers.normal(1.0))(x).mean(1)
+        return nn.Dense(1)(nn.relu(nn.Dense(self.width)(x)))
+
+
+def test_words_stay_words():
+    limit, x = twin(in_parameterization(Words(8), "ntk")), np.array([[1, 2, 3], [3, 3, 0]], np.uint8)
+    found, known = jax.jit(limit.kernel_function())(x), limit.kernels(x)
+    np.testing.assert_allclose(found.ntk, known.ntk, rtol=1e-5)
