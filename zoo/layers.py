@@ -247,7 +247,8 @@ class Norm(HasRoles, nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:  # noqa: D102
-        store, dtype = jax.dtypes.canonicalize_dtype(float), x.dtype
+        store = jax.dtypes.canonicalize_dtype(float)
+        dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else store
         y = self.normalise(jnp.asarray(x, store), train)
         if self.affine:
             std, multiplier = self.scales("scale", 1)

@@ -147,3 +147,12 @@ def test_same_padding_is_that_of_lax():
 def test_errors_of_layers_say_the_numbers(layer, kernel, message):
     with pytest.raises(ValueError, match=message):
         jax.eval_shape(layer.apply, {"params": {"kernel": jnp.ones(kernel)}}, jnp.ones((2, 5)))
+
+
+@pytest.mark.parametrize("kind", ["int32", "uint8", "bool"])
+def test_whole_numbers_are_normalised_as_numbers(kind):
+    x = jnp.asarray([[0, 1, 3], [200, 7, 0]]).astype(kind)
+    norm = Norm("layer", 3, P)
+    found, known = (norm.init_with_output(jax.random.key(0), each)[0] for each in (x, x.astype(float)))
+    assert found.dtype == known.dtype
+    np.testing.assert_array_equal(found, known)
