@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
 
+from limits.finite.observables import as_numbers
 from zoo.layers import Conv, Dense, Linear, Norm
 from zoo.vit import Embedding
 
@@ -55,7 +56,7 @@ class Taps:
         out = run(*args, **kwargs)
         self.uses.append(LayerUse(module.path, multipliers, jax.ShapeDtypeStruct(out.shape, out.dtype)))
         if number in self.shifts:
-            self.seen[number] = module.patches(args[0]) if isinstance(module, Linear) else self._normalised
+            self.seen[number] = module.patches(as_numbers(args[0])) if isinstance(module, Linear) else self._normalised
             out = out + self.shifts[number]
         return out
 

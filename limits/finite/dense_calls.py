@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
 
+from limits.finite.observables import as_numbers
 from zoo import Conv, Dense
 from zoo.abstract import abstract
 
@@ -110,7 +111,8 @@ def gradients(apply: Callable, params: Any, x: Any, calls: list[DenseCall]) -> t
 
         def shift(number: int, leaves: Any, scale: Any, run: Any, module: Any, args: Any, kwargs: Any) -> Any:
             # A convolution is a dense layer of what its window sees.
-            inputs.append(module.patches(args[0]) if type(module) is Conv else args[0])
+            a = as_numbers(args[0])
+            inputs.append(module.patches(a) if type(module) is Conv else a)
             scales.append(scale)
             return run(*args, **kwargs) + shifts[number]
 

@@ -13,13 +13,22 @@ from zoo.definition import definition_of
 from zoo.layers import Linear
 
 
+def as_numbers(a: Any) -> Any:
+    """A signal of whole numbers, or of True and False, as numbers, whose products do not overflow; others as they are.
+
+    >>> as_numbers(jnp.array([True])).dtype, as_numbers(jnp.ones(1, "bfloat16")).dtype
+    (dtype('float32'), dtype(bfloat16))
+    """
+    return a if jnp.issubdtype(a.dtype, jnp.inexact) else jnp.asarray(a, jax.dtypes.canonicalize_dtype(float))
+
+
 def feature_kernels(phis: Any) -> tuple:
     """Φ^l = <φ φ'> over the neurons of each layer, and over its positions.
 
     >>> feature_kernels([jnp.array([[1.0, 1.0], [1.0, -1.0]])])[0].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    flat = [a.reshape(len(a), -1) for a in phis]
+    flat = [as_numbers(a).reshape(len(a), -1) for a in phis]
     return tuple(a @ a.T / a.shape[-1] for a in flat)
 
 

@@ -133,11 +133,11 @@ def _structured(calls: list, left: Any, right: Any, weights: list, outputs: str)
             (jnp.concatenate([a[i] for i in uses], axis=1), jnp.concatenate([g[i] for i in uses], axis=2))
             for a, g, _ in (left, right)
         )
-        leaves, scale = calls[uses[0]].leaves, left[2][uses[0]]
-        strength = jnp.asarray(weights[kernel] * scale["kernel"] ** 2, a1.dtype)
+        leaves, scale, kind = calls[uses[0]].leaves, left[2][uses[0]], jnp.result_type(a1, g1)
+        strength = jnp.asarray(weights[kernel] * scale["kernel"] ** 2, kind)
         total = total + strength * contract(a1, g1, a2, g2, outputs)
         if "bias" in leaves:
-            strength = jnp.asarray(weights[leaves["bias"]] * scale["bias"] ** 2, a1.dtype)
+            strength = jnp.asarray(weights[leaves["bias"]] * scale["bias"] ** 2, kind)
             total = total + strength * trace(g1.sum(2), g2.sum(2), outputs)
     return total
 

@@ -2,15 +2,17 @@
 
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from networks import DEEP, IMAGES, MODELS, VECTORS, Bag, numbers, variables
+from networks import DEEP, F64, IMAGES, MODELS, VECTORS, Bag, numbers, variables
 
 from limits import empirical_ntk, linearize, twin
 from limits.finite import dense_calls, tangent
-from zoo import MLP, learning_rate_factors
+from limits.finite.observables import feature_kernels
+from zoo import MLP, Conv, Parameterization, learning_rate_factors
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -182,3 +184,29 @@ def test_several_inputs_or_outputs_are_said():
             twin(MLP(8, 1)).kernels(given)
     with pytest.raises(ValueError, match=r"apply must return one array .* a tuple of 2: choose one"):
         empirical_ntk(lambda w, x: (x @ w, x), w, x)
+
+
+class WholeNumbers(nn.Module):
+    """Layers that are fed whole numbers, and True and False made inside."""
+
+    @nn.compact
+    def __call__(self, x):
+        h = Conv(3, "input", 3, Parameterization.ntk, b_std=0.3, size=2, dimensions=1)(x[..., None])
+        hot = nn.Dense(3, use_bias=False, **F64)(jnp.stack([x > i for i in (0, 50, 150)], axis=-1))
+        return nn.Dense(2, **F64)(jnp.tanh((h + hot) / 100).mean(1)) + nn.Dense(2, **F64)(x)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "bool", pytest.param("int32", marks=pytest.mark.slow)])
+def test_whole_numbers_are_multiplied_as_numbers(kind):
+    x, net = jnp.asarray([[200, 100, 3], [10, 250, 90]]).astype(kind), WholeNumbers()
+    params = quickly(net.init)(jax.random.key(0), x)
+    full = quickly(lambda params: by_definition(net.apply, params, x, x))(params)
+    assert_equal(quickly(lambda params: empirical_ntk(net.apply, params, x))(params), full)
+    assert_equal(quickly(lambda params: empirical_ntk(net.apply, params, x, outputs="full"))(params), full)
+
+
+def test_feature_kernels_of_whole_numbers():
+    hot = jnp.array([[1, 0, 1], [1, 1, 1]])
+    for kind in ("bool", "uint8"):
+        found = feature_kernels([(200 * hot).astype(kind)])[0]
+        np.testing.assert_allclose(found, (1 if kind == "bool" else 4e4) * np.array([[2, 2], [2, 3]]) / 3)
