@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 2**26  # of inputs that are run at a time, unless `batch` says otherwise
 
 
+def _kind(x: np.ndarray) -> Any:
+    """The type in which `apply` is given x: whole numbers, True and False as such, all else in that of numbers."""
+    return jax.dtypes.canonicalize_dtype(x.dtype if x.dtype.kind in "biu" else float)
+
+
 class Eigenpairs(NamedTuple):
     """Eigenvalues, largest first, eigenvectors [n, outputs, count], and |K v − λ v|: an eigenvalue of K is no farther away."""
 
@@ -179,8 +184,7 @@ class TangentOperator:
         return scipy.sparse.linalg.LinearOperator(self.shape, matvec=times, dtype=np.float64)  # pyright: ignore
 
     def _like(self, n: int) -> Any:
-        kind = self.x.dtype if self.x.dtype.kind in "iu" else jnp.asarray(0.0).dtype
-        return abstract((n, *self.x.shape[1:]), kind)
+        return abstract((n, *self.x.shape[1:]), _kind(self.x))
 
     def _batches(self, n: int) -> list[slice]:
         return [slice(i, min(i + self.batch, n)) for i in range(0, n, self.batch)]
@@ -193,8 +197,7 @@ class TangentOperator:
             part = each[rows]
             more = np.repeat(part[-1:], missing, axis=0)
             out.append(np.concatenate([part, 0 * more if number else more]) if missing else part)
-        kind = self._like(1).dtype
-        return [jnp.asarray(each, kind if number == 0 else jnp.asarray(0.0).dtype) for number, each in enumerate(out)]
+        return [jnp.asarray(each, jnp.asarray(0.0).dtype if number else _kind(each)) for number, each in enumerate(out)]
 
     @functools.cached_property
     def _pull(self) -> Callable[..., Any]:

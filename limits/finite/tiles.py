@@ -21,11 +21,16 @@ def in_tiles(
 
     `what`: all that kernels depend on beside parameters and inputs.
     """
-    compiled = jax.jit(kernel)
+    compiled, precise = jax.jit(kernel), bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def tile(a: Any, b: Any) -> list[Any]:
+        with jax.enable_x64(precise):  # threads know of no context around the call
+            return [compiled(params, a, b)]
+
     first, second = _as_inputs(x1), None if x2 is None else _as_inputs(x2)
     try:
         kept = None if folder is None else KeptKernels(folder, ("empirical_ntk", what, params, numerics()), ("ntk",))
-        tiles = pairwise(lambda a, b: [compiled(params, a, b)], first, second, 1, block or ROWS, kept=kept)
+        tiles = pairwise(tile, first, second, 1, block or ROWS, kept=kept)
     except UnreadableError as error:
         raise UnreadableError(f"empirical_ntk: tiles are kept by what they depend on, and {error}") from error
     return tiles[0]

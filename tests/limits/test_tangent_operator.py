@@ -118,6 +118,15 @@ def test_tiles_are_the_whole_kernel(tmp_path):
         empirical_ntk(apply, params, x, block=4, outputs="full")
 
 
+def test_tiles_of_whole_numbers_in_float64(x64):
+    """Threads work them out, which have settings of their own."""
+    x = jnp.asarray([[200, 1, 30], [10, 250, 9], [7, 0, 90]], "uint8")
+    net = MLP(16, 1, activation="tanh", w_std=0.1)
+    params = net.init(jax.random.key(0), x)
+    tiles = empirical_ntk(net.apply, params, x, block=2)
+    np.testing.assert_allclose(tiles, empirical_ntk(net.apply, params, x.astype(float)), rtol=1e-13)
+
+
 def test_operators_that_are_refused():
     apply = lambda w, x: x @ w  # noqa: E731
     op = TangentOperator(apply, jnp.ones((3, 2)), np.eye(4, 3))
@@ -134,3 +143,11 @@ def test_operators_that_are_refused():
         TangentOperator(apply, jnp.ones((3, 2)), np.eye(4, 3), rates={"w": 1.0})
     with pytest.raises(RuntimeError, match="converged"):
         TangentOperator(apply, jnp.ones((90, 1)), RNG.normal(size=(90, 90))).eigenpairs(3, tolerance=1e-12, steps=1)
+
+
+def test_inputs_of_numbers_beside_whole_ones_stay_what_they_are():
+    """Those of the operator are whole: others have their own type."""
+    op = TangentOperator(lambda w, x: x @ w, jnp.ones((2, 1)), np.array([[1, 0], [0, 2], [1, 1]], np.uint8))
+    x = np.array([[0.5, -1.5], [300.0, 0.25]])
+    assert op.forward(jnp.array([[1.0], [2.0]]), x).ravel().tolist() == [-2.5, 300.5]
+    assert op.backward(np.ones((2, 1), int), x).ravel().tolist() == [300.5, -1.25]
