@@ -90,17 +90,23 @@ class PlainNetwork(nn.Module):
 
 
 def at_depth(net: nn.Module, depth: int) -> nn.Module:
-    """The same definition with another value of the field `depth`, which a plain module has itself; an error without one."""
+    """The same definition with another value of the field `depth`; an error without one.
+
+    A plain module has it itself, or the dataclass that makes it: make(width), make(width, rngs).
+    """
     made: Any = net.make if isinstance(net, PlainNetwork) else None
-    module = made.module if isinstance(made, Resized) else net if made is None else None
-    if module is None or "depth" not in {field.name for field in dataclasses.fields(module)}:
+    holder = made.module if isinstance(made, Resized) else net if made is None else made
+    known = dataclasses.is_dataclass(holder) and not isinstance(holder, type)
+    if not known or "depth" not in {field.name for field in dataclasses.fields(holder)}:
         raise ValueError(
             f"{net.what if isinstance(net, PlainNetwork) else type(net).__name__} has no field `depth`, by which its depth could "
-            "go to infinity: give the module one, and scale its branches by depth ** -0.5."
+            "go to infinity: give the module one (or let a dataclass that has one make it of a width), and scale its branches by "
+            "depth ** -0.5."
         )
     changed: Any = {"depth": depth}
-    other = module.clone(**changed)
-    return other if made is None else net.clone(make=Resized(other, made.field))
+    if isinstance(made, Resized):
+        return net.clone(make=Resized(holder.clone(**changed), made.field))
+    return holder.clone(**changed) if made is None else net.clone(make=dataclasses.replace(holder, **changed))
 
 
 @checks.arguments(

@@ -1,18 +1,22 @@
 """The limit of infinite depth of modules of one's own: the loop of their program as an equation."""
 
+import dataclasses
 import math
+from functools import partial
 
 import flax.linen as nn
 import jax
 import numpy as np
 import pytest
-from stock import Dense, readout
+from flax import nnx
+from stock import GAUSS, Dense, readout
 
 from limits import AbsentError, Task, twin
 from limits.program.closed import deep_program_of
 from limits.program.numbers_in_depth import in_depth
 from limits.program.read import measured
 from zoo import ResNet, ViT, in_parameterization
+from zoo.plain import at_depth
 
 X = np.random.default_rng(0).normal(size=(4, 5))
 TOKENS = np.random.default_rng(1).normal(size=(2, 3, 4))
@@ -224,6 +228,47 @@ def test_a_signal_that_is_lost_in_less_than_the_depth_is_refused():
 def test_a_module_without_a_depth_is_refused():
     with pytest.raises(ValueError, match="Dense has no field `depth`"):
         twin(in_parameterization(nn.Dense(8), "ntk", width="features"), depth=math.inf)
+
+
+@dataclasses.dataclass(frozen=True)
+class DeepOfNNX:
+    """Makes the network `Deep` of layers of NNX."""
+
+    depth: int
+
+    def __call__(self, width, rngs):
+        return Residual(width, self.depth, rngs)
+
+
+class Residual(nnx.Module):
+    def __init__(self, width, depth, rngs):
+        linear = partial(nnx.Linear, kernel_init=GAUSS, rngs=rngs)
+        self.first, self.last = linear(5, width), linear(width, 1)
+        self.blocks = nnx.List([linear(width, width) for _ in range(depth)])
+
+    def __call__(self, x):
+        h = self.first(x)
+        for block in self.blocks:
+            h = h + len(self.blocks) ** -0.5 * block(nnx.relu(h))
+        return self.last(nnx.relu(h))
+
+
+def test_a_dataclass_that_makes_a_network_says_its_depth():
+    """That of Linen modules and of NNX: the readings of two depths are those of the same network in Linen."""
+    net = at_depth(in_parameterization(DeepOfNNX(2), "ntk", width=16), 3)
+    deep = twin(in_parameterization(Deep(16, 3), "ntk"))
+    np.testing.assert_allclose(twin(net).kernels(X).ntk, deep.kernels(X).ntk, rtol=1e-12)
+    assert twin(net, depth=math.inf).deep
+    with pytest.raises(ValueError, match=r"<lambda> has no field `depth`.* a dataclass that has one"):
+        twin(in_parameterization(lambda width, rngs: Residual(width, 3, rngs), "ntk", width=16), depth=math.inf)
+
+
+@pytest.mark.slow
+def test_what_makes_networks_of_nnx_has_the_limit_of_those_in_linen():
+    found = twin(in_parameterization(DeepOfNNX(4), "ntk", width=16), depth=math.inf).kernels(X)
+    known = twin(in_parameterization(Deep(16, 4), "ntk"), depth=math.inf).kernels(X)
+    np.testing.assert_allclose(found.nngp, known.nngp, rtol=1e-9)
+    np.testing.assert_allclose(found.ntk, known.ntk, rtol=1e-9)
 
 
 @pytest.mark.slow
