@@ -95,18 +95,19 @@ def at_depth(net: nn.Module, depth: int) -> nn.Module:
     A plain module has it itself, or the dataclass that makes it: make(width), make(width, rngs).
     """
     made: Any = net.make if isinstance(net, PlainNetwork) else None
-    holder = made.module if isinstance(made, Resized) else net if made is None else made
-    known = dataclasses.is_dataclass(holder) and not isinstance(holder, type)
-    if not known or "depth" not in {field.name for field in dataclasses.fields(holder)}:
+    holder: Any = made.module if isinstance(made, Resized) else net if made is None else made
+    fields: Any = {} if isinstance(holder, type) else getattr(holder, "__dataclass_fields__", {})
+    if "depth" not in fields:
         raise ValueError(
             f"{net.what if isinstance(net, PlainNetwork) else type(net).__name__} has no field `depth`, by which its depth could "
             "go to infinity: give the module one (or let a dataclass that has one make it of a width), and scale its branches by "
             "depth ** -0.5."
         )
     changed: Any = {"depth": depth}
+    replaced: Any = dataclasses.replace
     if isinstance(made, Resized):
         return net.clone(make=Resized(holder.clone(**changed), made.field))
-    return holder.clone(**changed) if made is None else net.clone(make=dataclasses.replace(holder, **changed))
+    return holder.clone(**changed) if made is None else net.clone(make=replaced(holder, **changed))
 
 
 @checks.arguments(
