@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.scipy.linalg import cho_factor, cho_solve
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Real
 
 from limits.kept.precision import computing_in
 from limits.predict.gaussian_process import check_noise, factorised, singular
@@ -47,6 +47,7 @@ def _worked(function: Callable, owner: str, k: Any, y: Any, noise: Any) -> Any:
 def _prepared(owner: str, k: Any, y: Any, noise: Any) -> tuple[Any, Any]:
     """K plus a variance, one for all points or one for each, and targets [n, outputs]."""
     k = jnp.asarray(k)
+    k = k if jnp.issubdtype(k.dtype, jnp.inexact) else k.astype(float)  # whole numbers hold no noise
     y, variance = jnp.asarray(y, k.dtype), jnp.asarray(noise, k.dtype)
     if k.shape != (len(y), len(y)) or variance.shape not in ((), (len(y),)):
         raise ValueError(
@@ -59,7 +60,7 @@ def _prepared(owner: str, k: Any, y: Any, noise: Any) -> tuple[Any, Any]:
 
 
 @_arguments
-def log_marginal_likelihood(k: Float[Array | np.ndarray, "n n"], y: Any, noise: Any) -> Float[Array | np.ndarray, ""]:
+def log_marginal_likelihood(k: Real[Array | np.ndarray, "n n"], y: Any, noise: Any) -> Float[Array | np.ndarray, ""]:
     """log p(y) of y = f + N(0, noise), f ~ N(0, K), independent outputs; noise: a variance, or one a point [n].
 
         −½ Σ_outputs yᵀ(K + noise)⁻¹y − outputs/2 (log det(K + noise) + n log 2π)
@@ -105,7 +106,7 @@ def _(primals: tuple, tangents: tuple) -> Any:
 
 
 @_arguments
-def leave_one_out(k: Float[Array | np.ndarray, "n n"], y: Any, noise: Any) -> LeaveOneOut:
+def leave_one_out(k: Real[Array | np.ndarray, "n n"], y: Any, noise: Any) -> LeaveOneOut:
     """Every y_i predicted from all others: with A = K + noise,
 
         mean_i = y_i − (A⁻¹y)_i / (A⁻¹)_ii,   variance_i = 1 / (A⁻¹)_ii.

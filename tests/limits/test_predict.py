@@ -163,6 +163,12 @@ def test_points_left_out_of_a_singular_kernel():
     np.testing.assert_allclose(slope, [0.5, 0.5], rtol=1e-12)  # each mean is half of the other target
 
 
+def test_kernels_of_whole_numbers_have_noise():
+    k, y = jnp.array([[3, 1], [1, 2]]), np.array([0.5, -0.25])
+    for found in (predict.log_marginal_likelihood, lambda *given: predict.leave_one_out(*given).mean):
+        np.testing.assert_allclose(found(k, y, 0.5), found(k.astype(float), y, 0.5), rtol=1e-6)
+
+
 def test_no_training_points_leave_the_prior():
     none, cov = np.zeros((0, 2)), KERNEL[5:, 5:]
     found = predict.posterior(np.zeros((0, 0)), none, np.zeros((2, 0)), cov, 0.1)
