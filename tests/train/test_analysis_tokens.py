@@ -9,6 +9,7 @@ import pytest
 
 from train import losses
 from train.analysis import analyse, token_plots
+from train.analysis.network import probabilities
 from zoo import GPT
 
 NET = GPT(width=8, depth=2, vocabulary=5, context=6, heads=2)
@@ -92,6 +93,13 @@ def test_pictures_show_every_position(found):
     maps = token_plots.attention({"a": found})
     assert [axis.get_title() for axis in maps.axes] == [f"block {l}, head {h}" for l in (1, 2) for h in (1, 2)]
     assert len(token_plots.spread({"a": found}).axes[0].lines) == 2
+
+
+@pytest.mark.parametrize(("kind", "labels"), [("uint8", [0, 44]), ("int8", [-1, 1])])
+def test_classes_are_counted_beyond_the_type_of_their_numbers(kind, labels):
+    """Of 300 classes, where 0 and 256 are one number of 8 bits."""
+    found = probabilities(jnp.asarray(labels, kind), (2, 300))
+    np.testing.assert_array_equal(found, np.arange(300) == np.array(labels)[:, None])
 
 
 def test_test_targets_must_be_as_many(checkpoints):

@@ -195,7 +195,9 @@ def probabilities(targets: Any, outputs: tuple[int, ...]) -> Any:
     >>> probabilities(jnp.array([1, 0]), (2, 3)).tolist()
     [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     """
-    return jax.nn.one_hot(targets, outputs[-1]) if _are_classes(targets, outputs) else targets
+    if not _are_classes(targets, outputs):
+        return targets
+    return jax.nn.one_hot(jnp.asarray(targets, "int32"), outputs[-1])  # which counts classes in the type of the targets
 
 
 def _are_classes(targets: Any, outputs: tuple[int, ...]) -> bool:
