@@ -96,6 +96,21 @@ def _(primals: tuple, tangents: tuple) -> Any:
 
 
 @jax.custom_jvp
+def _root(q1: Any, q2: Any, k: Any, gap: Any) -> Any:
+    """√(q1 q2 − k²); products of variances themselves may be more than float32 holds."""
+    del k
+    return safe_sqrt(q1) * safe_sqrt(q2) * safe_sqrt(gap * (2 - gap))
+
+
+@_root.defjvp
+def _(primals: tuple, tangents: tuple) -> Any:
+    (q1, q2, k, gap), (dq1, dq2, dk, _) = primals, tangents
+    root = _root(q1, q2, k, gap)
+    over = _inverse(root)
+    return root, 0.5 * (q2 * over * dq1 + q1 * over * dq2) - k * over * dk
+
+
+@jax.custom_jvp
 def _arcsine(x: Any, rest: Any) -> Any:
     """arcsin x, given rest = 1 − x²."""
     return arcsine(x, rest / (1 + jnp.abs(x)))
@@ -119,13 +134,13 @@ def _of_sizes(q1: Any, q2: Any, k: Any, gap: Any) -> Any:
     theta = angle(gap)
     sine = safe_sqrt(gap * (2 - gap))
     bracket = jnp.where(theta < 0.5, sine_minus_theta_cosine(theta), sine - theta * (1 - gap))
-    return jnp.sqrt(q1 * q2) * (1 - gap + (2 / np.pi) * bracket)
+    return jnp.sqrt(q1) * jnp.sqrt(q2) * (1 - gap + (2 / np.pi) * bracket)
 
 
 @_of_sizes.defjvp
 def _(primals: tuple, tangents: tuple) -> Any:
     (q1, q2, k, gap), (dq1, dq2, dk, _) = primals, tangents
-    root = safe_sqrt(_determinant(q1, q2, k, gap)) / np.pi
+    root = _root(q1, q2, k, gap) / np.pi
     moved = _of_signs(q1, q2, k, gap) * dk + root * (_inverse(q1) * dq1 + _inverse(q2) * dq2)
     return _of_sizes(q1, q2, k, gap), moved
 
@@ -134,14 +149,14 @@ def _(primals: tuple, tangents: tuple) -> Any:
 def _of_signs(q1: Any, q2: Any, k: Any, gap: Any) -> Any:
     """E sign(u) sign(v) = 1 − 2θ/π; 0 where one of them is 0."""
     del k
-    return jnp.where(q1 * q2 > 0, 1 - (2 / np.pi) * angle(gap), 0)
+    return jnp.where((q1 > 0) & (q2 > 0), 1 - (2 / np.pi) * angle(gap), 0)
 
 
 @_of_signs.defjvp
 def _(primals: tuple, tangents: tuple) -> Any:
     (q1, q2, k, gap), (dq1, dq2, dk, _) = primals, tangents
     along = dk - 0.5 * k * (_inverse(q1) * dq1 + _inverse(q2) * dq2)
-    moved = (2 / np.pi) * _inverse(safe_sqrt(_determinant(q1, q2, k, gap))) * along
+    moved = (2 / np.pi) * _inverse(_root(q1, q2, k, gap)) * along
     return _of_signs(q1, q2, k, gap), moved
 
 
@@ -158,7 +173,7 @@ def piecewise_linear(negative: Any, positive: Any) -> Averages:
     def slope(q1: Any, q2: Any, k: Any, gap: Any) -> Any:
         # Where a signal vanishes (a black pixel without bias) its slope is φ'(0), which is the left one.
         s1, s2 = (jnp.where(q > 0, a, negative) for q in (q1, q2))
-        return jnp.where(q1 * q2 > 0, a**2 + b**2 * _of_signs(q1, q2, k, gap), s1 * s2)
+        return jnp.where((q1 > 0) & (q2 > 0), a**2 + b**2 * _of_signs(q1, q2, k, gap), s1 * s2)
 
     return Averages(moment, slope, smooth=False)
 
@@ -166,8 +181,9 @@ def piecewise_linear(negative: Any, positive: Any) -> Averages:
 def _parts(factor: float, q1: Any, q2: Any, k: Any, gap: Any) -> tuple[Any, Any, Any, Any]:
     """(u1, u2, x, 1 − x²) for u_i = 1/(1 + λ q_i), x = λ k √(u1 u2): what erf (λ = 2) and gelu (λ = 1) are made of."""
     u1, u2 = (1 / (1 + factor * q) for q in (q1, q2))
-    rest = u1 + u2 - u1 * u2 + factor**2 * u1 * u2 * _determinant(q1, q2, k, gap)
-    return u1, u2, factor * k * jnp.sqrt(u1) * jnp.sqrt(u2), rest
+    x = factor * k * jnp.sqrt(u1) * jnp.sqrt(u2)
+    rest = u1 + u2 - u1 * u2 + _determinant(factor * u1 * q1, factor * u2 * q2, x, gap)
+    return u1, u2, x, rest
 
 
 @jax.custom_jvp
@@ -196,7 +212,7 @@ def _(primals: tuple, tangents: tuple) -> Any:
     (q1, q2, k, gap), (dq1, dq2, dk, _) = primals, tangents
     u1, u2, _, rest = _parts(2.0, q1, q2, k, gap)
     slope = _erf_slope(q1, q2, k, gap)
-    return slope, slope / rest * (4 * u1 * u2 * k * dk - (u1 * dq1 + u2 * dq2))
+    return slope, slope / rest * (4 * (u1 * k) * u2 * dk - (u1 * dq1 + u2 * dq2))
 
 
 def _gelu_parts(q1: Any, q2: Any, k: Any, gap: Any) -> tuple[Any, ...]:

@@ -293,3 +293,13 @@ def test_words_stay_words():
     limit, x = twin(in_parameterization(Words(8), "ntk")), np.array([[1, 2, 3], [3, 3, 0]], np.uint8)
     found, known = jax.jit(limit.kernel_function())(x), limit.kernels(x)
     np.testing.assert_allclose(found.ntk, known.ntk, rtol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "erf"])
+def test_slopes_of_huge_inputs_in_float32(activation):
+    """Those of a relu are as large as its inputs, those of erf as small; products of two variances are beyond float32."""
+    x, power = jnp.array([[0.6, 0.8, 0.0], [0.0, 0.6, 0.8]]), 1 if activation == "relu" else -1
+    k = twin(MLP(width=8, depth=1, activation=activation)).kernel_function()
+    slope = jax.jit(jax.grad(lambda x: sum(each[0, 1] for each in k(x))))
+    near, far = slope(1e7 * x), slope(1e10 * x)
+    np.testing.assert_allclose(far, 1e3**power * near, rtol=1e-4, atol=1e-4 * np.abs(1e3**power * near).max())
