@@ -11,6 +11,7 @@ import pytest
 
 from train.transfer import Sweep, Transfer, loss_at, optimum, sweep_rates, train_runs, transfer
 from train.transfer.kept import KeptRuns
+from train.transfer.numbers import numbers
 from train.transfer.outcome import Outcome, target
 from train.transfer.runs import shuffled
 from zoo import MLP, Parameterization, scaled
@@ -340,3 +341,47 @@ def test_a_target_that_was_not_reached_is_still_the_target():
     assert (whole.width, more.width) == (16, 16)
     assert "at an end of the grid: try values beyond 0.4" in whole.advice
     assert "at an end of the runs that are there: others ended early or are to come, beyond 0.4" in more.advice
+
+
+def noisy(seeds: int) -> Outcome:
+    """Two sizes whose optimum is the same, with noise that moves where one seed's losses are least."""
+    x, random = np.arange(-6.0, 1.0), np.random.default_rng(5)
+    sweeps: dict[tuple[float, int], Sweep] = {}
+    for width in (32, 128):
+        values = 0.15 * (x[:, None] + 3.2) ** 2 + 0.2 * random.normal(size=(7, seeds))
+        sweeps[width, 2] = Sweep(width, 2, 2.0**x, np.exp(values)[:, :, None])
+    return Outcome("learning_rate", {"": sweeps}, settings={"": {"setting": ""}})
+
+
+def test_with_one_seed_it_is_not_known_whether_the_optimum_moves():
+    outcome = noisy(1)
+    (series,) = outcome.series("")
+    for low, high in (sweep.interval() for sweep in series.sweeps):
+        assert (low, high) == (0, np.inf)
+    for found in (series.shift, series.slope):
+        assert found()[1:] == (-np.inf, np.inf)
+    assert abs(series.shift()[0]) > 0.5
+    assert series.regret()[1:] == (0, np.inf)
+    assert "it is not known whether the optimum moves: with one seed" in series.sentence
+    document = numbers(outcome, {})
+    assert [each["interval"] for each in document["sweeps"]] == [None, None]
+    for name in ("shift", "slope", "regret"):
+        assert document["series"][0][name]["low"] is document["series"][0][name]["high"] is None
+    for width in (128, 256):
+        found = target(outcome, width, 2)
+        assert found.value == pytest.approx(series.sweeps[0].optimum().rate)
+        assert "with one seed it is not known whether it moves from width 32 to" in found.advice
+    assert all(low > 0 and np.isfinite(high) for low, high in (s.interval() for s in noisy(4).series("")[0].sweeps))
+
+
+def test_what_ends_of_grids_hide_is_not_taken_into_account():
+    x = np.arange(-6.0, 1.0)
+    noise = 0.01 * np.random.default_rng(0).normal(size=(2, 7, 4))
+    sweeps: dict[tuple[float, int], Sweep] = {
+        (width, 2): Sweep(width, 2, 2.0**x, np.exp(0.3 * (x[:, None] - best) ** 2 + each)[:, :, None])
+        for width, best, each in zip((32, 128), (-2.3, -6.4), noise, strict=True)
+    }
+    for width in (128, 256):
+        found = target(Outcome("learning_rate", {"": sweeps}), width, 2)
+        assert "at an end of the grid, so that the drift from width 32 to" in found.advice
+        assert found.value == pytest.approx(sweeps[32, 2].optimum().rate)

@@ -11,24 +11,29 @@ import numpy as np
 
 from limits.kept.store import DamagedError, has_checksum, read_npz
 from train.transfer.outcome import Outcome
+from train.transfer.shift import Transfer
 from train.transfer.sweep import Sweep
 from train.transfer.tuning import Tuning
 
 
 def numbers(outcome: Outcome, target: Mapping[str, int]) -> dict[str, Any]:
-    """Optima, shifts, regrets with their intervals, the losses [value, seed], and what `Saved.read` needs besides."""
-    names = ("value", "low", "high")
+    """Optima, shifts, regrets with their intervals (none of one seed), the losses [value, seed], and what `Saved.read` needs."""
+
+    def bounded(s: Transfer, name: str) -> dict[str, float | None]:
+        value, *ends = getattr(s, name)()
+        return dict(zip(("value", "low", "high"), (value, *([None, None] if s.one_seed else ends)), strict=True))
+
     series = [
         {
             "setting": label, "over": s.over, "fixed": s.fixed, "sizes": s.sizes,
-            **{name: dict(zip(names, getattr(s, name)(), strict=True)) for name in ("slope", "shift", "regret")},
+            **{name: bounded(s, name) for name in ("slope", "shift", "regret")},
         }
         for label in outcome.labels for s in outcome.series(label)
     ]  # fmt: skip
     sweeps = [
         {
             "setting": label, "width": sweep.width, "depth": sweep.depth, outcome.dial: sweep.rates, "losses": sweep.losses,
-            "diverged": sweep.diverged, "optimum": sweep.optimum().rate, "interval": sweep.interval(),
+            "diverged": sweep.diverged, "optimum": sweep.optimum().rate, "interval": None if sweep.one_seed else sweep.interval(),
             "loss": sweep.optimum().loss, "edge": sweep.optimum().edge, "settled": sweep.settled(),
             "steps": sweep.curves.shape[-1], "tuning": took and dataclasses.asdict(took),
         }

@@ -175,13 +175,19 @@ def _drift(outcome: Outcome, label: str, small: Sweep, over: str, size: float) -
         what = f"from {over} {start:g} to {size:g}, at the slope between {measured.min():g} and {measured.max():g}"
     low, high = min(low, high), max(low, high)
     figures = f"{bracketed(octaves, move, low, high)} octaves"
-    said = []
+    said: list[str] = []
     if not math.isfinite(move):
         return 0.0, [f"Warning: some {over}s diverge at every value, so that the drift {what} is not known."]
+    if found.one_seed:
+        return 0.0, [
+            f"Warning: with one seed it is not known whether it moves {what}: {octaves(move)} octaves may be noise, and are not "
+            "taken into account. Give two or more seeds."
+        ]
     if any(sweep.optimum().edge for sweep in found.sweeps):
-        said.append(
-            f"Warning: over {over} an optimum is at an end of the grid, so that the drift is not known: widen it."
-        )
+        return 0.0, [
+            f"Warning: over {over} an optimum is at an end of the grid, so that the drift {what} is not known ({figures}) and "
+            "not taken into account: widen the grid."
+        ]
     if low <= 0 <= high:
         if max(-low, high) > 1:
             said.append(

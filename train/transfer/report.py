@@ -22,11 +22,10 @@ NOT_TRANSFERRED = (
 READING = (
     "The optimum is the median of where the logarithm of the loss (where one is not positive, the loss), averaged over seeds, "
     "may be least over log₂ of the value, as far as noise and the grid's spacing leave it open; intervals hold 95 % of that, and "
-    "are open where an optimum may lie "
-    "beyond an end of the grid. Every seed has its own weights and order of the data. The loss is the {scored}; a training loss "
-    "is averaged over the last tenth of the steps. A run has diverged if its loss is infinite or ends above ten times what it "
-    "was at the start; a value at which a seed diverged counts as infinite. Settled: the step after which the optimum stays "
-    "within an octave of the final one."
+    "are open where an optimum may lie beyond an end of the grid, and of a single seed there are none. Every seed has its own "
+    "weights and order of the data. The loss is the {scored}; a training loss is averaged over the last tenth of the steps. "
+    "A run has diverged if its loss is infinite or ends above ten times what it was at the start; a value at "
+    "which a seed diverged counts as infinite. Settled: the step after which the optimum stays within an octave of the final one."
 )
 
 

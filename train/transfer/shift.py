@@ -29,6 +29,11 @@ class Transfer:
         other = "depth" if self.over == "width" else "width"
         return f"{other} {getattr(self.sweeps[0], other):g}"
 
+    @property
+    def one_seed(self) -> bool:
+        """Whether the noise of a size is not known, and so neither is whether the optimum moves."""
+        return any(sweep.one_seed for sweep in self.sweeps)
+
     def places(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """(lowest, highest) log₂ of every size's optimum, drawn as probable as the data leave it."""
         return [sweep.places(seed) for seed, sweep in enumerate(self.sweeps)]
@@ -49,7 +54,7 @@ class Transfer:
     def shift(self) -> tuple[float, float, float]:
         """How many octaves the optimum moves from the smallest to the largest size: (shift, low, high), a 95 % interval.
 
-        It is infinite where an optimum may lie beyond an end of the grid.
+        It is infinite where an optimum may lie beyond an end of the grid, and where a size has one seed.
         """
         (low, high), *_, (lowest, highest) = self.places()
         moved = self.sweeps[-1].optimum().log_rate - self.sweeps[0].optimum().log_rate
@@ -65,7 +70,7 @@ class Transfer:
         """What the smallest size's optimum costs at the largest, over the loss at its own: (loss ratio − 1, low, high).
 
         Of losses that are not all positive: their difference. Infinite where the largest size diverges at that rate, or
-        everywhere. From nothing on where the optima may be the same.
+        everywhere. From nothing on where the optima may be the same; with one seed to anything.
         """
         small, large = self.sweeps[0], self.sweeps[-1]
         best, means = small.optimum().log_rate, large.losses.mean(1)
@@ -73,10 +78,11 @@ class Transfer:
         def over(loss: float, least: float) -> float:
             return loss / least - 1 if self.positive else loss - least
 
-        if large.valley is None or not math.isfinite(best):
+        if large.valley is None or not math.isfinite(best) or self.one_seed:
             cost = over(loss_at(large.rates, means, best), large.optimum().loss)
             cost = cost if math.isfinite(cost) else math.inf
-            return cost, cost, cost
+            known = not self.one_seed or not math.isfinite(cost)
+            return (cost, cost, cost) if known else (cost, 0.0, math.inf)
         ends, drawn = np.log2(small.rates[[0, -1]]), large.valley.draws(DRAWS, 1)
         elsewhere = large.cost(drawn, np.clip(small.places(0)[0], *ends), seed=2)
         elsewhere = np.expm1(elsewhere) if self.positive else elsewhere
@@ -88,6 +94,9 @@ class Transfer:
     @property
     def cost(self) -> str:
         """`regret` in words."""
+        if self.one_seed:
+            figure = (percent if self.positive else plain)(self.regret()[0])
+            return f"{figure} {'of its loss' if self.positive else 'in loss'} as one seed has it"
         if self.positive:
             return f"{bracketed(percent, *self.regret())} of its loss"
         return f"{bracketed(plain, *self.regret())} in loss, which is not always positive"
@@ -102,6 +111,12 @@ class Transfer:
             return f"At {self.over} {', '.join(f'{size:g}' for size in lost)} ({self.fixed}) every value diverges."
         if len(self.sweeps[0].rates) == 1:
             return f"Only one value was tried, {self.sweeps[0].rates[0]:g}: where the optimum is, is not known."
+        if self.one_seed:
+            return (
+                f"From {self.over} {self.sizes[0]:g} to {self.sizes[-1]:g} at {self.fixed} it is not known whether the optimum "
+                f"moves: with one seed nothing tells a move ({octaves(self.shift()[0])} octaves) from noise. Give two or more "
+                f"seeds. The smallest size's optimum costs the largest {self.cost}.{more if at_end else ''}"
+            )
         return (
             f"From {self.over} {self.sizes[0]:g} to {self.sizes[-1]:g} at {self.fixed} the optimum moves by "
             f"{bracketed(octaves, *self.shift())} octaves, {bracketed(octaves, *self.slope())} a doubling; the smallest size's "
@@ -190,7 +205,7 @@ def _optimum(sweep: Sweep) -> tuple[str, str, str]:
 def bounds(sweep: Sweep) -> str:
     """The interval of the optimum in words."""
     low, high = sweep.interval()
-    if sweep.losses.shape[1] == 1 or len(sweep.rates) == 1:
+    if sweep.one_seed or len(sweep.rates) == 1:
         return "one seed" if len(sweep.rates) > 1 else "one value"
     if low == 0 and math.isinf(high):
         return "not bounded"

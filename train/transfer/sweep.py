@@ -103,6 +103,11 @@ class Sweep:
         """How many seeds diverged at each rate."""
         return np.sum(~np.isfinite(self.losses), axis=1)
 
+    @property
+    def one_seed(self) -> bool:
+        """Whether nothing tells how large the noise is, so that the optimum may be anywhere."""
+        return self.losses.shape[1] == 1
+
     @functools.cached_property
     def valley(self) -> Valley | None:
         """Where the optimum may lie."""
@@ -113,19 +118,21 @@ class Sweep:
         return _optimum(self.rates, self.losses, self.valley)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Where the optimal rate lies with this probability; 0 or infinite where that is beyond an end of the grid.
+        """Where the optimal rate lies with this probability; 0 or infinite where that is beyond an end of the grid, or not known.
 
         `optimum` is in it, also where that is an end of the grid and noise makes a place before it more probable.
         """
         if self.valley is None:
             return math.nan, math.nan
+        if self.one_seed:
+            return 0.0, math.inf
         low, high = (2.0 ** self.valley.quantile(q) for q in ((1 - level) / 2, (1 + level) / 2))
         best = self.optimum().rate
         return min(low, best), max(high, best)
 
     def places(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """(lowest, highest) log₂ of the optimum, [draw], see `Drawn.bounds`; NaN where all diverge."""
-        if self.valley is not None:
+        """(lowest, highest) log₂ of the optimum, [draw], see `Drawn.bounds`; of one seed anywhere; NaN where all diverge."""
+        if self.valley is not None and not self.one_seed:
             return self.valley.draws(DRAWS, seed).bounds()
         anywhere = np.full(DRAWS, np.inf if np.isfinite(self.losses).all(1).any() else np.nan)
         return -anywhere, anywhere
