@@ -27,7 +27,7 @@ class AtTarget:
     @classmethod
     def of(cls, sweeps: Mapping[Size, Sweep], target: Size, seed: int = 0) -> "AtTarget | None":
         """All sizes fitted together as in `predict`; None where there are too few of them, or they have nothing in common."""
-        found = {size: near(np.log2(sweep.rates), sweep.losses) for size, sweep in sorted(sweeps.items())}
+        found = {size: near(np.log2(sweep.rates), sweep.losses, wide=True) for size, sweep in sorted(sweeps.items())}
         curves = [Curve.of(size, each) for size, each in found.items() if each is not None]
         axes = Axis.of([c.size for c in curves])
         if len(curves) < 1 + len(axes) or any(

@@ -26,7 +26,7 @@ class Edge:
         axes = Axis.of([c.size for c in curves])
         with_edge = [c for c in curves if c.finite and np.isfinite(c.near.walls[1])]
         lost = np.array([c.near.walls[1] for c in with_edge])
-        return cls(tuple(axes), tuple(c.size for c in with_edge), lost - [c.near.spacing for c in with_edge], lost)
+        return cls(tuple(axes), tuple(c.size for c in with_edge), np.array([c.near.last for c in with_edge]), lost)
 
     def draws(self, size: Size, count: int, random: np.random.Generator) -> np.ndarray:
         """At this size: anywhere in the gap at every size, and a straight line in 1/size through these; infinite without any."""

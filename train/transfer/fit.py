@@ -151,7 +151,7 @@ class _System:
         same = rows[:, None] == rows
         covariance = covariance + np.where(same, np.outer(rise, rise) * (AMPLITUDE**2 if len(curves) > 1 else 0.0), 0.0)
         missed = COMMON * np.sqrt(np.concatenate([c.near.misfit for c in curves]))
-        alike = np.isclose(self.x[:, None], self.x, atol=self.spacing / 4)
+        alike = np.isclose(self.x[:, None], self.x, atol=min(c.near.finest for c in curves) / 4)
         covariance = covariance + np.where(alike, np.outer(missed, missed), 0.0)
         start = 0
         for c, n in zip(curves, counts, strict=True):

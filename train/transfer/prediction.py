@@ -160,8 +160,8 @@ def _curves(sweeps: Mapping[Size, Sweep], target: Size, limits: Mapping[int, Swe
                 f"predict: losses of width {size[0]:g}, depth {size[1]} are not all positive, and their logarithm is what is "
                 "predicted: choose another score."
             )
-    found = {size: near(np.log2(sweep.rates), sweep.losses) for size, sweep in smaller.items()}
-    found |= {(math.inf, depth): near(np.log2(sweep.rates), sweep.losses) for depth, sweep in limits.items()}
+    found = {size: near(np.log2(sweep.rates), sweep.losses, wide=True) for size, sweep in smaller.items()}
+    found |= {(math.inf, depth): near(np.log2(sweep.rates), sweep.losses, wide=True) for depth, sweep in limits.items()}
     curves = [Curve.of(size, each) for size, each in sorted(found.items()) if each is not None]
     axes = Axis.of([c.size for c in curves])
     finite, names = [c.size for c in curves if c.finite], {axis.name for axis in axes}

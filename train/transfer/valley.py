@@ -25,11 +25,13 @@ FAMILIES = (
 )
 STEEPEST = 8.0  # the right side over the left one, or the other way round
 SKEWS, SKEWED_SHARE = tuple(k / 4 for k in range(-6, 7) if k), 0.2
-MISFIT = 0.03  # no shape is exact: of the rise of a point over the least one, and of that of the least one's neighbours
+# No shape is exact: of the rise of a point over the least one, and of that of the least one's neighbours. Where points are closer
+# around the optimum than elsewhere, it grows with the square of how much farther others are.
+MISFIT = 0.03
 POOLED = 2.0  # degrees of freedom by which a point's variance is drawn to that of all points
 FREEDOM = 4.0  # of the fit besides those of the seeds
-FINE = 8  # places in a spacing of the grid
-BEYOND = 2.0  # spacings beyond an end of the grid
+FINE, MOST_PLACES = 8, 4096  # places between the closest points, and in all
+BEYOND = 2.0  # spacings beyond the points that are fitted
 SIGNIFICANT = 2.0  # standard errors above the least point: what is lower may be the least one as well
 BESIDE = 2  # points on both sides of what may be the least one
 
@@ -114,7 +116,7 @@ def valley(x: np.ndarray, losses: np.ndarray) -> Valley | None:
         return None
     points, spacing = found.x, found.spacing
     low, high = max(points[0] - BEYOND * spacing, found.walls[0]), min(points[-1] + BEYOND * spacing, found.walls[1])
-    count = max(round((high - low) / spacing * FINE), 2)
+    count = min(max(round((high - low) / found.finest * FINE), 2), MOST_PLACES)
     places = low + (np.arange(count) + 0.5) * (high - low) / count
     shapes = shapes_at((points - places[:, None]) / spacing)
     precision = np.linalg.inv(found.covariance)
@@ -126,7 +128,8 @@ def valley(x: np.ndarray, losses: np.ndarray) -> Valley | None:
 class Near:
     """The points that are fitted: `means` over seeds of `values` [point, seed], by how much they `rise` above the least one,
     their `covariance` but for offsets of the seeds, with `freedom`; `variance` of one run; `walls`: what diverges on both sides,
-    infinite where nothing does.
+    infinite where nothing does; `last`: the point before the right one; `spacing`, `finest`: how far neighbours are apart, what
+    shapes go by and the least.
     """
 
     x: np.ndarray
@@ -136,7 +139,9 @@ class Near:
     variance: np.ndarray
     freedom: float
     walls: tuple[float, float]
+    last: float
     spacing: float
+    finest: float
 
     @property
     def means(self) -> np.ndarray:
@@ -149,8 +154,12 @@ class Near:
         return self.means - self.means.min()
 
 
-def near(x: np.ndarray, losses: np.ndarray) -> Near | None:
-    """What of losses [point, seed] is fitted, see `valley`."""
+def near(x: np.ndarray, losses: np.ndarray, wide: bool = False) -> Near | None:
+    """What of losses [point, seed] is fitted, see `valley`.
+
+    wide: for curves of several sizes that are fitted together, and say of each other how exact a shape is: where points are
+    closer somewhere than elsewhere, as far as `BESIDE` of the largest spacings, in spacings that are the median of all.
+    """
     stable = np.asarray(np.isfinite(losses).all(axis=1))
     if not stable.any() or len(x) < 2:
         return None
@@ -158,15 +167,34 @@ def near(x: np.ndarray, losses: np.ndarray) -> Near | None:
     means = np.where(stable, np.where(stable[:, None], values, 0.0).mean(1), np.inf)
     best = int(np.argmin(means))
     first, last = between_walls(stable, best)
-    left, right = _window(x, values, means, best, first, last)
+    reach = BESIDE * float(np.diff(x[first : last + 1]).max(initial=0.0)) * (1 + 1e-6) if wide else 0.0
+    left, right = _window(x, values, means, best, first, last, reach)
     part = slice(left, right + 1)
     variance, freedom, residuals = _noise(values[part])
     rise, points, seeds = means[part] - means[best], x[part], losses.shape[1]
+    gaps = np.diff(points) if len(points) > 1 else np.diff(x)
+    spacing = float(np.median(np.diff(x)) if wide else max(gaps.min(), np.median(gaps) / 2))
+    far = (
+        np.ones(len(points))
+        if wide
+        else _far(points, rise, np.sqrt((variance + variance[best - left]) / seeds), spacing)
+    )
     beside = rise[[i for i in (best - left - 1, best - left + 1) if 0 <= i < len(rise)]]
-    misfit = (MISFIT * rise) ** 2 + (MISFIT * (beside.mean() if beside.size else 0.0)) ** 2
+    misfit = (MISFIT * far**2 * rise) ** 2 + (MISFIT * (beside.mean() if beside.size else 0.0)) ** 2
     covariance = np.diag(variance / seeds + misfit + 1e-24) + _common_slope(points, variance, residuals) / seeds
     walls = float(x[first - 1]) if first > 0 else -math.inf, float(x[last + 1]) if last < len(x) - 1 else math.inf
-    return Near(points, values[part], covariance, misfit, variance, freedom, walls, float(np.median(np.diff(x))))
+    return Near(
+        points, values[part], covariance, misfit, variance, freedom, walls, float(x[last]), spacing, float(gaps.min())
+    )
+
+
+def _far(points: np.ndarray, rise: np.ndarray, error: np.ndarray, spacing: float) -> np.ndarray:
+    """How much farther points are from what may be the least one than they would be were all as close as there: 1 or more."""
+    lowest = np.flatnonzero(rise <= SIGNIFICANT * error)
+    first, last, number = int(lowest[0]), int(lowest[-1]), np.arange(len(points))
+    away = np.maximum(np.maximum(points[first] - points, points - points[last]), 0.0)
+    between = np.maximum(np.maximum(first - number, number - last), BESIDE)
+    return np.maximum(away / (between * spacing * (1 + 1e-6)), 1.0)
 
 
 def logarithm(losses: np.ndarray) -> np.ndarray:
@@ -181,13 +209,11 @@ def between_walls(stable: np.ndarray, best: int) -> tuple[int, int]:
     return int(max(walls[walls < best], default=-1)) + 1, int(min(walls[walls > best], default=len(stable))) - 1
 
 
-def _window(x: np.ndarray, values: np.ndarray, means: np.ndarray, best: int, first: int, last: int) -> tuple[int, int]:
-    """The points that are fitted: all that may be the least one, and some beside; what is farther has another shape.
-
-    Beside are `BESIDE` points, and where they are closer somewhere than elsewhere, so many of the largest spacings.
-    """
-    gaps = np.diff(x[first : last + 1])
-    reach = BESIDE * float(gaps.max(initial=0.0)) * (1 + 1e-6)
+def _window(
+    x: np.ndarray, values: np.ndarray, means: np.ndarray, best: int, first: int, last: int, reach: float
+) -> tuple[int, int]:
+    """The points that are fitted: all that may be the least one, and beside `BESIDE` points, or as many octaves as `reach`; what
+    is farther has another shape."""
 
     def beside(point: int) -> tuple[int, int]:
         near = np.flatnonzero(np.abs(x - x[point]) <= reach)
