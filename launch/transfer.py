@@ -39,10 +39,11 @@ from absl import flags
 from launch import common, live, shards
 from train.evaluate.report import Report
 from train.study.asked import unread
+from train.study.grid import conduct
 from train.study.outcomes import with_earlier
 from train.study.predicted import with_unbounded
 from train.study.rounds import Budget, best_of, conduct_rounds
-from train.study.study import Study, conduct, study_of
+from train.study.study import Study, study_of
 from train.transfer import report
 from train.transfer.cells import save_arrays
 from train.transfer.searched import Searched

@@ -19,7 +19,8 @@ from train.data import make_task
 from train.evaluate import compare
 from train.study.experiment import Experiment
 from train.study.families import families
-from train.study.study import conduct, study_of
+from train.study.grid import conduct
+from train.study.study import study_of
 from train.transfer import claims
 
 NAMES = [module.name for module in pkgutil.iter_modules(configs.__path__) if not module.ispkg]

@@ -11,8 +11,8 @@ from own_studies import studies_of
 from rich.console import Console
 from test_launch_transfer import OWN
 
+from train.study.grid import conduct
 from train.study.rounds import Budget, conduct_rounds
-from train.study.study import conduct
 
 
 @pytest.fixture

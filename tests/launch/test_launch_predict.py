@@ -100,7 +100,7 @@ def test_a_report_from_kept_sweeps_and_the_target_once_it_is_there(study: Any):
 
 
 def test_nothing_kept_is_said(study: Any):
-    for file in (study.folder / "cells").iterdir():
+    for file in (study.folder / "cells").glob("*.npz"):
         file.unlink()
     with pytest.raises(ValueError, match=r"run launch\.transfer with it first"):
         conduct(study, 0.9)

@@ -19,7 +19,7 @@ from launch.shards import shard
 from launch.train import with_fields
 from limits import twin
 from train.records import read_records
-from train.study.study import conduct
+from train.study.grid import conduct
 from train.transfer import Outcome, Sweep, report
 
 HERE = Path(__file__).parent
@@ -98,10 +98,10 @@ def test_parts_of_a_grid_and_what_is_kept(own: Any):
     alone = run(own("alone", widths=(16,)))
     study = own("parts", depths=(1, 2))
     assert run(study, (0, 2)) is None
-    kept = {file.name: file.stat().st_mtime_ns for file in (study.folder / "cells").iterdir()}
+    kept = {file.name: file.stat().st_mtime_ns for file in (study.folder / "cells").glob("*.npz")}
     assert len(kept) == 2
     parts = run(study, (1, 2))
-    assert len(list((study.folder / "cells").iterdir())) == 4
+    assert len(list((study.folder / "cells").glob("*.npz"))) == 4
     assert all((study.folder / "cells" / name).stat().st_mtime_ns == time for name, time in kept.items())
     np.testing.assert_array_equal(parts.sweeps["own"][16, 1].curves, alone.sweeps["own"][16, 1].curves)
     assert all((sweep.width, sweep.depth) == size for size, sweep in parts.sweeps["own"].items())

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from loss_surfaces import Surface
 from own_studies import studies_of
 from rich.console import Console
 
+import train.study.study
 from launch.transfer import best_of
+from train.study.grid import conduct
 from train.study.outcomes import with_earlier
 from train.study.rounds import Budget, conduct_rounds
 from train.study.sized import SCORED
-from train.study.study import conduct
 from train.transfer import report
 from train.transfer.kept import KeptRuns, held
 
@@ -122,6 +124,31 @@ def test_more_seeds_and_values_add_to_what_is_there(own, trainer):
         conduct(own(**change), (0, 1), QUIET)
         assert counted.calls == [(8, 36), (16, 36)]
         counted.calls.clear()
+
+
+def test_processes_in_one_folder_lose_nothing_and_train_nothing_twice(own, trainer, monkeypatch, capfd):
+    counted = trainer()
+    cell = own().cells()[0]
+    assert len(own().complete(cell)) == 36
+    assert own().complete(cell) is None  # another process, which found it missing before
+    begun, made = threading.Event(), train.study.study.train_size
+
+    def slowly(*args: Any) -> KeptRuns:
+        begun.set()
+        found = made(*args)
+        time.sleep(0.2)
+        return found
+
+    monkeypatch.setattr("train.study.study.train_size", slowly)
+    first, second = own("both", values=(0.25, 0.5)), own("both", values=(0.5, 1.0))
+    thread = threading.Thread(target=first.complete, args=(cell,))
+    thread.start()
+    begun.wait()
+    second.complete(cell)
+    thread.join()
+    assert counted.calls == [(8, 36), (8, 8), (8, 4)]
+    assert first.missing(cell) == second.missing(cell) == 0
+    assert "waiting for it to finish" in capfd.readouterr().err
 
 
 def test_sizes_that_were_trained_before_are_in_the_outcome(own, trainer):

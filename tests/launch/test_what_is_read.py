@@ -10,7 +10,7 @@ from rich.console import Console
 
 from launch import common, compare, limit
 from train.study.asked import unread
-from train.study.study import conduct
+from train.study.grid import conduct
 from train.transfer import Outcome
 
 OWN = """

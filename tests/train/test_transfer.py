@@ -183,7 +183,7 @@ def test_sizes_are_kept_and_gone_on_from(tmp_path, monkeypatch):
         transfer(make, adam, loss, (X, Y), (8,), (1,), **how)
     whole = transfer(make, adam, loss, (X, Y), (8, 16), (1, 2), **how)
     assert [each.over for each in whole] == ["width", "depth"]
-    assert sorted(file.name.rpartition("_")[0] for file in tmp_path.iterdir()) == [
+    assert sorted(file.name.rpartition("_")[0] for file in tmp_path.glob("*.npz")) == [
         "width_16_depth_1", "width_8_depth_1", "width_8_depth_2",
     ]  # fmt: skip
     trained = []

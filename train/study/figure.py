@@ -21,7 +21,8 @@ from train.evaluate.finding import Finding, count
 from train.evaluate.interval import Interval, every, exact, jackknife, mean, median, power
 from train.evaluate.report import Picture, Report, Table, Text
 from train.study.experiment import Experiment, load
-from train.study.study import conduct, study_of
+from train.study.grid import conduct
+from train.study.study import study_of
 from train.transfer.cells import save_arrays
 from train.transfer.report import figures as drawings_of_sweeps
 from train.transfer.report import tables

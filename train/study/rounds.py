@@ -16,9 +16,10 @@ from limits.kept.store import Store
 from train.evaluate.interval import Interval
 from train.progress import add_parts, parts_bar
 from train.study.cell_records import CellRecords
+from train.study.grid import absent_limits
 from train.study.size import Size
 from train.study.sized import parameters, train_size
-from train.study.study import Study, absent_limits
+from train.study.study import Study
 from train.transfer import Outcome
 from train.transfer.cells import save_arrays
 from train.transfer.expansion import Size as Place

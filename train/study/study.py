@@ -1,4 +1,4 @@
-"""A config of launch.transfer, read: its settings and sizes, what trains each, and all of them together."""
+"""A config of launch.transfer, read: its settings and sizes, and what trains each."""
 
 import dataclasses
 import itertools
@@ -13,16 +13,15 @@ from ml_collections import ConfigDict
 
 from limits import AbsentError
 from limits.kept.identity import identity, numerics
-from train.progress import add_parts, parts_bar
+from limits.kept.store import Store
 from train.records import ALSO
 from train.study.asked import check_asked, check_limit
-from train.study.cell_records import CellRecords
 from train.study.experiment import NEEDED, Experiment, plain_fields
 from train.study.outcomes import outcome_of
 from train.study.size import Size, labelled, products
 from train.study.sized import check_scored, limit_sweeps, train_size
 from train.transfer import Outcome, Sweep
-from train.transfer.cells import read, save_arrays, write
+from train.transfer.cells import read, write
 from train.transfer.kept import KeptRuns, held, keep, missing
 from train.transfer.outcome import Target, target
 from train.transfer.runs import check_has_limit
@@ -169,14 +168,17 @@ class Study:
         return len(missing(held(self.file(cell)), *self.wanted(cell))[1])
 
     def complete(self, cell: Size, advance: Any = lambda _: None) -> KeptRuns | None:
-        """Trains what is missing of a cell's grid, and keeps it: these runs, of a limit nothing."""
-        if math.isinf(cell.width):
-            write(self.file(cell), self.limit(cell, advance))
-            return None
-        there = held(self.file(cell))
-        jobs, seeds = missing(there, *self.wanted(cell))
-        trained = train_size(self, cell, jobs, seeds, advance)
-        keep(self.file(cell), trained.joined(there))
+        """Trains what is missing of a cell's grid, and keeps it: these runs; of a limit nothing, nor where another process
+        in this folder was faster."""
+        file = self.file(cell)
+        with Store(file.parent).lock(file.stem):
+            if not self.missing(cell):
+                return None
+            if math.isinf(cell.width):
+                write(file, self.limit(cell, advance))
+                return None
+            trained = train_size(self, cell, *missing(held(file), *self.wanted(cell)), advance)
+            keep(file, trained.joined(held(file)))  # read again: some file systems have no locks
         return trained
 
     def sweeps(self, cell: Size) -> list[Sweep] | None:
@@ -310,41 +312,3 @@ def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
     check_scored(study)
     check_asked(study)
     return study
-
-
-def absent_limits(study: Study) -> dict[str, str]:
-    """Why settings have no limit, where limits are asked for."""
-    if study.config.get("limit") is None:
-        return {}
-    return {label: why for _, label, fields in study.variants() if (why := study.no_limit(fields))}
-
-
-def conduct(study: Study, part: tuple[int, int], screen: Any) -> Outcome | None:
-    """Trains those of this part's cells that are not kept yet; the outcome where all cells are there."""
-    absent = absent_limits(study)
-    cells = [cell for cell in study.cells() if not (math.isinf(cell.width) and cell.label in absent)]
-    mine = sorted(cells, key=lambda cell: cell.cost, reverse=True)[part[0] :: part[1]]
-    todo = [(cell, count) for cell in mine if (count := study.missing(cell))]
-    if len(todo) < len(mine):
-        screen.print(f"{len(mine) - len(todo)} of {len(mine)} sizes were already there: continuing from them.")
-    runs = len(study.wanted(cells[0])[1])
-    if parts := [count for _, count in todo if count < runs]:
-        screen.print(f"Of {len(parts)} more, {sum(parts)} of {len(parts) * runs} runs are missing, and trained.")
-    records = CellRecords(study)
-    with parts_bar(screen) as bar:
-        whole, left = sum(cell.cost for cell in mine), sum(cell.cost * count / runs for cell, count in todo)
-        task = add_parts(bar, "sizes", whole, whole - left)
-        for cell, _ in reversed(todo):
-            bar.update(task, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
-            trained = study.complete(cell, lambda done, cell=cell: bar.advance(task, cell.cost * done / runs))
-            records.write(cell, trained)
-    found = {cell.key: sweeps for cell in cells if (sweeps := study.sweeps(cell)) is not None}
-    if len(found) < len(cells):
-        screen.print(
-            f"Part {part[0]} of {part[1]} is finished; {len(found)} of {len(cells)} sizes are there. The "
-            "report is written by whoever finds all of them: run any part again."
-        )
-        return None
-    outcome = study.outcome(found, absent)
-    save_arrays(study.folder / "arrays.npz", outcome.arrays())
-    return outcome

@@ -129,12 +129,13 @@ def transfer(
             found[width, depth] = sweep_rates(make, optimizer, loss_fn, batches, width, depth, grid.tolist(), seeds)
             continue
         file = Path(folder) / f"width_{width}_depth_{depth}_{word}.npz"
-        there = held(file)
-        values, each = missing(there, {"rate": np.repeat(grid, seeds)}, np.tile(np.arange(seeds), len(grid)))
-        if len(each):
-            curves = curves_of(make, optimizer, loss_fn, batches, width, depth, values["rate"], each)
-            there = KeptRuns.of(values, each, curves).joined(there)
-            keep(file, there)
+        with Store(file.parent).lock(file.stem):
+            there = held(file)
+            values, each = missing(there, {"rate": np.repeat(grid, seeds)}, np.tile(np.arange(seeds), len(grid)))
+            if len(each):
+                curves = curves_of(make, optimizer, loss_fn, batches, width, depth, values["rate"], each)
+                there = KeptRuns.of(values, each, curves).joined(held(file))
+                keep(file, there)
         assert there is not None
         whole = there.table("rate", {}).grid(width, depth, grid.tolist(), range(seeds))
         assert whole is not None
