@@ -200,6 +200,36 @@ def test_points_to_test_on_are_no_training_points(tmp_path: Path):
     np.testing.assert_array_equal(held_out.y_test, np.eye(3))
 
 
+SHUFFLED = """
+def batches(batch, seed):
+    x = np.arange(40.0, dtype="float32").reshape(20, 2)
+    while True:
+        rows = np.random.default_rng(seed).permutation(20)[:batch]
+        yield x[rows], rows % 3
+"""
+
+
+def test_runs_whose_batches_differ_in_seed_alone_have_the_points_of_the_first(tmp_path: Path):
+    source = tmp_path / "own_seeds.py"
+    source.write_text(OWN + SHUFFLED)
+    about = {"config_file": source.name, "definition": to_json(MLP(4, 1, outputs=3))}
+
+    def job(label: str, **fields: Any) -> runs.Job:
+        config = {**load(source).get_config().to_dict(), "batch": 5, **fields}
+        return runs.Job(TrainedRun(tmp_path, {**about, "config": config}, (0,), label=label), None)
+
+    jobs, configs = [job("a", seed=0), job("b", seed=1, width=8)], [str(source)]
+    task = runs.task_of(jobs, 5, 0, "cross_entropy", configs)
+    np.testing.assert_array_equal(task.x, runs.task_of(jobs[:1], 5, 0, "cross_entropy", configs).x)
+    (said,) = runs.untested(jobs, task, 0, configs)
+    assert said.startswith("b is looked at on the points of a: their batches differ in the seed alone, 1 and 0.")
+    other = [jobs[0], job("c", seed=1, batch=4)]
+    with pytest.raises(
+        ValueError, match=r"a and c .* \(their batches are given another batch and seed\).* seed alone are"
+    ):
+        runs.task_of(other, 5, 0, "cross_entropy", configs)
+
+
 def test_parts_that_find_nothing_say_why(tmp_path: Path):
     (tmp_path / "own_parts.py").write_text(OWN)
     source = tmp_path / "own_parts.py"

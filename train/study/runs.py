@@ -56,10 +56,11 @@ def task_of(
     jobs: Sequence[Job], points: int, test_points: int, loss: str, configs: Sequence[str] = ()
 ) -> Task | Points:
     """The first points of the data that all of these runs were trained on; those of a run with batches of its own come from
-    the file among `configs` that has the name of its config."""
+    the file among `configs` that has the name of its config. Of runs whose batches are given another seed and else the same, all
+    have the points of the first: a seed gives an order, or draws of one kind."""
     tasks: dict[str, Task | Points] = {}
     for job in jobs:
-        if job.run.name not in tasks:
+        if job.run.name not in tasks and _given_otherwise(jobs[0].run, job.run, configs) != ["seed"]:
             with _mentioning(job.run, loss):
                 tasks[job.run.name] = (
                     job.run.task(points, test_points, loss)
@@ -70,10 +71,22 @@ def task_of(
     for other, task in others:
         pairs = ((first.x, task.x), (first.y_train, task.y_train))
         if not all(np.array_equal(a, b) for a, b in pairs):
+            its = next(job.run for job in jobs if job.run.name == other)
+            fields = _given_otherwise(jobs[0].run, its, configs)
+            why = f" (their batches are given another {' and '.join(fields)})" if fields else ""
+            hint = " Runs whose batches differ in seed alone are taken together." if "seed" in fields else ""
             raise ValueError(
-                f"{name} and {other} were trained on different data: analyse them apart, one after the other."
+                f"{name} and {other} were trained on different data{why}: analyse them apart, one after the other.{hint}"
             )
     return first
+
+
+def _given_otherwise(run: TrainedRun, other: TrainedRun, configs: Sequence[str]) -> list[str]:
+    """Which arguments of `batches`, where both runs have them from one file, are not the same for both."""
+    file, config, its = _config_of(run, configs), run.config, other.config
+    if file is None or file != _config_of(other, configs) or config.get("data") or its.get("data"):
+        return []
+    return [name for name in Experiment(file, {}, ()).parameters("batches") if config.get(name) != its.get(name)]
 
 
 def _own_task(run: TrainedRun, points: int, test_points: int, loss: str, file: str | None) -> Task | Points:
@@ -113,9 +126,16 @@ def _gives_validation(file: str) -> bool:
 
 
 def untested(jobs: Sequence[Job], task: Task | Points, test_points: int, configs: Sequence[str]) -> list[str]:
-    """Where points to test on are no test data, a sentence for each run."""
-    said = []
+    """Where points to test on are no test data, and where all points are those of another run, a sentence for each run."""
+    said, first = [], jobs[0].run
     for run in {job.run.name: job.run for job in jobs}.values():
+        if _given_otherwise(first, run, configs) == ["seed"]:
+            said.append(
+                f"{run.name} is looked at on the points of {first.name}: their batches differ in the seed alone, "
+                f"{run.config.get('seed')} and {first.config.get('seed')}. Where a seed gives other samples, not another order, "
+                "these are no training points of it."
+            )
+            continue
         file = None if run.config.get("data") else _config_of(run, configs)
         if file is None or _gives_validation(file) or not test_points:
             continue
