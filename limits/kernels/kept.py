@@ -168,9 +168,14 @@ class Blocks:
         missing = {*corners} - self._of_others().keys() - self.finished
         if missing:
             raise UnfinishedError(
-                f"{self.folder}: {self.share} is finished; {len(missing)} of {len(corners)} blocks, of other shares, are not. "
+                f"{self.folder}: {self._part} is finished; {len(missing)} of {len(corners)} blocks, of other shares, are not. "
                 "Call again when these are (with the folder alone, what is missing is computed)."
             )
+
+    @property
+    def _part(self) -> str:
+        share = self.share
+        return "what was to do" if share is None else f"share {share.index} of {share.of}, counted from 0,"
 
     def put(self, i: int, j: int, parts: Sequence[np.ndarray]) -> None:
         """Writes a block whose first entry is (i, j), and its mirror image; then it is finished."""

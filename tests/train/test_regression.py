@@ -90,7 +90,7 @@ def test_features_of_random_networks_come_near_the_whole(tmp_path):
 
 def test_shares_divide_the_tiles(tmp_path):
     first, second = (jobs(tmp_path, share=(i, 2))[0] for i in (0, 1))
-    with pytest.raises(UnfinishedError):
+    with pytest.raises(UnfinishedError, match=r": share 0 of 2, counted from 0, is finished; \d+ of \d+ blocks"):
         first.outcomes()
     found = second.outcomes()
     alone = jobs(tmp_path / "alone")[0].outcomes()
