@@ -60,14 +60,18 @@ def test_the_order_of_rounds_and_what_ends_them():
     assert list(first.runs) == [(16, 2)]
     assert len(first.runs[16, 2]) == 2 * len(space.values)
     assert first.opening
-    assert "would take 1.06 times what is left" in next_round(space, {}, 17.0, 0.0).why
+    why = next_round(space, {}, 17.0, 0.0).why
+    assert why.startswith("what comes next does not fit the budget (18 of 16 × 2: all values at the cheapest size)")
+    assert why.endswith("it takes 1.06 times what is left")
+    assert next_round(space, {}, 17.0, 1.0, whole=40.0).why.endswith("what is left; --budget=47.5% would do for it")
+    assert next_round(space, {}, 0.0, 1.0).why == "the budget is spent"
     runs, rounds, spent = search(surface, 1000.0)
     assert list(rounds[1].runs) == [(32, 2), (64, 2), (128, 2)]
     assert all(
         {round(np.log2(v) - surface.best) for v, _ in each} <= set(range(-4, 5)) for each in rounds[1].runs.values()
     )
     assert 800 < spent <= 1000.0
-    assert rounds[-1].why.startswith("the budget is spent: ")
+    assert rounds[-1].why.startswith("what comes next does not fit the budget")
     _, more, _ = search(surface, 1500.0, runs=runs)
     assert not more[0].opening  # it goes on from what is there
 

@@ -137,7 +137,7 @@ class Searching:
             if math.isfinite(self.budget.seconds) and seconds:
                 left = min(left, self.budget.seconds * sum(costs) / seconds * setting.grid / whole - cost)
             found[setting.label] = next_round(
-                setting.space, self.tried(setting), left, cost, self.budget.precision, len(log)
+                setting.space, self.tried(setting), left, cost, self.budget.precision, len(log), setting.grid
             )
         return found
 

@@ -73,20 +73,26 @@ def cores(tried: Mapping[Size, Tried]) -> dict[Size, Sweep]:
 
 
 def next_round(
-    space: Space, tried: Mapping[Size, Tried], left: float, spent: float, precision: float = 0.0, seed: int = 0
+    space: Space,
+    tried: Mapping[Size, Tried],
+    left: float,
+    spent: float,
+    precision: float = 0.0,
+    seed: int = 0,
+    whole: float = math.nan,
 ) -> Round:
-    """From what was tried; `left` of the budget, `spent` so far; precision: octaves of the interval, 0: as short as it gets."""
+    """From what was tried; `left` of the budget, `spent` so far; precision: octaves of the interval, 0: as short as it gets;
+    whole: what the whole grid costs, to say which budget would do."""
     sweeps = cores(tried)
     opening = _opening(space, sweeps, tried)
     runs, why = opening or _widened(space, sweeps)
     if runs := _new(runs, tried):
         found = Round(runs, why, None, opening is not None)
         cost = found.cost(space)
-        more = f"{cost / left:.3g} times what is left" if left > 0 else "more than nothing"
-        return found if cost <= left else Round({}, f"the budget is spent: what comes next would take {more}", None)
+        return found if cost <= left else _too_much(found, cost, left, spent, whole)
     posterior = AtTarget.of(sweeps, space.target, seed)
     if posterior is None:
-        return _anyhow(space, tried, sweeps, left)
+        return _anyhow(space, tried, sweeps, left, spent, whole)
     before = _stretched(posterior.interval(LEVEL))
     length = float(before.high - before.low)
     if length <= precision:
@@ -160,7 +166,23 @@ def _widened(space: Space, sweeps: Mapping[Size, Sweep]) -> tuple[dict[Size, lis
     return runs, "beside the least value of each size"
 
 
-def _anyhow(space: Space, tried: Mapping[Size, Tried], sweeps: Mapping[Size, Sweep], left: float) -> Round:
+def _too_much(next_one: Round, cost: float, left: float, spent: float, whole: float) -> Round:
+    """The end, before a round that the budget does not hold."""
+    if left <= 0:
+        return Round({}, "the budget is spent", None)
+    does = f"; --budget={math.ceil(1000 * (spent + cost) / whole) / 10:g}% would do for it" if whole > 0 else ""
+    why = f"what comes next does not fit the budget ({next_one.words}): it takes {cost / left:.3g} times what is left{does}"
+    return Round({}, why, None)
+
+
+def _anyhow(
+    space: Space,
+    tried: Mapping[Size, Tried],
+    sweeps: Mapping[Size, Sweep],
+    left: float,
+    spent: float,
+    whole: float,
+) -> Round:
     """A seed more at every size, where no common curve says more."""
     runs = {}
     for size, sweep in sweeps.items():
@@ -169,7 +191,8 @@ def _anyhow(space: Space, tried: Mapping[Size, Tried], sweeps: Mapping[Size, Swe
     found = Round(_new(runs, tried), "the sizes have no curve in common yet: a seed more at each", None)
     if not found.runs:
         return Round({}, "every value diverges: give smaller ones", None)
-    return found if found.cost(space) <= left else Round({}, "the budget is spent: no further run fits it", None)
+    cost = found.cost(space)
+    return found if cost <= left else _too_much(found, cost, left, spent, whole)
 
 
 def _exactly(
