@@ -1,5 +1,6 @@
 """Rules for what weights give: images of a matrix, convolutions, rows of a table."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from limits.program.values import (
     NoLimitError,
     Parameter,
     Value,
+    atoms,
     fresh,
     growth,
     one,
@@ -312,18 +314,22 @@ def gathered(table: Value, indices: Value, params: dict[str, Any], shape: tuple)
 
 
 def _taken(table: Value, indices: Value, axis: int, axes: Axes, places: list[int]) -> Value:
-    """Positions by numbers that are the same for every input."""
-    if [atom.kind for atom in table.axes[axis]] != ["p"] or len(indices.held.array) != 1:
+    """Positions by numbers that are the same for every input, or rows of a constant table."""
+    constant = isinstance(table.held, Det) and all(atom.kind == "p" for atom in atoms(table.axes))
+    if [atom.kind for atom in table.axes[axis]] != ["p"] or not (constant or len(indices.held.array) == 1):
         raise NoLimitError("entries are taken along neurons or inputs, or by numbers that differ between inputs")
     held, at = settled(table), len(positions(table.axes[:axis]))
-    numbers = jnp.asarray(settled(indices).array)[0]
+    every = jnp.asarray(settled(indices).array)
     first = len(positions(axes[: places[0]])) if places else at
     shape = (*held.shape[:at], *held.shape[at + 1 :])
-    shape = (*shape[:first], *numbers.shape, *shape[first:])
+    shape = (*shape[:first], *every.shape[1:], *shape[first:])
 
-    def act(a: Any, i: int) -> Any:
+    def act(a: Any, i: int, numbers: Any = every[0]) -> Any:
         found = jnp.take(a, numbers.ravel(), axis=i + at)
         found = jnp.moveaxis(found, i + at, i + first)
         return found.reshape(*found.shape[: i + first], *numbers.shape, *found.shape[i + first + 1 :])
 
+    if len(every) > 1:
+        rows = jax.vmap(lambda numbers: act(jnp.asarray(held.array)[0], 0, numbers))(every)
+        return Value(axes, dataclasses.replace(held, array=rows, default=None))
     return Value(axes, moved(held, act, shape))
