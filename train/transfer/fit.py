@@ -132,7 +132,7 @@ class DrawnSizes:
 
     def cost(self, x: np.ndarray, size: Size) -> np.ndarray:
         """The logarithm of the loss at each x over the least one, [draw, x]; at most `MOST`."""
-        every = own_shapes((np.asarray(x, float) - self.place(size)[:, None]) / self.spacing, self.shape)
+        every = own_shapes(np.asarray(x, float) - self.place(size)[:, None], self.spacing, self.shape)
         return np.minimum(self.height[:, None] * every, MOST)
 
 
@@ -171,8 +171,8 @@ class _System:
         self.constant = len(ridge) * math.log(tight) - float(np.log(np.abs(np.diag(self.r))).sum())
 
     def columns(self, places: np.ndarray) -> np.ndarray:
-        """Distances from the minimum in spacings, [candidate, point]."""
-        return (self.x - places[:, :1] - places[:, 1:] @ self.far.T) / self.spacing
+        """Distances from the minimum, [candidate, point]."""
+        return self.x - places[:, :1] - places[:, 1:] @ self.far.T
 
     def _freed(self, shape: np.ndarray) -> np.ndarray:
         """Whitened values of a shape [candidate, point], and what the floor's columns leave of them."""
@@ -183,7 +183,7 @@ class _System:
         """(logarithms of weights, χ²) [shape, candidate] of the shapes among which it is; others have no weight."""
         shares, which = shape_shares(), np.flatnonzero(among)
         scores, misfits = np.full((2, len(shares), len(places)), -np.inf)
-        for i, shape in zip(which, shapes_at(self.columns(places), which), strict=True):
+        for i, shape in zip(which, shapes_at(self.columns(places), self.spacing, which), strict=True):
             freed = self._freed(shape)
             information = np.maximum((freed**2).sum(1), 1e-300)
             along = freed @ self.left
@@ -200,7 +200,7 @@ class _System:
         self, places: np.ndarray, shape: np.ndarray, random: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(A, coefficients of the floor, scale of all errors), a draw for each place and shape."""
-        every = own_shapes(self.columns(places), shape)
+        every = own_shapes(self.columns(places), self.spacing, shape)
         freed = self._freed(every)
         information = np.maximum((freed**2).sum(1), 1e-300)
         best = freed @ self.left / information
@@ -215,7 +215,9 @@ class _System:
     def shares(self, places: np.ndarray, shape: np.ndarray, at: np.ndarray) -> np.ndarray:
         """By how much `at` times the floor's coefficients rises with all points of one curve, [curve], at one candidate."""
         above = np.zeros((len(self.y), 1 + self.own.shape[1]))
-        above[: self.points] = self.whiten @ np.column_stack([own_shapes(self.columns(places), shape)[0], self.own])
+        above[: self.points] = self.whiten @ np.column_stack(
+            [own_shapes(self.columns(places), self.spacing, shape)[0], self.own]
+        )
         found = np.linalg.lstsq(np.column_stack([above[:, 0], self.q @ self.r]), above[:, 1:], rcond=None)[0]
         return at @ found[1:]
 

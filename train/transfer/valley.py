@@ -26,8 +26,9 @@ FAMILIES = (
 STEEPEST = 8.0  # the right side over the left one, or the other way round
 SKEWS, SKEWED_SHARE = tuple(k / 4 for k in range(-6, 7) if k), 0.2
 # No shape is exact: of the rise of a point over the least one, and of that of the least one's neighbours. Where points are closer
-# around the optimum than elsewhere, it grows with the square of how much farther others are.
-MISFIT = 0.03
+# around the optimum than elsewhere, it grows with the square of how much farther others are; so it does with spacings of more
+# than an octave, up to a share. Valleys are narrower than some grids (half decades, powers of 4), and not even inside of them.
+MISFIT, COARSE, MOST_MISFIT = 0.03, 1.0, 0.15
 POOLED = 2.0  # degrees of freedom by which a point's variance is drawn to that of all points
 FREEDOM = 4.0  # of the fit besides those of the seeds
 FINE, MOST_PLACES = 8, 4096  # places between the closest points, and in all
@@ -87,7 +88,7 @@ class Drawn:
 
     def curve(self, x: np.ndarray) -> np.ndarray:
         """The logarithm of the loss at one place for each draw, above that of the least point."""
-        return self.floor + self.slopes * own_shapes((x - self.place) / self.valley.spacing, self.shape)
+        return self.floor + self.slopes * own_shapes(x - self.place, self.valley.spacing, self.shape)
 
     def height(self, x: np.ndarray) -> np.ndarray:
         """The same, through the points that were fitted; NaN beyond them."""
@@ -118,7 +119,7 @@ def valley(x: np.ndarray, losses: np.ndarray) -> Valley | None:
     low, high = max(points[0] - BEYOND * spacing, found.walls[0]), min(points[-1] + BEYOND * spacing, found.walls[1])
     count = min(max(round((high - low) / found.finest * FINE), 2), MOST_PLACES)
     places = low + (np.arange(count) + 0.5) * (high - low) / count
-    shapes = shapes_at((points - places[:, None]) / spacing)
+    shapes = shapes_at(points - places[:, None], spacing)
     precision = np.linalg.inv(found.covariance)
     weights, slopes, errors, floor = _posterior(shapes, found.rise, precision, found.freedom + FREEDOM)
     return Valley(places, weights, slopes, errors, floor, points, found.rise, spacing, (float(x[0]), float(x[-1])))
@@ -180,7 +181,8 @@ def near(x: np.ndarray, losses: np.ndarray, wide: bool = False) -> Near | None:
         else _far(points, rise, np.sqrt((variance + variance[best - left]) / seeds), spacing)
     )
     beside = rise[[i for i in (best - left - 1, best - left + 1) if 0 <= i < len(rise)]]
-    misfit = (MISFIT * far**2 * rise) ** 2 + (MISFIT * (beside.mean() if beside.size else 0.0)) ** 2
+    share = max(min(MISFIT * (spacing / COARSE) ** 2, MOST_MISFIT), MISFIT)
+    misfit = (share * far**2 * rise) ** 2 + (share * (beside.mean() if beside.size else 0.0)) ** 2
     covariance = np.diag(variance / seeds + misfit + 1e-24) + _common_slope(points, variance, residuals) / seeds
     walls = float(x[first - 1]) if first > 0 else -math.inf, float(x[last + 1]) if last < len(x) - 1 else math.inf
     return Near(
@@ -280,23 +282,27 @@ def shape_shares() -> np.ndarray:
     return np.array(powers + [SKEWED_SHARE / len(SKEWS)] * len(SKEWS))
 
 
-def own_shapes(t: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """Of each draw its own shape, by number, at t [draw, …]."""
-    found = np.empty(np.shape(t))
+def own_shapes(away: np.ndarray, spacing: float, shape: np.ndarray) -> np.ndarray:
+    """Of each draw its own shape, by number, so far from the minimum [draw, …]."""
+    found = np.empty(np.shape(away))
     for i in np.unique(shape):
-        found[shape == i] = shapes_at(t[shape == i], np.array([i]))[0]
+        found[shape == i] = shapes_at(away[shape == i], spacing, np.array([i]))[0]
     return found
 
 
-def shapes_at(t: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
-    """Shapes of `shape_shares` at t, in spacings of the grid from the minimum: all, or those of these numbers, [shape, …]."""
+def shapes_at(away: np.ndarray, spacing: float, among: np.ndarray | None = None) -> np.ndarray:
+    """Shapes of `shape_shares` so far from the minimum, on a grid of that spacing: all, or those of these numbers, [shape, …]."""
+    t, skew = away / spacing, max(spacing / COARSE, 1.0) ** 0.5
     size, sides = np.abs(t), (t < 0, t > 0)
     powers = {1.0: size, BENT: size + size * size / 4, 1.5: size * np.sqrt(size), 2.0: size * size}
     left, right = ({p: np.where(side, value, 0.0) for p, value in powers.items()} for side in sides)
     found = np.empty((len(_SHAPES) if among is None else len(among), *np.shape(t)))
     for row, i in enumerate(range(len(_SHAPES)) if among is None else among):
         p, q, r = _SHAPES[i]
-        found[row] = np.exp(np.minimum(r * t, 20.0)) - r * t - 1 if p == 0 else left[p] / r**0.5 + right[q] * r**0.5
+        if p == 0:
+            found[row] = np.exp(np.minimum(skew * r * t, 20.0)) - skew * r * t - 1
+        else:
+            found[row] = left[p] / r**0.5 + right[q] * r**0.5
     return found
 
 
