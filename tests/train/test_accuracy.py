@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optax
 import pytest
 from ml_collections import ConfigDict
 
 from launch import train
-from train.data.labels import classes_in
+from train.data.labels import check_labels, classes_in
 from train.data.sources import SOURCES, Arrays
 from train.study.experiment import Experiment
 
@@ -86,28 +87,54 @@ def test_classes_are_told_by_every_row():
 LOSSES = {
     "optax": "optax.softmax_cross_entropy_with_integer_labels(f, y).mean()",
     "gathered": "(jax.nn.logsumexp(f, -1) - f[np.arange(len(f)), y]).mean()",
-    "one_hot": "optax.softmax_cross_entropy(f, jax.nn.one_hot(y, f.shape[-1])).mean()",
+    "one_hot": "optax.softmax_cross_entropy(f, jax.nn.one_hot(y, 3)).mean()",
     "zoo": "cross_entropy(f, y)",
     "ordinal": "((f - (y[:, None] > np.arange(3)[None])) ** 2).mean()",
-}
+    "all above": "optax.softmax_cross_entropy_with_integer_labels(f, jax.numpy.minimum(y, 2)).mean()",
+    "contrastive": "((f[:, None] - f[None]) ** 2 * (y[:, None] == y[None])[..., None]).mean()",
+    "masked": "(optax.softmax_cross_entropy(f, jax.nn.one_hot(y, 3)) * (y != 7)).mean()",
+    "whole": "(optax.softmax_cross_entropy(f, jax.nn.one_hot(y, 3)) * np.ones(8)).mean()",
+}  # fmt: skip
+FROM_0, FROM_1 = CLASS[:8], CLASS[:8] + 1
 TAKEN = {
     ("optax", -1): "takes -1 for class 2",
     ("gathered", -1): "takes -1 for class 2",
     ("gathered", 3): "takes 3 for class 2",
-    ("one_hot", 3): "does not depend on outputs where the label is 3",
+    ("all above", -1): "takes -1 for class 2",
+    ("gathered", "from 1"): "takes 3 for class 2",
+    ("one_hot", "from 1"): "does not depend on outputs where the label is 3",
+    ("masked", "from 1"): "does not depend on outputs where the label is 3",
 }
 
 
-@pytest.mark.parametrize("label", [-1, 3])
+@pytest.mark.parametrize("labels", [-1, 3, 7, "from 1"])
 @pytest.mark.parametrize("name", LOSSES)
-def test_labels_that_have_no_output_are_not_trained_as_others(name, label, tmp_path, monkeypatch):
-    """Losses that are not finite say so at the first step, and −1 may leave out a sample; labels of order may have no output."""
+def test_labels_that_have_no_output_are_not_trained_as_others(name, labels, tmp_path, monkeypatch):
+    """Losses that are not finite say so at the first step, and a label may leave out a sample, or be one of order."""
     code = CODE.format(outputs=3).replace("return (f ** 2).mean()", f"return {LOSSES[name]}")
     (tmp_path / "own.py").write_text("import jax\nfrom train.losses import cross_entropy\n" + code)
     experiment = Experiment(str(tmp_path / "own.py"), ConfigDict(FIELDS), train.FUNCTIONS)
-    labels = np.where(np.arange(8) == 5, label, CLASS[:8])
-    batches = lambda start: ((X[:8], labels) for _ in range(start, 4))  # noqa: E731
+    given = FROM_1 if labels == "from 1" else np.where(np.arange(8) == 5, labels, FROM_0)
+    batches = lambda start: ((X[:8], given) for _ in range(start, 4))  # noqa: E731
     monkeypatch.setattr(experiment.module, "batches", batches, raising=False)
-    said = TAKEN.get((name, label))
+    said = TAKEN.get((name, 3 if labels == 7 and name == "gathered" else labels), "").replace(
+        "3 for", f"{max(given)} for"
+    )
     with pytest.raises(ValueError, match=f"3 outputs, and the loss {said}") if said else nullcontext():
         train.prepare(experiment, tmp_path)
+
+
+def test_labels_in_range_cost_nothing():
+    """No array of a large vocabulary is made, and of one that is looked at no more than two rows."""
+    seen = []
+
+    def loss(f, y):
+        seen.append(f.shape)
+        return optax.softmax_cross_entropy_with_integer_labels(f, y).mean()
+
+    outputs = lambda: np.broadcast_to(np.float32(0), (64, 512, 10**6))  # noqa: E731
+    check_labels(loss, outputs, np.zeros((64, 512), int), [np.array([0, 999_999])], "batches")
+    assert not seen
+    with pytest.raises(ValueError, match="takes -1 for class 4"):
+        check_labels(loss, lambda: np.zeros((64, 3, 5)), np.zeros((64, 3), int), [np.array([0, -1])], "batches")
+    assert {*seen} == {(2, 3, 5)}

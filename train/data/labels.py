@@ -11,6 +11,8 @@ from train.data.sources import Source
 from train.data.tokens import TokenSource
 from train.step import are_classes
 
+_ROWS = 2  # of a batch, that losses are tried on
+
 
 def classes_in(parts: Iterable[Any]) -> int:
     """How many classes these targets tell apart at least; 0 where they are none, at the first part that shows it.
@@ -42,12 +44,11 @@ def some_of(source: Source, most: int) -> list[np.ndarray]:
 def check_labels(
     loss: Callable[[Any, Any], Any], outputs: Callable[[], Any], targets: Any, seen: Iterable[Any], what: str
 ) -> None:
-    """Refuses labels `seen` that have no output and that the loss takes for another class, or for none.
+    """Refuses labels `seen` that have no output and that the loss takes for another class, or, counted from 1, for none.
 
-    outputs(), targets: their shapes.
-
-    Arrays are read from their end at −1, and beyond their end at the last entry; one_hot has a row of zeros there. Labels that
-    are left out on purpose (−1 by `train.losses.cross_entropy`) and losses that are not finite stay.
+    outputs(), targets: their shapes. Arrays are read from their end at −1, and beyond their end at the last entry, without its
+    gradient; one_hot has a row of zeros there. Labels that are left out or taken together on purpose, and losses that are not
+    finite, stay.
 
     >>> import optax
     >>> shapes = lambda: np.zeros((2, 3)), np.zeros(2, int)
@@ -61,26 +62,33 @@ def check_labels(
     if not integers or not are_classes(shape := outputs(), targets):
         return
     low, high, count = min(int(y.min()) for y in integers), max(int(y.max()) for y in integers), shape.shape[-1]
-    f = jax.random.normal(jax.random.key(0), shape.shape)
+    try:
+        how = _taken(loss, (min(targets.shape[0], _ROWS), *targets.shape[1:]), low, high, count)
+    except (TypeError, ValueError):  # the loss is of whole batches alone
+        return
+    if how:
+        raise ValueError(
+            f"{what} gives labels from {low} to {high}, the network has {count} outputs, and the loss {how}: classes are whole "
+            f"numbers from 0 to {count - 1}. Give as many outputs as there are classes, count these from 0, map them before "
+            "they are given, or, where -1 says that there is none, take train.losses.cross_entropy."
+        )
 
-    def of(label: int) -> tuple[Any, Any]:
-        value, slope = jax.value_and_grad(lambda f: loss(f, jnp.full(targets.shape, label)).sum())(f)
+
+def _taken(loss: Callable[[Any, Any], Any], shape: tuple[int, ...], low: int, high: int, count: int) -> str:
+    """What a loss makes of the least and of the largest label where they have no output, if it is no use."""
+
+    def of(label: int) -> tuple[float, np.ndarray]:
+        f = jax.random.normal(jax.random.key(0), (*shape, count))
+        value, slope = jax.value_and_grad(lambda f: loss(f, jnp.full(shape, label)).sum())(f)
         return float(value), np.asarray(slope)
 
     for label, taken_for in ((low, count + low), (high, count - 1)):
         if 0 <= label < count or not 0 <= taken_for < count:
             continue
-        (value, slope), (other, _), (apart, _) = of(label), of(taken_for), of(0 if taken_for else 1)
-        if not np.isfinite(value):
-            continue
-        if np.isclose(value, other) and not np.isclose(other, apart):
-            how = f"takes {label} for class {taken_for}"
-        elif label > 0 and not slope.any():
-            how = f"does not depend on outputs where the label is {label}"
-        else:
-            continue
-        raise ValueError(
-            f"{what} gives labels from {low} to {high}, the network has {count} outputs, and the loss {how}: classes are whole "
-            f"numbers from 0 to {count - 1}. Give as many outputs as there are classes, count these from 0, or, where -1 says "
-            "that there is none, take train.losses.cross_entropy."
-        )
+        (value, slope), (other, like), (apart, _) = of(label), of(taken_for), of(0 if taken_for else 1)
+        same = np.isclose(value, other) and not np.isclose(other, apart)
+        if same and (label < 0 or not np.allclose(slope, like)):
+            return f"takes {label} for class {taken_for}"
+        if low >= 1 and label == count and np.isfinite(value) and like.any() and not slope.any():
+            return f"does not depend on outputs where the label is {label}"
+    return ""
