@@ -21,20 +21,28 @@ def converted(value: Value, old: Any, new: Any) -> Value:
     >>> converted(Value((), Det(np.array([[1.7, -2.3]]))), jnp.float32, jnp.int32).held.array
     array([[ 1, -2]], dtype=int32)
     """
-    held, kinds = value.held, [jnp.issubdtype(dtype, jnp.inexact) for dtype in (old, new)]
-    if all(kinds) or old == new or isinstance(held, Mask):
+    held, was, is_now = value.held, _kind(old), _kind(new)
+    if (was is is_now and (was is not int or isinstance(held, Node))) or isinstance(held, Mask):
         return value
     if isinstance(held, Det):
-        return Value(value.axes, _number(held, new, *kinds))
-    if isinstance(held, Node) and np.dtype(old) == np.bool_:
-        return Value(value.axes, of_fields("convert_element_type[0 or 1]", lambda a: a.astype(_work(a)), [held]))
-    raise NoLimitError(f"a signal is made {'true or false' if np.dtype(new) == np.bool_ else 'a whole number'}")
+        return Value(value.axes, _number(held, new, was, is_now))
+    if isinstance(held, Node) and was is not float and is_now is not bool:
+        return Value(value.axes, of_fields("convert_element_type[whole]", lambda a: a.astype(_work(a)), [held]))
+    if isinstance(held, Node) and was is float and jnp.issubdtype(new, jnp.signedinteger):
+        return Value(value.axes, of_fields("trunc[]", jnp.trunc, [held]))  # whole numbers of fields are numbers in here
+    raise NoLimitError(f"a signal is made {'true or false' if is_now is bool else 'a whole number without a sign'}")
 
 
-def _number(det: Det, new: Any, was: bool, is_float: bool) -> Det:
-    if is_float:
+def _kind(dtype: Any) -> type:
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return float
+    return bool if np.dtype(dtype) == np.bool_ else int
+
+
+def _number(det: Det, new: Any, was: type, is_now: type) -> Det:
+    if is_now is float:
         return dataclasses.replace(det, array=det.array.astype(_work(det.array)))
-    if was and np.dtype(new) != np.bool_ and (det.power or det.noise > -math.inf):
+    if was is float and is_now is int and (det.power or det.noise > -math.inf):
         raise NoLimitError(f"whole numbers are made of what goes as {as_power(det.power)} with the width")
     default = None if det.default is None else float(np.asarray(det.default).astype(new))
     here = new if isinstance(det.array, np.ndarray) else jax.dtypes.canonicalize_dtype(new)

@@ -97,7 +97,7 @@ def constant(value: Any, wide: Any) -> Value:
         if kind == "n" and np.ptp(narrow.astype(float), axis=len(axes) - 1).any():
             raise NoLimitError("constants that differ between neurons")
     small, large = narrow[tuple(index)], wide[tuple(index)]
-    if np.issubdtype(small.dtype, np.number) and small.size:
+    if small.dtype.kind in "iuf" and small.size:
         a, b = np.abs(small.astype(float)).max(), np.abs(large.astype(float)).max()
         power = math.log2(b / a) if 0 < a < math.inf and 0 < b < math.inf and a != b else 0.0
         small = small.astype(float) if np.issubdtype(small.dtype, np.floating) else small

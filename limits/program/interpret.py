@@ -12,7 +12,7 @@ from limits.program import concatenation, conversions, copies, deterministic, el
 from limits.program.nodes import Det, FieldSum, Image, Mask, Moved, Node, OfWeights, Weights
 from limits.program.primitives import ENTRY_BY_ENTRY, RANDOM, primitives
 from limits.program.shared_weights import same_weights
-from limits.program.trace import Constant, Equation, NetworkProgram
+from limits.program.trace import ADDED, Constant, Equation, NetworkProgram
 from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, error_of, fresh, one, reason_of, size
 
 _REDUCTIONS = {
@@ -166,7 +166,9 @@ class Interpreter:
         return self._entry_by_entry(equation, given)
 
     def _entry_by_entry(self, equation: Equation, given: list[Value]) -> list[Value]:
-        name, params = equation.primitive, equation.params
+        name, params = equation.primitive, {k: v for k, v in equation.params.items() if k not in ADDED}
+        if "whole" in equation.params and any(isinstance(value.held, Node) for value in given):
+            raise NoLimitError("whole numbers that signals were made are divided, or taken by their bits")
         shape = equation.shapes[0]
         given = [_stretched(value, shape) for value in given]
         alike = all([size(a) for a in value.axes] == list(shape) for value in given if value.axes)

@@ -11,7 +11,7 @@ import numpy as np
 
 from limits.program.in_numpy import EXACT, evaluated
 from limits.program.primitives import RANDOM, primitives
-from limits.program.trace import Constant, Equation, NetworkProgram
+from limits.program.trace import ADDED, Constant, Equation, NetworkProgram
 
 _LEFT = ("while", "cond", *RANDOM)  # what is refused, by its own rule
 
@@ -98,6 +98,6 @@ def _evaluated(name: str, params: dict[str, Any], given: list[Any]) -> list[np.n
     here = evaluated(name, params, given) if name in EXACT else None
     if here is not None:
         return [here]
-    own = {key: value for key, value in params.items() if key != "old_dtype"}  # which `trace` adds
+    own = {key: value for key, value in params.items() if key not in ADDED}
     found = primitives()[name].bind(*map(jnp.asarray, given), **own)
     return [np.asarray(part) for part in (found if isinstance(found, list | tuple) else [found])]

@@ -27,6 +27,8 @@ _LIBRARIES = tuple(
     os.path.dirname(os.path.abspath(file)) + os.sep for file in (flax.__file__, jax.__file__, zoo.__file__, __file__)
 )
 _WRAPPED = r"^PlainNetwork(/inner)?/?"  # what stands round a user's module is none of theirs
+_OF_WHOLE = ("div", "rem", "and", "or", "xor", "not")  # other functions of whole numbers than of numbers
+ADDED = ("old_dtype", "whole")  # parameters of equations that jax's primitives do not have
 Sizes = tuple[int, int, int]  # of an axis: at (N, n), (2N, n), (N, n + 1)
 
 
@@ -154,8 +156,7 @@ def _flat(closed: Any) -> _Flat:
                 made = [given[some[0]]]  # the others are empty, as of axes that `jnp.pad` leaves as they are
             else:
                 shapes = [tuple(v.aval.shape) for v in eqn.outvars]
-                old = {"old_dtype": eqn.invars[0].aval.dtype} if name == "convert_element_type" else {}
-                made = emit(name, eqn.params | old, given, shapes, f"{inside or 'the network'}{here}")
+                made = emit(name, eqn.params | _added(name, eqn), given, shapes, f"{inside or 'the network'}{here}")
             known |= dict(zip(eqn.outvars, made, strict=True))
         return [look(v) for v in jaxpr.outvars]
 
@@ -164,6 +165,14 @@ def _flat(closed: Any) -> _Flat:
     constants = [_copied(constant) for constant in closed.consts]
     (output,) = run(closed.jaxpr, constants, [number for number, _ in arguments], "", "")
     return _Flat(equations, arguments, output)
+
+
+def _added(name: str, eqn: Any) -> dict[str, Any]:
+    """What of types the rules ask for, in `ADDED`."""
+    if name == "convert_element_type":
+        return {"old_dtype": eqn.invars[0].aval.dtype}
+    whole = name in _OF_WHOLE and jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.integer)
+    return {"whole": True} if whole else {}
 
 
 def _copied(constant: Any) -> Any:

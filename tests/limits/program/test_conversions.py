@@ -74,10 +74,18 @@ def test_a_masked_mean_of_embeddings():
 
 
 STEPS = {
-    "truths of a signal": (lambda h: (h > 0).astype(jnp.float32) + (h > 0.5).astype(jnp.float32), "approximate"),
-    "a signal towards zero": (lambda h: h.astype(jnp.int32).astype(jnp.float32), "monte_carlo"),
+    "truths": (lambda h: (h > 0).astype(jnp.float32) + (h > 0.5).astype(jnp.float32), "approximate"),
+    "a choice": (lambda h: jnp.where(h > 0, 1, 0) * h, "exact"),
+    "whole signs": (lambda h: ((h > 0) * 2 - 1) * h, "exact"),
+    "truths as whole numbers": (lambda h: (h > 0).astype(int).astype(jnp.float32) * h, "exact"),
+    "signs in 8 bits": (lambda h: jnp.sign(h).astype(jnp.int8) * h, "exact"),
+    "a share": (lambda h: h * (h > 0).mean(-1, keepdims=True), "approximate"),
+    "a count": (lambda h: h * (h > 0).sum(-1, keepdims=True) / h.shape[-1], "approximate"),
+    "towards zero": (lambda h: h.astype(jnp.int32).astype(jnp.float32), "approximate"),
     "whether it is zero": (lambda h: h.astype(bool).astype(jnp.float32) + h, "monte_carlo"),
-}
+    "halves": (lambda h: h.astype(jnp.int32) // 2 * h, "monte_carlo"),
+    "bits": (lambda h: (h.astype(jnp.int32) & 1) * h, "monte_carlo"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", STEPS)
