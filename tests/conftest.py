@@ -184,3 +184,10 @@ def compilations():
     jax.config.update("jax_log_compiles", before)
     log.removeHandler(note)
     log.propagate = propagates
+
+
+@pytest.fixture
+def full_products():
+    """On accelerators products of float32 are rounded more by default; those of a reference are not."""
+    with jax.default_matmul_precision("highest"):
+        yield

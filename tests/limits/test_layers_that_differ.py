@@ -109,6 +109,7 @@ ENTRIES = [  # where names of layers begin, and their entry
 ]
 
 
+@pytest.mark.usefixtures("full_products")
 @pytest.mark.parametrize(("net", "count", "entries"), ENTRIES, ids=lambda each: type(each).__name__)
 def test_every_layer_has_its_entry(net, count, entries):
     """A network with w_std by layer is the one with w_std = 1 whose weights are so many times as large."""

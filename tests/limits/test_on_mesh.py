@@ -35,6 +35,7 @@ def tile(a, b):
     return jnp.einsum("isd,jtd->ijst", a, b), jnp.einsum("isd,jtd->ij", a, b) ** 3
 
 
+@pytest.mark.usefixtures("full_products")
 @pytest.mark.parametrize("count", [1, 4, 5, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3, 6))])
 def test_every_tile_is_where_it_belongs(count):
     """Each device is an entry of a mapped axis, which has the same collective operations."""

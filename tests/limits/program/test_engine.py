@@ -59,7 +59,8 @@ def test_no_matrix_of_samples_by_samples_is_made(name):
     )
     for program in programs:
         used: Any = program.compile().memory_analysis()
-        assert used.temp_size_in_bytes + used.output_size_in_bytes < 4 * samples**2
+        own = 2**25 if jax.default_backend() == "gpu" else 0  # that cuBLAS works in, whatever the size
+        assert used.temp_size_in_bytes + used.output_size_in_bytes < 4 * samples**2 + own
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in ("GLU", "Decoder")])
