@@ -223,11 +223,48 @@ def test_runs_whose_batches_differ_in_seed_alone_have_the_points_of_the_first(tm
     np.testing.assert_array_equal(task.x, runs.task_of(jobs[:1], 5, 0, "cross_entropy", configs).x)
     (said,) = runs.untested(jobs, task, 0, configs)
     assert said.startswith("b is looked at on the points of a: their batches differ in the seed alone, 1 and 0.")
+    overlapping = [job("a", seed=0, batch=12), job("b", seed=1, batch=12)]  # of 20, with the same targets
+    (said,) = runs.untested(overlapping, runs.task_of(overlapping, 12, 0, "cross_entropy", configs), 0, configs)
+    assert "labels" not in said
     other = [jobs[0], job("c", seed=1, batch=4)]
     with pytest.raises(
         ValueError, match=r"a and c .* \(their batches are given another batch and seed\).* seed alone are"
     ):
         runs.task_of(other, 5, 0, "cross_entropy", configs)
+
+
+OWN_TEACHER = """
+def batches(batch, seed, inputs):
+    rng = np.random.default_rng(seed)
+    teacher = rng.normal(size=2)
+    while True:
+        x = np.random.default_rng(7 + inputs * seed).normal(size=(batch, 2)).astype("float32")
+        yield x, (x @ teacher > 0).astype(int)
+"""
+
+
+def test_runs_whose_seed_sets_the_targets_are_not_measured_on_those_of_the_first(tmp_path: Path):
+    source = tmp_path / "own_teacher.py"
+    source.write_text(OWN + OWN_TEACHER)
+    about, configs = {"config_file": source.name, "definition": to_json(MLP(4, 1, outputs=3))}, [str(source)]
+
+    def jobs(**fields: Any) -> list[runs.Job]:
+        config = {**load(source).get_config().to_dict(), "batch": 12, **fields}
+        return [
+            runs.Job(TrainedRun(tmp_path, {**about, "config": {**config, "seed": seed}}, (0,), label=label), None)
+            for seed, label in enumerate("ab")
+        ]
+
+    same = jobs(inputs=0)
+    with pytest.raises(ValueError, match=r"a and b .* different data \(the seed of batches, 1 and 0, .* of 12 inputs"):
+        runs.task_of(same, 12, 0, "cross_entropy", configs)
+    other = jobs(inputs=1)
+    task = runs.task_of(other, 12, 0, "cross_entropy", configs)
+    (said,) = runs.untested(other, task, 0, configs)
+    assert "where it sets the labels too" in said
+    labels = np.eye(3)[[0, 1]]
+    fewer = runs.Points(np.ones((2, 1)), labels[:, :2], np.ones((0, 1)), labels[:0, :2])  # of a sample without class 2
+    assert runs._shared(fewer, runs.Points(np.ones((1, 1)), labels[1:], np.ones((0, 1)), labels[:0])) == (1, 0)
 
 
 def test_parts_that_find_nothing_say_why(tmp_path: Path):

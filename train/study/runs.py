@@ -57,28 +57,55 @@ def task_of(
 ) -> Task | Points:
     """The first points of the data that all of these runs were trained on; those of a run with batches of its own come from
     the file among `configs` that has the name of its config. Of runs whose batches are given another seed and else the same, all
-    have the points of the first: a seed gives an order, or draws of one kind."""
+    have the points of the first: a seed gives an order, or draws of one kind. Where inputs say that it gives other targets, the
+    runs are refused."""
     tasks: dict[str, Task | Points] = {}
     for job in jobs:
-        if job.run.name not in tasks and _given_otherwise(jobs[0].run, job.run, configs) != ["seed"]:
-            with _mentioning(job.run, loss):
-                tasks[job.run.name] = (
-                    job.run.task(points, test_points, loss)
-                    if job.run.config.get("data")
-                    else _own_task(job.run, points, test_points, loss, _config_of(job.run, configs))
-                )
+        if job.run.name not in tasks:
+            tasks[job.run.name] = _task(job.run, points, test_points, loss, configs)
     (name, first), *others = tasks.items()
     for other, task in others:
-        pairs = ((first.x, task.x), (first.y_train, task.y_train))
-        if not all(np.array_equal(a, b) for a, b in pairs):
-            its = next(job.run for job in jobs if job.run.name == other)
-            fields = _given_otherwise(jobs[0].run, its, configs)
-            why = f" (their batches are given another {' and '.join(fields)})" if fields else ""
-            hint = " Runs whose batches differ in seed alone are taken together." if "seed" in fields else ""
-            raise ValueError(
-                f"{name} and {other} were trained on different data{why}: analyse them apart, one after the other.{hint}"
-            )
+        its = next(job.run for job in jobs if job.run.name == other)
+        fields = _given_otherwise(jobs[0].run, its, configs)
+        why, hint = f" (their batches are given another {' and '.join(fields)})" if fields else "", ""
+        if fields == ["seed"]:
+            both, otherwise = _shared(first, task)
+            if not otherwise:
+                continue
+            seeds = f"{its.config.get('seed')} and {jobs[0].run.config.get('seed')}"
+            why = f" (the seed of batches, {seeds}, gives other targets to {otherwise} of {both} inputs that both have)"
+        elif all(np.array_equal(a, b) for a, b in ((first.x, task.x), (first.y_train, task.y_train))):
+            continue
+        elif "seed" in fields:
+            hint = " Runs whose batches differ in seed alone are taken together, where targets are the same."
+        raise ValueError(
+            f"{name} and {other} were trained on different data{why}: analyse them apart, one after the other.{hint}"
+        )
     return first
+
+
+def _task(run: TrainedRun, points: int, test_points: int, loss: str, configs: Sequence[str]) -> Task | Points:
+    """The first points of one run."""
+    with _mentioning(run, loss):
+        if run.config.get("data"):
+            return run.task(points, test_points, loss)
+        return _own_task(run, points, test_points, loss, _config_of(run, configs))
+
+
+def _shared(one: Task | Points, other: Task | Points) -> tuple[int, int]:
+    """How many inputs are in both samples, and of how many of these no target is."""
+    first, second = _targets(one), _targets(other)
+    both = first.keys() & second.keys()
+    return len(both), sum(first[x].isdisjoint(second[x]) for x in both)
+
+
+def _targets(task: Task | Points) -> dict[bytes, set[bytes]]:
+    """The targets of every input, of points to train and to test on; without classes at the end that have no point, as
+    another sample may have fewer."""
+    found: dict[bytes, set[bytes]] = {}
+    for x, y in zip(task.x, np.concatenate([task.y_train, task.y_test]), strict=True):
+        found.setdefault(x.tobytes(), set()).add(np.trim_zeros(np.ravel(y), "b").tobytes())
+    return found
 
 
 def _given_otherwise(run: TrainedRun, other: TrainedRun, configs: Sequence[str]) -> list[str]:
@@ -130,10 +157,13 @@ def untested(jobs: Sequence[Job], task: Task | Points, test_points: int, configs
     said, first = [], jobs[0].run
     for run in {job.run.name: job.run for job in jobs}.values():
         if _given_otherwise(first, run, configs) == ["seed"]:
+            loss = task.loss if isinstance(task, Task) else "cross_entropy"
+            both, _ = _shared(task, _task(run, len(task.x_train), test_points, loss, configs))
+            labels = "" if both else ", and where it sets the labels too, as a random teacher's, they are not its own"
             said.append(
                 f"{run.name} is looked at on the points of {first.name}: their batches differ in the seed alone, "
                 f"{run.config.get('seed')} and {first.config.get('seed')}. Where a seed gives other samples, not another order, "
-                "these are no training points of it."
+                f"these are no training points of it{labels}."
             )
             continue
         file = None if run.config.get("data") else _config_of(run, configs)
