@@ -16,6 +16,7 @@ from rich.console import Console
 
 from launch.reproduce import FIGURES
 from limits import Task
+from limits.kept.store import Store
 from train.analysis.runs import TrainedRun, analyse_all
 from train.evaluate import grid
 from train.evaluate.finding import Finding
@@ -110,6 +111,25 @@ def test_a_size_of_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert same(right[0], (8, 1, sweep.rates, NUMBERS))
     (file,) = tmp_path.glob("width_8_*")
     check(file, compute, right, lambda: capsys.readouterr().err)
+
+
+def test_sizes_that_are_finished_are_read_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("train.transfer.cells.curves_of", lambda *a: np.ones((len(a[-1]), 5)))
+
+    def compute(seeds: int) -> Any:
+        return transfer(
+            lambda width, depth: None, lambda *_: optax.sgd(0.1), lambda *_: 0.0, (NUMBERS, NUMBERS), (8, 16), (1,),
+            (0.1, 0.2), seeds, tmp_path,
+        )  # fmt: skip
+
+    def refused(*_: Any) -> None:
+        raise PermissionError
+
+    compute(2)
+    monkeypatch.setattr(Store, "lock", refused)
+    assert [each.curves.shape for each in compute(2)[0].sweeps] == [(2, 2, 5)] * 2
+    with pytest.raises(PermissionError):
+        compute(3)
 
 
 def test_a_network_of_analyze(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

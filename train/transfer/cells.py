@@ -129,13 +129,15 @@ def transfer(
             found[width, depth] = sweep_rates(make, optimizer, loss_fn, batches, width, depth, grid.tolist(), seeds)
             continue
         file = Path(folder) / f"width_{width}_depth_{depth}_{word}.npz"
-        with Store(file.parent).lock(file.stem):
-            there = held(file)
-            values, each = missing(there, {"rate": np.repeat(grid, seeds)}, np.tile(np.arange(seeds), len(grid)))
-            if len(each):
-                curves = curves_of(make, optimizer, loss_fn, batches, width, depth, values["rate"], each)
-                there = KeptRuns.of(values, each, curves).joined(held(file))
-                keep(file, there)
+        there, wanted = held(file), ({"rate": np.repeat(grid, seeds)}, np.tile(np.arange(seeds), len(grid)))
+        if len(missing(there, *wanted)[1]):  # a folder of finished runs need not be one to write in
+            with Store(file.parent).lock(file.stem):
+                there = held(file)
+                values, each = missing(there, *wanted)
+                if len(each):
+                    curves = curves_of(make, optimizer, loss_fn, batches, width, depth, values["rate"], each)
+                    there = KeptRuns.of(values, each, curves).joined(held(file))
+                    keep(file, there)
         assert there is not None
         whole = there.table("rate", {}).grid(width, depth, grid.tolist(), range(seeds))
         assert whole is not None
