@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 _SIZE = (4.6, 3.5, 1.4)  # of a panel, and the margin
+_BEYOND = 1.5  # times the last value of a grid: the end of a bar that is open there
 
 
 def _shades(count: int) -> list:
@@ -84,9 +85,9 @@ def _draw_curves(axis, sweeps, over: str, limit: Sweep | None) -> None:
                       color=shade, label=name)  # fmt: skip
         lost = ~np.isfinite(mean)
         axis.plot(sweep.rates[lost], np.full(lost.sum(), top), "x", color=shade, ms=6)
-        best, (low, high) = sweep.optimum(), _ends(sweep)
+        best = sweep.optimum()
         if np.isfinite(best.loss):
-            axis.plot([low, high], [best.loss] * 2, color=shade, lw=3, alpha=0.4)
+            _draw_interval(axis, sweep, best.loss, False, color=shade, lw=3, mew=0, alpha=0.4)
             axis.plot([best.rate], [best.loss], "*", ms=10, color=shade, mec="k", mew=0.5)
     steep = bool(finite) and 0 < min(finite) < top / 20
     axis.set_xscale("log")
@@ -104,9 +105,18 @@ def _spread(losses: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(sem), sem, 0.0)
 
 
-def _ends(sweep: Sweep) -> np.ndarray:
-    """The interval of the optimum; one that is open reaches twice as far as the grid."""
-    return np.clip(sweep.interval(), sweep.rates[0] / 2, sweep.rates[-1] * 2)
+def _draw_interval(axis: Any, sweep: Sweep, across: float, upright: bool, **style: Any) -> None:
+    """A bar at this place of the other axis, with arrows a little beyond the grid where it is open; none where nothing bounds
+    the optimum, as of one seed."""
+    low, high = sweep.interval()
+    below, above = not low > 0, not np.isfinite(high)
+    if below and above:
+        return
+    ends = sweep.rates[0] / _BEYOND if below else low, sweep.rates[-1] * _BEYOND if above else high
+    arrows, cap = ("v^", "_") if upright else ("<>", "")
+    for shown, mark in ((ends, ""), (ends[:1], arrows[0] if below else cap), (ends[1:], arrows[1] if above else cap)):
+        at = [across] * len(shown), shown
+        axis.plot(*(at if upright else at[::-1]), marker=mark, ms=6 if upright else 8, **style)
 
 
 def optima(outcome: Outcome) -> "matplotlib.figure.Figure":
@@ -118,9 +128,10 @@ def optima(outcome: Outcome) -> "matplotlib.figure.Figure":
         for number, label in enumerate(outcome.labels):
             for series in (s for s in outcome.series(label) if (s.over, s.fixed) == (over, fixed)):
                 best = np.array([s.optimum().rate for s in series.sweeps])
-                ends = np.abs(np.array([_ends(s) for s in series.sweeps]).T - best)
                 shifted = series.sizes * 1.03**number  # so that bars lie side by side
-                axis.errorbar(shifted, best, ends, fmt="o-", ms=4, capsize=3, color=colour(number), label=label)
+                axis.plot(shifted, best, "o-", ms=4, color=colour(number), label=label)
+                for place, sweep in zip(shifted, series.sweeps, strict=True):
+                    _draw_interval(axis, sweep, place, True, color=colour(number), lw=1.5)
                 sizes |= set(series.sizes.tolist())
                 limit = outcome.limits.get(label, {}).get(series.sweeps[0].depth)
                 if over == "width" and limit:

@@ -94,11 +94,16 @@ def figures(outcome: Outcome) -> list[Picture]:
     scan = any(len(s.rates) > 2 for sizes in outcome.sweeps.values() for s in sizes.values())
     found = []
     if scan:
-        text = "Stars: optima, on bars that are their intervals; crosses on top: values at which a seed diverged."
+        text = (
+            "Stars: optima, on bars that are their intervals, with arrows at open ends (none: nothing bounds the optimum); "
+            "crosses on top: values at which a seed diverged."
+        )
         found.append(Picture(f"Loss against {dial}", text, plots.curves(outcome)))
     if scan and several:
         limit = "; dashed: the limit's" if any(outcome.limits.values()) else ""
-        text = f"Level lines mean that the optimum found on a small network is that of a large one{limit}."
+        text = (
+            f"Level lines mean that the optimum found on a small network is that of a large one{limit}. Bars as above."
+        )
         found.append(Picture("The optimum against the size", text, plots.optima(outcome)))
     text = "All sizes with the value that is best for the smallest one: where hyperparameters carry over, curves lie together."
     found.append(Picture("Along training", text, plots.training(outcome)))
