@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import threading
 import time
 from pathlib import Path
@@ -230,6 +231,18 @@ def test_seconds_settings_and_what_predict_finds(own, trainer):
     kept = own(axes={"momentum": (0.0, 1.0)}).with_target().kept()
     assert set(kept.sweeps) == {"momentum 0", "momentum 1"}
     assert all(len(sweeps) == 2 for sweeps in kept.sweeps.values())
+
+
+@pytest.mark.parametrize(("budget", "unit"), [("300s", "s"), ("24%", "%")])
+def test_the_budget_that_would_do_is_in_the_unit_of_the_one_given_and_does(own, trainer, budget, unit):
+    trainer()
+    end = rounds(own("short"), budget)[1]["own"].end.why
+    does = re.search(r"does not fit the budget .* --budget=([\d.]+)([%s]) would do for it", end)
+    assert does, end
+    assert does[2] == unit
+    less, more = float(does[1]) - 0.2, float(does[1])
+    assert len(rounds(own("short"), f"{less}{unit}")[1]["own"].done) == 1
+    assert len(rounds(own("short"), f"{more}{unit}")[1]["own"].done) > 1
 
 
 def test_processes_that_share_a_folder_train_no_run_twice(own, trainer):

@@ -63,7 +63,10 @@ def test_the_order_of_rounds_and_what_ends_them():
     why = next_round(space, {}, 17.0, 0.0).why
     assert why.startswith("what comes next does not fit the budget (18 of 16 × 2: all values at the cheapest size)")
     assert why.endswith("it takes 1.06 times what is left")
-    assert next_round(space, {}, 17.0, 1.0, whole=40.0).why.endswith("what is left; --budget=47.5% would do for it")
+    assert next_round(space, {}, 17.0, 1.0, unit=(0.4, "%")).why.endswith(
+        "what is left; --budget=47.5% would do for it"
+    )
+    assert "--budget=633333.4s would do" in next_round(space, {}, 17.0, 1.0, unit=(3e-5, "s")).why
     assert next_round(space, {}, 0.0, 1.0).why == "the budget is spent"
     runs, rounds, spent = search(surface, 1000.0)
     assert list(rounds[1].runs) == [(32, 2), (64, 2), (128, 2)]

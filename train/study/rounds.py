@@ -133,11 +133,13 @@ class Searching:
             sum(self.seconds(each, log) for each in self.settings),
         )
         for setting, cost in zip(self.settings, costs, strict=True):
-            left = self.budget.share * setting.grid - cost
+            left, unit = self.budget.share * setting.grid - cost, (setting.grid / 100, "%")
             if math.isfinite(self.budget.seconds) and seconds:
-                left = min(left, self.budget.seconds * sum(costs) / seconds * setting.grid / whole - cost)
+                second = sum(costs) / seconds * setting.grid / whole  # of all settings, in what it buys this one
+                if self.budget.seconds * second - cost < left:
+                    left, unit = self.budget.seconds * second - cost, (second, "s")
             found[setting.label] = next_round(
-                setting.space, self.tried(setting), left, cost, self.budget.precision, len(log), setting.grid
+                setting.space, self.tried(setting), left, cost, self.budget.precision, len(log), unit
             )
         return found
 

@@ -79,20 +79,20 @@ def next_round(
     spent: float,
     precision: float = 0.0,
     seed: int = 0,
-    whole: float = math.nan,
+    unit: tuple[float, str] | None = None,
 ) -> Round:
     """From what was tried; `left` of the budget, `spent` so far; precision: octaves of the interval, 0: as short as it gets;
-    whole: what the whole grid costs, to say which budget would do."""
+    unit: what one of the budget's costs and its sign, (1 % of the grid, "%") or (a second, "s"), to say which would do."""
     sweeps = cores(tried)
     opening = _opening(space, sweeps, tried)
     runs, why = opening or _widened(space, sweeps)
     if runs := _new(runs, tried):
         found = Round(runs, why, None, opening is not None)
         cost = found.cost(space)
-        return found if cost <= left else _too_much(found, cost, left, spent, whole)
+        return found if cost <= left else _too_much(found, cost, left, spent, unit)
     posterior = AtTarget.of(sweeps, space.target, seed)
     if posterior is None:
-        return _anyhow(space, tried, sweeps, left, spent, whole)
+        return _anyhow(space, tried, sweeps, left, spent, unit)
     before = _stretched(posterior.interval(LEVEL))
     length = float(before.high - before.low)
     if length <= precision:
@@ -166,11 +166,14 @@ def _widened(space: Space, sweeps: Mapping[Size, Sweep]) -> tuple[dict[Size, lis
     return runs, "beside the least value of each size"
 
 
-def _too_much(next_one: Round, cost: float, left: float, spent: float, whole: float) -> Round:
+def _too_much(next_one: Round, cost: float, left: float, spent: float, unit: tuple[float, str] | None) -> Round:
     """The end, before a round that the budget does not hold."""
     if left <= 0:
         return Round({}, "the budget is spent", None)
-    does = f"; --budget={math.ceil(1000 * (spent + cost) / whole) / 10:g}% would do for it" if whole > 0 else ""
+    does = ""
+    if unit:
+        amount = f"{math.ceil(10 * (spent + cost) / unit[0]) / 10:.1f}".removesuffix(".0")
+        does = f"; --budget={amount}{unit[1]} would do for it"
     why = f"what comes next does not fit the budget ({next_one.words}): it takes {cost / left:.3g} times what is left{does}"
     return Round({}, why, None)
 
@@ -181,7 +184,7 @@ def _anyhow(
     sweeps: Mapping[Size, Sweep],
     left: float,
     spent: float,
-    whole: float,
+    unit: tuple[float, str] | None,
 ) -> Round:
     """A seed more at every size, where no common curve says more."""
     runs = {}
@@ -192,7 +195,7 @@ def _anyhow(
     if not found.runs:
         return Round({}, "every value diverges: give smaller ones", None)
     cost = found.cost(space)
-    return found if cost <= left else _too_much(found, cost, left, spent, whole)
+    return found if cost <= left else _too_much(found, cost, left, spent, unit)
 
 
 def _exactly(
