@@ -66,7 +66,7 @@ def powers(word: str, dets: Sequence[Det]) -> tuple[float, float, bool]:
             raise NoLimitError("something is divided by what vanishes with the width")
         return (0.0, k * noise[0], True) if zero[0] else (k * size[0], noise[0] + (k - 1) * size[0], False)
     if any(
-        s > 0
+        s > 1e-9  # what is left of powers that cancel
         for s, det in zip(size, dets, strict=True)
         if np.issubdtype(
             np.asarray(det.array).dtype if isinstance(det.array, np.ndarray) else det.array.dtype, np.floating

@@ -27,6 +27,7 @@ _LIBRARIES = tuple(
     os.path.dirname(os.path.abspath(file)) + os.sep for file in (flax.__file__, jax.__file__, zoo.__file__, __file__)
 )
 _WRAPPED = r"^PlainNetwork(/inner)?/?"  # what stands round a user's module is none of theirs
+_SAME = {"add_any": "add"}  # as gradients are added up
 _OF_WHOLE = ("div", "rem", "and", "or", "xor", "not")  # other functions of whole numbers than of numbers
 ADDED = ("old_dtype", "whole")  # parameters of equations that jax's primitives do not have
 Sizes = tuple[int, int, int]  # of an axis: at (N, n), (2N, n), (N, n + 1)
@@ -138,7 +139,7 @@ def _flat(closed: Any) -> _Flat:
         known = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, inputs, strict=True))
         look = lambda v: np.asarray(v.val, getattr(v.aval, "dtype", None)) if isinstance(v, Literal) else known[v]  # noqa: E731
         for eqn in jaxpr.eqns:
-            given, name = [look(v) for v in eqn.invars], eqn.primitive.name
+            given, name = [look(v) for v in eqn.invars], str(_SAME.get(eqn.primitive.name, eqn.primitive.name))
             inside = "/".join(part for part in (layer, str(eqn.source_info.name_stack)) if part)
             inside, here = re.sub(_WRAPPED, "", inside), _line(eqn) or line
             masks = eqn.params.get("name") == "_bernoulli" and isinstance(given[0], int)

@@ -67,11 +67,12 @@ def _value_of_two(m: Any, f: Function, g: Function, pairs: bool) -> Any:
     if same_function(f, g) and (not f.dets or recognised_function(f) is not None):
         s1, s2, gap, _ = dual_of(m, f, u, v, pairs, g)
         return s1 * s2 * (1 - gap)
-    if m is m.own and not pairs and u is v:
-        r = m.size(u)
+    if m is m.own and not pairs:
         measure(m, f)
         measure(m, g)
-        return hermite.mean(lambda z: values_of(f, r, z) * values_of(g, r, z))
+        if u is v:
+            r = m.size(u)
+            return hermite.mean(lambda z: values_of(f, r, z) * values_of(g, r, z))
     return _series(m, f, g, u, v, pairs)
 
 
