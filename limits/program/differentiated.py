@@ -240,6 +240,47 @@ def of_several(value: Any, f: Callable[[list, tuple], Any], covariance: list[lis
     return with_derivatives(value, lambda entries, dets: average(f, entries, dets), entries, dets)
 
 
+def of_jumps(value: Any, covariance: list[list[Any]], dets: tuple, rule: Any) -> Any:
+    """E f(u_1, …, u_n), which is `value`, of an f that jumps: its density is differentiated, ∂E f/∂C_ab = E[f ∂_C log p].
+
+    rule(covariance, dets) → (f at the points [point, …], w = C⁻¹u there, their weights); with w_a w_b less its mean for the
+    score. What deterministic values move is by the slopes of f.
+    """
+    n = len(covariance)
+    places = [(a, b) for a in range(n) for b in range(a + 1)]
+
+    def matrix(entries: tuple) -> list[list[Any]]:
+        found = dict(zip(places, entries, strict=True))
+        return [[found[max(a, b), min(a, b)] for b in range(n)] for a in range(n)]
+
+    def at_points(entries: tuple, dets: tuple) -> tuple[Any, list[Any], Any]:
+        f, w, weights = rule(matrix(entries), dets)
+        kind = jnp.result_type(*entries)
+        return f.astype(kind), [each.astype(kind) for each in w], weights.astype(kind)
+
+    @jax.custom_jvp
+    def average(entries: tuple, dets: tuple) -> Any:
+        f, _, weights = at_points(entries, dets)
+        return (weights * f).sum(0)
+
+    @average.defjvp
+    @broadcasting
+    def _(primals: tuple, tangents: tuple) -> Any:
+        (entries, dets), (moving, moving_dets) = primals, tangents
+        f, w, weights = at_points(entries, dets)
+        mean = (weights * f).sum(0)
+        total: Any = 0.0
+        for (a, b), d in zip(places, moving, strict=True):
+            total = total + (0.5 if a == b else 1.0) * d * (weights * (f - mean) * w[a] * w[b]).sum(0)
+        if moving_dets:
+            still = lambda dets: (weights * at_points(entries, dets)[0]).sum(0)  # noqa: E731
+            total = total + jax.jvp(still, (dets,), (_numbers(moving_dets),))[1]
+        return mean, total
+
+    entries = tuple(covariance[a][b] for a, b in places)
+    return with_derivatives(value, average, entries, dets)
+
+
 def _along(h: Any, a: int) -> Any:
     """∂h/∂x_a."""
 

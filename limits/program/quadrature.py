@@ -11,6 +11,7 @@ import scipy
 
 from limits.kernels.special import safe_sqrt
 from limits.program import differentiated
+from limits.program.continuity import is_continuous
 from limits.program.functions import Function
 from limits.program.nodes import Node
 from limits.program.values import NoLimitError
@@ -89,22 +90,44 @@ def by_quadrature(m: Any, f: Function, g: Function, pairs: bool) -> Any:
             found = found * function(values, lambda det, which=which: dets[placed.index((id(det), which))])
         return found
 
+    def placed_points(covariance: Any, coarse: bool = False) -> tuple[list, list, Any, Any]:
+        kind = jnp.result_type(*(entry for row in covariance for entry in row))
+        z, weights = (jnp.asarray(part, kind) for part in points(len(variables), coarse))
+        rank = m.batch + f.rank + (g.rank if pairs else 0)
+        rows, z = root(covariance), [z[:, j].reshape(-1, *(1,) * rank) for j in range(len(variables))]
+        x = [sum((c * z[j] for j, c in enumerate(row)), 0.0) for row in rows]
+        return x, z, rows, weights.reshape(-1, *(1,) * rank)
+
     def by_rule(function: Any, covariance: Any, dets: tuple, coarse: bool = False) -> Any:
-        z, weights = (jnp.asarray(part) for part in points(len(variables), coarse))
-        rows = root(covariance)
-        drawn = [sum((c * z[:, j].reshape(-1, *(1,) * c.ndim) for j, c in enumerate(row)), 0.0) for row in rows]
-        weights = weights.reshape(-1, *(1,) * (m.batch + f.rank + (g.rank if pairs else 0)))
-        return (weights * function(drawn, dets)).sum(0)
+        x, _, _, weights = placed_points(covariance, coarse)
+        return (weights * function(x, dets).astype(weights.dtype)).sum(0)  # constants of a function may be of another
+
+    def drawn(covariance: Any, dets: tuple) -> tuple[Any, list, Any]:
+        x, z, rows, weights = placed_points(covariance)
+        return product(x, dets).astype(weights.dtype), _solved(rows, z), weights
 
     found = by_rule(product, covariance, dets)
     if m.series.measures:
         key = (f.name, g.name, len(variables), len(points(len(variables))[0]))
         coarse, size = (by_rule(h, covariance, dets, True) for h in (product, lambda *x: jnp.abs(product(*x))))
         m.series.quadrature(key, found, coarse, size, math.prod(found.shape[m.batch :]), m.own.place(f))
-    # Of a function with kinks the rule itself is differentiated: its second derivatives are no functions.
-    if m.series.differentiable and differentiated.is_smooth(f) and differentiated.is_smooth(g):
+    if not m.series.differentiable:
+        return found
+    if differentiated.is_smooth(f) and differentiated.is_smooth(g):
         return differentiated.of_several(found, product, covariance, dets, by_rule)
-    return found
+    if not all(m.own.once(("continuous", each.key), lambda each=each: is_continuous(each), each) for each in (f, g)):
+        return differentiated.of_jumps(found, covariance, dets, drawn)
+    return found  # of a function with kinks the rule itself is differentiated: its second derivatives are no functions
+
+
+def _solved(rows: list[list[Any]], z: list[Any]) -> list[Any]:
+    """w with Lᵀ w = z; 0 along directions without variance."""
+    w: list[Any] = [None] * len(z)
+    for i in reversed(range(len(z))):
+        rest = z[i] - sum((rows[k][i] * w[k] for k in range(i + 1, len(z))), 0.0)
+        pivot = rows[i][i]
+        w[i] = jnp.where(pivot > 0, rest / jnp.where(pivot > 0, pivot, 1), 0)
+    return w
 
 
 def _covariance(m: Any, a: tuple[int, Node], b: tuple[int, Node], place: Any, pairs: bool) -> Any:
