@@ -200,7 +200,8 @@ def convolution(signal: Value, weights: Value, params: dict[str, Any], shape: tu
                                              params["rhs_dilation"], strict=True)
     ))  # fmt: skip
     held = _with_places(signal, held, places, gone)
-    layout = ("window", spec.rhs_spec, tuple((a.kind, a.sizes) for a in gone), weights.held.origin)
+    sides = tuple(width for width, *_ in window.axes)
+    layout = ("window", spec.rhs_spec, sides, tuple((a.kind, a.sizes) for a in gone), weights.held.origin)
     made = image(weights.held, held, gone, layout, window)
     axes: list[Axis] = [()] * len(shape)
     out_batch, out_channel, *out_places = spec.out_spec

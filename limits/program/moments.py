@@ -26,7 +26,7 @@ from limits.kernels.special import safe_sqrt
 from limits.program import averages
 from limits.program.gaps import gap_of, snapped
 from limits.program.nodes import Carried, Concat, Det, FieldSum, Image, Key, Map, Moved, Node
-from limits.program.shared_weights import contracted, of_weights, same_weights, shared
+from limits.program.shared_weights import contracted, diagonal, of_weights, same_weights, shared
 from limits.program.values import NoLimitError
 from limits.program.zeros import total
 
@@ -210,19 +210,6 @@ class PairMoments:
             return u.known(Key(self.batch, "second", pairs))
         r = self.own.size(u)
         return self.product(u, u, r, r, pairs) * (1 - u.known(Key(self.batch, "gap", pairs)))
-
-
-def diagonal(a: Any, b: int, mine: tuple[int, ...], theirs: tuple[int, ...]) -> Any:
-    """Equal positions of [batch, P, P]; an axis of size 1 stands for all."""
-    k = len(mine)
-    for i in range(k):
-        n = max(mine[i], theirs[i])
-        rest = k - i
-        for axis in (b + i, b + i + rest):
-            if a.shape[axis] < n:
-                a = jnp.repeat(a, n, axis)
-        a = jnp.moveaxis(jnp.diagonal(a, axis1=b + i, axis2=b + i + rest), -1, b + i)
-    return a
 
 
 class OwnMoments(PairMoments):

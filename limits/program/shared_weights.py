@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program.nodes import Det, Image, Lookup, Mask
+from limits.program.nodes import Det, Image, Lookup, Mask, Window
 from limits.program.values import NoLimitError
 
 
@@ -61,6 +61,9 @@ def contracted(m: Any, form: Any, u: Any, v: Any, pairs: bool) -> Any:
 
 def _contraction(m: Any, form: Any, u: Any, v: Any, pairs: bool) -> Any:
     b, k = m.batch, u.contracted
+    if u.window != v.window and not pairs:  # equal positions come from pairs of other ones
+        found = contracted(m, form, u, v, True)
+        return None if found is None else diagonal(found, b, u.shape, v.shape)
     if isinstance(u.source, Det) and isinstance(v.source, Det):
         found = None if u.source.zero or v.source.zero else dot(m, u.source, v.source, k, pairs)
     else:
@@ -76,8 +79,21 @@ def _contraction(m: Any, form: Any, u: Any, v: Any, pairs: bool) -> Any:
     if found is None:
         return None
     if u.window is not None:
-        found = slid(found, b, len(u.source.shape) - k, u.window, pairs)
+        found = slid(found, b, len(u.source.shape) - k, (u.window, v.window) if pairs else (u.window,))
     return found
+
+
+def diagonal(a: Any, b: int, mine: tuple[int, ...], theirs: tuple[int, ...]) -> Any:
+    """Equal positions of [batch, P, P]; an axis of size 1 stands for all."""
+    k = len(mine)
+    for i in range(k):
+        n = max(mine[i], theirs[i])
+        rest = k - i
+        for axis in (b + i, b + i + rest):
+            if a.shape[axis] < n:
+                a = jnp.repeat(a, n, axis)
+        a = jnp.moveaxis(jnp.diagonal(a, axis1=b + i, axis2=b + i + rest), -1, b + i)
+    return a
 
 
 def dot(m: Any, u: Det, v: Det, k: int, pairs: bool) -> Any:
@@ -99,20 +115,24 @@ def dot(m: Any, u: Det, v: Det, k: int, pairs: bool) -> Any:
     return found.reshape(*full, *found.shape[len(out) :])
 
 
-def slid(a: Any, b: int, k: int, window: Any, pairs: bool) -> Any:
-    """Σ over the offsets of a window, which are the same on both sides; zero outside."""
+def slid(a: Any, b: int, k: int, windows: tuple[Window, ...]) -> Any:
+    """Σ over the offsets of a window, which are the same on both sides; zero outside. A window for each side of pairs."""
     # Costly entries that are fused into these sums would be worked out again for each offset, and so would the sums be.
     a = jax.lax.optimization_barrier(a)
-    for i, (size, stride, edges, spacing) in enumerate(window.axes):
-        axes = (b + i, b + k + i) if pairs else (b + i,)
-        if any(edges):
-            a = jnp.pad(a, [edges if axis in axes else (0, 0) for axis in range(a.ndim)])
-        span = (a.shape[axes[0]] - (size - 1) * spacing - 1) // stride * stride + 1
+    for i, ways in enumerate(zip(*(window.axes for window in windows), strict=True)):
+        axes = [b + side * k + i for side in range(len(ways))]
+        around = dict(zip(axes, (edges for _, _, edges, _ in ways), strict=True))
+        if any(map(any, around.values())):
+            a = jnp.pad(a, [around.get(axis, (0, 0)) for axis in range(a.ndim)])
+        spans = [
+            (a.shape[axis] - (size - 1) * spacing - 1) // stride * stride + 1
+            for axis, (size, stride, _, spacing) in zip(axes, ways, strict=True)
+        ]
         parts = []
-        for offset in range(0, size * spacing, spacing):
+        for offset in range(ways[0][0]):
             part = a
-            for axis in axes:
-                part = part[(slice(None),) * axis + (slice(offset, offset + span, stride),)]
+            for axis, span, (_, stride, _, spacing) in zip(axes, spans, ways, strict=True):
+                part = part[(slice(None),) * axis + (slice(offset * spacing, offset * spacing + span, stride),)]
             parts.append(part)
         a = sum(parts[1:], parts[0])
     return jax.lax.optimization_barrier(a)
