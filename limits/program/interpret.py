@@ -153,6 +153,11 @@ class Interpreter:
                 return [_iota(params, shape)]
             case "convert_element_type":
                 return [conversions.converted(given[0], params["old_dtype"], params["new_dtype"])]
+            case "stop_gradient" if "own_rule" in params and not isinstance(given[0].held, Det):
+                raise NoLimitError(
+                    f"{params['own_rule']} has a derivative rule of its own, which is not that of what it computes, so that the "
+                    "tangent kernel is not that of a function"
+                )
         if name in _REDUCTIONS:
             return [sums.reduced(name, given[0], params["axes"], _REDUCTIONS[name])]
         if name == "bernoulli":

@@ -20,6 +20,7 @@ from jax.extend.core import Literal
 
 import zoo
 from limits.kernels.alike import INLINED
+from limits.program import own_rules
 from zoo.scans import scan_counts
 
 INPUTS = 2  # of the first trace
@@ -29,7 +30,7 @@ _LIBRARIES = tuple(
 _WRAPPED = r"^PlainNetwork(/inner)?/?"  # what stands round a user's module is none of theirs
 _SAME = {"add_any": "add"}  # as gradients are added up
 _OF_WHOLE = ("div", "rem", "and", "or", "xor", "not")  # other functions of whole numbers than of numbers
-ADDED = ("old_dtype", "whole")  # parameters of equations that jax's primitives do not have
+ADDED = ("old_dtype", "whole", "own_rule")  # parameters of equations that jax's primitives do not have
 Sizes = tuple[int, int, int]  # of an axis: at (N, n), (2N, n), (N, n + 1)
 
 
@@ -78,7 +79,8 @@ def trace(apply: Callable, sizes: Sequence[tuple[Any, Any]]) -> NetworkProgram:
 
     `apply` is a function of the number of the pair too: apply(0, params, x).
     """
-    flats = [_flat(jax.make_jaxpr(lambda p, x, i=i: apply(i, p, x))(*pair)) for i, pair in enumerate(sizes)]
+    rules = own_rules.OwnRules()
+    flats = [_flat(jax.make_jaxpr(lambda p, x, i=i: apply(i, p, x))(*pair), rules) for i, pair in enumerate(sizes)]
     first = flats[0]
     for other, what in zip(flats[1:], ("width", "number of inputs"), strict=True):
         same = len(other.equations) == len(first.equations) and all(
@@ -126,14 +128,24 @@ def _needed(equations: list[Equation], output: Any) -> tuple[Equation, ...]:
     return tuple(reversed(kept))
 
 
-def _flat(closed: Any) -> _Flat:
+def _flat(closed: Any, rules: own_rules.OwnRules) -> _Flat:
     """With every call inside inlined and every scan unrolled."""
-    numbers, equations, keys = itertools.count(), [], set[int]()
+    numbers, equations, keys, calls = itertools.count(), [], set[int](), itertools.count()
 
     def emit(primitive: str, params: dict, inputs: list, shapes: list, where: str) -> list[int]:
         outputs = [next(numbers) for _ in shapes]
         equations.append((primitive, params, tuple(inputs), tuple(outputs), tuple(shapes), where))
         return outputs
+
+    def ruled(eqn: Any, given: list, where: str) -> list:
+        """What a call is given, marked where its rule is not the derivative of what it computes."""
+        number, word = next(calls), eqn.params[INLINED[eqn.primitive.name]].jaxpr.debug_info.func_name
+        another = rules.another(number, eqn, [None if isinstance(v, int) else v for v in given])
+        marked = {"own_rule": word.split(" ")[0]}
+        return [
+            emit("stop_gradient", marked, [v], [tuple(eqn.invars[i].aval.shape)], where)[0] if i in another else v
+            for i, v in enumerate(given)
+        ]
 
     def run(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any], layer: str, line: str) -> list[Any]:
         known = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, inputs, strict=True))
@@ -150,6 +162,8 @@ def _flat(closed: Any) -> _Flat:
                 )
             elif name in INLINED:
                 inner = eqn.params[INLINED[name]]
+                if name in own_rules.RULED:
+                    given = ruled(eqn, given, f"{inside or 'the network'}{here}")
                 made = run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given, inside, here)
             elif name == "scan":
                 made = _unrolled(eqn.params, given, run, emit, (inside, here))
