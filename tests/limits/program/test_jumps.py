@@ -121,7 +121,7 @@ def _spread(q1, q2, k):
     return 2 * jnp.sqrt(q1 * q2) * (jnp.sqrt(1 - c * c) + c * jnp.arcsin(c)) / jnp.pi
 
 
-@pytest.mark.parametrize("name", LARGER)
+@pytest.mark.parametrize("name", [pytest.param("either", marks=pytest.mark.slow), "the larger"])
 def test_kernel_functions_of_jumps_of_two_variables_have_slopes(name):
     """By the density's derivative, within 1 % of closed forms; slopes of the function alone are 0, or lack 2 % of the NTK's."""
     function, closed = LARGER[name]
