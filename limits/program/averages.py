@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from limits.kernels import hermite
 from limits.program import differentiated
-from limits.program.continuity import is_continuous
+from limits.program.continuity import are_continuous
 from limits.program.functions import Function, bare, components, function_of, product_of
 from limits.program.nodes import Concat, FieldSum, Map, Moved, Node, plain
 from limits.program.quadrature import by_quadrature
@@ -135,9 +135,7 @@ def _average(m: Any, f: Function, g: Function, pairs: bool) -> Any:
                     found = average(m, *((rest, g) if which == 0 else (f, rest)), pairs)
                     return None if found is None else plain(alone[0]) * found
                 both = (rest, g) if which == 0 else (f, rest)
-                if all(
-                    m.own.once(("continuous", each.key), lambda each=each: is_continuous(each), each) for each in both
-                ):
+                if are_continuous(m, *both):
                     return _stein(m, alone, which, both, pairs)
     if of_one_each:
         return of_two(m, f, g, pairs)

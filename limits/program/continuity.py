@@ -4,14 +4,13 @@ E[a F] = Σ_j Cov(a, u_j) E[∂_j F] holds where F has no jumps; where it has so
 differentiation does not see.
 """
 
-import re
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program.differentiated import SMOOTH
+from limits.program.differentiated import SMOOTH, made_of
 from limits.program.functions import Function
 
 _WITHOUT_JUMPS = SMOOTH | {
@@ -23,12 +22,16 @@ _HALVINGS, _TRIALS = 48, 4
 
 def is_continuous(f: Function) -> bool:
     """Whether a function has no jumps: by what it is made of, else by its values on both sides of where it changes most."""
-    names = set(re.findall(r"([a-z_0-9]+)\[", f.name)) - {"convert_element_type"}
     differentiated = any(factor.slopes for factor in f.factors)
-    if not f.random or names <= (SMOOTH if differentiated else _WITHOUT_JUMPS):
+    if not f.random or made_of(f) <= (SMOOTH if differentiated else _WITHOUT_JUMPS):
         return True
     random = np.random.default_rng(0)
     return not any(_jumps(f, random, several=len(f.random) > 1) for _ in range(_TRIALS if _moves(f) else 1))
+
+
+def are_continuous(m: Any, *functions: Function) -> bool:
+    """Whether all are; of each it is found once."""
+    return all(m.own.once(("continuous", f.key), lambda f=f: is_continuous(f), f) for f in functions)
 
 
 def _moves(f: Function) -> bool:

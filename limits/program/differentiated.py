@@ -65,9 +65,14 @@ def values_of_dets(f: Function) -> tuple:
     return tuple(jnp.asarray(det.array) for det in f.dets)
 
 
+def made_of(f: Function) -> set[str]:
+    """The primitives in a function."""
+    return set(re.findall(r"([a-z_0-9]+)\[", f.name))
+
+
 def is_smooth(f: Function) -> bool:
     """Whether it is made of functions that have derivatives of every order everywhere."""
-    return set(re.findall(r"([a-z_0-9]+)\[", f.name)) <= SMOOTH
+    return made_of(f) <= SMOOTH
 
 
 def _differentiated(f: Entrywise, i: int) -> Entrywise:
@@ -210,20 +215,23 @@ def _variance(own: Any, u: Any) -> Any:
     return jnp.zeros((1,) * (1 + len(u.shape))) if found is None else found
 
 
+def _places(n: int) -> list[tuple[int, int]]:
+    """Of the entries of a symmetric matrix, each once."""
+    return [(a, b) for a in range(n) for b in range(a + 1)]
+
+
+def _matrix(places: list[tuple[int, int]], entries: tuple) -> list[list[Any]]:
+    found, n = dict(zip(places, entries, strict=True)), places[-1][0] + 1
+    return [[found[max(a, b), min(a, b)] for b in range(n)] for a in range(n)]
+
+
 def of_several(value: Any, f: Callable[[list, tuple], Any], covariance: list[list[Any]], dets: tuple, rule: Any) -> Any:
     """E f(u_1, …, u_n), which is `value`, with derivatives; rule(f, covariance, dets) is the quadrature of any function."""
-    n = len(covariance)
-    places = [(a, b) for a in range(n) for b in range(a + 1)]
-
-    def matrix(entries: tuple) -> list[list[Any]]:
-        found: list[list[Any]] = [[None] * n for _ in range(n)]
-        for (a, b), entry in zip(places, entries, strict=True):
-            found[a][b] = found[b][a] = entry
-        return found
+    places = _places(len(covariance))
 
     @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
     def average(h: Any, entries: tuple, dets: tuple) -> Any:
-        return rule(h, matrix(entries), dets)
+        return rule(h, _matrix(places, entries), dets)
 
     @average.defjvp
     @broadcasting
@@ -246,15 +254,10 @@ def of_jumps(value: Any, covariance: list[list[Any]], dets: tuple, rule: Any) ->
     rule(covariance, dets) → (f at the points [point, …], w = C⁻¹u there, their weights); with w_a w_b less its mean for the
     score. What deterministic values move is by the slopes of f.
     """
-    n = len(covariance)
-    places = [(a, b) for a in range(n) for b in range(a + 1)]
-
-    def matrix(entries: tuple) -> list[list[Any]]:
-        found = dict(zip(places, entries, strict=True))
-        return [[found[max(a, b), min(a, b)] for b in range(n)] for a in range(n)]
+    places = _places(len(covariance))
 
     def at_points(entries: tuple, dets: tuple) -> tuple[Any, list[Any], Any]:
-        f, w, weights = rule(matrix(entries), dets)
+        f, w, weights = rule(_matrix(places, entries), dets)
         kind = jnp.result_type(*entries)
         return f.astype(kind), [each.astype(kind) for each in w], weights.astype(kind)
 

@@ -11,7 +11,7 @@ import scipy
 
 from limits.kernels.special import safe_sqrt
 from limits.program import differentiated
-from limits.program.continuity import is_continuous
+from limits.program.continuity import are_continuous
 from limits.program.functions import Function
 from limits.program.nodes import Node
 from limits.program.values import NoLimitError
@@ -115,7 +115,7 @@ def by_quadrature(m: Any, f: Function, g: Function, pairs: bool) -> Any:
         return found
     if differentiated.is_smooth(f) and differentiated.is_smooth(g):
         return differentiated.of_several(found, product, covariance, dets, by_rule)
-    if not all(m.own.once(("continuous", each.key), lambda each=each: is_continuous(each), each) for each in (f, g)):
+    if not are_continuous(m, f, g):
         return differentiated.of_jumps(found, covariance, dets, drawn)
     return found  # of a function with kinks the rule itself is differentiated: its second derivatives are no functions
 
