@@ -133,11 +133,26 @@ def trainings(config: Any, each: Families, task: Task, folder: Any, screen: Any)
     }
     how |= {
         "folder": folder / "cells",
-        "rich": dict(config.rich) if config.get("rich") else None,
+        "rich": of_learning(config, screen),
         "optimizer": optimizer,
     }
     page = live.start(folder, lambda: so_far(each, config.widths, config.depths, task, **how), screen)
     return compare(each, config.widths, config.depths, task, console=screen, **how), page
+
+
+def of_learning(config: Any, screen: Any) -> dict[str, Any] | None:
+    """config.rich, at those of its depths that are compared: on the command line `depths` alone is changed. At all if none is."""
+    rich = dict(config.get("rich") or {})
+    at, compared = tuple(rich.get("depths") or ()), tuple(config.depths)
+    left = [depth for depth in at if depth not in compared]
+    if left:
+        rich["depths"] = tuple(depth for depth in at if depth in compared) or compared
+        screen.print(
+            f"config.rich.depths = {at} has {', '.join(map(str, left))}, which config.depths = {compared} does not: what learns "
+            f"features is held against its limit at {', '.join(map(str, rich['depths']))}.",
+            highlight=False,
+        )
+    return rich or None
 
 
 def optimizer_of(config: Any) -> Any:

@@ -1,10 +1,12 @@
 """What a study says is read by all who ask for it, or refused: axes of batches and losses, variants, scores, misspelt fields."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 from own_studies import studies_of
 from rich.console import Console
 
@@ -159,3 +161,14 @@ def test_what_is_no_python_file_is_said_with_one_full_stop(tmp_path):
     (tmp_path / "own.txt").write_text(OWN)
     with pytest.raises(SystemExit, match=r"own\.txt is not a Python file: give one whose name ends in \.py\. --debug"):
         common._settings(str(tmp_path / "own.txt"), "")
+
+
+@pytest.mark.parametrize(
+    ("compared", "kept", "said"), [((1, 2, 4), (2, 4), False), ((1, 2), (2,), True), ((1,), (1,), True)]
+)
+def test_depths_of_the_limit_follow_those_that_are_compared(compared, kept, said):
+    screen = Console(record=True, width=200, file=io.StringIO())
+    config = ConfigDict({"rich": {"samples": 64, "depths": (2, 4)}, "depths": compared})
+    assert compare.of_learning(config, screen) == {"samples": 64, "depths": kept}
+    assert ("config.rich.depths = (2, 4) has" in screen.export_text()) == said
+    assert compare.of_learning(ConfigDict({"rich": {}, "depths": compared}), screen) is None
