@@ -74,18 +74,18 @@ def has_infinite_slope(phi: Any) -> bool:
 
 
 def series_provenance(orders: int, missing: float, wrong: float) -> Provenance:
-    """What a Hermite series makes of a result: `missing` of it dropped, its coefficients' squares `wrong` by so much.
+    """What a Hermite series makes of a result: `missing` of it beyond the last, its coefficients' squares `wrong` by so much.
 
     >>> series_provenance(1024, 1e-3, 0.0).detail
-    "Hermite orders beyond 1024 dropped: at correlation c an error below 2.1e-03 |c|^1024 of E φ² and E φ'² a layer"
+    "Hermite orders beyond 1024 continued from those before: at correlation c below 2.1e-03 |c|^1024 of E φ² and E φ'² a layer"
     """
     if max(missing, wrong) < 1e-10:
         return Provenance("exact", f"quadrature and {orders} Hermite orders, to rounding")
     parts = []
     if missing >= 1e-10:
         parts.append(
-            f"Hermite orders beyond {orders} dropped: at correlation c an error below {2.1 * missing:.1e} |c|^{orders} "
-            "of E φ² and E φ'² a layer"
+            f"Hermite orders beyond {orders} continued from those before: at correlation c below {2.1 * missing:.1e} "
+            f"|c|^{orders} of E φ² and E φ'² a layer"
         )
     if wrong >= 1e-10:
         infinite = " (it may be infinite: does the function become infinitely steep somewhere?)" if wrong > 0.1 else ""

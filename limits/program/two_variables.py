@@ -152,16 +152,15 @@ def _flat(dual: Any, batch: int, ranks: tuple[int, int], pairs: bool) -> Any:
 
 
 def _series(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -> Any:
-    """Σ_k a_k b_k c^k; of different functions, what is beyond the last order is dropped."""
-    c = 1 - _correlation_gap(m, u, v, pairs)
+    """Σ_k a_k b_k c^k of different functions."""
     orders = max(m.series.orders(f), m.series.orders(g))
-    a, b = (coefficients_of(m, each, leaf, orders)[:-1] for each, leaf in ((f, u), (g, v)))
+    a, b = (coefficients_of(m, each, leaf, orders) for each, leaf in ((f, u), (g, v)))
     a, b = _placed_rows(m, (a, b), (f.rank, g.rank), pairs)
-    return _summed(a, b, c)
+    return _whole_series(a, b, _correlation_gap(m, u, v, pairs))
 
 
 # Compiled each for itself, as loops are where a long program is run step by step.
-_bent, _summed = jax.jit(hermite.series), jax.jit(hermite.summed)
+_bent, _whole_series = jax.jit(hermite.series), jax.jit(hermite.whole_series)
 
 
 def _placed_rows(m: Any, rows: Sequence[Any], ranks: tuple[int, int], pairs: bool) -> list[Any]:

@@ -12,7 +12,16 @@ import scipy.stats
 from oracle import FUNCTIONS, average
 
 from limits.kernels import closed_form, dual, dual_for
-from limits.kernels.hermite import derivative, hermite, orders_needed, quadrature_error, rms
+from limits.kernels.hermite import (
+    coefficients,
+    derivative,
+    hermite,
+    orders_needed,
+    quadrature_error,
+    rms,
+    series,
+    whole_series,
+)
 from zoo import PiecewiseLinear, Quadratic, activation_function
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -272,3 +281,51 @@ def test_the_stated_error_covers_a_series_that_is_too_short(r):
         assert abs(dot - slope) <= bound * sizes[0] * sizes[1] + 1e-11
         worst.append(abs(dot / slope - 1))
     assert (max(worst) > 1e-3) == (r > 3)  # there is something to be stated
+
+
+GAPS = np.array([0, 1e-10, 1e-6, 1e-4, 1e-3, 1e-2, 0.3, 1, 1.9, 1.99, 1.999, 1.9999, 2 - 1e-6, 2])
+
+
+def of_both(phi, r1, r2):
+    """(by the series of 1,024 orders, in closed form): (1 − c′, E φ′φ′)."""
+    sizes = [np.full_like(GAPS, r) for r in (r1, r2)]
+    return hermite(phi, 1024)(*map(jnp.asarray, (*sizes, GAPS)))[2:], closed_form(phi)(*sizes, GAPS)[2:]
+
+
+@pytest.mark.parametrize(
+    ("phi", "r2", "bent", "slope"),
+    [
+        (jax.nn.relu, 0.5, 2e-9, 3e-10),
+        (lambda x: jnp.where(x > 0, x, 0.3 * x), 2.0, 2e-9, 3e-10),
+        (
+            lambda x: jax.nn.relu(x + 0.5),
+            1.0,
+            3e-7,
+            1e-3,
+        ),  # far from 0 orders swing, at c < 0 in another way than at c > 0
+        (lambda x: jnp.clip(x, -1, 1), 0.5, 1e-7, 2e-4),
+    ],
+)
+def test_orders_beyond_the_last_are_continued(phi, r2, bent, slope):
+    """Without, E φ'φ' of relu is .01 off at 1 − c = 1e-3, and 1e-2 at c = −1, where the last order has the wrong sign."""
+    found, expected = of_both(phi, 1.0, r2)
+    np.testing.assert_allclose(found[0], expected[0], atol=bent, rtol=0)
+    np.testing.assert_allclose(found[1], expected[1], atol=slope, rtol=0)
+
+
+def test_orders_of_a_jump_are_continued():
+    """E sign(u) sign(v) = 2/π arcsin c, E sign(u) relu(v) = c/√(2π)."""
+    step, ramp = (coefficients(f, jnp.ones(1), 1024) for f in (jnp.sign, jax.nn.relu))
+    gap = jnp.asarray(GAPS)
+    bent, _ = series(step, step, step, step, gap)
+    np.testing.assert_allclose(1 - bent, 2 / np.pi * np.arcsin(1 - GAPS), atol=1e-9)
+    np.testing.assert_allclose(whole_series(step, step, gap), 2 / np.pi * np.arcsin(1 - GAPS), atol=1e-9)
+    np.testing.assert_allclose(whole_series(step, ramp, gap), (1 - GAPS) / np.sqrt(2 * np.pi), atol=1e-9)
+
+
+def test_a_point_with_itself_loses_nothing():
+    phi = lambda x: jnp.abs(jnp.tanh(x - 0.3))  # noqa: E731
+    sizes, zero = jnp.linspace(0.1, 3, 7), jnp.zeros(7)
+    _, _, bent, slope = hermite(phi, 1024)(sizes, sizes, zero)
+    assert float(jnp.max(bent)) == 0
+    np.testing.assert_allclose(slope, rms(derivative(phi), sizes) ** 2, rtol=1e-13)
