@@ -244,19 +244,21 @@ def beyond_last(a: Any, b: Any, gap: Any, together: Any, alternating: Any) -> tu
     >>> bool(abs(beyond_last(a, a, 1.999, half, -half)[0] * rest + (k**-1.5 * 0.999**k)[512:].sum()) < 1e-5)
     True
     """
-    orders = len(a) - 1
+    orders, rounding = len(a) - 1, 32 * jnp.finfo(a.dtype).eps
     before = [jnp.sum(each[orders // 2 : -1] ** 2, 0) for each in (a, b)]
     both = safe_sqrt(before[0] * before[1])
+    # Of functions without a kink, what is left is rounding: it has no kind, and must not tell near points apart.
+    nothing = sum((jnp.where(each[-1] ** 2 > rounding * jnp.sum(each * each, 0), 0, 1) for each in (a, b)), 0) > 0
     of_same, of_opposite = (
-        jnp.where(both > 0, each / jnp.where(both > 0, both, 1), 1) for each in (together, alternating)
+        jnp.where((both > 0) & ~nothing, each / jnp.where(both > 0, both, 1), 1) for each in (together, alternating)
     )
     x = -orders * jnp.log1p(-jnp.minimum(jnp.minimum(gap, 2 - gap), 0.05))  # beyond, all is e^−50
     root = safe_sqrt(x)
     excess = np.sqrt(np.pi) * root * jax.scipy.special.erfc(root)
     lost_slow, lost_fast = excess - jnp.expm1(-x), 2 * x * (jnp.exp(-x) - excess) - jnp.expm1(-x)
-    lost = lost_slow + _fast(before, (a[-1], b[-1])) * (lost_fast - lost_slow)
+    lost = jnp.where(nothing, -jnp.expm1(-x), lost_slow + _fast(before, (a[-1], b[-1])) * (lost_fast - lost_slow))
     kept = jnp.where(gap > 1, of_opposite, of_same) * (1 - lost)
-    apart = jnp.where(of_same > 1 - 32 * jnp.finfo(of_same.dtype).eps, 0, 1 - of_same)  # one point twice: nothing is lost
+    apart = jnp.where(of_same > 1 - rounding, 0, 1 - of_same)  # one point twice: nothing is lost
     return kept, jnp.where(gap > 1, 1 - kept, apart + of_same * lost)
 
 
