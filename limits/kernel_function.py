@@ -182,6 +182,8 @@ class KernelFunction:
         if same and kernels.masks:
             own, at = kernels.diagonal(arrays[0], lengths, wanted, ratios=ratios), jnp.arange(len(arrays[0]))
             found = {name: k.at[at, at].set(own[name]) for name, k in found.items()}
+        if same:  # points of a rule lie otherwise for (a, b) than for (b, a)
+            found = {name: _mirrored(k) if how[name].kind == "approximate" else k for name, k in found.items()}
         p = parameterization(self.net.parameterization)
         if "nngp" in found and p.d:
             gamma = jnp.asarray(values.get("gamma", definition_of(self.net).gamma), work)
@@ -250,6 +252,13 @@ def _kind(net: Any, x: Any) -> Any:
 @remembered(maxsize=64)
 def _of_words(net: Any, shape: tuple[int, ...], kind: str) -> bool:
     return takes_words(net, jax.ShapeDtypeStruct((1, *shape), kind))
+
+
+def _mirrored(k: Any) -> Any:
+    """A kernel [n, n, …], with positions of either side behind, symmetric by what stands above the diagonal."""
+    positions, upper = (k.ndim - 2) // 2, jnp.triu(jnp.ones(k.shape[:2], bool))
+    ahead, behind = (range(2 + side * positions, 2 + (side + 1) * positions) for side in (0, 1))
+    return jnp.where(upper.reshape(*k.shape[:2], *(1,) * (2 * positions)), k, k.transpose(1, 0, *behind, *ahead))
 
 
 def _twin_of(value: Any) -> Any:

@@ -81,7 +81,7 @@ def pairwise(
         with kept.open(x1, x2, size, positions) as blocks:
             whole = _corners(n1, n2, size, x2 is None)
             left = [corner for corner in blocks.mine(whole) if corner not in blocks.finished]
-            _fill(function, x1, other, size, left, progress, blocks.put)
+            _fill(function, x1, x2, size, left, progress, blocks.put)
             blocks.check_whole(whole)
             return blocks.arrays()
     dtype = kernel_dtype(x1)
@@ -100,7 +100,7 @@ def pairwise(
             if x2 is None and i != j:
                 whole[j : j + size, i : i + size] = mirrored(values)
 
-    _fill(function, x1, other, size, _corners(n1, n2, size, x2 is None), progress, put)
+    _fill(function, x1, x2, size, _corners(n1, n2, size, x2 is None), progress, put)
     return out
 
 
@@ -113,13 +113,17 @@ def _corners(n1: int, n2: int, size: int, symmetric: bool) -> list[tuple[int, in
 def _fill(
     function: Callable[[Any, Any], Sequence[Any]],
     x1: np.ndarray,
-    other: np.ndarray,
+    x2: np.ndarray | None,
     size: int,
     corners: list[tuple[int, int]],
     progress: bool | None,
     put: Callable[[int, int, Sequence[np.ndarray]], None],
 ) -> None:
-    """Computes these blocks, and hands them with their first entry to `put`."""
+    """Computes these blocks, and hands them with their first entry to `put`.
+
+    Those on the diagonal of x1 with itself are made symmetric: points of a rule lie otherwise for (a, b) than for (b, a).
+    """
+    other = x1 if x2 is None else x2
     n1, n2 = len(x1), len(other)
     devices = jax.local_devices()
 
@@ -127,7 +131,8 @@ def _fill(
         number, (i, j) = task
         with jax.default_device(devices[number % len(devices)]):
             parts = function(_padded(x1, i, size), _padded(other, j, size))
-        put(i, j, [np.asarray(part)[: n1 - i, : n2 - j] for part in parts])
+        parts = [np.asarray(part)[: n1 - i, : n2 - j] for part in parts]
+        put(i, j, [_from_above(part) for part in parts] if x2 is None and i == j else parts)
 
     workers = max(min(4, psutil.cpu_count() or 1), len(devices))
     with ThreadPoolExecutor(max_workers=workers) as pool:
@@ -137,6 +142,12 @@ def _fill(
         except BaseException:  # an interrupt too: what is finished is kept, nothing else is begun
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _from_above(block: np.ndarray) -> np.ndarray:
+    """The block [n, n, …] with what stands above the diagonal below it too."""
+    below = np.tri(len(block), k=-1, dtype=bool)
+    return np.where(below.reshape(*below.shape, *(1,) * (block.ndim - 2)), mirrored(block), block)
 
 
 def _wait(done: Any, count: int, progress: bool | None) -> None:

@@ -9,6 +9,7 @@ import pytest
 import sklearn.datasets
 
 from limits import Share, UnfinishedError, predict, twin
+from limits.kernels import pairwise
 from limits.predict import conjugate_gradients
 from zoo import MLP
 
@@ -140,3 +141,21 @@ def test_shares_fill_a_folder_together(tmp_path):
     assert fill(shared, 0, 3) == twin(NET).kernels(digits(300)[0], folder=shared, block=40).nngp.sum() == one
     with pytest.raises(ValueError, match="index"):
         Share(tmp_path, 3, 3)
+
+
+@pytest.mark.parametrize("positions", [(), (2,)])
+def test_a_kernel_of_inputs_with_themselves_is_symmetric(positions):
+    """What a rule of points makes of (a, b) and (b, a) is not the same: above the diagonal stands what counts."""
+    x = np.arange(5.0)[:, None]
+
+    def function(a, b):
+        k = a @ b.T + 1e-3 * a
+        return [k[:, :, None, None] * np.array([[1.0, 2.0], [3.0, 4.0]]) if positions else k]
+
+    (whole,) = pairwise(function, x, block=3, count=1, positions=positions)
+    (apart,) = pairwise(function, x, x, block=3, count=1, positions=positions)
+    below = np.tri(5, k=-1, dtype=bool)
+    np.testing.assert_array_equal(whole[~below], apart[~below])
+    np.testing.assert_array_equal(
+        whole[below], np.moveaxis(apart.swapaxes(-1, -2) if positions else apart, 0, 1)[below]
+    )

@@ -303,3 +303,33 @@ def test_slopes_of_huge_inputs_in_float32(activation):
     slope = jax.jit(jax.grad(lambda x: sum(each[0, 1] for each in k(x))))
     near, far = slope(1e7 * x), slope(1e10 * x)
     np.testing.assert_allclose(far, 1e3**power * near, rtol=1e-4, atol=1e-4 * np.abs(1e3**power * near).max())
+
+
+class Factors(nn.Module):
+    """Its numbers stand in laws and in the code, in single precision where initialisers and JAX make it of them."""
+
+    width: int
+    law: int = 0
+    s: float = 1.3
+    c: float = 0.7
+
+    @nn.compact
+    def __call__(self, x):
+        draw = (
+            nn.initializers.variance_scaling(self.s**2, "fan_in", "normal"),
+            nn.initializers.normal(self.s / x.shape[-1] ** 0.5),
+            nn.initializers.truncated_normal(jnp.float32(self.s) / 3),
+        )[self.law]
+        h = self.c * nn.Dense(self.width, kernel_init=draw)(x) * jnp.float32(0.3 * self.c)
+        return nn.Dense(1, kernel_init=nn.initializers.normal(self.s / self.width**0.5))(nn.relu(h))
+
+
+@pytest.mark.parametrize("law", [0, 1, 2])
+@pytest.mark.parametrize("s", [1.3, 0.8])
+def test_numbers_that_are_rounded_are_factors_still(law, s):
+    x = draw(2, 3).astype("float32")
+    k = twin(in_parameterization(Factors(32, law, s), "ntk")).kernel_function()
+    want = twin(in_parameterization(Factors(32, law, 1.7, 0.9), "ntk")).kernels(x)
+    found = k(x, s=1.7, c=0.9)
+    np.testing.assert_allclose(found.nngp, want.nngp, rtol=2e-6)
+    np.testing.assert_allclose(found.ntk, want.ntk, rtol=2e-6)
