@@ -15,7 +15,7 @@ import numpy as np
 from limits import kernels as algebra
 from limits.kernels.activations import as_kinked, as_piecewise_linear, closed_form
 from limits.kernels.duals import CLOSED, series_provenance
-from limits.kernels.hermite import derivative, orders_needed, quadrature_error
+from limits.kernels.hermite import derivative, orders_needed, quadrature_error, series_error
 from limits.types import Provenance
 from zoo import activation_function, checks
 
@@ -126,7 +126,8 @@ def slope_in_variance(phi: Any, orders: int, state: algebra.State) -> jax.Array:
 
 @functools.lru_cache(maxsize=512)
 def _errors(phi: Any, r: float) -> tuple[int, float, float]:
-    return *orders_needed(phi, r), quadrature_error(phi, r)
+    orders, missing = orders_needed(phi, r)
+    return orders, series_error(phi, r, missing), quadrature_error(phi, r)
 
 
 def accurate_orders(phi: Any, largest_r: float) -> tuple[int, Provenance]:
@@ -142,7 +143,7 @@ def accurate_orders(phi: Any, largest_r: float) -> tuple[int, Provenance]:
             f"The signal overflows (largest standard deviation {largest_r}): take a smaller w_std or depth."
         )
     # Rounded up to a power of 1.1, so that the next layers and neighbouring networks find the answer again.
-    orders, missing, wrong = _errors(phi, 1.1 ** math.ceil(math.log(max(largest_r, 1e-6), 1.1)))
-    if max(missing, wrong) >= 1e-10 and closed_form(phi) is not None:
+    orders, off, wrong = _errors(phi, 1.1 ** math.ceil(math.log(max(largest_r, 1e-6), 1.1)))
+    if max(off, wrong) >= 1e-10 and closed_form(phi) is not None:
         return CLOSED, Provenance("exact", "closed form; 1 − c to 1e-16")
-    return orders, series_provenance(orders, missing, wrong)
+    return orders, series_provenance(orders, off, wrong)

@@ -16,6 +16,7 @@ from limits.kernels.hermite import (
     orders_needed,
     quadrature_error,
     rms,
+    series_error,
 )
 from limits.kernels.kinks import Kinked
 from limits.types import Provenance
@@ -37,10 +38,10 @@ def dual_for(phi: Any, largest_r: float) -> tuple[int, Provenance]:
         if lost < 1e-10:
             return CLOSED, Provenance("exact", "closed form")
     orders, missing = orders_needed(phi, largest_r)
-    wrong = quadrature_error(phi, largest_r)
-    if pieces is not None and lost < max(missing, wrong):  # pyright: ignore[reportPossiblyUnboundVariable]
+    wrong, off = quadrature_error(phi, largest_r), series_error(phi, largest_r, missing)
+    if pieces is not None and lost < max(off, wrong):  # pyright: ignore[reportPossiblyUnboundVariable]
         return CLOSED, Provenance("approximate", ROUNDED.format(lost))
-    return orders, series_provenance(orders, missing, wrong)
+    return orders, series_provenance(orders, off, wrong)
 
 
 ROUNDED = "closed form of straight pieces, of which large parts cancel: rounding of about {:.0e} of E φ² a layer"
@@ -73,19 +74,18 @@ def has_infinite_slope(phi: Any) -> bool:
         return infinite_square(np.asarray(derivative(phi)(jnp.asarray(TOWARDS_ZERO))))
 
 
-def series_provenance(orders: int, missing: float, wrong: float) -> Provenance:
-    """What a Hermite series makes of a result: `missing` of it beyond the last, its coefficients' squares `wrong` by so much.
+def series_provenance(orders: int, off: float, wrong: float) -> Provenance:
+    """What a Hermite series makes of a result: its last orders are so far `off`, its coefficients' squares `wrong` by so much.
 
     >>> series_provenance(1024, 1e-3, 0.0).detail
-    "Hermite orders beyond 1024 continued from those before: at correlation c below 2.1e-03 |c|^1024 of E φ² and E φ'² a layer"
+    "Hermite orders beyond 1024 continued from those before: an error of about 1.0e-03 of E φ² and E φ'² a layer"
     """
-    if max(missing, wrong) < 1e-10:
+    if max(off, wrong) < 1e-10:
         return Provenance("exact", f"quadrature and {orders} Hermite orders, to rounding")
     parts = []
-    if missing >= 1e-10:
+    if off >= 1e-10:
         parts.append(
-            f"Hermite orders beyond {orders} continued from those before: at correlation c below {2.1 * missing:.1e} "
-            f"|c|^{orders} of E φ² and E φ'² a layer"
+            f"Hermite orders beyond {orders} continued from those before: an error of about {off:.1e} of E φ² and E φ'² a layer"
         )
     if wrong >= 1e-10:
         infinite = " (it may be infinite: does the function become infinitely steep somewhere?)" if wrong > 0.1 else ""

@@ -39,9 +39,9 @@ class SeriesLengths:
 class Measurement:
     """What one look at the inputs finds. Errors are arrays, which jax may trace; `finish` takes their numbers.
 
-    `missing`: by function the shares of E f² beyond 32, 64, … orders; `wrong`: the relative error of E f² by quadrature, both
-    on `samples` of the signals that it is met with; `rules`: the error of averages over several variables; `places`: where a
-    function stands in the network.
+    `missing`: by function the shares of E f² beyond 32, 64, … orders; `wrong`: the relative error of E f² by quadrature; `off`:
+    that of averages whose last orders are continued; all on `samples` of the signals that it is met with. `rules`: the error of
+    averages over several variables; `places`: where a function stands in the network.
     """
 
     measures, differentiable = True, False
@@ -49,7 +49,7 @@ class Measurement:
     def __init__(self, samples: int = SAMPLES) -> None:
         self.samples = samples
         self.missing, self.wrong, self.rules = dict[str, Any](), dict[str, Any](), dict[tuple, Any]()
-        self.lost = dict[str, Any]()
+        self.off, self.lost = dict[str, Any](), dict[str, Any]()
         self.places, self.drawn = dict[Any, str](), dict[str, str]()
         self.largest = self.positions = 1  # entries of an array for one pair of inputs; positions of a field
 
@@ -71,7 +71,8 @@ class Measurement:
             return jnp.broadcast_to(found, (len(at), len(z)))
 
         z, table = hermite.nodes(hermite.ORDERS[-1])
-        squares = jnp.matmul(values(z), table, precision="highest") ** 2
+        found = hermite.expanded(values(z), table)
+        squares = found[:, :-1] ** 2
         coarse = jnp.matmul(values(z) ** 2, table[:, 0])
         kept = jnp.cumsum(squares, -1)[:, jnp.array(hermite.ORDERS) - 1]
         share = jnp.where(coarse[:, None] > 0, 1 - kept / jnp.where(coarse > 0, coarse, 1)[:, None], 0)
@@ -79,6 +80,7 @@ class Measurement:
         wrong = jnp.where(fine > 0, 2 * jnp.abs(coarse - fine) / jnp.where(fine > 0, fine, 1), 0)
         self._larger(self.missing, function.name, share.max(0), place)
         self._larger(self.wrong, function.name, wrong.max(), place)
+        self._larger(self.off, function.name, hermite.continued_error(found.T), place)
 
     def rounding(self, name: str, psi: Kinked, r: Any, place: str) -> None:
         """A closed form of this function, whose parts cancel where signals are large, is taken at standard deviations r."""
@@ -114,16 +116,17 @@ class Measurement:
 
     def arrays(self) -> tuple[dict, ...]:
         """What jax may have traced."""
-        return self.missing, self.wrong, self.rules, self.lost
+        return self.missing, self.wrong, self.rules, self.lost, self.off
 
     def finish(self, found: tuple[dict, ...]) -> tuple[SeriesLengths, Provenance]:
         """(the lengths that these inputs need, what that makes of the kernels)."""
-        missing, wrong, rules, lost = jax.tree.map(np.asarray, found)
+        missing, wrong, rules, lost, off = jax.tree.map(np.asarray, found)
         lengths, parts = {}, list[tuple[float, str]]()
         for name, shares in missing.items():
             enough = np.flatnonzero(shares < hermite.TOLERANCE)
             i = int(enough[0]) if len(enough) else len(shares) - 1
             lengths[name], left = hermite.ORDERS[i], 0.0 if len(enough) else float(shares[i])
+            left = min(2.1 * left, float(off[name]))
             how = series_provenance(lengths[name], left, float(wrong[name]))
             if how.kind != "exact":
                 parts.append((max(left, float(wrong[name])), f"{self.places[name]}: {how.detail}"))

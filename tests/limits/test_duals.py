@@ -21,6 +21,7 @@ from limits.kernels.hermite import (
     quadrature_error,
     rms,
     series,
+    series_error,
     whole_series,
 )
 from zoo import PiecewiseLinear, Quadratic, activation_function
@@ -313,6 +314,18 @@ def test_orders_beyond_the_last_are_continued(phi, r2, bent, slope):
     found, expected = of_both(phi, 1.0, r2)
     np.testing.assert_allclose(found[0], expected[0], atol=bent, rtol=0)
     np.testing.assert_allclose(found[1], expected[1], atol=slope, rtol=0)
+
+
+@pytest.mark.parametrize("r", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("phi", [jax.nn.relu, lambda x: jax.nn.relu(x + 0.5), lambda x: jnp.clip(x, -1, 1)])
+def test_the_stated_error_covers_orders_that_are_continued(phi, r):
+    stated = series_error(phi, r, orders_needed(phi, r)[1]) + quadrature_error(phi, r)
+    for smaller in (r, r / 3, r / 10):
+        found, expected = of_both(phi, r, smaller)
+        known: Any = closed_form(phi)
+        slopes = [float(known(*2 * [np.full(1, each)], np.zeros(1))[3][0]) for each in (r, smaller)]
+        for one, other, size in zip(found, expected, (1, np.sqrt(np.prod(slopes))), strict=True):
+            assert np.abs(one - other).max() <= stated * size + 1e-13
 
 
 def test_orders_of_a_jump_are_continued():
