@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.program import concatenation, conversions, copies, deterministic, elementwise, images, shapes, slices, sums
+from limits.program.evaluated import evaluated
 from limits.program.nodes import Det, FieldSum, Image, Mask, Moved, Node, OfWeights, Weights
 from limits.program.primitives import ENTRY_BY_ENTRY, RANDOM, primitives
 from limits.program.shared_weights import same_weights
@@ -107,6 +108,8 @@ class Interpreter:
 
     def _apply(self, equation: Equation, given: list[Value]) -> list[Value]:
         name, params, shape = equation.primitive, equation.params, equation.shapes[0]
+        if name != "gather" and (found := evaluated(equation, given)):
+            return found
         match name:
             case "reshape" | "squeeze" | "expand_dims":
                 return [shapes.reshaped(given[0], shape)]
@@ -148,7 +151,7 @@ class Interpreter:
             case "conv_general_dilated":
                 return [images.convolution(given[0], given[1], params, shape)]
             case "gather":
-                return [images.gathered(given[0], given[1], params, shape)]
+                return self._gathered(equation, given)
             case "iota":
                 return [_iota(params, shape)]
             case "convert_element_type":
@@ -193,6 +196,14 @@ class Interpreter:
             raise NoLimitError("where random numbers say so, something other than 0 is taken")
         product = dataclasses.replace(equation, primitive="mul", params={})
         return self._entry_by_entry(product, [mask, on])[0]
+
+    def _gathered(self, equation: Equation, given: list[Value]) -> list[Value]:
+        try:
+            return [images.gathered(given[0], given[1], equation.params, equation.shapes[0])]
+        except NoLimitError:
+            if found := evaluated(equation, given):
+                return found
+            raise
 
     def _split(self, value: Value, params: dict[str, Any], parts: Any) -> list[Value]:
         made, start = [], 0
