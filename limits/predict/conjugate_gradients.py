@@ -14,6 +14,7 @@ from jaxtyping import Float
 from limits.kept.identity import identity
 from limits.kept.store import Store
 from limits.predict.gaussian_process import check_noise
+from limits.predict.symmetry import check_symmetric
 from limits.waiting import patient_bar
 from zoo import checks
 
@@ -28,7 +29,6 @@ _DRIFTED = 2.0  # times the carried residual, at which directions are begun agai
 _IDLE = 12  # such checks without progress
 _KEPT_EVERY = 30.0  # seconds
 _COMPARED = 64  # points between which a kernel is compared with its transpose
-_ASYMMETRY = 1e-5  # of the largest entry: more than rounding
 _PROBES = 3  # rows of a kernel that tell it from others
 
 
@@ -101,6 +101,7 @@ def solve(
             "solve: noise must be above 0: conjugate gradients need a positive definite matrix, and the bound on their error the "
             "smallest eigenvalue there can be. Take predict.kernel_regression without noise."
         )
+    _check_points("solve", kernel)
     blocks = _Blocks(kernel, variance)
     blocks.check_curvature(np.array([kernel[i, i] for i in range(n)], np.float64) + variance)
     kept = None
@@ -111,6 +112,15 @@ def solve(
     found = _Iteration(blocks, y / (size := _powers(y)), tolerance, steps, kept).run(rank)
     own = {name: getattr(found, name) * size for name in ("x", "residual", "bound")}
     return dataclasses.replace(found, **own)
+
+
+def _check_points(owner: str, kernel: np.ndarray) -> None:
+    """Raises unless the kernel is symmetric: of one that is read in parts, between some of its points."""
+    n = len(kernel)
+    whole = kernel.nbytes <= _BLOCK_BYTES
+    some = np.arange(n) if whole else np.unique(np.linspace(0, n - 1, _COMPARED).astype(int))
+    part = kernel if whole else np.stack([np.asarray(kernel[i])[some] for i in some])
+    check_symmetric(owner, some, kernel=part)
 
 
 def _powers(y: np.ndarray) -> np.ndarray:
@@ -132,22 +142,9 @@ class _Blocks:
         n, least = len(self.kernel), quotients.min()
         largest = max(abs(self.kernel[i, i]) for i in range(n)) if least < 0 else 0.0
         if least < -4 * n * np.finfo(self.kernel.dtype).eps * largest:
-            self.check_symmetric()
             raise ValueError(
                 f"solve: kernel plus noise is indefinite: vᵀ(K + noise)v = {least:.3g} for a vector v of length 1. A kernel of "
                 "inputs with themselves has no negative eigenvalues (differences of kernels may): check how it was made."
-            )
-
-    def check_symmetric(self) -> None:
-        """Raises where entries between some of the points differ from those across the diagonal."""
-        some = np.unique(np.linspace(0, len(self.kernel) - 1, _COMPARED).astype(int))
-        part = np.stack([np.asarray(self.kernel[i])[some] for i in some]).astype(np.float64)
-        away = np.abs(part - part.T)
-        i, j = np.unravel_index(away.argmax(), away.shape)
-        if away[i, j] > _ASYMMETRY * np.abs(part).max():
-            raise ValueError(
-                f"solve: kernel is not symmetric: kernel[{some[i]}, {some[j]}] is {part[i, j]:g} and kernel[{some[j]}, "
-                f"{some[i]}] is {part[j, i]:g}. Give the kernel of the inputs with themselves, K(x, x), all of it."
             )
 
     def times(self, v: np.ndarray, exact: bool) -> np.ndarray:
@@ -190,6 +187,7 @@ def pivoted_cholesky(kernel: Float[np.ndarray, "n n"], rank: int) -> Float[np.nd
 
     Reference: Harbrecht, Peters, Schneider (2012), On the low-rank approximation by the pivoted Cholesky decomposition.
     """
+    _check_points("pivoted_cholesky", kernel)
     n = len(kernel)
     left = np.array([kernel[i, i] for i in range(n)], np.float64)
     first, low = left.max(initial=0.0), np.zeros((n, min(rank, n)))
@@ -257,7 +255,6 @@ class _Iteration:
         if self.kept:
             self.kept.put(state)
         if not worst <= self.tolerance:
-            self.blocks.check_symmetric()
             idle_now = f"in {_IDLE * _REPLACED} steps they have not fallen"
             why = f"after {state['step']} steps" if state["step"] >= self.steps else idle_now
             raise ValueError(

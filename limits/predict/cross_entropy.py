@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from limits.predict.mse import OF_TIME, ONE_RATE, checked, momentum_rule
 from limits.predict.steps import Rule, descended
+from limits.predict.symmetry import check_symmetric
 from zoo import checks
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def cross_entropy_dynamics(
         k_test_train=(k_test_train, "m n"), f0_train=(f0_train, "* n k"), f0_test=(f0_test, "* m k"),
         weights=(weights, "steps n"),
     )  # fmt: skip
-
+    check_symmetric("cross_entropy_dynamics", k_train=k_train)
     if flow:
         w = _flow(k_train, y, f0_train, float(np.asarray(learning_rate)) / len(k_train), times)
     else:

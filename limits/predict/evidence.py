@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Real
 
 from limits.kept.precision import computing_in
 from limits.predict.gaussian_process import check_noise, factorised, singular
+from limits.predict.symmetry import check_symmetric
 from zoo import checks
 
 
@@ -46,7 +47,7 @@ def _worked(function: Callable, owner: str, k: Any, y: Any, noise: Any) -> Any:
 
 def _prepared(owner: str, k: Any, y: Any, noise: Any) -> tuple[Any, Any]:
     """K plus a variance, one for all points or one for each, and targets [n, outputs]."""
-    k = jnp.asarray(k)
+    given, k = k, jnp.asarray(k)
     k = k if jnp.issubdtype(k.dtype, jnp.inexact) else k.astype(float)  # whole numbers hold no noise
     y, variance = jnp.asarray(y, k.dtype), jnp.asarray(noise, k.dtype)
     if k.shape != (len(y), len(y)) or variance.shape not in ((), (len(y),)):
@@ -54,6 +55,7 @@ def _prepared(owner: str, k: Any, y: Any, noise: Any) -> tuple[Any, Any]:
             f"k must be [n, n], y [n, outputs], noise a number or [n]; their shapes are {k.shape}, {y.shape} and "
             f"{variance.shape}."
         )
+    check_symmetric(owner, k=given)
     if not isinstance(noise, Tracer):
         check_noise(owner, noise, len(y))
     return k + jnp.diag(jnp.broadcast_to(variance, (len(k),))), y[:, None] if y.ndim == 1 else y

@@ -7,14 +7,12 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
+from limits.predict.symmetry import check_symmetric
 from zoo import checks
 
 if TYPE_CHECKING:
     import scipy.linalg
     import scipy.linalg.lapack
-
-
-_ASYMMETRY = 1e-5  # of the largest entry: more than rounding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,13 +42,7 @@ def draws(
     [[[0.0]], [[0.0]]]
     """
     mean, cov = checks.dimensions("predict.draws", mean=(mean, "m k"), cov=(cov, "m m"))
-    away = np.abs(cov - cov.T).max(initial=0.0)
-    if away > _ASYMMETRY * np.abs(cov).max(initial=0.0):
-        raise ValueError(
-            f"predict.draws: cov is not symmetric: entries across its diagonal differ by up to {away:.3g}, the largest is "
-            f"{np.abs(cov).max():.3g}. Give the covariance between the points themselves, all of it; (cov + cov.T) / 2 if that "
-            "is rounding."
-        )
+    check_symmetric("predict.draws", cov=cov)
     size, directions = np.linalg.eigh(cov)
     if size[0] < -1e-8 * max(size[-1], 1e-300):
         raise ValueError(f"draws: cov has a negative eigenvalue ({size[0]:.2e}; the largest is {size[-1]:.2e}).")
@@ -158,6 +150,7 @@ def posterior(
         k_test_train=(k_test_train, "m n"),
         k_test=(k_test, "m m"),
     )
+    check_symmetric("predict.posterior", k_train=k_train, k_test=k_test)
     variances = check_noise("predict.posterior", noise, len(k_train))
     if not len(y):
         return GaussianPosterior(np.zeros((len(k_test), y.shape[1])), (k_test + k_test.T) / 2, 0.0)
@@ -185,6 +178,7 @@ def kernel_regression(
     k_train, y, k_test_train = checks.dimensions(
         "kernel_regression", k_train=(k_train, "n n"), y=(y, "n k"), k_test_train=(k_test_train, "m n")
     )
+    check_symmetric("kernel_regression", k_train=k_train)
     variances = check_noise("kernel_regression", noise, len(k_train))
     if not len(y):
         return np.zeros((len(k_test_train), y.shape[1]))

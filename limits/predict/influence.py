@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from limits.predict.gaussian_process import check_noise, check_regular, singular
+from limits.predict.symmetry import check_symmetric
 from zoo import checks
 
 
@@ -37,6 +38,7 @@ def influence(kernel: Any, y: Any, k_test_train: Any, noise: Any) -> np.ndarray:
             f"influence: kernel must be [n, n], y [n, outputs] and k_test_train [n_test, n]; got {k.shape}, {y.shape} and "
             f"{cross.shape}."
         )
+    check_symmetric("influence", kernel=k)
     variances = check_noise("influence", noise, len(y))
     a = k + np.diag(variances)
     try:

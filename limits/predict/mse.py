@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limits.predict.steps import Momentum, Rule, descended
+from limits.predict.symmetry import check_symmetric
 from zoo import checks
 
 ONE_RATE = "Gradient flow has one rate and uses all points: leave out `flow`, batches, the schedule or the optimiser."
@@ -49,6 +50,13 @@ def response(
     k_train, weights = checked(
         "response", times, learning_rate, flow, k_train=(k_train, "n n"), weights=(weights, "steps n")
     )
+    check_symmetric("response", k_train=k_train)
+    return _response(k_train, times, learning_rate, momentum, flow, weights, rule)
+
+
+def _response(
+    k_train: np.ndarray, times: Any, learning_rate: Any, momentum: float, flow: bool, weights: Any, rule: Rule | None
+) -> np.ndarray:
     if weights is not None or np.ndim(learning_rate) or rule is not None:
         if flow:
             raise ValueError(ONE_RATE)
@@ -68,7 +76,7 @@ def response(
             warnings.warn(
                 f"learning_rate {learning_rate:g} is beyond the largest stable one, "
                 f"{2 * (1 + momentum) / (eigenvalues[-1] / len(k_train)):g} for this kernel: the dynamics diverge.",
-                stacklevel=2,
+                stacklevel=3,
             )
         factors = _discrete_factors(eigenvalues, rate, momentum, times)
     return np.stack([(vectors * factor) @ vectors.T for factor in factors])
@@ -148,8 +156,9 @@ def mse_dynamics(
         "mse_dynamics", times, learning_rate, flow, k_train=(k_train, "n n"), y=(y, "n k"), k_test_train=(k_test_train, "m n"),
         f0_train=(f0_train, "n k"), f0_test=(f0_test, "m k"), weights=(weights, "steps n"),
     )  # fmt: skip
+    check_symmetric("mse_dynamics", k_train=k_train)
     f0_train = np.zeros_like(y) if f0_train is None else f0_train
-    weights = response(k_train, times, learning_rate, momentum, flow, weights, rule) @ (y - f0_train)
+    weights = _response(k_train, times, learning_rate, momentum, flow, weights, rule) @ (y - f0_train)
     f_train = f0_train + k_train @ weights
     if k_test_train is None:
         return f_train, None
@@ -186,12 +195,13 @@ def mse_ensemble(
         y=(y, "n k"),
         weights=(weights, "steps n"),
     )
+    check_symmetric("mse_ensemble", nngp=nngp, ntk=ntk)
     n = len(y)
     if n > len(ntk):
         raise ValueError(
             f"mse_ensemble: y has {n} rows and the kernels have {len(ntk)} points, of which the first are those of y."
         )
-    gain = ntk[:, :n] @ response(ntk[:n, :n], times, learning_rate, momentum, flow, weights, rule)
+    gain = ntk[:, :n] @ _response(ntk[:n, :n], times, learning_rate, momentum, flow, weights, rule)
     keep = np.tile(np.eye(len(ntk)), (len(gain), 1, 1))
     keep[:, :, :n] -= gain
     return gain @ y, keep @ nngp @ keep.transpose(0, 2, 1)
