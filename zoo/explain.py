@@ -21,7 +21,7 @@ from zoo.names import by_name, numberless
 from zoo.plain import PlainNetwork
 from zoo.rescaled import Rescaled
 from zoo.roles import Factors, Where, factors, placed
-from zoo.scaled import CONSISTENT_RMS, OF_MATRICES, muon_states, named
+from zoo.scaled import CONSISTENT_RMS, OF_MATRICES, check_options, misuses, muon_states, named
 from zoo.starts import starts
 
 _HEADS = (
@@ -114,9 +114,9 @@ def explain(
     """Prints and returns what `scaled(optimizer, net)` does: effective learning rate, ε, decay, start and multiplier.
 
     net: a definition (with an input x, else one is made up), or `Roles`. optimizer: a name, or an Optax transformation of
-    your own, whose use of Muon is looked into. Muon's weight_decay is that of matrices, adam_weight_decay that of the rest.
-    Misuses come as warnings; what the form cannot express is a ValueError
-    that names the parameter and the line to change.
+    your own, which is looked into: for a use of Muon, and for what `scaled` warns of. Muon's weight_decay is that of matrices,
+    adam_weight_decay that of the rest. Misuses come as warnings; what the form cannot express is a ValueError that names the
+    parameter and the line to change.
 
     >>> from zoo import MLP, Parameterization
     >>> net = MLP(width=256, depth=2, parameterization=Parameterization.mup.based(width=64))
@@ -124,6 +124,8 @@ def explain(
     >>> [(row.name, row.rate, row.decay) for row in table.rows]
     [('hidden_1.kernel', 0.001, 0.1), ('hidden_2.kernel', 0.0005, 0.2), ('readout.kernel', 0.001, 0.1)]
     """
+    if isinstance(optimizer, str):
+        check_options("explain", optimizer, options)
     net = net.roles if isinstance(net, Rescaled) else net
     net = dataclasses.replace(net, tied=True) if tied and isinstance(net, Roles) else net
     if options.get("consistent_rms") is not None or _root_of_the_larger_side(optimizer):
@@ -219,7 +221,9 @@ def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: f
     if optimizer == "adam" and weight_decay:
         found.append(_ADAM_DECAY)
     if not isinstance(optimizer, str):
-        under = _under_muon(optimizer, shapes)
+        state = jax.eval_shape(optimizer.init, shapes)
+        found += misuses(optimizer, state, table)
+        under = _under_muon(state)
         found += [_MUON_READOUT.format(name=n, role=table[n].role) for n in under if not table[n].matrix]
     if isinstance(net, Roles):
         return found + _of_roles(net)
@@ -272,9 +276,8 @@ def _layer(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _under_muon(optimizer: optax.GradientTransformation, shapes: Any) -> list[str]:
+def _under_muon(state: Any) -> list[str]:
     """Names of the parameters whose momentum Muon keeps."""
-    state = jax.eval_shape(optimizer.init, shapes)
     return [name for part in muon_states(state) for name in _by_name(part.mu)]
 
 

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any
 
@@ -26,9 +26,17 @@ _OUTSIDE = {
 }
 # L-BFGS asks for inner products of changes of w and of g: those of w / √rate and √rate g, in which SGD steps as by `scaled`.
 _OF_PRODUCTS = (lambda factor: factor.rate**0.5, lambda factor: factor.rate**-0.5)
+
+
+def _momentum(
+    learning_rate: Any, momentum: Any = 0.9, nesterov: bool = False, accumulator_dtype: Any = None
+) -> optax.GradientTransformation:
+    return optax.sgd(learning_rate, momentum, nesterov, accumulator_dtype)
+
+
 OPTIMIZERS: dict[str, Callable] = {
     "sgd": optax.sgd,
-    "momentum": lambda learning_rate, momentum=0.9, **options: optax.sgd(learning_rate, momentum, **options),
+    "momentum": _momentum,
     "adam": optax.adam,
     "adamw": optax.adamw,
     "lion": optax.lion,
@@ -61,6 +69,11 @@ _WEIGHTS = (
     "Inside `scaled` the size of weights goes with the width, so that features move otherwise at every width and the learning "
     "rate does not transfer. Use Adafactor with multiply_by_parameter_scale=False, Adam or AdamW in place of LAMB and Fromage, "
     "SGD with momentum in place of LARS, and clip_by_global_norm before `scaled` in place of adaptive clipping."
+)
+_OF_ROLES = "muon_weight_dimension_numbers"
+_DIMENSIONS = (
+    f"{{caller}}: leave out {_OF_ROLES}: which parameters are matrices, and which of their axes are inputs and outputs, follows "
+    "from the definition's roles. Of your own module, infer_roles says them: where one is wrong, tell it there."
 )
 CONSISTENT_RMS = (
     "scaled: Muon with consistent_rms multiplies its updates by √max(fan_in, fan_out), so that features move more the wider "
@@ -109,12 +122,9 @@ def scaled(
         make = named("scaled", optimizer)
         if "learning_rate" not in options:
             raise TypeError(f'scaled: {optimizer} needs a learning rate: scaled("{optimizer}", net, learning_rate=…).')
+        check_options("scaled", optimizer, options)
         if optimizer in OF_MATRICES:
             return _corrected(make(net, x, **options), net, x, spectral=True)
-        known = inspect.signature(make).parameters
-        for option in options:
-            if option not in known:
-                raise TypeError(f'scaled: {optimizer} has no argument "{option}". {did_you_mean(option, known)}')
         return _corrected(make(**options), net, x)
     if options:
         raise TypeError(
@@ -129,6 +139,17 @@ def named(caller: str, optimizer: str) -> Callable:
     if optimizer not in known:
         raise ValueError(f'{caller}: unknown optimiser "{optimizer}". {did_you_mean(optimizer, known)}')
     return known[optimizer]
+
+
+def check_options(caller: str, optimizer: str, options: Iterable[str]) -> None:
+    """Raises unless the optimiser of this name has arguments of these names, and leaves them to be chosen."""
+    make = optax.contrib.muon if optimizer in OF_MATRICES else named(caller, optimizer)
+    known = [name for name in inspect.signature(make).parameters if name != _OF_ROLES]
+    for option in options:
+        if option == _OF_ROLES and optimizer in OF_MATRICES:
+            raise TypeError(_DIMENSIONS.format(caller=caller))
+        if option not in known:
+            raise TypeError(f'{caller}: {optimizer} has no argument "{option}". {did_you_mean(option, known)}')
 
 
 def _corrected(
@@ -165,14 +186,13 @@ def _corrected(
 
     def init(params: Any) -> Any:
         table = of(params)
-        sizes = [factor.size for factor in jax.tree.leaves(table, is_leaf=is_factors)]
         state = inner.init(divided(params, step, table))
         if forms(state) is not usual:
             state = inner.init(divided(params, forms(state)[0], table))
         if not spectral and muon_states(state):
             raise ValueError(_MUON_NOT_WRAPPED)
-        if forms(state) is usual and any(not isinstance(size, Tracer) and size != 1 for size in sizes):
-            _warn_of_norms(inner, state)
+        for misuse in misuses(inner, state, table, at_other=_SIZES.get() is not None):
+            warnings.warn(misuse, stacklevel=2)
         return turned(state, forms(state)[0], table)
 
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> Any:
@@ -221,13 +241,20 @@ def _corrected(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _warn_of_norms(inner: optax.GradientTransformation, state: Any) -> None:
-    if _parts(optax.contrib.GaLoreState, state):
-        warnings.warn(_LOW_RANK, stacklevel=3)
-    if asks_for_norms(inner.init, inner.update):
-        warnings.warn(_NORMS, stacklevel=3)
-    if _SIZES.get() is None and (ratio := asks_for_weights(inner.init, inner.update)) is not None:
-        warnings.warn(_WEIGHTS.format(ratio=ratio), stacklevel=3)
+def misuses(optimizer: optax.GradientTransformation, state: Any, table: Any, at_other: bool = False) -> list[str]:
+    """Why an optimiser of this state does not move networks of all widths alike inside `scaled`; none at the base size.
+
+    table: the factors of its parameters. at_other: they are those of another network than it was made for (`at_size`).
+    """
+    sizes = [factor.size for factor in jax.tree.leaves(table, is_leaf=is_factors)]
+    if _parts(optax.ScaleByLBFGSState, state) or all(isinstance(size, Tracer) or size == 1 for size in sizes):
+        return []
+    found = [_LOW_RANK] if _parts(optax.contrib.GaLoreState, state) else []
+    if asks_for_norms(optimizer.init, optimizer.update):
+        found.append(_NORMS)
+    if not at_other and (ratio := asks_for_weights(optimizer.init, optimizer.update)) is not None:
+        found.append(_WEIGHTS.format(ratio=ratio))
+    return found
 
 
 def muon_states(state: Any) -> list[optax.contrib.MuonState]:

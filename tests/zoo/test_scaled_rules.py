@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from zoo import MLP, Parameterization, factors, scaled
+from zoo import MLP, Parameterization, explain, factors, scaled
 
 MUP = Parameterization.mup.based(16)
 X = jnp.sin(jnp.arange(24.0)).reshape(8, 3)
@@ -190,3 +190,39 @@ def test_a_basis_of_fixed_rank_is_warned_of():
     net, params, _ = problem()
     with pytest.warns(UserWarning, match="GaLore takes gradients to a basis of fixed rank"):
         scaled(optax.contrib.galore(0.1, rank=2), net).init(params)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(0.1)), ["compares the norm of all gradients"]),
+        (optax.lamb(0.1), ["depend on the size of the weights"]),
+        (optax.polyak_sgd(0.1), ["compares the norm of all gradients"]),
+        (optax.contrib.galore(0.1, rank=4), ["GaLore takes gradients to a basis"]),
+        (optax.adamw(0.1), []),
+        (optax.lbfgs(), []),
+    ],
+)
+def test_explain_names_what_scaled_warns_of(rule, said, recwarn):
+    net, params, _ = problem()
+    found = explain(net, rule, x=X, show=False).warnings
+    assert [part in whole for part, whole in zip(said, found, strict=True)] == [True] * len(said)
+    recwarn.clear()
+    scaled(rule, net).init(params)
+    assert [str(each.message) for each in recwarn if str(each.message).startswith("scaled:")] == list(found)
+    base, *_ = problem(16)
+    assert not explain(base, rule, x=X, show=False).warnings
+
+
+def test_options_of_an_optimiser_by_name_are_checked_at_once():
+    net, params, _ = problem()
+    with pytest.raises(
+        TypeError, match=r'scaled: muon has no argument "nesterof"\. Did you mean "nesterov"\? .*adaptive'
+    ):
+        scaled("muon", net, learning_rate=0.1, nesterof=True)
+    with pytest.raises(TypeError, match=r"scaled: leave out muon_weight_dimension_numbers: .*roles"):
+        scaled("muon", net, learning_rate=0.1, muon_weight_dimension_numbers=None)
+    with pytest.raises(TypeError, match=r'explain: adam has no argument "b_1"\. Did you mean "b1"'):
+        explain(net, "adam", x=X, show=False, b_1=0.9)
+    scaled("muon", net, learning_rate=0.1, nesterov=False, adam_b1=0.8).init(params)
+    scaled("momentum", net, learning_rate=0.1, nesterov=True).init(params)
