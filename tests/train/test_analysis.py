@@ -60,6 +60,17 @@ def test_cka_is_that_of_kernels_centred_by_matrices(row):
     assert found == pytest.approx(other, rel=1e-12)
 
 
+@pytest.mark.parametrize("n", [4, 11, 64])
+def test_one_point_alone_with_another_label_has_no_unbiased_alignment(n):
+    features = np.random.default_rng(0).normal(size=(n, 50))
+    for alone in (1, 2):
+        labels = np.eye(3)[np.r_[np.zeros(n - alone, int), np.ones(alone, int)]]
+        for targets in (labels, labels - 1 / 3, 10 * labels[:, 1] + 0.7):
+            found = label_alignment(features @ features.T, targets)
+            assert np.isfinite(found["cka"])
+            assert np.isnan(found["cka_unbiased"]) if alone == 1 else np.abs(found["cka_unbiased"]) < 1.1
+
+
 @pytest.mark.parametrize("unbiased", [False, True])
 def test_cka_sees_neither_rotations_nor_scales_nor_shifts(unbiased):
     a, b = features(8, 4), features(8, 4, 1) + features(8, 4)

@@ -59,7 +59,8 @@ def cka(k: Any, l: Any, unbiased: bool = False) -> Any:
     """Centred kernel alignment, HSIC(K, L) / √(HSIC(K, K) HSIC(L, L)): 1 for kernels that agree up to scale and mean.
 
     The biased one is large for any two kernels of many features on few samples; the unbiased one is not, and may be negative.
-    NaN where a centred kernel is zero.
+    NaN where a centred kernel is zero, up to rounding. To the unbiased one, which leaves diagonals out, that of labels is also
+    zero where they are the same for all samples but one.
 
     >>> float(cka(np.eye(4), 3 * np.eye(4) + 1).round(12))
     1.0
@@ -68,7 +69,17 @@ def cka(k: Any, l: Any, unbiased: bool = False) -> Any:
     """
     both = hsic(k, l, unbiased)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return both / np.sqrt(hsic(k, k, unbiased) * hsic(l, l, unbiased))
+        return both / np.sqrt(_size(k, unbiased) * _size(l, unbiased))
+
+
+def _size(k: Any, unbiased: bool) -> Any:
+    """HSIC(K, K), which is never negative; NaN where it is rounding."""
+    k = np.asarray(k, np.float64)
+    n = k.shape[-1]
+    read = k * (1 - np.eye(n)) if unbiased else k
+    rounding = 8 * n * np.finfo(float).eps * np.einsum("...ij,...ij->...", read, read) / (n - 1) ** 2
+    found = hsic(k, k, unbiased)
+    return np.where(found > rounding, found, np.nan)
 
 
 @checks.arguments(k=checks.array(least=2), l=checks.array(least=2))
@@ -97,7 +108,9 @@ def label_kernel(targets: Any) -> np.ndarray:
 
 @checks.arguments(kernels=checks.kernels & checks.array(least=2), targets=checks.array(least=1))
 def label_alignment(kernels: Any, targets: Any) -> dict[str, Any]:
-    """Of kernels [..., n, n] with y yᵀ: `cka`, `cka_unbiased` (NaN for fewer than 4 samples) and `uncentred`.
+    """Of kernels [..., n, n] with y yᵀ: `cka`, `cka_unbiased` and `uncentred`.
+
+    `cka_unbiased` is NaN for fewer than 4 samples, and where all but one have the same label.
 
     >>> {name: float(value) for name, value in label_alignment(np.ones((2, 2)), [1.0, 1.0]).items()}
     {'cka': nan, 'cka_unbiased': nan, 'uncentred': 1.0}
