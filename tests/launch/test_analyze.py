@@ -163,6 +163,16 @@ def test_a_module_and_batches_of_ones_own(tmp_path: Path, monkeypatch: pytest.Mo
         runs.task_of([dataclasses.replace(job, run=_regression(job.run)) for job in jobs], 6, 3, "cross_entropy")
 
 
+def test_classes_that_no_point_has_are_those_of_the_module(tmp_path: Path):
+    source = tmp_path / "fewer_classes.py"
+    source.write_text(OWN.replace("rng.integers(3, size=5)", "rng.integers(2, size=5)"))
+    config = load(source).get_config()
+    assert train.conduct(train.prepare(Experiment(str(source), config, train.FUNCTIONS), tmp_path), SILENT)
+    jobs = runs.jobs_of([str(tmp_path)], [str(source)])
+    task = runs.task_of(jobs, 6, 3, "cross_entropy", [str(source)])
+    assert (task.y_train.shape, task.y_test.shape) == ((6, 3), (3, 3))
+
+
 REPEATED = """
 def batches():
     rng = np.random.default_rng(0)
@@ -330,12 +340,23 @@ def test_what_cannot_be_rebuilt_says_what_can_be_done(tmp_path: Path):
     run = train.prepare(Experiment(str(tmp_path / "own.py"), config, train.FUNCTIONS), tmp_path)
     assert train.conduct(run, SILENT)
     with pytest.raises(
-        ValueError, match=r"cannot be rebuilt .* NNX modules .* In Python, .*analyse\(net, .*checkpoints\(\), "
+        ValueError,
+        match=r"cannot be rebuilt .* NNX modules .* trust it: --config=\S*own\.py is .* In Python, .*\(net, .*nts\(\), ",
     ):
-        runs.jobs_of([str(tmp_path)], [str(tmp_path / "own.py")])
+        runs.jobs_of([str(tmp_path)])
     several = TrainedRun(tmp_path, {"members": 3}, (1,))
     with pytest.raises(ValueError, match=r"checkpoints\(0\), .* 0 or another of its 3 members"):
         several.check_definition()
+    jobs = runs.jobs_of([str(tmp_path)], [str(tmp_path / "own.py")])
+    assert jobs[0].run.definition() == run.program.net
+    found = analyse_all(jobs, jobs[0].run.task(6, 3), tmp_path, {"parts": ("ntk",)}, SILENT)
+    ((net, about, (member,)),) = report.groups(jobs, found)
+    assert about.startswith("Net, width 16")
+    assert member["ntk"]["ntk"].shape == (2, 9, 9)
+    assert "absent" in report.report(jobs, [member], [(net, about, {})], HOW["parts"], {}).documents()["report.json"]
+    (tmp_path / "own.py").write_text(code.replace(layer, "type('Pair', (), {'init': None, 'apply': None})"))
+    with pytest.raises(ValueError, match=r"what make of .*own\.py returns must be .* zoo\.in_parameterization\); got"):
+        runs.jobs_of([str(tmp_path)], [str(tmp_path / "own.py")])
     net, read = run.program.net, TrainedRun.read(str(tmp_path)).checkpoints()
     assert analyse(net, read, np.ones((2, 8, 8, 1)), np.eye(10)[:2], parts=("ntk",))["ntk"]["ntk"].shape == (2, 2, 2)
 

@@ -30,7 +30,7 @@ def groups(jobs: Sequence[Any], found: Sequence[dict[str, Any]]) -> list[tuple[A
     together: dict[str, tuple[Any, list, list]] = {}
     for job, each in zip(jobs, found, strict=True):
         net = job.run.definition()
-        kind = json.dumps([to_json(net), np.asarray(each["steps"]).tolist()])
+        kind = json.dumps([job.run.kind, np.asarray(each["steps"]).tolist()])
         _, names, members = together.setdefault(kind, (net, [], []))
         names.append(job.run.name)
         members.append(each)
@@ -39,6 +39,13 @@ def groups(jobs: Sequence[Any], found: Sequence[dict[str, Any]]) -> list[tuple[A
         (net, about if words.count(about) == 1 else f"{about} ({', '.join(dict.fromkeys(names))})", members)
         for about, (net, names, members) in zip(words, together.values(), strict=True)
     ]
+
+
+def _written(net: Any) -> dict[str, Any]:
+    try:
+        return to_json(net)
+    except (TypeError, ValueError) as error:
+        return {"absent": str(error)}
 
 
 def _in_words(net: Any) -> str:
@@ -125,7 +132,7 @@ def report(
     texts = [f"{name} {word}" for word, some in ((still, single), (mean, means)) for name in some]
     texts += [*said, *nothing(labelled, parts)]
     shows = [*map(Text, texts), Table(HEAD, rows, title="Distance from the twin"), *images]
-    distances = [{"definition": to_json(net), "distances": each} for net, _, each in compared]
+    distances = [{"definition": _written(net), "distances": each} for net, _, each in compared]
     numbers = {**run, "networks": labelled, "against": distances}
     return Report(f"Analysis: {', '.join(names)}", shows, numbers, run, tab="analysis")
 

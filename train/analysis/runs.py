@@ -21,7 +21,7 @@ from train.analysis.analyse import analyse
 from train.checkpoints import flaw_of, load_model, steps_in
 from train.data import Batches
 from train.data.sources import split_of
-from zoo.saved import from_json
+from zoo.saved import from_json, to_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,12 +41,13 @@ class Points:
 
 @dataclasses.dataclass(frozen=True)
 class TrainedRun:
-    """The folder of a run and what its checkpoints say of it."""
+    """The folder of a run and what its checkpoints say of it; `net`: its definition, where these cannot say it."""
 
     folder: Any
     info: dict[str, Any]
     steps: tuple[int, ...]
     label: str = ""
+    net: Any = None
 
     @classmethod
     def read(cls, folder: Any) -> "TrainedRun":
@@ -89,14 +90,25 @@ class TrainedRun:
         """Whether its evaluation, and what is read of it here, is of averaged parameters."""
         return bool(self.config.get("average"))
 
+    @property
+    def says_definition(self) -> bool:
+        """Whether the checkpoints say what was trained: of NNX modules and functions there are no fields to save."""
+        return "absent" not in self.info.get("definition", {"absent": ""})
+
+    @property
+    def kind(self) -> str:
+        """A word for the definition."""
+        return json.dumps(to_json(self.definition())) if self.net is None else identity(self.net)
+
     def check_definition(self) -> None:
-        """Raises where the checkpoints do not say what was trained: of NNX modules and functions there are no fields to save."""
-        saved = self.info.get("definition", {"absent": "it was not saved"})
-        if "absent" in saved:
+        """Raises where neither the checkpoints nor a config say what was trained."""
+        if self.net is None and not self.says_definition:
+            saved, file = self.info.get("definition", {"absent": "it was not saved"}), self.info.get("config_file")
+            config = f"launch.analyze asks the config's make, if you trust it: --config={self.place}/{file} is executed then. "
             raise ValueError(
                 f"{self.folder}: the definition cannot be rebuilt from the checkpoint: {saved['absent'].rstrip('.')}. Programs "
-                "rebuild networks from a class and its fields, which NNX modules and pairs (init, apply) do not have. In Python, "
-                "with `net` as the config's make returns it: train.analysis.analyse(net, "
+                "rebuild networks from a class and its fields, which NNX modules and pairs (init, apply) do not have. "
+                f"{config if file else ''}In Python, with `net` as the config's make returns it: train.analysis.analyse(net, "
                 f'train.analysis.runs.TrainedRun.read("{self.folder}").checkpoints({0 if self.members else ""}), inputs, targets)'
                 f"{f', 0 or another of its {self.members} members' if self.members else ''}."
             )
@@ -104,6 +116,8 @@ class TrainedRun:
     def definition(self) -> Any:
         """The definition that was trained."""
         self.check_definition()
+        if self.net is not None:
+            return self.net
         return from_json(self.info["definition"])
 
     def task(self, points: int, test_points: int, loss: str = "cross_entropy") -> Task | Points:
@@ -148,14 +162,14 @@ def analyse_all(jobs: Sequence[Any], task: Task | Points, folder: Path, how: dic
     """
     nets: dict[str, Any] = {}
     for job in jobs:
-        nets.setdefault(json.dumps(job.run.info.get("definition")), job.run.definition())
+        nets.setdefault(job.run.kind, job.run.definition())
     devices, store = jax.local_devices(), Store(folder / "cells", screen.print)
     points = (task.x_train, task.y_train, task.x_test, task.y_test)
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=screen) as progress:
         bar = progress.add_task("networks", total=len(jobs))
 
         def one(number: int, job: Any) -> Any:
-            run, net = job.run, nets[json.dumps(job.run.info.get("definition"))]
+            run, net = job.run, nets[job.run.kind]
             dates = [(run.folder / str(step)).stat().mtime for step in run.steps]  # others, where it was trained anew
             which = (str(run.folder), run.info, run.steps, dates, job.member, *(("averaged",) if run.averaged else ()))
             name = f"network_{identity(which, net, points, how, numerics())}"

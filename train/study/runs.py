@@ -6,13 +6,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 from limits import Task
+from train.analysis.network import Inference
 from train.analysis.runs import Points, TrainedRun
 from train.data.own import Validation
 from train.study.experiment import Experiment, load
+from train.variables import initial
+from zoo import checks
+from zoo.rescaled import within
 from zoo.saved import register
 
 
@@ -30,13 +35,14 @@ class Job:
 
 
 def jobs_of(folders: Sequence[str], configs: Sequence[str] = ()) -> list[Job]:
-    """All networks of these runs. What runs were trained with that is not of zoo is defined in `configs`, which are executed."""
+    """All networks of these runs. What runs were trained with that is not of zoo is defined in `configs`, which are executed:
+    classes, and what `make` of the config of a run returns where checkpoints cannot say it (NNX modules, pairs of functions)."""
     if not folders:
         raise ValueError("Name at least one run: python3 -m launch.analyze runs/train_mlp")
     for config in configs:
         register(load(Path(config)))
     places = {str(folder) if "://" in str(folder) else str(Path(folder).resolve()): str(folder) for folder in folders}
-    runs = [TrainedRun.read(folder) for folder in places.values()]
+    runs = [_with_net(TrainedRun.read(folder), configs) for folder in places.values()]
     for run in runs:
         run.check_definition()  # before anything is asked for that would be of no use
     if len({run.name for run in runs}) < len(runs):  # a/run and b/run
@@ -50,6 +56,16 @@ def jobs_of(folders: Sequence[str], configs: Sequence[str] = ()) -> list[Job]:
 def _config_of(run: TrainedRun, configs: Sequence[str]) -> str | None:
     """Which of the files that the user named is the config of this run."""
     return next((each for each in configs if Path(each).name == run.info.get("config_file")), None)
+
+
+def _with_net(run: TrainedRun, configs: Sequence[str]) -> TrainedRun:
+    file = _config_of(run, configs)
+    if run.says_definition or file is None:
+        return run
+    made = Experiment(file, run.config, ("make",)).call("make", run.config.get("width"), run.config.get("depth"))
+    net = within(made)
+    checks.module(f"{run.name}: what make of {file} returns", net)
+    return dataclasses.replace(run, net=net)
 
 
 def task_of(
@@ -143,9 +159,19 @@ def _own_task(run: TrainedRun, points: int, test_points: int, loss: str, file: s
     if np.issubdtype(x.dtype, np.integer) or y.ndim > 2:
         return Points(x, y, x_test, y_test)
     if np.issubdtype(y.dtype, np.integer) and y.ndim == 1:
-        rows = np.eye(getattr(run.definition(), "outputs", max(y.max(), y_test.max(initial=0)) + 1))
+        rows = np.eye(_outputs(run.definition(), x[:1]))
         y, y_test = rows[y], rows[y_test]
     return Task(x, y, x_test, y_test, loss, name=Path(file).stem)  # pyright: ignore[reportArgumentType]
+
+
+def _outputs(net: Any, x: np.ndarray) -> int:
+    """How many numbers it returns of an input: a sample may lack the last classes."""
+
+    def run(key: Any, x: Any) -> Any:
+        trained, state = initial(net, key, x)
+        return Inference(net, state).apply(trained, x)
+
+    return jax.eval_shape(run, jax.random.key(0), x).shape[-1]
 
 
 def _gives_validation(file: str) -> bool:
