@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from limits.program.nodes import Det
 from limits.program.primitives import primitives
 from limits.program.trace import Equation
-from limits.program.values import Value, fresh, positions
+from limits.program.values import Value, fresh, positions, size
 
 # Those whose parameters hold no sizes, by which axes of their first array they mix.
 _MIXED = {
@@ -34,22 +34,15 @@ def evaluated(equation: Equation, given: list[Value]) -> list[Value] | None:
     name, params = equation.primitive, dict(equation.params)
     if name not in _MIXED or not all(_is_plain(value) for value in given):
         return None
-    first, *others = given
     batch = [_batch(value) for value in given]
-    if batch[0] in _MIXED[name](params, len(first.axes)) or not _goes_along(name, params, batch, given):
+    if batch[0] in _MIXED[name](params, len(given[0].axes)) or not _goes_along(name, params, batch, given):
         return None
     n = max(len(value.held.array) for value in given)
-    kind = jnp.result_type(
-        *(value.held.array for value in given if jnp.issubdtype(value.held.array.dtype, jnp.floating))
-    )
-    arrays = [_as_in_program(value, n, kind) for value in (first, *others)]
     if "preferred_element_type" in params:
         params["preferred_element_type"] = None
-    if (
-        name == "gather" and batch[:2] != [None, None] and batch[1] is None
-    ):  # of all inputs there are, not of those traced
+    if name == "gather" and batch[0] is not None and batch[1] is None:  # of all inputs there are, not of those traced
         params["slice_sizes"] = tuple(n if i == batch[0] else size for i, size in enumerate(params["slice_sizes"]))
-    found = primitives()[name].bind(*arrays, **params)
+    found = primitives()[name].bind(*_as_in_program(given, n), **params)
     found = found if isinstance(found, (list, tuple)) else [found]
     return [_value(array, shape) for array, shape in zip(found, equation.shapes, strict=True)]
 
@@ -69,44 +62,41 @@ def _batch(value: Value) -> int | None:
 
 def _goes_along(name: str, params: dict[str, Any], batch: list[int | None], given: list[Value]) -> bool:
     """Whether inputs of further arrays meet their own of the first."""
+    first, *others = batch
     if name == "sort":
-        return all(each in (None, batch[0]) for each in batch) and (
-            batch[0] is not None or batch.count(None) == len(batch)
-        )
+        return set(others) <= {None, first}
     if name == "conv_general_dilated":
-        return batch[1] is None and batch[0] in (None, params["dimension_numbers"].lhs_spec[0])
+        return others == [None] and params["batch_group_count"] == 1
     if name == "dynamic_update_slice":
         starts = [value.held.number for value in given[2:]]
-        return (
-            batch[0] == batch[1]
-            and batch[2:].count(None) == len(starts)
-            and (batch[0] is None or starts[batch[0]] == 0)
-        )
+        return others == [first] + [None] * len(starts) and (first is None or starts[first] == 0)
+    numbers: Any = params.get("dimension_numbers")
     if name == "gather":
-        numbers = params["dimension_numbers"]
         pairs = [*zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)]
-        return None in batch or tuple(batch) in pairs
+        whole = first is None or params["slice_sizes"][first] == size(given[0].axes[first])[0]
+        return tuple(batch) in pairs or (None in batch and whole)
     if name in ("scatter", "scatter-add"):
-        numbers = params["dimension_numbers"]
-        inserted = {*numbers.inserted_window_dims, *getattr(numbers, "operand_batching_dims", ())}
-        if batch[0] is None or batch[1] is not None or batch[0] in inserted:
-            return batch == 3 * [None]
-        kept = [
-            i
-            for i in range(max(batch[0], *numbers.update_window_dims, *inserted, 0) + 1 + len(inserted))
-            if i not in inserted
-        ]
-        return batch[2] in (None, numbers.update_window_dims[kept.index(batch[0])])
+        inserted = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+        kept = [i for i in range(len(given[0].axes)) if i not in inserted]
+        return batch == 3 * [None] or (
+            first in kept and others == [None, numbers.update_window_dims[kept.index(first)]]
+        )
     return True
 
 
-def _as_in_program(value: Value, n: int, kind: Any) -> Any:
-    array, batch = jnp.asarray(value.held.array), _batch(value)
-    array = array.astype(kind) if jnp.issubdtype(array.dtype, jnp.floating) else array
-    sizes = [math.prod(atom.sizes[0] for atom in axis) for i, axis in enumerate(value.axes) if i != batch]
-    whole = (1 if batch is None else n, *(atom.sizes[0] for atom in positions(value.axes)))
-    array = jnp.broadcast_to(array, whole).reshape(whole[0], *sizes)
-    return array[0] if batch is None else jnp.moveaxis(array, 0, batch)
+def _as_in_program(given: list[Value], n: int) -> list[Any]:
+    """Arrays with axes as the program has them, and n inputs; floating numbers all of one type."""
+    arrays = [jnp.asarray(value.held.array) for value in given]
+    floating = [jnp.issubdtype(array.dtype, jnp.floating) for array in arrays]
+    kind = jnp.result_type(*(array for array, which in zip(arrays, floating, strict=True) if which), jnp.float32)
+    made = []
+    for value, array, which in zip(given, arrays, floating, strict=True):
+        batch = _batch(value)
+        whole = (1 if batch is None else n, *(atom.sizes[0] for atom in positions(value.axes)))
+        array = jnp.broadcast_to(array.astype(kind) if which else array, whole)
+        array = array.reshape(whole[0], *(size(axis)[0] for i, axis in enumerate(value.axes) if i != batch))
+        made.append(array[0] if batch is None else jnp.moveaxis(array, 0, batch))
+    return made
 
 
 def _value(array: Any, shape: tuple) -> Value:

@@ -35,6 +35,9 @@ FIRST: dict[str, Callable] = {
     "set": lambda x: x.at[:, jnp.array([0, 2])].set(jnp.array([1.0, 2.0])),
     "add": lambda x: x.at[:, 1:3].add(x[:, 3:5]),
     "update": lambda x: jax.lax.dynamic_update_slice(x, 2 * x[:, :2], (0, 2)),
+    "whole numbers": lambda x: jnp.sort(jnp.round(3 * x).astype(int), -1) / 2,
+    "table": lambda x: jnp.arange(12.0).reshape(6, 2)[jnp.argmax(x, -1)],
+    "middle": lambda x: jax.lax.top_k(x, 4)[0][:, jnp.array([1, 2])],
     "taken": lambda x: jnp.take_along_axis(x, jnp.argsort(-x, -1)[:, :2], -1),
 }
 
@@ -83,7 +86,13 @@ def test_images_and_their_positions(x64):
 
 
 @pytest.mark.parametrize(
-    "first", [lambda x: jnp.sort(x, 0), lambda x: jax.lax.cummax(x, 0), lambda x: x.at[0].set(0.0)]
+    "first",
+    [
+        lambda x: jnp.sort(x, 0),
+        lambda x: jax.lax.cummax(x, 0),
+        lambda x: x.at[0].set(0.0),
+        lambda x: x + jnp.sort(x, 0)[1:2],
+    ],
 )
 def test_inputs_that_are_mixed_are_refused(first):
     with pytest.raises(ValueError, match=r"depend on the other inputs|no tangent kernel"):
