@@ -42,6 +42,22 @@ def test_a_wrong_limit_is_rejected(shift):
     assert hotelling(fit.a - limit * (1 + shift), fit.cov, fit.dof)[1] < 1e-4
 
 
+@pytest.mark.parametrize(("dof", "power"), [(3, 0.05), (5, 0.7), (12, 0.95)])
+def test_few_networks_still_reject(dof, power):
+    """10 projections; on all of them 5 degrees of freedom rejected .5 % of shifts by two deviations of a network in each."""
+    rng = np.random.default_rng(4)
+    mix = rng.normal(size=(10, 10))
+    root = np.linalg.cholesky(mix @ mix.T + 0.1 * np.eye(10))
+    right, wrong = [], []
+    for _ in range(500):
+        each = root @ rng.normal(size=(10, dof + 1))
+        mean, cov = each.mean(1), np.cov(each) / (dof + 1)
+        right.append(hotelling(mean, cov, dof)[1])
+        wrong.append(hotelling(mean + root @ np.full(10, 2.0), cov, dof)[1])
+    assert np.mean(np.array(right) < 0.05) < 0.05 + 4 * 0.01  # Binomial(500, .05)
+    assert np.mean(np.array(wrong) < 0.05) > power
+
+
 def test_residuals_demand_a_second_order_term():
     rng = np.random.default_rng(2)
     straight = extrapolate(WIDTHS, members(rng, np.ones(3), slope=3.0))
