@@ -115,17 +115,23 @@ def infinite_square(values: np.ndarray) -> bool:
         return bool(np.any(np.log2(near / far) > 0.995 * 20))
 
 
+def _sizes(r: float) -> Any:
+    """Standard deviations up to r: what is far from 0 there may count at smaller ones."""
+    return r * 2.0 ** -jnp.arange(0, 4, 0.4)
+
+
 def orders_needed(phi: Any, r: float) -> tuple[int, float]:
-    """How many orders bring the missing share of E φ² and E φ'² at r below `TOLERANCE`, and that share.
+    """How many orders bring the missing share of E φ² and E φ'² up to r below `TOLERANCE`, and that share.
 
     >>> orders_needed(jnp.tanh, 1.0)
     (128, 0.0)
     """
     with jax.enable_x64(True):
-        squares = [np.asarray(coefficients(f, jnp.array([r]), ORDERS[-1]))[:, 0] ** 2 for f in (phi, derivative(phi))]
-    missing = [1 - np.cumsum(s) / s.sum() if s.sum() > 0 else np.zeros_like(s) for s in squares]
+        squares = [np.asarray(coefficients(f, _sizes(r), ORDERS[-1])) ** 2 for f in (phi, derivative(phi))]
+    totals = [s.sum(0) for s in squares]
+    missing = [1 - np.cumsum(s, 0) / np.where(t > 0, t, 1) for s, t in zip(squares, totals, strict=True)]
     for orders in ORDERS:
-        share = max(float(m[orders - 1]) for m in missing)
+        share = max(float(np.max(m[orders - 1], where=t > 0, initial=0)) for m, t in zip(missing, totals, strict=True))
         if share < TOLERANCE:
             return orders, 0.0
     return ORDERS[-1], share  # pyright: ignore[reportPossiblyUnboundVariable]
@@ -140,9 +146,9 @@ def series_error(phi: Any, r: float, missing: float) -> float:
     if missing == 0:
         return 0.0
     with jax.enable_x64(True):
-        sizes = r * 2.0 ** -jnp.arange(0, 4, 0.4)
-        found = max(float(continued_error(coefficients(f, sizes, ORDERS[-1]))) for f in (phi, derivative(phi)))
-    return min(found, 2.1 * missing)
+        z, table = nodes(ORDERS[-1])
+        at = _sizes(r)[:, None] * z[None]
+        return min(max(float(continued_error(f(at), table)) for f in (phi, derivative(phi))), 2.1 * missing)
 
 
 def quadrature_error(phi: Any, r: float) -> float:
@@ -157,7 +163,7 @@ def quadrature_error(phi: Any, r: float) -> float:
     (1.0, True)
     """
     with jax.enable_x64(True):
-        sizes, worst, least = r * 2.0 ** -jnp.arange(0, 4, 0.4), 0.0, np.zeros(10)
+        sizes, worst, least = _sizes(r), 0.0, np.zeros(10)
         for f in (phi, derivative(phi)):
             coarse, fine = (np.asarray(rms(f, sizes, finer)) ** 2 for finer in (False, True))
             missing = np.where(fine < least, 1 - fine / np.where(least > 0, least, 1), 0)
@@ -242,14 +248,18 @@ def whole_series(a: Any, b: Any, gap: Any) -> Any:
     return found + a[-1] * b[-1] * beyond_last(a, b, gap, *sums)[0]
 
 
-def continued_error(a: Any) -> Any:
-    """1.5 times how far Σ a_k² c^k is from what half of the orders and `beyond_last` make of it, of Σ a_k²; the largest.
+def continued_error(values: Any, table: Any) -> Any:
+    """The largest relative error of averages whose orders beyond the last are continued, from values [points, nodes] at `nodes`.
 
-    a: [orders + 1, points]. Kinks at 0 are known ten times better, others and what is steep half as well to four times better.
+    1.5 times how far Σ a_k² c^k is from what half of the orders and `beyond_last` make of it: kinks at 0 are known ten times
+    better, others and what is steep half as well to four times better. And what pairs of points are off at c = ±1, where one
+    variable is left: E φ(r1 z) φ(±r2 z).
     """
+    a = expanded(values, table).T
     orders, gaps = len(a) - 1, np.r_[0, 10.0 ** -np.arange(0.5, 7.5, 0.5), 0.1]
     gaps = np.r_[gaps, 2 - gaps].astype(a.dtype)
     powers = (1 - gaps)[:, None] ** np.arange(orders)
+    exact = jax.lax.Precision.HIGHEST
 
     def whole(count: int) -> Any:
         rest = safe_sqrt(jnp.sum(a[count:] ** 2, 0))
@@ -257,12 +267,19 @@ def continued_error(a: Any) -> Any:
         ends = cut[count // 2 : -1] ** 2
         signs = (-1.0) ** np.arange(count // 2, count).reshape(-1, 1, 1)
         share, _ = beyond_last(cut, cut, jnp.asarray(gaps)[None], jnp.sum(ends, 0), jnp.sum(signs * ends, 0))
-        known = jnp.matmul(cut[:-1, :, 0].T ** 2, powers[:, :count].T, precision=jax.lax.Precision.HIGHEST)
+        known = jnp.matmul(cut[:-1, :, 0].T ** 2, powers[:, :count].T, precision=exact)
         return known + cut[-1] ** 2 * share
 
+    def at_the_end(sign: int) -> Any:
+        known = jnp.matmul(values * table[None, :, 0], values[:, ::sign].T, precision=exact)
+        gap = jnp.full((1, 1), 1.0 - sign, a.dtype)
+        return jnp.max(jnp.abs(whole_series(a[:, :, None], a[:, None, :], gap) - known) / pairs)
+
     total = jnp.sum(a * a, 0)
-    off = jnp.max(jnp.abs(whole(orders) - whole(orders // 2)), -1)
-    return 1.5 * jnp.max(jnp.where(total > 0, off / jnp.where(total > 0, total, 1), 0))
+    total = jnp.where(total > 0, total, 1)
+    pairs = safe_sqrt(total[:, None] * total[None])
+    alone = 1.5 * jnp.max(jnp.abs(whole(orders) - whole(orders // 2)) / total[:, None])
+    return jnp.maximum(alone, jnp.maximum(at_the_end(1), at_the_end(-1)))
 
 
 def beyond_last(a: Any, b: Any, gap: Any, together: Any, alternating: Any) -> tuple[Any, Any]:

@@ -80,7 +80,7 @@ class Measurement:
         wrong = jnp.where(fine > 0, 2 * jnp.abs(coarse - fine) / jnp.where(fine > 0, fine, 1), 0)
         self._larger(self.missing, function.name, share.max(0), place)
         self._larger(self.wrong, function.name, wrong.max(), place)
-        self._larger(self.off, function.name, hermite.continued_error(found.T), place)
+        self._larger(self.off, function.name, hermite.continued_error(values(z), table), place)
 
     def rounding(self, name: str, psi: Kinked, r: Any, place: str) -> None:
         """A closed form of this function, whose parts cancel where signals are large, is taken at standard deviations r."""
