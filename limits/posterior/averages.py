@@ -41,8 +41,13 @@ def pair_averages(activation: Any, c: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """
     phi = activation_function(activation)
     with jax.enable_x64(True):
-        orders, _ = algebra.dual_for(phi, _rounded(float(np.sqrt(np.diagonal(c).max()))))
+        orders = _orders(phi, _rounded(float(np.sqrt(np.diagonal(c).max()))))
         return tuple(np.asarray(part) for part in _pair_averages(phi, orders, jnp.asarray(c)))  # pyright: ignore[reportReturnType]
+
+
+@functools.lru_cache(maxsize=512)
+def _orders(phi: Any, r: float) -> int:
+    return algebra.dual_for(phi, r)[0]
 
 
 def _rounded(r: float) -> float:

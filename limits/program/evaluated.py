@@ -34,6 +34,8 @@ def evaluated(equation: Equation, given: list[Value]) -> list[Value] | None:
     name, params = equation.primitive, dict(equation.params)
     if name not in _MIXED or not all(_is_plain(value) for value in given):
         return None
+    if any(atom.kind == "n" for shape in equation.shapes for sizes in shape for atom in fresh(sizes)):
+        return None  # as many as there are neurons
     batch = [_batch(value) for value in given]
     if batch[0] in _MIXED[name](params, len(given[0].axes)) or not _goes_along(name, params, batch, given):
         return None

@@ -68,14 +68,32 @@ def dependence(read: Callable[[tuple[float, ...]], Any], names: Sequence[str]) -
     base = _numbers(read(ones), "", None)
     doubled = [_numbers(read((*ones[:j], 2.0, *ones[j + 1 :])), name, base) for j, name in enumerate(names)]
     factors = tuple(_FACTORS[j % len(_FACTORS)] for j in range(len(names)))
-    together = _numbers(read(factors), ", ".join(names), base)
-    powers = {}
+    powers = {key: tuple(_power(value, table[key][0]) for table in doubled) for key, (value, _) in base.items()}
+    rounded = _check_powers(base, powers, factors, _numbers(read(factors), ", ".join(names), base), names, doubled)
+    # Rounding stays what it is however far numbers move; what is added to one shows beside a small or a large one.
+    for far in (2.0**-10, 2.0**10) if rounded else ():
+        moved = tuple(far * factor for factor in factors)
+        _check_powers(base, powers, moved, _numbers(read(moved), ", ".join(names), base), names, doubled)
+    powers = {key: here for key, here in powers.items() if any(here)}
+    zero = (0.0,) * len(names)
+    constants = {key: each for key, each in powers.items() if not isinstance(key[0], str)}
+    paths = {key[0] for key in powers if isinstance(key[0], str)}
+    parameters = {path: tuple(powers.get((path, what), zero) for what in ("mean", "size", "rate")) for path in paths}
+    return Dependence(constants, parameters)  # pyright: ignore[reportArgumentType]
+
+
+def _check_powers(
+    base: dict, powers: dict, factors: tuple[float, ...], found: dict, names: Sequence[str], doubled: Sequence[dict]
+) -> bool:
+    """Raises where numbers are not these powers of the factors; whether some are so only up to single precision."""
+    rounded = False
     for key, (value, where) in base.items():
-        here = tuple(_power(value, table[key][0]) for table in doubled)
-        wanted = value * math.prod(factor**power for factor, power in zip(factors, here, strict=True))
-        law = isinstance(key[0], str)  # initialisers make single precision of it, what divides it does not
-        tolerance = _ROUNDED if law or _is_single(together[key][0]) else _TOLERANCE
-        if not np.allclose(together[key][0], wanted, rtol=tolerance, atol=0, equal_nan=True):
+        wanted = value * math.prod(factor**power for factor, power in zip(factors, powers[key], strict=True))
+        if np.allclose(found[key][0], wanted, rtol=_TOLERANCE, atol=0, equal_nan=True):
+            continue
+        rounded = True
+        single = isinstance(key[0], str) or _is_single(found[key][0])  # of laws initialisers make single precision
+        if not (single and np.allclose(found[key][0], wanted, rtol=_ROUNDED, atol=0, equal_nan=True)):
             moves = [
                 name for name, table in zip(names, doubled, strict=True) if not np.array_equal(table[key][0], value)
             ]
@@ -84,13 +102,7 @@ def dependence(read: Callable[[tuple[float, ...]], Any], names: Sequence[str]) -
                 "power, so that the kernel is not read as a function of it. Multiply signals by it in the forward code, or make "
                 "a twin for every value"
             )
-        if any(here):
-            powers[key] = here
-    zero = (0.0,) * len(names)
-    constants = {key: each for key, each in powers.items() if not isinstance(key[0], str)}
-    paths = {key[0] for key in powers if isinstance(key[0], str)}
-    parameters = {path: tuple(powers.get((path, what), zero) for what in ("mean", "size", "rate")) for path in paths}
-    return Dependence(constants, parameters)  # pyright: ignore[reportArgumentType]
+    return rounded
 
 
 def _is_single(value: np.ndarray) -> bool:

@@ -333,3 +333,17 @@ def test_numbers_that_are_rounded_are_factors_still(law, s):
     found = k(x, s=1.7, c=0.9)
     np.testing.assert_allclose(found.nngp, want.nngp, rtol=2e-6)
     np.testing.assert_allclose(found.ntk, want.ntk, rtol=2e-6)
+
+
+def test_what_is_added_to_a_number_is_no_rounding():
+    class Guarded(nn.Module):
+        width: int
+        s: float = 1.3
+
+        @nn.compact
+        def __call__(self, x):
+            h = nn.Dense(self.width, kernel_init=nn.initializers.normal((self.s**2 + 1e-6) ** 0.5))(x)
+            return nn.Dense(1, kernel_init=nn.initializers.normal(self.width**-0.5))(nn.relu(h))
+
+    with pytest.raises(AbsentError, match="depends on s in another way"):
+        twin(in_parameterization(Guarded(32), "ntk")).kernel_function()(draw(2, 3), s=1e-3)

@@ -106,3 +106,17 @@ def test_slopes_by_inputs(x64):
     slope = jax.jvp(lambda x: kernel(x).ntk, (x,), (along,))[1]
     difference = (kernel(x + 1e-5 * along).ntk - kernel(x - 1e-5 * along).ntk) / 2e-5
     np.testing.assert_allclose(slope, difference, rtol=1e-7, atol=1e-8)
+
+
+def test_as_many_as_there_are_neurons_are_drawn():
+    class Largest(nn.Module):
+        width: int
+
+        @nn.compact
+        def __call__(self, x):
+            x = jax.lax.top_k(x, self.width // 8)[0]
+            h = nn.relu(nn.Dense(self.width, kernel_init=nn.initializers.lecun_normal())(x))
+            return nn.Dense(1, kernel_init=nn.initializers.normal(self.width**-0.5))(h)
+
+    x = np.random.default_rng(0).normal(size=(3, 1200))
+    assert twin(in_parameterization(Largest(16), "ntk")).kernels(x).provenance["nngp"].kind == "monte_carlo"
