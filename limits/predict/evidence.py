@@ -41,13 +41,13 @@ def _worked(function: Callable, owner: str, k: Any, y: Any, noise: Any) -> Any:
     if isinstance(k, jax.Array) or any(isinstance(v, Tracer) for v in (y, noise)):
         return function(*_prepared(owner, k, y, noise))
     with computing_in(np.float64), jax.ensure_compile_time_eval():  # inside the caller's `jit`, too
-        k, y, noise = (np.asarray(v, float) for v in (k, y, noise))
-        return jax.tree.map(np.asarray, function(*_prepared(owner, k, y, noise)))
+        given, y, noise = k, np.asarray(y, float), np.asarray(noise, float)
+        return jax.tree.map(np.asarray, function(*_prepared(owner, np.asarray(k, float), y, noise, given)))
 
 
-def _prepared(owner: str, k: Any, y: Any, noise: Any) -> tuple[Any, Any]:
-    """K plus a variance, one for all points or one for each, and targets [n, outputs]."""
-    given, k = k, jnp.asarray(k)
+def _prepared(owner: str, k: Any, y: Any, noise: Any, given: Any = None) -> tuple[Any, Any]:
+    """K plus a variance, one for all points or one for each, and targets [n, outputs]. `given`: K in its own precision."""
+    given, k = k if given is None else given, jnp.asarray(k)
     k = k if jnp.issubdtype(k.dtype, jnp.inexact) else k.astype(float)  # whole numbers hold no noise
     y, variance = jnp.asarray(y, k.dtype), jnp.asarray(noise, k.dtype)
     if k.shape != (len(y), len(y)) or variance.shape not in ((), (len(y),)):

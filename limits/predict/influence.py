@@ -38,7 +38,7 @@ def influence(kernel: Any, y: Any, k_test_train: Any, noise: Any) -> np.ndarray:
             f"influence: kernel must be [n, n], y [n, outputs] and k_test_train [n_test, n]; got {k.shape}, {y.shape} and "
             f"{cross.shape}."
         )
-    check_symmetric("influence", kernel=k)
+    check_symmetric("influence", kernel=kernel)
     variances = check_noise("influence", noise, len(y))
     a = k + np.diag(variances)
     try:

@@ -79,7 +79,7 @@ def ridge_path(
     whole = np.asarray(kernel, np.float64)
     if not np.isfinite(whole).all():
         raise ValueError(f"ridge_path: kernel has {int((~np.isfinite(whole)).sum())} entries that are NaN or infinite.")
-    check_symmetric("ridge_path", kernel=whole)
+    check_symmetric("ridge_path", kernel=kernel)
     values, vectors = scipy.linalg.eigh(whole)
     # Rounding, beside which a ridge may be small: of eigenvalues that are 0, and of points that have no part in these.
     eps = np.finfo(float).eps

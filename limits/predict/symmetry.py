@@ -32,9 +32,10 @@ def check_symmetric(owner: str, points: np.ndarray | None = None, /, **kernels: 
         a, b = (i, j) if points is None else (int(points[i]), int(points[j]))
         raise ValueError(
             f"{owner}: {name} is not symmetric: entries across its diagonal differ by up to {away:.3g}, the largest is "
-            f"{largest:.3g} ({name}[{a}, {b}] is {float(k[i, j]):g} and {name}[{b}, {a}] is {float(k[j, i]):g}). Give the kernel "
-            "of these points with themselves, all of it: not one triangle, nor the kernel with as many other points, "
-            f"K(x_test, x_train); ({name} + {name}.T) / 2 if that is rounding or noise of sampling."
+            f"{largest:.3g} ({name}[{a}, {b}] is {float(k[i, j]):g} and {name}[{b}, {a}] is {float(k[j, i]):g}). If that is "
+            "rounding, or noise of sampling, which kernels(x, x) has and kernels(x) has not, give "
+            f"({name} + {name}.T) / 2. Else give the kernel of these points with themselves, all of it: not one triangle, nor "
+            "K(x_test, x_train) of as many other points."
         )
 
 

@@ -68,3 +68,18 @@ def test_a_kernel_that_is_read_in_parts_is_compared_in_some_points(monkeypatch):
     x = np.random.default_rng(0).normal(size=(80, 5))
     with pytest.raises(ValueError, match=r"solve: kernel is not symmetric: .*kernel\[\d+, \d+\]"):
         predict.solve(np.exp(x @ x[::-1].T / 5), np.ones(80), 1.0)
+
+
+def test_kernels_of_few_digits_are_held_against_these():
+    """An entry is 3 last digits of bfloat16 off."""
+    k = np.eye(4) + 1.0
+    k[0, 1] += 3 * 2.0**-7
+    k, y = np.asarray(k, jnp.bfloat16), np.ones((4, 1))
+    assert k[0, 1] != k[1, 0]
+    for found in (
+        predict.log_marginal_likelihood(k, y, 0.1),
+        predict.leave_one_out(k, y, 0.1).mean,
+        predict.ridge_path(k, y, [0.1]).loss,
+        predict.influence(k, y, k[:1], 0.1),
+    ):
+        assert np.isfinite(np.asarray(jax.tree.leaves(found)[0], float)).all()

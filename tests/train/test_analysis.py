@@ -333,3 +333,12 @@ def test_analyses_multiply_in_full_on_every_device():
     sharpness(net, PARAMS, DATA)
     linearisation_distance(net, PARAMS, PARAMS, DATA[0])
     assert set(seen) == {"highest"}
+
+
+def test_alignment_of_features_that_are_almost_the_same():
+    """1 + e V Vᵀ is centred before it is squared: its alignment is that of V Vᵀ to 1e-8 where e is 1e-8."""
+    labels = np.eye(2)[np.arange(64) % 2]
+    features = np.random.default_rng(0).normal(size=(64, 10)) + 2 * labels[:, :1]
+    near = np.c_[np.ones((64, 1)), 1e-4 * features]
+    found, expected = (label_alignment(z @ z.T, labels)["cka"] for z in (near, features))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

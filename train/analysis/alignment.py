@@ -77,7 +77,9 @@ def _size(k: Any, unbiased: bool) -> Any:
     k = np.asarray(k, np.float64)
     n = k.shape[-1]
     read = k * (1 - np.eye(n)) if unbiased else k
-    rounding = 8 * n * np.finfo(float).eps * np.einsum("...ij,...ij->...", read, read) / (n - 1) ** 2
+    rounding = 8 * n * np.finfo(float).eps
+    rounding = rounding if unbiased else rounding**2  # centred before it is squared
+    rounding = rounding * np.einsum("...ij,...ij->...", read, read) / (n - 1) ** 2
     found = hsic(k, k, unbiased)
     return np.where(found > rounding, found, np.nan)
 
