@@ -57,7 +57,7 @@ def _law(a: Any) -> tuple[Any, Any, Any]:
     quarter, half = (jnp.sum(a[start : 2 * start] ** 2, 0) / rest for start in (orders // 4, orders // 2))
     least, most = 2**0.5 - 1, 2**1.5 - 1
     fast = jnp.clip((half - least) / (most - least), 0, 1)
-    b = jnp.log1p(half) / (1 - 2**-0.5)
+    b = jnp.minimum(jnp.log1p(half) / (1 - 2**-0.5), 60.0)  # there is nothing beyond
     steep = jnp.exp(b / 2) - jnp.exp(b * (1 - 2**-0.5))
     kinked = 2 - 2**0.5 + fast * (6 - 2**0.5)
     away = [((quarter - each) / (1 + quarter)) ** 2 for each in (kinked, steep)]
