@@ -18,8 +18,8 @@ Fields:
   members                train so many networks of seeds seed, seed + 1, … at once (default: one)
   mesh, sharding         {data, model, ensemble}: how many devices; "replicate", "fsdp", "model", "fsdp+model", or
                          ((pattern, rule), …) of parameters by path
-  accumulate, average    parts of a batch, one after the other; decay of averaged parameters, which evaluation, samples
-                         and launch.analyze take
+  accumulate, average    parts of a batch, one after the other; decay of averaged parameters (in the beginning less: at step t
+                         min(average, (1 + t)/(10 + t))), which evaluation, samples and launch.analyze take
   evaluate_every, save_every, keep, analysis   steps; how many checkpoints are kept; how many log-spaced ones for launch.analyze
   also                   "tensorboard", "wandb", or both with a comma
   profile                (first, count): steps that are traced into DIR/profile
