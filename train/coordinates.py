@@ -1,15 +1,19 @@
 """The coordinate check: whether training moves features and outputs by as much at every width and every depth."""
 
 import dataclasses
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.extend.core import get_opaque_trace_state
 from rich.progress import track
 
 from limits.finite.forward import shows_inside
@@ -20,6 +24,7 @@ from train.evaluate.statistics import slope
 from train.variables import descend, draws, forward, initial, split
 from zoo import checks
 from zoo.attention import WEIGHTS
+from zoo.checks import is_array
 from zoo.modules import Pair
 from zoo.names import names_of
 from zoo.plain import PlainNetwork
@@ -59,7 +64,9 @@ def coord_check(
     module (batch statistics are kept, in training mode) or `zoo.Rescaled`, or a pair of such functions; batch is (inputs,
     targets); loss_fn(outputs, targets) a number; optimizer an Optax transformation, or a function from the model to one.
     Of every feature, of the outputs and of predict(outputs) the root mean square change is measured, which the right rules
-    make independent of the size. Features: the definition's h^l, or what every submodule of a Flax module returns; or
+    make independent of the size, after the first step and after the last: too large a rate in wide networks may overshoot
+    and come back, so that what grows after the first step is shown in a row of its own and speaks against transfer. Features:
+    the definition's h^l, or what every submodule of a Flax module returns (of pairs of functions: none); or
     look(model, variables, inputs), a dictionary of arrays. Over depth, of layers that differ by their number only the
     first and the last are compared; those in branches of `zoo.Rescaled` may move by less the more there are, as their rule
     asks. What outputs are at the start, f(0), falls as 1/√width and moves small networks by itself: what is not flat is
@@ -92,22 +99,28 @@ def coord_check(
             tx = optimizer if isinstance(optimizer, optax.GradientTransformation) else optimizer(net)
             moved[cell] = _movement(net, tx, batch, loss_fn, steps, seeds, look or _look, predict, centred)
         found = []
-        if width:
-            found += _slopes("width", widths, [moved[width, depths[0]] for width in widths])
-        if depth:
-            deepest = middle, max(depths)  # at the base depth no layer is known to lie in a branch
-            least = _ends(_least(nets[deepest], moved[deepest]))
-            found += _slopes("depth", depths, [_ends(moved[middle, depth]) for depth in depths], least)
+        for first in (False, True)[: min(steps, 2)]:
+            here = {cell: each[first] for cell, each in moved.items()}
+            if width:
+                found += _slopes("width", widths, [here[width, depths[0]] for width in widths], first=first)
+            if depth:
+                deepest = middle, max(depths)  # at the base depth no layer is known to lie in a branch
+                least = _ends(_least(nets[deepest], here[deepest]))
+                found += _slopes("depth", depths, [_ends(here[middle, depth]) for depth in depths], least, first)
         return found
 
     slopes = measured(False, len(widths) > 1, len(depths) > 1)
-    doubted = {(s.quantity, s.over) for s in slopes if s.finding.holds is False and s.verdict != "diverged"}
+    doubted = {s.key for s in slopes if s.against and s.verdict != "diverged"}
     if doubted and any(s.quantity == "outputs" for s in slopes):  # of several outputs it is not known which to subtract
-        again = measured(True, *(any(over == size for _, over in doubted) for size in ("width", "depth")))
-        anew = {(s.quantity, s.over): dataclasses.replace(s, centred=True) for s in again if s.verdict != "diverged"}
-        slopes = [anew.get(key, s) if (key := (s.quantity, s.over)) in doubted else s for s in slopes]
-    unseen = () if look else _unseen(next(iter(nets.values())), batch[0])
-    return CoordinateCheck(tuple(slopes), steps, unseen)
+        again = measured(True, *(any(over == size for _, over, _ in doubted) for size in ("width", "depth")))
+        anew = {s.key: dataclasses.replace(s, centred=True) for s in again if s.verdict != "diverged"}
+        slopes = [anew.get(s.key, s) if s.key in doubted else s for s in slopes]
+    net = next(iter(nets.values()))
+    alone, unseen = (False, ()) if look else _unseen(net, batch[0])
+    last = tuple(s for s in slopes if not s.first)
+    named = {(s.quantity, s.over) for s in last if s.verdict in ("grows", "diverged")}
+    early = tuple(s for s in slopes if s.first and s.against and (s.quantity, s.over) not in named)
+    return CoordinateCheck(last, steps, unseen, early, alone)
 
 
 def _model(net: Any) -> Any:
@@ -130,6 +143,8 @@ def _model(net: Any) -> Any:
 
 def _look(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     """The features of a model by name."""
+    if isinstance(within(net), Pair) and "call_nnx" in inspect.signature(within(net).apply).parameters:
+        return forward(net, *split(variables), x, call_nnx=_inside_nnx)[0]
     if not isinstance(within(net), nn.Module):
         return {}
     if shows_inside(within(net)):
@@ -150,10 +165,35 @@ def _look(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     return found
 
 
-def _unseen(net: Any, x: Any) -> tuple[str, ...]:
-    """The layers of a Linen module whose outputs `_look` does not have."""
-    if not isinstance(within(net), nn.Module) or isinstance(net, PlainNetwork) or shows_inside(within(net)):
-        return ()
+def _inside_nnx(model: Any, x: Any) -> dict[str, Any]:
+    """What the submodules of an NNX module return by name, but for those inside another transformation of JAX."""
+    from flax import nnx  # slow to import
+
+    inner = [(".".join(map(str, path)), module) for path, module in nnx.iter_modules(model) if path]
+    names = {id(module): name for name, module in inner}
+    found, here = dict[str, Any](), get_opaque_trace_state(convention="nnx")
+
+    def noted(call: Callable) -> Callable:
+        def with_note(self: Any, *arguments: Any, **options: Any) -> Any:
+            out = call(self, *arguments, **options)
+            floats = is_array(out) and jnp.issubdtype(out.dtype, jnp.floating)
+            if floats and id(self) in names and get_opaque_trace_state(convention="nnx") == here:
+                found[names[id(self)]] = out
+            return out
+
+        return with_note
+
+    with ExitStack() as changed:
+        for cls in dict.fromkeys(type(module) for _, module in inner):
+            if any("__call__" in vars(each) for each in cls.__mro__):
+                changed.enter_context(mock.patch.object(cls, "__call__", noted(cls.__call__)))
+        model(x)
+    return found
+
+
+def _unseen(net: Any, x: Any) -> tuple[bool, tuple[str, ...]]:
+    """Whether `_look` has outputs alone; the layers whose outputs it does not have."""
+    linen = isinstance(within(net), nn.Module)
 
     def both(key: Any) -> Any:
         trained, state = initial(net, key, x)
@@ -162,7 +202,12 @@ def _unseen(net: Any, x: Any) -> tuple[str, ...]:
     trained, seen = jax.eval_shape(both, jax.random.key(0))
     layers = dict.fromkeys(name.removeprefix("params.").rpartition(".")[0] for name in names_of(trained))
     here = tuple(seen)
-    return tuple(layer for layer in layers if layer and not any(f"{name}.".startswith(f"{layer}.") for name in here))
+    if not here:
+        return True, ()
+    layers = () if isinstance(net, PlainNetwork) or (linen and shows_inside(within(net))) else layers
+    return False, tuple(
+        layer for layer in layers if layer and not any(f"{name}.".startswith(f"{layer}.") for name in here)
+    )
 
 
 def _outputs(f: Any) -> dict[str, Any]:
@@ -185,8 +230,10 @@ def _movement(
     look: Callable,
     predict: Any,
     centred: bool,
-) -> dict[str, np.ndarray]:
-    """The change of every quantity [seed]: one compilation, seeds one after the other. centred: the loss sees f − f(0)."""
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The change of every quantity [seed] after the last step and after the first: one compilation, seeds one after the other.
+
+    centred: the loss sees f − f(0)."""
     x, _ = batch
 
     def seen(variables: Any) -> dict[str, Any]:
@@ -206,12 +253,20 @@ def _movement(
         def step(number: Any, carry: Any) -> Any:
             return descend(net, tx, loss, carry, batch, **draws(net, jax.random.fold_in(key, 1), number))[0]
 
-        trained, state, _ = jax.lax.fori_loop(0, steps, step, (trained, state, tx.init(trained)))
-        end = {**trained, **state} if state else trained
-        return jax.tree.map(lambda a, b: jnp.sqrt(jnp.mean((a - b) ** 2)), seen(end), seen(start))
+        before = seen(start)
+
+        def until(carry: Any, ends: tuple[Any, Any]) -> Any:
+            trained, state, memory = jax.lax.fori_loop(ends[0], ends[1], step, carry)
+            end = {**trained, **state} if state else trained
+            moved = jax.tree.map(lambda a, b: jnp.sqrt(jnp.mean((a - b) ** 2)), seen(end), before)
+            return (trained, state, memory), moved
+
+        ends = jnp.asarray([0, 1] if steps > 1 else [0]), jnp.asarray([1, steps][-min(steps, 2) :])
+        return jax.lax.scan(until, (trained, state, tx.init(trained)), ends)[1]
 
     keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(0), seed))(jnp.arange(seeds))
-    return jax.tree.map(np.asarray, jax.jit(lambda keys: jax.lax.map(run, keys))(keys))
+    moved = jax.tree.map(np.asarray, jax.jit(lambda keys: jax.lax.map(run, keys))(keys))
+    return {name: each[:, -1] for name, each in moved.items()}, {name: each[:, 0] for name, each in moved.items()}
 
 
 def _least(net: Any, quantities: Iterable[str]) -> dict[str, float]:
@@ -243,7 +298,11 @@ def _ends(moved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _slopes(
-    over: str, sizes: Sequence[int], moved: list[dict[str, np.ndarray]], least: Mapping[str, float] | None = None
+    over: str,
+    sizes: Sequence[int],
+    moved: list[dict[str, np.ndarray]],
+    least: Mapping[str, float] | None = None,
+    first: bool = False,
 ) -> list[Slope]:
     """A straight line in log-log for every seed; the interval is Student's over seeds."""
     found = []
@@ -256,5 +315,6 @@ def _slopes(
         with np.errstate(divide="ignore", invalid="ignore"):
             each = slope(np.log2(sizes), np.log2(movement).T)
         exponent, low, high = map(float, mean(each).ends)
-        found.append(Slope(name, over, tuple(sizes), movement, exponent, low, high, (least or {}).get(name, 0.0)))
+        may = (least or {}).get(name, 0.0)
+        found.append(Slope(name, over, tuple(sizes), movement, exponent, low, high, may, first=first))
     return found

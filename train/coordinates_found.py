@@ -26,7 +26,7 @@ class Slope:
     quantity: str
     over: str
     sizes: tuple[int, ...]
-    movement: np.ndarray  # [size, seed], root mean square change after the last step
+    movement: np.ndarray  # [size, seed], root mean square change after the last step (first: after the first)
     exponent: float
     low: float
     high: float
@@ -34,6 +34,17 @@ class Slope:
         0.0  # how it may fall by the rule itself: layers in L branches move by less each, and together as much
     )
     centred: bool = False  # measured anew with f(0) subtracted from the outputs that the loss sees
+    first: bool = False  # after the first step, and not the last
+
+    @property
+    def key(self) -> tuple[str, str, bool]:
+        """What is compared: a quantity, over width or depth, after the first step or the last."""
+        return self.quantity, self.over, self.first
+
+    @property
+    def name(self) -> str:
+        """The quantity, and whether it is that after the first step."""
+        return f"{self.quantity} after the first step" if self.first else self.quantity
 
     @property
     def verdict(self) -> str:
@@ -50,11 +61,16 @@ class Slope:
         return {True: "flat", None: "undecided", False: "grows" if self.low > 0 else "shrinks"}[flat]
 
     @property
+    def against(self) -> bool:
+        """Whether it speaks against transfer; after the first step, which may be small by a right rule, only where it grows."""
+        return self.finding.holds is False and (not self.first or self.verdict == "grows")
+
+    @property
     def finding(self) -> Finding:
         """Whether the change is the same at every size."""
         holds = {"flat": True, "by its rule": True, "undecided": None}.get(self.verdict, False)
         figures = f"{self.verdict}: {self.exponent:.2f} [{self.low:.2f}, {self.high:.2f}]"
-        return Finding(f"The change of {self.quantity} is the same at every {self.over}", holds, figures)
+        return Finding(f"The change of {self.name} is the same at every {self.over}", holds, figures)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +80,13 @@ class CoordinateCheck:
     slopes: tuple[Slope, ...]
     steps: int
     unseen: tuple[str, ...] = ()  # layers whose outputs no row shows
+    early: tuple[Slope, ...] = ()  # what grows after the first step, and not after the last as slopes do
+    alone: bool = False  # outputs only, of a model whose inside is not seen
 
     @property
     def against(self) -> list[Slope]:
         """What speaks against transfer."""
-        return [slope for slope in self.slopes if slope.finding.holds is False]
+        return [slope for slope in (*self.slopes, *self.early) if slope.against]
 
     def __bool__(self) -> bool:
         return not self.against
@@ -80,7 +98,7 @@ class CoordinateCheck:
             named = "; ".join(
                 f"{s.quantity} diverges at some {s.over}"
                 if s.verdict == "diverged"
-                else f"the change of {s.quantity} {s.verdict} as {s.over}^{s.exponent:.2f} [{s.low:.2f}, {s.high:.2f}]"
+                else f"the change of {s.name} {s.verdict} as {s.over}^{s.exponent:.2f} [{s.low:.2f}, {s.high:.2f}]"
                 for s in self.against
             )
             return f"Against transfer: {named}.{self._hidden}"
@@ -95,6 +113,10 @@ class CoordinateCheck:
 
     @property
     def _hidden(self) -> str:
+        if self.alone:
+            return (
+                " Only outputs were looked at: look(model, variables, inputs), a dictionary of arrays, gives features."
+            )
         few = ", ".join(self.unseen[:3]) + ", …" * (len(self.unseen) > 3)
         return (
             f" No rows for {few}: layers inside nn.scan or nn.vmap, or of another method; look=… shows them."
@@ -109,10 +131,11 @@ class CoordinateCheck:
     def table(self) -> Table:
         """A row a slope."""
         rows = [
-            (s.quantity, s.over, ", ".join(map(str, s.sizes)), f"{s.exponent:.3f}", f"[{s.low:.3f}, {s.high:.3f}]", s.verdict)
-            for s in self.slopes
+            (s.name, s.over, ", ".join(map(str, s.sizes)), f"{s.exponent:.3f}", f"[{s.low:.3f}, {s.high:.3f}]", s.verdict)
+            for s in (*self.slopes, *self.early)
         ]  # fmt: skip
-        title, kinds = f"Changes after {self.steps} steps", [s.finding.kind for s in self.slopes]
+        kinds = [s.finding.kind for s in (*self.slopes, *self.early)]
+        title = f"Changes after {self.steps} steps"
         return Table(COLUMNS, rows, kinds, title=title, caption=self.sentence)
 
     def __rich__(self) -> Any:
@@ -138,7 +161,7 @@ class CoordinateCheck:
     def save(self, folder: str | Path) -> Path:
         """Writes coordinates.html and coordinates.json into the folder; returns the former."""
         Path(folder).mkdir(parents=True, exist_ok=True)
-        rows = [{**dataclasses.asdict(s), "verdict": s.verdict} for s in self.slopes]
+        rows = [{**dataclasses.asdict(s), "verdict": s.verdict} for s in (*self.slopes, *self.early)]
         picture = Picture(
             "Change against size", "Lines: means over seeds; shaded: one standard deviation.", self.plot()
         )

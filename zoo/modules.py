@@ -167,7 +167,9 @@ def _from_nnx(build: Callable[[Any], Any], caller: str) -> Pair:
         del x
         return nnx.to_pure_dict(nnx.split(build(key), nnx.Param, ...)[1])
 
-    def apply(parameters: Any, x: Any, train: bool | None = None, key: Any = None) -> Any:
+    def apply(
+        parameters: Any, x: Any, train: bool | None = None, key: Any = None, call_nnx: Callable | None = None
+    ) -> Any:
         held = nnx.split(nnx.eval_shape(lambda: build(0)), nnx.Param, ...)[1]
         nnx.replace_by_pure_dict(held, parameters)
         leaves, structure = jax.tree.flatten(rest)
@@ -176,7 +178,7 @@ def _from_nnx(build: Callable[[Any], Any], caller: str) -> Pair:
         )
         if train is False:
             model.eval()
-        return model(x)
+        return call_nnx(model, x) if call_nnx else model(x)  # what looks at its submodules
 
     return Pair(init, apply)
 

@@ -14,8 +14,9 @@ import pytest
 from flax import nnx
 
 from train import coord_check
-from train.coordinates import Slope
+from train.coordinates import Slope, _look
 from zoo import MLP, Parameterization, Rescaled, ResNet, factors, in_parameterization, scaled
+from zoo.modules import made_by
 from zoo.roles import is_factors
 from zoo.scaled import _corrected
 
@@ -260,6 +261,7 @@ def test_any_model_with_init_and_apply(kind):
         "outputs",
         *{"rescaled": ("first", "last"), "plain": ("first",)}.get(kind, ()),
     }
+    assert ("Only outputs were looked at: look(" in found.sentence) == (not ours)
     assert str(found).splitlines()[0].strip() == "Changes after 1 steps"
     assert "array(" not in str(found)
     assert " ".join(found.sentence.split()[:3]) in " ".join(str(found).split())
@@ -330,6 +332,52 @@ def test_f_at_the_start_is_subtracted_where_it_moves_small_networks():
     )
     assert found, found.sentence
     assert "With f(0), which falls as 1/√width, subtracted" in found.sentence
+
+
+class Branch(nnx.Module):
+    def __init__(self, width: int, rngs: nnx.Rngs) -> None:
+        self.norm, self.inner = nnx.LayerNorm(width, rngs=rngs), nnx.Linear(width, width, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return self.inner(self.norm(x))
+
+
+class Branches(nnx.Module):
+    def __init__(self, width: int, rngs: nnx.Rngs) -> None:
+        self.read, self.out = nnx.Linear(5, width, rngs=rngs), nnx.Linear(width, 1, rngs=rngs)
+        self.blocks = nnx.List([Branch(width, rngs), nnx.Linear(width, width, rngs=rngs)])
+
+    def __call__(self, x: Any) -> Any:
+        h = self.read(x)
+        h = h + self.blocks[0](jnp.tanh(h))
+        return self.out(h + jax.vmap(self.blocks[1])(jnp.tanh(h)))
+
+
+def test_what_overshoots_and_comes_back_is_seen_after_the_first_step():
+    """Adam that is not scaled, at a rate so large that after more steps the outputs of wide networks are near the targets."""
+    squares = lambda f, y: jnp.mean((f - y) ** 2)  # noqa: E731
+    found = coord_check(
+        lambda width, _: Functions(width), (32, 512), (1,), BATCH, squares, optax.adam(1e-2), steps=6, seeds=3
+    )
+    assert not found
+    assert {s.verdict for s in found.slopes} <= {"flat", "undecided", "shrinks"}, "it is seen after the last step too"
+    assert [(s.quantity, s.verdict) for s in found.early] == [("outputs", "grows")]
+    assert "the change of outputs after the first step grows as width^" in found.sentence
+    assert "outputs after the first step" in str(found)
+
+
+def test_features_of_nnx_modules():
+    """Of every submodule, but for those inside a transformation, which are named."""
+    make = lambda width, _: made_by(Branches, width)  # noqa: E731
+    found = coord_check(make, (4, 8), (1,), BATCH, loss, optax.sgd(0.01), steps=1, seeds=2)
+    seen = {"read", "blocks.0", "blocks.0.norm", "blocks.0.inner", "out"}
+    assert {s.quantity for s in found.slopes} == {*seen, "outputs"}
+    assert found.unseen == ("blocks.1",)
+    net = make(4, 1)
+    params: Any = net.init(jax.random.key(0), BATCH[0])
+    inside = jax.jit(lambda params: _look(net, params, BATCH[0]))(params)
+    expected = BATCH[0] @ params["read.kernel"] + params["read.bias"][None]
+    np.testing.assert_allclose(inside["read"], expected, rtol=1e-5, atol=1e-6)
 
 
 class Scanned(nn.Module):
