@@ -145,12 +145,14 @@ def series_error(phi: Any, r: float, missing: float) -> float:
     """
     if missing == 0:
         return 0.0
-    with jax.enable_x64(True):
+    return min(max(error_of_continuing(f, r) for f in (phi, derivative(phi))), 2.1 * missing)
+
+
+def error_of_continuing(f: Any, r: float) -> float:
+    """The same of E f f' of one function."""
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
         z, table = nodes(ORDERS[-1])
-        at = _sizes(r)[:, None] * z[None]
-        return min(
-            max(float(_continued_error(f(at), jnp.asarray(table))) for f in (phi, derivative(phi))), 2.1 * missing
-        )
+        return float(_continued_error(f(_sizes(r)[:, None] * z[None]), jnp.asarray(table)))
 
 
 def quadrature_error(phi: Any, r: float) -> float:

@@ -39,9 +39,9 @@ class SeriesLengths:
 class Measurement:
     """What one look at the inputs finds. Errors are arrays, which jax may trace; `finish` takes their numbers.
 
-    `missing`: by function the shares of E f² beyond 32, 64, … orders; `wrong`: the relative error of E f² by quadrature; `off`:
-    that of averages whose last orders are continued; all on `samples` of the signals that it is met with. `rules`: the error of
-    averages over several variables; `places`: where a function stands in the network.
+    `missing`: by function the shares of E f² beyond 32, 64, … orders; `wrong`: the relative error of E f² by quadrature; both on
+    `samples` of the signals that it is met with; `reach`: the largest signal that one of no other numbers (`alone`) meets;
+    `rules`: the error of averages over several variables; `places`: where a function stands in the network.
     """
 
     measures, differentiable = True, False
@@ -49,7 +49,7 @@ class Measurement:
     def __init__(self, samples: int = SAMPLES) -> None:
         self.samples = samples
         self.missing, self.wrong, self.rules = dict[str, Any](), dict[str, Any](), dict[tuple, Any]()
-        self.off, self.lost = dict[str, Any](), dict[str, Any]()
+        self.reach, self.lost, self.alone = dict[str, Any](), dict[str, Any](), dict[str, Function]()
         self.places, self.drawn = dict[Any, str](), dict[str, str]()
         self.largest = self.positions = 1  # entries of an array for one pair of inputs; positions of a field
 
@@ -80,7 +80,9 @@ class Measurement:
         wrong = jnp.where(fine > 0, 2 * jnp.abs(coarse - fine) / jnp.where(fine > 0, fine, 1), 0)
         self._larger(self.missing, function.name, share.max(0), place)
         self._larger(self.wrong, function.name, wrong.max(), place)
-        self._larger(self.off, function.name, hermite.continued_error(values(z), table), place)
+        if not function.dets and len(function.random) == 1:
+            self._larger(self.reach, function.name, jnp.max(r), place)
+            self.alone[function.name] = function
 
     def rounding(self, name: str, psi: Kinked, r: Any, place: str) -> None:
         """A closed form of this function, whose parts cancel where signals are large, is taken at standard deviations r."""
@@ -108,6 +110,7 @@ class Measurement:
             for key, value in theirs.items():
                 self._larger(mine, key, value, other.places[key])
         self.drawn |= other.drawn
+        self.alone |= other.alone
         self.largest, self.positions = max(self.largest, other.largest), max(self.positions, other.positions)
 
     def _larger(self, table: dict, key: Any, value: Any, place: str) -> None:
@@ -116,17 +119,19 @@ class Measurement:
 
     def arrays(self) -> tuple[dict, ...]:
         """What jax may have traced."""
-        return self.missing, self.wrong, self.rules, self.lost, self.off
+        return self.missing, self.wrong, self.rules, self.lost, self.reach
 
     def finish(self, found: tuple[dict, ...]) -> tuple[SeriesLengths, Provenance]:
         """(the lengths that these inputs need, what that makes of the kernels)."""
-        missing, wrong, rules, lost, off = jax.tree.map(np.asarray, found)
+        missing, wrong, rules, lost, reach = jax.tree.map(np.asarray, found)
         lengths, parts = {}, list[tuple[float, str]]()
         for name, shares in missing.items():
             enough = np.flatnonzero(shares < hermite.TOLERANCE)
             i = int(enough[0]) if len(enough) else len(shares) - 1
             lengths[name], left = hermite.ORDERS[i], 0.0 if len(enough) else float(shares[i])
-            left = min(2.1 * left, float(off[name]))
+            left = 2.1 * left
+            if left > _ROUNDING and name in self.alone:
+                left = min(left, hermite.error_of_continuing(_of_numbers(self.alone[name]), float(reach[name])))
             how = series_provenance(lengths[name], left, float(wrong[name]))
             if how.kind != "exact":
                 parts.append((max(left, float(wrong[name])), f"{self.places[name]}: {how.detail}"))
@@ -143,6 +148,12 @@ class Measurement:
                 parts.append((error, f"{place}: {said}"))
         parts += [(1.0, f"{place}: {said}") for place, said in self.drawn.items()]
         return SeriesLengths(tuple(lengths.items())), _provenance(parts, lengths)
+
+
+def _of_numbers(function: Function) -> Any:
+    """A function of one variable and nothing else, of arrays."""
+    (leaf,) = function.random
+    return lambda x: jnp.broadcast_to(function({id(leaf): x}, lambda det: det.array), jnp.shape(x))
 
 
 def _provenance(parts: list[tuple[float, str]], lengths: dict[str, int]) -> Provenance:
