@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from limits.inputs import takes_words
 from limits.kept.precision import full_products
 from limits.kept.remembered import remembered
+from limits.kernels.kept import mirrored
 from limits.kernels.on_mesh import symmetric
 from limits.kernels.traced import by_few_numbers, in_tiles, rows_of_tiles
 from limits.program.accuracy import SeriesLengths
@@ -183,7 +184,7 @@ class KernelFunction:
             own, at = kernels.diagonal(arrays[0], lengths, wanted, ratios=ratios), jnp.arange(len(arrays[0]))
             found = {name: k.at[at, at].set(own[name]) for name, k in found.items()}
         if same:  # points of a rule lie otherwise for (a, b) than for (b, a)
-            found = {name: _mirrored(k) if how[name].kind == "approximate" else k for name, k in found.items()}
+            found = {name: _from_above(k) if how[name].kind == "approximate" else k for name, k in found.items()}
         p = parameterization(self.net.parameterization)
         if "nngp" in found and p.d:
             gamma = jnp.asarray(values.get("gamma", definition_of(self.net).gamma), work)
@@ -254,11 +255,10 @@ def _of_words(net: Any, shape: tuple[int, ...], kind: str) -> bool:
     return takes_words(net, jax.ShapeDtypeStruct((1, *shape), kind))
 
 
-def _mirrored(k: Any) -> Any:
-    """A kernel [n, n, …], with positions of either side behind, symmetric by what stands above the diagonal."""
-    positions, upper = (k.ndim - 2) // 2, jnp.triu(jnp.ones(k.shape[:2], bool))
-    ahead, behind = (range(2 + side * positions, 2 + (side + 1) * positions) for side in (0, 1))
-    return jnp.where(upper.reshape(*k.shape[:2], *(1,) * (2 * positions)), k, k.transpose(1, 0, *behind, *ahead))
+def _from_above(k: Any) -> Any:
+    """A kernel [n, n, …], symmetric by what stands above the diagonal."""
+    upper = jnp.triu(jnp.ones(k.shape[:2], bool))
+    return jnp.where(upper.reshape(*upper.shape, *(1,) * (k.ndim - 2)), k, mirrored(k))
 
 
 def _twin_of(value: Any) -> Any:

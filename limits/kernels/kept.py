@@ -32,7 +32,7 @@ def kernel_dtype(x: np.ndarray) -> np.dtype:
     return x.dtype if x.dtype.kind == "f" else np.dtype("float64")
 
 
-def mirrored(part: np.ndarray) -> np.ndarray:
+def mirrored(part: Any) -> Any:
     """A block [a, b, *positions, *positions] of a symmetric kernel, as it stands on the other side of the diagonal.
 
     >>> mirrored(np.zeros((1, 2, 3, 4))).shape
