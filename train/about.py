@@ -1,13 +1,13 @@
 """What lies beside the arrays of a checkpoint, written with it: what the model is, and a sum of every array."""
 
-import asyncio
+import contextlib
 import functools
 import json
 import math
 import os
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -27,28 +27,16 @@ class About:
     """Of one checkpoint: Orbax takes it beside the arrays, and the checkpoint is not finished before it is written."""
 
     def __init__(self, info: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
-        self._info, self._parts, self._text = info, parts, Future[str]()
-        self._sums = begin_sums(dict(parts))
-
-    def finish(self) -> None:
-        """To be called by all processes, before the arrays change."""
-        try:
-            self._text.set_result(written(self._info, arrays_of(self._parts, self._sums())))
-        except Exception as error:
-            self._text.set_exception(error)
-            raise
-
-    def give_up(self) -> None:
-        """Where the checkpoint could not be begun: what Orbax already waits for will not come, and the process may end."""
-        self._text.cancel()
+        # Before Orbax begins: beside it sums take twice the time, for its threads want the same memory and Python's lock.
+        self._text = written(info, arrays_of(parts, sums_of(dict(parts))))
 
     async def save(self, directory: Any) -> Awaitable[None]:
         """For Orbax."""
 
         async def write() -> None:
-            folder, text = await directory.await_creation(), await asyncio.wrap_future(self._text)
+            folder = await directory.await_creation()
             if jax.process_index() == 0:
-                (folder / _FILE).write_text(text)
+                (folder / _FILE).write_text(self._text)
 
         return write()
 
@@ -143,23 +131,13 @@ def sums_of(tree: Any) -> dict[str, int]:
     >>> sums_of({"a": one}) == sums_of({"a": one.copy()}), sums_of({"a": one}) == sums_of({"a": other})
     (True, False)
     """
-    return begin_sums(tree)()
-
-
-def begin_sums(tree: Any) -> Callable[[], dict[str, int]]:
-    """Begins to add up, beside whatever else is done; the arrays must stay as they are until the returned function was called."""
     leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
-    pool = ThreadPoolExecutor(os.cpu_count())  # numpy adds up outside Python's lock
-    parts = [pool.submit(_local, leaf) for leaf in leaves.values()]
-    pool.shutdown(wait=False)
-
-    def finish() -> dict[str, int]:
-        here = np.array([part.result() for part in parts], np.uint32)
-        if jax.process_count() > 1:
-            here = np.asarray(multihost_utils.process_allgather(here)).sum(0, dtype=np.uint32)
-        return dict(zip(leaves, here.tolist(), strict=True))
-
-    return finish
+    threads = (os.cpu_count() or 1) // 4  # one thread reads as fast as the memory of a small machine can be read
+    with ThreadPoolExecutor(threads) if threads > 1 else contextlib.nullcontext() as pool:
+        here = np.array([*(pool.map if pool else map)(_local, leaves.values())], np.uint32)
+    if jax.process_count() > 1:
+        here = np.asarray(multihost_utils.process_allgather(here)).sum(0, dtype=np.uint32)
+    return dict(zip(leaves, here.tolist(), strict=True))
 
 
 def _local(leaf: Any) -> int:

@@ -67,14 +67,7 @@ class Checkpoints:
             return
         parts = {"model": model, "training": training}
         about = About({**self.info, **more, "step": step}, parts)
-        try:
-            self._said(
-                lambda: self._checkpointer.save_checkpointables_async(step, {**parts, "about": about}, force=True)
-            )
-        except BaseException:
-            about.give_up()
-            raise
-        about.finish()
+        self._said(lambda: self._checkpointer.save_checkpointables_async(step, {**parts, "about": about}, force=True))
 
     def wait(self) -> None:
         """Until everything is on disk."""
