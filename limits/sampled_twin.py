@@ -221,6 +221,9 @@ class SampledTwin(Twin):
             raise AbsentError(f"lazy: {name_of(self.net)} has no tangent kernel. {drawn}.")
         if isinstance(drawn, MixedKernel):
             raise AbsentError(_MIXED.format(caller=caller, name=name_of(self.net), why=drawn))
+        if caller == "posterior" and drawn and (few := self._drawn_scalars(x)):
+            why = f"of {', '.join(few)} there are as many at every width, and each network draws others"
+            raise AbsentError(_MIXED.format(caller=caller, name=name_of(self.net), why=why))
         if law == "other" or (law == "mean" and not centred):
             raise AbsentError({"other": _NO_SUM, "mean": _MEAN}[law].format(caller=caller, name=name_of(self.net)))
         random = drawn and caller == "lazy" and parameterization(self.net.parameterization).d == 0
@@ -239,6 +242,11 @@ class SampledTwin(Twin):
         moves: Any = flatten_dict(Training("mse", trained=self.trained).moves(self.net, x))
         where: Any = flatten_dict(placed(self.net, x))
         return tuple(".".join(path) for path, each in where.items() if each.constant and moves[path])
+
+    def _drawn_scalars(self, x: Any) -> tuple[str, ...]:
+        """The parameters that are drawn, do not grow with the width and stand before the readout."""
+        where: Any = flatten_dict(placed(self.net, x))
+        return tuple(".".join(path) for path, each in where.items() if each.constant and each.std)
 
     def _program(self, x: Any) -> Any:
         return program_of(self.net_read, np.shape(x)[1:], str(np.asarray(x).dtype), None)

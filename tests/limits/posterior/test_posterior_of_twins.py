@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import flax.linen as nn
 import numpy as np
 import pytest
 
@@ -9,7 +10,7 @@ from limits import Provenance, Task, twin
 from limits.posterior import DivergenceError, Draws, Sweeps, infer, solve
 from limits.predict import posterior as regression
 from limits.types import AbsentError
-from zoo import CNN, MLP, ResNet, ViT
+from zoo import CNN, MLP, ResNet, ViT, in_parameterization
 
 NOISE = 0.05
 
@@ -18,6 +19,19 @@ NOISE = 0.05
 def task():
     x = np.random.default_rng(0).normal(size=(9, 5))
     return Task(x[:6], np.sign(x[:6, 0]), x[6:], np.sign(x[6:, 0]))
+
+
+class OwnGates(nn.Module):
+    """Gates by a softmax, which has no closed form: one a neuron, or so few."""
+
+    width: int
+    few: int = 0
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.relu(nn.Dense(self.width)(x))
+        gates = nn.softmax(nn.Dense(self.few or self.width, use_bias=False)(x if self.few else h))
+        return nn.Dense(1)(h * (gates.sum(-1, keepdims=True) + gates[:, :1] if self.few else gates))
 
 
 def network(**options):
@@ -68,7 +82,7 @@ def test_other_architectures_at_infinite_width_only(net, shape, task):
 
 
 @pytest.mark.slow
-def test_twins_that_know_no_layers(task, monkeypatch):
+def test_twins_that_know_no_layers(task):
     """With kernels that are read, and with those that are drawn where none can be."""
     from limits import sampled_twin
 
@@ -76,10 +90,14 @@ def test_twins_that_know_no_layers(task, monkeypatch):
     read = sampled_twin.SampledTwin(network()).posterior(task, NOISE)
     np.testing.assert_allclose(read.f_test, expected, rtol=1e-8)
     assert read.provenance["f_test"].kind == "exact"
-    monkeypatch.setattr(sampled_twin, "closed_kernels", lambda *_: ({}, Provenance("absent", ""), {}))
-    drawn = sampled_twin.SampledTwin(network()).posterior(task, NOISE)
-    np.testing.assert_allclose(drawn.f_test, expected, atol=0.2)
+    drawn = twin(in_parameterization(OwnGates(8), "ntk")).posterior(task, NOISE)
     assert drawn.provenance["f_test"].kind == "approximate"
+    assert "monte_carlo" in drawn.provenance["f_test"].detail
+
+
+def test_gates_that_are_few_and_drawn_make_a_mixture(task):
+    with pytest.raises(AbsentError, match="posterior: .* no Gaussian process, but a mixture: of Dense_1.* each network draws"):
+        twin(in_parameterization(OwnGates(8, few=2), "ntk")).posterior(task, NOISE)
 
 
 def test_finite_width(task):
