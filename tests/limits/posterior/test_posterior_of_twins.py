@@ -6,7 +6,7 @@ import flax.linen as nn
 import numpy as np
 import pytest
 
-from limits import Provenance, Task, twin
+from limits import Task, twin
 from limits.posterior import DivergenceError, Draws, Sweeps, infer, solve
 from limits.predict import posterior as regression
 from limits.types import AbsentError
@@ -96,7 +96,9 @@ def test_twins_that_know_no_layers(task):
 
 
 def test_gates_that_are_few_and_drawn_make_a_mixture(task):
-    with pytest.raises(AbsentError, match="posterior: .* no Gaussian process, but a mixture: of Dense_1.* each network draws"):
+    with pytest.raises(
+        AbsentError, match=r"posterior: .* no Gaussian process, but a mixture: of Dense_1.* each network draws"
+    ):
         twin(in_parameterization(OwnGates(8, few=2), "ntk")).posterior(task, NOISE)
 
 
