@@ -24,9 +24,10 @@ from rich.progress import track
 from rich.table import Table
 
 from launch import common, live, shards
-from launch.compare import FIELDS, OF_FAMILIES, OF_TRAINING, check_fields, task_of
+from launch.compare import FIELDS, OF_FAMILIES, OF_TRAINING, check_fields, optimizer_of, task_of
 from launch.compare import unread as unread_by_compare
-from limits import Task, predict, twin
+from limits import AbsentError, Task, predict, twin
+from train.evaluate.grid import steps_of
 from train.study import regression, regression_report
 from train.study.experiment import Experiment, plain_fields
 from train.study.families import check_file_names, check_variants, families, has_make
@@ -50,11 +51,16 @@ def unread(config: Any, path: str) -> list[str]:
     return sorted(set(config) - _OF_REGRESSION - Experiment(path, config, needed=()).asked_for(("make",)))
 
 
-def summary(net: Any, task: Task, steps: int, learning_rate: float, noise: float) -> tuple[dict[str, Any], Any]:
-    """Numbers of one twin, and its lazy trajectory (None without steps)."""
-    limit, n = twin(net), len(task.x_train)
+def summary(net: Any, task: Task, training: dict[str, Any], noise: float) -> tuple[dict[str, Any], Any]:
+    """Numbers of one twin, and its lazy trajectory, or why there is none; training: options of `lazy`."""
+    limit, n, steps = twin(net), len(task.x_train), training["steps"]
     kernels = limit.kernels(task.x)
-    run = limit.lazy(task, steps, learning_rate) if steps else None
+    run: Any = "steps = 0"
+    if steps:
+        try:
+            run = limit.lazy(task, **training)
+        except AbsentError as error:
+            run = str(error)
     eigenvalues = np.linalg.eigvalsh(kernels.ntk[:n, :n])
     ridge = noise * float(np.trace(kernels.nngp[:n, :n])) / n
     posterior = predict.posterior(kernels.nngp[:n, :n], task.y_train, kernels.nngp[n:, :n], kernels.nngp[n:, n:], ridge)
@@ -73,8 +79,8 @@ def summary(net: Any, task: Task, steps: int, learning_rate: float, noise: float
             predict.error_rate(f, task.y_test) if score == "error" else float(((f - task.y_test) ** 2).sum(-1).mean())
         )
         numbers[f"{name} test {score}"] = wrong
-    if run is not None:
-        numbers[f"lazy loss, step {steps}"] = float(run.loss[-1])
+    if steps:
+        numbers[f"lazy loss, step {steps}"] = "absent" if isinstance(run, str) else float(run.loss[-1])
     return numbers, run
 
 
@@ -198,11 +204,18 @@ def main() -> None:
     every = families(config, common.config_file(), task.outputs)
     if config.steps:
         check_file_names(every)
+    optimizer, absent = optimizer_of(config), list[str]()
     jobs = [(label, depth, make) for label, make in every.items() for depth in config.depths]
     for label, depth, make in track(jobs, "twins", console=screen):
-        numbers, run = summary(make(max(config.widths), depth), task, config.steps, config.learning_rate, noise=1e-3)
+        net = make(max(config.widths), depth)
+        how = {"steps": config.steps, "centred": config.get("centred", False)}
+        if config.steps:
+            how |= steps_of(net, config.learning_rate, optimizer)
+        numbers, run = summary(net, task, how, noise=1e-3)
         name = f"limit_{label.replace(' ', '_')}_depth{depth}"
-        if run is not None:
+        if isinstance(run, str):
+            absent += [run] if config.steps and run not in absent else []
+        else:
             run.save(folder / name)
             run.plot().savefig(folder / f"{name}.png", dpi=100)
         records.append({"family": label, "depth": depth, **numbers})
@@ -211,13 +224,14 @@ def main() -> None:
     for record in records:
         table.add_row(*[f"{value:.4g}" if isinstance(value, float) else str(value) for value in record.values()])
     screen.print(table)
+    screen.print("\n".join(absent), highlight=False, end="\n" * bool(absent))
     picture = len(records) > 2
     if picture:
         evidence_and_error(records, task).savefig(folder / "evidence.png", dpi=100)
     document = {"run": common.provenance(config), "noise": "1e-3 of the mean diagonal", "limits": records}
     common.write_whole(folder / "limit.json", json.dumps(document, indent=2) + "\n")
     more = ", evidence.png" if picture else ""
-    more += ", and a trajectory (.npz) and a plot (.png) of each" if config.steps else ""
+    more += ", and a trajectory (.npz) and a plot (.png) of each" if config.steps and not absent else ""
     screen.print(f"wrote {folder}/limit.json{more}", highlight=False)
 
 

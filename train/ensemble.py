@@ -209,7 +209,7 @@ def ensemble(
 def _spread(f: np.ndarray, n: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """(the covariances of outputs f [member, time, n, k] over members, averaged over outputs; their standard errors)."""
     away = f - f.mean(0)
-    freedom = max(len(f) - 1, 1) * f.shape[-1]
+    freedom = (len(f) - 1) * f.shape[-1] or np.nan  # one network says nothing of it
     cov = np.einsum("mtik,mtjk->tij", away, away) / freedom
     spread = {"f_train_cov": cov[:, :n, :n], "f_test_cov": cov[:, n:, n:]}
     errors = {}

@@ -103,7 +103,9 @@ class Program:
             mean = optax.incremental_update(trained, average, 1 - weight)
             average = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), mean, average)
         norms = {"gradient_norm": gradient, "update_norm": updates, "parameter_norm": trained}
-        numbers = Numbers.of({"loss": loss, **right, **{name: optax.tree.norm(tree) for name, tree in norms.items()}})
+        numbers = Numbers.of(
+            {"loss": loss, **right, **{name: optax.tree.norm(in_full(tree)) for name, tree in norms.items()}}
+        )
         return TrainingState(state.step + 1, trained, collections, memory, average, state.key), numbers
 
     def _gradients(self, state: TrainingState, batch: Any) -> Any:
@@ -115,17 +117,18 @@ class Program:
             collections, total, i = carry
             found, count = self._gradient(state.trained, collections, self._draws(state, i), part)
             loss, collections, right, gradient = found
-            sums = jax.tree.map(lambda a: count.astype(a.dtype) * a, (loss, right, gradient))
+            sums = jax.tree.map(lambda a: count.astype(a.dtype) * a, in_full((loss, right, gradient)))
             return (collections, jax.tree.map(jnp.add, total, (*sums, count)), i + 1), None
 
         first = jax.tree.map(lambda a: a[0], parts)
         (loss, _, *others), count = jax.eval_shape(
             self._gradient, state.trained, state.collections, self._draws(state, 0), first
         )
-        nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), (loss, *others, count))
+        nothing = in_full(jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), (loss, *others, count)))
         start = state.collections, nothing, jnp.zeros((), jnp.int32)
         (collections, (*sums, count), _), _ = jax.lax.scan(one, start, parts)
-        loss, right, gradient = jax.tree.map(lambda a: a / jnp.maximum(count, 1).astype(a.dtype), sums)
+        means = jax.tree.map(lambda a: a / jnp.maximum(count, 1).astype(a.dtype), sums)
+        loss, right, gradient = jax.tree.map(lambda a, like: a.astype(like.dtype), means, [loss, *others])
         return loss, collections, right, gradient
 
     def hits(self, outputs: Any, targets: Any) -> dict[str, Any]:

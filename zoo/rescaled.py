@@ -67,15 +67,13 @@ class Rescaled:
                 )
             return made
 
+        shape_alone = isinstance(inputs, jax.ShapeDtypeStruct)
+        x = jnp.zeros(inputs.shape, inputs.dtype) if shape_alone else jnp.asarray(inputs)
+
         def init(key: Any, **sizes: Any) -> Any:
-            return parameters(model(**sizes).init(key, inputs))
+            return parameters(model(**sizes).init(key, x))
 
         def apply(params: Any, **sizes: Any) -> Any:
-            x = (
-                jnp.zeros(inputs.shape, inputs.dtype)
-                if isinstance(inputs, jax.ShapeDtypeStruct)
-                else jnp.asarray(inputs)
-            )
             return model(**sizes).apply(params, x)
 
         seen = {"apply": apply} if nnx else {}

@@ -252,6 +252,15 @@ def whole_series(a: Any, b: Any, gap: Any) -> Any:
     return found + a[-1] * b[-1] * beyond_last(a, b, gap, *sums)[0]
 
 
+def series_between_ends(a: Any, b: Any, gap: Any, f: Any, g: Any) -> Any:
+    """Σ_k a_k b_k c^k, where what is beyond the last order is known at c = ±1: Σ_z f(z) g(±z) of values at nodes, f with weights."""
+    one, half = jnp.ones_like(gap), len(a) // 2
+    both = safe_sqrt(jnp.sum(a[half:-1] ** 2, 0) * jnp.sum(b[half:-1] ** 2, 0))
+    beyond = [summed(f, g[::way], one) - summed(a[:-1], b[:-1], way * one) for way in (1, -1)]
+    share = beyond_last(a, b, gap, both, both)[0]
+    return summed(a[:-1], b[:-1], 1 - gap) + share * jnp.where(gap > 1, beyond[1], beyond[0])
+
+
 def continued_error(values: Any, table: Any) -> Any:
     """The largest relative error of averages whose orders beyond the last are continued, from values [points, nodes] at `nodes`.
 

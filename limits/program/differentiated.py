@@ -40,6 +40,11 @@ class TwoFunctions(NamedTuple):
     i: int = 0
     j: int = 0
 
+    @property
+    def steep(self) -> bool:
+        """Whether the series of what is smooth has as many orders as there are: those of derivatives may need more."""
+        return all(self.smooth) and self.orders == hermite.ORDERS[-1]
+
 
 class OneFunction(NamedTuple):
     """h^(i)(u)."""
@@ -81,6 +86,11 @@ def _differentiated(f: Entrywise, i: int) -> Entrywise:
     return f
 
 
+def _at_nodes(f: Entrywise, i: int, q: Any, dets: tuple, z: Any) -> Any:
+    """f^(i)(r z), [n or 1, positions, nodes]."""
+    return _differentiated(f, i)(hermite.off_zero(jnp.sqrt(q))[..., None] * z, dets)
+
+
 def _coefficients(f: Entrywise, smooth: bool, i: int, q: Any, dets: tuple, orders: int) -> Any:
     """(f^(i))_k, [orders, n or 1, positions]."""
     r = hermite.off_zero(jnp.sqrt(q))
@@ -98,10 +108,16 @@ def _coefficients(f: Entrywise, smooth: bool, i: int, q: Any, dets: tuple, order
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def pair_average(pair: TwoFunctions, q1: Any, q2: Any, k: Any, gap: Any, dets1: tuple, dets2: tuple) -> Any:
     """E[f^(i)(u) g^(j)(v)], of variances q1, q2 at the positions of u and of v."""
-    a = _coefficients(pair.f, pair.smooth[0], pair.i, q1, dets1, pair.orders)
-    b = _coefficients(pair.g, pair.smooth[1], pair.j, q2, dets2, pair.orders)
-    a, b = (jax.vmap(lambda row, s=s: pair.place(row, s))(rows) for s, rows in ((0, a), (1, b)))
-    return hermite.summed(a, b, jnp.broadcast_to(1 - gap, jnp.shape(k)))
+    sides = (pair.f, pair.smooth[0], pair.i, q1, dets1), (pair.g, pair.smooth[1], pair.j, q2, dets2)
+    placed = lambda rows, side: jax.vmap(lambda row: pair.place(row, side))(rows)  # noqa: E731
+    if not pair.steep:
+        a, b = (placed(_coefficients(*each, pair.orders), side) for side, each in enumerate(sides))
+        return hermite.summed(a, b, jnp.broadcast_to(1 - gap, jnp.shape(k)))
+    z, table = hermite.nodes(pair.orders)
+    f, g = (_at_nodes(each, i, q, dets, z) for each, _, i, q, dets in sides)
+    a, b = (placed(jnp.moveaxis(hermite.expanded(each, table), -1, 0), side) for side, each in enumerate((f, g)))
+    f, g = (placed(jnp.moveaxis(each, -1, 0), side) for side, each in enumerate((f * table[:, 0], g)))
+    return hermite.series_between_ends(a, b, jnp.broadcast_to(gap, jnp.shape(k)), f, g)
 
 
 @pair_average.defjvp
@@ -109,13 +125,44 @@ def pair_average(pair: TwoFunctions, q1: Any, q2: Any, k: Any, gap: Any, dets1: 
 def _(pair: TwoFunctions, primals: tuple, tangents: tuple) -> Any:
     dq1, dq2, dk, _, dets1, dets2 = tangents
     higher = lambda i, j: pair_average(pair._replace(i=pair.i + i, j=pair.j + j), *primals)  # noqa: E731
-    moved = dk * higher(1, 1) + (pair.place(dq1, 0) * higher(2, 0) + pair.place(dq2, 1) * higher(0, 2)) / 2
+    if pair.steep:
+        moved = _by_size_and_correlation(pair, primals, (dq1, dq2), dk, higher(1, 1))
+    else:
+        moved = dk * higher(1, 1) + (pair.place(dq1, 0) * higher(2, 0) + pair.place(dq2, 1) * higher(0, 2)) / 2
     for which, (name, d) in enumerate((("f", dets1), ("g", dets2))):
-        if d:
+        if any(each.dtype != jax.dtypes.float0 for each in d):
             given = list(primals)
             given[4 + which] = (*given[4 + which], *_numbers(d))
             moved = moved + pair_average(pair._replace(**{name: _moved(getattr(pair, name))}), *given)
     return pair_average(pair, *primals), moved
+
+
+def _by_size_and_correlation(pair: TwoFunctions, primals: tuple, moving: tuple, dk: Any, slopes: Any) -> Any:
+    """How E[f g] moves, by 2q ∂_q at fixed c, which is E[u f′(u) g]: where q is large, f″ has many more orders than u f′."""
+    moved, k = 0.0, primals[2]
+    for which, dq in enumerate(moving):
+        f, i = (pair.f, pair.i) if which == 0 else (pair.g, pair.j)
+        q, given = primals[which], list(primals)
+        large = q > 1
+        given[4 + which] = (*given[4 + which], large)
+        way = _sized(_differentiated(f, i))
+        changed = pair._replace(f=way, i=0) if which == 0 else pair._replace(g=way, j=0)
+        moved = moved + pair.place(jnp.where(large, dq / jnp.where(large, q, 1), dq) / 2, which) * pair_average(
+            changed, *given
+        )
+        dk = dk - k * pair.place(jnp.where(large, dq / jnp.where(large, q, 1), 0) / 2, which)
+    return moved + dk * slopes
+
+
+def _sized(f: Entrywise) -> Entrywise:
+    """x f′(x), or f″(x) where the last deterministic value is not true."""
+    slope = _differentiated(f, 1)
+
+    def call(x: Any, p: tuple) -> Any:
+        *p, large = p
+        return jnp.where(large[..., None], x * slope(x, tuple(p)), _differentiated(slope, 1)(x, tuple(p)))
+
+    return call
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

@@ -361,6 +361,22 @@ def test_what_cannot_be_rebuilt_says_what_can_be_done(tmp_path: Path):
     assert analyse(net, read, np.ones((2, 8, 8, 1)), np.eye(10)[:2], parts=("ntk",))["ntk"]["ntk"].shape == (2, 2, 2)
 
 
+def test_rescaled_modules_of_nnx_are_functions(tmp_path: Path):
+    code = (Path(__file__).parent / "training_config.py").read_text().replace("import optax", "import jax, optax")
+    layer = "Rescaled.of(Net, jax.numpy.zeros((1, 8, 8, 1)), {'width': 8}, {'width': width})"
+    code = code.replace('MLP(width, depth, outputs=10, parameterization="mup")', layer).replace("MLP,", "Rescaled,")
+    (tmp_path / "own.py").write_text(code + "\nfrom flax import nnx\n" + NNX)
+    config = load(tmp_path / "own.py").get_config()
+    config.update({"steps": 1, "warmup": 0, "evaluate_every": 0, "average": 0.0})
+    run = train.prepare(Experiment(str(tmp_path / "own.py"), config, train.FUNCTIONS), tmp_path)
+    assert train.conduct(run, SILENT)
+    jobs = runs.jobs_of([str(tmp_path)], [str(tmp_path / "own.py")])
+    found = analyse_all(jobs, jobs[0].run.task(6, 3), tmp_path, {"parts": ("ntk",)}, SILENT)
+    assert found[0]["ntk"]["ntk"].shape == (2, 9, 9)
+    ((net, _, members),) = report.groups(jobs, found)
+    assert "must be a Flax Linen module" in str(report.against(net, members, jobs[0].run.task(6, 3), 0.1, 0.0)["lazy"])
+
+
 def test_names_of_runs_are_words_in_a_page():
     page = Report("<script>a</script>", [], {}).html()
     assert "<h1>&lt;script&gt;a&lt;/script&gt;</h1>" in page

@@ -12,9 +12,11 @@ from forked import ended
 from ml_collections import ConfigDict
 
 from launch import common
+from launch.compare import task_of
 from launch.limit import summary, work_of
-from limits import predict, twin
+from limits import Trajectory, predict, twin
 from train.data import gaussian_teacher, xor_mixture
+from train.study.experiment import load
 from zoo import MLP
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +112,20 @@ def test_limit_by_path(tmp_path):
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "limit.json").read_text())
     assert {record["family"] for record in document["limits"]} == {"ntk", "mup"}
-    assert (tmp_path / "limit_ntk_depth1.npz").exists()
+    config = load(ROOT / "configs/mlp.py").get_config()
+    net = MLP(512, 1, activation="relu", w_std=2**0.5, b_std=0.0, parameterization="ntk")
+    run = twin(net).lazy(task_of(config), config.steps, config.learning_rate, centred=True)
+    np.testing.assert_allclose(Trajectory.load(tmp_path / "limit_ntk_depth1").loss, run.loss, rtol=1e-9)
+
+
+def test_limit_of_what_has_no_kernel_regime(tmp_path):
+    small = ("--config.task.n_train=6", "--config.task.n_test=2", "--config.depths=(1,)", "--config.optimizer=muon")
+    (code,), (said,) = ended("launch.limit", "--config=mlp", f"--workdir={tmp_path}", *small)
+    assert code == 0, said
+    assert "lazy: " in said
+    assert [each["lazy loss, step 12"] for each in json.loads((tmp_path / "limit.json").read_text())["limits"]] == 2 * [
+        "absent"
+    ]
 
 
 def test_what_a_config_of_regression_lacks_is_named(tmp_path):
@@ -240,7 +255,7 @@ def test_limit_without_training(tmp_path):
 @pytest.mark.parametrize(("task", "score"), [(gaussian_teacher(8, 6), "loss"), (xor_mixture(8, 6), "error")])
 def test_real_targets_have_no_share_of_wrong_signs(task, score):
     net, n = MLP(8, 1, activation="erf"), len(task.y_train)
-    numbers, _ = summary(net, task, 0, 0.1, 1e-3)
+    numbers, _ = summary(net, task, {"steps": 0}, 1e-3)
     k = twin(net).kernels(task.x).ntk
     f = k[n:, :n] @ np.linalg.solve(k[:n, :n] + 1e-3 * np.trace(k[:n, :n]) / n * np.eye(n), task.y_train)
     wrong = predict.error_rate(f, task.y_test)

@@ -54,6 +54,9 @@ def batches(): yield np.ones((2, 3)), np.ones((2, 1))
         prepared(tmp_path / "run", tmp_path / "own.py", evaluate_every=2)
     with pytest.raises(ValueError, match="accumulate=3: a batch of 2 does not divide"):
         prepared(tmp_path / "run", tmp_path / "own.py", accumulate=3)
+    (tmp_path / "own.py").write_text(code.replace("np.ones((2, 3))", "1j * np.ones((2, 3))"))
+    with pytest.raises(ValueError, match=r"gives inputs that are an array of complex128; they must be"):
+        prepared(tmp_path / "run", tmp_path / "own.py")
 
 
 OWN_TEST_DATA = """

@@ -190,6 +190,13 @@ def test_sharpness_is_the_top_of_the_dense_hessian(loss):
             sharpness(tanh_net, PARAMS, DATA, loss, rates={"a": 1.0}, preconditioned=True, chunk=3)
 
 
+def test_sharpness_of_parameters_in_half_precision():
+    half = {name: jnp.asarray(leaf, jnp.bfloat16) for name, leaf in PARAMS.items()}
+    full = {name: leaf.astype("float32") for name, leaf in half.items()}
+    found, expected = (sharpness(tanh_net, each, DATA).eigenvalues for each in (half, full))
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_gradient_descent_diverges_above_the_edge_and_not_below():
     x, y = jnp.asarray(features(20, 4), float), jnp.zeros((20, 1))
 

@@ -80,6 +80,23 @@ def test_parts_of_a_batch_change_nothing(plain: Any):
         np.testing.assert_allclose(metrics[name], plain[1][name], rtol=1e-4)
 
 
+def test_gradients_in_half_precision_are_added_up_in_float32():
+    """Of many parts, and of many parameters for their norms: sums of bfloat16 stop at 256 times what is added."""
+    net = nn.Dense(2, use_bias=False, dtype=jnp.bfloat16, param_dtype=jnp.bfloat16)
+    x = jnp.asarray(np.random.default_rng(0).normal(1, 0.1, (1024, 3)), jnp.bfloat16)
+    whole, parts = (Program(net, optax.sgd(0.1), lambda f, y: jnp.mean((f - y) ** 2), n) for n in (1, 1024))
+    found = [each._gradients(each.initial(0, x), (x, x[:, :2]))[3] for each in (whole, parts)]
+    close(*(jax.tree.map(lambda a: a.astype("float32"), each) for each in found), rtol=2e-2)
+
+    class Many(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return sum(self.param(f"p{i}", nn.initializers.ones, (1, 1), jnp.bfloat16) for i in range(300)) * x
+
+    many = Program(Many(), optax.sgd(1e-9), lambda f, y: jnp.mean(f * y))
+    assert many.step(many.initial(0, x), (x, x))[1]["parameter_norm"] == pytest.approx(300**0.5, rel=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "net",

@@ -286,6 +286,7 @@ def test_nnx_modules_of_sizes_and_rngs():
         assert {name: place.role for name, place in inferred.places.items()} == wanted
     params = net.init(jax.random.key(0), x)
     assert net.apply(params, x).shape == (2, 1)
+    assert Rescaled.of(OfNNX, jax.ShapeDtypeStruct(x.shape, x.dtype), **sizes).roles == net.roles
     assert explain(net, "adam", learning_rate=1.0)
     with pytest.raises(ValueError, match=r"make returns the NNX module OfNNX.* give make an argument rngs"):
         Rescaled.of(lambda width: OfNNX(width, nnx.Rngs(0)), x, **sizes)

@@ -21,7 +21,7 @@ _NO_LAYERS = "the twin records nothing by layer for this definition"
 
 
 @checks.arguments(
-    net=checks.module,
+    net=checks.module | checks.function,
     task=task_of | checks.a(Points, "Points"),
     times=checks.array(None),
     learning_rate=checks.real | checks.function,

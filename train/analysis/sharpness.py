@@ -11,6 +11,7 @@ import scipy
 from limits.kept.precision import full_products
 from limits.types import Loss
 from train.analysis.network import CHUNK, hessian_product, parts_of, rates_of
+from train.step import in_full
 from train.variables import split
 from zoo import checks
 
@@ -143,6 +144,7 @@ def sharpness(
     of stability.
     """
     trained, state = split(variables)
+    trained = in_full(trained)
     x, y = data
     if len(x) != len(y) or not len(x):
         raise ValueError(f"sharpness: {len(x)} inputs and {len(y)} targets: there must be as many, and at least one.")

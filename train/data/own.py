@@ -138,7 +138,7 @@ def _array(value: Any, what: str, name: str) -> np.ndarray:
         found = np.asarray(value)
     except ValueError:  # lists of unequal lengths
         found = np.asarray(None)
-    numbers = found.dtype == bool or jnp.issubdtype(found.dtype, jnp.number)
+    numbers = found.dtype == bool or any(jnp.issubdtype(found.dtype, kind) for kind in (jnp.integer, jnp.floating))
     if not numbers or not found.ndim:
         kind = f"an array of {found.dtype}" if isinstance(value, np.ndarray) else shown(value)
         kind = f"a {type(value).__name__}" if isinstance(value, Mapping) else kind

@@ -17,6 +17,7 @@ from train.data.own import Validation
 from train.study.experiment import Experiment, load
 from train.variables import initial
 from zoo import checks
+from zoo.modules import Pair
 from zoo.rescaled import within
 from zoo.saved import register
 
@@ -64,6 +65,8 @@ def _with_net(run: TrainedRun, configs: Sequence[str]) -> TrainedRun:
         return run
     made = Experiment(file, run.config, ("make",)).call("make", run.config.get("width"), run.config.get("depth"))
     net = within(made)
+    if isinstance(net, Pair):  # a function shows its outputs, if not its layers
+        return dataclasses.replace(run, net=net.apply)
     checks.module(f"{run.name}: what make of {file} returns", net)
     return dataclasses.replace(run, net=net)
 
