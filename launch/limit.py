@@ -66,7 +66,7 @@ def summary(net: Any, task: Task, training: dict[str, Any], noise: float) -> tup
     posterior = predict.posterior(kernels.nngp[:n, :n], task.y_train, kernels.nngp[n:, :n], kernels.nngp[n:, n:], ridge)
     ridge_ntk = noise * float(np.trace(kernels.ntk[:n, :n])) / n
     of_ntk = predict.kernel_regression(kernels.ntk[:n, :n], task.y_train, kernels.ntk[n:, :n], ridge_ntk)
-    numbers = {
+    numbers: dict[str, Any] = {
         "NNGP mean diagonal": float(np.trace(kernels.nngp)) / len(kernels.nngp),
         "NTK mean diagonal": float(np.trace(kernels.ntk)) / len(kernels.ntk),
         "largest stable rate": 2 * n / float(eigenvalues[-1]),

@@ -159,8 +159,8 @@ def _sized(f: Entrywise) -> Entrywise:
     slope = _differentiated(f, 1)
 
     def call(x: Any, p: tuple) -> Any:
-        *p, large = p
-        return jnp.where(large[..., None], x * slope(x, tuple(p)), _differentiated(slope, 1)(x, tuple(p)))
+        own, large = p[:-1], p[-1]
+        return jnp.where(large[..., None], x * slope(x, own), _differentiated(slope, 1)(x, own))
 
     return call
 
