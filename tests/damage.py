@@ -21,7 +21,7 @@ def damaged(data: bytes, flips: int = FLIPS, seed: int = 0) -> Iterator[bytes]:
         zeroed = data[:start] + bytes(len(data[start : start + 512])) + data[start + 512 :]
         if zeroed != data:
             yield zeroed
-    yield from (b"", bytes(len(data)), data + b"\0")
+    yield from (b"", bytes(len(data)), data + b"\0", data[:-1])
 
 
 def silently_different(file: Path, read: Callable[[], object], flips: int = FLIPS) -> tuple[int, int, int]:

@@ -117,7 +117,7 @@ class KeptKernels:
         found = file.read_bytes() if file.exists() else None
         if found == text:
             return True
-        if found is not None and _is_note(found):
+        if found is not None and found.split() != text.split() and _is_note(found):
             raise ValueError(
                 f"{self.folder} holds blocks of other kernels or inputs: give another folder, or empty this one. (Those of "
                 "another version of this package count as others.)"
