@@ -64,6 +64,8 @@ def infer_roles(
     are summed over, which are of layers, and whether an embedding is also the readout is seen in the forward pass: in that
     of a Linen model's `init`, or in apply(params, **sizes), which runs any other model on some input.
     Nothing else is guessed: what does not fit is an error that names the parameter, and a use that is not followed a warning.
+    Where code sums products of activations over the width (h·h′, a head hᵀQh′ with a wide Q), no role makes up for a missing 1/N:
+    it is the code's, as 1/d of logits is, and `train.coord_check` sees it.
 
     init(key, **sizes) returns parameters (any pytree). base, target: sizes such as {"width": 64, "depth": 2}; `width` and
     `depth` say which of them these are (no depth: one depth). branch_outputs: where depths differ, a regular expression
