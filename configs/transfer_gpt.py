@@ -3,7 +3,7 @@
     python3 -m launch.transfer --config=configs/transfer_gpt.py
     python3 -m launch.transfer --config=configs/transfer_gpt.py:depth
 
-Three to twenty minutes a variant on two cores. Measured, octaves that the optimum moves a doubling of the size, with 95 % intervals:
+Three to twenty minutes a variant on two cores. Octaves that the optimum moves a doubling of the size, measured, 95 % intervals:
 
                       Adam                      Muon
     width, mup        −.10 [−.30, +.15]         −.19 [−.50, +.15]

@@ -27,7 +27,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 from rich.progress import track
 
 from launch import common
@@ -62,16 +62,14 @@ def machine() -> dict[str, Any]:
     }
 
 
-def main(named: list[str]) -> None:
+def main() -> None:
     """Measures, prints the table, and keeps it."""
-    if len(named) > 2 or not set(named[1:]) <= set(CHOICES):
-        raise app.UsageError(f"bench times one of {', '.join(CHOICES)}; got {' '.join(named[1:])}.")
-    if len(named) == 2:  # `launch.bench train` is `launch.bench --what=train`
-        flags.FLAGS.what = [named[1]]
-    try:
-        before = read(Path(_AGAINST.value)) if _AGAINST.value else None
-    except ValueError as error:
-        raise SystemExit(f"error: {error}") from None
+    named = common.NAMED
+    if len(named) > 1 or not set(named) <= set(CHOICES):
+        raise ValueError(f"bench times one of {', '.join(CHOICES)}; got {' '.join(named)}.")
+    if named:  # `launch.bench train` is `launch.bench --what=train`
+        flags.FLAGS.what = [named[0]]
+    before = read(Path(_AGAINST.value)) if _AGAINST.value else None
     folder, screen, run = common.workdir("bench"), common.console(), machine()
     yardstick = run["device"].pop("product")
     options, rows = Options(_ORACLE.value, _N.value, _ROUNDS.value), list[Timing]()
@@ -92,7 +90,7 @@ def main(named: list[str]) -> None:
 
 def run() -> None:
     """Entry point."""
-    app.run(main)
+    common.start(main, __doc__, names=True)
 
 
 if __name__ == "__main__":

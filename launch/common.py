@@ -214,6 +214,7 @@ def _field(override: str, settings: Any) -> Any:
         if not hasattr(place, "keys") or name not in place:
             known = place.keys() if hasattr(place, "keys") else []
             more = " A field that the file lacks is given by --set=NAME=VALUE." if "set" in flags.FLAGS else ""
+            more = more if place is settings else f" Where the file lacks it, add it there, in a copy: {name}."
             raise SystemExit(f'error: the config has no field "{override}": {did_you_mean(name, known)}{more}')
         place = place[name]
     return place

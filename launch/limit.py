@@ -96,6 +96,11 @@ def small_task(config: Any, path: str) -> Task:
     task = task_of(config)
     if not len(task.x_test):
         raise ValueError("limit needs test points: set --config.task.n_test to 1 or more.")
+    if task.positions:
+        raise ValueError(
+            f"limit predicts one row of outputs for each input; config.task has targets of {task.positions[0]} positions each. "
+            "launch.compare trains limits of these (configs/gpt.py, gpt_rich.py), and twin(net).kernels has their kernels."
+        )
     return task
 
 
@@ -204,7 +209,7 @@ def main() -> None:
     every = families(config, common.config_file(), task.outputs)
     if config.steps:
         check_file_names(every)
-    optimizer, absent = optimizer_of(config), list[str]()
+    optimizer, absent, kept = optimizer_of(config), list[str](), False
     jobs = [(label, depth, make) for label, make in every.items() for depth in config.depths]
     for label, depth, make in track(jobs, "twins", console=screen):
         net = make(max(config.widths), depth)
@@ -216,6 +221,7 @@ def main() -> None:
         if isinstance(run, str):
             absent += [run] if config.steps and run not in absent else []
         else:
+            kept = True
             run.save(folder / name)
             run.plot().savefig(folder / f"{name}.png", dpi=100)
         records.append({"family": label, "depth": depth, **numbers})
@@ -231,7 +237,7 @@ def main() -> None:
     document = {"run": common.provenance(config), "noise": "1e-3 of the mean diagonal", "limits": records}
     common.write_whole(folder / "limit.json", json.dumps(document, indent=2) + "\n")
     more = ", evidence.png" if picture else ""
-    more += ", and a trajectory (.npz) and a plot (.png) of each" if config.steps and not absent else ""
+    more += f", and a trajectory (.npz) and a plot (.png) of each{' that has one' if absent else ''}" if kept else ""
     screen.print(f"wrote {folder}/limit.json{more}", highlight=False)
 
 

@@ -307,7 +307,8 @@ def _made(twin: Any, shape: tuple[int, ...], kind: str, names: tuple[str, ...], 
     kernels = _varied(twin.net, shape, kind, twin.trained, names)
     if isinstance(kernels, Refused):
         return None, None, dict.fromkeys(KERNELS, Provenance("absent", kernels.reason)), 0
-    if like is None:
+    measured = like is not None
+    if not measured:
         drawn = np.random.default_rng(0).normal(size=(_INPUTS, *shape)) * _LARGE
         like = drawn if kind == "float64" else np.zeros((1, *shape), kind)
     with jax.enable_x64(True):
@@ -317,7 +318,7 @@ def _made(twin: Any, shape: tuple[int, ...], kind: str, names: tuple[str, ...], 
     said = {name: absent.get(name, how) for name in KERNELS}
     return (
         kernels,
-        dataclasses.replace(lengths, differentiable=True),
+        dataclasses.replace(lengths, differentiable=True, measured=measured),
         said,
         0 if any(seen.arrays()[:3]) else seen.largest,
     )

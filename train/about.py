@@ -146,7 +146,7 @@ def _local(leaf: Any) -> int:
         return _part(np.asarray(leaf), (0,) * np.ndim(leaf)) if jax.process_index() == 0 else 0
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
-    if len(leaf.sharding.device_set) == 1:  # a list of its shards takes a tenth of the time of the sums
+    if leaf.is_fully_addressable and len(leaf.sharding.device_set) == 1:  # a list of shards is slow
         return _part(np.asarray(leaf), (0,) * leaf.ndim)
     parts = [shard for shard in leaf.addressable_shards if shard.replica_id == 0]
     return sum(_part(np.asarray(part.data), tuple(i.start or 0 for i in part.index)) for part in parts) % 2**32

@@ -67,14 +67,14 @@ class Rescaled:
                 )
             return made
 
-        shape_alone = isinstance(inputs, jax.ShapeDtypeStruct)
-        x = jnp.zeros(inputs.shape, inputs.dtype) if shape_alone else jnp.asarray(inputs)
+        shapes = [isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(inputs)]
+        x = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), inputs) if any(shapes) else inputs
 
         def init(key: Any, **sizes: Any) -> Any:
             return parameters(model(**sizes).init(key, x))
 
         def apply(params: Any, **sizes: Any) -> Any:
-            return model(**sizes).apply(params, x)
+            return model(**sizes).apply(params, x if isinstance(x, Mapping | tuple) else jnp.asarray(x))
 
         seen = {"apply": apply} if nnx else {}
         return cls(model(**target), infer_roles(init, base, target, **{**seen, **options}))

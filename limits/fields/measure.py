@@ -96,9 +96,9 @@ def _inside(net: Any, x: Any, seen: Seen, slopes: Any = None, tangent: Any = Non
 
 def _no_features(net: Any, x: Any) -> str:
     """Why they were not seen."""
-    if not isinstance(net, PlainNetwork):
-        return _NO_FEATURES
     names = [".".join(path) for path in readouts(net, x)]
+    if names and not isinstance(net, PlainNetwork):
+        return _NO_FEATURES
     said = _READOUTS if len(names) > 1 else _NO_READOUT
     return said.format(name=name_of(net), names=" and ".join(names))
 

@@ -23,15 +23,21 @@ _SAID = 3  # inexact places in a provenance
 class SeriesLengths:
     """Orders of the Hermite series of each function, by its name. Nothing is measured.
 
-    differentiable: whether results have derivatives, which takes memory and time.
+    differentiable: whether results have derivatives, which takes memory and time. measured: on inputs such as there will be.
     """
 
     orders_by_name: tuple[tuple[str, int], ...] = ()
     differentiable: bool = False
+    measured: bool = True
 
     def orders(self, function: Function) -> int:
         """Of the series of this function."""
         return dict(self.orders_by_name).get(function.name, _USUAL_ORDERS)
+
+    def orders_of_slopes(self, function: Function) -> int:
+        """Of how its averages move, which may be a series where they are not: all there are, where nobody knows."""
+        found = dict(self.orders_by_name).get(function.name)
+        return found if found and self.measured else hermite.ORDERS[-1]
 
     measures = False
 

@@ -243,7 +243,7 @@ def of_two(m: Any, value: Any, f: Function, g: Function, gap: Any, closed: Any, 
     *placed, k, gap = _covariances(m, f, g, gap, pairs)
     if closed is not None:
         return written_out(with_derivatives(value, closed.call, *placed, k, gap, closed.numbers))
-    orders = max(m.series.orders(f), m.series.orders(g))
+    orders = max(m.series.orders_of_slopes(f), m.series.orders_of_slopes(g))
     pair = TwoFunctions(entrywise(f), entrywise(g), (is_smooth(f), is_smooth(g)), place, orders)
     return with_derivatives(
         value, functools.partial(pair_average, pair), q1, q2, k, gap, values_of_dets(f), values_of_dets(g)

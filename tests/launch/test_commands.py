@@ -118,6 +118,12 @@ def test_limit_by_path(tmp_path):
     np.testing.assert_allclose(Trajectory.load(tmp_path / "limit_ntk_depth1").loss, run.loss, rtol=1e-9)
 
 
+def test_limit_of_positions_is_refused(tmp_path):
+    (code,), (said,) = ended("launch.limit", "--config=gpt", f"--workdir={tmp_path}")
+    assert code == 1
+    assert "config.task has targets of" in said
+
+
 def test_limit_of_what_has_no_kernel_regime(tmp_path):
     small = ("--config.task.n_train=6", "--config.task.n_test=2", "--config.depths=(1,)", "--config.optimizer=muon")
     (code,), (said,) = ended("launch.limit", "--config=mlp", f"--workdir={tmp_path}", *small)

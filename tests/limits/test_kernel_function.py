@@ -188,6 +188,25 @@ def test_derivatives_by_large_inputs_that_are_close(angle):
     np.testing.assert_allclose(bend, expected, rtol=3e-5)
 
 
+def test_derivatives_of_what_has_a_closed_form_and_of_larger_inputs_than_those_measured():
+    """Slopes of an average that is a closed form or a series of a few orders are series of all there are."""
+    x = np.array([[30.0, 0.0]])
+    k = twin(MLP(8, 1, activation=jax.nn.sigmoid, b_std=0.3)).kernel_function()
+    z = np.linspace(-9, 9, 100_001)
+    weights = np.exp(-z * z / 2) * (z[1] - z[0]) / np.sqrt(2 * np.pi)
+
+    def ntk(s):
+        q = (s * 30.0) ** 2 / 2 + 0.09
+        f = 0.5 * (1 + np.tanh(np.sqrt(q) * z / 2))
+        return np.sum(weights * f * f) + 0.09 + q * np.sum(weights * (f * (1 - f)) ** 2)
+
+    with jax.enable_x64(True):
+        slope = jax.jvp(lambda s: k(s * jnp.asarray(x)).ntk[0, 0], (1.0,), (1.0,))[1]
+    h = 0.01
+    expected = (8 * (ntk(1 + h) - ntk(1 - h)) - ntk(1 + 2 * h) + ntk(1 - 2 * h)) / (12 * h)
+    np.testing.assert_allclose(slope, expected, rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_own_modules_have_one():
     """Averages over several variables too: of which derivatives are exact on the diagonal (there are two)."""

@@ -287,6 +287,16 @@ def test_nnx_modules_of_sizes_and_rngs():
     params = net.init(jax.random.key(0), x)
     assert net.apply(params, x).shape == (2, 1)
     assert Rescaled.of(OfNNX, jax.ShapeDtypeStruct(x.shape, x.dtype), **sizes).roles == net.roles
+
+    class Both(nn.Module):
+        width: int
+
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(1)(nn.Dense(self.width)(x["a"] + x["b"][:, None]))
+
+    both = {"a": x, "b": x[:, 0]}
+    assert Rescaled.of(Both, both, **sizes).roles == Rescaled.of(Both, jax.eval_shape(lambda: both), **sizes).roles
     assert explain(net, "adam", learning_rate=1.0)
     with pytest.raises(ValueError, match=r"make returns the NNX module OfNNX.* give make an argument rngs"):
         Rescaled.of(lambda width: OfNNX(width, nnx.Rngs(0)), x, **sizes)
