@@ -10,7 +10,8 @@ Three to twenty minutes a variant on two cores. Octaves that the optimum moves a
     width, standard   −1.09 [−1.40, −.74]       −.25 [−.60, +.01]
     depth, α = 1      −.08 [−.23, +.11]         +.04 [−.16, +.23]
 
-Muon's updates have one spectral norm whatever the width, so that little is left for parameterizations to mend.
+To width 512 Adam's optimum moves by −.13 [−.26, +.05] in mup. Muon's updates have one spectral norm
+whatever the width, so that little is left for parameterizations to mend.
 """
 
 import math
