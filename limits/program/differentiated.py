@@ -147,10 +147,9 @@ def _by_size_and_correlation(pair: TwoFunctions, primals: tuple, moving: tuple, 
         given[4 + which] = (*given[4 + which], large)
         way = _sized(_differentiated(f, i))
         changed = pair._replace(f=way, i=0) if which == 0 else pair._replace(g=way, j=0)
-        moved = moved + pair.place(jnp.where(large, dq / jnp.where(large, q, 1), dq) / 2, which) * pair_average(
-            changed, *given
-        )
-        dk = dk - k * pair.place(jnp.where(large, dq / jnp.where(large, q, 1), 0) / 2, which)
+        share = jnp.where(large, dq / jnp.where(large, q, 1), dq) / 2
+        moved = moved + pair.place(share, which) * pair_average(changed, *given)
+        dk = dk - k * pair.place(jnp.where(large, share, 0), which)
     return moved + dk * slopes
 
 
