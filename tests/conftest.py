@@ -119,6 +119,26 @@ def pytest_configure(config):
             os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *understood(FUSED, WHOLE)]).strip()
 
 
+SLOW_CASES = pathlib.Path(__file__).with_name("slow_cases.txt")
+QUICK = pytest.StashKey[dict[str, bool]]()
+
+
+@pytest.hookimpl(tryfirst=True)  # before those that are slow are left out
+def pytest_collection_modifyitems(config, items):
+    """Of a test that is run for many cases some run with the slow ones: those that slow_cases.txt lists."""
+    listed = set(SLOW_CASES.read_text().splitlines())
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker("slow")
+    config.stash[QUICK] = {item.nodeid: item.get_closest_marker("slow") is None for item in items}
+
+
+@pytest.fixture
+def quick(request) -> dict[str, bool]:
+    """Of each test that was collected whether it runs by default."""
+    return request.config.stash[QUICK]
+
+
 @pytest.fixture(autouse=True, scope="module")
 def room_for_programs():
     """A process may have 65,530 pieces of memory on Linux; compiled programs take nine each, and a compiler without crashes."""
