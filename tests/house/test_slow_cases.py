@@ -18,4 +18,4 @@ def test_of_every_test_a_case_runs_by_default(quick):
 
 
 def test_the_list_is_sorted_and_says_nothing_twice():
-    assert LISTED == sorted(set(LISTED))
+    assert sorted(set(LISTED)) == LISTED

@@ -315,6 +315,7 @@ def test_a_little_study_from_the_command_line(tmp_path: Path):
     assert predicted.codes == [0], predicted.outputs[0]
 
 
+@pytest.mark.slow
 def test_a_budget_that_pays_for_the_grid_ends_in_it(tmp_path: Path):
     (tmp_path / "own.py").write_text(OWN)
     small = ("--config.values=(0.5,1.0,2.0)", "--config.seeds=1", "--config.target.width=16", "--config.steps=5")

@@ -36,6 +36,7 @@ class Combined(nn.Module):
         return 0.3**0.5 * f + inner.sum(-1, keepdims=True) / self.width**0.5
 
 
+@pytest.mark.slow
 def test_a_combination_is_the_limit_of_a_network_that_is_one():
     found = (0.3 * twin(RELU) + twin(RELU) * twin(ERF)).kernels(X)
     parts = twin(RELU).kernels(X), twin(ERF).kernels(X)

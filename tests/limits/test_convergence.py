@@ -10,9 +10,8 @@ from zoo import Parameterization, ResNet
 X = np.random.default_rng(0).normal(size=(4, 3))
 
 
-@pytest.mark.parametrize(
-    ("activation", "quantity"), [("relu", "ntk"), pytest.param("erf", "nngp", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("activation", "quantity"), [("relu", "ntk"), ("erf", "nngp")])
 def test_kernels_converge_as_one_over_depth(activation, quantity):
     rate = convergence(ResNet(8, 3, activation=activation), X, quantity=quantity)
     assert rate.exponent == pytest.approx(1, abs=0.05)

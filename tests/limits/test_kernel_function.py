@@ -170,7 +170,8 @@ def of_tanh(x, y, nodes=2001):
     return np.array([nngp, nngp + k * np.sum(weights / np.cosh(u) ** 2 / np.cosh(v) ** 2)])
 
 
-@pytest.mark.parametrize("angle", [0.0, 0.05, pytest.param(np.pi - 0.05, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("angle", [0.0, 0.05, np.pi - 0.05])
 def test_derivatives_by_large_inputs_that_are_close(angle):
     """Slopes of what saturates have thousands of orders: E[f″f″] by the first 1,024 gave an NTK's Hessian 200 times too large."""
     k = twin(MLP(8, 1, activation="tanh", w_std=1.0, b_std=0.2)).kernel_function()
@@ -188,6 +189,7 @@ def test_derivatives_by_large_inputs_that_are_close(angle):
     np.testing.assert_allclose(bend, expected, rtol=3e-5)
 
 
+@pytest.mark.slow
 def test_derivatives_of_what_has_a_closed_form_and_of_larger_inputs_than_those_measured():
     """Slopes of an average that is a closed form or a series of a few orders are series of all there are."""
     x = np.array([[30.0, 0.0]])

@@ -214,7 +214,8 @@ def test_bases_that_grow_keep_what_the_optimiser_remembers(optimizer):
     np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("known", [17, *(pytest.param(n, marks=pytest.mark.slow) for n in (9, 24))])  # room: 12, 18, 24
+@pytest.mark.slow
+@pytest.mark.parametrize("known", [17, 9, 24])  # room: 12, 18, 24
 def test_steps_on_the_part_of_a_block_that_is_known_are_steps_on_all_of_it(known, monkeypatch):
     net = NET.clone(depth=2)
     optimizer = scaled("muon", net, learning_rate=0.1, weight_decay=0.5)
@@ -405,7 +406,8 @@ def test_short_forms_belong_to_gradient_descent():
             run(TASK, 1, optimizer=optax.adam(0.1), momentum=0.9)
 
 
-@pytest.mark.parametrize(("begins", "by_entry"), [(600, True), pytest.param(5000, False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("begins", "by_entry"), [(600, True), (5000, False)])
 def test_what_begins_after_the_steps_that_are_tried_is_tried_for_longer(begins, by_entry):
     late = optax.MultiSteps(optax.adam(0.1), begins).gradient_transformation()
     training = Training.of(TASK, 1300, None, optimizer=late, net=SMALL)

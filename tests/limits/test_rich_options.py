@@ -207,7 +207,8 @@ def test_batch_normalisation_against_networks():
             _ = run.ntk
 
 
-@pytest.mark.parametrize("rate", [pytest.param(0.003, marks=pytest.mark.slow), 0.0003])
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.003, 0.0003])
 def test_small_steps_are_not_lost_in_float32(rate):
     """What was left out below 1e-3 of the longest vector was a third of the first movement (standard errors are 2 to 4 %)."""
     random = np.random.default_rng(0)

@@ -140,7 +140,8 @@ BIASED = {  # variance of the bias, network
 }
 
 
-@pytest.mark.parametrize("law", ["gaussian", pytest.param("uniform", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("law", ["gaussian", "uniform"])
 def test_a_random_bias_of_the_readout_counts_once_in_the_covariance(law):
     """At the start N Cov f = Φ + b², with Φ of the last features, exactly at every width."""
     b, net = BIASED[law]

@@ -290,7 +290,8 @@ class Blocks(nn.Module):
         return nn.Dense(1, name="out")(h)
 
 
-@pytest.mark.parametrize("steeper", [0.0, pytest.param(1.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("steeper", [0.0, 1.0])
 def test_layers_in_branches_may_move_by_less(steeper):
     """By 1/√L each at α = 1/2, as their rule has it; where the rate falls by more, outputs show it."""
 
@@ -319,6 +320,7 @@ def test_layers_in_branches_may_move_by_less(steeper):
     assert verdicts["outputs"] == "flat"
 
 
+@pytest.mark.slow
 def test_f_at_the_start_is_subtracted_where_it_moves_small_networks():
     """By SGD on squared errors, of which a random f(0) is a part that falls with the width."""
     squares = lambda f, y: jnp.mean((f - y) ** 2)  # noqa: E731

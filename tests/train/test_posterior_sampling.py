@@ -93,6 +93,7 @@ def case(method, form):
     return pytest.param(method, form, marks=() if (method, form) in CASES else pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "form"), [case(m, f) for m in ("slice", "hamiltonian", "langevin") for f in FORMS])
 def test_chains_have_the_posterior_of_networks_with_weights(method, form):
     gamma, divisor = FORMS[form]

@@ -372,6 +372,7 @@ def test_an_average_that_the_optimiser_keeps_is_not_that_of_evaluation(free):
     assert [text.split()[0] for text in said] == ["optax.contrib.schedule_free"] * free
 
 
+@pytest.mark.slow
 def test_sweeps_drop_out_as_the_trainer_does():
     """The same network, keys and losses, seed by seed, however the steps of a sweep are divided."""
     given, batches = (

@@ -198,6 +198,7 @@ def test_explain_names_the_misuses():
         explain(dense, "muon", show=False, consistent_rms=0.2)
 
 
+@pytest.mark.slow
 def test_explain_sees_whether_an_optimiser_of_the_users_own_is_linear():
     dense = ResNet(16, 3, parameterization=Parameterization.mup.based(8, 3))
     warmup = optax.warmup_cosine_decay_schedule(0.0, 0.1, 2, 10)

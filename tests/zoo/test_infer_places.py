@@ -32,7 +32,8 @@ class Mixer(nn.Module):
         return nn.Dense(2, name="readout")(h.mean(1))
 
 
-@pytest.mark.parametrize(("alpha", "inner"), [(0.5, 0.5), pytest.param(1.0, 1.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("alpha", "inner"), [(0.5, 0.5), (1.0, 1.0)])
 def test_weights_of_fixed_size_in_blocks_have_the_factors_in_depth(alpha, inner):
     """At m_L = 4: what hidden weights of the same place have, and their biases too; the branch's last layer holds m_L^(−α)."""
 

@@ -45,7 +45,8 @@ def searched(tx: Any, params: Any, loss: Any, steps: int, reuse: bool = False) -
     return params, seen
 
 
-@pytest.mark.parametrize("reuse", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("reuse", [False, True])
 def test_lbfgs_is_that_of_the_scaled_coordinates(reuse):
     net, params, loss = problem()
     roots = jax.tree.map(lambda _, factor: factor.rate**0.5, params, factors(net, params))

@@ -14,6 +14,7 @@ NET = {"w_std": 1.25**0.5, "b_std": 0.05**0.5}
 PAIR = [[0.3, 0.1], [0.1, 0.4]]
 
 
+@pytest.mark.slow
 def test_kernels_of_finite_residual_networks_scatter_as_predicted():
     predicted = fluctuations([[0.3]], 10, rho=0.3, **NET)
     drawn = finite_kernels([[0.3]], 10, width=200, members=12000, rho=0.3, seed=1, **NET)[:, :, 0, 0]

@@ -158,9 +158,8 @@ def finite(depth, width, members, rate):
     return np.asarray(jax.lax.map(jax.jit(one), jax.random.split(jax.random.key(0), members)), np.float64)
 
 
-@pytest.mark.parametrize(
-    ("depth", "width", "members"), [(6, 100, 200), pytest.param(50, 1000, 40, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("depth", "width", "members"), [(6, 100, 200), (50, 1000, 40)])
 def test_finite_networks_decide(depth, width, members):
     """Within 3 standard errors of the recursion with G = (1 + 1/L)^(L − l), more than 5 away from that of the printed one."""
     values, expected = finite(depth, width, members, 0.5), one_step_recursion(depth, 0.5)[-1]

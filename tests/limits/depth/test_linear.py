@@ -28,6 +28,7 @@ def test_the_fixtures_of_the_notes(trained, f, phi):
     np.testing.assert_allclose(found["phi"][-1][0, :, 0, 0], phi, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_agrees_with_the_general_engine_under_every_option():
     random = np.random.default_rng(0)
     one_hot = np.eye(2)

@@ -127,6 +127,7 @@ def test_a_signal_that_dies_at_a_kink(activation, squared_slopes):
         limiting_kernel(activation, 0.62, 0.0)
 
 
+@pytest.mark.slow
 def test_a_signal_that_dies_keeps_angles_if_smooth():
     for activation in ("tanh", "linear", jax.nn.hard_tanh):
         at = phase(activation, 0.5, 0.0)
@@ -201,7 +202,8 @@ def test_moments(order):
     np.testing.assert_allclose(moment("tanh", np.array([0.3, 4.0]), order), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("scale", [1e-4, pytest.param(3e3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [1e-4, 3e3])
 def test_fixed_points_scale_with_the_numbers_given(scale):
     """φ(x) = s tanh(x/s) with s b_std is the network of tanh with b_std, its variances times s²."""
     wide, start = (lambda x: scale * jnp.tanh(x / scale)), scale**2
@@ -213,6 +215,7 @@ def test_fixed_points_scale_with_the_numbers_given(scale):
         assert edge_of_chaos(wide, scale * b) == pytest.approx(edge_of_chaos("tanh", b), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_large_and_small_fixed_points():
     # tanh² → 1: q* = b² + w² (1 − O(1/w)); for small signals tanh is linear: q* = b² / (1 − w²).
     assert 0.999 < phase("tanh", 1500.0, 0.0).q / 1500**2 < 1

@@ -286,6 +286,7 @@ def test_smooth_activations_lose_digits_nowhere():
     assert found.ntk[0, 0] / (10_000 * q) == pytest.approx(1 / 3, abs=1.5e-3)
 
 
+@pytest.mark.slow
 def test_a_series_grows_with_the_signal():
     # In 50 digits; r is 2 at first, and 2^15 at depth 30: the series of the first layers is far too short there.
     found = deep_pair([0.5, 1.0], [30], "gelu", 2.0, q=4.0)

@@ -72,6 +72,7 @@ def test_posteriors_are_off_by_the_square_of_one_over_width(activation, depth):
         assert (np.array(off["both", 90]) < np.array(off["both", 30]) / 6).all()
 
 
+@pytest.mark.slow
 def test_what_is_said_of_the_fluctuations():
     limit, task = twin(MLP(8, 2, activation="erf", w_std=1.3, b_std=0.3)), Task(X[:5], Y, X[5:])
     without, having = (limit.posterior(task, NOISE, 100, samples=1000, fluctuations=f) for f in (False, True))

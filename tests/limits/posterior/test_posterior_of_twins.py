@@ -163,6 +163,7 @@ def test_an_input_of_zeros_without_biases_says_nothing(activation, task):
     np.testing.assert_allclose(with_it[:6, :6], without, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_layers_may_differ_in_their_variances(task):
     """Kernels by layer end in those that are read off the code, and of linear networks the product of all w alone counts."""
     net = MLP(width=8, depth=2, activation="erf", w_std=(1.5, 0.8, 1.2), b_std=(0.1, 0.3, 0.2))

@@ -140,6 +140,7 @@ def test_deep_networks_come_near_it_as_one_over_the_depth(kind, x):
         assert np.abs(2 * at[1] - at[0] - at[2]).max() < 0.1 * off  # the rest is O(1/L²)
 
 
+@pytest.mark.slow
 def test_a_signal_that_leaks_falls_as_its_moments_say():
     """q′ = q/2 − q of (1 − 1/L)^(1/2) h + L^(−1/2) W relu(h)."""
     found = twin(plain("leaking"), depth=math.inf).kernels(X[:2], dtype=np.float64).nngp

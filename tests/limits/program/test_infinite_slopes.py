@@ -54,6 +54,7 @@ def test_a_function_of_infinite_mean_square_has_no_kernel():
             getattr(found, name)
 
 
+@pytest.mark.slow
 def test_activations_of_the_zoo_are_looked_at_too():
     found = twin(MLP(8, 1, activation=power(0.5))).kernels(X)
     with pytest.raises(AbsentError, match="activation"):
@@ -63,6 +64,7 @@ def test_activations_of_the_zoo_are_looked_at_too():
     np.testing.assert_allclose(np.diag(found.nngp), r * np.sqrt(2 / np.pi), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_slope_that_is_steep_and_has_a_mean_square_keeps_its_kernel():
     """p = 3/4: E φ'² = p² r^(2p−2) 2^(p−1) Γ(p − 1/2)/√π."""
     p, r = 0.75, np.sqrt(np.diag(X @ X.T) / X.shape[1])

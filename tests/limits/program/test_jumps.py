@@ -56,6 +56,7 @@ def test_a_gate_that_is_a_mean_over_neurons(name):
     assert (found.provenance["nngp"].kind == "exact") == exact
 
 
+@pytest.mark.slow
 def test_a_product_with_the_relu_of_a_correlated_position():
     """E[a₀ a₁ relu(a₂)] as a gate, against a million draws; Stein's identity twice would differentiate relu twice."""
     z = np.random.default_rng(1).normal(size=(10**6, 3))
@@ -121,7 +122,8 @@ def _spread(q1, q2, k):
     return 2 * jnp.sqrt(q1 * q2) * (jnp.sqrt(1 - c * c) + c * jnp.arcsin(c)) / jnp.pi
 
 
-@pytest.mark.parametrize("name", [pytest.param("either", marks=pytest.mark.slow), "the larger"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["either", "the larger"])
 def test_kernel_functions_of_jumps_of_two_variables_have_slopes(name):
     """By the density's derivative, within 1 % of closed forms; slopes of the function alone are 0, or lack 2 % of the NTK's."""
     function, closed = LARGER[name]

@@ -236,6 +236,7 @@ class Iterated(nn.Module):
         return readout(h)
 
 
+@pytest.mark.slow
 def test_maps_that_are_iterated_are_one_function():
     """E h² after them, by quadrature; one of its readings would not end where every path is followed."""
     found = twin(in_parameterization(Iterated(16), "ntk")).kernels(X, diagonal=True).nngp

@@ -137,6 +137,7 @@ class Padded(nn.Module):
         return readout(nn.relu(Conv(self.width, (3,), padding="VALID")(h)).mean(1))
 
 
+@pytest.mark.slow
 def test_repeated_edges_are_positions():
     x = np.random.default_rng(0).normal(size=(3, 4, 2))
     padded, taken = (reading((Padded(8, how), Padded(16, how)), x) for how in (False, True))

@@ -52,7 +52,8 @@ def test_the_closed_form_of_two_steps():
     assert found.provenance["nngp"].kind == "exact"
 
 
-@pytest.mark.parametrize("reverse", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("reverse", [False, True])
 def test_a_loop_of_jax_is_that_of_python(reverse):
     a, b = (twin(in_parameterization(Recurrent(64, scanned, reverse), "ntk")).kernels(X) for scanned in (True, False))
     np.testing.assert_allclose(a.nngp, b.nngp, rtol=1e-12)

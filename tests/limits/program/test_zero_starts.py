@@ -58,7 +58,8 @@ def test_kernels_are_means_over_wide_networks(module) -> None:
     assert np.linalg.norm(run.ntk_sem[0]) < 0.01 * np.linalg.norm(k.ntk)
 
 
-@pytest.mark.parametrize("module", [Head, *(pytest.param(each, marks=pytest.mark.slow) for each in (Branch, Images))])
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [Head, Branch, Images])
 def test_samples_are_in_law_networks_of_that_width(module) -> None:
     """At 5 times, 4 training points each: |z| above 3.7 of 20 numbers once in 200."""
     net = in_parameterization(module(64), "mup")
