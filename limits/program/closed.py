@@ -16,6 +16,7 @@ from limits.kept.remembered import remembered
 from limits.kernels.alike import Alike
 from limits.program.accuracy import SAMPLES, Measurement
 from limits.program.deep import DEPTHS
+from limits.program.ended import SIGNS
 from limits.program.read import KERNELS, TOLERANCE, ProgramKernels, read
 from limits.program.values import NoLimitError, Refused, as_power, reason_of
 from limits.training import Training
@@ -161,10 +162,14 @@ def check_scale(net: nn.Module, x: np.ndarray) -> None:
     if power is not None and abs(power + p.d) < _MARGIN:
         return
     if power is not None and isinstance(net, PlainNetwork):
+        remedy = (
+            "divide the sum over neurons that they are by the square root of their number"
+            if not isinstance(kernels, Refused) and SIGNS in kernels.parameters
+            else "powers of the width that its code multiplies by are the parameterization's to say. Take them out"
+        )
         raise ValueError(
             f"in_parameterization: the outputs of {name_of(net)} go as {as_power(power + p.d)} with the width by themselves, and "
-            "must keep their size: powers of the width that its code multiplies by are the parameterization's to say. Take them "
-            "out."
+            f"must keep their size: {remedy}."
         )
     check_output_power(net, tuple(x.shape[1:]), str(x.dtype))
 

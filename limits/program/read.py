@@ -15,6 +15,7 @@ import numpy as np
 from limits.finite.forward import mixes_inputs
 from limits.program.accuracy import SAMPLES, Measurement, SeriesLengths
 from limits.program.deep import compared
+from limits.program.ended import with_signs
 from limits.program.interpret import Interpreter
 from limits.program.loops import Loops
 from limits.program.nodes import Concat, Det, FieldSum, Key, Moved, Node
@@ -240,8 +241,8 @@ class ProgramKernels:
         value = interpreter.output(x)
         if isinstance(value.held, Det) or not isinstance(value.held, Node):
             raise NoLimitError(
-                "the output is a mean or a sum over neurons without weights of its own: a mean is deterministic in the limit, "
-                "and what a sum fluctuates by is not read. End with a readout, a layer of weights"
+                "the output is a mean or a sum over neurons without weights of its own: a mean is deterministic in the limit, and "
+                "what a sum fluctuates by is read of products of layers alone. End with a readout, a layer of weights"
             )
         kinds = [[atom.kind for atom in axis] for axis in value.axes]
         if kinds[:1] != [["b"]] or "p" in kinds[-1] or any(kind not in ([], ["p"]) for kind in kinds[1:-1]):
@@ -314,18 +315,16 @@ def read(
         key = jax.eval_shape(jax.random.key, 0)
         starts = [jax.jit(functools.partial(init, i)) for i in (0, 1)]  # traced once for shapes and laws
         params = [jax.eval_shape(start, key, at[0]) for start in starts]
-        params = params if single else _double_all(params)
+        params = params if single else jax.tree.map(_double, params)
         if mixes_inputs(params[0]):
             raise NoLimitError("batch statistics: the kernel of a pair depends on the other inputs")
         params = [params[i] for i in widths]
         with convolutions():
             program = simplified(trace(lambda t, p, x: apply(widths[t], p, x), list(zip(params, at, strict=True))))
         found = [laws(start, at[0]) for start in starts]
-    return ProgramKernels(program, _parameters(program, found, rates), single=single)
-
-
-def _double_all(tree: Any) -> Any:
-    return jax.tree.map(_double, tree)
+    with _reading():
+        program, parameters = with_signs(program, _parameters(program, found, rates), at[0])
+    return ProgramKernels(program, parameters, single=single)
 
 
 def _double(leaf: Any) -> Any:
