@@ -5,7 +5,7 @@ v_i before the terms change no law: f = Σ_i v_i a_i b_i / √N has the kernels 
 
     K = E[a a′] E[b b′],    Θ = K_a Θ_b + Θ_a K_b
 
-for independent towers. Where terms are not odd in that way there is no rule, and the sum stays as it was: Σ_i tanh(a_i), Σ_i a_i², but
+for independent towers. Where terms are not odd in that way there is no rule and the sum stays as it was: Σ_i tanh(a_i), Σ_i a_i²;
 Σ_i (a_i − ā) / √N too, with the mean ā of all, which is small in each term and as large as the rest in their sum (it is 0).
 """
 

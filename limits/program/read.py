@@ -241,8 +241,8 @@ class ProgramKernels:
         value = interpreter.output(x)
         if isinstance(value.held, Det) or not isinstance(value.held, Node):
             raise NoLimitError(
-                "the output is a mean or a sum over neurons without weights of its own: a mean is deterministic in the limit, and "
-                "what a sum fluctuates by is read of products of layers alone. End with a readout, a layer of weights"
+                "the output is a mean or a sum over neurons without weights of its own: a mean is deterministic in the limit, "
+                "and what a sum fluctuates by is read of products of layers alone. End with a readout, a layer of weights"
             )
         kinds = [[atom.kind for atom in axis] for axis in value.axes]
         if kinds[:1] != [["b"]] or "p" in kinds[-1] or any(kind not in ([], ["p"]) for kind in kinds[1:-1]):
