@@ -93,9 +93,11 @@ def fit(
     What is maximised is log p(y_train) of the Gaussian process with the NNGP, or with objective="leave_one_out" the sum of the
     log densities of each point given all others, by L-BFGS in the logarithms, from the definition's values and `noise`, until no
     component of the gradient is above `tolerance` a point. Of a noise for every point [n] what is fitted is a common factor.
-    Standard errors are those of the logarithms by the Fisher
-    information ½ tr(A⁻¹ ∂A A⁻¹ ∂A), A = K + noise, times the values. Where these say nothing, as two numbers that only scale the
-    same thing, or one that wants to be 0, that is an error which names the direction.
+    Standard errors are those of the logarithms, times the values: by the Fisher information ½ tr(A⁻¹ ∂A A⁻¹ ∂A), A = K + noise,
+    and of leave-one-out, which tells less of the numbers, by H⁻¹ J H⁻¹ with the mean curvature H of what is maximised and the
+    covariance J = ½ tr(∂B A ∂B A) of its slopes, B = A⁻¹ diag(A⁻¹)⁻¹ A⁻¹, both for y ~ N(0, A) (one output; J and H are times
+    their number). Where these say nothing, as two numbers that only scale the same thing, or one that wants to be 0, that is an
+    error which names the direction.
 
     >>> from zoo import MLP
     >>> x = np.linspace(-2, 2, 40)[:, None]
@@ -132,7 +134,7 @@ def fit(
             return -leave_one_out(k, y, variance).log_density.mean()
 
         u, trace = _minimised(loss, u, steps, tolerance, len(x))
-        errors = _errors(matrix, u, y.shape[1])
+        errors = _errors(matrix, u, y.shape[1], objective)
     points = [{name: start[name] * np.exp(each[name]) for name in start} for each, _ in trace]
     history = {name: np.array([point[name] for point in points]) for name in start}
     history["objective"] = -len(x) * np.array([value for _, value in trace])
@@ -210,24 +212,25 @@ def _at(u: dict[str, Any]) -> str:
     return ", ".join(f"{name} × {np.array2string(np.exp(np.asarray(each)), precision=3)}" for name, each in u.items())
 
 
-def _errors(matrix: Callable[[Any], Any], u: dict[str, Any], outputs: int) -> dict[str, Any]:
-    """Standard errors of the logarithms, by the Fisher information."""
+def _errors(matrix: Callable[[Any], Any], u: dict[str, Any], outputs: int, objective: str) -> dict[str, Any]:
+    """Standard errors of the logarithms, by the Fisher information or what takes its place."""
 
     def with_noise(flat: Any) -> Any:
         k, variance = matrix(unflatten(flat))
         return k + jnp.diag(jnp.broadcast_to(variance, (len(k),)))
 
     flat, unflatten = ravel_pytree(u)
-
-    @jax.jit
-    def information(flat: Any) -> Any:
-        a, moves = with_noise(flat), jax.jacfwd(with_noise)(flat)  # [n, n, numbers]
-        half = jnp.linalg.solve(a, moves.reshape(len(a), -1)).reshape(moves.shape)
-        return 0.5 * outputs * jnp.einsum("abi,baj->ij", half, half)
-
-    fisher = np.asarray(information(flat))
-    size, directions = np.linalg.eigh((fisher + fisher.T) / 2)
-    if size[0] < _FLAT**-2:
+    work = _fisher if objective == "evidence" else _curvature_and_slopes
+    curvature, slopes = (outputs * np.asarray(a) for a in jax.jit(lambda flat: work(with_noise, flat))(flat))
+    size, directions = np.linalg.eigh((curvature + curvature.T) / 2)
+    flat_here = size[0] < _FLAT**-2
+    if not flat_here:
+        inverse = (directions / size) @ directions.T
+        covariance = inverse @ slopes @ inverse
+        spread, across = np.linalg.eigh((covariance + covariance.T) / 2)
+        flat_here = spread[-1] > _FLAT**2
+        directions = across[:, ::-1]
+    if flat_here:
         names = [
             f"{name}[{i}]" if np.ndim(each) else name for name, each in sorted(u.items()) for i in range(np.size(each))
         ]
@@ -236,5 +239,29 @@ def _errors(matrix: Callable[[Any], Any], u: dict[str, Any], outputs: int) -> di
             f"fit: the data do not determine these numbers: along {', '.join(moves)} (or the inverse) the kernel does not "
             f"change, or one of them goes to 0 (now {_at(u)} of their start). Leave one out of `over`, or give another noise."
         )
-    inverse = (directions / size) @ directions.T
-    return jax.tree.map(np.asarray, unflatten(jnp.sqrt(jnp.asarray(np.diag(inverse)))))
+    return jax.tree.map(np.asarray, unflatten(jnp.sqrt(jnp.asarray(np.diag(covariance)))))
+
+
+def _fisher(with_noise: Callable[[Any], Any], flat: Any) -> tuple[Any, Any]:
+    """½ tr(A⁻¹ ∂A A⁻¹ ∂A), which is curvature and covariance of slopes of the evidence."""
+    a, moves = with_noise(flat), jax.jacfwd(with_noise)(flat)  # [n, n, numbers]
+    half = jnp.linalg.solve(a, moves.reshape(len(a), -1)).reshape(moves.shape)
+    information = 0.5 * jnp.einsum("abi,baj->ij", half, half)
+    return information, information
+
+
+def _curvature_and_slopes(with_noise: Callable[[Any], Any], flat: Any) -> tuple[Any, Any]:
+    """(mean curvature, covariance of slopes) of leave-one-out, −½ yᵀB y + ½ Σ log (A⁻¹)_ii, for y ~ N(0, A)."""
+    a = with_noise(flat)
+
+    def parts(flat: Any) -> tuple[Any, Any]:
+        inverse = jnp.linalg.inv(with_noise(flat))
+        precision = jnp.diag(inverse)
+        return (inverse / precision[None]) @ inverse, 0.5 * jnp.log(precision).sum()
+
+    def mean(flat: Any) -> Any:
+        b, volume = parts(flat)
+        return 0.5 * (b * a).sum() - volume
+
+    moves = jnp.einsum("abi,bc->aci", jax.jacfwd(lambda flat: parts(flat)[0])(flat), a)
+    return jax.hessian(mean)(flat), 0.5 * jnp.einsum("abi,baj->ij", moves, moves)

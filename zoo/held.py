@@ -108,8 +108,10 @@ def by_entry(eqn: Any, inputs: list[Any], shape: tuple[int, ...]) -> Held | None
 
 
 def reshaped(axes: tuple[Axis, ...], before: tuple[int, ...], after: tuple[int, ...]) -> tuple[Axis, ...]:
-    """Axes that are joined hold what both held; parts of one that is divided hold what it held."""
+    """Axes that are joined hold what both held; parts of one that is divided hold what it held; what is empty holds nothing."""
     found: list[Axis] = [Axis()] * len(after)
+    if 0 in before or 0 in after:
+        return tuple(found)
     i = j = 0
     while i < len(before) and j < len(after):
         first_in, first_out, a, b = i, j, before[i], after[j]

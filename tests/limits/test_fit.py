@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 
 from limits import AbsentError, Task, fit, predict, twin
+from limits.fit import _errors
 from zoo import MLP
 
 
@@ -247,3 +248,32 @@ def test_a_fit_says_what_it_has_maximised():
     )
     assert "leave-one-out log density" in repr(found)
     assert "evidence" not in repr(found)
+
+
+def test_errors_of_leave_one_out_are_those_of_its_maximum():
+    """Against the covariance of slopes and the mean curvature over 4,000 draws of the targets, which are good to 3 %."""
+    x, outputs = draw(20, 2), 2
+    net, noise = MLP(1, 1, activation="erf", w_std=1.6, b_std=0.4), 0.05
+    function = twin(net).kernel_function(like=x)
+    start = np.log([1.6, noise])
+    with jax.enable_x64(True):
+
+        def total(u, y):
+            k = function(jnp.asarray(x), w_std=jnp.exp(u[0])).nngp
+            return predict.leave_one_out(k, y, jnp.exp(u[1])).log_density.sum()
+
+        factor = np.linalg.cholesky(twin(net).kernels(x).nngp + noise * np.eye(20))
+        ys = jnp.asarray(factor @ draw(4000, 20, outputs, seed=5))
+        slopes = np.asarray(jax.jit(jax.vmap(jax.grad(total), (None, 0)))(start, ys))
+        curvature = np.asarray(jax.jit(jax.vmap(jax.hessian(total), (None, 0)))(start, ys)).mean(0)
+        inverse = np.linalg.inv(curvature)
+        expected = np.diag(inverse @ np.cov(slopes.T) @ inverse) ** 0.5
+
+        def matrix(u):
+            return function(jnp.asarray(x), w_std=jnp.exp(u["w_std"])).nngp, jnp.exp(u["noise"])
+
+        u = {"noise": jnp.asarray(start[1]), "w_std": jnp.asarray(start[0])}
+        found, fisher = (_errors(matrix, u, outputs, objective) for objective in ("leave_one_out", "evidence"))
+    assert np.abs(slopes.mean(0)).max() < 4.5 * slopes.std(0).max() / 4000**0.5
+    np.testing.assert_allclose([found["w_std"], found["noise"]], expected, rtol=0.09)  # three times 3 %
+    assert found["w_std"] > 1.3 * fisher["w_std"]

@@ -6,8 +6,10 @@ from ml_collections import ConfigDict
 
 from train.data import augmentation, source
 from train.data.augment import AUGMENTATIONS
+from train.data.batches import Batches
 from train.data.colour import brightened, colour_jitter, contrasted, grey, saturated, turned
 from train.data.geometry import affine, crop, flip, resized_crop, rotation, shifted, warped
+from train.data.sources import Arrays
 
 SEVERAL = [(8, 8, 1), (7, 10, 3)]
 # At these strengths nothing is changed.
@@ -229,6 +231,21 @@ def test_steps_are_composed_in_their_order():
 def test_mistakes_are_answered_with_a_sentence(steps, message):
     with pytest.raises(ValueError, match=message):
         augmentation(steps)
+
+
+def test_colours_of_what_is_no_image_are_refused_and_not_clipped():
+    x = np.random.default_rng(0).normal(size=(12, 4, 4, 1))
+    for inputs in (x, np.rint(100 * np.abs(x)).astype(np.int64)):
+        with pytest.raises(ValueError, match=r"colour_jitter .*own has values from .* to .*normalise"):
+            Batches(Arrays("own", inputs, np.arange(12) % 3, 3), 4, augment=["flip", "colour_jitter"])
+    images = (x - x.min()) / (x.max() - x.min())
+    Batches(Arrays("own", images, np.arange(12) % 3, 3), 4, augment=["flip", "colour_jitter"]).at(0)
+
+
+@pytest.mark.parametrize("inputs", [np.ones((4, 3)) + 1j, np.array([["a"], ["b"], ["c"], ["d"]])])
+def test_inputs_that_are_no_real_numbers_are_refused(inputs):
+    with pytest.raises(ValueError, match=r"own.*inputs are an array of"):
+        Arrays("own", inputs, np.arange(4), 4)
 
 
 def test_a_scale_of_nothing_is_refused():

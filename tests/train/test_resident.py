@@ -90,6 +90,20 @@ def test_images_stored_as_bytes_are_those_of_the_host_but_for_its_rounding_to_le
     agree(turned, (2,), 3 / 255)
 
 
+@pytest.mark.parametrize("name", ["rotation", "resized_crop", "colour_jitter"])
+@pytest.mark.parametrize("dtype", [bool, np.int64, np.float16])
+def test_images_of_other_numbers_are_changed_as_float32(name: str, dtype: Any):
+    """What lies between two truths or two whole numbers is neither."""
+    source = pictures()
+    inputs = source.inputs > 0.5 if dtype is bool else np.rint(source.inputs).astype(dtype)
+    made, same = (
+        Batches(Arrays("own", x, source.targets, source.classes), 10, seed=3, augment=[(name, CHANGES[name])])
+        for x in (inputs, inputs.astype(np.float32))
+    )
+    np.testing.assert_array_equal(made.at(0)[0], same.at(0)[0])
+    agree(made, (0, 5), 1e-4)
+
+
 def test_targets_that_are_no_labels_and_float64_samples(x64: None):
     x = np.random.default_rng(0).normal(size=(9, 5))
     agree(Batches(Arrays("points", x, x[:, :2]), 4), (0, 1, 40), 1e-6)

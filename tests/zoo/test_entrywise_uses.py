@@ -314,3 +314,10 @@ def test_rates_of_channels_start_and_move_alike_at_every_width():
     np.testing.assert_allclose(starts[0], np.log([1, 2, 3, 4]), atol=1e-6)
     np.testing.assert_allclose(*starts, atol=1e-6)
     np.testing.assert_allclose(moves, 0.01, rtol=0.05)
+
+
+@pytest.mark.parametrize("mode", ["edge", "mean", "linear_ramp"])
+def test_parts_that_are_empty_hold_nothing(mode):
+    """As those that jax cuts off at axes which are not padded."""
+    padded = lambda p: jnp.pad(hidden(p), ((0, 0), (1, 1), (0, 0)), mode=mode)  # noqa: E731
+    assert roles(("w", "w"), lambda p: end(p, jnp.tanh(padded(p) @ p["v"]))) == "hidden"

@@ -25,6 +25,9 @@ AUGMENTATIONS: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
+_ROUNDING = 1e-3  # of images that were resized, or are kept in half precision
+
+
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
     """(image, generator) → image: one step after the other."""
@@ -36,6 +39,18 @@ class Augmentation:
         for step in self.steps:
             image = step(image, random)
         return image
+
+    def check(self, images: np.ndarray, name: str) -> None:
+        """Raises where a step is of colours, and these images [n, height, width, channels] are none."""
+        colours = any(getattr(step, "func", step) is colour_jitter for step in self.steps)
+        if not colours or images.dtype in (np.uint8, bool) or not images.size:
+            return
+        low, high = float(images.min()), float(images.max())
+        if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
+            raise ValueError(
+                f"colour_jitter is of images in [0, 1], or of bytes; {name} has values from {low:.3g} to {high:.3g}, which it "
+                "would clip. Give uint8, or values in [0, 1], and `normalise` after it."
+            )
 
 
 @checks.arguments()

@@ -186,6 +186,8 @@ class Batches:
             raise ValueError(
                 f"Augmentation is of images [height, width, channels]; {source.name} has inputs {source.shape}."
             )
+        if isinstance(source, Arrays):
+            self.augment.check(source.inputs, source.name)
         self.normalise = normalisation(normalise or source.normalise)
 
     @property
@@ -202,6 +204,9 @@ class Batches:
         x, y = self.source.read(epoch_order(len(self.source), self.seed, epoch)[within * self.batch + block])
         if self.augment.steps:
             random = generators(self.seed, step * self.batch + block)
+            x = (
+                x if x.dtype == np.uint8 else x.astype(np.float32)
+            )  # what lies between truths, or whole numbers, is none
             x = np.stack([self.augment(*each) for each in zip(x, random, strict=True)])
         return self.normalise(x), y
 

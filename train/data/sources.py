@@ -115,6 +115,8 @@ class Arrays(Source):
                 f'The data "{self.name}" need inputs [n, …] and {what} of one length n ≥ {least}; got inputs of shape '
                 f"{tuple(inputs.shape)} and {what} of shape {tuple(targets.shape)}."
             )
+        if inputs.dtype.kind not in "biuf" and str(inputs.dtype) != "bfloat16":
+            raise ValueError(f'The data "{self.name}": inputs are an array of {inputs.dtype}; give real numbers.')
         object.__setattr__(self, "inputs", inputs)
         object.__setattr__(self, "targets", self._targets(targets))
 
