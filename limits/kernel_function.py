@@ -304,7 +304,7 @@ def _varied(net: Any, shape: tuple[int, ...], kind: str, trained: Any, names: tu
 def _made(twin: Any, shape: tuple[int, ...], kind: str, names: tuple[str, ...], like: Any) -> Any:
     """(the reading, lengths of series for inputs like these, how exact kernels are or why they are absent, covariances of a pair
     of inputs, or 0 where there are series: what these need of each input would be worked out again in every tile)."""
-    kernels = _varied(twin.net, shape, kind, twin.trained, names)
+    kernels = _varied(twin.net_read, shape, kind, twin.trained, names)
     if isinstance(kernels, Refused):
         return None, None, dict.fromkeys(KERNELS, Provenance("absent", kernels.reason)), 0
     measured = like is not None
@@ -312,7 +312,7 @@ def _made(twin: Any, shape: tuple[int, ...], kind: str, names: tuple[str, ...], 
         drawn = np.random.default_rng(0).normal(size=(_INPUTS, *shape)) * _LARGE
         like = drawn if kind == "float64" else np.zeros((1, *shape), kind)
     with jax.enable_x64(True):
-        seen, found, refused = look(program_of(twin.net, shape, kind, twin.trained), like)
+        seen, found, refused = look(program_of(twin.net_read, shape, kind, twin.trained), like)
         lengths, how = seen.finish(found)
     absent = {name: Provenance("absent", reason) for name, reason in refused.items()} | twin.absent(like[:1])
     said = {name: absent.get(name, how) for name in KERNELS}

@@ -136,11 +136,6 @@ class SampledTwin(Twin):
                 provenance[name] = Provenance.monte_carlo(f"{how}{why}", replicas)
         return Kernels(values["nngp"], values["ntk"], {name: provenance[name] for name in KERNELS}, errors)
 
-    @property
-    def net_read(self) -> Any:
-        """The network whose program is read."""
-        return self.net
-
     def absent(self, x: Any) -> dict[str, Provenance]:
         """Why there is no tangent kernel, where there is none."""
         p = parameterization(self.net.parameterization)

@@ -129,6 +129,11 @@ class Twin:
         """Raises unless the network has an output for each of the task's targets."""
         check_outputs(owner, self.net, task)
 
+    @property
+    def net_read(self) -> Any:
+        """The network whose program is read."""
+        return self.net
+
     def with_hyperparameters(self, **values: Any) -> Any:
         """The twin of the definition with other numbers (`kernel_function().hyperparameters` names them)."""
         return dataclasses.replace(self, net=with_hyperparameters(self.net, **values))

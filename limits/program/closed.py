@@ -142,10 +142,16 @@ def _computed(
     return algebra.pairwise(pair, x1, x2, len(names), rows, kept=kept, positions=kernels.positions), provenance
 
 
+_DEEP = (
+    ", or a branch does not fall with the depth, or has a mean (as that of relu, which adds up to √L), or the signal is not "
+    "scaled by 1 − c/L"
+)
+
+
 def _check_finite(net: nn.Module, name: str, values: np.ndarray, deep: bool) -> None:
     broken = int(values.size - np.isfinite(values).sum())
     if broken:
-        why = ", or a branch does not fall with the depth, or the signal is not scaled by 1 − c/L" if deep else ""
+        why = _DEEP if deep else ""
         raise FloatingPointError(
             f"{broken} of {values.size} entries of the {name.upper()} of {name_of(net)} are infinite or NaN: signals leave the "
             f"range of float64{why}. Scale its weights or its residual branches down."

@@ -5,7 +5,9 @@ A network is read at two depths. Numbers of its program that fall with the depth
 
     d⟨h h⟩/dτ = Σ_j a_j² ⟨F_j F_j⟩ − 2 c ⟨h h⟩,   dΘ/dτ = Σ_j a_j² Θ(F_j, F_j) − 2 c Θ,   0 ≤ τ ≤ 1,
 
-of branches that are read with the numbers in the limit: to first order each sees the stream as it enters the block.
+of branches that are read with the numbers in the limit: to first order each sees the stream as it enters the block. Branches
+need not be Gaussian where they are functions of images of the stream by weights of their own, of mean zero (tanh(W h), not
+relu(W h), whose mean adds up to √L): the stream is a sum of infinitely many.
 
 Reference: Bordelon, Noci, Li, Hanin, Pehlevan (2023), Depthwise hyperparameter transfer in residual networks.
 """
@@ -19,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.program.deterministic import constant
+from limits.program.functions import leaves_of
 from limits.program.loops import Slot
 from limits.program.nodes import Carried, Det, FieldSum, Key, Node
 from limits.program.numbers_in_depth import InDepth, in_depth
@@ -27,6 +30,7 @@ from limits.program.simplified import constant_written, operation_written
 from limits.program.trace import Constant
 from limits.program.values import NoLimitError, Value
 
+_MEAN = 1e-9  # of the size, which rounding leaves of a mean that is zero
 DEPTHS = (8, 32)  # at which a network is read
 _TWO_DEPTHS = (
     "its code is another one at depth {0} and at depth {1} beside its equal blocks ({2}), so that no equation in layer time "
@@ -155,16 +159,34 @@ def terms_of(leave: Node, enter: Node, unit: Any, leaks: bool) -> tuple[Any, lis
     return jnp.reshape(stream, ()), found
 
 
+def _has_no_mean(own: Any, node: Node, enter: Node) -> Any:
+    """Whether a branch adds as much noise in every block, and no mean; it must not depend on the stream's own neurons."""
+    if node.gaussian:
+        return True
+    if any(leaf is enter for leaf in leaves_of(node)):
+        raise NoLimitError(
+            "a branch multiplies neurons of the signal, or is a function of each of them alone: what infinitely many add up to "
+            "is not Gaussian. Put a layer of weights between"
+        )
+    mean, size = own.mean(node), own.size(node)
+    return True if mean is None else jnp.all(jnp.abs(mean) <= _MEAN * size)
+
+
 class Flow:
     """The moments that go through a loop, as a flow in layer time. `block(enter, inside, at)` → what leaves a block."""
 
-    def __init__(self, block: Any, source: Node, moments: ReadMoments, keys: tuple[Key, ...], leaks: bool) -> None:
-        self.block, self.source, self.moments, self.keys, self.leaks = block, source, moments, keys, leaks
+    def __init__(self, block: Any, source: Node, moments: ReadMoments, plan: LoopPlan, leaks: bool) -> None:
+        self.block, self.source, self.moments, self.leaks = block, source, moments, leaks
+        self.keys, self.normal = plan.keys, plan.normal
+
+    def enters(self, carry: dict[Key, Any]) -> Carried:
+        """The stream with these moments."""
+        return Carried(self.source.shape, self.source.power, carry.__getitem__, self.normal)
 
     def branches(self, carry: dict[Key, Any]) -> tuple[Node, ReadMoments, list[tuple[Any, Node]], Any]:
         """(the stream, its moments, size and signal of every branch, −c of the stream)."""
         unit = jnp.ones((1,) * (1 + len(self.source.shape)))
-        enter = Carried(self.source.shape, self.source.power, carry.__getitem__)
+        enter = self.enters(carry)
 
         def sizes(at: Any) -> tuple[Any, list[Any]]:
             leave = self.block(enter, self.moments.again(), at)
@@ -180,7 +202,10 @@ class Flow:
         inside = self.moments.again()
         _, terms = terms_of(self.block(enter, inside, jnp.zeros(3)), enter, unit, self.leaks)
         slopes = [jnp.where(size == 0, slope, jnp.nan) for size, slope in zip(resting, slopes, strict=True)]
-        sized = [(slope, node) for slope, (_, node) in zip(slopes, terms, strict=True)]
+        sized = [
+            (jnp.where(_has_no_mean(inside.own, node, enter), slope, jnp.nan), node)
+            for slope, (_, node) in zip(slopes, terms, strict=True)
+        ]
         return enter, inside, sized, jnp.where(steady, lost, jnp.nan)
 
     def velocity(self, carry: dict[Key, Any]) -> dict[Key, Any]:
@@ -189,9 +214,12 @@ class Flow:
         found = {key: sum(self._moved(key, enter, inside, size, node) for size, node in branches) for key in self.keys}
         if not self.leaks:
             return found
-        return {key: moved + (0 if key.form == "gap" else 2) * lost * carry[key] for key, moved in found.items()}
+        times = {"gap": 0, "mean": 1}
+        return {key: moved + times.get(key.form, 2) * lost * carry[key] for key, moved in found.items()}
 
     def _moved(self, key: Key, enter: Node, inside: ReadMoments, size: Any, node: Node) -> Any:
+        if key.form == "mean":
+            return self.moments.blank(enter.shape, key)
         m: Any = inside.own if key.batch == 1 else inside.cross
         moment = inside.form(node, key)
         rank = len(enter.shape)

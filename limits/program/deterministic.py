@@ -86,6 +86,12 @@ def check_steady(det: Det, power: float) -> None:
         )
 
 
+def _held(array: Any) -> np.ndarray:
+    """Numbers as the precision of the reading can hold them: the least one, which masks put in place of others, stays finite."""
+    most = np.inf if jax.config.jax_enable_x64 else float(np.finfo(np.float32).max)  # pyright: ignore[reportAttributeAccessIssue]
+    return np.where(np.isfinite(array), np.clip(array, -most, most), array)
+
+
 def constant(value: Any, wide: Any) -> Value:
     """A number or an array of the program, which must be the same along neurons."""
     narrow, wide = np.asarray(value), np.asarray(wide)
@@ -100,6 +106,6 @@ def constant(value: Any, wide: Any) -> Value:
     if small.dtype.kind in "iuf" and small.size:
         a, b = np.abs(small.astype(float)).max(), np.abs(large.astype(float)).max()
         power = math.log2(b / a) if 0 < a < math.inf and 0 < b < math.inf and a != b else 0.0
-        small = small.astype(float) if np.issubdtype(small.dtype, np.floating) else small
+        small = _held(small.astype(float)) if np.issubdtype(small.dtype, np.floating) else small
     kept = [n for n, axis in zip(small.shape, axes, strict=True) if axis and axis[0].kind == "p"]
     return Value(tuple(axes), Det(small.reshape(1, *kept), power))

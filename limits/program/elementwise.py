@@ -220,7 +220,7 @@ def _sum(name: str, function: Callable, a: Any, b: Any, shape: tuple[int, ...]) 
         node, det = pair
         check_steady(det, node.power)
         c, s = (sign, 1.0) if isinstance(a, Det) else (1.0, sign)
-        if det.zero:
+        if det.zero or det.number == 0:  # as the 0 that Python's sum begins with
             return multiple(c, node)
         constant = det if s == 1 else of_numbers("neg", jnp.negative, (det,))
         return FieldSum(shape, max(node.power, det.power), ((one(len(shape), c), node),), constant)

@@ -1,6 +1,6 @@
 """Networks that end in a sum over neurons, as Σ_i a_i b_i / √N of two towers: the same limit as with weights there.
 
-Each term is odd in a matrix row of its own (a_i = Σ_k A_ik u_k, of which nothing else depends on that row), so that random signs
+Each term is odd in a matrix row of its own (a_i = Σ_k A_ik u_k, with A used nowhere else), so that random signs
 v_i before the terms change no law: f = Σ_i v_i a_i b_i / √N has the kernels of a readout v that is not trained,
 
     K = E[a a′] E[b b′],    Θ = K_a Θ_b + Θ_a K_b
@@ -39,7 +39,7 @@ def with_signs(program: NetworkProgram, parameters: dict[str, Any], x: Any) -> t
         return program, parameters
     place = program.equations.index(found)
     until = dataclasses.replace(program, equations=program.equations[: place + 1], output=found.outputs[0])
-    odd = _Odd(made, set(program.params.values()))
+    odd = _Odd(made, _used_once(program))
     if not any(map(odd, found.inputs)) or not _vanishes(until, parameters, x):
         return program, parameters
     made_of, signs = _signed(found, 1 + max(*made, *program.shapes), made)
@@ -51,12 +51,29 @@ def with_signs(program: NetworkProgram, parameters: dict[str, Any], x: Any) -> t
     return changed, {**parameters, SIGNS: Value(((Atom("n", signs),),), law)}
 
 
+def _used_once(program: NetworkProgram) -> set[int]:
+    """Parameters that, or whose multiples, are met by one equation, and all that is made of them before that."""
+    found = set[int]()
+    for param in program.params.values():
+        same, uses = {param}, 0
+        for equation in program.equations:
+            if same.isdisjoint(i for i in equation.inputs if isinstance(i, int)):
+                continue
+            rest = [i for i in equation.inputs if isinstance(i, int) and i not in same]
+            if equation.primitive in (*_SAME, "mul", "div") and not rest:
+                same |= set(equation.outputs)
+            else:
+                uses += 1
+        found |= same if uses == 1 else set()
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class _Odd:
     """Whether variables are odd in rows of weights of their own, exactly at any width, and not for large ones alone."""
 
     made: dict[int, Equation]
-    params: set[int]
+    weights: set[int]  # that are used once
 
     def __call__(self, number: Any) -> bool:
         equation = self.made.get(number) if isinstance(number, int) else None
@@ -75,12 +92,8 @@ class _Odd:
         return equation.primitive in _SAME and self(equation.inputs[0])
 
     def _weights(self, number: Any) -> bool:
-        """A parameter, or a multiple; what does not start odd around zero (a gain that starts at one) has a mean."""
-        equation = self.made.get(number) if isinstance(number, int) else None
-        if equation is None:
-            return isinstance(number, int) and number in self.params
-        linear = equation.primitive in (*_SAME, "mul", "div")
-        return linear and any(map(self._weights, equation.inputs))
+        """What does not start odd around zero (a gain that starts at one) has a mean."""
+        return isinstance(number, int) and number in self.weights
 
 
 def _vanishes(program: NetworkProgram, parameters: dict[str, Any], x: Any) -> bool:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program.nodes import Det, FieldSum, Map, Mask, Moving, Node, multiplied, scaled_by
+from limits.program.nodes import Carried, Det, FieldSum, Map, Mask, Moving, Node, multiplied, scaled_by
 from limits.program.opened import opened
 from limits.program.values import NoLimitError
 
@@ -54,6 +54,8 @@ class Function:
         """The Gaussian fields that it is made of, each once."""
         found = tuple({id(leaf): leaf for factor in self.factors for leaf in factor.leaves}.values())
         for leaf in found:
+            if isinstance(leaf, Carried) and not leaf.normal:
+                leaf.missed()
             if not opened(leaf).gaussian:  # or an error that says why
                 raise NoLimitError(
                     "a function of signals that are not Gaussian, together with others that depend on them"

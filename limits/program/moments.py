@@ -237,6 +237,8 @@ class OwnMoments(PairMoments):
     def _mean(self, u: Node) -> Any:
         if u.gaussian:
             return None
+        if isinstance(u, Carried):
+            return u.known(Key(1, "mean", False))
         if isinstance(u, FieldSum):
             parts = [(c, self.mean(part)) for c, part in u.terms]
             return total(

@@ -284,9 +284,14 @@ class Key(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Carried(Node):
-    """A Gaussian field that comes out of a loop, or into one of its blocks: variances, 1 − c and tangent kernels are known."""
+    """A field that comes out of a loop, or into one of its blocks: variances, 1 − c and tangent kernels are known.
+
+    It is Gaussian, or more of it is not known than that and its mean (`normal`); `missed` is called where that will not do.
+    """
 
     known: Callable[[Key], Any]
+    normal: bool = True
+    missed: Callable[[], None] = lambda: None
 
     @functools.cached_property
     def tops(self) -> frozenset:
@@ -295,7 +300,7 @@ class Carried(Node):
 
     @functools.cached_property
     def gaussian(self) -> bool:  # noqa: D102
-        return True
+        return self.normal
 
 
 def scaled_by(node: Node) -> "tuple[float | Moving, Node] | None":
@@ -313,3 +318,15 @@ def multiplied(node: Node) -> Node | None:
         factor, inner = node.terms[0]
         return None if factor.usual is None else inner
     return None
+
+
+def law_at_start(node: Node) -> str:
+    """ "" of a centred Gaussian process, "mean" of one around a mean that is not zero, else "other"."""
+    if node.gaussian:
+        return ""
+    if not isinstance(node, FieldSum | Moved | Concat):
+        return "other"
+    parts, constant = {law_at_start(part) for part in node.parts_of}, getattr(node, "constant", None)
+    if "other" in parts:
+        return "other"
+    return "mean" if "mean" in parts or not (constant is None or constant.zero or constant.number == 0) else ""

@@ -18,7 +18,7 @@ from limits.program.deep import compared
 from limits.program.ended import with_signs
 from limits.program.interpret import Interpreter
 from limits.program.loops import Loops
-from limits.program.nodes import Concat, Det, FieldSum, Key, Moved, Node
+from limits.program.nodes import Det, Key, Node, law_at_start
 from limits.program.numbers_in_depth import multiplied_out
 from limits.program.rolled import ReadMoments, Rolling, plans_of
 from limits.program.shapes import settled
@@ -51,6 +51,11 @@ class ProgramKernels:
     flow: Any = None  # at infinite depth, what its numbers do (`deep.Depths`)
     varied: Any = None  # how its numbers go with those of the network (`varied.Dependence`)
     single: bool = False  # the numbers of its code are those of float32
+
+    @property
+    def deep(self) -> bool:
+        """Whether there are infinitely many blocks."""
+        return self.flow is not None
 
     @functools.cached_property
     def loops(self) -> Loops:
@@ -103,7 +108,7 @@ class ProgramKernels:
             x = jnp.ones((1, *(sizes[0] for sizes in kernels.program.shapes[number][1:])))
             with _reading():
                 ask = lambda rolling: kernels._forms(x, rolling, ("nngp",))  # noqa: E731
-                return plans_of(ask, kernels.loops, lambda: ReadMoments(SeriesLengths(), 1, None))
+                return plans_of(ask, kernels.loops, lambda: ReadMoments(SeriesLengths(), 1, None), True)
 
         return dataclasses.replace(self, flow=compared((self, deeper), (plans(self), plans(deeper))))
 
@@ -127,9 +132,9 @@ class ProgramKernels:
             loops = self.loops if roll else None
             new = lambda: ReadMoments(Measurement(samples), len(x), None)  # noqa: E731
             try:
-                plans_of(ask, loops, new)
+                plans_of(ask, loops, new, self.deep)
                 good = [name for name in KERNELS if name not in refused]
-                plans = plans_of(lambda rolling: self._forms(x, rolling, good), loops, new)
+                plans = plans_of(lambda rolling: self._forms(x, rolling, good), loops, new, self.deep)
                 rolling = Rolling(loops, new(), plans, self.flow, _LOOKED)
                 ask(rolling)
                 if rolling.moments.series.rules:
@@ -145,7 +150,7 @@ class ProgramKernels:
         """Averages over several variables of each input are over twice as many of a pair of inputs, and less exact."""
         few = x[np.arange(2 * _PAIRS) % len(x)]
         new = lambda: ReadMoments(Measurement(seen.samples), len(few), _PAIRS)  # noqa: E731
-        plans = plans_of(lambda rolling: self._forms(few, rolling, names), loops, new)
+        plans = plans_of(lambda rolling: self._forms(few, rolling, names), loops, new, self.deep)
         rolling = Rolling(loops, new(), plans, self.flow, _LOOKED)
         self._forms(few, rolling, names)
         seen.add(rolling.moments.series, rolling.moments.series.arrays())
@@ -174,7 +179,7 @@ class ProgramKernels:
                 try:
                     moments = ReadMoments(SeriesLengths(), len(x), None)
                     f = self._output(x, Rolling(self.loops, moments, None))
-                    found[0] = _law_of(f)
+                    found[0] = law_at_start(f)
                     moments.form(f, self._key(1, "ntk"))
                 except NoLimitError as error:
                     found[1] = reason_of(error)
@@ -222,7 +227,7 @@ class ProgramKernels:
     ) -> dict[str, Any]:
         loops = self.loops if roll else None
         with _reading():
-            plans = plans_of(lambda rolling: self._forms(x, rolling, names, ratios), loops, moments)
+            plans = plans_of(lambda rolling: self._forms(x, rolling, names, ratios), loops, moments, self.deep)
             return self._forms(x, Rolling(loops, moments(), plans, self.flow, tolerance), names, ratios)
 
     def _forms(self, x: Any, rolling: Rolling, names: Sequence[str], ratios: Sequence[Any] = ()) -> dict[str, Any]:
@@ -251,17 +256,6 @@ class ProgramKernels:
 
     def _key(self, batch: int, name: str) -> Key:
         return Key(batch, "second" if name == "nngp" else "tangent", bool(self.positions))
-
-
-def _law_of(node: Node) -> str:
-    if node.gaussian:
-        return ""
-    if not isinstance(node, FieldSum | Moved | Concat):
-        return "other"
-    parts, constant = {_law_of(part) for part in node.parts_of}, getattr(node, "constant", None)
-    if "other" in parts:
-        return "other"
-    return "mean" if "mean" in parts or not (constant is None or constant.zero or constant.number == 0) else ""
 
 
 _deep = threading.Lock()

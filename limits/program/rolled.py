@@ -1,4 +1,7 @@
-"""Loops of a program, read once: through equal blocks goes one Gaussian field, of which only moments are carried.
+"""Loops of a program, read once: through equal blocks goes one field, of which only moments are carried.
+
+It is Gaussian, so that functions of it have averages; or more of it than mean and second moments is not asked for, as where
+branches φ(W h) are added up and meet matrices alone. (At infinite depth the sum of such branches is Gaussian.)
 
 What a block makes of these moments is computed in a loop of jax's, so that neither reading nor compiling takes longer the
 more blocks there are. Which moments are carried is found out beforehand (`LoopPlans`): a first reading, of shapes only,
@@ -39,7 +42,10 @@ class ReadMoments:
     def form(self, node: Node, key: Key) -> Any:
         """A moment of a field with itself, over all inputs and positions."""
         m: Any = self.own if key.batch == 1 else self.cross
-        found = m.gap(node, key.pairs) if key.form == "gap" else getattr(m, key.form)(node, node, key.pairs)
+        if key.form == "mean":
+            found = m.mean(node)
+        else:
+            found = m.gap(node, key.pairs) if key.form == "gap" else getattr(m, key.form)(node, node, key.pairs)
         blank = self.blank(node.shape, key)
         return blank if found is None else jnp.broadcast_to(found, blank.shape).astype(float)
 
@@ -50,16 +56,19 @@ class ReadMoments:
 
 
 class LoopPlan(NamedTuple):
-    """A loop and the moments that are carried through it."""
+    """A loop and the moments that are carried through it, of a field that is Gaussian, or not."""
 
     loop: EqualBlocks
     keys: tuple[Key, ...]
+    normal: bool
 
 
 class Rolling:
     """Reads loops: with `plans` (by first equation), or to find these, where there are none.
 
     `flow`, if there is one, says what numbers do at infinite depth, where loops are equations (`deep`), solved to `tolerance`.
+    `sums`: whether fields that are not Gaussian are carried, "normal" ones that are such at infinite depth; `missed`: whether
+    more of one than its moments was asked for.
     """
 
     def __init__(
@@ -69,9 +78,10 @@ class Rolling:
         plans: dict[int, LoopPlan] | None,
         flow: Any = None,
         tolerance: Any = None,
+        sums: str = "",
     ) -> None:
         self.loops, self.moments, self.plans = loops, moments, plans
-        self.flow, self.tolerance = flow, tolerance
+        self.flow, self.tolerance, self.sums, self.missed = flow, tolerance, sums, False
         self.found = dict[int, LoopPlan]()
 
     def __call__(self, interpreter: Any, i: int, known: dict[int, Any]) -> EqualBlocks | None:
@@ -84,10 +94,16 @@ class Rolling:
                 known[plan.loop.last] = self._run(interpreter, plan, known)
             return plan and plan.loop
         loop = self.loops.at(i)
-        if loop is None or not _may_be_carried(known.get(loop.enters)):
+        source = None if loop is None else known.get(loop.enters)
+        if loop is None or not _may_be_carried(source):
             return None
-        value = self._planned(interpreter, loop, known)
+        value = None
+        if source.held.gaussian:
+            value = self._planned(interpreter, loop, known, True)
+        if value is None and self.sums:
+            value = self._planned(interpreter, loop, known, False)
         if value is None:
+            self.found.pop(loop.start, None)
             return None
         known[loop.last] = value
         return loop
@@ -107,7 +123,13 @@ class Rolling:
         reader.read(loop.start, loop.start + loop.period, here)
         return here[loop.leaves]
 
-    def _planned(self, interpreter: Any, loop: EqualBlocks, known: dict[int, Any]) -> Value | None:
+    def _carried(self, source: Value, known: Callable[[Key], Any], normal: bool) -> Carried:
+        def missed() -> None:
+            self.missed = True
+
+        return Carried(source.held.shape, source.held.power, known, normal, missed)
+
+    def _planned(self, interpreter: Any, loop: EqualBlocks, known: dict[int, Any], normal: bool) -> Value | None:
         source = known[loop.enters]
         inside, keys, waiting = self.moments.again(), list[Key](), list[Key]()
 
@@ -117,17 +139,17 @@ class Rolling:
                 waiting.append(key)
             return self.moments.blank(source.held.shape, key)
 
-        enter = Carried(source.held.shape, source.held.power, ask)
+        enter = self._carried(source, ask, normal)
         first = {slot: values[0] for slot, values in _constants(interpreter, loop).items()}
         leave = self._block(interpreter, loop, known, enter, inside, first)
-        if not _alike(leave, source):
+        if not self._goes_on(leave, source, normal):
             return None
         if first:
             variables = _variables(inside.own)
             inside = self.moments.again()
             moving = {slot: _moving(value, jnp.asarray(value.held.array)) for slot, value in first.items()}
             leave = self._block(interpreter, loop, known, enter, inside, moving)
-            if not _alike(leave, source) or _variables(inside.own) != variables:
+            if not self._goes_on(leave, source, normal) or _variables(inside.own) != variables:
                 return None
 
         def settle() -> None:
@@ -135,16 +157,20 @@ class Rolling:
                 key = waiting.pop()
                 inside.form(leave.held, key)
                 self.moments.form(source.held, key)
-                self.found[loop.start] = LoopPlan(loop, tuple(keys))
+                self.found[loop.start] = LoopPlan(loop, tuple(keys), normal)
 
         def after(key: Key) -> Any:
             blank = ask(key)
             settle()
             return blank
 
-        self.found[loop.start] = LoopPlan(loop, ())
+        self.found[loop.start] = LoopPlan(loop, (), normal)
         settle()
-        return Value(source.axes, Carried(source.held.shape, source.held.power, after))
+        return Value(source.axes, self._carried(source, after, normal))
+
+    def _goes_on(self, leave: Any, source: Value, normal: bool) -> bool:
+        """Whether what leaves a block can enter the next one."""
+        return _alike(leave, source) and (leave.held.gaussian or not normal or self.sums == "normal")
 
     def _run(self, interpreter: Any, plan: LoopPlan, known: dict[int, Any]) -> Value:
         """After the loop; nothing is computed before it is asked for."""
@@ -156,7 +182,7 @@ class Rolling:
                 held.update(through(interpreter, plan, known))
             return held[key]
 
-        return Value(source.axes, Carried(source.held.shape, source.held.power, after))
+        return Value(source.axes, self._carried(source, after, plan.normal))
 
     def _through(self, interpreter: Any, plan: LoopPlan, known: dict[int, Any]) -> dict[Key, Any]:
         loop, source, series = plan.loop, known[plan.loop.enters].held, self.moments.series
@@ -171,7 +197,7 @@ class Rolling:
             changing = {
                 slot: _moving(value[0], number) for (slot, value), number in zip(values.items(), numbers, strict=True)
             }
-            enter = Carried(source.shape, source.power, carry.__getitem__)
+            enter = self._carried(known[loop.enters], carry.__getitem__, plan.normal)
             leave = self._block(interpreter, loop, known, enter, inside, changing)
             after = {key: inside.form(leave.held, key) for key in carry}
             return after, seen.arrays() if series.measures else None
@@ -200,7 +226,7 @@ class Rolling:
             reader.read(plan.loop.start, plan.loop.start + plan.loop.period, here)
             return here[plan.loop.leaves].held
 
-        flow = Flow(block, source, self.moments, plan.keys, self.flow.leaks)
+        flow = Flow(block, source, self.moments, plan, self.flow.leaks)
         start = {key: self.moments.form(source, key) for key in plan.keys}
         found = solved(flow.velocity, start, 1.0, self.tolerance)
         found = {key: jnp.clip(a, 0, 2) if key.form == "gap" else a for key, a in found.items()}
@@ -208,7 +234,7 @@ class Rolling:
             for met in (start, found) if self.flow.leaks else (found,):
                 inside = self.moments.again()
                 seen = inside.series
-                leave = block(Carried(source.shape, source.power, met.__getitem__), inside, jnp.zeros(3))
+                leave = block(flow.enters(met), inside, jnp.zeros(3))
                 for key in plan.keys:
                     inside.form(leave, key)
                 series.add(seen, seen.arrays())
@@ -228,16 +254,12 @@ def _constants(interpreter: Any, loop: EqualBlocks) -> dict[Slot, list[Value]]:
 
 def _may_be_carried(value: Any) -> bool:
     return (
-        isinstance(value, Value)
-        and isinstance(value.held, Node)
-        and value.held.gaussian
-        and not value.held.still
-        and value.held.skewed is None
+        isinstance(value, Value) and isinstance(value.held, Node) and not value.held.still and value.held.skewed is None
     )
 
 
 def _alike(leave: Any, source: Value) -> bool:
-    """Whether what leaves a block can enter the next one."""
+    """Whether it has the form of what entered the first one."""
     if not _may_be_carried(leave) or leave.axes != source.axes:
         return False
     return leave.held.shape == source.held.shape and abs(leave.held.power - source.held.power) < 1e-6
@@ -256,17 +278,23 @@ def _variables(own: Any) -> tuple[int, int]:
 
 
 def plans_of(
-    read: Callable[[Rolling], Any], loops: Loops | None, moments: Callable[[], ReadMoments]
+    read: Callable[[Rolling], Any], loops: Loops | None, moments: Callable[[], ReadMoments], deep: bool = False
 ) -> dict[int, LoopPlan]:
     """What loops carry in a reading that asks for no more than this one, which is done with shapes only."""
     found: dict[int, LoopPlan] = {}
 
-    def asked() -> None:
-        rolling = Rolling(loops, moments(), None)
+    def asked(sums: str) -> bool:
+        rolling = Rolling(loops, moments(), None, sums=sums)
         with contextlib.suppress(NoLimitError):
             read(rolling)
+        found.clear()
         found.update(rolling.found)
+        return rolling.missed
+
+    def either() -> None:
+        if asked("normal" if deep else "moments") and not deep:
+            asked("")
 
     if loops is not None and loops.runs:
-        jax.eval_shape(asked)
+        jax.eval_shape(either)
     return found

@@ -182,3 +182,10 @@ def test_tokens_beyond_the_vocabulary_are_refused():
     ):
         with pytest.raises(ValueError, match="tokens go from"):
             call()
+
+
+def test_a_kernel_function_reads_what_kernels_read():
+    """Rotary positions make no difference where logits vanish."""
+    net, tokens = GPT(width=16, depth=1, vocabulary=6, context=4, positions="rotary"), np.array([[0, 3, 1], [2, 2, 5]])
+    limit = twin(net)
+    np.testing.assert_allclose(limit.kernel_function()(tokens).ntk, limit.kernels(tokens).ntk, rtol=1e-5)

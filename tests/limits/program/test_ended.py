@@ -51,6 +51,20 @@ class Shared(nn.Module):
         return -jnp.mean(a * Dense(self.width)(jnp.tanh(a) + h), -1, keepdims=True) * self.width**0.5
 
 
+class Twins(nn.Module):
+    """One matrix makes both factors: a row of it is in each, and signs of rows change nothing."""
+
+    width: int
+    after: bool  # of another, or of the first factor itself
+
+    @nn.compact
+    def __call__(self, x):
+        last, first = Dense(self.width), Dense(self.width)(x[:, :3])
+        a = last(first)
+        b = last(jnp.tanh(a) if self.after else Dense(self.width)(x[:, 3:]))
+        return (a * b).sum(-1, keepdims=True) / self.width**0.5
+
+
 def relu_kernels(x):
     """NNGP and NTK of two layers of weights with relu between them, weights of variance 1/fan-in; biases that start at zero."""
     k = x @ x.T / x.shape[1]
@@ -97,6 +111,13 @@ def test_sums_of_other_terms_have_no_kernels(end):
     """Terms that are not odd in weights of their own; the second is zero at every width."""
     with pytest.raises(ValueError, match="sum over neurons"):
         twin(in_parameterization(Towers(16, end), "ntk")).kernels(X)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_matrix_that_makes_both_factors_gives_another_law(after):
+    """h·AᵀA g has twice the variance of Ah·Bg on the diagonal."""
+    with pytest.raises(ValueError, match="sum over neurons"):
+        twin(in_parameterization(Twins(16, after), "ntk")).kernels(X)
 
 
 def test_a_sum_that_is_not_divided_is_told_by_what():

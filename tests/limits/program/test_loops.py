@@ -2,6 +2,7 @@
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.linen import relu
@@ -245,3 +246,66 @@ def test_maps_that_are_iterated_are_one_function():
     for _ in range(25):
         h = h - 0.1 * np.tanh(h)
     np.testing.assert_allclose(found, h**2 @ weights / weights.sum(), rtol=1e-8)
+
+
+class Branches(nn.Module):
+    """h ← h + φ(W h)/√L: what is added is not Gaussian, and meets matrices alone."""
+
+    width: int
+    depth: int = 8
+    act: str = "tanh"
+    first: str = "linear"
+
+    @nn.compact
+    def __call__(self, x):
+        act = {"tanh": jnp.tanh, "relu": nn.relu, "gate": lambda h: h}[self.act]
+        h = Dense(self.width)(x)
+        h = jnp.tanh(h) if self.first == "tanh" else h
+        for _ in range(self.depth):
+            branch = act(Dense(self.width)(h))
+            if self.act == "gate":
+                branch = branch * Dense(self.width)(h)
+            h = h + branch / self.depth**0.5
+        return readout(h)
+
+
+def rolled_and_not(net):
+    kernels = program_of(in_parameterization(net, "ntk"), X.shape[1:], "float64", None)
+    with jax.enable_x64(True):
+        lengths, _ = measured(kernels, X)
+        return [
+            jax.jit(lambda a, b, roll=roll: kernels(a, b, lengths, roll=roll))(X[:2], X[2:]) for roll in (True, False)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("act", "first"), [("relu", "tanh"), *(pytest.param(a, "linear", marks=pytest.mark.slow) for a in ("tanh", "gate"))]
+)
+def test_sums_that_are_not_gaussian_are_carried_by_their_moments(act, first, monkeypatch):
+    found = []
+    monkeypatch.setattr("limits.program.rolled.Rolling._run", noting(found))
+    rolled, one_by_one = rolled_and_not(Branches(32, 6, act, first))
+    for name in ("nngp", "ntk"):
+        np.testing.assert_allclose(rolled[name], one_by_one[name], rtol=1e-12)
+    assert {loop.count for loop in found} == {6}
+
+
+class Ends(nn.Module):
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = Dense(self.width)(x)
+        for _ in range(3):
+            h = h + jnp.tanh(Dense(self.width)(h)) / 3**0.5
+        return readout(h * h)
+
+
+@pytest.mark.slow
+def test_a_function_of_such_a_sum_is_read_block_by_block(monkeypatch):
+    """Of h² more than moments of h is needed."""
+    found = []
+    monkeypatch.setattr("limits.program.rolled.Rolling._run", noting(found))
+    rolled, one_by_one = rolled_and_not(Ends(32))
+    np.testing.assert_allclose(rolled["nngp"], one_by_one["nngp"], rtol=1e-12)
+    assert not found
