@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 
+from limits.fields.after_readout import MORE, multiple
 from limits.fields.network import readout_scales
 from limits.fields.sweep import check_apart, check_finite
 from limits.fields.sweeps import compiled_sweep
@@ -123,6 +124,9 @@ class SampledTwin(Twin):
         if missing:
             dtype = as_float(np.float32 if dtype is None else dtype)
             try:
+                if "nngp" in missing and (why := self._no_multiple(first)):
+                    values["nngp"] = provenance["nngp"] = Provenance("absent", why)
+                    missing = tuple(name for name in missing if name != "nngp")
                 sampled = self._drawn(missing, first, second, samples, replicas, seed, dtype)
             except ValueError as error:
                 unread = "; ".join(dict.fromkeys(reasons.values()))
@@ -178,12 +182,44 @@ class SampledTwin(Twin):
         return found
 
     def readout(self, features: Any, x: Any = None) -> Any:
-        """A kernel Φ of what enters the readout for inputs like x, carried through it: (w² Φ + b²)/γ²."""
+        """A kernel Φ of what enters the readout for inputs like x, carried through it and what the module does then.
+
+        That is (w² Φ + b²)/γ², times the square of the number by which the module multiplies its readout; an `AbsentError` where
+        the outputs are more than a multiple of it.
+        """
+        return self._multiple(x) * self._of_readout(features, x)
+
+    def _of_readout(self, features: Any, x: Any) -> Any:
         shape, kind = np.shape(x), np.asarray(x).dtype
         w, b = readout_scales(self.net, jax.ShapeDtypeStruct(shape, kind if kind.kind in "iu" else np.float32))
         lazy = parameterization(self.net.parameterization).d == 0
         scale = float(definition_of(self.net).gamma) ** -2 if lazy else 1.0
         return scale * (w**2 * features + b**2)
+
+    def _no_multiple(self, x: Any) -> str:
+        """Why the NNGP is not that of what enters the readout; "" where it is."""
+        try:
+            self._multiple(x)
+        except AbsentError as error:
+            return str(error)
+        return ""
+
+    def _multiple(self, x: Any) -> float:
+        """The square of the number that the readout is multiplied by."""
+        if type(self) is not SampledTwin:  # zoo's own end with it
+            return 1.0
+        shape, kind = np.shape(x)[1:], np.asarray(x).dtype.name
+        found = multiple(self.net, shape, kind)
+        if found is None:
+            return 1.0
+        k, features = found
+        p = parameterization(self.net.parameterization)
+        k = k * (float(p.output_scale(self.net.width, definition_of(self.net).gamma)) ** 2 if p.d else 1.0)
+        ratio = (k / self._of_readout(features, np.zeros((1, *shape), kind))).ravel()
+        if np.ptp(ratio) > 0.01 * ratio.mean():
+            what = "they are multiplied by what differs from input to input"
+            raise AbsentError(MORE.format(name=name_of(self.net), what=what))
+        return 1.0 if abs(ratio.mean() - 1) < 1e-3 else float(ratio.mean())
 
     def dense_stack(self, x: Any, width: float | None = None) -> Any:
         """That of an MLP whose layers differ."""

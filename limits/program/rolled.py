@@ -94,12 +94,10 @@ class Rolling:
                 known[plan.loop.last] = self._run(interpreter, plan, known)
             return plan and plan.loop
         loop = self.loops.at(i)
-        source = None if loop is None else known.get(loop.enters)
+        source: Any = None if loop is None else known.get(loop.enters)
         if loop is None or not _may_be_carried(source):
             return None
-        value = None
-        if source.held.gaussian:
-            value = self._planned(interpreter, loop, known, True)
+        value = self._planned(interpreter, loop, known, True) if source.held.gaussian else None
         if value is None and self.sums:
             value = self._planned(interpreter, loop, known, False)
         if value is None:

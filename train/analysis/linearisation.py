@@ -33,6 +33,11 @@ def linearised(net: Any, start: Any, variables: Any, x: Any, chunk: int = CHUNK)
     """f(θ, x), f(θ₀, x) and f_lin(θ, x), in float64."""
     (before, _), (trained, state), program = split(start), split(variables), compiled(net)
     old, new = by_name(before), by_name(trained)
+    if old.keys() != new.keys():
+        raise ValueError(
+            f"linearisation_distance: variables hold {_names(new)}, and start {_names(old)}: give the same network's before and "
+            "after training."
+        )
     # Where nothing has moved, f_lin is f: two programs of it may differ by rounding, which is infinitely far beside 0.
     still = old.keys() == new.keys() and all(np.array_equal(leaf, new[name]) for name, leaf in old.items())
     each = []
@@ -65,6 +70,11 @@ def parameter_movement(start: Any, variables: Any) -> dict[str, dict[str, float]
     """
     (before, _), (trained, _) = split(start), split(variables)
     old, new = by_name(before), by_name(trained)
+    if old.keys() != new.keys():
+        raise ValueError(
+            f"linearisation_distance: variables hold {_names(new)}, and start {_names(old)}: give the same network's before and "
+            "after training."
+        )
     if {name: np.shape(leaf) for name, leaf in old.items()} != {name: np.shape(leaf) for name, leaf in new.items()}:
         raise ValueError("parameter_movement: start and variables must hold the same parameters, of the same shapes.")
     pairs = {
@@ -81,3 +91,7 @@ def parameter_movement(start: Any, variables: Any) -> dict[str, dict[str, float]
 
 def _size(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(values**2)))
+
+
+def _names(leaves: Any) -> str:
+    return ", ".join(list(leaves)[:3]) + (", …" if len(leaves) > 3 else "") if leaves else "nothing"

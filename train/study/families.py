@@ -27,6 +27,7 @@ def families(config: Any, path: str | None, outputs: int) -> Families:
     """
     if path is not None and has_make(path):
         own = Experiment(path, config, needed=())
+        checks.word("name", config.name)
         variants = plain_fields(config.get("variants") or {config.name: {}})
         return {label: functools.partial(_own, own, {"outputs": outputs, **given}) for label, given in variants.items()}
     if config.get("variants"):
