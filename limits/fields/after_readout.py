@@ -42,7 +42,8 @@ def multiple(net: nn.Module, shape: tuple[int, ...], kind: str) -> Any:
         state, look = sweep.begin(jax.random.key(0), x), jax.random.key(1)
         variables = sweep.grown(state, sweep.at_start).variables
         params: Any = flatten_dict(variables["params"])
-        std = {path: each.std for path, each in flatten_dict(placed(net, x)).items() if each.role == "readout"}
+        where: Any = flatten_dict(placed(net, x))
+        std = {path: each.std for path, each in where.items() if each.role == "readout"}
 
         def f(readout: Any, x: Any) -> Any:
             held = variables | {"params": unflatten_dict({**params, **readout})}

@@ -1,5 +1,7 @@
 """Drawn kernels of modules that do something to the output of their readout."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,7 @@ from zoo import in_parameterization, parameterization
 from zoo.layers import Dense
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-FEW = {"samples": 512, "replicas": 6}
+FEW: Any = {"samples": 512, "replicas": 6}
 
 
 class Half(nn.Module):
