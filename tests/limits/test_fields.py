@@ -267,7 +267,7 @@ def test_scanned_layers_have_matrices_of_their_own():
         start = jax.tree.map(jnp.copy, state)
         for t in range(STEPS):
             state, _ = sweep.step(state, x, y, ROWS[t], jax.random.key(100 + t), RATES[t])
-        matrix = state.variables[REVEALED]["blocks"]["w"]["matrix"]
+        matrix = state.variables[REVEALED]["blocks"]["w"]["kernel"]
         assert matrix.v.ndim == 3
         whole = jax.jit(jax.vmap(completed))(matrix)
         kernel = jnp.einsum("lki,lko->lio", whole.v, whole.y)
