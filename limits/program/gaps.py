@@ -41,7 +41,11 @@ def _of_inputs(m: Any, u: Any, pairs: bool) -> Any:
 
 
 def _of_sum(m: Any, u: Any, pairs: bool) -> Any:
-    """Σ_i [½ (a_i − a_i′)² + a_i a_i′ (1 − c)_i] with a_i = c_i r_i / R, of independent terms; None for others."""
+    """Σ_i [½ (a_i − a_i′)² + a_i a_i′ (1 − c)_i] with a_i = c_i r_i / R, of independent terms; None for others.
+
+    Where several have a mean, which then are not orthogonal, ½ [(M − M′)² − Σ_i (m_i − m_i′)²] more, m_i = c_i E u_i / R and
+    M = Σ_i m_i.
+    """
     parts = (
         list(u.terms)
         if isinstance(u, FieldSum)
@@ -53,11 +57,24 @@ def _of_sum(m: Any, u: Any, pairs: bool) -> Any:
         if u.constant is not None or len(seen) != len(set(seen)):
             return None
     size, found = m.own.size(u), None
+    if isinstance(u, FieldSum):
+        found = _of_means(m, u, parts, size, pairs)
     for c, part in parts:
         a = m.still(jnp.asarray(c.array)) * m.own.size(part) / jnp.where(size > 0, size, 1)
         left, right = (m.placed(a, i, len(u.shape), pairs) for i in (0, 1))
         found = total(found, (left - right) ** 2 / 2 + left * right * m.gap(part, pairs))
     return found if found is None else jnp.clip(found, 0, 2)
+
+
+def _of_means(m: Any, u: FieldSum, parts: list, size: Any, pairs: bool) -> Any:
+    means = [(c, m.own.mean(part)) for c, part in parts]
+    scaled = [
+        m.still(jnp.asarray(c.array) * mean) / jnp.where(size > 0, size, 1) for c, mean in means if mean is not None
+    ]
+    if len(scaled) < 2:
+        return None
+    apart = lambda a: (m.placed(a, 0, len(u.shape), pairs) - m.placed(a, 1, len(u.shape), pairs)) ** 2  # noqa: E731
+    return (apart(sum(scaled)) - sum(map(apart, scaled))) / 2
 
 
 def snapped(gap: Any) -> Any:

@@ -35,6 +35,8 @@ class Stream(nn.Module):
                 case "own":  # the second of two branches
                     before, h = h, h + new(h) / self.depth**0.5
                     branch = before * jnp.tanh(new(h))
+                case "own, within":
+                    branch = jnp.tanh(h + new(h))
             h = h + branch / self.depth**0.5
         return Dense(1, use_bias=False)(nn.relu(h) if self.kind == "gate" else h)
 
@@ -86,6 +88,7 @@ def test_branches_with_a_mean_have_no_limit():
         deep("mean")
 
 
-def test_branches_that_multiply_the_stream_have_no_gaussian_limit():
+@pytest.mark.parametrize("kind", ["own", "own, within"])
+def test_branches_of_the_streams_own_neurons_have_no_gaussian_limit(kind):
     with pytest.raises(AbsentError, match=r"multiplies neurons of the signal.*not Gaussian.*layer of weights"):
-        deep("own")
+        deep(kind)
