@@ -40,6 +40,7 @@ def multiple(net: nn.Module, shape: tuple[int, ...], kind: str) -> Any:
     with computing_in(np.float32):
         sweep = compiled_sweep(net, Training("mse"), x.shape, len(x), str(x.dtype), steps=0)
         state, look = sweep.begin(jax.random.key(0), x), jax.random.key(1)
+        phi = np.asarray(sweep.measure(state, x, look, ("features",))["features"], float)  # raises without one readout
         variables = sweep.grown(state, sweep.at_start).variables
         params: Any = flatten_dict(variables["params"])
         where: Any = flatten_dict(placed(net, x))
@@ -63,7 +64,6 @@ def multiple(net: nn.Module, shape: tuple[int, ...], kind: str) -> Any:
             raise AbsentError(MORE.format(name=name_of(net), what="without its weights they are not 0"))
         if max(np.abs(turned + once).max(), np.abs(twice - 2 * once).max()) > least:
             raise AbsentError(MORE.format(name=name_of(net), what="they are no linear function of its weights"))
-        phi = np.asarray(sweep.measure(state, x, look, ("features",))["features"], float)
         if once.ndim != 2 or phi.shape != 2 * (len(once),):  # outputs at positions
             return None
         rows = [std[path] * np.asarray(s, float).reshape(len(once), -1) for path, s in slopes.items()]
