@@ -163,9 +163,8 @@ def _has_no_mean(own: Any, node: Node, enter: Node) -> Any:
     """Whether a branch adds as much noise in every block, and no mean; it must not depend on the stream's own neurons."""
     if node.gaussian:
         return True
-    if any(
-        leaf.tops & enter.tops for leaf in leaves_of(node)
-    ):  # a sum with the stream is one leaf, an image of it is free of it
+    # A sum with the stream is one leaf and has its top; an image of the stream has that of its weights alone.
+    if any(leaf.tops & enter.tops for leaf in leaves_of(node)):
         raise NoLimitError(
             "a branch multiplies neurons of the signal, or is a function of each of them alone: what infinitely many add up to "
             "is not Gaussian. Put a layer of weights between"
