@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-RESULTS = 19  # raised when mended code gives other numbers: what was kept before is then computed again
+RESULTS = 20  # raised when mended code gives other numbers: what was kept before is then computed again
 
 _ROOT = Path(__file__).resolve().parents[2]
 _ROOMS = ("zoo", "limits", "train", "launch")

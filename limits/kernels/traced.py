@@ -88,21 +88,31 @@ def by_few_numbers(function: Callable[[tuple, tuple], Any], numbers: tuple, arra
     call = jax.custom_jvp(function)
 
     def rule(primals: tuple, tangents: tuple) -> Any:
-        leaves, tree = jax.tree.flatten(primals)
         moves = jax.tree.leaves(tangents, is_leaf=lambda t: isinstance(t, SymbolicZero))
         at = [i for i, t in enumerate(moves) if not isinstance(t, SymbolicZero)]
 
-        def of(*moving: Any) -> Any:
-            new = list(leaves)
-            for i, value in zip(at, moving, strict=True):
-                new[i] = value
-            return function(*jax.tree.unflatten(tree, new))
+        def moved(primals: tuple, ways: tuple) -> Any:
+            leaves, tree = jax.tree.flatten(primals)
 
-        here, ways = (tuple(each[i] for i in at) for each in (leaves, moves))
+            def of(*moving: Any) -> Any:
+                new = list(leaves)
+                for i, value in zip(at, moving, strict=True):
+                    new[i] = value
+                return function(*jax.tree.unflatten(tree, new))
+
+            return jax.jvp(of, tuple(leaves[i] for i in at), ways)
+
+        ways = tuple(moves[i] for i in at)
         if len(at) > FEW or max(at) >= len(primals[0]):
-            return jax.jvp(of, here, ways)
-        units = [jnp.eye(len(at), dtype=value.dtype)[k] for k, value in enumerate(here)]
-        value, slopes = jax.vmap(lambda *way: jax.jvp(of, here, way), out_axes=(None, 0))(*units)
+            return moved(primals, ways)
+
+        def with_slopes(*primals: Any) -> tuple[Any, Any]:
+            here = [jax.tree.leaves(primals)[i] for i in at]
+            units = [jnp.eye(len(at), dtype=value.dtype)[k] for k, value in enumerate(here)]
+            return jax.vmap(lambda *way: moved(primals, way), out_axes=(None, 0))(*units)
+
+        # Slopes whose slopes are taken forward in turn: JAX forgets rules of derivatives in the reverse of a loop over tiles.
+        value, slopes = by_few_numbers(with_slopes, *primals)
         return value, jax.tree.map(lambda s: sum(way * s[k] for k, way in enumerate(ways)), slopes)
 
     call.defjvp(rule, symbolic_zeros=True)

@@ -121,6 +121,23 @@ def test_second_derivatives_through_equal_layers(activation):
         assert float(jax.jit(jax.grad(slope))(1.2)) == pytest.approx(float(difference), rel=1e-7)
 
 
+def test_second_derivatives_of_what_is_cut_into_tiles():
+    """By a number and along inputs, in reverse and forward: of 85 rows, one more than a tile has, by a factor 2 off once."""
+    with jax.enable_x64(True):
+        k = twin(MLP(8, 1, activation="relu", b_std=0.4)).kernel_function()
+        x, y = (jnp.asarray(draw(85, 3, seed=seed)) for seed in range(2))
+        weights = jnp.cos(jnp.arange(85.0**2)).reshape(85, 85)
+
+        def total(w, shift):
+            return (k(x + shift * jnp.sin(x), y, w_std=w).ntk * weights).sum()
+
+        slope = jax.jit(jax.grad(total))
+        for argnum, by in ((0, jax.jacfwd), (0, jax.grad), (1, jax.grad)):
+            step = STEP * np.eye(2)[argnum]
+            difference = (slope(1.3 + step[0], step[1]) - slope(1.3 - step[0], -step[1])) / (2 * STEP)
+            assert float(jax.jit(by(slope, argnum))(1.3, 0.0)) == pytest.approx(float(difference), rel=1e-7)
+
+
 NETS = [
     (MLP(8, 1, activation="erf", b_std=0.3, gamma=2.0, parameterization="mup"), (4,)),
     slow_case(MLP(8, 1, activation="tanh", b_std=0.3, gamma=2.0, parameterization="mup"), (4,)),
