@@ -60,9 +60,14 @@ flags.register_validator("precision", lambda v: v is None or math.isfinite(v), "
 
 
 def so_far(study: Study) -> Report:
-    """Of the sizes that are there."""
-    cells = study.cells()
-    return report.so_far(study.kept(), sum(not study.missing(cell) for cell in cells), len(cells))
+    """Of the sizes that are there; of what rounds choose no size is ever whole."""
+    cells, kept = study.cells(), study.kept()
+    if _BUDGET.value:
+        begun = sum(map(len, kept.sweeps.values()))
+        return report.so_far(
+            kept, f"Runs of {begun} of {len(cells)} sizes are finished; rounds choose what comes next."
+        )
+    return report.so_far(kept, f"{sum(not study.missing(cell) for cell in cells)} of {len(cells)} sizes are finished.")
 
 
 def budget(config: Any) -> Budget:

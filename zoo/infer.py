@@ -14,7 +14,7 @@ import numpy as np
 
 from zoo import checks
 from zoo.held import Entrywise, Use
-from zoo.inferred import TIED, Place, Roles, refuse_what_seems_tied
+from zoo.inferred import TIED, Place, Roles, TiedError, refuse_what_seems_tied
 from zoo.initial import init_powers
 from zoo.modules import pair_of, signature_of, takes_rngs
 from zoo.names import by_name, numberless
@@ -300,7 +300,7 @@ def _refuse_tied(places: dict[str, Place], seen: dict[str, list[Use | Entrywise]
     for name, place in places.items():
         used = seen.get(name, seen.get(numberless(name), []))
         if place.role == "input" and any(isinstance(use, Use) and place.grows[0] in use.inputs for use in used):
-            raise ValueError(_IS_TIED.format(name=name, m=m))
+            raise TiedError(_IS_TIED.format(name=name, m=m))
     return any(seen.values())
 
 

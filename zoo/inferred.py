@@ -21,6 +21,10 @@ _SEEMS_TIED = (
 )
 
 
+class TiedError(ValueError):
+    """One matrix is embedding and readout, and nobody said that the code divides by the factor of its width."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Place:
     """What is known of one parameter. `init`: the powers of width and depth its initialisation scales with."""
@@ -159,4 +163,4 @@ def refuse_what_seems_tied(places: dict[str, Place], m: float) -> None:
     """An error where there are embeddings and no readout."""
     embeddings = [name for name, place in places.items() if place.role == "input" and len(place.shape) > 1]
     if embeddings and not any(place.role == "readout" for place in places.values()):
-        raise ValueError(_SEEMS_TIED.format(name=embeddings[0], m=m))
+        raise TiedError(_SEEMS_TIED.format(name=embeddings[0], m=m))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from zoo.added import added_to_outputs
 from zoo.infer import infer_roles
-from zoo.inferred import Place
+from zoo.inferred import Place, TiedError
 from zoo.laws import Law, law_of, laws
 from zoo.names import by_name, map_named, names_of
 from zoo.once import once
@@ -73,7 +73,13 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
             raise ValueError(_COLLECTION.format(name=net.what, error=str(error).partition(" (https")[0])) from error
 
     size = {"width": net.width}
-    found = infer_roles(init, size, size, roles=dict(net.known_roles), apply=apply, tied=False)
+    try:
+        found = infer_roles(init, size, size, roles=dict(net.known_roles), apply=apply, tied=False)
+    except TiedError as error:
+        raise ValueError(
+            f"in_parameterization of {net.what}: {str(error).partition('. ')[0]}: one rate and one factor cannot be those of "
+            "both. Give the readout a matrix of its own; or take zoo.GPT(tied=True), whose tied readout has a limit."
+        ) from error
     if not {"input", "hidden", "readout"} & {place.role for place in found.places.values()}:
         raise ValueError(
             f"in_parameterization: no parameter of {net.what} grows with its width ({net.width}): there is no limit. Make its "

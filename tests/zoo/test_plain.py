@@ -325,3 +325,17 @@ def test_a_readout_of_every_layer_lies_in_no_block():
         {"width": 8, "depth": 2}, {"width": 8, "depth": 8}, branch_outputs="in code",
     )  # fmt: skip
     assert not roles.places["head.kernel"].in_block
+
+
+class Tied(nn.Module):
+    size: int = 16
+
+    @nn.compact
+    def __call__(self, t):
+        table = nn.Embed(5, self.size)
+        return table.attend(nn.Dense(self.size)(table(t)))
+
+
+def test_a_tied_table_is_refused_with_a_remedy_that_there_is():
+    with pytest.raises(ValueError, match=r"in_parameterization of Tied: Embed_0.* also the readout.* of its own"):
+        starts(in_parameterization(Tied(), "mup", width="size"), jax.ShapeDtypeStruct((1, 3), "int32"))

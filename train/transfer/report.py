@@ -68,11 +68,10 @@ def report(
     return Report(f"Does the best {dial} carry over?", parts, document, run, tab=f"transfer of {dial}")
 
 
-def so_far(outcome: Outcome, there: int, of: int) -> Report:
-    """What the sizes say that are there: tables and sliders, no pictures."""
-    words = Text(f"{there} of {of} sizes are finished.")
+def so_far(outcome: Outcome, words: str) -> Report:
+    """What the sizes say that are there: tables and sliders, no pictures; words: how much that is."""
     shown = explored(outcome)
-    parts = [words, *tables(outcome), *([shown] if shown else [])]
+    parts = [Text(words), *tables(outcome), *([shown] if shown else [])]
     return Report(f"Does the best {outcome.dial.replace('_', ' ')} carry over?", parts, numbers(outcome, {}))
 
 
