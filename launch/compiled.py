@@ -1,4 +1,7 @@
-"""Programs that XLA has compiled stay on disk, so that the next run of a command need not compile them again."""
+"""Programs that XLA has compiled stay on disk, so that the next run of a command need not compile them again.
+
+What JAX traced of ensembles lies in a folder beside it (`limits.kept.exported`).
+"""
 
 import hashlib
 import os

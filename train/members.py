@@ -16,9 +16,10 @@ import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits import Task, empirical_ntk
-from limits.finite.forward import STATISTICS, mixes_inputs, on_all_points
+from limits.finite.forward import STATISTICS, abstract_run, mixes_inputs, on_all_points
 from limits.finite.observables import Inside, output_basis, take, with_features
 from limits.finite.watched import watched
+from limits.kept.exported import exported
 from limits.kept.quickly import quickly
 from limits.kept.remembered import remembered
 from limits.losses import point_loss
@@ -118,12 +119,16 @@ def _start(net: Any) -> Callable:
     def init(key: Any, dials: Dials, data: Data) -> Any:
         return dict(dials.on(net).init(key, data.x[:1]))
 
-    return quickly(jax.vmap(init, (0, None, None)))
+    def names(keys: Any, dials: Dials, data: Data) -> str:
+        del keys, dials
+        return str(jax.tree.structure(abstract_run(net, data.x)[1]))
+
+    return exported(jax.vmap(init, (0, None, None)), "init", net, names=names)
 
 
 @remembered(maxsize=64)
 def _outputs(net: Any, n_train: int) -> Callable:
-    return quickly(jax.vmap(_Applied(net, n_train).everywhere, (0, None, None)))
+    return exported(jax.vmap(_Applied(net, n_train).everywhere, (0, None, None)), "outputs", net, n_train)
 
 
 @remembered(maxsize=64)
@@ -157,7 +162,15 @@ def _training(net: Any, n_train: int, training: Training, known: Any) -> tuple[C
 
         return jax.lax.fori_loop(steps.first, steps.last, step, (variables, state))
 
-    return quickly(jax.vmap(state, (0, None, None))), quickly(jax.vmap(advance, (0, 0, 0, None, None, None)))
+    def leaves(*args: Any) -> Any:
+        return jax.tree.leaves(jax.vmap(advance, (0, 0, 0, None, None, None))(*args))
+
+    flat = exported(leaves, "advance", net, n_train, training, known)
+
+    def advanced(variables: Any, state: Any, *rest: Any) -> Any:
+        return jax.tree.unflatten(jax.tree.structure((variables, state)), flat(variables, state, *rest))
+
+    return quickly(jax.vmap(state, (0, None, None))), advanced
 
 
 @remembered(maxsize=64)
@@ -186,7 +199,7 @@ def _kernels(net: Any, n_train: int, moved: Training, kernels: tuple[str, ...], 
             seen["observed"] = watched(user, dials.on(net), variables, data.x)
         return seen
 
-    return quickly(jax.vmap(measure, (0, None, None)))
+    return exported(jax.vmap(measure, (0, None, None)), "kernels", net, n_train, moved, kernels, user)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.finite.observables import OBSERVABLES
+from limits.kept.remembered import remembered
 from limits.types import Provenance
 from zoo import checks
 from zoo.abstract import abstract
@@ -73,11 +74,11 @@ def checked_kernels(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def absent_kernels(net: nn.Module, x: Any) -> dict[str, Provenance]:
     """Which of phi, g, ntk do not exist of a network and inputs of this shape, and why."""
-    shape, missing = _one(x), dict[str, Provenance]()
+    missing = dict[str, Provenance]()
     if not shows_inside(net):
         inside = [name for name, each in OBSERVABLES.items() if each.inside]
         missing |= dict.fromkeys(inside, Provenance("absent", _SILENT))
-    if mixes_inputs(jax.eval_shape(net.init, jax.random.key(0), shape)):
+    if mixes_inputs(abstract_run(net, x)[1]):
         backward = [name for name, each in OBSERVABLES.items() if each.backward]
         missing |= dict.fromkeys(backward, Provenance("absent", _MIXED))
     return missing
@@ -85,13 +86,18 @@ def absent_kernels(net: nn.Module, x: Any) -> dict[str, Provenance]:
 
 def unrecorded(net: nn.Module, x: Any) -> dict[str, Provenance]:
     """Which of phi, g, ntk are not recorded along training on inputs of this shape, and why."""
-    shape = getattr(jax.eval_shape(lambda k, x: net.init_with_output(k, x)[0], jax.random.key(0), _one(x)), "shape", ())
+    shape = getattr(abstract_run(net, x)[0], "shape", ())
     backward = [name for name, each in OBSERVABLES.items() if each.backward]
     why = Provenance("absent", AT_POSITIONS.format(positions=" × ".join(map(str, shape[1:-1]))))
     return absent_kernels(net, x) | (dict.fromkeys(backward, why) if len(shape) > 2 else {})
 
 
-def _one(x: Any) -> jax.ShapeDtypeStruct:
-    """One input like x."""
+def abstract_run(net: nn.Module, x: Any) -> tuple[Any, Any]:
+    """(what the network returns of one input like x, its variables), as shapes."""
     kind = x.dtype if np.dtype(x.dtype).kind in "iu" else jnp.asarray(0.0).dtype
-    return abstract((1, *x.shape[1:]), kind)
+    return _abstract_run(net, (1, *x.shape[1:]), kind)
+
+
+@remembered(maxsize=64)
+def _abstract_run(net: nn.Module, shape: tuple[int, ...], kind: Any) -> tuple[Any, Any]:
+    return jax.eval_shape(net.init_with_output, jax.random.key(0), abstract(shape, kind))
