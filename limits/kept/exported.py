@@ -11,9 +11,9 @@ import jax
 import numpy as np
 from jax import export
 
-from limits.kept.identity import UnreadableError, identity, numerics, version_of
+from limits.kept.identity import UnreadableError, numerics, of_known_code, version_of
 from limits.kept.quickly import quickly
-from limits.kept.store import DamagedError, pack, unpack, write_whole
+from limits.kept.store import pack, unpack, write_whole
 
 FOLDER = "traced"  # in that of JAX's compiled programs
 MOST = 1000  # programs, of some ten kilobytes; those used longest ago go first
@@ -26,9 +26,10 @@ _LOOKED_INTO = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs", "jax_enab
 def exported(function: Callable, *what: Any, names: Callable[..., Any] = lambda *args: ()) -> Callable:
     """`quickly(function)`; where JAX keeps compiled programs, what it traces of the function is kept with them.
 
-    what: all that the program depends on beside the shapes and trees of its arguments, as `identity` reads it. Names of classes
-    are no part of that; names(*args) are, such as those of parameters which Flax derives from them. What the function returns
-    consists of arrays, dicts, lists and tuples. On several devices, and of what has no identity, nothing is kept.
+    what: all that the program depends on beside the shapes and trees of its arguments, of this package and of libraries: nothing
+    is kept of what holds code of the user's own, which may depend on more than is read of it. Names of classes are no part
+    of that; names(*args) are, such as those of parameters which Flax derives from them. What the function returns consists
+    of arrays, dicts, lists and tuples. On several devices, and of what has no identity, nothing is kept.
 
     >>> exported(lambda a: {"sum": a + 1}, "add one")(1)["sum"].item()
     2
@@ -62,8 +63,10 @@ def _kept(function: Callable, place: Path, what: tuple, tree: Any, leaves: list[
     """The function of the leaves of its arguments, read or traced; None where its trace cannot be written."""
     try:
         versions = [version_of(name) for name in _LIBRARIES]
-        word = identity("traced", sources(), versions, numerics(), what, str(tree), kinds)
+        word = of_known_code("traced", sources(), versions, numerics(), what, str(tree), kinds)
     except UnreadableError:
+        return None
+    if word is None:
         return None
     file = place / f"{word}.npz"
     made = _read(file, word)
@@ -88,9 +91,10 @@ def _read(file: Path, word: str) -> export.Exported | None:
     """What the file holds; None where there is none, or it is damaged: it is then written anew."""
     try:
         data = unpack(word, file.read_bytes())
-        file.touch()
+        with contextlib.suppress(OSError):
+            file.touch()
         return export.deserialize(bytearray(data.tobytes()))
-    except (OSError, DamagedError):
+    except (OSError, ValueError):  # a DamagedError is one
         return None
 
 

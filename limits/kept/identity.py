@@ -86,12 +86,20 @@ def identity(*things: Any) -> str:
     return _Reader().digest((version(), things)).hex()[:20]
 
 
+def of_known_code(*things: Any) -> str | None:
+    """`identity` of what holds code of this package and of libraries only; None where it holds some of one's own."""
+    reader = _Reader()
+    found = reader.digest((version(), things)).hex()[:20]
+    return None if reader.own else found
+
+
 class _Reader:
     """One walk through an object graph. What is met again inside itself counts by how deep it stands."""
 
     def __init__(self) -> None:
         self.inside: dict[int, int] = {}
         self.functions = 0  # that this place is inside of
+        self.own = False  # whether code of one's own was met, which may do what is not read here
         self.done: dict[int, tuple[Any, bytes]] = {}  # with the object, whose id would else be given away again
 
     def digest(self, thing: Any) -> bytes:
@@ -110,9 +118,8 @@ class _Reader:
         except UnreadableError:
             if not self.functions:
                 raise
-            found = _hash(
-                "unreadable", type(thing).__qualname__
-            )  # a progress bar, say, or a lock: no part of the result
+            # A progress bar, say, or a lock: no part of the result.
+            found = _hash("unreadable", type(thing).__qualname__)
         finally:
             del self.inside[key]
             self.functions -= function
@@ -126,6 +133,7 @@ class _Reader:
         elif isinstance(thing, np.dtype):
             yield from ("dtype", str(thing))
         elif isinstance(thing, types.ModuleType):
+            self.own |= _is_own_module(thing)
             yield from ("module", thing.__name__, _named_version(thing.__name__))
         elif isinstance(thing, type):
             yield from self.type(thing)
@@ -181,10 +189,8 @@ class _Reader:
     def function(self, thing: types.FunctionType) -> Iterator[str | bytes | memoryview]:
         """A function of a package by its name, one's own by its code and the globals it uses; both with closure and defaults."""
         inner = getattr(thing, "__wrapped__", None)
-        if (
-            callable(inner) and "/jaxtyping/" in thing.__code__.co_filename
-        ):  # it checks types, and holds changing things
-            yield self.digest(inner)
+        if callable(inner) and "/jaxtyping/" in thing.__code__.co_filename:
+            yield self.digest(inner)  # it checks types, and holds changing things
             return
         cells = [_content(cell) for cell in thing.__closure__ or ()]
         yield from ("function", self.digest((thing.__defaults__, thing.__kwdefaults__, cells)))
@@ -192,16 +198,15 @@ class _Reader:
         if (package := _package(code.co_filename)) is not None:
             yield from (package, code.co_qualname)
             return
+        self.own = True
         constants = [None if i == 0 and each == thing.__doc__ else each for i, each in enumerate(code.co_consts)]
         yield from self.code(code, tuple(constants))
         attributes = set(_names(code))
         for name in sorted(_globals_of(code)):
             if name in thing.__globals__:
                 value = thing.__globals__[name]
-                yield from (
-                    name,
-                    self.module_parts(value, attributes, {}) if _is_own_module(value) else self.digest(value),
-                )
+                own = _is_own_module(value)
+                yield from (name, self.module_parts(value, attributes, {}) if own else self.digest(value))
 
     def module_parts(self, module: types.ModuleType, attributes: set[str], met: dict[int, int]) -> bytes:
         """Of a module of one's own, what is used of it; modules import one another, so each is looked into once."""
@@ -226,6 +231,7 @@ class _Reader:
         if package is not None and "<locals>" not in thing.__qualname__:
             yield from ("class", package, thing.__module__, thing.__qualname__)
             return
+        self.own = True
         yield from ("own class", *map(self.digest, thing.__bases__))
         generated = _MADE if dataclasses.is_dataclass(thing) else ()
         for name, value in sorted(vars(thing).items()):

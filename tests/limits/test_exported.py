@@ -112,12 +112,22 @@ def test_what_cannot_be_written_runs_as_it_is(place):
     assert not list(place.iterdir())
 
 
+def test_of_ones_own_code_nothing_is_kept(place):
+    """It may depend on what is not read of it: names imported inside of functions, rules of derivatives."""
+    forget()
+    own = MLP(8, 1, activation=lambda x: jnp.tanh(x))
+    ensemble(own, TASK, 2, 1, 0.1, times=[1], kernels=())
+    assert not list(place.iterdir())
+    ensemble(MLP(8, 1), TASK, 2, 1, 0.1, times=[1], kernels=(), observe=lambda net, variables, x: x.sum())
+    assert len(list(place.iterdir())) == 3  # of the second network, without what is observed
+
+
 @pytest.mark.parametrize(
     ("net", "more"),
     [
         (
             MLP(8, 1, activation="tanh"),
-            {"optimizer": optax.adam(1e-2), "observe": lambda net, v, x: x.sum(), "kernels": ()},
+            {"optimizer": optax.adam(1e-2), "kernels": ("phi",)},
         ),
         pytest.param(ResNet(8, 2, activation="relu"), {"learning_rate": 0.1, "centred": True}, marks=pytest.mark.slow),
     ],
