@@ -67,7 +67,8 @@ def shown(value: Any) -> str:
     elif getattr(value, "shape", ()) != ():
         bad = int(np.sum(~np.isfinite(value))) if isinstance(value, np.ndarray) and value.dtype.kind in "fc" else 0
         holes = f" with {bad} of {value.size} numbers NaN or infinite" if bad else ""
-        return f"an array of shape {tuple(value.shape)}{holes}"
+        kind = f" of {value.dtype}" if getattr(getattr(value, "dtype", None), "kind", "f") in "cUS" else ""
+        return f"an array{kind} of shape {tuple(value.shape)}{holes}"
     else:
         text = getattr(value, "__name__", "") or repr(value)
         text = f"a {type(value).__name__}" if len(text) > 80 or "\n" in text else text
@@ -134,6 +135,11 @@ def choices(*options: str) -> Check:
     )
 
 
+def _is_real(v: Any) -> bool:
+    """Whether it is an array of real numbers: a complex one, or one of words, would become one of them where it is used."""
+    return np.asarray(v).dtype.kind not in "cUS" and np.asarray(v, float).dtype.kind == "f"
+
+
 def _listed(options: tuple) -> str:
     return ", ".join(f'"{o}"' if isinstance(o, str) else str(o) for o in options)
 
@@ -148,9 +154,7 @@ seed = Check("an integer from 0 to 2**63 − 1", lambda v: not isinstance(v, boo
 key = Check("an integer", lambda v: -(2**63) <= operator.index(v) < 2**63) | Check(
     "a key of jax.random", lambda v: jnp.issubdtype(v.dtype, jax.dtypes.prng_key) or v.shape == (2,)
 )
-matrix = Check(
-    "an array of numbers", lambda v: np.asarray(v, float).dtype.kind == "f"
-)  # its shape is looked at elsewhere
+matrix = Check("an array of numbers", lambda v: _is_real(v))  # its shape is looked at elsewhere
 whole = Check("an integer", lambda v: not isinstance(v, bool) and abs(operator.index(v)) < 2**63)
 real = Check("a number", lambda v: _real(v) is not None)
 share = Check("a number from 0 to 1", lambda v: 0 <= _real(v) <= 1)
@@ -169,7 +173,7 @@ tree = Check(
 names = Check("a tuple of names", lambda v: isinstance(v, tuple | list) and all(isinstance(each, str) for each in v))
 kernels = Check(
     "kernels [..., n, n] of numbers",
-    lambda v: np.asarray(v, float).ndim > 1 and np.shape(v)[-1] == np.shape(v)[-2] > 0,
+    lambda v: _is_real(v) and np.ndim(v) > 1 and np.shape(v)[-1] == np.shape(v)[-2] > 0,
 )
 pair = Check(
     "a pair (inputs, targets) of arrays of one length",

@@ -163,6 +163,12 @@ def test_points_left_out_of_a_singular_kernel():
     np.testing.assert_allclose(slope, [0.5, 0.5], rtol=1e-12)  # each mean is half of the other target
 
 
+@pytest.mark.parametrize("noise", [np.full(3, 0.1) + 3j, np.array(["0.1"] * 3)])
+def test_noises_that_are_not_real_are_refused(noise):
+    with pytest.raises(ValueError, match=f"noise must be a variance.*of {noise.dtype} of shape"):
+        predict.posterior(np.eye(3), np.ones((3, 1)), np.eye(3)[:1], np.eye(1), noise)
+
+
 def test_kernels_of_whole_numbers_have_noise():
     k, y = jnp.array([[3, 1], [1, 2]]), np.array([0.5, -0.25])
     for found in (predict.log_marginal_likelihood, lambda *given: predict.leave_one_out(*given).mean):
