@@ -11,13 +11,12 @@ import jax
 import numpy as np
 from jax import export
 
-from limits.kept.identity import UnreadableError, numerics, of_known_code, version_of
+from limits.kept.identity import ROOMS, ROOT, UnreadableError, numerics, of_known_code, version_of
 from limits.kept.quickly import quickly
 from limits.kept.store import pack, unpack, write_whole
 
 FOLDER = "traced"  # in that of JAX's compiled programs
 MOST = 1000  # programs, of some ten kilobytes; those used longest ago go first
-_ROOT, _ROOMS = Path(__file__).resolve().parents[2], ("zoo", "limits", "train", "launch")
 _LIBRARIES = ("jaxlib", "flax", "optax")
 # Settings under which JAX does not compile what it is given, or looks into it.
 _LOOKED_INTO = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs", "jax_enable_checks")
@@ -106,5 +105,5 @@ def _kind(leaf: Any) -> tuple:
 @functools.cache
 def sources() -> str:
     """A word for the code of this package, whose functions count by their names where identities are taken."""
-    files = sorted(file for room in _ROOMS for file in (_ROOT / room).rglob("*.py"))
+    files = sorted(file for room in ROOMS for file in (ROOT / room).rglob("*.py"))
     return hashlib.blake2b(b"\0".join(file.read_bytes() for file in files), digest_size=16).hexdigest()

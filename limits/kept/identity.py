@@ -20,8 +20,8 @@ import numpy as np
 
 RESULTS = 20  # raised when mended code gives other numbers: what was kept before is then computed again
 
-_ROOT = Path(__file__).resolve().parents[2]
-_ROOMS = ("zoo", "limits", "train", "launch")
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("zoo", "limits", "train", "launch")
 _LIBRARIES = ("site-packages", "dist-packages", str(Path(dis.__file__).parent))
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 # What a person writes into a class.
@@ -278,8 +278,8 @@ def _content(cell: Any) -> Any:
 def _package(file: str) -> str | None:
     """Where in this package or a library a file lies; None for code of one's own (a script, a config, a notebook, a test)."""
     path = Path(file)
-    if path.is_relative_to(_ROOT) and path.relative_to(_ROOT).parts[0] in _ROOMS:
-        return path.relative_to(_ROOT).as_posix()
+    if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in ROOMS:
+        return path.relative_to(ROOT).as_posix()
     for mark in (*_LIBRARIES, *filter(_installed, sys.path)):
         if mark in file and (mark in _LIBRARIES or _is_installed(path, mark)):
             inside = Path(file.partition(mark)[2].lstrip("/\\"))
