@@ -11,7 +11,8 @@ import jax
 import numpy as np
 from jax import export
 
-from limits.kept.identity import ROOMS, ROOT, UnreadableError, numerics, of_known_code, version_of
+from limits.kept.identity import UnreadableError, numerics, of_known_code, version_of
+from limits.kept.places import ROOMS, ROOT
 from limits.kept.quickly import quickly
 from limits.kept.store import pack, unpack, write_whole
 

@@ -1,7 +1,6 @@
 """What a result depends on, as one word: equal words for equal content, in every process; another word for anything else."""
 
 import dataclasses
-import dis
 import enum
 import functools
 import hashlib
@@ -18,11 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limits.kept.places import globals_of, is_own_module, named_version, names_in, package_of
+
 RESULTS = 20  # raised when mended code gives other numbers: what was kept before is then computed again
 
-ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("zoo", "limits", "train", "launch")
-_LIBRARIES = ("site-packages", "dist-packages", str(Path(dis.__file__).parent))
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 # What a person writes into a class.
 _FUNCTIONS = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
@@ -133,8 +131,8 @@ class _Reader:
         elif isinstance(thing, np.dtype):
             yield from ("dtype", str(thing))
         elif isinstance(thing, types.ModuleType):
-            self.own |= _is_own_module(thing)
-            yield from ("module", thing.__name__, _named_version(thing.__name__))
+            self.own |= is_own_module(thing)
+            yield from ("module", thing.__name__, named_version(thing.__name__))
         elif isinstance(thing, type):
             yield from self.type(thing)
         elif isinstance(thing, types.CodeType):
@@ -195,17 +193,17 @@ class _Reader:
         cells = [_content(cell) for cell in thing.__closure__ or ()]
         yield from ("function", self.digest((thing.__defaults__, thing.__kwdefaults__, cells)))
         code = thing.__code__
-        if (package := _package(code.co_filename)) is not None:
+        if (package := package_of(code.co_filename)) is not None:
             yield from (package, code.co_qualname)
             return
         self.own = True
         constants = [None if i == 0 and each == thing.__doc__ else each for i, each in enumerate(code.co_consts)]
         yield from self.code(code, tuple(constants))
-        attributes = set(_names(code))
-        for name in sorted(_globals_of(code)):
+        attributes = set(names_in(code))
+        for name in sorted(globals_of(code)):
             if name in thing.__globals__:
                 value = thing.__globals__[name]
-                own = _is_own_module(value)
+                own = is_own_module(value)
                 yield from (name, self.module_parts(value, attributes, {}) if own else self.digest(value))
 
     def module_parts(self, module: types.ModuleType, attributes: set[str], met: dict[int, int]) -> bytes:
@@ -215,7 +213,7 @@ class _Reader:
         met[id(module)] = len(met)
         used = sorted(name for name in attributes if hasattr(module, name))
         values = [getattr(module, name) for name in used]
-        parts = [self.module_parts(v, attributes, met) if _is_own_module(v) else self.digest(v) for v in values]
+        parts = [self.module_parts(v, attributes, met) if is_own_module(v) else self.digest(v) for v in values]
         return _hash("parts", *(word for pair in zip(used, parts, strict=True) for word in pair))
 
     def code(self, code: types.CodeType, constants: tuple) -> Iterator[str | bytes | memoryview]:
@@ -227,7 +225,7 @@ class _Reader:
     def type(self, thing: type) -> Iterator[str | bytes | memoryview]:
         """A class of a package by its name, one's own by its methods, attributes and bases."""
         module = sys.modules.get(thing.__module__)
-        package = "builtins" if thing.__module__ == "builtins" else _package(getattr(module, "__file__", None) or "")
+        package = "builtins" if thing.__module__ == "builtins" else package_of(getattr(module, "__file__", None) or "")
         if package is not None and "<locals>" not in thing.__qualname__:
             yield from ("class", package, thing.__module__, thing.__qualname__)
             return
@@ -273,54 +271,6 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # a name that is not bound yet
         return "unbound"
-
-
-def _package(file: str) -> str | None:
-    """Where in this package or a library a file lies; None for code of one's own (a script, a config, a notebook, a test)."""
-    path = Path(file)
-    if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in ROOMS:
-        return path.relative_to(ROOT).as_posix()
-    for mark in (*_LIBRARIES, *filter(_installed, sys.path)):
-        if mark in file and (mark in _LIBRARIES or _is_installed(path, mark)):
-            inside = Path(file.partition(mark)[2].lstrip("/\\"))
-            return f"{inside.as_posix()} {_named_version(inside.parts[0].removesuffix('.py'))}"
-    return file if file.startswith("<frozen") else None  # of Python itself
-
-
-@functools.lru_cache
-def _installed(folder: str) -> frozenset[str]:
-    """What was installed in a folder of its own (`pip install --target`), by the lists that stand beside it."""
-    lists = Path(folder).glob("*.dist-info/RECORD") if folder else ()
-    return frozenset(
-        line.partition(",")[0].partition("/")[0] for each in lists for line in each.read_text().splitlines()
-    )
-
-
-def _is_installed(path: Path, folder: str) -> bool:
-    return path.is_relative_to(folder) and path.relative_to(folder).parts[0] in _installed(folder)
-
-
-def _named_version(name: str) -> str:
-    module = sys.modules.get(name.partition(".")[0])
-    return str(getattr(module, "__version__", ""))
-
-
-def _is_own_module(thing: Any) -> bool:
-    file = getattr(thing, "__file__", None)
-    return isinstance(thing, types.ModuleType) and file is not None and _package(file) is None
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
-
-
-def _globals_of(code: types.CodeType) -> set[str]:
-    """The names of globals that this code, or code inside it, reads."""
-    found = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return found.union(*(_globals_of(each) for each in code.co_consts if isinstance(each, types.CodeType)))
 
 
 def _state(thing: Any) -> dict[str, Any]:

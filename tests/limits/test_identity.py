@@ -19,6 +19,7 @@ from flax import nnx
 
 import limits.kept.identity
 from limits.kept.identity import identity
+from limits.kept.places import package_of
 from zoo import MLP
 
 _CODE = """
@@ -159,8 +160,8 @@ def test_another_process_says_the_same() -> None:
 
 def test_where_code_lies_in_this_package_is_seen():
     places = {"limits/kept/identity.py": limits.kept.identity, "zoo/mlp.py": sys.modules["zoo.mlp"]}
-    assert all(limits.kept.identity._package(str(module.__file__)) == place for place, module in places.items())
-    assert limits.kept.identity._package(__file__) is None
+    assert all(package_of(str(module.__file__)) == place for place, module in places.items())
+    assert package_of(__file__) is None
 
 
 def _imported(folder, files: dict[str, str], monkeypatch) -> dict:
