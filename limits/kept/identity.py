@@ -5,9 +5,7 @@ import enum
 import functools
 import hashlib
 import importlib.metadata
-import io
 import logging
-import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,22 +15,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.kept.places import globals_of, is_own_module, named_version, names_in, package_of
+from limits.kept.content import UnreadableError as UnreadableError
+from limits.kept.content import of_cell, of_class, of_dataclass, of_object, of_wrapper
+from limits.kept.places import (
+    globals_of,
+    is_handed_on,
+    is_own_module,
+    named_version,
+    names_in,
+    own_modules_imported,
+    package_of,
+    package_of_class,
+)
 
-RESULTS = 20  # raised when mended code gives other numbers: what was kept before is then computed again
+RESULTS = 21  # raised when mended code gives other numbers: what was kept before is then computed again
 
+_SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_numpy_dtype_promotion",
+    "jax_default_dtype_bits",
+    "jax_random_seed_offset",
+)
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-# What a person writes into a class.
-_FUNCTIONS = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
-_WRITTEN = (*_FUNCTIONS, type, *_PLAIN, tuple, list, dict, np.ndarray, jax.Array)
-# What a dataclass writes itself (its fields count by their values), and names that say where code stands, not what it does.
-_MADE = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__replace__", "__getstate__")
-
-_NNX_TRACES = ("_object__state", "_pytree__state", "_trace_state")  # when an NNX module was made, not what it is
-
-
-class UnreadableError(TypeError):
-    """Something whose content cannot be told."""
 
 
 def version() -> str:
@@ -58,8 +65,7 @@ def version_of(package: str) -> str:
 
 def numerics() -> tuple[Any, ...]:
     """jax's version, and those of its settings that numbers depend on: part of the identity of what jax computes."""
-    names = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable")
-    return jax.__version__, jax.default_backend(), *(str(getattr(jax.config, name, None)) for name in names)
+    return jax.__version__, jax.default_backend(), *(str(getattr(jax.config, name, None)) for name in _SETTINGS)
 
 
 def identity(*things: Any) -> str:
@@ -131,8 +137,7 @@ class _Reader:
         elif isinstance(thing, np.dtype):
             yield from ("dtype", str(thing))
         elif isinstance(thing, types.ModuleType):
-            self.own |= is_own_module(thing)
-            yield from ("module", thing.__name__, named_version(thing.__name__))
+            yield from self.module(thing)
         elif isinstance(thing, type):
             yield from self.type(thing)
         elif isinstance(thing, types.CodeType):
@@ -142,7 +147,7 @@ class _Reader:
         elif isinstance(thing, types.MethodType):
             yield from ("method", self.digest(thing.__self__), self.digest(thing.__func__))
         elif isinstance(thing, functools.partial):
-            yield from ("partial", *map(self.digest, (thing.func, thing.args, thing.keywords)))
+            yield from ("partial", *map(self.digest, (thing.func, thing.args, sorted(thing.keywords.items()))))
         elif isinstance(
             thing, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType | np.ufunc
         ):
@@ -153,11 +158,12 @@ class _Reader:
             yield from (type(thing).__name__, self.digest(thing.__func__))
         elif isinstance(thing, property):
             yield from ("property", self.digest((thing.fget, thing.fset)))
+        elif isinstance(thing, functools.cached_property):
+            yield from ("cached property", self.digest(thing.func))
         elif isinstance(thing, enum.Enum):
-            yield from ("enum", type(thing).__qualname__, thing.name)
-        elif isinstance(thing, dict | types.MappingProxyType):
-            pairs = sorted(self.digest(key) + self.digest(value) for key, value in thing.items())
-            yield from (self.digest(type(thing)), *pairs)
+            yield from ("enum", self.digest(type(thing)), str(thing.name), self.digest(thing.value))
+        elif isinstance(thing, dict | types.MappingProxyType):  # in order: layers are taken in that of their dict
+            yield from (self.digest(type(thing)), *(self.digest(pair) for pair in thing.items()))
         elif isinstance(thing, set | frozenset):
             yield from ("set", *sorted(map(self.digest, thing)))
         elif isinstance(thing, tuple | list):
@@ -190,21 +196,34 @@ class _Reader:
         if callable(inner) and "/jaxtyping/" in thing.__code__.co_filename:
             yield self.digest(inner)  # it checks types, and holds changing things
             return
-        cells = [_content(cell) for cell in thing.__closure__ or ()]
-        yield from ("function", self.digest((thing.__defaults__, thing.__kwdefaults__, cells)))
         code = thing.__code__
+        cells = dict(zip(code.co_freevars, map(of_cell, thing.__closure__ or ()), strict=True))
         if (package := package_of(code.co_filename)) is not None:
-            yield from (package, code.co_qualname)
+            yield from ("function", package, code.co_qualname)
+            yield self.digest((thing.__defaults__, thing.__kwdefaults__, list(cells.values())))
             return
         self.own = True
+        yield from (
+            "own function",
+            self.digest((thing.__defaults__, thing.__kwdefaults__)),
+            *self.named(of_wrapper(thing)),
+        )
         constants = [None if i == 0 and each == thing.__doc__ else each for i, each in enumerate(code.co_consts)]
         yield from self.code(code, tuple(constants))
-        attributes = set(names_in(code))
-        for name in sorted(globals_of(code)):
-            if name in thing.__globals__:
-                value = thing.__globals__[name]
-                own = is_own_module(value)
-                yield from (name, self.module_parts(value, attributes, {}) if own else self.digest(value))
+        read = {name: thing.__globals__[name] for name in sorted(globals_of(code)) if name in thing.__globals__}
+        for name, value in (read | cells).items():
+            by_parts = is_own_module(value) and not is_handed_on(name, code)
+            yield from (name, self.module_parts(value, names_in(code), {}) if by_parts else self.digest(value))
+        yield from map(self.digest, own_modules_imported(code, thing.__globals__.get("__package__")))
+
+    def module(self, thing: types.ModuleType) -> Iterator[str | bytes]:
+        """Of a package by name and version, one's own by all that it holds."""
+        if not is_own_module(thing):
+            yield from ("module", thing.__name__, named_version(thing.__name__))
+            return
+        self.own = True
+        held = {name: each for name, each in vars(thing).items() if not name.startswith("__")}
+        yield from ("own module", *self.named(held))
 
     def module_parts(self, module: types.ModuleType, attributes: set[str], met: dict[int, int]) -> bytes:
         """Of a module of one's own, what is used of it; modules import one another, so each is looked into once."""
@@ -224,36 +243,39 @@ class _Reader:
 
     def type(self, thing: type) -> Iterator[str | bytes | memoryview]:
         """A class of a package by its name, one's own by its methods, attributes and bases."""
-        module = sys.modules.get(thing.__module__)
-        package = "builtins" if thing.__module__ == "builtins" else package_of(getattr(module, "__file__", None) or "")
-        if package is not None and "<locals>" not in thing.__qualname__:
+        package = package_of_class(thing)
+        if package is not None:
             yield from ("class", package, thing.__module__, thing.__qualname__)
             return
         self.own = True
         yield from ("own class", *map(self.digest, thing.__bases__))
-        generated = _MADE if dataclasses.is_dataclass(thing) else ()
-        for name, value in sorted(vars(thing).items()):
-            written = isinstance(value, _WRITTEN) and name not in generated
-            if not written or (name.startswith("__") and not isinstance(value, types.FunctionType)):
-                continue  # annotations, slots, what Python and Flax keep in a class
-            yield from (name, self.digest(value.func if isinstance(value, functools.cached_property) else value))
+        if type(thing) not in (type, enum.EnumType):
+            yield self.digest(type(thing))
+        yield from self.named(of_class(thing))
+        for field in dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ():
+            yield from (field.name, self.used((field.default_factory, dict(field.metadata))))
+
+    def used(self, thing: Any) -> bytes:
+        """Of what a class or a module holds: what has no content (a lock, an open file) counts by its class."""
+        self.functions += 1
+        try:
+            return self.digest(thing)
+        finally:
+            self.functions -= 1
+
+    def named(self, things: dict[str, Any]) -> Iterator[str | bytes]:
+        return (word for name in sorted(things) for word in (name, self.used(things[name])))
 
     def object(self, thing: Any) -> Iterator[str | bytes | memoryview]:
-        """Its class and fields; a compiled or wrapped function is what it wraps."""
-        inner = getattr(thing, "__wrapped__", None)
-        if callable(inner):
-            yield from ("wrapped", type(thing).__name__, self.digest(inner))
-            return
+        """Its class and fields; of a compiled or wrapped function what it wraps, and what is beside that (its derivative)."""
         yield self.digest(type(thing))
-        if dataclasses.is_dataclass(thing):  # a Linen module's parent and scope are where it stands, not what it is
-            fields = [field.name for field in dataclasses.fields(thing) if field.name != "parent"]
-            yield from (word for name in fields for word in (name, self.digest(getattr(thing, name, None))))
-            return
         if isinstance(thing, np.random.Generator):
             yield self.digest(thing.bit_generator.state)
-            return
-        state = _state(thing)
-        yield from (word for name in sorted(state) for word in (name, self.digest(state[name])))
+        elif callable(inner := getattr(thing, "__wrapped__", None)):
+            yield from (self.digest(inner), *self.named(of_wrapper(thing)))
+        else:
+            held = of_dataclass(thing) if dataclasses.is_dataclass(thing) else of_object(thing)
+            yield from (word for name in sorted(held) for word in (name, self.digest(held[name])))
 
 
 def _hash(*words: str | bytes | memoryview) -> bytes:
@@ -264,37 +286,3 @@ def _hash(*words: str | bytes | memoryview) -> bytes:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.digest()
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # a name that is not bound yet
-        return "unbound"
-
-
-def _state(thing: Any) -> dict[str, Any]:
-    """The fields of an object that is no dataclass; else what `copy` would make it again from."""
-    slots = [name for base in type(thing).__mro__ for name in _as_tuple(getattr(base, "__slots__", ()))]
-    held = {name: getattr(thing, name) for name in slots if hasattr(thing, name)} | getattr(thing, "__dict__", {})
-    held = {name: each for name, each in held.items() if name not in ("__weakref__", "__dict__", *_NNX_TRACES)}
-    if isinstance(thing, io.IOBase):
-        raise _unreadable(thing)
-    if held:
-        return held
-    try:
-        made = thing.__reduce_ex__(2)
-    except TypeError as error:
-        raise _unreadable(thing) from error
-    return {"made from": made if isinstance(made, str) else [each for each in made[1:3] if each is not None]}
-
-
-def _unreadable(thing: Any) -> UnreadableError:
-    return UnreadableError(
-        f"The content of {thing!r} (a {type(thing).__name__}) cannot be read, so results that depend on it cannot be kept: "
-        "use a function, a dataclass or values in its place, or give no folder."
-    )
-
-
-def _as_tuple(slots: Any) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots)

@@ -1,7 +1,10 @@
-"""Where code lies: in this package, in a library, or with the user; and what it calls by name."""
+"""Where code lies: in this package, in a library, or with the user; and what it uses by name."""
 
 import dis
 import functools
+import importlib
+import importlib.util
+import itertools
 import sys
 import types
 from collections.abc import Iterator
@@ -11,6 +14,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("zoo", "limits", "train", "launch")
 _LIBRARIES = ("site-packages", "dist-packages", str(Path(dis.__file__).parent))
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
 
 
 def package_of(file: str) -> str | None:
@@ -50,15 +54,63 @@ def is_own_module(thing: Any) -> bool:
     return isinstance(thing, types.ModuleType) and file is not None and package_of(file) is None
 
 
-def names_in(code: types.CodeType) -> Iterator[str]:
+def package_of_class(of: type) -> str | None:
+    """Where in a package its code lies; None for a class of one's own."""
+    if "<locals>" in of.__qualname__:
+        return None
+    module = sys.modules.get(of.__module__)
+    return "builtins" if of.__module__ == "builtins" else package_of(getattr(module, "__file__", None) or "")
+
+
+def names_in(code: types.CodeType) -> set[str]:
     """The names of globals and attributes in this code, and in code inside it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from names_in(constant)
+    return set(code.co_names).union(*map(names_in, _inside(code)))
 
 
 def globals_of(code: types.CodeType) -> set[str]:
     """The names of globals that this code, or code inside it, reads."""
     found = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return found.union(*(globals_of(each) for each in code.co_consts if isinstance(each, types.CodeType)))
+    return found.union(*map(globals_of, _inside(code)))
+
+
+def is_handed_on(name: str, code: types.CodeType) -> bool:
+    """Whether this code, or code inside it, uses a variable in another way than by attributes that are written out.
+
+    >>> import math
+    >>> functions = (lambda x: math.sin(x)), (lambda x: getattr(math, x))
+    >>> [is_handed_on("math", each.__code__) for each in functions]
+    [False, True]
+    """
+    steps = itertools.pairwise(dis.get_instructions(code))
+    after = [next.opname for each, next in steps if each.opname in _LOADS and each.argval == name]
+    return not {*after} <= {"LOAD_ATTR", "LOAD_METHOD"} or any(is_handed_on(name, each) for each in _inside(code))
+
+
+def own_modules_imported(code: types.CodeType, package: str | None) -> Iterator[types.ModuleType]:
+    """The modules of one's own that this code, or code inside it, imports when it runs."""
+    steps = list(dis.get_instructions(code))
+    for level, parts, step in zip(steps, steps[1:], steps[2:], strict=False):
+        if step.opname == "IMPORT_NAME":
+            name = "." * level.argval + step.argval
+            names = name, *(f"{name}.{part}" if step.argval else name + part for part in parts.argval or ())
+            yield from (module for each in names if (module := _own_module(each, package)) is not None)
+    for each in _inside(code):
+        yield from own_modules_imported(each, package)
+
+
+def _own_module(name: str, package: str | None) -> types.ModuleType | None:
+    """What an import of that name gives, if it is one's own; it is then imported, as it will be when the code runs."""
+    try:
+        name = importlib.util.resolve_name(name, package)
+        top = importlib.util.find_spec(name.partition(".")[0])
+        place = top and (top.origin or next(iter(top.submodule_search_locations or ()), None))
+        if place is None or place in ("built-in", "frozen") or package_of(place) is not None:
+            return None
+        module = importlib.import_module(name)
+    except Exception:  # an import that fails says so where it is run
+        return None
+    return module if is_own_module(module) else None
+
+
+def _inside(code: types.CodeType) -> Iterator[types.CodeType]:
+    return (each for each in code.co_consts if isinstance(each, types.CodeType))
