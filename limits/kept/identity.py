@@ -73,7 +73,9 @@ def identity(*things: Any) -> str:
 
     Values count by value (arrays with dtype and shape), definitions and other objects by class and fields, functions by what
     they do: code, constants, defaults, closure, and the globals they use, in turn. Functions and classes of this package count by
-    name and version, those of libraries by name and the library's version. Names, comments and places in files do not count.
+    name and version, those of libraries by name and the library's version. Names, comments and places in files do not count. Of a
+    module of one's own counts what functions use of it; all that it holds where it is handed on. What is looked up when code
+    runs (`importlib.import_module(name)`, a file that is read, `os.environ`) is not seen.
 
     >>> identity(lambda x: x + 1) == identity(lambda x: x + 1) != identity(lambda x: x + 2)
     True
@@ -212,9 +214,14 @@ class _Reader:
         yield from self.code(code, tuple(constants))
         read = {name: thing.__globals__[name] for name in sorted(globals_of(code)) if name in thing.__globals__}
         for name, value in (read | cells).items():
-            by_parts = is_own_module(value) and not is_handed_on(name, code)
-            yield from (name, self.module_parts(value, names_in(code), {}) if by_parts else self.digest(value))
-        yield from map(self.digest, own_modules_imported(code, thing.__globals__.get("__package__")))
+            yield from (name, self.variable(value, name, code))
+        for module, name in own_modules_imported(code, thing.__globals__.get("__package__")):
+            yield self.variable(module, name, code)
+
+    def variable(self, value: Any, name: str | None, code: types.CodeType) -> bytes:
+        """What code finds under a name; of a module of one's own what is used of it, all of one that is handed on."""
+        by_parts = is_own_module(value) and not is_handed_on(name, code)
+        return self.module_parts(value, names_in(code), {}) if by_parts else self.digest(value)
 
     def module(self, thing: types.ModuleType) -> Iterator[str | bytes]:
         """Of a package by name and version, one's own by all that it holds."""

@@ -14,7 +14,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("zoo", "limits", "train", "launch")
 _LIBRARIES = ("site-packages", "dist-packages", str(Path(dis.__file__).parent))
-_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
 
 
 def package_of(file: str) -> str | None:
@@ -73,7 +72,7 @@ def globals_of(code: types.CodeType) -> set[str]:
     return found.union(*map(globals_of, _inside(code)))
 
 
-def is_handed_on(name: str, code: types.CodeType) -> bool:
+def is_handed_on(name: str | None, code: types.CodeType) -> bool:
     """Whether this code, or code inside it, uses a variable in another way than by attributes that are written out.
 
     >>> import math
@@ -81,21 +80,43 @@ def is_handed_on(name: str, code: types.CodeType) -> bool:
     >>> [is_handed_on("math", each.__code__) for each in functions]
     [False, True]
     """
-    steps = itertools.pairwise(dis.get_instructions(code))
-    after = [next.opname for each, next in steps if each.opname in _LOADS and each.argval == name]
-    return not {*after} <= {"LOAD_ATTR", "LOAD_METHOD"} or any(is_handed_on(name, each) for each in _inside(code))
+    for step, after in itertools.pairwise(dis.get_instructions(code)):
+        loaded = _of_kind(step, "LOAD")
+        if not step.opname.endswith("DEREF"):  # of what functions inside share, they are given the place
+            loaded = [each for each in loaded if each not in (*code.co_cellvars, *code.co_freevars)]
+        if name in loaded[:-1] or (name in loaded[-1:] and after.opname not in ("LOAD_ATTR", "LOAD_METHOD")):
+            return True
+    return any(is_handed_on(name, each) for each in _inside(code))
 
 
-def own_modules_imported(code: types.CodeType, package: str | None) -> Iterator[types.ModuleType]:
-    """The modules of one's own that this code, or code inside it, imports when it runs."""
+def own_modules_imported(code: types.CodeType, package: str | None) -> Iterator[tuple[types.ModuleType, str | None]]:
+    """The modules of one's own that this code, or code inside it, imports when it runs, and the variables that hold them."""
     steps = list(dis.get_instructions(code))
-    for level, parts, step in zip(steps, steps[1:], steps[2:], strict=False):
-        if step.opname == "IMPORT_NAME":
-            name = "." * level.argval + step.argval
-            names = name, *(f"{name}.{part}" if step.argval else name + part for part in parts.argval or ())
-            yield from (module for each in names if (module := _own_module(each, package)) is not None)
+    for i, step in enumerate(steps):
+        if step.opname != "IMPORT_NAME":
+            continue
+        name = "." * steps[i - 2].argval + step.argval
+        parts = steps[i - 1].argval or ()
+        stores = [each for after in steps[i + 1 :] for each in _of_kind(after, "STORE")][: max(len(parts), 1)]
+        dot = "." if step.argval else ""
+        found = [
+            (name, None if parts else stores[0]),
+            *((name + dot + p, s) for p, s in zip(parts, stores, strict=False)),
+        ]
+        for each, variable in found:
+            if (module := _own_module(each, package)) is not None:
+                yield module, variable
     for each in _inside(code):
         yield from own_modules_imported(each, package)
+
+
+def _of_kind(step: dis.Instruction, kind: str) -> list[str]:
+    """The variables that an instruction loads, or stores; some of Python's later ones do two things at once."""
+    variables = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+    kinds = [each for each in step.opname.split("_") if each in ("LOAD", "STORE")]
+    if step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD", "LOAD_CONST", "STORE_ATTR")) or not kinds:
+        return []
+    return [name for name, each in zip(variables, kinds, strict=False) if each == kind]
 
 
 def _own_module(name: str, package: str | None) -> types.ModuleType | None:

@@ -3,6 +3,7 @@
 import importlib
 import sys
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -247,6 +248,29 @@ def test_a_module_beside_a_config_counts_however_it_is_reached(user, tmp_path, m
     texts = ("def f(x): return 2 * x\n", "# a comment\ndef f(x): return 2 * x\n", "def f(x): return 3 * x\n")
     one, commented, other = _words(tmp_path, _USERS[user], texts, monkeypatch)
     assert one == commented != other
+
+
+@pytest.mark.parametrize("user", [name for name in _USERS if "import" in name])
+def test_of_what_a_function_imports_counts_what_is_used(user, tmp_path, monkeypatch):
+    texts = ("def f(x): return 2 * x\n", "def f(x): return 2 * x\ndef unused(x): return x\n")
+    words = _words(tmp_path, _USERS[user], texts, monkeypatch)
+    assert words[0] == words[1]
+
+
+def test_what_an_object_has_worked_out_is_no_part_of_it():
+    code = "class Own:\n    def __init__(self): self.a = 2\n    @functools.cached_property\n    def b(self): return 2 * self.a\n"
+    thing: Any = _thing(code + "thing = Own()")
+    before = identity(thing)
+    assert thing.b == 4
+    assert identity(thing) == before != identity(_thing(code.replace("2 *", "3 *") + "thing = Own()"))
+
+
+def test_what_has_no_content_counts_by_its_class_in_a_class_and_in_a_module(tmp_path, monkeypatch):
+    code = "import threading\nclass Own:\n    lock = threading.Lock()\n    a = 2\nthing = Own()\n"
+    assert identity(_thing(code)) == identity(_thing(code)) != identity(_thing(code.replace("a = 2", "a = 3")))
+    texts = ("import threading\nlock = threading.Lock()\ndef f(x): return x\n",) * 2
+    words = _words(tmp_path, _USERS["module in a field"], texts, monkeypatch)
+    assert words[0] == words[1]
 
 
 def test_a_module_that_is_absent_is_imported_by_nobody():
