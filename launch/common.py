@@ -108,7 +108,10 @@ def start(
     complete(config, fields that the command line names) sets what a config may leave out.
     """
     if {"-h", "--help", "-help"} & set(sys.argv[1:]):
-        print(help_text(about))
+        try:
+            print(help_text(about), flush=True)
+        except BrokenPipeError:  # `| head` has read enough; Python would complain once more when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0)
     arguments, path = list(sys.argv), ""
     for place, given in named_configs(arguments).items():

@@ -198,6 +198,16 @@ def test_help_names_every_command():
         assert words in said
 
 
+def test_help_ends_in_order_where_nobody_reads_it():
+    """As in `--help | head`: the reader has gone."""
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as gone:
+        command = [sys.executable, "-c", "from launch import common; common.start(print, 'about')", "--help"]
+        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # --- in this process: what `start` reads before any program runs
 
 
