@@ -130,7 +130,11 @@ def _(pair: TwoFunctions, primals: tuple, tangents: tuple) -> Any:
     else:
         moved = dk * higher(1, 1) + (pair.place(dq1, 0) * higher(2, 0) + pair.place(dq2, 1) * higher(0, 2)) / 2
     for which, (name, d) in enumerate((("f", dets1), ("g", dets2))):
-        if any(each.dtype != jax.dtypes.float0 for each in d):
+        if pair.steep:  # what is beyond the last order is estimated, not linear in the function: each value's slope by itself
+            slopes = {j: _slope(getattr(pair, name), j) for j, each in enumerate(d) if each.dtype != jax.dtypes.float0}
+            each = {j: pair_average(pair._replace(**{name: slope}), *primals) for j, slope in slopes.items()}
+            moved = moved + sum(pair.place(d[j], which) * found for j, found in each.items())
+        elif any(each.dtype != jax.dtypes.float0 for each in d):
             given = list(primals)
             given[4 + which] = (*given[4 + which], *_numbers(d))
             moved = moved + pair_average(pair._replace(**{name: _moved(getattr(pair, name))}), *given)
@@ -181,6 +185,15 @@ def _(single: OneFunction, primals: tuple, tangents: tuple) -> Any:
     if moving:
         moved = moved + single_average(single._replace(h=_moved(single.h)), q, (*dets, *_numbers(moving)))
     return single_average(single, q, dets), moved
+
+
+def _slope(f: Entrywise, j: int) -> Entrywise:
+    """∂f/∂(the deterministic value j)."""
+
+    def call(x: Any, p: tuple) -> Any:
+        return jax.jvp(lambda value: f(x, (*p[:j], value, *p[j + 1 :])), (p[j],), (jnp.ones_like(p[j]),))[1]
+
+    return call
 
 
 def _moved(f: Any) -> Any:
