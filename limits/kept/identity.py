@@ -6,7 +6,10 @@ import functools
 import hashlib
 import importlib.metadata
 import logging
+import re
+import sys
 import types
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,17 +19,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.kept.content import UnreadableError as UnreadableError
-from limits.kept.content import of_cell, of_class, of_dataclass, of_object, of_wrapper
+from limits.kept.content import attributes, of_cell, of_class, of_dataclass, of_object, of_wrapper, wrapped
 from limits.kept.places import (
     globals_of,
     is_handed_on,
     is_own_module,
     named_version,
     names_in,
-    own_modules_imported,
     package_of,
     package_of_class,
 )
+from limits.kept.sources import sources
 
 RESULTS = 21  # raised when mended code gives other numbers: what was kept before is then computed again
 
@@ -39,6 +42,16 @@ _SETTINGS = (
     "jax_default_dtype_bits",
     "jax_random_seed_offset",
 )
+_GLOBAL_NUMBERS = np.random.mtrand._rand  # pyright: ignore[reportAttributeAccessIssue]
+_BUILTIN = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.MethodWrapperType,
+    np.ufunc,
+)
+_CHECKERS = ("/jaxtyping/", "<@beartype(")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -74,8 +87,9 @@ def identity(*things: Any) -> str:
     Values count by value (arrays with dtype and shape), definitions and other objects by class and fields, functions by what
     they do: code, constants, defaults, closure, and the globals they use, in turn. Functions and classes of this package count by
     name and version, those of libraries by name and the library's version. Names, comments and places in files do not count. Of a
-    module of one's own counts what functions use of it; all that it holds where it is handed on. What is looked up when code
-    runs (`importlib.import_module(name)`, a file that is read, `os.environ`) is not seen.
+    module of one's own counts what functions use of it; all that it holds where it is handed on, and its text where it is
+    imported inside a function. What is looked up when code runs (`importlib.import_module(name)`, a file that is read,
+    `os.environ`, the name or annotations of a function) is not seen.
 
     >>> identity(lambda x: x + 1) == identity(lambda x: x + 1) != identity(lambda x: x + 2)
     True
@@ -150,12 +164,12 @@ class _Reader:
             yield from ("method", self.digest(thing.__self__), self.digest(thing.__func__))
         elif isinstance(thing, functools.partial):
             yield from ("partial", *map(self.digest, (thing.func, thing.args, sorted(thing.keywords.items()))))
-        elif isinstance(
-            thing, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType | np.ufunc
-        ):
+            yield from self.named(attributes(thing))
+        elif isinstance(thing, _BUILTIN):
             owner = getattr(thing, "__self__", None)
             bound = owner is not None and not isinstance(owner, types.ModuleType)
-            yield from ("builtin", getattr(thing, "__qualname__", repr(thing)), self.digest(owner) if bound else "")
+            name = f"{getattr(thing, '__module__', '')} {getattr(thing, '__qualname__', repr(thing))}"
+            yield from ("builtin", name, self.digest(owner) if bound else "")
         elif isinstance(thing, staticmethod | classmethod):
             yield from (type(thing).__name__, self.digest(thing.__func__))
         elif isinstance(thing, property):
@@ -165,15 +179,24 @@ class _Reader:
         elif isinstance(thing, enum.Enum):
             yield from ("enum", self.digest(type(thing)), str(thing.name), self.digest(thing.value))
         elif isinstance(thing, dict | types.MappingProxyType):  # in order: layers are taken in that of their dict
-            yield from (self.digest(type(thing)), *(self.digest(pair) for pair in thing.items()))
+            yield from (
+                self.digest(type(thing)),
+                *(self.digest(name) + self.digest(each) for name, each in thing.items()),
+                *self.named(attributes(thing)),
+            )
+            yield self.digest(getattr(thing, "default_factory", None))
         elif isinstance(thing, set | frozenset):
             yield from ("set", *sorted(map(self.digest, thing)))
         elif isinstance(thing, tuple | list):
-            yield from (self.digest(type(thing)), *map(self.digest, thing))
+            yield from (self.digest(type(thing)), *map(self.digest, thing), *self.named(attributes(thing)))
+        elif isinstance(thing, types.UnionType | types.GenericAlias):
+            yield from ("alias", self.digest(typing.get_origin(thing)), self.digest(typing.get_args(thing)))
         elif isinstance(thing, slice | range):
             yield from (type(thing).__name__, repr(thing))
         elif isinstance(thing, logging.Logger):
             yield from ("logger", thing.name)
+        elif isinstance(thing, re.Pattern):
+            yield from ("pattern", self.digest(thing.pattern), str(thing.flags))
         elif type(thing) is np.lib.npyio.NpzFile:
             yield from ("npz", *(self.digest(part) for name in sorted(thing.files) for part in (name, thing[name])))
         elif isinstance(thing, Path):
@@ -185,17 +208,28 @@ class _Reader:
         if isinstance(thing, jax.Array) and jnp.issubdtype(thing.dtype, jax.dtypes.prng_key):
             yield from ("key", str(jax.random.key_impl(thing)))
             thing = jax.random.key_data(thing)
+        if isinstance(thing, np.ndarray) and type(thing) is not np.ndarray:
+            yield from (
+                self.digest(type(thing)),
+                self.digest(getattr(thing, "mask", None)),
+                *self.named(attributes(thing)),
+            )
         values = np.asarray(thing)
         if values.dtype.hasobject:
             yield from ("array", str(values.shape), *map(self.digest, values.ravel().tolist()))
         else:
             data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
-            yield from ("array", str(values.dtype), str(values.shape), data)
+            yield from (
+                "array",
+                str(values.dtype) + " weak" * getattr(thing, "weak_type", False),
+                str(values.shape),
+                data,
+            )
 
     def function(self, thing: types.FunctionType) -> Iterator[str | bytes | memoryview]:
         """A function of a package by its name, one's own by its code and the globals it uses; both with closure and defaults."""
         inner = getattr(thing, "__wrapped__", None)
-        if callable(inner) and "/jaxtyping/" in thing.__code__.co_filename:
+        if callable(inner) and any(mark in thing.__code__.co_filename for mark in _CHECKERS):
             yield self.digest(inner)  # it checks types, and holds changing things
             return
         code = thing.__code__
@@ -215,10 +249,9 @@ class _Reader:
         read = {name: thing.__globals__[name] for name in sorted(globals_of(code)) if name in thing.__globals__}
         for name, value in (read | cells).items():
             yield from (name, self.variable(value, name, code))
-        for module, name in own_modules_imported(code, thing.__globals__.get("__package__")):
-            yield self.variable(module, name, code)
+        yield from sources(code, thing.__globals__.get("__package__"))
 
-    def variable(self, value: Any, name: str | None, code: types.CodeType) -> bytes:
+    def variable(self, value: Any, name: str, code: types.CodeType) -> bytes:
         """What code finds under a name; of a module of one's own what is used of it, all of one that is handed on."""
         by_parts = is_own_module(value) and not is_handed_on(name, code)
         return self.module_parts(value, names_in(code), {}) if by_parts else self.digest(value)
@@ -229,7 +262,8 @@ class _Reader:
             yield from ("module", thing.__name__, named_version(thing.__name__))
             return
         self.own = True
-        held = {name: each for name, each in vars(thing).items() if not name.startswith("__")}
+        inside = [name for name in vars(thing) if f"{thing.__name__}.{name}" in sys.modules]  # whoever imported them
+        held = {name: each for name, each in vars(thing).items() if not name.startswith("__") and name not in inside}
         yield from ("own module", *self.named(held))
 
     def module_parts(self, module: types.ModuleType, attributes: set[str], met: dict[int, int]) -> bytes:
@@ -254,13 +288,11 @@ class _Reader:
         if package is not None:
             yield from ("class", package, thing.__module__, thing.__qualname__)
             return
-        self.own = True
+        self.own |= package_of(getattr(sys.modules.get(thing.__module__), "__file__", None) or "") is None
         yield from ("own class", *map(self.digest, thing.__bases__))
         if type(thing) not in (type, enum.EnumType):
             yield self.digest(type(thing))
         yield from self.named(of_class(thing))
-        for field in dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ():
-            yield from (field.name, self.used((field.default_factory, dict(field.metadata))))
 
     def used(self, thing: Any) -> bytes:
         """Of what a class or a module holds: what has no content (a lock, an open file) counts by its class."""
@@ -276,9 +308,11 @@ class _Reader:
     def object(self, thing: Any) -> Iterator[str | bytes | memoryview]:
         """Its class and fields; of a compiled or wrapped function what it wraps, and what is beside that (its derivative)."""
         yield self.digest(type(thing))
+        if thing is _GLOBAL_NUMBERS:  # drawn anew by every process
+            return
         if isinstance(thing, np.random.Generator):
             yield self.digest(thing.bit_generator.state)
-        elif callable(inner := getattr(thing, "__wrapped__", None)):
+        elif (inner := wrapped(thing)) is not None:
             yield from (self.digest(inner), *self.named(of_wrapper(thing)))
         else:
             held = of_dataclass(thing) if dataclasses.is_dataclass(thing) else of_object(thing)

@@ -2,8 +2,6 @@
 
 import dis
 import functools
-import importlib
-import importlib.util
 import itertools
 import sys
 import types
@@ -13,6 +11,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("zoo", "limits", "train", "launch")
+_OF_PYTHON = 1 << 9  # of classes made while programs run; others are of C, whose modules do not show all of them
 _LIBRARIES = ("site-packages", "dist-packages", str(Path(dis.__file__).parent))
 
 
@@ -49,30 +48,43 @@ def named_version(name: str) -> str:
 
 def is_own_module(thing: Any) -> bool:
     """Whether it is a module with code of one's own."""
-    file = getattr(thing, "__file__", None)
+    file = getattr(thing, "__file__", None) or next(iter(getattr(thing, "__path__", ())), None)
     return isinstance(thing, types.ModuleType) and file is not None and package_of(file) is None
 
 
 def package_of_class(of: type) -> str | None:
-    """Where in a package its code lies; None for a class of one's own."""
-    if "<locals>" in of.__qualname__:
+    """Where in a package its code lies; None for a class of one's own, and for one that a library made of others (`nn.remat`)."""
+    if of.__flags__ & _OF_PYTHON and not _stands_there(of):
         return None
     module = sys.modules.get(of.__module__)
     return "builtins" if of.__module__ == "builtins" else package_of(getattr(module, "__file__", None) or "")
 
 
+def _stands_there(of: type) -> bool:
+    """Whether its module has this very class under its name."""
+    found: Any = sys.modules.get(of.__module__)
+    for name in of.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is of
+
+
 def names_in(code: types.CodeType) -> set[str]:
     """The names of globals and attributes in this code, and in code inside it."""
-    return set(code.co_names).union(*map(names_in, _inside(code)))
+    return set(code.co_names).union(*map(names_in, code_inside(code)))
 
 
 def globals_of(code: types.CodeType) -> set[str]:
     """The names of globals that this code, or code inside it, reads."""
-    found = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return found.union(*map(globals_of, _inside(code)))
+    found = {each.argval for each in steps_of(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return found.union(*map(globals_of, code_inside(code)))
 
 
-def is_handed_on(name: str | None, code: types.CodeType) -> bool:
+def steps_of(code: types.CodeType) -> list[dis.Instruction]:
+    """Its instructions, those that only lengthen an argument left out."""
+    return [each for each in dis.get_instructions(code) if each.opname != "EXTENDED_ARG"]
+
+
+def is_handed_on(name: str, code: types.CodeType) -> bool:
     """Whether this code, or code inside it, uses a variable in another way than by attributes that are written out.
 
     >>> import math
@@ -80,34 +92,13 @@ def is_handed_on(name: str | None, code: types.CodeType) -> bool:
     >>> [is_handed_on("math", each.__code__) for each in functions]
     [False, True]
     """
-    for step, after in itertools.pairwise(dis.get_instructions(code)):
+    for step, after in itertools.pairwise(steps_of(code)):
         loaded = _of_kind(step, "LOAD")
         if not step.opname.endswith("DEREF"):  # of what functions inside share, they are given the place
             loaded = [each for each in loaded if each not in (*code.co_cellvars, *code.co_freevars)]
         if name in loaded[:-1] or (name in loaded[-1:] and after.opname not in ("LOAD_ATTR", "LOAD_METHOD")):
             return True
-    return any(is_handed_on(name, each) for each in _inside(code))
-
-
-def own_modules_imported(code: types.CodeType, package: str | None) -> Iterator[tuple[types.ModuleType, str | None]]:
-    """The modules of one's own that this code, or code inside it, imports when it runs, and the variables that hold them."""
-    steps = list(dis.get_instructions(code))
-    for i, step in enumerate(steps):
-        if step.opname != "IMPORT_NAME":
-            continue
-        name = "." * steps[i - 2].argval + step.argval
-        parts = steps[i - 1].argval or ()
-        stores = [each for after in steps[i + 1 :] for each in _of_kind(after, "STORE")][: max(len(parts), 1)]
-        dot = "." if step.argval else ""
-        found = [
-            (name, None if parts else stores[0]),
-            *((name + dot + p, s) for p, s in zip(parts, stores, strict=False)),
-        ]
-        for each, variable in found:
-            if (module := _own_module(each, package)) is not None:
-                yield module, variable
-    for each in _inside(code):
-        yield from own_modules_imported(each, package)
+    return any(is_handed_on(name, each) for each in code_inside(code))
 
 
 def _of_kind(step: dis.Instruction, kind: str) -> list[str]:
@@ -119,19 +110,6 @@ def _of_kind(step: dis.Instruction, kind: str) -> list[str]:
     return [name for name, each in zip(variables, kinds, strict=False) if each == kind]
 
 
-def _own_module(name: str, package: str | None) -> types.ModuleType | None:
-    """What an import of that name gives, if it is one's own; it is then imported, as it will be when the code runs."""
-    try:
-        name = importlib.util.resolve_name(name, package)
-        top = importlib.util.find_spec(name.partition(".")[0])
-        place = top and (top.origin or next(iter(top.submodule_search_locations or ()), None))
-        if place is None or place in ("built-in", "frozen") or package_of(place) is not None:
-            return None
-        module = importlib.import_module(name)
-    except Exception:  # an import that fails says so where it is run
-        return None
-    return module if is_own_module(module) else None
-
-
-def _inside(code: types.CodeType) -> Iterator[types.CodeType]:
+def code_inside(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of functions and classes that are written inside it."""
     return (each for each in code.co_consts if isinstance(each, types.CodeType))

@@ -130,7 +130,9 @@ def _(pair: TwoFunctions, primals: tuple, tangents: tuple) -> Any:
     else:
         moved = dk * higher(1, 1) + (pair.place(dq1, 0) * higher(2, 0) + pair.place(dq2, 1) * higher(0, 2)) / 2
     for which, (name, d) in enumerate((("f", dets1), ("g", dets2))):
-        if pair.steep:  # what is beyond the last order is estimated, not linear in the function: each value's slope by itself
+        if (
+            pair.steep
+        ):  # what is beyond the last order is estimated, not linear in the function: each value's slope by itself
             slopes = {j: _slope(getattr(pair, name), j) for j, each in enumerate(d) if each.dtype != jax.dtypes.float0}
             each = {j: pair_average(pair._replace(**{name: slope}), *primals) for j, slope in slopes.items()}
             moved = moved + sum(pair.place(d[j], which) * found for j, found in each.items())

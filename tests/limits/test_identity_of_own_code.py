@@ -146,13 +146,166 @@ _CASES = {
             def __call__(self, x): return self.act(x)
         thing = Own()
     """),
+    "method of a name that Flax uses": ("2 * x", "3 * x", """
+        class Own:
+            def scope(self, x): return 2 * x
+        thing = Own()
+    """),
+    "field of a name that Flax uses": ("Own(2)", "Own(3)", """
+        @dataclasses.dataclass
+        class Own:
+            parent: int
+        thing = Own(2)
+    """),
+    "call of an enum": ("2 * x", "3 * x", """
+        class Kind(enum.Enum):
+            one = 1
+            def __call__(self, x): return 2 * x
+        thing = lambda x: Kind.one(x)
+    """),
+    "what members of an enum hold": ("b**2", "b**3", """
+        class Kind(enum.Enum):
+            one = (1, 2.0)
+            def __init__(self, a, b): self.b = b**2
+        thing = lambda x: Kind.one.b * x
+    """),
+    "order of an enum": ("one = 1; two = 2", "two = 2; one = 1", """
+        class Kind(enum.Enum):
+            one = 1; two = 2
+        thing = lambda x: [*Kind][0].value * x
+    """),
+    "wrapper in slots": ("(f, 2)", "(f, 3)", """
+        class Scaled:
+            __slots__ = ("__wrapped__", "factor")
+            def __init__(self, inner, factor): self.__wrapped__, self.factor = inner, factor
+        f = lambda x: x
+        thing = Scaled(f, 2)
+    """),
+    "module that Flax lifts": ("2 * x", "3 * x", """
+        class Block(nn.Module):
+            def __call__(self, x): return 2 * x
+        thing = nn.remat(Block)()
+    """),
+    "options of what Flax lifts": ("length=3", "length=4", """
+        class Block(nn.Module):
+            @nn.compact
+            def __call__(self, x, _): return nn.Dense(3)(x), None
+        Blocks = nn.scan(Block, variable_axes={"params": 0}, split_rngs={"params": True}, length=3)
+        thing = lambda x: Blocks()(x, None)
+    """),
+    "class made by a function": ("('a', int, 2)", "('a', int, 3)", """
+        Made = dataclasses.make_dataclass("Made", [('a', int, 2)])
+        thing = lambda x: Made().a * x
+    """),
+    "start of a dataclass, written by hand": ("2 * a", "3 * a", """
+        @dataclasses.dataclass
+        class Own:
+            a: int
+            def __init__(self, a): self.a = 2 * a
+        thing = lambda x: Own(x).a
+    """),
+    "default in slots": ("a: int = 2", "a: int = 3", """
+        @dataclasses.dataclass(slots=True)
+        class Own:
+            a: int = 2
+        thing = lambda x: Own().a * x
+    """),
+    "pattern of names": ("kernel$", "bias$", """
+        import re
+        masked = re.compile("kernel$")
+        thing = lambda names: [masked.search(name) for name in names]
+    """),
+    "layers in a deque": ("jnp.sin", "jnp.cos", """
+        import collections
+        thing = collections.deque([jnp.tanh, jnp.sin])
+    """),
+    "seed of Python's numbers": ("Random(0)", "Random(1)", """
+        import random
+        thing = random.Random(0)
+    """),
+    "what a dict holds where it is empty": ("sin", "cos", """
+        import collections
+        thing = collections.defaultdict(lambda: jnp.sin)
+    """),
+    "attribute of a number": ("scale = 2", "scale = 3", """
+        class Own(float): pass
+        thing = Own(1.0)
+        thing.scale = 2
+    """),
+    "number with an attribute": ("Own(1.0)", "Own(2.0)", """
+        class Own(float): pass
+        thing = Own(1.0)
+        thing.scale = 2
+    """),
+    "mask": ("[True, False]", "[False, True]", """
+        thing = np.ma.array([1.0, 2.0], mask=[True, False])
+    """),
+    "number that takes the type of others": ("(2.0)", "(2.0, jnp.float32)", """
+        thing = jnp.asarray(2.0)
+    """),
+    "function of another library": ("from math import", "from cmath import", """
+        from math import sqrt
+        thing = lambda x: sqrt(x)
+    """),
 }  # fmt: skip
+
+# What is used changes nothing: `use` is called on `thing`.
+_USED = {
+    "alias of a flag": """
+        class Kind(enum.Flag):
+            one = 1; two = 2; both = 3
+        thing = lambda x: Kind.one | x
+        use = lambda: (thing(Kind.two), ~Kind.both, Kind(3))
+    """,
+    "what others hold": """
+        import weakref
+        class Own:
+            known = weakref.WeakSet()
+        thing = lambda x: Own()
+        use = lambda: Own.known.add(Own)
+    """,
+    "function by types": """
+        @functools.singledispatch
+        def thing(x): return x
+        use = lambda: thing(3)
+    """,
+    "rule of a derivative": """
+        @nnx.custom_vjp
+        def f(x): return x * x
+        f.defvjp(lambda x: (f(x), x), lambda x, g: (2.0 * x * g[1],))
+        thing = lambda x: f(x)
+        use = lambda: jax.grad(thing)(2.0)
+    """,
+    "checked function": """
+        from beartype import beartype
+        @beartype
+        def thing(x: float) -> float: return x
+        use = lambda: thing(2.0)
+    """,
+    "global random numbers": """
+        numbers = np.random.mtrand._rand
+        thing = lambda x: numbers.normal()
+        use = lambda: np.random.normal()
+    """,
+}
+
+
+def _names(code: str) -> dict:
+    names: dict = {"__name__": "own"}
+    exec(textwrap.dedent(_HEAD) + textwrap.dedent(code), names)
+    return names
 
 
 def _thing(code: str) -> object:
-    names: dict = {"__name__": "own"}
-    exec(textwrap.dedent(_HEAD) + textwrap.dedent(code), names)
-    return names["thing"]
+    return _names(code)["thing"]
+
+
+@pytest.mark.parametrize("case", _USED)
+def test_use_changes_nothing(case):
+    names = _names(_USED[case])
+    before = identity(names["thing"])
+    names["use"]()
+    assert identity(names["thing"]) == before == identity(_thing(_USED[case]))
 
 
 @pytest.mark.parametrize("case", _CASES)
@@ -250,13 +403,6 @@ def test_a_module_beside_a_config_counts_however_it_is_reached(user, tmp_path, m
     assert one == commented != other
 
 
-@pytest.mark.parametrize("user", [name for name in _USERS if "import" in name])
-def test_of_what_a_function_imports_counts_what_is_used(user, tmp_path, monkeypatch):
-    texts = ("def f(x): return 2 * x\n", "def f(x): return 2 * x\ndef unused(x): return x\n")
-    words = _words(tmp_path, _USERS[user], texts, monkeypatch)
-    assert words[0] == words[1]
-
-
 def test_what_an_object_has_worked_out_is_no_part_of_it():
     code = "class Own:\n    def __init__(self): self.a = 2\n    @functools.cached_property\n    def b(self): return 2 * self.a\n"
     thing: Any = _thing(code + "thing = Own()")
@@ -273,10 +419,26 @@ def test_what_has_no_content_counts_by_its_class_in_a_class_and_in_a_module(tmp_
     assert words[0] == words[1]
 
 
-def test_a_module_that_is_absent_is_imported_by_nobody():
-    """A function that tries to import it counts all the same, and what is not one's own is not imported for its identity."""
-    word = identity(_thing("def thing(x):\n    import a_module_that_is_absent\n    return x\n"))
-    assert word != identity(_thing("def thing(x):\n    import another_that_is_absent\n    return x\n"))
-    sys.modules.pop("this", None)
-    identity(_thing("def thing(x):\n    import this\n    return x\n"))
-    assert "this" not in sys.modules
+def test_asking_imports_nothing(tmp_path, monkeypatch):
+    """What a function imports is read as text: a module that ends the program when it is imported, one that is absent."""
+    (tmp_path / "ends_the_program.py").write_text("import sys\nsys.exit(3)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = ("ends_the_program", "a_module_that_is_absent", "this")
+    words = {identity(_thing(f"def thing(x):\n    import {name}\n    return x\n")) for name in names}
+    assert len(words) == 3
+    assert not {*names} & {*sys.modules}
+
+
+@pytest.mark.parametrize("text", ["import beside_a_config", "from beside_a_config import f"])
+def test_imports_in_long_functions_are_read(text, tmp_path, monkeypatch):
+    """Of more names and numbers than one byte counts, by which Python writes longer instructions."""
+    lines = [f"    if x is None: q{i}({i} + .5)" for i in range(300)]
+    user = "\n".join(["def thing(x):", *lines, f"    {text}", "    return x"])
+    one, other = _words(tmp_path, user, ("def f(x): return 2 * x\n", "def f(x): return 3 * x\n"), monkeypatch)
+    assert one != other
+
+
+def test_what_an_imported_module_imports_counts(tmp_path, monkeypatch):
+    users = "def thing(x):\n    from a_folder_of_ones_own.inside import g\n    return g(x)\n"
+    one, other = _words(tmp_path, users, ("def f(x): return 2 * x\n", "def f(x): return 3 * x\n"), monkeypatch)
+    assert one != other
