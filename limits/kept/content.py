@@ -111,18 +111,19 @@ def of_object(thing: Any) -> dict[str, Any]:
     if isinstance(thing, weakref.WeakKeyDictionary | weakref.WeakValueDictionary | weakref.WeakSet | weakref.ref):
         return {}  # what others hold, and for as long as they do
     held = {name: each for name, each in _stored(thing).items() if name not in _NNX_TRACES}
-    plain = next((kind for kind in _VALUES if isinstance(thing, kind)), None)
-    if plain is not None:
-        return held | {"value": plain(thing)}
+    kind: Any = next((kind for kind in _VALUES if isinstance(thing, kind)), None)
+    if kind is not None:
+        return held | {"value": kind(thing)}
     if held and not isinstance(thing, random.Random):
         return held
     try:
-        made = copyreg.dispatch_table.get(type(thing), lambda thing: thing.__reduce_ex__(2))(thing)
+        made: Any = copyreg.dispatch_table.get(type(thing), lambda thing: thing.__reduce_ex__(2))(thing)
     except TypeError as error:
         raise _unreadable(thing) from error
-    made = made if isinstance(made, str) else [None if each is None else list(each) if i > 2 else each
-                                               for i, each in enumerate(made) if i > 0]  # fmt: skip
-    return held | {"made from": made}
+    if isinstance(made, str):
+        return held | {"made from": made}
+    arguments, state, items, pairs = (*made[1:5], *(None,) * (4 - len(made[1:5])))
+    return held | {"made from": (arguments, state, list(items or ()), list(pairs or ()))}
 
 
 def attributes(thing: Any) -> dict[str, Any]:

@@ -24,9 +24,7 @@ SMOOTH = {
     "add", "add_any", "convert_element_type", "copy", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "logistic", "mul",
     "neg", "sin", "sinh", "square", "sub", "tanh",
 }  # fmt: skip
-Entrywise = Callable[
-    [Any, tuple], Any
-]  # of x [n or 1, positions, nodes] and of deterministic values [n or 1, positions]
+Entrywise = Callable[[Any, tuple], Any]  # x [n or 1, positions, nodes], deterministic values [n or 1, positions]
 
 
 class TwoFunctions(NamedTuple):
@@ -133,9 +131,10 @@ def _(pair: TwoFunctions, primals: tuple, tangents: tuple) -> Any:
         if (
             pair.steep
         ):  # what is beyond the last order is estimated, not linear in the function: each value's slope by itself
-            slopes = {j: _slope(getattr(pair, name), j) for j, each in enumerate(d) if each.dtype != jax.dtypes.float0}
-            each = {j: pair_average(pair._replace(**{name: slope}), *primals) for j, slope in slopes.items()}
-            moved = moved + sum(pair.place(d[j], which) * found for j, found in each.items())
+            for j, each in enumerate(d):
+                if each.dtype != jax.dtypes.float0:
+                    way = pair._replace(**{name: _slope(getattr(pair, name), j)})
+                    moved = moved + pair.place(each, which) * pair_average(way, *primals)
         elif any(each.dtype != jax.dtypes.float0 for each in d):
             given = list(primals)
             given[4 + which] = (*given[4 + which], *_numbers(d))
@@ -191,11 +190,8 @@ def _(single: OneFunction, primals: tuple, tangents: tuple) -> Any:
 
 def _slope(f: Entrywise, j: int) -> Entrywise:
     """∂f/∂(the deterministic value j)."""
-
-    def call(x: Any, p: tuple) -> Any:
-        return jax.jvp(lambda value: f(x, (*p[:j], value, *p[j + 1 :])), (p[j],), (jnp.ones_like(p[j]),))[1]
-
-    return call
+    at = lambda x, p: lambda value: f(x, (*p[:j], value, *p[j + 1 :]))  # noqa: E731
+    return lambda x, p: jax.jvp(at(x, p), (p[j],), (jnp.ones_like(p[j]),))[1]
 
 
 def _moved(f: Any) -> Any:
@@ -245,10 +241,7 @@ def of_two(m: Any, value: Any, f: Function, g: Function, gap: Any, closed: Any, 
     u, v = f.random[0], g.random[0]
     q1, q2 = _variance(m.own, u), _variance(m.own, v)
     whole = m is m.own and not pairs and u is v
-
-    def place(a: Any, side: int) -> Any:
-        return m.placed(a, side, (g.rank, f.rank)[side], pairs)
-
+    place = lambda a, side: m.placed(a, side, (g.rank, f.rank)[side], pairs)  # noqa: E731
     if whole and closed is None:
         a, b, count = entrywise(f), entrywise(g), len(f.dets)
         single = OneFunction(lambda x, p: a(x, p[:count]) * b(x, p[count:]), is_smooth(f) and is_smooth(g))

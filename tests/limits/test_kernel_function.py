@@ -6,10 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.test_util import check_grads
 
 from limits import AbsentError, twin
 from limits.kernels.differentiable import averages
+from limits.kernels.hermite import ORDERS
 from limits.kernels.kinks import as_kinked
+from limits.program.differentiated import TwoFunctions, pair_average
 from zoo import CNN, MLP, Dense, Norm, PiecewiseLinear, Quadratic, ResNet, ViT, in_parameterization, parameterization
 from zoo import activations as zoo
 from zoo.hyperparameters import hyperparameters, with_hyperparameters
@@ -415,3 +418,18 @@ def test_what_is_added_to_a_number_is_no_rounding():
 
     with pytest.raises(AbsentError, match="depends on s in another way"):
         twin(in_parameterization(Guarded(32), "ntk")).kernel_function()(draw(2, 3), s=1e-3)
+
+
+def test_steep_averages_have_slopes_by_numbers_inside_in_reverse_too():
+    """Of as many orders as there are: what is beyond is estimated by a law that is not linear in the function."""
+    f = lambda x, p: jax.nn.silu(p[0][..., None] * x) + jnp.tanh(p[1][..., None] * x)  # noqa: E731
+    with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
+        pair = TwoFunctions(f, f, (True, True), lambda a, side: a, ORDERS[-1])
+        assert pair.steep
+        q, gap, other = jnp.array([3.0]), jnp.array([0.01]), (jnp.array([2.0]), jnp.array([3.0]))
+
+        @jax.jit
+        def average(*p):
+            return pair_average(pair, q, q, q * (1 - gap), gap, p, other).sum()
+
+        check_grads(average, other, order=1, modes=["rev"], rtol=1e-5)
