@@ -6,7 +6,7 @@ from typing import Any
 
 from zoo.held import Entrywise, Use
 
-_VECTORS = ("bias", "scale", "gain", "b")  # of several axes, where one grows: [heads, d_head], or layers side by side
+VECTORS = ("bias", "scale", "gain", "b")  # of several axes, where one grows: [heads, d_head], or layers side by side
 
 
 def sides_of(used: Sequence[Use], grows: Sequence[int]) -> Any:
@@ -28,7 +28,7 @@ def role_of(
     axes, used = len(shape) - stacked, [use for use in met or () if isinstance(use, Use)]
     if not grows:
         return "constant"
-    named = name.split(".")[-1] in _VECTORS and len(grows) == 1 and not any(use.inputs for use in used)
+    named = name.split(".")[-1] in VECTORS and len(grows) == 1 and not any(use.inputs for use in used)
     if axes == 1:
         return _of_vector(name, shape, stacked, met or ()) if list(grows) == [stacked] else "bias"
     if named:
@@ -65,7 +65,7 @@ def _of_vector(name: str, shape: tuple[int, ...], wide: int, met: Sequence[Use |
     ways = {use.how for use in met if isinstance(use, Entrywise) and use.axis == wide}
     if used:
         return "readout" if all(wide in use.inputs for use in used) and ways <= {"alike"} else "bias"
-    if "unclear" in ways and name.split(".")[-1] not in _VECTORS:
+    if "unclear" in ways and name.split(".")[-1] not in VECTORS:
         _warn(name, shape, wide, "bias")
     return "readout" if "summed" in ways and ways <= {"alike", "kept", "summed"} else "bias"
 

@@ -192,7 +192,7 @@ def looked_into(folder: Path, config: str) -> None:
     assert list(found["outputs"]) == ["loss"]
     assert found["positions"]["train"].shape[1:] == found["positions"]["test"].shape[1:] == (12,)
     np.testing.assert_allclose(found["positions"]["train"].mean(1), found["outputs"]["loss"], rtol=1e-5)
-    assert "blocks.mix.kernel" in found["spectra"]["weights"]
+    assert "blocks.mix.kernel[1]" in found["spectra"]["weights"]
     compared = report.against(jobs[0].run.definition(), [found], points, None, 0.0)
     assert "absent" in compared["kernels"]
 

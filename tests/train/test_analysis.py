@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -150,6 +151,37 @@ def test_random_weights_end_at_the_edge_and_a_spike_stands_out():
     assert list(one) == ["w"]
     assert one["w"]["outliers"] == 1
     assert one["w"]["stable_rank"] == pytest.approx((values**2).sum() / values[0] ** 2)
+
+
+class Heads(nn.Module):
+    """Layers of [width, heads, d] and [heads, d, width], scanned, a table that is added, and a convolution in groups."""
+
+    @nn.compact
+    def __call__(self, x):
+        layer = nn.MultiHeadDotProductAttention(num_heads=4, name="blocks", bias_init=nn.initializers.normal())
+        over = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "length": 2}
+        h, _ = nn.scan(lambda layer, h, _: (layer(h, h), None), **over)(layer, x, None)
+        h = h + self.param("table", nn.initializers.normal(), (5, 8))[None]
+        return nn.Conv(8, (3,), feature_group_count=2, name="groups")(h).mean(1)
+
+
+def test_axes_of_heads_and_layers_are_those_of_the_forward_pass():
+    x = jnp.ones((2, 5, 8))
+    variables = Heads().init(jax.random.key(0), x)
+    params: Any = jax.tree.map(np.asarray, variables["params"])
+    matrices = {f"blocks.{name}.kernel[{l}]": params["blocks"][name]["kernel"][l].reshape(8, 8)
+                for name in ("key", "out", "query", "value") for l in (0, 1)}  # fmt: skip
+    matrices |= {"groups.kernel": params["groups"]["kernel"].reshape(12, 8), "table": params["table"]}
+    for found in (weight_spectra(variables, Heads(), x), weight_spectra(variables, Heads().apply, x)):
+        assert list(found) == list(matrices)
+        for name, matrix in matrices.items():
+            values = np.linalg.svd(matrix, compute_uv=False)
+            np.testing.assert_allclose(found[name]["singular_values"], values, rtol=1e-5, atol=1e-6)
+            assert found[name]["edge"] == pytest.approx(
+                np.linalg.norm(matrix) * (1 + (len(matrix) / 8) ** 0.5) / len(matrix) ** 0.5
+            )
+    with pytest.raises(ValueError, match=r"net is a function, .* give x"):
+        weight_spectra(variables, Heads().apply)
 
 
 def tanh_net(p: Any, x: Any) -> Any:

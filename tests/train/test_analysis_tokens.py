@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from train import losses
-from train.analysis import analyse, token_plots
+from train.analysis import analyse, plots, token_plots, weight_spectra
 from train.analysis.network import probabilities
 from zoo import GPT
+from zoo.gpt import unstack_blocks
 
 NET = GPT(width=8, depth=2, vocabulary=5, context=6, heads=2)
 X = np.random.default_rng(0).integers(5, size=(5, 6))
@@ -84,6 +85,38 @@ def test_scanned_and_unrolled_blocks_say_the_same(found, checkpoints):
     params |= {f"block_{l + 1}": jax.tree.map(lambda a, l=l: a[l], blocks) for l in range(2)}
     other = analyse(unrolled, [(3, {"params": params})], X, np.maximum(Y, 0), parts=("attention",))
     np.testing.assert_allclose(other["attention"]["maps"][0], found["attention"]["maps"][1], rtol=1e-5, atol=1e-7)
+
+
+def test_every_layer_of_a_stack_has_its_own_spectrum(checkpoints):
+    """Of scanned blocks as of unrolled ones, of which one has an outlier; gains and biases [depth, width] are no matrices."""
+    (_, start), (_, loud) = checkpoints
+    u = np.ones(8) / 8**0.5
+    params = jax.tree.map(np.array, loud["params"])
+    params["blocks"]["attention"]["key"]["kernel"][1] += 100 * np.outer(u, u)
+    scanned = [(0, start), (3, {"params": params})]
+    unrolled = [(step, {"params": unstack_blocks(each["params"])}) for step, each in scanned]
+    how: dict[str, Any] = {"loss": "cross_entropy", "parts": ("spectra",)}
+    found = {
+        net.scan: analyse(net, each, X, Y, **how) for net, each in ((NET, scanned), (NET.clone(scan=False), unrolled))
+    }
+    one, other = (found[scan]["spectra"]["weights"] for scan in (True, False))
+    assert len(one) == len(other) == 2 * 6 + 3  # attention and MLP of two blocks; tokens, positions, readout
+    for name, table in other.items():
+        block, _, rest = name.partition(".")
+        same = one[f"blocks.{rest}[{int(block[-1]) - 1}]" if block.startswith("block_") else name]
+        jax.tree.map(np.testing.assert_array_equal, same, table)
+    for l in (0, 1):
+        values = np.linalg.svd(params["blocks"]["attention"]["key"]["kernel"][l], compute_uv=False)
+        np.testing.assert_allclose(one[f"blocks.attention.key.kernel[{l}]"]["singular_values"][1], values, rtol=1e-6)
+        assert (one[f"blocks.attention.key.kernel[{l}]"]["stable_rank"][1] < 1.1) == l  # the largest is nearly all
+    axes = plots.weights({"a": found[True]}).axes
+    assert [axis.get_title() for axis in axes][:2] == [
+        "blocks.attention.key.kernel[0]",
+        "blocks.attention.out.kernel[0]",
+    ]
+    assert list(weight_spectra({"params": params}, NET)) == list(
+        one
+    )  # of a definition an input follows from its parameters
 
 
 def test_pictures_show_every_position(found):

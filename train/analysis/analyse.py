@@ -17,7 +17,7 @@ from train.analysis.kernels import carried, drift, layer_kernels, tangent_kernel
 from train.analysis.linearisation import departure, linearised, parameter_movement
 from train.analysis.network import CHUNK, compiled, loss_function, missing, parts_of, probabilities, rates_of
 from train.analysis.sharpness import sharpness
-from train.analysis.spectra import spectrum, weight_spectra
+from train.analysis.spectra import sides_in, spectra_of, spectrum
 from train.analysis.tokens import attention, loss_by_position, no_attention
 from train.variables import split
 from zoo import checks
@@ -153,6 +153,7 @@ class Look:
     chunk: int
     search: tuple  # of eigenvalues: what `sharpness` takes last
     y_test: Any = None
+    sides: Any = None  # of the matrices in the parameters: see `sides_in`
 
     def __post_init__(self) -> None:
         self.absent = missing(self.net)
@@ -180,7 +181,8 @@ class Look:
             self.absent.setdefault("g", f"Gradients are those of outputs [n, outputs]; these have the shape {f.shape}.")
         found["kernels"] = self.kernels(variables)
         if "spectra" in self.parts:
-            found["weights"] = weight_spectra(trained)
+            self.sides = self.sides or sides_in(variables, self.net, self.x)
+            found["weights"] = spectra_of(trained, self.sides)
         if "sharpness" in self.parts:
             found["sharpness"] = self.sharpness(variables)
         if "linearisation" in self.parts:

@@ -110,11 +110,11 @@ def spectra(runs: Runs) -> "matplotlib.figure.Figure":
 def weights(runs: Runs, names: tuple[str, ...] | None = None) -> "matplotlib.figure.Figure":
     """Singular values of weight matrices at the first (dashed) and the last checkpoint over the edge of a random matrix.
 
-    names: which ones; default the first six.
+    names: which ones; default the first six, of layers in one array those of the first layer.
     """
     tables = {label: run.get("spectra", {}).get("weights", {}) for label, run in runs.items()}
     wide = [n for table in tables.values() for n, part in table.items() if part["singular_values"].shape[-1] > 1]
-    shown = names or tuple(dict.fromkeys(wide))[:6]
+    shown = names or tuple(sorted(dict.fromkeys(wide), key=_layer))[:6]
     rows = {
         "singular value / edge": {
             label: {
@@ -133,6 +133,11 @@ def weights(runs: Runs, names: tuple[str, ...] | None = None) -> "matplotlib.fig
         axis.axhline(1, color="k", lw=0.8, ls=":")
 
     return _grid(rows, draw, ("rank", "dashed: first step"))
+
+
+def _layer(name: str) -> list[int]:
+    """Which layer of an array it is, "NAME[1]" the second; the first of what is one matrix."""
+    return [int(number) for number in name.partition("[")[2].removesuffix("]").split(", ") if number]
 
 
 def sharpness(runs: Runs, edges: Mapping[str, float] | None = None) -> "matplotlib.figure.Figure":

@@ -21,6 +21,7 @@ from zoo.saved import to_json
 
 HEAD = ("definition", "limit", "quantity", "distance", "2 standard errors", "")
 _MEASURED = {"kernels": ("phi", "g", "nngp"), "ntk": ("ntk",), "positions": ("positions",), "attention": ("attention",)}
+_OF_WEIGHTS = "Over the edge of a random matrix of that size. Of many the first six; NAME[0]: the first layer of an array of them."
 _CURVES = 12  # more than that cannot be told apart
 
 
@@ -145,7 +146,7 @@ def pictures(labelled: dict[str, dict[str, Any]], parts: Sequence[str], rates: d
         ("kernels ntk", "Drift of kernels", "Relative change from the first checkpoint, and 1 − cosine.", plots.drift),
         ("alignment", "Alignment with labels", "Centred kernel alignment with y yᵀ.", plots.alignment),
         ("spectra", "Spectra of kernels", "Dashed: first checkpoint; solid: last.", plots.spectra),
-        ("spectra", "Spectra of weights", "Over the edge of a random matrix of that size.", plots.weights),
+        ("spectra", "Spectra of weights", _OF_WEIGHTS, plots.weights),
         ("sharpness", "Sharpness", edge, lambda runs: plots.sharpness(runs, edges)),
         ("linearisation", "Distance from linearisation", "Relative to how far outputs moved.", plots.linearisation),
         ("positions", "Loss by position", "Mean over points, of the first step and the last.", token_plots.positions),
