@@ -137,7 +137,7 @@ def weights(runs: Runs, names: tuple[str, ...] | None = None) -> "matplotlib.fig
 
 def _layer(name: str) -> list[int]:
     """Which layer of an array it is, "NAME[1]" the second; the first of what is one matrix."""
-    return [int(number) for number in name.partition("[")[2].removesuffix("]").split(", ") if number]
+    return [int(number) for number in name.partition("[")[2].removesuffix("]").split(", ") if number] or [0]
 
 
 def sharpness(runs: Runs, edges: Mapping[str, float] | None = None) -> "matplotlib.figure.Figure":
