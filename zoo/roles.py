@@ -222,12 +222,14 @@ def example_input(net: nn.Module, params: Any) -> Any:
     channels = [n // pixels for n in inputs if n % pixels == 0]
     images = [(1, size, size, n) for n in channels for size in (32, 64, 56)]
     vectors = [(1, n) for n in inputs]
+    why = None
     for shape in {True: images, False: vectors, None: vectors + images}[said.images]:
         x = jax.ShapeDtypeStruct(shape, "float32")
         try:
             found = by_name(jax.eval_shape(net.init, jax.random.key(0), x)["params"])
-        except (ValueError, TypeError):
-            continue  # not an input of this network
+        except Exception as error:  # whatever a module of one's own raises of an input that it does not take
+            why = error
+            continue
         if (wanted.keys() == found.keys() or (_masked(params) and wanted.keys() <= found.keys())) and all(
             found[name].shape == shape
             for name, shape in wanted.items()
@@ -235,9 +237,10 @@ def example_input(net: nn.Module, params: Any) -> Any:
         ):
             return x
     raise ValueError(
-        f"The parameters are not those of this {name_of(net)}, or it takes inputs of another kind: pass an input as x, "
-        "and give the definition that the parameters were initialised with."
-    )
+        f"The parameters are not those of this {name_of(net)}, or it takes inputs of another kind: pass an input as x "
+        '(or its shape, jax.ShapeDtypeStruct((1, …), "float32")), and give the definition that the parameters were initialised '
+        "with."
+    ) from why
 
 
 @checks.arguments(net=checks.module, x=checks.inputs)

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from zoo import MLP, Parameterization, explain, factors, scaled
+from zoo import MLP, Parameterization, explain, factors, in_parameterization, scaled
 
 MUP = Parameterization.mup.based(16)
 X = jnp.sin(jnp.arange(24.0)).reshape(8, 3)
@@ -227,3 +228,23 @@ def test_options_of_an_optimiser_by_name_are_checked_at_once():
         explain(net, "adam", x=X, show=False, b_1=0.9)
     scaled("muon", net, learning_rate=0.1, nesterov=False, adam_b1=0.8).init(params)
     scaled("momentum", net, learning_rate=0.1, nesterov=True).init(params)
+
+
+@pytest.mark.parametrize("kind", [AssertionError, KeyError, IndexError, NotImplementedError, AttributeError])
+def test_whatever_a_module_says_to_a_guessed_input_an_input_is_asked_for(kind):
+    class OfSequences(nn.Module):
+        width: int
+
+        @nn.compact
+        def __call__(self, x):
+            if x.ndim != 3:
+                raise kind("sequences please")
+            return nn.Dense(1)(nn.gelu(nn.Dense(self.width)(x)).mean(1))
+
+    x = jnp.ones((4, 6, 5))
+    net = in_parameterization(OfSequences(32), "mup")
+    variables = net.init(jax.random.key(0), x)
+    with pytest.raises(ValueError, match="takes inputs of another kind: pass an input as x") as error:
+        scaled(optax.adam(0.01), net).init(variables)
+    assert isinstance(error.value.__cause__, kind)
+    scaled(optax.adam(0.01), net, jax.ShapeDtypeStruct((1, 6, 5), "float32")).init(variables)

@@ -21,7 +21,9 @@ from zoo.saved import to_json
 
 HEAD = ("definition", "limit", "quantity", "distance", "2 standard errors", "")
 _MEASURED = {"kernels": ("phi", "g", "nngp"), "ntk": ("ntk",), "positions": ("positions",), "attention": ("attention",)}
-_OF_WEIGHTS = "Over the edge of a random matrix of that size; of many the first six. NAME[0] is the first layer of an array."
+_OF_WEIGHTS = (
+    "Over the edge of a random matrix of that size; of many the first six. NAME[0] is the first layer of an array."
+)
 _CURVES = 12  # more than that cannot be told apart
 
 
