@@ -2,6 +2,7 @@
 
 import ast
 import atexit
+import errno
 import gc
 import json
 import os
@@ -47,6 +48,9 @@ COMPILED = flags.DEFINE_boolean(
 DEBUG = flags.DEFINE_boolean("debug", False, "Show Python's traceback with an error.")
 atexit.register(gc.freeze)  # else Python, as it ends, looks for cycles among all that was traced: a second
 NAMED: list[str] = []  # what the user named beside flags, once `start` has read the command line
+_WRITTEN: list[Any] = []  # the output folder, once it is known
+_NO_ROOM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there")
+_NO_ROOM[errno.EFBIG] = "allow larger files (ulimit -f) or make room there"
 _SPEAKING = (ValueError, MemoryError, FloatingPointError, OSError, AttributeError, TypeError)
 
 
@@ -154,6 +158,10 @@ def sentence(error: Exception) -> str:
     >>> sentence(ValueError("steps must be at least 1.")), sentence(KeyError("width"))
     ('steps must be at least 1.', "KeyError: 'width' (--debug shows where)")
     """
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:  # Python and the system say at most which file
+        where = Path(error.filename).parent if error.filename else _WRITTEN[-1] if _WRITTEN else "the output folder"
+        remedy = f"{_NO_ROOM[error.errno]}, and the same command continues from what is kept"
+        return f"There is no room for what is written to {where} ({error.strerror}): {remedy}."
     return str(error) if isinstance(error, _SPEAKING) else f"{type(error).__name__}: {error} (--debug shows where)"
 
 
@@ -251,6 +259,7 @@ def workdir(name: Any) -> Path:
         raise OSError(
             f"The output folder {folder} cannot be written ({error.strerror}): choose another with --workdir."
         ) from None
+    _WRITTEN.append(folder)
     return folder
 
 
@@ -268,6 +277,7 @@ def run_folder(name: str) -> Any:
             f"The output folder {folder} cannot be written ({error}): is the bucket there, may this machine write to it, and is "
             "gcsfs installed (pip install gcsfs)?"
         ) from None
+    _WRITTEN.append(folder)
     return folder
 
 

@@ -89,8 +89,15 @@ def _read(archive: zipfile.ZipFile, largest: int) -> tuple[dict[str, Any], dict[
     names = [entry.filename for entry in entries]
     if not names or names[0] != LIST:
         raise DamagedError(f"The archive does not begin with {LIST}: `limit-zoo pack` did not make it.")
-    if len(names) > _MOST or len({name.casefold() for name in names}) < len(names):
-        raise DamagedError(f"The archive has {len(names)} entries, more than {_MOST} or two of one name.")
+    if len(names) > _MOST:
+        raise DamagedError(f"The archive has {len(names):,} entries, more than {_MOST:,}.")
+    seen = dict[str, str]()
+    for name in names:
+        if (other := seen.setdefault(name.casefold(), name)) != name:
+            raise DamagedError(f"The archive has {other[:80]!r} and {name[:80]!r}, which are one name on some systems.")
+    if len(seen) < len(names):
+        twice = next(name for name in seen.values() if names.count(name) > 1)
+        raise DamagedError(f"The archive has two entries of one name, {twice[:80]!r}.")
     for entry in entries:
         check_name(entry.filename)
         if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG) or entry.is_dir():
@@ -104,7 +111,10 @@ def _read(archive: zipfile.ZipFile, largest: int) -> tuple[dict[str, Any], dict[
         if above := [str(each) for each in PurePosixPath(name).parents if str(each).casefold() in folded]:
             raise DamagedError(f"The archive has {above[0]} both as a file and as the folder of {name}.")
     text = _bounded(archive, entries[0], min(largest, _LIST_BYTES))
-    listed = unsealed(text)
+    try:
+        listed = unsealed(text)
+    except DamagedError as error:
+        raise DamagedError(f"{LIST}, the list in the archive, cannot be used: {error}.") from error
     sums = listed.get("files")
     if listed.get("format") != 1:
         raise DamagedError(f"The list of the archive has format {listed.get('format')}, where this version reads 1.")

@@ -1,5 +1,8 @@
 """A run that fails before anything is done leaves its folder free for the mended config; batches that cannot be are said."""
 
+import errno
+import re
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +11,7 @@ from forked import ended
 from jax.sharding import AbstractMesh
 from rich.console import Console
 
-from launch import train
+from launch import common, train
 from train.checkpoints import steps_in
 from train.data.own import check_batch
 from train.study.experiment import Experiment, load
@@ -110,3 +113,24 @@ def test_comparing(tmp_path):
         assert done.codes == [int(steps != 3)], said
     assert "'missing' is not defined" in said[0]
     assert "holds a comparison with another steps (3, now 4)" in said[2]
+
+
+def test_where_there_is_no_room_is_said(tmp_path, monkeypatch):
+    """By a limit on the size of files, which is refused like a full disk; and of a full one that names its file."""
+    monkeypatch.setattr(common, "WORKDIR", type("", (), {"value": str(tmp_path)}))
+    before, folder = resource.getrlimit(resource.RLIMIT_FSIZE), common.workdir("name")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as large:
+            common.write_whole(folder / "report.json", "x" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "cells/a.npz"))
+    for error, place, remedy in (
+        (large.value, tmp_path, "allow larger files"),
+        (full, tmp_path / "cells", "make room"),
+    ):
+        said = common.sentence(error)
+        assert re.fullmatch(
+            rf"There is no room for .* to {re.escape(str(place))} \(.*\): {remedy}.* continues from .*\.", said
+        )

@@ -45,6 +45,14 @@ def test_there_and_back_and_the_same_bytes_again(folder: Path, tmp_path: Path):
         unpack_files(data, tmp_path / "to")
 
 
+def unsealed_list(text: str) -> bytes:
+    """An archive whose list is this text."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(LIST, text)
+    return buffer.getvalue()
+
+
 def forged(
     *entries: tuple[str, bytes], mode: int = stat.S_IFREG | 0o644, method: int = zipfile.ZIP_DEFLATED, **listed: Any
 ) -> bytes:
@@ -72,7 +80,15 @@ BAD: dict[str, tuple[bytes, str]] = {
     "device": (forged(PLAIN, mode=stat.S_IFCHR | 0o666), "a link, a folder or a device"),
     "pipe": (forged(PLAIN, mode=stat.S_IFIFO | 0o666), "a link, a folder or a device"),
     "other packing": (forged(PLAIN, method=zipfile.ZIP_BZIP2), "packed in a way"),
-    "one name in two cases": (forged(("a", b"x"), ("A", b"x")), "two of one name"),
+    "one name in two cases": (
+        forged(PLAIN, ("Report.json", b"x")),
+        "has 'report.json' and 'Report.json', which are one name on some systems",
+    ),
+    "one name twice": (
+        forged(PLAIN, ("report.jso_", b"{}")).replace(b"report.jso_", b"report.json"),
+        r"two entries of one name, 'report\.json'\.",
+    ),
+    "too many": (forged(*((f"a{i}", b"") for i in range(10_000))), r"has 10,001 entries, more than 10,000\."),
     "a file and a folder": (forged(("a", b"x"), ("a/b", b"y")), "has a both as a file and as the folder of a/b"),
     "a folder and a file": (forged(("A/b", b"y"), ("a", b"x")), "has A both as a file and as the folder of A/b"),
     "below the list": (forged((f"{LIST}/a/b", b"y")), f"has {LIST} both as a file"),
@@ -87,6 +103,12 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no size": (forged(PLAIN, files={"report.json": {"bytes": -1}}), "no size in its list"),
     "no table": (forged(PLAIN, files=[1]), "no table of files"),
     "a later format": (forged(PLAIN, format=2), "has format 2"),
+    "no sealed list": (unsealed_list("{}"), rf"{LIST}, the list in the archive, cannot be used: it is no JSON"),
+    "no JSON": (unsealed_list("hello"), rf"{LIST}, the list in the archive, cannot be used: it is no JSON"),
+    "another sum": (
+        unsealed_list('{"a": 1, "checksum": "0"}'),
+        rf"{LIST}, the list in the archive, .* its text does not match its checksum",
+    ),
     "no archive": (b"hello", "cannot be read"),
     "cut off": (forged(PLAIN)[:-30], "cannot be read"),
     "empty": (zipfile.ZIP_STORED.to_bytes(1, "little"), "cannot be read"),
