@@ -11,20 +11,23 @@ import numpy as np
 import pytest
 
 from limits.kept.store import DamagedError, npz_bytes
+from train.evaluate.report import Table
 from train.study.predicted import forecasts, of_numbers
 from train.study.sharing import pack, unpack
 from train.transfer import Outcome, Sweep
 from train.transfer.cells import save_arrays
 from train.transfer.numbers import Saved, numbers
-from train.transfer.report import report
+from train.transfer.predicted_report import report as predicted_report
+from train.transfer.prediction import measured
+from train.transfer.report import report, tables
 
 X = np.arange(-4.0, 3.0)
 
 
-def sweep(width: float, shift: float = 0.0) -> Sweep:
+def sweep(width: float, shift: float = 0.0, noise: float = 0.02) -> Sweep:
     """Of losses around e^(−1 + 4/width), which diverge at the largest value."""
-    noise = 0.02 * np.random.default_rng(0 if np.isinf(width) else int(width)).normal(size=(len(X), 4))
-    losses = np.exp(-1 + 4 / width + 0.2 * (X[:, None] + 1.5 - shift / width) ** 2 + noise)
+    drawn = noise * np.random.default_rng(0 if np.isinf(width) else int(width)).normal(size=(len(X), 4))
+    losses = np.exp(-1 + 4 / width + 0.2 * (X[:, None] + 1.5 - shift / width) ** 2 + drawn)
     losses[-1] = np.inf
     return Sweep(width, 2, 2.0**X, np.stack([np.full_like(losses, 5.0), *[losses] * 9], axis=-1))
 
@@ -129,6 +132,20 @@ def test_numbers_name_every_sweep(theirs: Any):
     (theirs[0] / "arrays.npz").unlink()
     with pytest.raises(ValueError, match=r"no arrays\.npz: it is no folder of a finished"):
         Saved.read(theirs[0])
+
+
+def test_reports_say_which_loss_of_a_size_they_have():
+    """The mean at the best value of the grid, and the floor of the fitted valley, which are not the same number."""
+    outcome = Outcome("learning_rate", {"a": {(n, 2): sweep(n, noise=0.3) for n in (16, 32, 64)}}, {}, {}, {}, {})
+    (table,) = tables(outcome)
+    best = [row[table.columns.index("mean loss, best on the grid")] for row in table.rows]
+    assert best == [f"{each.losses.mean(1).min():.4g}" for each in outcome.sweeps["a"].values()]
+    shown = predicted_report(outcome, forecasts(outcome, (256, 2), 0.9), {}, "")
+    held = next(part for part in shown.parts if isinstance(part, Table) and "largest measured" in part.title)
+    floor = held.rows[0][held.columns.index("measured (floor of the valley)")]
+    fitted = np.exp(measured(outcome.sweeps["a"][64, 2], 0.9)[0].value)
+    assert float(floor) == pytest.approx(fitted, rel=0.02)  # two thousand draws of a floor known to 15 %: 0.4 %
+    assert abs(float(best[-1]) / fitted - 1) > 0.05
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from train.transfer.prediction import Prediction, measured
 from train.transfer.shift import percent
 from train.transfer.sweep import Sweep
 from train.transfer.variants import Stated
-from train.transfer.variants_report import Contest, parts_of
+from train.transfer.variants_report import FLOOR, Contest, parts_of
 from train.transfer.written import sentence
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ READING = (
     "powers of 1/size, with what is left of second order; exponents are averaged over by how well each predicts "
     "every size from the "
     "smaller ones. The loss is the {scored} (a training loss is that over the last tenth of the steps), averaged (its logarithm) "
-    "over seeds. Intervals "
+    "over seeds, at the floor of the valley: "
+    "launch.transfer's tables have the mean of the loss itself at the best value of the grid. Intervals "
     "hold {level:.0%}: noise of seeds, shape of the valley, choice of the model. Plain transfer is the largest measured size's "
     "optimum, used at the target."
 )
@@ -125,7 +126,10 @@ def _measured_variants(outcome: Outcome, seen: Sequence[Forecast]) -> list[Conte
     return Contest.at(dataclasses.replace(outcome, sweeps=there), {"width": int(width), "depth": depth})
 
 
-_SIZES = "Points: measured, with intervals; black: predicted from the points left of it{limit}."
+_SIZES = (
+    "Points: measured, with intervals, losses at the floor of each size's own valley; black: predicted from the points left of "
+    "it{limit}."
+)
 
 
 def _table(found: Sequence[Forecast], dial: str) -> Table:
@@ -142,7 +146,15 @@ def _table(found: Sequence[Forecast], dial: str) -> Table:
             "none seen" if math.isinf(float(p.edge.value)) else words(p.edge, "{:.3g}".format),
         )
         rows.append((each.label, verdict, size, words(p.loss), words(p.rate), words(p.regret, percent), edge))
-    columns = ("setting", "verdict", "width × depth", "loss", f"best {dial}", "plain transfer costs", "diverges from")
+    columns = (
+        "setting",
+        "verdict",
+        "width × depth",
+        f"loss ({FLOOR})",
+        f"best {dial}",
+        "plain transfer costs",
+        "diverges from",
+    )
     return Table(columns, rows, kinds, title="Predicted")
 
 
@@ -163,7 +175,7 @@ def _held_out(found: Sequence[Forecast], dial: str) -> Table:
         "verdict",
         "width × depth",
         "loss predicted",
-        "measured",
+        f"measured ({FLOOR})",
         f"best {dial} predicted",
         "measured",
     )
@@ -180,7 +192,7 @@ def _from_limit(outcome: Outcome, each: Forecast, dial: str, level: float) -> Ta
             for p in pairs
         ]
         rows.append((f"{size[0]:g} × {size[1]}", said[0][0], said[1][0], said[0][1], said[1][1]))
-    columns = ("width × depth", "loss from the limit", "measured", f"best {dial} from the limit", "measured")
+    columns = ("width × depth", "loss from the limit", f"measured ({FLOOR})", f"best {dial} from the limit", "measured")
     title = f"{each.label}: from the limit to first order in 1/width, with no network trained"
     return Table(columns, rows, title=title)
 

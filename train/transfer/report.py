@@ -11,7 +11,7 @@ from train.transfer.numbers import numbers
 from train.transfer.outcome import Outcome, target
 from train.transfer.searched import Searched
 from train.transfer.searched import parts as rounds_parts
-from train.transfer.shift import COLUMNS, bounds, rows
+from train.transfer.shift import COLUMNS, LEAST, bounds, rows
 from train.transfer.variants_report import Contest, parts_of
 
 NOT_TRANSFERRED = (
@@ -24,6 +24,8 @@ READING = (
     "may be least over log₂ of the value, as far as noise and the grid's spacing leave it open; intervals hold 95 % of that, and "
     "are open where an optimum may lie beyond an end of the grid, and of a single seed there are none. Every seed has its own "
     "weights and order of the data. The loss is the {scored}; a training loss is averaged over the last tenth of the steps. "
+    "In tables of optima it is the mean over seeds at the value of the grid where that is least; between variants, and in "
+    "launch.predict, the floor of a valley that is fitted around it to the mean of the logarithm. "
     "A run has diverged if its loss is infinite or ends above ten times what it was at the start; a value at "
     "which a seed diverged counts as infinite. Settled: the step after which the optimum stays within an octave of the final one."
 )
@@ -43,7 +45,7 @@ def report(
     wanted = run.get("config", {}).get("target", {})
     contests = Contest.at(outcome, wanted)
     other = Table(
-        ("setting", "hyperparameter", "width × depth", "best value", "loss"),
+        ("setting", "hyperparameter", "width × depth", "best value", LEAST),
         best,
         title="The other hyperparameters",
         caption="The best value of each, everything else tuned, size by size.",

@@ -212,4 +212,5 @@ def bounds(sweep: Sweep) -> str:
     return f"below {high:.3g}" if low == 0 else f"above {low:.3g}" if math.isinf(high) else f"[{low:.3g}, {high:.3g}]"
 
 
-COLUMNS = ("width", "depth", "optimum", "95 % interval", "loss", "diverged runs", "settled after step")
+LEAST = "mean loss, best on the grid"  # `Optimum.loss`, in tables
+COLUMNS = ("width", "depth", "optimum", "95 % interval", LEAST, "diverged runs", "settled after step")

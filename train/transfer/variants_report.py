@@ -13,6 +13,7 @@ from train.transfer.tuning import Tuning
 from train.transfer.variants import Compared, Stated, compared, signed
 
 LEVEL = 0.9
+FLOOR = "floor of the valley"  # what is said of a loss that is fitted, in tables
 READING = (
     "Variants: each at its own best value (and, of the other hyperparameters, at their best), measured at the target or "
     "predicted from what is smaller. “Above the first” are {level:.0%} intervals of paired differences: seeds of one number have "
@@ -109,7 +110,8 @@ class Contest:
         rows += [(name, "refused", "", "", "", "", "", "", "") for name in found.refused]
         kinds += ["bad"] * len(found.refused)
         columns = (
-            "variant", "verdict", "how", "loss", "above the first", f"best {dial}", "runs", "parameters × steps", "seconds",
+            "variant", "verdict", "how", f"loss ({FLOOR})", "above the first", f"best {dial}", "runs",
+            "parameters × steps", "seconds",
         )  # fmt: skip
         among = f", {self.task}" if self.task else ""
         title = f"Variants at width {found.size[0]:g}, depth {found.size[1]}{among}, each at its own best {dial}"
