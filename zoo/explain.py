@@ -144,7 +144,7 @@ def explain(
         decay = options.get("adam_weight_decay", 0.0) if by_adam else weight_decay
         rows.append(
             Row(
-                path, tuple(leaf.shape), factor.role, stds[path], multipliers[path], learning_rate * rate,
+                path, tuple(leaf.shape), f"{factor.role}, inside" if factor.inner else factor.role, stds[path], multipliers[path], learning_rate * rate,
                 eps * factor.size if has_epsilon or by_adam else None, decay / rate,
             )
         )  # fmt: skip

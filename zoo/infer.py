@@ -16,6 +16,7 @@ from zoo import checks
 from zoo.held import Entrywise, Use
 from zoo.inferred import TIED, Place, Roles, TiedError, refuse_what_seems_tied
 from zoo.initial import init_powers
+from zoo.inner import forwards, with_inner
 from zoo.modules import pair_of, signature_of, takes_rngs
 from zoo.names import by_name, numberless
 from zoo.role_of import role_of, sides_of
@@ -115,7 +116,8 @@ def infer_roles(
         again = name in shared and not stacked
         inside = bool(stacked) or again or name in blocks
         places[name] = Place(role, shape, grows, stacked or 0, inside, sides=sides, unsure=unsure, shared=again)
-    small = {name: place for name, place in places.items() if place.shared and place.role in ("readout", "constant")}
+    places |= _inside(places, init, apply, base, other)
+    small = {n: p for n, p in places.items() if p.shared and p.role in ("readout", "constant") and not p.inner}
     if any(place.role == "readout" for place in small.values()):  # heads of all layers are no block
         places |= {name: dataclasses.replace(place, in_block=False, shared=False) for name, place in small.items()}
     if known:
@@ -244,6 +246,16 @@ def _in_blocks(small: dict[str, Any], large: dict[str, Any]) -> set[str]:
     more = Counter(kinds(large).values()) - Counter(kinds(small).values())
     new = {kind for name, kind in kinds(large).items() if name not in small}
     return {name for name, kind in kinds(large).items() if kind in more and kind in new}
+
+
+def _inside(
+    places: dict[str, Place], init: Callable, apply: Callable | None, base: Mapping[str, Any], other: Mapping[str, Any]
+) -> dict[str, Place]:
+    """`with_inner` by the forward passes of two sizes; none where they are not seen."""
+    if any(place.role == "readout" for place in places.values()):
+        with contextlib.suppress(Exception):  # a model that has no such width leaves unclear what is inside
+            return with_inner(places, *(_forward(forwards, init, apply, sizes) for sizes in (base, other)))
+    return {}
 
 
 def _shared(init: Callable, apply: Callable | None, base: Mapping[str, Any], deep: Mapping[str, Any]) -> set[str]:

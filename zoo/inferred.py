@@ -39,6 +39,7 @@ class Place:
     sides: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # axes of inputs, of outputs; None: by the shape
     unsure: bool = False  # whether its first axis may be one of layers
     shared: bool = False  # one parameter for all blocks, whose gradient is a sum over them
+    inner: bool = False  # of a layer of role readout whose few signals act on all neurons inside, as a router's or a gate's
 
     @property
     def matrix(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -74,7 +75,8 @@ class Roles:
 
     In blocks rate × m_L^(2α−1) for α > 1/2 and size × m_L^(−α); what the last layers of the branches hold is multiplied by
     m_L^(−α), which stands for the branch factor (unless the model's own code has it). Of one layer that all blocks share,
-    gradients add up: rate / m_L, size × m_L. What does not grow with the width has the factors in depth alone.
+    gradients add up: rate / m_L, size × m_L. What does not grow with the width has the factors in depth alone. A layer of role
+    readout inside the network (`Place.inner`), whose signals no γ divides: std m^(−1/2), rate 1/m, size 1.
     """
 
     places: dict[str, Place]
@@ -100,8 +102,9 @@ class Roles:
                 if place.in_block
                 else ""
             )
+            role = f"{place.role}, inside" if place.inner else place.role
             along, shape = ", ".join(map(str, place.grows)), "×".join(map(str, place.shape))
-            table.add_row(name, place.role, shape, along, inside, f"× {self.init_factor(place):.4g}")
+            table.add_row(name, role, shape, along, inside, f"× {self.init_factor(place):.4g}")
         return table
 
     def __str__(self) -> str:
@@ -131,18 +134,20 @@ class Roles:
     def _stored(self, place: Place) -> Any:
         """The parameter over that of the mean-field form, in which weights are N(0, 1) whatever the width."""
         s = {"hidden": self.width**-0.5, "readout": 1 / (self.gamma * self.width)}.get(place.role, 1.0)
+        s = self.width**-0.5 if place.inner and place.role == "readout" else s
         return s * (self.depth**-self.alpha if place.branch_output and not self.in_code else 1.0)
 
     def _factor(self, place: Place) -> Factors:
         p, s = Parameterization.mup.replace(alpha=self.alpha), self._stored(place)
         fixed = place.role == "constant"  # what no width or γ₀ changes: depth alone
-        width, gamma = (1.0, 1.0) if fixed else (self.width, self.gamma)
+        width, gamma = (1.0 if fixed else self.width), (1.0 if fixed and not place.inner else self.gamma)
+        s = s / p.output_scale(width, 1.0) if place.inner else s  # see `Where.inner`
         how = (place.role, width, gamma, self.depth, place.in_block)
         of_blocks = self.depth if place.shared else 1.0
         rate, size = p.learning_rate_factor(*how) * s**2 / of_blocks, p.gradient_size(*how) / s * of_blocks
         hidden = place.role == "hidden"
         sides = place.matrix if hidden else None
-        return Factors(place.role, number(rate), number(size), hidden, self.width, sides, place.unsure)
+        return Factors(place.role, number(rate), number(size), hidden, self.width, sides, place.unsure, place.inner)
 
     def _place(self, name: str, leaf: Any) -> Place:
         inner = name.removeprefix("params.")  # roles of all variables, or of the parameters alone

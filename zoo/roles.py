@@ -15,6 +15,7 @@ from zoo import checks
 from zoo.abstract import abstract
 from zoo.added import added_to_outputs
 from zoo.definition import definition_of, in_form, name_of, rows_and_columns
+from zoo.inner import Forward, forwards, is_inner
 from zoo.layers import HasRoles, Linear
 from zoo.names import by_name, names_of
 from zoo.once import once
@@ -48,7 +49,13 @@ class Where:
     sides: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # see `Factors`
     unsure: bool = False
     constant: bool = False  # one number for all neurons
+    # Its signals are few and act on all neurons, as a constant's or a router's: what comes back to them is no share of 1/N^d.
+    inner: bool = False
     of_outputs: bool = False  # the readout's bias, whose gradient is no neuron's share of 1/√N but that of the output
+
+    def over(self, p: Parameterization, width: float) -> Any:
+        """`stored`, over N^d where it is inner: the parameter is as much slower, and its gradient as much larger."""
+        return self.stored / p.output_scale(width, 1.0) if self.inner else self.stored
 
 
 @functools.singledispatch
@@ -101,8 +108,11 @@ def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
         if biases
         else set()
     )
+    inside = _inside(net, x, {".".join(path) for path in params if found[path].role == "readout"})
     for path in biases:
-        found[path] = dataclasses.replace(found[path], of_outputs=".".join(path) in last)
+        inner = ".".join((*path[:-1], "kernel")) in inside
+        found[path] = dataclasses.replace(found[path], of_outputs=".".join(path) in last, constant=inner, inner=inner)
+    found |= {path: dataclasses.replace(found[path], inner=True) for path in params if ".".join(path) in inside}
     for path, count in axes.items():
         leaf: Any = params.get(path)
         more = leaf.ndim - count if leaf is not None else 0
@@ -110,6 +120,32 @@ def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
             sides = tuple(range(more, more + count - 1)), (more + count - 1,)
             found[path] = dataclasses.replace(found[path], sides=sides)
     return flax.traverse_util.unflatten_dict({path: found[path] for path in params})
+
+
+def _inside(net: Any, x: Any, names: set[str]) -> set[str]:
+    """Which of these weights of role readout are inside; none where the network has no other width."""
+
+    def unscaled(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        """Without the numbers that the role asks for, which are no such numbers of the network itself."""
+        found = run(*args, **kwargs)
+        if isinstance(context.module, Linear) and context.method_name == "scales" and context.module.role == "readout":
+            return found[0], 1.0
+        return found
+
+    def forward(width: int) -> dict[str, Forward]:
+        wide = net.clone(width=width)
+        with nn.intercept_methods(unscaled):
+            variables = jax.eval_shape(lambda key, x: wide.init(key, x), jax.eval_shape(jax.random.key, 0), x)
+            rest = {name: part for name, part in variables.items() if name != "params"}
+            return forwards(lambda p, x: wide.apply({**rest, "params": p}, x), variables["params"], x)
+
+    if not names:
+        return set()
+    try:
+        one, two = forward(net.width), forward(2 * net.width)
+    except Exception:  # whatever a definition says to a width that it cannot have
+        return set()
+    return {name for name in names & one.keys() & two.keys() if is_inner(one[name], two[name])}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +165,7 @@ class Factors:
     # Axes of a matrix's inputs and outputs; None: the last one is of outputs.
     sides: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     unsure: bool = False  # whether its first axis may be one of layers
+    inner: bool = False  # of few signals inside, see `Where`
 
     @property
     def step(self) -> Any:
@@ -170,11 +207,10 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
         if not p.learning_rates_scale:
             return Factors(where.role, 1.0, 1.0, matrix)
         how = (where.role, said.width, said.gamma, said.depth, where.in_branch)
-        gradient = 1 / p.output_scale(said.width, said.gamma) if where.constant else p.gradient_size(*how)
-        gradient = gradient * p.width_ratio(said.width) ** 0.5 if where.of_outputs else gradient
-        rate, size = p.learning_rate_factor(*how) * where.stored**2, gradient / where.stored
-        ratio = p.width_ratio(said.width)
-        return Factors(where.role, number(rate), number(size), matrix, ratio, where.sides, where.unsure)
+        ratio, stored = p.width_ratio(said.width), where.over(p, said.width)
+        gradient = p.gradient_size(*how) * (ratio**0.5 if where.constant or where.of_outputs else 1)
+        rate, size = p.learning_rate_factor(*how) * stored**2, gradient / stored
+        return Factors(where.role, number(rate), number(size), matrix, ratio, where.sides, where.unsure, where.inner)
 
     found = by_name(jax.tree.map(factor, placed(net, x), is_leaf=lambda where: isinstance(where, Where)), is_factors)
     names, leaves = names_of(params), jax.tree.structure(params)
@@ -255,7 +291,8 @@ def learning_rate_factors(net: Any, x: Any) -> dict[str, Any]:
     said, p = definition_of(net), parameterization(net.parameterization)
     return jax.tree.map(
         lambda where: (
-            p.learning_rate_factor(where.role, said.width, said.gamma, said.depth, where.in_branch) * where.stored**2
+            p.learning_rate_factor(where.role, said.width, said.gamma, said.depth, where.in_branch)
+            * where.over(p, said.width) ** 2
         ),
         placed(without_dials(net), x),
         is_leaf=lambda where: isinstance(where, Where),

@@ -114,7 +114,7 @@ def _start(
         inputs = math.prod(place.shape[i] for i in _inputs(place))
         if law.mean:
             raise ValueError(_MEAN.format(name=name, role=role, mean=law.mean))
-    elif bias:
+    elif bias and not place.inner:
         role = "bias"
     if role == "bias" and not law.variance and law.mean:
         role = "norm"  # a gain
@@ -155,9 +155,10 @@ def _(net: PlainNetwork, x: Any) -> dict:
         role = "bias" if start.role == "constant" else start.role
         _, stored = p.scales(role, start.inputs, net.width, sigma)
         if start.role == "constant":  # one number for all neurons, of whose gradient all have a share: γ₀² without N
-            return Where(role, False, start.std, 1.0, stored / p.output_scale(net.width, 1.0), constant=True)
+            return Where(role, False, start.std, 1.0, stored, constant=True, inner=True)
         sides = start.place.matrix if start.role == "hidden" else None
-        return Where(start.role, False, start.std, 1.0, stored, sides, start.place.unsure, of_outputs=start.of_outputs)
+        more = {"of_outputs": start.of_outputs, "inner": start.place.inner}
+        return Where(start.role, False, start.std, 1.0, stored, sides, start.place.unsure, **more)
 
     params = jax.eval_shape(lambda key, x: net.init(key, x), jax.eval_shape(jax.random.key, 0), x)["params"]
     return map_named(where, params)

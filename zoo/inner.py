@@ -1,0 +1,180 @@
+"""Layers from neurons to few numbers that stand inside a network (routers, gates, bottlenecks): their signals act on all neurons."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Literal
+
+from zoo.names import names_of, numberless
+from zoo.scans import scan_counts
+
+_WEIGHTS, _MET, _SIGNAL = 1, 2, 3  # the parameter itself; it and activations, before the sum over neurons; the few signals
+
+
+class Forward(NamedTuple):
+    """A forward pass as a program, of which input `at` is one parameter and the first `count` are all of them."""
+
+    program: Any
+    at: int
+    count: int
+
+
+class _Said(NamedTuple):
+    """What is known of a value: which part of the way from the parameter it is; whether it comes from others; or is a number
+    that goes with the width."""
+
+    part: int = 0
+    held: bool = False
+    varies: bool = False
+
+
+class _OtherError(Exception):
+    """The two programs are not the same but for sizes, or have what is not followed."""
+
+
+def forwards(function: Callable, params: Any, *arguments: Any) -> dict[str, Forward]:
+    """The forward pass function(params, *arguments) as a `Forward` of every parameter, by name; shapes are enough."""
+    program, names = jax.make_jaxpr(function)(params, *arguments), names_of(params)
+    return {name: Forward(program, at, len(names)) for at, name in enumerate(names)}
+
+
+def is_inner(narrow: Forward, wide: Forward) -> bool:
+    """Whether signals of fixed number that this parameter and activations make act on neurons, whose number differs.
+
+    Seen in two widths of one network. Only what is certain counts: not where numbers that go with the width multiply the
+    signals on the way (h · tanh(r/√N), whose r may move by √N), and not where only what has no derivative leads on (argmax).
+
+    >>> def f(p, x):
+    ...     h = jnp.tanh(x @ p["u"])
+    ...     return (h * jax.nn.sigmoid(h @ p["gate"])) @ p["w"]
+    >>> def seen(n):
+    ...     return forwards(f, {"u": jnp.ones((3, n)), "gate": jnp.ones((n, 1)), "w": jnp.ones((n, 1))}, jnp.ones((2, 3)))
+    >>> {name for name, each in seen(4).items() if is_inner(each, seen(8)[name])}
+    {'gate'}
+    """
+    walk = _Walk()
+    given = [_Said(held=i < narrow.count) for i in range(len(narrow.program.jaxpr.invars))]
+    given[narrow.at] = _Said(_WEIGHTS)
+    try:
+        walk.through(narrow.program, wide.program, given)
+    except _OtherError:
+        pass
+    return walk.found
+
+
+def with_inner(places: dict[str, Any], narrow: dict[str, list[Forward]], wide: dict[str, list[Forward]]) -> dict[str, Any]:
+    """Those `Place`s that are of layers inside, weights of role readout and their biases, saying so.
+
+    narrow, wide: how every parameter is seen in models of two widths; those of more layers by names without numbers.
+    """
+    kinds = {numberless(name) for name, place in places.items() if place.role == "readout"}
+    both = {name for name in narrow.keys() & wide.keys() if numberless(name) in kinds}
+    seen = {name for name in both if any(map(is_inner, narrow[name], wide[name]))}
+    alike = {numberless(name) for name in seen}
+    inside = {
+        name
+        for name, place in places.items()
+        if place.role == "readout" and (name in seen if name in narrow else numberless(name) in alike)
+    }
+    layers = {name.rpartition(".")[0]: places[name].shape for name in inside}
+    for name, place in places.items():
+        if place.role == "constant" and len(place.shape) - place.stacked == 1:
+            inside |= {name} if place.shape[-1] in layers.get(name.rpartition(".")[0], ()) else set()
+    return {name: dataclasses.replace(places[name], inner=True) for name in inside}
+
+
+class _Walk:
+    """Through two programs at once, with what is known of every value."""
+
+    def __init__(self) -> None:
+        self.found = False
+
+    def through(self, one: Any, two: Any, given: Sequence[_Said]) -> list[_Said]:
+        """Of the outputs, for these inputs."""
+        (first, consts), (second, others) = _opened(one), _opened(two)
+        if len(first.eqns) != len(second.eqns) or len(first.invars) != len(given):
+            raise _OtherError
+        known: dict[Any, _Said] = dict(zip(first.invars, given, strict=True))
+        for v, a, b in zip(first.constvars, consts, others, strict=True):
+            known[v] = _Said(varies=_differ(a, b))
+
+        def of(v: Any, w: Any) -> _Said:
+            if isinstance(v, Literal):
+                return _Said(varies=not isinstance(w, Literal) or _differ(v.val, w.val))
+            return known[v]
+
+        for a, b in zip(first.eqns, second.eqns, strict=True):
+            if a.primitive.name != b.primitive.name or len(a.invars) != len(b.invars):
+                raise _OtherError
+            found = self._after(a, b, [of(v, w) for v, w in zip(a.invars, b.invars, strict=True)])
+            known |= dict(zip(a.outvars, found, strict=True))
+        return [of(v, w) for v, w in zip(first.outvars, second.outvars, strict=True)]
+
+    def _after(self, a: Any, b: Any, given: list[_Said]) -> list[_Said]:
+        name, bodies = a.primitive.name, [_bodies(eqn) for eqn in (a, b)]
+        if name == "scan":
+            consts, carried = scan_counts(a.params)
+            return self._repeated(bodies[0][0], bodies[1][0], given, consts, carried)
+        if name == "while":
+            skipped = a.params["cond_nconsts"]
+            body = a.params["body_jaxpr"], b.params["body_jaxpr"]
+            return self._repeated(*body, given[skipped:], a.params["body_nconsts"], len(a.outvars))
+        if name == "cond":
+            pairs = zip(a.params["branches"], b.params["branches"], strict=True)
+            return [_joined(each) for each in zip(*(self.through(*pair, given[1:]) for pair in pairs), strict=True)]
+        if bodies[0]:
+            found = self.through(bodies[0][0], bodies[1][0], given)
+            if len(found) != len(a.outvars):
+                raise _OtherError
+            return found
+        return [self._one(a, b, given, v.aval, w.aval) for v, w in zip(a.outvars, b.outvars, strict=True)]
+
+    def _repeated(self, one: Any, two: Any, given: list[_Said], consts: int, carried: int) -> list[_Said]:
+        """Of a loop, whose state is what it was or what a step makes of it."""
+        while True:
+            found = self.through(one, two, given)
+            state = [_joined(pair) for pair in zip(given[consts : consts + carried], found[:carried], strict=True)]
+            if state == given[consts : consts + carried]:
+                return [*state, *found[carried:]]
+            given = [*given[:consts], *state, *given[consts + carried :]]
+
+    def _one(self, a: Any, b: Any, given: list[_Said], narrow: Any, wide: Any) -> _Said:
+        """Of one output of an equation without a program inside."""
+        said, grows = _joined(given), narrow.shape != wide.shape
+        if not said.part:
+            summed = any(v.aval.shape != w.aval.shape for v, w in zip(a.invars, b.invars, strict=True)) and not grows
+            return _Said(0, said.held, not said.held and (said.varies or summed))
+        slopes = a.primitive.name != "stop_gradient" and jnp.issubdtype(narrow.dtype, jnp.inexact)
+        if not slopes or any(each.varies for each in given):
+            return _Said(held=True)
+        if said.part == _SIGNAL and grows:
+            self.found = True
+        met = said.part > _WEIGHTS or any(each.held for each in given)
+        part = max(said.part, _WEIGHTS if not met else _MET if grows else _SIGNAL)
+        return _Said(part, said.held)
+
+
+def _joined(given: Sequence[_Said]) -> _Said:
+    parts, held, varies = zip(*given, strict=True) if given else ((0,), (False,), (False,))
+    return _Said(max(parts), any(held), any(varies))
+
+
+def _opened(program: Any) -> tuple[Any, Sequence[Any]]:
+    return getattr(program, "jaxpr", program), getattr(program, "consts", ())
+
+
+def _bodies(eqn: Any) -> list[Any]:
+    return [p for p in eqn.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
+
+
+def _differ(a: Any, b: Any) -> bool:
+    """Whether two numbers, or arrays of one shape, are not the same."""
+    if np.shape(a) != np.shape(b):
+        return False
+    if a is b or jax.dtypes.issubdtype(getattr(a, "dtype", np.float32), jax.dtypes.extended):
+        return False
+    return not np.array_equal(np.asarray(a), np.asarray(b))
