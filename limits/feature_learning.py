@@ -159,6 +159,7 @@ def rich(
         check_independent(twin.net, task.x)
     training.check_optimizer("rich", twin.net, task.x)
     twin.check_training(task.x)
+    twin.check_inside(task.x)
     samples, order = accuracy(twin.net, training, task.x, samples, order or (1 if twin.deep else None))
     check_outputs("rich", twin.net, task)
     twin.check_width(task.x)

@@ -24,7 +24,7 @@ from limits.types import AbsentError, Kernels, Provenance
 from limits.waiting import patient_bar
 from zoo import MLP, checks, parameterization
 from zoo.definition import definition_of, name_of
-from zoo.roles import Where, placed
+from zoo.roles import Where, placed, too_large
 
 _NO_SUM = (
     "{caller}: the outputs of {name} are no sum of readouts, but a function of them, or times numbers that are trained: at the "
@@ -36,6 +36,11 @@ _MEAN = (
     "does not know. Take it out of the network and of the targets, or, in `lazy`, use centred=True, which subtracts f(0)."
 )
 _MIXED = "{caller}: the outputs of {name} are no Gaussian process, but a mixture: {why}. kernels(x) is its mean over networks."
+_INSIDE = (
+    "rich: {names} of {name} make few signals of all neurons, which act on all of them, and start with weights of 1/√width: along "
+    "these features move by more the wider the network is, and there is no limit. Start them at zero (kernel_init="
+    "nn.initializers.zeros; zero_init=True of zoo's layers) or with a standard deviation of 1/width."
+)
 _SCALARS = (
     "lazy: {names} of {name} do not grow with the width, and what a gradient by them adds to the tangent kernel differs from one "
     "network to the next, however wide: kernels(x) has its mean over networks, and no training follows it. Leave them where they "
@@ -244,6 +249,11 @@ class SampledTwin(Twin):
                 f"{name_of(self.net)} draws masks in its forward pass ({masks[0]}), others at every step of training, and "
                 "that has no limit here. Its kernels and their regression (`posterior`) have one; to train, switch dropout off."
             )
+
+    def check_inside(self, x: Any) -> None:
+        """Raises where features move along weights inside, and these signals by √N: there is no limit of feature learning."""
+        if names := too_large(self.net, x):
+            raise AbsentError(_INSIDE.format(name=name_of(self.net), names=", ".join(names)))
 
     def check_start(self, caller: str, x: Any, centred: bool = False) -> None:
         """Raises where outputs before training are no centred Gaussian process, or their tangent kernel stays random."""

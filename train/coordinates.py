@@ -160,7 +160,7 @@ def _look(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     }
     if isinstance(net, PlainNetwork):  # of which the readout's is γ times the output, and is no feature
         for name, start in starts(net, x).items():
-            if start.role == "readout":
+            if start.role == "readout" and not start.place.inner:
                 found.pop(name.rpartition(".")[0], None)
     return found
 

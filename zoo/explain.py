@@ -20,7 +20,7 @@ from zoo.messages import as_text
 from zoo.names import by_name, numberless
 from zoo.plain import PlainNetwork
 from zoo.rescaled import Rescaled
-from zoo.roles import Factors, Where, factors, placed
+from zoo.roles import Factors, Where, factors, placed, too_large
 from zoo.scaled import CONSISTENT_RMS, OF_MATRICES, check_options, misuses, muon_states, named
 from zoo.starts import starts
 
@@ -33,6 +33,11 @@ _TWICE = (
     "{name}: its initialisation falls as depth^({power:g}) and it also takes the branch factor depth^(−{alpha:g}): depth would "
     "count twice (GPT-2's 1/√(2L) beside a branch factor). rescale takes the former out; without it, initialise "
     "branches as at the base depth."
+)
+_INSIDE = (
+    "{names}: what stands inside the network and makes few signals of all neurons, as a router, a gate or a bottleneck does, should "
+    "start at zero where features learn (kernel_init=nn.initializers.zeros; zero_init=True of zoo's layers), or with a standard "
+    "deviation of 1/width: with 1/√width features move along these weights, and the signals by more the wider the network is."
 )
 _MUON_READOUT = (
     "{name} ({role}) is under Muon, which is for matrices whose both sides grow: orthogonalised updates of a {role} do not "
@@ -227,6 +232,8 @@ def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: f
         found += [_MUON_READOUT.format(name=n, role=table[n].role) for n in under if not table[n].matrix]
     if isinstance(net, Roles):
         return found + _of_roles(net)
+    if inside := too_large(net, _input(net, x)):
+        found.append(_INSIDE.format(names=", ".join(inside)))
     if isinstance(net, PlainNetwork):
         return found + _of_heads(
             {name: start.place for name, start in starts(net, _input(net, x)).items()}, _PLAIN_HEADS

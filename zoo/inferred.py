@@ -76,7 +76,7 @@ class Roles:
     In blocks rate × m_L^(2α−1) for α > 1/2 and size × m_L^(−α); what the last layers of the branches hold is multiplied by
     m_L^(−α), which stands for the branch factor (unless the model's own code has it). Of one layer that all blocks share,
     gradients add up: rate / m_L, size × m_L. What does not grow with the width has the factors in depth alone. A layer of role
-    readout inside the network (`Place.inner`), whose signals no γ divides: std m^(−1/2), rate 1/m, size 1.
+    readout inside the network (`Place.inner`) has those of a readout, and no γ₀ in its initialisation.
     """
 
     places: dict[str, Place]
@@ -134,14 +134,13 @@ class Roles:
     def _stored(self, place: Place) -> Any:
         """The parameter over that of the mean-field form, in which weights are N(0, 1) whatever the width."""
         s = {"hidden": self.width**-0.5, "readout": 1 / (self.gamma * self.width)}.get(place.role, 1.0)
-        s = self.width**-0.5 if place.inner and place.role == "readout" else s
+        s = 1 / self.width if place.inner and place.role == "readout" else s
         return s * (self.depth**-self.alpha if place.branch_output and not self.in_code else 1.0)
 
     def _factor(self, place: Place) -> Factors:
         p, s = Parameterization.mup.replace(alpha=self.alpha), self._stored(place)
         fixed = place.role == "constant"  # what no width or γ₀ changes: depth alone
         width, gamma = (1.0 if fixed else self.width), (1.0 if fixed and not place.inner else self.gamma)
-        s = s / p.output_scale(width, 1.0) if place.inner else s  # see `Where.inner`
         how = (place.role, width, gamma, self.depth, place.in_block)
         of_blocks = self.depth if place.shared else 1.0
         rate, size = p.learning_rate_factor(*how) * s**2 / of_blocks, p.gradient_size(*how) / s * of_blocks

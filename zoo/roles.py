@@ -52,6 +52,7 @@ class Where:
     # Its signals are few and act on all neurons, as a constant's or a router's: what comes back to them is no share of 1/N^d.
     inner: bool = False
     of_outputs: bool = False  # the readout's bias, whose gradient is no neuron's share of 1/√N but that of the output
+    large: bool = False  # weights inside whose signals are of O(1) at the start, where in `mup` they should begin at zero
 
     def over(self, p: Parameterization, width: float) -> Any:
         """`stored`, over N^d where it is inner: the parameter is as much slower, and its gradient as much larger."""
@@ -112,7 +113,9 @@ def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
     for path in biases:
         inner = ".".join((*path[:-1], "kernel")) in inside
         found[path] = dataclasses.replace(found[path], of_outputs=".".join(path) in last, constant=inner, inner=inner)
-    found |= {path: dataclasses.replace(found[path], inner=True) for path in params if ".".join(path) in inside}
+    for path in params:
+        if ".".join(path) in inside:
+            found[path] = dataclasses.replace(found[path], inner=True, large=not _is_zero(found[path].std))
     for path, count in axes.items():
         leaf: Any = params.get(path)
         more = leaf.ndim - count if leaf is not None else 0
@@ -120,6 +123,22 @@ def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
             sides = tuple(range(more, more + count - 1)), (more + count - 1,)
             found[path] = dataclasses.replace(found[path], sides=sides)
     return flax.traverse_util.unflatten_dict({path: found[path] for path in params})
+
+
+def _is_zero(value: Any) -> bool:
+    return not isinstance(value, Tracer) and not value
+
+
+def too_large(net: Any, x: Any) -> list[str]:
+    """The weights of layers inside, such as routers, that start too large for a form in which features learn.
+
+    With W₀ of size N^(−1/2), features move by rates of N along it, and the signals W₀ h by √N: W must begin at zero, or as
+    N^(−1/2 − d), as outputs f = W h / N^d do.
+    """
+    if not parameterization(net.parameterization).d > 0:
+        return []
+    found = by_name(placed(net, x), is_leaf=lambda where: isinstance(where, Where))
+    return [name for name, where in found.items() if where.large]
 
 
 def _inside(net: Any, x: Any, names: set[str]) -> set[str]:

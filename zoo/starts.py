@@ -49,6 +49,7 @@ class Start(NamedTuple):
     place: Place
     law: Law
     of_outputs: bool = False  # the readout's bias
+    power: float = 0.0  # of N, with which its standard deviation goes
 
 
 def starts(net: PlainNetwork, x: Any) -> dict[str, Start]:
@@ -121,12 +122,13 @@ def _start(
     a, b = (each.variance**0.5 for each in (law, wide))
     wanted = -0.5 if role in ("hidden", "readout") else 0.0
     power = math.log2(b / a) if a and b else wanted
-    if abs(power - wanted) > _MARGIN:
+    few = place.inner and abs(power - 2 * wanted) < _MARGIN  # signals inside that begin as 1/√N, as outputs over γ do
+    if abs(power - wanted) > _MARGIN and not few:
         raise ValueError(_START.format(
             name=name, role=role, narrow=a, wide=b, width=net.width, twice=2 * net.width, power=power, wanted=wanted,
             remedy=_REMEDIES[wanted],
         ))  # fmt: skip
-    return Start(path, role, a, inputs, place, law, last)
+    return Start(path, role, a, inputs, place, law, last, power)
 
 
 def _may_be_bias(name: str, place: Place, readouts: dict[str, Place]) -> bool:
@@ -153,11 +155,14 @@ def _(net: PlainNetwork, x: Any) -> dict:
         start = found[name]
         sigma = start.std * start.inputs**0.5 if start.std else 1.0  # what starts at one value moves as if drawn with 1
         role = "bias" if start.role == "constant" else start.role
+        small = start.place.inner and start.power < -0.5 - _MARGIN
+        sigma = sigma * net.width**0.5 if small else sigma
         _, stored = p.scales(role, start.inputs, net.width, sigma)
         if start.role == "constant":  # one number for all neurons, of whose gradient all have a share: γ₀² without N
             return Where(role, False, start.std, 1.0, stored, constant=True, inner=True)
         sides = start.place.matrix if start.role == "hidden" else None
-        more = {"of_outputs": start.of_outputs, "inner": start.place.inner}
+        inner = start.place.inner and start.role == "readout"
+        more = {"of_outputs": start.of_outputs, "inner": inner, "large": inner and bool(start.std) and not small}
         return Where(start.role, False, start.std, 1.0, stored, sides, start.place.unsure, **more)
 
     params = jax.eval_shape(lambda key, x: net.init(key, x), jax.eval_shape(jax.random.key, 0), x)["params"]
