@@ -37,8 +37,8 @@ _MEAN = (
 )
 _MIXED = "{caller}: the outputs of {name} are no Gaussian process, but a mixture: {why}. kernels(x) is its mean over networks."
 _INSIDE = (
-    "rich: {names} of {name} make few signals of all neurons, which act on all of them, and start with weights of 1/√width: along "
-    "these features move by more the wider the network is, and there is no limit. Start them at zero (kernel_init="
+    "rich: {names} of {name} make few signals of all neurons, which act on all of them, and start with weights of 1/√width: "
+    "along these features move by more the wider the network is, and there is no limit. Start them at zero (kernel_init="
     "nn.initializers.zeros; zero_init=True of zoo's layers) or with a standard deviation of 1/width."
 )
 _SCALARS = (

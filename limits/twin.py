@@ -85,6 +85,9 @@ class Twin:
         del x
         return ""
 
+    def check_inside(self, x: Any) -> None:
+        """Raises where few signals inside the network leave features without a limit."""
+
     def check_training(self, x: Any) -> None:
         """Raises where training has no limit though the network at its start has one; definitions of zoo train."""
 

@@ -35,9 +35,9 @@ _TWICE = (
     "branches as at the base depth."
 )
 _INSIDE = (
-    "{names}: what stands inside the network and makes few signals of all neurons, as a router, a gate or a bottleneck does, should "
-    "start at zero where features learn (kernel_init=nn.initializers.zeros; zero_init=True of zoo's layers), or with a standard "
-    "deviation of 1/width: with 1/√width features move along these weights, and the signals by more the wider the network is."
+    "{names}: what stands inside the network and makes few signals of all neurons, as a router, a gate or a bottleneck does, "
+    "should start at zero where features learn (kernel_init=nn.initializers.zeros; zero_init=True of zoo's layers), or with a "
+    "standard deviation of 1/width: with 1/√width features move along these weights, and the signals by more in wider networks."
 )
 _MUON_READOUT = (
     "{name} ({role}) is under Muon, which is for matrices whose both sides grow: orthogonalised updates of a {role} do not "
@@ -147,9 +147,10 @@ def explain(
         by_norm = name in OF_MATRICES and factor.matrix
         rate = factor.rate if linear else factor.spectral if by_norm else factor.step
         decay = options.get("adam_weight_decay", 0.0) if by_adam else weight_decay
+        role = f"{factor.role}, inside" if factor.inner else factor.role
         rows.append(
             Row(
-                path, tuple(leaf.shape), f"{factor.role}, inside" if factor.inner else factor.role, stds[path], multipliers[path], learning_rate * rate,
+                path, tuple(leaf.shape), role, stds[path], multipliers[path], learning_rate * rate,
                 eps * factor.size if has_epsilon or by_adam else None, decay / rate,
             )
         )  # fmt: skip

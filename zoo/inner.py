@@ -1,5 +1,6 @@
-"""Layers from neurons to few numbers that stand inside a network (routers, gates, bottlenecks): their signals act on all neurons."""
+"""Layers from neurons to few numbers that stand inside a network (routers, gates, bottlenecks), and act on all its neurons."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +13,11 @@ from jax.extend.core import Literal
 from zoo.names import names_of, numberless
 from zoo.scans import scan_counts
 
-_WEIGHTS, _MET, _SIGNAL = 1, 2, 3  # the parameter itself; it and activations, before the sum over neurons; the few signals
+_WEIGHTS, _MET, _SIGNAL = (
+    1,
+    2,
+    3,
+)  # the parameter itself; it and activations, before the sum over neurons; the few signals
 
 
 class Forward(NamedTuple):
@@ -43,7 +48,7 @@ def forwards(function: Callable, params: Any, *arguments: Any) -> dict[str, Forw
 
 
 def is_inner(narrow: Forward, wide: Forward) -> bool:
-    """Whether signals of fixed number that this parameter and activations make act on neurons, whose number differs.
+    """Whether the few signals that weights of role readout make of activations act on neurons, whose number differs.
 
     Seen in two widths of one network. Only what is certain counts: not where numbers that go with the width multiply the
     signals on the way (h · tanh(r/√N), whose r may move by √N), and not where only what has no derivative leads on (argmax).
@@ -53,20 +58,20 @@ def is_inner(narrow: Forward, wide: Forward) -> bool:
     ...     return (h * jax.nn.sigmoid(h @ p["gate"])) @ p["w"]
     >>> def seen(n):
     ...     return forwards(f, {"u": jnp.ones((3, n)), "gate": jnp.ones((n, 1)), "w": jnp.ones((n, 1))}, jnp.ones((2, 3)))
-    >>> {name for name, each in seen(4).items() if is_inner(each, seen(8)[name])}
-    {'gate'}
+    >>> {name: is_inner(seen(4)[name], seen(8)[name]) for name in ("gate", "w")}
+    {'gate': True, 'w': False}
     """
     walk = _Walk()
     given = [_Said(held=i < narrow.count) for i in range(len(narrow.program.jaxpr.invars))]
     given[narrow.at] = _Said(_WEIGHTS)
-    try:
+    with contextlib.suppress(_OtherError):
         walk.through(narrow.program, wide.program, given)
-    except _OtherError:
-        pass
     return walk.found
 
 
-def with_inner(places: dict[str, Any], narrow: dict[str, list[Forward]], wide: dict[str, list[Forward]]) -> dict[str, Any]:
+def with_inner(
+    places: dict[str, Any], narrow: dict[str, list[Forward]], wide: dict[str, list[Forward]]
+) -> dict[str, Any]:
     """Those `Place`s that are of layers inside, weights of role readout and their biases, saying so.
 
     narrow, wide: how every parameter is seen in models of two widths; those of more layers by names without numbers.
@@ -173,8 +178,6 @@ def _bodies(eqn: Any) -> list[Any]:
 
 def _differ(a: Any, b: Any) -> bool:
     """Whether two numbers, or arrays of one shape, are not the same."""
-    if np.shape(a) != np.shape(b):
-        return False
-    if a is b or jax.dtypes.issubdtype(getattr(a, "dtype", np.float32), jax.dtypes.extended):
+    if a is b or np.shape(a) != np.shape(b) or jnp.issubdtype(jnp.result_type(a), jax.dtypes.prng_key):
         return False
     return not np.array_equal(np.asarray(a), np.asarray(b))
