@@ -86,7 +86,7 @@ class Twin:
         return ""
 
     def check_inside(self, x: Any) -> None:
-        """Raises where few signals inside the network leave features without a limit."""
+        """Raises where features move along weights of few signals inside, and have no limit."""
 
     def check_training(self, x: Any) -> None:
         """Raises where training has no limit though the network at its start has one; definitions of zoo train."""

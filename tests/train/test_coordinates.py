@@ -51,11 +51,11 @@ class Broken:
 
     places: ClassVar[dict] = {}
 
-    def __init__(self, net: Any, change: Callable) -> None:
-        self.net, self.change = net, change
+    def __init__(self, net: Any, change: Callable, x: Any = None) -> None:
+        self.net, self.change, self.x = net, change, x
 
     def factors(self, params: Any) -> Any:
-        return jax.tree.map(self.change, factors(self.net, params), is_leaf=is_factors)
+        return jax.tree.map(self.change, factors(self.net, params, self.x), is_leaf=is_factors)
 
 
 RIGHT = {
@@ -418,3 +418,37 @@ def test_outputs_from_which_nothing_can_be_subtracted_keep_their_verdict():
     found = coord_check(lambda w, _: Shares(w), (8, 32), (1,), (x, labels), loss, optax.adam(0.01), steps=2, seeds=4)
     assert {s.verdict for s in found.against} == {"grows"}
     assert not any(s.centred for s in found.slopes)
+
+
+class Gated(nn.Module):
+    """A plain module with a gate, one signal that all neurons make."""
+
+    width: int
+    start: Any = nn.initializers.zeros
+
+    @nn.compact
+    def __call__(self, x):
+        h = jnp.tanh(nn.Dense(self.width, name="first")(x))
+        return nn.Dense(1)(h * (1 + jnp.tanh(nn.Dense(1, name="gate", kernel_init=self.start)(h))))
+
+
+@pytest.mark.parametrize("broken", ["", "rate", "start"])
+def test_a_gate_has_a_row(broken):
+    """It finds the rate of a readout, and weights that start as N^(−1/2)."""
+    start = nn.initializers.lecun_normal() if broken == "start" else nn.initializers.zeros
+
+    def make(width: int, depth: int) -> Any:
+        return in_parameterization(Gated(width, start), "mup")
+
+    def rule(net: Any) -> Any:
+        def change(factor: Any) -> Any:
+            return dataclasses.replace(factor, rate=factor.rate * net.width) if factor.inner else factor
+
+        table = Broken(net, change, BATCH[0]) if broken == "rate" else net
+        return _corrected(optax.adam(0.02), table, BATCH[0] if table is net else None)
+
+    found = coord_check(make, (32, 128, 512), (1,), BATCH, loss, rule, steps=6, seeds=12)
+    verdicts = {slope.quantity: slope.verdict for slope in (*found.slopes, *found.early)}
+    assert {"first", "gate"} <= verdicts.keys() and "Dense_0" not in verdicts
+    assert (verdicts["gate"] == "grows") == bool(broken), found.sentence
+    assert bool(found) == (not broken), found.sentence
