@@ -449,6 +449,7 @@ def test_a_gate_has_a_row(broken):
 
     found = coord_check(make, (32, 128, 512), (1,), BATCH, loss, rule, steps=6, seeds=12)
     verdicts = {slope.quantity: slope.verdict for slope in (*found.slopes, *found.early)}
-    assert {"first", "gate"} <= verdicts.keys() and "Dense_0" not in verdicts
+    assert {"first", "gate"} <= verdicts.keys()
+    assert "Dense_0" not in verdicts
     assert (verdicts["gate"] == "grows") == bool(broken), found.sentence
     assert bool(found) == (not broken), found.sentence

@@ -187,11 +187,14 @@ def test_signals_inside_move_alike_at_every_width(make, rule):
 
 def test_weights_inside_that_start_large_are_named():
     net = in_parameterization(GATED.clone(start=nn.initializers.lecun_normal()), "mup")
-    assert too_large(net, X) == ["few.kernel"] and too_large(OfZoo(8, zero=False), X) == ["few.kernel"]
+    assert too_large(net, X) == ["few.kernel"]
+    assert too_large(OfZoo(8, zero=False), X) == ["few.kernel"]
     assert any("few.kernel: what stands inside" in each for each in explain(net, "adam", x=X, show=False).warnings)
     rows = {row.name: row for row in explain(net, "sgd", x=X, show=False).rows}
-    assert rows["few.kernel"].role == "readout, inside" and rows["few.kernel"].rate == pytest.approx(1 / 64)
-    assert rows["few.bias"].rate == pytest.approx(1.0) and rows["out.kernel"].rate == pytest.approx(1.0)
+    assert rows["few.kernel"].role == "readout, inside"
+    assert rows["few.kernel"].rate == pytest.approx(1 / 64)
+    assert rows["few.bias"].rate == pytest.approx(1.0)
+    assert rows["out.kernel"].rate == pytest.approx(1.0)
     for other in (net.clone(parameterization="ntk"), in_parameterization(GATED, "mup"), OfZoo(8)):
         assert not too_large(other, X)
 
@@ -199,4 +202,5 @@ def test_weights_inside_that_start_large_are_named():
 def test_in_ntk_nothing_is_other():
     net = in_parameterization(GATED.clone(start=nn.initializers.lecun_normal()), "ntk")
     found = factors(net, net.init(jax.random.key(0), X)["params"], X)
-    assert found["few"]["kernel"].rate == pytest.approx(1 / 64) and found["few"]["bias"].rate == pytest.approx(1.0)
+    assert found["few"]["kernel"].rate == pytest.approx(1 / 64)
+    assert found["few"]["bias"].rate == pytest.approx(1.0)

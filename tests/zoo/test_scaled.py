@@ -246,7 +246,8 @@ class RoutedZoo(nn.Module):
 def test_a_bias_of_few_signals_inside_is_not_one_of_outputs():
     found = starts(in_parameterization(Routed(8), "mup"), jnp.ones((1, 3)))
     assert {name for name, start in found.items() if start.of_outputs} == {"readout.bias"}
-    assert found["router.bias"].role == "constant" and found["router.kernel"].place.inner
+    assert found["router.bias"].role == "constant"
+    assert found["router.kernel"].place.inner
     theirs = placed(RoutedZoo(8), jnp.ones((1, 3)))
     assert [theirs[layer]["bias"].of_outputs for layer in ("first", "router", "readout")] == [False, False, True]
 
