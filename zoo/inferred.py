@@ -39,9 +39,7 @@ class Place:
     sides: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # axes of inputs, of outputs; None: by the shape
     unsure: bool = False  # whether its first axis may be one of layers
     shared: bool = False  # one parameter for all blocks, whose gradient is a sum over them
-    inner: bool = (
-        False  # of a layer of role readout whose few signals act on all neurons inside, as a router's or a gate's
-    )
+    inner: bool = False  # of a layer of role readout whose few signals act on all neurons, as a router's or a gate's
 
     @property
     def matrix(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -13,11 +13,8 @@ from jax.extend.core import Literal
 from zoo.names import names_of, numberless
 from zoo.scans import scan_counts
 
-_WEIGHTS, _MET, _SIGNAL = (
-    1,
-    2,
-    3,
-)  # the parameter itself; it and activations, before the sum over neurons; the few signals
+# The parameter itself; it and activations, before the sum over neurons; the few signals.
+_WEIGHTS, _MET, _SIGNAL = 1, 2, 3
 
 
 class Forward(NamedTuple):

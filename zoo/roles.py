@@ -52,9 +52,7 @@ class Where:
     # Its signals are few and act on all neurons, as a constant's or a router's: what comes back to them is no share of 1/N^d.
     inner: bool = False
     of_outputs: bool = False  # the readout's bias, whose gradient is no neuron's share of 1/√N but that of the output
-    large: bool = (
-        False  # weights inside whose signals are of O(1) at the start, where in `mup` they should begin at zero
-    )
+    large: bool = False  # weights inside whose signals are of O(1) at the start: in `mup` they should begin at zero
 
     def over(self, p: Parameterization, width: float) -> Any:
         """`stored`, over N^d where it is inner: the parameter is as much slower, and its gradient as much larger."""
