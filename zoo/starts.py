@@ -172,7 +172,7 @@ def _(net: PlainNetwork, x: Any) -> dict:
 def readout_of(net: PlainNetwork, x: Any) -> tuple[float, float]:
     """(w, b) of the readout, whose output has the covariance w² Φ + b²: of the one parameter of that role, and its bias."""
     found = starts(net, x)
-    names = [name for name, start in found.items() if start.role == "readout"]
+    names = [name for name, start in found.items() if start.role == "readout" and not start.place.inner]
     if len(names) != 1:
         raise ValueError(
             f"{net.what} has {len(names)} parameters of role readout ({', '.join(names)}); its kernels need exactly one, from "

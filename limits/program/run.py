@@ -89,8 +89,8 @@ def bound(eqn: Any, values: list[Any]) -> list[Any]:
 
 
 def readouts(net: PlainNetwork, x: Any) -> list[tuple[str, ...]]:
-    """The paths of the parameters of that role, for inputs like x."""
-    return [start.path for start in starts(net, x).values() if start.role == "readout"]
+    """The paths of the parameters of that role, for inputs like x, but for those inside, which are not on the way out."""
+    return [start.path for start in starts(net, x).values() if start.role == "readout" and not start.place.inner]
 
 
 def run_network(
