@@ -147,7 +147,7 @@ def explain(
         by_norm = name in OF_MATRICES and factor.matrix
         rate = factor.rate if linear else factor.spectral if by_norm else factor.step
         decay = options.get("adam_weight_decay", 0.0) if by_adam else weight_decay
-        role = f"{factor.role}, inside" if factor.inner else factor.role
+        role = f"{factor.role}, inside" if factor.inner and factor.role == "readout" else factor.role
         rows.append(
             Row(
                 path, tuple(leaf.shape), role, stds[path], multipliers[path], learning_rate * rate,

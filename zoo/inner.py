@@ -84,8 +84,9 @@ def with_inner(
     }
     layers = {name.rpartition(".")[0]: places[name].shape for name in inside}
     for name, place in places.items():
-        if place.role == "constant" and len(place.shape) - place.stacked == 1:
-            inside |= {name} if place.shape[-1] in layers.get(name.rpartition(".")[0], ()) else set()
+        layer = layers.get(name.rpartition(".")[0], ())
+        if place.role == "constant" and place.shape[-1:] and place.shape[-1] in layer:
+            inside |= {name} if place.shape[:-1] == layer[: len(place.shape) - 1] else set()
     return {name: dataclasses.replace(places[name], inner=True) for name in inside}
 
 
@@ -128,7 +129,9 @@ class _Walk:
         if name == "cond":
             pairs = zip(a.params["branches"], b.params["branches"], strict=True)
             return [_joined(each) for each in zip(*(self.through(*pair, given[1:]) for pair in pairs), strict=True)]
-        if bodies[0]:
+        if bodies[0] and len(_opened(bodies[0][0])[0].invars) == len(
+            given
+        ):  # others say how two numbers are joined (scatter-add)
             found = self.through(bodies[0][0], bodies[1][0], given)
             if len(found) != len(a.outvars):
                 raise _OtherError

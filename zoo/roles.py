@@ -1,5 +1,6 @@
 """From a definition to one number a parameter: its role, and its learning rate over η₀."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -104,18 +105,18 @@ def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
     missing = [".".join(path) for path in params if path not in found]
     if missing:
         raise ValueError(f"No role is known for {', '.join(missing)}: build the network from zoo's layers.")
-    last = (
-        added_to_outputs(lambda p, x: net.apply(variables | {"params": p}, x), variables["params"], x)
-        if biases
-        else set()
-    )
+    apply, rest = _forward(net, variables)
+    last = added_to_outputs(apply, variables["params"], rest, x) if biases else set()
     inside = _inside(net, x, {".".join(path) for path in params if found[path].role == "readout"})
     for path in biases:
         inner = ".".join((*path[:-1], "kernel")) in inside
         found[path] = dataclasses.replace(found[path], of_outputs=".".join(path) in last, constant=inner, inner=inner)
     for path in params:
-        if ".".join(path) in inside:
-            found[path] = dataclasses.replace(found[path], inner=True, large=not _is_zero(found[path].std))
+        if (power := inside.get(".".join(path))) is not None:
+            small = power < -0.75  # it starts as 1/N, and its signals move by as much as those of 1/√N
+            stored = parameterization(net.parameterization).width_ratio(net.width) ** 0.5 if small else 1.0
+            large = not small and not _is_zero(found[path].std)
+            found[path] = dataclasses.replace(found[path], inner=True, large=large, stored=stored)
     for path, count in axes.items():
         leaf: Any = params.get(path)
         more = leaf.ndim - count if leaf is not None else 0
@@ -141,30 +142,46 @@ def too_large(net: Any, x: Any) -> list[str]:
     return [name for name, where in found.items() if where.large]
 
 
-def _inside(net: Any, x: Any, names: set[str]) -> set[str]:
-    """Which of these weights of role readout are inside; none where the network has no other width."""
+def _forward(net: Any, variables: Any) -> tuple[Any, Any]:
+    """apply(params, the rest of the variables, x), and that rest: the forward pass, which may change what is no parameter."""
+    rest = {name: part for name, part in variables.items() if name != "params"}
 
-    def unscaled(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
-        """Without the numbers that the role asks for, which are no such numbers of the network itself."""
-        found = run(*args, **kwargs)
-        if isinstance(context.module, Linear) and context.method_name == "scales" and context.module.role == "readout":
-            return found[0], 1.0
-        return found
+    def apply(p: Any, rest: Any, x: Any) -> Any:
+        found: Any = net.apply({**rest, "params": p}, x, mutable=list(rest) if rest else False)
+        return found[0] if rest else found
 
-    def forward(width: int) -> dict[str, Forward]:
-        wide = net.clone(width=width)
+    return apply, rest
+
+
+def _inside(net: Any, x: Any, names: set[str]) -> dict[str, float]:
+    """Which of these weights of role readout are inside, with the power of N as which they start; none without other widths."""
+
+    def seen(width: int) -> tuple[dict[str, Forward], dict[str, float]]:
+        wide, starts = net.clone(width=width), dict[str, float]()
+
+        def unscaled(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
+            """Without the numbers that the role asks for, which are no such numbers of the network itself."""
+            found, module = run(*args, **kwargs), context.module
+            if isinstance(module, Linear) and context.method_name == "scales" and module.role == "readout":
+                name = ".".join((*module.path, args[0]))
+                starts[name] = 0.0 if any(isinstance(each, Tracer) for each in found) else found[0] * found[1]
+                return found[0], 1.0
+            return found
+
         with nn.intercept_methods(unscaled):
             variables = jax.eval_shape(lambda key, x: wide.init(key, x), jax.eval_shape(jax.random.key, 0), x)
-            rest = {name: part for name, part in variables.items() if name != "params"}
-            return forwards(lambda p, x: wide.apply({**rest, "params": p}, x), variables["params"], x)
+            apply, rest = _forward(wide, variables)
+            return forwards(apply, variables["params"], rest, x), starts
 
-    if not names:
-        return set()
-    try:
-        one, two = forward(net.width), forward(2 * net.width)
-    except Exception:  # whatever a definition says to a width that it cannot have
-        return set()
-    return {name for name in names & one.keys() & two.keys() if is_inner(one[name], two[name])}
+    def power(a: float, b: float, ratio: float) -> float:
+        return math.log(b / a, ratio) if a and b else -0.5
+
+    for other in (2 * net.width, net.width // 2) if names else ():
+        with contextlib.suppress(Exception):  # whatever a definition says to a width that it cannot have
+            (one, start), (two, wide) = seen(net.width), seen(other)
+            inside = {name for name in names & one.keys() & two.keys() if is_inner(one[name], two[name])}
+            return {name: power(start.get(name, 0), wide.get(name, 0), other / net.width) for name in inside}
+    return {}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -51,6 +51,7 @@ INSIDE = {
     "a scan": scanned,
     "remat": lambda h, r: out(jax.checkpoint(lambda h, r: h * nn.sigmoid(r[:, :1]))(h, r)),
     "a branch of a program": lambda h, r: out(jax.lax.cond(r.shape[0] > 3, lambda: h + r[:, :1], lambda: h)),
+    "after sums in places": lambda h, r: out(h.at[:, 0].add(1.0).at[:, 1].multiply(2.0) * nn.sigmoid(r[:, :1])),
     "beside outputs": lambda h, r: r[:, :1] + out(h * nn.sigmoid(r[:, 1:])),
 }
 OUTSIDE = {
@@ -103,13 +104,20 @@ class OfZoo(nn.Module):
     parameterization: Any = "mup"
     gamma: float = 1.0
     zero: bool = True
+    small: bool = False
+    batch: bool = False
 
     @nn.compact
     def __call__(self, x):
         p = parameterization(self.parameterization)
+        if self.width > 4096:
+            raise ValueError("too wide")
         dense = functools.partial(Dense, width=self.width, parameterization=p, use_bias=True)
         h = jnp.tanh(dense(self.width, "input", name="first")(x))
-        r = dense(2, "readout", name="few", zero_init=self.zero)(h)
+        if self.batch:
+            h = nn.BatchNorm(use_running_average=False, use_scale=False, use_bias=False)(h)
+        few = self.width**-0.5 if self.small else 1.0
+        r = dense(2, "readout", name="few", w_std=few, zero_init=self.zero)(h)
         return dense(1, "readout", name="out")(h * (1 + jnp.tanh(r[:, :1]))) / p.output_scale(self.width, self.gamma)
 
 
@@ -165,6 +173,11 @@ def _zoo(width: int) -> Any:
     return net, net, lambda params: params
 
 
+def _zoo_small(width: int) -> Any:
+    net = OfZoo(width, zero=False, small=True)
+    return net, net, lambda params: params
+
+
 def _inferred(width: int) -> Any:
     net = GATED.clone(width=width, start=nn.initializers.lecun_normal())
     init = lambda key, width: net.clone(width=width).init(key, X)["params"]  # noqa: E731
@@ -173,7 +186,7 @@ def _inferred(width: int) -> Any:
 
 
 @pytest.mark.parametrize("rule", ["adam", "sgd"])
-@pytest.mark.parametrize("make", [_plain, _small_start, _zoo, _based, _inferred])
+@pytest.mark.parametrize("make", [_plain, _small_start, _zoo, _zoo_small, _based, _inferred])
 def test_signals_inside_move_alike_at_every_width(make, rule):
     """Between widths 64 and 1024: √N would be 4. Standard errors of the ratio: below .2."""
     small = make in (_based, _inferred)  # a plain optimiser at the base
@@ -195,8 +208,16 @@ def test_weights_inside_that_start_large_are_named():
     assert rows["few.kernel"].rate == pytest.approx(1 / 64)
     assert rows["few.bias"].rate == pytest.approx(1.0)
     assert rows["out.kernel"].rate == pytest.approx(1.0)
-    for other in (net.clone(parameterization="ntk"), in_parameterization(GATED, "mup"), OfZoo(8)):
+    small = OfZoo(8, zero=False, small=True)
+    for other in (net.clone(parameterization="ntk"), in_parameterization(GATED, "mup"), OfZoo(8), small):
         assert not too_large(other, X)
+
+
+@pytest.mark.parametrize("net", [OfZoo(16, batch=True), OfZoo(4096)])
+def test_layers_inside_are_seen_beside_other_variables_and_at_half_the_width(net):
+    shapes = jax.eval_shape(net.init, jax.random.key(0), X)["params"]
+    found = factors(net, shapes, X)["few"]
+    assert (found["kernel"].inner, found["kernel"].rate, found["bias"].rate) == (True, 1.0, 1.0)
 
 
 def test_in_ntk_nothing_is_other():
