@@ -176,7 +176,7 @@ def _inside(net: Any, x: Any, names: set[str]) -> dict[str, float]:
     def power(a: float, b: float, ratio: float) -> float:
         return math.log(b / a, ratio) if a and b else -0.5
 
-    for other in (2 * net.width, net.width // 2) if names else ():
+    for other in (2 * net.width, net.width // 2) if len(names) > 1 else ():  # one alone is the way out
         with contextlib.suppress(Exception):  # whatever a definition says to a width that it cannot have
             (one, start), (two, wide) = seen(net.width), seen(other)
             inside = {name for name in names & one.keys() & two.keys() if is_inner(one[name], two[name])}
