@@ -2,26 +2,25 @@
 
 import contextlib
 import dataclasses
-import functools
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from zoo import checks
 from zoo.held import Entrywise, Use
 from zoo.inferred import TIED, Place, Roles, TiedError, refuse_what_seems_tied
 from zoo.initial import init_powers
-from zoo.inner import forwards, with_inner
+from zoo.inner import forwards_of, with_inner
 from zoo.modules import pair_of, signature_of, takes_rngs
-from zoo.names import by_name, numberless
+from zoo.names import numberless
+from zoo.passes import Models
 from zoo.role_of import role_of, sides_of
 from zoo.sums import may_be_means, told_apart
-from zoo.uses import counts, linen_uses, uses
+from zoo.uses import Pass
 
 IN_CODE = "in code"
 _IS_TIED = f"{{name}}: this matrix makes features from inputs, and is also the readout. {TIED}"
@@ -75,6 +74,7 @@ def infer_roles(
     is also the readout, and the code divides its outputs by m. layers: a regular expression for parameters whose first
     axis is one of layers ("$^" for none), which Muon asks for where nothing else tells.
 
+    >>> import jax
     >>> def init(key, width):
     ...     a, b, c = jax.random.split(key, 3)
     ...     normal = jax.random.normal
@@ -86,8 +86,9 @@ def infer_roles(
     >>> params = roles.rescale(init(jax.random.key(0), width=256))
     """
     init = _of_key(init, base)
+    models = Models(init, apply)
+    shapes = models.shapes
     m, m_depth = _ratio(base, target, width), _ratio(base, target, depth) if depth in target else 1.0
-    shapes = _shapes_by_name(init)
     deep = {**base, **({depth: target[depth]} if depth in target else {})}
     tall, large = shapes(deep), shapes(target)
     narrow, wide, grown = (tall, large, m) if m != 1 else _wider(shapes, target, width, compare)
@@ -100,10 +101,10 @@ def infer_roles(
     deeper = deep if m_depth != 1 else {**base, depth: 2 * base[depth]} if depth in base else None
     stacks = _stacks(shapes, base, deeper, certain=m_depth != 1)
     blocks = _in_blocks(shapes({**target, depth: base[depth]}), large) if m_depth != 1 else set()
-    shared = _shared(init, apply, base, deep) - blocks if m_depth != 1 else set()
+    shared = _shared(models, base, deep) - blocks if m_depth != 1 else set()
     other = {**target, **({} if m != 1 else compare or {width: 2 * base[width]})}
     other |= {depth: base[depth]} if depth in base else {}
-    seen, known = _seen(init, apply, base, other, other[width] / base[width]), dict(roles or {})
+    seen, known = _seen(models, base, other, other[width] / base[width]), dict(roles or {})
     places: dict[str, Place] = {}
     for name, leaf in large.items():
         shape, met = tuple(leaf.shape), seen.get(name, seen.get(numberless(name)))
@@ -116,7 +117,7 @@ def infer_roles(
         again = name in shared and not stacked
         inside = bool(stacked) or again or name in blocks
         places[name] = Place(role, shape, grows, stacked or 0, inside, sides=sides, unsure=unsure, shared=again)
-    places |= _inside(places, init, apply, base, other)
+    places |= _inside(places, models, base, other)
     small = {n: p for n, p in places.items() if p.shared and p.role in ("readout", "constant") and not p.inner}
     if any(place.role == "readout" for place in small.values()):  # heads of all layers are no block
         places |= {name: dataclasses.replace(place, in_block=False, shared=False) for name, place in small.items()}
@@ -146,16 +147,6 @@ def _of_key(init: Callable, base: Mapping[str, Any]) -> Callable:
             f"infer_roles: init must take a key and the sizes, init(key, {', '.join(base)}), and return parameters; it is "
             f"init{given} ({error}). Of an NNX module give make({', '.join(base)}, rngs)."
         ) from None
-
-
-def _shapes_by_name(init: Callable) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Shapes of the parameters by name, found once for every size."""
-
-    @functools.cache
-    def found(*sizes: tuple[str, Any]) -> dict[str, Any]:
-        return by_name(jax.eval_shape(lambda: init(jax.random.key(0), **dict(sizes))))
-
-    return lambda sizes: found(*sorted(sizes.items()))
 
 
 def _ratio(base: Mapping[str, Any], target: Mapping[str, Any], name: str) -> float:
@@ -249,25 +240,23 @@ def _in_blocks(small: dict[str, Any], large: dict[str, Any]) -> set[str]:
 
 
 def _inside(
-    places: dict[str, Place], init: Callable, apply: Callable | None, base: Mapping[str, Any], other: Mapping[str, Any]
+    places: dict[str, Place], models: Models, base: Mapping[str, Any], other: Mapping[str, Any]
 ) -> dict[str, Place]:
     """`with_inner` by the forward passes of two sizes; none where they are not seen."""
     if any(place.role == "readout" for place in places.values()):
         with contextlib.suppress(Exception):  # a model that has no such width leaves unclear what is inside
-            return with_inner(places, *(_forward(forwards, init, apply, sizes) for sizes in (base, other)))
+            return with_inner(places, *(models.seen(forwards_of, sizes) for sizes in (base, other)))
     return {}
 
 
-def _shared(init: Callable, apply: Callable | None, base: Mapping[str, Any], deep: Mapping[str, Any]) -> set[str]:
+def _shared(models: Models, base: Mapping[str, Any], deep: Mapping[str, Any]) -> set[str]:
     """Parameters that the deeper model uses more often: those of one layer that all blocks share."""
-    few, many = (
-        {name: sum(each) for name, each in _forward(counts, init, apply, sizes).items()} for sizes in (base, deep)
-    )
+    few, many = ({name: sum(each) for name, each in models.seen(Pass.counts, sizes).items()} for sizes in (base, deep))
     return {name for name, count in many.items() if count > few.get(name, count)}
 
 
 def _seen(
-    init: Callable, apply: Callable | None, base: Mapping[str, Any], other: Mapping[str, Any], grown: float
+    models: Models, base: Mapping[str, Any], other: Mapping[str, Any], grown: float
 ) -> dict[str, list[Use | Entrywise]]:
     """Uses of the parameters at the base size, by their names and, for those of other depths, by names without numbers.
 
@@ -275,7 +264,7 @@ def _seen(
     """
 
     def at(sizes: Mapping[str, Any]) -> dict[str, list[Any]]:
-        return {name: [use for each in met for use in each] for name, met in _forward(uses, init, apply, sizes).items()}
+        return {name: [use for each in met for use in each] for name, met in models.seen(Pass.uses, sizes).items()}
 
     found = at(base)
     if any(may_be_means(met) for met in found.values()):
@@ -284,27 +273,6 @@ def _seen(
             wider = at(other)
         found = {name: told_apart(met, wider.get(name, []), grown) for name, met in found.items()}
     return {**{numberless(name): used for name, used in reversed(found.items())}, **found}
-
-
-def _forward(of: Callable, init: Callable, apply: Callable | None, sizes: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """What `of` finds of every parameter in the forward passes of this size."""
-
-    def start() -> Any:
-        return init(jax.random.key(0), **sizes)
-
-    if apply is not None:
-        return {name: [each] for name, each in of(lambda params: apply(params, **sizes), jax.eval_shape(start)).items()}
-    found: dict[str, list[Any]] = {}
-    with contextlib.suppress(Exception):  # what is not seen here is found from shapes, or asked for
-        names = by_name(jax.eval_shape(start))
-        for model in linen_uses(start, of):
-            for name, each in model.items():
-                inner = name.removeprefix("params.")
-                mine = [one for one in names if one in (name, inner)]
-                mine = mine or [one for one in names if one.endswith(f".{inner}")]
-                if len(mine) == 1:
-                    found.setdefault(mine[0], []).append(each)
-    return found
 
 
 def _refuse_tied(places: dict[str, Place], seen: dict[str, list[Use | Entrywise]], m: float) -> bool:

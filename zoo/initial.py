@@ -1,5 +1,6 @@
-"""How the initialisation of every parameter scales with the width and the depth: measured, by as few draws as it takes."""
+"""How the initialisation of every parameter scales with width and depth: by its law, or measured by as few draws as it takes."""
 
+import contextlib
 import hashlib
 import math
 import re
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from zoo.laws import Law, Unknown, laws
 from zoo.names import by_name, numberless
 
 POWERS = (0.0, -0.5, -1.0, 0.5)  # of the width or depth that initialisations scale with
@@ -59,10 +61,18 @@ def _nearest(name: str, small: Mapping[str, Any]) -> Any:
 
 def _root_mean_squares(
     init: Callable, at: Mapping[str, Any], entries: Mapping[str, int], needed: float
-) -> dict[str, tuple[float, int]]:
-    """(root mean square, number of draws) of every parameter, with `needed` entries in all where they are random."""
+) -> dict[str, tuple[float, float]]:
+    """(root mean square, number of draws) of every parameter, with `needed` entries in all where they are random.
+
+    Of laws that are read off the program of `init` there is no end of draws.
+    """
+    leaves = by_name(_laws(init, at), is_leaf=lambda leaf: isinstance(leaf, (Law, Unknown)))
+    known = {name: law for name, law in leaves.items() if isinstance(law, Law)}
+    found = {name: (math.hypot(law.mean, law.variance**0.5), math.inf) for name, law in known.items()}
+    if len(found) == len(leaves):
+        return found
     shapes = by_name(jax.eval_shape(lambda key: init(key, **at), jax.random.key(0)))
-    measured = {name: _representative(name, shapes) for name in shapes}
+    measured = {name: _representative(name, shapes) for name in shapes if name not in found}
     kept = sorted(set(measured.values()))
 
     def squares(key: Any) -> Any:
@@ -78,7 +88,15 @@ def _root_mean_squares(
             if all(fixed[j] or entries.get(name, 1) * (i + 1) >= needed for j, name in enumerate(kept)):
                 break
     roots = dict(zip(kept, np.sqrt(draws.mean(0)), strict=True))
-    return {name: (float(roots[one]), len(draws)) for name, one in measured.items()}
+    return found | {name: (float(roots[one]), len(draws)) for name, one in measured.items()}
+
+
+def _laws(init: Callable, at: Mapping[str, Any]) -> Any:
+    """Of every parameter, as far as they can be read."""
+    reason = Unknown("the program of init cannot be read")
+    with contextlib.suppress(Exception):  # what cannot be read is drawn
+        return laws(lambda key: init(key, **at))
+    return jax.tree.map(lambda _: reason, jax.eval_shape(lambda key: init(key, **at), jax.random.key(0)))
 
 
 class _Drawn:

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
-from zoo.names import names_of, numberless
+from zoo.names import numberless
 from zoo.scans import scan_counts
+from zoo.uses import Pass
 
 # The parameter itself; it and activations, before the sum over neurons; the few signals.
 _WEIGHTS, _MET, _SIGNAL = 1, 2, 3
@@ -40,8 +41,12 @@ class _OtherError(Exception):
 
 def forwards(function: Callable, params: Any, *arguments: Any) -> dict[str, Forward]:
     """The forward pass function(params, *arguments) as a `Forward` of every parameter, by name; shapes are enough."""
-    program, names = jax.make_jaxpr(function)(params, *arguments), names_of(params)
-    return {name: Forward(program, at, len(names)) for at, name in enumerate(names)}
+    return forwards_of(Pass(function, params, *arguments))
+
+
+def forwards_of(passed: Pass) -> dict[str, Forward]:
+    """The `Forward` of every parameter of a pass, by name."""
+    return {name: Forward(passed.program, at, len(passed.params)) for at, name in enumerate(passed.params)}
 
 
 def is_inner(narrow: Forward, wide: Forward) -> bool:

@@ -12,7 +12,7 @@ import optax
 import pytest
 from flax import nnx
 
-from zoo import Parameterization, ResNet, ViT, explain, infer_roles, initial, scaled
+from zoo import Parameterization, ResNet, ViT, explain, infer_roles, scaled
 from zoo.infer import IN_CODE, Place, Roles
 from zoo.names import names_of
 
@@ -426,23 +426,6 @@ def test_muon_asks_for_stacks_that_nothing_tells():
         sides()
     assert sides(layers="blocks") == sides(apply=apply) == ((1,), (2,))
     assert sides(layers="$^") == ((0, 1), (2,))
-
-
-def test_initialisations_are_drawn_as_often_as_needed(monkeypatch):
-    """Never where no size differs; else one program a size, run until what is random is known to a fiftieth of a power."""
-    kept: dict = {}
-    monkeypatch.setattr(initial, "_KEPT", kept)
-
-    def init(key: Any, width: int) -> Any:
-        return {"in": jax.random.normal(key, (3, width)), "out": jnp.zeros((width, 1)), "norm": jnp.ones(width)}
-
-    infer_roles(init, {"width": 64}, {"width": 64})
-    assert not kept
-    infer_roles(init, {"width": 2**14}, {"width": 2**16})
-    assert [len(each.found) for each in kept.values()] == [2, 2]  # two draws tell that the others are fixed
-    infer_roles(lambda key, width: init(key, width), {"width": 2**14}, {"width": 2**15})
-    assert len(kept) == 3  # the base is the same program
-    assert len(next(iter(kept.values())).found) > 1
 
 
 def test_print_says_a_table():

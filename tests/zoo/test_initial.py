@@ -1,0 +1,35 @@
+"""How initialisations scale with the size: by laws that are read, or by draws."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from zoo import infer_roles, initial
+
+
+def test_initialisations_are_drawn_as_often_as_needed(monkeypatch):
+    """Never where no size differs or laws are read; else one program a size, run until a fiftieth of a power is known."""
+    kept: dict = {}
+    monkeypatch.setattr(initial, "_KEPT", kept)
+
+    def read(key: Any, width: int) -> Any:
+        drawn = jax.random.normal(key, (width, 1)) / width
+        return {"in": jax.random.normal(key, (3, width)), "out": drawn, "norm": jnp.ones(width)}
+
+    def init(key: Any, width: int) -> Any:
+        return {
+            "in": jax.random.gamma(key, 2.0, (3, width)),
+            "out": jnp.zeros((width, 1)),
+            "ramp": jnp.linspace(1, 2, width),
+        }
+
+    infer_roles(init, {"width": 64}, {"width": 64})
+    found = infer_roles(read, {"width": 16}, {"width": 64}).places
+    assert {name: place.init for name, place in found.items()} == {"in": (0, 0), "out": (-1, 0), "norm": (0, 0)}
+    assert not kept
+    infer_roles(init, {"width": 2**14}, {"width": 2**16})
+    assert [len(each.found) for each in kept.values()] == [2, 2]  # two draws tell that the others are fixed
+    infer_roles(lambda key, width: init(key, width), {"width": 2**14}, {"width": 2**15})
+    assert len(kept) == 3  # the base is the same program
+    assert len(next(iter(kept.values())).found) > 1
