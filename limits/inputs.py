@@ -13,6 +13,7 @@ from limits.types import AbsentError, Task
 from zoo import GPT, checks
 from zoo.abstract import abstract
 from zoo.definition import is_ours, name_of
+from zoo.once import once
 
 task_of = checks.Check("a limits.Task", lambda v: isinstance(v, Task))
 twin_of = checks.Check(
@@ -145,7 +146,12 @@ def check_whole(owner: str, task: Task) -> None:
 
 def output_shape(net: Any, x: Any) -> tuple[int, ...] | None:
     """Of what the network returns for inputs like x; None where it is no array. Nothing is computed."""
-    like = abstract(x.shape, x.dtype)
+    return _output_shape(net, tuple(x.shape), str(jax.dtypes.canonicalize_dtype(x.dtype)))
+
+
+@once(maxsize=64)
+def _output_shape(net: Any, shape: tuple[int, ...], kind: str) -> tuple[int, ...] | None:
+    like = abstract(shape, kind)
     out = jax.eval_shape(lambda key, x: net.init_with_output(key, x)[0], jax.random.key(0), like)
     return getattr(out, "shape", None)
 

@@ -20,7 +20,7 @@ from limits.training import LearningRate, Training, checked_times, record_times
 from limits.trajectory import KERNELS, QUANTITIES, Trajectory
 from limits.types import AbsentError, Provenance, Task
 from zoo import checks
-from zoo.abstract import abstract
+from zoo.abstract import abstract, variables_of
 from zoo.roles import factors
 from zoo.scaled import at_size
 
@@ -173,7 +173,7 @@ def lazy(
 def _linear(net: Any, training: Training, x: np.ndarray, n: int) -> predict.LinearRule:
     """The optimiser on the coefficients of tangent features, where the factors of width and depth are in the kernel."""
     points = abstract(x.shape, x.dtype)
-    params = jax.eval_shape(net.init, jax.random.key(0), points)["params"]
+    params = variables_of(net, points)["params"]
     flat = flax.traverse_util.flatten_dict
     shapes: Any = flat(params)
     table: Any = flat(factors(net, params, points))

@@ -11,7 +11,7 @@ import optax
 
 from limits.types import Task
 from zoo import checks, learning_rate_factors, roles, scale_gradients, scaled
-from zoo.abstract import abstract
+from zoo.abstract import abstract, variables_of
 from zoo.definition import name_of
 from zoo.messages import did_you_mean
 from zoo.parameterization import ROLES
@@ -190,7 +190,7 @@ class Training:
         if self.optimizer is None or isinstance(self.optimizer, ByName):
             return
         kind = x.dtype if x.dtype.kind in "iu" else np.float32
-        params = jax.eval_shape(net.init, jax.random.key(0), abstract((1, *x.shape[1:]), kind))["params"]
+        params = variables_of(net, abstract(x.shape, kind))["params"]
         rule = self.optimiser(net, x[:1], self.rates[0] if len(self.rates) else 1.0)
         try:
             with warnings.catch_warnings(action="ignore"):  # they are said in the run

@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from zoo.abstract import variables_of
 from zoo.added import added_to_outputs
 from zoo.infer import infer_roles
 from zoo.inferred import Place, TiedError
@@ -54,16 +55,24 @@ class Start(NamedTuple):
 
 def starts(net: PlainNetwork, x: Any) -> dict[str, Start]:
     """`Start` of every parameter by name, for inputs like x: from its own roles and laws."""
-    bare = net.clone(parameterization="standard", gamma=1.0)
-    return _starts(bare, tuple(x.shape[1:]), str(jax.dtypes.canonicalize_dtype(x.dtype)))
+    return _starts(_bare(net), tuple(x.shape[1:]), str(jax.dtypes.canonicalize_dtype(x.dtype)))
+
+
+def _bare(net: PlainNetwork) -> PlainNetwork:
+    """Without what does not enter roles, laws and shapes."""
+    return net.clone(parameterization="standard", gamma=1.0)
 
 
 @once(maxsize=64)
 def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, Start]:
     x = jax.ShapeDtypeStruct((1, *shape), kind)
 
+    @functools.cache
+    def begun(width: int) -> Any:  # traced once, whatever is asked of it
+        return jax.jit(lambda key: net.clone(width=width).init(key, jnp.zeros(x.shape, kind))["params"])
+
     def init(key: Any, width: int) -> Any:
-        return net.clone(width=width).init(key, jnp.zeros(x.shape, kind))["params"]
+        return begun(width)(key)
 
     def apply(params: Any, width: int) -> Any:
         try:
@@ -93,7 +102,7 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
         )
         for width in (net.width, 2 * net.width)
     )
-    shapes = nn.unbox(jax.eval_shape(lambda: init(jax.random.key(0), net.width)))
+    shapes = nn.unbox(variables_of(net, x)["params"])
     leaves = jax.tree_util.tree_leaves_with_path(shapes)
     paths = {name: tuple(entry.key for entry in path) for (path, _), name in zip(leaves, names_of(shapes), strict=True)}
     readouts = {name.rpartition(".")[0]: place for name, place in found.places.items() if place.role == "readout"}
@@ -165,8 +174,7 @@ def _(net: PlainNetwork, x: Any) -> dict:
         more = {"of_outputs": start.of_outputs, "inner": inner, "large": inner and bool(start.std) and not small}
         return Where(start.role, False, start.std, 1.0, stored, sides, start.place.unsure, **more)
 
-    params = jax.eval_shape(lambda key, x: net.init(key, x), jax.eval_shape(jax.random.key, 0), x)["params"]
-    return map_named(where, params)
+    return map_named(where, variables_of(_bare(net), x)["params"])
 
 
 def readout_of(net: PlainNetwork, x: Any) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from limits.finite.forward import STATISTICS, mixes_inputs, on_all_points
 from limits.types import AbsentError
 from zoo.abstract import abstract
 from zoo.layers import Linear
+from zoo.once import once
 from zoo.plain import PlainNetwork
 from zoo.starts import readout_of
 
@@ -120,6 +121,12 @@ def start(net: nn.Module, x: Any, key: Any, capacity: int, exact: Coordinates | 
 
 def vectors_met(net: nn.Module, x: Any) -> dict[tuple[str, ...], int]:
     """How many vectors each matrix meets in one pass of inputs of this shape. Nothing is computed."""
+    return dict(_vectors_met(net, tuple(x.shape), str(jax.dtypes.canonicalize_dtype(x.dtype))))
+
+
+@once(maxsize=256)
+def _vectors_met(net: nn.Module, shape: tuple[int, ...], kind: str) -> dict[tuple[str, ...], int]:
+    x = abstract(shape, kind)
     if isinstance(net, PlainNetwork):
         return plain.vectors_met(net, x)
     rows: dict[tuple[str, ...], int] = {}

@@ -21,6 +21,7 @@ from limits.fields.patches import patches
 from limits.program.run import EquationRun, Noted, run_network
 from zoo.abstract import abstract
 from zoo.laws import Law
+from zoo.once import once
 from zoo.plain import PlainNetwork
 from zoo.starts import starts
 
@@ -145,10 +146,17 @@ def forward(
 def vectors_met(net: PlainNetwork, x: Any) -> dict[Path, int]:
     """How many vectors each matrix meets in one pass of inputs of this shape. Nothing is computed."""
     rows: dict[Path, int] = {}
-    x = abstract(x.shape, x.dtype)
-    key = jax.random.key(0)
-    jax.eval_shape(lambda x: forward(net, start(net, x, key, 1), x, key, rows)[0], x)
+    key, x = jax.random.key(0), abstract(x.shape, x.dtype)
+    begun = _begun(net, (1, *x.shape[1:]), str(x.dtype), str(jax.dtypes.canonicalize_dtype(float)))
+    jax.eval_shape(lambda variables, x: forward(net, variables, x, key, rows)[0], begun, x)
     return rows
+
+
+@once(maxsize=64)
+def _begun(net: PlainNetwork, shape: tuple[int, ...], kind: str, real: str) -> dict[str, Any]:
+    """What `start` makes with room for one direction, as shapes."""
+    del real  # of which its parameters are
+    return jax.eval_shape(lambda key, x: start(net, x, key, 1), jax.random.key(0), abstract(shape, kind))
 
 
 class _Revealing(EquationRun):

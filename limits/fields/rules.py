@@ -27,7 +27,7 @@ from limits.fields.tried import SMALL, Path, Trial, steps_at_most, steps_tried
 from limits.kept.memory import memory_left
 from limits.kept.remembered import remembered
 from limits.training import Training
-from zoo.abstract import abstract
+from zoo.abstract import abstract, variables_of
 from zoo.roles import Factors, factors, is_factors
 from zoo.scaled import at_size
 
@@ -100,7 +100,7 @@ class Optimised:
     def __init__(
         self, net: Any, training: Training, points: Any, steps: int | None = None, dense: frozenset[Path] | None = None
     ) -> None:
-        shapes = jax.eval_shape(lambda key, x: net.init(key, x), jax.random.key(0), points)["params"]
+        shapes = variables_of(net, points)["params"]
         self.table: dict[Path, Factors] = _flat(factors(net, shapes, points))
         self.shapes = {path: leaf.shape for path, leaf in _flat(shapes).items()}
         self.moves = {path: bool(moves) for path, moves in _flat(training.moves(net, points)).items()}
@@ -249,7 +249,7 @@ def moved_by_entry(net: Any, training: Training, x: Any) -> frozenset[Path]:
 def entry_bytes(net: Any, paths: frozenset[Path], x: Any, itemsize: int) -> int:
     """What these matrices take in this network, with the two moments of an optimiser. Nothing is computed."""
     points = abstract(x.shape, _kind(x))
-    params: Any = jax.eval_shape(net.init, jax.random.key(0), points)["params"]
+    params: Any = variables_of(net, points)["params"]
     return _bytes(paths, {path: leaf.shape for path, leaf in _flat(params).items()}, itemsize)
 
 

@@ -21,6 +21,7 @@ from limits.finite.forward import check_train, mixes_inputs
 from limits.kept.quickly import quickly
 from limits.losses import point_loss
 from limits.training import Training
+from zoo.abstract import variables_of
 from zoo.definition import definition_of, name_of
 
 _FIRST_STEPS = 4  # as many steps of full new directions fit before the bases grow
@@ -71,7 +72,7 @@ class CausalSweep:
         self.net, self.training, self.exact, self.n_train, self.user = net, training.step, exact, n_train, observe
         points, rows = (jax.ShapeDtypeStruct((n, *shape[1:]), dtype) for n in (shape[0], batch or n_train))
         self.coupled = coupled
-        self.mixes = mixes_inputs(jax.eval_shape(net.init, jax.random.key(0), points))
+        self.mixes = mixes_inputs(variables_of(net, points))
         if self.mixes:
             check_train(net)
         self.per_pass = max(vectors_met(net, rows).values(), default=0)
