@@ -110,6 +110,21 @@ def test_a_run_whose_validation_is_drawn_anew_goes_on(tmp_path: Path):
     train.check_folder(prepared(tmp_path / "run", own))  # or an error: no change of the code changes the samples
 
 
+def test_own_batches_may_come_in_the_same_memory(tmp_path: Path):
+    """As loaders give them that fill one array again: a step that is still computed would read the next one's numbers."""
+    code = OWN_TEST_DATA.replace(
+        "while True: yield drawn(0, 2)", "(x, _), y = drawn(0, 2), np.ones((2, 1), 'float32')\n    ..."
+    )
+    code = code.replace(
+        "    ...", "    for k in range(4):\n        x += 1\n        yield x, {'of': k * y, 'weight': y}"
+    )
+    (tmp_path / "own.py").write_text(code)
+    batches = prepared(tmp_path / "run", tmp_path / "own.py").batches(0)
+    inputs, targets = zip(*(next(batches) for _ in range(4)), strict=True)
+    np.testing.assert_allclose(inputs[3] - inputs[0], 3, rtol=1e-6)
+    assert [y["of"][0, 0] for y in targets] == [0, 1, 2, 3]
+
+
 WHOLE_NUMBERS = """
 import flax.linen as nn, numpy as np, optax
 from ml_collections import ConfigDict

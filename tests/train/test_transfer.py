@@ -32,6 +32,21 @@ def loss(f: Any, y: Any) -> Any:
     return jnp.mean((f - y) ** 2)
 
 
+def test_batches_may_come_in_the_same_memory():
+    """As loaders give them that fill one array again and again."""
+
+    def own(seed: int) -> Any:
+        x, y = np.empty_like(X[0]), np.empty_like(Y[0])
+        for x[:], y[:] in zip(X, Y, strict=True):
+            yield x, y
+
+    runs: Any = lambda job: (make(8, 1), optax.sgd(0.1)), loss
+    for same in (own, lambda seed: shuffled(own(seed), len(X), seed)):
+        curves = train_runs(*runs, same, len(X), {}, [0])
+        apart = zip(X, Y, strict=True) if same is own else shuffled(zip(X, Y, strict=True), len(X), 0)
+        np.testing.assert_array_equal(curves, train_runs(*runs, apart, len(X), {}, [0]))
+
+
 def test_every_run_is_that_of_a_loop_of_its_own():
     rates = [0.003, 0.03]
     found = sweep_rates(make, adam, loss, (X, Y), 16, 2, rates, seeds=3)

@@ -210,7 +210,7 @@ def untested(jobs: Sequence[Job], task: Task | Points, test_points: int, configs
 def _samples(batches: Iterator[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
     found: list[tuple[np.ndarray, np.ndarray]] = []
     while sum(len(x) for x, _ in found) < count and (batch := next(batches, None)) is not None:
-        found.append((np.asarray(batch[0]), np.asarray(batch[1])))
+        found.append((np.array(batch[0]), np.array(batch[1])))
     inputs, targets = (np.concatenate(each)[:count] for each in zip(*found, strict=True))
     return inputs, targets
 

@@ -18,7 +18,7 @@ from limits.feature_learning import accuracy, check_learns
 from limits.fields.sweeps import Plan, coupled_sweeps, sweeps
 from limits.losses import point_loss
 from limits.training import Training
-from train.data.own import arrays_of
+from train.data.own import arrays_of, as_now
 from train.variables import descend, draws, initial
 from zoo import checks
 
@@ -211,14 +211,14 @@ def shuffled(batches: Iterable[Any], steps: int, seed: int) -> Iterator[Any]:
     >>> [x for x, _ in shuffled(batches, 9, 0)] != [x for x, _ in shuffled(batches, 9, 1)]
     True
     """
-    random, held, size = np.random.default_rng(seed), [], 0
+    random, kept, size = np.random.default_rng(seed), [], 0
     for batch in itertools.islice(batches, steps):
-        held.append(batch)
+        kept.append(jax.tree.map(as_now, batch))
         size += _bytes(batch)
         if size > _CHUNK_BYTES:
-            yield from (held[i] for i in random.permutation(len(held)))
-            held, size = [], 0
-    yield from (held[i] for i in random.permutation(len(held)))
+            yield from (kept[i] for i in random.permutation(len(kept)))
+            kept, size = [], 0
+    yield from (kept[i] for i in random.permutation(len(kept)))
 
 
 def _bytes(batch: Any) -> int:
@@ -249,7 +249,7 @@ def _arrays(batch: Any, what: str) -> Any:
     return (
         arrays_of(batch, what)
         if isinstance(batch[0], np.ndarray | jax.Array | list)
-        else jax.tree.map(np.asarray, batch)
+        else jax.tree.map(lambda a: np.asarray(as_now(a)), batch)
     )
 
 
