@@ -40,11 +40,12 @@ def test_batches_may_come_in_the_same_memory():
         for x[:], y[:] in zip(X, Y, strict=True):
             yield x, y
 
-    runs: Any = lambda job: (make(8, 1), optax.sgd(0.1)), loss
-    for same in (own, lambda seed: shuffled(own(seed), len(X), seed)):
-        curves = train_runs(*runs, same, len(X), {}, [0])
-        apart = zip(X, Y, strict=True) if same is own else shuffled(zip(X, Y, strict=True), len(X), 0)
-        np.testing.assert_array_equal(curves, train_runs(*runs, apart, len(X), {}, [0]))
+    def curves(batches: Any) -> Any:
+        return train_runs(lambda job: (make(8, 1), optax.sgd(0.1)), loss, batches, len(X), {}, [0])
+
+    np.testing.assert_array_equal(curves(own), curves(zip(X, Y, strict=True)))
+    in_its_order = curves(shuffled(zip(X, Y, strict=True), len(X), 0))
+    np.testing.assert_array_equal(curves(lambda seed: shuffled(own(seed), len(X), seed)), in_its_order)
 
 
 def test_every_run_is_that_of_a_loop_of_its_own():
