@@ -138,7 +138,10 @@ def start(
         try:
             main()
         except KeyboardInterrupt:
-            print("\nInterrupted. Finished cells are kept: run the same command again to continue.", file=sys.stderr)
+            print(
+                "\nInterrupted. What is finished (cells, checkpoints) is kept: run the same command again to continue.",
+                file=sys.stderr,
+            )
             watch.fail(KeyboardInterrupt("interrupted by hand."))
             raise SystemExit(130) from None
         except Exception as error:

@@ -23,6 +23,11 @@ _NOT_DAMAGE = (
     "UNAUTHENTICATED", "PermissionError", "TimeoutError", "ConnectionError", "Too many open files",
 )  # fmt: skip
 
+# Signs of an error about what was there and is not.
+_GONE = (
+    "FileNotFoundError", "NotADirectoryError", "directory does not exist", "No such file or directory", "No ArrayMetadata found"
+)  # fmt: skip
+
 
 def log_spaced(steps: int, count: int) -> tuple[int, ...]:
     """About `count` steps from 0 to `steps`, a constant factor apart: 0, 1, …, steps.
@@ -67,7 +72,13 @@ class Checkpoints:
             return
         parts = {"model": model, "training": training}
         about = About({**self.info, **more, "step": step}, parts)
-        self._said(lambda: self._checkpointer.save_checkpointables_async(step, {**parts, "about": about}, force=True))
+
+        def begin() -> None:
+            if jax.process_index() == 0 and not self.folder.is_dir():  # else Orbax makes another one there
+                raise FileNotFoundError("it is not there")
+            self._checkpointer.save_checkpointables_async(step, {**parts, "about": about}, force=True)
+
+        self._said(begin)
 
     def wait(self) -> None:
         """Until everything is on disk."""
@@ -130,6 +141,11 @@ class Checkpoints:
             act()
         except Exception as error:
             words = str(error)
+            if any(sign in f"{type(error).__name__} {words}" for sign in _GONE):
+                raise OSError(
+                    f"{self.folder} was moved, removed or replaced while the run was writing to it ({first_line(error)}): put it "
+                    "back, and the same command continues from the latest checkpoint in it that is whole."
+                ) from error
             if not any(
                 sign in words for sign in ("No space left", "ENOSPC", "RESOURCE_EXHAUSTED", "File too large", "quota")
             ):

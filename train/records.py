@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import os
 import warnings
 import zlib
 from collections.abc import Mapping
@@ -53,7 +54,7 @@ class Records:
             )
         if not _remote(file):
             write_whole(file, self._lines.encode())
-            self._file = open_inside(file)
+            self._file = open_inside(file, "a+b")
         self._others = [OTHERS[each](file.parent, name) for each in also.split(",") if each]
         self._open = True
 
@@ -72,19 +73,49 @@ class Records:
             other(step, numbers)
 
     def flush(self) -> None:
-        """Everything is where it belongs: shared storage knows no appending, and gets the whole file anew."""
+        """Everything is where it belongs: shared storage knows no appending, and gets the whole file anew, as does a folder whose
+        file was taken away or replaced meanwhile."""
         if self._open and self._file is None:
             self._place.write_text(self._lines)
+        elif self._open and not _is_at(self._file, self._place):
+            self._write_again()
 
     def close(self) -> None:
         """No more lines."""
-        self.flush()
-        if self._file is not None:
-            self._file.close()
-        self._open = False
+        try:
+            self.flush()
+        finally:
+            if self._file is not None:
+                self._file.close()
+            self._open = False
+
+    def _write_again(self) -> None:
+        file, open_still = self._place, self._file
+        if not file.parent.is_dir():
+            raise OSError(
+                f"{file.parent} was moved or removed while the run was writing to it: with --workdir=DIR where it is now, the "
+                "same command continues from its latest checkpoint."
+            )
+        aside = f" what is there now was renamed to {set_aside(file)}, and" if os.path.lexists(file) else ""
+        open_still.seek(0)
+        write_whole(file, open_still.read())
+        open_still.close()
+        self._file = open_inside(file, "a+b")
+        warnings.warn(
+            f"{file} was removed or replaced while the run was writing to it:{aside} it was written again.",
+            stacklevel=3,
+        )
 
     def _count(self, line: str) -> None:
         self.mark = [self.mark[0] + 1, zlib.crc32(line.encode(), self.mark[1])]
+
+
+def _is_at(file: Any, place: Path) -> bool:
+    """Whether an open file is the one that lies there."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.lstat(place))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _remote(file: Any) -> bool:

@@ -273,6 +273,21 @@ def test_no_room_is_a_sentence_and_the_last_good_one_stays(tmp_path: Path, monke
     same(latest(tmp_path), 1)
 
 
+@pytest.mark.parametrize("by", ["nothing", "a file"])
+def test_a_folder_that_is_taken_away_is_said(tmp_path: Path, by: str):
+    """A new folder in its place would have only the later checkpoints."""
+    checkpoints = Checkpoints(tmp_path / "run", 2)
+    (tmp_path / "run").rename(tmp_path / "moved")
+    if by == "a file":
+        (tmp_path / "run").write_text("")
+    with pytest.raises(
+        OSError, match=r"run was moved, removed or replaced while the run .*: put it back, and the same"
+    ):
+        checkpoints.save(1, *state(1))
+    assert not (tmp_path / "run").is_dir()
+    checkpoints.close()
+
+
 def test_what_cannot_be_saved_leaves_no_thread_that_waits_for_ever(tmp_path: Path):
     before = set(threading.enumerate())
     with pytest.raises(ValueError, match="empty"):

@@ -154,6 +154,32 @@ def test_lines_of_a_run_that_got_further_are_taken_away(tmp_path: Path):
     assert all(json.dumps(line) for line in lines)
 
 
+@pytest.mark.parametrize("by", ["nothing", "another"])
+def test_a_log_that_is_taken_away_is_written_again(tmp_path: Path, by: str):
+    records = Records(tmp_path / "log.jsonl")
+    records.write(0, {"loss": 1.0})
+    (tmp_path / "log.jsonl").unlink()
+    if by == "another":
+        (tmp_path / "log.jsonl").write_text("edited")
+    records.write(1, {"loss": 2.0})
+    with pytest.warns(
+        UserWarning, match=r"log\.jsonl was removed or replaced while the run was writing to it:.* written again"
+    ):
+        records.flush()
+    records.write(2, {"loss": 3.0})
+    records.close()
+    assert [line["step"] for line in read_records(tmp_path / "log.jsonl")] == [0, 1, 2]
+    assert (tmp_path / "log.jsonl.damaged-1").exists() == (by == "another")
+
+
+def test_a_run_whose_folder_is_moved_says_so(tmp_path: Path):
+    (tmp_path / "run").mkdir()
+    records = Records(tmp_path / "run/log.jsonl")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    with pytest.raises(OSError, match="run was moved or removed while the run was writing to it: with --workdir=DIR"):
+        records.close()
+
+
 def test_schedules_at_their_corners():
     def rates(name: str, **options: Any) -> Any:
         schedule: Any = make_schedule(name, 2.0, steps=100, **options)
