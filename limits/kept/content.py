@@ -6,6 +6,7 @@ import enum
 import functools
 import io
 import random
+import sys
 import types
 import weakref
 from typing import Any
@@ -46,6 +47,11 @@ _DOCUMENTATION = (
     "__wrapped__",
 )
 _OF_JIT = ("_fun", "_jit_info", "ctxtag")  # the function again, and where it stands
+# What Python puts into a module.
+_OF_MODULE = (
+    *vars(types.ModuleType("")), "__file__", "__cached__", "__path__", "__builtins__", "__annotations__", "__annotate__",
+    "__conditional_annotations__", "__warningregistry__",
+)  # fmt: skip
 _NNX_TRACES = ("_object__state", "_pytree__state", "_trace_state")  # when an NNX module was made, not what it is
 
 
@@ -93,6 +99,12 @@ def wrapped(thing: Any) -> Any:
     """The function that an object says it wraps, or None."""
     inner = _stored(thing).get("__wrapped__")
     return inner if callable(inner) else None
+
+
+def of_module(thing: types.ModuleType) -> dict[str, Any]:
+    """What stands in a module of one's own, without modules inside it, which whoever imports them puts there."""
+    inside = [name for name in vars(thing) if f"{thing.__name__}.{name}" in sys.modules]
+    return {name: each for name, each in vars(thing).items() if name not in (*_OF_MODULE, *inside)}
 
 
 def of_dataclass(thing: Any) -> dict[str, Any]:

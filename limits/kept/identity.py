@@ -19,8 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.kept.content import UnreadableError as UnreadableError
-from limits.kept.content import attributes, of_cell, of_class, of_dataclass, of_object, of_wrapper, wrapped
+from limits.kept.content import attributes, of_cell, of_class, of_dataclass, of_module, of_object, of_wrapper, wrapped
+from limits.kept.deeply import deeply
 from limits.kept.places import (
+    bound_anew,
     globals_of,
     is_handed_on,
     is_own_module,
@@ -31,7 +33,7 @@ from limits.kept.places import (
 )
 from limits.kept.sources import sources
 
-RESULTS = 21  # raised when mended code gives other numbers: what was kept before is then computed again
+RESULTS = 22  # raised when mended code gives other numbers: what was kept before is then computed again
 
 _SETTINGS = (
     "jax_enable_x64",
@@ -88,8 +90,9 @@ def identity(*things: Any) -> str:
     they do: code, constants, defaults, closure, and the globals they use, in turn. Functions and classes of this package count by
     name and version, those of libraries by name and the library's version. Names, comments and places in files do not count. Of a
     module of one's own counts what functions use of it; all that it holds where it is handed on, and its text where it is
-    imported inside a function. What is looked up when code runs (`importlib.import_module(name)`, a file that is read,
-    `os.environ`, the name or annotations of a function) is not seen.
+    imported inside a function, also by a word that the function has (`importlib.import_module("mine")`). What is looked up when
+    code runs (a module by a word that is put together, a file that is read, `os.environ`, the name or annotations of a
+    function) is not seen.
 
     >>> identity(lambda x: x + 1) == identity(lambda x: x + 1) != identity(lambda x: x + 2)
     True
@@ -103,14 +106,29 @@ def identity(*things: Any) -> str:
     What has no content to go by (a generator, an open file, a lock) is refused by a TypeError; where a function merely uses such
     a thing it counts by its class.
     """
-    return _Reader().digest((version(), things)).hex()[:20]
+    return _read(things)[0]
 
 
 def of_known_code(*things: Any) -> str | None:
     """`identity` of what holds code of this package and of libraries only; None where it holds some of one's own."""
-    reader = _Reader()
-    found = reader.digest((version(), things)).hex()[:20]
-    return None if reader.own else found
+    found, own = _read(things)
+    return None if own else found
+
+
+def _read(things: tuple) -> tuple[str, bool]:
+    """(the word for these things, whether code of one's own is among them)."""
+
+    def word() -> tuple[str, bool]:
+        reader = _Reader()
+        return reader.digest((version(), things)).hex()[:20], reader.own
+
+    try:
+        return deeply(word)
+    except RecursionError as error:
+        raise UnreadableError(
+            "What the results depend on is nested too deep to be read (functions in functions, or lists in lists, thousands of "
+            "them), so they cannot be kept: flatten it, or give no folder."
+        ) from error
 
 
 class _Reader:
@@ -236,7 +254,9 @@ class _Reader:
         cells = dict(zip(code.co_freevars, map(of_cell, thing.__closure__ or ()), strict=True))
         if (package := package_of(code.co_filename)) is not None:
             yield from ("function", package, code.co_qualname)
-            yield self.digest((thing.__defaults__, thing.__kwdefaults__, list(cells.values())))
+            anew = bound_anew(code)  # a schedule of Optax makes floats of its whole numbers when it is called
+            held = [float(each) if type(each) is int and name in anew else each for name, each in cells.items()]
+            yield self.digest((thing.__defaults__, thing.__kwdefaults__, held))
             return
         self.own = True
         yield from (
@@ -249,7 +269,8 @@ class _Reader:
         read = {name: thing.__globals__[name] for name in sorted(globals_of(code)) if name in thing.__globals__}
         for name, value in (read | cells).items():
             yield from (name, self.variable(value, name, code))
-        yield from sources(code, thing.__globals__.get("__package__"))
+        words = (*(read | cells).values(), *(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values())
+        yield from sources(code, thing.__globals__.get("__package__"), words)
 
     def variable(self, value: Any, name: str, code: types.CodeType) -> bytes:
         """What code finds under a name; of a module of one's own what is used of it, all of one that is handed on."""
@@ -262,9 +283,7 @@ class _Reader:
             yield from ("module", thing.__name__, named_version(thing.__name__))
             return
         self.own = True
-        inside = [name for name in vars(thing) if f"{thing.__name__}.{name}" in sys.modules]  # whoever imported them
-        held = {name: each for name, each in vars(thing).items() if not name.startswith("__") and name not in inside}
-        yield from ("own module", *self.named(held))
+        yield from ("own module", *self.named(of_module(thing)))
 
     def module_parts(self, module: types.ModuleType, attributes: set[str], met: dict[int, int]) -> bytes:
         """Of a module of one's own, what is used of it; modules import one another, so each is looked into once."""

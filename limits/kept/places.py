@@ -79,6 +79,11 @@ def globals_of(code: types.CodeType) -> set[str]:
     return found.union(*map(globals_of, code_inside(code)))
 
 
+def bound_anew(code: types.CodeType) -> set[str]:
+    """The variables of functions around it that this code binds anew (`nonlocal`)."""
+    return {each.argval for each in steps_of(code) if each.opname == "STORE_DEREF"} & {*code.co_freevars}
+
+
 def steps_of(code: types.CodeType) -> list[dis.Instruction]:
     """Its instructions, those that only lengthen an argument left out."""
     return [each for each in dis.get_instructions(code) if each.opname != "EXTENDED_ARG"]

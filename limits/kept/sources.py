@@ -4,18 +4,24 @@ import ast
 import functools
 import importlib.util
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from limits.kept.places import code_inside, package_of, steps_of
+from limits.kept.places import code_inside, names_in, package_of, steps_of
+
+# Functions of Python that find a module by its name, a word.
+_BY_WORD = {"import_module", "__import__", "find_spec", "run_module", "resolve_name"}
 
 
-def sources(code: types.CodeType, package: str | None) -> Iterator[str]:
+def sources(code: types.CodeType, package: str | None, words: Iterable[object] = ()) -> Iterator[str]:
     """Names and contents of the modules of one's own that this code imports, and of those that they import, in turn.
 
-    All that stands in a file counts but for comments and how it is laid out.
+    All that stands in a file counts but for comments and how it is laid out. Where modules are asked for by a word, it may be any
+    in the code, or of `words`, the values of its variables.
     """
     found, asked = dict[str, str](), list(_imported(code, package))
+    if _BY_WORD & names_in(code):
+        asked += _named([*_constants(code), *words], package)
     while asked:
         name = asked.pop()
         file = None if name in found else _file(name)
@@ -33,6 +39,21 @@ def _imported(code: types.CodeType, package: str | None) -> Iterator[str]:
             yield from _names(level.argval, step.argval, parts.argval or (), package)
     for each in code_inside(code):
         yield from _imported(each, package)
+
+
+def _constants(code: types.CodeType) -> Iterator[object]:
+    for each in code.co_consts:
+        yield from each if isinstance(each, tuple | frozenset) else (each,)
+    for each in code_inside(code):
+        yield from _constants(each)
+
+
+def _named(words: Iterable[object], package: str | None) -> Iterator[str]:
+    """What those among words may read that could be the name of a module."""
+    for each in words:
+        name = each.lstrip(".") if isinstance(each, str) else ""
+        if name and all(map(str.isidentifier, name.split("."))):
+            yield from _names(len(str(each)) - len(name), name, (), package)
 
 
 def _names(level: int, name: str, parts: tuple[str, ...], package: str | None) -> list[str]:
@@ -79,4 +100,7 @@ def _read(file: Path, name: str, changed: int) -> tuple[str, list[str]]:
             asked += [part for alias in each.names for part in _names(0, alias.name, (), package)]
         elif isinstance(each, ast.ImportFrom):
             asked += _names(each.level, each.module or "", tuple(alias.name for alias in each.names), package)
+    called = {getattr(each, "id", getattr(each, "attr", None)) for each in ast.walk(tree)}
+    if _BY_WORD & {each for each in called if isinstance(each, str)}:
+        asked += _named([each.value for each in ast.walk(tree) if isinstance(each, ast.Constant)], package)
     return ast.dump(tree), asked

@@ -158,6 +158,13 @@ def test_another_process_says_the_same() -> None:
     assert words.pop().strip()
 
 
+def test_a_schedule_that_was_called_is_the_same():
+    """Optax's cosine makes a float of its number of steps when it is called."""
+    called, other = optax.cosine_decay_schedule(0.1, 100), optax.cosine_decay_schedule(0.1, 101)
+    called(3)
+    assert identity(optax.cosine_decay_schedule(0.1, 100)) == identity(called) != identity(other)
+
+
 def test_where_code_lies_in_this_package_is_seen():
     places = {"limits/kept/identity.py": limits.kept.identity, "zoo/mlp.py": sys.modules["zoo.mlp"]}
     assert all(package_of(str(module.__file__)) == place for place, module in places.items())

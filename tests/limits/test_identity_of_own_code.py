@@ -358,6 +358,18 @@ _USERS = {
             import a_folder_of_ones_own.inside
             return a_folder_of_ones_own.inside.f(x)
     """,
+    "import by a word": """
+        import importlib
+        def thing(x): return importlib.import_module("beside_a_config").f(x)
+    """,
+    "import by a word in a variable": """
+        from importlib import import_module
+        NAME = "a_folder_of_ones_own.inside"
+        thing = lambda x: import_module(NAME).f(x)
+    """,
+    "import by a word, with what Python has": """
+        def thing(x, name="beside_a_config"): return __import__(name).f(x)
+    """,
     "module in a field": """
         import beside_a_config
         @dataclasses.dataclass
@@ -401,6 +413,24 @@ def test_a_module_beside_a_config_counts_however_it_is_reached(user, tmp_path, m
     texts = ("def f(x): return 2 * x\n", "# a comment\ndef f(x): return 2 * x\n", "def f(x): return 3 * x\n")
     one, commented, other = _words(tmp_path, _USERS[user], texts, monkeypatch)
     assert one == commented != other
+
+
+@pytest.mark.parametrize(
+    "text", ["def __getattr__(name): return lambda x: 2 * x\n", "__factor = 2\n", "__factor__ = 2\n"]
+)
+def test_what_a_module_holds_under_names_of_two_underscores_counts(text, tmp_path, monkeypatch):
+    one, again, other = _words(tmp_path, _USERS["module handed on"], (text, text, text.replace("2", "3")), monkeypatch)
+    assert one == again != other
+
+
+def test_functions_in_functions_beyond_the_limit_of_python_are_read():
+    def chain(last):
+        inner = lambda x: last * x  # noqa: E731
+        for _ in range(300):
+            inner = lambda x, inner=inner: inner(x) + 1  # noqa: E731
+        return inner
+
+    assert identity(chain(2)) == identity(chain(2)) != identity(chain(3))
 
 
 def test_what_an_object_has_worked_out_is_no_part_of_it():
