@@ -22,7 +22,7 @@ from ml_collections import ConfigDict, config_flags
 from rich.console import Console
 
 import configs
-from launch import compiled, watch
+from launch import compiled, overrides, watch
 from limits.kept import store
 from limits.kept.identity import version_of
 from train.study.experiment import Experiment, load
@@ -123,9 +123,9 @@ def start(
         arguments[place] = arguments[place].removesuffix(given) + path
     if path:
         _SETTINGS[path] = _settings(*path.partition(":")[::2])
-        overrides = [each.lstrip("-").partition("=")[0] for each in arguments if each.lstrip("-").startswith("config.")]
-        complete(_SETTINGS[path], {each.removeprefix("config.") for each in overrides})
-        _check_overrides(arguments, _SETTINGS[path])
+        complete(_SETTINGS[path], overrides.named(arguments))
+        overrides.check(arguments, _SETTINGS[path])
+        arguments = overrides.fill(arguments, _SETTINGS[path])
 
     def guarded(rest: Any) -> None:
         NAMED[:] = rest[1:]
@@ -204,34 +204,6 @@ def _settings(file: str, argument: str) -> Any:
         why = error if type(error) is LookupError else f"{type(error).__name__}: {error}"
         why = str(why).rstrip(".")
         raise SystemExit(f"error: the config file {file} cannot be used: {why}. --debug shows where.") from None
-
-
-def _check_overrides(arguments: list[str], settings: Any) -> None:
-    """A field that the config does not have is answered with the one that was meant; and none has two lists."""
-    given: dict[str, list[str]] = {}
-    for i, argument in enumerate(arguments):
-        override, equal, value = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and override.startswith("config."):
-            now = _field(override, settings)
-            values = given.setdefault(override, [])
-            values.append(value if equal else "".join(arguments[i + 1 : i + 2]))
-            if isinstance(now, tuple) and len(values) > 1 and any(each.startswith(("(", "[")) for each in values):
-                raise SystemExit(
-                    f"error: --{override} is given twice, as {' and as '.join(values)}, which would be joined to one list: give "
-                    "one list."
-                )
-
-
-def _field(override: str, settings: Any) -> Any:
-    place = settings
-    for name in override.split(".")[1:]:
-        if not hasattr(place, "keys") or name not in place:
-            known = place.keys() if hasattr(place, "keys") else []
-            more = " A field that the file lacks is given by --set=NAME=VALUE." if "set" in flags.FLAGS else ""
-            more = more if place is settings else f" Where the file lacks it, add it there, in a copy: {name}."
-            raise SystemExit(f'error: the config has no field "{override}": {did_you_mean(name, known)}{more}')
-        place = place[name]
-    return place
 
 
 def config() -> ConfigDict:

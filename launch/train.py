@@ -30,7 +30,6 @@ code of make, optimizer, loss or batches has changed since, or this package's ve
 Exit codes: 0 finished, 42 preempted (SIGTERM) and saved.
 """
 
-import ast
 import logging
 import sys
 import time
@@ -40,7 +39,7 @@ import jax
 from absl import flags
 from absl import logging as absl_logging
 
-from launch import common, distributed, exit_codes, watch
+from launch import common, distributed, exit_codes, overrides, watch
 from limits.kept.store import folder_inside
 from train import beside, curves
 from train.checkpoints import info_of, steps_in
@@ -102,20 +101,17 @@ def report(run: Run, screen: Any, started: float, ended: str = "") -> None:
 
 
 def with_fields(config: Any, given: list[str]) -> Any:
-    """The config with "NAME=VALUE" set, as a Python value or a word; names it does not have are new fields.
+    """The config with "NAME=VALUE" set, as a Python value, a switch or a word; names it does not have are new fields.
 
     >>> from ml_collections import ConfigDict
-    >>> changed = with_fields(ConfigDict({"width": 8}).lock(), ["width=16", "norm=layer"])
-    >>> changed.width, changed.norm
-    (16, 'layer')
+    >>> changed = with_fields(ConfigDict({"width": 8}).lock(), ["width=16", "norm=layer", "causal=false"])
+    >>> changed.width, changed.norm, changed.causal
+    (16, 'layer', False)
     """
     for each in given:
         name, _, value = each.partition("=")
         with config.unlocked(), config.ignore_type():
-            try:
-                config[name] = ast.literal_eval(value)
-            except (ValueError, SyntaxError):
-                config[name] = value
+            config[name] = overrides.value_of(value)
     return config
 
 

@@ -11,7 +11,7 @@ import pytest
 from forked import ended
 from ml_collections import ConfigDict
 
-from launch import common
+from launch import common, overrides
 from launch.compare import task_of
 from launch.limit import summary, work_of
 from limits import Trajectory, predict, twin
@@ -228,11 +228,28 @@ def test_a_stray_word_is_a_mistake(word, said):
 def test_a_list_that_is_given_twice_would_be_joined(given):
     settings = ConfigDict({"values": (0.5,), "steps": 3, "word": ""})
     once = ["--config=x", "--config.values=(1.0, 2.0)", "--config.steps=3", "--config.steps=4", "--config.word=(1, 2)"]
-    common._check_overrides(once, settings)
-    common._check_overrides(["--config.values=1.0", "--config.values=2.0"], settings)  # one by one
+    overrides.check(once, settings)
+    overrides.check(["--config.values=1.0", "--config.values=2.0"], settings)  # one by one
     twice = [f"--config.values={given[0]}", "--config.values", given[1]]
     with pytest.raises(SystemExit, match=r"--config\.values is given twice, as .* and as .*: give one list"):
-        common._check_overrides(twice, settings)
+        overrides.check(twice, settings)
+
+
+def test_fields_that_are_none_take_a_value_of_any_kind():
+    settings = ConfigDict(
+        {"norm": None, "causal": None, "sizes": None, "steps": 3, "inside": {"path": None, "left": None}}
+    )
+    given = [
+        "--config=x",
+        "--config.norm=batch",
+        "--config.steps=4",
+        "--config.causal=False",
+        "--config.inside.path",
+        "a b",
+    ]
+    assert overrides.fill([*given, "--config.sizes=(1, 2)"], settings) == ["--config=x", "--config.steps=4"]
+    inside = {"path": "a b", "left": None}
+    assert settings.to_dict() == {"norm": "batch", "causal": False, "sizes": (1, 2), "steps": 3, "inside": inside}
 
 
 COUNTING = """

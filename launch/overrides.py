@@ -1,0 +1,77 @@
+"""--config.FIELD=VALUE: fields by their names, and values as they are typed."""
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from zoo.messages import did_you_mean
+
+_SWITCHES = {"true": True, "false": False}
+
+
+def value_of(word: str) -> Any:
+    """What is typed for a field whose kind nobody knows: a value of Python, a switch, or a word.
+
+    >>> [value_of(word) for word in ("(1, 2)", "1e-3", "None", "false", "layer")]
+    [(1, 2), 0.001, None, False, 'layer']
+    """
+    try:
+        return ast.literal_eval(word)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return _SWITCHES.get(word.lower(), word)
+
+
+def named(arguments: Sequence[str]) -> set[str]:
+    """The fields that the command line names."""
+    words = [each.lstrip("-").partition("=")[0] for each in arguments]
+    return {each.removeprefix("config.") for each in words if each.startswith("config.")}
+
+
+def fill(arguments: Sequence[str], settings: Any) -> list[str]:
+    """Sets those fields that are None in the config, which absl knows no kind of, and returns the other arguments."""
+    left, given = list[str](), iter(arguments)
+    for argument in given:
+        override, equal, value = argument.lstrip("-").partition("=")
+        if not (argument.startswith("-") and override.startswith("config.")):
+            left.append(argument)
+            continue
+        *inside, name = override.split(".")[1:]
+        place = settings
+        for each in inside:
+            place = place[each]
+        if place.get_type(name) is not type(None):
+            left.append(argument)
+            continue
+        place[name] = value_of(value if equal else next(given, ""))
+    return left
+
+
+def check(arguments: list[str], settings: Any) -> None:
+    """A field that the config does not have is answered with the one that was meant; and none has two lists."""
+    given: dict[str, list[str]] = {}
+    for i, argument in enumerate(arguments):
+        override, equal, value = argument.lstrip("-").partition("=")
+        if argument.startswith("-") and override.startswith("config."):
+            now = field_of(override, settings)
+            values = given.setdefault(override, [])
+            values.append(value if equal else "".join(arguments[i + 1 : i + 2]))
+            if isinstance(now, tuple) and len(values) > 1 and any(each.startswith(("(", "[")) for each in values):
+                raise SystemExit(
+                    f"error: --{override} is given twice, as {' and as '.join(values)}, which would be joined to one list: give "
+                    "one list."
+                )
+
+
+def field_of(override: str, settings: Any) -> Any:
+    """What the config has in a field; where it has none of that name, the program ends with the one that was meant."""
+    place = settings
+    for name in override.split(".")[1:]:
+        if not hasattr(place, "keys") or name not in place:
+            known = place.keys() if hasattr(place, "keys") else []
+            more = " A field that the file lacks is given by --set=NAME=VALUE." if "set" in flags.FLAGS else ""
+            more = more if place is settings else f" Where the file lacks it, add it there, in a copy: {name}."
+            raise SystemExit(f'error: the config has no field "{override}": {did_you_mean(name, known)}{more}')
+        place = place[name]
+    return place
