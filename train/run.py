@@ -26,7 +26,7 @@ from train.loop import Loop, check_evaluated, one_by_one
 from train.mesh import make_mesh, rows_here
 from train.preemption import Preemption
 from train.records import Records, set_aside
-from train.schedules import make_schedule
+from train.schedules import WAITING, make_schedule, waits
 from train.several import Several
 from train.step import Program
 from train.trainer import Trainer, no_mean
@@ -263,7 +263,8 @@ def conduct(
         screen.print(f"continuing from the checkpoint of step {start}")
     if start >= steps:
         return True
-    for line in trainer.said:
+    said_of_rates = [] if run.rates is None or not waits(trainer.shapes.memory) else [WAITING]
+    for line in (*trainer.said, *said_of_rates):
         screen.print(line)
     if others := beside.references(run):
         screen.print("test loss of others: " + ", ".join(f"{name} {value:.4g}" for name, value in others.items()))
@@ -304,7 +305,7 @@ def conduct(
             watched(advance, progress.console.print), start, steps, write, evaluate, fields["evaluate_every"],
             save,
             lambda k: k in always or bool(every and k and k % every == 0),
-            preemption.at, at_once, run.rates, tuple(fields["profile"]), run.folder / "profile",
+            preemption.at, at_once, None if said_of_rates else run.rates, tuple(fields["profile"]), run.folder / "profile",
         )  # fmt: skip
         failed_at_once = False
         try:

@@ -5,6 +5,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 from test_train import SILENT, prepared
 
 from launch import train
@@ -54,6 +55,11 @@ def batches(): yield np.ones((2, 3)), np.ones((2, 1))
         prepared(tmp_path / "run", tmp_path / "own.py", evaluate_every=2)
     with pytest.raises(ValueError, match="accumulate=3: a batch of 2 does not divide"):
         prepared(tmp_path / "run", tmp_path / "own.py", accumulate=3)
+    (tmp_path / "own.py").write_text(
+        code.replace("np.ones((2, 3))", "np.full((2, 3), 1_700_000_000_000)")
+    )  # milliseconds
+    with pytest.raises(ValueError, match=r"gives inputs that are whole numbers from 17\d+ to 17\d+, and JAX has int32"):
+        prepared(tmp_path / "run", tmp_path / "own.py")
     (tmp_path / "own.py").write_text(code.replace("np.ones((2, 3))", "1j * np.ones((2, 3))"))
     with pytest.raises(ValueError, match=r"gives inputs that are an array of complex128; they must be"):
         prepared(tmp_path / "run", tmp_path / "own.py")
@@ -123,6 +129,21 @@ def test_own_batches_may_come_in_the_same_memory(tmp_path: Path):
     inputs, targets = zip(*(next(batches) for _ in range(4)), strict=True)
     np.testing.assert_allclose(inputs[3] - inputs[0], 3, rtol=1e-6)
     assert [y["of"][0, 0] for y in targets] == [0, 1, 2, 3]
+
+
+def test_an_optimiser_that_waits_for_several_batches_has_another_schedule(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    """Its fourth step takes the second of the rates, not the fourth, which the log had."""
+    code = OWN_TEST_DATA.replace('"evaluate_every": 2', '"schedule": "cosine"')
+    (tmp_path / "own.py").write_text(
+        code.replace(
+            "optax.sgd(learning_rate)", "optax.MultiSteps(optax.sgd(learning_rate), 2).gradient_transformation()"
+        )
+    )
+    assert train.conduct(prepared(tmp_path / "run", tmp_path / "own.py"), Console())
+    assert "takes one step for several batches" in " ".join(capsys.readouterr().out.split())
+    assert not any("learning_rate" in line for line in read_records(tmp_path / "run/log.jsonl"))
 
 
 WHOLE_NUMBERS = """

@@ -157,4 +157,14 @@ def _array(value: Any, what: str, name: str) -> np.ndarray:
         raise ValueError(
             f"{what} gives {name} that are {kind}; they must be an array of numbers, with an axis of samples."
         )
+    here = jax.dtypes.canonicalize_dtype(
+        found.dtype
+    )  # of 32 bits unless jax_enable_x64 is set: larger ones would begin anew
+    if found.dtype.kind in "iu" and found.dtype != here and found.size:
+        low, high = int(found.min()), int(found.max())
+        if low < np.iinfo(here).min or high > np.iinfo(here).max:
+            raise ValueError(
+                f"{what} gives {name} that are whole numbers from {low} to {high}, and JAX has {here.name}, up to "
+                f"{np.iinfo(here).max:,}: give them as floats, or smaller ones."
+            )
     return found
