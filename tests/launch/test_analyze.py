@@ -383,6 +383,16 @@ def test_names_of_runs_are_words_in_a_page():
     assert "<script>" not in page
 
 
+def test_checkpoints_that_a_run_deletes_meanwhile_are_left_out(folder: Path, tmp_path: Path):
+    """Of a run that goes on: it keeps the latest, and to look at the ones before takes longer."""
+    run = TrainedRun.read(shutil.copytree(folder, tmp_path / "run"))
+    shutil.rmtree(tmp_path / "run/checkpoints" / str(run.steps[0]))
+    with pytest.warns(
+        UserWarning, match=f"checkpoint of step {run.steps[0]} in .* was deleted meanwhile. It is left out"
+    ):
+        assert [step for step, _ in run.checkpoints(0)] == [*run.steps[1:]]
+
+
 def test_a_damaged_checkpoint_is_left_out(folder: Path, tmp_path: Path):
     run = shutil.copytree(folder, tmp_path / "run")
     for step, name in ((1, "about/about.json"), (10, "model/_METADATA")):

@@ -114,6 +114,7 @@ def test_only_what_the_house_wrote_is_packed(theirs: Any, tmp_path: Path):
     [
         ("report.json", lambda text: text.replace(b'"width": 32', b'"width": 33', 1), "do not belong together"),
         ("report.json", lambda text: text.replace(b'"dial"', b'"dail"'), "do not belong together"),
+        ("report.json", lambda text: text.replace(b"0.25", b"0.26"), "are not those in report.json"),
         ("report.json", lambda text: text[:-9], "cannot be read"),
         ("report.json", lambda _: b"[]", "holds no sweeps"),
         ("arrays.npz", lambda data: data[:-3], "no checksum at its end"),

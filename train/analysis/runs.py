@@ -1,5 +1,6 @@
 """Runs of launch.train, read back: their definition, the points to look at, and their checkpoints, one variable tree a member."""
 
+import contextlib
 import dataclasses
 import json
 import warnings
@@ -56,14 +57,15 @@ class TrainedRun:
         place = folder / "checkpoints" if (folder / "checkpoints").exists() else folder
         flaws = {step: flaw_of(place / str(step), step) for step in steps_in(place)}
         for step, flaw in flaws.items():
-            if flaw:
+            if flaw and (place / str(step)).exists():  # a run that goes on deletes the oldest
                 warnings.warn(
                     f"The checkpoint of step {step} in {place} is damaged and left out ({flaw}).", stacklevel=2
                 )
         steps = tuple(step for step, flaw in flaws.items() if not flaw)
-        if not steps:
-            raise FileNotFoundError(f"{folder} holds no checkpoints of launch.train that can be read.")
-        return cls(place, read(place / str(steps[0]))[0], steps)
+        for step in steps:
+            with contextlib.suppress(DamagedError):
+                return cls(place, read(place / str(step))[0], steps)
+        raise FileNotFoundError(f"{folder} holds no checkpoints of launch.train that can be read.")
 
     @property
     def name(self) -> str:
@@ -145,14 +147,22 @@ class TrainedRun:
 
     def checkpoints(self, member: int | None = None) -> Iterator[tuple[int, Any]]:
         """(step, variables that evaluation takes) of every checkpoint, of one member where there are several; without those that
-        are damaged."""
+        are damaged, or that the run, where it goes on, has deleted since they were listed."""
         for step in self.steps:
             try:
                 variables = load_model(self.folder, step)[1]
-            except DamagedError as error:
-                warnings.warn(f"{error} It is left out.", stacklevel=2)
+            except (DamagedError, FileNotFoundError) as error:
+                gone = f"The checkpoint of step {step} in {self.folder} was deleted meanwhile."
+                said = str(error) if (self.folder / str(step)).exists() else gone
+                warnings.warn(f"{said} It is left out.", stacklevel=2)
                 continue
             yield step, variables if member is None else jax.tree.map(lambda a: a[member], variables)
+
+
+def _date(place: Any) -> float:
+    with contextlib.suppress(FileNotFoundError):
+        return place.stat().mtime
+    return 0.0
 
 
 def analyse_all(jobs: Sequence[Any], task: Task | Points, folder: Path, how: dict[str, Any], screen: Any) -> list[Any]:
@@ -170,7 +180,7 @@ def analyse_all(jobs: Sequence[Any], task: Task | Points, folder: Path, how: dic
 
         def one(number: int, job: Any) -> Any:
             run, net = job.run, nets[job.run.kind]
-            dates = [(run.folder / str(step)).stat().mtime for step in run.steps]  # others, where it was trained anew
+            dates = [_date(run.folder / str(step)) for step in run.steps]  # others, where it was trained anew
             which = (str(run.folder), run.info, run.steps, dates, job.member, *(("averaged",) if run.averaged else ()))
             name = f"network_{identity(which, net, points, how, numerics())}"
             found = store.get(name)

@@ -96,6 +96,9 @@ def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outc
         curves = np.asarray(arrays[key], float)
         if curves.ndim != 3 or len(curves) != len(rates) or not (np.diff(rates) > 0).all() or not (rates > 0).all():
             raise ValueError(f"{key} has shape {curves.shape} at {len(rates)} values")
+        values = arrays.get(f"{key.removesuffix('curves')}{dial}", rates)  # of the limit the report alone has them
+        if values.shape != rates.shape or not np.allclose(values, rates, rtol=1e-9, atol=0):
+            raise ValueError(f"{key} is at values of {dial} that are not those in report.json")
         if math.isinf(width):
             limits.setdefault(label, {})[depth] = Sweep(width, depth, rates, curves)
         else:
