@@ -1,3 +1,4 @@
+import itertools
 import json
 import pickle
 import shutil
@@ -16,7 +17,7 @@ from train import data
 from train.data import Batches, evaluation_batches, image_batches, source
 from train.data.batches import generators
 from train.data.normalise import by_image, normalisation
-from train.data.sources import Arrays, digits_source, one_hot
+from train.data.sources import Arrays, Source, digits_source, one_hot
 
 DIGITS: Any = sklearn.datasets.load_digits()
 AUGMENT = [("crop", {"padding": 2}), "flip", ("rotation", {"degrees": 10.0})]
@@ -69,6 +70,30 @@ def test_labels_nobody_gave_are_rows_of_zeros():
 
 
 X = np.zeros((4, 2))
+
+
+class AsStored(Source):
+    """Samples of one's own, whose inputs are not changed; all are read into the same memory."""
+
+    name, shape, classes, normalise = "as stored", (3,), None, None
+
+    def __init__(self):
+        self.x, self.y = np.zeros((4, 3), np.uint8), np.zeros((4, 1))
+
+    def __len__(self):
+        return 40
+
+    def stored(self, rows):
+        self.x[:], self.y[:] = rows[:, None], rows[:, None]
+        return self.x[: len(rows)], self.y[: len(rows)]
+
+
+def test_sources_of_ones_own_may_be_taken_as_they_are():
+    batches = itertools.islice(Batches(AsStored(), 4).iterate(), 10)
+    for pairs in ([*batches], [each[:2] for each in evaluation_batches(AsStored(), 4)]):
+        x, y = (np.concatenate(each) for each in zip(*pairs, strict=True))
+        assert (x.dtype, sorted(x[:, 0])) == (np.uint8, [*range(40)])
+        np.testing.assert_array_equal(x[:, :1], y)
 
 
 @pytest.mark.parametrize(("y", "classes", "sentence"), [

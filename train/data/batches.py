@@ -252,8 +252,7 @@ def evaluation_batches(
     count, block = len(source), process * share(batch, process, processes) + np.arange(batch // processes)
     if not count:
         raise ValueError(f"{source.name} has no samples to evaluate on.")
-    kind = normalise or source.normalise
-    change = normalisation(kind) if kind else np.asarray
+    change = normalisation(normalise or source.normalise)
 
     def at(step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rows = step * batch + block

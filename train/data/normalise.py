@@ -91,9 +91,9 @@ NORMALISATIONS: dict[str, Callable[..., np.ndarray]] = {
 
 
 def normalisation(item: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """The function of a name: "none", "tokens", "image", "sphere", or ("dataset", {"mean": …, "std": …}).
+    """The function of a name: "none", "tokens", "image", "sphere", or ("dataset", {"mean": …, "std": …}); of None a copy.
 
     >>> normalisation("none")(np.array([[0, 255]], np.uint8)).tolist()
     [[0.0, 1.0]]
     """
-    return chosen(NORMALISATIONS, item, "normalisation")
+    return functools.partial(np.array) if item is None else chosen(NORMALISATIONS, item, "normalisation")

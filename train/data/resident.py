@@ -100,6 +100,8 @@ def lacking(batches: Batches) -> str:
     """Why these batches cannot be made from samples on the devices, in words, or an empty string."""
     if not isinstance(batches.source, Arrays):
         return "they are read from files, one by one (memory=True keeps them)"
+    if batches.normalise.func not in NORMALISATIONS:
+        return "they are taken as they are stored (normalise=None)"
     strange = [change for change in batches.augment.steps if getattr(change, "func", None) not in CHANGES]
     return f"there is no compiled form of {', '.join(map(str, strange))}" if strange else ""
 
