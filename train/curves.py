@@ -29,6 +29,8 @@ def figure(runs: Mapping[str, Any]) -> "matplotlib.figure.Figure":
     shown = [(name, scale) for name, scale in kinds if any(len(column(log, name)[0]) for log, _ in logs.values())]
     whole, axes = panels(1, len(shown), 4.2, 3.4, margin=0.0)
     for axis, (name, scale) in zip(axes[0], shown, strict=True):
+        every = np.concatenate([column(each, name)[1] for both in logs.values() for each in both])
+        scale = scale if (every > 0).any() else "linear"  # no logarithm of what is nowhere above 0
         for number, (label, (log, tests)) in enumerate(logs.items()):
             style = ("-", "--", "-.", ":")[number % 4]  # equal runs lie on top of each other
             axis.plot(*column(log, name), style, lw=0.9 + number % 4 / 2, color=colour(number), alpha=0.75, label=label)

@@ -11,6 +11,7 @@ import optax
 import pytest
 from rich.console import Console
 
+from train import curves
 from train.loop import Clock, Loop, check_evaluated, check_finite, one_by_one
 from train.losses import cross_entropy, mse
 from train.progress import add_parts, parts_bar
@@ -178,6 +179,15 @@ def test_a_run_whose_folder_is_moved_says_so(tmp_path: Path):
     (tmp_path / "run").rename(tmp_path / "moved")
     with pytest.raises(OSError, match="run was moved or removed while the run was writing to it: with --workdir=DIR"):
         records.close()
+
+
+def test_a_loss_that_is_zero_throughout_has_a_picture(tmp_path: Path):
+    records = Records(tmp_path / "log.jsonl")
+    for step in range(3):
+        records.write(step, {"loss": 0.0, "gradient_norm": 0.5})
+    records.close()
+    loss, norm = curves.figure({"own": tmp_path}).axes
+    assert (loss.get_yscale(), norm.get_yscale()) == ("linear", "log")
 
 
 def test_schedules_at_their_corners():
