@@ -124,6 +124,17 @@ def test_a_size_held_out_that_is_missed_is_said():
     assert fine.held_out.size == (128, 2)
 
 
+def test_where_all_values_but_one_diverge_the_interval_is_long_and_nothing_is_warned_of():
+    random, found = np.random.default_rng(0), {}
+    for width in (8, 16, 32):
+        losses = np.where(np.arange(4)[:, None] == 0, 1 + 0.01 * random.normal(size=(4, 3)), np.inf)
+        curves = np.stack([np.full_like(losses, 5.0), *[losses] * 9], axis=-1)
+        found[width, 1] = Sweep(width, 1, np.array([0.1, 0.2, 0.4, 0.8]), curves)
+    loss = predict(found, 128, 1).loss
+    assert loss.high > 100 * loss.low
+    assert 0.8 < loss.value < 1.2
+
+
 def test_the_target_is_not_looked_at():
     some = sweeps([0.1, 0, 0, 0], [0, -0.2, -0.3, -0.35])
     alone = predict({size: each for size, each in some.items() if size[0] < 128}, 128)
