@@ -44,21 +44,18 @@ def multiple(net: nn.Module, shape: tuple[int, ...], kind: str) -> Any:
         variables = sweep.grown(state, sweep.at_start).variables
         params: Any = flatten_dict(variables["params"])
         where: Any = flatten_dict(placed(net, x))
-        std = {path: each.std for path, each in where.items() if each.role == "readout"}
+        std = {path: each.std for path, each in where.items() if each.role == "readout" and not each.inner}
 
         def f(readout: Any, x: Any) -> Any:
             held = variables | {"params": unflatten_dict({**params, **readout})}
             return measure(net, sweep.factors, (), held, x, len(x), look)[0]["f"]
 
         @jax.jit
-        def found(readout: Any, x: Any) -> Any:
-            times = lambda factor: f({path: factor * leaf for path, leaf in readout.items()}, x)  # noqa: E731
-            return [times(factor) for factor in (1, 2, -1, 0)], jax.jacrev(lambda readout: f(readout, x)[..., 0])(
-                readout
-            )
+        def times(readout: Any, x: Any) -> Any:
+            return [f({path: factor * leaf for path, leaf in readout.items()}, x) for factor in (1, 2, -1, 0)]
 
-        values, slopes = found({path: params[path] for path in std}, x)
-        once, twice, turned, none = (np.asarray(value, float) for value in values)
+        readout = {path: params[path] for path in std}
+        once, twice, turned, none = (np.asarray(value, float) for value in times(readout, x))
         least = _MARGIN * np.abs(once).max()
         if np.abs(none).max() > least:
             raise AbsentError(MORE.format(name=name_of(net), what="without its weights they are not 0"))
@@ -66,5 +63,7 @@ def multiple(net: nn.Module, shape: tuple[int, ...], kind: str) -> Any:
             raise AbsentError(MORE.format(name=name_of(net), what="they are no linear function of its weights"))
         if once.ndim != 2 or phi.shape != 2 * (len(once),):  # outputs at positions
             return None
+        # Of a linear function alone: these weights stand behind all matrices, whose bases have room for one gradient an input.
+        slopes = jax.jit(jax.jacrev(lambda readout, x: f(readout, x)[..., 0]))(readout, x)
         rows = [std[path] * np.asarray(s, float).reshape(len(once), -1) for path, s in slopes.items()]
         return sum(row @ row.T for row in rows), phi

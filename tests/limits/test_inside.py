@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from limits import AbsentError, Task, twin
+from limits.fields.after_readout import multiple
 from train import ensemble
 from zoo import in_parameterization
 
@@ -54,3 +55,21 @@ def test_a_router_that_starts_large_has_none():
     limit = twin(in_parameterization(Mixture(16, nn.initializers.lecun_normal()), "mup"))
     with pytest.raises(AbsentError, match=r"router.kernel of Mixture make few signals.*Start them at zero"):
         limit.rich(TASK, samples=32, replicas=2, **HOW)
+
+
+class Pooled(nn.Module):
+    """Tokens weighed by a softmax of one number each, made of all neurons."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.relu(nn.Dense(self.width)(x))
+        share = nn.softmax(nn.Dense(1, name="share")(h), axis=1)
+        return nn.Dense(1)(nn.Dense(self.width)((share * h).sum(1)))
+
+
+def test_readouts_behind_pooling_by_attention():
+    """Drawn NNGPs ask what is done to the readout of outputs alone: nothing, so that K is the kernel of what enters it."""
+    covariance, phi = multiple(in_parameterization(Pooled(8), "ntk"), (3, 4), "float32")
+    np.testing.assert_allclose(covariance, phi, rtol=1e-5)
