@@ -56,6 +56,7 @@ def _check_not_traced(x: Any, name: str) -> None:
 def as_signals(net: Any, x: Any, name: str, dtype: Any) -> np.ndarray:
     """x as samples; whole numbers stay such for a module that takes no others (words)."""
     _check_not_traced(x, name)
+    checks.one_array(name, x)
     given = np.asarray(x)
     if isinstance(net, GPT) and given.ndim == 2 and given.dtype.kind in "iu":
         net.check_tokens(given)

@@ -86,11 +86,19 @@ def parts(value: Any) -> str:
 
 
 def one_array(what: str, value: Any) -> None:
-    """Raises where inputs [n, …] are a tuple of several, which would be taken for one with another axis before the samples."""
-    if isinstance(value, tuple) and len(value) > 1 and all(np.ndim(each) > 1 for each in value):
+    """Raises where inputs [n, …] are several, in a dict, or a tuple, which would be one with an axis before the samples."""
+    if isinstance(value, dict) or (
+        isinstance(value, tuple) and len(value) > 1 and all(np.ndim(each) > 1 for each in value)
+    ):
         raise ValueError(
             f"{what} is {parts(value)}; inputs must be one array [n, …] of numbers, which a network of several takes apart."
         )
+
+
+def input_like(what: str, value: Any) -> Any:
+    """An input, or its shape, with `shape` and `dtype`; raises where it is several."""
+    one_array(what, value)
+    return value if hasattr(value, "shape") else np.asarray(value)
 
 
 def is_array(value: Any) -> bool:

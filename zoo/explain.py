@@ -210,6 +210,7 @@ def _defined(net: nn.Module, x: Any) -> tuple[Any, dict[str, str], dict[str, flo
 def _input(net: Any, x: Any) -> Any:
     """x, or the shape of some input that the definition takes."""
     if x is not None:
+        x = checks.input_like("explain: x", x)
         return jax.ShapeDtypeStruct(x.shape, x.dtype if jnp.issubdtype(x.dtype, jnp.integer) else "float32")
     if hasattr(net, "example"):
         return net.example

@@ -235,7 +235,7 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
         return net.factors(params)
     if isinstance(params, dict) and set(params) == {"params"}:
         return {"params": factors(net, params["params"], x)}
-    x = example_input(net, params) if x is None else x
+    x = example_input(net, params) if x is None else checks.input_like("x", x)
     said, p = definition_of(net), parameterization(net.parameterization)
 
     def factor(where: Where) -> Factors:
@@ -330,7 +330,7 @@ def learning_rate_factors(net: Any, x: Any) -> dict[str, Any]:
             p.learning_rate_factor(where.role, said.width, said.gamma, said.depth, where.in_branch)
             * where.over(p, said.width) ** 2
         ),
-        placed(without_dials(net), x),
+        placed(without_dials(net), checks.input_like("x", x)),
         is_leaf=lambda where: isinstance(where, Where),
     )
 

@@ -12,7 +12,7 @@ from networks import DEEP, F64, IMAGES, MODELS, VECTORS, Bag, numbers, variables
 from limits import empirical_ntk, linearize, twin
 from limits.finite import dense_calls, tangent
 from limits.finite.observables import feature_kernels
-from zoo import MLP, Conv, Parameterization, learning_rate_factors
+from zoo import MLP, Conv, Parameterization, in_parameterization, learning_rate_factors
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -179,9 +179,10 @@ def test_several_inputs_or_outputs_are_said():
     x, w = jnp.ones((2, 3)), jnp.ones((3, 1))
     with pytest.raises(ValueError, match="x1 is a tuple of 2; inputs must be one array"):
         empirical_ntk(lambda w, x: x @ w, w, (x, x))
-    for given in ((x, x), (x, x[:, :2])):
-        with pytest.raises(ValueError, match="is a tuple of 2; inputs must be one array"):
-            twin(MLP(8, 1)).kernels(given)
+    for net in (MLP(8, 1), in_parameterization(nn.Dense, "ntk", width=8)):
+        for given in ((x, x), (x, x[:, :2]), {"a": x, "b": x}):
+            with pytest.raises(ValueError, match=r"is a (tuple|dict) of .*; inputs must be one array"):
+                twin(net).kernels(given)
     with pytest.raises(ValueError, match=r"apply must return one array .* a tuple of 2: choose one"):
         empirical_ntk(lambda w, x: (x @ w, x), w, x)
 

@@ -259,6 +259,14 @@ class Averages(nnx.Module):
             r"second.kernel \(hidden\).*0.02 at width 8 and 0.02 at 16, as N\^0; it must go as N\^-0.5.*lecun_normal",
         ),
         (
+            lambda: explain(in_parameterization(Net(8), "mup", width="size"), "adam", x={"a": X, "b": X}),
+            'x is a dict of "a", "b"; inputs must be one array',
+        ),
+        (
+            lambda: learning_rate_factors(in_parameterization(Net(8), "mup", width="size"), (X, X)),
+            "x is a tuple of 2; inputs must be one array",
+        ),
+        (
             lambda: in_parameterization(Net(8), "mup", width="size").apply(Net(8).init(jax.random.key(0), X), X, train=True),
             "no argument `train`",
         ),
