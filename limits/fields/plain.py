@@ -19,9 +19,8 @@ from limits.fields.joined import Joined, through_joined
 from limits.fields.matrix import REVEALED, TOLERANCE, Matrix, multiply
 from limits.fields.patches import patches
 from limits.program.run import EquationRun, Noted, run_network
-from zoo.abstract import abstract
+from zoo.abstract import abstract, variables_of
 from zoo.laws import Law
-from zoo.once import once
 from zoo.plain import PlainNetwork
 from zoo.starts import starts
 
@@ -113,8 +112,12 @@ def without(params: Any, paths: Any) -> Any:
 
 def start(net: PlainNetwork, x: Any, key: Any, capacity: int) -> dict[str, Any]:
     """Its variables at initialisation: parameters, and matrices of which nothing is known. The wide ones are not drawn."""
+    return _begun(net, x, net.init(key, x[:1]), capacity)
+
+
+def _begun(net: PlainNetwork, x: Any, variables: Any, capacity: int) -> dict[str, Any]:
     wide, dtype = wide_parameters(net, x), jax.dtypes.canonicalize_dtype(float)
-    variables = dict(nn.unbox(net.init(key, x[:1])))
+    variables = dict(nn.unbox(variables))
     params = without(variables["params"], wide)  # under jit, nothing that is left out is computed
     variables["params"] = jax.tree.map(
         lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a, params
@@ -147,16 +150,8 @@ def vectors_met(net: PlainNetwork, x: Any) -> dict[Path, int]:
     """How many vectors each matrix meets in one pass of inputs of this shape. Nothing is computed."""
     rows: dict[Path, int] = {}
     key, x = jax.random.key(0), abstract(x.shape, x.dtype)
-    begun = _begun(net, (1, *x.shape[1:]), str(x.dtype), str(jax.dtypes.canonicalize_dtype(float)))
-    jax.eval_shape(lambda variables, x: forward(net, variables, x, key, rows)[0], begun, x)
+    jax.eval_shape(lambda v, x: forward(net, _begun(net, x, v, 1), x, key, rows)[0], variables_of(net, x), x)
     return rows
-
-
-@once(maxsize=64)
-def _begun(net: PlainNetwork, shape: tuple[int, ...], kind: str, real: str) -> dict[str, Any]:
-    """What `start` makes with room for one direction, as shapes."""
-    del real  # of which its parameters are
-    return jax.eval_shape(lambda key, x: start(net, x, key, 1), jax.random.key(0), abstract(shape, kind))
 
 
 class _Revealing(EquationRun):
