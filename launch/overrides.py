@@ -16,10 +16,12 @@ def value_of(word: str) -> Any:
 
     >>> [value_of(word) for word in ("(1, 2)", "1e-3", "None", "false", "layer")]
     [(1, 2), 0.001, None, False, 'layer']
+    >>> value_of("{[]: 1}")
+    '{[]: 1}'
     """
     try:
         return ast.literal_eval(word)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return _SWITCHES.get(word.lower(), word)
 
 
@@ -31,8 +33,9 @@ def named(arguments: Sequence[str]) -> set[str]:
 
 def fill(arguments: Sequence[str], settings: Any) -> list[str]:
     """Sets those fields that are None in the config, which absl knows no kind of, and returns the other arguments."""
-    left, given = list[str](), iter(arguments)
-    for argument in given:
+    left, given = list[str](), [*arguments]
+    while given:
+        argument = given.pop(0)
         override, equal, value = argument.lstrip("-").partition("=")
         if not (argument.startswith("-") and override.startswith("config.")):
             left.append(argument)
@@ -41,10 +44,13 @@ def fill(arguments: Sequence[str], settings: Any) -> list[str]:
         place = settings
         for each in inside:
             place = place[each]
-        if place.get_type(name) is not type(None):
+        none = place.get_type(name) is type(None)
+        if none and not equal and (not given or given[0].startswith("--")):
+            raise SystemExit(f"error: --{override} needs a value: --{override}=VALUE.")
+        if none:
+            place[name] = value_of(value if equal else given.pop(0))
+        else:
             left.append(argument)
-            continue
-        place[name] = value_of(value if equal else next(given, ""))
     return left
 
 

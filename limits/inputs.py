@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from limits.kept.remembered import forget_other_code
 from limits.types import AbsentError, Task
 from zoo import GPT, checks
 from zoo.abstract import abstract
@@ -82,6 +83,7 @@ def as_fed(net: Any, task: Task) -> Task:
     >>> as_fed(MLP(width=8, depth=1), Task([[1, 0]], [1.0])).x.dtype
     dtype('float64')
     """
+    forget_other_code(net)
     tokens = bool(task.positions) and task.x_train.ndim == 2  # of inputs of numbers they would be features
     if task.x_train.dtype.kind == "f" or tokens or takes_words(net, task.x_train):
         return task

@@ -14,6 +14,7 @@ from limits.fields.sweeps import compiled_sweep
 from limits.finite.forward import absent_kernels, unrecorded
 from limits.inputs import as_block, as_float, as_pair, as_signals
 from limits.kept.precision import computing_in, full_products
+from limits.kept.remembered import forget_other_code
 from limits.mlp import stack_of
 from limits.program.closed import check_scale, closed_kernels, deep_program_of, program_of, start_of
 from limits.program.read import KERNELS
@@ -99,6 +100,7 @@ class SampledTwin(Twin):
         `samples` (2048) and `replicas` (8), where one is given, have both drawn rather than read. dtype: float64 for what is
         read, float32 for what is drawn. `block`: rows of a block of what is read; `folder` keeps finished blocks.
         """
+        forget_other_code(self.net)
         drawn = samples is not None or replicas is not None
         samples, replicas = 2048 if samples is None else samples, 8 if replicas is None else replicas
         kind, block = as_float(np.float64 if dtype is None else dtype), as_block(block)

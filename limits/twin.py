@@ -12,6 +12,7 @@ from limits.combination import minus, over, plus, times
 from limits.feature_learning import rich
 from limits.initial import Initial
 from limits.inputs import as_fed, check_outputs
+from limits.kept.remembered import forget_other_code
 from limits.kernel_function import kernel_function
 from limits.lazy import lazy
 from limits.posterior.infer import posterior
@@ -194,6 +195,7 @@ def twin(net: nn.Module, depth: float | None = None) -> Twin:
     >>> twin(MLP(width=32, depth=2)).kernels([[1.0, 0.0], [0.6, 0.8]]).ntk.shape
     (2, 2)
     """
+    forget_other_code(net)
     for cls in type(net).__mro__:
         if cls in _TWINS:
             found = _TWINS[cls]

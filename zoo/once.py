@@ -6,6 +6,20 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_KEPT: list[Callable[[], None]] = []  # what empties each cache
+
+
+def forgettable(cached: T) -> T:
+    """A function with a cache that `forget` empties."""
+    _KEPT.append(cached.cache_clear)  # pyright: ignore[reportAttributeAccessIssue]
+    return cached
+
+
+def forget() -> None:
+    """Empties the caches of all that is found out of networks: their code is not what it was."""
+    for empty in _KEPT:
+        empty()
+
 
 def once(maxsize: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """`functools.lru_cache` that computes anew where an argument has no hash: networks that hold arrays, or numbers being traced.
@@ -17,7 +31,7 @@ def once(maxsize: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """
 
     def wrap(function: Callable[..., T]) -> Callable[..., T]:
-        kept = functools.lru_cache(maxsize=maxsize)(function)
+        kept = forgettable(functools.lru_cache(maxsize=maxsize)(function))
 
         @functools.wraps(function)
         def found(*arguments: Any) -> T:

@@ -6,6 +6,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from flax.core import unfreeze
 
 from zoo.names import by_name
@@ -33,8 +34,11 @@ class LinenInit:
             finally:
                 running.pop()
             if outermost:
-                variables = jax.tree.map(_shape, unfreeze(context.module.variables))
-                self._calls.append((context.module.clone(parent=None), context.method_name, args, kwargs, variables))
+                with contextlib.suppress(Exception):  # of what holds no arrays nothing is seen
+                    variables = jax.tree.map(_shape, unfreeze(context.module.variables))
+                    self._calls.append(
+                        (context.module.clone(parent=None), context.method_name, args, kwargs, variables)
+                    )
             return found
 
         with nn.intercept_methods(note):
@@ -49,7 +53,8 @@ class LinenInit:
 
 
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    """Of an array, or of a number of Python."""
+    return jax.ShapeDtypeStruct(jnp.shape(leaf), leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf))
 
 
 def _of_call(module: nn.Module, method: str, args: Any, kwargs: Any, variables: Any) -> Pass:

@@ -1,7 +1,9 @@
 """launch.train with batches of a config's own, and what it is evaluated on beside them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from test_train import SILENT, prepared
 from launch import train
 from train import losses
 from train.checkpoints import load_model
+from train.data.own import as_now
 from train.records import read_records
 from train.study.experiment import load
 
@@ -114,6 +117,17 @@ def test_a_run_whose_validation_is_drawn_anew_goes_on(tmp_path: Path):
     assert train.conduct(prepared(tmp_path / "run", own), SILENT)
     assert load_model(tmp_path / "run")[0] == load_model(tmp_path / "run" / "checkpoints")[0] == 4
     train.check_folder(prepared(tmp_path / "run", own))  # or an error: no change of the code changes the samples
+
+
+@pytest.mark.parametrize("given", [np.asarray, memoryview, jax.device_put])
+def test_a_batch_is_taken_as_it_is(given: Callable):
+    """JAX on a CPU takes over memory of NumPy that begins at a multiple of 64 bytes."""
+    memory = np.zeros(64 + 32, np.float32)
+    begin = -memory.ctypes.data % 64 // 4
+    buffer = memory[begin : begin + 32]
+    kept = as_now(given(buffer))
+    buffer[:] = 1
+    assert not np.asarray(kept).any()
 
 
 def test_own_batches_may_come_in_the_same_memory(tmp_path: Path):

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import pytest
 
 from zoo import infer_roles, initial
 
@@ -33,3 +35,25 @@ def test_initialisations_are_drawn_as_often_as_needed(monkeypatch):
     infer_roles(lambda key, width: init(key, width), {"width": 2**14}, {"width": 2**15})
     assert len(kept) == 3  # the base is the same program
     assert len(next(iter(kept.values())).found) > 1
+
+
+class Counted(nn.Module):
+    """Glorot's laws, and numbers of Python among parameters and variables."""
+
+    width: int
+    held: Any = 0
+
+    @nn.compact
+    def __call__(self, x):
+        self.variable("counters", "calls", lambda: self.held)
+        h = self.param("gain", lambda key: 1.0) * nn.Dense(self.width)(x)
+        return nn.Dense(1, kernel_init=nn.initializers.xavier_uniform())(h)
+
+
+@pytest.mark.parametrize("held", [0, "a word"])
+def test_what_is_nearly_a_power_or_no_array(held):
+    """√(2 / (N + 1)) goes as N^(−1/2) but for .004 of a power between these widths."""
+    x = jnp.ones((2, 3))
+    found = infer_roles(lambda key, width: Counted(width, held).init(key, x)["params"], {"width": 64}, {"width": 256})
+    assert found.places["Dense_1.kernel"].init == (-0.5, 0)
+    assert found.places["Dense_1.kernel"].role == "readout"

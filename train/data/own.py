@@ -142,7 +142,11 @@ def as_now(value: Any) -> Any:
     >>> kept
     array([0., 0.])
     """
-    return np.array(value) if hasattr(value, "__array__") and not isinstance(value, jax.Array) else value
+    numbers = isinstance(value, memoryview) or hasattr(value, "__array__")
+    if isinstance(value, jax.Array):  # on a CPU it may be the memory of an array of NumPy
+        keys = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+        numbers = not keys and value.is_fully_addressable and next(iter(value.devices())).platform == "cpu"
+    return np.array(np.asarray(value)) if numbers else value
 
 
 def _array(value: Any, what: str, name: str) -> np.ndarray:
@@ -157,9 +161,8 @@ def _array(value: Any, what: str, name: str) -> np.ndarray:
         raise ValueError(
             f"{what} gives {name} that are {kind}; they must be an array of numbers, with an axis of samples."
         )
-    here = jax.dtypes.canonicalize_dtype(
-        found.dtype
-    )  # of 32 bits unless jax_enable_x64 is set: larger ones would begin anew
+    # Of 32 bits unless jax_enable_x64 is set: larger ones would begin anew.
+    here = jax.dtypes.canonicalize_dtype(found.dtype)
     if found.dtype.kind in "iu" and found.dtype != here and found.size:
         low, high = int(found.min()), int(found.max())
         if low < np.iinfo(here).min or high > np.iinfo(here).max:

@@ -1,0 +1,58 @@
+"""What a module reads beside its fields may change in a session: nothing that was found before is taken for it."""
+
+import flax.linen as nn
+import numpy as np
+import optax
+
+from limits import Task, twin
+from zoo import in_parameterization
+
+DEPTH = 1
+X = np.random.default_rng(0).normal(size=(4, 3))
+
+
+class Deep(nn.Module):
+    """As many layers as a number outside says."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        for _ in range(DEPTH):
+            x = nn.tanh(nn.Dense(self.width, kernel_init=nn.initializers.lecun_normal())(x))
+        return nn.Dense(1, kernel_init=nn.initializers.normal(self.width**-0.5))(x)
+
+
+class Deeper(nn.Module):
+    """The same as a class of its own."""
+
+    width: int
+    depth: int
+
+    @nn.compact
+    def __call__(self, x):
+        for _ in range(self.depth):
+            x = nn.tanh(nn.Dense(self.width, kernel_init=nn.initializers.lecun_normal())(x))
+        return nn.Dense(1, kernel_init=nn.initializers.normal(self.width**-0.5))(x)
+
+
+def test_kernels_are_those_of_the_code_as_it_is(monkeypatch):
+    limit = twin(in_parameterization(Deep(16), "ntk"))
+    for depth in (1, 2):
+        monkeypatch.setattr(f"{__name__}.DEPTH", depth)
+        expected = twin(in_parameterization(Deeper(16, depth), "ntk")).kernels(X).ntk
+        for each in (limit, twin(in_parameterization(Deep(16), "ntk"))):
+            np.testing.assert_allclose(each.kernels(X).ntk, expected, rtol=1e-6)
+
+
+def test_learning_is_that_of_the_code_as_it_is(monkeypatch):
+    how = {"steps": 2, "optimizer": optax.adam(0.05), "samples": 32, "replicas": 2, "kernels": ()}
+    task, losses = Task(X, X[:, :1]), []
+    for depth in (1, 2):
+        monkeypatch.setattr(f"{__name__}.DEPTH", depth)
+        losses.append(twin(in_parameterization(Deep(16), "mup")).rich(task, **how).loss)
+    twin(in_parameterization(Deeper(16, 2), "mup"))
+    np.testing.assert_allclose(
+        losses[1], twin(in_parameterization(Deeper(16, 2), "mup")).rich(task, **how).loss, rtol=1e-6
+    )
+    assert np.abs(losses[1] - losses[0]).max() > 1e-3
