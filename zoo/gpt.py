@@ -266,8 +266,7 @@ class GPT(TwoBranchBlocks, nn.Module):
     def _read_out(self, features: jax.Array, embedding: Embed) -> jax.Array:
         p = parameterization(self.parameterization)
         if self.tied:
-            # Where rules scale, a readout has entries of N^(−1/2), and this one has those of the embedding.
-            f = embedding.attend(features) * (p.width_ratio(self.width) ** -0.5 if p.learning_rates_scale else 1.0)
+            f = embedding.attend(features) * p.tied_factor(self.width)
         else:
             f = layer(self, Dense, self.vocabulary, "readout", "readout", use_bias=False)(features)
         return jnp.asarray(f, jax.dtypes.canonicalize_dtype(float)) / p.output_scale(self.width, self.gamma)

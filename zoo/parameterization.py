@@ -136,9 +136,15 @@ class Parameterization:
         return self.width_ratio(width) ** -power / gamma * (self.branch_factor(depth) if inside else 1)
 
     @property
-    def learning_rates_scale(self) -> bool:
+    def learning_rates_scale(self) -> Any:
         """Whether learning rates follow the family (2a + c = 1); where not, as in `standard`, optimisers are plain."""
-        return bool(2 * self.a + self.c == 1)
+        return abs(2 * self.a + self.c - 1) < 1e-5  # sums of decimals are 1 to rounding, in float32 too
+
+    def tied_factor(self, width: float) -> Any:
+        """What a readout that is the embedding's transpose is multiplied by: N^(−1/2) where rules scale, as its entries are
+        those of the embedding, else 1."""
+        factor, scale = self.width_ratio(width) ** -0.5, self.learning_rates_scale
+        return jnp.where(scale, factor, 1.0) if isinstance(scale, jax.Array) else factor if scale else 1.0
 
     @property
     def branch_rate_exponent(self) -> Any:

@@ -16,7 +16,7 @@ from limits.training import Training
 from train.data import gaussian_teacher
 from train.ensemble import chunk_size, ensemble, member_bytes, run_members
 from train.members import Data, Dials, Steps, programs, slopes
-from zoo import MLP, Parameterization, learning_rate_factors, parameterization
+from zoo import GPT, MLP, Parameterization, learning_rate_factors, parameterization
 
 TASK = gaussian_teacher(4, 2, dim=3, seed=1)
 NET = MLP(width=9, depth=2, activation="erf", w_std=1.3, b_std=0.4, parameterization="mup", gamma=0.7)
@@ -211,3 +211,11 @@ def test_chunks_fit_half_of_the_free_memory(monkeypatch):
         ),
     ):
         ensemble(NET, TASK, 3, STEPS, RATE)
+
+
+def test_members_that_are_tied_gpts_are_the_network_itself():
+    net = GPT(8, 1, vocabulary=4, context=3, heads=2, tied=True, norm=None, mlp="relu", parameterization="mup")
+    x = jnp.array([[1, 2, 3]])
+    variables = jax.jit(net.init)(jax.random.key(0), x)
+    f = jax.jit(lambda dials: dials.on(net).apply(variables, x))(Dials.of(net))  # as `programs` does
+    np.testing.assert_allclose(f, jax.jit(net.apply)(variables, x), rtol=1e-5)

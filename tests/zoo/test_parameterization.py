@@ -1,5 +1,6 @@
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -80,6 +81,21 @@ def test_learning_rate_of_branches_grows_with_depth_where_alpha_is_above_one_hal
     branch = p.learning_rate_factor("branch", N, GAMMA, depth=16)
     assert branch == pytest.approx(GAMMA**2 * N * 16.0**power, rel=1e-14)
     assert p.learning_rate_factor("hidden", N, GAMMA, depth=16) == pytest.approx(GAMMA**2 * N, rel=1e-14)
+
+
+def test_rates_scale_in_all_members_whatever_sums_of_decimals_round_to():
+    members = [Parameterization.family(a / 100, d=0.5) for a in range(-50, 151)]
+    assert all(p.learning_rates_scale for p in members)
+    assert not Parameterization.standard.learning_rates_scale
+    assert not Parameterization.mup.replace(c=0.01).learning_rates_scale
+
+
+@pytest.mark.parametrize("name", ["standard", "mup"])
+def test_the_factor_of_a_tied_readout_is_the_same_number_where_exponents_are_traced(name):
+    p = parameterization(name)
+    expected = {"standard": 1.0, "mup": 1 / 8}[name]
+    assert p.tied_factor(N) == expected
+    assert jax.jit(lambda p: p.tied_factor(N))(jax.tree.map(float, p)) == expected
 
 
 def test_a_changed_copy_is_named_custom_and_keeps_the_rest():
