@@ -16,10 +16,14 @@ BYTES = 256
 @checks.arguments(
     net=checks.a(GPT, "a zoo.GPT"),
     params=checks.tree,
-    prompt=checks.Check("tokens [t], whole numbers", lambda v: np.ndim(v) == 1 and np.asarray(v).dtype.kind in "iu"),
+    prompt=checks.Check(
+        "tokens [t], whole numbers, at least one",
+        lambda v: np.ndim(v) == 1 and len(v) > 0 and np.asarray(v).dtype.kind in "iu",
+    ),
     tokens=checks.count(),
     seed=checks.seed,
     temperature=checks.number(0),
+    draws=checks.count(1),
 )
 def continued(
     net: GPT, params: Any, prompt: Any, tokens: int, seed: int = 0, temperature: float = 1.0, draws: int = 1

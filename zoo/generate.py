@@ -14,7 +14,10 @@ from zoo.gpt import GPT
 @checks.arguments(
     net=checks.a(GPT, "a zoo.GPT"),
     params=checks.tree,
-    prompt=checks.Check("tokens [n, t], whole numbers", lambda v: np.ndim(v) == 2 and np.asarray(v).dtype.kind in "iu"),
+    prompt=checks.Check(
+        "tokens [n, t], whole numbers, at least one a row",
+        lambda v: np.ndim(v) == 2 and np.shape(v)[1] > 0 and np.asarray(v).dtype.kind in "iu",
+    ),
     steps=checks.count(1),
     key=checks.key,
     temperature=checks.number(0),
@@ -35,6 +38,7 @@ def generate(
     (2, 5)
     """
     prompt = jnp.asarray(prompt)
+    prompt = prompt if prompt.dtype.itemsize >= 4 else prompt.astype("int32")  # bytes do not hold all that is drawn
     n, t = prompt.shape
     if t + steps > net.context:
         raise ValueError(

@@ -188,6 +188,7 @@ class GPT(TwoBranchBlocks, nn.Module):
         at: Any = None,
     ) -> Any:
         self.check_tokens(x)
+        x = jnp.asarray(x, "int32") if x.dtype.itemsize < 4 else x  # bytes do not hold all tokens there may be
         start = self._advanced(x.shape[1]) if decode else None
         if self.tells_positions:
             mask, positions = self._told(x, mask, positions, start)
@@ -301,10 +302,9 @@ class GPT(TwoBranchBlocks, nn.Module):
                 f"GPT: {x.shape[1]} tokens are more than its context of {self.context}: cut them, or define it with a longer one."
             )
         seen = np.zeros(1, int) if isinstance(x, Tracer) or not x.size else np.asarray(x)
-        if not 0 <= seen.min() <= seen.max() < self.vocabulary:
-            raise ValueError(
-                f"GPT: tokens go from {seen.min()} to {seen.max()} and must be from 0 to {self.vocabulary - 1}."
-            )
+        low, high = int(seen.min()), int(seen.max())
+        if not 0 <= low <= high < self.vocabulary:
+            raise ValueError(f"GPT: tokens go from {low} to {high} and must be from 0 to {self.vocabulary - 1}.")
 
 
 def stack_blocks(params: Any) -> Any:

@@ -278,3 +278,19 @@ def test_a_bad_prompt_is_named():
         generate(net, variables(net)["params"], X, steps=4)
     with pytest.raises(ValueError, match="pad prompts on the left"):
         generate(net, variables(net)["params"], X, steps=1, mask=jnp.arange(5)[None] < jnp.array([[5], [3]]))
+    with pytest.raises(ValueError, match=r"prompt must be tokens .*, at least one a row; got an array of shape"):
+        generate(net, variables(net)["params"], X[:, :0], steps=1)
+
+
+def test_tokens_in_bytes_are_those_of_whole_numbers():
+    # As bytes 300 is 44, and no token that is drawn is above 255.
+    net = GPT(8, 1, vocabulary=301, context=4, heads=2, separator=300, norm=None, mlp="relu")
+    x = np.array([[5, 44]])
+    variables = jax.jit(net.init)(jax.random.key(0), x)
+    small, whole = (jax.jit(net.apply)(variables, jnp.asarray(x, kind)) for kind in ("int8", "int32"))
+    np.testing.assert_array_equal(small, whole)
+    net.check_tokens(np.asarray(x, "int8"))
+    table = variables["params"]["readout"]["kernel"]
+    params = variables["params"] | {"readout": {"kernel": table.at[:, :256].set(0)}}
+    drawn = generate(net, params, np.asarray(x, "uint8"), steps=2, temperature=0.0)[0, 2:]
+    assert drawn.min() > 255
