@@ -14,7 +14,7 @@ from zoo import checks
 from zoo.gpt import GPT, stack_blocks, unstack_blocks
 from zoo.parameterization import parameterization
 from zoo.roles import placed
-from zoo.safetensors_file import read_safetensors, write_safetensors
+from zoo.safetensors_file import read_safetensors, safetensors_of, write_safetensors
 
 _MLPS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
 _OLDER = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")  # constants in older files
@@ -134,7 +134,7 @@ def from_hub(net: GPT, tensors: Mapping[str, Any]) -> Any:
             f"from_hub: there are {twice} and transformer.{twice}, which are one parameter: leave out either."
         )
     if net.tied:
-        found.pop("lm_head.weight", None)
+        _check_tied(found, found.pop("lm_head.weight", None), _FAMILIES[family_of(net)][2]["embedding.embedding"].hub)
     table, out = _table(net), {}
     shapes = _flat(jax.eval_shape(net.clone(scan=False).init, jax.random.key(0), net.example)["params"])
     wanted = {name.hub for name in table.values()}
@@ -167,6 +167,15 @@ def from_hub(net: GPT, tensors: Mapping[str, Any]) -> Any:
         )
     params = flax.traverse_util.unflatten_dict(out, sep=".")
     return stack_blocks(params) if net.scan else params
+
+
+def _check_tied(found: Mapping[str, Any], head: Any, embedding: str) -> None:
+    """Raises where a readout comes with the embedding that should be it, and is another matrix."""
+    if head is not None and embedding in found and not np.array_equal(np.asarray(head), np.asarray(found[embedding])):
+        raise ValueError(
+            f"from_hub: this GPT is tied, and lm_head.weight is another matrix than {embedding}: define it with tied=False "
+            "(load_gpt(folder, tied=False)), or leave lm_head.weight out."
+        )
 
 
 def _table(net: GPT) -> dict[str, _Name]:
@@ -220,12 +229,14 @@ def gpt_of(config: Mapping[str, Any], **changes: Any) -> GPT:
         raise ValueError(f'gpt_of: model_type must be "gpt2", "llama" or "qwen3"; got {kind!r}.')
     biased = bool(get("attention_bias", False))
     _refuse(config, hidden_act="silu", mlp_bias=biased if kind == "llama" else False, pretraining_tp=1,
-            use_sliding_window=False, rope_scaling=None)  # fmt: skip
+            use_sliding_window=False, partial_rotary_factor=1)  # fmt: skip
     if kind == "qwen3" and biased:
         raise ValueError("gpt_of: biases of attention without biases of the MLP: there is no such GPT here.")
     rotary = get("rope_parameters") or {}
-    if rotary.get("rope_type", "default") != "default":
-        raise ValueError(f"gpt_of: rotary positions of the kind {rotary['rope_type']!r} are not known here.")
+    for each in (rotary, get("rope_scaling") or {}):
+        if (said := each.get("rope_type", each.get("type", "default"))) != "default":
+            raise ValueError(f"gpt_of: rotary positions of the kind {said!r} are not known here.")
+        _refuse(each, partial_rotary_factor=1)
     width, heads = config["hidden_size"], config["num_attention_heads"]
     fields |= {"width": width, "depth": config["num_hidden_layers"], "heads": heads, "norm": "rms", "mlp": "swiglu"}
     fields |= {"kv_heads": get("num_key_value_heads") or heads, "head_dim": get("head_dim") or width // heads}
@@ -301,9 +312,7 @@ def load_gpt(folder: str | Path, **changes: Any) -> tuple[GPT, Any]:
     """
     folder = Path(folder)
     net = _gpt_in(folder / "config.json", changes)
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise FileNotFoundError(f"load_gpt: there is no *.safetensors in {folder}.")
+    files = safetensors_of(folder)
     tensors, places = {}, {}
     for file in files:
         for name, array in read_safetensors(file).items():

@@ -58,6 +58,25 @@ def _header(text: bytes, name: str) -> dict[str, Any]:
     return header
 
 
+def safetensors_of(folder: Path) -> list[Path]:
+    """The files of weights in a folder: those that its index names, where these are several."""
+    index, files = folder / "model.safetensors.index.json", sorted(folder.glob("*.safetensors"))
+    if index.exists() and folder / "model.safetensors" not in files:
+        try:
+            named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            files = [folder / name for name in sorted({Path(each).name for each in named})]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{index} is no index of weights ({type(error).__name__}: {error}).") from error
+        if missing := [file.name for file in files if not file.exists()]:
+            raise FileNotFoundError(
+                f"{len(missing)} of the {len(files)} files that {index.name} names are missing in {folder}: "
+                f"{', '.join(missing[:3])}. Get them too."
+            )
+    if not files:
+        raise FileNotFoundError(f"load_gpt: there is no *.safetensors in {folder}.")
+    return files
+
+
 def write_safetensors(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Arrays by name, as a file.
 

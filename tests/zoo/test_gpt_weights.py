@@ -205,3 +205,43 @@ def test_damaged_files_of_a_folder_are_named(tmp_path):
         weights.write_bytes(len(text).to_bytes(8, "little") + text)
         with pytest.raises(ValueError, match=r"model\.safetensors: its header is damaged"):
             read_safetensors(weights)
+
+
+def test_an_index_says_which_files_the_weights_are_in(tmp_path):
+    net, given = gpt_of(CASES["gpt2, one block"]), tensors("gpt2, one block")
+    (tmp_path / "config.json").write_text(json.dumps(CASES["gpt2, one block"]))
+    parts = {f"model-0000{i}-of-00002.safetensors": list(given)[i - 1 :: 2] for i in (1, 2)}
+    for file, names in parts.items():
+        write_safetensors(tmp_path / file, {name: given[name] for name in names})
+    write_safetensors(tmp_path / "consolidated.safetensors", given)  # the same once more, as some hubs have it
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {name: file for file, names in parts.items() for name in names}}))
+    found = jax.tree.leaves(load_gpt(tmp_path)[1])
+    assert all(map(np.array_equal, found, jax.tree.leaves(from_hub(net, given))))
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"1 of the 2 files that .* names are missing .*: model-00002-of-00002"):
+        load_gpt(tmp_path)
+    index.write_text('{"weight_map": ["a"]}')
+    with pytest.raises(ValueError, match=r"model\.safetensors\.index\.json is no index of weights"):
+        load_gpt(tmp_path)
+
+
+def test_a_tied_gpt_with_another_readout_is_refused():
+    net, given = gpt_of(CASES["gpt2, one block"]).clone(tied=True), tensors("gpt2, one block")
+    embedding = given["transformer.wte.weight"]
+    from_hub(net, given | {"lm_head.weight": embedding})
+    with pytest.raises(
+        ValueError, match=r"lm_head\.weight is another matrix than transformer\.wte\.weight: .*tied=False"
+    ):
+        from_hub(net, given | {"lm_head.weight": 2 * embedding})
+
+
+def test_rotary_positions_that_are_scaled_or_partial_are_refused_and_plain_ones_taken():
+    config = CASES["llama"]
+    assert gpt_of(config | {"rope_scaling": {"rope_type": "default"}, "partial_rotary_factor": 1.0}) == gpt_of(config)
+    for kind in ("type", "rope_type"):
+        with pytest.raises(ValueError, match="rotary positions of the kind 'linear'"):
+            gpt_of(config | {"rope_scaling": {kind: "linear", "factor": 2.0}})
+    for other in ({"partial_rotary_factor": 0.5}, {"rope_parameters": {"partial_rotary_factor": 0.5}}):
+        with pytest.raises(ValueError, match="partial_rotary_factor must be 1 here"):
+            gpt_of(config | other)
