@@ -2,6 +2,7 @@
 
 import functools
 import gzip
+import re
 import shutil
 import sysconfig
 from collections import Counter
@@ -188,3 +189,10 @@ def test_files_that_are_no_text_are_said(tmp_path):
     with pytest.warns(UserWarning, match=r"1 of 3 files of text are binary \(with zero bytes\): b\.bin"):
         source("text", path=str(tmp_path), context=4)
     source("text", path=str(tmp_path), context=4, pattern="a*")
+
+
+@pytest.mark.parametrize("pattern", ["*.md", "/etc/*"])
+def test_a_folder_without_files_of_the_pattern_is_said(tmp_path, pattern):
+    (tmp_path / "a.txt").write_text("some text")
+    with pytest.raises(ValueError, match=rf"no file of the folder .* matches pattern={re.escape(repr(pattern))}"):
+        source("text", path=str(tmp_path), context=4, pattern=pattern)

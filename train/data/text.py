@@ -64,7 +64,7 @@ def file_text(
     place = Path(path).expanduser()
     if not path or not place.exists():
         raise FileNotFoundError(f'There is no file or folder "{path}" to read text from: give it as path.')
-    files = sorted(each for each in place.glob(pattern) if each.is_file()) if place.is_dir() else [place]
+    files = _files_of(place, pattern) if place.is_dir() else [place]
     texts = [each.read_bytes() for each in files]
     _say_no_text(files, texts)
     stream = packed(texts)
@@ -78,6 +78,20 @@ def file_text(
             f"few for windows of {context}: give more text, or a smaller context."
         )
     return windows(f"text of {place}", part, context, stride, once=split == "test")
+
+
+def _files_of(folder: Path, pattern: str) -> list[Path]:
+    """Those of a folder that match the pattern, in the order of their names."""
+    try:
+        files = sorted(each for each in folder.glob(pattern) if each.is_file())
+    except (NotImplementedError, ValueError):  # it begins with "/", or is none
+        files = []
+    if not files:
+        raise ValueError(
+            f"path: no file of the folder {folder} matches pattern={pattern!r}. Patterns begin inside the folder, such as "
+            '"*.txt", or "**/*.txt" for folders in it too.'
+        )
+    return files
 
 
 def _say_no_text(files: list[Path], texts: list[bytes]) -> None:
