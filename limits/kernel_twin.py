@@ -119,7 +119,7 @@ class KernelTwin(Twin):
     def _layers(self) -> dict[str, algebra.Affine]:
         """The constants of a layer of each role; "zero" is a branch's layer that starts at zero."""
         net, p = self.net, parameterization(self.net.parameterization)
-        if 2 * p.a + p.b != 1 or 2 * p.a_in + p.b_in != 0:
+        if max(abs(2 * p.a + p.b - 1), abs(2 * p.a_in + p.b_in)) > 1e-9:  # sums of decimals
             raise ValueError(
                 f"The {p.name} parameterization has no infinite-width limit: pre-activations are O(1) only if 2a + b = 1 "
                 f"and 2 a_in + b_in = 0, here {2 * p.a + p.b:g} and {2 * p.a_in + p.b_in:g}."

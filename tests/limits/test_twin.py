@@ -178,3 +178,13 @@ def test_an_activation_that_cannot_be_hashed_is_refused():
 
     with pytest.raises(ValueError, match="wrap it in a function"):
         twin(MLP(width=4, depth=1, activation=Square())).kernels(np.eye(2))
+
+
+def test_members_of_the_family_whose_exponents_round_have_the_limit_of_the_others():
+    x = np.array([[1.0, 2.0], [0.5, -1.0]])
+    found = [
+        twin(MLP(width=8, depth=2, b_std=0.3, parameterization=Parameterization.family(a, d=0.5))).kernels(x)
+        for a in (-0.2, 0.5)  # 2a + c is 1 − 1e-16 and 1
+    ]
+    np.testing.assert_allclose(found[0].nngp, found[1].nngp, rtol=1e-12)
+    np.testing.assert_allclose(found[0].ntk, found[1].ntk, rtol=1e-12)

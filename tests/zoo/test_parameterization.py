@@ -86,6 +86,7 @@ def test_learning_rate_of_branches_grows_with_depth_where_alpha_is_above_one_hal
 def test_rates_scale_in_all_members_whatever_sums_of_decimals_round_to():
     members = [Parameterization.family(a / 100, d=0.5) for a in range(-50, 151)]
     assert all(p.learning_rates_scale for p in members)
+    assert {p.tangent_exponent(role) for p in members for role in ("input", "hidden")} == {0}
     assert not Parameterization.standard.learning_rates_scale
     assert not Parameterization.mup.replace(c=0.01).learning_rates_scale
 
