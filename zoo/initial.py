@@ -15,7 +15,6 @@ from zoo.laws import Law, Unknown, laws
 from zoo.names import by_name, numberless
 
 POWERS = (0.0, -0.5, -1.0, 0.5)  # of the width or depth that initialisations scale with
-_NEAR = 0.03  # of a power, as that of 1/√(N + 1), by the mean of inputs and outputs, between widths 64 and 256
 _DRAWS, _ENTRIES = 64, 2**24  # at most so many initialisations, and so many numbers drawn (but for the first)
 _PROGRAMS = 32  # that are kept
 
@@ -146,9 +145,9 @@ def _power(what: str, before: float, after: float, ratio: float, noise: float) -
         return 0.0
     power = float(np.log(after / before) / np.log(ratio))
     nearest = min(POWERS, key=lambda p: abs(p - power))
-    if abs(power - nearest) > min(max(noise / abs(np.log(ratio)), _NEAR), 0.24):
+    if abs(power - nearest) > min(noise / abs(np.log(ratio)), 0.24):
         raise ValueError(
             f"infer_roles: {what} changes by {ratio:g} and its initialisation by {after / before:.3g}, which is the power "
-            f"{power:.3f}, none of {', '.join(f'{p:g}' for p in POWERS)}. Initialise with a power of the fan-in."
+            f"{power:.2f}, none of {', '.join(f'{p:g}' for p in POWERS)}. Initialise with a power of the fan-in."
         )
     return nearest
