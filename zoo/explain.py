@@ -30,7 +30,7 @@ _HEADS = (
 )
 _PLAIN_HEADS = "Flax's attention divides by √d_head: divide queries by it once more, or give it an attention_fn."
 _TWICE = (
-    "{name}: its initialisation falls as depth^({power:g}) and it also takes the branch factor depth^(−{alpha:g}): depth would "
+    "{name}: its initialisation falls as depth^({power:.3g}) and it also takes the branch factor depth^(−{alpha:g}): depth would "
     "count twice (GPT-2's 1/√(2L) beside a branch factor). rescale takes the former out; without it, initialise "
     "branches as at the base depth."
 )

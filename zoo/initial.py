@@ -24,6 +24,9 @@ def init_powers(
 ) -> dict[str, tuple[float, float]]:
     """The powers of width and depth that initialisations scale with, rounded to halves.
 
+    As Xavier's √(2/(fan_in + fan_out)) is none where one side grows, laws that are read may have any power: that between the
+    two sizes, by which `Roles.rescale` makes exactly the standard deviation that is wanted.
+
     sizes: the base, with the other depth, with the other width too; ratios: of width and of depth. entries: how many
     independent ones each parameter has at least.
     """
@@ -43,8 +46,8 @@ def init_powers(
         draws = min(each[name][1] for each in (tall, large))
         noise = max(5 / max(count * draws, 1) ** 0.5, 1e-3)
         out[name] = (
-            _power(f"{name}: the width", tall[name][0], large[name][0], ratios[0], noise),
-            _power(f"{name}: the depth", first[0] if first else 0.0, tall[name][0], ratios[1], noise),
+            _power(f"{name}: the width", tall[name], large[name], ratios[0], noise),
+            _power(f"{name}: the depth", first or (0.0, math.inf), tall[name], ratios[1], noise),
         )
     return out
 
@@ -139,15 +142,18 @@ def _representative(name: str, shapes: Mapping[str, Any]) -> str:
     return min(alike, key=lambda other: (len(other), other))
 
 
-def _power(what: str, before: float, after: float, ratio: float, noise: float) -> float:
-    """The power of the ratio that the change is."""
-    if ratio == 1 or before == 0 or after == 0:
+def _power(what: str, before: tuple[float, float], after: tuple[float, float], ratio: float, noise: float) -> float:
+    """The power of the ratio that the change is, of (root mean square, number of draws): without end where a law is read."""
+    if ratio == 1 or before[0] == 0 or after[0] == 0:
         return 0.0
-    power = float(np.log(after / before) / np.log(ratio))
+    power = float(np.log(after[0] / before[0]) / np.log(ratio))
     nearest = min(POWERS, key=lambda p: abs(p - power))
-    if abs(power - nearest) > min(noise / abs(np.log(ratio)), 0.24):
-        raise ValueError(
-            f"infer_roles: {what} changes by {ratio:g} and its initialisation by {after / before:.3g}, which is the power "
-            f"{power:.2f}, none of {', '.join(f'{p:g}' for p in POWERS)}. Initialise with a power of the fan-in."
-        )
-    return nearest
+    if abs(power - nearest) <= min(noise / abs(np.log(ratio)), 0.24):
+        return nearest
+    if before[1] == after[1] == math.inf:
+        return power
+    raise ValueError(
+        f"infer_roles: {what} changes by {ratio:g} and its initialisation by {after[0] / before[0]:.3g}, which is the power "
+        f"{power:.3f}, none of {', '.join(f'{p:g}' for p in POWERS)}. It was drawn, since its law was not read off the program "
+        "of init; of normal, truncated normal and uniform laws any power will do."
+    )

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from zoo import infer_roles, initial
+from zoo import Rescaled, infer_roles, initial
 
 
 def test_initialisations_are_drawn_as_often_as_needed(monkeypatch):
@@ -57,3 +57,27 @@ def test_what_is_nearly_a_power_or_no_array(held):
     found = infer_roles(lambda key, width: Counted(width, held).init(key, x)["params"], {"width": 64}, {"width": 256})
     assert found.places["Dense_1.kernel"].init == pytest.approx((-0.4957, 0), abs=1e-4)
     assert found.places["Dense_1.kernel"].role == "readout"
+
+
+def test_xavier_readout_and_probe_start_at_any_width_as_asked():
+    """√(2/(fan_in + fan_out)) is no power of the width where one side grows; at the target a readout has 1/m of the base's."""
+
+    class Probed(nn.Module):
+        width: int
+
+        @nn.compact
+        def __call__(self, x):
+            probe = self.param("probe", nn.initializers.xavier_uniform(), (1, 1, self.width))
+            h = nn.Dense(self.width, kernel_init=nn.initializers.xavier_normal(), name="first")(x)
+            return nn.Dense(20, kernel_init=nn.initializers.xavier_uniform(), name="readout")(nn.relu(h + probe).sum(1))
+
+    x = jnp.zeros((2, 3, 5))
+    net = Rescaled.of(Probed, x, base={"width": 64}, target={"width": 256})
+    fans = {"first.kernel": (5 + 64, 5 + 256), "probe": (1 + 64, 1 + 256), "readout.kernel": (64 + 20, 256 + 20)}
+    for name, (base, target) in fans.items():
+        wanted = 1 / 4 if name == "readout.kernel" else 1.0  # of the base's
+        assert float(net.roles.init_factor(net.roles.places[name])) == pytest.approx(wanted * (target / base) ** 0.5)
+    drawn = net.init(jax.random.key(0), x)["params"]["readout"]["kernel"]
+    assert float(drawn.std()) == pytest.approx(
+        (2 / 84) ** 0.5 / 4, rel=0.03
+    )  # of 5120 entries: a standard error of 0.6 %
