@@ -14,8 +14,9 @@ from zoo.names import numberless
 from zoo.scans import scan_counts
 from zoo.uses import Pass
 
-# The parameter itself; it and activations, before the sum over neurons; the few signals.
-_WEIGHTS, _MET, _SIGNAL = 1, 2, 3
+# The parameter itself; it and activations, before the sum over neurons; few signals of every neuron; the few signals.
+_WEIGHTS, _MET, _OF_EACH, _SIGNAL = 1, 2, 3, 4
+_SUMS = ("add", "add_any", "sub", "concatenate")
 
 
 class Forward(NamedTuple):
@@ -54,6 +55,7 @@ def is_inner(narrow: Forward, wide: Forward) -> bool:
 
     Seen in two widths of one network. Only what is certain counts: not where numbers that go with the width multiply the
     signals on the way (h · tanh(r/√N), whose r may move by √N), and not where only what has no derivative leads on (argmax).
+    Weights that mix the positions of every neuron (MLP-Mixer) make signals of each: they act where others' neurons multiply them.
 
     >>> def f(p, x):
     ...     h = jnp.tanh(x @ p["u"])
@@ -161,11 +163,24 @@ class _Walk:
         slopes = a.primitive.name != "stop_gradient" and jnp.issubdtype(narrow.dtype, jnp.inexact)
         if not slopes or any(each.varies for each in given):
             return _Said(held=True)
-        if said.part == _SIGNAL and grows:
+        others = [each for each in zip(given, a.invars, b.invars, strict=True) if each[0].held and not each[0].part]
+        meets = a.primitive.name not in _SUMS and any(v.aval.shape != w.aval.shape for _, v, w in others)
+        if (said.part == _SIGNAL and grows) or (said.part == _OF_EACH and meets):
             self.found = True
+        if grows and _sums_weights(a, b, given):
+            return _Said(_OF_EACH, said.held)
         met = said.part > _WEIGHTS or any(each.held for each in given)
         part = max(said.part, _WEIGHTS if not met else _MET if grows else _SIGNAL)
         return _Said(part, said.held)
+
+
+def _sums_weights(a: Any, b: Any, given: list[_Said]) -> bool:
+    """Whether a matrix product sums the parameter itself over neurons."""
+    if a.primitive.name != "dot_general":
+        return False
+    summed = a.params["dimension_numbers"][0]
+    at = [i for i, each in enumerate(given) if each.part == _WEIGHTS]
+    return any(a.invars[i].aval.shape[axis] != b.invars[i].aval.shape[axis] for i in at for axis in summed[i])
 
 
 def _joined(given: Sequence[_Said]) -> _Said:
