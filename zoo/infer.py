@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from zoo import checks
 from zoo.held import Entrywise, Use
 from zoo.inferred import TIED, Place, Roles, TiedError, refuse_what_seems_tied
 from zoo.initial import init_powers
-from zoo.inner import forwards_of, with_inner
+from zoo.inner import forwards_of, is_multiplied, with_inner
 from zoo.modules import pair_of, signature_of, takes_rngs
 from zoo.names import numberless
 from zoo.passes import Models
@@ -23,6 +24,11 @@ from zoo.sums import may_be_means, told_apart
 from zoo.uses import Pass
 
 IN_CODE = "in code"
+_MULTIPLIED = (
+    "infer_roles: {names}: the code multiplies it by a number that goes with the width, as √width of scaled embeddings: roles "
+    "keep the parameter's own size and rate at every width, so that these features would grow or fall with it, and learn at "
+    "another rate. Write the number of the base instead (its √width), whatever the width."
+)
 _IS_TIED = f"{{name}}: this matrix makes features from inputs, and is also the readout. {TIED}"
 
 
@@ -118,6 +124,8 @@ def infer_roles(
         inside = bool(stacked) or again or name in blocks
         places[name] = Place(role, shape, grows, stacked or 0, inside, sides=sides, unsure=unsure, shared=again)
     places |= _inside(places, models, base, other)
+    if m != 1:
+        _warn_of_multipliers(places, models, base, other)
     small = {n: p for n, p in places.items() if p.shared and p.role in ("readout", "constant") and not p.inner}
     if any(place.role == "readout" for place in small.values()):  # heads of all layers are no block
         places |= {name: dataclasses.replace(place, in_block=False, shared=False) for name, place in small.items()}
@@ -247,6 +255,19 @@ def _inside(
         with contextlib.suppress(Exception):  # a model that has no such width leaves unclear what is inside
             return with_inner(places, *(models.seen(forwards_of, sizes) for sizes in (base, other)))
     return {}
+
+
+def _warn_of_multipliers(
+    places: dict[str, Place], models: Models, base: Mapping[str, Any], other: Mapping[str, Any]
+) -> None:
+    """Of numbers in the code that go with the width and multiply what inputs are read with."""
+    found: list[str] = []
+    with contextlib.suppress(Exception):  # as in `_inside`
+        narrow, wide = (models.seen(forwards_of, sizes) for sizes in (base, other))
+        read = [name for name, place in places.items() if place.role == "input" and name in narrow.keys() & wide.keys()]
+        found += [name for name in read if any(map(is_multiplied, narrow[name], wide[name]))]
+    if found:
+        warnings.warn(_MULTIPLIED.format(names=", ".join(found)), stacklevel=4)
 
 
 def _shared(models: Models, base: Mapping[str, Any], deep: Mapping[str, Any]) -> set[str]:

@@ -65,12 +65,28 @@ def is_inner(narrow: Forward, wide: Forward) -> bool:
     >>> {name: is_inner(seen(4)[name], seen(8)[name]) for name in ("gate", "w")}
     {'gate': True, 'w': False}
     """
+    return _walked(narrow, wide).found
+
+
+def is_multiplied(narrow: Forward, wide: Forward) -> bool:
+    """Whether a number that goes with the width multiplies what a parameter makes of inputs (embeddings times √N).
+
+    >>> def f(p, x):
+    ...     return p["table"][x] * p["table"].shape[-1] ** 0.5
+    >>> seen = [forwards(f, {"table": jnp.ones((3, n))}, jnp.array([0]))["table"] for n in (4, 8)]
+    >>> is_multiplied(*seen)
+    True
+    """
+    return _walked(narrow, wide).multiplied
+
+
+def _walked(narrow: Forward, wide: Forward) -> "_Walk":
     walk = _Walk()
     given = [_Said(held=i < narrow.count) for i in range(len(narrow.program.jaxpr.invars))]
     given[narrow.at] = _Said(_WEIGHTS)
     with contextlib.suppress(_OtherError):
         walk.through(narrow.program, wide.program, given)
-    return walk.found
+    return walk
 
 
 def with_inner(
@@ -101,7 +117,7 @@ class _Walk:
     """Through two programs at once, with what is known of every value."""
 
     def __init__(self) -> None:
-        self.found = False
+        self.found = self.multiplied = False
 
     def through(self, one: Any, two: Any, given: Sequence[_Said]) -> list[_Said]:
         """Of the outputs, for these inputs."""
@@ -160,6 +176,8 @@ class _Walk:
         if not said.part:
             summed = any(v.aval.shape != w.aval.shape for v, w in zip(a.invars, b.invars, strict=True)) and not grows
             return _Said(0, said.held, not said.held and (said.varies or summed))
+        if said.part == _WEIGHTS and not said.held and grows and a.primitive.name in ("mul", "div"):
+            self.multiplied |= any(each.varies and not each.part for each in given)
         slopes = a.primitive.name != "stop_gradient" and jnp.issubdtype(narrow.dtype, jnp.inexact)
         if not slopes or any(each.varies for each in given):
             return _Said(held=True)

@@ -1,6 +1,7 @@
 """Layers from neurons to few signals inside a network: which they are, and that their signals move alike at every width."""
 
 import functools
+import warnings
 from typing import Any
 
 import flax.linen as nn
@@ -10,7 +11,17 @@ import numpy as np
 import optax
 import pytest
 
-from zoo import Dense, Parameterization, explain, factors, in_parameterization, infer_roles, parameterization, scaled
+from zoo import (
+    Dense,
+    Parameterization,
+    Rescaled,
+    explain,
+    factors,
+    in_parameterization,
+    infer_roles,
+    parameterization,
+    scaled,
+)
 from zoo.roles import too_large
 
 RNG = np.random.default_rng(0)
@@ -262,14 +273,47 @@ def test_signals_of_mixed_positions_move_alike_at_every_width():
     moved = []
     for width in (32, 256):
         net = in_parameterization(Mixing(width), "mup")
-        start = net.init(jax.random.key(1), X)
+        start = jax.jit(net.init)(jax.random.key(1), X)
         tx, f0 = scaled("adam", net, X, learning_rate=0.05), net.apply(start, X)
-        gradient = jax.jit(jax.grad(lambda p, f0=f0, net=net: jnp.mean((net.apply(p, X) - f0 - Y) ** 2)))
+
+        @jax.jit
+        def step(params, state, f0=f0, net=net, tx=tx):
+            gradient = jax.grad(lambda p: jnp.mean((net.apply(p, X) - f0 - Y) ** 2))(params)
+            updates, state = tx.update(gradient, state, params)
+            return optax.apply_updates(params, updates), state
+
         params, state = start, tx.init(start)
         for _ in range(4):
-            updates, state = tx.update(gradient(params), state, params)
-            params = optax.apply_updates(params, updates)
+            params, state = step(params, state)
         kept = net.apply(params, X, capture_intermediates=True, mutable=["intermediates"])[1]
         signals = jax.tree.leaves(kept["intermediates"]["back"])[0]
         moved.append(float(jnp.sqrt(jnp.mean(jnp.square(signals)))))
     assert moved[1] == pytest.approx(moved[0], rel=0.35)
+
+
+class Scaled(nn.Module):
+    """An embedding times √width, as of Transformers, or times 4 (`fixed`)."""
+
+    width: int
+    fixed: bool
+
+    @nn.compact
+    def __call__(self, tokens):
+        h = nn.Embed(7, self.width, name="embed")(tokens) * jnp.sqrt(16 if self.fixed else self.width)
+        h = nn.LayerNorm()(h + nn.Dense(self.width, name="dense")(nn.LayerNorm(name="before")(h)))
+        return nn.Dense(1, name="readout")(h.mean(1))
+
+
+def test_multipliers_of_embeddings_that_go_with_the_width_are_said():
+    """Embedded tokens then have √m times the size of the base's (twice at four times the width), without a word before."""
+    tokens = jnp.array([[1, 2, 3]])
+    sizes = {"base": {"width": 16}, "target": {"width": 64}}
+    with pytest.warns(
+        UserWarning, match=r"embed.embedding: the code multiplies it by a number that goes with the width"
+    ):
+        Rescaled.of(functools.partial(Scaled, fixed=False), tokens, **sizes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        net = Rescaled.of(functools.partial(Scaled, fixed=True), tokens, **sizes)
+    table = net.init(jax.random.key(0), tokens)["params"]["embed"]["embedding"]
+    assert float(table.std()) == pytest.approx(16**-0.5, rel=0.15)  # of 448 entries: a standard error of 3 %
