@@ -222,7 +222,10 @@ class SampledTwin(Twin):
         k, features = found
         p = parameterization(self.net.parameterization)
         k = k * (float(p.output_scale(self.net.width, definition_of(self.net).gamma)) ** 2 if p.d else 1.0)
-        ratio = (k / self._of_readout(features, np.zeros((1, *shape), kind))).ravel()
+        plain = self._of_readout(features, np.zeros((1, *shape), kind))
+        if not np.any(plain) and not np.any(k):  # a readout of zeros: whatever multiplies it, outputs are zero
+            return 1.0
+        ratio = (k / plain).ravel()
         if np.ptp(ratio) > 0.01 * ratio.mean():
             what = "they are multiplied by what differs from input to input"
             raise AbsentError(MORE.format(name=name_of(self.net), what=what))

@@ -78,3 +78,22 @@ def test_what_is_no_multiple_is_not_drawn(end, why):
     with pytest.raises(AbsentError, match=rf"After are not those of its readout, or a multiple.*{why}"):
         found.nngp  # noqa: B018
     assert np.isfinite(found.ntk).all()
+
+
+class Largest(nn.Module):
+    """The largest of a neuron's signals, which is drawn, and a readout that starts at zero, as of vision transformers."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(1, kernel_init=nn.initializers.zeros)(nn.Dense(self.width)(x[..., None]).max(1))
+
+
+def test_outputs_of_a_readout_of_zeros_are_drawn_as_zeros():
+    """NNGP 0 (it was not a number); NTK 1 + E[h h′] with h = w max(x) for w > 0 and w min(x) else, w of variance 1."""
+    found = twin(in_parameterization(Largest(32), "ntk")).kernels(X, samples=256, replicas=4)
+    assert (found.nngp == 0).all()
+    largest, smallest = X.max(1), X.min(1)
+    expected = 1 + (np.multiply.outer(largest, largest) + np.multiply.outer(smallest, smallest)) / 2
+    np.testing.assert_allclose(found.ntk, expected, rtol=0.15)  # standard error 1/√1024 of E[h h′], times 1.2: 3 %
