@@ -1,10 +1,11 @@
-"""What the first step tells of a model and its optimiser, where evaluation is of another network than one thinks."""
+"""What a model and its optimiser are found to do at the first step, where that is other than one thinks."""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
+from optax import MultiStepsState
 from optax.contrib import ScheduleFreeState
 
 STILL = (
@@ -15,6 +16,11 @@ STILL = (
 FREE = (
     "optax.contrib.schedule_free trains at a point beside its own average: evaluation, checkpoints and analyses are of the point "
     "that is trained, not of schedule_free_eval_params. The field `average` has them at an exponential average of it"
+)
+
+WAITING = (
+    "the optimiser (optax.MultiSteps) takes one step for several batches: its schedule goes on by these, not to its end within "
+    "config.steps; the log has no learning rate. The field `accumulate` divides each batch, and leaves the schedule as it is."
 )
 
 
@@ -34,7 +40,7 @@ def watched(advance: Callable[..., Any], say: Callable[[str], object]) -> Callab
         found = advance(state, k, most)
         if before and all(map(np.array_equal, before, _here(found[0]))):
             say(STILL)
-        if first and any(isinstance(part, ScheduleFreeState) for part in _states(found[0].memory)):
+        if first and any(isinstance(part, ScheduleFreeState) for part in _states(found[0].memory, ScheduleFreeState)):
             say(FREE)
         first = False
         return found
@@ -49,6 +55,11 @@ def _here(state: Any) -> list[np.ndarray]:
         return [np.array(a.addressable_data(0) if isinstance(a, jax.Array) else a) for a in leaves]
 
 
-def _states(memory: Any) -> list[Any]:
+def _states(memory: Any, kind: type) -> list[Any]:
     """The parts of an optimiser's memory, those of this kind whole."""
-    return jax.tree.leaves(memory, is_leaf=lambda part: isinstance(part, ScheduleFreeState))
+    return jax.tree.leaves(memory, is_leaf=lambda part: isinstance(part, kind))
+
+
+def waits(memory: Any) -> bool:
+    """Whether an optimiser with this memory takes several batches for a step of its own (optax.MultiSteps)."""
+    return any(isinstance(part, MultiStepsState) for part in _states(memory, MultiStepsState))

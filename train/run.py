@@ -21,12 +21,12 @@ from train.data.labels import check_labels, classes_in, some_of
 from train.data.normalise import normalisation
 from train.data.own import Validation, arrays_of, check_batch, first_of, not_finite
 from train.data.sources import split_of
-from train.first_step import watched
+from train.first_step import WAITING, waits, watched
 from train.loop import Loop, check_evaluated, one_by_one
 from train.mesh import make_mesh, rows_here
 from train.preemption import Preemption
 from train.records import Records, set_aside
-from train.schedules import WAITING, make_schedule, waits
+from train.schedules import make_schedule
 from train.several import Several
 from train.step import Program
 from train.trainer import Trainer, no_mean

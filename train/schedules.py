@@ -1,9 +1,7 @@
 """Learning rates over the steps, by name."""
 
 from collections.abc import Callable
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 import optax
 
@@ -17,12 +15,6 @@ SCHEDULES: dict[
     "linear": lambda rate, steps, end: optax.linear_schedule(rate, end * rate, steps),
     "cosine": lambda rate, steps, end: optax.cosine_decay_schedule(rate, steps, alpha=end),
 }
-
-
-WAITING = (
-    "the optimiser (optax.MultiSteps) takes one step for several batches: its schedule goes on by these, not to its end within "
-    "config.steps; the log has no learning rate. The field `accumulate` divides each batch, and leaves the schedule as it is."
-)
 
 
 @checks.arguments(
@@ -49,10 +41,3 @@ def make_schedule(name: str, learning_rate: float, steps: int, warmup: int = 0, 
     if not warmup:
         return after
     return optax.join_schedules([optax.linear_schedule(0.0, learning_rate, warmup), after], [warmup])
-
-
-def waits(memory: Any) -> bool:
-    """Whether an optimiser with this memory takes several batches for a step of its own (optax.MultiSteps)."""
-    kind = optax.MultiStepsState
-    parts = jax.tree.leaves(memory, is_leaf=lambda part: isinstance(part, kind))
-    return any(isinstance(part, kind) for part in parts)
