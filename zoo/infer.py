@@ -65,7 +65,7 @@ def infer_roles(
     readout, with the last only input (embeddings too). A vector is a bias, or a readout where the forward pass is seen to sum
     over it. Parameters in layers that the deeper model has more of, under
     names of their own or along a leading axis (scanned), or that it uses more often (shared), lie in blocks. How the
-    initialisation scales is measured.
+    initialisation scales is read off the program of `init`, or measured where that is not known.
     At the base size itself, what grows is seen from twice its width and depth (or from the sizes `compare`). Which axes
     are summed over, which are of layers, and whether an embedding is also the readout is seen in the forward pass: in that
     of a Linen model's `init`, or in apply(params, **sizes), which runs any other model on some input.
