@@ -34,6 +34,7 @@ class _Said(NamedTuple):
     part: int = 0
     held: bool = False
     varies: bool = False
+    active: bool = False  # made of an input, or of a constant array, which may be one
 
 
 class _OtherError(Exception):
@@ -82,7 +83,7 @@ def is_multiplied(narrow: Forward, wide: Forward) -> bool:
 
 def _walked(narrow: Forward, wide: Forward) -> "_Walk":
     walk = _Walk()
-    given = [_Said(held=i < narrow.count) for i in range(len(narrow.program.jaxpr.invars))]
+    given = [_Said(held=i < narrow.count, active=i >= narrow.count) for i in range(len(narrow.program.jaxpr.invars))]
     given[narrow.at] = _Said(_WEIGHTS)
     with contextlib.suppress(_OtherError):
         walk.through(narrow.program, wide.program, given)
@@ -126,7 +127,7 @@ class _Walk:
             raise _OtherError
         known: dict[Any, _Said] = dict(zip(first.invars, given, strict=True))
         for v, a, b in zip(first.constvars, consts, others, strict=True):
-            known[v] = _Said(varies=_differ(a, b))
+            known[v] = _Said(varies=_differ(a, b), active=np.ndim(a) > 0)
 
         def of(v: Any, w: Any) -> _Said:
             if isinstance(v, Literal):
@@ -175,26 +176,27 @@ class _Walk:
         said, grows = _joined(given), narrow.shape != wide.shape
         if not said.part:
             summed = any(v.aval.shape != w.aval.shape for v, w in zip(a.invars, b.invars, strict=True)) and not grows
-            return _Said(0, said.held, not said.held and (said.varies or summed))
+            active = said.active or (not said.held and narrow.ndim > 0)
+            return said._replace(varies=not said.held and (said.varies or summed), active=active)
         if said.part == _WEIGHTS and not said.held and grows and a.primitive.name in ("mul", "div"):
             self.multiplied |= any(each.varies and not each.part for each in given)
         slopes = a.primitive.name != "stop_gradient" and jnp.issubdtype(narrow.dtype, jnp.inexact)
         if not slopes or any(each.varies for each in given):
-            return _Said(held=True)
+            return _Said(held=True, active=said.active)
         others = [each for each in zip(given, a.invars, b.invars, strict=True) if each[0].held and not each[0].part]
         meets = a.primitive.name not in _SUMS and any(v.aval.shape != w.aval.shape for _, v, w in others)
         if (said.part == _SIGNAL and grows) or (said.part == _OF_EACH and meets):
             self.found = True
         if grows and _sums_weights(a, b, given):
-            return _Said(_OF_EACH, said.held)
+            return said._replace(part=_OF_EACH)
         met = said.part > _WEIGHTS or any(each.held for each in given)
         part = max(said.part, _WEIGHTS if not met else _MET if grows else _SIGNAL)
-        return _Said(part, said.held)
+        return said._replace(part=part)
 
 
 def _sums_weights(a: Any, b: Any, given: list[_Said]) -> bool:
-    """Whether a matrix product sums the parameter itself over neurons."""
-    if a.primitive.name != "dot_general":
+    """Whether a matrix product with activations sums the parameter itself over neurons (one of parameters is a parameter)."""
+    if a.primitive.name != "dot_general" or not any(each.active for each in given):
         return False
     summed = a.params["dimension_numbers"][0]
     at = [i for i, each in enumerate(given) if each.part == _WEIGHTS]
@@ -202,8 +204,7 @@ def _sums_weights(a: Any, b: Any, given: list[_Said]) -> bool:
 
 
 def _joined(given: Sequence[_Said]) -> _Said:
-    parts, held, varies = zip(*given, strict=True) if given else ((0,), (False,), (False,))
-    return _Said(max(parts), any(held), any(varies))
+    return _Said(*(max(each) for each in zip(_Said(), *given, strict=True)))
 
 
 def _opened(program: Any) -> tuple[Any, Sequence[Any]]:

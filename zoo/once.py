@@ -6,19 +6,20 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_KEPT: list[Callable[[], None]] = []  # what empties each cache
+_KEPT: list[Any] = []  # functions with caches
 
 
 def forgettable(cached: T) -> T:
     """A function with a cache that `forget` empties."""
-    _KEPT.append(cached.cache_clear)  # pyright: ignore[reportAttributeAccessIssue]
+    _KEPT.append(cached)
     return cached
 
 
-def forget() -> None:
+def forget(only_zoo: bool = False) -> None:
     """Empties the caches of all that is found out of networks: their code is not what it was."""
-    for empty in _KEPT:
-        empty()
+    for each in _KEPT:
+        if not only_zoo or each.__module__.startswith("zoo."):
+            each.cache_clear()
 
 
 def once(maxsize: int) -> Callable[[Callable[..., T]], Callable[..., T]]:

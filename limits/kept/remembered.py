@@ -3,12 +3,13 @@
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import flax.linen as nn
 
 from limits.kept.identity import identity
+from limits.kept.places import package_of, package_of_class
 from zoo.once import forget, forgettable
 
 T = TypeVar("T")
@@ -22,25 +23,35 @@ def forget_other_code(net: Any) -> None:
 
     Networks are equal by class and fields; their code may read numbers outside of both, which somebody has changed.
     """
-    for part in _code(net):
-        with contextlib.suppress(TypeError, ValueError):  # what has no hash is told apart by content; some has none
-            now = identity(part)
-            if _CODE.setdefault(part, now) != now or len(_CODE) > _MOST:
-                forget()
-                _CODE.clear()
+    now: dict[Any, str] = {}
+    with contextlib.suppress(RecursionError):  # of what holds itself
+        for part in _code(net):
+            with contextlib.suppress(Exception):  # whatever has no hash, or no content, at all or any more
+                now[part] = identity(part)
+    if any(_CODE.get(part, word) != word for part, word in now.items()) or len(_CODE) > _MOST:
+        forget()
+        _CODE.clear()
+    elif not now.keys() <= _CODE.keys():  # what zoo found of it, before anybody could ask whether it was another
+        forget(only_zoo=True)
+    _CODE.update(now)
 
 
 def _code(thing: Any) -> Iterator[Any]:
     """Functions and classes in a definition."""
     if isinstance(thing, type | types.FunctionType):
-        yield thing
+        if (package_of_class(thing) if isinstance(thing, type) else package_of(thing.__code__.co_filename)) is None:
+            yield thing  # that of packages stays as it is
+    elif isinstance(thing, types.MethodType):
+        yield from _code((thing.__func__, thing.__self__))
+    elif isinstance(thing, Mapping):
+        yield from _code([*thing.values()])
     elif isinstance(thing, functools.partial):
         yield from _code((thing.func, *thing.args, *thing.keywords.values()))
     elif isinstance(thing, tuple | list):
         for each in thing:
             yield from _code(each)
     elif isinstance(thing, nn.Module) or callable(thing):
-        yield type(thing)
+        yield from _code((type(thing), getattr(thing, "__wrapped__", None)))
         fields = getattr(thing, "__dataclass_fields__", {})
         yield from _code([getattr(thing, name, None) for name in fields if name not in ("parent", "name")])
 

@@ -5,7 +5,7 @@ import numpy as np
 import optax
 
 from limits import Task, twin
-from zoo import in_parameterization
+from zoo import explain, in_parameterization
 
 DEPTH = 1
 X = np.random.default_rng(0).normal(size=(4, 3))
@@ -37,12 +37,16 @@ class Deeper(nn.Module):
 
 
 def test_kernels_are_those_of_the_code_as_it_is(monkeypatch):
-    limit = twin(in_parameterization(Deep(16), "ntk"))
-    for depth in (1, 2):
+    """Also where `explain` was the first to look at the module."""
+    net = in_parameterization(Deep(16), "ntk")
+    assert explain(net, x=X, show=False).rows
+    limit, found, expected = twin(net), [], []
+    for depth in (2, 1, 3):
         monkeypatch.setattr(f"{__name__}.DEPTH", depth)
-        expected = twin(in_parameterization(Deeper(16, depth), "ntk")).kernels(X).ntk
-        for each in (limit, twin(in_parameterization(Deep(16), "ntk"))):
-            np.testing.assert_allclose(each.kernels(X).ntk, expected, rtol=1e-6)
+        found.append(limit.kernels(X).ntk)
+    for depth in (2, 1, 3):
+        expected.append(twin(in_parameterization(Deeper(16, depth), "ntk")).kernels(X).ntk)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_learning_is_that_of_the_code_as_it_is(monkeypatch):
@@ -51,7 +55,6 @@ def test_learning_is_that_of_the_code_as_it_is(monkeypatch):
     for depth in (1, 2):
         monkeypatch.setattr(f"{__name__}.DEPTH", depth)
         losses.append(twin(in_parameterization(Deep(16), "mup")).rich(task, **how).loss)
-    twin(in_parameterization(Deeper(16, 2), "mup"))
     np.testing.assert_allclose(
         losses[1], twin(in_parameterization(Deeper(16, 2), "mup")).rich(task, **how).loss, rtol=1e-6
     )

@@ -108,6 +108,23 @@ def test_vectors_and_means_over_positions_are_readouts():
     }  # fmt: skip
 
 
+def test_a_readout_may_be_multiplied_with_the_matrix_before_it():
+    """h (V W) is (h V) W, whichever product comes first; so is that of an einsum, which chooses."""
+
+    def init(key, width):
+        k = jax.random.split(key, 3)
+        hidden, readout = (jax.random.normal(k[i], (width, n)) / width**0.5 for i, n in ((1, width), (2, 3)))
+        return {"u": jax.random.normal(k[0], (4, width)), "v": hidden, "w": readout}
+
+    def merged(p, width):
+        return jnp.tanh(X @ p["u"]) @ (p["v"] @ p["w"])
+
+    places = infer_roles(init, {"width": 8}, {"width": 32}, apply=merged).places
+    assert {name: (place.role, place.inner) for name, place in places.items()} == {
+        "u": ("input", False), "v": ("hidden", False), "w": ("readout", False)
+    }  # fmt: skip
+
+
 class OfZoo(nn.Module):
     """The same of zoo's layers."""
 
