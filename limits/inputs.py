@@ -83,7 +83,7 @@ def as_fed(net: Any, task: Task) -> Task:
     >>> as_fed(MLP(width=8, depth=1), Task([[1, 0]], [1.0])).x.dtype
     dtype('float64')
     """
-    forget_other_code(net)
+    forget_other_code(net, task.x_train)
     tokens = bool(task.positions) and task.x_train.ndim == 2  # of inputs of numbers they would be features
     if task.x_train.dtype.kind == "f" or tokens or takes_words(net, task.x_train):
         return task

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from limits.inputs import takes_words
 from limits.kept.precision import full_products
-from limits.kept.remembered import remembered
+from limits.kept.remembered import forget_other_code, remembered
 from limits.kernels.kept import mirrored
 from limits.kernels.on_mesh import symmetric
 from limits.kernels.traced import by_few_numbers, in_tiles, rows_of_tiles
@@ -331,6 +331,7 @@ def kernel_function(twin: Any, like: Any = None) -> KernelFunction:
     like: inputs [n, …] such as it will be called with. How large they make signals decides how long series are for activations
     without closed form; without it, inputs of size 2 do.
     """
+    forget_other_code(twin.net)
     if twin.deep:
         raise AbsentError(
             "kernel_function: the equation in layer time of an infinitely deep network is solved with steps chosen on the "

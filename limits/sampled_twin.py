@@ -100,11 +100,11 @@ class SampledTwin(Twin):
         `samples` (2048) and `replicas` (8), where one is given, have both drawn rather than read. dtype: float64 for what is
         read, float32 for what is drawn. `block`: rows of a block of what is read; `folder` keeps finished blocks.
         """
-        forget_other_code(self.net)
         drawn = samples is not None or replicas is not None
         samples, replicas = 2048 if samples is None else samples, 8 if replicas is None else replicas
         kind, block = as_float(np.float64 if dtype is None else dtype), as_block(block)
         first, second = as_pair(x1, x2, diagonal, lambda x, name: as_signals(self.net, x, name, kind))
+        forget_other_code(self.net, first)
         absent = self.absent(first)
         values, provenance, errors, reasons = dict[str, Any](absent), dict(absent), dict[str, Any](), dict[str, str]()
         if not drawn or self.deep:

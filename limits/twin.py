@@ -195,10 +195,10 @@ def twin(net: nn.Module, depth: float | None = None) -> Twin:
     >>> twin(MLP(width=32, depth=2)).kernels([[1.0, 0.0], [0.6, 0.8]]).ntk.shape
     (2, 2)
     """
-    forget_other_code(net)
     for cls in type(net).__mro__:
         if cls in _TWINS:
             found = _TWINS[cls]
+            forget_other_code(net)  # of modules of one's own whoever has inputs does
             break
     else:
         check_definition("twin", net)

@@ -10,30 +10,49 @@ import flax.linen as nn
 
 from limits.kept.identity import identity
 from limits.kept.places import package_of, package_of_class
+from zoo.abstract import variables_of
 from zoo.once import forget, forgettable
 
 T = TypeVar("T")
 
 _CODE: dict[Any, str] = {}  # by function and class: what it was
+_MOVING: set[Any] = (
+    set()
+)  # functions and classes that change what they read when they are traced: counters, random numbers
 _MOST = 256
 
 
-def forget_other_code(net: Any) -> None:
+def forget_other_code(net: Any, x: Any = None) -> None:
     """Forgets what was found of networks where code of this one does another thing than it did when it was met before.
 
-    Networks are equal by class and fields; their code may read numbers outside of both, which somebody has changed.
+    Networks are equal by class and fields; their code may read numbers outside of both, which somebody has changed. Where it
+    changes them itself, as is seen of a trace for an input like x, it is not watched any more.
     """
-    now: dict[Any, str] = {}
-    with contextlib.suppress(RecursionError):  # of what holds itself
-        for part in _code(net):
-            with contextlib.suppress(Exception):  # whatever has no hash, or no content, at all or any more
-                now[part] = identity(part)
-    if any(_CODE.get(part, word) != word for part, word in now.items()) or len(_CODE) > _MOST:
+    now = _words(net)
+    changed = [part for part, word in now.items() if _CODE.get(part, word) != word]
+    if changed or len(_CODE) > _MOST:
         forget()
         _CODE.clear()
+        if x is not None:
+            with contextlib.suppress(Exception):  # whatever it says of such an input, it says where it is run
+                variables_of(net, x)
+            after = _words(net)
+            _MOVING.update(part for part in changed if after.get(part) != now[part])
+            now = after
     elif not now.keys() <= _CODE.keys():  # what zoo found of it, before anybody could ask whether it was another
         forget(only_zoo=True)
     _CODE.update(now)
+
+
+def _words(net: Any) -> dict[Any, str]:
+    """What the functions and classes of one's own in a network do, as words."""
+    found: dict[Any, str] = {}
+    with contextlib.suppress(RecursionError):  # of what holds itself
+        for part in _code(net):
+            with contextlib.suppress(Exception):  # whatever has no hash, or no content, at all or any more
+                if part not in _MOVING:
+                    found[part] = identity(part)
+    return found
 
 
 def _code(thing: Any) -> Iterator[Any]:

@@ -59,3 +59,26 @@ def test_learning_is_that_of_the_code_as_it_is(monkeypatch):
         losses[1], twin(in_parameterization(Deeper(16, 2), "mup")).rich(task, **how).loss, rtol=1e-6
     )
     assert np.abs(losses[1] - losses[0]).max() > 1e-3
+
+
+class Counting(nn.Module):
+    """It counts its calls: what it reads changes by itself."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        CALLS.append(x.shape)
+        h = nn.tanh(nn.Dense(self.width, kernel_init=nn.initializers.lecun_normal())(x))
+        return nn.Dense(1, kernel_init=nn.initializers.normal(self.width**-0.5))(h)
+
+
+CALLS: list[tuple[int, ...]] = []
+
+
+def test_a_module_that_counts_its_calls_is_not_traced_anew():
+    seen = []
+    for _ in range(4):
+        twin(in_parameterization(Counting(16), "ntk")).kernels(X)
+        seen.append(len(CALLS))
+    assert seen[0] < seen[1] <= seen[2] == seen[3]  # once to see whether it changes by itself
