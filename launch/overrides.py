@@ -45,7 +45,7 @@ def fill(arguments: Sequence[str], settings: Any) -> list[str]:
         for each in inside:
             place = place[each]
         none = place.get_type(name) is type(None)
-        if none and not equal and (not given or given[0].startswith("--")):
+        if none and not equal and (not given or given[0].startswith(("--", "-config"))):
             raise SystemExit(f"error: --{override} needs a value: --{override}=VALUE.")
         if none:
             place[name] = value_of(value if equal else given.pop(0))

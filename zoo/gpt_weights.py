@@ -171,7 +171,9 @@ def from_hub(net: GPT, tensors: Mapping[str, Any]) -> Any:
 
 def _check_tied(found: Mapping[str, Any], head: Any, embedding: str) -> None:
     """Raises where a readout comes with the embedding that should be it, and is another matrix."""
-    if head is not None and embedding in found and not np.array_equal(np.asarray(head), np.asarray(found[embedding])):
+    both = [np.asarray(each) for each in (head, found.get(embedding)) if each is not None]
+    coarser = min((each.dtype for each in both), key=lambda kind: kind.itemsize, default=None)
+    if len(both) == 2 and not np.array_equal(*(each.astype(coarser).astype(float) for each in both), equal_nan=True):
         raise ValueError(
             f"from_hub: this GPT is tied, and lm_head.weight is another matrix than {embedding}: define it with tied=False "
             "(load_gpt(folder, tied=False)), or leave lm_head.weight out."
@@ -279,7 +281,7 @@ def _check_numbers(config: Mapping[str, Any], family: str) -> None:
 
 def _refuse(config: Mapping[str, Any], **wanted: Any) -> None:
     for name, value in wanted.items():
-        if config.get(name, value) != value:
+        if config.get(name) not in (None, value):
             raise ValueError(f"gpt_of: {name} must be {value!r} here; the config says {config[name]!r}.")
 
 

@@ -61,7 +61,9 @@ def _header(text: bytes, name: str) -> dict[str, Any]:
 def safetensors_of(folder: Path) -> list[Path]:
     """The files of weights in a folder: those that its index names, where these are several."""
     index, files = folder / "model.safetensors.index.json", sorted(folder.glob("*.safetensors"))
-    if index.exists() and folder / "model.safetensors" not in files:
+    if folder / "model.safetensors" in files and index.exists():  # the whole in one file, beside its parts
+        return [folder / "model.safetensors"]
+    if index.exists():
         try:
             named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
             files = [folder / name for name in sorted({Path(each).name for each in named})]

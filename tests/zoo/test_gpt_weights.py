@@ -216,8 +216,11 @@ def test_an_index_says_which_files_the_weights_are_in(tmp_path):
     write_safetensors(tmp_path / "consolidated.safetensors", given)  # the same once more, as some hubs have it
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {name: file for file, names in parts.items() for name in names}}))
-    found = jax.tree.leaves(load_gpt(tmp_path)[1])
-    assert all(map(np.array_equal, found, jax.tree.leaves(from_hub(net, given))))
+    expected = jax.tree.leaves(from_hub(net, given))
+    assert all(map(np.array_equal, jax.tree.leaves(load_gpt(tmp_path)[1]), expected))
+    write_safetensors(tmp_path / "model.safetensors", given)  # the whole, beside its parts
+    assert all(map(np.array_equal, jax.tree.leaves(load_gpt(tmp_path)[1]), expected))
+    (tmp_path / "model.safetensors").unlink()
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"1 of the 2 files that .* names are missing .*: model-00002-of-00002"):
         load_gpt(tmp_path)
@@ -230,6 +233,7 @@ def test_a_tied_gpt_with_another_readout_is_refused():
     net, given = gpt_of(CASES["gpt2, one block"]).clone(tied=True), tensors("gpt2, one block")
     embedding = given["transformer.wte.weight"]
     from_hub(net, given | {"lm_head.weight": embedding})
+    from_hub(net, given | {"lm_head.weight": embedding.astype(np.float16)})  # the same, in fewer digits
     with pytest.raises(
         ValueError, match=r"lm_head\.weight is another matrix than transformer\.wte\.weight: .*tied=False"
     ):
@@ -239,6 +243,7 @@ def test_a_tied_gpt_with_another_readout_is_refused():
 def test_rotary_positions_that_are_scaled_or_partial_are_refused_and_plain_ones_taken():
     config = CASES["llama"]
     assert gpt_of(config | {"rope_scaling": {"rope_type": "default"}, "partial_rotary_factor": 1.0}) == gpt_of(config)
+    assert gpt_of(config | {"rope_scaling": None, "partial_rotary_factor": None}) == gpt_of(config)
     for kind in ("type", "rope_type"):
         with pytest.raises(ValueError, match="rotary positions of the kind 'linear'"):
             gpt_of(config | {"rope_scaling": {kind: "linear", "factor": 2.0}})
