@@ -104,6 +104,7 @@ def test_later_batches_are_looked_at_and_may_be_made_on_the_device(tmp_path):
         conducted(tmp_path / "none", OWN.replace("    for x in", "    return 3\n    for x in").replace("yield", "x ="))
 
 
+@pytest.mark.slow
 def test_comparing(tmp_path):
     said = []
     for steps, own in enumerate((OWN.replace("optax.sgd", "missing"), OWN, OWN), 2):

@@ -3,6 +3,7 @@
 import flax.linen as nn
 import numpy as np
 import optax
+import pytest
 
 from limits import Task, twin
 from zoo import explain, in_parameterization
@@ -49,6 +50,7 @@ def test_kernels_are_those_of_the_code_as_it_is(monkeypatch):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_learning_is_that_of_the_code_as_it_is(monkeypatch):
     how = {"steps": 2, "optimizer": optax.adam(0.05), "samples": 32, "replicas": 2, "kernels": ()}
     task, losses = Task(X, X[:, :1]), []

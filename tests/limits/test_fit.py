@@ -250,6 +250,7 @@ def test_a_fit_says_what_it_has_maximised():
     assert "evidence" not in repr(found)
 
 
+@pytest.mark.slow
 def test_errors_of_leave_one_out_are_those_of_its_maximum():
     """Against the covariance of slopes and the mean curvature over 4,000 draws of the targets, which are good to 3 %."""
     x, outputs = draw(20, 2), 2

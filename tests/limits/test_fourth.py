@@ -17,6 +17,7 @@ from train import ensemble
 from zoo import in_parameterization
 
 
+@pytest.mark.slow
 def test_images_are_moved_as_the_density_asks():
     """E[h Σ He₄(W_ij)/24] = E[∇h · T] for T of κ = 1 and polynomials h of images and of what is known, without mean given that.
 

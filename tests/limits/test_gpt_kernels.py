@@ -184,6 +184,7 @@ def test_tokens_beyond_the_vocabulary_are_refused():
             call()
 
 
+@pytest.mark.slow
 def test_a_kernel_function_reads_what_kernels_read():
     """Rotary positions make no difference where logits vanish."""
     net, tokens = GPT(width=16, depth=1, vocabulary=6, context=4, positions="rotary"), np.array([[0, 3, 1], [2, 2, 5]])

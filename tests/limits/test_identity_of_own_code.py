@@ -423,6 +423,7 @@ def test_what_a_module_holds_under_names_of_two_underscores_counts(text, tmp_pat
     assert one == again != other
 
 
+@pytest.mark.slow
 def test_functions_in_functions_beyond_the_limit_of_python_are_read():
     def chain(last):
         inner = lambda x: last * x  # noqa: E731

@@ -89,7 +89,7 @@ DOORS = {
 }  # fmt: skip
 
 
-RARELY = {"tokens", "rich under Muon",
+RARELY = {"tokens", "products with it", "rich under Muon",
           "kernels by a series", "kernels of residual images", "kernels of random logits", "its gradient", "rich under Adam",
           "rich at a width", "its tiles", "linearize", "drawn kernels", "batch normalisation"}  # fmt: skip
 

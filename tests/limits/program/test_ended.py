@@ -83,7 +83,8 @@ def test_two_towers_have_the_product_rule_of_their_kernels():
         assert found.provenance["ntk"].kind == "exact"
 
 
-@pytest.mark.parametrize("make", [Shared, pytest.param(lambda n: Towers(n, act="tanh"), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [Shared, lambda n: Towers(n, act="tanh")])
 def test_they_are_those_of_wide_networks(make):
     """Means over 64 networks of width 512, within 4.5 standard errors: of 20 numbers, chance .02 %."""
     found = twin(in_parameterization(make(32), "ntk")).kernels(X)

@@ -108,6 +108,7 @@ def test_slopes_by_inputs(x64):
     np.testing.assert_allclose(slope, difference, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_as_many_as_there_are_neurons_are_drawn():
     class Largest(nn.Module):
         width: int
