@@ -16,9 +16,8 @@ from zoo.once import forget, forgettable
 T = TypeVar("T")
 
 _CODE: dict[Any, str] = {}  # by function and class: what it was
-_MOVING: set[Any] = (
-    set()
-)  # functions and classes that change what they read when they are traced: counters, random numbers
+# Functions and classes that change what they read when they are traced: counters, random numbers.
+_MOVING = set[Any]()
 _MOST = 256
 
 
