@@ -361,6 +361,7 @@ def test_what_cannot_be_rebuilt_says_what_can_be_done(tmp_path: Path):
     assert analyse(net, read, np.ones((2, 8, 8, 1)), np.eye(10)[:2], parts=("ntk",))["ntk"]["ntk"].shape == (2, 2, 2)
 
 
+@pytest.mark.slow
 def test_rescaled_modules_of_nnx_are_functions(tmp_path: Path):
     code = (Path(__file__).parent / "training_config.py").read_text().replace("import optax", "import jax, optax")
     layer = "Rescaled.of(Net, jax.numpy.zeros((1, 8, 8, 1)), {'width': 8}, {'width': width})"

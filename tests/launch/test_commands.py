@@ -198,6 +198,7 @@ def test_help_names_every_command():
         assert words in said
 
 
+@pytest.mark.slow
 def test_help_ends_in_order_where_nobody_reads_it():
     """As in `--help | head`: the reader has gone."""
     read, write = os.pipe()
@@ -296,6 +297,7 @@ def test_real_targets_have_no_share_of_wrong_signs(task, score):
     assert {name for name in numbers if " test " in name} == {f"NNGP test {score}", f"NTK test {score}"}
 
 
+@pytest.mark.slow
 def test_fields_of_regression_that_a_config_leaves_out_may_be_named(tmp_path):
     (tmp_path / "few.py").write_text(
         "from ml_collections import ConfigDict\n"

@@ -152,6 +152,7 @@ def test_processes_in_one_folder_lose_nothing_and_train_nothing_twice(own, train
     assert "waiting for it to finish" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_sizes_that_were_trained_before_are_in_the_outcome(own, trainer):
     conduct(own(), (0, 1), QUIET)
     alone, others = own(widths=(32,), axes={"gamma": (1.0, 2.0)}), own(widths=(32,), steps=9)

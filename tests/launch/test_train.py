@@ -154,6 +154,7 @@ def batches(start, batch):
 """
 
 
+@pytest.mark.slow
 def test_batches_of_ones_own_from_a_step_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     source = tmp_path / "own_config.py"
     source.write_text((HERE / "training_config.py").read_text().replace('"data": {"name": "digits", "test": "test", '

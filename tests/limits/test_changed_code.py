@@ -37,6 +37,7 @@ class Deeper(nn.Module):
         return nn.Dense(1, kernel_init=nn.initializers.normal(self.width**-0.5))(x)
 
 
+@pytest.mark.slow
 def test_kernels_are_those_of_the_code_as_it_is(monkeypatch):
     """Also where `explain` was the first to look at the module."""
     net = in_parameterization(Deep(16), "ntk")

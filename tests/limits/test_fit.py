@@ -58,6 +58,7 @@ def test_evidence_and_leave_one_out():
             np.testing.assert_allclose(derivative(0.0), (before(1e-5) - before(-1e-5)) / 2e-5, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_kernels_of_the_host_are_worked_in_float64():
     """Whose float32 says NaN; in a compiled function of the caller's, too. What is of JAX keeps the caller's precision."""
     x, noise = np.linspace(-2, 2, 40)[:, None], 1e-7

@@ -32,7 +32,8 @@ class Mixture(nn.Module):
         return nn.Dense(1)(nn.gelu((experts * share[:, None, :]).sum(-1)))
 
 
-@pytest.mark.parametrize("samples", [256, pytest.param(64, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("samples", [256, 64])
 def test_experts_have_one_limit(samples):
     """64 networks of width 256 against sweeps of as many samples, 6 times, and of 64: within 5 standard errors.
 

@@ -237,6 +237,7 @@ class Scaled:
         return "Scaled"
 
 
+@pytest.mark.slow
 def test_a_folder_knows_activations_by_their_values(tmp_path):
     first = twin(MLP(8, 1, activation=Scaled(1.0))).kernels(X, folder=tmp_path)
     with pytest.raises(ValueError, match="holds blocks of other kernels"):

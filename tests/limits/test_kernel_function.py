@@ -124,6 +124,7 @@ def test_second_derivatives_through_equal_layers(activation):
         assert float(jax.jit(jax.grad(slope))(1.2)) == pytest.approx(float(difference), rel=1e-7)
 
 
+@pytest.mark.slow
 def test_second_derivatives_of_what_is_cut_into_tiles():
     """By a number and along inputs, in reverse and forward: of 85 rows, one more than a tile has, by a factor 2 off once."""
     with jax.enable_x64(True):
@@ -420,6 +421,7 @@ def test_what_is_added_to_a_number_is_no_rounding():
         twin(in_parameterization(Guarded(32), "ntk")).kernel_function()(draw(2, 3), s=1e-3)
 
 
+@pytest.mark.slow
 def test_steep_averages_have_slopes_by_numbers_inside_in_reverse_too():
     """Of as many orders as there are: what is beyond is estimated by a law that is not linear in the function."""
     f = lambda x, p: jax.nn.silu(p[0][..., None] * x) + jnp.tanh(p[1][..., None] * x)  # noqa: E731

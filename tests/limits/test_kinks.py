@@ -159,6 +159,7 @@ class Offsets(nn.Module):
         return nn.Dense(1, kernel_init=nn.initializers.lecun_normal())(h)
 
 
+@pytest.mark.slow
 def test_a_plain_module_with_kinks_has_exact_kernels():
     x = np.random.default_rng(0).normal(size=(5, 4))
     found = twin(in_parameterization(Offsets(64), "ntk")).kernels(x)

@@ -245,6 +245,7 @@ def test_outputs_that_depend_on_the_other_inputs_have_no_kernel_of_pairs():
         twin(Mixed(8)).kernels(VECTORS, samples=64, replicas=2)
 
 
+@pytest.mark.slow
 def test_a_module_is_compiled_once_for_a_shape(compilations):
     limit = twin(Gated(8))
     first = limit.kernels(VECTORS, samples=32, replicas=2)

@@ -25,6 +25,7 @@ def real(k: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("options", KINDS, ids=["relu", "gelu, normalised"])
+@pytest.mark.slow
 def test_kernels_are_those_of_the_sequences_by_themselves(options):
     plain, limit = twin(network(**options)).kernels(RIGHT), twin(network(padding=PAD, **options))
     alone = twin(network(**options)).kernels(np.array([SHORT]))

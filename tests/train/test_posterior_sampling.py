@@ -278,6 +278,7 @@ def with_keys(*keys):
         return [sample_posterior(MLP(4, 1, 2), TASK, 0.5, steps=60, warmup=10, thin=2, key=key).f_test for key in keys]
 
 
+@pytest.mark.slow
 def test_the_same_key_gives_the_same_chains():
     np.testing.assert_array_equal(*with_keys(1, np.int64(1)))
 

@@ -74,6 +74,7 @@ def test_a_cache_tells_documents_and_padding_apart(options):
     np.testing.assert_allclose(found[counts], whole[counts], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_prompts_of_different_lengths_are_written_on_as_each_by_itself():
     net = network(padding=PAD, **MODERN)
     params = variables(network(**MODERN))["params"]

@@ -11,6 +11,7 @@ import pytest
 from zoo import Rescaled, infer_roles, initial
 
 
+@pytest.mark.slow
 def test_initialisations_are_drawn_as_often_as_needed(monkeypatch):
     """Never where no size differs or laws are read; else one program a size, run until a fiftieth of a power is known."""
     kept: dict = {}

@@ -84,6 +84,7 @@ def roots_of_quadratic(w, b):
     return [q.real for q in np.roots([0.25, -(b**2), -(b**2)]) if q.real > 0 and abs(q.imag) < 1e-12]
 
 
+@pytest.mark.slow
 def test_phases_of_tanh():
     ordered, chaotic = phase("tanh", 1.0, 0.3), phase("tanh", 2.0, 0.3)
     assert (ordered.name, chaotic.name) == ("ordered", "chaotic")

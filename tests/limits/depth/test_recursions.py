@@ -162,6 +162,7 @@ def test_diagonal_of_residual_networks_in_closed_form(residual):
     assert np.isfinite(found.normalised(log_normaliser(depths, residual, 1.2))).all()
 
 
+@pytest.mark.slow
 def test_what_a_float_cannot_hold():
     found = deep_pair([0.5, 1.0], [100_000], residual="fixed")
     with pytest.raises(OverflowError, match="normalised"):

@@ -149,6 +149,7 @@ def test_masks_of_positions_and_masks_that_positions_share():
     assert e.max() < 0.04 * nngp.max()
 
 
+@pytest.mark.slow
 def test_an_input_and_itself_share_masks_and_two_inputs_do_not():
     limit = closed(TwoMasked(8))
     own, pairs = limit.kernels(X), limit.kernels(X, X.copy())

@@ -254,6 +254,7 @@ class Residual(nnx.Module):
         return self.last(nnx.relu(h))
 
 
+@pytest.mark.slow
 def test_a_dataclass_that_makes_a_network_says_its_depth():
     """That of Linen modules and of NNX: the readings of two depths are those of the same network in Linen."""
     net = at_depth(in_parameterization(DeepOfNNX(2), "ntk", width=16), 3)

@@ -37,6 +37,7 @@ def of(**fields):
 
 
 @pytest.mark.parametrize("fields", [pytest.param({}, marks=pytest.mark.slow), {"p": 1 / 3}, {"normed": True}], ids=str)
+@pytest.mark.slow
 def test_a_slope_of_infinite_mean_square_has_no_tangent_kernel_but_an_nngp(fields):
     limit = of(**fields)
     for found in (limit.kernels(X), limit.kernels(X, samples=64, replicas=2)):

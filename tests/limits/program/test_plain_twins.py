@@ -62,6 +62,7 @@ def test_nnx_and_linen_and_pairs_have_the_same_twin():
     assert "truncated normal weights of 7 inputs are taken for normal ones" in first.provenance["ntk"].detail
 
 
+@pytest.mark.slow
 def test_blocks_diagonals_and_pairs_agree(tmp_path):
     make, x = MODULES["MLP"]
     limit = twin(in_parameterization(make, "ntk", width=16))

@@ -57,6 +57,7 @@ def kernels(**options: Any) -> Any:
     return twin(in_parameterization(Recurrent(64, **options), "ntk")).kernels(X)
 
 
+@pytest.mark.slow
 def test_a_loop_of_flax_is_the_loop_written_out():
     found, written = kernels(), kernels(written=True)
     np.testing.assert_allclose(found.nngp, written.nngp, rtol=1e-12)

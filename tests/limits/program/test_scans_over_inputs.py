@@ -106,6 +106,7 @@ class Mirrored(nn.Module):
         return readout(nn.relu(h).mean(1))
 
 
+@pytest.mark.slow
 def test_one_position_is_its_own_mirror_image():
     flax, by_hand = (twin(in_parameterization(Mirrored(64, each), "ntk")).kernels(X) for each in (False, True))
     np.testing.assert_allclose(flax.ntk, by_hand.ntk, rtol=1e-12)
