@@ -153,6 +153,7 @@ def start(options: Options) -> Iterator[Timing]:
 def _command(words: list[str], cache: str = "") -> tuple[float, float]:
     """(seconds, processor seconds) of Python with these arguments."""
     environment = {**os.environ, **_home(), **({"XDG_CACHE_HOME": cache} if cache else {})}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every start compiles this package, and none those installed
     used, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, *words], capture_output=True, text=True, env=environment, cwd=ROOT, check=False
