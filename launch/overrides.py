@@ -9,6 +9,14 @@ from absl import flags
 from zoo.messages import did_you_mean
 
 _SWITCHES = {"true": True, "false": False}
+_OPEN = ("data", "task")  # what they name has options that the file need not list; it says which
+
+
+def _is_option(inside: Sequence[str], name: str, settings: Any) -> bool:
+    """Whether the file lacks this field, and it is an option of the data or of the task that the file names."""
+    if len(inside) != 1 or inside[0] not in _OPEN or not hasattr(place := settings.get(inside[0]), "keys"):
+        return False
+    return "name" in place and name not in place and name.isidentifier()
 
 
 def value_of(word: str) -> Any:
@@ -32,7 +40,8 @@ def named(arguments: Sequence[str]) -> set[str]:
 
 
 def fill(arguments: Sequence[str], settings: Any) -> list[str]:
-    """Sets those fields that are None in the config, which absl knows no kind of, and returns the other arguments."""
+    """Sets those fields that are None in the config, or options that it lacks, which absl knows no kind of; returns the other
+    arguments."""
     left, given = list[str](), [*arguments]
     while given:
         argument = given.pop(0)
@@ -44,11 +53,12 @@ def fill(arguments: Sequence[str], settings: Any) -> list[str]:
         place = settings
         for each in inside:
             place = place[each]
-        none = place.get_type(name) is type(None)
+        none = _is_option(inside, name, settings) or place.get_type(name) is type(None)
         if none and not equal and (not given or given[0].startswith(("--", "-config"))):
             raise SystemExit(f"error: --{override} needs a value: --{override}=VALUE.")
         if none:
-            place[name] = value_of(value if equal else given.pop(0))
+            with place.unlocked():
+                place[name] = value_of(value if equal else given.pop(0))
         else:
             left.append(argument)
     return left
@@ -72,8 +82,10 @@ def check(arguments: list[str], settings: Any) -> None:
 
 def field_of(override: str, settings: Any) -> Any:
     """What the config has in a field; where it has none of that name, the program ends with the one that was meant."""
-    place = settings
-    for name in override.split(".")[1:]:
+    place, names = settings, override.split(".")[1:]
+    if _is_option(names[:-1], names[-1], settings):
+        return None
+    for name in names:
         if not hasattr(place, "keys") or name not in place:
             known = place.keys() if hasattr(place, "keys") else []
             more = " A field that the file lacks is given by --set=NAME=VALUE." if "set" in flags.FLAGS else ""

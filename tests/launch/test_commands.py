@@ -253,6 +253,17 @@ def test_fields_that_are_none_take_a_value_of_any_kind():
     assert settings.to_dict() == {"norm": "batch", "causal": False, "sizes": (1, 2), "steps": 3, "inside": inside}
 
 
+def test_options_of_data_and_task_may_be_given_where_the_file_lacks_them():
+    settings = ConfigDict({"data": {"name": "digits", "train": "train"}, "steps": 3, "rich": {"steps": 2}}).lock()
+    given = ["--config.data.path=own.npz", "--config.data.size", "64", "--config.steps=4"]
+    overrides.check(given, settings)
+    assert overrides.fill(given, settings) == ["--config.steps=4"]
+    assert settings.data.to_dict() == {"name": "digits", "train": "train", "path": "own.npz", "size": 64}
+    for other in ("--config.rich.path=1", "--config.path=1", "--config.task.path=1", "--config.data.size.more=1"):
+        with pytest.raises(SystemExit, match="the config has no field"):
+            overrides.check([other], settings)
+
+
 COUNTING = """
 from pathlib import Path
 from ml_collections import ConfigDict

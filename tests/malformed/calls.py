@@ -307,6 +307,8 @@ def given() -> dict[str, dict[str, Any]]:
         "train.data.source": {"name": "digits"},
         "train.data.python_text": {"split": "test", "context": 32, "stride": 16},
         "train.data.file_text": {"path": __file__, "context": 32, "pattern": "*.py", "held_out": 0.5},
+        "train.data.file_arrays": {"path": arrays_file(), "classes": 2},
+        "train.data.file_task": {"path": arrays_file(), "n_train": 2, "n_test": 1, "seed": 1, "normalise": "none"},
         "train.data.random_hierarchy": {"n_train": 4, "n_test": 2, "seed": 1},
         "train.data.RandomHierarchy": {"depth": 2, "vocabulary": 4, "synonyms": 2, "branching": 2, "classes": 3},
         "train.data.of_tokens": {"name": "associative_recall", "n_train": 2, "n_test": 1, "seed": 1},
@@ -344,6 +346,13 @@ def sgd(net: Any, rate: Any) -> Any:
 def saved(run: Trajectory) -> str:
     """A file of it."""
     return str(run.save(Path(tempfile.mkdtemp()) / "run"))
+
+
+def arrays_file() -> str:
+    """Of samples, as `train.data.file_arrays` reads them."""
+    place = Path(tempfile.mkdtemp()) / "own.npz"
+    np.savez(place, x_train=X, y_train=np.arange(len(X)) % 2, x_test=X, y_test=np.arange(len(X)) % 2)
+    return str(place)
 
 
 def methods() -> list[Call]:

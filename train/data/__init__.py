@@ -14,6 +14,8 @@ from train.data.batches import evaluation_batches as evaluation_batches
 from train.data.batches import image_batches as image_batches
 from train.data.batches import minibatches as minibatches
 from train.data.batches import shuffled_batches as shuffled_batches
+from train.data.file_arrays import file_arrays as file_arrays
+from train.data.file_arrays import file_task as file_task
 from train.data.languages import RandomHierarchy as RandomHierarchy
 from train.data.languages import associative_recall as associative_recall
 from train.data.languages import random_hierarchy as random_hierarchy

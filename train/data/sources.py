@@ -240,6 +240,7 @@ def source(name: str | Task, split: str = "train", **options: Any) -> Source:
 
     - "digits": `digits_source`, its split the same for all seeds (not that of `train.data.digits`, which its seed draws);
     - "gaussian_teacher", "xor_mixture", "sphere" with the options of `train.data`, or any `Task`: inputs and targets;
+    - "arrays": x_train, y_train, x_test, y_test of an .npz file, `train.data.file_arrays`;
     - "python", "text" (bytes, `train.data.text`), "random_hierarchy", "associative_recall" (`train.data.languages`): tokens;
     - any other name: a classification data set of TFDS, `tfds_source` (options data_dir, size, memory), or with the option
       context one of text, `train.data.text.tfds_text`; its splits are those of TFDS: "train", "test", "train[:90%]".

@@ -53,4 +53,4 @@ def samples(data: dict[str, Any], settings: "Regression") -> Samples:
         x, y = each.read(np.arange(min(len(each), count or len(each))))
         x = normalisation(data.get("normalise") or each.normalise)(x)
         found += [x.astype(settings.dtype), y - (1 / y.shape[1] if each.classes else 0)]
-    return Samples(data["name"], *found)
+    return Samples(each.name, *found)

@@ -1,0 +1,95 @@
+"""A file of arrays as samples and as a task: labels or numbers, splits, and what is no such file."""
+
+import numpy as np
+import pytest
+
+from train.data import file_arrays, file_task, make_task, source
+from train.study.regression import Regression
+from train.study.regression_samples import samples
+
+X = np.random.default_rng(0).normal(size=(6, 3))
+
+
+def kept(folder, **arrays):
+    np.savez(folder / "own.npz", **arrays)
+    return str(folder / "own.npz")
+
+
+def test_labels_are_counted_over_all_splits_and_numbers_stay_numbers(tmp_path):
+    path = kept(tmp_path, x_train=X, y_train=[0, 1, 0, 1, 1, -1], x_test=X[:2], y_test=np.array([[2], [0]]))
+    train, test = source("arrays", "train", path=path), source("arrays", "test", path=path)
+    assert train.classes == test.classes == 3
+    np.testing.assert_array_equal(train.read(np.arange(6))[1][[0, 5]], [[1, 0, 0], [0, 0, 0]])  # −1: nobody's
+    np.testing.assert_array_equal(test.read(np.arange(2))[1], [[0, 0, 1], [1, 0, 0]])
+    assert file_arrays("train", path, classes=4).outputs == 4
+    numbers = file_arrays("train", path, classes=0)
+    assert numbers.classes is None
+    np.testing.assert_array_equal(numbers.read(np.arange(6))[1][:, 0], [0, 1, 0, 1, 1, -1])
+
+
+@pytest.mark.parametrize(
+    ("y", "outputs"), [([1, -1, 1, 1, -1, 1], 1), (np.linspace(0, 5, 6), 1), (np.arange(12).reshape(6, 2), 2)]
+)
+def test_other_targets_are_numbers(tmp_path, y, outputs):
+    data = file_arrays("train", kept(tmp_path, x_train=X, y_train=y))
+    assert (data.classes, data.outputs, data.normalise) == (None, outputs, "none")
+    np.testing.assert_array_equal(data.read(np.arange(6))[1], np.reshape(y, (6, outputs)).astype(np.float32))
+
+
+def test_bytes_are_images(tmp_path):
+    grey = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2)
+    data = file_arrays("train", kept(tmp_path, x_train=grey, y_train=np.arange(6)))
+    assert (data.shape, data.normalise, data.classes) == ((2, 2, 1), "image", 6)
+    assert file_arrays("train", kept(tmp_path, x_train=grey[:, 0], y_train=np.arange(6))).normalise == "none"
+
+
+def test_a_task_has_points_of_both_splits_drawn_by_the_seed(tmp_path):
+    path = kept(tmp_path, x_train=X, y_train=[0, 1, 2, 0, 1, 2], x_test=X + 9, y_test=[2, 1, 0, 2, 1, 0])
+    task, other = (make_task("arrays", path=path, n_train=5, n_test=2, seed=seed) for seed in (0, 1))
+    rows = [int(np.flatnonzero((x == X.astype(np.float32)).all(1))[0]) for x in task.x_train]
+    assert len(set(rows)) == 5
+    np.testing.assert_allclose(task.y_train, np.eye(3)[np.array(rows) % 3] - 1 / 3, atol=1e-7)
+    assert (task.x_test > 4).all()
+    assert not np.array_equal(task.x_train, other.x_train)
+    by_class = file_task(path, 5, 2, loss="cross_entropy")
+    np.testing.assert_array_equal(by_class.y_train, task.y_train.round(6) > 0)
+    with pytest.raises(ValueError, match='has 6 samples in "train", and n_train = 7'):
+        file_task(path, 7)
+    with pytest.raises(ValueError, match="cross-entropy needs labels"):
+        file_task(path, 5, 0, loss="cross_entropy", classes=0)
+
+
+def test_regression_with_kernels_takes_it(tmp_path):
+    path = kept(tmp_path, x_train=X, y_train=X[:, 0], x_test=X[:2], y_test=X[:2, 0])
+    found = samples({"name": "arrays", "path": path}, Regression(dtype="float64"))
+    np.testing.assert_allclose(found.y[:, 0], X[:, 0], rtol=1e-6)
+    assert (found.classes, found.name) == (False, path)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x_train": X, "y_train": np.arange(1, 7)}, "whole numbers from 1 to 6. Labels begin at 0: subtract 1"),
+        ({"x_train": X, "y_train": [0, 1, 2, 3, 4, -3]}, "whole numbers from -3 to 4"),
+        ({"x_train": X}, "x_train alone"),
+        ({"images": X}, "has images, and no x_train"),
+        ({"x_train": np.where(X.max() == X, np.nan, X), "y_train": np.arange(6)}, "1 of 18 numbers of x_train are not finite"),
+        ({"x_train": np.array(["a", "b"]), "y_train": [0, 1]}, "x_train is an array of <U1"),
+        ({"x_train": np.array([1, "b"], object), "y_train": [0, 1]}, "cannot be read as arrays of numbers"),
+        ({"x_train": X, "y_train": [0, 1]}, "inputs of shape"),
+        ({"x_test": X, "y_test": np.arange(6)}, 'no split "train": x_test, y_test'),
+    ],
+)  # fmt: skip
+def test_what_is_no_such_file_is_said(tmp_path, arrays, message):
+    with pytest.raises(ValueError, match=message):
+        file_arrays("train", kept(tmp_path, **arrays))
+
+
+def test_other_files_are_said(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file .*none\.npz"):
+        file_arrays("train", str(tmp_path / "none.npz"))
+    np.save(tmp_path / "one.npy", X)
+    (tmp_path / "text.npz").write_text("a,b\n1,2\n")
+    for name in ("one.npy", "text.npz"):
+        with pytest.raises(ValueError, match="cannot be read as arrays of numbers in an"):
+            file_arrays("train", str(tmp_path / name))

@@ -1,0 +1,141 @@
+"""Arrays of one's own in a file, as samples and as a task: x_train, y_train, x_test, y_test of an .npz, as Keras keeps them."""
+
+import zipfile
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from limits import Task
+from train.data.normalise import normalisation
+from train.data.sources import SOURCES, Arrays
+from train.data.tasks import TASKS
+from zoo import checks
+from zoo.messages import did_you_mean
+
+_MADE = "np.savez(path, x_train=…, y_train=…, x_test=…, y_test=…) makes it"
+_STEP = checks.Check(
+    "a name, or (name, options)", lambda v: isinstance(v, str) or (isinstance(v, tuple | list) and len(v) == 2)
+)
+_FILE = {"path": checks.word, "classes": checks.nothing | checks.count(0)}
+
+
+@checks.arguments(split=checks.word, **_FILE)
+def file_arrays(split: str = "train", path: str = "", classes: int | None = None) -> Arrays:
+    """Samples `x_SPLIT` [n, …] with `y_SPLIT` of an .npz file.
+
+    Whole numbers [n] (or [n, 1]) are labels of as many classes as the largest of all splits asks for, or of so many `classes`;
+    −1 is none. Other targets, and with classes=0 all, are numbers as they are ([n] is [n, 1]); so are −1 and 1 alone. Of bytes,
+    images [n, height, width] are grey ones; images of bytes are normalised as those of TFDS, all else is taken as it is.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/own.npz", x_train=np.zeros((3, 2)), y_train=[0, 2, 1], x_test=np.ones((1, 2)), y_test=[1])
+    ...     data = file_arrays("train", f"{folder}/own.npz")
+    >>> len(data), data.shape, data.classes
+    (3, (2,), 3)
+    """
+    arrays = _read(path)
+    if f"x_{split}" not in arrays:
+        splits = [name[2:] for name in arrays if name.startswith("x_")]
+        raise ValueError(f'"{path}" has no split "{split}": {", ".join(arrays)}. {did_you_mean(split, splits)}')
+    x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
+    if x.dtype == np.uint8 and x.ndim == 3:
+        x = x[..., None]
+    how = "image" if x.dtype == np.uint8 and x.ndim == 4 else "none"
+    if count := _classes(path, {name[2:]: a for name, a in arrays.items() if name.startswith("y_")}, classes):
+        return Arrays(path, x, y.astype(int), count, how)
+    y = y.astype(float)
+    return Arrays(path, x, y[:, None] if y.ndim == 1 else y, None, how)
+
+
+def _read(path: str) -> dict[str, np.ndarray]:
+    """The arrays x_SPLIT and y_SPLIT of the file, of numbers that are finite."""
+    place = Path(path).expanduser()
+    if not path or not place.is_file():
+        raise FileNotFoundError(f'There is no file "{path}" of arrays: give it as path; {_MADE}.')
+    try:
+        found = np.load(place, allow_pickle=False)
+        arrays = {name: found[name] for name in found.files if name[:2] in ("x_", "y_")}
+    except (
+        AttributeError,
+        OSError,
+        ValueError,
+        zipfile.BadZipFile,
+    ) as error:  # one array, another format, objects, damaged
+        raise ValueError(f'"{path}" cannot be read as arrays of numbers in an .npz file ({error}); {_MADE}.') from error
+    if alone := [name for name in arrays if {"x": "y", "y": "x"}[name[0]] + name[1:] not in arrays]:
+        raise ValueError(f'"{path}" has {", ".join(alone)} alone: a split has x_NAME and y_NAME.')
+    if not arrays:
+        raise ValueError(f'"{path}" has {", ".join(found.files) or "nothing"}, and no x_train, y_train; {_MADE}.')
+    for name, a in arrays.items():
+        if a.dtype.kind not in "biuf":
+            raise ValueError(f'"{path}": {name} is an array of {a.dtype}; give real numbers.')
+        if wrong := int(a.size - np.isfinite(a).sum()):
+            raise ValueError(
+                f'"{path}": {wrong} of {a.size} numbers of {name} are not finite; leave these samples out.'
+            )
+    return arrays
+
+
+def _classes(path: str, targets: dict[str, np.ndarray], classes: int | None) -> int:
+    """How many these labels tell apart; 0 where they are numbers."""
+    y = np.concatenate([a.ravel() for a in targets.values()])
+    rows = any(a.ndim > 1 and a.shape[1:] != (1,) for a in targets.values())
+    if classes is not None:
+        return classes
+    if y.dtype.kind == "f" or rows or set(np.unique(y)) == {-1, 1}:
+        return 0
+    low, high = int(y.min()), int(y.max())
+    if low < -1 or low > 0:
+        raise ValueError(
+            f'"{path}": targets are whole numbers from {low} to {high}. Labels begin at 0: subtract {low}, or say how many '
+            "classes there are; of numbers to be fitted say classes=0."
+        )
+    return max(high + 1, 2)
+
+
+@checks.arguments(
+    **_FILE,
+    n_train=checks.count(1),
+    n_test=checks.count(0),
+    loss=checks.choice("mse", "cross_entropy"),
+    seed=checks.seed,
+    normalise=checks.nothing | _STEP,
+)
+def file_task(
+    path: str = "",
+    n_train: int = 32,
+    n_test: int = 32,
+    loss: Literal["mse", "cross_entropy"] = "mse",
+    seed: int = 0,
+    classes: int | None = None,
+    normalise: Any = None,
+) -> Task:
+    """So many points of `file_arrays`, drawn by the seed of its splits "train" and "test".
+
+    Classes are as those of `digits`: an output each, centred (1 − 1/k and −1/k) for "mse", probabilities for "cross_entropy".
+    normalise: of `train.data.normalise`; None: as `file_arrays` says.
+    """
+    parts: dict[str, Any] = {}
+    for number, (split, n) in enumerate((("train", n_train), ("test", n_test))):
+        if not n:
+            continue
+        data = file_arrays(split, path, classes)
+        if n > len(data):
+            raise ValueError(
+                f'arrays: "{path}" has {len(data)} samples in "{split}", and n_{split} = {n}: ask for fewer.'
+            )
+        if loss == "cross_entropy" and not data.classes:
+            raise ValueError(
+                f'arrays: cross-entropy needs labels, and the targets of "{path}" are numbers: loss="mse".'
+            )
+        x, y = data.read(np.random.default_rng((seed, number)).permutation(len(data))[:n])
+        centre = 1 / data.classes if data.classes and loss == "mse" else 0
+        parts[f"x_{split}"] = normalisation(data.normalise if normalise is None else normalise)(x)
+        parts[f"y_{split}"] = y.astype(float) - centre
+    return Task(**parts, loss=loss, name=Path(path).stem)
+
+
+SOURCES["arrays"] = file_arrays
+TASKS["arrays"] = file_task
