@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from limits.fields.after_readout import MORE, multiple
+from limits.fields.after_readout import MORE, multiple, over_readout
 from limits.fields.network import readout_scales
 from limits.fields.sweep import check_apart, check_finite
 from limits.fields.sweeps import compiled_sweep
@@ -175,6 +175,8 @@ class SampledTwin(Twin):
         found, net = [], self.net.clone(width=samples)
         with computing_in(dtype), patient_bar(f"networks of {samples} samples", replicas) as advance:
             sweep = compiled_sweep(net, Training("mse", trained=self.trained), x.shape, len(x), str(x.dtype), steps=0)
+            behind = "features" in kernels and self._ratios(x) is None
+            covariance = over_readout(sweep, net, x) if behind else None
             for r in range(replicas):
                 key = jax.random.fold_in(jax.random.key(seed), r)
                 state = sweep.begin(jax.random.fold_in(key, 0), x)
@@ -182,7 +184,9 @@ class SampledTwin(Twin):
                 seen = jax.tree.map(lambda a: np.asarray(a, np.float64), seen)
                 check_finite(seen["f"], 0, 0.0)
                 check_apart(self.net, seen["f"], state.offset)
-                if "features" in seen:
+                if covariance is not None:
+                    seen["nngp"] = self._undivided(covariance(state, x, jax.random.fold_in(key, 2)), samples)
+                elif "features" in seen:
                     seen["nngp"] = self.readout(seen["features"], x)
                 found.append(seen)
                 advance()
@@ -204,32 +208,42 @@ class SampledTwin(Twin):
         return scale * (w**2 * features + b**2)
 
     def _no_multiple(self, x: Any) -> str:
-        """Why the NNGP is not that of what enters the readout; "" where it is."""
+        """Why the NNGP is no covariance over the readout's weights; "" where it is."""
         try:
-            self._multiple(x)
+            self._ratios(x)
         except AbsentError as error:
             return str(error)
         return ""
 
     def _multiple(self, x: Any) -> float:
         """The square of the number that the readout is multiplied by."""
+        found = self._ratios(x)
+        if found is None:
+            what = "they are multiplied by what differs from input to input, or are sums of it at several positions"
+            raise AbsentError(MORE.format(name=name_of(self.net), what=what))
+        return found
+
+    def _ratios(self, x: Any) -> float | None:
+        """The same; None where there is no one number, as of a mean over positions behind the readout."""
         if type(self) is not SampledTwin:  # zoo's own end with it
             return 1.0
         shape, kind = np.shape(x)[1:], np.asarray(x).dtype.name
         found = multiple(self.net, shape, kind)
         if found is None:
             return 1.0
-        k, features = found
-        p = parameterization(self.net.parameterization)
-        k = k * (float(p.output_scale(self.net.width, definition_of(self.net).gamma)) ** 2 if p.d else 1.0)
+        k, features = self._undivided(found[0], self.net.width), found[1]
         plain = self._of_readout(features, np.zeros((1, *shape), kind))
         if not np.any(plain) and not np.any(k):  # a readout of zeros: whatever multiplies it, outputs are zero
             return 1.0
         ratio = (k / plain).ravel()
         if np.ptp(ratio) > 0.01 * ratio.mean():
-            what = "they are multiplied by what differs from input to input"
-            raise AbsentError(MORE.format(name=name_of(self.net), what=what))
+            return None
         return 1.0 if abs(ratio.mean() - 1) < 1e-3 else float(ratio.mean())
+
+    def _undivided(self, k: Any, width: int) -> Any:
+        """A covariance of outputs without the division by γ N^d, where features learn."""
+        p = parameterization(self.net.parameterization)
+        return k * (float(p.output_scale(width, definition_of(self.net).gamma)) ** 2 if p.d else 1.0)
 
     def dense_stack(self, x: Any, width: float | None = None) -> Any:
         """That of an MLP whose layers differ."""

@@ -1,5 +1,6 @@
 """What a module does to the output of its readout: times a number, or more."""
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -42,20 +43,15 @@ def multiple(net: nn.Module, shape: tuple[int, ...], kind: str) -> Any:
         state, look = sweep.begin(jax.random.key(0), x), jax.random.key(1)
         phi = np.asarray(sweep.measure(state, x, look, ("features",))["features"], float)  # raises without one readout
         variables = sweep.grown(state, sweep.at_start).variables
+        std, f = _of_readout(sweep, net, x)
         params: Any = flatten_dict(variables["params"])
-        where: Any = flatten_dict(placed(net, x))
-        std = {path: each.std for path, each in where.items() if each.role == "readout" and not each.inner}
-
-        def f(readout: Any, x: Any) -> Any:
-            held = variables | {"params": unflatten_dict({**params, **readout})}
-            return measure(net, sweep.factors, (), held, x, len(x), look)[0]["f"]
+        readout = {path: params[path] for path in std}
 
         @jax.jit
-        def times(readout: Any, x: Any) -> Any:
-            return [f({path: factor * leaf for path, leaf in readout.items()}, x) for factor in (1, 2, -1, 0)]
+        def times(variables: Any, x: Any, look: Any) -> Any:
+            return [f({path: a * leaf for path, leaf in readout.items()}, variables, x, look) for a in (1, 2, -1, 0)]
 
-        readout = {path: params[path] for path in std}
-        once, twice, turned, none = (np.asarray(value, float) for value in times(readout, x))
+        once, twice, turned, none = (np.asarray(value, float) for value in times(variables, x, look))
         least = _MARGIN * np.abs(once).max()
         if np.abs(none).max() > least:
             raise AbsentError(MORE.format(name=name_of(net), what="without its weights they are not 0"))
@@ -63,7 +59,33 @@ def multiple(net: nn.Module, shape: tuple[int, ...], kind: str) -> Any:
             raise AbsentError(MORE.format(name=name_of(net), what="they are no linear function of its weights"))
         if once.ndim != 2 or phi.shape != 2 * (len(once),):  # outputs at positions
             return None
+        return over_readout(sweep, net, x)(state, x, look), phi
+
+
+def over_readout(sweep: Any, net: nn.Module, x: Any) -> Callable[[Any, Any, Any], np.ndarray]:
+    """K(state, x, look) = Σ σ² ∂f/∂W ∂f/∂Wᵀ of drawn networks linear in the readout's weights W: Cov f over W, of one output."""
+    std, f = _of_readout(sweep, net, x)
+
+    @jax.jit
+    def kernel(variables: Any, x: Any, look: Any) -> Any:
+        params: Any = flatten_dict(variables["params"])
         # Of a linear function alone: these weights stand behind all matrices, whose bases have room for one gradient an input.
-        slopes = jax.jit(jax.jacrev(lambda readout, x: f(readout, x)[..., 0]))(readout, x)
-        rows = [std[path] * np.asarray(s, float).reshape(len(once), -1) for path, s in slopes.items()]
-        return sum(row @ row.T for row in rows), phi
+        slopes = jax.jacrev(lambda readout: f(readout, variables, x, look)[..., 0])(
+            {path: params[path] for path in std}
+        )
+        rows = [std[path] * s.reshape(len(x), -1) for path, s in slopes.items()]
+        return sum(row @ row.T for row in rows)
+
+    return lambda state, x, look: np.asarray(kernel(sweep.grown(state, sweep.at_start).variables, x, look), float)
+
+
+def _of_readout(sweep: Any, net: nn.Module, x: Any) -> tuple[dict[tuple, Any], Any]:
+    """(σ by path, f(W, variables, x, look)) of the readout's weights W."""
+    where: Any = flatten_dict(placed(net, x))
+
+    def f(readout: Any, variables: Any, x: Any, look: Any) -> Any:
+        params: Any = flatten_dict(variables["params"])
+        held = variables | {"params": unflatten_dict({**params, **readout})}
+        return measure(net, sweep.factors, (), held, x, len(x), look)[0]["f"]
+
+    return {path: each.std for path, each in where.items() if each.role == "readout" and not each.inner}, f
