@@ -56,8 +56,11 @@ def program_of(net: nn.Module, shape: tuple[int, ...], kind: str, trained: tuple
     try:
         try:
             return reading(single=False)
-        except TypeError as error:  # a loop whose carry is float32 whatever its inputs are, as that of nn.RNN
-            if "carry" not in str(error):
+        except (
+            TypeError
+        ) as error:  # a loop whose carry is float32 whatever its inputs are, as that of nn.RNN; or an index
+            # held in a NumPy array, which JAX keeps in the type in which it met it first
+            if "carry" not in str(error) and "same dtypes" not in str(error):
                 raise
             return reading(single=True)
     except NoLimitError as error:

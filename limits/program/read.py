@@ -31,9 +31,7 @@ from zoo.layers import convolutions
 
 KERNELS = ("nngp", "ntk")
 TOLERANCE = 1e-10  # of infinite depth
-_SINGLE = (
-    "its code was traced in float32, which a loop in it begins with: numbers in it are off by up to 6e-8 of themselves"
-)
+_SINGLE = "its code was traced in float32, which a loop or indices in it begin with: numbers are off by up to 6e-8 of themselves"
 _LOOKED = 1e-6  # tolerance of a first look at infinite depth
 _PAIRS = 2  # inputs on either side of pairs that are looked at
 _FRAMES = 50_000  # of Python, for the recursion through a deep network
