@@ -4,9 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from optax import MultiStepsState
 from optax.contrib import ScheduleFreeState
+
+from train.variables import update
 
 STILL = (
     "batch statistics (batch_stats) stayed as they were in the first step, as in evaluation: unless they are meant to be fixed, "
@@ -40,7 +43,7 @@ def watched(advance: Callable[..., Any], say: Callable[[str], object]) -> Callab
         found = advance(state, k, most)
         if before and all(map(np.array_equal, before, _here(found[0]))):
             say(STILL)
-        if first and any(isinstance(part, ScheduleFreeState) for part in _states(found[0].memory, ScheduleFreeState)):
+        if first and _states(found[0].memory, ScheduleFreeState):
             say(FREE)
         first = False
         return found
@@ -56,10 +59,35 @@ def _here(state: Any) -> list[np.ndarray]:
 
 
 def _states(memory: Any, kind: type) -> list[Any]:
-    """The parts of an optimiser's memory, those of this kind whole."""
-    return jax.tree.leaves(memory, is_leaf=lambda part: isinstance(part, kind))
+    """The parts of an optimiser's memory that are of this kind."""
+    parts = jax.tree.leaves(memory, is_leaf=lambda part: isinstance(part, kind))
+    return [part for part in parts if isinstance(part, kind)]
 
 
-def waits(memory: Any) -> bool:
-    """Whether an optimiser with this memory takes several batches for a step of its own (optax.MultiSteps)."""
-    return any(isinstance(part, MultiStepsState) for part in _states(memory, MultiStepsState))
+def waits(tx: Any, trained: Any, steps: int) -> bool:
+    """Whether within so many steps this optimiser takes several batches for one of its own (optax.MultiSteps).
+
+    trained: shapes of parameters. How many batches a step takes is told by trying it, of gradients of zero.
+
+    >>> import optax
+    >>> one = jax.ShapeDtypeStruct((2,), "float32")
+    >>> [waits(optax.MultiSteps(optax.sgd(0.1), k).gradient_transformation(), one, steps=3) for k in (1, 2)]
+    [False, True]
+    """
+    if not _states(jax.eval_shape(tx.init, trained), MultiStepsState):
+        return False
+
+    def left(step: Any) -> list[Any]:
+        """Batches that lie there after one more, where so many steps of its own are done."""
+        zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), trained)
+        at = jax.tree.map(
+            lambda part: part._replace(gradient_step=step) if isinstance(part, MultiStepsState) else part,
+            tx.init(zeros), is_leaf=lambda part: isinstance(part, MultiStepsState),
+        )  # fmt: skip
+        zero = jnp.zeros(())
+        after = update(tx, zeros, at, zeros, value=zero, value_fn=lambda trained: zero)[1]
+        return [part.mini_step for part in _states(after, MultiStepsState)]
+
+    # Nothing else than these numbers is worked out: what they do not depend on is left out as the program is compiled.
+    counts = jax.jit(jax.vmap(left))(jnp.arange(steps, dtype="int32"))
+    return any(np.asarray(each).any() for each in counts)

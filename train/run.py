@@ -263,7 +263,8 @@ def conduct(
         screen.print(f"continuing from the checkpoint of step {start}")
     if start >= steps:
         return True
-    said_of_rates = [] if run.rates is None or not waits(trainer.shapes.memory) else [WAITING]
+    waiting = run.rates is not None and waits(run.program.tx, trainer.one.trained, steps)
+    said_of_rates = [WAITING] if waiting else []
     for line in (*trainer.said, *said_of_rates):
         screen.print(line)
     if others := beside.references(run):

@@ -118,6 +118,11 @@ class Trainer:
             lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), self.shapes, self.shardings
         )
 
+    @property
+    def one(self) -> TrainingState:
+        """Shapes of the state of one network, of several members too."""
+        return jax.tree.map(lambda a: abstract(a.shape[bool(self.members) :], a.dtype), self.shapes)
+
     def outputs(self, x: Any) -> Any:
         """Shapes of a network's outputs for inputs like x, in training."""
 
@@ -125,8 +130,7 @@ class Trainer:
             options = draws(self.program.net, jax.random.wrap_key_data(state.key), state.step)
             return in_full(forward(self.program.net, state.trained, state.collections, x, **options)[0])
 
-        state = jax.tree.map(lambda a: abstract(a.shape[bool(self.members) :], a.dtype), self.shapes)
-        return jax.eval_shape(of, state, x)
+        return jax.eval_shape(of, self.one, x)
 
     def place(self, batch: Any) -> Any:
         """The global batch on the devices, from the rows that this process has."""

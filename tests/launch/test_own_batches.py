@@ -148,16 +148,16 @@ def test_own_batches_may_come_in_the_same_memory(tmp_path: Path):
 def test_an_optimiser_that_waits_for_several_batches_has_another_schedule(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ):
-    """Its fourth step takes the second of the rates, not the fourth, which the log had."""
+    """Its fourth step takes the second of the rates, not the fourth, which the log had. Of one batch a step it is the same."""
     code = OWN_TEST_DATA.replace('"evaluate_every": 2', '"schedule": "cosine"')
-    (tmp_path / "own.py").write_text(
-        code.replace(
-            "optax.sgd(learning_rate)", "optax.MultiSteps(optax.sgd(learning_rate), 2).gradient_transformation()"
-        )
-    )
-    assert train.conduct(prepared(tmp_path / "run", tmp_path / "own.py"), Console())
-    assert "takes one step for several batches" in " ".join(capsys.readouterr().out.split())
-    assert not any("learning_rate" in line for line in read_records(tmp_path / "run/log.jsonl"))
+    for several, members in (("1", 2), ("2", 0), ("2", 2), ("lambda step: 1 + (step > 0)", 0)):
+        wrapped = f"optax.chain(optax.MultiSteps(optax.adam(learning_rate), {several}))"
+        (tmp_path / "own.py").write_text(code.replace("optax.sgd(learning_rate)", wrapped))
+        folder = tmp_path / f"{len(several)}{several[0]}{members}"
+        assert train.conduct(prepared(folder, tmp_path / "own.py", members=members), Console())
+        waits = several != "1"
+        assert ("takes one step for several batches" in " ".join(capsys.readouterr().out.split())) == waits
+        assert any("learning_rate" in line for line in read_records(folder / "log.jsonl")) != waits
 
 
 WHOLE_NUMBERS = """
