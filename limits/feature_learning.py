@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from limits.fields.coupled import Coupled, check_variances
+from limits.fields.heads import check_order, falls_as_samples, in_one_head
 from limits.fields.plain import check_independent
 from limits.fields.record import AVERAGED, check_record, record_bytes
 from limits.fields.rules import check_means, entry_bytes, moved_by_entry
@@ -118,9 +119,10 @@ def rich(
     and order=2. Rules that ask for the size of the weights (LAMB) are refused.
 
     `order`=2 takes the error from O(1/samples) to O(1/samples²): each sweep is run with the two halves of its samples, which
-    share its draws (`limits.fields.coupled`). With `width`=N, so does the answer for networks of that width, to first order in
-    1/N: their mean outputs, losses and kernels, and in `f_train_cov`, `f_test_cov` the spread of their outputs; `centred` then
-    counts as in `ensemble`. Several widths, of which one may be inf, get a tuple of answers from the same sweeps.
+    share its draws (`limits.fields.coupled`). With `width`=N, so does the answer for networks of that width and their number of
+    heads, to first order in 1/N: their mean outputs, losses and kernels, and in `f_train_cov`, `f_test_cov` the spread of their
+    outputs; `centred` then counts as in `ensemble`. Several widths, of which one may be inf, get a tuple of answers from the
+    same sweeps.
 
     At infinite depth (`twin(net, depth=inf)`) sweeps of several `depths` are extrapolated (`limits.depth.learning`).
 
@@ -160,7 +162,10 @@ def rich(
     training.check_optimizer("rich", twin.net, task.x)
     twin.check_training(task.x)
     twin.check_inside(task.x)
-    samples, order = accuracy(twin.net, training, task.x, samples, order or (1 if twin.deep else None))
+    widths: Any = width if np.ndim(width) else (width,)  # pyright: ignore[reportArgumentType]
+    finite = any(each is not None and each < math.inf for each in widths)
+    samples, order = accuracy(twin.net, training, task.x, samples, order or (1 if twin.deep else None), finite)
+    twin = dataclasses.replace(twin, net=in_one_head(twin.net))
     check_outputs("rich", twin.net, task)
     twin.check_width(task.x)
     absent = unrecorded(twin.net, task.x)
@@ -197,8 +202,6 @@ def rich(
             )
         each, how = deep_sweeps(plan, depths, *settings)
     elif width is not None or (order == 2 and exactly(plan) is None):
-        widths: Any = width if np.ndim(width) else (width,)  # pyright: ignore[reportArgumentType]
-        finite = any(each is not None and each < math.inf for each in widths)
         if mixed and finite:
             raise AbsentError(_NO_WIDTH.format(said=mixed))
         if by_entry and finite:
@@ -215,10 +218,14 @@ def rich(
     return _mean(Runs(task, recorded, absent, at, reduce), each, _with_trial(how, training), mixed)
 
 
-def accuracy(net: Any, training: Training, x: Any, samples: int | None, order: int | None) -> tuple[int, int]:
-    """(samples, order of Richardson's step), those that were given or what suits the optimiser."""
+def accuracy(
+    net: Any, training: Training, x: Any, samples: int | None, order: int | None, finite: bool = False
+) -> tuple[int, int]:
+    """(samples, order of Richardson's step), those that were given or what suits the optimiser. finite: at finite widths."""
     by_entry = bool(moved_by_entry(net, training, x))
-    return samples or (_FEW if by_entry else _MANY), order or (2 if by_entry else 1)
+    samples, order = samples or (_FEW if by_entry else _MANY), order or (2 if by_entry and falls_as_samples(net) else 1)
+    check_order(net, order, finite)
+    return samples, order
 
 
 def _with_trial(how: Provenance, training: Training) -> Provenance:

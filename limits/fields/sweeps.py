@@ -16,6 +16,7 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from limits.fields.coupled import Coupled, check_observed
 from limits.fields.fourth import PAIR, not_normal, pair_size
+from limits.fields.heads import dropped
 from limits.fields.kept_sweep import Keep
 from limits.fields.network import REVEALED, coordinates_needed, vectors_met
 from limits.fields.record import needs, reduce
@@ -102,7 +103,9 @@ def sweeps(
     if found is not None:
         return found, Provenance("exact", "linear network: closed equations of its kernels")
     each = _replicas(plan, samples, replicas, key, dtype, progress, folder)
-    return each, Provenance.monte_carlo(f"{replicas} sweeps of {samples} samples; O(1/{samples}) dropped", replicas)
+    return each, Provenance.monte_carlo(
+        f"{replicas} sweeps of {samples} samples; {dropped(plan.net, samples)} dropped", replicas
+    )
 
 
 def exactly(plan: Plan) -> dict[str, Any] | None:

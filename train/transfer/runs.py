@@ -15,6 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from limits import Task, twin
 from limits.feature_learning import accuracy, check_learns
+from limits.fields.heads import in_one_head
 from limits.fields.sweeps import Plan, coupled_sweeps, sweeps
 from limits.losses import point_loss
 from limits.training import Training
@@ -299,8 +300,9 @@ def limit_losses(
     task = twin(net).fed(task)
     # A limit starts at f = 0; networks do not, which is of the order 1/width that is asked for with widths.
     training = Training.of(task, steps, value, centred=widths is None, batches=batches, optimizer=optimizer, net=net)
-    plan = Plan(net, task, training, np.arange(steps))
-    samples, order = accuracy(net, training, task.x, samples, order)
+    finite = widths is not None and not np.isinf(widths).all()
+    samples, order = accuracy(net, training, task.x, samples, order, finite)
+    plan = Plan(in_one_head(net), task, training, np.arange(steps))
     rows, loss = jnp.asarray(training.rows(len(task.x_train))), point_loss(task.loss)
     targets = [jnp.asarray(task.y_train, float)] + ([] if task.mask_train is None else [jnp.asarray(task.mask_train)])
     on_batch = lambda f, rows: loss(f[rows], *(part[rows] for part in targets))  # noqa: E731
@@ -311,7 +313,7 @@ def limit_losses(
 
     try:
         if widths is not None:
-            found = coupled_sweeps(plan, samples, replicas, finite=not np.isinf(widths).all())[0]
+            found = coupled_sweeps(plan, samples, replicas, finite=finite)[0]
             return np.stack([found.at(None if np.isinf(width) else width, curves) for width in widths])
         if order == 2:
             return coupled_sweeps(plan, samples, replicas)[0].at(None, curves)
