@@ -30,6 +30,7 @@ code of make, optimizer, loss or batches has changed since, or this package's ve
 Exit codes: 0 finished, 42 preempted (SIGTERM) and saved.
 """
 
+import json
 import logging
 import sys
 import time
@@ -97,7 +98,19 @@ def report(run: Run, screen: Any, started: float, ended: str = "") -> None:
         return
     config = run.experiment.config
     provenance = common.provenance(config, run.experiment) | {"seconds": round(time.time() - started, 1)}
+    if run.began >= run.fields["steps"]:
+        provenance |= trained_with(run.folder / "report.json")
     common.write(run.folder, curves.documents(run.folder, config.name, provenance, ended), screen)
+
+
+def trained_with(file: Any) -> dict[str, Any]:
+    """How long a finished run took, on what, with which versions and which command: of a rerun, which trains nothing, these are
+    no news."""
+    try:
+        said = json.loads(file.read_text())["run"]
+        return {name: said[name] for name in ("seconds", "versions", "device", "processor", "command") if name in said}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def with_fields(config: Any, given: list[str]) -> Any:

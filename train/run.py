@@ -77,7 +77,7 @@ class Run:
         if self.source is None:
             x, y = self.abstract_batch()
             check_labels(self.program.loss, lambda: self.trainer.outputs(x), y, self._seen, self._batches)
-        self.pmap, whole = pmap, (jax.process_index(), jax.process_count())
+        self.pmap, self.began, whole = pmap, 0, (jax.process_index(), jax.process_count())  # began: at which step
         self.part = whole if pmap else rows_here(self.trainer.placement.batch, inputs.shape[0])
 
     def _held_out(self, every: int) -> Any:
@@ -251,7 +251,8 @@ def conduct(
     fields, trainer = run.fields, run.trainer
     steps, always = fields["steps"], log_spaced(fields["steps"], fields["analysis"])
     checkpoints = Checkpoints(run.folder / "checkpoints", fields["keep"], always, run.info())
-    start, state = restored(checkpoints, trainer)
+    run.began, state = restored(checkpoints, trainer)
+    start = run.began
     logs = {name: run.folder / name for name in ("log.jsonl", "test.jsonl")}
     marks = checkpoints.info_at(start).get("logs", {}) if start else {}
     if not start and checkpoints.damaged and jax.process_index() == 0:  # it begins anew, and the old logs stay too

@@ -13,8 +13,8 @@ from zoo.attention import heads_of
 
 _NO_WIDTH = (
     'rich: {name} has heads="grow", whose networks are off their limit by what falls as one over the size of a head, '
-    "about 1/√width, not as 1/width. For networks of one width name its number of heads, as in heads={heads} of width {width}; or "
-    "leave width out (in a config of compare, order=2)."
+    "about 1/√width, not as 1/width. For networks of one width name its number of heads, as in heads={heads} of width {width}; "
+    "or leave width out (in a config of compare, order=2)."
 )
 _NO_ORDER = (
     'rich: order=2 takes off what falls as 1/samples. With logits of 1/√d and heads="grow" sweeps are off by what falls as one '

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,21 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     assert train.conduct(prepared(folder), SILENT)
     return folder
+
+
+def test_a_rerun_of_a_finished_run_says_what_it_took(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    now: dict[str, Any] = {"device": "one", "command": "first"}
+    monkeypatch.setattr(common, "provenance", lambda *_: dict(now))
+    train.report(prepared(tmp_path), SILENT, time.time() - 1000)
+    now = {"device": "two", "command": "again"}
+    for text in ("", "{", "[]", '{"run": 3}'):  # the report that is there; ones that say nothing
+        if text:
+            (tmp_path / "report.json").write_text(text)
+        assert train.conduct_and_report(prepared(tmp_path), SILENT, None, time.time() - 1)
+        found = json.loads((tmp_path / "report.json").read_text())["run"]
+        assert (found["device"], found["command"]) == (("two", "again") if text else ("one", "first"))
+        assert (found["seconds"] > 999) != bool(text)
 
 
 def equal(one: Path, other: Path) -> None:
