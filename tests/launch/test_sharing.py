@@ -18,7 +18,7 @@ from train.transfer import Outcome, Sweep
 from train.transfer.cells import save_arrays
 from train.transfer.numbers import Saved, numbers
 from train.transfer.predicted_report import report as predicted_report
-from train.transfer.prediction import measured
+from train.transfer.prediction import measured, predict
 from train.transfer.report import report, tables
 
 X = np.arange(-4.0, 3.0)
@@ -109,6 +109,10 @@ def test_only_what_the_house_wrote_is_packed(theirs: Any, tmp_path: Path):
         pack(folder / "checkpoints", tmp_path / "d.zip")
 
 
+def _with(text: bytes, **fields: Any) -> bytes:
+    return json.dumps(json.loads(text) | fields).encode()
+
+
 @pytest.mark.parametrize(
     ("name", "change", "why"),
     [
@@ -116,6 +120,10 @@ def test_only_what_the_house_wrote_is_packed(theirs: Any, tmp_path: Path):
         ("report.json", lambda text: text.replace(b'"dial"', b'"dail"'), "do not belong together"),
         ("report.json", lambda text: text.replace(b"0.25", b"0.26"), "are not those in report.json"),
         ("report.json", lambda text: text[:-9], "cannot be read"),
+        ("report.json", lambda text: text.replace(b'"depth": 2', b'"depth": Infinity', 1), "do not belong together"),
+        ("report.json", lambda text: text.replace(b'"width": 32', b'"width": 16', 1), "is there twice"),
+        ("report.json", lambda text: _with(text, settings={"a": 3}), "the setting a is no table of fields"),
+        ("report.json", lambda text: _with(text, sweeps=[]), "holds no sweeps"),
         ("report.json", lambda _: b"[]", "holds no sweeps"),
         ("arrays.npz", lambda data: data[:-3], "no checksum at its end"),
     ],
@@ -125,6 +133,14 @@ def test_numbers_that_do_not_fit(theirs: Any, name: str, change: Any, why: str):
     file.write_bytes(change(file.read_bytes()))
     with pytest.raises((ValueError, DamagedError), match=why):
         Saved.read(file.parent)
+
+
+def test_a_size_whose_seeds_are_all_the_same_is_said():
+    """A LinAlgError."""
+    sweeps = {(n, 2): sweep(n) for n in (16, 32, 64)}
+    sweeps[16, 2] = Sweep(16, 2, 2.0**X, np.ones_like(sweeps[16, 2].curves))
+    with pytest.raises(ValueError, match="the same for all seeds, whose spread is the noise"):
+        predict(sweeps, 256)
 
 
 def test_numbers_name_every_sweep(theirs: Any):

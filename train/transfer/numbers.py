@@ -66,7 +66,7 @@ class Saved:
             ) from None
         except ValueError as error:
             raise DamagedError(f"{folder / 'report.json'} cannot be read ({error}).") from None
-        if not isinstance(document, dict) or "sweeps" not in document:
+        if not isinstance(document, dict) or not document.get("sweeps"):
             raise ValueError(f"{folder / 'report.json'} holds no sweeps: it is not of launch.transfer.")
         if not has_checksum(data):
             raise DamagedError(
@@ -76,7 +76,7 @@ class Saved:
             with read_npz(data) as arrays:
                 outcome = _outcome(document, arrays)
             target = {name: int(document["target"][name]) for name in ("width", "depth") if name in document["target"]}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DamagedError(
                 f"The numbers in {folder} do not belong together, or an earlier version wrote them ({error!r}): let "
                 "launch.transfer write them again."
@@ -89,16 +89,26 @@ def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outc
     sweeps: dict[str, Any] = {}
     limits: dict[str, Any] = {}
     tuning: dict[str, Any] = {}
+    seen: dict[str, set[tuple[float, int]]] = {}
     for each in document["sweeps"]:
         label, width, depth = str(each["setting"]), float(each["width"]), int(each["depth"])
         rates = np.array([float(value) for value in each[dial]])
         key = f"{label}/limit x{depth}/curves" if math.isinf(width) else f"{label}/{width:g}x{depth}/curves"
         curves = np.asarray(arrays[key], float)
-        if curves.ndim != 3 or len(curves) != len(rates) or not (np.diff(rates) > 0).all() or not (rates > 0).all():
+        if (
+            not curves.size
+            or curves.ndim != 3
+            or len(curves) != len(rates)
+            or not (np.diff(rates) > 0).all()
+            or not (rates > 0).all()
+        ):
             raise ValueError(f"{key} has shape {curves.shape} at {len(rates)} values")
         values = arrays.get(f"{key.removesuffix('curves')}{dial}", rates)  # of the limit the report alone has them
         if values.shape != rates.shape or not np.allclose(values, rates, rtol=1e-9, atol=0):
             raise ValueError(f"{key} is at values of {dial} that are not those in report.json")
+        if (width, depth) in seen.setdefault(label, set()):
+            raise ValueError(f"{key} is there twice")
+        seen[label].add((width, depth))
         if math.isinf(width):
             limits.setdefault(label, {})[depth] = Sweep(width, depth, rates, curves)
         else:
@@ -113,6 +123,8 @@ def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outc
     settings, absent, unbounded = (
         {str(k): v for k, v in document[name].items()} for name in ("settings", "absent", "unbounded")
     )
+    if odd := [label for label, setting in settings.items() if not isinstance(setting, dict)]:
+        raise ValueError(f"the setting {odd[0]} is no table of fields")
     found = Outcome(dial, sweeps, limits, settings, absent, unbounded, tuning=tuning)
     # Earlier versions do not say these two.
     tasks = {str(label): str(task) for label, task in document.get("tasks", {}).items()}

@@ -110,7 +110,13 @@ def predict(
     target = (width, largest[1] if depth is None else depth)
     curves = _curves(sweeps, target, limits or {})
     finite = [c for c in curves if c.finite]
-    fits = [fit(curves, model) for model in models()]
+    try:
+        fits = [fit(curves, model) for model in models()]
+    except np.linalg.LinAlgError:
+        raise ValueError(
+            "predict: the losses of a size are the same for all seeds, whose spread is the noise: give seeds that differ, or "
+            "leave that size out."
+        ) from None
     weights = weights_of(fits)
     random = np.random.default_rng(seed)
     doubts = collapse(fits[int(np.argmax(weights))])
