@@ -69,6 +69,9 @@ def unpack_files(data: bytes, folder: Path, largest: int = LARGEST) -> dict[str,
         raise
     except _UNREADABLE as error:
         raise DamagedError(f"The archive cannot be read ({error}).") from error
+    for above in folder.parents:
+        if above.exists() and not above.is_dir():
+            raise FileExistsError(f"{above} is a file, and no folder can be made in it: name another place.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
     try:

@@ -137,7 +137,7 @@ def test_numbers_that_do_not_fit(theirs: Any, name: str, change: Any, why: str):
 
 def test_a_size_whose_seeds_are_all_the_same_is_said():
     """A LinAlgError."""
-    sweeps = {(n, 2): sweep(n) for n in (16, 32, 64)}
+    sweeps: Any = {(n, 2): sweep(n) for n in (16, 32, 64)}
     sweeps[16, 2] = Sweep(16, 2, 2.0**X, np.ones_like(sweeps[16, 2].curves))
     with pytest.raises(ValueError, match="the same for all seeds, whose spread is the noise"):
         predict(sweeps, 256)
@@ -191,3 +191,11 @@ def test_the_programs(theirs: Any, tmp_path: Path):
         assert done.returncode == 1
         assert why in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_file_in_the_place_of_a_folder_is_said(theirs: Any, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    pack(theirs[0], tmp_path / "a.zip")
+    for inside in ("file/x", "file/x/y"):
+        with pytest.raises(FileExistsError, match="file is a file, and no folder can be made in it: name another"):
+            unpack(tmp_path / "a.zip", tmp_path / inside)
