@@ -82,7 +82,9 @@ class Explanation:
     def __rich__(self) -> Group:
         table = Table(title=f"{self.optimizer}: what every parameter is trained with")
         for column in ("parameter", "shape", "role", "initial std", "multiplier", "learning rate", "ε", "decay"):
-            table.add_column(column, justify="left" if column in ("parameter", "role") else "right", no_wrap=True)
+            side = "left" if column in ("parameter", "role") else "right"
+            table.add_column(column, justify=side, no_wrap=column != "parameter", overflow="fold")
+        table.columns[0].min_width = 24  # long names go on in another line
         alike: dict[Row, list[str]] = {}  # layers that are treated alike share a line
         for row in self.rows:
             alike.setdefault(dataclasses.replace(row, name=numberless(row.name)), []).append(row.name)

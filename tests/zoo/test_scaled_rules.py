@@ -1,5 +1,7 @@
 """Optimisers that ask for more than gradients: for the loss, for norms of gradients or of weights."""
 
+import dataclasses
+import io
 from typing import Any
 
 import flax.linen as nn
@@ -8,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from rich.console import Console
 
 from zoo import MLP, Parameterization, explain, factors, in_parameterization, scaled
 
@@ -248,3 +251,14 @@ def test_whatever_a_module_says_to_a_guessed_input_an_input_is_asked_for(kind):
         scaled(optax.adam(0.01), net).init(variables)
     assert isinstance(error.value.__cause__, kind)
     scaled(optax.adam(0.01), net, jax.ShapeDtypeStruct((1, 6, 5), "float32")).init(variables)
+
+
+def test_explain_shows_long_names_whole():
+    """In narrow windows too, where they go on in another line."""
+    found = explain(MLP(8, 1, parameterization=MUP), x=X, show=False)
+    name = "a_layer_with_a_name_that_no_column_of_a_table_has_room_for.kernel"
+    rows = (dataclasses.replace(found.rows[0], name=name), *found.rows)
+    shown = io.StringIO()
+    Console(file=shown, width=100, color_system=None).print(dataclasses.replace(found, rows=rows))
+    first = [line.split("│")[1].strip() for line in shown.getvalue().splitlines() if line.startswith("│")]
+    assert name in "".join(first)
