@@ -235,8 +235,9 @@ class SampledTwin(Twin):
         plain = self._of_readout(features, np.zeros((1, *shape), kind))
         if not np.any(plain) and not np.any(k):  # a readout of zeros: whatever multiplies it, outputs are zero
             return 1.0
-        ratio = (k / plain).ravel()
-        if np.ptp(ratio) > 0.01 * ratio.mean():
+        k, plain = np.ravel(k), np.ravel(plain)
+        ratio = k[plain != 0] / plain[plain != 0]
+        if np.any(k[plain == 0]) or np.ptp(ratio) > 0.01 * ratio.mean():  # where it is used twice nothing is `plain`
             return None
         return 1.0 if abs(ratio.mean() - 1) < 1e-3 else float(ratio.mean())
 

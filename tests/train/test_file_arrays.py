@@ -59,6 +59,24 @@ def test_a_task_has_points_of_both_splits_drawn_by_the_seed(tmp_path):
         file_task(path, 5, 0, loss="cross_entropy", classes=0)
 
 
+def test_points_without_a_label_are_in_no_task(tmp_path):
+    path = kept(tmp_path, x_train=X, y_train=[0, 1, -1, 2, -1, 1])
+    assert (file_task(path, 4, 0).y_train.max(1) > 0.5).all()
+    with pytest.raises(ValueError, match='has 4 labelled samples in "train", and n_train = 5'):
+        file_task(path, 5, 0)
+
+
+def test_numbers_keep_their_digits(tmp_path):
+    path = kept(tmp_path, x_train=X, y_train=X[:, 0])
+    assert set(file_task(path, 6, 0).y_train[:, 0]) == set(X[:, 0])
+
+
+def test_labels_that_are_floats_must_be_whole(tmp_path):
+    path = kept(tmp_path, x_train=X, y_train=[0.0, 1, 0.5, 1.7, 0, 1])
+    with pytest.raises(ValueError, match="2 of 6 labels are none of 2 classes"):
+        file_arrays("train", path, classes=2)
+
+
 def test_regression_with_kernels_takes_it(tmp_path):
     path = kept(tmp_path, x_train=X, y_train=X[:, 0], x_test=X[:2], y_test=X[:2, 0])
     found = samples({"name": "arrays", "path": path}, Regression(dtype="float64"))
@@ -71,6 +89,8 @@ def test_regression_with_kernels_takes_it(tmp_path):
     [
         ({"x_train": X, "y_train": np.arange(1, 7)}, "whole numbers from 1 to 6. Labels begin at 0: subtract 1"),
         ({"x_train": X, "y_train": [0, 1, 2, 3, 4, -3]}, "whole numbers from -3 to 4"),
+        ({"x_train": X, "y_train": [0, 1, -1, 1, 0, 1]}, "targets are -1, 0 and 1. With classes=2"),
+        ({"x_train": X, "y_train": range(6), "x_test": X, "y_test": X[:, 0]}, "y_train are whole numbers, and those of other"),
         ({"x_train": X}, "x_train alone"),
         ({"images": X}, "has images, and no x_train"),
         ({"x_train": np.where(X.max() == X, np.nan, X), "y_train": np.arange(6)}, "1 of 18 numbers of x_train are not finite"),

@@ -44,7 +44,7 @@ def file_arrays(split: str = "train", path: str = "", classes: int | None = None
         x = x[..., None]
     how = "image" if x.dtype == np.uint8 and x.ndim == 4 else "none"
     if count := _classes(path, {name[2:]: a for name, a in arrays.items() if name.startswith("y_")}, classes):
-        return Arrays(path, x, y.astype(int), count, how)
+        return Arrays(path, x, y.astype(int) if y.dtype.kind != "f" else y, count, how)
     y = y.astype(float)
     return Arrays(path, x, y[:, None] if y.ndim == 1 else y, None, how)
 
@@ -84,9 +84,19 @@ def _classes(path: str, targets: dict[str, np.ndarray], classes: int | None) -> 
     rows = any(a.ndim > 1 and a.shape[1:] != (1,) for a in targets.values())
     if classes is not None:
         return classes
+    whole = [name for name, a in targets.items() if a.dtype.kind != "f"]
+    if whole and len(whole) < len(targets) and not rows:
+        raise ValueError(
+            f'"{path}": y_{whole[0]} are whole numbers, and those of other splits are not: keep them alike, or say how many '
+            "classes there are (classes=0: they are numbers)."
+        )
     if y.dtype.kind == "f" or rows or set(np.unique(y)) == {-1, 1}:
         return 0
     low, high = int(y.min()), int(y.max())
+    if low == -1 and high == 1:
+        raise ValueError(
+            f'"{path}": targets are -1, 0 and 1. With classes=2 -1 is a label that nobody gave; with classes=0 they are numbers.'
+        )
     if low < -1 or low > 0:
         raise ValueError(
             f'"{path}": targets are whole numbers from {low} to {high}. Labels begin at 0: subtract {low}, or say how many '
@@ -112,7 +122,7 @@ def file_task(
     classes: int | None = None,
     normalise: Any = None,
 ) -> Task:
-    """So many points of `file_arrays`, drawn by the seed of its splits "train" and "test".
+    """So many points of `file_arrays`, drawn by the seed of its splits "train" and "test", of those that have a label.
 
     Classes are as those of `digits`: an output each, centred (1 − 1/k and −1/k) for "mse", probabilities for "cross_entropy".
     normalise: of `train.data.normalise`; None: as `file_arrays` says.
@@ -122,18 +132,21 @@ def file_task(
         if not n:
             continue
         data = file_arrays(split, path, classes)
-        if n > len(data):
+        known = np.flatnonzero(data.targets >= 0) if data.classes else np.arange(len(data))
+        if n > len(known):
+            what = "labelled samples" if len(known) < len(data) else "samples"
             raise ValueError(
-                f'arrays: "{path}" has {len(data)} samples in "{split}", and n_{split} = {n}: ask for fewer.'
+                f'arrays: "{path}" has {len(known)} {what} in "{split}", and n_{split} = {n}: ask for fewer.'
             )
         if loss == "cross_entropy" and not data.classes:
             raise ValueError(
                 f'arrays: cross-entropy needs labels, and the targets of "{path}" are numbers: loss="mse".'
             )
-        x, y = data.read(np.random.default_rng((seed, number)).permutation(len(data))[:n])
-        centre = 1 / data.classes if data.classes and loss == "mse" else 0
+        x, y = data.stored(np.random.default_rng((seed, number)).permutation(known)[:n])
+        if data.classes:
+            y = np.eye(data.classes)[y.astype(int)] - (1 / data.classes if loss == "mse" else 0)
         parts[f"x_{split}"] = normalisation(data.normalise if normalise is None else normalise)(x)
-        parts[f"y_{split}"] = y.astype(float) - centre
+        parts[f"y_{split}"] = y
     return Task(**parts, loss=loss, name=Path(path).stem)
 
 
