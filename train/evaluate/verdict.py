@@ -22,6 +22,7 @@ from train.evaluate.statistics import (
 )
 
 FAMILYWISE = 0.003  # probability that a report rejects anything although every limit is right
+ROUNDING = 1e-6  # of the observable, in float32: what normalisation holds fixed varies by less, and says nothing beyond
 PRECISION = 0.02  # a standard error above this share of the observable decides nothing
 MEANING = {  # observable: (its name, what it is)
     "nngp": ("NNGP at the start", "feature kernel through the readout, at initialisation"),
@@ -170,6 +171,7 @@ def judge(row: Observed, widths: Sequence[int], level: float) -> Verdict:
 def _tested(row: Observed, fit: Extrapolation) -> tuple[np.ndarray, np.ndarray, tuple[float, float, int]]:
     """(extrapolated − limit, its covariance, Hotelling's test of it)."""
     difference, cov = fit.a - row.expected, fit.cov + row.uncertainty
+    cov = cov + np.eye(len(cov)) * (ROUNDING * np.linalg.norm(row.expected)) ** 2
     sweeps = len(row.limit.estimates(row.observable))
     dof = joint_dof((fit.cov, fit.dof + 1), (row.uncertainty, sweeps))
     return difference, cov, hotelling(difference, cov, dof)
