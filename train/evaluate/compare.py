@@ -143,6 +143,10 @@ def compare(
         limits, lost = _known(pending)
     finally:
         beside.shutdown(wait=False, cancel_futures=True)
+    for label in dict.fromkeys(label for (label, _), limit in limits.items() if "nngp" not in limit.projections):
+        screen.print(
+            f"{label}: its NNGP is not compared, as its outputs are no multiple of its readout.", highlight=False
+        )
     groups = {key: group for key, group in groups.items() if key[1:] in limits}
     cells = [cell for group in groups.values() for cell in group]
     lost += [Diverged(cell.label, cell.depth, cell.net.width, blown[cell]) for cell in cells if cell in blown]

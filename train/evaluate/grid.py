@@ -167,11 +167,8 @@ class Limit:
         path = learned["path"].mean(0) if learned else run.f  # pyright: ignore[reportOptionalMemberAccess]
         ntk = task.between_points(initial.ntk)
         nngp = initial.readout(initial.features) if task.positions else initial.kernels.nngp
-        projections = {
-            "nngp": of_kernel(nngp, task),
-            "f": of_predictions(path[-1], ntk, task),
-            "path": of_path(path, times.tolist()),
-        }
+        projections = {"nngp": of_kernel(nngp, task)} if _is_carried(initial) else {}
+        projections |= {"f": of_predictions(path[-1], ntk, task), "path": of_path(path, times.tolist())}
         if not task.positions:
             projections["ntk"] = projections["ntk_end"] = of_kernel(ntk, task)
         return cls(
@@ -214,6 +211,15 @@ class Limit:
         return {"path": path, "f": path[:, -1]}[observable]
 
 
+def _is_carried(initial: Any) -> bool:
+    """Whether kernels of features become those of outputs: else networks have no such NNGP to hold against the limit's."""
+    try:
+        initial.readout(0.0)
+    except AbsentError:
+        return False
+    return True
+
+
 def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
     """Runs one ensemble. Projections are [members, projection]; curves are means over members, with errors."""
 
@@ -224,7 +230,8 @@ def measure(cell: Cell, task: Task, limit: Limit) -> dict[str, np.ndarray]:
     if cell.kind == "init":
 
         def at_start(runs: Trajectory) -> dict[str, np.ndarray]:
-            return projected("ntk", runs, 0, nngp=limit.readout(runs.features[:, 0]))
+            carried = {"nngp": limit.readout(runs.features[:, 0])} if "nngp" in limit.projections else {}
+            return projected("ntk", runs, 0, **carried)
 
         how: dict[str, Any] = {"kernels": ("features", "ntk"), "reduce": at_start}
         return ensemble(cell.net, task, cell.members, 0, 1.0, seed=cell.seed, centred=cell.centred, **how).reduced
