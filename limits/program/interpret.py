@@ -8,7 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program import concatenation, conversions, copies, deterministic, elementwise, images, shapes, slices, sums
+from limits.program import (
+    concatenation,
+    conversions,
+    copies,
+    deterministic,
+    elementwise,
+    images,
+    scattered,
+    shapes,
+    slices,
+    sums,
+)
 from limits.program.evaluated import evaluated
 from limits.program.nodes import Det, FieldSum, Image, Mask, Moved, Node, OfWeights, Weights
 from limits.program.primitives import ENTRY_BY_ENTRY, RANDOM, primitives
@@ -116,7 +127,7 @@ class Interpreter:
             case "transpose":
                 return [shapes.transposed(given[0], params["permutation"])]
             case "broadcast_in_dim":
-                return [shapes.broadcast(given[0], shape, params["broadcast_dimensions"])]
+                return [shapes.broadcast(given[0], shape, tuple(map(int, params["broadcast_dimensions"])))]
             case "slice":
                 steps = params["strides"] or (1,) * len(shape)
                 return [slices.sliced(given[0], params["start_indices"], params["limit_indices"], steps, shape)]
@@ -152,6 +163,9 @@ class Interpreter:
                 return [images.convolution(given[0], given[1], params, shape)]
             case "gather":
                 return self._gathered(equation, given)
+            case "scatter-add":
+                plus = dataclasses.replace(equation, primitive="add", params={})
+                return [scattered.added(equation, given, self.own, lambda *two: self._entry_by_entry(plus, [*two])[0])]
             case "iota":
                 return [_iota(params, shape)]
             case "convert_element_type":
