@@ -19,7 +19,7 @@ from jax.extend.core import Literal
 from limits.kernels.alike import INLINED
 from zoo.checks import is_array, parts, shown
 from zoo.fused import fused_attention
-from zoo.modules import check_told, made_by, told
+from zoo.modules import check_told, made_by, spread, told
 from zoo.plain import PlainNetwork
 from zoo.rescaled import within
 
@@ -35,8 +35,14 @@ def split(variables: Any) -> tuple[Any, dict[str, Any]]:
     return {"params": variables["params"]}, {name: part for name, part in variables.items() if name != "params"}
 
 
-def mode(net: Any, trained: bool) -> dict[str, bool]:
-    """What tells its forward pass whether it is one of training (`zoo.modules.told`).
+def inputs_of(net: Any, x: Any) -> tuple[Any, ...]:
+    """What `init` and `apply` take as inputs: those of a tuple one by one, where a Linen module is called with as many."""
+    model = within(net)
+    return spread(model.__call__, x) if isinstance(model, nn.Module) else (x,)
+
+
+def mode(net: Any, trained: bool, inputs: int = 1) -> dict[str, bool]:
+    """What tells its forward pass of so many inputs whether it is one of training (`zoo.modules.told`).
 
     >>> from zoo import MLP, HeResNet
     >>> mode(MLP(8, 1), trained=True), mode(HeResNet(8, (1,), 2), trained=True)
@@ -47,7 +53,7 @@ def mode(net: Any, trained: bool) -> dict[str, bool]:
     linen = isinstance(asks, nn.Module)
     call = asks.__call__ if linen else getattr(asks, "apply", asks)
     given = dict(model.options) if isinstance(model, PlainNetwork) else {}
-    check_told(call, 1 if linen else 2, given, f"The model ({type(asks).__name__})")
+    check_told(call, inputs if linen else 2, given, f"The model ({type(asks).__name__})")
     found = told(call, trained)
     return {"train": trained} if found and asks is not model else found  # wrapped ones translate
 
@@ -56,10 +62,13 @@ def initial(net: Any, key: Any, x: Any) -> tuple[Any, dict[str, Any]]:
     """(what is trained, other collections) at the start."""
     taken = inspect.signature(within(net).init).parameters
     whole = any(each.kind is each.VAR_KEYWORD for each in taken.values())
-    how = mode(net, False)
-    trained, state = split(net.init(key, x, **{name: said for name, said in how.items() if whole or name in taken}))
+    inputs = inputs_of(net, x)
+    how = mode(net, False, len(inputs))
+    trained, state = split(
+        net.init(key, *inputs, **{name: said for name, said in how.items() if whole or name in taken})
+    )
     linen = isinstance(within(net), nn.Module)
-    sown = _sown(net, trained, state, x, how) if linen and {*state} - {"batch_stats"} else []
+    sown = _sown(net, trained, state, inputs, how) if linen and {*state} - {"batch_stats"} else []
     if sown:
         warnings.warn(
             f"What the model sows in {', '.join(sown)} is left out: the loss is that of outputs and targets alone. Losses of its "
@@ -69,7 +78,7 @@ def initial(net: Any, key: Any, x: Any) -> tuple[Any, dict[str, Any]]:
     return trained, {name: part for name, part in state.items() if name not in sown}
 
 
-def _sown(net: Any, trained: Any, state: dict[str, Any], x: Any, how: dict[str, bool]) -> list[str]:
+def _sown(net: Any, trained: Any, state: dict[str, Any], inputs: tuple, how: dict[str, bool]) -> list[str]:
     """The collections that layers sow in: they would grow with every call, or add up over the steps."""
     found, sow = set[str](), nn.Module.sow
 
@@ -77,12 +86,12 @@ def _sown(net: Any, trained: Any, state: dict[str, Any], x: Any, how: dict[str, 
         found.add(col)
         return sow(self, col, *arguments, **options)
 
-    def after(state: Any, x: Any) -> Any:
+    def after(state: Any, inputs: Any) -> Any:
         rngs = {name: jax.random.key(0) for name in ("dropout", "params")}
-        return net.apply({**trained, **state}, x, mutable=[*state], rngs=rngs, **how)[1]
+        return net.apply({**trained, **state}, *inputs, mutable=[*state], rngs=rngs, **how)[1]
 
     with mock.patch.object(nn.Module, "sow", noted):
-        jax.eval_shape(after, state, x)
+        jax.eval_shape(after, state, inputs)
     return [name for name in state if name in found]
 
 
@@ -121,11 +130,12 @@ def forward(
 
     In training mode where there are batch statistics, or keys for dropout (`rngs`).
     """
+    inputs = inputs_of(net, x)
     if "batch_stats" in state or "rngs" in options:
-        options = {**mode(net, True), **options}
+        options = {**mode(net, True, len(inputs)), **options}
     if not state and not collect:
-        return net.apply(trained, x, **options), state
-    outputs, state = net.apply({**trained, **state}, x, mutable=[*state, *collect], **options)
+        return net.apply(trained, *inputs, **options), state
+    outputs, state = net.apply({**trained, **state}, *inputs, mutable=[*state, *collect], **options)
     return outputs, dict(state)
 
 

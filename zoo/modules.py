@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from zoo import checks
 from zoo.names import by_name, names_of
@@ -25,6 +26,12 @@ class Pair(NamedTuple):
 TOLD = dict.fromkeys(("train", "training", "is_train", "is_training", "train_mode", "training_mode"), True)
 TOLD |= dict.fromkeys(("deterministic", "use_running_average", "inference", "is_inference", "eval", "evaluate"), False)
 TOLD |= dict.fromkeys(("evaluation", "is_eval", "eval_mode", "is_eval_mode", "inference_mode"), False)
+
+
+_OF_ONE = (
+    "If it is a second input: Rescaled.of and coord_check take a tuple of as many; elsewhere make it a module of one, whose call "
+    "takes one array [n, …] apart, or makes what is the same for all inputs (keys too) itself."
+)
 
 
 def told(call: Callable[..., Any], trained: bool) -> dict[str, bool]:
@@ -49,7 +56,9 @@ def check_told(call: Callable[..., Any], first: int, also: Container[str] = (), 
     Traceback (most recent call last):
     ...
     ValueError: Net must be given "phase" beside its inputs, and is told no more than whether it is trained, as train, training, \
-is_train, is_training, … or deterministic, …: rename that argument, or give it a default.
+is_train, is_training, … or deterministic, …: rename that argument, or give it a default. If it is a second input: Rescaled.of \
+and coord_check take a tuple of as many; elsewhere make it a module of one, whose call takes one array [n, …] apart, or makes \
+what is the same for all inputs (keys too) itself.
     """
     for argument in list(inspect.signature(call).parameters.values())[first:]:
         variable = argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
@@ -65,8 +74,24 @@ is_train, is_training, … or deterministic, …: rename that argument, or give 
         ):
             raise ValueError(
                 f'{what} must be given "{argument.name}" beside its inputs, and is told no more than whether it is trained, as '
-                f"{', '.join([*TOLD][:4])}, … or deterministic, …: rename that argument, or give it a default."
+                f"{', '.join([*TOLD][:4])}, … or deterministic, …: rename that argument, or give it a default. {_OF_ONE}"
             )
+
+
+def spread(call: Callable[..., Any], x: Any) -> tuple[Any, ...]:
+    """Inputs as arguments: those of a tuple one by one where the call must be given as many, else the one that they are.
+
+    >>> spread(lambda nodes, edges, train: nodes, (1, 2)), spread(lambda both: both, (1, 2))
+    ((1, 2), ((1, 2),))
+    """
+    asked = [
+        argument
+        for argument in inspect.signature(call).parameters.values()
+        if argument.default is argument.empty
+        and argument.kind in (argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD)
+        and argument.name not in TOLD
+    ]
+    return x if isinstance(x, tuple) and len(x) == len(asked) > 1 else (x,)
 
 
 def made_by(make: Callable[..., Any], width: int, caller: str = "in_parameterization") -> nn.Module | Pair:
@@ -154,12 +179,14 @@ def _from_nnx(build: Callable[[Any], Any], caller: str) -> Pair:
     from flax import nnx
 
     graph, _, rest = nnx.split(nnx.eval_shape(lambda: build(0)), nnx.Param, ...)
-    kinds = {type(leaf).__name__ for leaf in jax.tree.leaves(rest, is_leaf=lambda v: isinstance(v, nnx.Variable))}
-    strange = sorted(kinds - {"RngKey", "RngCount", "RngState"})
-    if strange:
+    variables = jax.tree.leaves(rest, is_leaf=lambda v: isinstance(v, nnx.Variable))
+    others = [variable for variable in variables if not isinstance(variable, nnx.RngState)]
+    mine = [not isinstance(variable, nnx.RngState) for variable in variables for _ in jax.tree.leaves(variable)]
+    kinds = sorted({type(variable).__name__ for variable in others})
+    if any(isinstance(variable, nnx.BatchStat | nnx.Cache) for variable in others):
         why, or_else = _WHY[caller == "in_parameterization"]
         raise ValueError(
-            f"{caller}: the NNX module keeps variables that are no parameters ({', '.join(strange)}): {why}. Use another "
+            f"{caller}: the NNX module keeps variables that are no parameters ({', '.join(kinds)}): {why}. Use another "
             f"normalisation (nnx.LayerNorm, nnx.RMSNorm), or leave them out{or_else}."
         )
 
@@ -173,14 +200,41 @@ def _from_nnx(build: Callable[[Any], Any], caller: str) -> Pair:
         held = nnx.split(nnx.eval_shape(lambda: build(0)), nnx.Param, ...)[1]
         nnx.replace_by_pure_dict(held, parameters)
         leaves, structure = jax.tree.flatten(rest)
-        model = nnx.merge(
-            graph, held, jax.tree.unflatten(structure, [_start_of(leaf, i, key) for i, leaf in enumerate(leaves)])
-        )
-        if train is False:
-            model.eval()
-        return call_nnx(model, x) if call_nnx else model(x)  # what looks at its submodules
+        start = [_start_of(leaf, i, key) for i, leaf in enumerate(leaves)]
+
+        def called(start: list[Any], call: Callable = lambda model, *given: model(*given)) -> Any:
+            model: Any = nnx.merge(graph, held, jax.tree.unflatten(structure, start))
+            if train is False:
+                model.eval()
+            given = spread(model.__call__, x)
+            check_told(model.__call__, len(given), what=f"{caller}: {type(model).__name__}")
+            return call(model, *given)
+
+        if others and _enters(called, start, mine):
+            raise ValueError(
+                f"{caller}: outputs of the NNX module depend on variables that are no parameters ({', '.join(kinds)}), and it "
+                "is taken for a function of its parameters alone. Make what is trained an nnx.Param, and what is not a number "
+                "or an array that __call__ makes; variables that outputs do not depend on, as those that count calls, may stay."
+            )
+        return called(start, call_nnx) if call_nnx else called(start)  # what looks at its submodules
 
     return Pair(init, apply)
+
+
+def _enters(function: Callable[[list[Any]], Any], values: list[Any], which: list[bool]) -> bool:
+    """Whether what it returns depends on those of the arrays.
+
+    >>> a, b = jnp.ones(3), jnp.ones(3)
+    >>> [_enters(lambda values: 2 * values[0], [a, b], which) for which in ([True, False], [False, True])]
+    [True, False]
+    """
+
+    def of_those(those: list[Any]) -> Any:
+        left = iter(those)
+        return function([next(left) if each else value for value, each in zip(values, which, strict=True)])
+
+    program = jax.make_jaxpr(of_those)([value for value, each in zip(values, which, strict=True) if each]).jaxpr
+    return any(dce_jaxpr(program, [True] * len(program.outvars))[1])
 
 
 def _start_of(leaf: Any, number: int, key: Any) -> Any:

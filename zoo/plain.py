@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from zoo import checks
 from zoo.definition import in_form
-from zoo.modules import is_nnx, made_by, told
+from zoo.modules import check_told, is_nnx, made_by, told
 from zoo.parameterization import ROLES, Parameterization, parameterization
 
 _NET = "net"  # the parameter that holds all those of what is no Linen module
@@ -61,6 +61,7 @@ class PlainNetwork(nn.Module):
         inner, options = self.inner, dict(self.options)
         linen = isinstance(inner, nn.Module)
         call = inner.__call__ if linen else inner.apply
+        check_told(call, 1 if linen else 2, options, f"in_parameterization: {self.what}")
         mode, asked = told(call, bool(train)), inspect.signature(call).parameters
         if train is None and not linen:  # NNX modules are then as they were made
             mode = {name: said for name, said in mode.items() if asked[name].default is not None}

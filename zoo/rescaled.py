@@ -4,13 +4,14 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from zoo import checks
 from zoo.infer import infer_roles
 from zoo.inferred import Roles
-from zoo.modules import is_nnx, pair_of, takes_rngs
+from zoo.modules import check_told, is_nnx, pair_of, spread, takes_rngs
 
 
 @checks.arguments(
@@ -54,7 +55,7 @@ class Rescaled:
     ) -> "Rescaled":
         """make(**target), with roles inferred against make(**base); options go to `infer_roles`, inputs to their `init`.
 
-        Of an NNX module make takes rngs too: make(width, rngs).
+        Of an NNX module make takes rngs too: make(width, rngs). A tuple of inputs is that of a module called with as many.
         """
         nnx = takes_rngs(make)
 
@@ -70,11 +71,20 @@ class Rescaled:
         shapes = [isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(inputs)]
         x = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), inputs) if any(shapes) else inputs
 
+        def given(made: Any) -> tuple[Any, ...]:
+            if not isinstance(made, nn.Module):
+                return (x,)
+            inputs = spread(made.__call__, x)
+            check_told(made.__call__, len(inputs), what=f"Rescaled.of: {type(made).__name__}")
+            return inputs
+
         def init(key: Any, **sizes: Any) -> Any:
-            return parameters(model(**sizes).init(key, x))
+            made = model(**sizes)
+            return parameters(made.init(key, *given(made)))
 
         def apply(params: Any, **sizes: Any) -> Any:
-            return model(**sizes).apply(params, x if isinstance(x, Mapping | tuple) else jnp.asarray(x))
+            made = model(**sizes)
+            return made.apply(params, *(given(made) if isinstance(x, Mapping | tuple) else (jnp.asarray(x),)))
 
         seen = {"apply": apply} if nnx else {}
         return cls(model(**target), infer_roles(init, base, target, **{**seen, **options}))

@@ -314,6 +314,42 @@ def test_nnx_modules_of_sizes_and_rngs():
         infer_roles(lambda width: OfNNX(width, nnx.Rngs(0)), **sizes)
 
 
+class Calls(nnx.Variable):
+    """How often a module was called."""
+
+
+class Counted(OfNNX):
+    used = False
+
+    def __init__(self, width, rngs):
+        self.calls = Calls(jnp.array(0))
+        super().__init__(width, rngs)
+
+    def __call__(self, x):
+        self.calls[...] += 1
+        return super().__call__(x) * (self.calls[...] if self.used else 1)
+
+
+class CountedAndUsed(Counted):
+    used = True
+
+
+def test_variables_of_nnx_that_do_not_change_the_outputs_are_left_alone():
+    """Any variable that was no parameter was refused, with the advice to take another normalisation."""
+    x, sizes = jnp.ones((2, 3)), {"base": {"width": 8}, "target": {"width": 32}}
+    nets: Any = [Rescaled.of(make, x, **sizes) for make in (OfNNX, Counted)]
+    assert nets[0].roles == nets[1].roles
+    plain = [in_parameterization(make, "mup", width=16) for make in (OfNNX, Counted)]
+    rates = [learning_rate_factors(net, STRUCT) for net in plain]
+    outputs = [net.apply(net.init(jax.random.key(0), X), X) for net in plain]
+    assert rates[0] == rates[1]
+    np.testing.assert_array_equal(*outputs)
+    with pytest.raises(ValueError, match=r"Rescaled.of: outputs .* depend on .* no parameters \(Calls\)"):
+        Rescaled.of(CountedAndUsed, x, **sizes)
+    with pytest.raises(ValueError, match=r"in_parameterization: outputs .* no parameters \(Calls\)"):
+        starts(in_parameterization(CountedAndUsed, "mup", width=16), STRUCT)
+
+
 class HeadOfEveryLayer(nn.Module):
     width: int
     depth: int

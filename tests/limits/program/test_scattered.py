@@ -1,5 +1,7 @@
 """Modules that add signals at positions that the code says, as message passing on a graph does."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -83,7 +85,8 @@ def test_wide_networks_have_these_kernels():
 
     def one(key):
         drawn = nn.meta.unbox(net.init(key, X)["params"])
-        slopes = jax.jacobian(lambda p: jnp.ravel(net.apply({"params": p}, X)))(drawn)
+        outputs: Any = lambda p: net.apply({"params": p}, X)  # noqa: E731
+        slopes = jax.jacobian(lambda p: outputs(p)[:, 0])(drawn)
         scales = {name: leaf["kernel"].shape[0] for name, leaf in params.items()}
         return sum(
             jnp.tensordot(j["kernel"], j["kernel"], ((1, 2), (1, 2))) / scales[name] for name, j in slopes.items()
