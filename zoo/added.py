@@ -1,10 +1,11 @@
-"""Parameters that move outputs as the bias of a readout does: no neuron's share of the outputs, but the outputs themselves."""
+"""Parameters that move outputs as the bias of a readout does (no neuron's share of them, but they themselves), or at all."""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax
 from jax.extend.core import Literal
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from zoo.names import names_of
 
@@ -45,6 +46,18 @@ def added_to_outputs(function: Callable, params: Any, *arguments: Any) -> set[st
         if len(program.invars[at].aval.shape) < 2  # weights themselves are none
         and any(_reached(program, [i == at for i in range(len(program.invars))], of_parameters) or ())
     }
+
+
+def used_in_outputs(function: Callable, params: Any) -> set[str]:
+    """The names of the parameters on which function(params) depends; shapes are enough.
+
+    >>> import jax.numpy as jnp
+    >>> used_in_outputs(lambda p: 2 * p["a"], {"a": jnp.ones(2), "b": jnp.ones(3)})
+    {'a'}
+    """
+    program = jax.make_jaxpr(function)(params).jaxpr
+    used = dce_jaxpr(program, [True] * len(program.outvars))[1]
+    return {name for name, is_used in zip(names_of(params), used, strict=True) if is_used}
 
 
 def _reached(program: Any, from_it: list[bool], of_parameters: list[bool]) -> list[bool] | None:

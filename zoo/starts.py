@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from zoo.abstract import variables_of
-from zoo.added import added_to_outputs
+from zoo.added import added_to_outputs, used_in_outputs
 from zoo.infer import infer_roles
 from zoo.inferred import Place, TiedError
 from zoo.laws import Law, law_of, laws
@@ -51,6 +51,7 @@ class Start(NamedTuple):
     law: Law
     of_outputs: bool = False  # the readout's bias
     power: float = 0.0  # of N, with which its standard deviation goes
+    unused: bool = False  # one of several readouts, on which outputs do not depend
 
 
 def starts(net: PlainNetwork, x: Any) -> dict[str, Start]:
@@ -108,10 +109,12 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
     readouts = {name.rpartition(".")[0]: place for name, place in found.places.items() if place.role == "readout"}
     biases = {name for name, place in found.places.items() if _may_be_bias(name, place, readouts)}
     last = biases and biases & added_to_outputs(lambda params: apply(params, net.width), shapes)
+    ends = {name for name, place in found.places.items() if place.role == "readout" and not place.inner}
+    unused = ends - used_in_outputs(lambda params: apply(params, net.width), shapes) if len(ends) > 1 else set[str]()
     return {
         name: _start(
             net, name, paths[name], place, law_of(narrow[name]), law_of(wide[name]), name in biases, name in last
-        )
+        )._replace(unused=name in unused)
         for name, place in found.places.items()
     }
 
@@ -177,10 +180,15 @@ def _(net: PlainNetwork, x: Any) -> dict:
     return map_named(where, variables_of(_bare(net), x)["params"])
 
 
+def readouts(net: PlainNetwork, x: Any) -> list[str]:
+    """The parameters of that role, for inputs like x, on the way out: not those inside, and no heads whose outputs go nowhere."""
+    found = starts(net, x).items()
+    return [name for name, start in found if start.role == "readout" and not start.place.inner and not start.unused]
+
+
 def readout_of(net: PlainNetwork, x: Any) -> tuple[float, float]:
     """(w, b) of the readout, whose output has the covariance w² Φ + b²: of the one parameter of that role, and its bias."""
-    found = starts(net, x)
-    names = [name for name, start in found.items() if start.role == "readout" and not start.place.inner]
+    found, names = starts(net, x), readouts(net, x)
     if len(names) != 1:
         raise ValueError(
             f"{net.what} has {len(names)} parameters of role readout ({', '.join(names)}); its kernels need exactly one, from "

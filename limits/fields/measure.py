@@ -17,9 +17,9 @@ from limits.finite.forward import mixes_inputs, shows_inside
 from limits.finite.observables import OBSERVABLES, Inside, gradient_scale, output_basis, take
 from limits.finite.tangent import contract, trace
 from limits.finite.watched import watched
-from limits.program.run import readouts
 from zoo.definition import name_of
 from zoo.plain import PlainNetwork
+from zoo.starts import readouts
 
 BACKWARD = {name for name, each in OBSERVABLES.items() if each.backward} | {"fields", "responses"}
 _NO_FEATURES = (
@@ -96,7 +96,7 @@ def _inside(net: Any, x: Any, seen: Seen, slopes: Any = None, tangent: Any = Non
 
 def _no_features(net: Any, x: Any) -> str:
     """Why they were not seen."""
-    names = [".".join(path) for path in readouts(net, x)]
+    names = readouts(net, x)
     if names and not isinstance(net, PlainNetwork):
         return _NO_FEATURES
     said = _READOUTS if len(names) > 1 else _NO_READOUT

@@ -23,7 +23,10 @@ def stacked(values: list[Value], number: int, shape: tuple) -> Value:
 def tiled(value: Value, times: tuple[int, ...], shape: tuple) -> Value:
     """Copies of an array one behind the other along its axes."""
     for number, count in enumerate(times):
-        if count > 1:
+        if count > 1 and not value.axes[number]:  # of one entry, which may be of a parameter
+            sizes = tuple(shape[number] if i == number else size(axis) for i, axis in enumerate(value.axes))
+            value = broadcast(value, sizes, tuple(range(len(sizes))))
+        elif count > 1:
             value = concatenated([value] * count, number, shape[number])
     return value
 
@@ -36,6 +39,8 @@ def concatenated(values: list[Value], number: int, wanted: tuple) -> Value:
     axes = (*values[0].axes[:number], axis, *values[0].axes[number + 1 :])
     if kinds == {"n"} and growth(wanted):
         return Value(axes, _side_by_side(values, number))
+    if kinds == {"n"}:
+        raise NoLimitError("signals of several layers, of few neurons each, are concatenated: make a network of each")
     if "n" in kinds or "b" in kinds:
         raise NoLimitError("a concatenation merges positions with neurons or inputs along one axis")
     at = len(positions(axes[:number]))
@@ -72,7 +77,10 @@ def _as_fields(values: list[Value], number: int) -> list[Value]:
     for value in values:
         if isinstance(value.held, Parameter):
             if not others or any(atom.kind != "p" for atom in value.axes[number]):
-                raise NoLimitError("parameters are concatenated with each other, or along neurons")
+                raise NoLimitError(
+                    "parameters are concatenated with each other, or along neurons or inputs: make them one parameter, and give "
+                    "one that is the same for all inputs to them by jnp.broadcast_to"
+                )
             axes = (*others[0].axes[:number], value.axes[number], *others[0].axes[number + 1 :])
             value = Value(axes, field_of(value, axes))
         made.append(value)

@@ -12,6 +12,12 @@ from limits.program import in_numpy
 from limits.program.nodes import Det
 from limits.program.values import Atom, NoLimitError, Value, as_power
 
+# Of constants that say which neuron is which.
+ONES_OWN = (
+    "features that are others for every neuron, as sinusoids of positions, have no law over neurons here. A parameter (nn.Embed, "
+    "self.param) has one; or read a table of a fixed number of features with weights, nn.Dense(width)(table)"
+)
+
 
 def of_numbers(word: str, function: Callable, dets: Sequence[Det]) -> Det:
     """A function of deterministic values, with its powers of N."""
@@ -101,7 +107,7 @@ def constant(value: Any, wide: Any) -> Value:
         axes.append(() if n == m == 1 else (Atom(kind, (n, m, n)),))
         index.append(slice(0, 1) if kind == "n" else slice(None))
         if kind == "n" and np.ptp(narrow.astype(float), axis=len(axes) - 1).any():
-            raise NoLimitError("constants that differ between neurons")
+            raise NoLimitError(f"constants that differ between neurons: {ONES_OWN}")
     small, large = narrow[tuple(index)], wide[tuple(index)]
     if small.dtype.kind in "iuf" and small.size:
         a, b = np.abs(small.astype(float)).max(), np.abs(large.astype(float)).max()

@@ -20,6 +20,7 @@ from limits.program import (
     slices,
     sums,
 )
+from limits.program.deterministic import ONES_OWN
 from limits.program.evaluated import evaluated
 from limits.program.nodes import Det, FieldSum, Image, Mask, Moved, Node, OfWeights, Weights
 from limits.program.primitives import ENTRY_BY_ENTRY, RANDOM, primitives
@@ -328,7 +329,10 @@ def _iota(params: dict[str, Any], shape: tuple) -> Value:
     axes = tuple(fresh(sizes) for sizes in shape)
     along = axes[params["dimension"]]
     if along and along[0].kind != "p":
-        raise NoLimitError("neurons or inputs are numbered")
+        numbered = (
+            "inputs of a call are numbered" if along[0].kind == "b" else f"neurons are numbered (arange): {ONES_OWN}"
+        )
+        raise NoLimitError(numbered)
     n = shape[params["dimension"]][0]
     flat = tuple(Atom("p", s) for s in shape if s != (1, 1, 1))
     ones = [1 if params["dimension"] != i else n for i, axis in enumerate(axes) if axis and axis[0].kind == "p"]

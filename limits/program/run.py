@@ -13,7 +13,7 @@ from limits.kernels.alike import INLINED
 from zoo.abstract import abstract
 from zoo.plain import PlainNetwork
 from zoo.scans import scan_counts
-from zoo.starts import starts
+from zoo.starts import readouts, starts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,11 +88,6 @@ def bound(eqn: Any, values: list[Any]) -> list[Any]:
     return made if eqn.primitive.multiple_results else [made]
 
 
-def readouts(net: PlainNetwork, x: Any) -> list[tuple[str, ...]]:
-    """The paths of the parameters of that role, for inputs like x, but for those inside, which are not on the way out."""
-    return [start.path for start in starts(net, x).values() if start.role == "readout" and not start.place.inner]
-
-
 def run_network(
     run: EquationRun,
     net: PlainNetwork,
@@ -115,8 +110,8 @@ def run_network(
 
     shape = abstract(x.shape, x.dtype)
     closed, shapes = jax.make_jaxpr(apply, return_shape=True)(list(params.values()), fixed, shape)
-    paths = readouts(net, x)
-    one = paths[0] if len(paths) == 1 else None
+    names = readouts(net, x)
+    one = starts(net, x)[names[0]].path if len(names) == 1 else None
     given = [Noted(leaf) if path == one else hold(path, leaf) for path, leaf in params.items()]
     made = run.through(closed.jaxpr, closed.consts, [*given, *jax.tree.leaves((fixed, x))])
     return jax.tree.unflatten(jax.tree.structure(shapes), made)
