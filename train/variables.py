@@ -251,7 +251,7 @@ def one_number(loss: Any, function: str = "loss") -> jax.Array:
         )
     try:
         found = jnp.asarray(loss)
-    except TypeError:
+    except (TypeError, ValueError):  # a word; nothing, where `return` was forgotten
         raise ValueError(
             f"{function}(outputs, targets) must return one real number; it returned {shown(loss)}."
         ) from None

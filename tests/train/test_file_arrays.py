@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from train.data import file_arrays, file_task, make_task, source
+from train.data import Batches, file_arrays, file_task, make_task, source
 from train.study.regression import Regression
 from train.study.regression_samples import samples
 
@@ -41,6 +41,53 @@ def test_bytes_are_images(tmp_path):
     data = file_arrays("train", kept(tmp_path, x_train=grey, y_train=np.arange(6)))
     assert (data.shape, data.normalise, data.classes) == ((2, 2, 1), "image", 6)
     assert file_arrays("train", kept(tmp_path, x_train=grey[:, 0], y_train=np.arange(6))).normalise == "none"
+
+
+def test_rows_of_bytes_are_taken_as_they_are(tmp_path):
+    rows = np.array([[0, 1], [1, 0], [255, 3]], np.uint8)
+    path = kept(tmp_path, x_train=rows, y_train=[0, 1, 1])
+    task = make_task("arrays", path=path, n_train=3, n_test=0)
+    np.testing.assert_array_equal(np.sort(task.x_train, 0), np.sort(rows, 0))  # they were divided by 255
+    x, _ = Batches(source("arrays", path=path), 3, 0).at(0)
+    np.testing.assert_array_equal(np.sort(x, 0), np.sort(rows, 0))
+
+
+def test_labels_may_be_kept_in_any_way(tmp_path):
+    signs = np.uint64, np.int64  # NumPy makes float64 of both together
+    path = kept(
+        tmp_path, x_train=X, y_train=np.arange(6, dtype=signs[0]), x_test=X, y_test=np.arange(6, dtype=signs[1])
+    )
+    assert file_arrays("test", path).classes == 6
+    floats = kept(tmp_path, x_train=X, y_train=np.array([0.0, 1, 2, 0, 1, 2]))
+    assert file_arrays("train", floats).classes is None
+    np.testing.assert_array_equal(file_arrays("train", floats, 3).read(np.arange(2))[1], np.eye(3)[:2])
+    halves = kept(tmp_path, x_train=X, y_train=np.arange(6) / 2)
+    with pytest.raises(ValueError, match="3 of 6 labels are none of 3 classes"):  # they were cut to 0, 0, 1, 1, 2, 2
+        file_arrays("train", halves, 3)
+
+
+def test_unlabelled_samples_are_no_points(tmp_path):
+    path = kept(tmp_path, x_train=X, y_train=[0, -1, 1, -1, 2, 0], x_test=X, y_test=[-1, 1, -1, -1, 0, 2])
+    task = file_task(path, 4, 3)
+    assert sorted(task.x_train[:, 0]) == pytest.approx(sorted(X[[0, 2, 4, 5], 0]))
+    assert (task.y_train.max(1) > 0.5).all()
+    assert (task.y_test.max(1) > 0.5).all()
+    with pytest.raises(ValueError, match='4 samples with a label in "train", and n_train = 5'):
+        file_task(path, 5)
+    found = samples({"name": "arrays", "path": path}, Regression())
+    np.testing.assert_allclose(found.x_test, X[[1, 4, 5]], rtol=1e-6)
+    assert (found.y.max(1) > 0.5).all()
+    assert len(found.x) == 4
+    nobodys = kept(tmp_path, x_train=X, y_train=[-1] * 6, x_test=X, y_test=[0, 1, 2] * 2)
+    with pytest.raises(ValueError, match='no sample of the split "train"'):
+        samples({"name": "arrays", "path": nobodys}, Regression())
+
+
+def test_rows_of_probabilities_are_targets_of_cross_entropy(tmp_path):
+    path = kept(tmp_path, x_train=X, y_train=np.eye(3)[[0, 1, 2, 0, 1, 2]])
+    np.testing.assert_array_equal(file_task(path, 6, 0, loss="cross_entropy").y_train.sum(1), np.ones(6))
+    with pytest.raises(ValueError, match="cross-entropy needs labels"):
+        file_task(kept(tmp_path, x_train=X, y_train=X), 6, 0, loss="cross_entropy")
 
 
 def test_a_task_has_points_of_both_splits_drawn_by_the_seed(tmp_path):
@@ -97,6 +144,9 @@ def test_regression_with_kernels_takes_it(tmp_path):
         ({"x_train": np.array(["a", "b"]), "y_train": [0, 1]}, "x_train is an array of <U1"),
         ({"x_train": np.array([1, "b"], object), "y_train": [0, 1]}, "cannot be read as arrays of numbers"),
         ({"x_train": X, "y_train": [0, 1]}, "inputs of shape"),
+        ({"x_train": X[:0], "y_train": np.arange(0)}, r"x_train of shape \(0, 3\) holds nothing"),
+        ({"x_train": X, "y_train": np.arange(6), "x_test": X[:, :2], "y_test": np.arange(6)}, "must have one shape; got x_train"),
+        ({"x_train": X * 1e300, "y_train": np.arange(6)}, r"as large as .*e\+300, beyond float32"),
         ({"x_test": X, "y_test": np.arange(6)}, 'no split "train": x_test, y_test'),
     ],
 )  # fmt: skip

@@ -26,7 +26,8 @@ def file_arrays(split: str = "train", path: str = "", classes: int | None = None
 
     Whole numbers [n] (or [n, 1]) are labels of as many classes as the largest of all splits asks for, or of so many `classes`;
     −1 is none. Other targets, and with classes=0 all, are numbers as they are ([n] is [n, 1]); so are −1 and 1 alone. Of bytes,
-    images [n, height, width] are grey ones; images of bytes are normalised as those of TFDS, all else is taken as it is.
+    images [n, height, width] are grey ones; images of bytes are normalised as those of TFDS, all else (rows of bytes too) is
+    taken as it is.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -40,11 +41,17 @@ def file_arrays(split: str = "train", path: str = "", classes: int | None = None
         splits = [name[2:] for name in arrays if name.startswith("x_")]
         raise ValueError(f'"{path}" has no split "{split}": {", ".join(arrays)}. {did_you_mean(split, splits)}')
     x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
+    if not x.size:
+        raise ValueError(f'"{path}": x_{split} of shape {x.shape} holds nothing; leave the split out, or fill it.')
     if x.dtype == np.uint8 and x.ndim == 3:
         x = x[..., None]
     how = "image" if x.dtype == np.uint8 and x.ndim == 4 else "none"
+    if x.dtype == np.uint8 and how == "none":  # else they would be brought to [0, 1], as bytes of images are
+        x = x.astype(np.float32)
     if count := _classes(path, {name[2:]: a for name, a in arrays.items() if name.startswith("y_")}, classes):
-        return Arrays(path, x, y.astype(int) if y.dtype.kind != "f" else y, count, how)
+        return Arrays(
+            path, x, Arrays(path, x, y, count).targets.astype(int), count, how
+        )  # once they are found to be labels
     y = y.astype(float)
     return Arrays(path, x, y[:, None] if y.ndim == 1 else y, None, how)
 
@@ -75,28 +82,31 @@ def _read(path: str) -> dict[str, np.ndarray]:
             raise ValueError(
                 f'"{path}": {wrong} of {a.size} numbers of {name} are not finite; leave these samples out.'
             )
+        if a.dtype.kind == "f" and a.size and (most := max(a.max(), -a.min())) > np.finfo(np.float32).max:
+            raise ValueError(f'"{path}": {name} has numbers as large as {most:.3g}, beyond float32: scale them.')
+    shapes = {name: a.shape[1:] for name, a in arrays.items() if name[0] == "x" and a.size}
+    if len(set(shapes.values())) > 1:
+        raise ValueError(
+            f'"{path}": samples of all splits must have one shape; got {", ".join(f"{n} {s}" for n, s in shapes.items())}.'
+        )
     return arrays
 
 
 def _classes(path: str, targets: dict[str, np.ndarray], classes: int | None) -> int:
     """How many these labels tell apart; 0 where they are numbers."""
-    y = np.concatenate([a.ravel() for a in targets.values()])
-    rows = any(a.ndim > 1 and a.shape[1:] != (1,) for a in targets.values())
     if classes is not None:
         return classes
-    whole = [name for name, a in targets.items() if a.dtype.kind != "f"]
-    if whole and len(whole) < len(targets) and not rows:
-        raise ValueError(
-            f'"{path}": y_{whole[0]} are whole numbers, and those of other splits are not: keep them alike, or say how many '
-            "classes there are (classes=0: they are numbers)."
-        )
-    if y.dtype.kind == "f" or rows or set(np.unique(y)) == {-1, 1}:
+    each = [a for a in targets.values() if a.size]
+    rows = any(a.ndim > 1 and a.shape[1:] != (1,) for a in each)
+    # One by one: NumPy makes floats of unsigned and signed numbers of 64 bits together.
+    if (
+        not each
+        or rows
+        or any(a.dtype.kind == "f" for a in each)
+        or {int(v) for a in each for v in np.unique(a)} == {-1, 1}
+    ):
         return 0
-    low, high = int(y.min()), int(y.max())
-    if low == -1 and high == 1:
-        raise ValueError(
-            f'"{path}": targets are -1, 0 and 1. With classes=2 -1 is a label that nobody gave; with classes=0 they are numbers.'
-        )
+    low, high = min(int(a.min()) for a in each), max(int(a.max()) for a in each)
     if low < -1 or low > 0:
         raise ValueError(
             f'"{path}": targets are whole numbers from {low} to {high}. Labels begin at 0: subtract {low}, or say how many '
@@ -122,9 +132,10 @@ def file_task(
     classes: int | None = None,
     normalise: Any = None,
 ) -> Task:
-    """So many points of `file_arrays`, drawn by the seed of its splits "train" and "test", of those that have a label.
+    """So many points of `file_arrays`, drawn by the seed of its splits "train" and "test".
 
     Classes are as those of `digits`: an output each, centred (1 − 1/k and −1/k) for "mse", probabilities for "cross_entropy".
+    Samples that nobody labelled (−1) are left out; rows of probabilities (one-hot ones too) may be targets of "cross_entropy".
     normalise: of `train.data.normalise`; None: as `file_arrays` says.
     """
     parts: dict[str, Any] = {}
@@ -132,22 +143,27 @@ def file_task(
         if not n:
             continue
         data = file_arrays(split, path, classes)
-        known = np.flatnonzero(data.targets >= 0) if data.classes else np.arange(len(data))
-        if n > len(known):
-            what = "labelled samples" if len(known) < len(data) else "samples"
+        there = np.flatnonzero(data.targets != -1) if data.classes else np.arange(len(data))
+        if n > len(there):
             raise ValueError(
-                f'arrays: "{path}" has {len(known)} {what} in "{split}", and n_{split} = {n}: ask for fewer.'
+                f'arrays: "{path}" has {len(there)} samples{" with a label" * (len(there) < len(data))} in "{split}", and '
+                f"n_{split} = {n}: ask for fewer."
             )
-        if loss == "cross_entropy" and not data.classes:
+        if loss == "cross_entropy" and not (data.classes or _probabilities(data.targets)):
             raise ValueError(
-                f'arrays: cross-entropy needs labels, and the targets of "{path}" are numbers: loss="mse".'
+                f'arrays: cross-entropy needs labels, and the targets of "{path}" are numbers: loss="mse", or if they count '
+                "classes from 0 on say how many, classes=…."
             )
-        x, y = data.stored(np.random.default_rng((seed, number)).permutation(known)[:n])
-        if data.classes:
-            y = np.eye(data.classes)[y.astype(int)] - (1 / data.classes if loss == "mse" else 0)
+        x, y = data.read(there[np.random.default_rng((seed, number)).permutation(len(there))[:n]])
+        centre = 1 / data.classes if data.classes and loss == "mse" else 0
         parts[f"x_{split}"] = normalisation(data.normalise if normalise is None else normalise)(x)
-        parts[f"y_{split}"] = y
+        parts[f"y_{split}"] = y.astype(float) - centre
     return Task(**parts, loss=loss, name=Path(path).stem)
+
+
+def _probabilities(rows: np.ndarray) -> bool:
+    """Whether these are probabilities of classes: two or more a row, which add up to 1."""
+    return rows.ndim == 2 and rows.shape[1] > 1 and bool((rows >= 0).all() and np.allclose(rows.sum(1), 1, atol=1e-5))
 
 
 SOURCES["arrays"] = file_arrays

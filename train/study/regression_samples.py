@@ -41,7 +41,10 @@ def tell_classes(y: np.ndarray) -> bool:
 
 
 def samples(data: dict[str, Any], settings: "Regression") -> Samples:
-    """Those of a source (`train.data.source`): data has its name, the splits `train` and `test`, and options of it."""
+    """Those of a source (`train.data.source`): data has its name, the splits `train` and `test`, and options of it.
+
+    Samples that nobody labelled (−1) are left out.
+    """
     options = {key: value for key, value in data.items() if key not in ("name", "train", "test", "normalise")}
     found = []
     for split, count in ((data.get("train", "train"), settings.n_train), (data.get("test", "test"), settings.n_test)):
@@ -51,6 +54,10 @@ def samples(data: dict[str, Any], settings: "Regression") -> Samples:
                 f'config.data: the split "{split}" of {data["name"]} has no samples; regression needs both splits.'
             )
         x, y = each.read(np.arange(min(len(each), count or len(each))))
+        if each.classes and not (labelled := y.any(1)).all():
+            x, y = x[labelled], y[labelled]
+            if not len(x):
+                raise ValueError(f'config.data: no sample of the split "{split}" of {data["name"]} has a label.')
         x = normalisation(data.get("normalise") or each.normalise)(x)
         found += [x.astype(settings.dtype), y - (1 / y.shape[1] if each.classes else 0)]
     return Samples(each.name, *found)
