@@ -44,6 +44,7 @@ from launch import common, distributed, exit_codes, overrides, watch
 from limits.kept.store import folder_inside
 from train import beside, curves
 from train.checkpoints import info_of, steps_in
+from train.data.content import of_files
 from train.footprint import described
 from train.memory import keep_freed_memory
 from train.preemption import Preemption
@@ -159,6 +160,7 @@ def main() -> None:
     at = steps_in(folder / "checkpoints")
     same_everywhere(what_runs(experiment.path, config, pmap=_PMAP.value, workdir=str(folder), checkpoints=at))
     run = prepare(experiment, folder, _PMAP.value)
+    same_everywhere(of_files(run.content))
     held = resume.lock(folder) if jax.process_index() == 0 else None
     check_folder(run, _ACCEPT.value)
     common.say_unread(screen, unused(run.fields, experiment.asked_for((*NEEDED, *beside.FUNCTIONS))))

@@ -8,6 +8,8 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from launch import train
+from train.data.batches import epoch_order
+from train.data.content import of_files
 from train.data.sources import SOURCES, Arrays
 from train.run import Run
 from train.study.experiment import Experiment
@@ -65,6 +67,27 @@ def test_samples_of_a_source_are_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     x[:, 0] *= -1
     with pytest.raises(ValueError, match=r"other samples in data\.train .*; other samples in data\.test"):
         prepared(tmp_path, CODE, data=data, steps=3)
+
+
+@pytest.mark.parametrize("changed", ["x_train", "y_train", "x_test"])
+def test_all_of_a_file_of_arrays_is_the_same(tmp_path: Path, changed: str):
+    x = np.random.default_rng(0).normal(size=(600, 3))
+    arrays = {"x_train": x, "y_train": x[:, :1], "x_test": x, "y_test": x[:, :1]}
+    np.savez(tmp_path / "own.npz", **arrays)
+    data = {"name": "arrays", "path": str(tmp_path / "own.npz"), "train": "train", "test": "test"}
+    trained(prepared(tmp_path, CODE, data=data))
+    np.savez_compressed(tmp_path / "own.npz", **arrays)  # the same numbers
+    run = prepared(tmp_path, CODE, data=data, steps=3)
+    assert set(of_files(run.content)) == {"the content of data.train", "the content of data.test"}
+    trained(run)
+    rows = {int(row) for step in range(4) for row in epoch_order(600, 0, 0)[4 * step : 4 * step + 4]}
+    row = next(
+        row for row in range(1, 600) if row not in rows and row % 3
+    )  # neither of the first batch nor of 256 of a test set
+    arrays[changed] = np.where(np.arange(600)[:, None] == row, 9.0, arrays[changed])
+    np.savez(tmp_path / "own.npz", **arrays)
+    with pytest.raises(ValueError, match=f"holds a run with other samples in data.{changed[2:].replace('y_', '')}"):
+        prepared(tmp_path, CODE, data=data, steps=4)
 
 
 def test_batches_that_are_drawn_anew_go_on(tmp_path: Path):

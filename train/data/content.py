@@ -1,6 +1,7 @@
 """Words for what data hold, by which a run that goes on knows its own."""
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -8,7 +9,6 @@ import numpy as np
 
 from train.data.batches import epoch_order
 from train.data.sources import Source
-from train.data.tokens import Windows
 
 _ROWS = 256  # of a batch, at most
 
@@ -28,10 +28,21 @@ def word_of(*values: Any) -> str:
 
 
 def content_of(source: Source, batch: int, seed: int | None, again: bool) -> Any:
-    """Of a text, of all of it; else `made` of the rows of the first batch as they are stored, without a seed of some of all."""
-    if isinstance(source, Windows):
-        return source.content
+    """Of a text or a file of arrays, of all of it; else `made` of the rows of the first batch as they are stored, without a seed
+    of some of all."""
+    if (whole := getattr(source, "content", None)) is not None:
+        return whole
     return made(*(_word(each, batch, seed) for each in (source, *(source.again() for _ in range(again)))))
+
+
+def of_files(content: Mapping[str, Any]) -> dict[str, str]:
+    """Of words by data those of what is read of files, of which each host may have its own.
+
+    >>> of_files({"train": {"file": "1f"}, "test": {"cpu": "2a"}, "validation": "3c"})
+    {'the content of data.train': '1f', 'the content of data.validation': '3c'}
+    """
+    words = {name: word.get("file") if isinstance(word, Mapping) else word for name, word in content.items()}
+    return {f"the content of data.{name}": word for name, word in words.items() if word}
 
 
 def _word(source: Source, batch: int, seed: int | None) -> str:

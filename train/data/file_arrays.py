@@ -1,5 +1,8 @@
 """Arrays of one's own in a file, as samples and as a task: x_train, y_train, x_test, y_test of an .npz, as Keras keeps them."""
 
+import dataclasses
+import functools
+import hashlib
 import zipfile
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +23,22 @@ _STEP = checks.Check(
 _FILE = {"path": checks.word, "classes": checks.nothing | checks.count(0)}
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class FileArrays(Arrays):
+    """Samples of a file, which somebody may write anew while a run waits."""
+
+    @functools.cached_property
+    def content(self) -> dict[str, str]:
+        """A word for all of them, by which a run that goes on knows them."""
+        found = hashlib.blake2b(f"{self.classes}".encode(), digest_size=8)
+        for each in (self.inputs, self.targets):
+            found.update(f"{each.dtype.str}{each.shape}".encode())
+            found.update(np.ascontiguousarray(each).data)
+        return {"file": found.hexdigest()}
+
+
 @checks.arguments(split=checks.word, **_FILE)
-def file_arrays(split: str = "train", path: str = "", classes: int | None = None) -> Arrays:
+def file_arrays(split: str = "train", path: str = "", classes: int | None = None) -> FileArrays:
     """Samples `x_SPLIT` [n, …] with `y_SPLIT` of an .npz file.
 
     Whole numbers [n] (or [n, 1]) are labels of as many classes as the largest of all splits asks for, or of so many `classes`;
@@ -53,7 +70,7 @@ def file_arrays(split: str = "train", path: str = "", classes: int | None = None
             path, x, Arrays(path, x, y, count).targets.astype(int), count, how
         )  # once they are found to be labels
     y = y.astype(float)
-    return Arrays(path, x, y[:, None] if y.ndim == 1 else y, None, how)
+    return FileArrays(path, x, y[:, None] if y.ndim == 1 else y, None, how)
 
 
 def _read(path: str) -> dict[str, np.ndarray]:
