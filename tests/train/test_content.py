@@ -69,10 +69,11 @@ def test_samples_of_a_source_are_the_same(tmp_path: Path, monkeypatch: pytest.Mo
         prepared(tmp_path, CODE, data=data, steps=3)
 
 
-@pytest.mark.parametrize("changed", ["x_train", "y_train", "x_test"])
-def test_all_of_a_file_of_arrays_is_the_same(tmp_path: Path, changed: str):
+@pytest.mark.parametrize(("changed", "labels"), [("x_train", 0), ("x_train", 1), ("y_train", 0), ("x_test", 1)])
+def test_all_of_a_file_of_arrays_is_the_same(tmp_path: Path, changed: str, labels: bool):
     x = np.random.default_rng(0).normal(size=(600, 3))
-    arrays = {"x_train": x, "y_train": x[:, :1], "x_test": x, "y_test": x[:, :1]}
+    y = np.arange(600)[:, None] % 2 if labels else x[:, :1]
+    arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
     np.savez(tmp_path / "own.npz", **arrays)
     data = {"name": "arrays", "path": str(tmp_path / "own.npz"), "train": "train", "test": "test"}
     trained(prepared(tmp_path, CODE, data=data))

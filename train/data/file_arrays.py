@@ -66,9 +66,8 @@ def file_arrays(split: str = "train", path: str = "", classes: int | None = None
     if x.dtype == np.uint8 and how == "none":  # else they would be brought to [0, 1], as bytes of images are
         x = x.astype(np.float32)
     if count := _classes(path, {name[2:]: a for name, a in arrays.items() if name.startswith("y_")}, classes):
-        return Arrays(
-            path, x, Arrays(path, x, y, count).targets.astype(int), count, how
-        )  # once they are found to be labels
+        labels = Arrays(path, x, y, count).targets  # found to be such
+        return FileArrays(path, x, labels.astype(int), count, how)
     y = y.astype(float)
     return FileArrays(path, x, y[:, None] if y.ndim == 1 else y, None, how)
 
