@@ -20,6 +20,7 @@ import time
 from absl import flags
 
 from launch import common
+from launch.took import Took
 from train.analysis import PARTS, report
 from train.analysis.runs import analyse_all
 from train.study.runs import jobs_of, task_of, untested
@@ -45,6 +46,7 @@ def main() -> None:
     configs = [common.find_config(each).partition(":")[0] for each in common.named_configs(sys.argv).values()]
     jobs = jobs_of(common.NAMED, configs)
     folder = common.workdir("analysis")
+    took = Took(folder, started)
     task = task_of(jobs, _POINTS.value, _TEST_POINTS.value, _LOSS.value, configs)
     if "alignment" in _PARTS.value and len(task.x_train) < 2:
         raise ValueError(
@@ -56,7 +58,7 @@ def main() -> None:
         (net, about, report.against(net, members, task, _RATE.value, _MOMENTUM.value))
         for net, about, members in report.groups(jobs, found)
     ]
-    run = {"command": common.command_line(), "seconds": round(time.time() - started, 1)}
+    run = took.of({"command": common.command_line()})
     said = untested(jobs, task, _TEST_POINTS.value, configs)
     made = report.report(jobs, found, compared, _PARTS.value, run, said)
     made.print(screen)

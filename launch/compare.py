@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from launch import common, live
+from launch.took import Took
 from limits import Task, twin
 from train.data import make_task
 from train.evaluate import compare, compare_report, posterior_report
@@ -179,11 +180,10 @@ def posteriors(config: Any, each: Families, task: Task, folder: Any, screen: Any
 
 def conduct_and_report(config: Any, folder: Path, run: dict[str, Any], screen: Any, started: float) -> None:
     """Compares, and writes the report into the folder."""
-    task = task_of(config)
+    task, took = task_of(config), Took(folder, started)
     result, pages = (posteriors, posterior_report) if config.get("posterior") else (trainings, compare_report)
     found, page = result(config, families(config, common.config_file(), task.outputs), task, folder, screen)
-    run["seconds"] = round(time.time() - started, 1)
-    made = pages.report(found, run)
+    made = pages.report(found, took.of(run))
     made.print(screen)
     common.write(folder, made.documents(), screen, started)
     if page:

@@ -26,6 +26,7 @@ from rich.table import Table
 from launch import common, live, shards
 from launch.compare import FIELDS, OF_FAMILIES, OF_TRAINING, check_fields, optimizer_of, task_of
 from launch.compare import unread as unread_by_compare
+from launch.took import Took
 from limits import AbsentError, Task, predict, twin
 from train.evaluate.grid import steps_of
 from train.study import regression, regression_report
@@ -169,12 +170,13 @@ def work_of(config: Any, path: str, folder: Path, part: tuple[int, int] = (0, 1)
 def whole_data(config: Any, folder: Path, screen: Any) -> None:
     """Regression with kernels of real size."""
     started = time.time()
+    took = Took(folder, started, "kernels")
     settings, data, work = work_of(config, common.config_file(), folder, shards.part())
     found, waiting = regression.regress(work, regression.plan(work, screen), screen)
     if waiting:
         screen.print("\n".join(waiting), highlight=False)
         return
-    made = regression_report.report(found, data, settings, common.provenance(config))
+    made = regression_report.report(found, data, settings, took.of(common.provenance(config)))
     made.print(screen)
     common.write(folder, made.documents(), screen, started)
 

@@ -30,7 +30,6 @@ code of make, optimizer, loss or batches has changed since, or this package's ve
 Exit codes: 0 finished, 42 preempted (SIGTERM) and saved.
 """
 
-import json
 import logging
 import sys
 import time
@@ -40,7 +39,7 @@ import jax
 from absl import flags
 from absl import logging as absl_logging
 
-from launch import common, distributed, exit_codes, overrides, watch
+from launch import common, distributed, exit_codes, overrides, took, watch
 from limits.kept.store import folder_inside
 from train import beside, curves
 from train.checkpoints import info_of, steps_in
@@ -98,20 +97,10 @@ def report(run: Run, screen: Any, started: float, ended: str = "") -> None:
     if jax.process_index() != 0:
         return
     config = run.experiment.config
-    provenance = common.provenance(config, run.experiment) | {"seconds": round(time.time() - started, 1)}
-    if run.began >= run.fields["steps"]:
-        provenance |= trained_with(run.folder / "report.json")
+    provenance = common.provenance(config, run.experiment) | {"seconds": round(run.seconds + time.time() - started, 1)}
+    if run.began >= run.fields["steps"]:  # nothing was trained
+        provenance |= took.said(took.earlier(run.folder / "report.json"))
     common.write(run.folder, curves.documents(run.folder, config.name, provenance, ended), screen)
-
-
-def trained_with(file: Any) -> dict[str, Any]:
-    """How long a finished run took, on what, with which versions and which command: of a rerun, which trains nothing, these are
-    no news."""
-    try:
-        said = json.loads(file.read_text())["run"]
-        return {name: said[name] for name in ("seconds", "versions", "device", "processor", "command") if name in said}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
 
 
 def with_fields(config: Any, given: list[str]) -> Any:
@@ -160,6 +149,7 @@ def main() -> None:
     at = steps_in(folder / "checkpoints")
     same_everywhere(what_runs(experiment.path, config, pmap=_PMAP.value, workdir=str(folder), checkpoints=at))
     run = prepare(experiment, folder, _PMAP.value)
+    run.started = started
     same_everywhere(of_files(run.content))
     held = resume.lock(folder) if jax.process_index() == 0 else None
     check_folder(run, _ACCEPT.value)

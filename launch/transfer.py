@@ -37,6 +37,7 @@ import numpy as np
 from absl import flags
 
 from launch import common, live, shards
+from launch.took import Took
 from train.evaluate.report import Report
 from train.study.asked import unread
 from train.study.grid import conduct
@@ -87,7 +88,7 @@ def main() -> None:
     if _PRECISION.value is not None and not _BUDGET.value:
         raise ValueError("--precision says when the rounds of --budget end: give --budget too, such as --budget=40%.")
     folder, part = common.workdir(config.get("name")), shards.part()
-    study = study_of(common.config_file(), config, folder, _ONLY.value)
+    study, took = study_of(common.config_file(), config, folder, _ONLY.value), Took(folder, started)
     run = common.provenance(config)
     common.keep_config(folder, run)
     common.say_unread(screen, unread(study))
@@ -127,8 +128,8 @@ def main() -> None:
             "values."
         )
     best = best_of(study, outcome, searched) if searched else study.target(outcome)
-    run["seconds"], command = round(time.time() - started, 1), study.command(outcome, sys.argv[1:], best)
-    made = report.report(outcome, run, command, best.advice, searched)
+    command = study.command(outcome, sys.argv[1:], best)
+    made = report.report(outcome, took.of(run), command, best.advice, searched)
     made.print(screen)
     common.write(folder, made.documents(), screen, started)
     if page:

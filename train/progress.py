@@ -1,8 +1,8 @@
-"""The bar of work that comes in parts: what was there before counts as done, and time left comes from what is done now."""
+"""The bars of a run, and of work in parts: what was there before counts as done, and time left comes from what is done now."""
 
 from typing import Any
 
-from rich.progress import Progress, TaskID, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 
 def parts_bar(console: Any) -> Progress:
@@ -16,3 +16,10 @@ def add_parts(bar: Progress, description: str, total: float, done: float = 0.0) 
     bar.update(task, completed=done)
     bar.advance(task, 0)  # the moment from which speed is measured
     return task
+
+
+def training_bar(console: Any, hidden: bool = False) -> Progress:
+    """A bar for the steps of one run, with fields `loss` and `left`."""
+    text = TextColumn("{task.completed} of {task.total}, loss {task.fields[loss]}, {task.fields[left]}")
+    columns = TextColumn("{task.description}"), BarColumn(), text, TimeElapsedColumn()
+    return Progress(*columns, console=console, disable=hidden)

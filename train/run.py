@@ -6,12 +6,12 @@
 import functools
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from train import beside
 from train.checkpoints import Checkpoints, log_spaced, steps_in
@@ -25,6 +25,7 @@ from train.first_step import WAITING, waits, watched
 from train.loop import Loop, check_evaluated, one_by_one
 from train.mesh import make_mesh, rows_here
 from train.preemption import Preemption
+from train.progress import training_bar
 from train.records import Records, set_aside
 from train.schedules import make_schedule
 from train.several import Several
@@ -78,6 +79,10 @@ class Run:
             x, y = self.abstract_batch()
             check_labels(self.program.loss, lambda: self.trainer.outputs(x), y, self._seen, self._batches)
         self.pmap, self.began, whole = pmap, 0, (jax.process_index(), jax.process_count())  # began: at which step
+        self.seconds, self.started = (
+            0.0,
+            time.time(),
+        )  # of earlier sessions, to their last checkpoints; this one's start
         self.part = whole if pmap else rows_here(self.trainer.placement.batch, inputs.shape[0])
 
     def _held_out(self, every: int) -> Any:
@@ -251,10 +256,10 @@ def conduct(
     fields, trainer = run.fields, run.trainer
     steps, always = fields["steps"], log_spaced(fields["steps"], fields["analysis"])
     checkpoints = Checkpoints(run.folder / "checkpoints", fields["keep"], always, run.info())
-    run.began, state = restored(checkpoints, trainer)
-    start = run.began
+    start, state = restored(checkpoints, trainer)
     logs = {name: run.folder / name for name in ("log.jsonl", "test.jsonl")}
-    marks = checkpoints.info_at(start).get("logs", {}) if start else {}
+    before = checkpoints.info_at(start) if start else {}
+    run.began, marks, run.seconds = start, before.get("logs", {}), before.get("seconds", 0.0)
     if not start and checkpoints.damaged and jax.process_index() == 0:  # it begins anew, and the old logs stay too
         screen.print("no checkpoint is whole: the run begins anew")
         for file in logs.values():
@@ -273,7 +278,7 @@ def conduct(
     advance, at_once = run.advance(start)
     records = Records(logs["log.jsonl"], start, fields["also"], fields["name"], marks.get("log.jsonl"))
     tests = Records(logs["test.jsonl"], start + 1, mark=marks.get("test.jsonl"))
-    with _progress(screen) as progress:
+    with training_bar(screen, jax.process_index() != 0) as progress:
         task = progress.add_task("training", total=steps, completed=start, loss="…", left="compiling")
 
         def write(k: int, numbers: dict[str, Any]) -> None:
@@ -298,7 +303,8 @@ def conduct(
         def save(k: int, state: Any) -> None:
             records.flush()  # the lines before a checkpoint are there when it is
             tests.flush()
-            checkpoints.save(k, *parts_of(state), logs={"log.jsonl": records.mark, "test.jsonl": tests.mark})
+            marks = {"log.jsonl": records.mark, "test.jsonl": tests.mark}
+            checkpoints.save(k, *parts_of(state), logs=marks, seconds=run.seconds + time.time() - run.started)
             if text := beside.sample(run, k, state):
                 progress.console.print(f"step {k}, a sample: {text[:100]!r}", highlight=False, markup=False)
 
@@ -342,9 +348,3 @@ def restored(checkpoints: Checkpoints, trainer: Trainer) -> tuple[int, Any]:
     collections = {name: model[name] for name in abstract.collections}
     trained = {name: part for name, part in model.items() if name not in collections} if collections else model
     return step, abstract.replace(trained=trained, collections=collections, **training)
-
-
-def _progress(screen: Any) -> Progress:
-    text = TextColumn("{task.completed} of {task.total}, loss {task.fields[loss]}, {task.fields[left]}")
-    columns = TextColumn("{task.description}"), BarColumn(), text, TimeElapsedColumn()
-    return Progress(*columns, console=screen, disable=jax.process_index() != 0)

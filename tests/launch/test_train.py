@@ -79,11 +79,14 @@ def test_a_run_that_is_stopped_and_continued_is_the_same_run(
     stop: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(Preemption, "at", lambda self, step: step >= stop)  # not asked at every step
-    assert not train.conduct(prepared(tmp_path), SILENT)
+    first = prepared(tmp_path)
+    first.started -= 1000
+    assert not train.conduct(first, SILENT)
     assert stop <= steps_in(tmp_path / "checkpoints")[-1] < stop + 3
     monkeypatch.undo()
-    assert train.conduct(prepared(tmp_path), SILENT)
+    assert train.conduct_and_report(prepared(tmp_path), SILENT, None, time.time() - 50)
     equal(whole, tmp_path)
+    assert 1050 < json.loads((tmp_path / "report.json").read_text())["run"]["seconds"] < 1500  # of both sessions
     assert train.conduct(prepared(tmp_path), SILENT)  # there is nothing left to do
 
 

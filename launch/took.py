@@ -1,0 +1,51 @@
+"""What a report says of seconds, device and versions: of a rerun that computes nothing, what it said before."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+_SAID = ("seconds", "code", "versions", "device", "processor", "command")
+
+
+def earlier(file: Any) -> dict[str, Any]:
+    """What a report (report.json) says of the run that it is of; nothing where it cannot be read."""
+    try:
+        document = dict(json.loads(file.read_text()))
+        return dict(document.get("run", document))  # analyses have theirs beside what they found
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def said(run: dict[str, Any]) -> dict[str, Any]:
+    """Of a run what is no news of one that computes nothing."""
+    return {name: run[name] for name in _SAID if name in run}
+
+
+class Took:
+    """Looks, before and after a program's work, at the files in which it keeps what it has computed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     took = Took(Path(folder), started=time.time())
+    ...     took.of({"command": "again"})["command"]
+    'again'
+    """
+
+    def __init__(self, folder: Path, started: float, kept: str = "cells") -> None:
+        self.folder, self.started, self._kept = folder, started, folder / kept
+        self._before = self._files()
+
+    def _files(self) -> dict[str, tuple[int, int]]:
+        found = {}
+        for file in self._kept.rglob("*.np[yz]"):
+            about = file.stat()
+            found[str(file)] = about.st_mtime_ns, about.st_ino
+        return found
+
+    def of(self, run: dict[str, Any]) -> dict[str, Any]:
+        """With the seconds since the start; or with what the report before says, if it is of the same and nothing is new."""
+        run, before = {**run, "seconds": round(time.time() - self.started, 1)}, earlier(self.folder / "report.json")
+        same = "config" if "config" in run else "command"
+        alike = bool(self._before and before) and before.get(same) == run[same]
+        return {**run, **said(before)} if alike and self._files() == self._before else run
