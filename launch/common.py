@@ -51,6 +51,15 @@ NAMED: list[str] = []  # what the user named beside flags, once `start` has read
 _WRITTEN: list[Any] = []  # the output folder, once it is known
 _NO_ROOM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there")
 _NO_ROOM[errno.EFBIG] = "allow larger files (ulimit -f) or make room there"
+_TRACED = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+_OF_NUMPY = (
+    "A function of the config needs a number where JAX has none yet: in what is trained or scored take jax.numpy, not NumPy, and "
+    "jnp.where, not `if` (--debug shows where). JAX: "
+)
 _SPEAKING = (ValueError, MemoryError, FloatingPointError, OSError, AttributeError, TypeError)
 
 
@@ -160,11 +169,18 @@ def sentence(error: Exception) -> str:
 
     >>> sentence(ValueError("steps must be at least 1.")), sentence(KeyError("width"))
     ('steps must be at least 1.', "KeyError: 'width' (--debug shows where)")
+    >>> try:
+    ...     jax.jit(lambda x: 1.0 if x > 0 else x)(1.0)
+    ... except TypeError as error:
+    ...     print(sentence(error)[:63])
+    A function of the config needs a number where JAX has none yet:
     """
     if isinstance(error, OSError) and error.errno in _NO_ROOM:  # Python and the system say at most which file
         where = Path(error.filename).parent if error.filename else _WRITTEN[-1] if _WRITTEN else "the output folder"
         remedy = f"{_NO_ROOM[error.errno]}, and the same command continues from what is kept"
         return f"There is no room for what is written to {where} ({error.strerror}): {remedy}."
+    if isinstance(error, _TRACED):
+        return _OF_NUMPY + str(error).strip().partition("\n")[0]
     return str(error) if isinstance(error, _SPEAKING) else f"{type(error).__name__}: {error} (--debug shows where)"
 
 

@@ -243,6 +243,10 @@ def one_number(loss: Any, function: str = "loss") -> jax.Array:
     Traceback (most recent call last):
     ...
     ValueError: loss(outputs, targets) must return one real number; it returned float32 of shape (3,): take its mean.
+    >>> one_number(None, "score")
+    Traceback (most recent call last):
+    ...
+    ValueError: score(outputs, targets) must return one real number; it returned None.
     """
     if isinstance(loss, tuple | list | Mapping):
         raise ValueError(
