@@ -72,7 +72,7 @@ def test_unlabelled_samples_are_no_points(tmp_path):
     assert sorted(task.x_train[:, 0]) == pytest.approx(sorted(X[[0, 2, 4, 5], 0]))
     assert (task.y_train.max(1) > 0.5).all()
     assert (task.y_test.max(1) > 0.5).all()
-    with pytest.raises(ValueError, match='4 samples with a label in "train", and n_train = 5'):
+    with pytest.raises(ValueError, match='4 samples with such a label in "train", and n_train = 5'):
         file_task(path, 5)
     found = samples({"name": "arrays", "path": path}, Regression())
     np.testing.assert_allclose(found.x_test, X[[1, 4, 5]], rtol=1e-6)
@@ -81,6 +81,23 @@ def test_unlabelled_samples_are_no_points(tmp_path):
     nobodys = kept(tmp_path, x_train=X, y_train=[-1] * 6, x_test=X, y_test=[0, 1, 2] * 2)
     with pytest.raises(ValueError, match='no sample of the split "train"'):
         samples({"name": "arrays", "path": nobodys}, Regression())
+
+
+def test_some_of_the_labels_against_others_as_digits_have_them(tmp_path):
+    path = kept(tmp_path, x_train=X, y_train=[0, 1, 2, 0, 1, 2], x_test=X, y_test=[2, 2, 2, 1, 1, 0])
+    task = file_task(path, 4, 5, classes=(2, 1))  # as a config for digits has it, read with --config.task.name=arrays
+    order, rows = np.argsort(task.x_train[:, 0]), np.array([1, 2, 4, 5])
+    rows = rows[np.argsort(X[rows, 0])]
+    np.testing.assert_allclose(task.x_train[order], X[rows], rtol=1e-6)
+    np.testing.assert_array_equal(task.y_train[order, 0], np.where(rows % 3 == 2, 1, -1))
+    assert task.y_test.sum() == 1
+    two = file_task(path, 4, 0, classes=(2, 1), loss="cross_entropy").y_train
+    np.testing.assert_array_equal(two[:, 0], task.y_train[:, 0] > 0)
+    assert file_task(path, 4, 0, classes=(10,)).outputs == 10
+    with pytest.raises(ValueError, match=r"classes = \(1, 3\), and .* has 3 classes"):
+        file_task(path, 2, 0, classes=(1, 3))
+    with pytest.raises(ValueError, match="has targets that are numbers"):
+        file_task(kept(tmp_path, x_train=X, y_train=X[:, 0]), 2, 0, classes=(0, 1))
 
 
 def test_rows_of_probabilities_are_targets_of_cross_entropy(tmp_path):

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -132,7 +133,8 @@ def _classes(path: str, targets: dict[str, np.ndarray], classes: int | None) -> 
 
 
 @checks.arguments(
-    **_FILE,
+    path=checks.word,
+    classes=checks.nothing | checks.count(0) | checks.several(checks.count(0), least=1, distinct=True),
     n_train=checks.count(1),
     n_test=checks.count(0),
     loss=checks.choice("mse", "cross_entropy"),
@@ -145,24 +147,32 @@ def file_task(
     n_test: int = 32,
     loss: Literal["mse", "cross_entropy"] = "mse",
     seed: int = 0,
-    classes: int | None = None,
+    classes: int | Sequence[int] | None = None,
     normalise: Any = None,
 ) -> Task:
     """So many points of `file_arrays`, drawn by the seed of its splits "train" and "test".
 
     Classes are as those of `digits`: an output each, centred (1 − 1/k and −1/k) for "mse", probabilities for "cross_entropy".
-    Samples that nobody labelled (−1) are left out; rows of probabilities (one-hot ones too) may be targets of "cross_entropy".
+    Several `classes`, such as (3, 5): samples of these labels alone; for "mse" one output, ±1, the first half against the rest.
+    One in a list, (10,), is the number 10. Samples that nobody labelled (−1) are left out; rows of probabilities (one-hot ones
+    too) may be targets of "cross_entropy".
     normalise: of `train.data.normalise`; None: as `file_arrays` says.
     """
-    parts: dict[str, Any] = {}
+    among = () if classes is None or isinstance(classes, int) else tuple(classes)
+    count = classes if isinstance(classes, int) else among[0] if len(among) == 1 else None
+    among, parts = among[len(among) == 1 :], dict[str, Any]()
     for number, (split, n) in enumerate((("train", n_train), ("test", n_test))):
         if not n:
             continue
-        data = file_arrays(split, path, classes)
-        there = np.flatnonzero(data.targets != -1) if data.classes else np.arange(len(data))
+        data = file_arrays(split, path, count)
+        if among and not max(among) < (data.classes or 0):
+            have = f"{data.classes} classes" if data.classes else "targets that are numbers"
+            raise ValueError(f'arrays: classes = {among}, and "{path}" has {have}.')
+        chosen = np.isin(data.targets, among) if among else data.targets != -1
+        there = np.flatnonzero(chosen) if data.classes else np.arange(len(data))
         if n > len(there):
             raise ValueError(
-                f'arrays: "{path}" has {len(there)} samples{" with a label" * (len(there) < len(data))} in "{split}", and '
+                f'arrays: "{path}" has {len(there)} samples{" with such a label" * (len(there) < len(data))} in "{split}", and '
                 f"n_{split} = {n}: ask for fewer."
             )
         if loss == "cross_entropy" and not (data.classes or _probabilities(data.targets)):
@@ -171,7 +181,13 @@ def file_task(
                 "classes from 0 on say how many, classes=…."
             )
         x, y = data.read(there[np.random.default_rng((seed, number)).permutation(len(there))[:n]])
-        centre = 1 / data.classes if data.classes and loss == "mse" else 0
+        if among:
+            y = (
+                y[:, among]
+                if loss == "cross_entropy"
+                else np.where(y[:, among[: len(among) // 2]].any(1), 1.0, -1.0)[:, None]
+            )
+        centre = 1 / data.classes if data.classes and loss == "mse" and not among else 0
         parts[f"x_{split}"] = normalisation(data.normalise if normalise is None else normalise)(x)
         parts[f"y_{split}"] = y.astype(float) - centre
     return Task(**parts, loss=loss, name=Path(path).stem)
