@@ -1,5 +1,7 @@
 """A file of arrays as samples and as a task: labels or numbers, splits, and what is no such file."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -175,6 +177,8 @@ def test_what_is_no_such_file_is_said(tmp_path, arrays, message):
 def test_other_files_are_said(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file .*none\.npz"):
         file_arrays("train", str(tmp_path / "none.npz"))
+    with pytest.raises(FileNotFoundError, match=f'no file "none.npz" of arrays in {Path.cwd()}: give it'):
+        file_arrays("train", "none.npz")  # as it is named in a run's config, which is read from another folder
     np.save(tmp_path / "one.npy", X)
     (tmp_path / "text.npz").write_text("a,b\n1,2\n")
     for name in ("one.npy", "text.npz"):

@@ -77,7 +77,8 @@ def _read(path: str) -> dict[str, np.ndarray]:
     """The arrays x_SPLIT and y_SPLIT of the file, of numbers that are finite."""
     place = Path(path).expanduser()
     if not path or not place.is_file():
-        raise FileNotFoundError(f'There is no file "{path}" of arrays: give it as path; {_MADE}.')
+        where = "" if place.is_absolute() else f" in {Path.cwd()}"
+        raise FileNotFoundError(f'There is no file "{path}" of arrays{where}: give it as path; {_MADE}.')
     try:
         found = np.load(place, allow_pickle=False)
         arrays = {name: found[name] for name in found.files if name[:2] in ("x_", "y_")}
