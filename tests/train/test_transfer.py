@@ -127,6 +127,18 @@ def test_a_size_at_which_everything_diverges_has_no_optimum():
     assert Transfer("width", tuple(single)).sentence.startswith("Only one value was tried, 0.1")
 
 
+def test_a_loss_that_is_always_the_same_has_no_optimum():
+    curves = np.full((3, 2, 10), 1.5)
+    sweeps = {(width, 1): Sweep(width, 1, np.array([0.1, 0.2, 0.4]), curves) for width in (8, 16)}
+    sentence = Transfer("width", tuple(sweeps.values())).sentence
+    assert sentence.startswith("At width 8, 16 (depth 1) all runs end with the same loss: nothing tells values apart.")
+    advice = target(Outcome("learning_rate", {"": sweeps}), 64, 1).advice
+    assert "of width 8, depth 1 end with the same loss: any value is as good" in advice
+    assert "grid" not in sentence + advice  # it said: at an end of the grid, try values beyond it
+    curves = curves + np.arange(3)[:, None, None]
+    assert not Sweep(8, 1, np.array([0.1, 0.2, 0.4]), curves).flat
+
+
 def test_divergence_beside_the_optimum_is_not_divergence_at_it():
     rates, losses = np.array([0.1, 0.2, 0.4]), np.array([1.2, 1.0, np.inf])
     assert loss_at(rates, losses, np.log2(0.21)) == 1.0

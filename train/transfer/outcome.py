@@ -132,7 +132,11 @@ def target(
         moves.append(move)
         said += words
     value = 2.0 ** (at.log_rate + sum(moves))
-    if at.edge:
+    if small.flat:
+        said.append(
+            f"Warning: all runs of width {small.width:g}, depth {small.depth} end with the same loss: any value is as good."
+        )
+    elif at.edge:
         ends = np.log2([small.rates[0], small.rates[-1]] if values is None else [min(values), max(values)])
         last = np.isclose(at.log_rate, ends).any()
         where, remedy = (
@@ -183,6 +187,8 @@ def _drift(outcome: Outcome, label: str, small: Sweep, over: str, size: float) -
             f"Warning: with one seed it is not known whether it moves {what}: {octaves(move)} octaves may be noise, and are not "
             "taken into account. Give two or more seeds."
         ]
+    if any(sweep.flat for sweep in found.sweeps):
+        return 0.0, [f"Warning: all runs of a {over} end with the same loss, so that the drift {what} is not known."]
     if any(sweep.optimum().edge for sweep in found.sweeps):
         return 0.0, [
             f"Warning: over {over} an optimum is at an end of the grid, so that the drift {what} is not known ({figures}) and "

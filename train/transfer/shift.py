@@ -109,6 +109,11 @@ class Transfer:
         more = f" At {self.over} {', '.join(at_end)} the optimum is at an end of the grid: try values beyond it."
         if lost:
             return f"At {self.over} {', '.join(f'{size:g}' for size in lost)} ({self.fixed}) every value diverges."
+        if same := [f"{getattr(s, self.over):g}" for s in self.sweeps if s.flat]:
+            return (
+                f"At {self.over} {', '.join(same)} ({self.fixed}) all runs end with the same loss: nothing tells values apart. "
+                "Does the loss depend on the outputs, and the optimiser on the value?"
+            )
         if len(self.sweeps[0].rates) == 1:
             return f"Only one value was tried, {self.sweeps[0].rates[0]:g}: where the optimum is, is not known."
         if self.one_seed:
@@ -198,6 +203,8 @@ def _optimum(sweep: Sweep) -> tuple[str, str, str]:
     best = sweep.optimum()
     if not math.isfinite(best.loss):
         return "none: all diverge", "", ""
+    if sweep.flat:
+        return "none: all are equal", "", f"{best.loss:.4g}"
     mark = " (end of the grid)" if best.edge else ""
     return f"{best.rate:.3g}{mark}", bounds(sweep), f"{best.loss:.4g}"
 

@@ -108,6 +108,11 @@ class Sweep:
         """Whether nothing tells how large the noise is, so that the optimum may be anywhere."""
         return self.losses.shape[1] == 1
 
+    @property
+    def flat(self) -> bool:
+        """Whether every run has the same finite loss, so that nothing tells values apart."""
+        return len(self.rates) > 1 and bool(np.isfinite(self.losses).all() and np.ptp(self.losses) == 0)
+
     @functools.cached_property
     def valley(self) -> Valley | None:
         """Where the optimum may lie."""
