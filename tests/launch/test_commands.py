@@ -339,5 +339,7 @@ def test_limit_of_a_whole_data_set_in_two_shares(tmp_path):
         assert done.returncode == 0, done.stderr
         assert ("of other shares, are not" in " ".join(done.stdout.split())) == (part == 0)
     document = json.loads((tmp_path / "report.json").read_text())
+    assert document["run"]["versions"]["jax"]
+    assert document["run"]["seconds"] > 0
     assert [each["kernel"] for each in document["kernels"]] == ["nngp", "ntk"] * 3
     assert json.loads((tmp_path / "config.json").read_text())["config"]["regression"]["n_train"] == 24

@@ -45,7 +45,13 @@ def report(found: Sequence[KernelScore], data: Samples, settings: Regression, ru
         f"chosen by {best.path.how}."
     )
     table = Table(columns, rows, screen=6)
-    numbers = {"data": data.name, "n_train": len(data.x), "n_test": n, "kernels": [each.numbers() for each in found]}
+    numbers = {
+        "data": data.name,
+        "n_train": len(data.x),
+        "n_test": n,
+        "kernels": [each.numbers() for each in found],
+        "run": run,
+    }
     return Report(
         "Regression with kernels of infinite networks", [Text(sentence), table, _picture(found)], numbers, run
     )
