@@ -128,7 +128,7 @@ def test_a_task_has_points_of_both_splits_drawn_by_the_seed(tmp_path):
 def test_points_without_a_label_are_in_no_task(tmp_path):
     path = kept(tmp_path, x_train=X, y_train=[0, 1, -1, 2, -1, 1])
     assert (file_task(path, 4, 0).y_train.max(1) > 0.5).all()
-    with pytest.raises(ValueError, match='has 4 labelled samples in "train", and n_train = 5'):
+    with pytest.raises(ValueError, match='has 4 samples with such a label in "train", and n_train = 5'):
         file_task(path, 5, 0)
 
 
@@ -156,7 +156,7 @@ def test_regression_with_kernels_takes_it(tmp_path):
         ({"x_train": X, "y_train": np.arange(1, 7)}, "whole numbers from 1 to 6. Labels begin at 0: subtract 1"),
         ({"x_train": X, "y_train": [0, 1, 2, 3, 4, -3]}, "whole numbers from -3 to 4"),
         ({"x_train": X, "y_train": [0, 1, -1, 1, 0, 1]}, "targets are -1, 0 and 1. With classes=2"),
-        ({"x_train": X, "y_train": range(6), "x_test": X, "y_test": X[:, 0]}, "y_train are whole numbers, and those of other"),
+        ({"x_train": X, "y_train": range(6), "x_test": X, "y_test": X[:, 0]}, "some splits are whole numbers"),
         ({"x_train": X}, "x_train alone"),
         ({"images": X}, "has images, and no x_train"),
         ({"x_train": np.where(X.max() == X, np.nan, X), "y_train": np.arange(6)}, "1 of 18 numbers of x_train are not finite"),

@@ -116,15 +116,20 @@ def _classes(path: str, targets: dict[str, np.ndarray], classes: int | None) -> 
         return classes
     each = [a for a in targets.values() if a.size]
     rows = any(a.ndim > 1 and a.shape[1:] != (1,) for a in each)
+    kinds = {a.dtype.kind == "f" for a in each}
+    if len(kinds) == 2 and not rows:
+        raise ValueError(
+            f'"{path}": targets of some splits are whole numbers, and those of others are not: keep them alike, or say how many '
+            "classes there are (classes=0: they are numbers)."
+        )
     # One by one: NumPy makes floats of unsigned and signed numbers of 64 bits together.
-    if (
-        not each
-        or rows
-        or any(a.dtype.kind == "f" for a in each)
-        or {int(v) for a in each for v in np.unique(a)} == {-1, 1}
-    ):
+    if not each or rows or kinds == {True} or (seen := {int(v) for a in each for v in np.unique(a)}) == {-1, 1}:
         return 0
-    low, high = min(int(a.min()) for a in each), max(int(a.max()) for a in each)
+    if seen == {-1, 0, 1}:
+        raise ValueError(
+            f'"{path}": targets are -1, 0 and 1. With classes=2 -1 is a label that nobody gave; with classes=0 they are numbers.'
+        )
+    low, high = min(seen), max(seen)
     if low < -1 or low > 0:
         raise ValueError(
             f'"{path}": targets are whole numbers from {low} to {high}. Labels begin at 0: subtract {low}, or say how many '
@@ -181,7 +186,9 @@ def file_task(
                 f'arrays: cross-entropy needs labels, and the targets of "{path}" are numbers: loss="mse", or if they count '
                 "classes from 0 on say how many, classes=…."
             )
-        x, y = data.read(there[np.random.default_rng((seed, number)).permutation(len(there))[:n]])
+        rows = there[np.random.default_rng((seed, number)).permutation(len(there))[:n]]
+        x, y = data.read(rows)
+        y = y if data.classes else data.targets[rows]  # with all their digits
         if among:
             y = (
                 y[:, among]
