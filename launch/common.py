@@ -55,6 +55,7 @@ _TRACED = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
 )
 _OF_NUMPY = (
     "A function of the config needs a number where JAX has none yet: in what is trained or scored take jax.numpy, not NumPy, and "
@@ -133,8 +134,9 @@ def start(
     if path:
         _SETTINGS[path] = _settings(*path.partition(":")[::2])
         complete(_SETTINGS[path], overrides.named(arguments))
-        overrides.check(arguments, _SETTINGS[path])
-        arguments = overrides.fill(arguments, _SETTINGS[path])
+        left = overrides.options(load(Path(path.partition(":")[0])))
+        overrides.check(arguments, _SETTINGS[path], left)
+        arguments = overrides.fill(arguments, _SETTINGS[path], left)
 
     def guarded(rest: Any) -> None:
         NAMED[:] = rest[1:]

@@ -1,6 +1,7 @@
 """--config.FIELD=VALUE: fields by their names, and values as they are typed."""
 
 import ast
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +13,17 @@ _SWITCHES = {"true": True, "false": False}
 _OPEN = ("data", "task")  # what they name has options that the file need not list; it says which
 
 
-def _is_option(inside: Sequence[str], name: str, settings: Any) -> bool:
+def options(module: Any) -> tuple[str, ...]:
+    """The fields of a config file that it leaves to the sources of data and tasks, which know their options: none that a function
+    of its own asks for."""
+    own = [f for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module.__name__]
+    asked = {name for f in own for name in inspect.signature(f).parameters}
+    return tuple(name for name in _OPEN if name not in asked)
+
+
+def _is_option(inside: Sequence[str], name: str, settings: Any, open_fields: Sequence[str]) -> bool:
     """Whether the file lacks this field, and it is an option of the data or of the task that the file names."""
-    if len(inside) != 1 or inside[0] not in _OPEN or not hasattr(place := settings.get(inside[0]), "keys"):
+    if len(inside) != 1 or inside[0] not in open_fields or not hasattr(place := settings.get(inside[0]), "keys"):
         return False
     return "name" in place and name not in place and name.isidentifier()
 
@@ -39,7 +48,7 @@ def named(arguments: Sequence[str]) -> set[str]:
     return {each.removeprefix("config.") for each in words if each.startswith("config.")}
 
 
-def fill(arguments: Sequence[str], settings: Any) -> list[str]:
+def fill(arguments: Sequence[str], settings: Any, open_fields: Sequence[str] = _OPEN) -> list[str]:
     """Sets those fields that are None in the config, or options that it lacks, which absl knows no kind of; returns the other
     arguments."""
     left, given = list[str](), [*arguments]
@@ -53,7 +62,7 @@ def fill(arguments: Sequence[str], settings: Any) -> list[str]:
         place = settings
         for each in inside:
             place = place[each]
-        none = _is_option(inside, name, settings) or place.get_type(name) is type(None)
+        none = _is_option(inside, name, settings, open_fields) or place.get_type(name) is type(None)
         if none and not equal and (not given or given[0].startswith(("--", "-config"))):
             raise SystemExit(f"error: --{override} needs a value: --{override}=VALUE.")
         if none:
@@ -64,13 +73,13 @@ def fill(arguments: Sequence[str], settings: Any) -> list[str]:
     return left
 
 
-def check(arguments: list[str], settings: Any) -> None:
+def check(arguments: list[str], settings: Any, open_fields: Sequence[str] = _OPEN) -> None:
     """A field that the config does not have is answered with the one that was meant; and none has two lists."""
     given: dict[str, list[str]] = {}
     for i, argument in enumerate(arguments):
         override, equal, value = argument.lstrip("-").partition("=")
         if argument.startswith("-") and override.startswith("config."):
-            now = field_of(override, settings)
+            now = field_of(override, settings, open_fields)
             values = given.setdefault(override, [])
             values.append(value if equal else "".join(arguments[i + 1 : i + 2]))
             if isinstance(now, tuple) and len(values) > 1 and any(each.startswith(("(", "[")) for each in values):
@@ -80,10 +89,10 @@ def check(arguments: list[str], settings: Any) -> None:
                 )
 
 
-def field_of(override: str, settings: Any) -> Any:
+def field_of(override: str, settings: Any, open_fields: Sequence[str] = _OPEN) -> Any:
     """What the config has in a field; where it has none of that name, the program ends with the one that was meant."""
     place, names = settings, override.split(".")[1:]
-    if _is_option(names[:-1], names[-1], settings):
+    if _is_option(names[:-1], names[-1], settings, open_fields):
         return None
     for name in names:
         if not hasattr(place, "keys") or name not in place:

@@ -22,6 +22,17 @@ def said(run: dict[str, Any]) -> dict[str, Any]:
     return {name: run[name] for name in _SAID if name in run}
 
 
+def _asked(command: str) -> set[str]:
+    """What flags other than the config's and the folder ask for, as a part or a budget of a study.
+
+    >>> _asked("python3 -m launch.transfer --config=a --workdir=b --only=mup")
+    {'--only=mup'}
+    """
+    return {
+        word for word in command.split() if word.startswith("--") and not word.startswith(("--config", "--workdir"))
+    }
+
+
 class Took:
     """Looks, before and after a program's work, at the files in which it keeps what it has computed.
 
@@ -48,4 +59,5 @@ class Took:
         run, before = {**run, "seconds": round(time.time() - self.started, 1)}, earlier(self.folder / "report.json")
         same = "config" if "config" in run else "command"
         alike = bool(self._before and before) and before.get(same) == run[same]
+        alike = alike and _asked(before.get("command", "")) == _asked(run.get("command", ""))
         return {**run, **said(before)} if alike and self._files() == self._before else run

@@ -98,8 +98,9 @@ def report(run: Run, screen: Any, started: float, ended: str = "") -> None:
         return
     config = run.experiment.config
     provenance = common.provenance(config, run.experiment) | {"seconds": round(run.seconds + time.time() - started, 1)}
-    if run.began >= run.fields["steps"]:  # nothing was trained
-        provenance |= took.said(took.earlier(run.folder / "report.json"))
+    before = took.earlier(run.folder / "report.json")
+    if run.began >= run.fields["steps"] and before.get("config") == provenance["config"]:  # nothing was trained
+        provenance |= took.said(before)
     common.write(run.folder, curves.documents(run.folder, config.name, provenance, ended), screen)
 
 

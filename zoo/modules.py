@@ -29,8 +29,8 @@ TOLD |= dict.fromkeys(("evaluation", "is_eval", "eval_mode", "is_eval_mode", "in
 
 
 _OF_ONE = (
-    "If it is a second input: Rescaled.of and coord_check take a tuple of as many; elsewhere make it a module of one, whose call "
-    "takes one array [n, …] apart, or makes what is the same for all inputs (keys too) itself."
+    "If it is a second input: Rescaled.of and, of arrays of one length, coord_check take a tuple of as many; elsewhere make it a "
+    "module of one, whose call takes one array [n, …] apart, or makes what is the same for all inputs (keys too) itself."
 )
 
 
@@ -57,8 +57,8 @@ def check_told(call: Callable[..., Any], first: int, also: Container[str] = (), 
     ...
     ValueError: Net must be given "phase" beside its inputs, and is told no more than whether it is trained, as train, training, \
 is_train, is_training, … or deterministic, …: rename that argument, or give it a default. If it is a second input: Rescaled.of \
-and coord_check take a tuple of as many; elsewhere make it a module of one, whose call takes one array [n, …] apart, or makes \
-what is the same for all inputs (keys too) itself.
+and, of arrays of one length, coord_check take a tuple of as many; elsewhere make it a module of one, whose call takes one array \
+[n, …] apart, or makes what is the same for all inputs (keys too) itself.
     """
     for argument in list(inspect.signature(call).parameters.values())[first:]:
         variable = argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
@@ -227,13 +227,18 @@ def _enters(function: Callable[[list[Any]], Any], values: list[Any], which: list
     >>> a, b = jnp.ones(3), jnp.ones(3)
     >>> [_enters(lambda values: 2 * values[0], [a, b], which) for which in ([True, False], [False, True])]
     [True, False]
+    >>> _enters(lambda values: values[0] if values[1] > 0 else None, [a, b[0]], [False, True])
+    True
     """
 
     def of_those(those: list[Any]) -> Any:
         left = iter(those)
         return function([next(left) if each else value for value, each in zip(values, which, strict=True)])
 
-    program = jax.make_jaxpr(of_those)([value for value, each in zip(values, which, strict=True) if each]).jaxpr
+    try:
+        program = jax.make_jaxpr(of_those)([value for value, each in zip(values, which, strict=True) if each]).jaxpr
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):
+        return True  # Python asks for their values
     return any(dce_jaxpr(program, [True] * len(program.outvars))[1])
 
 

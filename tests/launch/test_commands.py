@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -259,6 +260,11 @@ def test_options_of_data_and_task_may_be_given_where_the_file_lacks_them():
     overrides.check(given, settings)
     assert overrides.fill(given, settings) == ["--config.steps=4"]
     assert settings.data.to_dict() == {"name": "digits", "train": "train", "path": "own.npz", "size": 64}
+    of_own = SimpleNamespace(__name__="own", batches=lambda data, seed: None)
+    of_own.batches.__module__ = "own"
+    assert overrides.options(of_own) == ("task",)  # nobody else refuses what `batches` does not know
+    with pytest.raises(SystemExit, match=r'no field "config\.data\.chunk"'):
+        overrides.check(["--config.data.chunk=1"], settings, overrides.options(of_own))
     for other in ("--config.rich.path=1", "--config.path=1", "--config.task.path=1", "--config.data.size.more=1"):
         with pytest.raises(SystemExit, match="the config has no field"):
             overrides.check([other], settings)

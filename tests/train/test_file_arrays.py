@@ -153,7 +153,7 @@ def test_regression_with_kernels_takes_it(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x_train": X, "y_train": np.arange(1, 7)}, "whole numbers from 1 to 6. Labels begin at 0: subtract 1"),
+        ({"x_train": X, "y_train": np.arange(1, 7)}, "whole numbers from 1 to 6. Labels begin at 0: take y - .1."),
         ({"x_train": X, "y_train": [0, 1, 2, 3, 4, -3]}, "whole numbers from -3 to 4"),
         ({"x_train": X, "y_train": [0, 1, -1, 1, 0, 1]}, "targets are -1, 0 and 1. With classes=2"),
         ({"x_train": X, "y_train": range(6), "x_test": X, "y_test": X[:, 0]}, "some splits are whole numbers"),

@@ -132,7 +132,7 @@ def _classes(path: str, targets: dict[str, np.ndarray], classes: int | None) -> 
     low, high = min(seen), max(seen)
     if low < -1 or low > 0:
         raise ValueError(
-            f'"{path}": targets are whole numbers from {low} to {high}. Labels begin at 0: subtract {low}, or say how many '
+            f'"{path}": targets are whole numbers from {low} to {high}. Labels begin at 0: take y - ({low}), or say how many '
             "classes there are; of numbers to be fitted say classes=0."
         )
     return max(high + 1, 2)
