@@ -182,7 +182,8 @@ def test_data_sets_that_cannot_be_read(folder, tmp_path):
     with pytest.raises(ValueError, match=r'no split "tests". Did you mean "test"'):
         source("digits", "tests")
     with pytest.raises(
-        ValueError, match=r'"mine" is none of associative_recall, .*no option "shift".* give that file as --config'
+        ValueError,
+        match=r'"mine" is none of arrays, associative_recall, .*no option "shift".* give that file as --config',
     ):
         source("mine", shift=3)
     # Prepared in another format: the files are there, but cannot be read at random.

@@ -5,8 +5,11 @@ from train import data
 
 
 @pytest.mark.parametrize("name", sorted(data.TASKS))
-def test_same_seed_same_task_and_no_overlap_of_train_and_test(name):
-    options = {"path": __file__, "context": 16, "stride": 1} if name == "text" else {}
+def test_same_seed_same_task_and_no_overlap_of_train_and_test(name, tmp_path):
+    own = np.random.default_rng(0).normal(size=(2, 20, 3))
+    np.savez(tmp_path / "own.npz", x_train=own[0], y_train=own[0, :, 0], x_test=own[1], y_test=own[1, :, 0])
+    files = {"text": {"path": __file__, "context": 16, "stride": 1}, "arrays": {"path": str(tmp_path / "own.npz")}}
+    options = files.get(name, {})
     one, two, other = (data.make_task(name, n_train=12, n_test=8, seed=s, **options) for s in (0, 0, 1))
     np.testing.assert_array_equal(one.x, two.x)
     assert not np.array_equal(one.x, other.x)
