@@ -43,9 +43,9 @@ def file_arrays(split: str = "train", path: str = "", classes: int | None = None
     """Samples `x_SPLIT` [n, …] with `y_SPLIT` of an .npz file.
 
     Whole numbers [n] (or [n, 1]) are labels of as many classes as the largest of all splits asks for, or of so many `classes`;
-    −1 is none. Other targets, and with classes=0 all, are numbers as they are ([n] is [n, 1]); so are −1 and 1 alone. Of bytes,
-    images [n, height, width] are grey ones; images of bytes are normalised as those of TFDS, all else (rows of bytes too) is
-    taken as it is.
+    −1 is none. Other targets, and with classes=0 all, are numbers as they are ([n] is [n, 1]); so are −1 and 1 alone, while other
+    floats that are all whole are asked about. Of bytes, images [n, height, width] are grey ones; images of bytes are normalised
+    as those of TFDS, all else (rows of bytes too) is taken as it is.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -122,6 +122,14 @@ def _classes(path: str, targets: dict[str, np.ndarray], classes: int | None) -> 
             f'"{path}": targets of some splits are whole numbers, and those of others are not: keep them alike, or say how many '
             "classes there are (classes=0: they are numbers)."
         )
+    if kinds == {True} and not rows and all((a == np.floor(a)).all() for a in each):
+        low, high = min(a.min() for a in each), max(a.max() for a in each)
+        signs = all(np.isin(a, (-1, 1)).all() for a in each)
+        if low >= -1 and high >= 1 and not signs:
+            raise ValueError(
+                f'"{path}": targets are floats from {low:g} to {high:g}, all of them whole. Labels? Then say '
+                f"classes={high + 1:g}; of numbers to be fitted say classes=0."
+            )
     # One by one: NumPy makes floats of unsigned and signed numbers of 64 bits together.
     if not each or rows or kinds == {True} or (seen := {int(v) for a in each for v in np.unique(a)}) == {-1, 1}:
         return 0
