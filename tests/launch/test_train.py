@@ -50,11 +50,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_rerun_of_a_finished_run_says_what_it_took(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
-    now: dict[str, Any] = {"device": "one", "command": "first"}
+    now: dict[str, Any] = {"device": "one", "command": "first", "config": {"steps": 12}}
     monkeypatch.setattr(common, "provenance", lambda *_: dict(now))
     train.report(prepared(tmp_path), SILENT, time.time() - 1000)
-    now = {"device": "two", "command": "again"}
-    for text in ("", "{", "[]", '{"run": 3}'):  # the report that is there; ones that say nothing
+    now |= {"device": "two", "command": "again"}
+    shorter = '{"run": {"config": {"steps": 6}, "seconds": 3, "device": "one"}}'  # of the run before it was made longer
+    for text in ("", "{", "[]", '{"run": 3}', shorter):  # the report that is there; ones that say nothing of this run
         if text:
             (tmp_path / "report.json").write_text(text)
         assert train.conduct_and_report(prepared(tmp_path), SILENT, None, time.time() - 1)
