@@ -119,6 +119,7 @@ def test_limit_by_path(tmp_path):
     np.testing.assert_allclose(Trajectory.load(tmp_path / "limit_ntk_depth1").loss, run.loss, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_limit_of_positions_is_refused(tmp_path):
     (code,), (said,) = ended("launch.limit", "--config=gpt", f"--workdir={tmp_path}")
     assert code == 1

@@ -145,6 +145,7 @@ def test_own_batches_may_come_in_the_same_memory(tmp_path: Path):
     assert [y["of"][0, 0] for y in targets] == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_an_optimiser_that_waits_for_several_batches_has_another_schedule(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ):

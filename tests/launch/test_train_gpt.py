@@ -149,6 +149,7 @@ def test_text_beyond_the_context_has_no_padding(seed: int):
     assert set(found[0]) == set(range(1, 7))
 
 
+@pytest.mark.slow
 def test_text_beyond_the_context_goes_on_from_its_latest_half():
     net: Any = GPT(width=16, depth=1, vocabulary=7, context=8)
     params = jax.jit(net.init)(jax.random.key(0), jax.numpy.ones((1, 8), int))["params"]

@@ -120,6 +120,7 @@ def test_means_behind_the_readout_are_drawn_as_before_it(form):
     assert (drawn.nngp_sem < 0.1 * read.nngp.max()).all()
 
 
+@pytest.mark.slow
 def test_readouts_times_what_differs_between_inputs_are_drawn():
     """cos(x) Σ(x, x′) cos(x′), with Σ that of 3 f of the same networks over 9."""
     found, thrice = (

@@ -162,6 +162,7 @@ class Skewed(nn.Module):
         return nn.Dense(1)(nn.tanh(nn.Dense(self.width, kernel_init=skewed, name="second")(h)))
 
 
+@pytest.mark.slow
 def test_skewed_weights_have_no_expansion_in_the_inverse_width():
     net, task = in_parameterization(Skewed(16), "mup"), Task([[1.0, 0.5]], [1.0])
     with pytest.raises(ValueError, match=r"second.kernel are drawn with skewness 0.539.*leave width out"):

@@ -259,6 +259,7 @@ def test_derivatives_of_averages_over_four_variables():
             np.testing.assert_allclose(derivative, difference, atol=1e-3 * np.abs(difference).max())
 
 
+@pytest.mark.slow
 def test_transformations_and_precision():
     net = MLP(8, 1, activation="erf", b_std=0.1)
     x = draw(6, 3).astype("float32")

@@ -309,26 +309,38 @@ SENTENCES = Task(TOKENS[:, :-1], TOKENS[:, 1:], loss="cross_entropy", classes=5)
 HEADS = GPT(64, 1, 5, 3, heads="grow", norm=None, mlp="relu", parameterization="mup")
 
 
+IMAGES = ViT(16, 1, patch=2, heads="grow", logits="1/sqrt(d)", query_init="zeros", parameterization="mup")
+PICTURES = Task(np.ones((2, 4, 4, 1)), [1.0, -1.0])
+FEW_STEPS = {"steps": 2, "learning_rate": 0.3, "samples": 64, "replicas": 2, "kernels": ()}
+
+
+def test_heads_of_a_sweep_and_what_is_not_taken_off():
+    """All heads share the gains of normalised queries and keys, which one head alone does not move."""
+    normalised = HEADS.clone(norm="rms", qk_norm=True)
+    assert [in_one_head(net).heads for net in (HEADS, HEADS.clone(heads=4), normalised, IMAGES)] == [
+        1,
+        4,
+        "grow",
+        "grow",
+    ]
+    for net, task in ((IMAGES, PICTURES), (normalised, SENTENCES)):
+        with pytest.raises(AbsentError, match="order=2 takes off what falls as 1/samples"):
+            twin(net).rich(task, order=2, **FEW_STEPS)
+    for net, task in ((HEADS, SENTENCES), (IMAGES, PICTURES)):
+        with pytest.raises(AbsentError, match=r"about 1/√width, not as 1/width.*as in heads=. of width"):
+            twin(net).rich(task, width=(64, np.inf), **FEW_STEPS)
+
+
+@pytest.mark.slow
 def test_heads_that_grow_leave_nothing_of_their_size_in_the_limit():
     """Sweeps had about √samples heads, of the same size in the halves, so that order=2 left the terms of order 1/size: the loss
     was .7685 ± .0034 after three steps of 1,024 samples, where 4 heads have .803 ± .004 and one has .802."""
-    how = {"steps": 2, "learning_rate": 0.3, "samples": 64, "replicas": 2, "kernels": ()}
     for order in (1, 2):
-        grow, one = (twin(HEADS.clone(heads=heads)).rich(SENTENCES, order=order, **how) for heads in ("grow", 1))
+        grow, one = (twin(HEADS.clone(heads=heads)).rich(SENTENCES, order=order, **FEW_STEPS) for heads in ("grow", 1))
         np.testing.assert_array_equal(grow.f_train, one.f_train)
         assert grow.provenance["f_train"] == one.provenance["f_train"]
-    images = ViT(16, 1, patch=2, heads="grow", logits="1/sqrt(d)", query_init="zeros", parameterization="mup")
-    assert in_one_head(images) is images
-    pictures = Task(np.ones((2, 4, 4, 1)), [1.0, -1.0])
-    assert "O(1/8), of so many heads, dropped" in twin(images).rich(pictures, **how).provenance["f_train"].detail
-    normalised = HEADS.clone(norm="rms", qk_norm=True)  # all heads share gains, which one head alone does not move
-    assert in_one_head(normalised) is normalised
-    for net, task in ((images, pictures), (normalised, SENTENCES)):
-        with pytest.raises(AbsentError, match="order=2 takes off what falls as 1/samples"):
-            twin(net).rich(task, order=2, **how)
-    for net, task in ((HEADS, SENTENCES), (images, pictures)):
-        with pytest.raises(AbsentError, match=r"about 1/√width, not as 1/width.*as in heads=. of width"):
-            twin(net).rich(task, width=(64, np.inf), **how)
+    found = twin(IMAGES).rich(PICTURES, **FEW_STEPS)
+    assert "O(1/8), of so many heads, dropped" in found.provenance["f_train"].detail
 
 
 @pytest.mark.slow

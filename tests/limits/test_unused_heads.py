@@ -28,6 +28,7 @@ class Attends(nn.Module):
         return found
 
 
+@pytest.mark.slow
 def test_kernels_are_those_without_it():
     """They were refused for two parameters of role readout. Drawn with other seeds: 5 standard errors of 7 degrees of freedom."""
     mine, theirs = (

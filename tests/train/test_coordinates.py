@@ -368,6 +368,7 @@ def test_what_overshoots_and_comes_back_is_seen_after_the_first_step():
     assert "outputs after the first step" in str(found)
 
 
+@pytest.mark.slow
 def test_features_of_nnx_modules():
     """Of every submodule, but for those inside a transformation, which are named."""
     make = lambda width, _: made_by(Branches, width)  # noqa: E731
@@ -411,6 +412,7 @@ class Shares(nn.Module):
         return nn.softmax(f)
 
 
+@pytest.mark.slow
 def test_outputs_from_which_nothing_can_be_subtracted_keep_their_verdict():
     """The logarithm of f − f(0) = 0 is −∞, which is no divergence of the network."""
     x, labels = np.random.default_rng(1).normal(size=(8, 4)), np.arange(8) % 3

@@ -177,6 +177,7 @@ def test_forces_on_kernels_are_derivatives_of_the_evidence():
             assert error < 0.1 * np.abs(found.conjugate[0]).max()
 
 
+@pytest.mark.slow
 def test_kernels_that_are_singular_do_no_harm():
     """More points than inputs, a linear network without bias: all kernels have rank 2."""
     net = MLP(4, 1, activation="linear")

@@ -99,6 +99,7 @@ def test_inputs_that_are_mixed_are_refused(first):
         kernels_of(first, X)
 
 
+@pytest.mark.slow
 def test_slopes_by_inputs(x64):
     """Of a kernel function, against central differences."""
     kernel = twin(in_parameterization(Fed(16, lambda x: jnp.sort(blurred(x), -1)), "ntk")).kernel_function()

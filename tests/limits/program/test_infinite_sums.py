@@ -72,6 +72,7 @@ def recursion(kind, depth):
 
 
 @pytest.mark.parametrize("kind", ["erf", pytest.param("gate", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_the_limit_is_that_of_many_blocks(kind):
     """Of 2,000 and 4,000, extrapolated in 1/L."""
     found = deep(kind)

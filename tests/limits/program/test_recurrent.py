@@ -66,6 +66,7 @@ def test_a_loop_of_flax_is_the_loop_written_out():
     assert written.provenance["ntk"].kind == "exact"
 
 
+@pytest.mark.slow
 def test_orthogonal_weights_have_the_kernels_of_independent_ones():
     found, independent = kernels(written=True), kernels(written=True, recurrent=GAUSS)
     np.testing.assert_array_equal(found.ntk, independent.ntk)
