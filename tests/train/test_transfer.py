@@ -129,7 +129,7 @@ def test_a_size_at_which_everything_diverges_has_no_optimum():
 
 def test_a_loss_that_is_always_the_same_has_no_optimum():
     curves = np.full((3, 2, 10), 1.5)
-    sweeps = {(width, 1): Sweep(width, 1, np.array([0.1, 0.2, 0.4]), curves) for width in (8, 16)}
+    sweeps: Any = {(width, 1): Sweep(width, 1, np.array([0.1, 0.2, 0.4]), curves) for width in (8, 16)}
     sentence = Transfer("width", tuple(sweeps.values())).sentence
     assert sentence.startswith("At width 8, 16 (depth 1) all runs end with the same loss: nothing tells values apart.")
     advice = target(Outcome("learning_rate", {"": sweeps}), 64, 1).advice
