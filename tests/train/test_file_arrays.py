@@ -131,13 +131,6 @@ def test_a_task_has_points_of_both_splits_drawn_by_the_seed(tmp_path):
         file_task(path, 5, 0, loss="cross_entropy", classes=0)
 
 
-def test_points_without_a_label_are_in_no_task(tmp_path):
-    path = kept(tmp_path, x_train=X, y_train=[0, 1, -1, 2, -1, 1])
-    assert (file_task(path, 4, 0).y_train.max(1) > 0.5).all()
-    with pytest.raises(ValueError, match='has 4 samples with such a label in "train", and n_train = 5'):
-        file_task(path, 5, 0)
-
-
 def test_numbers_keep_their_digits(tmp_path):
     path = kept(tmp_path, x_train=X, y_train=X[:, 0])
     assert set(file_task(path, 6, 0).y_train[:, 0]) == set(X[:, 0])
