@@ -37,6 +37,8 @@ def test_a_report_of_what_was_there_before_keeps_what_was_said(tmp_path):
     np.savez(tmp_path / "cells/a.npz", a=1)
     assert Took(tmp_path, time.time()).of(again) == first
     assert Took(tmp_path, time.time()).of(again | {"config": {"steps": 2}})["command"] == "again"
+    part = again | {"command": "again --only=mup"}  # of another question to the same cells
+    assert Took(tmp_path, time.time()).of(part)["command"] == "again --only=mup"
     took = Took(tmp_path, time.time() - 7)
     np.savez(tmp_path / "cells/b.npz", a=1)
     found = took.of(again)
