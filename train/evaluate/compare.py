@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from limits import AbsentError, Convergence, Task, Trajectory, twin
+from limits.fields.heads import slow_sizes
 from train.evaluate.finding import Finding
 from train.evaluate.finite_width import FiniteWidth
 from train.evaluate.grid import Cell, Limit, learns, run_grid
@@ -155,7 +156,7 @@ def compare(
         raise FloatingPointError(f"compare: nothing is left to judge, everything diverged. {lost[0].why}")
     rows = [
         Observed(observable, label if kind == "train" else ", ".join(sharing[label]), depth, limits[label, depth],
-            [results[cell][observable] for cell in group])
+            [results[cell][observable] for cell in group], slow_sizes([cell.net for cell in group]))
         for (kind, label, depth), group in whole.items()
         for observable in _observables(kind, limits[label, depth])
     ]  # fmt: skip

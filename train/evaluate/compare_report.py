@@ -157,7 +157,9 @@ def reading(result: Comparison) -> list[str]:
         f"Agrees: the extrapolation to infinite width passes Hotelling's T² over fixed projections at level {level:.1e} "
         f"({FAMILYWISE:.1%} for the whole report), with a standard error below {PRECISION:.0%}. The fit takes a 1/N² term "
         f"where residuals demand it at {LACK_OF_FIT:.0%}, or, before a rejection, a test of that term alone at {CURVED:.0%}. "
-        f"✓: the exponent's 95 % interval meets −1 ± {VARIANCE_TOLERANCE} and is narrower than 0.3.",
+        + "A rejection of networks whose heads grow in number must hold with a term of one over their size d too. "
+        * any(v.model == "a + b/d + c/N" for v in result.verdicts)
+        + f"✓: the exponent's 95 % interval meets −1 ± {VARIANCE_TOLERANCE} and is narrower than 0.3.",
     ]
     lines += [f"{': '.join(MEANING[name])}." for name in dict.fromkeys(v.observable for v in result.verdicts)]
     if result.diverged:

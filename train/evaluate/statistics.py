@@ -23,11 +23,12 @@ class Extrapolation:
     dof: float
     order: int
     fit_p: float
+    slow: bool = False  # a + b/d + c/N, d the size of a head
 
     @property
     def model(self) -> str:
         """The fitted law."""
-        return ("a + b/N", "a + b/N + c/N²")[self.order - 1]
+        return "a + b/d + c/N" if self.slow else ("a + b/N", "a + b/N + c/N²")[self.order - 1]
 
     @property
     def sem(self) -> np.ndarray:
@@ -65,14 +66,37 @@ def extrapolate_curved(widths: Sequence[int], samples: Sequence[np.ndarray]) -> 
     return _fit(widths, samples, 2) if hotelling(bend.a, bend.cov, bend.dof)[1] < CURVED else None
 
 
+def extrapolate_slow(
+    widths: Sequence[int], samples: Sequence[np.ndarray], sizes: Sequence[float]
+) -> Extrapolation | None:
+    """The fit of a + b/d + c/N, d(N) the `sizes` of a head where these grow more slowly than N; None where widths do not tell.
+
+    For use before a rejection: 1/d, about 1/√N, is the term that is left in the end, while that of 1/N may be the larger one at
+    widths that can be trained.
+
+    >>> data = [1 + 2 / d + 3 / n + np.zeros((9, 1)) + np.eye(9, 1) / 1e6 for n, d in ((16, 4), (32, 8), (64, 8))]
+    >>> extrapolate_slow((16, 32, 64), data, (4, 8, 8)).a.round(4), extrapolate_slow((16, 64), data[::2], (4, 8))
+    (array([1.]), None)
+    """
+    terms = min(sizes) / np.array(sizes, float)
+    design = np.stack([np.ones(len(widths)), terms, min(widths) / np.array(widths, float)], axis=1)
+    if np.linalg.matrix_rank(design) < design.shape[1]:
+        return None
+    return dataclasses.replace(_fit_of(design, samples, 0), slow=True)
+
+
 def _fit(widths: Sequence[int], samples: Sequence[np.ndarray], order: int, which: int = 0) -> Extrapolation:
     """The coefficient of N^(−which), in units of the smallest width, as `a`."""
+    return _fit_of((min(widths) / np.array(widths, float))[:, None] ** np.arange(order + 1), samples, which)
+
+
+def _fit_of(design: np.ndarray, samples: Sequence[np.ndarray], which: int) -> Extrapolation:
+    """The coefficient of the column `which` of design [width, term] as `a`."""
     counts = np.array([len(s) for s in samples])
     means = np.stack([s.mean(0) for s in samples])
     covs = np.stack([np.atleast_2d(np.cov(s.T)) for s in samples]) / counts[:, None, None]
-    scale = np.sqrt(np.einsum("wjj->j", covs) / len(widths)) + 1e-300
+    scale = np.sqrt(np.einsum("wjj->j", covs) / len(samples)) + 1e-300
     spread = np.einsum("wjj,j->w", covs, scale**-2.0)  # one weight a width serves all projections
-    design = (min(widths) / np.array(widths, float))[:, None] ** np.arange(order + 1)
     weights = 1 / spread
     solve = np.linalg.solve(design.T @ (weights[:, None] * design), design.T * weights)
     coefficients = solve @ means
@@ -80,12 +104,12 @@ def _fit(widths: Sequence[int], samples: Sequence[np.ndarray], order: int, which
     cov = np.einsum("w,wij->ij", share, covs)
     parts = share * spread
     dof = parts.sum() ** 2 / np.sum(parts**2 / (counts - 1))
-    residuals, freedom = means - design @ coefficients, (len(widths) - order - 1) * means.shape[1]
+    residuals, freedom = means - design @ coefficients, (len(samples) - design.shape[1]) * means.shape[1]
     fit_p = 1.0
     if freedom > 0:
         chi2 = sum(r @ np.linalg.pinv(c, rcond=1e-6, hermitian=True) @ r for r, c in zip(residuals, covs, strict=True))
         fit_p = float(scipy.stats.chi2.sf(chi2, freedom))
-    return Extrapolation(coefficients[which], cov, float(dof), order, fit_p)
+    return Extrapolation(coefficients[which], cov, float(dof), design.shape[1] - 1, fit_p)
 
 
 def joint_dof(*parts: tuple[np.ndarray, float]) -> float:

@@ -15,6 +15,7 @@ from train.evaluate.statistics import (
     absolute_bias,
     extrapolate,
     extrapolate_curved,
+    extrapolate_slow,
     hotelling,
     joint_dof,
     power_law,
@@ -92,6 +93,7 @@ class Observed:
     depth: int
     limit: Limit
     samples: list[np.ndarray]
+    head_sizes: tuple[int, ...] | None = None  # by width, where these grow more slowly than the width
 
     @property
     def functional(self) -> Projections:
@@ -118,7 +120,10 @@ class Observed:
 
 
 def judge(row: Observed, widths: Sequence[int], level: float) -> Verdict:
-    """The verdict at this level: Hotelling's test of the extrapolation, with a second order where the first is rejected."""
+    """The verdict at this level: Hotelling's test of the extrapolation, with a second order where the first is rejected.
+
+    Where heads grow in number too, a rejection must also hold with what falls as one over the size of a head.
+    """
     names, expected, samples = row.functional.names, row.expected, row.samples
     size = float(np.linalg.norm(expected))
     if not size:
@@ -132,6 +137,11 @@ def judge(row: Observed, widths: Sequence[int], level: float) -> Verdict:
         curved = extrapolate_curved(widths, samples)
         if curved is not None:
             fit = curved
+            difference, cov, (t2, p, dimensions) = _tested(row, fit)
+    if p < level and row.head_sizes is not None:
+        slow = extrapolate_slow(widths, samples, row.head_sizes)
+        if slow is not None:
+            fit = slow
             difference, cov, (t2, p, dimensions) = _tested(row, fit)
     sem = np.sqrt(np.diag(cov))
     relative_sem = float(np.sqrt(np.trace(cov)) / size)
