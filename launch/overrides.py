@@ -11,6 +11,7 @@ from zoo.messages import did_you_mean
 
 _SWITCHES = {"true": True, "false": False}
 _OPEN = ("data", "task")  # what they name has options that the file need not list; it says which
+_PATHS = ("path", "pattern", "data_dir")  # of these options: words, also where one is named 3 or None
 
 
 def options(module: Any) -> tuple[str, ...]:
@@ -62,12 +63,14 @@ def fill(arguments: Sequence[str], settings: Any, open_fields: Sequence[str] = _
         place = settings
         for each in inside:
             place = place[each]
-        none = _is_option(inside, name, settings, open_fields) or place.get_type(name) is type(None)
+        option = _is_option(inside, name, settings, open_fields)
+        none = option or place.get_type(name) is type(None)
         if none and not equal and (not given or given[0].startswith(("--", "-config"))):
             raise SystemExit(f"error: --{override} needs a value: --{override}=VALUE.")
         if none:
             with place.unlocked():
-                place[name] = value_of(value if equal else given.pop(0))
+                typed = value if equal else given.pop(0)
+                place[name] = typed if option and name in _PATHS else value_of(typed)
         else:
             left.append(argument)
     return left

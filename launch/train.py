@@ -97,9 +97,11 @@ def report(run: Run, screen: Any, started: float, ended: str = "") -> None:
     if jax.process_index() != 0:
         return
     config = run.experiment.config
-    provenance = common.provenance(config, run.experiment) | {"seconds": round(run.seconds + time.time() - started, 1)}
+    trained = run.began < run.fields["steps"]
+    seconds = run.seconds + (time.time() - started if trained else 0.0)
+    provenance = common.provenance(config, run.experiment) | {"seconds": round(seconds, 1)}
     before = took.earlier(run.folder / "report.json")
-    if run.began >= run.fields["steps"] and before.get("config") == provenance["config"]:  # nothing was trained
+    if not trained and before.get("config") == provenance["config"]:
         provenance |= took.said(before)
     common.write(run.folder, curves.documents(run.folder, config.name, provenance, ended), screen)
 

@@ -59,9 +59,18 @@ def _here(state: Any) -> list[np.ndarray]:
 
 
 def _states(memory: Any, kind: type) -> list[Any]:
-    """The parts of an optimiser's memory that are of this kind."""
+    """The parts of an optimiser's memory that are of this kind, and those within them."""
     parts = jax.tree.leaves(memory, is_leaf=lambda part: isinstance(part, kind))
-    return [part for part in parts if isinstance(part, kind)]
+    found = [part for part in parts if isinstance(part, kind)]
+    return [each for part in found for each in (part, *_states(tuple(part), kind))]
+
+
+def _at_step(memory: Any, step: Any) -> Any:
+    """An optimiser's memory, of which each MultiSteps, those within others too, has done so many steps."""
+    if isinstance(memory, MultiStepsState):
+        return MultiStepsState(*_at_step(tuple(memory), step))._replace(gradient_step=step)
+    parts, form = jax.tree.flatten(memory, is_leaf=lambda part: isinstance(part, MultiStepsState))
+    return form.unflatten([_at_step(part, step) if isinstance(part, MultiStepsState) else part for part in parts])
 
 
 def waits(tx: Any, trained: Any, steps: int) -> bool:
@@ -73,6 +82,8 @@ def waits(tx: Any, trained: Any, steps: int) -> bool:
     >>> one = jax.ShapeDtypeStruct((2,), "float32")
     >>> [waits(optax.MultiSteps(optax.sgd(0.1), k).gradient_transformation(), one, steps=3) for k in (1, 2)]
     [False, True]
+    >>> waits(optax.MultiSteps(optax.MultiSteps(optax.sgd(0.1), 2), 1).gradient_transformation(), one, steps=3)
+    True
     """
     if not _states(jax.eval_shape(tx.init, trained), MultiStepsState):
         return False
@@ -80,10 +91,7 @@ def waits(tx: Any, trained: Any, steps: int) -> bool:
     def left(step: Any) -> list[Any]:
         """Batches that lie there after one more, where so many steps of its own are done."""
         zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), trained)
-        at = jax.tree.map(
-            lambda part: part._replace(gradient_step=step) if isinstance(part, MultiStepsState) else part,
-            tx.init(zeros), is_leaf=lambda part: isinstance(part, MultiStepsState),
-        )  # fmt: skip
+        at = _at_step(tx.init(zeros), step)
         zero = jnp.zeros(())
         after = update(tx, zeros, at, zeros, value=zero, value_fn=lambda trained: zero)[1]
         return [part.mini_step for part in _states(after, MultiStepsState)]

@@ -60,8 +60,10 @@ def pack_files(folder: Path, files: Iterable[str], about: Mapping[str, Any]) -> 
 
 def unpack_files(data: bytes, folder: Path, largest: int = LARGEST) -> dict[str, Any]:
     """Writes an archive's files into a folder that is not there yet, all of them or none, and returns its list."""
-    if os.path.lexists(folder):
+    place = folder.resolve()  # what is named behind a `..` may be there where the folder before it is not
+    if os.path.lexists(folder) or os.path.lexists(place):
         raise FileExistsError(f"{folder} is there already, and nothing is written over it: name a new folder.")
+    folder = place
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             listed, bodies = _read(archive, largest)

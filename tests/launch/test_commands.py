@@ -261,6 +261,15 @@ def test_options_of_data_and_task_may_be_given_where_the_file_lacks_them():
     overrides.check(given, settings)
     assert overrides.fill(given, settings) == ["--config.steps=4"]
     assert settings.data.to_dict() == {"name": "digits", "train": "train", "path": "own.npz", "size": 64}
+    settings = ConfigDict({"data": {"name": "text"}}).lock()
+    assert not overrides.fill(
+        ["--config.data.path", "3", "--config.data.pattern=None", "--config.data.stride=3"], settings
+    )
+    assert (settings.data.path, settings.data.pattern, settings.data.stride) == (
+        "3",
+        "None",
+        3,
+    )  # names of files are words
     of_own = SimpleNamespace(__name__="own", batches=lambda data, seed: None)
     of_own.batches.__module__ = "own"
     assert overrides.options(of_own) == ("task",)  # nobody else refuses what `batches` does not know

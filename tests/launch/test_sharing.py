@@ -121,6 +121,8 @@ def _with(text: bytes, **fields: Any) -> bytes:
         ("report.json", lambda text: text.replace(b"0.25", b"0.26"), "are not those in report.json"),
         ("report.json", lambda text: text[:-9], "cannot be read"),
         ("report.json", lambda text: text.replace(b'"depth": 2', b'"depth": Infinity', 1), "do not belong together"),
+        ("report.json", lambda text: text.replace(b'"depth": 2', b'"depth": 2.9', 1), "2.9 is no width or depth"),
+        ("report.json", lambda text: _with(text, target={"width": -256, "depth": 2}), "-256 is no width or depth"),
         ("report.json", lambda text: text.replace(b'"width": 32', b'"width": 16', 1), "is there twice"),
         ("report.json", lambda text: _with(text, settings={"a": 3}), "the setting a is no table of fields"),
         ("report.json", lambda text: _with(text, sweeps=[]), "holds no sweeps"),

@@ -142,6 +142,15 @@ def test_changed_bytes_are_a_sentence_or_change_nothing(kind: str, tmp_path: Pat
             shutil.rmtree(tmp_path / "to")
 
 
+def test_a_folder_before_two_dots_is_not_made(tmp_path: Path):
+    data = forged(("a", b"1"))
+    unpack_files(data, tmp_path / "new/../to")
+    assert [each.name for each in tmp_path.iterdir()] == ["to"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileExistsError, match="nothing is written over it"):
+        unpack_files(data, tmp_path / "new/../empty")
+
+
 def test_a_size_that_a_header_claims_binds_nobody(tmp_path: Path):
     data = bytearray(forged(("a", b"0" * 4000), files={"a": {"bytes": 10, "blake2b": _sum(b"0" * 10)}}))
     for place in (data.index(b"PK\x03\x04", 30) + 22, data.rindex(b"PK\x01\x02") + 24):

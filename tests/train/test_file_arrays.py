@@ -86,6 +86,9 @@ def test_unlabelled_samples_are_no_points(tmp_path):
     np.testing.assert_allclose(found.x_test, X[[1, 4, 5]], rtol=1e-6)
     assert (found.y.max(1) > 0.5).all()
     assert len(found.x) == 4
+    few = samples({"name": "arrays", "path": path}, Regression(n_train=3, n_test=2))  # so many that have a label
+    np.testing.assert_allclose(few.x, X[[0, 2, 4]], rtol=1e-6)
+    np.testing.assert_allclose(few.x_test, X[[1, 4]], rtol=1e-6)
     nobodys = kept(tmp_path, x_train=X, y_train=[-1] * 6, x_test=X, y_test=[0, 1, 2] * 2)
     with pytest.raises(ValueError, match='no sample of the split "train"'):
         samples({"name": "arrays", "path": nobodys}, Regression())

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from train.data.normalise import normalisation
-from train.data.sources import source
+from train.data.sources import Source, source
 
 if TYPE_CHECKING:
     from train.study.regression import Regression
+
+_AT_ONCE = 256  # samples to read on, where some before have no label
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +45,7 @@ def tell_classes(y: np.ndarray) -> bool:
 def samples(data: dict[str, Any], settings: "Regression") -> Samples:
     """Those of a source (`train.data.source`): data has its name, the splits `train` and `test`, and options of it.
 
-    Samples that nobody labelled (−1) are left out.
+    Samples that nobody labelled (−1) are left out, and others read in their place.
     """
     options = {key: value for key, value in data.items() if key not in ("name", "train", "test", "normalise")}
     found = []
@@ -53,11 +55,25 @@ def samples(data: dict[str, Any], settings: "Regression") -> Samples:
             raise ValueError(
                 f'config.data: the split "{split}" of {data["name"]} has no samples; regression needs both splits.'
             )
-        x, y = each.read(np.arange(min(len(each), count or len(each))))
-        if each.classes and not (labelled := y.any(1)).all():
-            x, y = x[labelled], y[labelled]
-            if not len(x):
-                raise ValueError(f'config.data: no sample of the split "{split}" of {data["name"]} has a label.')
+        x, y = _first(each, count or len(each))
+        if not len(x):
+            raise ValueError(f'config.data: no sample of the split "{split}" of {data["name"]} has a label.')
         x = normalisation(data.get("normalise") or each.normalise)(x)
         found += [x.astype(settings.dtype), y - (1 / y.shape[1] if each.classes else 0)]
     return Samples(each.name, *found)
+
+
+def _first(data: Source, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(inputs, targets) of the first samples of a source, so many of those that have a label, or as many as there are."""
+    inputs, targets, there, at = [], [], 0, 0
+    while there < count and at < len(data):
+        until = min(len(data), at + max(count - there, _AT_ONCE * (at > 0)))
+        x, y = data.read(np.arange(at, until))
+        if data.classes and not (labelled := y.any(1)).all():
+            x, y = x[labelled], y[labelled]
+        inputs.append(x[: count - there])
+        targets.append(y[: count - there])
+        there, at = there + len(inputs[-1]), until
+    if len(inputs) == 1:  # not a second copy of a whole data set
+        return inputs[0], targets[0]
+    return np.concatenate(inputs), np.concatenate(targets)

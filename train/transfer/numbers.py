@@ -75,13 +75,22 @@ class Saved:
         try:
             with read_npz(data) as arrays:
                 outcome = _outcome(document, arrays)
-            target = {name: int(document["target"][name]) for name in ("width", "depth") if name in document["target"]}
+            target = {
+                name: _count(document["target"][name]) for name in ("width", "depth") if name in document["target"]
+            }
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DamagedError(
                 f"The numbers in {folder} do not belong together, or an earlier version wrote them ({error!r}): let "
                 "launch.transfer write them again."
             ) from error
         return cls(outcome, target, document.get("run", {}))
+
+
+def _count(value: Any) -> int:
+    """A width or a depth: a whole number from 1 on."""
+    if not (number := float(value)) >= 1 or number != int(number):
+        raise ValueError(f"{value} is no width or depth")
+    return int(number)
 
 
 def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outcome:
@@ -91,7 +100,8 @@ def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outc
     tuning: dict[str, Any] = {}
     seen: dict[str, set[tuple[float, int]]] = {}
     for each in document["sweeps"]:
-        label, width, depth = str(each["setting"]), float(each["width"]), int(each["depth"])
+        label, width, depth = str(each["setting"]), float(each["width"]), _count(each["depth"])
+        width = width if width == math.inf else _count(width)
         rates = np.array([float(value) for value in each[dial]])
         key = f"{label}/limit x{depth}/curves" if math.isinf(width) else f"{label}/{width:g}x{depth}/curves"
         curves = np.asarray(arrays[key], float)
