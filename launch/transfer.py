@@ -21,7 +21,8 @@ in rounds those runs that tell most of the target's optimum for their cost, unti
 a budget of the whole grid's cost or more whose rounds do not find the optimum ends in the grid.
 Ends in DIR/report.html, report.json, arrays.npz, config.json. Runs are kept in DIR/cells, a file a size, as soon as they are
 finished: the same command continues, and of more values or seeds only what is missing is trained (other steps are other runs);
-of other widths or depths the report has those too that are there.
+of other widths or depths the report has those too that are there. Where batches or validation return other numbers than
+then, it refuses.
 --only=LABEL takes one of the variants. With --shard=i/n (i from 0) n processes that share DIR divide the sizes among them;
 whoever finds all of them writes the report, and of rounds all do. --live serves the report of the sizes that are there, to a
 browser on this machine.
@@ -44,6 +45,7 @@ from train.study.grid import conduct
 from train.study.outcomes import with_earlier
 from train.study.predicted import with_unbounded
 from train.study.rounds import Budget, best_of, conduct_rounds
+from train.study.same_data import check_data
 from train.study.study import Study, study_of
 from train.transfer import report
 from train.transfer.cells import save_arrays
@@ -90,6 +92,7 @@ def main() -> None:
     folder, part = common.workdir(config.get("name")), shards.part()
     study, took = study_of(common.config_file(), config, folder, _ONLY.value), Took(folder, started)
     run = common.provenance(config)
+    check_data(study)
     common.keep_config(folder, run)
     common.say_unread(screen, unread(study))
     page = live.start(folder, lambda: so_far(study), screen)
