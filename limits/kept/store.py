@@ -1,6 +1,7 @@
 """What is kept on disk: written whole, with a checksum, and read only where the checksum holds."""
 
 import contextlib
+import errno
 import fcntl
 import glob
 import hashlib
@@ -21,6 +22,10 @@ from zoo import checks
 
 _MARK = b"limit-zoo blake2b "
 _DIGEST = 64  # letters
+# What passes, of a file that may be whole: lost permission, too many open files, too little memory, shared storage that is away.
+_NOT_OF_THE_FILE = (
+    errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN
+)  # fmt: skip
 _ABOUT = "about"  # the entry that says which cell this is, and how its arrays hang together
 
 
@@ -33,7 +38,8 @@ class Store:
     """Cells in a folder, one .npz file each: trees of arrays, numbers and words, under a name that says what they depend on.
 
     The name should hold `limits.kept.identity.identity(…)` of all that the content depends on. A file that does not match its
-    checksum, or is another cell's, is renamed to NAME.damaged-1, said, and counts as missing. numpy.load reads the files too.
+    checksum, or is another cell's, is renamed to NAME.damaged-1, said, and counts as missing; one that may not be read now, for
+    permission or memory, is an error. numpy.load reads the files too.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = Store(folder)
@@ -61,6 +67,8 @@ class Store:
         except FileNotFoundError:
             return None
         except (DamagedError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in _NOT_OF_THE_FILE:
+                raise
             set_aside(self.file(name), str(error), self.say)
             return None
 

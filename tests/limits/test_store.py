@@ -1,8 +1,10 @@
 """What is kept comes back, or is set aside and said."""
 
+import errno
 import os
 import random
 import threading
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -80,6 +82,21 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch) -> None:
         store.put("cell", 2)
     assert store.get("cell") == 1
     assert os.listdir(tmp_path) == ["cell.npz"]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE])
+def test_what_may_not_be_read_now_is_not_damaged(tmp_path, monkeypatch, number) -> None:
+    store = Store(tmp_path)
+    store.put("cell", 1)
+
+    def refused(path):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(OSError, match=r"cell\.npz"):
+        store.get("cell")
+    monkeypatch.undo()
+    assert store.get("cell") == 1
 
 
 def test_nothing_is_written_through_links(tmp_path) -> None:
