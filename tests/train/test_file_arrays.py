@@ -1,10 +1,13 @@
 """A file of arrays as samples and as a task: labels or numbers, splits, and what is no such file."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from etils import epath
 
+from train.analysis.runs import TrainedRun
 from train.data import Batches, file_arrays, file_task, make_task, source
 from train.study.regression import Regression
 from train.study.regression_samples import samples
@@ -188,3 +191,20 @@ def test_other_files_are_said(tmp_path):
     for name in ("one.npy", "text.npz"):
         with pytest.raises(ValueError, match="cannot be read as arrays of numbers in an"):
             file_arrays("train", str(tmp_path / name))
+
+
+def test_an_analysis_says_that_the_file_of_its_run_has_changed(tmp_path):
+    def file(y):
+        return kept(tmp_path, x_train=X, y_train=y, x_test=X, y_test=[0, 1, 2] * 2)
+
+    path = file([0, 1, 2, 0, 1, 2])
+    content = {"train": file_arrays("train", path).content, "test": file_arrays("test", path).content}
+    config = {"data": {"name": "arrays", "path": path, "train": "train", "test": "test"}}
+    run = TrainedRun(epath.Path(tmp_path), {"config": config, "content": content}, (3,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run.task(4, 4).x_train.shape == (4, 3)
+    file([0, 1, 2, 0, 1, 1])
+    with pytest.warns(UserWarning, match=r"data\.train are others than those it was trained with") as said:
+        run.task(4, 4)
+    assert len(said) == 1  # of the test set nothing

@@ -132,15 +132,24 @@ class TrainedRun:
                 f"{self.folder}: this run had batches of its own; its data cannot be found from the checkpoint."
             )
 
-        def first(split: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+        def first(split: str, count: int, what: str) -> tuple[np.ndarray, np.ndarray]:
             found = split_of(data, split)
+            then, now = (self.info.get("content") or {}).get(what), getattr(found, "content", None)
+            if then and now and then != now:
+                warnings.warn(
+                    f"{self.name}: data.{what} are others than those it was trained with, as their files have changed since: "
+                    "what is found is of the new ones.",
+                    stacklevel=2,
+                )
             count = min(count, len(found))
             batches = Batches(found, len(found), normalise=data.get("normalise"))
             x, y = found.read(np.arange(count))
             return batches.normalise(x), y
 
-        x, y = first(data.get("train", "train"), points)
-        x_test, y_test = first(data["test"], test_points) if data.get("test") and test_points else (x[:0], y[:0])
+        x, y = first(data.get("train", "train"), points, "train")
+        x_test, y_test = (
+            first(data["test"], test_points, "test") if data.get("test") and test_points else (x[:0], y[:0])
+        )
         if np.issubdtype(x.dtype, np.integer):
             return Points(x, y, x_test, y_test)
         return Task(x, y, x_test, y_test, loss, name=data["name"])  # pyright: ignore[reportArgumentType]
