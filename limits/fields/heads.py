@@ -6,7 +6,6 @@ heads have one law, however many there are, so that a sweep has a single one, of
 trained, the gains of normalised queries and keys: each entry of these is moved by all heads at once, by one alone as by no other.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from limits.types import AbsentError
@@ -37,17 +36,6 @@ def in_one_head(net: Any) -> Any:
 def falls_as_samples(net: Any) -> bool:
     """Whether what sweeps are off their limit by falls as 1/samples: not where they have about √samples heads."""
     return not _by_divisors(net) or _are_alike(net)
-
-
-def slow_sizes(nets: Sequence[Any]) -> tuple[int, ...] | None:
-    """The sizes of a head of definitions over widths, where what they are off their limit by falls as one over these; or None.
-
-    >>> slow_sizes([ViT(width, 1, heads="grow") for width in (16, 32, 64)]), slow_sizes([ViT(16, 1), ViT(32, 1)])
-    ((4, 8, 8), None)
-    """
-    if not all(map(_by_divisors, nets)):
-        return None
-    return tuple(net.width // heads_of(net.width) for net in nets)
 
 
 def check_order(net: Any, order: int, finite: bool) -> None:

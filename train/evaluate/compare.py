@@ -13,12 +13,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from limits import AbsentError, Convergence, Task, Trajectory, twin
-from limits.fields.heads import slow_sizes
 from train.evaluate.finding import Finding
 from train.evaluate.finite_width import FiniteWidth
 from train.evaluate.grid import Cell, Limit, learns, run_grid
 from train.evaluate.statistics import PowerLaw, power_law, relative_variance
-from train.evaluate.verdict import FAMILYWISE, Observed, Verdict, judge
+from train.evaluate.verdict import FAMILYWISE, Observed, Verdict, judge, slow_sizes
 from train.progress import parts_bar
 from zoo import checks
 from zoo.definition import check_definition, in_form

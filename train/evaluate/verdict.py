@@ -21,6 +21,7 @@ from train.evaluate.statistics import (
     power_law,
     relative_variance,
 )
+from zoo import GPT, ViT
 
 FAMILYWISE = 0.003  # probability that a report rejects anything although every limit is right
 ROUNDING = 1e-6  # of the observable, in float32: what normalisation holds fixed varies by less, and says nothing beyond
@@ -117,6 +118,18 @@ class Observed:
         """The covariance of `expected`: zero where the limit is exact."""
         each = self.functional(self.limit.estimates(self.observable))
         return np.atleast_2d(np.cov(each.T)) / len(each) if len(each) > 1 else np.zeros((each.shape[1],) * 2)
+
+
+def slow_sizes(nets: Sequence[Any]) -> tuple[int, ...] | None:
+    """The sizes of a head of definitions over widths, where what they are off their limit by falls as one over these; or None.
+
+    >>> slow_sizes([ViT(width, 1, heads="grow") for width in (16, 32, 64)]), slow_sizes([ViT(16, 1), ViT(32, 1)])
+    ((4, 8, 8), None)
+    """
+    grow = (
+        isinstance(net, GPT | ViT) and net.heads == "grow" and getattr(net, "head_dim", None) is None for net in nets
+    )
+    return tuple(net.width // net.head_count for net in nets) if all(grow) else None
 
 
 def judge(row: Observed, widths: Sequence[int], level: float) -> Verdict:
