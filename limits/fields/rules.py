@@ -42,6 +42,10 @@ _MEANS = (
     "rich: this optimiser takes means over all entries of {names}. Sweeps know those to 1/samples only, so that with width= the "
     "term of order 1/width would not be a network's. Leave width out, or ask `ensemble`."
 )
+_UNDEFINED = (
+    "rich: where a gradient is 0 (of what a matrix has not met, and of neurons that are off), a step of this optimiser is no "
+    "number, as 0/0 of Adam with eps=0. Give it an ε: inside `scaled` gradients are of order 1, and 1e-8 is as good as none."
+)
 _TOO_LARGE = (
     "rich: this optimiser moves {count} matrices entry by entry, so that their trained parts are arrays: with {samples} samples "
     "they take {need:.1f} GiB with its moments, and {have:.1f} GiB are free. A few hundred samples are enough, with order=2."
@@ -224,6 +228,8 @@ class Optimised:
             trial = Trial(self._optimizer(_RATE), self.shapes, wide, sizes, few)
             if trial.still and (steps or 0) > few:  # it may begin late
                 trial = Trial(self._optimizer(_RATE), self.shapes, wide, sizes, steps_at_most(steps))
+            if trial.undefined:
+                raise ValueError(_UNDEFINED)
             if trial.of_sizes:
                 raise ValueError(_OF_SIZES.format(samples=net.width))
             found = trial.by_means if means else trial.by_entry

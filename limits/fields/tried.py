@@ -23,6 +23,7 @@ _LITTLE = 1e-2  # of gradients beside which weights count, in the units in which
 _LEAST = 3  # steps that are tried
 _SAME = 1e-3  # relative: states may be in few digits, and what is not the same differs by O(1)
 _COUNTING = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+_ROUNDING = 1e-14  # of weights: what is left of a step that adds nothing to a mean of them, as in `schedule_free`
 _FAR = 0.25  # beyond what few digits of a state become in many steps
 
 
@@ -101,6 +102,11 @@ class Trial:
         return not all(np.any(self._plain[path]) for path in self.wide)
 
     @property
+    def undefined(self) -> bool:
+        """Whether a step is no number where the gradient is 0, as it is beside a block's corner."""
+        return any(np.isnan(self._plain[path][..., 0, 1:]).any() for path in self.wide)
+
+    @property
     def of_sizes(self) -> bool:
         """Whether updates depend on weights otherwise than linearly: those of matrices at any step."""
         strong, weak = self._by_weights
@@ -147,6 +153,7 @@ def _updates(rule: optax.GradientTransformation, rows: list[Any]) -> dict[Path, 
         return optax.apply_updates(params, updates), state, updates
 
     advance, found = _quickly(jax.vmap(step)), []
+    least = _ROUNDING * max(np.abs(each).max(initial=0) for each in params.values())
     params = flax.traverse_util.unflatten_dict(params)
     state = _quickly(jax.vmap(rule.init))(params)
     for t in range(next(iter(slopes.values())).shape[1]):
@@ -154,7 +161,8 @@ def _updates(rule: optax.GradientTransformation, rows: list[Any]) -> dict[Path, 
         params, state, updates = advance(params, state, slope)
         found.append(updates)
     each: list[Any] = [flax.traverse_util.flatten_dict(jax.device_get(tree)) for tree in found]
-    return {path: np.stack([tree[path] for tree in each], 1) for path in slopes}
+    moved = {path: np.stack([tree[path] for tree in each], 1) for path in slopes}
+    return {path: np.where(np.abs(a) < least, 0, a) for path, a in moved.items()}
 
 
 def _quickly(function: Callable) -> Callable:

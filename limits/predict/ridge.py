@@ -3,6 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 import scipy
 
@@ -39,10 +40,14 @@ class RidgePath:
 
 
 _RIDGES = checks.several(checks.number(positive=True), distinct=True)
+_KERNEL = checks.Check(  # of any size, memory maps too: nothing of it is read
+    "an array [n, n] of real numbers",
+    lambda v: v.ndim == 2 and v.shape[0] == v.shape[1] > 0 and np.can_cast(_kind(v.dtype), np.float64),
+)
 
 
 @checks.arguments(
-    kernel=checks.Check("a kernel [n, n]", lambda v: v.ndim == 2 and v.shape[0] == v.shape[1] > 0),
+    kernel=_KERNEL,
     y=checks.array(least=1),
     ridges=_RIDGES,
     direct=checks.count(),
@@ -170,6 +175,11 @@ def error_rate(f: Any, y: Any) -> float:
 def _least(loss: list[float]) -> int:
     """The last of those that rounding leaves the least: of one point by itself every ridge has the same score."""
     return int(np.flatnonzero(np.asarray(loss) <= min(loss) * (1 + 1e-9))[-1])
+
+
+def _kind(dtype: Any) -> Any:
+    """The type, or of floating ones that NumPy does not know, such as bfloat16, one that it does."""
+    return np.float32 if jnp.issubdtype(dtype, jnp.floating) else dtype
 
 
 def _targets(y: Any, n: int) -> np.ndarray:

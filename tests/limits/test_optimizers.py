@@ -137,12 +137,14 @@ KINDS = {  # whether hidden matrices are moved entry by entry
         optax.stateless(lambda g, _: jax.tree.map(lambda a: a / jnp.sqrt(jnp.mean(a**2) + 1e-12), g)),
         True,
     ),
+    "average of steps": (optax.contrib.schedule_free_sgd(0.1, warmup_steps=3), False),  # the first leaves rounding
+    "average of Adam's": (optax.contrib.schedule_free_adamw(0.1, warmup_steps=3, weight_decay=0.1), True),
     "hyperparameters": (optax.inject_hyperparams(optax.adam)(learning_rate=0.1), True),
 }
 
 
 LATE = ("late", "sums", "long sums", "switch", "root mean square", "one moment a matrix")
-QUICK = ("decay", "muon", "rows", "adam", "labels", *LATE)
+QUICK = ("decay", "muon", "rows", "adam", "labels", "average of steps", *LATE)
 
 
 @pytest.mark.filterwarnings("ignore:scaled. this optimiser compares the norm")  # of "clipped"
@@ -350,6 +352,7 @@ def by_signs(updates: Any, params: Any) -> Any:
         (optax.polyak_sgd(), None, ValueError, "needs the value of the loss"),
         pytest.param(optax.lbfgs(), None, ValueError, "needs the value of the loss", marks=pytest.mark.slow),
         (optax.contrib.sophia(0.1), None, ValueError, "could not be run with gradients and parameters alone"),
+        (optax.adam(0.1, eps=0.0), None, ValueError, "where a gradient is 0 .* Give it an ε"),
         (optax.contrib.muon(0.1), None, ValueError, 'Say scaled\\("muon"'),
         (optax.adam(0.1), 0.1, TypeError, "leave learning_rate out"),
         ("adam", None, TypeError, "needs a learning_rate"),

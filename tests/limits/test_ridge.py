@@ -1,5 +1,6 @@
 """Ridges chosen by leave-one-out, kernels by landmarks: against points that are left out, and whole kernels."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -149,3 +150,15 @@ def test_ridges_that_are_refused():
         predict.ridge_path(np.eye(3), np.ones(4), (1.0,))
     with pytest.raises(ValueError, match="diagonal"):
         predict.nystrom(kernel, X, np.ones(3), 4)
+
+
+@pytest.mark.parametrize("kernel", [np.eye(3) + 0.1j, np.eye(3).astype(str), np.eye(3).tolist(), np.eye(2)[:1]])
+def test_kernels_that_are_no_array_of_real_numbers_are_refused(kernel):
+    with pytest.raises(ValueError, match=r"ridge_path: kernel must be an array \[n, n\] of real numbers; got"):
+        predict.ridge_path(kernel, np.ones(3), (0.1,))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int32"])
+def test_kernels_of_real_numbers_of_any_type_are_taken(dtype):
+    path = predict.ridge_path(jnp.asarray(2 * np.eye(3), dtype), np.ones(3), (0.1,))
+    np.testing.assert_allclose(path.loss, 1)
