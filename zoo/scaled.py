@@ -63,6 +63,11 @@ _LOW_RANK = (
     "scaled: GaLore takes gradients to a basis of fixed rank, in which their entries grow with the width and Adam's steps do "
     "not: a matrix moves less the wider the network is, and the learning rate does not transfer. Take Adam or Muon."
 )
+_LARGEST = (
+    "scaled: SM3 divides by the largest gradients of a row and of a column, which grow with the width (of Gaussian ones as "
+    "√(2 log N)): a matrix moves less the wider the network is, though slowly, and there is no limit. Take Adam, or Adafactor "
+    "with multiply_by_parameter_scale=False."
+)
 _WEIGHTS = (
     "scaled: the steps of this optimiser depend on the size of the weights themselves, as those of LAMB, LARS, Adafactor, "
     "Fromage and of adaptive clipping do: weights 4 times as large it moves {ratio:.3g} times as far by the same gradients. "
@@ -250,6 +255,7 @@ def misuses(optimizer: optax.GradientTransformation, state: Any, table: Any, at_
     if _parts(optax.ScaleByLBFGSState, state) or all(isinstance(size, Tracer) or size == 1 for size in sizes):
         return []
     found = [_LOW_RANK] if _parts(optax.contrib.GaLoreState, state) else []
+    found += [_LARGEST] if _parts(optax.ScaleBySM3State, state) else []
     if asks_for_norms(optimizer.init, optimizer.update):
         found.append(_NORMS)
     if not at_other and (ratio := asks_for_weights(optimizer.init, optimizer.update)) is not None:

@@ -197,6 +197,21 @@ def test_a_basis_of_fixed_rank_is_warned_of():
         scaled(optax.contrib.galore(0.1, rank=2), net).init(params)
 
 
+def test_what_sm3_moves_falls_with_the_width():
+    """Ten steps of gradients that stay the same, of Gaussian entries: the largest of a row grows, and SM3 divides by it."""
+    moved = []
+    for width in (32, 512):
+        slopes = {"w": np.random.default_rng(0).normal(size=(width, width)).astype(np.float32)}
+        rule = optax.sm3(0.1)
+        params: Any = {"w": np.zeros((width, width), np.float32)}
+        state, step = rule.init(params), jax.jit(rule.update)
+        for _ in range(10):
+            updates, state = step(slopes, state, params)
+            params = optax.apply_updates(params, updates)
+        moved.append(np.sqrt(np.mean(params["w"] ** 2)))  # of 1024 entries: to 2 %
+    assert moved[1] < 0.9 * moved[0]
+
+
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
@@ -204,6 +219,7 @@ def test_a_basis_of_fixed_rank_is_warned_of():
         (optax.lamb(0.1), ["depend on the size of the weights"]),
         (optax.polyak_sgd(0.1), ["compares the norm of all gradients"]),
         (optax.contrib.galore(0.1, rank=4), ["GaLore takes gradients to a basis"]),
+        (optax.sm3(0.1), ["SM3 divides by the largest gradients"]),
         (optax.adamw(0.1), []),
         (optax.lbfgs(), []),
     ],
