@@ -2,6 +2,7 @@
 
 import math
 import operator
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from zoo.abstract import abstract
 from zoo.definition import check_definition, definition_of, is_ours
 
 _LARGEST_CHUNK = 64
+_DIGITS = 1e-4  # of targets: rounding of outputs, of which 200 steps make some ten times as much
 _CPU_CHUNK_BYTES = 2**26  # more at once is slower on a CPU: buffers leave the cache and their pages are new each time
 
 
@@ -98,6 +100,8 @@ def run_members(
     for first in range(0, members, size):
         variables, state = compiled.init(member_keys(seed, first, size), dials, data)
         start, now, outputs, seen = variables, 0, [], []
+        if not first:
+            _check_digits(np.asarray(compiled.outputs(start, dials, data)), task)
         for t in recorded.tolist():
             if t > now:
                 variables, state = compiled.advance(variables, state, start, dials, data, Steps.of(training, n, now, t))
@@ -112,6 +116,20 @@ def run_members(
         together = jax.tree.map(lambda *parts: np.stack(parts, axis=1), *seen) if seen else {}
         kept = slice(min(size, members - first))
         yield {name: jax.tree.map(operator.itemgetter(kept), value) for name, value in {"f": f, **together}.items()}
+
+
+def _check_digits(f: np.ndarray, task: Task) -> None:
+    """Warns where the rounding of outputs at the start counts beside what they are to learn."""
+    size = float(np.sqrt(np.mean(task.targets**2))) if task.loss == "mse" else 1.0
+    largest = float(np.abs(f).max(initial=0))
+    rounding = float(np.finfo(f.dtype).eps) * largest
+    if np.isfinite(largest) and rounding > _DIGITS * size > 0:
+        warnings.warn(
+            f"ensemble: outputs at the start reach {largest:.1e}, which {f.dtype} rounds by {rounding:.0e} at every step, and "
+            f"targets are of size {size:.1g}: of what is learned few digits are right. Divide the inputs by their size, or run "
+            "in float64: with jax.enable_x64(True).",
+            stacklevel=5,
+        )
 
 
 def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float | None) -> None:
