@@ -165,7 +165,7 @@ def _look(net: Any, variables: Any, x: Any) -> dict[str, Any]:
     return found
 
 
-def _inside_nnx(model: Any, *inputs: Any) -> dict[str, Any]:
+def _inside_nnx(model: Any, *inputs: Any, **how: Any) -> dict[str, Any]:
     """What the submodules of an NNX module return by name, but for those inside another transformation of JAX."""
     from flax import nnx  # slow to import
 
@@ -187,7 +187,7 @@ def _inside_nnx(model: Any, *inputs: Any) -> dict[str, Any]:
         for cls in dict.fromkeys(type(module) for _, module in inner):
             if any("__call__" in vars(each) for each in cls.__mro__):
                 changed.enter_context(mock.patch.object(cls, "__call__", noted(cls.__call__)))
-        model(*inputs)
+        model(*inputs, **how)
     return found
 
 

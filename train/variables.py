@@ -130,9 +130,11 @@ def forward(
 
     In training mode where there are batch statistics, or keys for dropout (`rngs`).
     """
-    inputs = inputs_of(net, x)
+    inputs, model = inputs_of(net, x), within(net)
     if "batch_stats" in state or "rngs" in options:
         options = {**mode(net, True, len(inputs)), **options}
+    else:
+        options = {**told(model.__call__ if isinstance(model, nn.Module) else model.apply, None), **options}
     if not state and not collect:
         return net.apply(trained, *inputs, **options), state
     outputs, state = net.apply({**trained, **state}, *inputs, mutable=[*state, *collect], **options)

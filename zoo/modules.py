@@ -34,14 +34,21 @@ _OF_ONE = (
 )
 
 
-def told(call: Callable[..., Any], trained: bool) -> dict[str, bool]:
+def told(call: Callable[..., Any], trained: bool | None) -> dict[str, bool]:
     """The arguments that tell a forward pass whether it is one of training; none where it does not ask.
+
+    None: nobody says so. What has a default keeps it, what has none is told that it is not.
 
     >>> told(lambda x, deterministic=True: x, trained=True), told(lambda x: x, trained=True)
     ({'deterministic': False}, {})
+    >>> told(lambda x, train: x, trained=None), told(lambda x, train=True: x, trained=None)
+    ({'train': False}, {})
     """
     asked = inspect.signature(call).parameters
-    return {name: sense == trained for name, sense in TOLD.items() if name in asked and _is_flag(asked[name])}
+    flags = {name: sense for name, sense in TOLD.items() if name in asked and _is_flag(asked[name])}
+    if trained is None:
+        flags = {name: sense for name, sense in flags.items() if asked[name].default is inspect.Parameter.empty}
+    return {name: sense == bool(trained) for name, sense in flags.items()}
 
 
 def _is_flag(argument: inspect.Parameter) -> bool:
@@ -202,13 +209,13 @@ def _from_nnx(build: Callable[[Any], Any], caller: str) -> Pair:
         leaves, structure = jax.tree.flatten(rest)
         start = [_start_of(leaf, i, key) for i, leaf in enumerate(leaves)]
 
-        def called(start: list[Any], call: Callable = lambda model, *given: model(*given)) -> Any:
+        def called(start: list[Any], call: Callable = lambda model, *given, **how: model(*given, **how)) -> Any:
             model: Any = nnx.merge(graph, held, jax.tree.unflatten(structure, start))
             if train is False:
                 model.eval()
             given = spread(model.__call__, x)
             check_told(model.__call__, len(given), what=f"{caller}: {type(model).__name__}")
-            return call(model, *given)
+            return call(model, *given, **told(model.__call__, train))
 
         if others and _enters(called, start, mine):
             raise ValueError(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from zoo import checks
 from zoo.infer import infer_roles
 from zoo.inferred import Roles
-from zoo.modules import check_told, is_nnx, pair_of, spread, takes_rngs
+from zoo.modules import check_told, is_nnx, pair_of, spread, takes_rngs, told
 
 
 @checks.arguments(
@@ -80,7 +80,8 @@ class Rescaled:
 
         def init(key: Any, **sizes: Any) -> Any:
             made = model(**sizes)
-            return parameters(made.init(key, *given(made)))
+            how: Any = told(made.__call__, None) if isinstance(made, nn.Module) else {}
+            return parameters(made.init(key, *given(made), **how))
 
         def apply(params: Any, **sizes: Any) -> Any:
             made = model(**sizes)

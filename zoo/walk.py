@@ -66,6 +66,8 @@ class Meetings(ShapeRules):
             return None if isinstance(v, Literal) else known.get(v)
 
         for eqn in jaxpr.eqns:
+            if not eqn.outvars:
+                continue  # what only shows its numbers (jax.debug.print)
             inputs = [read(v) for v in eqn.invars]
             fixed = [isinstance(v, Literal) or each is Other.FIXED for v, each in zip(eqn.invars, inputs, strict=True)]
             found = [None] * len(eqn.outvars)

@@ -164,9 +164,10 @@ class Interpreter:
                 return [images.convolution(given[0], given[1], params, shape)]
             case "gather":
                 return self._gathered(equation, given)
-            case "scatter-add":
-                plus = dataclasses.replace(equation, primitive="add", params={})
-                return [scattered.added(equation, given, self.own, lambda *two: self._entry_by_entry(plus, [*two])[0])]
+            case "scatter-add" | "scatter":
+                named = lambda name: dataclasses.replace(equation, primitive=name, params={})  # noqa: E731
+                by_entry = lambda name, *two: self._entry_by_entry(named(name), [*two])[0]  # noqa: E731
+                return [scattered.scattered(equation, given, self.own, by_entry)]
             case "iota":
                 return [_iota(params, shape)]
             case "convert_element_type":

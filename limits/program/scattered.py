@@ -1,4 +1,4 @@
-"""The rule for what is added at positions that the program says (segment sums, `h.at[:, i].add(u)`): a map of positions."""
+"""The rule for what is added or set at positions that the program says (segment sums, `h.at[:, i].set(u)`): a map of them."""
 
 import math
 from collections.abc import Callable
@@ -16,12 +16,16 @@ from limits.program.trace import Equation
 from limits.program.values import NoLimitError, Parameter, Value, fresh, size
 
 
-def added(equation: Equation, given: list[Value], own: Any, plus: Callable[[Value, Value], Value]) -> Value:
-    """whole + Σ_e M_ie part_e with M of zeros and ones, which is what the primitive makes of every unit vector."""
+def scattered(equation: Equation, given: list[Value], own: Any, by_entry: Callable[..., Value]) -> Value:
+    """k_i whole_i + Σ_e M_ie part_e with M of zeros and ones, which is what adding makes of every unit vector.
+
+    k is one where it is added, and where it is set 1 − Σ_e M_ie, which is no part's place. by_entry(primitive, a, b).
+    """
     whole, at, part = given
+    word = "added" if equation.primitive == "scatter-add" else "set"
     numbers: Any = equation.params["dimension_numbers"]
     if numbers.operand_batching_dims or _is_of_inputs(at):
-        raise NoLimitError("something is added at positions that inputs say (scatter-add)")
+        raise NoLimitError(f"something is {word} at positions that inputs say ({equation.primitive})")
     if isinstance(part.held, Parameter):
         part = Value(part.axes, field_of(part, part.axes))
     shape = equation.shapes[0]
@@ -35,12 +39,20 @@ def added(equation: Equation, given: list[Value], own: Any, plus: Callable[[Valu
     given_by = [j for j in range(len(part.axes)) if j not in {parts[i] for i in kept if i not in hit}]
     sides = [size(part.axes[j]) for j in given_by], [shape[i] for i in hit]
     if any(atom.kind != "p" for side in sides for sizes in side for atom in fresh(sizes)):
-        raise NoLimitError("something is added at single neurons or inputs (scatter-add)")
-    m = Value(tuple(fresh(sizes) for side in sides for sizes in side), _matrix(equation, at, part, given_by, hit))
+        raise NoLimitError(f"something is {word} at single neurons or inputs ({equation.primitive})")
+    ones = _matrix(equation, at, part, given_by, hit)
+    m = Value(tuple(fresh(sizes) for side in sides for sizes in side), _det(ones))
     made = sums.dot(part, m, ((tuple(given_by), tuple(range(len(given_by)))), ((), ())), own)
     order = [i for i in kept if i not in hit] + hit
     made = transposed(made, tuple(order.index(i) for i in range(len(shape))))
-    return made if isinstance(whole.held, Det) and whole.held.number == 0 else plus(whole, made)
+    if isinstance(whole.held, Det) and whole.held.number == 0:
+        return made
+    if word == "set":
+        if isinstance(whole.held, Parameter):
+            whole = Value(whole.axes, field_of(whole, whole.axes))
+        kept_at = tuple(fresh(n) if i in hit else () for i, n in enumerate(shape))
+        whole = by_entry("mul", whole, Value(kept_at, _det(1 - ones.sum(tuple(range(len(given_by)))))))
+    return by_entry("add", whole, made)
 
 
 def _is_of_inputs(at: Value) -> bool:
@@ -48,7 +60,11 @@ def _is_of_inputs(at: Value) -> bool:
     return not isinstance(at.held, Det) or not isinstance(at.held.array, np.ndarray) or {*of} - {"p"} != set()
 
 
-def _matrix(equation: Equation, at: Value, part: Value, given_by: list[int], hit: list[int]) -> Det:
+def _det(array: np.ndarray) -> Det:
+    return Det(array.reshape([1, *(n for n in array.shape if n > 1)]))
+
+
+def _matrix(equation: Equation, at: Value, part: Value, given_by: list[int], hit: list[int]) -> np.ndarray:
     """[positions of the part, positions of the whole]."""
     rows = [size(axis)[0] if j in given_by else 1 for j, axis in enumerate(part.axes)]
     columns = [sizes[0] if i in hit else 1 for i, sizes in enumerate(equation.shapes[0])]
@@ -59,4 +75,6 @@ def _matrix(equation: Equation, at: Value, part: Value, given_by: list[int], hit
             jnp.zeros(columns), index, unit, numbers, mode=equation.params["mode"]
         )
         found = np.asarray(jax.vmap(place)(jnp.eye(math.prod(rows)).reshape(-1, *rows)))
-    return Det(found.reshape([1, *(n for n in (*(rows[j] for j in given_by), *(columns[i] for i in hit)) if n > 1)]))
+    if equation.primitive == "scatter" and found.sum(0).max(initial=0) > 1:
+        raise NoLimitError("several things are set at one position, of which jax says not which stays (scatter)")
+    return found.reshape([*(rows[j] for j in given_by), *(columns[i] for i in hit)])

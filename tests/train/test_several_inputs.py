@@ -1,4 +1,4 @@
-"""Modules that are called with several inputs: where a tuple is taken, and what is said elsewhere."""
+"""Modules that are called with more than one input: several, where a tuple is taken, or whether they are trained."""
 
 from typing import Any
 
@@ -94,6 +94,62 @@ def test_a_tuple_is_spread_over_the_inputs(several, one):
 def test_a_key_may_be_one_of_them():
     roles = Rescaled.of(Coder, (NODES[:, 0], jax.random.key(0)), **SIZES).roles
     assert [roles.places[f"Dense_{i}.kernel"].inner for i in range(5)] == [False, True, True, False, False]
+
+
+class AskedOf(nn.Module):
+    """Must be told whether it is trained, by a name without a default."""
+
+    width: int
+    rate: float = 0.0
+
+    @nn.compact
+    def __call__(self, x, train):
+        h = nn.relu(nn.Dense(self.width, name="first")(x[:, 0]))
+        return nn.Dense(1, name="readout")(nn.Dropout(self.rate)(h, deterministic=not train))
+
+
+class Told(AskedOf):
+    @nn.compact
+    def __call__(self, x, train=False):
+        return AskedOf.__call__(self, x, train)
+
+
+class AskedOfNNX(nnx.Module):
+    def __init__(self, width, rngs):
+        self.first, self.readout = nnx.Linear(5, width, rngs=rngs), nnx.Linear(width, 1, rngs=rngs)
+        self.drop = nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, x, *, deterministic):
+        return self.readout(self.drop(nnx.relu(self.first(x[:, 0])), deterministic=deterministic))
+
+
+class ToldNNX(AskedOfNNX):
+    def __call__(self, x, *, deterministic=True):
+        return super().__call__(x, deterministic=deterministic)
+
+
+@pytest.mark.parametrize(("asked", "told"), [(AskedOf, Told), (AskedOfNNX, ToldNNX)])
+def test_what_must_be_told_whether_it_is_trained_is_told(asked, told):
+    """They ended in Python's TypeError: an argument is missing."""
+    assert Rescaled.of(asked, NODES, **SIZES).roles == Rescaled.of(told, NODES, **SIZES).roles
+    mine, theirs = check(asked, NODES).slopes, check(told, NODES).slopes
+    assert {"first", "readout", "outputs"} <= {s.quantity for s in mine}
+    np.testing.assert_allclose([s.exponent for s in mine], [s.exponent for s in theirs], atol=1e-5)
+
+
+def test_kernels_of_nnx_modules_that_must_be_told():
+    asked, told = (twin(in_parameterization(make, "ntk", width=16)).kernels(NODES) for make in (AskedOfNNX, ToldNNX))
+    np.testing.assert_allclose(asked.ntk, told.ntk, rtol=1e-12)
+
+
+def test_modules_of_nnx_are_told_that_they_are_trained():
+    """Where the argument has a default nothing was dropped in training."""
+    net = in_parameterization(ToldNNX, "mup", width=16)
+    variables = net.init(jax.random.key(0), NODES)
+    drops = {"rngs": {"dropout": jax.random.key(1)}}
+    trained, other = (net.apply(variables, NODES, train=train, **drops) for train in (True, False))
+    assert abs(trained - other).max() > 1e-3
+    np.testing.assert_array_equal(other, net.apply(variables, NODES))
 
 
 def test_plain_modules_in_the_coordinate_check():

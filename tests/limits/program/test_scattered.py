@@ -1,4 +1,4 @@
-"""Modules that add signals at positions that the code says, as message passing on a graph does."""
+"""Modules that add or set signals at positions that the code says, as message passing on a graph does."""
 
 from typing import Any
 
@@ -98,22 +98,69 @@ def test_wide_networks_have_these_kernels():
     assert (abs(drawn.mean(0) - found) < 4 * error + 1e-2 / 512 * abs(found)).all(), (drawn.mean(0) - found) / error
 
 
+AT = np.array([2, 0])
+SETS: dict[str, Any] = {
+    "signals": (lambda h, u: h.at[:, AT].set(u[:, :2]), lambda h, u: [u[:, 1], h[:, 1], u[:, 0], h[:, 3]]),
+    "a pair": (
+        lambda h, u: h.reshape(-1, 2, 2, h.shape[-1]).at[:, 1, 0].set(u[:, 0]).reshape(h.shape),
+        lambda h, u: [h[:, 0], h[:, 1], u[:, 0], h[:, 3]],
+    ),
+}
+ZEROS = {
+    "among zeros": (lambda h: jnp.zeros_like(h).at[:, AT].set(h[:, AT]), [1, 0, 1, 0]),
+    "a zero": (lambda h: h.at[:, 1].set(0), [1, 0, 1, 1]),
+}
+SETS |= {
+    way: (lambda h, u, at=at: at(u), lambda h, u, by=by: (u * jnp.array(by, u.dtype)[None, :, None]).swapaxes(0, 1))
+    for way, (at, by) in ZEROS.items()
+}
+
+
+class Set(nn.Module):
+    """Signals among others, at some positions or side by side."""
+
+    width: int
+    way: str
+    stacked: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        h, u = Dense(self.width)(x), Dense(self.width)(nn.tanh(Dense(self.width)(x)))
+        at, side_by_side = SETS[self.way]
+        h = jnp.stack([*side_by_side(h, u)], 1) if self.stacked else at(h, u)
+        return Dense(1)(jnp.sin(Dense(self.width)(jnp.sin(h))).mean(1))
+
+
+@pytest.mark.parametrize("way", SETS)
+def test_what_is_set_stands_where_it_is_set(way):
+    """They were drawn: there was no rule for the primitive."""
+    found, stacked = (reading([Set(n, way, each) for n in (16, 32)], X) for each in (False, True))
+    for a, b in zip(found, stacked, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
 class ByInput(nn.Module):
     """Positions that inputs say, or neurons."""
 
     width: int
     neurons: bool = False
+    twice: bool = False
 
     @nn.compact
     def __call__(self, x):
         h = Dense(self.width)(x)
+        if self.twice:
+            return Dense(1)(nn.relu(h.at[:, np.array([1, 1])].set(h[:, :2])).mean(1))
         if self.neurons:
             return Dense(1)(nn.relu(h.at[..., 0].add(1.0)).mean(1))
         at = jnp.argsort(x[..., 0], -1)
         return Dense(1)(nn.relu(jax.vmap(lambda m, i: jnp.zeros_like(m).at[i // 2].add(m))(h, at)).mean(1))
 
 
-@pytest.mark.parametrize(("neurons", "said"), [(False, "at positions that inputs say"), (True, "single neurons")])
-def test_what_is_not_followed_is_said(neurons, said):
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [((False, False), "at positions that inputs say"), ((True,), "single neurons"), ((False, True), "at one position")],
+)
+def test_what_is_not_followed_is_said(how, said):
     with pytest.raises(NoLimitError, match=said):
-        reading([ByInput(n, neurons) for n in (16, 32)], X)
+        reading([ByInput(n, *how) for n in (16, 32)], X)
