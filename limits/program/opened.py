@@ -40,12 +40,15 @@ def _of_map(node: Moved, source: Node) -> Node:
     if isinstance(source, FieldSum):
         terms = tuple(_term(node, source, c, u) for c, u in source.terms)
         constant = None if source.constant is None else _moved(node, source.constant, source.shape)
+        if (
+            isinstance(constant, Det) and node.selects and not (kept := _kept(node, source)).all()
+        ):  # not where L has zeros
+            constant = dataclasses.replace(constant, array=constant.array * kept, default=None)
         return FieldSum(node.shape, node.power, terms, constant)
     if isinstance(source, Map) and node.selects:
         arguments = tuple(_moved(node, u, source.shape) for u in source.arguments)
         inside = Map(node.shape, source.power, source.function, source.name, arguments)
-        with jax.ensure_compile_time_eval():
-            kept = np.asarray(node.act(jnp.ones((1, *source.shape)), 1, lambda a: a))
+        kept = _kept(node, source)
         return inside if kept.all() else FieldSum(node.shape, node.power, ((Det(kept), inside),))
     if isinstance(source, Map) and source.name == "mul":
         for gain, rest in (source.arguments, source.arguments[::-1]):
@@ -65,6 +68,12 @@ def _of_rank(gain: Node, rank: int) -> Node:
         return a.reshape(*a.shape[:i], *(1,) * rank, *a.shape[i + before :])
 
     return opened(Moved((1,) * rank, gain.power, gain, act, True))
+
+
+def _kept(node: Moved, source: Node) -> np.ndarray:
+    """L of ones."""
+    with jax.ensure_compile_time_eval():
+        return np.asarray(node.act(jnp.ones((1, *source.shape)), 1, lambda a: a))
 
 
 def _term(node: Moved, source: FieldSum, c: Det, u: Node) -> tuple[Det, Node]:

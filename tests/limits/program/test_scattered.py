@@ -139,6 +139,28 @@ def test_what_is_set_stands_where_it_is_set(way):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
+class Shifted(nn.Module):
+    """A position that a number was added to, beside another: a function of both, or of each."""
+
+    width: int
+    each: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        h = Dense(self.width)(x[:, :2])
+        parts = h[:, :1], h[:, 1:] + 0.5
+        both = [jnp.sin(p) for p in parts] if self.each else parts
+        h = jnp.concatenate(both, 1)
+        return Dense(1)((h if self.each else jnp.sin(h)).mean(1))
+
+
+def test_a_number_that_is_added_stays_at_its_position():
+    """It was added at all positions of the concatenation."""
+    whole, each = (reading([Shifted(n, each) for n in (16, 32)], X) for each in (False, True))
+    for a, b in zip(whole, each, strict=True):
+        np.testing.assert_allclose(a, b, atol=5e-5)  # averages over four variables by points
+
+
 class ByInput(nn.Module):
     """Positions that inputs say, or neurons."""
 
