@@ -137,6 +137,7 @@ class KernelFunction:
         x = _as_arrays(x)[0]
         return self._program(x.shape[1:], _kind(self.net, x), ())[2]
 
+    @jax.disable_jit(False)  # networks are read as programs
     @full_products()
     def _read(self, x1: Any, x2: Any, values: dict[str, Any], same: bool = False) -> KernelPair:
         arrays = _as_arrays(x1, x2)

@@ -277,7 +277,10 @@ def arguments(**wanted: Check) -> Callable[[T], T]:
                     raise ValueError(f"{name}: {each} is None, and must be given.")
                 if each in wanted and value is not default:
                     wanted[each](f"{name}: {each}", value)
-            return function(*args, **kwargs)
+            if not jax.config.jax_disable_jit:
+                return function(*args, **kwargs)
+            with jax.disable_jit(False):  # networks are read as programs, of which nothing would be left
+                return function(*args, **kwargs)
 
         return checked
 
