@@ -329,7 +329,7 @@ _own = algebra.compiled(_each, static_argnums=0)
 def _by_layer(static: tuple, x: Any, layers: Any, scales: Any, numbers: Any, draws: Any) -> Any:
     """(Φ^l, G^l) [n, n] at every mark, averaged over equal positions."""
     twin, phi, orders, has_bias = static
-    dual = algebra.dual(phi, orders)
+    dual = algebra.compiled_dual(phi, orders)
 
     def tangent(shifts: list | None) -> tuple:
         walk = twin._walker(layers, dual, has_bias, scales, {**numbers, "draws": draws}, unrolled=True, shifts=shifts)

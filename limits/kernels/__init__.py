@@ -8,6 +8,7 @@ from limits.kernels.blocks import padded as padded
 from limits.kernels.blocks import pairwise as pairwise
 from limits.kernels.compiled import compiled as compiled
 from limits.kernels.duals import NO_SLOPE as NO_SLOPE
+from limits.kernels.duals import compiled_dual as compiled_dual
 from limits.kernels.duals import depends_on_size as depends_on_size
 from limits.kernels.duals import dual as dual
 from limits.kernels.duals import dual_for as dual_for

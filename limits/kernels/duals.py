@@ -20,6 +20,7 @@ from limits.kernels.hermite import (
 )
 from limits.kernels.kinks import Kinked
 from limits.types import Provenance
+from zoo.once import once
 
 CLOSED = 0
 NO_SLOPE = f"The slope of the activation {STEEP} the tangent kernel, is infinite."
@@ -97,3 +98,9 @@ def dual(phi: Any, orders: int) -> Dual:
     """The average that `dual_for` chose."""
     closed = closed_form(phi) if orders == CLOSED else None
     return hermite(phi, orders) if closed is None else closed
+
+
+@once(maxsize=64)
+def compiled_dual(phi: Any, orders: int) -> Dual:
+    """The same, compiled: where layers are taken one by one, a series would be traced and compiled again for each."""
+    return jax.jit(dual(phi, orders))

@@ -278,7 +278,9 @@ class Blocks:
         set_aside(copy, f"the block at ({i}, {j}) of {self.files[name].name} does not match its checksum")
 
     def _digest(self, name: str, i: int, j: int, part: np.ndarray) -> str:
-        digest = hashlib.sha256(f"{self.which} {name} {i} {j} {part.shape}".encode())  # processors have instructions for it
+        digest = hashlib.sha256(
+            f"{self.which} {name} {i} {j} {part.shape}".encode()
+        )  # processors have instructions for it
         digest.update(np.ascontiguousarray(part, self.dtype).data)
         return digest.hexdigest()[:32]
 

@@ -289,3 +289,13 @@ def test_layers_of_few_numbers_of_inputs_are_those_of_each_pair():
     whole, part = (twin(MLP(8, 2)).layers(points) for points in (x, x[:9]))
     for a, b in zip([*whole[0], *whole[1]], [*part[0], *part[1]], strict=True):
         np.testing.assert_allclose(b, a[:9, :9], rtol=1e-13)
+
+
+def test_layers_of_deeper_networks_take_no_compilation(compilations):
+    x = np.random.default_rng(0).normal(size=(3, 5))
+    shallow, deep = (twin(MLP(8, depth, activation="tanh", w_std=1.3, b_std=0.2)) for depth in (2, 9))
+    shallow.layers(x)
+    compilations()
+    features, _ = deep.layers(x)
+    assert len(features) == 9
+    assert compilations() == []
