@@ -21,8 +21,8 @@ in rounds those runs that tell most of the target's optimum for their cost, unti
 a budget of the whole grid's cost or more whose rounds do not find the optimum ends in the grid.
 Ends in DIR/report.html, report.json, arrays.npz, config.json. Runs are kept in DIR/cells, a file a size, as soon as they are
 finished: the same command continues, and of more values or seeds only what is missing is trained (other steps are other runs);
-of other widths or depths the report has those too that are there. Where batches or validation return other numbers than
-then, it refuses.
+of other widths or depths the report has those too that are there. Where the first batches, or validation, return other numbers
+than then, it refuses (both are called before anything is trained).
 --only=LABEL takes one of the variants. With --shard=i/n (i from 0) n processes that share DIR divide the sizes among them;
 whoever finds all of them writes the report, and of rounds all do. --live serves the report of the sizes that are there, to a
 browser on this machine.

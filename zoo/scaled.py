@@ -255,7 +255,8 @@ def misuses(optimizer: optax.GradientTransformation, state: Any, table: Any, at_
     if _parts(optax.ScaleByLBFGSState, state) or all(isinstance(size, Tracer) or size == 1 for size in sizes):
         return []
     found = [_LOW_RANK] if _parts(optax.contrib.GaLoreState, state) else []
-    found += [_LARGEST] if _parts(optax.ScaleBySM3State, state) else []
+    gathered = jax.tree.leaves([part.nu for part in _parts(optax.ScaleBySM3State, state)])
+    found += [_LARGEST] if any(len(leaf.shape) > 1 for leaf in gathered) else []
     if asks_for_norms(optimizer.init, optimizer.update):
         found.append(_NORMS)
     if not at_other and (ratio := asks_for_weights(optimizer.init, optimizer.update)) is not None:

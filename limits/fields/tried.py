@@ -86,7 +86,10 @@ class Trial:
         found = _updates(rule, rows)
         self._turned = {path: turn[0] @ a[0] @ turn[1].T if path in wide else a[0] for path, a in found.items()}
         self._plain = {path: a[1] for path, a in found.items()}
-        self._by_weights = [{path: a[i : i + 5] for path, a in found.items()} for i in (1, 6)]
+        self._least = _ROUNDING * max(np.abs(each).max(initial=0) for each in w.values())
+        self._by_weights = [
+            {path: _without_still(a[i : i + 5], self._least) for path, a in found.items()} for i in (1, 6)
+        ]
         pad = {path: [(0, _LARGER)] * 2 if path in wide else [(0, 0)] * len(n) for path, n in small.items()}
         self._rule, self._larger = (
             rule,
@@ -99,7 +102,7 @@ class Trial:
     @property
     def still(self) -> bool:
         """Whether a matrix has not moved at all."""
-        return not all(np.any(self._plain[path]) for path in self.wide)
+        return not all(np.any(_largest(self._plain[path]) > self._least) for path in self.wide)
 
     @property
     def undefined(self) -> bool:
@@ -125,14 +128,19 @@ class Trial:
     @functools.cached_property
     def by_entry(self) -> frozenset[Path]:
         """The matrices that are not moved as rotations are, or otherwise in a larger block."""
-        found = {path for path in self.wide if _differ(self._plain[path], self._turned[path])}
+        found = {path for path in self.wide if self._differ(self._plain[path], self._turned[path])}
         return frozenset(found if found == self.wide else found | self.by_means)
 
     @functools.cached_property
     def by_means(self) -> frozenset[Path]:
         """The matrices that are moved otherwise in a larger block, as by a mean over entries."""
         larger, pad = _updates(self._rule, [self._larger]), [(0, 0), *[(0, _LARGER)] * 2]
-        return frozenset(path for path in self.wide if _differ(np.pad(self._plain[path], pad), larger[path][0]))
+        return frozenset(path for path in self.wide if self._differ(np.pad(self._plain[path], pad), larger[path][0]))
+
+    def _differ(self, a: np.ndarray, b: np.ndarray) -> bool:
+        """Whether updates [step, …] do at any step that is one."""
+        moves = np.maximum(_largest(a), _largest(b)) > self._least
+        return bool(np.any(moves & (_largest(a - b) > _SAME * _largest(a))))
 
 
 def _framed(inner: np.ndarray, corner: float | None) -> np.ndarray:
@@ -153,7 +161,6 @@ def _updates(rule: optax.GradientTransformation, rows: list[Any]) -> dict[Path, 
         return optax.apply_updates(params, updates), state, updates
 
     advance, found = _quickly(jax.vmap(step)), []
-    least = _ROUNDING * max(np.abs(each).max(initial=0) for each in params.values())
     params = flax.traverse_util.unflatten_dict(params)
     state = _quickly(jax.vmap(rule.init))(params)
     for t in range(next(iter(slopes.values())).shape[1]):
@@ -161,8 +168,13 @@ def _updates(rule: optax.GradientTransformation, rows: list[Any]) -> dict[Path, 
         params, state, updates = advance(params, state, slope)
         found.append(updates)
     each: list[Any] = [flax.traverse_util.flatten_dict(jax.device_get(tree)) for tree in found]
-    moved = {path: np.stack([tree[path] for tree in each], 1) for path in slopes}
-    return {path: np.where(np.abs(a) < least, 0, a) for path, a in moved.items()}
+    return {path: np.stack([tree[path] for tree in each], 1) for path in slopes}
+
+
+def _without_still(moved: np.ndarray, least: float) -> np.ndarray:
+    """Updates [trial, step, …] without the steps that in no trial reach `least`: zeroed by entry, others would differ."""
+    largest = np.abs(moved).max(axis=(0, *range(2, moved.ndim)), initial=0, keepdims=True)
+    return np.where(largest < least, 0, moved)
 
 
 def _quickly(function: Callable) -> Callable:
@@ -205,8 +217,3 @@ def _evaluated(name: str, params: dict[str, Any], given: list[Any]) -> Any:
 def _largest(a: np.ndarray) -> np.ndarray:
     """Of the entries of every step."""
     return np.abs(a).reshape(len(a), -1).max(1, initial=0.0)
-
-
-def _differ(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether updates [step, …] do at any step."""
-    return bool(np.any(_largest(a - b) > _SAME * _largest(a)))

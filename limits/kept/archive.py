@@ -60,10 +60,11 @@ def pack_files(folder: Path, files: Iterable[str], about: Mapping[str, Any]) -> 
 
 def unpack_files(data: bytes, folder: Path, largest: int = LARGEST) -> dict[str, Any]:
     """Writes an archive's files into a folder that is not there yet, all of them or none, and returns its list."""
-    place = folder.resolve()  # what is named behind a `..` may be there where the folder before it is not
-    if os.path.lexists(folder) or os.path.lexists(place):
+    if os.path.lexists(folder):
         raise FileExistsError(f"{folder} is there already, and nothing is written over it: name a new folder.")
-    folder = place
+    before = Path(*folder.parts[: len(folder.parts) - folder.parts[::-1].index("..")]) if ".." in folder.parts else None
+    if before and not before.exists():  # the folder before a `..` would be made, and left empty
+        raise FileNotFoundError(f"{before} is not there: name {folder} without it.")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             listed, bodies = _read(archive, largest)

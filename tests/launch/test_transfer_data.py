@@ -1,5 +1,6 @@
 """launch.transfer does not mix runs whose data are others under one name."""
 
+import math
 import re
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import numpy as np
 import pytest
 from own_studies import studies_of
 
-from train.study.same_data import check_data
+from train.study.same_data import alike, check_data, prints
+from train.study.size import Size
 
 CODE = """
 import jax.numpy as jnp, numpy as np, optax
@@ -57,3 +59,21 @@ def test_other_numbers_in_a_file_of_that_name_are_refused_where_runs_are_kept(tm
     check_data(study)  # a report of what is there needs no data
     written(tmp_path / "own.npz", y_train=np.arange(8) % 3)
     check_data(study)
+
+
+def test_a_label_among_many_that_is_another_is_seen():
+    draw = np.random.default_rng(0)
+    labels = np.eye(10)[draw.integers(0, 10, 500)]
+    for row in range(50):
+        other = labels.copy()
+        other[row] = np.roll(labels[row], 1 + row % 9)
+        assert not alike(prints(labels), prints(other))
+
+
+def test_runs_of_the_limit_alone_are_runs(tmp_path, study):
+    check_data(study)
+    cell = study.file(Size(*study.variants()[0], math.inf, 1))
+    cell.write_bytes(b"")
+    written(tmp_path / "own.npz", x_test=np.eye(4, 5))
+    with pytest.raises(ValueError, match="other data: validation of"):
+        check_data(study)

@@ -144,11 +144,15 @@ def test_changed_bytes_are_a_sentence_or_change_nothing(kind: str, tmp_path: Pat
 
 def test_a_folder_before_two_dots_is_not_made(tmp_path: Path):
     data = forged(("a", b"1"))
-    unpack_files(data, tmp_path / "new/../to")
-    assert [each.name for each in tmp_path.iterdir()] == ["to"]
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FileExistsError, match="nothing is written over it"):
-        unpack_files(data, tmp_path / "new/../empty")
+    with pytest.raises(FileNotFoundError, match=r"new/\.\. is not there: name"):
+        unpack_files(data, tmp_path / "new/../to")
+    assert not [*tmp_path.iterdir()]
+    (tmp_path / "there").mkdir()
+    unpack_files(data, tmp_path / "there/../one/to")
+    assert (tmp_path / "one/to/a").read_bytes() == b"1"
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FileExistsError):  # nothing is made where a link leads nowhere
+        unpack_files(data, tmp_path / "link/to")
 
 
 def test_a_size_that_a_header_claims_binds_nobody(tmp_path: Path):

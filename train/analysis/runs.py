@@ -21,6 +21,7 @@ from train.about import read
 from train.analysis.analyse import analyse
 from train.checkpoints import flaw_of, load_model, steps_in
 from train.data import Batches
+from train.data.content import of_files
 from train.data.sources import split_of
 from zoo.saved import from_json, to_json
 
@@ -134,7 +135,10 @@ class TrainedRun:
 
         def first(split: str, count: int, what: str) -> tuple[np.ndarray, np.ndarray]:
             found = split_of(data, split)
-            then, now = (self.info.get("content") or {}).get(what), getattr(found, "content", None)
+            then, now = (
+                of_files({what: word})
+                for word in ((self.info.get("content") or {}).get(what), getattr(found, "content", None))
+            )
             if then and now and then != now:
                 warnings.warn(
                     f"{self.name}: data.{what} are others than those it was trained with, as their files have changed since: "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from limits.kept.store import DamagedError, sealed, unsealed, write_whole
+from limits.kept.store import DamagedError, locked, sealed, unsealed, write_whole
 from train.data.content import word_of
 from train.study.size import Size
 
@@ -17,45 +17,55 @@ if TYPE_CHECKING:
 
 _FIRST = 4  # batches
 _ROWS = 1024  # of an array, at most
+_NUMBERS = 2**20  # of these rows, about, at most
+_SUMS = 4  # of an array, with random weights: numbers that change places change them
 _ROUNDED = 1e-4  # of the size of an array: what another device or processor rounds otherwise is less
 
 
 def check_data(study: "Study") -> None:
     """Raises where runs are kept whose batches, validation samples or task were others; writes down what they are now.
 
-    Of batches the first few are looked at, of one seed. Data that are not the same when they are made twice tell nothing, and
-    what cannot be made is named by whoever trains with it.
+    Of batches the first few are looked at, of one seed, and of large arrays some rows. Data that are not the same when they are
+    made twice tell nothing, and what cannot be made is named by whoever trains with it.
     """
     file = study.folder / "cells" / "data.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with locked(file.with_name(".data.lock"), f"{file}"):
+        _check(study, file)
+
+
+def _check(study: "Study", file: Path) -> None:
     found = kept = _read(file)
     for variant, label, fields in study.variants():
-        code = study.file(Size(variant, label, fields, 1, 1)).stem.rpartition("_")[2]
+        code, of_limit = (
+            study.file(Size(variant, label, fields, width, 1)).stem.rpartition("_")[2] for width in (1, math.inf)
+        )
         now, then = _prints(study, fields), kept.get(code, {})
         other = [name for name in now if name in then and not alike(now[name], then[name])]
-        there = any(file.parent.glob(f"*_{code}.npz"))
+        there = any(any(file.parent.glob(f"*_{each}.npz")) for each in (code, of_limit))
         if other and there:
             raise ValueError(
                 f"{study.folder} holds runs with other data: {' and '.join(other)} of {study.experiment.path.name} returned "
-                "other numbers then, as files that are read, or modules, have changed. The report would be a mixture of both: "
-                "undo the change, choose another folder with --workdir, or delete the cells of this one."
+                "other numbers then, as files, settings or modules that are read have changed. The report would be a mixture of "
+                "both: undo the change, choose another folder with --workdir, or delete the cells of this one."
             )
         found = {**found, code: {**then, **now} if there else now}
     if found != kept:
-        file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, sealed(found).encode())
 
 
 def prints(values: Any) -> list[Any]:
-    """Of every array in a tree its shape with a word for whole numbers, or two for others; of large ones, of some rows."""
+    """Of every array in a tree its shape with a word for whole numbers, or some sums for others; of large ones, of some rows."""
     found = []
     for each in map(np.atleast_1d, map(np.asarray, jax.tree.leaves(values))):
-        rows = each[np.unique(np.linspace(0, len(each) - 1, _ROWS).astype(int))] if len(each) > _ROWS else each
+        most = min(_ROWS, max(1, _NUMBERS * len(each) // max(each.size, 1)))
+        rows = each[np.unique(np.linspace(0, len(each) - 1, most).astype(int))] if len(each) > most else each
         if each.dtype.kind in "biu":
             found.append([[*each.shape], word_of(rows)])
         else:
-            flat = rows.astype(float).ravel()
-            signs = np.random.default_rng(0).choice([-1.0, 1.0], flat.size)
-            found.append([[*each.shape], float(np.linalg.norm(flat)), float(signs @ flat)])
+            flat, draw = rows.astype(float).ravel(), np.random.default_rng(0)
+            sums = [float(draw.normal(size=flat.size) @ flat) for _ in range(_SUMS)]
+            found.append([[*each.shape], float(np.linalg.norm(flat)), *sums])
     return found
 
 

@@ -64,8 +64,8 @@ def _belongs(folder: Path, name: str, config: dict[str, Any], checkpoints: bool,
         return False
     if name.startswith("checkpoints/"):
         return checkpoints
-    if _ARRAYS.fullmatch(name):
-        return (cells or not name.startswith("cells/")) and _whole(file)
+    if _ARRAYS.fullmatch(name) or name == "cells/data.json":
+        return (cells or not name.startswith("cells/")) and (name.endswith(".json") or _whole(file))
     drawn = name.endswith(".png") and name.removesuffix("png") + "npz" in os.listdir(folder)
     return bool(_NAMED.fullmatch(name)) or drawn or name == config.get("config_file")
 
