@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import numbers
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from limits.initial import Initial
+from limits.inputs import check_same_positions
 from limits.kernel_function import KernelFunction, KernelPair
 from limits.kernels.kept import Share
 from limits.lazy import lazy
@@ -174,6 +176,7 @@ class Combination:
         k = [(each.nngp, each.nngp_sem) for each in found if "nngp" not in values]
         theta = [(each.ntk, each.ntk_sem) for each in found if "ntk" not in values]
         if k:
+            check_same_positions(self.twins, [v for v, _ in k])
             values["nngp"], errors["nngp"] = self._summed([[_product(part)] for part in self._by_term(k)])
         if k and theta:
             both = zip(self._by_term(k), self._by_term(theta), strict=True)
@@ -203,7 +206,9 @@ class Combination:
 
     def fed(self, task: Task) -> Task:
         """The task as the networks take it."""
-        return self.twins[0].fed(task)
+        return min(
+            (each.fed(task) for each in self.twins), key=lambda fed: fed.x_train.dtype.kind == "f"
+        )  # words stay words
 
     def check_outputs(self, owner: str, task: Task) -> None:
         """Raises unless every part has an output for each of the task's targets."""
@@ -333,16 +338,13 @@ class CombinedFunction(KernelFunction):
     def _read(self, x1: Any, x2: Any, values: dict[str, Any], same: bool = False) -> KernelPair:
         scales, own = self.twin._split(values)
         pairs = [f._read(x1, x2, given, same) for f, given in zip(self._functions, own, strict=True)]
+        check_same_positions(self.twin.twins, [pair.nngp for pair in pairs])
         nngp = ntk = 0.0
         for scale, term in zip(scales, self.twin._by_term(pairs), strict=True):
-            product = _times(pair.nngp for pair in term)
+            product = math.prod(pair.nngp for pair in term)
             nngp = nngp + scale * product
             if any(pair.ntk is None for pair in pairs):
                 continue
             for i, pair in enumerate(term):
-                ntk = ntk + scale * _times([pair.ntk, *(other.nngp for j, other in enumerate(term) if j != i)])
+                ntk = ntk + scale * math.prod([pair.ntk, *(other.nngp for j, other in enumerate(term) if j != i)])
         return KernelPair(nngp, None if any(pair.ntk is None for pair in pairs) else ntk)
-
-
-def _times(values: Any) -> Any:
-    return functools.reduce(lambda a, b: a * b, values)

@@ -1,7 +1,7 @@
 """Checks of inputs that come from a caller."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -96,6 +96,17 @@ def check_same_shape(x1: np.ndarray, x2: np.ndarray) -> None:
         raise ValueError(
             f"x1 has samples of shape {x1.shape[1:]} and x2 of shape {x2.shape[1:]}: they must have the same."
         )
+
+
+def check_same_positions(twins: Sequence[Any], kernels: Sequence[Any]) -> None:
+    """Raises unless kernels of these twins are all of whole inputs, or all between the same positions."""
+    for each, kernel in zip(twins, kernels, strict=True):
+        if kernel.shape != kernels[0].shape:  # arrays would be repeated along the wrong axes
+            raise ValueError(
+                f"combination of kernels: that of {name_of(twins[0].net)} is {list(kernels[0].shape)} and that of "
+                f"{name_of(each.net)} {list(kernel.shape)}. All must be of whole inputs, or at the same positions: "
+                "write a mean over positions into the module, or an output for every position."
+            )
 
 
 def as_pair(x1: Any, x2: Any, diagonal: bool, as_one: Callable[[Any, str], np.ndarray]) -> tuple[np.ndarray, Any]:

@@ -11,7 +11,7 @@ import pytest
 from jax.scipy.special import erf
 
 from limits import AbsentError, Task, empirical_ntk, fit, predict, twin
-from zoo import MLP, Dense, ViT, parameterization
+from zoo import GPT, MLP, Dense, ViT, in_parameterization, parameterization
 
 X = np.random.default_rng(0).normal(size=(5, 4))
 RELU, ERF = MLP(8, 1, activation="relu", b_std=0.1), MLP(8, 1, activation="erf", w_std=1.3)
@@ -131,6 +131,38 @@ def test_errors_of_drawn_kernels_are_carried():
     np.testing.assert_allclose(whole.ntk_sem, bound, rtol=1e-10)
     assert whole.provenance["ntk"].kind == "monte_carlo"
     assert whole.provenance["ntk"].detail.startswith("ViT")
+
+
+def test_kernels_at_positions_have_no_sum_with_those_of_whole_inputs():
+    # As many inputs as positions: the arrays could be added.
+    tokens = np.random.default_rng(0).integers(0, 5, size=(3, 3))
+    decoder = GPT(16, 1, vocabulary=5, context=3, norm=None, mlp="relu")
+    for whole in (twin(decoder) + twin(RELU), twin(RELU) * twin(decoder)):
+        for kernels in (whole.kernels, functools.partial(whole.kernels, diagonal=True), whole.kernel_function()):
+            with pytest.raises(ValueError, match=r"GPT.* \[3, 3, 3.*at the same positions"):
+                kernels(tokens)
+    assert (twin(decoder) + twin(decoder)).kernels(tokens).nngp.shape == (3, 3, 3, 3)
+
+
+class Words(nn.Module):
+    """A mean of embeddings, which takes whole numbers alone."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.Embed(5, self.width, embedding_init=nn.initializers.normal(1.0))(x).mean(1)
+        return nn.Dense(1)(nn.relu(h))
+
+
+def test_words_stay_words_whichever_part_comes_first():
+    words, numbers = twin(in_parameterization(Words(8), "ntk")), twin(RELU)
+    x = np.random.default_rng(0).integers(0, 5, size=(5, 3))
+    task = Task(x[:4], np.arange(4.0)[:, None], x[4:])
+    k = words.kernels(x).nngp + numbers.kernels(x).nngp
+    expected = k[4:, :4] @ np.linalg.solve(k[:4, :4] + 0.1 * np.eye(4), task.y_train)
+    for kernel in (words + numbers, numbers + words):
+        np.testing.assert_allclose(kernel.posterior(task, noise=0.1).f_test, expected, rtol=1e-9)
 
 
 def test_combinations_that_are_refused(tmp_path):
