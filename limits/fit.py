@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 NOISE = "noise"
+_TINY = -14.0  # logarithm of a noise over its start, from which on it is compared with the kernel
 _FLAT = 5.0  # standard error of a logarithm that says nothing
 
 
@@ -116,6 +117,11 @@ def fit(
     function = limit.kernel_function(like=task.x_train)
     noise = _as_noise(noise, len(task.x_train))
     start = _start(net, function.hyperparameters, over, noise)
+    if NOISE in start and not task.y_train.any():
+        raise ValueError(
+            "fit: all targets are 0, which are the more probable the smaller kernel and noise are: there is no maximum. Give "
+            "other targets, or leave noise out of `over`."
+        )
     with jax.enable_x64(True):
         x, y = jnp.asarray(task.x_train), jnp.asarray(task.y_train)
         u = {name: jnp.zeros(() if name == NOISE else np.shape(value)) for name, value in start.items()}
@@ -133,7 +139,7 @@ def fit(
                 return -log_marginal_likelihood(k, y, variance) / len(x)
             return -leave_one_out(k, y, variance).log_density.mean()
 
-        u, trace = _minimised(loss, u, steps, tolerance, len(x))
+        u, trace = _minimised(loss, u, steps, tolerance, len(x), lambda u: _check_noise_left(matrix, u))
         errors = _errors(matrix, u, y.shape[1], objective)
     points = [{name: start[name] * np.exp(each[name]) for name in start} for each, _ in trace]
     history = {name: np.array([point[name] for point in points]) for name in start}
@@ -175,7 +181,12 @@ def _start(net: Any, known: dict[str, Any], over: tuple[str, ...], noise: Any) -
 
 
 def _minimised(
-    loss: Callable[[Any], Any], u: dict[str, Any], steps: int, tolerance: float, points: int
+    loss: Callable[[Any], Any],
+    u: dict[str, Any],
+    steps: int,
+    tolerance: float,
+    points: int,
+    check: Callable[[Any], None],
 ) -> tuple[dict[str, Any], list[tuple[dict[str, Any], float]]]:
     """(where the loss has its minimum, the way there)."""
     optimiser = optax.lbfgs()
@@ -199,12 +210,26 @@ def _minimised(
                 )
             if float(size) <= tolerance:
                 return u, trace
+            check(u)
             u = after
             advance()
     raise ValueError(
         f"fit: after {steps} steps the gradient of the objective is still {float(size) * points:.2e} (it must fall below "
         f"tolerance × points = {tolerance * points:.2e}) at {_at(u)}: raise steps or tolerance, or fit fewer numbers."
     )
+
+
+def _check_noise_left(matrix: Callable[[Any], Any], u: dict[str, Any]) -> None:
+    """Raises where the noise has become less than rounding of the kernel, and what is maximised with it."""
+    if NOISE not in u or u[NOISE] > _TINY:
+        return
+    k, variance = matrix(u)
+    if np.max(variance) < len(k) * np.finfo(float).eps * np.diagonal(k).mean():
+        raise ValueError(
+            f"fit: what is maximised rises without bound as the noise goes to 0 (now {_at(u)} of their start, where the noise is "
+            "less than rounding of the kernel): targets are the same where inputs are, or a function of few numbers, such as a "
+            "constant. Leave noise out of `over` and give it, or give each input once."
+        )
 
 
 def _at(u: dict[str, Any]) -> str:

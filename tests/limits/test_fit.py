@@ -141,6 +141,19 @@ def test_fits_that_are_refused():
         fit(net.clone(parameterization="mup"), task, over=("w_std",))
 
 
+@pytest.mark.parametrize("objective", ["evidence", "leave_one_out"])
+def test_targets_without_noise_have_no_fit(objective):
+    x, net = draw(12, 3), MLP(1, 1, activation="erf", b_std=0.4)
+    twice = Task(np.tile(x, (2, 1)), np.tile(draw(12, 1, seed=1), (2, 1)))
+    for task in (twice, Task(x, np.ones((12, 1)))):
+        with pytest.raises(
+            ValueError, match=r"rises without bound as the noise goes to 0.*targets are the same where inputs are"
+        ):
+            fit(net, task, objective=objective)
+    with pytest.raises(ValueError, match="all targets are 0"):
+        fit(net, Task(x, np.zeros((12, 1))), objective=objective)
+
+
 @pytest.mark.slow
 def test_the_picture_has_its_maximum_where_the_fit_is():
     x = np.linspace(-2, 2, 20)[:, None]
