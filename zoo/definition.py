@@ -77,10 +77,20 @@ def name_of(net: Any) -> str:
     return net.what if hasattr(net, "known_roles") else type(net).__name__
 
 
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
 def check_definition(caller: str, net: Any) -> None:
-    """Raises unless a module says its width and its parameterization, as a definition does."""
+    """Raises unless a module says its width and its parameterization, as a definition does, and is called with inputs alone."""
     if not {"width", "parameterization"} <= {field.name for field in dataclasses.fields(net)}:
         raise ValueError(PLAIN.format(caller=caller, name=name_of(net)))
+    asked = list(inspect.signature(getattr(net, "__call__", lambda x: x)).parameters.values())[1:]  # noqa: B004
+    needed = [each.name for each in asked if each.default is each.empty and each.kind not in _VARIABLE]
+    if needed:
+        raise ValueError(
+            f'{caller}: {name_of(net)} must be given "{needed[0]}" beside its inputs, and a definition is called with inputs '
+            f"alone: give it a default, {needed[0]}=…."
+        )
 
 
 def is_ours(net: Any) -> bool:

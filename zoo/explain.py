@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zoo import checks
-from zoo.definition import definition_of, name_of
+from zoo.definition import check_definition, definition_of, name_of
 from zoo.inferred import Place, Roles
 from zoo.messages import as_text
 from zoo.names import by_name, numberless
@@ -134,6 +134,8 @@ def explain(
     if isinstance(optimizer, str):
         check_options("explain", optimizer, options)
     net = net.roles if isinstance(net, Rescaled) else net
+    if isinstance(net, nn.Module):
+        check_definition("explain", net)
     net = dataclasses.replace(net, tied=True) if tied and isinstance(net, Roles) else net
     if options.get("consistent_rms") is not None or _root_of_the_larger_side(optimizer):
         raise ValueError(CONSISTENT_RMS)

@@ -15,7 +15,7 @@ from jax.core import Tracer
 from zoo import checks
 from zoo.abstract import abstract
 from zoo.added import added_to_outputs
-from zoo.definition import definition_of, in_form, name_of, rows_and_columns
+from zoo.definition import check_definition, definition_of, in_form, name_of, rows_and_columns
 from zoo.inner import Forward, forwards, is_inner
 from zoo.layers import HasRoles, Linear
 from zoo.names import by_name, names_of
@@ -104,7 +104,10 @@ def _placed(net: Any, shape: tuple[int, ...], kind: str) -> dict:
     params = flax.traverse_util.flatten_dict(variables["params"])
     missing = [".".join(path) for path in params if path not in found]
     if missing:
-        raise ValueError(f"No role is known for {', '.join(missing)}: build the network from zoo's layers.")
+        raise ValueError(
+            f"No role is known for {', '.join(missing)}: build the network from zoo's layers, or let "
+            "zoo.in_parameterization(net, …) find the roles."
+        )
     apply, rest = _forward(net, variables)
     last = added_to_outputs(apply, variables["params"], rest, x) if biases else set()
     inside = _inside(net, x, {".".join(path) for path in params if found[path].role == "readout"})
@@ -235,6 +238,7 @@ def factors(net: Any, params: Any, x: Any = None) -> Any:
         return net.factors(params)
     if isinstance(params, dict) and set(params) == {"params"}:
         return {"params": factors(net, params["params"], x)}
+    check_definition("factors", net)
     x = example_input(net, params) if x is None else checks.input_like("x", x)
     said, p = definition_of(net), parameterization(net.parameterization)
 
@@ -324,6 +328,7 @@ def learning_rate_factors(net: Any, x: Any) -> dict[str, Any]:
     >>> learning_rate_factors(net, jax.ShapeDtypeStruct((1, 3), "float32"))["readout"]
     {'kernel': 400.0}
     """
+    check_definition("learning_rate_factors", net)
     said, p = definition_of(net), parameterization(net.parameterization)
     return jax.tree.map(
         lambda where: (

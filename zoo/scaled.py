@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any
 
+import flax.linen as nn
 import jax
 import optax
 from jax.core import Tracer
 
 from zoo import checks
+from zoo.definition import check_definition
 from zoo.dependences import asks_for_norms, asks_for_weights
 from zoo.messages import did_you_mean
 from zoo.names import names_of
@@ -123,6 +125,8 @@ def scaled(
     Reference: Yang et al. (2022), Tensor Programs V, table 8; Dey et al. (2025), CompleteP, for depth and ε. Divergence:
     there decay in blocks shrinks with depth as their learning rate; here learning rate × decay is the same at every depth.
     """
+    if isinstance(net, nn.Module):
+        check_definition("scaled", net)
     if isinstance(optimizer, str):
         make = named("scaled", optimizer)
         if "learning_rate" not in options:

@@ -1,11 +1,23 @@
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
 from definitions import definitions, small
 
-from zoo import MLP, Dense, Parameterization, ViT, activation_function, roles
+from zoo import (
+    MLP,
+    Dense,
+    Parameterization,
+    ViT,
+    activation_function,
+    explain,
+    factors,
+    learning_rate_factors,
+    roles,
+    scaled,
+)
 
 SIZES: dict[str, Any] = {"width": 4, "depth": 1}
 
@@ -91,10 +103,49 @@ def test_roles_are_found_again_while_a_compiled_init_is_alive():
 
 
 def test_roles_of_foreign_layers_are_refused_by_name():
-    import flax.linen as nn
-
-    with pytest.raises(ValueError, match="No role is known for bias, kernel: build the network from zoo's layers"):
+    with pytest.raises(ValueError, match=r"No role is known for bias, kernel: build .* or let zoo.in_parameterization"):
         roles(nn.Dense(2), jnp.ones((1, 3)))
+
+
+class Told(nn.Module):
+    """A plain module that must be told whether it is trained."""
+
+    width: int = 8
+
+    @nn.compact
+    def __call__(self, x, train):
+        return nn.Dense(1)(nn.Dropout(0.1, deterministic=not train)(nn.Dense(self.width)(x)))
+
+
+class ToldDefinition(Told):
+    """It says its parameterization."""
+
+    parameterization: str = "ntk"
+
+
+_CALLS: list[tuple[str, Any]] = [
+    ("explain", lambda net, x: explain(net, x=x, show=False)),
+    ("explain", lambda net, _: explain(net, show=False)),
+    ("scaled", lambda net, x: scaled("adam", net, x, learning_rate=0.1)),
+    ("factors", lambda net, x: factors(net, {"kernel": x}, x)),
+    ("learning_rate_factors", learning_rate_factors),
+]
+
+
+@pytest.mark.parametrize(("caller", "call"), _CALLS)
+@pytest.mark.parametrize("net", [Told(), nn.Dense(2)])
+def test_a_plain_module_is_sent_to_where_its_width_is_said(net, caller, call):
+    """They were AttributeErrors and TypeErrors, or said to build the network otherwise."""
+    said = rf'{caller}: {type(net).__name__} is a plain module.*zoo.in_parameterization\(net, "mup"\)'
+    with pytest.raises(ValueError, match=said):
+        call(net, jnp.ones((1, 3)))
+
+
+@pytest.mark.parametrize(("caller", "call"), _CALLS)
+def test_a_definition_is_called_with_inputs_alone(caller, call):
+    """They were TypeErrors of Flax."""
+    with pytest.raises(ValueError, match=rf'{caller}: ToldDefinition must be given "train" .* a default, train=…'):
+        call(ToldDefinition(), jnp.ones((1, 3)))
 
 
 @pytest.mark.parametrize("name", ["Leaky ReLU", "leaky-relu", "LEAKY_RELU"])
