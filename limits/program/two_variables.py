@@ -31,8 +31,13 @@ from limits.program.recognise import Closed
 
 def measure(own: Any, f: Function) -> None:
     """How long a series of f must be, where that is asked for and one is needed."""
-    if own.series.measures and not has_closed_form(f):
+    if not own.series.measures or has_closed_form(f):
+        return
+
+    def look() -> None:
         own.series.series(f, own.size(f.random[0]), {id(d): jnp.asarray(d.array) for d in f.dets}, own.place(f))
+
+    own.once(("measured", f.key), look, f)
 
 
 def values_of(f: Function, r: Any, z: Any) -> Any:
@@ -67,12 +72,13 @@ def _value_of_two(m: Any, f: Function, g: Function, pairs: bool) -> Any:
     if same_function(f, g) and (not f.dets or recognised_function(f) is not None):
         s1, s2, gap, _ = dual_of(m, f, u, v, pairs, g)
         return s1 * s2 * (1 - gap)
-    if m is m.own and not pairs:
-        measure(m, f)
-        measure(m, g)
-        if u is v:
-            r = m.size(u)
-            return hermite.mean(lambda z: values_of(f, r, z) * values_of(g, r, z))
+    for each in (
+        (f, g) if m is m.own else ()
+    ):  # of pairs of positions too: slopes behind the last sum are in no variance
+        measure(m, each)
+    if m is m.own and not pairs and u is v:
+        r = m.size(u)
+        return hermite.mean(lambda z: values_of(f, r, z) * values_of(g, r, z))
     return _series(m, f, g, u, v, pairs)
 
 
@@ -97,7 +103,7 @@ def _new_dual(m: Any, f: Function, g: Function, u: Node, v: Node, pairs: bool) -
     df, dg = f.derivatives(u), g.derivatives(v)
     if len(df) != 1 or len(dg) != 1:
         df, dg = [], []
-    for each in (f, g, *df, *dg) if m is m.own and not pairs else ():
+    for each in (f, g, *df, *dg) if m is m.own else ():
         measure(m, each)
     orders = max(m.series.orders(each) for each in (f, g, *df, *dg))
     a1, a2 = (coefficients_of(m, each, leaf, orders) for each, leaf in ((f, u), (g, v)))

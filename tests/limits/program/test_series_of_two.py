@@ -88,3 +88,31 @@ def test_attention_behind_two_dense_layers_does_not_grow_with_the_width():
     c = x @ x.T / 4
     gate = np.exp(np.diag(c))
     np.testing.assert_allclose(found.nngp, c * np.outer(gate, gate), rtol=1e-9)
+
+
+class ByPosition(nn.Module):
+    """Another function at each of two positions, and their mean."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.Dense(self.width, use_bias=False, kernel_init=nn.initializers.normal(5**-0.5))(x)
+        h = jnp.sin(jnp.where(jnp.array([True, False])[:, None], nn.relu(h) + 0.2, jnp.tanh(h)) + 0.2)
+        return nn.Dense(1, use_bias=False, kernel_init=nn.initializers.normal(self.width**-0.5))(h.mean(1))
+
+
+def test_slopes_that_differ_between_positions_are_followed_to_the_end():
+    """An NTK of 0.3295 was 0.8 % too small, and called exact; 400,000 draws, standard errors of 0.1 %."""
+    x = np.random.default_rng(0).normal(size=(2, 2, 5))
+    h = np.einsum("ntd,kd->knt", x, np.random.default_rng(1).normal(size=(400_000, 5)) / 5**0.5)
+    first = np.array([True, False])
+    inner = np.where(first, np.maximum(h, 0) + 0.2, np.tanh(h)) + 0.2
+    slopes = np.cos(inner) * np.where(first, h > 0, 1 - np.tanh(h) ** 2) / 2
+    moved = np.einsum("knt,ntd->knd", slopes, x) / 5**0.5
+    each = np.einsum("kn,km->knm", *[np.sin(inner).mean(2)] * 2) + np.einsum("knd,kmd->knm", moved, moved)
+    found = twin(in_parameterization(ByPosition(16), "ntk")).kernels(x)
+    error = each.std(0) / len(each) ** 0.5
+    assert (abs(found.ntk - each.mean(0)) < 4 * error).all(), (found.ntk, each.mean(0), error)
+    assert found.provenance["ntk"].kind == "approximate"
+    assert "Hermite orders beyond" in found.provenance["ntk"].detail
