@@ -277,7 +277,7 @@ def arguments(**wanted: Check) -> Callable[[T], T]:
                     raise ValueError(f"{name}: {each} is None, and must be given.")
                 if each in wanted and value is not default:
                     wanted[each](f"{name}: {each}", value)
-            if not jax.config.jax_disable_jit:
+            if not jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
                 return function(*args, **kwargs)
             with jax.disable_jit(False):  # networks are read as programs, of which nothing would be left
                 return function(*args, **kwargs)

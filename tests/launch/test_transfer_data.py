@@ -72,7 +72,8 @@ def test_a_label_among_many_that_is_another_is_seen():
 
 def test_runs_of_the_limit_alone_are_runs(tmp_path, study):
     check_data(study)
-    cell = study.file(Size(*study.variants()[0], math.inf, 1))
+    variant, label, fields = study.variants()[0]
+    cell = study.file(Size(variant, label, fields, math.inf, 1))
     cell.write_bytes(b"")
     written(tmp_path / "own.npz", x_test=np.eye(4, 5))
     with pytest.raises(ValueError, match="other data: validation of"):

@@ -154,6 +154,7 @@ class Shifted(nn.Module):
         return Dense(1)((h if self.each else jnp.sin(h)).mean(1))
 
 
+@pytest.mark.slow
 def test_a_number_that_is_added_stays_at_its_position():
     """It was added at all positions of the concatenation."""
     whole, each = (reading([Shifted(n, each) for n in (16, 32)], X) for each in (False, True))
