@@ -48,6 +48,9 @@ def scattered(equation: Equation, given: list[Value], own: Any, by_entry: Callab
     if isinstance(whole.held, Det) and whole.held.number == 0:
         return made
     if word == "set":
+        array = whole.held.array if isinstance(whole.held, Det) else None
+        if isinstance(array, np.ndarray) and not np.isfinite(array).all():  # k of it would be 0 · ∞
+            raise NoLimitError("something is set among numbers that are not finite (scatter)")
         if isinstance(whole.held, Parameter):
             whole = Value(whole.axes, field_of(whole, whole.axes))
         kept_at = tuple(fresh(n) if i in hit else () for i, n in enumerate(shape))

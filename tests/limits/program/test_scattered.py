@@ -168,6 +168,7 @@ class ByInput(nn.Module):
     width: int
     neurons: bool = False
     twice: bool = False
+    infinite: bool = False
 
     @nn.compact
     def __call__(self, x):
@@ -176,13 +177,20 @@ class ByInput(nn.Module):
             return Dense(1)(nn.relu(h.at[:, np.array([1, 1])].set(h[:, :2])).mean(1))
         if self.neurons:
             return Dense(1)(nn.relu(h.at[..., 0].add(1.0)).mean(1))
+        if self.infinite:
+            return Dense(1)(jnp.maximum(jnp.full_like(h, -jnp.inf).at[:, 1].set(h[:, 2]), -1.0).mean(1))
         at = jnp.argsort(x[..., 0], -1)
         return Dense(1)(nn.relu(jax.vmap(lambda m, i: jnp.zeros_like(m).at[i // 2].add(m))(h, at)).mean(1))
 
 
 @pytest.mark.parametrize(
     ("how", "said"),
-    [((False, False), "at positions that inputs say"), ((True,), "single neurons"), ((False, True), "at one position")],
+    [
+        ((False, False), "at positions that inputs say"),
+        ((True,), "single neurons"),
+        ((False, True), "at one position"),
+        ((False, False, True), "not finite"),
+    ],
 )
 def test_what_is_not_followed_is_said(how, said):
     with pytest.raises(NoLimitError, match=said):
