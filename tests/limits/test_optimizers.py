@@ -409,12 +409,12 @@ def test_short_forms_belong_to_gradient_descent():
             run(TASK, 1, optimizer=optax.adam(0.1), momentum=0.9)
 
 
-@pytest.mark.slow
 def test_steps_that_decay_to_roundings_of_the_weights_are_linear_in_gradients():
     training = Training.of(TASK, 300, None, optimizer=optax.sgd(optax.exponential_decay(0.1, 1, 0.9)), net=SMALL)
     assert not rules.moved_by_entry(SMALL, training, X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("begins", "by_entry"), [(600, True), (5000, False)])
 def test_what_begins_after_the_steps_that_are_tried_is_tried_for_longer(begins, by_entry):
     late = optax.MultiSteps(optax.adam(0.1), begins).gradient_transformation()
