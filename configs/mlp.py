@@ -2,7 +2,7 @@
 
     python3 -m launch.compare --config=configs/mlp.py
 
-About 50 seconds on two CPU cores, compilation included. Expect: NNGP and tangent kernel agree with the twin when
+50 to 75 seconds on two CPU cores, compilation included; half of it the next time. Expect: NNGP and tangent kernel agree with the twin when
 extrapolated to infinite width, variances fall as 1/N; trained predictions agree with the lazy limit in `ntk`, and in `mup` with
 γ₀ = 1 (at depth 2) with the limit with feature learning, 13 % away from the lazy one. Ends in runs/mlp/report.html.
 
