@@ -2,9 +2,10 @@
 
     python3 -m launch.compare --config=configs/mlp.py
 
-50 to 75 seconds on two CPU cores, compilation included; half of it the next time. Expect: NNGP and tangent kernel
-agree with the twin when extrapolated to infinite width, variances fall as 1/N; trained predictions agree with the lazy limit in `ntk`, and in `mup` with
-γ₀ = 1 (at depth 2) with the limit with feature learning, 13 % away from the lazy one. Ends in runs/mlp/report.html.
+50 to 75 seconds on two CPU cores, compilation included; half of it the next time. Expect: NNGP and tangent kernel agree with
+the twin when extrapolated to infinite width, variances fall as 1/N; trained predictions agree with the lazy limit in `ntk`, and
+in `mup` with γ₀ = 1 (at depth 2) with the limit with feature learning, 13 % away from the lazy one. Ends in
+runs/mlp/report.html.
 
 configs/mlp.py:lazy holds `mup` at all depths against the lazy limit, from which it is 5 to 41 % off at any width; one minute.
 """
