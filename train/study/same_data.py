@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from limits.kept.store import DamagedError, locked, sealed, unsealed, write_whole
-from train.data.content import word_of
+from train.data.content import some_rows, word_of
 from train.study.size import Size
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def prints(values: Any) -> list[Any]:
     found = []
     for each in map(np.atleast_1d, map(np.asarray, jax.tree.leaves(values))):
         most = min(_ROWS, max(1, _NUMBERS * len(each) // max(each.size, 1)))
-        rows = each[np.unique(np.linspace(0, len(each) - 1, most).astype(int))] if len(each) > most else each
+        rows = some_rows(each, most)
         if each.dtype.kind in "biu":
             found.append([[*each.shape], word_of(rows)])
         else:
