@@ -51,6 +51,7 @@ NAMED: list[str] = []  # what the user named beside flags, once `start` has read
 _WRITTEN: list[Any] = []  # the output folder, once it is known
 _NO_ROOM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there")
 _NO_ROOM[errno.EFBIG] = "allow larger files (ulimit -f) or make room there"
+_NOT_NOW = dict.fromkeys((errno.EACCES, errno.EPERM), "read or written") | {errno.EROFS: "written"}
 _TRACED = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
@@ -181,6 +182,10 @@ def sentence(error: Exception) -> str:
         where = Path(error.filename).parent if error.filename else _WRITTEN[-1] if _WRITTEN else "the output folder"
         remedy = f"{_NO_ROOM[error.errno]}, and the same command continues from what is kept"
         return f"There is no room for what is written to {where} ({error.strerror}): {remedy}."
+    if isinstance(error, OSError) and error.errno in _NOT_NOW:
+        what = error.filename or (_WRITTEN[-1] if _WRITTEN else "a file")
+        remedy = "mend that, and the same command continues from what is kept"
+        return f"{what} cannot be {_NOT_NOW[error.errno]} ({error.strerror}): {remedy}."
     if isinstance(error, _TRACED):
         return _OF_NUMPY + str(error).strip().partition("\n")[0]
     return str(error) if isinstance(error, _SPEAKING) else f"{type(error).__name__}: {error} (--debug shows where)"
@@ -330,6 +335,6 @@ def write(folder: Any, documents: Mapping[str, str], screen: Console, started: f
 
 
 def console() -> Console:
-    """The terminal; wide enough for the tables where the output is a file."""
-    screen = Console()
-    return screen if screen.is_terminal else Console(width=170)
+    """The terminal; wide enough for the tables where the output is a file. Names of folders and settings may have [brackets]."""
+    screen = Console(markup=False)
+    return screen if screen.is_terminal else Console(width=170, markup=False)

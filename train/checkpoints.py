@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -28,6 +29,10 @@ _GONE = (
     "FileNotFoundError", "NotADirectoryError", "directory does not exist", "No such file or directory", "No ArrayMetadata found"
 )  # fmt: skip
 
+_PATTERN = re.compile(
+    r"\[.+\]|[*?\\]"
+)  # Orbax looks by glob for what it has just written, and skips what it does not find
+
 
 def log_spaced(steps: int, count: int) -> tuple[int, ...]:
     """About `count` steps from 0 to `steps`, a constant factor apart: 0, 1, …, steps.
@@ -52,6 +57,11 @@ class Checkpoints:
         self, folder: Any, keep: int = 3, always: Iterable[int] = (), info: dict[str, Any] | None = None
     ) -> None:
         self.folder, self.info, self.damaged = _whole_path(folder), info or {}, list[str]()
+        if _PATTERN.search(str(self.folder)):
+            raise ValueError(
+                f"The folder {self.folder} has [ ], *, ? or \\ in its path, which Orbax reads as a pattern: its checkpoints "
+                "would be empty. Choose another folder with --workdir, or give a symbolic link to this one."
+            )
         if jax.process_index() == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
         self.always = frozenset(always)

@@ -135,3 +135,19 @@ def test_where_there_is_no_room_is_said(tmp_path, monkeypatch):
         assert re.fullmatch(
             rf"There is no room for .* to {re.escape(str(place))} \(.*\): {remedy}.* continues from .*\.", said
         )
+
+
+def test_a_folder_that_may_no_longer_be_written_is_a_sentence(tmp_path):
+    for code, what in ((errno.EROFS, "written"), (errno.EACCES, "read or written")):
+        said = common.sentence(OSError(code, "why", str(tmp_path / "a.npz")))
+        assert said.startswith(f"{tmp_path / 'a.npz'} cannot be {what} (why): ")
+        assert "the same command continues" in said
+    assert common.sentence(OSError("The folder is a link.")) == "The folder is a link."
+
+
+def test_names_with_brackets_are_words_on_the_terminal(tmp_path, capsys):
+    """Rich took them for markup: "mine [final]" was printed as "mine ", and "x[/b]" ended a finished program with an error."""
+    for name in ("mine [final]", "x[/b]"):
+        (tmp_path / name).mkdir(parents=True)
+        common.write(tmp_path / name, {"report.json": "{}"}, common.console())
+        assert f"{name}/report.json" in capsys.readouterr().out.replace("\n", "")

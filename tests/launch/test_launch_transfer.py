@@ -194,6 +194,12 @@ def test_the_curve_of_the_limit(own: Any):
     assert "features stay where they are" in outcome.absent[""]
 
 
+def test_labels_with_brackets_are_words_beside_the_bar(own: Any):
+    """Rich took "[/b]" for the end of markup, and the program ended before anything was trained."""
+    study = own(widths=(8,), steps=1, variants={"a [/b]": {"gamma": 0.5}})
+    assert run(study).labels == ["a [/b]"]
+
+
 def test_labels_that_differ_by_their_signs_only_stay_apart(own: Any):
     study = own(widths=(8,), variants={"w+": {"gamma": 0.5}, "w-": {"gamma": 2.0}})
     outcome = run(study)

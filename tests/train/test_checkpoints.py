@@ -288,6 +288,16 @@ def test_a_folder_that_is_taken_away_is_said(tmp_path: Path, by: str):
     checkpoints.close()
 
 
+@pytest.mark.parametrize("name", ["mine [final]", "a*b", "what?", "a\\b"])
+def test_a_folder_whose_path_orbax_takes_for_a_pattern_is_refused(tmp_path: Path, name: str):
+    """Checkpoints in "mine [final]" were without arrays, and a finished run was lost."""
+    with pytest.raises(ValueError, match="in its path, which Orbax reads as a pattern"):
+        Checkpoints(tmp_path / name)
+    assert not (tmp_path / name).exists()
+    saved(tmp_path / "a[b ü %s", steps=(1,))
+    assert load_model(tmp_path / "a[b ü %s")[0] == 1
+
+
 def test_what_cannot_be_saved_leaves_no_thread_that_waits_for_ever(tmp_path: Path):
     before = set(threading.enumerate())
     with pytest.raises(ValueError, match="empty"):

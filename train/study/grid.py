@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from rich.markup import escape
+
 from train.progress import add_parts, parts_bar
 from train.study.cell_records import CellRecords
 from train.study.study import Study
@@ -33,7 +35,7 @@ def conduct(study: Study, part: tuple[int, int], screen: Any) -> Outcome | None:
         whole, left = sum(cell.cost for cell in mine), sum(cell.cost * count / runs for cell, count in todo)
         task = add_parts(bar, "sizes", whole, whole - left)
         for cell, _ in reversed(todo):
-            bar.update(task, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
+            bar.update(task, description=escape(f"{cell.label} {cell.width:g} × {cell.depth}".strip()))
             trained = study.complete(cell, lambda done, cell=cell: bar.advance(task, cell.cost * done / runs))
             records.write(cell, trained)
     found = {cell.key: sweeps for cell in cells if (sweeps := study.sweeps(cell)) is not None}

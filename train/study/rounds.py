@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from rich.markup import escape
 
 from limits.kept.store import Store
 from train.evaluate.interval import Interval
@@ -164,7 +165,7 @@ class Searching:
                 there = held(file)
                 opening = any(each.opening for each in round.values())
                 jobs, seeds = missing(there, *self.wanted(cell, round), given_up=not opening)
-                bar.update(task, description=f"{cell.label} {cell.width:g} × {cell.depth}".strip())
+                bar.update(task, description=escape(f"{cell.label} {cell.width:g} × {cell.depth}".strip()))
                 if len(seeds):
                     judge = self._judge(there, jobs) if opening else _none
                     runs = train_size(
