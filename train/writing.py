@@ -62,15 +62,15 @@ def tokens_of(text: str, vocabulary: int) -> np.ndarray:
     if vocabulary == BYTES:
         return np.frombuffer(END + _bytes_of(text), np.uint8).astype(np.int32)
     try:
-        found = np.array([int(word) for word in text.replace(",", " ").split()], np.int32)
+        found = [int(word) for word in text.replace(",", " ").split()]
     except ValueError:
-        found = np.zeros(0, np.int32)
-    if not len(found) or not ((found >= 0) & (found < vocabulary)).all():
+        found = []
+    if not found or not all(0 <= each < vocabulary for each in found):
         raise ValueError(
             f"The network has {vocabulary} tokens, not the 256 bytes: a prompt is numbers from 0 to {vocabulary - 1}, such as "
             f'"0 1"; got {text!r}.'
         )
-    return found
+    return np.array(found, np.int32)
 
 
 def _bytes_of(text: str) -> bytes:

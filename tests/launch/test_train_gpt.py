@@ -136,6 +136,9 @@ def test_bytes_of_a_prompt_that_are_no_text_are_read_as_they_are():
         tokens_of("h\ud800", 256)
     with pytest.raises(ValueError, match=r"a prompt is numbers .* got '\\udcff'"):
         tokens_of("\udcff", 7)
+    for beyond in ("3000000000", "1 -99999999999999999999"):
+        with pytest.raises(ValueError, match="a prompt is numbers from 0 to 6"):
+            tokens_of(beyond, 7)
     net: Any = GPT(width=16, depth=1, vocabulary=256, context=8)
     params = jax.jit(net.init)(jax.random.key(0), jax.numpy.ones((1, 8), int))["params"]
     assert write(net, params, "hé\udcff", tokens=1)[0].startswith("hé�")

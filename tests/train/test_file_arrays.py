@@ -189,8 +189,34 @@ def test_other_files_are_said(tmp_path):
     np.save(tmp_path / "one.npy", X)
     (tmp_path / "text.npz").write_text("a,b\n1,2\n")
     for name in ("one.npy", "text.npz"):
-        with pytest.raises(ValueError, match="cannot be read as arrays of numbers in an"):
+        with pytest.raises(ValueError, match="cannot be read as arrays of numbers in an") as said:
             file_arrays("train", str(tmp_path / name))
+        assert not any(word in str(said.value) for word in ("pickle", "attribute"))  # what NumPy and Python say of them
+
+
+def test_an_analysis_finds_a_file_that_was_named_from_where_the_run_began(tmp_path, monkeypatch):
+    """From any folder; and a file of that name here that holds something else is not taken for it."""
+    began, here = tmp_path / "began", tmp_path / "here"
+    place = began / "runs" / "own" / "checkpoints"
+    for each in (place, here):
+        each.mkdir(parents=True)
+    path = kept(began, x_train=X, y_train=[0, 1, 2, 0, 1, 2], x_test=X, y_test=[0, 1, 2] * 2)
+    name = Path(path).name
+    content = {split: file_arrays(split, path).content for split in ("train", "test")}
+    config = {"data": {"name": "arrays", "path": name, "train": "train", "test": "test"}}
+    run = TrainedRun(epath.Path(place), {"config": config, "content": content}, (3,))
+    monkeypatch.chdir(here)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first = run.task(4, 4)
+        kept(here, x_train=X + 1, y_train=[0, 1, 2, 0, 1, 2], x_test=X, y_test=[0, 1, 2] * 2)
+        assert np.array_equal(run.task(4, 4).x_train, first.x_train)
+    Path(path).unlink()
+    (here / name).unlink()
+    with pytest.raises(
+        FileNotFoundError, match=rf"own was trained with data.path={name}, relative to .*: start launch.analyze in"
+    ):
+        run.task(4, 4)
 
 
 def test_an_analysis_says_that_the_file_of_its_run_has_changed(tmp_path):

@@ -176,6 +176,13 @@ def test_both_widths_and_depths():
             lambda some: {size: dataclasses.replace(each, curves=each.curves - 1) for size, each in some.items()},
             "not all positive",
         ),
+        (
+            lambda some: {
+                size: dataclasses.replace(each, rates=each.rates[:1], curves=each.curves[:1])
+                for size, each in some.items()
+            },
+            "was swept at one value",
+        ),
     ],
 )
 def test_what_does_not_suffice(change, words):

@@ -25,6 +25,8 @@ from train.data.content import of_files
 from train.data.sources import split_of
 from zoo.saved import from_json, to_json
 
+_PATHS = ("path", "data_dir")  # options of data that name files
+
 
 @dataclasses.dataclass(frozen=True)
 class Points:
@@ -134,11 +136,8 @@ class TrainedRun:
             )
 
         def first(split: str, count: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-            found = split_of(data, split)
-            then, now = (
-                of_files({what: word})
-                for word in ((self.info.get("content") or {}).get(what), getattr(found, "content", None))
-            )
+            then = of_files({what: (self.info.get("content") or {}).get(what)})
+            found, now = self._split(data, split, what, then)
             if then and now and then != now:
                 warnings.warn(
                     f"{self.name}: data.{what} are others than those it was trained with, as their files have changed since: "
@@ -157,6 +156,34 @@ class TrainedRun:
         if np.issubdtype(x.dtype, np.integer):
             return Points(x, y, x_test, y_test)
         return Task(x, y, x_test, y_test, loss, name=data["name"])  # pyright: ignore[reportArgumentType]
+
+    def _split(self, data: dict[str, Any], split: str, what: str, then: dict[str, str]) -> tuple[Any, dict[str, str]]:
+        """(the samples of a split, the word for what its files hold). A path relative to the folder that the run was started in
+        is looked for here, and then in the folders above the run's own, until the content is that of then."""
+        relative = [name for name in _PATHS if isinstance(data.get(name), str) and not Path(data[name]).is_absolute()]
+        relative = [name for name in relative if not data[name].startswith("~") and "://" not in data[name]]
+        above = [] if "://" in str(self.place) or not relative else Path(self.place).absolute().parents
+        at = [each for each in above if all((each / data[name]).exists() for name in relative)]
+        found, missing = [], None
+        for place in (Path(), *at):
+            try:
+                each = split_of({**data, **{name: str(place / data[name]) for name in relative}}, split)
+            except FileNotFoundError as error:
+                missing = missing or error
+                continue
+            found.append((each, of_files({what: getattr(each, "content", None)})))
+            if not then or found[-1][1] == then:
+                return found[-1]
+        if found:
+            return found[0]
+        assert missing is not None
+        if not relative:
+            raise missing
+        given = ", ".join(f"data.{name}={data[name]}" for name in relative)
+        raise FileNotFoundError(
+            f"{self.name} was trained with {given}, relative to the folder that launch.train was started in, and it is neither "
+            f"in {Path.cwd()} nor in a folder above {self.place}: start launch.analyze in that folder."
+        ) from missing
 
     def checkpoints(self, member: int | None = None) -> Iterator[tuple[int, Any]]:
         """(step, variables that evaluation takes) of every checkpoint, of one member where there are several; without those that

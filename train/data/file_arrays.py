@@ -79,6 +79,10 @@ def _read(path: str) -> dict[str, np.ndarray]:
     if not path or not place.is_file():
         where = "" if place.is_absolute() else f" in {Path.cwd()}"
         raise FileNotFoundError(f'There is no file "{path}" of arrays{where}: give it as path; {_MADE}.')
+    if not zipfile.is_zipfile(place):  # NumPy would speak of pickles
+        of = {".npy": "one array, without a name", ".csv": "text: read it with numpy.loadtxt"}
+        why = of.get(place.suffix.lower(), "another format, or damaged")
+        raise ValueError(f'"{path}" cannot be read as arrays of numbers in an .npz file (it is {why}); {_MADE}.')
     try:
         found = np.load(place, allow_pickle=False)
         arrays = {name: found[name] for name in found.files if name[:2] in ("x_", "y_")}

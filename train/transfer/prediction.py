@@ -162,6 +162,11 @@ def _curves(sweeps: Mapping[Size, Sweep], target: Size, limits: Mapping[int, Swe
             raise ValueError(
                 f"predict: width {size[0]:g}, depth {size[1]} has one seed; their spread is the noise: give two or more."
             )
+        if len(sweep.rates) < 2:
+            raise ValueError(
+                f"predict: width {size[0]:g}, depth {size[1]} was swept at one value, {sweep.rates[0]:g}, which says nothing of "
+                "an optimum: sweep three or more."
+            )
         if (sweep.losses[np.isfinite(sweep.losses)] <= 0).any():
             raise ValueError(
                 f"predict: losses of width {size[0]:g}, depth {size[1]} are not all positive, and their logarithm is what is "
