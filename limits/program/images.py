@@ -1,6 +1,5 @@
 """Rules for what weights give: images of a matrix, convolutions, rows of a table."""
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from limits.program.concatenation import concatenated, padded
 from limits.program.copies import MOST, apart, are_copies, entry
 from limits.program.deterministic import check_steady
 from limits.program.elementwise import elementwise
-from limits.program.nodes import Det, FieldSum, Image, Lookup, Node, Window
+from limits.program.nodes import Det, FieldSum, Image, Node, Window
 from limits.program.shapes import broadcast, moved, permuted, settled, transposed
 from limits.program.slices import sliced
 from limits.program.values import (
@@ -24,7 +23,6 @@ from limits.program.values import (
     NoLimitError,
     Parameter,
     Value,
-    atoms,
     fresh,
     growth,
     one,
@@ -281,56 +279,3 @@ def _without_single(node: Node, sizes: list) -> Node:
         return node
     k = len(node.shape)
     return moved(node, lambda a, i: a.reshape(*a.shape[:i], *kept, *a.shape[i + k :]), kept)
-
-
-def gathered(table: Value, indices: Value, params: dict[str, Any], shape: tuple) -> Value:
-    """Entries of one axis, by numbers: rows of a table of parameters, or positions."""
-    spec, sizes = params["dimension_numbers"], params["slice_sizes"]
-    if len(spec.start_index_map) != 1 or tuple(spec.collapsed_slice_dims) != tuple(spec.start_index_map):
-        raise NoLimitError("a gather along several axes")
-    (axis,) = spec.start_index_map
-    if any(s != size(a)[0] for i, (s, a) in enumerate(zip(sizes, table.axes, strict=True)) if i != axis):
-        raise NoLimitError("a gather of parts of several axes")
-    if not isinstance(indices.held, Det):
-        raise NoLimitError("entries are looked up by what a field says")
-    lead = indices.axes[:-1] if indices.axes and not indices.axes[-1] else indices.axes
-    rest = [a for i, a in enumerate(table.axes) if i != axis]
-    axes: list[Any] = [None] * len(shape)
-    for place, each in zip(spec.offset_dims, rest, strict=True):
-        axes[place] = each
-    places = [i for i, each in enumerate(axes) if each is None]
-    for place, each in zip(places, lead, strict=True):
-        axes[place] = each
-    if isinstance(table.held, Parameter):
-        if any(place < max(places, default=-1) for place in spec.offset_dims) or any(
-            atom.kind != "n" for each in rest for atom in each
-        ):
-            raise NoLimitError(f"rows of {table.held.path} are looked up that are no vectors over neurons")
-        weights = table.held
-        node = Lookup(settled(indices).shape, weights.growth, weights.matrix(), settled(indices).array)
-        if weights.law.mean != 0:
-            raise NoLimitError(f"entries of the table {weights.path} have mean {weights.law.mean:g}, not 0")
-        return Value(tuple(axes), node)
-    return _taken(table, indices, axis, tuple(axes), places)
-
-
-def _taken(table: Value, indices: Value, axis: int, axes: Axes, places: list[int]) -> Value:
-    """Positions by numbers that are the same for every input, or rows of a constant table."""
-    constant = isinstance(table.held, Det) and all(atom.kind == "p" for atom in atoms(table.axes))
-    if [atom.kind for atom in table.axes[axis]] != ["p"] or not (constant or len(indices.held.array) == 1):
-        raise NoLimitError("entries are taken along neurons or inputs, or by numbers that differ between inputs")
-    held, at = settled(table), len(positions(table.axes[:axis]))
-    every = jnp.asarray(settled(indices).array)
-    first = len(positions(axes[: places[0]])) if places else at
-    shape = (*held.shape[:at], *held.shape[at + 1 :])
-    shape = (*shape[:first], *every.shape[1:], *shape[first:])
-
-    def act(a: Any, i: int, numbers: Any = every[0]) -> Any:
-        found = jnp.take(a, numbers.ravel(), axis=i + at)
-        found = jnp.moveaxis(found, i + at, i + first)
-        return found.reshape(*found.shape[: i + first], *numbers.shape, *found.shape[i + first + 1 :])
-
-    if len(every) > 1:
-        rows = jax.vmap(lambda numbers: act(jnp.asarray(held.array)[0], 0, numbers))(every)
-        return Value(axes, dataclasses.replace(held, array=rows, default=None))
-    return Value(axes, moved(held, act, shape))

@@ -15,6 +15,7 @@ from limits.program import (
     deterministic,
     elementwise,
     images,
+    lookups,
     scattered,
     shapes,
     slices,
@@ -215,7 +216,7 @@ class Interpreter:
 
     def _gathered(self, equation: Equation, given: list[Value]) -> list[Value]:
         try:
-            return [images.gathered(given[0], given[1], equation.params, equation.shapes[0])]
+            return [lookups.gathered(given[0], given[1], equation.params, equation.shapes[0])]
         except NoLimitError:
             if found := evaluated(equation, given):
                 return found

@@ -1,0 +1,90 @@
+"""Modules that look entries up by numbers: positions of signals that are not Gaussian, numbers beyond what there is."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from stock import GAUSS, Dense
+from test_program import reading
+
+from limits.program.values import NoLimitError
+
+X = np.random.default_rng(0).normal(size=(2, 4, 3))
+AT = np.array([3, 1, 1])
+SOME: dict[str, Any] = {
+    "take": lambda h: jnp.take(h, AT, axis=1),
+    "nearest": lambda h: jnp.take(h, jnp.array([7, 1, 1]), axis=1, mode="clip"),
+    "repeat": lambda h: jnp.repeat(h[:, jnp.array([3, 1])], np.array([1, 2]), axis=1, total_repeat_length=3),
+    "along": lambda h: jnp.take_along_axis(h, jnp.asarray(AT)[None, :, None], 1),
+    "of every input": lambda h: jnp.take_along_axis(h, jnp.broadcast_to(AT[:, None], (len(h), 3, 1)), 1),
+}
+
+
+class Taken(nn.Module):
+    """A function of some of the signals."""
+
+    width: int
+    way: str
+    slices: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        h = jnp.sin(Dense(self.width)(x)) + 0.5
+        made = sum(jnp.sin(h[:, i]) for i in AT) / 3 if self.slices else jnp.sin(SOME[self.way](h)).mean(1)
+        return Dense(1)(made)
+
+
+@pytest.mark.parametrize("way", SOME)
+def test_functions_of_what_is_looked_up(way):
+    """JAX's TracerArrayConversionError came, numbers of which the nearest is taken were not, and the last was drawn."""
+    found, slices = (reading([Taken(n, way, each) for n in (16, 32)], X) for each in (False, True))
+    for a, b in zip(found, slices, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+class Filled(nn.Module):
+    """Zeros where there is no such position."""
+
+    width: int
+    slices: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        h = jnp.sin(Dense(self.width)(x)) + 0.5
+        if self.slices:
+            return Dense(1)((jnp.sin(h[:, 3] + 1) + np.sin(1.0)) / 2)
+        return Dense(1)(jnp.sin(h.at[:, jnp.array([3, 9])].get(mode="fill", fill_value=0) + 1).mean(1))
+
+
+def test_what_is_filled_in_is_zero():
+    found, slices = (reading([Filled(n, each) for n in (16, 32)], X) for each in (False, True))
+    for a, b in zip(found, slices, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+class Table(nn.Module):
+    """Rows of a table of two."""
+
+    width: int
+    rows: tuple[int, ...]
+    mode: str | None = "clip"
+
+    @nn.compact
+    def __call__(self, x):
+        table = self.param("table", GAUSS, (2, self.width))
+        rows = jnp.take(table, jnp.array(self.rows), axis=0, mode=self.mode)
+        return Dense(1)(nn.relu(Dense(self.width)(x) + rows[None]).mean(1))
+
+
+def test_numbers_beyond_a_table_take_its_last_row():
+    """They were rows of their own: kernels up to 19 % too small."""
+    found, last = (reading([Table(n, rows) for n in (16, 32)], X) for rows in ((0, 1, 2, 9), (0, 1, 1, 1)))
+    for a, b in zip(found, last, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_what_is_no_number_is_said():
+    with pytest.raises(NoLimitError, match="where there are none"):
+        reading([Table(n, (0, 1, 1, 2), None) for n in (16, 32)], X)
