@@ -121,6 +121,9 @@ class Interpreter:
 
     def _apply(self, equation: Equation, given: list[Value]) -> list[Value]:
         name, params, shape = equation.primitive, equation.params, equation.shapes[0]
+        by_entry = lambda word, *two: self._entry_by_entry(  # noqa: E731
+            dataclasses.replace(equation, primitive=word, params={}), [*two]
+        )[0]
         if name != "gather" and (found := evaluated(equation, given)):
             return found
         match name:
@@ -165,9 +168,10 @@ class Interpreter:
                 return [images.convolution(given[0], given[1], params, shape)]
             case "gather":
                 return self._gathered(equation, given)
-            case "scatter-add" | "scatter":
-                named = lambda name: dataclasses.replace(equation, primitive=name, params={})  # noqa: E731
-                by_entry = lambda name, *two: self._entry_by_entry(named(name), [*two])[0]  # noqa: E731
+            case "dynamic_update_slice":
+                starts = [_whole(value) for value in given[2:]]
+                return [scattered.updated(given[0], given[1], starts, shape, by_entry)]
+            case "scatter-add" | "scatter" | "scatter-mul":
                 return [scattered.scattered(equation, given, self.own, by_entry)]
             case "iota":
                 return [_iota(params, shape)]

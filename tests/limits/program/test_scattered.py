@@ -105,9 +105,23 @@ SETS: dict[str, Any] = {
         lambda h, u: h.reshape(-1, 2, 2, h.shape[-1]).at[:, 1, 0].set(u[:, 0]).reshape(h.shape),
         lambda h, u: [h[:, 0], h[:, 1], u[:, 0], h[:, 3]],
     ),
+    "a slice": (
+        lambda h, u: jax.lax.dynamic_update_slice(h, u[:, :2], (0, 3, 0)),  # JAX moves it to where it has room
+        lambda h, u: [h[:, 0], h[:, 1], u[:, 0], u[:, 1]],
+    ),
+    "one more": (
+        lambda h, u: jax.lax.dynamic_update_index_in_dim(h, u[:, 2], 1, 1),
+        lambda h, u: [h[:, 0], u[:, 2], h[:, 2], h[:, 3]],
+    ),
 }
 ZEROS = {
     "among zeros": (lambda h: jnp.zeros_like(h).at[:, AT].set(h[:, AT]), [1, 0, 1, 0]),
+    "numbers": (lambda h: h.at[:, AT].multiply(jnp.array([0.5, -2.0], h.dtype)[None, :, None]), [-2.0, 1, 0.5, 1]),
+    "half": (lambda h: h.at[:, 1].multiply(0.5), [1, 0.5, 1, 1]),
+    "zeros from there on": (
+        lambda h: jax.lax.dynamic_update_slice(h, jnp.zeros_like(h[:, :2]), (0, 1, 0)),
+        [1, 0, 0, 1],
+    ),
     "a zero": (lambda h: h.at[:, 1].set(0), [1, 0, 1, 1]),
 }
 SETS |= {
@@ -169,6 +183,8 @@ class ByInput(nn.Module):
     neurons: bool = False
     twice: bool = False
     infinite: bool = False
+    times: bool = False
+    first: bool = False
 
     @nn.compact
     def __call__(self, x):
@@ -177,6 +193,10 @@ class ByInput(nn.Module):
             return Dense(1)(nn.relu(h.at[:, np.array([1, 1])].set(h[:, :2])).mean(1))
         if self.neurons:
             return Dense(1)(nn.relu(h.at[..., 0].add(1.0)).mean(1))
+        if self.first:
+            return Dense(1)(nn.relu(jax.lax.dynamic_update_slice(h, h[:, :1, :1], (0, 0, 0))).mean(1))
+        if self.times:
+            return Dense(1)(nn.relu(h.at[:, AT].multiply(h[:, :2])).mean(1))
         if self.infinite:
             return Dense(1)(jnp.maximum(jnp.full_like(h, -jnp.inf).at[:, 1].set(h[:, 2]), -1.0).mean(1))
         at = jnp.argsort(x[..., 0], -1)
@@ -190,6 +210,8 @@ class ByInput(nn.Module):
         ((True,), "single neurons"),
         ((False, True), "at one position"),
         ((False, False, True), "not finite"),
+        ((False, False, False, True), "multiplied by others"),
+        ((False, False, False, False, True), "single neurons"),
     ],
 )
 def test_what_is_not_followed_is_said(how, said):
