@@ -309,7 +309,8 @@ def _sizes(x: np.ndarray) -> np.ndarray:
 
 
 def _angles(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
-    """Angles [n1, n2]; that of equal rows is 0 to rounding."""
+    """Angles [n1, n2]; that of equal rows is 0 to rounding, and that of opposite ones π."""
     u1, u2 = (x / np.maximum(np.linalg.norm(x, axis=1), 1e-300)[:, None] for x in (x1, x2))
     c = np.clip(u1 @ u2.T, -1, 1)
-    return np.where(c > 1 - 16 * np.finfo(c.dtype).eps, 0.0, np.arccos(c))
+    near = 1 - 16 * np.finfo(c.dtype).eps
+    return np.where(c > near, 0.0, np.where(c < -near, np.pi, np.arccos(c)))

@@ -15,6 +15,7 @@ import numpy as np
 from limits import kernels as algebra
 from limits.depth.averages import NETWORK, QUADRATURE, power, power_slope, slope_in_variance, squares
 from limits.kernels.duals import CLOSED
+from limits.kernels.special import snapped
 from zoo import activation_function, checks
 
 _ROUNDING = 1e-6  # by which a correlation may be above 1: kernels are often worked out in float32
@@ -188,8 +189,7 @@ def advance(
 def start(k1: jax.Array, k2: jax.Array, k12: jax.Array) -> algebra.State:
     """The state with these variances and covariances; its tangent slot is 1 and is not used."""
     r1, r2 = jnp.sqrt(k1), jnp.sqrt(k2)
-    gap = jnp.clip(1 - k12 / (r1 * r2), 0, 2)
-    gap = jnp.where(gap < 16 * jnp.finfo(gap.dtype).eps, 0, gap)
+    gap = snapped(1 - k12 / (r1 * r2))
     return algebra.State(r1, r2, gap, jnp.ones_like(gap))
 
 

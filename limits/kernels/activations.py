@@ -15,7 +15,7 @@ import numpy as np
 
 from limits.kernels import kinks
 from limits.kernels.compiled import of_own_numbers
-from limits.kernels.special import angle, arcsine, safe_sqrt, sine_minus_theta_cosine
+from limits.kernels.special import angle, arcsine, gap_behind, safe_sqrt, sine_minus_theta_cosine
 from zoo import activations as zoo
 
 Dual = Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array]]
@@ -26,7 +26,8 @@ def piecewise_linear(phi: zoo.PiecewiseLinear) -> Dual:
 
     With A = ((p+n)/2)², B = ((p−n)/2)²:  E φ² = (A + B) r²,
     1 − c' = (1 − c) − B/(A+B) (2/π) (sin θ − θ cos θ),   E φ'φ' = A + B (1 − 2θ/π).
-    The bracket, θ³/3 at small θ, is a series there: the difference would lose all its digits at a depth of 1e5.
+    The bracket b(θ), θ³/3 at small θ, is a series there: the difference would lose all its digits at a depth of 1e5. So it is
+    near π, by b(θ) = b(π − θ) − π cos θ: 1 − c' of |x| at opposite inputs is 0.
 
     Reference: Cho & Saul, Kernel methods for deep learning (2009).
     """
@@ -47,11 +48,12 @@ def piecewise_linear(phi: zoo.PiecewiseLinear) -> Dual:
 
 @of_own_numbers
 def _bent_and_slope(share: Any, odd: Any, even: Any, negative: Any, positive: Any, r1: Any, r2: Any, gap: Any) -> tuple:
-    theta = angle(gap)
-    sine = safe_sqrt(gap * (2 - gap))
-    bracket = jnp.where(theta < 0.5, sine_minus_theta_cosine(theta), sine - theta * (1 - gap))
-    bent = gap - share * (2 / np.pi) * bracket
-    slope = odd + even * (1 - theta * (2 / np.pi))
+    alike, near = gap < 1, jnp.where(gap < 1, gap, 2 - gap)
+    theta = angle(near)
+    sine = safe_sqrt(near * (2 - near))
+    bracket = (2 / np.pi) * jnp.where(theta < 0.5, sine_minus_theta_cosine(theta), sine - theta * (1 - near))
+    bent = jnp.where(alike, gap, 2 * (1 - share) + (2 * share - 1) * near) - share * bracket
+    slope = odd + even * jnp.where(alike, 1, -1) * (1 - theta * (2 / np.pi))
     # Where a signal vanishes (a black pixel without bias) its slope is φ'(0), which is the left one.
     s1, s2 = (jnp.where(r > 0, (positive + negative) / 2, negative) for r in (r1, r2))
     return jnp.maximum(bent, 0), jnp.where(r1 * r2 > 0, slope, s1 * s2)
@@ -70,7 +72,7 @@ def _from_moments(moment: Callable, derivative: Callable) -> Dual:
 @of_own_numbers
 def _bent(moment: Any, product: Any, r1: Any, r2: Any, gap: Any) -> Any:
     c = moment / jnp.where(product > 0, product, 1)
-    return jnp.where((gap == 0) & (r1 == r2), 0, jnp.clip(1 - c, 0, 2))
+    return gap_behind(1 - c, r1, r2, gap)
 
 
 def _covariance(r1: jax.Array, r2: jax.Array, gap: jax.Array) -> jax.Array:

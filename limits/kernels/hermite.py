@@ -9,7 +9,7 @@ import numpy as np
 
 from limits.kernels.activations import Dual
 from limits.kernels.high_orders import beyond_last
-from limits.kernels.special import safe_sqrt
+from limits.kernels.special import held, safe_sqrt, snapped
 
 ORDERS = (32, 64, 128, 256, 512, 1024)
 TOLERANCE = 1e-12
@@ -233,7 +233,9 @@ def series(a1: jax.Array, a2: jax.Array, d1: jax.Array, d2: jax.Array, gap: jax.
         beyond = d1[-1] * d2[-1] * beyond_last(d1, d2, gap, *sums[2:])[0]
     (_, bent, slope, spread), _ = jax.lax.scan(add, carry, terms, unroll=8)
     spread = spread + (a1[0] - a2[0]) ** 2 / 2
-    return jnp.clip(spread + gap * bent + lost, 0, 2), slope * c + d1[0] * d2[0] + beyond
+    bent = spread + gap * bent + lost
+    bent = jnp.where((gap == 2) & (spread == 0), snapped(bent), held(bent))  # of even and odd φ, 0 and 2
+    return bent, slope * c + d1[0] * d2[0] + beyond
 
 
 def _signs(a: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from limits.kernels.bivariate import LARGEST, normal_density
 from limits.kernels.compiled import of_own_numbers
 from limits.kernels.exceedance import exceedance, mean_excess, upper_tail
-from limits.kernels.special import safe_sqrt
+from limits.kernels.special import gap_behind, safe_sqrt
 
 _MOST = 8  # kinks; of more, pairs take longer than a series
 _STEP = 1 / 32 + 2.0**-10  # of the grid on which pieces are looked for; one kink at most lies between two of its points
@@ -95,7 +95,9 @@ def _bent_and_slope(pieces: Pieces, r1: Any, r2: Any, gap: Any, size: Any) -> tu
     r1, r2 = jnp.maximum(r1, r2), jnp.minimum(r1, r2)  # so that inputs exchanged have the same to the last digit
     both, excess = _over_pairs(pieces, r1, r2, gap)
     c = _moment(pieces, r1, r2, r1 * r2 * (1 - gap), excess) / jnp.where(size > 0, size, 1)
-    return jnp.where((gap == 0) & (r1 == r2), 0, jnp.clip(1 - c, 0, 2)), _slope(pieces, r1, r2, gap, both)
+    parts = abs(pieces.slope) + jnp.sum(jnp.abs(jnp.asarray(pieces.bends)))  # how large they are before they cancel
+    rounding = 16 + 16 * parts**2 * r1 * r2 / jnp.where(size > 0, size, 1)
+    return gap_behind(1 - c, r1, r2, gap, rounding), _slope(pieces, r1, r2, gap, both)
 
 
 def _moment(pieces: Pieces, r1: Any, r2: Any, k: Any, excess: Any) -> Any:

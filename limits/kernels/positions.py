@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from limits.kernels.special import safe_sqrt
+from limits.kernels.special import safe_sqrt, snapped
 from limits.kernels.state import Affine, activate, add, dense
 
 
@@ -88,11 +88,9 @@ def beside(v1: jax.Array, v2: jax.Array, pairs: bool) -> tuple[jax.Array, jax.Ar
 
 
 def correlate(k: jax.Array, r1: jax.Array, r2: jax.Array) -> jax.Array:
-    """The gap 1 − k / (r1 r2), in [0, 2]; what rounding leaves of equal signals is taken as none."""
+    """The gap 1 − k / (r1 r2), in [0, 2]; what rounding leaves of equal or opposite signals is taken as none."""
     product = r1 * r2
-    gap = jnp.clip(1 - k / jnp.where(product > 0, product, 1), 0, 2)
-    gap = jnp.where(product > 0, gap, 0)
-    return jnp.where(gap < 16 * jnp.finfo(gap.dtype).eps, 0, gap)
+    return snapped(jnp.where(product > 0, 1 - k / jnp.where(product > 0, product, 1), 0))
 
 
 @dense.register

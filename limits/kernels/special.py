@@ -2,6 +2,7 @@
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,34 @@ from limits.kernels.compiled import of_own_numbers
 def safe_sqrt(x: jax.Array) -> jax.Array:
     """sqrt(max(x, 0)), with gradient 0 at 0 instead of infinity."""
     return jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 1)), 0)
+
+
+@of_own_numbers
+def held(gap: jax.Array, rounding: Any = 16.0) -> jax.Array:
+    """1 − c in [0, 2]; what is within so many ε of 2 is 2: it has no more digits there, as it has at 0.
+
+    >>> held(jnp.array([-1e-7, 0.5, 1.9999995])).tolist()
+    [0.0, 0.5, 2.0]
+    """
+    return jnp.where(gap > 2 - rounding * jnp.finfo(gap.dtype).eps, 2, jnp.maximum(gap, 0))
+
+
+@of_own_numbers
+def snapped(gap: jax.Array, rounding: Any = 16.0) -> jax.Array:
+    """The same where 1 − c is a difference: what is within the rounding of a sum of products of 0 is 0.
+
+    >>> snapped(jnp.array([-1e-7, 1e-6, 0.5, 1.9999995])).tolist()
+    [0.0, 0.0, 0.5, 2.0]
+    """
+    return jnp.where(gap < rounding * jnp.finfo(gap.dtype).eps, 0, held(gap, rounding))
+
+
+@of_own_numbers
+def gap_behind(left: jax.Array, r1: jax.Array, r2: jax.Array, gap: jax.Array, rounding: Any = 16.0) -> jax.Array:
+    """1 − c′ in [0, 2] of φ(u) and φ(v): `left`, without its rounding where u = v (0) or u = −v (0 or 2 of even and odd φ)."""
+    same = r1 == r2
+    found = jnp.where(same & (gap == 2), snapped(left, rounding), held(left))
+    return jnp.where(same & (gap == 0), 0, found)
 
 
 @functools.cache

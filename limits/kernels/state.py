@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from limits.kernels.special import safe_sqrt
+from limits.kernels.special import held, safe_sqrt, snapped
 
 
 @jax.tree_util.register_dataclass
@@ -35,7 +35,7 @@ class State:
 def inputs(x1: jax.Array, x2: jax.Array) -> State:
     """Φ⁰ = x1·x2 / D of inputs [n1, D] and [n2, D], with no tangent kernel yet.
 
-    Identical rows get gap 0: a difference below the rounding of a dot product is taken as none.
+    Identical rows get gap 0 and opposite ones gap 2: a difference below the rounding of a dot product is taken as none.
 
     >>> inputs(jnp.eye(2), jnp.eye(2)).gap.tolist()
     [[0.0, 1.0], [1.0, 0.0]]
@@ -43,8 +43,7 @@ def inputs(x1: jax.Array, x2: jax.Array) -> State:
     d = x1.shape[-1]
     norm1, norm2 = (safe_sqrt(jnp.sum(x * x, axis=-1)) for x in (x1, x2))
     u1, u2 = (x / jnp.where(norm > 0, norm, 1)[:, None] for x, norm in ((x1, norm1), (x2, norm2)))
-    gap = jnp.clip(1 - jnp.matmul(u1, u2.T, precision=jax.lax.Precision.HIGHEST), 0, 2)
-    gap = jnp.where(gap < 16 * jnp.finfo(gap.dtype).eps, 0, gap)
+    gap = snapped(1 - jnp.matmul(u1, u2.T, precision=jax.lax.Precision.HIGHEST))
     return State(norm1[:, None] / d**0.5, norm2[None, :] / d**0.5, gap, jnp.zeros_like(gap))
 
 
@@ -108,4 +107,4 @@ def add(state: Any, branch: Any, scale: Any) -> Any:
     d1, d2 = jnp.where(r1 > 0, r1, 1), jnp.where(r2 > 0, r2, 1)
     apart = (state.r1 / d1 - state.r2 / d2) ** 2 + (b1 / d1 - b2 / d2) ** 2
     gap = apart / 2 + (state.r1 * state.r2 * state.gap + b1 * b2 * branch.gap) / (d1 * d2)
-    return State(r1, r2, jnp.clip(gap, 0, 2), state.ntk + scale**2 * branch.ntk)
+    return State(r1, r2, held(gap), state.ntk + scale**2 * branch.ntk)

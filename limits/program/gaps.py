@@ -4,13 +4,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from limits.kernels.special import safe_sqrt
+from limits.kernels.special import held, safe_sqrt, snapped
 from limits.program import averages
 from limits.program.nodes import Carried, Concat, Det, Entry, FieldSum, Image, Key, Map, Node
 from limits.program.shared_weights import dot
 from limits.program.zeros import total
-
-_ROUNDING = 16  # ulps of 1 − c that are taken for none
 
 
 def gap_of(m: Any, u: Node, pairs: bool) -> Any:
@@ -63,7 +61,7 @@ def _of_sum(m: Any, u: Any, pairs: bool) -> Any:
         a = m.still(jnp.asarray(c.array)) * m.own.size(part) / jnp.where(size > 0, size, 1)
         left, right = (m.placed(a, i, len(u.shape), pairs) for i in (0, 1))
         found = total(found, (left - right) ** 2 / 2 + left * right * m.gap(part, pairs))
-    return found if found is None else jnp.clip(found, 0, 2)
+    return found if found is None else held(found)
 
 
 def _of_means(m: Any, u: FieldSum, parts: list, size: Any, pairs: bool) -> Any:
@@ -75,8 +73,3 @@ def _of_means(m: Any, u: FieldSum, parts: list, size: Any, pairs: bool) -> Any:
         return None
     apart = lambda a: (m.placed(a, 0, len(u.shape), pairs) - m.placed(a, 1, len(u.shape), pairs)) ** 2  # noqa: E731
     return (apart(sum(scaled)) - sum(map(apart, scaled))) / 2
-
-
-def snapped(gap: Any) -> Any:
-    """A difference below the rounding of a sum of products is taken as none."""
-    return jnp.where(gap < _ROUNDING * jnp.finfo(gap.dtype).eps, 0, jnp.clip(gap, 0, 2))

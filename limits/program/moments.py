@@ -22,9 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.kernels.compiled import written_out
-from limits.kernels.special import safe_sqrt
+from limits.kernels.special import safe_sqrt, snapped
 from limits.program import averages
-from limits.program.gaps import gap_of, snapped
+from limits.program.gaps import gap_of
 from limits.program.nodes import Carried, Concat, Det, FieldSum, Image, Key, Map, Moved, Node
 from limits.program.shared_weights import contracted, diagonal, of_weights, same_weights, shared
 from limits.program.values import NoLimitError

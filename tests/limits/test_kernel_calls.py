@@ -1,15 +1,17 @@
 import math
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from oracle import average
 
 from limits import kernels as algebra
 from limits import twin
 from limits.inputs import as_block
-from zoo import MLP, PiecewiseLinear, ResNet
+from zoo import MLP, PiecewiseLinear, ResNet, in_parameterization
 
 NETS = {
     "relu": MLP(8, 3, activation="relu", w_std=1.4, b_std=0.3),
@@ -299,3 +301,37 @@ def test_layers_of_deeper_networks_take_no_compilation(compilations):
     features, _ = deep.layers(x)
     assert len(features) == 9
     assert compilations() == []
+
+
+class OddThenEven(nn.Module):
+    width: int = 8
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.Dense(self.width, use_bias=False)(x)
+        for _ in range(3):
+            h = h + 0.7 * nn.Dense(self.width, use_bias=False)(lax.erf(h))
+        return nn.Dense(1, use_bias=False)(abs(h))
+
+
+OPPOSITE = {
+    "skips": in_parameterization(OddThenEven(), "ntk"),
+    "abs": MLP(8, 2, activation="abs", w_std=1.3),
+    "erf": MLP(8, 2, activation=("erf", "abs"), w_std=1.3),
+    "pieces": MLP(8, 2, activation=(lambda x: jnp.clip(x, -1, 1), "abs"), w_std=1.3),
+    "even pieces": MLP(8, 2, activation=(lambda x: jnp.minimum(abs(x), 1), "abs"), w_std=1.3),
+    "series": MLP(8, 2, activation=(jnp.tanh, "abs"), w_std=1.3),
+    "even series": MLP(8, 2, activation=(jnp.cos, "abs"), w_std=1.3),
+}
+
+
+@pytest.mark.parametrize("net", OPPOSITE.values(), ids=OPPOSITE)
+def test_even_networks_have_the_same_kernels_at_opposite_inputs(net):
+    """1 − c has no digits near 2; a difference of one of them is one of its root in the angle, 2e-8 or 4e-4."""
+    x = np.random.default_rng(0).normal(size=(30, 11))
+    limit = twin(net)
+    known, found = limit.kernels(x, diagonal=True), limit.kernels(x, -x)
+    np.testing.assert_allclose(np.diag(found.ntk), known.ntk, rtol=2e-14)
+    np.testing.assert_allclose(np.diag(found.nngp), known.nngp, rtol=2e-14)
+    a = jnp.asarray(x, jnp.float32)
+    np.testing.assert_allclose(np.diag(limit.kernel_function()(a, -a).ntk), known.ntk, rtol=1e-5)
