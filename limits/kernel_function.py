@@ -202,6 +202,8 @@ class KernelFunction:
                 raise ValueError(f"kernel function: no hyperparameter {name} to vary. {why}")
             traced = any(isinstance(each, Tracer) for each in jax.tree.leaves(value))
             value = jnp.asarray(value) if traced or isinstance(value, jax.Array) else np.asarray(value)
+            if not any(jnp.issubdtype(value.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+                raise ValueError(f"kernel function: {name} must be real; its type is {value.dtype}.")
             if value.shape != np.shape(known[name]):
                 raise ValueError(
                     f"kernel function: {name} must have the shape {np.shape(known[name])} that it has in the definition; it has "

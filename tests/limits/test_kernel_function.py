@@ -291,6 +291,9 @@ def test_what_is_refused():
         ({"wstd": 1.0}, ("wstd", "w_std")),
         ({"w_std": [1.0, 2.0]}, ("w_std", "shape")),
         ({"w_std": np.nan}, ("w_std", "finite")),
+        ({"w_std": 1j}, ("w_std must be real", "complex")),
+        ({"w_std": "a"}, ("w_std must be real", "U1")),
+        ({"w_std": jnp.array(1j)}, ("w_std must be real", "complex")),
     ):
         with pytest.raises(ValueError, match=".*".join(words)):
             k(x, **values)
