@@ -3,6 +3,7 @@
 import warnings
 
 from zoo import rooms as _rooms
+from zoo import threefry as _threefry
 from zoo.activations import PiecewiseLinear as PiecewiseLinear
 from zoo.activations import Quadratic as Quadratic
 from zoo.activations import activation_function as activation_function
@@ -37,5 +38,6 @@ from zoo.variants import VARIANTS as VARIANTS
 from zoo.variants import variant as variant
 from zoo.vit import ViT as ViT
 
+_threefry.register()
 if _flaw := _rooms.replaced(["limits"]):  # which zoo can do without
     warnings.warn(_flaw, stacklevel=2)
