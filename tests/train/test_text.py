@@ -116,6 +116,17 @@ def test_files_are_packed_in_the_order_of_their_names_and_cut_once(tmp_path: Pat
         source("text", "tests", path=str(tmp_path), context=4)
 
 
+def test_text_of_several_names_is_read_once(tmp_path: Path):
+    for name in ("b", "a", "c"):
+        (tmp_path / f"{name}.txt").write_text(name * 400)
+    (tmp_path / "d.txt").symlink_to(tmp_path / "a.txt")
+    (tmp_path / "0.txt").hardlink_to(tmp_path / "b.txt")
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere.txt")
+    whole = packed([b"b" * 400, b"a" * 400, b"c" * 400])
+    train, test = (source("text", split, path=str(tmp_path), context=16, held_out=0.25) for split in ("train", "test"))
+    np.testing.assert_array_equal(np.concatenate([train.stream, test.stream[1:]]), whole)
+
+
 def test_another_version_of_the_library_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     here = Path(sysconfig.get_path("stdlib"))
     for word in python_library.MODULES["test"].split():

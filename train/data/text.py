@@ -81,7 +81,10 @@ def file_text(
 
 
 def _files_of(folder: Path, pattern: str) -> list[Path]:
-    """Those of a folder that match the pattern, in the order of their names."""
+    """Those of a folder that match the pattern, in the order of their names; of several names of one file the first.
+
+    Text that is there twice would be tested on after it was trained on.
+    """
     try:
         files = sorted(each for each in folder.glob(pattern) if each.is_file())
     except (NotImplementedError, ValueError):  # it begins with "/", or is none
@@ -91,7 +94,11 @@ def _files_of(folder: Path, pattern: str) -> list[Path]:
             f"path: no file of the folder {folder} matches pattern={pattern!r}. Patterns begin inside the folder, such as "
             '"*.txt", or "**/*.txt" for folders in it too.'
         )
-    return files
+    once: dict[tuple[int, int], Path] = {}
+    for each in files:
+        about = each.stat()
+        once.setdefault((about.st_dev, about.st_ino), each)
+    return list(once.values())
 
 
 def _say_no_text(files: list[Path], texts: list[bytes]) -> None:
