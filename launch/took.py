@@ -55,9 +55,17 @@ class Took:
         return found
 
     def of(self, run: dict[str, Any]) -> dict[str, Any]:
-        """With the seconds since the start; or with what the report before says, if it is of the same and nothing is new."""
+        """With the seconds since the start; or with what the report before says, if it is of the same and nothing is new.
+
+        Of what was interrupted they are those of its last session, and "earlier" says so.
+        """
         run, before = {**run, "seconds": round(time.time() - self.started, 1)}, earlier(self.folder / "report.json")
         same = "config" if "config" in run else "command"
         alike = bool(self._before and before) and before.get(same) == run[same]
         alike = alike and _asked(before.get("command", "")) == _asked(run.get("command", ""))
-        return {**run, **said(before)} if alike and self._files() == self._before else run
+        now = self._files()
+        if alike and now == self._before:
+            return {**run, **said(before)}
+        there = sum(now.get(file) == about for file, about in self._before.items())
+        sentence = f"{there} of {len(now)} kept files were there before this session, of which the seconds are"
+        return run | {"earlier": sentence} if there else run

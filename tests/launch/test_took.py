@@ -33,6 +33,7 @@ def test_a_report_of_what_was_there_before_keeps_what_was_said(tmp_path):
     again = {"config": {"steps": 1}, "device": "two", "command": "again", "seed": 0}
     reported(tmp_path, first)
     assert Took(tmp_path, time.time()).of(again)["device"] == "two"  # nothing is kept: all of it was computed
+    assert "earlier" not in Took(tmp_path, time.time()).of(again)
     (tmp_path / "cells").mkdir()
     np.savez(tmp_path / "cells/a.npz", a=1)
     assert Took(tmp_path, time.time()).of(again) == first
@@ -44,6 +45,7 @@ def test_a_report_of_what_was_there_before_keeps_what_was_said(tmp_path):
     found = took.of(again)
     assert (found["device"], found["command"]) == ("two", "again")
     assert 7 <= found["seconds"] < 50
+    assert found["earlier"].startswith("1 of 2 kept files were there before")
     (tmp_path / "report.json").write_text("{")
     assert Took(tmp_path, time.time()).of(again)["device"] == "two"
 
