@@ -1,6 +1,7 @@
 """What a report says of seconds, device and versions: of a rerun that computes nothing, what it said before."""
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,18 @@ def said(run: dict[str, Any]) -> dict[str, Any]:
     return {name: run[name] for name in _SAID if name in run}
 
 
+_HOW = re.compile(
+    r"--(config|workdir|(no)?(debug|live|keep_compiled)(=|$)|live_port)"
+)  # a program runs, not what it computes
+
+
 def _asked(command: str) -> set[str]:
     """What flags other than the config's and the folder ask for, as a part or a budget of a study.
 
-    >>> _asked("python3 -m launch.transfer --config=a --workdir=b --only=mup")
+    >>> _asked("python3 -m launch.transfer --config=a --workdir=b --only=mup --nolive --debug")
     {'--only=mup'}
     """
-    return {
-        word for word in command.split() if word.startswith("--") and not word.startswith(("--config", "--workdir"))
-    }
+    return {word for word in command.split() if word.startswith("--") and not _HOW.match(word)}
 
 
 class Took:
