@@ -96,7 +96,9 @@ def _bent_and_slope(pieces: Pieces, r1: Any, r2: Any, gap: Any, size: Any) -> tu
     both, excess = _over_pairs(pieces, r1, r2, gap)
     c = _moment(pieces, r1, r2, r1 * r2 * (1 - gap), excess) / jnp.where(size > 0, size, 1)
     parts = abs(pieces.slope) + jnp.sum(jnp.abs(jnp.asarray(pieces.bends)))  # how large they are before they cancel
-    rounding = 16 + 16 * parts**2 * r1 * r2 / jnp.where(size > 0, size, 1)
+    rounding = 16 + 2 * parts**2 * r1 * r2 / jnp.where(size > 0, size, 1)
+    # Where more than that cancels, what is left may be anything, and is not taken for a 0 or a 2.
+    rounding = jnp.where(rounding * jnp.finfo(gap.dtype).eps < 1e-3, rounding, 16)
     return gap_behind(1 - c, r1, r2, gap, rounding), _slope(pieces, r1, r2, gap, both)
 
 

@@ -60,13 +60,20 @@ def _taken(table: Value, indices: Value, axis: int, axes: Axes, places: list[int
     with jax.ensure_compile_time_eval():  # which positions are zero is asked while a caller traces
         every = settled(indices).array
         every = np.asarray(every) if isinstance(indices.held.array, np.ndarray) else jnp.asarray(every)
-    every = every if filled == 0 else _inside(every, filled, held.shape[at])
+    count = held.shape[at]
+    if filled is None or not (
+        filled == 0 or (constant and not held.zero)
+    ):  # a number beside a field is no linear map of it
+        every, filled = _inside(every, filled, count), np.nan
+    every = (np if isinstance(every, np.ndarray) else jnp).where(
+        every < 0, count, every
+    )  # JAX has counted from the end
     first = len(positions(axes[: places[0]])) if places else at
     shape = (*held.shape[:at], *held.shape[at + 1 :])
     shape = (*shape[:first], *every.shape[1:], *shape[first:])
 
     def act(a: Any, i: int, numbers: Any = every[0]) -> Any:
-        found = jnp.take(a, numbers.ravel(), axis=i + at, mode="fill", fill_value=0)
+        found = jnp.take(a, numbers.ravel(), axis=i + at, mode="fill", fill_value=filled)
         found = jnp.moveaxis(found, i + at, i + first)
         return found.reshape(*found.shape[: i + first], *numbers.shape, *found.shape[i + first + 1 :])
 

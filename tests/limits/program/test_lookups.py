@@ -88,3 +88,36 @@ def test_numbers_beyond_a_table_take_its_last_row():
 def test_what_is_no_number_is_said():
     with pytest.raises(NoLimitError, match="where there are none"):
         reading([Table(n, (0, 1, 1, 2), None) for n in (16, 32)], X)
+
+
+TABLE = jnp.array([1.0, 2.0, 3.0])
+BEYOND: dict[str, Any] = {
+    "a number of the table": lambda h, x: h * jnp.take(TABLE, rank(x), mode="fill", fill_value=7)[..., None],
+    "before the first": lambda h, x: h * TABLE.at[rank(x) - 6].get(mode="fill", fill_value=0)[..., None],
+    "positions before the first": lambda h, x: jnp.take(
+        h, jnp.array([-7, -2, 1, 4]), axis=1, mode="fill", fill_value=0
+    ),
+}
+
+
+def rank(x):
+    return jnp.argsort(x[..., 0], -1)
+
+
+class Beyond(nn.Module):
+    """A linear map of what is looked up, also where there is nothing."""
+
+    width: int
+    way: str
+
+    @nn.compact
+    def __call__(self, x):
+        return Dense(1)(BEYOND[self.way](Dense(self.width)(x), x).mean(1))
+
+
+@pytest.mark.parametrize("way", BEYOND)
+def test_numbers_before_the_first_and_what_is_filled_in_are_as_jax_takes_them(way):
+    u = np.mean(BEYOND[way](jnp.asarray(X), jnp.asarray(X)), 1)
+    expected = u @ u.T
+    found = reading([Beyond(n, way) for n in (16, 32)], X)[0]
+    np.testing.assert_allclose(found / found[0, 0], expected / expected[0, 0], rtol=1e-6)
