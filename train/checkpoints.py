@@ -29,9 +29,8 @@ _GONE = (
     "FileNotFoundError", "NotADirectoryError", "directory does not exist", "No such file or directory", "No ArrayMetadata found"
 )  # fmt: skip
 
-_PATTERN = re.compile(
-    r"\[.+\]|[*?\\]"
-)  # Orbax looks by glob for what it has just written, and skips what it does not find
+# Orbax looks by glob for what it has just written, and skips what it does not find.
+_PATTERN = re.compile(r"\[[^/]+\]|[*?\\]")
 
 
 def log_spaced(steps: int, count: int) -> tuple[int, ...]:

@@ -211,6 +211,8 @@ def test_an_analysis_finds_a_file_that_was_named_from_where_the_run_began(tmp_pa
         first = run.task(4, 4)
         kept(here, x_train=X + 1, y_train=[0, 1, 2, 0, 1, 2], x_test=X, y_test=[0, 1, 2] * 2)
         assert np.array_equal(run.task(4, 4).x_train, first.x_train)
+        (here / name).write_text("no arrays")
+        assert np.array_equal(run.task(4, 4).x_train, first.x_train)
     Path(path).unlink()
     (here / name).unlink()
     with pytest.raises(

@@ -168,7 +168,7 @@ class TrainedRun:
         for place in (Path(), *at):
             try:
                 each = split_of({**data, **{name: str(place / data[name]) for name in relative}}, split)
-            except FileNotFoundError as error:
+            except (FileNotFoundError, ValueError) as error:  # another file of that name may be one that cannot be read
                 missing = missing or error
                 continue
             found.append((each, of_files({what: getattr(each, "content", None)})))
@@ -177,7 +177,7 @@ class TrainedRun:
         if found:
             return found[0]
         assert missing is not None
-        if not relative:
+        if not relative or not isinstance(missing, FileNotFoundError):
             raise missing
         given = ", ".join(f"data.{name}={data[name]}" for name in relative)
         raise FileNotFoundError(
