@@ -18,6 +18,7 @@ from limits.kept.remembered import forget_other_code
 from limits.mlp import stack_of
 from limits.program.closed import check_scale, closed_kernels, deep_program_of, program_of, start_of
 from limits.program.read import KERNELS
+from limits.program.undefined import check_defined
 from limits.program.values import InfiniteKernel, MixedKernel, Refused
 from limits.training import Training
 from limits.twin import NTK_GROWS, Twin
@@ -182,7 +183,8 @@ class SampledTwin(Twin):
                 state = sweep.begin(jax.random.fold_in(key, 0), x)
                 seen = sweep.measure(state, x, jax.random.fold_in(key, 1), kernels)
                 seen = jax.tree.map(lambda a: np.asarray(a, np.float64), seen)
-                check_finite(seen["f"], 0, 0.0)
+                check_defined(self.net, x, seen["f"])
+                check_finite(seen["f"], 0, None)
                 check_apart(self.net, seen["f"], state.offset)
                 if covariance is not None:
                     seen["nngp"] = self._undivided(covariance(state, x, jax.random.fold_in(key, 2)), samples)

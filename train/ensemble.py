@@ -12,12 +12,14 @@ import numpy as np
 from rich.progress import Progress, TimeElapsedColumn
 
 from limits import Task, Trajectory
+from limits.fields.sweep import OVERFLOWS
 from limits.finite.forward import checked_kernels, shows_inside, unrecorded
 from limits.finite.observables import DEFAULT, OBSERVABLES
 from limits.inputs import as_fed, check_outputs, task_of
 from limits.kept.memory import memory_left
 from limits.kept.precision import full_products
 from limits.program.closed import check_scale
+from limits.program.undefined import check_defined
 from limits.runs import Reduce, Runs
 from limits.training import LearningRate, Training, checked_times, record_times
 from limits.types import Provenance
@@ -107,6 +109,7 @@ def run_members(
                 variables, state = compiled.advance(variables, state, start, dials, data, Steps.of(training, n, now, t))
                 now = t
             outputs.append(np.asarray(compiled.outputs(variables, dials, data)))
+            check_defined(net, task.x, outputs[-1])
             _check_finite(outputs[-1], t, first, training.largest_rate)
             if t in at and (kernels or observe):
                 seen.append(jax.tree.map(np.asarray, compiled.kernels(variables, dials, data)))
@@ -136,10 +139,11 @@ def _check_finite(f: np.ndarray, step: int, first: int, learning_rate: float | N
     broken = ~np.isfinite(f).all(axis=tuple(range(1, f.ndim)))
     if broken.any():
         what = "the learning rate" if learning_rate is None else f"the learning rate {learning_rate:g}"
+        why = f"{what} is too large for this width, or the signal overflows; lower learning_rate or w_std."
+        why = why if step else OVERFLOWS
         raise FloatingPointError(
             f"{broken.sum()} of {len(f)} members had infinite or NaN outputs at step {step} (first: member "
-            f"{first + int(np.argmax(broken))}): {what} is too large for this width, or the "
-            "signal overflows; lower learning_rate or w_std."
+            f"{first + int(np.argmax(broken))}): {why}"
         )
 
 

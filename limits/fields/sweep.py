@@ -24,6 +24,7 @@ from limits.training import Training
 from zoo.abstract import variables_of
 from zoo.definition import definition_of, name_of
 
+OVERFLOWS = "before any training the signal overflows; lower w_std, or scale residual branches down."
 _FIRST_STEPS = 4  # as many steps of full new directions fit before the bases grow
 _APART = 0.05  # of the outputs: far more than rounding, also that of a deep network
 _LITTLE = 2**27  # bytes of a state that may lie in memory twice
@@ -243,10 +244,8 @@ def check_finite(f: Any, step: int, rate: float | None) -> None:
     broken = int(np.size(f) - np.isfinite(f).sum())
     if broken:
         what = "the learning rate" if rate is None else f"the learning rate {rate:g}"
-        raise FloatingPointError(
-            f"{broken} of {np.size(f)} outputs were infinite or NaN at step {step}: {what} is too large, "
-            "or the signal overflows; lower learning_rate or w_std."
-        )
+        why = f"{what} is too large, or the signal overflows; lower learning_rate or w_std." if step else OVERFLOWS
+        raise FloatingPointError(f"{broken} of {np.size(f)} outputs were infinite or NaN at step {step}: {why}")
 
 
 def check_apart(net: Any, f: Any, together: Any) -> None:

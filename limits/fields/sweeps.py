@@ -26,6 +26,7 @@ from limits.fields.sweep import CausalSweep, FullError, NetworkState, check_apar
 from limits.kept.identity import numerics
 from limits.kept.precision import computing_in
 from limits.kept.remembered import remembered
+from limits.program.undefined import check_defined
 from limits.training import Training
 from limits.types import Provenance, Task
 from zoo import CNN, MLP, ResNet, activation_function
@@ -337,6 +338,7 @@ def _look(
     else:
         found = sweep.measure(state, x, key, names)
     found = jax.tree.map(np.asarray, found)
+    check_defined(plan.net, x, found["f"])
     check_finite(found["f"], t, plan.training.largest_rate)
     if t == 0 and not is_ours(plan.net):
         check_apart(plan.net, found["f"], state.offset)

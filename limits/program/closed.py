@@ -18,6 +18,7 @@ from limits.program.accuracy import SAMPLES, Measurement
 from limits.program.deep import DEPTHS
 from limits.program.ended import SIGNS
 from limits.program.read import KERNELS, TOLERANCE, ProgramKernels, read
+from limits.program.undefined import check_defined
 from limits.program.values import NoLimitError, Refused, as_power, reason_of
 from limits.training import Training
 from limits.types import Provenance
@@ -120,6 +121,7 @@ def closed_kernels(
                 part[np.arange(len(part)), np.arange(len(part))] = own
     values = dict(zip(names, parts, strict=True))
     for name, part in values.items():
+        check_defined(net, x1 if x2 is None else np.concatenate([x1, x2]), part)
         _check_finite(net, name, part, deep)
     p = parameterization(net.parameterization)
     if "nngp" in values and p.d:

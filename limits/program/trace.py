@@ -153,7 +153,7 @@ def _flat(closed: Any, rules: own_rules.OwnRules) -> _Flat:
         for eqn in jaxpr.eqns:
             given, name = [look(v) for v in eqn.invars], str(_SAME.get(eqn.primitive.name, eqn.primitive.name))
             inside = "/".join(part for part in (layer, str(eqn.source_info.name_stack)) if part)
-            inside, here = re.sub(_WRAPPED, "", inside), _line(eqn) or line
+            inside, here = re.sub(_WRAPPED, "", inside), line_of(eqn) or line
             masks = eqn.params.get("name") == "_bernoulli" and isinstance(given[0], int)
             if masks and given[0] not in keys:  # of a key that nothing else is drawn from
                 keys.add(int(given[0]))
@@ -194,7 +194,7 @@ def _copied(constant: Any) -> Any:
     return constant if jnp.issubdtype(constant.dtype, jax.dtypes.prng_key) else np.array(constant)
 
 
-def _line(eqn: Any) -> str:
+def line_of(eqn: Any) -> str:
     """The user's line that an equation comes from, which is not one of a library's layers."""
     for frame in source_info_util.user_frames(eqn.source_info.traceback):
         if not frame.file_name.startswith(_LIBRARIES):
