@@ -84,13 +84,17 @@ def check_definition(caller: str, net: Any) -> None:
     """Raises unless a module says its width and its parameterization, as a definition does, and is called with inputs alone."""
     if not {"width", "parameterization"} <= {field.name for field in dataclasses.fields(net)}:
         raise ValueError(PLAIN.format(caller=caller, name=name_of(net)))
-    asked = list(inspect.signature(getattr(net, "__call__", lambda x: x)).parameters.values())[1:]  # noqa: B004
-    needed = [each.name for each in asked if each.default is each.empty and each.kind not in _VARIABLE]
-    if needed:
+    if needed := asked_beside_inputs(net):
         raise ValueError(
             f'{caller}: {name_of(net)} must be given "{needed[0]}" beside its inputs, and a definition is called with inputs '
             f"alone: give it a default, {needed[0]}=…."
         )
+
+
+def asked_beside_inputs(net: Any) -> list[str]:
+    """What the call of a module must be given beside its inputs."""
+    asked = list(inspect.signature(getattr(net, "__call__", lambda x: x)).parameters.values())[1:]  # noqa: B004
+    return [each.name for each in asked if each.default is each.empty and each.kind not in _VARIABLE]
 
 
 def is_ours(net: Any) -> bool:

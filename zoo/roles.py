@@ -15,7 +15,7 @@ from jax.core import Tracer
 from zoo import checks
 from zoo.abstract import abstract
 from zoo.added import added_to_outputs
-from zoo.definition import check_definition, definition_of, in_form, name_of, rows_and_columns
+from zoo.definition import asked_beside_inputs, check_definition, definition_of, in_form, name_of, rows_and_columns
 from zoo.inner import Forward, forwards, is_inner
 from zoo.layers import HasRoles, Linear
 from zoo.names import by_name, names_of
@@ -31,6 +31,8 @@ def roles(net: nn.Module, x: Any) -> dict[str, Any]:
     >>> roles(MLP(width=4, depth=1, b_std=0.1), jax.ShapeDtypeStruct((1, 3), "float32"))["hidden_1"]
     {'bias': 'bias', 'kernel': 'input'}
     """
+    if asked_beside_inputs(net):
+        check_definition("roles", net)
     here = placed(without_dials(net), x)
     return jax.tree.map(lambda where: where.role, here, is_leaf=lambda where: isinstance(where, Where))
 

@@ -148,6 +148,19 @@ def test_a_definition_is_called_with_inputs_alone(caller, call):
         call(ToldDefinition(), jnp.ones((1, 3)))
 
 
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [
+        (Told(), r'roles: Told is a plain module.*zoo.in_parameterization\(net, "mup"\)'),
+        (ToldDefinition(), 'roles: ToldDefinition must be given "train" .* a default, train=…'),
+    ],
+)
+def test_roles_are_those_of_definitions_that_are_called_with_inputs_alone(net, said):
+    """They were TypeErrors of Flax."""
+    with pytest.raises(ValueError, match=said):
+        roles(net, jnp.ones((1, 3)))
+
+
 @pytest.mark.parametrize("name", ["Leaky ReLU", "leaky-relu", "LEAKY_RELU"])
 def test_activation_names_may_be_spelled_freely(name):
     assert activation_function(name) == activation_function("leaky_relu")
