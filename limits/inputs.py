@@ -197,3 +197,17 @@ def check_outputs(owner: str, net: Any, task: Task) -> None:
             f"{task.y_train.shape}); give the {name} outputs={task.outputs}, or the task other targets "
             f"(of class numbers, classes={outputs})."
         )
+
+
+def as_numbers(owner: str, x: Any) -> Any:
+    """An array of JAX or NumPy as it is, anything else as one of JAX; raises unless it is of numbers."""
+    raised = None
+    try:
+        array = x if isinstance(x, jax.Array | np.ndarray) else jnp.asarray(x)
+        if jnp.issubdtype(array.dtype, np.number) or array.dtype == bool:
+            return array
+    except (TypeError, ValueError) as error:
+        raised = error
+    raise ValueError(
+        f"{owner}: inputs must be arrays [n, …] of real numbers, or of words as whole numbers; got {checks.shown(x)}."
+    ) from raised

@@ -13,7 +13,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh
 
-from limits.inputs import takes_words
+from limits.inputs import as_numbers, takes_words
 from limits.kept.precision import full_products
 from limits.kept.remembered import forget_other_code, remembered
 from limits.kernels.kept import mirrored
@@ -118,7 +118,7 @@ class KernelFunction:
         >>> k.on_mesh(jnp.eye(2 * jax.device_count()), mesh).ntk.sharding.spec[0]
         'rows'
         """
-        x, axis = jnp.asarray(x), str(mesh.axis_names[0]) if axis is None else axis
+        x, axis = jnp.asarray(_as_arrays(x)[0]), str(mesh.axis_names[0]) if axis is None else axis
         if axis not in mesh.shape:
             raise ValueError(f"on_mesh: the mesh has no axis {axis!r}. {did_you_mean(axis, mesh.shape)}")
         one = self(x[:1], **values)  # says what is wrong, and which kernels there are
@@ -140,7 +140,7 @@ class KernelFunction:
     @jax.disable_jit(False)  # networks are read as programs
     @full_products()
     def _read(self, x1: Any, x2: Any, values: dict[str, Any], same: bool = False) -> KernelPair:
-        arrays = _as_arrays(x1, x2)
+        arrays = _as_arrays(x1, *(() if x2 is None else (x2,)))
         for name, x in zip(("x1", "x2"), arrays, strict=False):
             if (
                 x.ndim < 2
@@ -243,7 +243,7 @@ class KernelFunction:
 
 def _as_arrays(*given: Any) -> list[Any]:
     """With shape and type, which JAX would cut to 32 bits."""
-    return [x if isinstance(x, jax.Array | np.ndarray) else jnp.asarray(x) for x in given if x is not None]
+    return [as_numbers("kernel function", x) for x in given]
 
 
 def _kind(net: Any, x: Any) -> Any:
