@@ -1,6 +1,7 @@
 """What is installed beside the package: exact versions of everything it needs, and packages of the same names."""
 
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
@@ -136,10 +137,16 @@ def test_in_an_environment_that_really_has_both(tmp_path):
     site = next(environment.glob("lib/python*/site-packages"))
     (site / "others.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
     pip = [sys.executable, "-m", "pip", "--python", str(environment), "--quiet", "--disable-pip-version-check"]
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # this checkout may be there
 
     def limit_zoo(*arguments: str) -> str:
         done = subprocess.run(
-            [environment / "bin/limit-zoo", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+            [environment / "bin/limit-zoo", *arguments],
+            cwd=tmp_path,
+            env=alone,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert "Traceback" not in done.stderr
         return f"{done.returncode} {done.stderr}"
