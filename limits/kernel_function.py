@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -18,9 +17,10 @@ from limits.kept.precision import full_products
 from limits.kept.remembered import forget_other_code, remembered
 from limits.kernels.kept import mirrored
 from limits.kernels.on_mesh import symmetric
-from limits.kernels.traced import by_few_numbers, in_tiles, rows_of_tiles
+from limits.kernels.traced import by_few_numbers, in_tiles, outside_traces, rows_of_tiles
 from limits.program.accuracy import SeriesLengths
 from limits.program.closed import look, program_of
+from limits.program.larger import Larger, usual
 from limits.program.read import KERNELS, ProgramKernels
 from limits.program.values import NoLimitError, Refused
 from limits.program.varied import Dependence, dependence
@@ -29,9 +29,6 @@ from zoo import checks, parameterization
 from zoo.definition import definition_of, name_of
 from zoo.hyperparameters import hyperparameters, with_hyperparameters
 from zoo.messages import did_you_mean
-
-_LARGE = 2.0  # of inputs whose series are measured, where none are given
-_INPUTS = 16
 
 
 class KernelPair(NamedTuple):
@@ -81,6 +78,10 @@ class KernelFunction:
         """What is compiled for calls outside of compiled functions."""
         return {}
 
+    @functools.cached_property
+    def _larger(self) -> Larger:
+        return Larger()
+
     def __call__(self, x1: Any, x2: Any = None, **values: Any) -> KernelPair:
         """Of x1 [n1, …] and x2 [n2, …] (None: x1 itself)."""
         return self._read(x1, x1 if x2 is None else x2, values, same=x2 is None)
@@ -122,6 +123,7 @@ class KernelFunction:
         if axis not in mesh.shape:
             raise ValueError(f"on_mesh: the mesh has no axis {axis!r}. {did_you_mean(axis, mesh.shape)}")
         one = self(x[:1], **values)  # says what is wrong, and which kernels there are
+        self._larger.warn(self.twin, self._program(x.shape[1:], _kind(self.net, x), self._checked(values))[1], (x,))
         wanted = [name for name in KERNELS if getattr(one, name) is not None]
 
         def tile(a: Any, b: Any) -> list[Any]:
@@ -157,30 +159,31 @@ class KernelFunction:
         dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else work
         kinds = [_kind(self.net, x) for x in arrays]
         words = work not in kinds
-        arrays = [jnp.asarray(x, kind if words else work) for x, kind in zip(arrays, kinds, strict=True)]
+        given, arrays = arrays, [jnp.asarray(x, kind if words else work) for x, kind in zip(arrays, kinds, strict=True)]
         names = self._checked(values)
         ratios = self._ratios(values, names, work)
         kernels, lengths, how, entries = self._program(arrays[0].shape[1:], arrays[0].dtype, names)
+        self._larger.warn(self.twin, lengths, given)
         wanted = tuple(name for name in KERNELS if how[name].kind != "absent")
         positions = len(kernels.positions)
         rows = rows_of_tiles(entries, max(map(len, arrays)))
 
-        def read(numbers: tuple, x: tuple) -> dict[str, Any]:
+        def read(ratios: tuple, x: tuple) -> dict[str, Any]:
             def tile(a: Any, b: Any) -> list[Any]:
-                part = kernels(a, b, lengths, wanted, ratios=numbers)
+                part = kernels(a, b, lengths, wanted, ratios=ratios)
                 return [part[name] for name in wanted]
 
             if x2 is None:
-                return kernels.diagonal(x[0], lengths, wanted, ratios=numbers)
+                return kernels.diagonal(x[0], lengths, wanted, ratios=ratios)
             return dict(zip(wanted, in_tiles(tile, *x, rows=rows, positions=positions), strict=True))
 
-        given = tuple(ratios), tuple(arrays[:1] if same else arrays)
+        numbers = tuple(ratios), tuple(arrays[:1] if same else arrays)
         if not any(isinstance(each, Tracer) for each in (*ratios, *arrays)):  # one program rather than one an operation
             key = (arrays[0].shape[1:], arrays[0].dtype, names, rows, x2 is None)
             run = self._programs.setdefault(key, jax.jit(functools.partial(by_few_numbers, read)))
-            found = dict(run(*given))
+            found = dict(run(*numbers))
         else:
-            found = by_few_numbers(read, *given)
+            found = by_few_numbers(read, *numbers)
         if same and kernels.masks:
             own, at = kernels.diagonal(arrays[0], lengths, wanted, ratios=ratios), jnp.arange(len(arrays[0]))
             found = {name: k.at[at, at].set(own[name]) for name, k in found.items()}
@@ -233,7 +236,7 @@ class KernelFunction:
             raise ValueError(
                 f"kernel function: `like` has samples of shape {x.shape[1:]}, and it is called with {shape}."
             )
-        kernels, lengths, how, entries = _outside(_made, self.twin, shape, kind, names, x)
+        kernels, lengths, how, entries = outside_traces(_made, self.twin, shape, kind, names, x)
         if how["nngp"].kind == "absent":
             raise AbsentError(
                 f"{name_of(self.net)} has no kernel function: {how['nngp'].detail}. twin(net).kernels may draw its kernels."
@@ -266,14 +269,6 @@ def _from_above(k: Any) -> Any:
 
 def _twin_of(value: Any) -> Any:
     return value.twin if isinstance(value, KernelFunction) else value
-
-
-def _outside(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function of values returns, also where a caller is tracing: a thread of its own knows of no trace."""
-    if not isinstance(jnp.zeros(()), Tracer):
-        return function(*arguments)
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 @remembered(maxsize=64)
@@ -312,8 +307,7 @@ def _made(twin: Any, shape: tuple[int, ...], kind: str, names: tuple[str, ...], 
         return None, None, dict.fromkeys(KERNELS, Provenance("absent", kernels.reason)), 0
     measured = like is not None
     if not measured:
-        drawn = np.random.default_rng(0).normal(size=(_INPUTS, *shape)) * _LARGE
-        like = drawn if kind == "float64" else np.zeros((1, *shape), kind)
+        like = usual(shape) if kind == "float64" else np.zeros((1, *shape), kind)
     with jax.enable_x64(True):
         seen, found, refused = look(program_of(twin.net_read, shape, kind, twin.trained), like)
         lengths, how = seen.finish(found)
@@ -332,7 +326,7 @@ def kernel_function(twin: Any, like: Any = None) -> KernelFunction:
     """The kernels of a limit as a function k(x1, x2, **hyperparameters) → (nngp, ntk) of JAX arrays.
 
     like: inputs [n, …] such as it will be called with. How large they make signals decides how long series are for activations
-    without closed form; without it, inputs of size 2 do.
+    without closed form; without it, inputs of size 2 do, and a warning says of larger ones what that costs.
     """
     forget_other_code(twin.net)
     if twin.deep:

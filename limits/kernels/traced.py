@@ -1,11 +1,13 @@
 """Kernels within a program that jax compiles and differentiates: in tiles, and by few numbers in forward mode."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 
 TILE = 84  # rows of a tile of which a pair has one covariance: its arrays stay in a core's cache
@@ -117,3 +119,11 @@ def by_few_numbers(function: Callable[[tuple, tuple], Any], numbers: tuple, arra
 
     call.defjvp(rule, symbolic_zeros=True)
     return call(numbers, arrays)
+
+
+def outside_traces(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of values returns, also where a caller is tracing: a thread of its own knows of no trace."""
+    if not isinstance(jnp.zeros(()), Tracer):
+        return function(*arguments)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments).result()

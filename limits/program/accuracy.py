@@ -134,10 +134,7 @@ class Measurement:
         for name, shares in missing.items():
             enough = np.flatnonzero(shares < hermite.TOLERANCE)
             i = int(enough[0]) if len(enough) else len(shares) - 1
-            lengths[name], left = hermite.ORDERS[i], 0.0 if len(enough) else float(shares[i])
-            left = 2.1 * left
-            if left > _ROUNDING and name in self.alone:
-                left = min(left, hermite.error_of_continuing(_of_numbers(self.alone[name]), float(reach[name])))
+            lengths[name], left = hermite.ORDERS[i], 0.0 if len(enough) else self._left(name, shares, i, reach)
             how = series_provenance(lengths[name], left, float(wrong[name]))
             if how.kind != "exact":
                 parts.append((max(left, float(wrong[name])), f"{self.places[name]}: {how.detail}"))
@@ -154,6 +151,26 @@ class Measurement:
                 parts.append((error, f"{place}: {said}"))
         parts += [(1.0, f"{place}: {said}") for place, said in self.drawn.items()]
         return SeriesLengths(tuple(lengths.items())), _provenance(parts, lengths)
+
+    def error(self, found: tuple[dict, ...], lengths: SeriesLengths) -> float:
+        """The largest error of E f² that series of these lengths, made for other inputs, have for those of `found`."""
+        missing, reach = (jax.tree.map(np.asarray, found[i]) for i in (0, -1))
+        known = dict(lengths.orders_by_name)
+        return max(
+            (
+                self._left(name, missing[name], hermite.ORDERS.index(known[name]), reach)
+                for name in known
+                if name in missing
+            ),
+            default=0.0,
+        )
+
+    def _left(self, name: str, shares: np.ndarray, i: int, reach: dict[str, Any]) -> float:
+        """The error of a series of `ORDERS[i]` orders; beyond the last of all, orders are continued."""
+        left = 2.1 * float(shares[i])
+        if left > _ROUNDING and name in self.alone and i == len(shares) - 1:
+            left = min(left, hermite.error_of_continuing(_of_numbers(self.alone[name]), float(reach[name])))
+        return left
 
 
 def _of_numbers(function: Function) -> Any:
