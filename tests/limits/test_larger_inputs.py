@@ -35,11 +35,13 @@ def test_inputs_for_which_series_are_too_short_are_said_once():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda k: jax.jit(lambda w: k(30 * X, w_std=w).ntk)(1.2),
-        lambda k: k.diagonal(30 * X),
+        pytest.param(lambda k: jax.jit(lambda w: k(30 * X, w_std=w).ntk)(1.2), marks=pytest.mark.slow),
+        pytest.param(lambda k: k.diagonal(30 * X), marks=pytest.mark.slow),
         lambda k: k(X, 30 * X.astype(np.float32)),
-        lambda k: k((30 * X).round().astype(int)),
-        lambda k: k.on_mesh(np.r_[X[:1], 30 * X[1:]], jax.make_mesh((1,), ("rows",))),
+        pytest.param(lambda k: k((30 * X).round().astype(int)), marks=pytest.mark.slow),
+        pytest.param(
+            lambda k: k.on_mesh(np.r_[X[:1], 30 * X[1:]], jax.make_mesh((1,), ("rows",))), marks=pytest.mark.slow
+        ),
     ],
     ids=["closed over", "diagonal", "second", "integers", "mesh"],
 )
@@ -56,7 +58,13 @@ def test_nothing_is_said_of_closed_forms_of_inputs_that_are_traced_or_like():
 
 
 @pytest.mark.parametrize(
-    "phi", ["tanh", jax.nn.swish, lambda x: jax.nn.relu(x + 0.5)], ids=["tanh", "swish", "shifted"]
+    "phi",
+    [
+        "tanh",
+        pytest.param(jax.nn.swish, marks=pytest.mark.slow),
+        pytest.param(lambda x: jax.nn.relu(x + 0.5), marks=pytest.mark.slow),
+    ],
+    ids=["tanh", "swish", "shifted"],
 )
 def test_nothing_is_said_of_usual_inputs(phi):
     limit = twin(MLP(8, 1, activation=phi))
