@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import FlaxError
 from jax.extend.core import Literal
 
 from limits.kernels.alike import INLINED
@@ -40,11 +41,13 @@ def check_defined(net: Any, x: Any, f: Any) -> None:
     """Raises where outputs f of a module of one's own are NaN or infinite because its code makes them so at initialisation."""
     if np.isfinite(f).all() or is_ours(net):
         return
-    x = jnp.asarray(x)
-    variables, key = net.init(jax.random.key(0), x[:1]), jax.random.key(1)
-    leaves, tree = jax.tree.flatten((variables, x))
-    run = lambda *leaves: net.apply(*jax.tree.unflatten(tree, leaves), rngs={"dropout": key})  # noqa: E731
-    closed = jax.make_jaxpr(run)(*leaves)
+    x, key = jnp.asarray(x), jax.random.key(1)
+    try:
+        leaves, tree = jax.tree.flatten((net.init(jax.random.key(0), x[:1]), x))
+        run = lambda *leaves: net.apply(*jax.tree.unflatten(tree, leaves), rngs={"dropout": key})  # noqa: E731
+        closed = jax.make_jaxpr(run)(*leaves)
+    except FlaxError:  # it asks for other random numbers, or changes its variables: who called says what is not finite
+        return
     consts = [_Made(each) for each in closed.consts]
     f = _run(closed.jaxpr, consts, [_Made(leaf) for leaf in leaves], "")[0]
     undefined = _origin(f, jnp.isnan)

@@ -89,3 +89,15 @@ def test_before_training_no_learning_rate_is_blamed():
     assert "learning rate" not in str(said.value)
     with pytest.raises(FloatingPointError, match=r"at step 0 .*: before any training the signal overflows"):
         ensemble(MLP(width=8, depth=2, activation="linear", w_std=1e20), TASK, members=2, steps=1, learning_rate=0.1)
+
+
+class Asking(nn.Module):
+    """It draws random numbers of its own, without which it cannot be run again."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(1)(x) / jnp.zeros(()) + jax.random.normal(self.make_rng("noise"), ())
+
+
+def test_what_cannot_be_run_again_is_not_blamed():
+    check_defined(Asking(), X, np.full(3, np.nan))
