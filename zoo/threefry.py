@@ -20,32 +20,26 @@ ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 PARITY = 0x1BD11BDA
 
 
-def words(key1: Any, key2: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """Threefry's words of the counters a, b under the keys."""
-    keys = key1, key2, key1 ^ key2 ^ jnp.uint32(PARITY)
-    a, b = a + key1, b + key2
-    for turn in range(5):
-        for rotation in ROTATIONS[turn % 2]:
-            a = a + b
-            b = a ^ (b << jnp.uint32(rotation) | b >> jnp.uint32(32 - rotation))
-        a, b = a + keys[(turn + 1) % 3], b + keys[(turn + 2) % 3] + jnp.uint32(turn + 1)
-    return a, b
-
-
-def apart(key1: Any, key2: Any, x1: Any, x2: Any) -> tuple[Any, Any]:
-    """The same words, worked out once whatever takes them.
+def words(key1: Any, key2: Any, x1: Any, x2: Any) -> tuple[Any, Any]:
+    """Threefry's words of the counters x1, x2 under the keys.
 
     XLA fuses what is written out into what takes it and does it again in each place: for every sample that noise is added to, and
-    keys of keys for every number that is drawn with them. So it is the body of a loop, of which XLA does not see that it has one
-    turn: the counter begins with two shifts that leave nothing.
+    keys of keys for every number that is drawn with them. So it is the body of a loop, which XLA does not see to have one turn
+    before it has left loops of one turn out.
     """
-    shape = jnp.broadcast_shapes(*(each.shape for each in (key1, key2, x1, x2)))
-    zero = key1.reshape(-1)[0] >> jnp.uint32(31) >> jnp.uint32(1)
-    start = zero, jnp.broadcast_to(x1, shape), jnp.broadcast_to(x2, shape)
-    _, a, b = jax.lax.while_loop(
-        lambda state: state[0] < 1, lambda state: (state[0] + jnp.uint32(1), *words(key1, key2, *state[1:])), start
-    )
-    return a, b
+    keys = key1, key2, key1 ^ key2 ^ jnp.uint32(PARITY)
+
+    def once(state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        count, a, b = state
+        for turn in range(5):
+            for rotation in ROTATIONS[turn % 2]:
+                a = a + b
+                b = a ^ (b << jnp.uint32(rotation) | b >> jnp.uint32(32 - rotation))
+            a, b = a + keys[(turn + 1) % 3], b + keys[(turn + 2) % 3] + jnp.uint32(turn + 1)
+        return count + 1, a, b
+
+    start = jax.lax.optimization_barrier(jnp.int32(0)), x1 + key1, x2 + key2
+    return jax.lax.while_loop(lambda state: state[0] < 1, once, start)[1:]
 
 
 def register() -> None:
@@ -54,4 +48,4 @@ def register() -> None:
         from jax.extend.random import threefry2x32_p
         from jax.interpreters import mlir
 
-        mlir.register_lowering(threefry2x32_p, mlir.lower_fun(apart, multiple_results=True), platform="cpu")
+        mlir.register_lowering(threefry2x32_p, mlir.lower_fun(words, multiple_results=True), platform="cpu")

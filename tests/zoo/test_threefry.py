@@ -1,10 +1,15 @@
 """Random bits are those of Threefry, whatever the size of a draw, and are worked out once, in one pass."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from limits.kept.places import ROOT
 from zoo import threefry
 
 # Random123's known answers of threefry2x32 with 20 rounds: counters, keys, words.
@@ -15,10 +20,10 @@ KNOWN = [
 ]
 
 
-@pytest.mark.parametrize("form", [threefry.words, threefry.apart])
-def test_known_answers(form):
+def test_known_answers():
     for counters, keys, answer in KNOWN:
-        assert tuple(int(each) for each in form(*(jnp.uint32(each) for each in (*keys, *counters)))) == answer
+        found = threefry.words(*(jnp.uint32(each) for each in (*keys, *counters)))
+        assert tuple(map(int, found)) == answer
 
 
 def by_numpy(key, count):
@@ -50,10 +55,9 @@ def test_bits_are_those_of_jax_at_every_shape(shape):
             assert each.ravel().tolist() == by_numpy(one, int(np.prod(shape))).tolist()
 
 
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="of other devices JAX's own way is kept")
 def test_they_are_worked_out_once_and_in_one_turn():
-    """JAX's own loop has five turns, which XLA knows; and what it fuses would be done again by both that take it."""
-    if jax.default_backend() != "cpu":
-        pytest.skip("of other devices JAX's own way is kept")
+    """JAX's own loop has five turns; and what is fused would be done again by both that take it."""
 
     def taken(key, x):
         bits = jax.random.bits(key, (1, 512))
@@ -61,7 +65,42 @@ def test_they_are_worked_out_once_and_in_one_turn():
 
     text = jax.jit(taken).lower(jax.random.key(0), jnp.ones((512, 512), jnp.uint32)).compile().as_text()
     assert text.count(" while(") == 1
-    assert "known_trip_count" not in text
+    assert '"known_trip_count":{"n":"5"}' not in text
+
+
+ON_DEVICES = """
+import sys, jax, jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+if "zoo" in sys.argv:
+    import zoo
+draw = jax.vmap(lambda key: jax.random.normal(key, (40, 20)))
+keys, found = jax.random.split(jax.random.key(5), 4), []
+for kind in (AxisType.Auto, AxisType.Explicit):
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(kind,))
+    with jax.set_mesh(mesh):
+        over = jax.device_put(keys, NamedSharding(mesh, P("d")))
+        found += [jax.jit(draw)(over), jax.jit(jax.shard_map(draw, mesh=mesh, in_specs=P("d"), out_specs=P("d")))(over)]
+        found.append(jax.jit(lambda key: jax.random.normal(key, (64, 32)), out_shardings=NamedSharding(mesh, P("d")))(keys[0]))
+print(len(jax.devices()), [float(jnp.sum(jnp.abs(each))) for each in found])
+"""
+
+
+def test_they_are_the_same_on_several_devices():
+    """Of keys that lie on several devices, in each form in which JAX spreads work, beside a process without zoo."""
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", ON_DEVICES, who],
+            env=environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for who in ("jax", "zoo")
+    ]
+    assert told[0].stdout.startswith("2 [")
+    assert told[0].stdout == told[1].stdout
 
 
 def test_a_jax_without_the_names_stays_as_it_is(monkeypatch):
