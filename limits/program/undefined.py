@@ -52,10 +52,8 @@ def check_defined(net: Any, x: Any, f: Any) -> None:
     f = _run(closed.jaxpr, consts, [_Made(leaf) for leaf in leaves], "")[0]
     undefined = _origin(f, jnp.isnan)
     infinite = [_origin(each, jnp.isinf) for each in ((f,) if undefined is None else undefined.of)]
-    for found in (
-        *infinite,
-        undefined,
-    ):  # where infinite numbers became NaN, what made those: none is what the code writes
+    # Where infinite numbers became NaN, what made those comes first.
+    for found in (*infinite, undefined):
         if found is not None and found.line:
             what = "NaN" if found is undefined else "infinite numbers"
             why = _WHY.get(found.primitive, f"makes them by {found.primitive}")
