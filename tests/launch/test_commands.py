@@ -126,6 +126,7 @@ def test_limit_of_positions_is_refused(tmp_path):
     assert "config.task has targets of" in said
 
 
+@pytest.mark.slow
 def test_limit_of_what_has_no_kernel_regime(tmp_path):
     small = ("--config.task.n_train=6", "--config.task.n_test=2", "--config.depths=(1,)", "--config.optimizer=muon")
     (code,), (said,) = ended("launch.limit", "--config=mlp", f"--workdir={tmp_path}", *small)

@@ -229,6 +229,7 @@ def test_the_command_for_the_target_keeps_what_was_asked_for(own: Any):
     assert 0 < fields.learning_rate < 1
 
 
+@pytest.mark.slow
 def test_the_limit_is_trained_by_the_optimiser_of_the_config(own: Any):
     study = own(momentum=0.9, limit={"samples": 32}, values=(0.08,))
     cell = next(cell for cell in study.cells() if cell.width == np.inf)

@@ -212,6 +212,7 @@ def test_retry_gives_up_after_so_many_attempts(tools):
     assert kinds(calls(tools)).count("create") == 2
 
 
+@pytest.mark.slow
 def test_a_tpu_that_is_taken_away_counts_as_preempted(tools):
     """While it is waited for, in its setup, twice while it runs: nobody tells an exit code then."""
     (tools / "states").write_text("PROVISIONING\nSUSPENDED\nACTIVE\nSUSPENDING\nACTIVE\n")
@@ -316,6 +317,7 @@ def test_a_run_is_watched_and_stopped_from_outside(tools):
     assert [line.split("] ")[1] for line in act("logs").stdout.splitlines()] == ["step 1", "saved"]
 
 
+@pytest.mark.slow
 def test_another_process_with_the_number_is_not_the_run(tools):
     """As after a restart of the machine: it is not taken for running, and not stopped."""
     run(tools, TPU, "create", *PLACE, "--type=v4-8", "--poll=0.05")

@@ -63,6 +63,7 @@ def theirs(made: tuple[Path, Outcome], tmp_path: Path) -> tuple[Path, Outcome]:
     return shutil.copytree(made[0], tmp_path / "theirs"), made[1]
 
 
+@pytest.mark.slow
 def test_a_prediction_from_what_was_packed(theirs: Any, tmp_path: Path):
     folder, outcome = theirs
     pack(folder, tmp_path / "a.zip")

@@ -48,6 +48,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_rerun_of_a_finished_run_says_what_it_took(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     now: dict[str, Any] = {"device": "one", "command": "first", "config": {"steps": 12}}
@@ -105,6 +106,7 @@ def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before(whole: Path, 
 
 
 @pytest.mark.parametrize("members", [0, 2])
+@pytest.mark.slow
 def test_what_is_read_of_a_checkpoint_has_the_test_loss_that_was_reported(tmp_path: Path, members: int):
     run = prepared(tmp_path, members=members, average=0.95, schedule="constant")
     assert train.conduct(run, SILENT)
@@ -361,6 +363,7 @@ def test_other_batches_are_another_run(tmp_path: Path):
         train.check_folder(prepared(tmp_path / "run", source, steps=1, warmup=0))
 
 
+@pytest.mark.slow
 def test_a_run_without_any_whole_checkpoint_begins_anew_beside_the_old_one(whole: Path, tmp_path: Path):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     for step in (0, 1, 10, 12):

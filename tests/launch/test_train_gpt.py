@@ -129,6 +129,7 @@ def test_documents_of_a_window_are_told_apart_by_the_byte_between_them():
     assert np.abs(found[False][0][6:] - second).max() > 0.1
 
 
+@pytest.mark.slow
 def test_bytes_of_a_prompt_that_are_no_text_are_read_as_they_are():
     assert tokens_of(os.fsdecode(b"h\xff\xc3\xa9"), 256).tolist() == [0, 104, 255, 195, 169]
     assert tokens_of("hé", 256).tolist() == [0, 104, 195, 169]

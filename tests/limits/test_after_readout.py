@@ -73,6 +73,7 @@ def test_so_it_is_where_nothing_is_read():
     ("end", "why"),
     [("a function", "no linear function"), ("a term", "are not 0")],
 )
+@pytest.mark.slow
 def test_what_is_no_multiple_is_not_drawn(end, why):
     found = twin(in_parameterization(After(16, end), "ntk")).kernels(X, samples=64, replicas=2)
     with pytest.raises(AbsentError, match=rf"After are not those of its readout, or a multiple.*{why}"):
@@ -112,6 +113,7 @@ class MeanOfTokens(nn.Module):
 
 
 @pytest.mark.parametrize("form", ["ntk", "mup"])
+@pytest.mark.slow
 def test_means_behind_the_readout_are_drawn_as_before_it(form):
     """(The NNGP was absent, as multiplied by what differs from input to input.)"""
     behind, before = (in_parameterization(MeanOfTokens(32, last), form) for last in (True, False))
@@ -144,6 +146,7 @@ class Twice(nn.Module):
         return readout(h.mean(1) + h[:, 0]) if self.times == 1 else readout(h).mean(1) + readout(h[:, 0])
 
 
+@pytest.mark.slow
 def test_a_readout_that_is_used_twice_is_that_of_the_sum():
     """Where it is used once the kernel is read. It was infinite, and NaN."""
     found = twin(in_parameterization(Twice(64, 2), "ntk")).kernels(X, **FEW)

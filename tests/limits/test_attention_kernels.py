@@ -198,6 +198,7 @@ def test_stated_errors_are_the_scatter_of_seeds_and_fall_with_samples():
     assert 1e-5 < np.max(stated[1] / more[0].ntk) < 2e-3
 
 
+@pytest.mark.slow
 def test_one_seed_gives_the_same_numbers():
     again = twin(GROW).kernels(IMAGES, samples=64, seed=1)
     np.testing.assert_array_equal(again.ntk, kernels(GROW, 64, 1).ntk)

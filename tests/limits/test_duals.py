@@ -318,6 +318,7 @@ def test_orders_beyond_the_last_are_continued(phi, r2, bent, slope):
 
 @pytest.mark.parametrize("r", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("phi", [jax.nn.relu, lambda x: jax.nn.relu(x + 0.5), lambda x: jnp.clip(x, -1, 1)])
+@pytest.mark.slow
 def test_the_stated_error_covers_orders_that_are_continued(phi, r):
     stated = series_error(phi, r, orders_needed(phi, r)[1]) + quadrature_error(phi, r)
     for smaller in (r, r / 3, r / 10):
@@ -334,6 +335,7 @@ def test_the_stated_error_covers_orders_that_are_continued(phi, r):
     (lambda u: jnp.sign(u) * jax.nn.relu(jnp.abs(u) - 0.5) ** 2 / (1 + u * u), 0.5),
 ])  # fmt: skip
 @pytest.mark.parametrize("r", [3.0, 40.0])
+@pytest.mark.slow
 def test_the_stated_error_covers_large_signals_of_unequal_variances(phi, kink, r):
     """At c = 1, against the integral over one variable: .75 where .12 was said of equal ones."""
     slope = derivative(phi)

@@ -112,6 +112,7 @@ def test_what_cannot_be_written_runs_as_it_is(place):
     assert not list(place.iterdir())
 
 
+@pytest.mark.slow
 def test_of_ones_own_code_nothing_is_kept(place):
     """It may depend on what is not read of it: names imported inside of functions, rules of derivatives."""
     forget()

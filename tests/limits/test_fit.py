@@ -142,6 +142,7 @@ def test_fits_that_are_refused():
 
 
 @pytest.mark.parametrize("objective", ["evidence", "leave_one_out"])
+@pytest.mark.slow
 def test_targets_without_noise_have_no_fit(objective):
     x, net = draw(12, 3), MLP(1, 1, activation="erf", b_std=0.4)
     twice = Task(np.tile(x, (2, 1)), np.tile(draw(12, 1, seed=1), (2, 1)))

@@ -93,6 +93,7 @@ def test_blocks_the_diagonal_and_pairs_are_of_one_kernel():
 
 
 @pytest.mark.parametrize(("form", "message"), [("ntk", "grows with the width"), ("mup", "stays where features learn")])
+@pytest.mark.slow
 def test_tied_weights_have_no_kernel_and_say_why(form, message):
     k = twin(network(depth=1, tied=True, parameterization=form)).kernels(X)
     with pytest.raises(AbsentError, match=f"the readout is the embedding's transpose.*{message}"):

@@ -70,6 +70,7 @@ class Pooled(nn.Module):
         return nn.Dense(1)(nn.Dense(self.width)((share * h).sum(1)))
 
 
+@pytest.mark.slow
 def test_readouts_behind_pooling_by_attention():
     """Drawn NNGPs ask what is done to the readout of outputs alone: nothing, so that K is the kernel of what enters it."""
     covariance, phi = multiple(in_parameterization(Pooled(8), "ntk"), (3, 4), "float32")

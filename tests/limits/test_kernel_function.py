@@ -402,6 +402,7 @@ class Factors(nn.Module):
 
 @pytest.mark.parametrize("law", [0, 1, 2])
 @pytest.mark.parametrize("s", [1.3, 0.8])
+@pytest.mark.slow
 def test_numbers_that_are_rounded_are_factors_still(law, s):
     x = draw(2, 3).astype("float32")
     k = twin(in_parameterization(Factors(32, law, s), "ntk")).kernel_function()

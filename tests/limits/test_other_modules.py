@@ -45,6 +45,7 @@ class Shown(nn.Module):
         return nn.Dense(1)(h)
 
 
+@pytest.mark.slow
 def test_what_a_module_prints_does_not_matter(capfd):
     """Every reading ended in an IndexError."""
     shown, silent = (in_parameterization(Shown(16, show), "mup") for show in (True, False))

@@ -106,6 +106,7 @@ class Narrow(nn.Module):
 
 
 @pytest.mark.parametrize("first", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_signals_that_stay_few_stay_random(first):
     """Their squares do not become their mean, and what was called exact was another network's kernel."""
     limit = twin(in_parameterization(Narrow(16, first), "ntk"))

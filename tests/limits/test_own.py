@@ -140,6 +140,7 @@ FORGOTTEN = (
         pytest.param(lambda net: ensemble(net, Task(VECTORS, [1.0, 0.0, 1.0]), 2, 1, 0.1), marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_outputs_that_are_not_scaled_are_refused_and_the_remedy_named(call):
     with pytest.raises(ValueError, match=FORGOTTEN):
         call(Gated(8, after=0))
@@ -218,6 +219,7 @@ class Untold(BatchNormed):
         return Dense(1, "readout", self.width, self.p)(h) / self.p.output_scale(self.width, 1.0)
 
 
+@pytest.mark.slow
 def test_batch_normalisation_needs_no_argument_intermediates():
     found = twin(BatchNormed(8)).kernels(VECTORS, samples=4096, replicas=4)
     h = VECTORS @ np.random.default_rng(1).normal(size=(4, 400_000)) / 2

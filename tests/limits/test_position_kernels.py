@@ -179,6 +179,7 @@ def assert_same(found, expected, rtol=1e-12):
 
 
 @one
+@pytest.mark.slow
 def test_blocks_diagonals_other_sets_and_settings(net):
     limit, whole = twin(net), kernels(net)
     assert_same(limit.kernels(X, block=2), whole)

@@ -271,6 +271,7 @@ def test_linear_networks_stay_exact_and_windows_and_tokens_have_halves_too():
         assert abs(run.loss - plain.loss)[-1] < 6 * np.hypot(run.loss_sem, plain.loss_sem)[-1] + 0.01
 
 
+@pytest.mark.slow
 def test_arrays_of_neurons_have_no_halves(monkeypatch):
     def neurons(net: Any, variables: Any, x: Any) -> Any:
         return net.apply(variables, x, intermediates=True)[1]["features"]

@@ -74,6 +74,7 @@ def test_features_are_the_nngp_before_the_readout():
         )  # at most six pairs: by chance once in thousands, and finite width is below its error
 
 
+@pytest.mark.slow
 def test_initial_kernels_are_computed_once_and_belong_to_their_inputs(monkeypatch):
     limit, counted = twin(NET), []
     original = type(limit).kernels

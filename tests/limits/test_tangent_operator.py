@@ -23,6 +23,7 @@ def network(net, n=7):
     [MLP(16, 2, 3, activation="tanh"), pytest.param(ViT(16, 1, 3, patch=2), marks=pytest.mark.slow)],
     ids=["MLP", "ViT"],
 )
+@pytest.mark.slow
 def test_products_and_eigenpairs(net, x64):
     apply, params, x, rates = network(net)
     whole = empirical_ntk(apply, params, x, outputs="full", rates=rates)

@@ -42,6 +42,7 @@ def test_values_are_those_of_the_twin(net, shape, in_tiles):
 
 
 @pytest.mark.parametrize(("net", "shape"), NETS)
+@pytest.mark.slow
 def test_gradients_are_central_differences(net, shape, in_tiles):
     """By numbers alone (forward), by inputs, and by both at once (backward); second derivatives by numbers."""
     x, weights = draw(7, *shape), draw(2, 7, 7, seed=1)  # weights that are not symmetric

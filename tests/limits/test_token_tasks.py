@@ -123,6 +123,7 @@ def test_losses_are_means_over_the_positions_that_count():
 
 
 @pytest.mark.parametrize("task", [TASK, NUMBERS], ids=["cross-entropy", "squares"])
+@pytest.mark.slow
 def test_lazy_is_descent_by_the_kernel_between_positions(task):
     rows, rate = np.array([[0], [1], [0]]), 0.3
     limit = twin(Words())

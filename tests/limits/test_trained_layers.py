@@ -49,6 +49,7 @@ def test_a_layer_alone_and_with_a_role():
 
 
 @pytest.mark.parametrize("parameterization", ["ntk", pytest.param("mup", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_limits_and_networks_train_the_same_layers(parameterization):
     """Within sampling errors; of networks of width 128 O(1/N) is dropped, below 3 % of the largest entry."""
     net = NET.clone(width=128, parameterization=parameterization)
@@ -65,6 +66,7 @@ def test_limits_and_networks_train_the_same_layers(parameterization):
     assert np.trace(finite.ntk[0]) < 0.8 * np.trace(whole)
 
 
+@pytest.mark.slow
 def test_blocks_of_residual_networks():
     parts = [ntk(DEEP, X, (f"block_{l}_1",)) for l in (1, 2, 3)]
     np.testing.assert_allclose(sum(parts), ntk(DEEP, X, ("branch",)), rtol=1e-11)

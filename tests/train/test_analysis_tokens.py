@@ -33,6 +33,7 @@ def found(checkpoints: list[tuple[int, Any]]) -> dict[str, Any]:
     return analyse(NET, checkpoints, X[:3], Y[:3], test_inputs=X[3:], test_targets=Y[3:], **how)
 
 
+@pytest.mark.slow
 def test_targets_that_do_not_count_are_left_out(found, checkpoints):
     f: Any = NET.apply(checkpoints[1][1], jnp.asarray(X))
     assert found["outputs"]["loss"][1] == pytest.approx(

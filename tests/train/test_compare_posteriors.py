@@ -80,6 +80,7 @@ def moved(posterior, by):
 
 
 @pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_comparison_from_end_to_end(tmp_path, real):
     """One test, so that the chains are run once."""
     infinite = twin(NET).posterior(TASK, NOISE)

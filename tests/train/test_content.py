@@ -96,6 +96,7 @@ def test_batches_that_are_drawn_anew_go_on(tmp_path: Path):
     trained(prepared(tmp_path, CODE + DRAWN, steps=3))
 
 
+@pytest.mark.slow
 def test_whole_numbers_reach_the_network_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     numbers = np.random.default_rng(0).integers(7, size=(9, 3))
     monkeypatch.setitem(SOURCES, "mine", lambda split: Arrays("mine", numbers, numbers[:, 0], 7, "tokens"))

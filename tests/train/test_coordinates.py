@@ -190,6 +190,7 @@ class Normalised(nn.Module):
         return nn.Dense(1, name="last")(nn.relu(h))
 
 
+@pytest.mark.slow
 def test_batch_statistics_are_kept():
     (x, y), mean_square = BATCH, lambda f, y: jnp.mean((f - y) ** 2)
     check = coord_check(
@@ -394,6 +395,7 @@ class Scanned(nn.Module):
         return nn.Dense(1, name="out")(many(self.width, name="many")(h).mean(0))
 
 
+@pytest.mark.slow
 def test_layers_that_are_not_seen_are_named():
     found = coord_check(lambda width, _: Scanned(width), (4, 8), (1,), BATCH, loss, optax.sgd(0.1), steps=1, seeds=2)
     assert found.unseen == ("many",)
@@ -435,6 +437,7 @@ class Gated(nn.Module):
 
 
 @pytest.mark.parametrize("broken", ["", "rate", "start"])
+@pytest.mark.slow
 def test_a_gate_has_a_row(broken):
     """It finds the rate of a readout, and weights that start as N^(−1/2)."""
     start = nn.initializers.lecun_normal() if broken == "start" else nn.initializers.zeros

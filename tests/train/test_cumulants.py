@@ -39,6 +39,7 @@ def test_the_loss_falls_along_its_own_gradient():
     assert run.moved[0, 0] == pytest.approx(count * 1e-6, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_samples_and_going_on_from_another_run():
     x, y = sample(XOR, 200, seed=2)
     task = Task(x, y)

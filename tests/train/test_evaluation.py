@@ -96,6 +96,7 @@ OTHERS = [(loss, kind, 2 - members) for loss, kind, members in LATIN]
 @pytest.mark.parametrize(
     ("loss", "kind", "members"), [*LATIN, *(pytest.param(*each, marks=pytest.mark.slow) for each in OTHERS)]
 )
+@pytest.mark.slow
 def test_a_mean_over_targets_that_count_or_over_samples_is_that_mean(loss, kind, members):
     targets = RANDOM.integers(-1, 4, size=(22, 5))
     targets[:8] = RANDOM.integers(4, size=(8, 5))  # of the first batch all count

@@ -36,6 +36,7 @@ class Net(nn.Module):
 
 
 @pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
 def test_devices_drop_out_differently(accumulate):
     """Two devices with the same samples have the loss of one where nothing is dropped, and another where something is."""
     for rate in (0.0, 0.5):

@@ -265,6 +265,7 @@ def test_biases_that_start_at_zero_stay_there():
     assert chain.biases == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_chains_that_have_not_converged_are_called_so():
     net = MLP(64, 2, 2, activation="erf", w_std=0.9, b_std=0.2)
     with pytest.warns(NotConvergedWarning, match="NOT converged"):

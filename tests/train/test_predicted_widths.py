@@ -91,6 +91,7 @@ TASK: Task = data.digits(4, 2)
 SETTINGS: dict[str, Any] = {"steps": 4, "learning_rate": 0.03, "members": 8, "init_members": 8}
 
 
+@pytest.mark.slow
 def test_without_a_limit_of_training_there_is_no_comparison():
     with pytest.raises(AbsentError, match="not linear in the gradients"):
         compare({"ntk": functools.partial(build, "ntk")}, (8, 16), (1,), TASK, optimizer="adam", **SETTINGS)

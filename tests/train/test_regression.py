@@ -132,6 +132,7 @@ def test_which_targets_are_classes(y, classes):
     assert Samples("few", x[:-1], y[:-1], np.tile(x[-1:], (2, 1)), np.tile(y[-1:], (2, 1))).classes is classes
 
 
+@pytest.mark.slow
 def test_disks_that_are_too_small_are_named(tmp_path):
     many = np.broadcast_to(np.ones(1), (10**7, 1))
     data = Samples("many", many, many, many[:10], many[:10])

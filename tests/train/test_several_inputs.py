@@ -82,6 +82,7 @@ def check(make, x):
 
 
 @pytest.mark.parametrize(("several", "one"), [(Graph, OneArray), (GraphOfNNX, OneArrayOfNNX)])
+@pytest.mark.slow
 def test_a_tuple_is_spread_over_the_inputs(several, one):
     """They ended in Python's TypeError; roles and movements are those of the same network of one array."""
     assert Rescaled.of(several, (NODES, EDGES), **SIZES).roles == Rescaled.of(one, BOTH, **SIZES).roles

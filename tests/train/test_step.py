@@ -158,6 +158,7 @@ def test_half_precision_is_averaged_in_float32(accumulate):
     assert {leaf.dtype for leaf in jax.tree.leaves(state.variables)} == {jnp.dtype("bfloat16")}
 
 
+@pytest.mark.slow
 def test_batch_statistics_of_parts_follow_one_another():
     net = HeResNet(4, (1,), 10, norm="batch")
     state, _ = after(program(net, accumulate=2), steps=1)
@@ -323,6 +324,7 @@ class OfNNX(nnx.Module):
         "nnx in ntk",
     ],
 )
+@pytest.mark.slow
 def test_modules_may_ask_by_another_name(net):
     """Steps drop out and evaluations do not, also where the network must be told, and in another parameterization."""
     trainer = Trainer(Program(net, optax.sgd(0.0), cross_entropy), make_mesh(), (16, 8, 8, 1))
@@ -430,6 +432,7 @@ def test_parts_weigh_as_many_targets_as_they_have(mapped):
         np.testing.assert_allclose(a, b, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_large_seeds_are_those_of_single_networks():
     program, x = Program(MLP(4, 1), optax.sgd(0.1), lambda f, y: ((f - y) ** 2).mean()), (2, 3)
     seed = 2**32 - 2

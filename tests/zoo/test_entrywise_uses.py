@@ -301,6 +301,7 @@ class Decaying(nn.Module):
         return nn.Dense(1)(jnp.tanh((h[..., None] * jnp.exp(-jnp.exp(log_rates))).sum(-1)))
 
 
+@pytest.mark.slow
 def test_rates_of_channels_start_and_move_alike_at_every_width():
     starts, moves = [], []
     for width in (16, 256):

@@ -55,6 +55,7 @@ def measured(net, x, params):
     ("net", "x"),
     [pytest.param(*each, id=name, marks=pytest.mark.slow if name == "ViT" else ()) for name, each in NETS.items()],
 )
+@pytest.mark.slow
 def test_fused_attention_has_the_outputs_and_gradients_of_the_written_out(net, x, calls):
     exact = net.clone(dtype="float32")
     params = jax.jit(exact.init)(jax.random.key(2), x)

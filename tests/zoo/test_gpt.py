@@ -282,6 +282,7 @@ def test_a_bad_prompt_is_named():
         generate(net, variables(net)["params"], X[:, :0], steps=1)
 
 
+@pytest.mark.slow
 def test_tokens_in_bytes_are_those_of_whole_numbers():
     # As bytes 300 is 44, and no token that is drawn is above 255.
     net = GPT(8, 1, vocabulary=301, context=4, heads=2, separator=300, norm=None, mlp="relu")

@@ -282,6 +282,7 @@ def test_weights_that_mix_positions_of_every_neuron_are_inside():
         assert roles.places["back.kernel"].role == "readout"
 
 
+@pytest.mark.slow
 def test_signals_of_mixed_positions_move_alike_at_every_width():
     """By 4 steps of Adam in `mup`: as a readout of outputs, with a rate √N times larger, they moved by 2.1 times more.
 

@@ -384,6 +384,7 @@ def test_the_threshold_before_it_means_the_same_at_every_width(make, least, most
     assert least < norm(512) / norm(2048) < most
 
 
+@pytest.mark.slow
 def test_parts_of_the_parameters_are_scaled_as_in_the_whole():
     """`optax.multi_transform` and `masked` show each transformation some of the parameters."""
     for net, x in (

@@ -85,6 +85,7 @@ print(len(jax.devices()), [float(jnp.sum(jnp.abs(each))) for each in found])
 """
 
 
+@pytest.mark.slow
 def test_they_are_the_same_on_several_devices():
     """Of keys that lie on several devices, in each form in which JAX spreads work, beside a process without zoo."""
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}

@@ -186,6 +186,7 @@ OVERLAP = {0.76: (1.454, 2.03), 0.81: (2.180, 2.96), 0.85: (3.637, 5.28)}
 
 
 @pytest.mark.parametrize("std", OVERLAP)
+@pytest.mark.slow
 def test_overlaps_of_wide_networks_settle_over_the_depth_scale(std, row):
     q, xi = OVERLAP[std]
     found = overlap_phase(Quadratic(0.1), std, std)

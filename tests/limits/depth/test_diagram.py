@@ -25,6 +25,7 @@ def test_every_point_is_the_phase_of_its_network(tanh):
         assert tanh.ratio[i, j] == pytest.approx(np.exp(k.log_ntk[0, 0] - k.log_ntk[0, 1]), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_edge_and_condition(tanh):
     assert tanh.edge == pytest.approx([edge_of_chaos("tanh", b) for b in (0.1, 0.6)])
     assert (tanh.trains() == (6 * tanh.depth_scale > 30)).all()

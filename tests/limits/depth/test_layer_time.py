@@ -91,6 +91,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize("name", ["updates alone", pytest.param("base depth", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_finite_depths_extrapolate_to_it(name):
     is_extrapolated(ResNet(8, 3, **DENSE[name]), np.random.default_rng(0).normal(size=(3, 4)))
 
@@ -130,6 +131,7 @@ def test_the_kernel_of_linear_networks_is_3e():
     np.testing.assert_allclose(limit.kernels(x).ntk, 3 * math.e * x @ x.T / 4, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_nearly_equal_inputs_keep_their_digits():
     """At a small angle relu leaves 1 − c as it is, to order θ³: there is no rounding of c."""
     limit = deep(ResNet(8, 3))

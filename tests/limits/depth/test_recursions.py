@@ -78,6 +78,7 @@ SLOW = pytest.mark.slow
     ("activation", "w_std", "b_std"),
     [("tanh", 1.7, 0.3), *(pytest.param(*each, marks=SLOW) for each in (("relu", 1.3, 0.4), ("erf", 1.2, 0.1)))],
 )
+@pytest.mark.slow
 def test_the_twin_of_the_mlp_agrees(activation, w_std, b_std):
     x = np.random.default_rng(0).normal(size=(4, 5))
     found = deep_kernels(x, [1, 12], activation, w_std, b_std)

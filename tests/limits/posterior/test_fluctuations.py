@@ -86,6 +86,7 @@ def test_what_is_said_of_the_fluctuations():
     np.testing.assert_allclose(tested.f_test, tested.f_train[:2], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_covariance_that_is_none_is_said():
     x = np.random.default_rng(0).normal(size=(24, 4))
     limit, task = twin(MLP(8, 1, activation="erf", w_std=1.3, b_std=0.3)), Task(x, np.sin(x[:, 0]), X)

@@ -143,6 +143,7 @@ def test_standard_errors_are_those_of_other_draws(task):
 
 
 @pytest.mark.parametrize("activation", ["relu", pytest.param("erf", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_an_input_of_zeros_without_biases_says_nothing(activation, task):
     """f = 0 there in every network, so that other predictions are those without it."""
     net, zero = network(activation=activation, b_std=0.0), np.zeros((1, 5))

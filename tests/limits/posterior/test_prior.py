@@ -17,6 +17,7 @@ def drawn():
     return draw_kernels(Stack(K0, [W] * 3, [B] * 3), N, 20_000, seed=1)
 
 
+@pytest.mark.slow
 def test_mean_is_that_of_infinite_width_up_to_1_over_n(drawn, row):
     stack = Stack(K0, [W] * 3, [B] * 3)
     wide = np.array(prior_kernels(stack))

@@ -44,6 +44,7 @@ def test_samples_are_in_law_networks_of_that_width(name):
 
 
 @pytest.mark.parametrize("name", ["MLP", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Tied", "Heads"))])
+@pytest.mark.slow
 def test_no_matrix_of_samples_by_samples_is_made(name):
     """Not even where `init` would draw it; the matrices are [samples, directions]."""
     samples = 1024

@@ -94,6 +94,7 @@ def test_images_and_their_positions(x64):
         lambda x: x + jnp.sort(x, 0)[-1:],
     ],
 )
+@pytest.mark.slow
 def test_inputs_that_are_mixed_are_refused(first):
     with pytest.raises(ValueError, match=r"depend on the other inputs|no tangent kernel"):
         kernels_of(first, X)

@@ -58,6 +58,7 @@ class Filled(nn.Module):
         return Dense(1)(jnp.sin(h.at[:, jnp.array([3, 9])].get(mode="fill", fill_value=0) + 1).mean(1))
 
 
+@pytest.mark.slow
 def test_what_is_filled_in_is_zero():
     found, slices = (reading([Filled(n, each) for n in (16, 32)], X) for each in (False, True))
     for a, b in zip(found, slices, strict=True):

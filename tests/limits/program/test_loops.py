@@ -281,6 +281,7 @@ def rolled_and_not(net):
 @pytest.mark.parametrize(
     ("act", "first"), [("relu", "tanh"), *(pytest.param(a, "linear", marks=pytest.mark.slow) for a in ("tanh", "gate"))]
 )
+@pytest.mark.slow
 def test_sums_that_are_not_gaussian_are_carried_by_their_moments(act, first, monkeypatch):
     found = []
     monkeypatch.setattr("limits.program.rolled.Rolling._run", noting(found))

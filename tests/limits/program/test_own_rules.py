@@ -79,6 +79,7 @@ def test_another_rule_than_the_derivative_is_refused(name):
     assert f"{name} has a derivative rule of its own" in found.provenance["ntk"].detail
 
 
+@pytest.mark.slow
 def test_of_inputs_alone_any_rule_does():
     found = twin(network(jnp.tanh, before=straight_through)).kernels(X)
     assert found.provenance["ntk"].kind == twin(network(jnp.tanh)).kernels(X).provenance["ntk"].kind

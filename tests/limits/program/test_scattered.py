@@ -55,6 +55,7 @@ class Messages(nn.Module):
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_sums_over_edges_are_products_with_ones_and_zeros(way):
     """They were drawn: there was no rule for the primitive."""
     found, dense = (reading([Messages(n, way, each) for n in (16, 32)], X) for each in (False, True))

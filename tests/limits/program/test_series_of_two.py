@@ -102,6 +102,7 @@ class ByPosition(nn.Module):
         return nn.Dense(1, use_bias=False, kernel_init=nn.initializers.normal(self.width**-0.5))(h.mean(1))
 
 
+@pytest.mark.slow
 def test_slopes_that_differ_between_positions_are_followed_to_the_end():
     """An NTK of 0.3295 was 0.8 % too small, and called exact; 400,000 draws, standard errors of 0.1 %."""
     x = np.random.default_rng(0).normal(size=(2, 2, 5))
