@@ -40,6 +40,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_runs_are_written_as_they_finish_and_once(tmp_path: Path, written: dict[str, Any]):
     study, screen = studies_of(tmp_path, OWN), Console(quiet=True)
     before = study(widths=(8,))

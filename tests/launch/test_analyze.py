@@ -323,6 +323,7 @@ def test_a_run_is_data(folder: Path, tmp_path: Path):
     assert not (tmp_path / "done").exists()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_rebuilt_says_what_can_be_done(tmp_path: Path):
     code = (
         (Path(__file__).parent / "training_config.py")

@@ -184,6 +184,7 @@ def validation(): return drawn(1, 6)
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int64"])
+@pytest.mark.slow
 def test_the_inputs_of_validation_are_evaluated_as_they_come(tmp_path: Path, kind: str):
     own = tmp_path / "own.py"
     own.write_text(f"KIND = {kind!r}\n" + WHOLE_NUMBERS)

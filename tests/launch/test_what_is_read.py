@@ -63,6 +63,7 @@ def curves(outcome: Outcome) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(("name", "values"), [("batch", (4, 16)), ("share", (0.5, 1.0))])
+@pytest.mark.slow
 def test_an_axis_reaches_all_who_ask_for_it(own, name, values):
     """As the same number in the config does: also batches and losses, not the optimiser alone."""
     both = curves(run(own(axes={name: values})))

@@ -91,6 +91,7 @@ class Largest(nn.Module):
         return nn.Dense(1, kernel_init=nn.initializers.zeros)(nn.Dense(self.width)(x[..., None]).max(1))
 
 
+@pytest.mark.slow
 def test_outputs_of_a_readout_of_zeros_are_drawn_as_zeros():
     """NNGP 0 (it was not a number); NTK 1 + E[h h′] with h = w max(x) for w > 0 and w min(x) else, w of variance 1."""
     found = twin(in_parameterization(Largest(32), "ntk")).kernels(X, samples=256, replicas=4)

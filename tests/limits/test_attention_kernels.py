@@ -242,6 +242,7 @@ def test_kernels_that_do_not_exist_say_why(options, absent, reason):
             getattr(found, name)
 
 
+@pytest.mark.slow
 def test_kernels_by_draws_are_symmetric():
     """The two sides of a pair meet different draws: of one set of inputs both orders are averaged."""
     x = np.random.default_rng(5).normal(size=(4, 4, 4, 1))

@@ -137,10 +137,10 @@ def test_kernels_at_positions_have_no_sum_with_those_of_whole_inputs():
     # As many inputs as positions: the arrays could be added.
     tokens = np.random.default_rng(0).integers(0, 5, size=(3, 3))
     decoder = GPT(16, 1, vocabulary=5, context=3, norm=None, mlp="relu")
-    for whole in (twin(decoder) + twin(RELU), twin(RELU) * twin(decoder)):
-        for kernels in (whole.kernels, functools.partial(whole.kernels, diagonal=True), whole.kernel_function()):
-            with pytest.raises(ValueError, match=r"GPT.* \[3, 3, 3.*at the same positions"):
-                kernels(tokens)
+    added, multiplied = twin(decoder) + twin(RELU), twin(RELU) * twin(decoder)
+    for kernels in (added.kernels, functools.partial(added.kernels, diagonal=True), multiplied.kernel_function()):
+        with pytest.raises(ValueError, match=r"GPT.* \[3, 3, 3.*at the same positions"):
+            kernels(tokens)
     assert (twin(decoder) + twin(decoder)).kernels(tokens).nngp.shape == (3, 3, 3, 3)
 
 
@@ -155,6 +155,7 @@ class Words(nn.Module):
         return nn.Dense(1)(nn.relu(h))
 
 
+@pytest.mark.slow
 def test_words_stay_words_whichever_part_comes_first():
     words, numbers = twin(in_parameterization(Words(8), "ntk")), twin(RELU)
     x = np.random.default_rng(0).integers(0, 5, size=(5, 3))

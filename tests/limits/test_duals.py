@@ -309,6 +309,7 @@ def of_both(phi, r1, r2):
         (lambda x: jnp.clip(x, -1, 1), 0.5, 1e-7, 2e-4),
     ],
 )
+@pytest.mark.slow
 def test_orders_beyond_the_last_are_continued(phi, r2, bent, slope):
     """Without, E φ'φ' of relu is .01 off at 1 − c = 1e-3, and 1e-2 at c = −1, where the last order has the wrong sign."""
     found, expected = of_both(phi, 1.0, r2)

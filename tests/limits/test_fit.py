@@ -200,6 +200,7 @@ def test_a_fit_with_a_noise_for_every_point():
         fit(net, task, noise=truth[:3])
 
 
+@pytest.mark.slow
 def test_a_noise_for_every_point():
     """A point whose noise is huge is as good as left out."""
     net, x, y = MLP(1, 2, 2, "erf", b_std=0.2), draw(5, 3), draw(5, 2, seed=1)

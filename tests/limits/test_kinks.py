@@ -67,6 +67,7 @@ def test_the_slope_is_the_derivative_of_the_average(name):
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "relu6" else n for n in CASES])
+@pytest.mark.slow
 def test_equal_inputs_stay_equal_and_exchanged_ones_the_same(name):
     form = form_of(FUNCTIONS[name][0])
     r = jnp.array([0.0, 1e-3, 0.3, 1.0, 40.0])

@@ -49,6 +49,7 @@ def test_they_are_said_wherever_they_are_known(call):
     assert len(warned(lambda: call(COS.kernel_function()))) == 1
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_closed_forms_of_inputs_that_are_traced_or_like():
     closed = twin(MLP(8, 2, activation=("relu", "erf"))).kernel_function()
     assert not warned(lambda: closed(30 * X))

@@ -396,6 +396,7 @@ def test_optimisers_that_do_not_fit_are_refused_alike(optimizer, why):
         ),
     ],
 )
+@pytest.mark.slow
 def test_what_is_observed_must_be_numbers(observe, why):
     for run in (lambda: twin(SMALL).rich(TASK, 1, 0.1, samples=16, replicas=2, observe=observe),
                 lambda: ensemble(SMALL, TASK, 2, 1, 0.1, observe=observe)):  # fmt: skip

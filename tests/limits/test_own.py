@@ -193,6 +193,7 @@ class Shifted(Own):
         return self.dense("input")(x + jnp.asarray(self.by)[None])
 
 
+@pytest.mark.slow
 def test_definitions_may_hold_arrays_and_are_told_apart_by_their_content():
     task = Task(VECTORS, VECTORS[:, :2])
     one, same, other = (Shifted(8, by=np.full(4, by)) for by in (0.0, 0.0, 3.0))

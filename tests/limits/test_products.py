@@ -97,6 +97,7 @@ RARELY = {"tokens", "products with it", "rich under Muon",
 @pytest.mark.parametrize(
     "door", [pytest.param(door, marks=[pytest.mark.slow] if door in RARELY else []) for door in DOORS]
 )
+@pytest.mark.slow
 def test_products_are_full(door: str, seen: list[str]) -> None:
     """JAX's own default, None, is TF32 on a GPU and bfloat16 on a TPU."""
     try:

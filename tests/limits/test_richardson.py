@@ -156,6 +156,7 @@ def test_a_random_bias_of_the_readout_counts_once_in_the_covariance(law):
 
 
 @pytest.mark.parametrize("law", BIASED)
+@pytest.mark.slow
 def test_halves_have_biases_of_their_own(law):
     """Independent of each other; of the whole's, which has their variance, half the square where its law allows a sum."""
     b, net = BIASED[law]

@@ -51,6 +51,7 @@ def test_evidence_looks_at_arrays_of_jax_but_not_while_they_are_traced():
     assert np.isfinite(slope).all()
 
 
+@pytest.mark.slow
 def test_kernels_in_few_digits_and_of_draws_are_symmetric():
     images = np.random.default_rng(0).normal(size=(6, 4, 4, 1))
     drawn = twin(ViT(8, 1, patch=2, logits="1/sqrt(d)", heads="grow")).kernels(images, samples=16, block=4)

@@ -142,6 +142,7 @@ def test_lazy_is_descent_by_the_kernel_between_positions(task):
 
 
 @pytest.mark.usefixtures("full_products")
+@pytest.mark.slow
 def test_members_descend_the_masked_loss(tmp_path):
     net, rows, rate = Words(8), np.array([[0], [1], [0], [1]]), 0.5
     run = ensemble(net, TASK, 2, 4, rate, batches=rows, seed=3, times=[0, 4], kernels=())

@@ -41,6 +41,7 @@ def test_kernels_of_layers_add_up_to_that_of_all(net, x, layers):
         np.testing.assert_allclose(sum(parts) + net.b_std**2, ntk(net, x), rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_a_layer_alone_and_with_a_role():
     second, third = (ntk(NET, X, (name,)) for name in ("hidden_2", "hidden_3"))
     np.testing.assert_allclose(ntk(NET, X, ("hidden_2", "readout")), second + ntk(NET, X, ("readout",)), rtol=1e-10)

@@ -322,6 +322,7 @@ def _two_outputs(task: Any) -> Any:
     return type(task)(task.x_train, np.ones((4, 2)), task.x_test, np.ones((2, 2)))
 
 
+@pytest.mark.slow
 def test_wide_networks_have_the_twins_kernels():
     width, members = 1024, 8
     net = MLP(width, 2, activation="erf", w_std=1.4, b_std=0.3)

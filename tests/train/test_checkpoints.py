@@ -193,6 +193,7 @@ def test_a_checkpoint_of_another_network_is_left_as_it_is(pair: Path):
     same(latest(pair), 7)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_read_now_is_left_as_it_is(pair: Path, monkeypatch: pytest.MonkeyPatch):
     for error in (MemoryError("2 GiB"), PermissionError(13, "no"), ValueError("UNAVAILABLE: storage")):
 

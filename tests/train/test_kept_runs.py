@@ -108,6 +108,7 @@ def test_a_run_does_not_depend_on_which_others_are_in_its_program():
     np.testing.assert_allclose(beside, whole[[5, 1]], rtol=1e-5)  # side by side as on an accelerator: to rounding
 
 
+@pytest.mark.slow
 def test_scores_and_what_is_given_up():
     x, y = X[0], Y[0]
     jobs: Any = {"rate": np.array([0.01, 0.1, 1e30])}

@@ -138,6 +138,7 @@ def test_what_must_be_told_whether_it_is_trained_is_told(asked, told):
     np.testing.assert_allclose([s.exponent for s in mine], [s.exponent for s in theirs], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_kernels_of_nnx_modules_that_must_be_told():
     asked, told = (twin(in_parameterization(make, "ntk", width=16)).kernels(NODES) for make in (AskedOfNNX, ToldNNX))
     np.testing.assert_allclose(asked.ntk, told.ntk, rtol=1e-12)

@@ -80,6 +80,7 @@ def test_parts_of_a_batch_change_nothing(plain: Any):
         np.testing.assert_allclose(metrics[name], plain[1][name], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_gradients_in_half_precision_are_added_up_in_float32():
     """Of many parts, and of many parameters for their norms: sums of bfloat16 stop at 256 times what is added."""
     net = nn.Dense(2, use_bias=False, dtype=jnp.bfloat16, param_dtype=jnp.bfloat16)

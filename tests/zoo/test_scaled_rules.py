@@ -167,6 +167,7 @@ def test_functions_that_an_optimiser_is_given_are_of_its_own_coordinates(rule, m
         tx.update(params, state, params, curvature_fn=jnp.sum)  # pyright: ignore[reportCallIssue]
 
 
+@pytest.mark.slow
 def test_the_point_of_schedule_free_training_is_read_outside():
     net, params, loss = problem()
     rule = optax.contrib.schedule_free_adamw(0.05, warmup_steps=2)

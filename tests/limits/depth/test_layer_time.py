@@ -149,6 +149,7 @@ def test_nearly_equal_inputs_keep_their_digits():
     assert float(state.gap[0, 0]) == 0
 
 
+@pytest.mark.slow
 def test_lazy_training_uses_it():
     x = np.random.default_rng(0).normal(size=(3, 4))
     task = Task(x[:2], [1.0, -1.0], x[2:], [0.5])

@@ -115,6 +115,7 @@ def test_phases_of_relu():
     [(jax.nn.relu6, (0, 1)), (lambda x: jnp.clip(x, 0, 2.0), (0, 1)), (lambda x: jnp.sin(jnp.abs(x)), (1, 1)),
      (jax.nn.selu, (1.0507009873554805**2 * 1.6732632423543772**2, 1.0507009873554805**2))],
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_signal_that_dies_at_a_kink(activation, squared_slopes):
     """φ near 0 is leaky relu: χ = σ_w² (φ'(0−)² + φ'(0+)²)/2, and angles close, slower than any exponential."""
     power = sum(squared_slopes) / 2

@@ -72,6 +72,7 @@ def test_exponential_rates(activation, w_std, b_std, depths, factor):
         rate(l)
 
 
+@pytest.mark.slow
 def test_ordered_and_chaotic_limits():
     assert limiting_kernel("tanh", 1.0, 0.3).diagonal == pytest.approx(0.92179, abs=5e-6)
     assert limiting_kernel("tanh", 2.0, 0.3).off_diagonal == pytest.approx(4.25891, abs=5e-6)

@@ -75,6 +75,7 @@ def test_hyperparameters_and_angles():
     np.testing.assert_allclose([best(each)[1] for each in angles], [0.561, 0.324], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_response_has_one_maximum_and_angles_lower_it():
     for depth in (10, 50):
         heights = log_response(K0, depth, np.geomspace(0.01, 3.0, 100), **NET)

@@ -131,6 +131,7 @@ def test_test_points_do_not_act(task):
     np.testing.assert_allclose(found.f_test, found.f_train, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_standard_errors_are_those_of_other_draws(task):
     several = [
         twin(network(depth=1)).posterior(task, NOISE, 60, samples=1000, seed=s, tolerance=1e-4) for s in range(8)

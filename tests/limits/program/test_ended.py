@@ -108,6 +108,7 @@ def test_they_are_those_of_wide_networks(make):
 
 
 @pytest.mark.parametrize("end", ["without its mean", pytest.param("of one", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_sums_of_other_terms_have_no_kernels(end):
     """Terms that are not odd in weights of their own; the second is zero at every width."""
     with pytest.raises(ValueError, match="sum over neurons"):

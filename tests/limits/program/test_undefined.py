@@ -77,6 +77,7 @@ def test_what_makes_them_is_said_and_nothing_that_a_mask_takes_out(how, said):
         ensemble(own(how), TASK, members=2, steps=1, learning_rate=0.1, kernels=())
 
 
+@pytest.mark.slow
 def test_the_learning_rate_is_blamed_where_the_code_is_right():
     check_defined(own("none"), X, np.full((4, 1), np.nan))
     with pytest.raises(FloatingPointError, match="learning rate 1e\\+30 is too large for this width"):
