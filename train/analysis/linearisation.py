@@ -32,14 +32,9 @@ def linearisation_distance(net: Any, start: Any, variables: Any, x: Any, chunk: 
 def linearised(net: Any, start: Any, variables: Any, x: Any, chunk: int = CHUNK) -> tuple[np.ndarray, ...]:
     """f(θ, x), f(θ₀, x) and f_lin(θ, x), in float64."""
     (before, _), (trained, state), program = split(start), split(variables), compiled(net)
-    old, new = by_name(before), by_name(trained)
-    if old.keys() != new.keys():
-        raise ValueError(
-            f"linearisation_distance: variables hold {_names(new)}, and start {_names(old)}: give the same network's before and "
-            "after training."
-        )
+    old, new = _both(before, trained)
     # Where nothing has moved, f_lin is f: two programs of it may differ by rounding, which is infinitely far beside 0.
-    still = old.keys() == new.keys() and all(np.array_equal(leaf, new[name]) for name, leaf in old.items())
+    still = all(np.array_equal(leaf, new[name]) for name, leaf in old.items())
     each = []
     for part in parts_of(len(x), chunk):
         first = program.outputs(before, state, x[part])
@@ -68,13 +63,7 @@ def parameter_movement(start: Any, variables: Any) -> dict[str, dict[str, float]
     >>> parameter_movement({"a": np.array([3.0, 4.0])}, {"a": np.array([3.0, 5.0])})["a"]["relative"]
     0.2
     """
-    (before, _), (trained, _) = split(start), split(variables)
-    old, new = by_name(before), by_name(trained)
-    if old.keys() != new.keys():
-        raise ValueError(
-            f"linearisation_distance: variables hold {_names(new)}, and start {_names(old)}: give the same network's before and "
-            "after training."
-        )
+    old, new = _both(split(start)[0], split(variables)[0])
     if {name: np.shape(leaf) for name, leaf in old.items()} != {name: np.shape(leaf) for name, leaf in new.items()}:
         raise ValueError("parameter_movement: start and variables must hold the same parameters, of the same shapes.")
     pairs = {
@@ -87,6 +76,17 @@ def parameter_movement(start: Any, variables: Any) -> dict[str, dict[str, float]
         size, moved = _size(a), _size(b - a)
         found[name] = {"moved": moved, "relative": moved / size if size else float("nan")}
     return found
+
+
+def _both(before: Any, trained: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The leaves of both by name, which must be the same names."""
+    old, new = by_name(before), by_name(trained)
+    if old.keys() != new.keys():
+        raise ValueError(
+            f"linearisation_distance: variables hold {_names(new)}, and start {_names(old)}: give the same network's before and "
+            "after training."
+        )
+    return old, new
 
 
 def _size(values: np.ndarray) -> float:
