@@ -20,6 +20,7 @@ from launch.train import with_fields
 from limits import twin
 from train.records import read_records
 from train.study.grid import conduct
+from train.study.sized import limit_sweeps
 from train.transfer import Outcome, Sweep, report
 
 HERE = Path(__file__).parent
@@ -233,7 +234,7 @@ def test_the_command_for_the_target_keeps_what_was_asked_for(own: Any):
 def test_the_limit_is_trained_by_the_optimiser_of_the_config(own: Any):
     study = own(momentum=0.9, limit={"samples": 32}, values=(0.08,))
     cell = next(cell for cell in study.cells() if cell.width == np.inf)
-    (found,) = study.limit(cell, lambda _: None)
+    (found,) = limit_sweeps(study, cell, lambda _: None)
     net, task = study.call("make", 8, 1), study.call("task")
     run = twin(net).rich(task, 6, 0.08, momentum=0.9, samples=32, times=range(6), kernels=())
     np.testing.assert_allclose(found.curves[0].mean(0), run.loss, rtol=1e-5)

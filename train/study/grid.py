@@ -7,6 +7,7 @@ from rich.markup import escape
 
 from train.progress import add_parts, parts_bar
 from train.study.cell_records import CellRecords
+from train.study.outcomes import outcome_of
 from train.study.study import Study
 from train.transfer import Outcome
 from train.transfer.cells import save_arrays
@@ -45,6 +46,6 @@ def conduct(study: Study, part: tuple[int, int], screen: Any) -> Outcome | None:
             "report is written by whoever finds all of them: run any part again."
         )
         return None
-    outcome = study.outcome(found, absent)
+    outcome = outcome_of(study, found, absent)
     save_arrays(study.folder / "arrays.npz", outcome.arrays())
     return outcome

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from train.study.sized import limit_sweeps
 from train.study.study import Study
 from train.transfer.cells import read, write
 from train.transfer.checked import by_hand, check
@@ -89,7 +90,7 @@ def _from_limit(study: Study, outcome: Outcome, label: str, target: tuple[int, i
     file = kept.with_name(f"{kept.stem}_at_{'_'.join(f'{w:g}' for w in widths)}.npz")
     found = read(file)
     if found is None:
-        found = study.limit(cell, lambda _: None, (*widths, math.inf))
+        found = limit_sweeps(study, cell, lambda _: None, (*widths, math.inf))
         write(file, found)
     if lost := [f"{each.width:g}" for each in found if (each.losses <= 0).any()]:
         raise ValueError(

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from train.study.size import Size, labelled, products
 from train.study.sized import check_scored, limit_sweeps, train_size
 from train.transfer import Outcome, Sweep
 from train.transfer.cells import read, write
-from train.transfer.kept import KeptRuns, held, keep, missing
+from train.transfer.kept import KeptRuns, Tried, complete, held, missing
 from train.transfer.outcome import Target, target
 from train.transfer.runs import check_has_limit
 from zoo import checks
@@ -171,32 +171,27 @@ class Study:
         """Trains what is missing of a cell's grid, and keeps it: these runs; of a limit nothing, nor where another process
         in this folder was faster."""
         file = self.file(cell)
+        if math.isfinite(cell.width):
+            return complete(file, *self.wanted(cell), lambda jobs, seeds: train_size(self, cell, jobs, seeds, advance))
         with Store(file.parent).lock(file.stem):
-            if not self.missing(cell):
-                return None
-            if math.isinf(cell.width):
-                write(file, self.limit(cell, advance))
-                return None
-            trained = train_size(self, cell, *missing(held(file), *self.wanted(cell)), advance)
-            keep(file, trained.joined(held(file)))  # read again: some file systems have no locks
-        return trained
+            if self.missing(cell):
+                write(file, limit_sweeps(self, cell, advance))
+        return None
 
     def sweeps(self, cell: Size) -> list[Sweep] | None:
         """Of a cell that is whole, one for each of `settings`; None where a run is missing."""
         if math.isinf(cell.width):
             return read(self.file(cell))
+        grid = cell.width, cell.depth, self.values.tolist(), self.seeds.tolist()
+        return self._of_each(cell, lambda tried: tried.grid(*grid))
+
+    def _of_each(self, cell: Size, sweep: Callable[[Tried], Sweep | None]) -> list[Sweep] | None:
+        """One for each of `settings` of what is there; None where one has none."""
         if (there := held(self.file(cell))) is None:
             return None
-        found = [
-            there.table(self.dial, setting).grid(cell.width, cell.depth, self.values.tolist(), self.seeds.tolist())
-            for setting in self.settings()
-        ]
-        whole = [sweep for sweep in found if sweep is not None]
+        found = [sweep(there.table(self.dial, setting)) for setting in self.settings()]
+        whole = [each for each in found if each is not None]
         return whole if len(whole) == len(found) else None
-
-    def limit(self, cell: Size, advance: Any, widths: Sequence[float] = ()) -> list[Sweep]:
-        """The same of the infinitely wide network; or what it says of networks of these widths, for the first setting."""
-        return limit_sweeps(self, cell, advance, widths)
 
     def no_limit(self, fields: dict[str, Any]) -> str:
         """Why a setting has no limit with feature learning, or an empty string."""
@@ -210,10 +205,6 @@ class Study:
     def job_example(self) -> dict[str, Any]:
         """The first value of every traced hyperparameter."""
         return {**self.settings()[0], self.dial: float(self.values[0])}
-
-    def outcome(self, found: dict[tuple, list[Sweep]], absent: dict[str, str]) -> Outcome:
-        """All sweeps by setting and size."""
-        return outcome_of(self, found, absent)
 
     def target(self, outcome: Outcome, size: tuple[float, int] | None = None) -> Target:
         """The size that the config asks for (by default the largest one), or this one, and the value to train it with."""
@@ -235,11 +226,7 @@ class Study:
 
     def cores(self, cell: Size) -> list[Sweep] | None:
         """Of a cell what there is, one for each of `settings`: the values that have all seeds; None where a setting has none."""
-        if math.isinf(cell.width) or (there := held(self.file(cell))) is None:
-            return None
-        found = [there.table(self.dial, setting).core(cell.width, cell.depth) for setting in self.settings()]
-        whole = [sweep for sweep in found if sweep is not None]
-        return whole if len(whole) == len(found) else None
+        return None if math.isinf(cell.width) else self._of_each(cell, lambda tried: tried.core(cell.width, cell.depth))
 
     def kept(self) -> Outcome:
         """The sizes that `launch.transfer` has kept in the folder, as many as there are; of rounds what they have trained."""
@@ -248,7 +235,7 @@ class Study:
             sweeps = self.sweeps(cell) or (self.cores(cell) if searched else None)
             if sweeps is not None:
                 found[cell.key] = sweeps
-        return self.outcome(found, {})
+        return outcome_of(self, found, {})
 
     def command(self, outcome: Outcome, given: Sequence[str] = (), chosen: Target | None = None) -> str:
         """What trains the target size with the value that the sweep found for it, or what was chosen.

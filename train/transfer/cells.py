@@ -11,7 +11,7 @@ from rich.progress import track
 
 from limits.kept.identity import identity, numerics
 from limits.kept.store import Store, npz_bytes, write_whole
-from train.transfer.kept import KeptRuns, held, keep, missing
+from train.transfer.kept import KeptRuns, complete, held
 from train.transfer.runs import shuffled, train_runs
 from train.transfer.shift import Transfer, along
 from train.transfer.sweep import Sweep
@@ -61,22 +61,20 @@ def sweep_rates(
     """
     grid = np.sort(np.asarray(rates, float))
     runs = np.repeat(grid, seeds), np.tile(np.arange(seeds), len(grid))
-    curves = curves_of(make, optimizer, loss_fn, batches, width, depth, *runs, together)
+    curves = curves_of((make, optimizer, loss_fn, batches), width, depth, *runs, together)
     return Sweep(width, depth, grid, curves.reshape(len(grid), seeds, -1))
 
 
 def curves_of(
-    make: Callable[[int, int], Any],
-    optimizer: Callable[[Any, Any], optax.GradientTransformation],
-    loss_fn: Callable[[Any, Any], Any],
-    batches: tuple[Any, Any],
+    what: tuple[Any, Any, Any, Any],
     width: int,
     depth: int,
     rates: np.ndarray,
     seeds: np.ndarray,
     together: int | None = None,
 ) -> np.ndarray:
-    """The losses [run, step] of one size at these rates [run] with these seeds [run], see `sweep_rates`."""
+    """The losses [run, step] of one size at these rates [run] with these seeds [run]; what: the first four of `sweep_rates`."""
+    make, optimizer, loss_fn, batches = what
     net, steps = make(width, depth), len(batches[0])
     return train_runs(
         lambda job: (net, optimizer(net, job["rate"])),
@@ -122,22 +120,19 @@ def transfer(
             f"transfer: width {widths[0]} and depth {depths[0]} alone leave nothing to compare: give two or more of either, or "
             "call sweep_rates."
         )
-    found = {}
-    word = "" if folder is None else identity("runs", make, optimizer, loss_fn, batches, numerics())
+    found, what = {}, (make, optimizer, loss_fn, batches)
+    word = "" if folder is None else identity("runs", *what, numerics())
     for width, depth in track(list(dict.fromkeys(cells)), "sizes", disable=not progress, console=Console(stderr=True)):
         if folder is None:
-            found[width, depth] = sweep_rates(make, optimizer, loss_fn, batches, width, depth, grid.tolist(), seeds)
+            found[width, depth] = sweep_rates(*what, width, depth, grid.tolist(), seeds)
             continue
         file = Path(folder) / f"width_{width}_depth_{depth}_{word}.npz"
-        there, wanted = held(file), ({"rate": np.repeat(grid, seeds)}, np.tile(np.arange(seeds), len(grid)))
-        if len(missing(there, *wanted)[1]):  # a folder of finished runs need not be one to write in
-            with Store(file.parent).lock(file.stem):
-                there = held(file)
-                values, each = missing(there, *wanted)
-                if len(each):
-                    curves = curves_of(make, optimizer, loss_fn, batches, width, depth, values["rate"], each)
-                    there = KeptRuns.of(values, each, curves).joined(held(file))
-                    keep(file, there)
+
+        def train(jobs: Any, each: np.ndarray, width: int = width, depth: int = depth) -> KeptRuns:
+            return KeptRuns.of(jobs, each, curves_of(what, width, depth, jobs["rate"], each))
+
+        complete(file, {"rate": np.repeat(grid, seeds)}, np.tile(np.arange(seeds), len(grid)), train)
+        there = held(file)
         assert there is not None
         whole = there.table("rate", {}).grid(width, depth, grid.tolist(), range(seeds))
         assert whole is not None

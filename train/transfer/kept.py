@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -196,3 +196,19 @@ def held(file: Path) -> KeptRuns | None:
 def keep(file: Path, runs: KeptRuns) -> None:
     """All runs of a size in one file, which grows."""
     Store(file.parent).put(file.stem, {each.name: getattr(runs, each.name) for each in dataclasses.fields(runs)})
+
+
+def complete(
+    file: Path, jobs: Mapping[str, np.ndarray], seeds: np.ndarray, train: Callable[..., KeptRuns]
+) -> KeptRuns | None:
+    """Trains, by train(jobs, seeds), what is missing of these runs, and keeps it; None where nothing is, nor where another
+    process in this folder was faster."""
+    if not len(missing(held(file), jobs, seeds)[1]):  # a folder of finished runs need not be one to write in
+        return None
+    with Store(file.parent).lock(file.stem):
+        lacks = missing(held(file), jobs, seeds)
+        if not len(lacks[1]):
+            return None
+        trained = train(*lacks)
+        keep(file, trained.joined(held(file)))  # read again: some file systems have no locks
+    return trained
