@@ -41,6 +41,13 @@ def colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
+def shades(count: int, end: float = 0.0) -> list[Any]:
+    """Colours of so many curves that follow one another, from light to dark."""
+    from matplotlib import colormaps  # slow to import
+
+    return [colormaps["viridis"](0.9 - (0.9 - end) * i / max(count - 1, 1)) for i in range(count)]
+
+
 def at_sizes(axis: Any, sizes: Sequence[float]) -> None:
     """Ticks of the horizontal axis at these widths or depths alone."""
     from matplotlib.ticker import NullLocator

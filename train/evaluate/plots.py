@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from train.evaluate.compare import Comparison, Curves
-from train.evaluate.drawing import COLOURS, at_sizes, legend_beside, log_ticks, panels
+from train.evaluate.drawing import COLOURS, at_sizes, legend_beside, log_ticks, panels, shades
 from train.evaluate.report import Picture
 from train.evaluate.verdict import Verdict
 
@@ -108,14 +108,12 @@ def _curves(result: Comparison, label: str, depth: int) -> list[Curves]:
 
 def losses(result: Comparison) -> "matplotlib.figure.Figure":
     """Training loss of ensembles of each width, and of their limits."""
-    import matplotlib as mpl  # slow to import
-
-    shades = mpl.colormaps["viridis"](np.linspace(0.9, 0.1, len(result.widths)))
+    by_width = dict(zip(result.widths, shades(len(result.widths), 0.1), strict=True))
 
     def draw(axis: Any, label: str, depth: int) -> None:
         run = result.limits.get((label, depth))
         for curve in _curves(result, label, depth):
-            colour = shades[result.widths.index(curve.width)]
+            colour = by_width[curve.width]
             axis.plot(result.times, curve.loss, color=colour, lw=1.2, label=f"width {curve.width}")
             low, high = curve.loss - 2 * curve.loss_sem, curve.loss + 2 * curve.loss_sem
             axis.fill_between(result.times, low, high, color=colour, alpha=0.2, lw=0)

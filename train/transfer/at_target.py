@@ -11,7 +11,7 @@ from train.transfer.expansion import Axis, Model, Size, models
 from train.transfer.fit import Curve, DrawnSizes, fit
 from train.transfer.mixture import drawn, over, weights_of, within
 from train.transfer.sweep import Sweep
-from train.transfer.valley import Near, near
+from train.transfer.valley import Near
 
 DRAWS = 2000
 
@@ -27,8 +27,7 @@ class AtTarget:
     @classmethod
     def of(cls, sweeps: Mapping[Size, Sweep], target: Size, seed: int = 0) -> "AtTarget | None":
         """All sizes fitted together as in `predict`; None where there are too few of them, or they have nothing in common."""
-        found = {size: near(np.log2(sweep.rates), sweep.losses, wide=True) for size, sweep in sorted(sweeps.items())}
-        curves = [Curve.of(size, each) for size, each in found.items() if each is not None]
+        curves = Curve.all(sweeps)
         axes = Axis.of([c.size for c in curves])
         if len(curves) < 1 + len(axes) or any(
             name not in {axis.name for axis in axes} and target[i] != c.size[i]

@@ -2,19 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from train.evaluate.interval import Interval, share
+from train.evaluate.interval import share
 from train.evaluate.report import Part, Table
 from train.transfer.checked import Checked
-from train.transfer.shift import bracketed, octaves, percent
-
-
-def words(each: Interval, form: Any = "{:.4g}".format) -> str:
-    """A number with its interval."""
-    return bracketed(form, *(float(v) for v in each.ends))
+from train.transfer.shift import octaves, percent, words
 
 
 def parts(found: Mapping[str, Checked], level: float) -> list[Part]:

@@ -41,12 +41,10 @@ def explored(outcome: Outcome) -> Exploration | None:
 
 
 def _place(outcome: Outcome, label: str, sweep: Sweep) -> dict[str, Any]:
-    setting = {name: _coordinate(value) for name, value in outcome.settings.get(label, {"setting": label}).items()}
-    return {**setting, **_size(sweep)}
-
-
-def _coordinate(value: Any) -> Any:
-    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value)
+    setting = outcome.settings.get(label, {"setting": label})
+    return {name: value if type(value) in (int, float, str) else str(value) for name, value in setting.items()} | _size(
+        sweep
+    )
 
 
 def _size(sweep: Sweep) -> dict[str, Any]:

@@ -10,12 +10,13 @@ all this is: Student's t.
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from train.transfer.expansion import REMAINDER, Axis, Model, Size, columns, distances
-from train.transfer.valley import FREEDOM, Near, own_shapes, shape_shares, shapes_at
+from train.transfer.sweep import Sweep
+from train.transfer.valley import FREEDOM, Near, near, own_shapes, shape_shares, shapes_at
 
 AMPLITUDE = 0.15
 COMMON = 2.5  # what a shape misses at one value in all sizes alike, over what it misses at one size
@@ -43,6 +44,12 @@ class Curve:
         """Offsets weigh points by their noise."""
         away, weights = near.values - near.means[:, None], 1 / (near.variance + 1e-24)
         return cls(size, near, (away * weights[:, None]).sum(0) / weights.sum())
+
+    @classmethod
+    def all(cls, sweeps: Mapping[Size, Sweep]) -> "list[Curve]":
+        """Of all sizes, without those that diverge at every value."""
+        found = {size: near(np.log2(sweep.rates), sweep.losses, wide=True) for size, sweep in sorted(sweeps.items())}
+        return [cls.of(size, each) for size, each in found.items() if each is not None]
 
     @property
     def finite(self) -> bool:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from train.evaluate.drawing import at_sizes, colour, gallery, legend_beside, log_ticks, panels
+from train.evaluate.drawing import at_sizes, colour, gallery, legend_beside, log_ticks, panels, shades
 from train.transfer.outcome import Outcome
 from train.transfer.sweep import Sweep
 
@@ -14,12 +14,6 @@ if TYPE_CHECKING:
 
 _SIZE = (4.6, 3.5, 1.4)  # of a panel, and the margin
 _BEYOND = 1.5  # times the last value of a grid: the end of a bar that is open there
-
-
-def _shades(count: int) -> list:
-    from matplotlib import colormaps  # slow to import
-
-    return [colormaps["viridis"](0.9 - 0.9 * i / max(count - 1, 1)) for i in range(count)]
 
 
 def curves(outcome: Outcome) -> "matplotlib.figure.Figure":
@@ -76,7 +70,7 @@ def _draw_curves(axis, sweeps, over: str, limit: Sweep | None) -> None:
     highest, first = max(finite, default=1.0), max(starts, default=1.0)
     top = min(first + 0.3 * abs(first), highest + 0.05 * abs(highest)) if finite else 1.0
     drawn: list[Sweep] = [*sweeps, *([limit] if limit else [])]
-    for sweep, shade in zip(drawn, [*_shades(len(sweeps)), "k"], strict=False):
+    for sweep, shade in zip(drawn, [*shades(len(sweeps)), "k"], strict=False):
         losses, style = sweep.losses, "--" if sweep is limit else "-"
         mean, sem = losses.mean(1), _spread(losses)
         size = getattr(sweep, over)
@@ -148,7 +142,7 @@ def early(outcome: Outcome) -> "matplotlib.figure.Figure":
     """The optimum had training ended earlier, a line a size."""
 
     def draw(axis: Any, label: str, sweeps: list[Sweep]) -> None:
-        for sweep, shade in zip(sweeps, _shades(len(sweeps)), strict=True):
+        for sweep, shade in zip(sweeps, shades(len(sweeps)), strict=True):
             steps, path = sweep.moving_optimum()
             axis.plot(steps, 2.0**path, color=shade, label=f"{sweep.width:g} × {sweep.depth}")
         axis.set(yscale="log", title=label)
@@ -162,7 +156,7 @@ def training(outcome: Outcome) -> "matplotlib.figure.Figure":
 
     def draw(axis: Any, label: str, sweeps: list[Sweep]) -> None:
         best = float(sweeps[0].rates[int(np.argmin(sweeps[0].losses.mean(1)))])
-        for sweep, shade in zip(sweeps, _shades(len(sweeps)), strict=True):
+        for sweep, shade in zip(sweeps, shades(len(sweeps)), strict=True):
             if best not in sweep.rates:
                 continue
             mean = sweep.curves[sweep.rates.tolist().index(best)].mean(0)

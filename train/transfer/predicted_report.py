@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from train.evaluate.drawing import at_sizes, colour, gallery, legend_beside, log_ticks
+from train.evaluate.drawing import at_sizes, colour, gallery, legend_beside, log_ticks, shades
 from train.evaluate.interval import Interval
 from train.evaluate.report import Folded, Part, Picture, Report, Table, Text, notes
 from train.transfer.checked import Checked
 from train.transfer.checked_report import parts as checked_parts
-from train.transfer.checked_report import words
+from train.transfer.doubts import HeldOut
 from train.transfer.explored import predicted
 from train.transfer.outcome import Outcome
 from train.transfer.prediction import Prediction, measured
-from train.transfer.shift import percent
+from train.transfer.shift import percent, words
 from train.transfer.sweep import Sweep
 from train.transfer.variants import Stated
 from train.transfer.variants_report import FLOOR, Contest, parts_of
@@ -66,23 +66,22 @@ def report(
     written down before targets were trained (`written.py`)."""
     written = written or {}
     dial = outcome.dial.replace("_", " ")
-    said = [each for each in found if each.prediction is not None]
-    level = said[0].prediction.level if said and said[0].prediction else 0.9
+    said = [(each, p) for each in found if (p := each.prediction) is not None]
+    level = said[0][1].level if said else 0.9
     contests = variants(outcome, found)
     parts: list[Part] = [_table(found, dial)]
     parts += [Text(f"{each.label}: {each.refused}") for each in found if each.refused]
-    parts += [Text(f"{each.label}: {doubt}") for each in said if each.prediction for doubt in each.prediction.doubts]
+    parts += [Text(f"{each.label}: {doubt}") for each, p in said for doubt in p.doubts]
     parts += parts_of(contests, dial)
-    if held := [each for each in said if each.prediction and each.prediction.held_out]:
+    if held := {each.label: p.held_out for each, p in said if p.held_out}:
         parts.append(_held_out(held, dial))
-    if seen := [each for each in said if each.checked]:
-        parts += checked_parts({each.label: each.checked for each in seen if each.checked}, level)
-        parts.append(Text(sentence(seen, written)))
+    if seen := {each.label: each.checked for each, _ in said if each.checked}:
+        parts += checked_parts(seen, level)
+        parts.append(Text(sentence(found, written)))
     measured_ones = _measured_variants(outcome, seen)
     parts += [part for each in measured_ones for part in each.parts(dial)]
     parts += [_from_limit(outcome, each, dial, level) for each in found if each.from_limit]
-    pairs = [(each.label, each.prediction) for each in said if each.prediction]
-    if shown := predicted(outcome, pairs):
+    if shown := predicted(outcome, [(each.label, p) for each, p in said]):
         parts.append(shown)
     if said:
         limit = "; dashed: the limit's own" if any(outcome.limits.values()) else ""
@@ -93,7 +92,7 @@ def report(
                 "Measured sizes; black: the target, predicted, and its interval.",
                 curves(outcome, said),
             ),
-            Folded("Models", [_models(each, dial) for each in said]),
+            Folded("Models", [_models(each.label, p, dial) for each, p in said]),
         ]
     parts += notes([READING.format(level=level, scored=outcome.scored), LEFT_OUT])
     if command:
@@ -116,13 +115,12 @@ def variants(outcome: Outcome, found: Sequence[Forecast]) -> list[Contest]:
     )
 
 
-def _measured_variants(outcome: Outcome, seen: Sequence[Forecast]) -> list[Contest]:
+def _measured_variants(outcome: Outcome, seen: Mapping[str, Checked]) -> list[Contest]:
     """The same at the target itself, of those that were trained there."""
-    sizes = {each.label: each.checked.size for each in seen if each.checked}
-    if not sizes:
+    if not seen:
         return []
-    (width, depth), *_ = sizes.values()
-    there = {label: {size: outcome.sweeps[label][size]} for label, size in sizes.items()}
+    width, depth = next(iter(seen.values())).size
+    there = {label: {each.size: outcome.sweeps[label][each.size]} for label, each in seen.items()}
     return Contest.at(dataclasses.replace(outcome, sweeps=there), {"width": int(width), "depth": depth})
 
 
@@ -158,17 +156,14 @@ def _table(found: Sequence[Forecast], dial: str) -> Table:
     return Table(columns, rows, kinds, title="Predicted")
 
 
-def _held_out(found: Sequence[Forecast], dial: str) -> Table:
+def _held_out(found: Mapping[str, HeldOut], dial: str) -> Table:
     rows, kinds = [], []
-    for each in found:
-        held = each.prediction.held_out if each.prediction else None
-        if held is None:
-            continue
+    for label, held in found.items():
         (loss, place), (own, best) = held.predicted, held.measured
         kinds.append("bad" if held.missed else "good")
         verdict = f"misses its {' and '.join(held.missed)}" if held.missed else "holds"
         rows.append(
-            (each.label, verdict, f"{held.size[0]:g} × {held.size[1]}", f"{math.exp(loss):.4g}", f"{math.exp(own):.4g}",
+            (label, verdict, f"{held.size[0]:g} × {held.size[1]}", f"{math.exp(loss):.4g}", f"{math.exp(own):.4g}",
         f"{2**place:.3g}", f"{2**best:.3g}") )  # fmt: skip
     columns = (
         "setting",
@@ -197,25 +192,21 @@ def _from_limit(outcome: Outcome, each: Forecast, dial: str, level: float) -> Ta
     return Table(columns, rows, title=title)
 
 
-def _models(each: Forecast, dial: str) -> Table:
-    rows = [
-        (model, f"{w:.1%}", f"{loss:.4g}", f"{rate:.4g}")
-        for model, w, loss, rate in (each.prediction.models if each.prediction else [])
-    ]
-    return Table(("model", "weight", "loss", f"best {dial}"), rows, title=each.label, screen=0)
+def _models(label: str, p: Prediction, dial: str) -> Table:
+    rows = [(model, f"{w:.1%}", f"{loss:.4g}", f"{rate:.4g}") for model, w, loss, rate in p.models]
+    return Table(("model", "weight", "loss", f"best {dial}"), rows, title=label, screen=0)
 
 
 def _numbers(each: Forecast) -> dict[str, Any]:
     p = each.prediction
     found: dict[str, Any] = {"setting": each.label, "refused": each.refused}
     if p is not None:
-        names = ("value", "low", "high")
         for name in ("loss", "rate", "regret", "one_run", "cost", "edge"):
-            found[name] = dict(zip(names, getattr(p, name).ends, strict=True))
+            found[name] = dataclasses.asdict(getattr(p, name))
         rates, losses = p.curve
         found |= {
             "width": p.size[0], "depth": p.size[1], "level": p.level, "plain": p.plain, "doubts": p.doubts, "used": p.used,
-            "models": p.models, "curve": {"rates": rates, **dict(zip(names, losses.ends, strict=True))},
+            "models": p.models, "curve": {"rates": rates, **dataclasses.asdict(losses)},
             "held_out": p.held_out and dataclasses.asdict(p.held_out),
         }  # fmt: skip
     for size, sweep in each.from_limit.items():
@@ -226,13 +217,10 @@ def _numbers(each: Forecast) -> dict[str, Any]:
     return found
 
 
-def sizes(outcome: Outcome, found: Sequence[Forecast]) -> "matplotlib.figure.Figure":
+def sizes(outcome: Outcome, found: Sequence[tuple[Forecast, Prediction]]) -> "matplotlib.figure.Figure":
     """Loss at the optimum, and the optimum, against the size along which the target lies: two panels a setting."""
     figure, axes = gallery(2 * len(found), 4.2, 3.3, 1.4)
-    for number, each in enumerate(found):
-        p = each.prediction
-        if p is None:
-            continue
+    for number, (each, p) in enumerate(found):
         largest = max(s for s in p.used if math.isfinite(s[0]))
         axis = 0 if p.size[0] != largest[0] else 1
         line = [s for s in outcome.sweeps[each.label] if s[1 - axis] == p.size[1 - axis] and s in [*p.used, p.size]]
@@ -275,21 +263,15 @@ def sizes(outcome: Outcome, found: Sequence[Forecast]) -> "matplotlib.figure.Fig
     return figure
 
 
-def curves(outcome: Outcome, found: Sequence[Forecast]) -> "matplotlib.figure.Figure":
+def curves(outcome: Outcome, found: Sequence[tuple[Forecast, Prediction]]) -> "matplotlib.figure.Figure":
     """Loss against the value, measured sizes and the target."""
-    from matplotlib import colormaps  # slow to import
-
     figure, axes = gallery(len(found), 4.6, 3.5, 1.4)
-    for axis, each in zip(axes.flat, found, strict=False):
-        p = each.prediction
-        if p is None:
-            continue
+    for axis, (each, p) in zip(axes.flat, found, strict=False):
         used = [s for s in p.used if s in outcome.sweeps[each.label]]
-        for i, size in enumerate(used):
+        for size, shade in zip(used, shades(len(used)), strict=True):
             sweep = outcome.sweeps[each.label][size]
             finite = np.asarray(np.isfinite(sweep.losses).all(1))
             means = np.exp(np.log(np.where(finite[:, None], sweep.losses, 1.0)).mean(1))
-            shade = colormaps["viridis"](0.9 - 0.9 * i / max(len(used) - 1, 1))
             axis.plot(
                 sweep.rates[finite], means[finite], "o-", ms=3, lw=1, color=shade, label=f"{size[0]:g} × {size[1]}"
             )

@@ -13,7 +13,7 @@ from train.transfer.expansion import Axis, Model, Size, models, order
 from train.transfer.fit import Curve, DrawnSizes, JointFit, fit
 from train.transfer.mixture import drawn, over, weights_of, within
 from train.transfer.paired import Floor
-from train.transfer.shift import bracketed, percent
+from train.transfer.shift import percent, words
 from train.transfer.sweep import Sweep
 from train.transfer.valley import near
 from zoo import checks
@@ -57,12 +57,10 @@ class Prediction:
     def sentence(self) -> str:
         """What is predicted."""
         width, depth = self.size
-        words = [bracketed("{:.4g}".format, *map(float, each.ends)) for each in (self.loss, self.rate)]
-        cost = bracketed(percent, *map(float, self.regret.ends))
         doubts = "" if self.trusted else f" Not to be trusted: {' '.join(self.doubts)}"
         return (
-            f"Width {width:g}, depth {depth}: loss {words[0]} at {words[1]}; with {self.plain:.4g}, the largest measured size's "
-            f"optimum, it costs {cost} more.{doubts}"
+            f"Width {width:g}, depth {depth}: loss {words(self.loss)} at {words(self.rate)}; with {self.plain:.4g}, the largest "
+            f"measured size's optimum, it costs {words(self.regret, percent)} more.{doubts}"
         )
 
 
@@ -172,9 +170,7 @@ def _curves(sweeps: Mapping[Size, Sweep], target: Size, limits: Mapping[int, Swe
                 f"predict: losses of width {size[0]:g}, depth {size[1]} are not all positive, and their logarithm is what is "
                 "predicted: choose another score."
             )
-    found = {size: near(np.log2(sweep.rates), sweep.losses, wide=True) for size, sweep in smaller.items()}
-    found |= {(math.inf, depth): near(np.log2(sweep.rates), sweep.losses, wide=True) for depth, sweep in limits.items()}
-    curves = [Curve.of(size, each) for size, each in sorted(found.items()) if each is not None]
+    curves = Curve.all({**smaller, **{(math.inf, depth): sweep for depth, sweep in limits.items()}})
     axes = Axis.of([c.size for c in curves])
     finite, names = [c.size for c in curves if c.finite], {axis.name for axis in axes}
     if len(finite) < 1 + max(len(axes), 1):

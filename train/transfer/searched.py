@@ -9,7 +9,7 @@ import numpy as np
 from train.evaluate.interval import Interval
 from train.evaluate.report import Part, Table, Text
 from train.transfer.search import LEVEL, Round, Space
-from train.transfer.shift import bracketed, octaves
+from train.transfer.shift import octaves, words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +39,7 @@ class Searched:
             values = np.array([value for runs in each.runs.values() for value, _ in runs])
             what = f"{counts} (at {_range(values)})"
             length = "" if after is None else f"{after.high - after.low:.2f}"
-            place = (
-                "not known yet" if after is None else bracketed("{:.3g}".format, *(2.0 ** float(e) for e in after.ends))
-            )
+            place = "not known yet" if after is None else words(after, _power)
             found.append(
                 (str(number + 1), label, what, each.why, place, length, f"{each.cost(self.space) / self.grid:.1%}")
             )
@@ -54,7 +52,7 @@ class Searched:
         place = "is not known"
         if after is not None:
             length = octaves(float(after.high - after.low)).removeprefix("+")
-            place = f"is {bracketed('{:.3g}'.format, *(2.0 ** float(e) for e in after.ends))}, {length} octaves"
+            place = f"is {words(after, _power)}, {length} octaves"
         return (
             f"{head} best {dial} of width {width:g}, depth {depth} {place}, after {self.share:.1%} of what the whole grid "
             f"costs ({self.seconds:.1f} seconds of training); {self.end.why}.{self.doubts()}"
@@ -76,10 +74,9 @@ class Searched:
 
     def numbers(self) -> dict[str, Any]:
         """For the file of JSON."""
-        names = ("value", "low", "high")
 
         def place(each: Interval | None) -> Any:
-            return None if each is None else dict(zip(names, each.ends, strict=True))
+            return None if each is None else dataclasses.asdict(each)
 
         rounds = [
             {
@@ -93,6 +90,10 @@ class Searched:
             "target": self.space.target, "level": LEVEL, "log2_optimum": place(self.end.before), "end": self.end.why,
             "cost": self.share, "seconds": self.seconds, "rounds": rounds,
         }  # fmt: skip
+
+
+def _power(log_value: float) -> str:
+    return f"{2.0**log_value:.3g}"
 
 
 def _range(values: Sequence[float] | np.ndarray) -> str:

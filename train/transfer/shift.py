@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from train.evaluate.interval import Interval
 from train.evaluate.report import Table
 from train.transfer.sweep import DRAWS, Sweep, interval, loss_at
 
@@ -187,6 +188,11 @@ def bracketed(words: Callable[[float], str], value: float, low: float, high: flo
     '10.0% [5.0%, ∞ (it diverges)]'
     """
     return f"{words(value)} [{words(low)}, {words(high)}]"
+
+
+def words(each: Interval, form: Callable[[float], str] = "{:.4g}".format) -> str:
+    """The same of an `Interval`."""
+    return bracketed(form, *map(float, each.ends))
 
 
 def rows(sweeps: Iterable[Sweep]) -> list[tuple[str, ...]]:

@@ -11,7 +11,7 @@ from train.transfer.expansion import Size, order
 from train.transfer.mixture import within
 from train.transfer.paired import Floor, differences
 from train.transfer.prediction import SWEEPS, measured_floor, predict
-from train.transfer.shift import bracketed, percent
+from train.transfer.shift import percent, words
 from train.transfer.sweep import Sweep
 from zoo import checks
 
@@ -77,12 +77,12 @@ class Compared:
         if len(self.loss) < 2:
             return f"{where} there are no two variants to be compared."
         said = [name for name in self.loss if name != self.best and (self.ahead or name in self.open)]
-        words = "; ".join(f"“{name}” {bracketed(signed, *map(float, self.above[name].ends))}" for name in said)
+        losses = "; ".join(f"“{name}” {words(self.above[name], signed)}" for name in said)
         doubtful = [f"“{name}”" for name, each in self.stated.items() if each.doubts]
         warning = f" Predictions of {', '.join(doubtful)} are not to be trusted." if doubtful else ""
         if self.ahead:
-            return f"{where} “{self.best}” is ahead. Losses above its own: {words}.{warning}"
-        least = f"“{self.best}” has the least loss, and others may have as little: {words}"
+            return f"{where} “{self.best}” is ahead. Losses above its own: {losses}.{warning}"
+        least = f"“{self.best}” has the least loss, and others may have as little: {losses}"
         return f"{where} it is open who is ahead: {least}.{warning}"
 
 

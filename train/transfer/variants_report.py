@@ -8,7 +8,7 @@ from typing import Any
 from train.evaluate.report import Part, Table, Text
 from train.transfer.expansion import Size, order
 from train.transfer.outcome import Outcome
-from train.transfer.shift import bracketed
+from train.transfer.shift import words
 from train.transfer.tuning import Tuning
 from train.transfer.variants import Compared, Stated, compared, signed
 
@@ -45,35 +45,19 @@ class Contest:
         for label in (*stated, *refused):
             variants = tasks.setdefault(outcome.tasks.get(label, ""), {})
             variants.setdefault(outcome.settings.get(label, {"setting": label})["setting"], []).append(label)
-        found = [
-            (
-                task if len(tasks) > 1 else "",
-                cls._among(outcome, target, stated, refused, list(variants.values()), level),
-            )
-            for task, variants in tasks.items()
-            if len(variants) > 1
-        ]
-        return [dataclasses.replace(each, task=task) for task, each in found]
-
-    @classmethod
-    def _among(
-        cls,
-        outcome: Outcome,
-        target: Size,
-        stated: Mapping[str, Stated],
-        refused: Mapping[str, str],
-        variants: list[list[str]],
-        level: float,
-    ) -> "Contest":
-        chosen, lost, tuning = {}, {}, {}
-        for labels in variants:
-            there = {label: stated[label] for label in labels if label in stated}
-            if not there:
-                lost |= {label: refused[label] for label in labels}
-                continue
-            best = min(there, key=lambda label: there[label].floor.median)
-            chosen[best], tuning[best] = there[best], _tuning(outcome, labels, target, there[best].measured)
-        return cls(compared(chosen, lost, target, level), tuning)
+        found = []
+        for task, variants in tasks.items():
+            chosen, lost, tuning = {}, {}, {}
+            for labels in variants.values():
+                there = {label: stated[label] for label in labels if label in stated}
+                if not there:
+                    lost |= {label: refused[label] for label in labels}
+                    continue
+                best = min(there, key=lambda label: there[label].floor.median)
+                chosen[best], tuning[best] = there[best], _tuning(outcome, labels, target, there[best].measured)
+            if len(variants) > 1:
+                found.append(cls(compared(chosen, lost, target, level), tuning, task if len(tasks) > 1 else ""))
+        return found
 
     @classmethod
     def at(cls, outcome: Outcome, wanted: Mapping[str, int]) -> "list[Contest]":
@@ -103,10 +87,10 @@ class Contest:
             first = name == found.best
             verdict = ("ahead" if found.ahead else "open") if first else "open" if name in found.open else "behind"
             kinds.append({"ahead": "good", "behind": "bad", "open": "unsure"}[verdict])
-            above = "" if first else bracketed(signed, *map(float, found.above[name].ends))
+            above = "" if first else words(found.above[name], signed)
             how = "measured" if found.stated[name].measured else "predicted"
-            loss, rate = (bracketed("{:.4g}".format, *map(float, each[name].ends)) for each in (found.loss, found.rate))
-            rows.append((name, verdict, how, loss, above, rate, *_words(self.tuning.get(name))))
+            loss, rate = words(found.loss[name]), words(found.rate[name])
+            rows.append((name, verdict, how, loss, above, rate, *_took(self.tuning.get(name))))
         rows += [(name, "refused", "", "", "", "", "", "", "") for name in found.refused]
         kinds += ["bad"] * len(found.refused)
         columns = (
@@ -127,8 +111,8 @@ class Contest:
         found = self.compared
         variants = [
             {
-                "setting": name, "loss": _ends(found.loss[name]), "best": _ends(found.rate[name]),
-                "above_first": _ends(found.above[name]), "measured": found.stated[name].measured,
+                "setting": name, "loss": dataclasses.asdict(found.loss[name]), "best": dataclasses.asdict(found.rate[name]),
+                "above_first": dataclasses.asdict(found.above[name]), "measured": found.stated[name].measured,
                 "doubts": list(found.stated[name].doubts),
                 "tuning": None if (took := self.tuning.get(name)) is None else dataclasses.asdict(took),
             }
@@ -157,12 +141,8 @@ def _tuning(outcome: Outcome, labels: list[str], target: Size, measured: bool) -
     return Tuning.of(parts) if parts else None
 
 
-def _words(took: Tuning | None) -> tuple[str, str, str]:
+def _took(took: Tuning | None) -> tuple[str, str, str]:
     if took is None:
         return "", "", ""
     work, seconds = (f"{each:.3g}" if math.isfinite(each) else "" for each in (took.work, took.seconds))
     return str(took.runs), work, seconds
-
-
-def _ends(each: Any) -> dict[str, float]:
-    return dict(zip(("value", "low", "high"), map(float, each.ends), strict=True))
