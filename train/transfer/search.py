@@ -83,16 +83,29 @@ def next_round(
 ) -> Round:
     """From what was tried; `left` of the budget, `spent` so far; precision: octaves of the interval, 0: as short as it gets;
     unit: what one of the budget's costs and its sign, (1 % of the grid, "%") or (a second, "s"), to say which would do."""
+
+    def affordable(found: Round) -> Round:
+        """It, or the end before a round that the budget does not hold."""
+        cost = found.cost(space)
+        if not found.runs or cost <= left:
+            return found
+        if left <= 0:
+            return Round({}, "the budget is spent", None)
+        does = ""
+        if unit:
+            amount = f"{math.ceil(10 * (spent + cost) / unit[0]) / 10:.1f}".removesuffix(".0")
+            does = f"; --budget={amount}{unit[1]} would do for it"
+        why = f"what comes next does not fit the budget ({found.words}): it takes {cost / left:.3g} times what is left{does}"
+        return Round({}, why, None)
+
     sweeps = cores(tried)
     opening = _opening(space, sweeps, tried)
     runs, why = opening or _widened(space, sweeps)
     if runs := _new(runs, tried):
-        found = Round(runs, why, None, opening is not None)
-        cost = found.cost(space)
-        return found if cost <= left else _too_much(found, cost, left, spent, unit)
+        return affordable(Round(runs, why, None, opening is not None))
     posterior = AtTarget.of(sweeps, space.target, seed)
     if posterior is None:
-        return _anyhow(space, tried, sweeps, left, spent, unit)
+        return affordable(_anyhow(tried, sweeps))
     before = _stretched(posterior.interval(LEVEL))
     length = float(before.high - before.low)
     if length <= precision:
@@ -166,36 +179,19 @@ def _widened(space: Space, sweeps: Mapping[Size, Sweep]) -> tuple[dict[Size, lis
     return runs, "beside the least value of each size"
 
 
-def _too_much(next_one: Round, cost: float, left: float, spent: float, unit: tuple[float, str] | None) -> Round:
-    """The end, before a round that the budget does not hold."""
-    if left <= 0:
-        return Round({}, "the budget is spent", None)
-    does = ""
-    if unit:
-        amount = f"{math.ceil(10 * (spent + cost) / unit[0]) / 10:.1f}".removesuffix(".0")
-        does = f"; --budget={amount}{unit[1]} would do for it"
-    why = f"what comes next does not fit the budget ({next_one.words}): it takes {cost / left:.3g} times what is left{does}"
-    return Round({}, why, None)
-
-
-def _anyhow(
-    space: Space,
-    tried: Mapping[Size, Tried],
-    sweeps: Mapping[Size, Sweep],
-    left: float,
-    spent: float,
-    unit: tuple[float, str] | None,
-) -> Round:
+def _anyhow(tried: Mapping[Size, Tried], sweeps: Mapping[Size, Sweep]) -> Round:
     """A seed more at every size, where no common curve says more."""
     runs = {}
     for size, sweep in sweeps.items():
         stable = sweep.rates[np.isfinite(sweep.losses).all(1)].tolist()
         runs[size] = [(v, s) for v in stable for s in range(sweep.curves.shape[1] + 1)]
-    found = Round(_new(runs, tried), "the sizes have no curve in common yet: a seed more at each", None)
-    if not found.runs:
-        return Round({}, "every value diverges: give smaller ones", None)
-    cost = found.cost(space)
-    return found if cost <= left else _too_much(found, cost, left, spent, unit)
+    lacks = _new(runs, tried)
+    why = (
+        "the sizes have no curve in common yet: a seed more at each"
+        if lacks
+        else "every value diverges: give smaller ones"
+    )
+    return Round(lacks, why, None)
 
 
 def _exactly(
