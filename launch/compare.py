@@ -12,6 +12,7 @@ interrupted run continues from them. --live serves what they say to a browser on
 compares Bayesian networks with their theory instead (configs/posterior.py).
 """
 
+import functools
 import json
 import sys
 import time
@@ -23,6 +24,7 @@ from launch.took import Took
 from limits import Task, twin
 from train.data import make_task
 from train.evaluate import compare, compare_report, posterior_report
+from train.evaluate.compare import Design
 from train.evaluate.compare_so_far import so_far
 from train.evaluate.posteriors import compare_posteriors
 from train.posterior import sample_posterior
@@ -129,16 +131,12 @@ def trainings(config: Any, each: Families, task: Task, folder: Any, screen: Any)
     optimizer = optimizer_of(config)
     if isinstance(optimizer, str):
         each = {f"{label}, {optimizer}": make for label, make in each.items()}
-    how: dict[str, Any] = {
-        name: config[name] for name in ("steps", "learning_rate", "members", "init_members", "seed", "centred")
-    }
-    how |= {
-        "folder": folder / "cells",
-        "rich": of_learning(config, screen),
-        "optimizer": optimizer,
-    }
-    page = live.start(folder, lambda: so_far(each, config.widths, config.depths, task, **how), screen)
-    return compare(each, config.widths, config.depths, task, console=screen, **how), page
+    numbers = ("steps", "learning_rate", "members", "init_members", "seed", "centred")
+    how: dict[str, Any] = {"rich": of_learning(config, screen), "optimizer": optimizer}
+    how |= {name: config[name] for name in numbers}
+    what, cells = (each, config.widths, config.depths, task), folder / "cells"
+    page = live.start(folder, lambda: so_far(Design(*what, **how), cells), screen)
+    return compare(*what, folder=cells, console=screen, **how), page
 
 
 def of_learning(config: Any, screen: Any) -> dict[str, Any] | None:
@@ -209,10 +207,7 @@ def main() -> None:
         raise
 
 
-def run() -> None:
-    """Entry point."""
-    common.start(main, __doc__)
-
+run = functools.partial(common.start, main, __doc__)
 
 if __name__ == "__main__":
     run()

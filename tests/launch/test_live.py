@@ -20,7 +20,7 @@ from launch import limit
 from launch.live import Live
 from limits import Store
 from train.data import make_task
-from train.evaluate.compare import cells_of
+from train.evaluate.compare import Design, cells_of
 from train.evaluate.compare_so_far import so_far
 from train.evaluate.exploration import Exploration, Series
 from train.evaluate.report import Report, Text
@@ -102,18 +102,9 @@ def test_a_report_that_cannot_be_made_stops_nothing(tmp_path: Path):
 def test_the_ensembles_of_a_comparison_that_are_there(tmp_path: Path):
     task = make_task("sphere", n_train=3, n_test=2, dim=3)
     families = {"ntk": lambda width, depth: MLP(width, depth, activation="erf")}
-    how: dict[str, Any] = {
-        "members": 8,
-        "init_members": 8,
-        "steps": 2,
-        "learning_rate": 0.1,
-        "seed": 0,
-        "centred": True,
-    }
-    given: dict[str, Any] = {**how, "folder": tmp_path, "rich": None, "optimizer": None}
-    assert json.loads(so_far(families, (4, 2), (1,), task, **given).json()) == {"finished": 0, "of": 4}
-    numbers = {"init": (8, 0, 0.0), "train": (8, 2, 0.1)}
-    groups, _ = cells_of(families, (2, 4), (1,), numbers, 0, True, None, None)
+    design = Design(families, (4, 2), (1,), task, steps=2, learning_rate=0.1, members=8, init_members=8)
+    assert json.loads(so_far(design, tmp_path).json()) == {"finished": 0, "of": 4}
+    groups, _ = cells_of(design)
     (cell,) = [cell for cell in groups["train", "ntk", 1] if cell.net.width == 4]
     seen = {
         "loss": np.array([0.5, 0.3, 0.2]),
@@ -122,7 +113,7 @@ def test_the_ensembles_of_a_comparison_that_are_there(tmp_path: Path):
         "f_sem": np.zeros(3),
     }
     Store(tmp_path).put(cell.key(task), seen)
-    made = so_far(families, (4, 2), (1,), task, **given)
+    made = so_far(design, tmp_path)
     assert "<td>0.2 ± 0.01</td>" in made.html()
     (explored,) = json.loads(made.json())["explore"]
     assert explored["axes"][-1]["values"] == [4]

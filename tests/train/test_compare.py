@@ -16,7 +16,7 @@ from rich.console import Console
 import limits.mlp
 from train import data
 from train.evaluate import compare, compare_report, grid, plots
-from train.evaluate.compare import Comparison, Diverged, _squared_error, cells_of, rich_by_depth
+from train.evaluate.compare import Comparison, Design, Diverged, _squared_error, cells_of
 from train.evaluate.grid import Limit
 from zoo import MLP
 
@@ -54,7 +54,8 @@ def kernels_and_lazy_training_agree_and_feature_learning_does_not(result):
 def test_families_that_learn_are_trained_at_the_depths_of_their_limit():
     makers = {p: functools.partial(build, p, "erf") for p in ("mup", "ntk")}
     rich = {"samples": 64, "replicas": 4, "depths": (2,)}
-    groups, sharing = cells_of(makers, WIDTHS, (1, 2), {"init": (8, 0, 0.0), "train": (8, 1, 0.1)}, 0, True, rich, None)
+    design = Design(makers, WIDTHS, (1, 2), None, 1, 0.1, 8, 8, rich=rich)
+    groups, sharing = cells_of(design)
     assert sharing == {"mup": ["mup", "ntk"]}
     assert {*groups} == {
         ("init", "mup", 1),
@@ -64,7 +65,7 @@ def test_families_that_learn_are_trained_at_the_depths_of_their_limit():
     assert [cell.waits for cell in groups["train", "mup", 2]] == [True] * 3
     assert not any(cell.waits for key, group in groups.items() if key != ("train", "mup", 2) for cell in group)
     with pytest.raises(ValueError, match=r"rich: .*depths.*\[1\].*\[2\]"):
-        rich_by_depth(rich, (1,))
+        _ = dataclasses.replace(design, depths=(1,)).rich_by_depth
 
 
 def test_pictures_tell_what_diverged_from_what_was_not_asked_for():
@@ -233,8 +234,8 @@ def test_it_goes_the_way_of_a_user():
 
 def test_squared_errors_are_without_the_noise_of_either_side():
     """N (shift² + variance) / |f|², of few members and sweeps: (0.01 + 0.01) · 64 / 1."""
-    cells, _ = cells_of({"mup": functools.partial(build, "mup", "erf")}, (64,), (1,), {"init": (8, 0, 0.0), "train": (8, 1, 0.1)},
-                        0, True, None, None)  # fmt: skip
+    families = {"mup": functools.partial(build, "mup", "erf")}
+    cells, _ = cells_of(Design(families, (64,), (1,), None, 1, 0.1, 8, 8))
     (cell,) = cells["train", "mup", 1]
     random, limit, found = np.random.default_rng(0), object.__new__(Limit), []
     for _ in range(4000):

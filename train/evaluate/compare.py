@@ -82,6 +82,45 @@ class Comparison:
         return next(v for v in self.verdicts if (v.observable, v.label, v.depth) == (observable, label, depth))
 
 
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """What is compared: the arguments of `compare`, sizes in order.
+
+    >>> Design({}, (8, 4), (4, 2, 1), None, 1, 0.1, 8, 8, rich={"samples": 64, "depths": (2,)}).rich_by_depth
+    {2: {'samples': 64}}
+    """
+
+    families: dict[str, Callable[[int, int], Any]]
+    widths: Sequence[int]
+    depths: Sequence[int]
+    task: Any
+    steps: int
+    learning_rate: float
+    members: int
+    init_members: int
+    seed: int = 0
+    centred: bool = True
+    rich: dict[str, Any] | None = None
+    optimizer: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("widths", "depths"):
+            object.__setattr__(self, name, tuple(sorted(getattr(self, name))))
+
+    @property
+    def rich_by_depth(self) -> dict[int, dict[str, Any]]:
+        """The settings of the limit with feature learning at the depths at which it is asked for."""
+        if not self.rich:
+            return {}
+        at = self.rich.get("depths", self.depths)
+        checks.several(checks.count(), distinct=True)("rich: depths", at)
+        if not {*at} <= {*self.depths}:
+            raise ValueError(
+                f"rich: its depths must be some of those that are compared, {list(self.depths)}; got {list(at)}."
+            )
+        return {depth: {name: value for name, value in self.rich.items() if name != "depths"} for depth in at}
+
+
 @checks.arguments(
     families=checks.Check(
         "a dictionary of functions (width, depth) → definition", lambda v: v and all(map(callable, v.values()))
@@ -127,18 +166,18 @@ def compare(
     optimizer: a name that `zoo.scaled` takes with the learning rate, or a function (definition, learning rate) → Optax
     transformation; by default gradient descent.
     """
-    widths, depths = tuple(sorted(widths)), tuple(sorted(depths))
     if members < 8 or init_members < 8:
         raise ValueError(f"compare needs at least 8 members for its tests, got {members} and {init_members}.")
-    # Kernels at initialisation do not depend on how one trains: a rerun with another rate keeps them.
-    numbers = {"init": (init_members, 0, 0.0), "train": (members, steps, learning_rate)}
-    groups, sharing = cells_of(families, widths, depths, numbers, seed, centred, rich, optimizer)
+    design = Design(
+        families, widths, depths, task, steps, learning_rate, members, init_members, seed, centred, rich, optimizer
+    )
+    widths, depths = tuple(design.widths), tuple(design.depths)
+    groups, sharing = cells_of(design)
     cells, screen = [cell for group in groups.values() for cell in group], console or Console(quiet=True)
-    how = (steps, learning_rate, optimizer, centred)
     beside = ThreadPoolExecutor(1)
     try:
         with parts_bar(screen) as bar:
-            pending = _limits(families, widths, depths, task, how, rich_by_depth(rich, depths), bar, beside)
+            pending = _limits(design, bar, beside)
             results, blown = run_grid(cells, task, pending, folder, screen, bar)
         limits, lost = _known(pending)
     finally:
@@ -177,36 +216,13 @@ def compare(
     return Comparison(*found, widths, depths, times, task, rates, tuple(lost))
 
 
-def rich_by_depth(rich: dict[str, Any] | None, depths: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """The settings of the limit with feature learning at the depths at which it is asked for.
-
-    >>> rich_by_depth({"samples": 64, "depths": (2,)}, (1, 2, 4))
-    {2: {'samples': 64}}
-    """
-    if not rich:
-        return {}
-    at = rich.get("depths", depths)
-    checks.several(checks.count(), distinct=True)("rich: depths", at)
-    if not {*at} <= {*depths}:
-        raise ValueError(f"rich: its depths must be some of those that are compared, {list(depths)}; got {list(at)}.")
-    return {depth: {name: value for name, value in rich.items() if name != "depths"} for depth in at}
-
-
-def _limits(
-    families: dict[str, Any],
-    widths: Sequence[int],
-    depths: Sequence[int],
-    task: Task,
-    settings: tuple,
-    rich: dict[int, Any],
-    bar: Progress,
-    beside: Executor,
-) -> dict[tuple[str, int], Future[Limit]]:
-    """What the twins say by family and depth, computed beside the ensembles, what takes long last; `rich`: by depth."""
+def _limits(design: Design, bar: Progress, beside: Executor) -> dict[tuple[str, int], Future[Limit]]:
+    """What the twins say by family and depth, computed beside the ensembles, what takes long last."""
+    rich, how = design.rich_by_depth, (design.steps, design.learning_rate, design.optimizer, design.centred)
     found = {}
-    for label, depth in sorted(itertools.product(families, depths), key=lambda key: key[1] in rich):
-        net = families[label](widths[-1], depth)
-        found[label, depth] = beside.submit(Limit.of, net, task, widths, *settings, rich=rich.get(depth), progress=bar)
+    for label, depth in sorted(itertools.product(design.families, design.depths), key=lambda key: key[1] in rich):
+        given = design.families[label](design.widths[-1], depth), design.task, design.widths, *how
+        found[label, depth] = beside.submit(Limit.of, *given, rich=rich.get(depth), progress=bar)
     return found
 
 
@@ -228,38 +244,32 @@ def _observables(kind: str, limit: Limit) -> tuple[str, ...]:
     return tuple(name for name in (("nngp", "ntk") if kind == "init" else trained) if name in limit.projections)
 
 
-def cells_of(
-    families: Any,
-    widths: Any,
-    depths: Any,
-    numbers: dict[str, tuple[int, int, float]],
-    seed: int,
-    centred: bool,
-    rich: dict[str, Any] | None,
-    optimizer: Any,
-) -> tuple[dict[tuple[str, str, int], list[Cell]], dict[str, list[str]]]:
+def cells_of(design: Design) -> tuple[dict[tuple[str, str, int], list[Cell]], dict[str, list[str]]]:
     """Cells over widths by (kind, family, depth); and which families share the kernels at initialisation of one.
 
-    numbers: members, steps and learning rate of each kind. Families that learn features are trained at the depths of `rich`.
+    Families that learn features are trained at the depths of `rich`.
     """
-    settings = rich_by_depth(rich, depths)
+    # Members, steps and rate. Kernels at initialisation do not depend on how one trains: a rerun with another rate keeps them.
+    numbers = {"init": (design.init_members, 0, 0.0), "train": (design.members, design.steps, design.learning_rate)}
+    smallest, settings = design.widths[0], design.rich_by_depth
     against = repr(next(iter(settings.values()), ""))
     groups: dict[tuple[str, str, int], list[Cell]] = {}
     first: dict[Any, str] = {}
     sharing: dict[str, list[str]] = {}
-    for label, make in families.items():
-        net = make(widths[0], depths[0])
+    for label, make in design.families.items():
+        net = make(smallest, design.depths[0])
         checks.module(f"compare: the network of {label}", net)
         check_definition(f"compare, {label}", net)
         original = first.setdefault(in_form(net, "ntk", 1.0), label)
         sharing.setdefault(original, []).append(label)
-        for depth in depths:
-            trains = not rich or depth in settings or not learns(make(widths[0], depth))
+        for depth in design.depths:
+            trains = not design.rich or depth in settings or not learns(make(smallest, depth))
             for kind in ["init"] * (original == label) + ["train"] * trains:
-                limit, rule = (against, optimizer) if kind == "train" else ("", None)
+                limit, rule = (against, design.optimizer) if kind == "train" else ("", None)
+                how = design.centred, limit, rule
                 groups[kind, label, depth] = [
-                    Cell(kind, label, make(width, depth), depth, *numbers[kind], seed + i, centred, limit, rule)
-                    for i, width in enumerate(widths)
+                    Cell(kind, label, make(width, depth), depth, *numbers[kind], design.seed + i, *how)
+                    for i, width in enumerate(design.widths)
                 ]
     return groups, sharing
 

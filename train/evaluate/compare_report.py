@@ -13,6 +13,7 @@ from train.evaluate.report import Folded, Report, Table, Text, notes
 from train.evaluate.statistics import CURVED, LACK_OF_FIT, PowerLaw
 from train.evaluate.verdict import FAMILYWISE, MEANING, PRECISION, Verdict
 
+TITLE = "Finite ensembles against their infinite-width twins"
 VARIANCE_TOLERANCE = 0.15
 
 
@@ -31,8 +32,7 @@ def report(result: Comparison, run: dict[str, Any]) -> Report:
         Folded("How to read this", notes(how)),
         Folded("The numbers behind the verdicts", [tests(result)]),
     ]  # fmt: skip
-    title = "Finite ensembles against their infinite-width twins"
-    return Report(title, parts, numbers(result, run), run, tab=result.task.name)
+    return Report(TITLE, parts, numbers(result, run), run, tab=result.task.name)
 
 
 def law_text(law: PowerLaw | None, expected: float | None = None) -> str:
@@ -192,42 +192,33 @@ def _foreseen(result: Comparison, label: str, depth: int) -> str:
 def numbers(result: Comparison, run: dict[str, Any]) -> dict[str, Any]:
     """Every number of the comparison with its standard error, and what was run."""
     limits = [
-        {
-            "label": label,
-            "depth": depth,
-            "times": t.times,
-            "loss": t.loss,
-            "f": t.f,
-            "provenance": t.provenance["loss"].detail,
-        }
+        {"label": label, "depth": depth, **{name: getattr(t, name) for name in ("times", "loss", "f")},
+         "provenance": t.provenance["loss"].detail}
         for (label, depth), t in result.limits.items()
-    ]
+    ]  # fmt: skip
     limits += [
         {"label": label, "depth": depth, "times": result.times, "provenance": "feature learning",
          **{name: value.mean(0) for name, value in each.items()},
          **{f"{name}_sem": value.std(0, ddof=1) / len(value) ** 0.5 for name, value in each.items() if len(value) > 1}}
         for (label, depth), each in result.learned.items()
     ]  # fmt: skip
+
+    def over_widths(found: dict[tuple[str, int], dict[str, Any]]) -> list[dict[str, Any]]:
+        widths = list(result.widths)
+        return [{"label": label, "depth": depth, "widths": widths, **each} for (label, depth), each in found.items()]
+
+    predicted: dict[tuple[str, int], dict[str, Any]] = {
+        at: {"values": [value for value, _ in each], "sems": [error for _, error in each]}
+        for at, each in result.predicted.items()
+    }
     return {
         "run": run,
         "diverged": [dataclasses.asdict(each) for each in result.diverged],
         "verdicts": [{**dataclasses.asdict(v), "sentence": v.sentence} for v in result.verdicts],
         "variance_by_depth": {name: dataclasses.asdict(law) for name, law in result.depth_laws.items()},
         "to_infinite_depth": {name: dataclasses.asdict(rate) for name, rate in result.to_infinite_depth.items()},
-        "width times squared error": [
-            {"label": label, "depth": depth, "widths": list(result.widths), "values": products}
-            for (label, depth), products in result.products.items()
-        ],
-        "width times squared error, to first order in 1/N": [
-            {
-                "label": label,
-                "depth": depth,
-                "widths": list(result.widths),
-                "values": [value for value, _ in products],
-                "sems": [error for _, error in products],
-            }
-            for (label, depth), products in result.predicted.items()
-        ],
+        "width times squared error": over_widths({at: {"values": each} for at, each in result.products.items()}),
+        "width times squared error, to first order in 1/N": over_widths(predicted),
         "finite width": [{**dataclasses.asdict(each), "sentence": each.sentence} for each in result.finite],
         "curves": [dataclasses.asdict(curve) for curve in result.curves],
         "limits": limits,
