@@ -1,21 +1,20 @@
 """What a report says of seconds, device and versions: of a rerun that computes nothing, what it said before."""
 
-import json
 import re
 import time
 from pathlib import Path
 from typing import Any
+
+from train.evaluate.report import numbers_in
 
 _SAID = ("seconds", "code", "versions", "device", "processor", "command")
 
 
 def earlier(file: Any) -> dict[str, Any]:
     """What a report (report.json) says of the run that it is of; nothing where it cannot be read."""
-    try:
-        document = dict(json.loads(file.read_text()))
-        return dict(document.get("run", document))  # analyses have theirs beside what they found
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+    document = numbers_in(file)
+    run = document.get("run", document)  # analyses have theirs beside what they found
+    return run if isinstance(run, dict) else {}
 
 
 def said(run: dict[str, Any]) -> dict[str, Any]:

@@ -207,6 +207,15 @@ class Report:
         return list(documents)
 
 
+def numbers_in(file: Any) -> dict[str, Any]:
+    """What a file of JSON says; nothing where there is none, or none that can be read."""
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def plain(value: Any) -> Any:
     """JSON has no NaN, infinity or arrays."""
     if isinstance(value, Mapping):

@@ -1,6 +1,5 @@
 """What a command left in a folder, as one archive for others, and theirs as a folder here."""
 
-import json
 import os
 import re
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from limits.kept.archive import LARGEST, LIST, pack_files, unpack_files
 from limits.kept.identity import version
 from limits.kept.store import DamagedError, has_checksum, read_npz, write_whole
+from train.evaluate.report import numbers_in
 
 ATTACHABLE = 25 * 10**6  # bytes: what trackers and mail commonly take
 _NAMED = re.compile(
@@ -25,7 +25,7 @@ def pack(folder: Path, archive: Path, checkpoints: bool = False, cells: bool = T
     and what has lost its checksum stay out.
     """
     there = sorted(_files(folder))
-    config = _json(folder / "config.json") or _json(folder / "report.json").get("run") or {}
+    config = numbers_in(folder / "config.json") or numbers_in(folder / "report.json").get("run") or {}
     kept = [name for name in there if _belongs(folder, name, config, checkpoints, cells)]
     if not any(_NAMED.fullmatch(name) or name.startswith("cells/") for name in kept):
         raise ValueError(
@@ -77,11 +77,3 @@ def _whole(file: Path) -> bool:
     except DamagedError:
         return False
     return has_checksum(data)
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

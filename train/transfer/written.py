@@ -1,9 +1,10 @@
 """Predictions as they were written down before their target was trained, and whether they are still the same."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from train.evaluate.report import numbers_in
 
 if TYPE_CHECKING:
     from train.transfer.predicted_report import Forecast
@@ -13,10 +14,7 @@ _NUMBERS = ("loss", "rate")
 
 def earlier(file: Path) -> dict[str, Any]:
     """What an earlier report of predictions (predicted.json) had written down, {setting: numbers}; without one, nothing."""
-    try:
-        found = json.loads(file.read_bytes()).get("written", {})
-    except (OSError, ValueError, AttributeError):
-        return {}
+    found = numbers_in(file).get("written", {})
     return found if isinstance(found, dict) else {}
 
 
