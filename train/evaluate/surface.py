@@ -109,14 +109,13 @@ def _parts(away: Samples) -> np.ndarray:
 
 def _left(first: np.ndarray, second: np.ndarray, means: np.ndarray, noise: np.ndarray) -> float:
     """The root mean square over points of the limit in one size and then in the other."""
-    rows, errors = [], []
-    for size in np.unique(second):
-        here = second == size
-        found, covariance = weighted_fit(
-            np.stack([1 / first[here] ** 0, 1 / first[here]]), means[here], noise[here] ** 0.5
-        )
-        rows.append(found[0])
-        errors.append(covariance[0, 0])
+
+    def at_infinity(sizes: np.ndarray, values: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, float]:
+        found, covariance = weighted_fit(np.stack([sizes**0, 1 / sizes]), values, variances**0.5)
+        return found[0], covariance[0, 0]
+
     sizes = np.unique(second)
-    found, covariance = weighted_fit(np.stack([sizes**0, 1 / sizes]), np.stack(rows), np.array(errors) ** 0.5)
-    return float(np.sqrt(max((found[0] ** 2).mean() - covariance[0, 0], 0)))
+    each = [at_infinity(first[here], means[here], noise[here]) for here in (second == size for size in sizes)]
+    rows, variances = map(np.array, zip(*each, strict=True))
+    limit, variance = at_infinity(sizes, rows, variances)
+    return float(np.sqrt(max((limit**2).mean() - variance, 0)))

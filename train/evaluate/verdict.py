@@ -146,15 +146,12 @@ def judge(row: Observed, widths: Sequence[int], level: float) -> Verdict:
         )
     fit = extrapolate(widths, samples)
     difference, cov, (t2, p, dimensions) = _tested(row, fit)
-    if p < level and fit.order == 1:
-        curved = extrapolate_curved(widths, samples)
-        if curved is not None:
-            fit = curved
-            difference, cov, (t2, p, dimensions) = _tested(row, fit)
-    if p < level and row.head_sizes is not None:
-        slow = extrapolate_slow(widths, samples, row.head_sizes)
-        if slow is not None:
-            fit = slow
+    others = [lambda: extrapolate_curved(widths, samples)] if fit.order == 1 else []
+    if (sizes := row.head_sizes) is not None:
+        others.append(lambda: extrapolate_slow(widths, samples, sizes))
+    for other in others:
+        if p < level and (better := other()) is not None:
+            fit = better
             difference, cov, (t2, p, dimensions) = _tested(row, fit)
     sem = np.sqrt(np.diag(cov))
     relative_sem = float(np.sqrt(np.trace(cov)) / size)

@@ -148,6 +148,8 @@ class KernelJob:
 
     def outcomes(self) -> list[KernelScore]:
         """Of every kernel that there is; `UnfinishedError` where other shares have not finished."""
+        if self.settings.flip:
+            self._check_flips()
         if self.settings.networks:
             return self._by_networks()
         return self._by_landmarks() if self.settings.landmarks else self._whole()
@@ -166,7 +168,6 @@ class KernelJob:
         data, found, unfinished = self.data, dict[str, Any](), list[str]()
         parts = {"train": (data.x, None), "test": (data.x_test, data.x)}
         if self.settings.flip:
-            self._check_flips()
             parts |= {f"{name}_flipped": (a, mirrored(data.x)) for name, (a, _) in parts.items()}
         for part, (a, b) in parts.items():
             try:
@@ -191,8 +192,6 @@ class KernelJob:
 
     def _by_landmarks(self) -> list[KernelScore]:
         data, out = self.data, []
-        if self.settings.flip:
-            self._check_flips()
         own = self.limit.kernels(data.x, diagonal=True, dtype=np.dtype(self.settings.dtype))
         for kernel in KERNELS:
             if not own.has(kernel):
@@ -214,8 +213,6 @@ class KernelJob:
 
     def _by_networks(self) -> list[KernelScore]:
         data, out = self.data, []
-        if self.settings.flip:
-            self._check_flips()
         absent = self.limit.absent(data.x[:1])
         for kernel in (name for name in KERNELS if name not in absent):
             low = random_features(self.limit, data.x, self.settings.networks, kernel=kernel)
