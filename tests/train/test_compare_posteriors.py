@@ -1,5 +1,6 @@
 """Theory of finite Bayesian networks against chains: what is right is found closer, what is wrong is found out."""
 
+import dataclasses
 import io
 import json
 from typing import Any
@@ -14,7 +15,7 @@ from limits import Task, twin
 from limits.posterior import Posterior, solver
 from train import data
 from train.evaluate import posterior_report, posteriors
-from train.evaluate.posteriors import compare_posteriors
+from train.evaluate.posteriors import Distance, compare_posteriors
 from train.posterior import sample_posterior
 from train.study.families import families
 from zoo import MLP
@@ -149,6 +150,16 @@ def what_does_not_fit_together_is_said(infinite, theories, chains):
     fewer = Task(TASK.x_train, TASK.y_train)
     with pytest.raises(ValueError, match="predictions of shapes"):
         compare_posteriors(fewer, infinite, theories, chains)
+
+
+def test_a_report_where_nothing_stands_out_of_the_noise():
+    infinite = twin(NET).posterior(TASK, NOISE)
+    theories = [changed(infinite, width=n) for n in WIDTHS]
+    result = compare_posteriors(TASK, infinite, theories, [scattered(theory) for theory in theories])
+    lost = Distance(0.0, 0.1)
+    lost_all = [dataclasses.replace(each, theory=lost, nngp=lost) for each in result.agreements]
+    result = dataclasses.replace(result, agreements=lost_all)
+    assert "Over widths" in posterior_report.report(result, {}).html()
 
 
 def test_a_comparison_needs_widths():

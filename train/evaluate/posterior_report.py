@@ -103,7 +103,8 @@ def over_widths(result: PosteriorComparison) -> "matplotlib.figure.Figure":
             parts = {width: getattr(result.find(quantity, width), side) for width in result.widths}
             parts = {width: p for width, p in parts.items() if p.resolved}
             values, errors = [p.value for p in parts.values()], [p.sem for p in parts.values()]
-            _bars(axis, side, list(parts), values, errors, "o-", lw=1)
+            if parts:  # bars without points would leave an axis with limits that have no logarithm
+                _bars(axis, side, list(parts), values, errors, "o-", lw=1)
         axis.set(title=quantity, xlabel="width", xscale="log", yscale="log")
         at_sizes(axis, result.widths)
     axes[0, 0].set_ylabel("relative error")
