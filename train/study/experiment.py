@@ -57,7 +57,9 @@ class Experiment:
         """Calls the function with what it asks for by name."""
         result = self.bound(function, len(positional), **given)(*positional)
         lacks = [name for name in _HAS.get(function, ()) if not hasattr(result, name)]
-        lacks += ["iter"] * (function == "batches" and not _iterable(result))
+        lacks += ["iter"] * (
+            function == "batches" and not (hasattr(result, "__iter__") or hasattr(result, "__getitem__"))
+        )
         if (result is None and function in NEEDED) or lacks:
             hint = _OF_NNX if is_nnx(result) or takes_rngs(result) else ""
             raise ValueError(f"{self.path}: {function} returned {shown(result)}; {NEEDED[function]}.{hint}")
@@ -104,10 +106,6 @@ class Experiment:
     def code(self) -> str:
         """A word for what its functions do: not `get_config`, what only judges, comments and docstrings."""
         return identity(*(getattr(self.module, name, None) for name in (*NEEDED, "task", "rows")))
-
-
-def _iterable(value: Any) -> bool:
-    return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
 
 
 def load(path: Path) -> ModuleType:

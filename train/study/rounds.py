@@ -25,7 +25,7 @@ from train.transfer import Outcome
 from train.transfer.cells import save_arrays
 from train.transfer.expansion import Size as Place
 from train.transfer.hopeless import hopeless
-from train.transfer.kept import Tried, held, keep, missing
+from train.transfer.kept import KeptRuns, Tried, are, held, keep, missing
 from train.transfer.outcome import Target
 from train.transfer.search import Round, Space, next_round
 from train.transfer.searched import Searched
@@ -175,22 +175,23 @@ class Searching:
                     self.records.write(cell, runs)
                 bar.advance(task, costs * len(self.wanted(cell, round)[1]))
 
-    def _judge(self, there: Any, jobs: Mapping[str, np.ndarray]) -> Any:
+    def _judge(self, there: KeptRuns | None, jobs: Mapping[str, np.ndarray]) -> Any:
         """Which runs are given up by their curves, among those of their own setting."""
         if self.study.scored != "training":
             return _none
 
-        dial, steps, nothing = self.study.dial, self.study.config.steps, np.zeros((0, self.study.config.steps))
+        dial, steps = self.study.dial, self.study.config.steps
+        kept = there or KeptRuns.of(dict.fromkeys(jobs, np.zeros(0)), np.zeros(0), np.zeros((0, steps)))
         reach = BESIDE * self.settings[0].space.spacing
 
         def judge(curves: np.ndarray) -> np.ndarray:
             found = np.full(len(curves), False)
             for traced in self.study.settings():
-                mine = _are(jobs, traced, len(curves))
-                theirs = _are({} if there is None else there.jobs, traced, 0 if there is None else len(there))
-                others = nothing if there is None else there.curves[theirs]
-                places = np.zeros(0) if there is None else np.log2(there.jobs[dial][theirs])
-                found[mine] = hopeless(curves[mine], np.log2(jobs[dial][mine]), others, places, steps, reach)
+                mine, theirs = are(jobs, traced), are(kept.jobs, traced)
+                places = np.log2(kept.jobs[dial][theirs])
+                found[mine] = hopeless(
+                    curves[mine], np.log2(jobs[dial][mine]), kept.curves[theirs], places, steps, reach
+                )
             return found
 
         return judge
@@ -266,14 +267,6 @@ def best_of(study: Study, outcome: Outcome, searched: Mapping[str, Searched]) ->
 def _none(curves: np.ndarray) -> np.ndarray:
     """Gives no run up; training in quarters as where some are, so that programs are the same."""
     return np.full(len(curves), False)
-
-
-def _are(jobs: Mapping[str, np.ndarray], setting: Mapping[str, float], count: int) -> np.ndarray:
-    """Which runs are of this setting, [run]."""
-    among = np.full(count, True)
-    for name, value in setting.items():
-        among &= jobs[name] == value if count else True
-    return among
 
 
 def _plain(round: Mapping[str, Round]) -> dict[str, Any]:

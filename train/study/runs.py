@@ -146,9 +146,9 @@ def _own_task(run: TrainedRun, points: int, test_points: int, loss: str, file: s
         )
     experiment = Experiment(file, ConfigDict(run.config), ("batches",))
     start = {"start": 0} if experiment.asks_for("start", ("batches",)) else {}
-    held_out = (
-        Validation.of(lambda: experiment.call("validation"), f"{file}: validation") if _gives_validation(file) else None
-    )
+    held_out = None
+    if experiment.has("validation"):
+        held_out = Validation.of(lambda: experiment.call("validation"), f"{file}: validation")
     more = test_points if held_out is None else 0
     inputs, targets = _samples(iter(experiment.call("batches", **start)), points + more)
     x, y, x_test, y_test = inputs[:points], targets[:points], inputs[points:], targets[points:]
@@ -177,10 +177,6 @@ def _outputs(net: Any, x: np.ndarray) -> int:
     return jax.eval_shape(run, jax.random.key(0), x).shape[-1]
 
 
-def _gives_validation(file: str) -> bool:
-    return Experiment(file, {}, needed=()).has("validation")
-
-
 def untested(jobs: Sequence[Job], task: Task | Points, test_points: int, configs: Sequence[str]) -> list[str]:
     """Where points to test on are no test data, and where all points are those of another run, a sentence for each run."""
     said, first = [], jobs[0].run
@@ -196,7 +192,7 @@ def untested(jobs: Sequence[Job], task: Task | Points, test_points: int, configs
             )
             continue
         file = None if run.config.get("data") else _config_of(run, configs)
-        if file is None or _gives_validation(file) or not test_points:
+        if file is None or not test_points or Experiment(file, {}, needed=()).has("validation"):
             continue
         what = (
             "points to test on from further batches of training"

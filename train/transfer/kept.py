@@ -98,9 +98,7 @@ class KeptRuns:
 
     def table(self, dial: str, setting: Mapping[str, float]) -> "Tried":
         """What was tried of one setting of the other hyperparameters."""
-        among = np.full(len(self), True)
-        for name, value in setting.items():
-            among &= self.jobs[name] == float(value)
+        among = are(self.jobs, setting)
         x, seeds = np.unique(self.jobs[dial][among]), np.unique(self.seeds[among])
         place = np.full((len(x), len(seeds)), -1)
         rows = np.searchsorted(x, self.jobs[dial][among]), np.searchsorted(seeds, self.seeds[among])
@@ -175,6 +173,14 @@ class Tried:
         if len(self.runs.scores):
             scores = np.where((run >= 0) & self.runs.finished[run], self.runs.scores[run], np.inf)
         return Sweep(width, depth, x, curves, scores)
+
+
+def are(jobs: Mapping[str, np.ndarray], setting: Mapping[str, float]) -> np.ndarray:
+    """Which of these runs, {hyperparameter: [run]}, are of this setting, [run]."""
+    among = np.full(len(next(iter(jobs.values()))), True)
+    for name, value in setting.items():
+        among &= jobs[name] == float(value)
+    return among
 
 
 def missing(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from limits.kept.store import DamagedError, has_checksum, read_npz
-from train.transfer.outcome import Outcome
+from train.transfer.outcome import Outcome, place_of
 from train.transfer.shift import Transfer
 from train.transfer.sweep import Sweep
 from train.transfer.tuning import Tuning
@@ -103,7 +103,8 @@ def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outc
         label, width, depth = str(each["setting"]), float(each["width"]), _count(each["depth"])
         width = width if width == math.inf else _count(width)
         rates = np.array([float(value) for value in each[dial]])
-        key = f"{label}/limit x{depth}/curves" if math.isinf(width) else f"{label}/{width:g}x{depth}/curves"
+        at = place_of(label, width, depth)
+        key = f"{at}curves"
         curves = np.asarray(arrays[key], float)
         if (
             not curves.size
@@ -113,7 +114,7 @@ def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outc
             or not (rates > 0).all()
         ):
             raise ValueError(f"{key} has shape {curves.shape} at {len(rates)} values")
-        values = arrays.get(f"{key.removesuffix('curves')}{dial}", rates)  # of the limit the report alone has them
+        values = arrays.get(at + dial, rates)  # of the limit the report alone has them
         if values.shape != rates.shape or not np.allclose(values, rates, rtol=1e-9, atol=0):
             raise ValueError(f"{key} is at values of {dial} that are not those in report.json")
         if (width, depth) in seen.setdefault(label, set()):
@@ -122,7 +123,7 @@ def _outcome(document: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Outc
         if math.isinf(width):
             limits.setdefault(label, {})[depth] = Sweep(width, depth, rates, curves)
         else:
-            scores = arrays.get(key.removesuffix("curves") + "scores")
+            scores = arrays.get(f"{at}scores")
             if scores is not None and scores.shape != curves.shape[:2]:
                 raise ValueError(f"{key} has shape {curves.shape}, and there are scores of shape {scores.shape}")
             sweeps.setdefault(label, {})[int(width), depth] = Sweep(int(width), depth, rates, curves, scores)

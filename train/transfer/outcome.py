@@ -87,16 +87,19 @@ class Outcome:
     def arrays(self) -> dict[str, np.ndarray]:
         """Everything that is drawn, for a file of arrays."""
         found = {}
-        for label, sizes in self.sweeps.items():
-            for (width, depth), sweep in sizes.items():
-                found[f"{label}/{width:g}x{depth}/{self.dial}"] = sweep.rates
-                found[f"{label}/{width:g}x{depth}/curves"] = sweep.curves
-                if sweep.scores is not None:
-                    found[f"{label}/{width:g}x{depth}/scores"] = sweep.scores
-        for label, depths in self.limits.items():
-            for depth, sweep in depths.items():
-                found[f"{label}/limit x{depth}/curves"] = sweep.curves
+        for label, sweep in self.each():
+            at = place_of(label, sweep.width, sweep.depth)
+            of_size = (
+                {self.dial: sweep.rates} if math.isfinite(sweep.width) else {}
+            )  # of the limit the report alone has them
+            scores = {} if sweep.scores is None else {"scores": sweep.scores}
+            found |= {at + name: each for name, each in {**of_size, "curves": sweep.curves, **scores}.items()}
         return found
+
+
+def place_of(label: str, width: float, depth: int) -> str:
+    """How names of a size's arrays begin."""
+    return f"{label}/limit x{depth}/" if math.isinf(width) else f"{label}/{width:g}x{depth}/"
 
 
 @dataclasses.dataclass(frozen=True)
