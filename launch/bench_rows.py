@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from limits.kept.store import DamagedError, sealed, unsealed
+from train.evaluate.report import Table
 
 SLOWER = 1.1  # by what every round of a row must be slower than every round before
 _MACHINE = ("device", "processor")
@@ -53,12 +52,9 @@ class Timing:
 
 def table(title: str, rows: Iterable[Timing]) -> Table:
     """All rows, with their ratios."""
-    found = Table(title=title)
-    for name in ("what", "case", "limit-zoo", "against", "ratio", "beside"):
-        found.add_column(name)
-    for row in rows:
-        found.add_row(*row.words())
-    return found
+    return Table(
+        ("what", "case", "limit-zoo", "against", "ratio", "beside"), [row.words() for row in rows], title=title
+    )
 
 
 def document(rows: Sequence[Timing], run: dict[str, Any], yardstick: float) -> str:
@@ -91,10 +87,7 @@ def changes(now: Sequence[Timing], then: Sequence[Timing], yardsticks: tuple[flo
     A row with another side is held against that, in both runs; another row against the machine's matrix product, and where
     machines differ (`same` is False) not at all. Slower: every round by more than a tenth than every round before.
     """
-    found = Table(title="against the earlier run")
-    for name in ("what", "case", "then", "now", "now / then", "rounds", ""):
-        found.add_column(name)
-    before = {_key(row): row for row in then}
+    found, before = [], {_key(row): row for row in then}
     for row in now:
         old = before.get(_key(row))
         if old is None or not row.seconds or not old.seconds:
@@ -103,21 +96,20 @@ def changes(now: Sequence[Timing], then: Sequence[Timing], yardsticks: tuple[flo
             statistics.median(each.others) if each.others else yard
             for each, yard in zip((old, row), yardsticks, strict=True)
         ]
+        shown = row.what, row.case, _seconds(old.median), _seconds(row.median)
         if not row.others and not same:
-            found.add_row(row.what, row.case, _seconds(old.median), _seconds(row.median), "–", "", _ELSEWHERE)
+            found.append((*shown, "–", "", _ELSEWHERE))
             continue
         a, b = ([s / unit for s in each.seconds] for each, unit in zip((old, row), units, strict=True))
         change = statistics.median(b) / statistics.median(a)
         word = "slower" if min(b) > SLOWER * max(a) else "faster" if SLOWER * max(b) < min(a) else ""
-        shown = [_seconds(each.median) for each in (old, row)]
-        found.add_row(row.what, row.case, *shown, f"{change:.2f}", f"{len(a)}, {len(b)}", word)
-    return found
+        found.append((*shown, f"{change:.2f}", f"{len(a)}, {len(b)}", word))
+    return Table(("what", "case", "then", "now", "now / then", "rounds", ""), found, title="against the earlier run")
 
 
 def slower(changed: Table) -> list[str]:
     """The cases that the table calls slower."""
-    cases, verdicts = (list(changed.columns[i].cells) for i in (1, -1))
-    return [str(case) for case, word in zip(cases, verdicts, strict=True) if word == "slower"]
+    return [case for _, case, *_, word in changed.rows if word == "slower"]
 
 
 def verdict(now: Sequence[Timing], then: Sequence[Timing], changed: Table, file: Any) -> str:
@@ -129,9 +121,9 @@ def verdict(now: Sequence[Timing], then: Sequence[Timing], changed: Table, file:
     """
     before = {_key(row) for row in then if row.seconds}
     alone = [row.case for row in now if row.seconds and _key(row) not in before]
-    judged = [each for each in changed.columns[-1].cells if each != _ELSEWHERE]
+    judged = [row for row in changed.rows if row[-1] != _ELSEWHERE]
     worse = slower(changed)
-    if not changed.row_count:
+    if not changed.rows:
         said = f"No row in common with {file}: nothing was compared."
     elif not judged:
         said = f"{file} is of another machine, and none of its rows has another side: nothing was compared."

@@ -13,6 +13,7 @@ finds all finished writes DIR/report.html and DIR/report.json.
 """
 
 import dataclasses
+import functools
 import json
 import time
 from pathlib import Path
@@ -21,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ml_collections import ConfigDict
 from rich.progress import track
-from rich.table import Table
 
 from launch import common, live, shards
 from launch.compare import FIELDS, OF_FAMILIES, OF_TRAINING, check_fields, optimizer_of, task_of
@@ -29,6 +29,7 @@ from launch.compare import unread as unread_by_compare
 from launch.took import Took
 from limits import AbsentError, Task, predict, twin
 from train.evaluate.grid import steps_of
+from train.evaluate.report import Table
 from train.study import regression, regression_report
 from train.study.experiment import Experiment, plain_fields
 from train.study.families import check_file_names, check_variants, families, has_make
@@ -119,14 +120,8 @@ def evidence_and_error(records: list[dict[str, Any]], task: Task) -> "matplotlib
         below = [record["evidence / point"] - most for record in each]
         axis.errorbar(below, error, spread, fmt="o", ms=4, lw=1, alpha=0.7, label=family)
     best = max(records, key=lambda record: record["evidence / point"])
-    axis.plot(
-        0,
-        best[f"NNGP test {score}"],
-        "*",
-        ms=14,
-        color="k",
-        label=f"largest evidence: {best['family']}, depth {best['depth']}",
-    )
+    name = f"largest evidence: {best['family']}, depth {best['depth']}"
+    axis.plot(0, best[f"NNGP test {score}"], "*", ms=14, color="k", label=name)
     axis.set_xscale("symlog", linthresh=1)
     axis.set(xlabel="log evidence a training point, below the largest", ylabel=f"test {score} of the NNGP ({n} points)")
     axis.set_title(task.name)
@@ -207,7 +202,7 @@ def main() -> None:
         whole_data(config, folder, screen)
         return
     task = small_task(config, common.config_file())
-    table, records = Table(title=f"Infinite-width twins — {task.name}"), []
+    records = list[dict[str, Any]]()
     every = families(config, common.config_file(), task.outputs)
     if config.steps:
         check_file_names(every)
@@ -227,11 +222,8 @@ def main() -> None:
             run.save(folder / name)
             run.plot().savefig(folder / f"{name}.png", dpi=100)
         records.append({"family": label, "depth": depth, **numbers})
-    for column in records[0]:
-        table.add_column(column)
-    for record in records:
-        table.add_row(*[f"{value:.4g}" if isinstance(value, float) else str(value) for value in record.values()])
-    screen.print(table)
+    words = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in record.values()] for record in records]
+    screen.print(Table(list(records[0]), words, title=f"Infinite-width twins — {task.name}"))
     screen.print("\n".join(absent), highlight=False, end="\n" * bool(absent))
     picture = len(records) > 2
     if picture:
@@ -243,10 +235,7 @@ def main() -> None:
     screen.print(f"wrote {folder}/limit.json{more}", highlight=False)
 
 
-def run() -> None:
-    """Entry point."""
-    common.start(main, __doc__, complete=complete)
-
+run = functools.partial(common.start, main, __doc__, complete=complete)
 
 if __name__ == "__main__":
     run()

@@ -25,13 +25,9 @@ def parsed():
         yield
 
 
-def cells(found):
-    return list(zip(*(list(column.cells) for column in found.columns), strict=True))
-
-
 def changed(now, then, yardsticks=(1.0, 1.0), same=True):
     row = lambda values: Timing("what", "case", *values)  # noqa: E731
-    return cells(changes([row(now)], [row(then)], yardsticks, same))[0]
+    return changes([row(now)], [row(then)], yardsticks, same).rows[0]
 
 
 def test_a_row_that_became_slower_is_seen_and_one_within_its_rounds_is_not():
@@ -129,10 +125,9 @@ def test_a_run_is_kept_and_held_against_an_earlier_one(tmp_path, monkeypatch, ca
 
 
 def test_the_table_has_a_ratio_or_says_that_there_is_none():
-    found = cells(
-        table("t", [Timing("a", "b", (2.0,), "c", (4.0,)), Timing("a", "d", (0.001,)), Timing("accelerator", "e", ())])
-    )
-    assert [each[2:5] for each in found] == [("2 s", "4 s c", "2×"), ("1 ms", "–", "–"), ("–", "–", "–")]
+    rows = [Timing("a", "b", (2.0,), "c", (4.0,)), Timing("a", "d", (0.001,)), Timing("accelerator", "e", ())]
+    found = [each[2:5] for each in table("t", rows).rows]
+    assert found == [["2 s", "4 s c", "2×"], ["1 ms", "–", "–"], ["–", "–", "–"]]
     assert slower(changes([], [], (1, 1), True)) == []
 
 
