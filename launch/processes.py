@@ -180,16 +180,3 @@ def _popen(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
         errors="replace",
         start_new_session=True,  # the terminal's ^C reaches us alone, and we pass it on
     )
-
-
-def run_cluster(
-    command: Sequence[str],
-    processes: int,
-    devices: int,
-    env: Mapping[str, str] | None = None,
-    timeout: float | None = None,
-    grace: float = GRACE,
-) -> Result:
-    """Starts a `Cluster` and waits for its end, at most `timeout` seconds."""
-    with Cluster(command, processes, devices, env, grace) as cluster:
-        return cluster.wait(timeout)

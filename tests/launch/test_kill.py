@@ -15,10 +15,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from clusters import run_cluster
 from forked import start
 
 from launch.exit_codes import PREEMPTED
-from launch.processes import places, run_cluster
+from launch.processes import places
 from train.checkpoints import load_model
 from train.records import read_records
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import jax
 import pytest
+from clusters import run_cluster
 from forked import ended
 
 from launch import local_cluster
 from launch.distributed import find, initialize
-from launch.processes import Cluster, free_port, places, run_cluster
+from launch.processes import Cluster, free_port, places
 
 ROOT = Path(__file__).parents[2]
 ME = "int(os.environ['LIMIT_ZOO_PROCESS'])"

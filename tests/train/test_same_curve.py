@@ -14,9 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from clusters import run_cluster
 from loss_curves import curve
-
-from launch.processes import run_cluster
 
 PROGRAM = Path(__file__).with_name("loss_curves.py")
 PATHS = str(PROGRAM.parents[2])
