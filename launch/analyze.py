@@ -13,6 +13,7 @@ and test data (what validation() returns) of one's own are taken from the config
 such as the copy that lies in a RUN: these are executed. Networks are spread over the devices of this machine.
 """
 
+import functools
 import math
 import sys
 import time
@@ -65,10 +66,7 @@ def main() -> None:
     common.write(folder, made.documents(), screen, started)
 
 
-def run() -> None:
-    """Entry point."""
-    common.start(main, __doc__, names=True)
-
+run = functools.partial(common.start, main, __doc__, names=True)
 
 if __name__ == "__main__":
     run()

@@ -22,6 +22,7 @@ their ratio to it, the others by the machine's own matrix product.
 """
 
 import datetime
+import functools
 import os
 import platform
 from pathlib import Path
@@ -88,10 +89,7 @@ def main() -> None:
         screen.print(verdict(rows, then, changed, _AGAINST.value), highlight=False)
 
 
-def run() -> None:
-    """Entry point."""
-    common.start(main, __doc__, names=True)
-
+run = functools.partial(common.start, main, __doc__, names=True)
 
 if __name__ == "__main__":
     run()

@@ -9,6 +9,7 @@ equal bytes.
 """
 
 import collections
+import functools
 from pathlib import Path
 
 from absl import flags
@@ -42,10 +43,7 @@ def main() -> None:
         )
 
 
-def run() -> None:
-    """Entry point."""
-    common.start(main, __doc__, names=True)
-
+run = functools.partial(common.start, main, __doc__, names=True)
 
 if __name__ == "__main__":
     run()

@@ -16,6 +16,7 @@ Without --config, DIR is the folder of a finished launch.transfer, yours or some
 numbers alone are read, whatever machine and versions they are from, and nothing of it is executed.
 """
 
+import functools
 import math
 import sys
 import time
@@ -62,10 +63,7 @@ def main() -> None:
     common.write(folder, made.documents("predicted"), screen, started)
 
 
-def run() -> None:
-    """Entry point."""
-    common.start(main, __doc__)
-
+run = functools.partial(common.start, main, __doc__)
 
 if __name__ == "__main__":
     run()

@@ -7,6 +7,7 @@ RUN is the folder of a run (default: runs/train_gpt). A network with 256 tokens 
 `average`. Nothing in RUN is executed, and nothing is written there.
 """
 
+import functools
 import math
 
 import jax
@@ -47,10 +48,7 @@ def main() -> None:
         print(text, end="\n\n" if len(texts) > 1 else "\n")
 
 
-def run() -> None:
-    """Entry point."""
-    common.start(main, __doc__)
-
+run = functools.partial(common.start, main, __doc__)
 
 if __name__ == "__main__":
     run()

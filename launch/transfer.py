@@ -28,6 +28,7 @@ whoever finds all of them writes the report, and of rounds all do. --live serves
 browser on this machine.
 """
 
+import functools
 import math
 import sys
 import time
@@ -139,10 +140,7 @@ def main() -> None:
         page.finish()
 
 
-def run() -> None:
-    """Entry point."""
-    common.start(main, __doc__)
-
+run = functools.partial(common.start, main, __doc__)
 
 if __name__ == "__main__":
     run()

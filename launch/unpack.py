@@ -7,6 +7,7 @@ All files are checked against their sums first, and then all are written or none
 not trust who made the archive, read report.json. A DIR that is there is not written into.
 """
 
+import functools
 from pathlib import Path
 
 from absl import flags
@@ -34,10 +35,7 @@ def main() -> None:
     )
 
 
-def run() -> None:
-    """Entry point."""
-    common.start(main, __doc__, names=True)
-
+run = functools.partial(common.start, main, __doc__, names=True)
 
 if __name__ == "__main__":
     run()
