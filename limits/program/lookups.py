@@ -9,7 +9,7 @@ import numpy as np
 
 from limits.program.nodes import Det, Lookup
 from limits.program.shapes import moved, settled
-from limits.program.values import Axes, NoLimitError, Parameter, Value, atoms, positions, size
+from limits.program.values import Atom, Axes, NoLimitError, Parameter, Value, atoms, positions, size
 
 
 def gathered(table: Value, indices: Value, params: dict[str, Any], shape: tuple) -> Value:
@@ -40,8 +40,12 @@ def gathered(table: Value, indices: Value, params: dict[str, Any], shape: tuple)
         ):
             raise NoLimitError(f"rows of {table.held.path} are looked up that are no vectors over neurons")
         weights, every = table.held, settled(indices)
-        rows = _inside(every.array, filled, size(table.axes[axis])[0])
-        node = Lookup(every.shape, weights.growth, weights.matrix(), rows)
+        count = size(table.axes[axis])[0]
+        rows = _inside(every.array, filled, count)
+        some = filled is not None and not isinstance(rows, np.ndarray)  # may have none, which no trace tells
+        if some and not np.isnan(np.asarray(filled)):
+            raise NoLimitError(f"rows of {weights.path} are looked up, and {filled} is taken where there are none")
+        node = Lookup(every.shape, weights.growth, weights.matrix(), rows, count if some else None)
         if weights.law.mean != 0:
             raise NoLimitError(f"entries of the table {weights.path} have mean {weights.law.mean:g}, not 0")
         return Value(tuple(axes), node)
@@ -54,6 +58,7 @@ def _taken(table: Value, indices: Value, axis: int, axes: Axes, places: list[int
     filled: what stands where a number is no position; None where the nearest one does.
     """
     constant = isinstance(table.held, Det) and all(atom.kind == "p" for atom in atoms(table.axes))
+    table = _with_entries(table, axis)
     if [atom.kind for atom in table.axes[axis]] != ["p"] or not (constant or len(indices.held.array) == 1):
         raise NoLimitError("entries are taken along neurons or inputs, or by numbers that differ between inputs")
     held, at = settled(table), len(positions(table.axes[:axis]))
@@ -81,6 +86,16 @@ def _taken(table: Value, indices: Value, axis: int, axes: Axes, places: list[int
         rows = jax.vmap(lambda numbers: act(jnp.asarray(held.array)[0], 0, numbers))(every)
         return Value(axes, dataclasses.replace(held, array=rows, default=None))
     return Value(axes, moved(held, act, shape))
+
+
+def _with_entries(table: Value, axis: int) -> Value:
+    """With an axis of one entry as one of positions: other axes of size 1 are of nothing."""
+    if table.axes[axis]:
+        return table
+    axes = (*table.axes[:axis], (Atom("p", (1, 1, 1)),), *table.axes[axis + 1 :])
+    at, held = len(positions(table.axes[:axis])), table.held
+    act = lambda a, i: a.reshape(*a.shape[: i + at], 1, *a.shape[i + at :])  # noqa: E731
+    return Value(axes, moved(held, act, (*held.shape[:at], 1, *held.shape[at:])))
 
 
 def _inside(numbers: Any, filled: Any, count: int) -> Any:

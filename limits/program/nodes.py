@@ -190,9 +190,13 @@ class Entry(OfWeights):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Lookup(OfWeights):
-    """Rows of a table of parameters: covariance std² where indices [n, *shape] are equal."""
+    """Rows of a table of parameters: covariance std² where indices [n, *shape] are equal.
+
+    count: how many rows there are, beyond which it is NaN as the row itself; None where all are inside.
+    """
 
     indices: Any
+    count: int | None = None
 
     @functools.cached_property
     def skewed(self) -> Weights | None:  # noqa: D102

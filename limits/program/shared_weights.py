@@ -34,10 +34,13 @@ def of_weights(m: Any, u: Any, v: Any, pairs: bool) -> Any:
 
 
 def shared(m: Any, u: Any, v: Any, pairs: bool) -> Any:
-    """1 where entries of u and v are the same, else 0."""
+    """1 where entries of u and v are the same, else 0; NaN where a row is looked up that is none."""
     if isinstance(u, Lookup):
-        left = m.placed(u.indices, 0, len(v.shape), pairs)
-        return (left == m.placed(v.indices, 1, len(u.shape), pairs)).astype(float)
+        left, right = m.placed(u.indices, 0, len(v.shape), pairs), m.placed(v.indices, 1, len(u.shape), pairs)
+        equal = (left == right).astype(float)
+        for rows, count in ((left, u.count), (right, v.count)):
+            equal = equal if count is None else jnp.where((rows >= 0) & (rows < count), equal, jnp.nan)
+        return equal
     ones = jnp.ones((1,) * m.batch)
     if isinstance(u, Mask) and u.by_input and m is not m.own:
         return jnp.zeros((1,) * (m.batch + (len(u.shape) + len(v.shape) if pairs else max(len(u.shape), len(v.shape)))))

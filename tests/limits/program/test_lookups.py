@@ -3,13 +3,16 @@
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from stock import GAUSS, Dense
 from test_program import reading
 
+from limits import twin
 from limits.program.values import NoLimitError
+from zoo import in_parameterization
 
 X = np.random.default_rng(0).normal(size=(2, 4, 3))
 AT = np.array([3, 1, 1])
@@ -122,3 +125,71 @@ def test_numbers_before_the_first_and_what_is_filled_in_are_as_jax_takes_them(wa
     expected = u @ u.T
     found = reading([Beyond(n, way) for n in (16, 32)], X)[0]
     np.testing.assert_allclose(found / found[0, 0], expected / expected[0, 0], rtol=1e-6)
+
+
+ONE: dict[str, Any] = {
+    "take": (lambda h: jnp.take(h, jnp.array([0, 0]), axis=1), lambda h: jnp.concatenate([h, h], 1)),
+    "from the end": (lambda h: h[:, np.array([0, -1])], lambda h: jnp.concatenate([h, h], 1)),
+    "nearest": (lambda h: jnp.take(h, jnp.array([2, 0]), axis=1, mode="clip"), lambda h: jnp.concatenate([h, h], 1)),
+    "zeros beyond it": (
+        lambda h: jnp.take(h, jnp.array([0, 2]), axis=1, mode="fill", fill_value=0),
+        lambda h: jnp.concatenate([h, 0 * h], 1),
+    ),
+}
+
+
+class OfOne(nn.Module):
+    """Of the one position that is left of several."""
+
+    width: int
+    way: str
+    plain: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        return Dense(1)(jnp.sin(ONE[self.way][self.plain](Dense(self.width)(x)[:, :1]) + 0.5).mean(1))
+
+
+@pytest.mark.parametrize("way", ONE)
+def test_an_axis_of_one_position_is_looked_up_as_any_other(way):
+    """They were refused, as if they were along neurons or inputs."""
+    found, plain = (reading([OfOne(n, way, each) for n in (16, 32)], X) for each in (False, True))
+    for a, b in zip(found, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+class Words(nn.Module):
+    """Flax's embedding of five words; masked: of others zeros."""
+
+    width: int
+    masked: bool = False
+
+    @nn.compact
+    def __call__(self, tokens):
+        h = nn.Embed(5, self.width, embedding_init=nn.initializers.normal(1.0))(tokens)
+        h = jnp.where((tokens < 5)[..., None], h, 0.0) if self.masked else h
+        return nn.Dense(1)(nn.relu(h).mean(1))
+
+
+TOKENS = np.array([[0, 1], [-1, 1], [1, 7], [0, -9]])
+
+
+def test_words_beyond_a_table_are_said():
+    """Kernels of them were "exact", as if the table had such rows; Flax makes NaN of them."""
+    limit = twin(in_parameterization(Words(64), "ntk"))
+    with pytest.raises(FloatingPointError, match="looks up positions beyond the end"):
+        limit.kernels(TOKENS)
+    np.testing.assert_allclose(limit.kernels(TOKENS[:2]).nngp[0, 1], 0.25 * (0.5 + 3 / (2 * np.pi)))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_under_jit_words_beyond_a_table_are_nan_as_those_of_flax(masked):
+    net = in_parameterization(Words(64, masked), "ntk")
+    f = net.apply(net.init(jax.random.key(0), TOKENS), TOKENS)
+    kernel = twin(net).kernel_function()
+    found = jax.jit(lambda tokens: kernel(tokens).ntk)(jnp.asarray(TOKENS[:3]))
+    finite = np.isfinite(np.asarray(f[:3, 0]))
+    np.testing.assert_array_equal(np.isfinite(found), finite[:, None] & finite)
+    assert finite[2] == masked
+    if masked:
+        np.testing.assert_allclose(twin(net).kernels(TOKENS[:3]).ntk, found, rtol=1e-5)
