@@ -26,8 +26,10 @@ _FACTORS = {"mul", "div", "dot_general"}  # by what parameters do not enter
 _NEVER = {"conv_general_dilated", "while", "cond", "custom_vjp_call", "sort", "reduce_prod", "pow"}
 
 
-def added_to_outputs(function: Callable, params: Any, *arguments: Any) -> set[str]:
+def added_to_outputs(function: Callable, params: Any, *arguments: Any, among: set[str] | None = None) -> set[str]:
     """The names of the parameters that reach function(params, *arguments) without meeting weights on the way; shapes are enough.
+
+    among: those that are asked for; without it all of one axis at most (weights themselves are none).
 
     By sums, numbers in front, functions of each entry, changes of place and sums over axes; in products and sums over neurons, as
     of a bias inside, they are lost among those.
@@ -43,7 +45,7 @@ def added_to_outputs(function: Callable, params: Any, *arguments: Any) -> set[st
     return {
         name
         for at, name in enumerate(names)
-        if len(program.invars[at].aval.shape) < 2  # weights themselves are none
+        if (len(program.invars[at].aval.shape) < 2 if among is None else name in among)
         and any(_reached(program, [i == at for i in range(len(program.invars))], of_parameters) or ())
     }
 

@@ -118,7 +118,7 @@ def infer_roles(
         grows = _grows(name, tuple(narrow[name].shape), tuple(wide[name].shape), grown, width)
         stacked = _layers(name, used, grows, stacks, layers)
         role = known.pop(name, None) or role_of(name, shape, grows, stacked or 0, met)
-        sides = sides_of(used, grows) if role == "hidden" else None
+        sides = sides_of(used, grows, role)
         unsure = role == "hidden" and sides is None and stacked is None and min(grows, default=0) > 0
         again = name in shared and not stacked
         inside = bool(stacked) or again or name in blocks

@@ -106,12 +106,19 @@ def with_inner(
         for name, place in places.items()
         if place.role == "readout" and (name in seen if name in narrow else numberless(name) in alike)
     }
-    layers = {name.rpartition(".")[0]: places[name].shape for name in inside}
+    layers = {name.rpartition(".")[0]: places[name] for name in inside}
     for name, place in places.items():
-        layer = layers.get(name.rpartition(".")[0], ())
-        if place.role == "constant" and place.shape[-1:] and place.shape[-1] in layer:
-            inside |= {name} if place.shape[:-1] == layer[: len(place.shape) - 1] else set()
+        layer = layers.get(name.rpartition(".")[0])
+        if place.role == "constant" and layer is not None and _is_bias(place.shape, layer):
+            inside.add(name)
     return {name: dataclasses.replace(places[name], inner=True) for name in inside}
+
+
+def _is_bias(shape: tuple[int, ...], layer: Any) -> bool:
+    """Whether it has the axes of these weights that do not grow, or their last and those of layers in front (convolutions)."""
+    weights = layer.shape
+    fixed = tuple(size for axis, size in enumerate(weights) if axis not in layer.grows)
+    return shape == fixed or (shape[-1:] != () and shape[-1] in weights and shape[:-1] == weights[: len(shape) - 1])
 
 
 class _Walk:

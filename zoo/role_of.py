@@ -9,12 +9,14 @@ from zoo.held import Entrywise, Use
 VECTORS = ("bias", "scale", "gain", "b")  # of several axes, where one grows: [heads, d_head], or layers side by side
 
 
-def sides_of(used: Sequence[Use], grows: Sequence[int]) -> Any:
-    """(axes of inputs, axes of outputs), where all uses agree and both grow."""
+def sides_of(used: Sequence[Use], grows: Sequence[int], role: str) -> Any:
+    """(axes of inputs, axes of outputs), where all uses agree and both grow; of a readout those of inputs."""
+    if role not in ("hidden", "readout"):
+        return None
     layers = {axis for use in used for axis in use.stacked}
     found = {tuple(tuple(i for i in side if i not in layers) for side in use[:2]) for use in used}
     sides = found.pop() if len(found) == 1 else None
-    return sides if sides and all(set(side) & set(grows) for side in sides) else None
+    return sides if sides and all(set(side) & set(grows) for side in sides[: 2 if role == "hidden" else 1]) else None
 
 
 def role_of(

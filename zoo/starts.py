@@ -108,7 +108,7 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
     paths = {name: tuple(entry.key for entry in path) for (path, _), name in zip(leaves, names_of(shapes), strict=True)}
     readouts = {name.rpartition(".")[0]: place for name, place in found.places.items() if place.role == "readout"}
     biases = {name for name, place in found.places.items() if _may_be_bias(name, place, readouts)}
-    last = biases and biases & added_to_outputs(lambda params: apply(params, net.width), shapes)
+    last = biases and added_to_outputs(lambda params: apply(params, net.width), shapes, among=biases)
     ends = {name for name, place in found.places.items() if place.role == "readout" and not place.inner}
     unused = ends - used_in_outputs(lambda params: apply(params, net.width), shapes) if len(ends) > 1 else set[str]()
     return {
@@ -146,14 +146,21 @@ def _start(
 def _may_be_bias(name: str, place: Place, readouts: dict[str, Place]) -> bool:
     """Whether what does not grow is the bias of a readout: one number for each of its outputs."""
     readout = readouts.get(name.rpartition(".")[0])
-    one = place.role == "constant" and len(place.shape) == 1
-    return one and readout is not None and place.shape[0] in readout.shape
+    if place.role != "constant" or readout is None:
+        return False
+    fixed = tuple(size for axis, size in enumerate(readout.shape) if axis not in readout.grows)
+    one = (
+        len(place.shape) == 1 and place.shape[0] in readout.shape
+    )  # of a convolution, and whatever the order of its axes
+    return one or (place.shape == fixed and not readout.stacked)  # of nn.DenseGeneral((2, 3))
 
 
 def _inputs(place: Place) -> tuple[int, ...]:
     """The axes of a matrix that are summed over."""
     if place.role == "hidden":
         return place.matrix[0]
+    if place.sides is not None:  # outputs may have several axes, as those of nn.DenseGeneral((2, 3))
+        return place.sides[0]
     last = len(place.shape) - 1
     return place.grows if place.grows == (last,) else tuple(range(place.stacked, last))
 
