@@ -223,10 +223,8 @@ class Meetings(ShapeRules):
         if isinstance(data, Met):
             self._meet("weighed", data.held.axes[eqn.params["dimension_numbers"].lhs_spec[1]])
         held = kernel.held if isinstance(kernel, Met) and kernel.whole else kernel
-        if isinstance(held, Held) and eqn.params["feature_group_count"] == 1:
+        if isinstance(held, Held):  # of groups too, whose kernels stand side by side along the outputs
             self._note(held, summed, [out])
-        elif isinstance(held, Held):
-            self._meet("made", held.axes[out])
 
     def _gather(self, eqn: Any, table: Any, *_: Any) -> Held | None:
         if not isinstance(table, Held):

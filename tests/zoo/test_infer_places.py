@@ -5,10 +5,11 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 
-from zoo import Rescaled, infer_roles
+from zoo import Rescaled, infer_roles, scaled
 from zoo.infer import IN_CODE
 
 DEPTHS: dict[str, Any] = {"base": {"width": 8, "depth": 2}, "target": {"width": 8, "depth": 8}}
@@ -115,3 +116,29 @@ def test_a_refusal_of_batch_statistics_names_who_was_called():
         infer_roles(Batched, **WIDTHS)
     roles = infer_roles(lambda key, width: nnx.state(Batched(width, nnx.Rngs(key)), nnx.Param), **WIDTHS)
     assert roles.places["norm.scale"].role == "bias"
+
+
+class Grouped(nn.Module):
+    """Four groups of neurons, and groups of one."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.relu(nn.Conv(self.width, (3, 3), name="first")(x))
+        h = nn.relu(nn.Conv(self.width, (3, 3), feature_group_count=4, name="four")(h))
+        h = nn.Conv(self.width, (3, 3), feature_group_count=self.width, name="each")(h)
+        return nn.Dense(1)(h.mean((1, 2)))
+
+
+def test_kernels_of_groups_are_no_layers():
+    """Muon asked whether the 3 × 3 window of the four groups is 3 layers."""
+    x = np.ones((2, 6, 6, 3), "float32")
+    net = Rescaled.of(Grouped, x, base={"width": 16}, target={"width": 64})
+    places = net.roles.places
+    assert places["four.kernel"].sides == ((0, 1, 2), (3,))
+    assert (places["four.kernel"].role, places["each.kernel"].role) == ("hidden", "input")
+    weights = net.init(jax.random.key(0), x)["params"]
+    rule = scaled("muon", net, learning_rate=0.1)
+    step: Any = rule.update(weights, rule.init(weights), weights)[0]
+    assert np.isfinite(np.asarray(step["four"]["kernel"])).all()
