@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import optax
 
+from limits.kept.remembered import first_alike
 from limits.types import Task
 from zoo import checks, learning_rate_factors, roles, scale_gradients, scaled
 from zoo.abstract import abstract, variables_of
@@ -108,6 +109,7 @@ class Training:
                 "momentum and weight_decay are short forms of gradient descent: give them to the optimizer, as in "
                 "optimizer=optax.sgd(learning_rate, momentum)."
             )
+        optimizer = first_alike(optimizer)
         if _is_made(optimizer):
             if learning_rate is not None:
                 raise TypeError("learning_rate and an optimizer that has its own are given: leave learning_rate out.")
@@ -123,7 +125,7 @@ class Training:
                 f"{checks.shown(make(1.0))}."
             )
         if not isinstance(make, ByName) and not _starts_alike(make):
-            make, rates = make(learning_rate), _rates(steps, 1.0)
+            make, rates = first_alike(make(learning_rate)), _rates(steps, 1.0)
         return cls(task.loss, 0.0, 0.0, centred, trained, make, rates, order)
 
     def made(self, rate: Any) -> Any:
