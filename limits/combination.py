@@ -327,17 +327,17 @@ class CombinedFunction(KernelFunction):
         return self.twin.hyperparameters
 
     @functools.cached_property
-    def _functions(self) -> list[KernelFunction]:
+    def _parts(self) -> list[KernelFunction]:
         return [each.kernel_function(self.like) for each in self.twin._of_roles]
 
     def provenance(self, x: Any) -> dict[str, Provenance]:
         """How exact its numbers are, for inputs of this shape; why kernels are absent."""
-        found = [each.provenance(x) for each in self._functions]
+        found = [each.provenance(x) for each in self._parts]
         return {name: self.twin._provenance([each[name] for each in found]) for name in KERNELS}
 
     def _read(self, x1: Any, x2: Any, values: dict[str, Any], same: bool = False) -> KernelPair:
         scales, own = self.twin._split(values)
-        pairs = [f._read(x1, x2, given, same) for f, given in zip(self._functions, own, strict=True)]
+        pairs = [f._read(x1, x2, given, same) for f, given in zip(self._parts, own, strict=True)]
         check_same_positions(self.twin.twins, [pair.nngp for pair in pairs])
         nngp = ntk = 0.0
         for scale, term in zip(scales, self.twin._by_term(pairs), strict=True):

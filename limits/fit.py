@@ -126,29 +126,37 @@ def fit(
         x, y = jnp.asarray(task.x_train), jnp.asarray(task.y_train)
         u = {name: jnp.zeros(() if name == NOISE else np.shape(value)) for name, value in start.items()}
 
-        @jax.jit  # traced once, for values, slopes and searches along lines
-        def matrix(u: dict[str, Any]) -> tuple[Any, Any]:
-            values = {name: start[name] * jnp.exp(each) for name, each in u.items()}
-            variance = values.pop(NOISE, noise)
-            return function(x, **values).nngp, variance
+        def objectives(function: Any) -> tuple[Any, Any]:
+            @jax.jit  # traced once, for values, slopes and searches along lines
+            def matrix(u: dict[str, Any]) -> tuple[Any, Any]:
+                values = {name: start[name] * jnp.exp(each) for name, each in u.items()}
+                variance = values.pop(NOISE, noise)
+                return function(x, **values).nngp, variance
 
-        @jax.jit
-        def loss(u: dict[str, Any]) -> Any:
-            k, variance = matrix(u)
-            if objective == "evidence":
-                return -log_marginal_likelihood(k, y, variance) / len(x)
-            return -leave_one_out(k, y, variance).log_density.mean()
+            @jax.jit
+            def loss(u: dict[str, Any]) -> Any:
+                k, variance = matrix(u)
+                if objective == "evidence":
+                    return -log_marginal_likelihood(k, y, variance) / len(x)
+                return -leave_one_out(k, y, variance).log_density.mean()
 
-        u, trace = _minimised(loss, u, steps, tolerance, len(x), lambda u: _check_noise_left(matrix, u))
+            return matrix, loss
+
+        trace = list[Any]()
+        while True:
+            matrix, loss = objectives(function)
+            way, function = _minimised(loss, u, steps, tolerance, len(x), _Check(limit, function, start, x, matrix, u))
+            trace, u = trace[:-1] + way, way[-1][0]  # where one began again stands once
+            if function is None:
+                break
         errors = _errors(matrix, u, y.shape[1], objective)
     points = [{name: start[name] * np.exp(each[name]) for name in start} for each, _ in trace]
     history = {name: np.array([point[name] for point in points]) for name in start}
     history["objective"] = -len(x) * np.array([value for _, value in trace])
     values: dict[str, Any] = {name: history[name][-1] for name in start}
     values = {name: value if np.ndim(value) else float(value) for name, value in values.items()}
-    own = {name: tuple(v.tolist()) if np.ndim(v) else v for name, v in values.items() if name != NOISE}
     spread = {name: abs(values[name]) * errors[name] for name in start}
-    found = limit.with_hyperparameters(**own)
+    found = limit.with_hyperparameters(**_own(values))
     return Fit(found.net if isinstance(net, nn.Module) else found, values.get(NOISE, noise), values, spread,
                float(history["objective"][-1]), history, objective)  # fmt: skip
 
@@ -186,9 +194,9 @@ def _minimised(
     steps: int,
     tolerance: float,
     points: int,
-    check: Callable[[Any], None],
-) -> tuple[dict[str, Any], list[tuple[dict[str, Any], float]]]:
-    """(where the loss has its minimum, the way there)."""
+    check: "_Check",
+) -> tuple[list[tuple[dict[str, Any], float]], Any]:
+    """(the way to the minimum of the loss, None), or (that to where series are too short, a kernel function of longer ones)."""
     optimiser = optax.lbfgs()
     state, both = optimiser.init(u), optax.value_and_grad_from_state(loss)
 
@@ -208,9 +216,11 @@ def _minimised(
                     f"fit: after {len(trace) - 1} steps the kernel plus noise is not positive definite at {_at(u)}: start from a "
                     "larger noise, or fit fewer numbers."
                 )
-            if float(size) <= tolerance:
-                return u, trace
-            check(u)
+            done = bool(float(size) <= tolerance)
+            longer = check.longer(u, done)
+            if done or longer is not None:
+                return trace, longer
+            check.noise(u)
             u = after
             advance()
     raise ValueError(
@@ -219,17 +229,44 @@ def _minimised(
     )
 
 
-def _check_noise_left(matrix: Callable[[Any], Any], u: dict[str, Any]) -> None:
-    """Raises where the noise has become less than rounding of the kernel, and what is maximised with it."""
-    if NOISE not in u or u[NOISE] > _TINY:
-        return
-    k, variance = matrix(u)
-    if np.max(variance) < len(k) * np.finfo(float).eps * np.diagonal(k).mean():
-        raise ValueError(
-            f"fit: what is maximised rises without bound as the noise goes to 0 (now {_at(u)} of their start, where the noise is "
-            "less than rounding of the kernel): targets are the same where inputs are, or a function of few numbers, such as a "
-            "constant. Leave noise out of `over` and give it, or give each input once."
+class _Check:
+    """What is asked on the way: whether noise is left, and whether the series of a kernel function are long enough."""
+
+    def __init__(self, limit: Any, function: Any, start: dict[str, Any], x: Any, matrix: Callable, u: Any) -> None:
+        self.limit, self.function, self.start, self.x, self.matrix, self.seen = limit, function, start, x, matrix, u
+
+    def noise(self, u: dict[str, Any]) -> None:
+        """Raises where the noise has become less than rounding of the kernel."""
+        if NOISE not in u or u[NOISE] > _TINY:
+            return
+        k, variance = self.matrix(u)
+        if np.max(variance) < len(k) * np.finfo(float).eps * np.diagonal(k).mean():
+            raise ValueError(
+                f"fit: what is maximised rises without bound as the noise goes to 0 (now {_at(u)} of their start, where the "
+                "noise is less than rounding of the kernel): targets are the same where inputs are, or a function of few "
+                "numbers, such as a constant. Leave noise out of `over` and give it, or give each input once."
+            )
+
+    def longer(self, u: dict[str, Any], done: bool) -> Any:
+        """The kernel function of a definition with these numbers, where that has longer series; otherwise None.
+
+        Series are as long as the numbers need at which one starts. They are asked for in the end, and where numbers have doubled.
+        """
+        moved = [np.abs(np.asarray(u[name]) - np.asarray(self.seen[name])).max() for name in u if name != NOISE]
+        if not moved or max(moved) < (1e-3 if done else np.log(2)):
+            return None
+        self.seen = u
+        found = self.limit.with_hyperparameters(
+            **_own({name: self.start[name] * np.exp(each) for name, each in u.items()})
         )
+        other = found.kernel_function(like=np.asarray(self.function.like))
+        pairs = zip(self.function.orders(self.x), other.orders(self.x), strict=False)
+        return other if any(needed > had for had, needed in pairs) else None
+
+
+def _own(values: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a definition among these."""
+    return {name: tuple(v.tolist()) if np.ndim(v) else float(v) for name, v in values.items() if name != NOISE}
 
 
 def _at(u: dict[str, Any]) -> str:

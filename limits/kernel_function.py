@@ -20,7 +20,7 @@ from limits.kernels.on_mesh import symmetric
 from limits.kernels.traced import by_few_numbers, in_tiles, outside_traces, rows_of_tiles
 from limits.program.accuracy import SeriesLengths
 from limits.program.closed import look, program_of
-from limits.program.larger import Larger, usual
+from limits.program.larger import Larger, read_as, two_largest, usual
 from limits.program.read import KERNELS, ProgramKernels
 from limits.program.values import NoLimitError, Refused
 from limits.program.varied import Dependence, dependence
@@ -64,6 +64,10 @@ class KernelFunction:
     like: Any = None
 
     @property
+    def _parts(self) -> "list[KernelFunction]":
+        return [self]
+
+    @property
     def net(self) -> nn.Module:
         """The definition."""
         return self.twin.net
@@ -80,7 +84,7 @@ class KernelFunction:
 
     @functools.cached_property
     def _larger(self) -> Larger:
-        return Larger()
+        return Larger(self.twin, self.hyperparameters, self.like)
 
     def __call__(self, x1: Any, x2: Any = None, **values: Any) -> KernelPair:
         """Of x1 [n1, …] and x2 [n2, …] (None: x1 itself)."""
@@ -122,8 +126,7 @@ class KernelFunction:
         x, axis = jnp.asarray(_as_arrays(x)[0]), str(mesh.axis_names[0]) if axis is None else axis
         if axis not in mesh.shape:
             raise ValueError(f"on_mesh: the mesh has no axis {axis!r}. {did_you_mean(axis, mesh.shape)}")
-        one = self(x[:1], **values)  # says what is wrong, and which kernels there are
-        self._larger.warn(self.twin, self._program(x.shape[1:], _kind(self.net, x), self._checked(values))[1], (x,))
+        one = self(two_largest(x), **values)  # says what is wrong, or too large, and which kernels there are
         wanted = [name for name in KERNELS if getattr(one, name) is not None]
 
         def tile(a: Any, b: Any) -> list[Any]:
@@ -138,6 +141,13 @@ class KernelFunction:
         """How exact its numbers are, for inputs of this shape; why kernels are absent."""
         x = _as_arrays(x)[0]
         return self._program(x.shape[1:], _kind(self.net, x), ())[2]
+
+    def orders(self, x: Any) -> tuple[int, ...]:
+        """How long its Hermite series are, for inputs of this shape."""
+        x, found = _as_arrays(x)[0], list[int]()
+        for each in self._parts:
+            found += [count for _, count in each._program(x.shape[1:], _kind(each.net, x), ())[1].orders_by_name]
+        return tuple(found)
 
     @jax.disable_jit(False)  # networks are read as programs
     @full_products()
@@ -163,7 +173,7 @@ class KernelFunction:
         names = self._checked(values)
         ratios = self._ratios(values, names, work)
         kernels, lengths, how, entries = self._program(arrays[0].shape[1:], arrays[0].dtype, names)
-        self._larger.warn(self.twin, lengths, given)
+        self._larger.warn(lengths, given, read_as(arrays[0].dtype), values)
         wanted = tuple(name for name in KERNELS if how[name].kind != "absent")
         positions = len(kernels.positions)
         rows = rows_of_tiles(entries, max(map(len, arrays)))
@@ -230,7 +240,7 @@ class KernelFunction:
         self, shape: tuple[int, ...], dtype: Any, names: tuple[str, ...]
     ) -> tuple[ProgramKernels, SeriesLengths, dict[str, Provenance], int]:
         """(the reading, lengths of series, how exact kernels are, `_made`'s entries)."""
-        kind = "float64" if jnp.issubdtype(dtype, jnp.floating) else str(dtype)
+        kind = read_as(dtype)
         x = None if self.like is None else np.asarray(self.like, kind)
         if x is not None and x.shape[1:] != shape:
             raise ValueError(
@@ -307,7 +317,7 @@ def _made(twin: Any, shape: tuple[int, ...], kind: str, names: tuple[str, ...], 
         return None, None, dict.fromkeys(KERNELS, Provenance("absent", kernels.reason)), 0
     measured = like is not None
     if not measured:
-        like = usual(shape) if kind == "float64" else np.zeros((1, *shape), kind)
+        like = usual(shape, kind)
     with jax.enable_x64(True):
         seen, found, refused = look(program_of(twin.net_read, shape, kind, twin.trained), like)
         lengths, how = seen.finish(found)
@@ -326,7 +336,8 @@ def kernel_function(twin: Any, like: Any = None) -> KernelFunction:
     """The kernels of a limit as a function k(x1, x2, **hyperparameters) → (nngp, ntk) of JAX arrays.
 
     like: inputs [n, …] such as it will be called with. How large they make signals decides how long series are for activations
-    without closed form; without it, inputs of size 2 do, and a warning says of larger ones what that costs.
+    without closed form; without it, inputs of size 2 do. A warning says, once, of larger inputs, and of numbers
+    that make signals larger than the definition's do, what that costs; of what is being traced nothing is known.
     """
     forget_other_code(twin.net)
     if twin.deep:

@@ -156,6 +156,29 @@ def test_targets_without_noise_have_no_fit(objective):
 
 
 @pytest.mark.slow
+def test_a_fit_that_ends_far_from_where_it_began_has_series_that_are_long_enough():
+    """Hermite series of inputs like these and of w_std = 0.5 are too short at 10: no step went uphill any more."""
+    angles = np.linspace(0, 2 * np.pi, 40, endpoint=False)
+    x = 2**0.5 * np.stack([np.cos(angles), np.sin(angles)], 1)
+
+    def net(w):
+        return MLP(8, 1, activation=jax.nn.softplus, w_std=w, b_std=0.1)
+
+    k = twin(net(20.0)).kernels(x).nngp
+    noise = 1e-4 * k.diagonal().mean()
+    task = Task(x, np.linalg.cholesky(k + noise * np.eye(40)) @ draw(40, 1, seed=1))
+    found = fit(net(0.5), task, over=("w_std",), noise=noise)
+
+    def evidence(w):
+        return float(predict.log_marginal_likelihood(twin(net(w)).kernels(x).nngp, task.y_train, noise))
+
+    best = found.values["w_std"]
+    assert abs(found.objective - evidence(best)) < 1e-4
+    assert evidence(best) > max(evidence(0.9 * best), evidence(1.1 * best))
+    assert (np.diff(found.trace["objective"]) > -0.1).all()
+
+
+@pytest.mark.slow
 def test_the_picture_has_its_maximum_where_the_fit_is():
     x = np.linspace(-2, 2, 20)[:, None]
     task = Task(x, np.sin(2 * x) + 0.1 * draw(20, 1))

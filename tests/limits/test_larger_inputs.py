@@ -70,3 +70,27 @@ def test_nothing_is_said_of_closed_forms_of_inputs_that_are_traced_or_like():
 def test_nothing_is_said_of_usual_inputs(phi):
     limit = twin(MLP(8, 1, activation=phi))
     assert not warned(lambda: limit.kernel_function().diagonal(2.5 * np.r_[X, NEAR]))
+
+
+NARROW = MLP(8, 1, activation=jax.nn.softplus, w_std=0.5, b_std=0.1)
+CIRCLE = 2**0.5 * np.array([[np.cos(a), np.sin(a)] for a in np.linspace(0, 2 * np.pi, 40, endpoint=False)])
+
+
+@pytest.mark.parametrize("like", [None, 0.1 * CIRCLE], ids=["usual", "like"])
+def test_numbers_that_make_signals_larger_than_the_definition_does_are_said(like):
+    kernel, exact = twin(NARROW).kernel_function(like), twin(NARROW.clone(w_std=10.0)).kernels(CIRCLE)
+    assert not warned(lambda: kernel(CIRCLE[:2] / 20, w_std=0.4))
+    (one,) = warned(lambda: kernel(CIRCLE, w_std=10.0))
+    assert np.abs(np.asarray(kernel(CIRCLE, w_std=10.0).ntk, float) / exact.ntk - 1).max() > 0.02  # worth a word
+    assert "the numbers of the definition, and for these, of size 1 with w_std = 10., have an error" in str(one.message)
+    assert not warned(lambda: kernel(CIRCLE, w_std=20.0))
+
+
+def test_inputs_that_are_larger_than_those_they_are_like_are_said():
+    (one,) = warned(lambda: COS.kernel_function(X)(30 * X))
+    assert "made for `like`, of size " in str(one.message)
+
+
+def test_small_numbers_or_what_definitions_do_not_take_are_no_reason_to_warn():
+    kernel = twin(NARROW).kernel_function()
+    assert not warned(lambda: (kernel(X, w_std=0.05), kernel(X, w_std=-0.5)))

@@ -68,6 +68,14 @@ def test_a_kernel_function_on_a_mesh_inside_jit_and_its_derivative():
     np.testing.assert_allclose(slope, jax.grad(lambda w: k(x, w_std=w).nngp.sum())(1.5), rtol=1e-5)
 
 
+def test_a_combination_of_kernels_on_a_mesh():
+    both, x = 0.3 * twin(MLP(8, 1)) + twin(MLP(8, 1, activation="erf")), np.cos(np.arange(12.0)).reshape(4, 3)
+    found = both.kernel_function().on_mesh(x, MESH, scale_1=0.6)
+    exact = (0.6 * twin(MLP(8, 1)) + twin(MLP(8, 1, activation="erf"))).kernels(x)
+    np.testing.assert_allclose(found.nngp, exact.nngp, rtol=2e-6)
+    np.testing.assert_allclose(found.ntk, exact.ntk, rtol=2e-6)
+
+
 def test_what_on_mesh_refuses():
     k = twin(MLP(width=8, depth=1)).kernel_function()
     with pytest.raises(ValueError, match=r"no axis 'row'.*rows"):
