@@ -78,11 +78,6 @@ class KernelFunction:
         return hyperparameters(self.net)
 
     @functools.cached_property
-    def _programs(self) -> dict[Any, Callable]:
-        """What is compiled for calls outside of compiled functions."""
-        return {}
-
-    @functools.cached_property
     def _larger(self) -> Larger:
         return Larger(self.twin, self.hyperparameters, self.like)
 
@@ -175,25 +170,10 @@ class KernelFunction:
         kernels, lengths, how, entries = self._program(arrays[0].shape[1:], arrays[0].dtype, names)
         self._larger.warn(lengths, given, read_as(arrays[0].dtype), values)
         wanted = tuple(name for name in KERNELS if how[name].kind != "absent")
-        positions = len(kernels.positions)
         rows = rows_of_tiles(entries, max(map(len, arrays)))
-
-        def read(ratios: tuple, x: tuple) -> dict[str, Any]:
-            def tile(a: Any, b: Any) -> list[Any]:
-                part = kernels(a, b, lengths, wanted, ratios=ratios)
-                return [part[name] for name in wanted]
-
-            if x2 is None:
-                return kernels.diagonal(x[0], lengths, wanted, ratios=ratios)
-            return dict(zip(wanted, in_tiles(tile, *x, rows=rows, positions=positions), strict=True))
-
-        numbers = tuple(ratios), tuple(arrays[:1] if same else arrays)
-        if not any(isinstance(each, Tracer) for each in (*ratios, *arrays)):  # one program rather than one an operation
-            key = (arrays[0].shape[1:], arrays[0].dtype, names, rows, x2 is None)
-            run = self._programs.setdefault(key, jax.jit(functools.partial(by_few_numbers, read)))
-            found = dict(run(*numbers))
-        else:
-            found = by_few_numbers(read, *numbers)
+        traced = any(isinstance(each, Tracer) for each in (*ratios, *arrays))
+        run = (_reading if traced else _compiled)(kernels, lengths, wanted, rows, x2 is None)
+        found = dict(run(tuple(ratios), tuple(arrays[:1] if same else arrays)))
         if same and kernels.masks:
             own, at = kernels.diagonal(arrays[0], lengths, wanted, ratios=ratios), jnp.arange(len(arrays[0]))
             found = {name: k.at[at, at].set(own[name]) for name, k in found.items()}
@@ -219,8 +199,7 @@ class KernelFunction:
                 raise ValueError(f"kernel function: {name} must be real; its type is {value.dtype}.")
             if value.shape != np.shape(known[name]):
                 raise ValueError(
-                    f"kernel function: {name} must have the shape {np.shape(known[name])} that it has in the definition; it has "
-                    f"{value.shape}."
+                    f"kernel function: {name} must have the shape {np.shape(known[name])} of the definition, not {value.shape}."
                 )
             if not isinstance(value, Tracer) and not np.isfinite(value).all():
                 raise ValueError(f"kernel function: {name} must be finite; it is {value}.")
@@ -252,6 +231,29 @@ class KernelFunction:
                 f"{name_of(self.net)} has no kernel function: {how['nngp'].detail}. twin(net).kernels may draw its kernels."
             )
         return kernels, lengths, how, entries
+
+
+def _reading(
+    kernels: ProgramKernels, lengths: SeriesLengths, wanted: tuple[str, ...], rows: int, alone: bool
+) -> Callable:
+    """(ratios of numbers, inputs) → kernels by name: of each input with itself, or of pairs, in tiles of so many rows."""
+
+    def read(ratios: tuple, x: tuple) -> dict[str, Any]:
+        def tile(a: Any, b: Any) -> list[Any]:
+            part = kernels(a, b, lengths, wanted, ratios=ratios)
+            return [part[name] for name in wanted]
+
+        if alone:
+            return kernels.diagonal(x[0], lengths, wanted, ratios=ratios)
+        return dict(zip(wanted, in_tiles(tile, *x, rows=rows, positions=len(kernels.positions)), strict=True))
+
+    return functools.partial(by_few_numbers, read)
+
+
+@remembered(maxsize=64)
+def _compiled(*of: Any) -> Callable:
+    """One program rather than one an operation, for all functions of a limit."""
+    return jax.jit(_reading(*of))
 
 
 def _as_arrays(*given: Any) -> list[Any]:

@@ -453,3 +453,13 @@ def test_inputs_that_are_no_numbers_are_said_to_be(given):
     if given is not None:
         with pytest.raises(ValueError, match="inputs must be arrays"):
             kernel(np.ones((1, 2)), given)
+
+
+def test_another_function_of_the_same_limit_compiles_nothing(compilations):
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 3)))
+    first = twin(MLP(8, 2, activation="erf")).kernel_function()(x)
+    compilations()
+    again = twin(MLP(8, 2, activation="erf")).kernel_function()(x)
+    assert not compilations()
+    np.testing.assert_array_equal(first.ntk, again.ntk)
+    assert np.abs(twin(MLP(8, 2, activation="relu")).kernel_function()(x).ntk - first.ntk).max() > 0.1
