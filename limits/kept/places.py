@@ -20,14 +20,14 @@ def package_of(file: str) -> str | None:
     path = Path(file)
     if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in ROOMS:
         return path.relative_to(ROOT).as_posix()
-    for mark in (*_LIBRARIES, *filter(_installed, sys.path)):
+    for mark in itertools.chain(_LIBRARIES, filter(_installed, sys.path)):
         if mark in file and (mark in _LIBRARIES or _is_installed(path, mark)):
             inside = Path(file.partition(mark)[2].lstrip("/\\"))
             return f"{inside.as_posix()} {named_version(inside.parts[0].removesuffix('.py'))}"
     return file if file.startswith("<frozen") else None  # of Python itself
 
 
-@functools.lru_cache
+@functools.cache  # every folder is asked for each time: of more of them than are kept none would be found
 def _installed(folder: str) -> frozenset[str]:
     """What was installed in a folder of its own (`pip install --target`), by the lists that stand beside it."""
     lists = Path(folder).glob("*.dist-info/RECORD") if folder else ()

@@ -18,6 +18,7 @@ import pytest
 from flax import nnx
 
 import limits.kept.identity
+import limits.kept.places
 from limits.kept.identity import identity
 from limits.kept.places import package_of
 from zoo import MLP
@@ -169,6 +170,13 @@ def test_where_code_lies_in_this_package_is_seen():
     places = {"limits/kept/identity.py": limits.kept.identity, "zoo/mlp.py": sys.modules["zoo.mlp"]}
     assert all(package_of(str(module.__file__)) == place for place, module in places.items())
     assert package_of(__file__) is None
+
+
+def test_lists_of_what_is_installed_are_read_once_however_many_folders_there_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, *(str(tmp_path / str(i)) for i in range(200))])
+    package_of(__file__)
+    monkeypatch.setattr(limits.kept.places, "Path", None)  # nothing more is looked for
+    assert all(limits.kept.places._installed(folder) == frozenset() for folder in sys.path[-200:])
 
 
 def _imported(folder, files: dict[str, str], monkeypatch) -> dict:
