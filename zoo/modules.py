@@ -161,9 +161,10 @@ def takes_rngs(make: Any) -> bool:
 
 
 def signature_of(make: Callable[..., Any]) -> inspect.Signature:
-    """That of a function, or of a class's own __init__ (classes of NNX show another)."""
-    taken: Any = functools.partial(make.__init__, None) if isinstance(make, type) else make
-    return inspect.signature(taken)
+    """That of a function, or of a class's own __init__ (classes of NNX show another), also where some are given already."""
+    part = functools.partial(make)
+    taken: Any = functools.partial(part.func.__init__, None) if isinstance(part.func, type) else part.func
+    return inspect.signature(functools.partial(taken, *part.args, **part.keywords))
 
 
 def pair_of(make: Callable[..., Any], sizes: Mapping[str, Any], caller: str) -> Any:

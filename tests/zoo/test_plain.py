@@ -1,5 +1,6 @@
 """Plain modules as definitions: rates, optimisers and messages, against zoo's own networks and against their equations."""
 
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -383,3 +384,23 @@ class Tied(nn.Module):
 def test_a_tied_table_is_refused_with_a_remedy_that_there_is():
     with pytest.raises(ValueError, match=r"in_parameterization of Tied: Embed_0.* also the readout.* of its own"):
         starts(in_parameterization(Tied(), "mup", width="size"), jax.ShapeDtypeStruct((1, 3), "int32"))
+
+
+class Sized(nnx.Module):
+    def __init__(self, width, rngs, scale=1.0):
+        self.first, self.last, self.scale = nnx.Linear(3, width, rngs=rngs), nnx.Linear(width, 1, rngs=rngs), scale
+
+    def __call__(self, x):
+        return self.last(self.scale * self.first(x))
+
+
+def test_a_class_of_nnx_with_some_arguments_given_is_a_maker():
+    x = jnp.ones((1, 3))
+
+    def outputs(make):
+        net = in_parameterization(make, "ntk", width=8)
+        return net.apply(net.init(jax.random.key(0), x), x)
+
+    doubled = outputs(functools.partial(Sized, scale=2.0))
+    np.testing.assert_array_equal(doubled, outputs(lambda width, rngs: Sized(width, rngs, 2.0)))
+    np.testing.assert_allclose(doubled, 2 * outputs(Sized), rtol=1e-6)
