@@ -1,15 +1,15 @@
 """Rules for what acts entry by entry: sums, products and functions of numbers, parameters and fields."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from limits.program.cleared import cleared
 from limits.program.deterministic import check_steady, of_numbers
 from limits.program.functions import leaves_of
-from limits.program.nodes import Concat, Det, Entry, FieldSum, Lookup, Map, Moving, Node, scaled_by
+from limits.program.nodes import Concat, Det, Entry, FieldSum, Map, Moving, Node, scaled_by
 from limits.program.opened import opened
 from limits.program.shapes import Turned
 from limits.program.slices import rows
@@ -245,10 +245,7 @@ def _selected(mask: Det, off: Any, on: Any, shape: tuple[int, ...]) -> Node:
             constant_here = Det(jnp.where(picked, jnp.asarray(part.array), 0.0), part.power, part.noise)
             constant = constant_here if constant is None else of_numbers("add", jnp.add, (constant, constant_here))
         else:
-            if isinstance(part, Lookup) and part.count is not None:  # of rows that are not taken none is missed
-                found = jnp.where(picked, part.indices, 0)
-                part = dataclasses.replace(part, shape=found.shape[1:], indices=found)
-            terms.append((Det(picked.astype(float), 0.0, mask.noise), part))
+            terms.append((Det(picked.astype(float), 0.0, mask.noise), cleared(part, picked)))
     return FieldSum(shape, max(node.power for _, node in terms), tuple(terms), constant)
 
 

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program.nodes import Det, Lookup
+from limits.program.cleared import cleared
+from limits.program.nodes import Det, FieldSum, Lookup
 from limits.program.shapes import moved, settled
 from limits.program.values import Atom, Axes, NoLimitError, Parameter, Value, atoms, positions, size
 
@@ -43,11 +44,15 @@ def gathered(table: Value, indices: Value, params: dict[str, Any], shape: tuple)
         count = size(table.axes[axis])[0]
         rows = _inside(every.array, filled, count)
         some = filled is not None and not isinstance(rows, np.ndarray)  # may have none, which no trace tells
-        if some and not np.isnan(np.asarray(filled)):
+        zeros = some and filled == 0
+        if some and not zeros and not np.isnan(np.asarray(filled)):
             raise NoLimitError(f"rows of {weights.path} are looked up, and {filled} is taken where there are none")
-        node = Lookup(every.shape, weights.growth, weights.matrix(), rows, count if some else None)
         if weights.law.mean != 0:
             raise NoLimitError(f"entries of the table {weights.path} have mean {weights.law.mean:g}, not 0")
+        node: Any = Lookup(every.shape, weights.growth, weights.matrix(), rows, count if some else None)
+        if zeros:
+            inside = (rows >= 0) & (rows < count)
+            node = FieldSum(node.shape, node.power, ((Det(inside.astype(float)), cleared(node, inside)),))
         return Value(tuple(axes), node)
     return _taken(table, indices, axis, tuple(axes), places, filled)
 

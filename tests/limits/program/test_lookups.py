@@ -193,3 +193,58 @@ def test_under_jit_words_beyond_a_table_are_nan_as_those_of_flax(masked):
     assert finite[2] == masked
     if masked:
         np.testing.assert_allclose(twin(net).kernels(TOKENS[:3]).ntk, found, rtol=1e-5)
+
+
+PADDED: dict[str, Any] = {  # what is done with rows h of words, before those of padding are left out
+    "function": lambda mask, h, net: jnp.where(mask, nn.relu(h), 0.0),
+    "multiple": lambda mask, h, net: nn.relu(jnp.where(mask, 3.0 * h, 0.0)),
+    "layer": lambda mask, h, net: nn.relu(jnp.where(mask, Dense(net.width)(h), 0.0)),
+    "norm": lambda mask, h, net: jnp.where(mask, jnp.sin(nn.LayerNorm()(h)), 0.0),
+    "side by side": lambda mask, h, net: jnp.where(mask, jnp.concatenate([nn.relu(h), jnp.sin(h)], -1), 0.0),
+    "skip": lambda mask, h, net: nn.relu(jnp.where(mask, h + nn.relu(h), 0.0)),
+}
+
+
+class PaddedWords(nn.Module):
+    """Of five words; what is no word is padding. inside: a row that there is stands for padding, which makes no difference."""
+
+    width: int
+    way: str
+    inside: bool = False
+
+    @nn.compact
+    def __call__(self, tokens):
+        mask = (tokens < 5)[..., None]
+        at = jnp.minimum(tokens, 4) if self.inside else tokens
+        h = nn.Embed(5, self.width, embedding_init=nn.initializers.normal(1.0))(at)
+        return Dense(1)(PADDED[self.way](mask, h, self).mean(1))
+
+
+@pytest.mark.parametrize("way", PADDED)
+def test_rows_that_there_are_not_do_not_matter_where_they_are_not_taken(way):
+    tokens = np.array([[0, 1], [1, 5], [0, 3]])
+    found, plain = (reading([PaddedWords(n, way, each) for n in (16, 32)], tokens) for each in (False, True))
+    for a, b in zip(found, plain, strict=True):
+        assert np.isfinite(a).all()
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+class ZeroRows(nn.Module):
+    """Rows of a table, zeros where it has none."""
+
+    width: int
+    masked: bool = False
+
+    @nn.compact
+    def __call__(self, tokens):
+        table = self.param("table", GAUSS, (5, self.width))
+        h = table.at[tokens].get(mode="fill", fill_value=0)
+        h = jnp.where((tokens < 5)[..., None], table[jnp.minimum(tokens, 4)], 0.0) if self.masked else h
+        return Dense(1)(jnp.sin(h + 0.5).mean(1))
+
+
+def test_zeros_that_are_filled_in_are_zeros():
+    tokens = np.array([[0, 1], [1, 7], [0, 3]])
+    found, plain = (reading([ZeroRows(n, each) for n in (16, 32)], tokens) for each in (False, True))
+    for a, b in zip(found, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)

@@ -1,0 +1,62 @@
+"""What a selection does not take of a field: rows that a table has not are looked up there, and never seen."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from limits.program.nodes import Concat, Det, FieldSum, Image, Lookup, Map, Node
+
+
+def cleared(node: Node, taken: Any) -> Node:
+    """The same field where `taken` [n, *shape] is true; elsewhere row 0 is looked up in place of one that there is not.
+
+    A row that there is not is NaN, and so is 0 times it, whereas a selection drops it.
+    """
+    return _cleared(node, taken, {}) if _may_lack_rows(node) else node
+
+
+def _may_lack_rows(node: Any) -> bool:
+    if isinstance(node, Lookup):
+        return node.count is not None
+    return any(_may_lack_rows(part) for part in _parts(node))
+
+
+def _parts(node: Any) -> tuple:
+    """What a field is made of position by position."""
+    if isinstance(node, Image):
+        return (node.source,) if node.window is None and not node.contracted else ()
+    return node.parts_of if isinstance(node, FieldSum | Map | Concat) else ()
+
+
+def _cleared(node: Any, taken: Any, met: dict[int, Any]) -> Any:
+    if id(node) not in met:
+        met[id(node)] = _made(node, taken, met)
+    return met[id(node)]
+
+
+def _made(node: Any, taken: Any, met: dict[int, Any]) -> Any:
+    again = lambda part: _cleared(part, taken, met)  # noqa: E731
+    if isinstance(node, Det):  # a norm of such rows is NaN, too
+        known = isinstance(node.array, np.ndarray) and np.isfinite(node.array).all()
+        if known or node.array.ndim != taken.ndim:
+            return node
+        return dataclasses.replace(node, array=jnp.where(taken, node.array, 0.0))
+    if isinstance(node, Lookup) and node.count is not None:
+        found = jnp.where(taken, node.indices, 0)
+        return dataclasses.replace(node, shape=found.shape[1:], indices=found)
+    if not any(_may_lack_rows(part) for part in _parts(node)):
+        return node
+    new: dict[str, Any] = {}
+    if isinstance(node, FieldSum):
+        new["terms"] = tuple((again(c), again(u)) for c, u in node.terms)
+        new["constant"] = node.constant and again(node.constant)
+    elif isinstance(node, Map):
+        new["arguments"] = tuple(again(u) if isinstance(u, Node | Det) else u for u in node.arguments)
+    elif isinstance(node, Concat):
+        new["parts"] = tuple((share, again(u)) for share, u in node.parts)
+    else:
+        new["source"] = again(node.source)  # pyright: ignore[reportAttributeAccessIssue]
+    shape = np.broadcast_shapes(node.shape, taken.shape[1:])
+    return dataclasses.replace(node, shape=shape, **new)
