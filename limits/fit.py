@@ -250,7 +250,8 @@ class _Check:
     def longer(self, u: dict[str, Any], done: bool) -> Any:
         """The kernel function of a definition with these numbers, where that has longer series; otherwise None.
 
-        Series are as long as the numbers need at which one starts. They are asked for in the end, and where numbers have doubled.
+        Series are as long as the numbers need at which one starts. They are asked for in the end, and where numbers have doubled;
+        half the orders that kernels keep to rounding are more than enough beside the error of what is found.
         """
         moved = [np.abs(np.asarray(u[name]) - np.asarray(self.seen[name])).max() for name in u if name != NOISE]
         if not moved or max(moved) < (1e-3 if done else np.log(2)):
@@ -261,7 +262,7 @@ class _Check:
         )
         other = found.kernel_function(like=np.asarray(self.function.like))
         pairs = zip(self.function.orders(self.x), other.orders(self.x), strict=False)
-        return other if any(needed > had for had, needed in pairs) else None
+        return other if any(needed >= 4 * had for had, needed in pairs) else None
 
 
 def _own(values: dict[str, Any]) -> dict[str, Any]:

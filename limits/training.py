@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import optax
 
-from limits.kept.remembered import first_alike
+from limits.kept.first import first_alike
 from limits.types import Task
 from zoo import checks, learning_rate_factors, roles, scale_gradients, scaled
 from zoo.abstract import abstract, variables_of

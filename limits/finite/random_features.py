@@ -1,6 +1,7 @@
 """Kernels of infinite networks by features of random finite ones, where entries of the kernel cost more than networks do."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -9,7 +10,6 @@ import numpy as np
 
 from limits.inputs import twin_of
 from limits.kept.precision import full_products
-from limits.kept.remembered import remembered
 from limits.training import Training
 from limits.types import AbsentError
 from zoo import checks, parameterization
@@ -52,45 +52,42 @@ class RandomNetworks:
         x = jnp.asarray(x, "float32")
         readout = self.limit._layers()["readout"]
         biases = (readout.b if self.kernel == "nngp" else readout.b_tangent) * float(self.limit.net.b_std > 0)
-        one, found = _one(self.limit, self.kernel), []
+        found = []
         for key in jax.random.split(jax.random.key(self.seed), self.count):
             rows = range(0, len(x), _AT_ONCE)
-            parts = [one(key, x[np.minimum(np.arange(i, i + _AT_ONCE), len(x) - 1)]) for i in rows]
+            parts = [self._compiled(key, x[np.minimum(np.arange(i, i + _AT_ONCE), len(x) - 1)]) for i in rows]
             found.append(np.concatenate([np.asarray(part, np.float64) for part in parts])[: len(x)])
         features = np.concatenate(found, axis=1) / self.count**0.5
         features = np.concatenate([features, np.full((len(x), 1), biases**0.5)], axis=1) if biases else features
         return features * (self.limit._output_variance**0.5 if self.kernel == "nngp" else 1.0)
 
+    @functools.cached_property
+    def _compiled(self) -> Any:
+        return jax.jit(self._one)
 
-@remembered(maxsize=64)
-def _one(limit: Any, kernel: str) -> Any:
-    """(key, x) → √w a / √F of the features a [n, F] that enter the readout; for the NTK, √w ȧ and √w_t a, ȧ along a random
+    def _one(self, key: Any, x: Any) -> Any:
+        """√w a / √F of the features a [n, F] that enter the readout; for the NTK, √w ȧ and √w_t a, ȧ along a random direction
 
-    direction of the parameters, whose squares are the learning rates: ⟨ȧ ȧ′⟩ obeys the recursion of the tangent kernel.
-    """
-    readout = limit._layers()["readout"]
-
-    def of(key: Any, x: Any) -> Any:
-        net = limit.net
+        of the parameters, whose squares are the learning rates: ⟨ȧ ȧ′⟩ obeys the recursion of the tangent kernel.
+        """
+        net, readout = self.limit.net, self.limit._layers()["readout"]
         start, turn = jax.random.split(key)
         params = net.init(start, x[:1])["params"]
 
         def features(params: Any) -> Any:
             return net.apply({"params": params}, x, intermediates=True)[1]["features"]
 
-        if kernel == "nngp":
+        if self.kernel == "nngp":
             a = features(params)
             return readout.w**0.5 * a / a.shape[-1] ** 0.5
         net = net.clone(gamma=1.0)  # γ² in learning rates and 1/γ in the output cancel
-        rates = Training("mse", trained=limit.trained).factors(net, abstract(x.shape, x.dtype))
+        rates = Training("mse", trained=self.limit.trained).factors(net, abstract(x.shape, x.dtype))
         leaves, tree = jax.tree.flatten(params)
         keys = jax.tree.unflatten(tree, list(jax.random.split(turn, len(leaves))))
         ways = jax.tree.map(lambda p, rate, k: rate**0.5 * jax.random.normal(k, p.shape, p.dtype), params, rates, keys)
         a, moved = jax.jvp(features, (params,), (ways,))
         both = jnp.concatenate([readout.w**0.5 * moved, readout.w_tangent**0.5 * a], axis=-1)
         return both / a.shape[-1] ** 0.5
-
-    return jax.jit(of)
 
 
 @checks.arguments(

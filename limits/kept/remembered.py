@@ -1,6 +1,5 @@
 """What is compiled once a process, also for definitions that hold arrays, which have no hash."""
 
-import collections
 import contextlib
 import functools
 import types
@@ -9,7 +8,7 @@ from typing import Any, TypeVar
 
 import flax.linen as nn
 
-from limits.kept.identity import UnreadableError, identity, of_known_code
+from limits.kept.identity import identity
 from limits.kept.places import package_of, package_of_class
 from zoo.abstract import variables_of
 from zoo.once import forget, forgettable
@@ -20,7 +19,6 @@ _CODE: dict[Any, str] = {}  # by function and class: what it was
 # Functions and classes that change what they read when they are traced: counters, random numbers.
 _MOVING = set[Any]()
 _MOST = 256
-_MET = collections.OrderedDict[str, Any]()  # by content: what was met first
 
 
 def forget_other_code(net: Any, x: Any = None) -> None:
@@ -99,29 +97,6 @@ def remembered(maxsize: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
         return remember
 
     return wrap
-
-
-def first_alike(thing: T) -> T:
-    """What was met first of this content: programs that are compiled for it serve this one too.
-
-    The thing itself where code of one's own is in it, which may read what is not seen.
-
-    >>> import optax
-    >>> first_alike(optax.adam(0.25)) is first_alike(optax.adam(0.25)) is not first_alike(optax.adam(0.5))
-    True
-    """
-    try:
-        word = of_known_code(thing)
-    except UnreadableError:
-        return thing
-    if word is None:
-        return thing
-    if word not in _MET or of_known_code(_MET[word]) != word:  # somebody may have changed what it holds
-        _MET[word] = thing
-    _MET.move_to_end(word)
-    if len(_MET) > _MOST:
-        _MET.popitem(last=False)
-    return _MET[word]
 
 
 class _Call:

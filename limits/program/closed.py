@@ -159,8 +159,8 @@ def _check_finite(net: nn.Module, name: str, values: np.ndarray, deep: bool) -> 
         why = _DEEP if deep else ""
         raise FloatingPointError(
             f"{broken} of {values.size} entries of the {name.upper()} of {name_of(net)} are infinite or NaN: signals leave the "
-            f"range of float64{why}. Scale its weights or its residual branches down; where it looks up words, see that its table "
-            "has rows for all of them."
+            f"range of float64{why}. Scale its weights or its residual branches down; of words that it looks up its table "
+            "must have rows."
         )
 
 

@@ -18,6 +18,7 @@ from limits.program.values import Refused
 SIZE = 2.0  # of inputs for which series are made, where none are given
 _INPUTS = 16
 _SAID = 1e-4  # errors that are worth a warning
+_LOOKS = 4  # of one kernel function; each costs more than many calls of it
 _NEAR = 1.1  # numbers that are no further off than by this factor are not looked at again
 
 LARGER = (
@@ -80,12 +81,12 @@ def read_as(dtype: Any) -> str:
 class Larger:
     """What one kernel function has met. It says once that inputs, or numbers it is called with, need longer series than it has.
 
-    Those that are within what was met before cost a pass over the inputs, others a look at the largest of them.
+    Those that are within what was met before cost a pass over the inputs, others a look at the largest of them, a few times.
     """
 
     def __init__(self, twin: Any, known: dict[str, Any], like: Any) -> None:  # `known`: the definition's own numbers
         self.twin, self.known, self.like = twin, known, like
-        self.said, self.met = False, dict[tuple[int, ...], list[_Met]]()
+        self.said, self.looks, self.met = False, 0, dict[tuple[int, ...], list[_Met]]()
 
     def warn(self, lengths: SeriesLengths, given: Sequence[Any], kind: str, values: dict[str, Any]) -> None:
         """Once, of inputs and numbers that are too large for these series, as far as they are known: others are traced."""
@@ -110,6 +111,9 @@ class Larger:
             self.met[shape] = [_Met(np.zeros(2) if words else np.asarray(_sizes(own)).max(1), {})]
         if not np.isfinite(here.sizes).all() or any(each.covers(here) for each in self.met[shape]):
             return ""
+        if self.looks == _LOOKS:
+            return ""
+        self.looks += 1
         self.met[shape] = [each for each in self.met[shape] if not here.covers(each)] + [here]
         moved = {name: value for name, value in values.items() if not np.all(ratios[name] == 1)}
         error, left = self.errors(lengths, own, _largest(x, kind), moved)

@@ -1,10 +1,14 @@
 """Optimisers that are made anew for every call are served by the programs of those that are the same."""
 
+import functools
+
+import jax
 import numpy as np
 import optax
+import pytest
 
 from limits import Task, twin
-from limits.kept.remembered import first_alike
+from limits.kept.first import first_alike
 from train import ensemble
 from zoo import MLP, scaled
 
@@ -48,5 +52,26 @@ def test_what_has_been_changed_since_is_not_taken_for_what_it_was():
     factor = np.array(-0.125)
     first, second = optax.scale(factor), optax.scale(np.array(-0.125))
     assert first_alike(first) is first
-    factor[()] = -0.25
+    assert first_alike(second) is first
+    factor[()] = -0.25  # `first` has programs of what it was
     assert first_alike(second) is second
+    assert first_alike(first) is first
+    third = optax.scale(np.array(-0.25))
+    assert first_alike(third) is third
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: optax.sgd(functools.partial(next, iter([0.1]))),
+        lambda: optax.sgd(np.frompyfunc(lambda step: 0.1, 1, 1)),
+        lambda: optax.scale(np.ones(1000)),
+        lambda: optax.masked(optax.sgd(0.1), lambda params: True),
+        lambda: optax.scale(jax.random.key(0)),
+    ],
+    ids=["generator", "ufunc", "many numbers", "own mask", "key"],
+)
+def test_what_nobody_can_tell_is_itself(make):
+    one, two = make(), make()
+    assert first_alike(one) is one
+    assert first_alike(two) is two

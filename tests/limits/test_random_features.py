@@ -47,15 +47,3 @@ def test_what_is_refused():
         random_features(twin(MLP(8, 1, parameterization="mup")), x, 2, kernel="ntk")
     with pytest.raises(AbsentError, match="nystrom"):
         random_features(twin(MLP(8, 1, w_std=(1.0, 2.0))), x, 2)
-
-
-def test_other_seeds_and_numbers_of_networks_compile_nothing(compilations):
-    def of(networks, seed):
-        net = MLP(16, 1, activation="erf")
-        return random_features(twin(net), draw(5, 3), networks, kernel="ntk", seed=seed).features
-
-    first = of(2, 0)
-    compilations()
-    assert np.abs(of(2, 1) - first).max() > 0.1
-    assert "of" not in compilations()
-    np.testing.assert_allclose(of(4, 0)[:, :32] * 2**0.5, first[:, :32], atol=1e-6)
