@@ -2,10 +2,12 @@
 
 import contextlib
 import gc
+import os
 import re
 import sys
+import tempfile
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -288,13 +290,14 @@ def _model_of(folder: Any, step: int, averaged: bool) -> tuple[Any, dict[str, An
         some = ocp.Context()
         some.pytree.loading.partial_load = True
         try:
-            described: dict[str, Any] = {"model": ocp.metadata(place, "model").metadata}
-            training: Any = ocp.metadata(place, "training").metadata if averaged else {}
-            if training.get("average") is not None:
-                described["training"] = {"average": training["average"]}
-            wanted = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=here), described)
-            with some:
-                found: Any = ocp.load_checkpointables(place, wanted)
+            with _without_pattern(place) as path:
+                described: dict[str, Any] = {"model": ocp.metadata(path, "model").metadata}
+                training: Any = ocp.metadata(path, "training").metadata if averaged else {}
+                if training.get("average") is not None:
+                    described["training"] = {"average": training["average"]}
+                wanted = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=here), described)
+                with some:
+                    found: Any = ocp.load_checkpointables(path, wanted)
             found = {name: found[name] for name in wanted}
             flaw = difference(arrays, found) if arrays else ""
         except Exception as error:  # Orbax has one for every kind of damage
@@ -304,6 +307,18 @@ def _model_of(folder: Any, step: int, averaged: bool) -> tuple[Any, dict[str, An
             model = found["model"]
             return (_evaluated(model, found["training"]["average"]) if "training" in found else model), info
     raise DamagedError(f"The checkpoint of step {step} in {folder} cannot be used ({flaw}).")
+
+
+@contextlib.contextmanager
+def _without_pattern(place: Any) -> Iterator[Any]:
+    """The same folder by a path that Orbax does not take for a pattern: it may have been moved below one since it was written."""
+    if "://" in str(place) or not _PATTERN.search(str(place)):
+        yield place
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        link = epath.Path(folder) / place.name
+        os.symlink(place, link)
+        yield link
 
 
 def _evaluated(model: Any, average: Any) -> Any:

@@ -300,6 +300,17 @@ def test_a_folder_whose_path_orbax_takes_for_a_pattern_is_refused(tmp_path: Path
         assert load_model(tmp_path / other)[0] == 1
 
 
+@pytest.mark.parametrize("name", ["a\\b", "a**", "mine [final]"])
+def test_a_run_is_read_where_it_was_moved_below_what_orbax_takes_for_a_pattern(pair: Path, name: str):
+    there = load_model(pair)
+    place = shutil.move(pair, pair.parent / name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = load_model(place)
+    assert found[0] == there[0] == 7
+    assert jax.tree.all(jax.tree.map(np.array_equal, found[1], there[1]))
+
+
 def test_what_cannot_be_saved_leaves_no_thread_that_waits_for_ever(tmp_path: Path):
     before = set(threading.enumerate())
     with pytest.raises(ValueError, match="empty"):
