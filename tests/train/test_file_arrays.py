@@ -55,6 +55,7 @@ def test_bytes_are_images(tmp_path):
     assert file_arrays("train", kept(tmp_path, x_train=grey[:, 0], y_train=np.arange(6))).normalise == "none"
 
 
+@pytest.mark.filterwarnings("ignore:.*has inputs from 0 to 255")
 def test_rows_of_bytes_are_taken_as_they_are(tmp_path):
     rows = np.array([[0, 1], [1, 0], [255, 3]], np.uint8)
     path = kept(tmp_path, x_train=rows, y_train=[0, 1, 1])
@@ -236,3 +237,21 @@ def test_an_analysis_says_that_the_file_of_its_run_has_changed(tmp_path):
     with pytest.warns(UserWarning, match=r"data\.train are others than those it was trained with") as said:
         run.task(4, 4)
     assert len(said) == 1  # of the test set nothing
+
+
+def test_inputs_that_are_far_from_size_one_are_said(tmp_path):
+    """Images of 16 bits came as 0 … 65535: kernels of 2e9, losses of thousands, without a word."""
+    grey = np.linspace(0, 65535, 24).astype(np.uint16).reshape(6, 2, 2)
+    path = kept(tmp_path, x_train=grey, y_train=[0, 1] * 3, x_test=grey, y_test=[0, 1] * 3)
+    words = r"inputs from 0 to 65535 \(uint16; root mean square 3.*normalise=\"image\" brings every sample"
+    with pytest.warns(UserWarning, match=words):
+        Batches(source("arrays", path=path), 2)
+    with pytest.warns(UserWarning, match=words) as said:
+        file_task(path, 4, 0)
+    assert len(said) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Batches(source("arrays", path=path), 2, normalise="image").at(0)[0].max() < 3
+        assert np.abs(file_task(path, 4, 0, normalise="image").x_train).max() < 3
+        for x in (grey / 65535, X, (grey // 257).astype(np.uint8)):  # bytes are normalised
+            Batches(source("arrays", path=kept(tmp_path, x_train=x, y_train=[0, 1] * 3)), 2)

@@ -4,6 +4,7 @@ step on."""
 import functools
 import itertools
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -188,6 +189,8 @@ class Batches:
             )
         if isinstance(source, Arrays):
             self.augment.check(source.inputs, source.name)
+        if not normalise and source.doubt:
+            warnings.warn(source.doubt, stacklevel=2)
         self.normalise = normalisation(normalise or source.normalise)
 
     @property

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import warnings
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ _MADE = "np.savez(path, x_train=…, y_train=…, x_test=…, y_test=…) makes 
 _STEP = checks.Check(
     "a name, or (name, options)", lambda v: isinstance(v, str) or (isinstance(v, tuple | list) and len(v) == 2)
 )
+_LARGE, _LOOKED_AT = 30.0, 1000  # of inputs, that they are said to be large; so many samples
 _FILE = {"path": checks.word, "classes": checks.nothing | checks.count(0)}
 
 
@@ -36,6 +38,19 @@ class FileArrays(Arrays):
             found.update(f"{each.dtype.str}{each.shape}".encode())
             found.update(np.ascontiguousarray(each).data)
         return {"file": found.hexdigest()}
+
+    @functools.cached_property
+    def doubt(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Of inputs that are far from size 1 and taken as they are, as images of 16 bits or of floats from 0 to 255."""
+        size = float(np.sqrt(np.square(self.inputs[:_LOOKED_AT], dtype=float).mean()))
+        if self.normalise != "none" or size < _LARGE:
+            return ""
+        low, high = self.inputs.min(), self.inputs.max()
+        return (
+            f'"{self.name}" has inputs from {low:g} to {high:g} ({self.inputs.dtype}; root mean square {size:.3g}), which are '
+            "taken as they are (images of bytes alone are not): kernels go as their square, and learning rates for inputs of "
+            'size 1 are too large. normalise="image" brings every sample to mean 0 and size 1.'
+        )
 
 
 @checks.arguments(split=checks.word, **_FILE)
@@ -208,6 +223,8 @@ def file_task(
                 else np.where(y[:, among[: len(among) // 2]].any(1), 1.0, -1.0)[:, None]
             )
         centre = 1 / data.classes if data.classes and loss == "mse" and not among else 0
+        if normalise is None and data.doubt:
+            warnings.warn(data.doubt, stacklevel=2)
         parts[f"x_{split}"] = normalisation(data.normalise if normalise is None else normalise)(x)
         parts[f"y_{split}"] = y.astype(float) - centre
     return Task(**parts, loss=loss, name=Path(path).stem)

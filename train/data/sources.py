@@ -42,6 +42,11 @@ class Source(abc.ABC):
         """How many numbers a target has."""
         return self.classes or self.stored(np.zeros(1, int))[1].shape[1]
 
+    @property
+    def doubt(self) -> str:
+        """What speaks against taking the inputs as `normalise` does, in a sentence; or an empty one."""
+        return ""
+
     def again(self) -> "Source":
         """What is read of anew where it may be another: itself."""
         return self
