@@ -13,7 +13,7 @@ import pytest
 
 from limits import Task
 from limits.losses import point_loss
-from train.transfer import NotPredictableError, Sweep, predict, train_runs
+from train.transfer import NotPredictableError, Sweep, compare_variants, predict, train_runs
 from train.transfer.runs import limit_losses
 from zoo import MLP, Parameterization, scaled
 
@@ -190,6 +190,18 @@ def test_what_does_not_suffice(change, words):
         predict(change(sweeps([0, 0, 0, 0], [0, -0.2, -0.3, -0.35])), TARGET)
     with pytest.raises(ValueError, match="target's depth is 4"):
         predict(sweeps([0, 0, 0, 0], [0, -0.2, -0.3, -0.35]), TARGET, 4)
+
+
+def test_sweeps_under_the_key_of_another_size_are_refused():
+    """Keys alone were looked at: (width, depth) the wrong way round gave another prediction."""
+    found = sweeps(np.zeros(4), np.zeros(4))
+    (size, first), *_ = found.items()
+    with pytest.raises(ValueError, match=r"the sweep under \(17, 2\) says that it is of width 16, depth 2"):
+        predict({**{k: v for k, v in found.items() if k != size}, (17, 2): first}, 1024)
+    with pytest.raises(ValueError, match=r"the sweep under \(inf, 2\) says that it is of width 16"):
+        predict(found, 1024, limits={2: first})
+    with pytest.raises(ValueError, match=r"the sweep under \(17, 2\) says"):
+        compare_variants({"a": found, "b": {(17, 2): first}}, 16)
 
 
 @pytest.mark.slow

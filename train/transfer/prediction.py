@@ -69,6 +69,16 @@ SWEEPS = checks.Check(
 )
 
 
+def check_sizes(sweeps: Mapping[Size, Sweep]) -> None:
+    """Raises where a sweep is said to be of another size than its own."""
+    for (width, depth), sweep in sweeps.items():
+        if (width, depth) != (sweep.width, sweep.depth):
+            raise ValueError(
+                f"predict: the sweep under ({width:g}, {depth:g}) says that it is of width {sweep.width:g}, depth "
+                f"{sweep.depth:g}: keys are (width, depth) of the sweeps themselves."
+            )
+
+
 @checks.arguments(
     sweeps=SWEEPS,
     width=checks.count(1),
@@ -104,6 +114,7 @@ def predict(
     >>> bool(found.loss.low < 1 < found.loss.high), bool(found.rate.low < 2**0.3 < found.rate.high), found.trusted
     (True, True, True)
     """
+    check_sizes({**sweeps, **{(math.inf, each): sweep for each, sweep in (limits or {}).items()}})
     largest = max(sweeps, key=order)
     target = (width, largest[1] if depth is None else depth)
     curves = _curves(sweeps, target, limits or {})

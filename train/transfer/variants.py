@@ -10,7 +10,7 @@ from train.transfer.doubts import NotPredictableError
 from train.transfer.expansion import Size, order
 from train.transfer.mixture import within
 from train.transfer.paired import Floor, differences
-from train.transfer.prediction import SWEEPS, measured_floor, predict
+from train.transfer.prediction import SWEEPS, check_sizes, measured_floor, predict
 from train.transfer.shift import percent, words
 from train.transfer.sweep import Sweep
 from zoo import checks
@@ -132,6 +132,8 @@ def compare_variants(
     >>> found.best, found.ahead
     ('muon', True)
     """
+    for sweeps in variants.values():
+        check_sizes(sweeps)
     largest = max((size for sweeps in variants.values() for size in sweeps), key=order)
     target = (width, largest[1] if depth is None else depth)
     stated, refused = {}, {}
