@@ -4,6 +4,7 @@ import ast
 import atexit
 import errno
 import gc
+import io
 import json
 import os
 import platform
@@ -122,6 +123,9 @@ def start(
     names: whether words beside the flags are names for `main`, which finds them in `NAMED`; otherwise they are mistakes.
     complete(config, fields that the command line names) sets what a config may leave out.
     """
+    for stream in (sys.stdout, sys.stderr):  # else a sign that a terminal of Latin letters lacks ends what was computed
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     if {"-h", "--help", "-help"} & set(sys.argv[1:]):
         try:
             print(help_text(about), flush=True)
@@ -241,8 +245,9 @@ def config_file() -> str:
     return config_flags.get_config_filename(flags.FLAGS["config"])
 
 
-def workdir(name: Any) -> Path:
-    """The output folder, `config.name` in runs/ by default, made and tried out before any work is done."""
+def workdir(name: Any, instead: str = "choose another with --workdir") -> Path:
+    """The output folder, `config.name` in runs/ by default, made and tried out before any work is done; what to do `instead`
+    where it cannot be written."""
     checks.word("config.name", name)
     if "://" in (WORKDIR.value or ""):
         raise ValueError(
@@ -254,9 +259,7 @@ def workdir(name: Any) -> Path:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise OSError(
-            f"The output folder {folder} cannot be written ({error.strerror}): choose another with --workdir."
-        ) from None
+        raise OSError(f"The output folder {folder} cannot be written ({error.strerror}): {instead}.") from None
     _WRITTEN.append(folder)
     return folder
 

@@ -1,11 +1,16 @@
 """Senseless values of every flag are refused, by the flag's name."""
 
+import io
+import sys
+
+import pytest
 from absl import flags
 from absl.testing import flagsaver
 
 from launch import (  # noqa: F401  # noqa: F401
     analyze,
     bench,
+    common,
     compare,
     distributed,
     limit,
@@ -69,3 +74,13 @@ def refusal(argument):
         flags.FLAGS(["program", argument])
     except flags.Error as error:
         return str(error)
+
+
+def test_signs_that_a_terminal_lacks_end_no_program(monkeypatch):
+    """Of Latin letters: a report was lost to a UnicodeEncodeError at the first ∞, after all was computed."""
+    bytes_ = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(bytes_, encoding="latin-1"))
+    monkeypatch.setattr(sys, "argv", ["program", "--help"])
+    with pytest.raises(SystemExit):
+        common.start(lambda: None, "Widths to ∞, μP.")
+    assert bytes_.getvalue().startswith(b"Widths to ?, \xb5P.".replace(b"\xb5", b"?"))
