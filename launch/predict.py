@@ -37,6 +37,11 @@ _FROM_LIMIT = flags.DEFINE_boolean("from_limit", False, "Also compute what the l
 _WIDTH = flags.DEFINE_integer("width", None, "Without --config: the width to predict.", lower_bound=1)
 _DEPTH = flags.DEFINE_integer("depth", None, "Without --config: the depth to predict.", lower_bound=1)
 
+_INSTEAD = (
+    "predictions are written beside the sweeps they are made from. Allow it, or predict in a copy of that folder (cp -r, then "
+    "--workdir=COPY)"
+)
+
 
 def main() -> None:
     """Runs the config, or reads the folder."""
@@ -54,7 +59,7 @@ def main() -> None:
         run = {"command": common.command_line(), "sweeps": saved.run}
     else:
         config = common.config()
-        folder, run = common.workdir(config.get("name")), common.provenance(config)
+        folder, run = common.workdir(config.get("name"), _INSTEAD), common.provenance(config)
         study = study_of(common.config_file(), config, folder).with_target()
         outcome, found, command = predicted.conduct(study, _LEVEL.value, sys.argv[1:], _FROM_LIMIT.value)
     kept = written(found, earlier(folder / "predicted.json"), time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))

@@ -85,6 +85,13 @@ def grid_is_paid(allowed: Budget, searched: Mapping[str, Searched]) -> bool:
     return 1 <= allowed.share < math.inf and any(each.end.before is None for each in searched.values())
 
 
+def ends(searched: Mapping[str, Searched]) -> str:
+    """Why no further run fits, and what would do, of every setting."""
+    return "; ".join(
+        f"{label}: {each.end.why}" if len(searched) > 1 else each.end.why for label, each in searched.items()
+    )
+
+
 def main() -> None:
     """Runs the config."""
     started, config, screen = time.time(), common.config(), common.console()
@@ -114,7 +121,7 @@ def main() -> None:
     outcome = with_unbounded(study, every)
     sizes = [sweep for sweeps in outcome.sweeps.values() for sweep in sweeps.values()]
     if not sizes:
-        raise ValueError(f"--budget={_BUDGET.value} is not enough for the runs of a first round: give more.")
+        raise ValueError(f"--budget={_BUDGET.value} is not enough for a first round: {ends(searched or {})}.")
     if not any(np.isfinite(sweep.curves[..., 0]).any() for sweep in sizes):
         raise FloatingPointError(
             "The loss of every run is infinite or NaN at the first step already, before anything is trained: look at "

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forked import ended
 from loss_surfaces import runs_of
 
 from train.study.predicted import conduct
@@ -104,3 +105,13 @@ def test_nothing_kept_is_said(study: Any):
         file.unlink()
     with pytest.raises(ValueError, match=r"run launch\.transfer with it first"):
         conduct(study, 0.9)
+
+
+def test_a_folder_that_cannot_be_written_is_not_exchanged_for_one_without_sweeps(tmp_path: Path):
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "file").touch()
+    words = f"--config={tmp_path / 'own.py'}", f"--workdir={tmp_path / 'file/sweeps'}"
+    (code,), (said,) = ended("launch.predict", *words)
+    assert code == 1
+    assert "cannot be written (Not a directory): predictions are written beside the sweeps" in said
+    assert "choose another" not in said

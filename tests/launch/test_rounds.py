@@ -316,6 +316,16 @@ def test_a_little_study_from_the_command_line(tmp_path: Path):
     assert predicted.codes == [0], predicted.outputs[0]
 
 
+def test_a_budget_that_is_too_small_is_told_what_would_do(tmp_path: Path):
+    (tmp_path / "own.py").write_text(OWN)
+    words = f"--config={tmp_path / 'own.py'}", f"--workdir={tmp_path / 'out'}", "--budget=2%"
+    (code,), (said,) = ended("launch.transfer", *words)
+    assert code == 1
+    does = re.search(r"--budget=2% is not enough for a first round: .* --budget=([\d.]+)% would do for it", said)
+    assert does, said
+    assert 2 < float(does[1]) < 20
+
+
 @pytest.mark.slow
 def test_a_budget_that_pays_for_the_grid_ends_in_it(tmp_path: Path):
     (tmp_path / "own.py").write_text(OWN)
