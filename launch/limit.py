@@ -15,6 +15,7 @@ finds all finished writes DIR/report.html and DIR/report.json.
 import dataclasses
 import functools
 import json
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,7 @@ def summary(net: Any, task: Task, training: dict[str, Any], noise: float) -> tup
         "NNGP mean diagonal": float(np.trace(kernels.nngp)) / len(kernels.nngp),
         "NTK mean diagonal": float(np.trace(kernels.ntk)) / len(kernels.ntk),
         "largest stable rate": 2 * n / float(eigenvalues[-1]),
-        "NTK condition": float(eigenvalues[-1] / eigenvalues[0]),
+        "NTK condition": condition(eigenvalues),
         "evidence / point": posterior.log_marginal_likelihood / n,
     }
     score = test_score(task)
@@ -84,6 +85,16 @@ def summary(net: Any, task: Task, training: dict[str, Any], noise: float) -> tup
     if steps:
         numbers[f"lazy loss, step {steps}"] = "absent" if isinstance(run, str) else float(run.loss[-1])
     return numbers, run
+
+
+def condition(eigenvalues: np.ndarray) -> float:
+    """The largest of ascending eigenvalues over the least; infinite where that is 0 but for rounding, as of inputs that recur.
+
+    >>> condition(np.array([1.0, 4.0])), condition(np.array([-1e-16, 4.0]))
+    (4.0, inf)
+    """
+    least, largest = float(eigenvalues[0]), float(eigenvalues[-1])
+    return largest / least if least > len(eigenvalues) * np.finfo(eigenvalues.dtype).eps * largest else math.inf
 
 
 def test_score(task: Task) -> str:

@@ -1,5 +1,6 @@
 """The programs as a user starts them: each in a process of its own."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -323,6 +324,17 @@ def test_real_targets_have_no_share_of_wrong_signs(task, score):
     wrong = predict.error_rate(f, task.y_test)
     assert numbers[f"NTK test {score}"] == pytest.approx(wrong if score == "error" else np.mean((f - task.y_test) ** 2))
     assert {name for name in numbers if " test " in name} == {f"NNGP test {score}", f"NTK test {score}"}
+
+
+def test_inputs_that_recur_leave_a_kernel_without_a_condition():
+    """Rounding made numbers such as -6.8e16 of it."""
+    task = gaussian_teacher(8, 6)
+    twice = dataclasses.replace(task, x_train=np.tile(task.x_train, (2, 1)), y_train=np.tile(task.y_train, (2, 1)))
+    net = MLP(8, 1, activation="relu")
+    eigenvalues = np.linalg.eigvalsh(twin(net).kernels(task.x_train).ntk)
+    once = eigenvalues[-1] / eigenvalues[0]
+    assert summary(net, task, {"steps": 0}, 1e-3)[0]["NTK condition"] == pytest.approx(once, rel=1e-6)
+    assert summary(net, twice, {"steps": 0}, 1e-3)[0]["NTK condition"] == np.inf
 
 
 @pytest.mark.slow
