@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -87,6 +88,11 @@ class _Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # without asking a name server who 127.0.0.1 is
         self.server_name, self.server_port = "127.0.0.1", int(self.server_address[1])
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing of whoever went before the answer was there, as a page that is closed does."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import socket
+import struct
 import threading
 import time
 from pathlib import Path
@@ -147,3 +148,15 @@ def test_a_program_that_serves_nothing_says_so():
     flags.FLAGS.mark_as_parsed()
     with flagsaver.flagsaver(live=True), pytest.raises(ValueError, match=r"--live: launch\.limit serves no report"):
         limit.main()
+
+
+def test_who_goes_before_the_answer_leaves_no_traceback(served: Any, capfd: Any):
+    live, _ = served
+    for _ in range(20):
+        each = socket.create_connection(("127.0.0.1", live.port))
+        each.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{live.port}\r\n\r\n".encode())
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # as RST
+        each.close()
+    assert ask(live, "/")[0] == 200
+    time.sleep(0.3)
+    assert capfd.readouterr().err == ""

@@ -127,6 +127,25 @@ def test_more_seeds_and_values_add_to_what_is_there(own, trainer):
         counted.calls.clear()
 
 
+def test_a_folder_that_is_moved_while_its_sizes_are_trained_is_said(own, trainer, monkeypatch):
+    """A run of all sizes ended with code 0, as if other processes had the rest of them."""
+    trainer()
+    study = own("moved")
+    complete = type(study).complete
+
+    def and_away(self, cell, *given):
+        runs = complete(self, cell, *given)
+        if cell.width == 8:
+            self.folder.rename(self.folder.with_name("elsewhere"))
+        return runs
+
+    monkeypatch.setattr(type(study), "complete", and_away)
+    with pytest.raises(
+        FileNotFoundError, match=r"1 of the 2 sizes that were finished are no longer in .*moved: it was moved"
+    ):
+        conduct(study, (0, 1), QUIET)
+
+
 def test_processes_in_one_folder_lose_nothing_and_train_nothing_twice(own, trainer, monkeypatch, capfd):
     counted = trainer()
     cell = own().cells()[0]

@@ -40,6 +40,11 @@ def conduct(study: Study, part: tuple[int, int], screen: Any) -> Outcome | None:
             trained = study.complete(cell, lambda done, cell=cell: bar.advance(task, cell.cost * done / runs))
             records.write(cell, trained)
     found = {cell.key: sweeps for cell in cells if (sweeps := study.sweeps(cell)) is not None}
+    if gone := sum(cell.key not in found for cell in mine):
+        raise FileNotFoundError(
+            f"{gone} of the {len(mine)} sizes that were finished are no longer in {study.folder}: it was moved, removed or "
+            "replaced meanwhile. Put it back, and the same command continues from what is kept."
+        )
     if len(found) < len(cells):
         screen.print(
             f"Part {part[0]} of {part[1]} is finished; {len(found)} of {len(cells)} sizes are there. The "
