@@ -50,6 +50,37 @@ def added_to_outputs(function: Callable, params: Any, *arguments: Any, among: se
     }
 
 
+def met_by(function: Callable, params: Any, weights: dict[str, set[str]]) -> dict[str, str]:
+    """How parameters first meet others in function(params): "added" to what their `weights` make of activations, or to nothing
+    else on the way out; "multiplied"; or not here, where that is not followed. Shapes are enough.
+
+    A bias of few outputs is added to them, whatever is done to them then; a gain multiplies them.
+
+    >>> import jax.numpy as jnp
+    >>> layer = {"w": jnp.ones((3, 2)), "b": jnp.ones(2), "gain": jnp.ones(2)}
+    >>> of_w = {"b": {"w"}, "gain": {"w"}}
+    >>> met_by(lambda p: (jnp.ones(3) @ p["w"] + p["b"]) * p["gain"], layer, of_w)
+    {'b': 'added', 'gain': 'multiplied'}
+    """
+    program = jax.make_jaxpr(function)(params).jaxpr
+    names, found = names_of(params), dict[str, str]()
+    for at, name in enumerate(names):
+        if name not in weights:
+            continue
+        mine, made = [i == at for i in range(len(names))], [each in weights[name] for each in names]
+        try:
+            reached = _reached(program, mine, [True] * len(names), made)
+        except _MetError as met:
+            found[name] = str(met)
+        else:
+            found |= {name: "added"} if any(reached or ()) else {}
+    return found
+
+
+class _MetError(Exception):
+    """How it meets what decides (`met_by`)."""
+
+
 def used_in_outputs(function: Callable, params: Any) -> set[str]:
     """The names of the parameters on which function(params) depends; shapes are enough.
 
@@ -62,8 +93,14 @@ def used_in_outputs(function: Callable, params: Any) -> set[str]:
     return {name for name, is_used in zip(names_of(params), used, strict=True) if is_used}
 
 
-def _reached(program: Any, from_it: list[bool], of_parameters: list[bool]) -> list[bool] | None:
-    """Which outputs one input reaches; None where it meets what is made of parameters otherwise than in a sum."""
+def _reached(
+    program: Any, from_it: list[bool], of_parameters: list[bool], of_weights: list[bool] | None = None
+) -> list[bool] | None:
+    """Which outputs one input reaches; None where it meets what is made of parameters otherwise than in a sum.
+
+    of_weights: raise how it meets what is made of these, or factors (`met_by`).
+    """
+    made = {v for v, is_made in zip(program.invars, of_weights or (), strict=False) if is_made}
     mine = {v for v, is_mine in zip(program.invars, from_it, strict=True) if is_mine}
     held = {v for v, is_held in zip(program.invars, of_parameters, strict=True) if is_held}
 
@@ -73,16 +110,18 @@ def _reached(program: Any, from_it: list[bool], of_parameters: list[bool]) -> li
     for eqn in program.eqns:
         met, others = among(mine, eqn.invars), among(held, eqn.invars)
         if any(met):
-            outs = _after(eqn, met, others)
+            outs = _after(eqn, met, others, None if of_weights is None else among(made, eqn.invars))
             if outs is None:
                 return None
             mine |= {v for v, is_mine in zip(eqn.outvars, outs, strict=True) if is_mine}
         if any(others):
             held |= set(eqn.outvars)
+        if any(among(made, eqn.invars)):
+            made |= set(eqn.outvars)
     return among(mine, program.outvars)
 
 
-def _after(eqn: Any, met: list[bool], others: list[bool]) -> list[bool] | None:
+def _after(eqn: Any, met: list[bool], others: list[bool], made: list[bool] | None) -> list[bool] | None:
     """The same for the outputs of one equation."""
     name = eqn.primitive.name
     bodies = [getattr(p, "jaxpr", p) for p in eqn.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
@@ -90,8 +129,16 @@ def _after(eqn: Any, met: list[bool], others: list[bool]) -> list[bool] | None:
         body = bodies[0]
         if len(body.invars) != len(met) or len(body.outvars) != len(eqn.outvars):
             return None
-        return _reached(body, met, others)
+        return _reached(body, met, others, made)
     rest = [held for held, is_mine in zip(others, met, strict=True) if not is_mine]
+    if (
+        made is not None
+        and name in _TERMS
+        and any(is_made and not mine for is_made, mine in zip(made, met, strict=True))
+    ):
+        raise _MetError("added")
+    if made is not None and name in _FACTORS and any(rest):
+        raise _MetError("multiplied")
     if name in _NEVER or (name in _FACTORS and (sum(met) > 1 or any(rest))) or (any(rest) and name not in _TERMS):
         return None
     return [True] * len(eqn.outvars)

@@ -129,6 +129,14 @@ def reshaped(axes: tuple[Axis, ...], before: tuple[int, ...], after: tuple[int, 
     return tuple(found)
 
 
+def each_group(held: Held, out: int) -> Held:
+    """The kernel of one group: of axes that vmap joined to that of the outputs, the last is one of outputs."""
+    last = {leaf: max(i for other, i in held.axes[out] if other == leaf) for leaf, _ in held.axes[out]}
+    layers = Axis((leaf, i) for leaf, i in held.axes[out] if i != last[leaf])
+    axes = tuple(axis - layers if at == out else axis for at, axis in enumerate(held.axes))
+    return Held(axes, held.taken | layers)
+
+
 def is_weights(value: Any) -> bool:
     """Whether it is made of parameters alone, or they are."""
     return isinstance(value, Held) or (isinstance(value, Met) and value.whole)

@@ -19,7 +19,7 @@ from zoo.inner import forwards_of, is_multiplied, with_inner
 from zoo.modules import pair_of, signature_of, takes_rngs
 from zoo.names import numberless
 from zoo.passes import Models
-from zoo.role_of import role_of, sides_of
+from zoo.role_of import are_mixed, role_of, sides_of
 from zoo.sums import may_be_means, told_apart
 from zoo.uses import Pass
 
@@ -119,7 +119,9 @@ def infer_roles(
         stacked = _layers(name, used, grows, stacks, layers)
         role = known.pop(name, None) or role_of(name, shape, grows, stacked or 0, met)
         sides = sides_of(used, grows, role)
-        unsure = role == "hidden" and sides is None and stacked is None and min(grows, default=0) > 0
+        unsure = (
+            role == "hidden" and sides is None and (stacked is None or are_mixed(used)) and min(grows, default=0) > 0
+        )
         again = name in shared and not stacked
         inside = bool(stacked) or again or name in blocks
         places[name] = Place(role, shape, grows, stacked or 0, inside, sides=sides, unsure=unsure, shared=again)

@@ -42,4 +42,7 @@ class ShapeRules:
         return Held(tuple(axis for i, axis in enumerate(held.axes) if i not in gone), held.taken)
 
     def _reshape(self, eqn: Any, held: Held, *_: Any) -> Held:
-        return Held(reshaped(held.axes, eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape), held.taken)
+        before, order = eqn.invars[0].aval.shape, eqn.params["dimensions"]
+        order = range(len(before)) if order is None else order  # as convolutions under vmap move them first
+        axes, before = tuple(held.axes[i] for i in order), tuple(before[i] for i in order)
+        return Held(reshaped(axes, before, eqn.outvars[0].aval.shape), held.taken)

@@ -11,12 +11,17 @@ VECTORS = ("bias", "scale", "gain", "b")  # of several axes, where one grows: [h
 
 def sides_of(used: Sequence[Use], grows: Sequence[int], role: str) -> Any:
     """(axes of inputs, axes of outputs), where all uses agree and both grow; of a readout those of inputs."""
-    if role not in ("hidden", "readout"):
+    if role not in ("hidden", "readout") or are_mixed(used):
         return None
     layers = {axis for use in used for axis in use.stacked}
     found = {tuple(tuple(i for i in side if i not in layers) for side in use[:2]) for use in used}
     sides = found.pop() if len(found) == 1 else None
     return sides if sides and all(set(side) & set(grows) for side in sides[: 2 if role == "hidden" else 1]) else None
+
+
+def are_mixed(used: Sequence[Use]) -> bool:
+    """Whether axes of inputs and of outputs were joined to one, so that they are not told apart."""
+    return any(set(use.inputs) & set(use.outputs) for use in used)
 
 
 def role_of(

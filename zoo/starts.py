@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from zoo.abstract import variables_of
-from zoo.added import added_to_outputs, used_in_outputs
+from zoo.added import added_to_outputs, met_by, used_in_outputs
 from zoo.infer import infer_roles
 from zoo.inferred import Place, TiedError
 from zoo.laws import Law, law_of, laws
@@ -106,8 +106,12 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
     shapes = nn.unbox(variables_of(net, x)["params"])
     leaves = jax.tree_util.tree_leaves_with_path(shapes)
     paths = {name: tuple(entry.key for entry in path) for (path, _), name in zip(leaves, names_of(shapes), strict=True)}
-    readouts = {name.rpartition(".")[0]: place for name, place in found.places.items() if place.role == "readout"}
-    biases = {name for name, place in found.places.items() if _may_be_bias(name, place, readouts)}
+    weights = {
+        name: layers for name, place in found.places.items() if (layers := _may_be_bias_of(name, place, found.places))
+    }
+    met = met_by(lambda params: apply(params, net.width), shapes, weights) if weights else {}
+    unknown = {name for name in weights.keys() - met.keys() if found.places[name].shape}  # by their shape
+    biases = {name for name, how in met.items() if how == "added"} | unknown
     last = biases and added_to_outputs(lambda params: apply(params, net.width), shapes, among=biases)
     ends = {name for name, place in found.places.items() if place.role == "readout" and not place.inner}
     unused = ends - used_in_outputs(lambda params: apply(params, net.width), shapes) if len(ends) > 1 else set[str]()
@@ -143,16 +147,20 @@ def _start(
     return Start(path, role, a, inputs, place, law, last, power)
 
 
-def _may_be_bias(name: str, place: Place, readouts: dict[str, Place]) -> bool:
-    """Whether what does not grow is the bias of a readout: one number for each of its outputs."""
-    readout = readouts.get(name.rpartition(".")[0])
-    if place.role != "constant" or readout is None:
-        return False
-    fixed = tuple(size for axis, size in enumerate(readout.shape) if axis not in readout.grows)
-    one = (
-        len(place.shape) == 1 and place.shape[0] in readout.shape
-    )  # of a convolution, and whatever the order of its axes
-    return one or (place.shape == fixed and not readout.stacked)  # of nn.DenseGeneral((2, 3))
+def _may_be_bias_of(name: str, place: Place, places: dict[str, Place]) -> set[str]:
+    """The readouts of its module of which what does not grow may be the bias, by its shape: one number for each output."""
+
+    def fits(readout: Place) -> bool:
+        one = (
+            len(place.shape) == 1 and place.shape[0] in readout.shape
+        )  # of a convolution, and whatever the order of axes
+        fixed = tuple(size for axis, size in enumerate(readout.shape) if axis not in readout.grows)
+        return one or place.shape == fixed  # of nn.DenseGeneral((2, 3))
+
+    here = {
+        each for each in places if each.rpartition(".")[0] == name.rpartition(".")[0] and places[each].role == "readout"
+    }
+    return {each for each in here if fits(places[each])} if place.role == "constant" and not place.inner else set()
 
 
 def _inputs(place: Place) -> tuple[int, ...]:

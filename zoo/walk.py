@@ -19,6 +19,7 @@ from zoo.held import (
     Use,
     active_too,
     by_entry,
+    each_group,
     fits,
     in_rows,
     is_weights,
@@ -224,7 +225,8 @@ class Meetings(ShapeRules):
             self._meet("weighed", data.held.axes[eqn.params["dimension_numbers"].lhs_spec[1]])
         held = kernel.held if isinstance(kernel, Met) and kernel.whole else kernel
         if isinstance(held, Held):  # of groups too, whose kernels stand side by side along the outputs
-            self._note(held, summed, [out])
+            several = eqn.params["feature_group_count"] > 1
+            self._note(each_group(held, out) if several else held, summed, [out])
 
     def _gather(self, eqn: Any, table: Any, *_: Any) -> Held | None:
         if not isinstance(table, Held):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from zoo import Rescaled, infer_roles, scaled
+from zoo import Rescaled, factors, in_parameterization, infer_roles, scaled
 from zoo.infer import IN_CODE
 
 DEPTHS: dict[str, Any] = {"base": {"width": 8, "depth": 2}, "target": {"width": 8, "depth": 8}}
@@ -142,3 +142,51 @@ def test_kernels_of_groups_are_no_layers():
     rule = scaled("muon", net, learning_rate=0.1)
     step: Any = rule.update(weights, rule.init(weights), weights)[0]
     assert np.isfinite(np.asarray(step["four"]["kernel"])).all()
+
+
+class Experts(nn.Module):
+    """Two convolutions side by side, each with features of its own or both with the same."""
+
+    width: int
+    shared: bool = False
+    start: Any = nn.initializers.lecun_normal()
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.relu(nn.Conv(self.width, (3, 3), name="first")(x))
+        of: Any = None if self.shared else 0
+        two = nn.vmap(nn.Conv, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=of, axis_size=2)
+        h = nn.relu(
+            two(self.width, (3, 3), kernel_init=self.start, name="two")(h if self.shared else jnp.stack([h, h]))
+        )
+        return nn.Dense(1)(h.sum(0).mean((1, 2)))
+
+
+def test_convolutions_side_by_side_under_vmap_are_matrices_of_their_own():
+    """Optax said "reduction axes and output axes must be disjoint": all axes of their kernels were thought joined to one."""
+    x = np.ones((2, 6, 6, 3), "float32")
+    found = {}
+    for shared in (False, True):
+        net = in_parameterization(Experts(16, shared), "mup")
+        weights = net.init(jax.random.key(0), x)["params"]
+        found[shared] = factors(net, weights, x)["two"]["kernel"].sides
+        rule = scaled("muon", net, x, learning_rate=0.1)
+        grads: Any = jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(1), leaf.shape), weights)
+        second = grads["two"]["kernel"].at[1].multiply(jnp.linspace(0.1, 3, 16))
+        other = {**grads, "two": {**grads["two"], "kernel": second}}
+        moves: list[Any] = [rule.update(each, rule.init(weights), weights)[0] for each in (grads, other)]
+        steps = [move["two"]["kernel"] for move in moves]
+        assert np.isfinite(steps[0]).all()
+        assert np.allclose(steps[0][0], steps[1][0], rtol=1e-3, atol=1e-6) is not shared  # orthogonal, each for itself
+    assert found == {False: ((1, 2, 3), (4,)), True: ((1, 2, 3), (0, 4))}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_kernels_side_by_side_that_start_at_zero_sum_over_the_inputs_of_one(shared):
+    """Their standard deviation was taken for one over all their numbers: rates were 32 times too small."""
+    x, rates = np.ones((2, 6, 6, 3), "float32"), []
+    of_one = nn.initializers.variance_scaling(1.0, "fan_in", "normal")  # vmap draws each by its own inputs
+    for start in (nn.initializers.zeros, of_one):
+        net = in_parameterization(Experts(16, shared, start), "mup")
+        rates.append(factors(net, net.init(jax.random.key(0), x)["params"], x)["two"]["kernel"].rate)
+    assert rates[0] == pytest.approx(rates[1], rel=1e-6)
