@@ -24,6 +24,7 @@ from rich.console import Console
 
 import configs
 from launch import compiled, overrides, watch
+from launch.ended import end_in_time
 from limits.kept import store
 from limits.kept.identity import version_of
 from train.study.experiment import Experiment, load
@@ -159,6 +160,7 @@ def start(
                 file=sys.stderr,
             )
             watch.fail(KeyboardInterrupt("interrupted by hand."))
+            end_in_time(130)
             raise SystemExit(130) from None
         except Exception as error:
             if DEBUG.value:
@@ -166,6 +168,7 @@ def start(
             watch.await_verdict(error)
             print(f"error: {sentence(error)}", file=sys.stderr)
             watch.fail(error)
+            end_in_time(1)
             raise SystemExit(1) from None
 
     app.run(guarded, argv=arguments)
