@@ -30,7 +30,7 @@ from launch.compare import unread as unread_by_compare
 from launch.took import Took
 from limits import AbsentError, Task, predict, twin
 from train.evaluate.grid import steps_of
-from train.evaluate.report import Table
+from train.evaluate.report import Table, plain
 from train.study import regression, regression_report
 from train.study.experiment import Experiment, plain_fields
 from train.study.families import check_file_names, check_variants, families, has_make
@@ -240,7 +240,7 @@ def main() -> None:
     if picture:
         evidence_and_error(records, task).savefig(folder / "evidence.png", dpi=100)
     document = {"run": common.provenance(config), "noise": "1e-3 of the mean diagonal", "limits": records}
-    common.write_whole(folder / "limit.json", json.dumps(document, indent=2) + "\n")
+    common.write_whole(folder / "limit.json", json.dumps(plain(document), indent=2) + "\n")
     more = ", evidence.png" if picture else ""
     more += f", and a trajectory (.npz) and a plot (.png) of each{' that has one' if absent else ''}" if kept else ""
     screen.print(f"wrote {folder}/limit.json{more}", highlight=False)

@@ -51,10 +51,10 @@ def added_to_outputs(function: Callable, params: Any, *arguments: Any, among: se
 
 
 def met_by(function: Callable, params: Any, weights: dict[str, set[str]]) -> dict[str, str]:
-    """How parameters first meet others in function(params): "added" to what their `weights` make of activations, or to nothing
-    else on the way out; "multiplied"; or not here, where that is not followed. Shapes are enough.
+    """How parameters first meet what their `weights` make in function(params): "added" to it, or to nothing on the way out;
+    "multiplied"; or not here, where that is not followed. Shapes are enough.
 
-    A bias of few outputs is added to them, whatever is done to them then; a gain multiplies them.
+    A bias of few outputs is added to them, whatever is done to it before and to them then; a gain multiplies them.
 
     >>> import jax.numpy as jnp
     >>> layer = {"w": jnp.ones((3, 2)), "b": jnp.ones(2), "gain": jnp.ones(2)}
@@ -131,14 +131,11 @@ def _after(eqn: Any, met: list[bool], others: list[bool], made: list[bool] | Non
             return None
         return _reached(body, met, others, made)
     rest = [held for held, is_mine in zip(others, met, strict=True) if not is_mine]
-    if (
-        made is not None
-        and name in _TERMS
-        and any(is_made and not mine for is_made, mine in zip(made, met, strict=True))
-    ):
-        raise _MetError("added")
-    if made is not None and name in _FACTORS and any(rest):
-        raise _MetError("multiplied")
+    if made is not None and any(is_made and not mine for is_made, mine in zip(made, met, strict=True)):
+        if name in _TERMS | _FACTORS:
+            raise _MetError("added" if name in _TERMS else "multiplied")
+    elif made is not None and name in _FACTORS and sum(met) == 1:  # by a gate, say, before it is added
+        return [True] * len(eqn.outvars)
     if name in _NEVER or (name in _FACTORS and (sum(met) > 1 or any(rest))) or (any(rest) and name not in _TERMS):
         return None
     return [True] * len(eqn.outvars)

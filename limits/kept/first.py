@@ -49,7 +49,7 @@ def _content(thing: Any) -> Any:
     """A key for what it holds; None where that cannot be told."""
     try:
         return _key(thing)
-    except (_UnknownError, RecursionError):
+    except (_UnknownError, RecursionError, ValueError):  # ValueError: of a variable that has no value
         return None
 
 
@@ -97,7 +97,10 @@ def _of_function(function: Any) -> Any:
 
 
 def _stands_in_library(thing: Any) -> bool:
-    """Whether this is what a library has under its name: jnp.sqrt, np.exp, a function of C."""
+    """Whether this is what a library has under its name: jnp.sqrt, np.exp, a function of C. Random numbers are no such thing."""
+    owner = getattr(thing, "__self__", None)
+    if owner is not None and not isinstance(owner, types.ModuleType):
+        return False
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
     named = module is not None and getattr(module, getattr(thing, "__name__", ""), None) is thing
     file = getattr(module, "__file__", None)

@@ -143,7 +143,8 @@ class Interpreter:
             case "split":
                 return self._split(given[0], params, equation.shapes)
             case "concatenate":
-                return [concatenation.concatenated(given, params["dimension"], shape[params["dimension"]])]
+                number = int(params["dimension"])  # of jnp.roll a number of NumPy
+                return [concatenation.concatenated(given, number, shape[number])]
             case "stack" | "scan_stack":
                 return [concatenation.stacked(given, params["axis"], shape)]
             case "unstack":

@@ -64,12 +64,13 @@ def test_what_has_been_changed_since_is_not_taken_for_what_it_was():
     "make",
     [
         lambda: optax.sgd(functools.partial(next, iter([0.1]))),
+        lambda: optax.sgd(functools.partial(np.random.normal, 0.1, 0.01)),  # pyright: ignore[reportArgumentType]
         lambda: optax.sgd(np.frompyfunc(lambda step: 0.1, 1, 1)),
         lambda: optax.scale(np.ones(1000)),
         lambda: optax.masked(optax.sgd(0.1), lambda params: True),
         lambda: optax.scale(jax.random.key(0)),
     ],
-    ids=["generator", "ufunc", "many numbers", "own mask", "key"],
+    ids=["generator", "random numbers", "ufunc", "many numbers", "own mask", "key"],
 )
 def test_what_nobody_can_tell_is_itself(make):
     one, two = make(), make()

@@ -83,7 +83,9 @@ class Gained(nn.Module):
     def __call__(self, x):
         width = self.width
         t = self.param(
-            "t", nn.initializers.zeros if self.kind == "bias" else nn.initializers.ones, (*self.first, *self.axes)
+            "t",
+            nn.initializers.zeros if self.kind.endswith("bias") else nn.initializers.ones,
+            (*self.first, *self.axes),
         )
         w = self.param("w", nn.initializers.normal(width**-0.5), (*self.first, width, *self.axes))
         h = jnp.tanh(nn.Dense(width)(x))
@@ -94,6 +96,8 @@ class Gained(nn.Module):
             f = jnp.einsum("bkn,knc->bkc", h, w)
         else:
             f = jnp.tensordot(h, w, 1)
+        if self.kind == "scaled bias":
+            f = f + self.param("gain", nn.initializers.ones, ()) * jnp.mean(h**2) * jnp.expand_dims(t, 0)
         if self.kind == "bias":
             f = (f + jnp.expand_dims(t, 0)) * nn.softplus(self.param("gain", nn.initializers.zeros, ()))
         if self.kind == "gain":
@@ -102,7 +106,7 @@ class Gained(nn.Module):
 
 
 GAINED = [("branch", (), ()), ("gain", (), ()), ("gain", (6,), ()), ("gain", (2, 3), ()), ("gain", (3,), (4,))]
-BIASES = [("bias", (), ()), ("bias", (6,), ()), ("bias", (2, 3), ()), ("bias", (3,), (4,))]
+BIASES = [("scaled bias", (6,), ()), ("bias", (), ()), ("bias", (6,), ()), ("bias", (2, 3), ()), ("bias", (3,), (4,))]
 
 
 def _moved(kind: str, axes: tuple, first: tuple, width: int) -> tuple[float, float, float]:
@@ -130,7 +134,7 @@ def _moved(kind: str, axes: tuple, first: tuple, width: int) -> tuple[float, flo
 def test_what_multiplies_outputs_is_no_bias(kind, axes, first):
     """Gains and scalars beside weights of one module had the rate γ₀² N; biases of stacked readouts had γ₀²."""
     moved = [_moved(kind, axes, first, width) for width in (64, 1024)]
-    power = int(kind == "bias")
+    power = int(kind in ("bias", "scaled bias"))
     np.testing.assert_allclose([each[0] for each in moved], [64.0**power, 1024.0**power], rtol=1e-9)
-    if kind == "bias":  # by √N, as outputs are over √N
+    if power:  # by √N, as outputs are over √N
         np.testing.assert_allclose(moved[0][2], moved[1][2], rtol=0.1)

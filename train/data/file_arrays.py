@@ -223,7 +223,7 @@ def file_task(
                 else np.where(y[:, among[: len(among) // 2]].any(1), 1.0, -1.0)[:, None]
             )
         centre = 1 / data.classes if data.classes and loss == "mse" and not among else 0
-        if normalise is None and data.doubt:
+        if normalise is None and data.doubt and split == "train":
             warnings.warn(data.doubt, stacklevel=2)
         parts[f"x_{split}"] = normalisation(data.normalise if normalise is None else normalise)(x)
         parts[f"y_{split}"] = y.astype(float) - centre

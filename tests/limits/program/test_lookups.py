@@ -201,6 +201,8 @@ PADDED: dict[str, Any] = {  # what is done with rows h of words, before those of
     "layer": lambda mask, h, net: nn.relu(jnp.where(mask, Dense(net.width)(h), 0.0)),
     "norm": lambda mask, h, net: jnp.where(mask, jnp.sin(nn.LayerNorm()(h)), 0.0),
     "side by side": lambda mask, h, net: jnp.where(mask, jnp.concatenate([nn.relu(h), jnp.sin(h)], -1), 0.0),
+    "turned": lambda mask, h, net: jnp.where(mask[:, ::-1], nn.relu(h[:, ::-1]), 0.0),
+    "neighbours": lambda mask, h, net: jnp.where(mask & jnp.roll(mask, 1, 1), nn.relu(h + jnp.roll(h, 1, 1)), 0.0),
     "skip": lambda mask, h, net: nn.relu(jnp.where(mask, h + nn.relu(h), 0.0)),
 }
 
