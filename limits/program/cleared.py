@@ -15,17 +15,7 @@ def cleared(node: Node, taken: Any) -> Node:
     A row that there is not is NaN, and so is 0 times it, whereas a selection drops it. Behind what moves or mixes positions it is
     not known which are dropped: there it counts as a row of its own, which makes no difference where the selection drops it.
     """
-    return _cleared(node, taken, {}) if _may_lack_rows(node) else node
-
-
-def _may_lack_rows(node: Any) -> bool:
-    if isinstance(node, Lookup):
-        return node.count is not None
-    return any(_may_lack_rows(part) for part in _parts(node))
-
-
-def _parts(node: Any) -> tuple:
-    return (node.source,) if isinstance(node, Image) else getattr(node, "parts_of", ())
+    return _cleared(node, taken, {}) if node.lacks_rows else node
 
 
 def _moves(node: Any) -> bool:
@@ -48,12 +38,12 @@ def _made(node: Any, taken: Any, met: dict[Any, Any]) -> Any:
         if known or taken is None or node.array.ndim != taken.ndim:
             return node
         return dataclasses.replace(node, array=jnp.where(taken, node.array, 0.0))
-    if isinstance(node, Lookup) and node.count is not None:
+    if isinstance(node, Lookup) and node.lacks_rows:
         if taken is None:
             return dataclasses.replace(node, count=None)
         found = jnp.where(taken, node.indices, 0)
-        return dataclasses.replace(node, shape=found.shape[1:], indices=found)
-    if not any(_may_lack_rows(part) for part in _parts(node)):
+        return dataclasses.replace(node, shape=found.shape[1:], indices=found, cleared=True)
+    if not node.lacks_rows:
         return node
     new: dict[str, Any] = {}
     if isinstance(node, FieldSum):

@@ -104,6 +104,11 @@ class Node:
         return False
 
     @functools.cached_property
+    def lacks_rows(self) -> bool:
+        """Whether a table may lack rows of it."""
+        return any(part.lacks_rows for part in self.parts_of)
+
+    @functools.cached_property
     def skewed(self) -> "Weights | None":
         """Weights in it that are not normal and not summed over, so that of its law only two moments are known."""
         return next(filter(None, (part.skewed for part in self.parts_of)), None)
@@ -176,6 +181,10 @@ class Image(OfWeights):
     layout: tuple  # how entries of W meet entries of u: two uses of W must agree
     window: Window | None = None
 
+    @functools.cached_property
+    def lacks_rows(self) -> bool:  # noqa: D102
+        return isinstance(self.source, Node) and self.source.lacks_rows
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry(OfWeights):
@@ -192,11 +201,16 @@ class Entry(OfWeights):
 class Lookup(OfWeights):
     """Rows of a table of parameters: covariance std² where indices [n, *shape] are equal.
 
-    count: how many rows there are, beyond which it is NaN as the row itself; None where all are inside.
+    count: of rows, beyond which it is NaN; None where all are inside. cleared: whether a selection has told which are taken.
     """
 
     indices: Any
     count: int | None = None
+    cleared: bool = False
+
+    @functools.cached_property
+    def lacks_rows(self) -> bool:  # noqa: D102
+        return self.count is not None and not self.cleared
 
     @functools.cached_property
     def skewed(self) -> Weights | None:  # noqa: D102

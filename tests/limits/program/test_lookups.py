@@ -11,6 +11,8 @@ from stock import GAUSS, Dense
 from test_program import reading
 
 from limits import twin
+from limits.program.cleared import cleared
+from limits.program.nodes import Det, FieldSum, Lookup, Map, Weights
 from limits.program.values import NoLimitError
 from zoo import in_parameterization
 
@@ -250,3 +252,20 @@ def test_zeros_that_are_filled_in_are_zeros():
     found, plain = (reading([ZeroRows(n, each) for n in (16, 32)], tokens) for each in (False, True))
     for a, b in zip(found, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_selections_one_after_the_other_do_not_double_what_is_read():
+    """Of a stream that each block masks: every copy was copied again."""
+    table = Weights("table", (), (), 1.0, 1.0, True, "embedding")
+    node: Any = Lookup((2,), 0.0, table, np.array([[0, 7]]), 5)
+    ones, stream = Det(np.ones((1, 2))), node
+    for _ in range(40):
+        block = cleared(Map((2,), 0.0, jnp.sin, "sin", (stream,)), np.array([[True, False]]))
+        stream = FieldSum((2,), 0.0, ((ones, stream), (ones, block)))
+    met, ahead = set(), [stream]
+    while ahead:
+        each = ahead.pop()
+        if id(each) not in met:
+            met.add(id(each))
+            ahead += each.parts_of
+    assert len(met) < 40**2 + 200
