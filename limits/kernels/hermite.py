@@ -71,10 +71,14 @@ def coefficients(phi: Any, r: jax.Array, orders: int) -> jax.Array:
 
 
 def expanded(values: Any, table: Any) -> Any:
-    """The same of values [..., nodes] at `nodes`: [..., orders + 1]."""
+    """The same of values [..., nodes] at `nodes`: [..., orders + 1].
+
+    What is missed is nothing where it is rounding, whose root would be a difference of two rows of one input: √ε in the angle.
+    """
     a = jnp.matmul(values, table, precision=jax.lax.Precision.HIGHEST)
     total = _averaged(values * values, table)
-    rest = safe_sqrt(total - jnp.sum(a * a, axis=-1))
+    missed = total - jnp.sum(a * a, axis=-1)
+    rest = safe_sqrt(jnp.where(missed > 16 * jnp.finfo(a.dtype).eps * total, missed, 0))
     return jnp.concatenate([a, rest[..., None]], axis=-1)
 
 
@@ -234,7 +238,8 @@ def series(a1: jax.Array, a2: jax.Array, d1: jax.Array, d2: jax.Array, gap: jax.
     (_, bent, slope, spread), _ = jax.lax.scan(add, carry, terms, unroll=8)
     spread = spread + (a1[0] - a2[0]) ** 2 / 2
     bent = spread + gap * bent + lost
-    bent = jnp.where((gap == 2) & (spread == 0), snapped(bent), held(bent))  # of even and odd φ, 0 and 2
+    alike = spread <= (64 * jnp.finfo(gap.dtype).eps) ** 2  # but for the rounding of rows and columns
+    bent = jnp.where((gap == 2) & alike, snapped(bent), held(bent))  # of even and odd φ, 0 and 2
     return bent, slope * c + d1[0] * d2[0] + beyond
 
 

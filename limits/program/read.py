@@ -117,10 +117,11 @@ class ProgramKernels:
         """
         refused = dict[str, str]()
 
-        def ask(rolling: Rolling) -> None:
-            refused.clear()
+        def ask(rolling: Rolling, names: Sequence[str] = KERNELS) -> None:
+            for name in names:
+                refused.pop(name, None)
             f = self._output(x, rolling)
-            for name in KERNELS:
+            for name in names:
                 try:
                     rolling.moments.form(f, self._key(1, name))
                 except NoLimitError as error:
@@ -134,7 +135,7 @@ class ProgramKernels:
                 good = [name for name in KERNELS if name not in refused]
                 plans = plans_of(lambda rolling: self._forms(x, rolling, good), loops, new, self.deep)
                 rolling = Rolling(loops, new(), plans, self.flow, _LOOKED)
-                ask(rolling)
+                ask(rolling, good)  # of the others loops carry nothing
                 if rolling.moments.series.rules:
                     self._look_at_pairs(x, rolling.moments.series, loops, good)
             except NoLimitError as error:

@@ -10,7 +10,7 @@ import pytest
 from stock import GAUSS, Dense
 from test_program import reading
 
-from limits import twin
+from limits import AbsentError, twin
 from limits.program.cleared import cleared
 from limits.program.nodes import Det, FieldSum, Lookup, Map, Weights
 from limits.program.values import NoLimitError
@@ -269,3 +269,23 @@ def test_selections_one_after_the_other_do_not_double_what_is_read():
             met.add(id(each))
             ahead += each.parts_of
     assert len(met) < 40**2 + 200
+
+
+class Stream(nn.Module):
+    """Blocks that leave out a token whose row the table lacks, and which is in the stream itself to the end."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, tokens):
+        here = (tokens < 5)[..., None]
+        h = nn.Embed(5, self.width, embedding_init=GAUSS)(tokens)
+        for _ in range(6):
+            h = h + jnp.where(here, nn.Dense(self.width)(nn.relu(h)), 0.0)
+        return nn.Dense(1)(jnp.where(here, h, 0.0).mean(1))
+
+
+def test_loops_of_what_has_no_closed_kernel_are_refused_with_the_reason():
+    kernel = twin(in_parameterization(Stream(16), "ntk")).kernel_function()
+    with pytest.raises(AbsentError, match="Gaussian variables"):
+        kernel(jnp.array([[0, 1], [1, 5]]))
