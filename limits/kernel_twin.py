@@ -13,6 +13,8 @@ from limits import kernels as algebra
 from limits.inputs import as_block, as_float, as_pair, as_samples
 from limits.kept.identity import numerics
 from limits.kept.precision import computing_in, full_products
+from limits.kept.remembered import forget_other_code
+from limits.kernels.in_range import check_in_range
 from limits.kernels.propagation import Walk
 from limits.training import names_layers
 from limits.twin import NTK_GROWS, NTK_OF_BASE, Twin
@@ -200,6 +202,7 @@ class KernelTwin(Twin):
             return read(x1, x2, diagonal=diagonal, block=block, dtype=dtype, folder=folder, seed=seed)
         dtype, block = as_float(dtype), as_block(block)
         x1, x2 = as_pair(x1, x2, diagonal, lambda x, name: as_samples(x, name, dtype))
+        forget_other_code(self.net, x1)
         absent = self._absent
         if "nngp" in absent:
             return Kernels(absent["nngp"], absent.get("ntk", absent["nngp"]), absent)
@@ -249,20 +252,7 @@ class KernelTwin(Twin):
         scale, errors, count = self._output_variance, {}, len(estimates)
         nngp, ntk = estimates[0]
         wanted = {"NNGP": nngp} | ({} if "ntk" in absent else {"NTK": ntk})
-        broken = {name: int(a.size - np.isfinite(a).sum()) for name, a in wanted.items()}
-        bad_entries = " and ".join(f"{n} of {nngp.size} entries of the {name}" for name, n in broken.items() if n)
-        if bad_entries and self.deep:
-            raise FloatingPointError(
-                f"{bad_entries} are infinite or NaN: at depth inf signals leave the range of "
-                f"{nngp.dtype}, or the layer-time equations could not be solved. Lower w_std or beta; leave out inputs that are "
-                "zero if the activation is not zero there (their correlations jump at the first block), or use b_std > 0."
-            )
-        if bad_entries:
-            wider = "" if nngp.dtype == np.float64 else ", or use dtype=float64"
-            raise FloatingPointError(
-                f"{bad_entries} are infinite or NaN: at depth {self.net.depth} signals have left the range of {nngp.dtype}. "
-                f'Lower w_std or beta, or scale residual branches (residual="uniform"){wider}.'
-            )
+        check_in_range(wanted, np.inf if self.deep else self.net.depth)
         if count > 1:
             columns = {name: np.stack([each[i] for each in estimates]) for i, name in enumerate(("nngp", "ntk"))}
             nngp, ntk = (column.mean(0) for column in columns.values())
@@ -285,7 +275,9 @@ class KernelTwin(Twin):
         Averaged over equal positions. The tangent kernel is linear in what layers add to it, and G^l is its derivative
         with respect to what is added at h^l.
         """
-        x = self._prepare(as_samples(x, "x", np.float64))
+        x = as_samples(x, "x", np.float64)
+        forget_other_code(self.net, x)
+        x = self._prepare(x)
         with jax.enable_x64(True):
             orders, _ = self._orders([x])
             static, draws = (self, *self._static(orders)[1:]), self._draws(x, 256, 0)[0]

@@ -12,7 +12,6 @@ from limits.combination import minus, over, plus, times
 from limits.feature_learning import rich
 from limits.initial import Initial
 from limits.inputs import as_fed, check_outputs
-from limits.kept.remembered import forget_other_code
 from limits.kernel_function import kernel_function
 from limits.lazy import lazy
 from limits.posterior.infer import posterior
@@ -198,7 +197,6 @@ def twin(net: nn.Module, depth: float | None = None) -> Twin:
     for cls in type(net).__mro__:
         if cls in _TWINS:
             found = _TWINS[cls]
-            forget_other_code(net)  # of modules of one's own whoever has inputs does
             break
     else:
         check_definition("twin", net)

@@ -18,6 +18,7 @@ from limits.kernels.duals import CLOSED, series_provenance
 from limits.kernels.hermite import derivative, orders_needed, quadrature_error, series_error
 from limits.types import Provenance
 from zoo import activation_function, checks
+from zoo.once import forgettable
 
 QUADRATURE = 1  # orders, where only averages of one variable are taken
 _TOGETHER = 256  # variances at a time: of one shape, so that what is compiled for one grid of them serves all
@@ -124,6 +125,7 @@ def slope_in_variance(phi: Any, orders: int, state: algebra.State) -> jax.Array:
     return (state.r1 * change - state.covariance * dot) / (2 * state.r1**2)
 
 
+@forgettable
 @functools.lru_cache(maxsize=512)
 def _errors(phi: Any, r: float) -> tuple[int, float, float]:
     orders, missing = orders_needed(phi, r)

@@ -17,6 +17,7 @@ from limits.kernels.activations import as_piecewise_linear, called
 from limits.kernels.hermite import derivative
 from limits.types import AbsentError
 from zoo import activation_function, checks
+from zoo.once import forgettable
 
 if TYPE_CHECKING:
     import scipy.optimize
@@ -310,6 +311,7 @@ def edge_of_chaos(activation: Any, b_std: Any) -> float:
     return _edge_of_chaos(activation, float(b_std))
 
 
+@forgettable
 @functools.lru_cache(maxsize=256)
 def _edge_of_chaos(activation: Any, b_std: float) -> float:
     phi, name = activation_function(activation), called(activation)

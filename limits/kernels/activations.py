@@ -17,6 +17,7 @@ from limits.kernels import kinks
 from limits.kernels.compiled import of_own_numbers
 from limits.kernels.special import angle, arcsine, gap_behind, safe_sqrt, sine_minus_theta_cosine
 from zoo import activations as zoo
+from zoo.once import forgettable
 
 Dual = Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array]]
 
@@ -207,6 +208,7 @@ def as_kinked(phi: zoo.Activation) -> kinks.Kinked | None:
     return _pieces(phi) if _hashable(phi) else _pieces.__wrapped__(phi)
 
 
+@forgettable
 @functools.lru_cache(maxsize=512)
 def _pieces(phi: Any) -> kinks.Kinked | None:
     def values(x: np.ndarray) -> np.ndarray:
@@ -232,6 +234,7 @@ def called(activation: Any) -> str:
 _PROBES = np.array([1e-3, 0.11, 0.7, 1.0, 1.9, 6.3, 40.0, 1e3, 1e4])
 
 
+@forgettable
 @functools.lru_cache(maxsize=512)
 def _probed(phi: Any) -> tuple[np.ndarray, np.ndarray]:
     """(x, φ(x)) at some points of either sign; an error that says why, if φ is no function to be averaged."""

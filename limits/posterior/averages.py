@@ -13,6 +13,7 @@ from limits.depth.response import start
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import coefficients, derivative
 from zoo import activation_function, checks
+from zoo.once import forgettable
 
 _LEAST = 1e-2  # of the size of φ's own noise: a linear part with less than this is left out
 
@@ -45,6 +46,7 @@ def pair_averages(activation: Any, c: np.ndarray) -> tuple[np.ndarray, np.ndarra
         return tuple(np.asarray(part) for part in _pair_averages(phi, orders, jnp.asarray(c)))  # pyright: ignore[reportReturnType]
 
 
+@forgettable
 @functools.lru_cache(maxsize=512)
 def _orders(phi: Any, r: float) -> int:
     return algebra.dual_for(phi, r)[0]

@@ -1,12 +1,13 @@
 """What a module reads beside its fields may change in a session: nothing that was found before is taken for it."""
 
 import flax.linen as nn
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from limits import Task, twin
-from zoo import explain, in_parameterization
+from zoo import MLP, explain, in_parameterization
 
 DEPTH = 1
 X = np.random.default_rng(0).normal(size=(4, 3))
@@ -85,3 +86,43 @@ def test_a_module_that_counts_its_calls_is_not_traced_anew():
         twin(in_parameterization(Counting(16), "ntk")).kernels(X)
         seen.append(len(CALLS))
     assert seen[0] < seen[1] <= seen[2] == seen[3]  # once to see whether it changes by itself
+
+
+GAIN = 1.0
+
+
+def amplified(x):
+    return GAIN * jnp.tanh(x)
+
+
+def twice(x):
+    return 2.0 * jnp.tanh(x)
+
+
+def test_limits_of_an_activation_whose_numbers_have_changed_are_those_of_now(monkeypatch):
+    """Compiled programs are told apart by the function, which is the same."""
+    task, (limit, other) = Task(X, X[:, :1], X), (twin(MLP(16, 1, activation=phi)) for phi in (amplified, twice))
+
+    def of(limit):
+        lazy = limit.lazy(task, steps=2, learning_rate=0.1)
+        return limit.kernels(X).ntk, limit.layers(X)[0][-1], lazy.f_test, limit.posterior(task, noise=0.1).f_test
+
+    before = of(limit)
+    monkeypatch.setattr(f"{__name__}.GAIN", 2.0)
+    for old, found, expected in zip(before, of(limit), of(other), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        assert np.abs(found - old).max() > 1e-2
+
+
+def counted(x):
+    CALLS.append(x.shape)
+    return jnp.tanh(x)
+
+
+def test_an_activation_that_counts_its_calls_is_not_compiled_anew():
+    seen = [len(CALLS)]
+    for _ in range(4):
+        twin(MLP(16, 1, activation=counted)).kernels(X)
+        seen.append(len(CALLS))
+    first, _, third, fourth = np.diff(seen)  # its series is measured at every call
+    assert third == fourth < first / 2
