@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 import numbers
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from limits.combined_function import CombinedFunction
 from limits.initial import Initial
 from limits.inputs import check_same_positions
-from limits.kernel_function import KernelFunction, KernelPair
 from limits.kernels.kept import Share
 from limits.lazy import lazy
 from limits.posterior.infer import posterior
@@ -192,7 +191,7 @@ class Combination:
         """What this says of these inputs before training."""
         return Initial(self, x)
 
-    def kernel_function(self, like: Any = None) -> "CombinedFunction":
+    def kernel_function(self, like: Any = None) -> CombinedFunction:
         """k(x1, x2, **hyperparameters) → (nngp, ntk) of JAX arrays, as that of a twin."""
         return CombinedFunction(self, like)
 
@@ -316,35 +315,3 @@ def _product(parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
 def _derivatives(k: list[tuple[Any, Any]], theta: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """Θ_i Π_(j≠i) K_j for every i."""
     return [_product([*k[:i], theta[i], *k[i + 1 :]]) for i in range(len(k))]
-
-
-class CombinedFunction(KernelFunction):
-    """The kernels of a combination as a function of JAX arrays, of the numbers of its parts and of the scales."""
-
-    @functools.cached_property
-    def hyperparameters(self) -> dict[str, Any]:
-        """Names and values of what it is a function of beside inputs."""
-        return self.twin.hyperparameters
-
-    @functools.cached_property
-    def _parts(self) -> list[KernelFunction]:
-        return [each.kernel_function(self.like) for each in self.twin._of_roles]
-
-    def provenance(self, x: Any) -> dict[str, Provenance]:
-        """How exact its numbers are, for inputs of this shape; why kernels are absent."""
-        found = [each.provenance(x) for each in self._parts]
-        return {name: self.twin._provenance([each[name] for each in found]) for name in KERNELS}
-
-    def _read(self, x1: Any, x2: Any, values: dict[str, Any], same: bool = False) -> KernelPair:
-        scales, own = self.twin._split(values)
-        pairs = [f._read(x1, x2, given, same) for f, given in zip(self._parts, own, strict=True)]
-        check_same_positions(self.twin.twins, [pair.nngp for pair in pairs])
-        nngp = ntk = 0.0
-        for scale, term in zip(scales, self.twin._by_term(pairs), strict=True):
-            product = math.prod(pair.nngp for pair in term)
-            nngp = nngp + scale * product
-            if any(pair.ntk is None for pair in pairs):
-                continue
-            for i, pair in enumerate(term):
-                ntk = ntk + scale * math.prod([pair.ntk, *(other.nngp for j, other in enumerate(term) if j != i)])
-        return KernelPair(nngp, None if any(pair.ntk is None for pair in pairs) else ntk)

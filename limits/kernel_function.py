@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -19,15 +20,13 @@ from limits.kernels.kept import mirrored
 from limits.kernels.on_mesh import symmetric
 from limits.kernels.traced import by_few_numbers, in_tiles, outside_traces, rows_of_tiles
 from limits.program.accuracy import SeriesLengths
-from limits.program.closed import look, program_of
-from limits.program.larger import Larger, read_as, two_largest, usual
+from limits.program.larger import Larger, read_as, two_largest
+from limits.program.of_numbers import function_of
 from limits.program.read import KERNELS, ProgramKernels
-from limits.program.values import NoLimitError, Refused
-from limits.program.varied import Dependence, dependence
 from limits.types import AbsentError, Provenance
 from zoo import checks, parameterization
 from zoo.definition import definition_of, name_of
-from zoo.hyperparameters import hyperparameters, with_hyperparameters
+from zoo.hyperparameters import hyperparameters
 from zoo.messages import did_you_mean
 
 
@@ -76,6 +75,10 @@ class KernelFunction:
     def hyperparameters(self) -> dict[str, Any]:
         """Names and values of what it is a function of beside inputs."""
         return hyperparameters(self.net)
+
+    @functools.cached_property
+    def _said(self) -> set[tuple[str, ...]]:
+        return set()
 
     @functools.cached_property
     def _larger(self) -> Larger:
@@ -132,10 +135,10 @@ class KernelFunction:
         made = dict(zip(wanted, found, strict=True))
         return KernelPair(*(made.get(name) for name in KERNELS))
 
-    def provenance(self, x: Any) -> dict[str, Provenance]:
-        """How exact its numbers are, for inputs of this shape; why kernels are absent."""
+    def provenance(self, x: Any, over: Sequence[str] = ()) -> dict[str, Provenance]:
+        """How exact its numbers are, for inputs of this shape; why kernels are absent. over: the numbers it is called with."""
         x = _as_arrays(x)[0]
-        return self._program(x.shape[1:], _kind(self.net, x), ())[2]
+        return self._program(x.shape[1:], _kind(self.net, x), self._known(over))[2]
 
     def orders(self, x: Any) -> tuple[int, ...]:
         """How long its Hermite series are, for inputs of this shape."""
@@ -166,9 +169,13 @@ class KernelFunction:
         words = work not in kinds
         given, arrays = arrays, [jnp.asarray(x, kind if words else work) for x, kind in zip(arrays, kinds, strict=True)]
         names = self._checked(values)
+        if turned := self._of_other_signs(values):
+            function, rest = turned
+            return function._read(x1, x2, rest, same)
         ratios = self._ratios(values, names, work)
         kernels, lengths, how, entries = self._program(arrays[0].shape[1:], arrays[0].dtype, names)
         self._larger.warn(lengths, given, read_as(arrays[0].dtype), values)
+        self._warn(how, arrays[0], names)
         wanted = tuple(name for name in KERNELS if how[name].kind != "absent")
         rows = rows_of_tiles(entries, max(map(len, arrays)))
         traced = any(isinstance(each, Tracer) for each in (*ratios, *arrays))
@@ -203,7 +210,46 @@ class KernelFunction:
                 )
             if not isinstance(value, Tracer) and not np.isfinite(value).all():
                 raise ValueError(f"kernel function: {name} must be finite; it is {value}.")
-        return tuple(name for name in known if name in values)
+        return self._known(values)
+
+    def _known(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for name in self.hyperparameters if name in names)
+
+    def _of_other_signs(self, values: dict[str, Any]) -> "tuple[KernelFunction, dict[str, Any]] | None":
+        """(the function of the definition with such signs, numbers to call it with) where known ones turn theirs, or are 0.
+
+        Numbers of the code are read as powers, which say nothing of |a| or relu(x - a) beyond the sign that a has.
+        """
+        changed, rest = {}, dict(values)
+        for name, value in values.items():
+            if any(isinstance(each, Tracer) for each in jax.tree.leaves(value)):
+                continue
+            now, default = np.asarray(value, float), np.asarray(self.hyperparameters[name], float)
+            if (now == 0).any():
+                changed[name] = now
+                del rest[name]
+            elif (now * default < 0).any():
+                changed[name] = np.sign(now) * np.abs(default)
+        try:
+            made = {name: tuple(v.tolist()) if v.ndim else v.item() for name, v in changed.items()}
+            return (kernel_function(self.twin.with_hyperparameters(**made), self.like), rest) if made else None
+        except (TypeError, ValueError):  # what definitions do not take, as a negative w_std, which is a factor
+            return None
+
+    def _warn(self, how: dict[str, Provenance], x: Any, names: tuple[str, ...]) -> None:
+        """Of kernels that are exact as functions of inputs, and not as functions of these numbers."""
+        if not any(each.kind == "approximate" for each in how.values()) or names in self._said:
+            return
+        self._said.add(names)
+        alone = self._program(x.shape[1:], x.dtype, ())[2]
+        if all(each.kind != "approximate" for each in alone.values()):
+            detail = next(each.detail for each in how.values() if each.kind == "approximate")
+            warnings.warn(
+                f"kernel function: with {', '.join(names)} as arguments it is approximate, where the definition's own kernels "
+                f"are exact ({detail}): closed forms hold where numbers stretch functions, not where they bend them elsewhere. "
+                "twin(…).kernels of a definition with these numbers is exact.",
+                stacklevel=5,
+            )
 
     def _ratios(self, values: dict[str, Any], names: tuple[str, ...], dtype: Any) -> list[Any]:
         """Of every number over its default."""
@@ -218,14 +264,14 @@ class KernelFunction:
     def _program(
         self, shape: tuple[int, ...], dtype: Any, names: tuple[str, ...]
     ) -> tuple[ProgramKernels, SeriesLengths, dict[str, Provenance], int]:
-        """(the reading, lengths of series, how exact kernels are, `_made`'s entries)."""
+        """(the reading, lengths of series, how exact kernels are, `function_of`'s entries)."""
         kind = read_as(dtype)
         x = None if self.like is None else np.asarray(self.like, kind)
         if x is not None and x.shape[1:] != shape:
             raise ValueError(
                 f"kernel function: `like` has samples of shape {x.shape[1:]}, and it is called with {shape}."
             )
-        kernels, lengths, how, entries = outside_traces(_made, self.twin, shape, kind, names, x)
+        kernels, lengths, how, entries = outside_traces(function_of, self.twin, shape, kind, names, x)
         if how["nngp"].kind == "absent":
             raise AbsentError(
                 f"{name_of(self.net)} has no kernel function: {how['nngp'].detail}. twin(net).kernels may draw its kernels."
@@ -281,56 +327,6 @@ def _from_above(k: Any) -> Any:
 
 def _twin_of(value: Any) -> Any:
     return value.twin if isinstance(value, KernelFunction) else value
-
-
-@remembered(maxsize=64)
-def _varied(net: Any, shape: tuple[int, ...], kind: str, trained: Any, names: tuple[str, ...]) -> Any:
-    """`ProgramKernels` as a function of these numbers of its network too."""
-    kernels = program_of(net, shape, kind, trained)
-    if not names or isinstance(kernels, Refused):
-        return kernels
-    known = hyperparameters(net)
-    places = [(name, at) for name in names for at in np.ndindex(np.shape(known[name]))]
-
-    def read(factors: tuple[float, ...]) -> Any:
-        values = {name: np.array(known[name], float) for name in names}
-        for (name, at), factor in zip(places, factors, strict=True):
-            values[name][at] *= factor
-        changed = {name: tuple(v.tolist()) if v.ndim else v.item() for name, v in values.items()}
-        return (
-            kernels if set(factors) == {1.0} else program_of(with_hyperparameters(net, **changed), shape, kind, trained)
-        )
-
-    labels = [f"{name}[{at[0]}]" if at else name for name, at in places]
-    try:
-        with jax.enable_x64(True):
-            moves: Dependence = dependence(read, labels)
-    except NoLimitError as error:
-        return Refused(str(error))
-    return dataclasses.replace(kernels, varied=moves)
-
-
-@remembered(maxsize=64)
-def _made(twin: Any, shape: tuple[int, ...], kind: str, names: tuple[str, ...], like: Any) -> Any:
-    """(the reading, lengths of series for inputs like these, how exact kernels are or why they are absent, covariances of a pair
-    of inputs, or 0 where there are series: what these need of each input would be worked out again in every tile)."""
-    kernels = _varied(twin.net_read, shape, kind, twin.trained, names)
-    if isinstance(kernels, Refused):
-        return None, None, dict.fromkeys(KERNELS, Provenance("absent", kernels.reason)), 0
-    measured = like is not None
-    if not measured:
-        like = usual(shape, kind)
-    with jax.enable_x64(True):
-        seen, found, refused = look(program_of(twin.net_read, shape, kind, twin.trained), like)
-        lengths, how = seen.finish(found)
-    absent = {name: Provenance("absent", reason) for name, reason in refused.items()} | twin.absent(like[:1])
-    said = {name: absent.get(name, how) for name in KERNELS}
-    return (
-        kernels,
-        dataclasses.replace(lengths, differentiable=True, measured=measured),
-        said,
-        0 if any(seen.arrays()[:3]) else seen.largest,
-    )
 
 
 @checks.arguments()

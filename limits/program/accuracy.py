@@ -131,7 +131,8 @@ class Measurement:
         """(the lengths that these inputs need, what that makes of the kernels)."""
         missing, wrong, rules, lost, reach = jax.tree.map(np.asarray, found)
         lengths, parts = {}, list[tuple[float, str]]()
-        for name, shares in missing.items():
+        for name in self.missing:  # in the order in which they were met
+            shares = missing[name]
             enough = np.flatnonzero(shares < hermite.TOLERANCE)
             i = int(enough[0]) if len(enough) else len(shares) - 1
             lengths[name], left = hermite.ORDERS[i], 0.0 if len(enough) else self._left(name, shares, i, reach)

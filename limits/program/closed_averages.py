@@ -1,14 +1,14 @@
 """Functions of fields that have a closed average: those that are recognised, and multiples of their derivatives."""
 
+import math
 import operator
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from limits.kernels import hermite
-from limits.kernels.kinks import Kinked, scales
 from limits.program import differentiated
 from limits.program.functions import Factor, Function
 from limits.program.nodes import Det
@@ -56,30 +56,40 @@ def recognised_function(f: Function, place: Any = None) -> Closed | None:
         return recognised(f.name, _alone(f))
     key = f"{f.name} at {[*usual.values()]}"
     known = recognised(key, _alone(f, lambda det: usual[id(det)]))
-    if known is None or not _stays(f, key, known, usual):
+    if known is None or not _stays(f, known, usual):
         return None
     return known.of(_alone(f, place or (lambda det: det.array.reshape(()))))
 
 
-_staying: dict[str, bool] = {}
+_staying: dict[Any, bool] = {}
 
 
-def _stays(f: Function, key: str, known: Closed, usual: dict[int, Any]) -> bool:
-    """Whether f is a ψ(b x) of the same ψ where its numbers are others, as it must be for kinks to stay where they are."""
-    if not isinstance(known.psi, Kinked):
-        return True
+def _stays(f: Function, known: Closed, usual: dict[int, Any]) -> bool:
+    """Whether f is a ψ(b x) of the same ψ where its numbers are others: found as one there, it has the values of one."""
+    powers = [getattr(number, "powers", None) for number in usual.values()]
+    key = f.name, tuple(usual.values()), tuple(powers)
     if key not in _staying:
-        # Elsewhere, and each by another factor.
-        apart = {det: (number or 0.3) * 1.37 / (1 + 0.3 * k) for k, (det, number) in enumerate(usual.items())}
-        moved = recognised(f"{key}, moved", _alone(f, lambda det: apart[id(det)]))
-        psi, x = cast(Any, known.psi), np.array([-50.0, -3.1, -1.3, -0.4, -0.05, 0.0, 0.05, 0.3, 0.9, 2.2, 50.0])
+        apart = dict(zip(usual, _elsewhere([*usual.values()], powers), strict=True))
+        moved = _alone(f, lambda det: apart[id(det)])
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
-            found = scales(psi, moved.psi) if moved and isinstance(moved.psi, Kinked) else None
-            a, b = map(float, found or (np.nan, np.nan))
-        _staying[key] = moved is not None and np.allclose(
-            cast(Any, moved.psi)(x), a * psi(b * x), rtol=1e-9, atol=1e-12
-        )
+            x = jnp.asarray(_PROBES)
+            there = known.of(moved)
+            values = None if there is None else there.a * there.psi(there.b * x)
+            _staying[key] = values is not None and np.allclose(values, moved(x), rtol=1e-9, atol=1e-12)
     return _staying[key]
+
+
+_PROBES = np.array([-50.0, -3.1, -1.3, -0.4, -0.05, 0.0, 0.05, 0.3, 0.9, 2.2, 50.0])
+
+
+def _elsewhere(usual: list[float], powers: list[Any]) -> list[float]:
+    """These numbers where those of the network are others, each by a factor of its own, or they are where powers are unknown."""
+    factor = lambda k: 1.37 / (1 + 0.3 * k)  # noqa: E731
+    if None in powers:
+        return [(number or 0.3) * factor(k) for k, number in enumerate(usual)]
+    return [
+        number * math.prod(factor(k) ** p for k, p in enumerate(own)) for number, own in zip(usual, powers, strict=True)
+    ]
 
 
 def _alone(f: Function, place: Any = None) -> Any:

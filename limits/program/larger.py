@@ -146,9 +146,9 @@ class Larger:
             if any(isinstance(each, Refused) for each in readings):
                 return 0.0, 0.0
             (before, least, _), (seen, found, _) = (look(*each) for each in zip(readings, (own, x), strict=True))
-            renamed = _renamed(lengths, before, seen)
-            error = 0.0 if renamed is None else seen.error(found, renamed)
-            if error < max(_SAID, 2 * before.error(least, lengths)):
+            known, renamed = (_renamed(lengths, each) for each in (before, seen))
+            error = 0.0 if known is None or renamed is None else seen.error(found, renamed)
+            if known is None or error < max(_SAID, 2 * before.error(least, known)):
                 return 0.0, 0.0
             return error, seen.error(found, seen.finish(found)[0])
 
@@ -157,9 +157,9 @@ def _traced(value: Any) -> bool:
     return any(isinstance(each, Tracer) for each in jax.tree.leaves(value))
 
 
-def _renamed(lengths: SeriesLengths, before: Measurement, seen: Measurement) -> SeriesLengths | None:
-    """The lengths by the names that functions have with other numbers in them; None where these are other functions."""
-    if len(before.missing) != len(seen.missing):
+def _renamed(lengths: SeriesLengths, seen: Measurement) -> SeriesLengths | None:
+    """The lengths by the names that functions have with these numbers in them; None where these are other functions."""
+    if len(lengths.orders_by_name) != len(seen.missing):
         return None
-    known, names = dict(lengths.orders_by_name), zip(before.missing, seen.missing, strict=True)
-    return dataclasses.replace(lengths, orders_by_name=tuple((new, known[old]) for old, new in names if old in known))
+    orders = [count for _, count in lengths.orders_by_name]
+    return dataclasses.replace(lengths, orders_by_name=tuple(zip(seen.missing, orders, strict=True)))

@@ -49,7 +49,7 @@ class Closed(NamedTuple):
         """The same ψ of a function in which numbers move that are not known: (a, b), or slopes, from its values at points."""
         if isinstance(self.psi, Kinked):
             found = scales(self.psi, function)
-            return found and Closed(self.psi, *found)
+            return found and Closed(self.psi, *_where_it_is(self.psi, *found, function))
         at = lambda x: function(jnp.asarray(x, float))  # noqa: E731
         plus, minus = at(1.0), at(-1.0)
         if isinstance(self.psi, zoo.PiecewiseLinear):
@@ -74,6 +74,18 @@ class Closed(NamedTuple):
     def averages(self) -> Averages:
         """Its averages, with derivatives."""
         return averages(self.psi, self.a, self.b)
+
+
+def _where_it_is(psi: Kinked, a: Any, b: Any, function: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """(a, b), or NaN where the function is not a ψ(b x), as relu(x − t) is of no relu(x − 1) where t has turned its sign."""
+    last = max(t for _, t, _ in psi.kinks) or 1.0
+    inside, outside = (jnp.asarray(share * last) / jnp.abs(b) for share in (0.5, 1.5))
+    right = jnp.asarray(True)
+    for x in (inside, outside, -inside, -outside):
+        there = function(x)
+        size = jnp.abs(there) + jnp.abs(a) * psi.steepness * jnp.abs(b * x)
+        right = right & (jnp.abs(a * psi(b * x) - there) <= 1e-3 * size)
+    return jnp.where(right, a, jnp.nan), b
 
 
 _kept: dict[str, Closed | None] = {}

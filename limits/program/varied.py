@@ -22,6 +22,17 @@ _TOLERANCE, _ROUNDED = 1e-9, 5e-7  # of numbers in double precision, and of thos
 Powers = tuple[float, ...]  # of each number
 
 
+class Usual(float):
+    """The number that a constant is by default, and the powers of the network's numbers that it goes with."""
+
+    powers: Powers
+
+    def __new__(cls, value: float, powers: Powers) -> "Usual":  # noqa: D102
+        made = super().__new__(cls, value)
+        made.powers = powers
+        return made
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dependence:
     """Powers of the numbers, in constants by equation and input, and in parameters by path (of mean, size, learning rate)."""
@@ -30,13 +41,13 @@ class Dependence:
     parameters: dict[str, tuple[Powers, Powers, Powers]]
 
     def values(self, equations: Sequence[Equation], ratios: Sequence[Any]) -> dict[Slot, Value]:
-        """Constants that move, where numbers are so many times those that the network was read with."""
+        """Constants that move, where numbers are so many times those that the network was read with (none: they are those)."""
         found = {}
         for (i, k), powers in self.constants.items():
             number: Any = equations[i].inputs[k]
             value = constant(*number)
             array = value.held.array
-            default = float(array.reshape(())) if array.size == 1 else None
+            default = Usual(float(array.reshape(())), powers) if array.size == 1 else None
             moved = jnp.asarray(array) * _product(powers, ratios)
             found[i, k] = Value(value.axes, dataclasses.replace(value.held, array=moved, default=default))
         return found
@@ -53,7 +64,7 @@ class Dependence:
 
 def _product(powers: Powers, ratios: Sequence[Any]) -> Any:
     found: Any = 1.0
-    for power, ratio in zip(powers, ratios, strict=True):
+    for power, ratio in zip(powers, ratios or (1.0,) * len(powers), strict=True):
         if power:
             found = found * (ratio if power == 1 else jnp.asarray(ratio) ** power)
     return found
