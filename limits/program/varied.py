@@ -20,6 +20,10 @@ from limits.program.values import NoLimitError, Parameter, Refused, Value
 _FACTORS = (1.3, 0.7, 1.9, 0.6, 1.6, 0.8)  # of numbers that are changed together
 _TOLERANCE, _ROUNDED = 1e-9, 5e-7  # of numbers in double precision, and of those that code rounds to single precision
 Powers = tuple[float, ...]  # of each number
+_ANOTHER = (
+    "the code is another one where {} is changed (it takes another path, or the value now is a special one, such as 0 or 1), so "
+    "that the kernel is not read as a function of it"
+)
 
 
 class Usual(float):
@@ -76,15 +80,24 @@ def dependence(read: Callable[[tuple[float, ...]], Any], names: Sequence[str]) -
     NoLimitError where something goes with them in another way.
     """
     ones = (1.0,) * len(names)
-    base = _numbers(read(ones), "", None)
-    doubled = [_numbers(read((*ones[:j], 2.0, *ones[j + 1 :])), name, base) for j, name in enumerate(names)]
+    usual = read(ones)
+    base = _numbers(usual, "", None)
+
+    def changed(factors: tuple[float, ...], name: str) -> dict[Any, tuple[np.ndarray, str]]:
+        other = read(factors)
+        found = _numbers(other, name, base)
+        if _code(other) != _code(usual):
+            raise NoLimitError(_ANOTHER.format(name))
+        return found
+
+    doubled = [changed((*ones[:j], 2.0, *ones[j + 1 :]), name) for j, name in enumerate(names)]
     factors = tuple(_FACTORS[j % len(_FACTORS)] for j in range(len(names)))
     powers = {key: tuple(_power(value, table[key][0]) for table in doubled) for key, (value, _) in base.items()}
-    rounded = _check_powers(base, powers, factors, _numbers(read(factors), ", ".join(names), base), names, doubled)
+    rounded = _check_powers(base, powers, factors, changed(factors, ", ".join(names)), names, doubled)
     # Rounding stays what it is however far numbers move; what is added to one shows beside a small or a large one.
     for far in (2.0**-10, 2.0**10) if rounded else ():
         moved = tuple(far * factor for factor in factors)
-        _check_powers(base, powers, moved, _numbers(read(moved), ", ".join(names), base), names, doubled)
+        _check_powers(base, powers, moved, changed(moved, ", ".join(names)), names, doubled)
     powers = {key: here for key, here in powers.items() if any(here)}
     zero = (0.0,) * len(names)
     constants = {key: each for key, each in powers.items() if not isinstance(key[0], str)}
@@ -149,8 +162,21 @@ def _numbers(kernels: Any, name: str, like: dict | None) -> dict[Any, tuple[np.n
     if like is not None and (
         found.keys() != like.keys() or any(found[key][0].shape != like[key][0].shape for key in found)
     ):
-        raise NoLimitError(
-            f"the code is another one where {name} is changed (it takes another path, or the value now is a special one, such as "
-            "0 or 1), so that the kernel is not read as a function of it"
-        )
+        raise NoLimitError(_ANOTHER.format(name))
     return found
+
+
+def _code(kernels: Any) -> list[Any]:
+    """What its equations do, beside numbers: exponents, axes, lengths of windows, places, masks."""
+    found = []
+    for equation in kernels.program.equations:
+        params = sorted(f"{key}={value}" for key, value in equation.params.items() if _said(value))
+        places = [np.asarray(each.value) for each in equation.inputs if isinstance(each, Constant)]
+        whole = [(a.shape, a.tobytes()) for a in places if a.dtype.kind in "iub"]
+        found.append((equation.primitive, params, equation.shapes, whole))
+    return found
+
+
+def _said(value: Any) -> bool:
+    """Whether it is numbers and words, and not a function or a program, which are others in every reading."""
+    return all(map(_said, value)) if isinstance(value, tuple) else isinstance(value, int | float | str)

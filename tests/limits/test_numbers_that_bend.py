@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from limits import twin
+from limits import AbsentError, twin
 from zoo import Dense, parameterization
 
 X = np.array([[1.0, 0.3], [0.4, -0.8], [-1.0, -0.3], [2.5, 1.0]])
@@ -76,3 +76,10 @@ def test_what_is_exact_of_inputs_alone_says_that_it_is_not_of_numbers():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             kernel(jnp.asarray(X))
+
+
+def test_whole_numbers_that_the_code_makes_are_no_factors():
+    kernel = twin(network(lambda h, a, b: h ** int(4 * a))).kernel_function()
+    with pytest.raises(AbsentError, match="the code is another one where a is changed"):
+        kernel(X, a=1.4)
+    assert kernel(X).nngp.shape == (4, 4)
