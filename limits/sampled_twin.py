@@ -41,7 +41,8 @@ _MIXED = "{caller}: the outputs of {name} are no Gaussian process, but a mixture
 _INSIDE = (
     "rich: {names} of {name} make few signals of all neurons, which act on all of them, and start with weights of 1/√width: "
     "along these features move by more the wider the network is, and there is no limit. Start them at zero (kernel_init="
-    "nn.initializers.zeros; zero_init=True of zoo's layers) or with a standard deviation of 1/width."
+    "nn.initializers.zeros; zero_init=True of zoo's layers) or with a standard deviation of 1/width; and give what they act "
+    "through numbers of O(1) where that starts at zero (as in LoRA), since two zeros do not learn."
 )
 _SCALARS = (
     "lazy: {names} of {name} do not grow with the width, and what a gradient by them adds to the tangent kernel differs from one "

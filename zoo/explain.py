@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zoo import checks
+from zoo.asleep import ASLEEP
 from zoo.definition import check_definition, definition_of, name_of
 from zoo.inferred import Place, Roles
 from zoo.messages import as_text
@@ -22,7 +23,7 @@ from zoo.plain import PlainNetwork
 from zoo.rescaled import Rescaled
 from zoo.roles import Factors, Where, factors, placed, too_large
 from zoo.scaled import CONSISTENT_RMS, OF_MATRICES, check_options, misuses, muon_states, named
-from zoo.starts import starts
+from zoo.starts import held_at_zero, starts
 
 _HEADS = (
     "{name}: d_head grows with the width{more}, so logits must be q·k / d_head: with 1/√d_head they grow as √d_head once queries "
@@ -238,7 +239,9 @@ def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: f
         found += [_MUON_READOUT.format(name=n, role=table[n].role) for n in under if not table[n].matrix]
     if isinstance(net, Roles):
         return found + _of_roles(net)
-    if inside := too_large(net, _input(net, x)):
+    asleep = held_at_zero(net, _input(net, x)) if isinstance(net, PlainNetwork) else {}
+    found += [ASLEEP.format(caller="", name=name, other=other) for name, other in asleep.items()]
+    if inside := [name for name in too_large(net, _input(net, x)) if name not in asleep]:
         found.append(_INSIDE.format(names=", ".join(inside)))
     if isinstance(net, PlainNetwork):
         return found + _of_heads(

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from zoo import checks
+from zoo.asleep import ASLEEP, sleepers
 from zoo.held import Entrywise, Use
 from zoo.inferred import TIED, Place, Roles, TiedError, refuse_what_seems_tied
-from zoo.initial import init_powers
+from zoo.initial import init_powers, zeros_of
 from zoo.inner import forwards_of, is_multiplied, with_inner
 from zoo.modules import pair_of, signature_of, takes_rngs
 from zoo.names import numberless
@@ -128,6 +129,7 @@ def infer_roles(
     places |= _inside(places, models, base, other)
     if m != 1:
         _warn_of_multipliers(places, models, base, other)
+        _warn_of_sleepers(places, models, base, init)
     small = {n: p for n, p in places.items() if p.shared and p.role in ("readout", "constant") and not p.inner}
     if any(place.role == "readout" for place in small.values()):  # heads of all layers are no block
         places |= {name: dataclasses.replace(place, in_block=False, shared=False) for name, place in small.items()}
@@ -270,6 +272,16 @@ def _warn_of_multipliers(
         found += [name for name in read if any(map(is_multiplied, narrow[name], wide[name]))]
     if found:
         warnings.warn(_MULTIPLIED.format(names=", ".join(found)), stacklevel=4)
+
+
+def _warn_of_sleepers(places: dict[str, Place], models: Models, base: Mapping[str, Any], init: Callable) -> None:
+    """Of layers inside that are met only by what starts at zero."""
+    if not any(place.inner for place in places.values()):
+        return
+    zeros = zeros_of(init, base) & places.keys()
+    pairs = models.seen(lambda passed: sleepers(passed, places, zeros), base)
+    for name, met in pairs.items():
+        warnings.warn(ASLEEP.format(caller="infer_roles: ", name=name, other=met[0]), stacklevel=4)
 
 
 def _shared(models: Models, base: Mapping[str, Any], deep: Mapping[str, Any]) -> set[str]:

@@ -102,6 +102,16 @@ def _laws(init: Callable, at: Mapping[str, Any]) -> Any:
     return jax.tree.map(lambda _: reason, jax.eval_shape(lambda key: init(key, **at), jax.random.key(0)))
 
 
+def zeros_of(init: Callable, at: Mapping[str, Any]) -> set[str]:
+    """The parameters that start at zero, of those whose laws can be read.
+
+    >>> sorted(zeros_of(lambda key: {"a": jnp.zeros(2), "b": jnp.ones(2)}, {}))
+    ['a']
+    """
+    leaves = by_name(_laws(init, at), is_leaf=lambda leaf: isinstance(leaf, (Law, Unknown)))
+    return {name for name, law in leaves.items() if isinstance(law, Law) and not law.mean and not law.variance}
+
+
 class _Drawn:
     """What a compiled function of a key gives for the first keys, once."""
 

@@ -194,6 +194,8 @@ class _Walk:
         meets = a.primitive.name not in _SUMS and any(v.aval.shape != w.aval.shape for _, v, w in others)
         if (said.part == _SIGNAL and grows) or (said.part == _OF_EACH and meets):
             self.found = True
+        if said.part == _WEIGHTS and not said.active and grows and _are_multiplied_out(a, b, given):
+            self.found = True
         if grows and _sums_weights(a, b, given):
             return said._replace(part=_OF_EACH)
         met = said.part > _WEIGHTS or any(each.held for each in given)
@@ -208,6 +210,19 @@ def _sums_weights(a: Any, b: Any, given: list[_Said]) -> bool:
     summed = a.params["dimension_numbers"][0]
     at = [i for i, each in enumerate(given) if each.part == _WEIGHTS]
     return any(a.invars[i].aval.shape[axis] != b.invars[i].aval.shape[axis] for i in at for axis in summed[i])
+
+
+def _are_multiplied_out(a: Any, b: Any, given: list[_Said]) -> bool:
+    """Whether few outputs of the parameter itself and another's make a matrix of neurons by neurons (W + A B, with a rank)."""
+    if a.primitive.name not in ("mul", "dot_general") or sum(each.part == _WEIGHTS for each in given) != 1:
+        return False
+    (at,) = (i for i, each in enumerate(given) if each.part == _WEIGHTS)
+
+    def growing(v: Any, w: Any) -> int:
+        return sum(m != n for m, n in zip(v.aval.shape, w.aval.shape, strict=True))
+
+    sides = [growing(v, w) for v, w in zip(a.invars, b.invars, strict=True)]
+    return given[1 - at].held and min(sides) > 0 and growing(a.outvars[0], b.outvars[0]) > sides[at]
 
 
 def _joined(given: Sequence[_Said]) -> _Said:

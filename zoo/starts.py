@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from zoo.abstract import variables_of
 from zoo.added import added_to_outputs, met_by, used_in_outputs
+from zoo.asleep import sleepers
 from zoo.infer import infer_roles
 from zoo.inferred import Place, TiedError
 from zoo.laws import Law, law_of, laws
@@ -19,6 +20,7 @@ from zoo.once import once
 from zoo.parameterization import parameterization
 from zoo.plain import PlainNetwork
 from zoo.roles import Where, placed
+from zoo.uses import Pass
 
 _MARGIN = 0.05  # of a power of N
 _START = (
@@ -199,6 +201,20 @@ def readouts(net: PlainNetwork, x: Any) -> list[str]:
     """The parameters of that role, for inputs like x, on the way out: not those inside, and no heads whose outputs go nowhere."""
     found = starts(net, x).items()
     return [name for name, start in found if start.role == "readout" and not start.place.inner and not start.unused]
+
+
+def held_at_zero(net: PlainNetwork, x: Any) -> dict[str, str]:
+    """`sleepers`: layers inside that act through what starts at zero; of forms in which features learn."""
+    found, bare = starts(net, x), _bare(net)
+    if not parameterization(net.parameterization).d > 0 or not any(start.place.inner for start in found.values()):
+        return {}
+    zeros = {name for name, start in found.items() if not start.law.mean and not start.law.variance}
+    shapes = nn.unbox(variables_of(bare, x)["params"])
+    rngs = {"dropout": jax.random.key(0)}
+    passed = Pass(
+        lambda params, x: bare.apply({"params": params}, x, rngs=rngs), shapes, jax.ShapeDtypeStruct(x.shape, x.dtype)
+    )
+    return sleepers(passed, {name: start.place for name, start in found.items()}, zeros)
 
 
 def readout_of(net: PlainNetwork, x: Any) -> tuple[float, float]:
