@@ -13,6 +13,8 @@ def sides_of(used: Sequence[Use], grows: Sequence[int], role: str) -> Any:
     """(axes of inputs, axes of outputs), where all uses agree and both grow; of a readout those of inputs."""
     if role not in ("hidden", "readout") or are_mixed(used):
         return None
+    if role == "hidden" and used and all(set(use.outputs) == set(grows) for use in used):
+        return (grows[0],), (grows[1],)  # whole matrices are looked up, or weighted: experts, of which routers choose
     layers = {axis for use in used for axis in use.stacked}
     found = {tuple(tuple(i for i in side if i not in layers) for side in use[:2]) for use in used}
     sides = found.pop() if len(found) == 1 else None

@@ -234,14 +234,15 @@ class Meetings(ShapeRules):
         numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
         by = [i for i in numbers.start_index_map if sizes[i] == 1]
         rest = [i for i in range(len(sizes)) if i not in by]
-        if eqn.invars[1].aval.size > len(by):
+        if eqn.invars[1].aval.size > len(by) or len(rest) < len(
+            eqn.outvars[0].aval.shape
+        ):  # by several numbers, or samples
             if rest:
                 return self._note(table, by, rest)
             self._count(table)  # some of its entries
             return self._meet("picked", Axis().union(*table.axes))
         taken = table.taken.union(*(table.axes[i] for i in by))  # one layer of a stack
-        axes = tuple(table.axes[i] for i in rest)
-        return Held(axes, taken) if len(axes) == len(eqn.outvars[0].aval.shape) else None
+        return Held(tuple(table.axes[i] for i in rest), taken)
 
     def _reduce_max(self, eqn: Any, value: Any) -> Any:
         if isinstance(value, Held):
