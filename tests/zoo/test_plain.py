@@ -381,9 +381,10 @@ class Tied(nn.Module):
         return table.attend(nn.Dense(self.size)(table(t)))
 
 
-def test_a_tied_table_is_refused_with_a_remedy_that_there_is():
+@pytest.mark.parametrize("shape", [(1, 3), (1,)], ids=["words", "one word a sample"])
+def test_a_tied_table_is_refused_with_a_remedy_that_there_is(shape):
     with pytest.raises(ValueError, match=r"in_parameterization of Tied: Embed_0.* also the readout.* of its own"):
-        starts(in_parameterization(Tied(), "mup", width="size"), jax.ShapeDtypeStruct((1, 3), "int32"))
+        starts(in_parameterization(Tied(), "mup", width="size"), jax.ShapeDtypeStruct(shape, "int32"))
 
 
 class Sized(nnx.Module):
