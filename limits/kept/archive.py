@@ -25,7 +25,7 @@ LARGEST = 2**30  # bytes, unpacked
 _MOST = 10_000  # files
 _LIST_BYTES = 2**24
 _BEGAN = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file knows
-_PART = re.compile(r"(?!\.)[\w.,=+@() -]+(?<![. ])")  # a name between slashes, on any system
+_PART = re.compile(r"(?!\.)[\w.,=+@()#'!&%~\[\]{}$^; -]+(?<![. ])")  # a name between slashes, on any system
 _PART_BYTES = 200  # of 255 that file systems have, since a file has a longer name while it is written
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # devices, to Windows
 
@@ -159,6 +159,19 @@ def check_name(name: str) -> None:
         raise DamagedError(
             f"The archive has an entry {name[:80]!r}, of which one name has {longest} bytes, more than {_PART_BYTES}."
         )
+
+
+def can_be_named(name: str) -> bool:
+    """Whether `check_name` takes it.
+
+    >>> can_be_named("cells/a.npz"), can_be_named("what?.py")
+    (True, False)
+    """
+    try:
+        check_name(name)
+    except DamagedError:
+        return False
+    return True
 
 
 def _bounded(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, most: int) -> bytes:

@@ -202,3 +202,14 @@ def test_a_file_in_the_place_of_a_folder_is_said(theirs: Any, tmp_path: Path):
     for inside in ("file/x", "file/x/y"):
         with pytest.raises(FileExistsError, match="file is a file, and no folder can be made in it: name another"):
             unpack(tmp_path / "a.zip", tmp_path / inside)
+
+
+def test_a_config_of_any_name_goes_into_an_archive_that_its_name_fits(theirs: Any, tmp_path: Path):
+    """One whose name no archive can have is left out, and named: packing ended with a word about an entry of the archive."""
+    folder, run = theirs[0], json.loads((theirs[0] / "config.json").read_text())
+    for name, fits in (("anna's config #2 [100%].py", True), ("what?.py", False)):
+        (folder / name).write_text("")
+        (folder / "config.json").write_text(json.dumps({**run, "config_file": name}))
+        kept, left = pack(folder, tmp_path / f"{fits}.zip")
+        assert (name in kept, name in left) == (fits, not fits)
+        unpack(tmp_path / f"{fits}.zip", tmp_path / f"here {fits}")

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from limits.kept.archive import LARGEST, LIST, pack_files, unpack_files
+from limits.kept.archive import LARGEST, LIST, can_be_named, pack_files, unpack_files
 from limits.kept.identity import version
 from limits.kept.store import DamagedError, has_checksum, read_npz, write_whole
 from train.evaluate.report import numbers_in
@@ -21,8 +21,8 @@ _UNFINISHED = re.compile(r"(^|/)\.")  # locks, parts of files, whatever hides
 def pack(folder: Path, archive: Path, checkpoints: bool = False, cells: bool = True) -> tuple[list[str], list[str]]:
     """Writes what the house's commands left in a folder into a new archive: (files in it, files left out).
 
-    Reports, numbers, the config with its file, logs, and where they are asked for checkpoints. Whatever else lies there, links
-    and what has lost its checksum stay out.
+    Reports, numbers, the config with its file, logs, and where they are asked for checkpoints. Whatever else lies there, links,
+    what has lost its checksum and names that other systems do not have ("what?.py") stay out.
     """
     there = sorted(_files(folder))
     config = numbers_in(folder / "config.json") or numbers_in(folder / "report.json").get("run") or {}
@@ -60,7 +60,7 @@ def _files(folder: Path) -> list[str]:
 
 def _belongs(folder: Path, name: str, config: dict[str, Any], checkpoints: bool, cells: bool) -> bool:
     file = folder / name
-    if file.is_symlink() or not file.is_file() or _UNFINISHED.search(name):
+    if file.is_symlink() or not file.is_file() or _UNFINISHED.search(name) or not can_be_named(name):
         return False
     if name.startswith("checkpoints/"):
         return checkpoints
