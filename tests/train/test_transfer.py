@@ -413,3 +413,11 @@ def test_what_ends_of_grids_hide_is_not_taken_into_account():
         found = target(Outcome("learning_rate", {"": sweeps}), width, 2)
         assert "at an end of the grid, so that the drift from width 32 to" in found.advice
         assert found.value == pytest.approx(sweeps[32, 2].optimum().rate)
+
+
+def test_a_target_goes_on_from_the_smallest_size_in_whatever_order_sizes_are_given():
+    x, random, sweeps = np.arange(-6.0, 3.0), np.random.default_rng(0), {}
+    for width in (32, 8, 16):
+        losses = np.exp(0.2 * (x[:, None] + 2.3) ** 2 + 0.02 * random.normal(size=(9, 3)))
+        sweeps[width, 1] = Sweep(width, 1, 2.0**x, losses[..., None])
+    assert "of width 8, depth 1" in target(Outcome("learning_rate", {"": sweeps}), 64, 1).advice

@@ -127,7 +127,7 @@ def target(
     sizes = outcome.sweeps[label]
     width = max(width for width, _ in sizes) if width is None else width
     depth = max(depth for _, depth in sizes) if depth is None else depth
-    small = next(sweep for sweep in sizes.values() if math.isfinite(sweep.optimum().loss))
+    small = next(sizes[size] for size in sorted(sizes) if math.isfinite(sizes[size].optimum().loss))
     at = small.optimum()
     moves, said = [], []
     for over, size in (("width", width), ("depth", depth)):
