@@ -113,3 +113,19 @@ def test_points_that_all_but_coincide_leave_an_interval_as_long_as_without():
     (low, high), (low_beside, high_beside) = ends
     assert low_beside <= 0.3 <= high_beside
     assert high_beside - low_beside < 2 * (high - low)
+
+
+@pytest.mark.parametrize("moved", [0.5, 1.5])
+def test_intervals_of_the_cost_hold_that_of_a_parabola_over_a_floor(moved):
+    # loss = floor + b x², the optimum of one size so many octaves off that of the other. 100 studies: a share of .95 is known to
+    # .022. Without shapes that grow as its logarithm does, intervals begin too high, and hold it in 76 and 88 %.
+    random, x, held = np.random.default_rng(int(10 * moved)), np.arange(-5.0, 5.0), 0
+    for _ in range(100):
+        b, best, pair = random.uniform(0.16, 0.6), random.uniform(-2, 1), []
+        for width, place in ((8, best + moved), (64, best)):
+            noise = 0.05 * random.normal(size=3) + 0.03 * random.normal(size=(len(x), 3))
+            losses = (1 + b * (x[:, None] - place) ** 2) * np.exp(noise)
+            pair.append(Sweep(width, 1, 2.0**x, np.stack([np.full_like(losses, 50.0), losses], axis=-1)))
+        _, low, high = Transfer("width", tuple(pair)).regret()
+        held += low <= b * moved**2 <= high
+    assert held / 100 > 0.9

@@ -1,10 +1,10 @@
 """Where a noisy curve is least: how probable every place of its minimum is, given its values at the points of a grid.
 
 The logarithm of the loss is c + a g(x − x₀) near its minimum x₀, with a > 0 and a shape g of the list `FAMILIES`: |x|^p on both
-sides, of other steepness and other p, |x| + x²/4 of other steepness, or eᵗ − t − 1, which is steep on one side. c and a are
-integrated out, shapes are averaged over. The spread of x₀ is what data and grid leave open: noise (variances over seeds, pooled
-over neighbouring points, Student's t with their degrees of freedom), slopes in which seeds differ, and between two points of the
-grid, which of the shapes it is.
+sides, of other steepness and other p, |x| + x²/4 of other steepness, eᵗ − t − 1, which is steep on one side, or log(1 + x²/4),
+that of a parabola over a floor. c and a are integrated out, shapes are averaged over. The spread of x₀ is what data and grid
+leave open: noise (variances over seeds, pooled over neighbouring points, Student's t with their degrees of freedom), slopes in
+which seeds differ, and between two points of the grid, which of the shapes it is.
 """
 
 import dataclasses
@@ -24,6 +24,8 @@ FAMILIES = (
     (2.0, 1.5, 0.05, 9),
 )
 STEEPEST = 8.0  # the right side over the left one, or the other way round
+# In place of an exponent: log(1 + x²/4). Of steepnesses few, as with many it would pass for a kink, and place that wrongly.
+FLOORED, FLOORED_STEEP, FLOORED_SHARE = 4.0, (0.5, 1.0, 2.0), 0.15
 SKEWS, SKEWED_SHARE = tuple(k / 4 for k in range(-6, 7) if k), 0.2
 # No shape is exact: of the rise of a point over the least one, and of that of the least one's neighbours. Where points are closer
 # around the optimum than elsewhere, it grows with the square of how much farther others are; so it does with spacings of more
@@ -279,7 +281,9 @@ def _posterior(
 def shape_shares() -> np.ndarray:
     """How plausible every shape of `shapes_at` is before there are data."""
     powers = [share / count for *_, share, count in FAMILIES for _ in range(count)]
-    return np.array(powers + [SKEWED_SHARE / len(SKEWS)] * len(SKEWS))
+    others = [(SKEWED_SHARE, len(SKEWS)), (FLOORED_SHARE, len(FLOORED_STEEP))]
+    shares = np.array(powers + [share / count for share, count in others for _ in range(count)])
+    return shares / shares.sum()
 
 
 def own_shapes(away: np.ndarray, spacing: float, shape: np.ndarray) -> np.ndarray:
@@ -294,7 +298,8 @@ def shapes_at(away: np.ndarray, spacing: float, among: np.ndarray | None = None)
     """Shapes of `shape_shares` so far from the minimum, on a grid of that spacing: all, or those of these numbers, [shape, …]."""
     t, skew = away / spacing, max(spacing / COARSE, 1.0) ** 0.5
     size, sides = np.abs(t), (t < 0, t > 0)
-    powers = {1.0: size, BENT: size + size * size / 4, 1.5: size * np.sqrt(size), 2.0: size * size}
+    square = size * size
+    powers = {1.0: size, BENT: size + square / 4, 1.5: size * np.sqrt(size), 2.0: square, FLOORED: np.log1p(square / 4)}
     left, right = ({p: np.where(side, value, 0.0) for p, value in powers.items()} for side in sides)
     found = np.empty((len(_SHAPES) if among is None else len(among), *np.shape(t)))
     for row, i in enumerate(range(len(_SHAPES)) if among is None else among):
@@ -309,3 +314,4 @@ def shapes_at(away: np.ndarray, spacing: float, among: np.ndarray | None = None)
 # (exponent left, exponent right, steepness of the right side over the left one); with exponents 0 the skew.
 _SHAPES = [(p, q, r) for p, q, _, count in FAMILIES for r in np.geomspace(1 / STEEPEST, STEEPEST, count)]
 _SHAPES += [(0.0, 0.0, s) for s in SKEWS]
+_SHAPES += [(FLOORED, FLOORED, r) for r in FLOORED_STEEP]
