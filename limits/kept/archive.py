@@ -76,15 +76,19 @@ def unpack_files(data: bytes, folder: Path, largest: int = LARGEST) -> dict[str,
         if above.exists() and not above.is_dir():
             raise FileExistsError(f"{above} is a file, and no folder can be made in it: name another place.")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+    made = Path()
     try:
+        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
         for name, body in bodies.items():
             (made / name).parent.mkdir(parents=True, exist_ok=True)
             write_whole(made / name, body)
         made.chmod(0o777 & ~_umask())
         os.rename(made, folder)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+    except BaseException as error:
+        if made.suffix == ".part":
+            shutil.rmtree(made, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno is not None:
+            error.filename = str(folder)
         raise
     return listed
 

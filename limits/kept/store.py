@@ -166,17 +166,22 @@ def unsealed(text: str | bytes) -> dict[str, Any]:
 
 def write_whole(file: Path, data: bytes) -> None:
     """Writes a file whole or not at all, through a new file beside it: whoever else writes, and never through a link."""
-    handle, part = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
+    part = ""
     try:
+        handle, part = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
         with open(handle, "wb") as out:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())  # else a power cut may leave the new name on an empty file
         os.chmod(part, 0o666 & ~_umask())  # mkstemp's files are private
         os.replace(part, file)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
+        if (
+            isinstance(error, OSError) and error.errno is not None
+        ):  # that of a full disk names no file, and others the one beside
+            error.filename, error.filename2 = str(file), None
         raise
 
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import re
 import threading
 from pathlib import Path
 
@@ -82,6 +83,21 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch) -> None:
         store.put("cell", 2)
     assert store.get("cell") == 1
     assert os.listdir(tmp_path) == ["cell.npz"]
+
+
+def test_a_failed_write_names_the_file_that_was_meant(tmp_path, monkeypatch) -> None:
+    """A full disk names none, and a folder that may not be written to the one that was to be renamed."""
+    for broken, code in (("fsync", errno.ENOSPC), ("replace", errno.EACCES)):
+        with monkeypatch.context() as patch:
+
+            def failing(*names, code=code):
+                raise OSError(code, os.strerror(code), *map(str, names[:1] if code == errno.EACCES else ()))
+
+            patch.setattr(os, broken, failing)
+            with pytest.raises(OSError, match=re.escape(str(tmp_path / "a.json"))) as error:
+                write_whole(tmp_path / "a.json", b"1")
+        assert error.value.filename == str(tmp_path / "a.json")
+        assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE])
