@@ -124,6 +124,22 @@ def test_a_size_held_out_that_is_missed_is_said():
     assert fine.held_out.size == (128, 2)
 
 
+def test_what_may_be_the_optimum_costs_from_nothing_on():
+    """A cost is never negative: percentiles of its draws are above the truth, which is 0 where no optimum moves."""
+    random, found = np.random.default_rng(5), []
+    for move in (0.0, 3.0):
+        sweeps = {}
+        for width in WIDTHS:
+            losses = 0.1 * (X - 0.3 - move * WIDTHS[0] / width)[:, None] ** 2
+            sweeps[width, 2] = sweep(width, np.exp(losses - 1 + 0.005 * random.normal(size=(len(X), SEEDS))))
+        found.append(predict(sweeps, TARGET))
+    still, moved = found
+    assert still.regret.low == still.cost.low == moved.cost.low == 0 < still.regret.value
+    assert not moved.rate.low <= moved.plain <= moved.rate.high
+    truth = np.expm1(0.1 * (np.log2(moved.plain) - 0.3 - 3 * WIDTHS[0] / TARGET) ** 2)
+    assert 0 < moved.regret.low < truth < moved.regret.high
+
+
 def test_where_all_values_but_one_diverge_the_interval_is_long_and_nothing_is_warned_of():
     random, found = np.random.default_rng(0), {}
     for width in (8, 16, 32):

@@ -145,8 +145,9 @@ def predict(
     def costs(x: np.ndarray) -> np.ndarray:
         return np.where(np.log2(x) > edge[:, None], np.inf, over(draws, lambda d: d.cost(np.log2(x), target)))
 
-    def cost(x: float) -> Interval:
-        return within(np.expm1(costs(np.array([x]))[:, 0]), level)
+    def cost(x: float) -> Interval:  # never negative: that of what may be the optimum begins at nothing
+        found = within(np.expm1(costs(np.array([x]))[:, 0]), level)
+        return dataclasses.replace(found, low=0.0) if rate.low <= x <= rate.high else found
 
     spread = math.sqrt(
         float(last.offsets @ last.offsets) / (len(last.offsets) - 1) + float(np.median(last.near.variance))
