@@ -297,6 +297,7 @@ def test_parts_that_find_nothing_say_why(tmp_path: Path):
     assert report.pictures({"own": measured}, parts, {}) == []
 
 
+@pytest.mark.slow
 def test_alignment_of_one_point_is_refused(folder: Path, tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-m", "launch.analyze", str(folder), "--points=1", f"--workdir={tmp_path}"],

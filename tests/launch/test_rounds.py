@@ -189,6 +189,7 @@ def test_sizes_that_were_trained_before_are_in_the_outcome(own, trainer):
     assert set(with_earlier(study, target).sweeps["own"]) == {(8, 1), (16, 1), (32, 1)}
 
 
+@pytest.mark.slow
 def test_a_search_that_is_killed_between_programs_goes_on_to_the_same_end(own, trainer):
     counted = trainer()
     outcome, found = rounds(own("whole"), "70%")

@@ -133,6 +133,7 @@ def test_errors_of_drawn_kernels_are_carried():
     assert whole.provenance["ntk"].detail.startswith("ViT")
 
 
+@pytest.mark.slow
 def test_kernels_at_positions_have_no_sum_with_those_of_whole_inputs():
     # As many inputs as positions: the arrays could be added.
     tokens = np.random.default_rng(0).integers(0, 5, size=(3, 3))

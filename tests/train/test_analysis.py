@@ -165,6 +165,7 @@ class Heads(nn.Module):
         return nn.Conv(8, (3,), feature_group_count=2, name="groups")(h).mean(1)
 
 
+@pytest.mark.slow
 def test_axes_of_heads_and_layers_are_those_of_the_forward_pass():
     x = jnp.ones((2, 5, 8))
     variables = Heads().init(jax.random.key(0), x)

@@ -152,6 +152,7 @@ def what_does_not_fit_together_is_said(infinite, theories, chains):
         compare_posteriors(fewer, infinite, theories, chains)
 
 
+@pytest.mark.slow
 def test_a_report_where_nothing_stands_out_of_the_noise():
     infinite = twin(NET).posterior(TASK, NOISE)
     theories = [changed(infinite, width=n) for n in WIDTHS]

@@ -142,6 +142,7 @@ def test_broken_rules_are_caught_with_the_layer_named(name):
     assert named in found.sentence, found.sentence
 
 
+@pytest.mark.slow
 def test_a_model_of_the_users_own_report_and_divergence(tmp_path):
     class Net(nn.Module):
         width: int

@@ -16,6 +16,7 @@ def network(width=10, depth=1, activation="quadratic"):
     return MLP(width, depth, 1, activation, STD, STD, parameterization="standard")
 
 
+@pytest.mark.slow
 def test_the_statistical_model_is_trained_and_its_weights_solve_the_task_on_data(row):
     run = train_statistics(network(), XOR, members=4, steps=2000)
     accuracy = run.accuracy(*sample(XOR, 10_000, seed=1))

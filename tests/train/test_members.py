@@ -163,6 +163,7 @@ def test_outputs_that_do_not_fit_the_targets_are_not_broadcast(loss):
         ensemble(MLP(4, 1, outputs=2), task, 2, 3, 0.1)
 
 
+@pytest.mark.slow
 def test_one_network_says_nothing_of_covariances():
     found = ensemble(NET, TASK, 1, 2, 0.1, kernels=())
     for part in ("f_train_cov", "f_test_cov", "f_train_cov_sem", "f_test_cov_sem", "f_test_sem"):

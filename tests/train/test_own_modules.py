@@ -86,6 +86,7 @@ class Draws(nn.Module):
         return nn.Dense(1)(h)
 
 
+@pytest.mark.slow
 def test_streams_of_other_names_are_drawn_anew_and_dropout_stays():
     losses = {}
     for noise in ("", "noise"):

@@ -147,6 +147,7 @@ def test_langevin_dynamics_of_one_linear_layer_has_the_closed_form(form, row):
         _ = found.kernels
 
 
+@pytest.mark.slow
 def test_forces_on_kernels_are_derivatives_of_the_evidence():
     """log p(y | C^(0)) by an average over prior draws, the same for every C^(0), differentiated by finite differences."""
     net = MLP(6, 2, activation="tanh", w_std=1.4, b_std=0.5)

@@ -37,6 +37,7 @@ def test_rounds_reach_the_grids_interval_for_less(kind, target):
     assert cost <= 0.4
 
 
+@pytest.mark.slow
 def test_most_of_these_intervals_hold_the_optimum():
     held = [low <= 0 <= high for low, high in (study(*each)[2] for each in STUDIES)]
     assert sum(held) >= 4  # of 5, at 90 %: `test_intervals_after_a_search` has 500

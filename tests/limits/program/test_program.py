@@ -103,6 +103,7 @@ class Running(Plain):
         return readout(nn.relu(Dense(self.width)(sums(h, True))).mean(1))
 
 
+@pytest.mark.slow
 def test_running_sums_are_sums():
     x = np.random.default_rng(0).normal(size=(3, 3, 2))
     written, summed = (reading([Running(n, written=how) for n in (16, 32)], x) for how in (True, False))
