@@ -1,5 +1,6 @@
 """Kernels as functions of JAX arrays, to differentiate, compile, batch and optimise."""
 
+import contextlib
 import dataclasses
 import functools
 import warnings
@@ -21,7 +22,7 @@ from limits.kernels.on_mesh import symmetric
 from limits.kernels.traced import by_few_numbers, in_tiles, outside_traces, rows_of_tiles
 from limits.program.accuracy import SeriesLengths
 from limits.program.larger import Larger, read_as, two_largest
-from limits.program.of_numbers import function_of
+from limits.program.of_numbers import function_of, other_signs
 from limits.program.read import KERNELS, ProgramKernels
 from limits.types import AbsentError, Provenance
 from zoo import checks, parameterization
@@ -75,6 +76,10 @@ class KernelFunction:
     def hyperparameters(self) -> dict[str, Any]:
         """Names and values of what it is a function of beside inputs."""
         return hyperparameters(self.net)
+
+    @functools.cached_property
+    def _others(self) -> dict[str, "KernelFunction | None"]:
+        return {}
 
     @functools.cached_property
     def _said(self) -> set[tuple[str, ...]]:
@@ -171,7 +176,10 @@ class KernelFunction:
         names = self._checked(values)
         if turned := self._of_other_signs(values):
             function, rest = turned
-            return function._read(x1, x2, rest, same)
+            with contextlib.suppress(
+                ZeroDivisionError
+            ):  # of code that divides by a 0: what powers say of it, which is infinite
+                return function._read(x1, x2, rest, same)
         ratios = self._ratios(values, names, work)
         kernels, lengths, how, entries = self._program(arrays[0].shape[1:], arrays[0].dtype, names)
         self._larger.warn(lengths, given, read_as(arrays[0].dtype), values)
@@ -216,25 +224,17 @@ class KernelFunction:
         return tuple(name for name in self.hyperparameters if name in names)
 
     def _of_other_signs(self, values: dict[str, Any]) -> "tuple[KernelFunction, dict[str, Any]] | None":
-        """(the function of the definition with such signs, numbers to call it with) where known ones turn theirs, or are 0.
-
-        Numbers of the code are read as powers, which say nothing of |a| or relu(x - a) beyond the sign that a has.
-        """
-        changed, rest = {}, dict(values)
-        for name, value in values.items():
-            if any(isinstance(each, Tracer) for each in jax.tree.leaves(value)):
-                continue
-            now, default = np.asarray(value, float), np.asarray(self.hyperparameters[name], float)
-            if (now == 0).any():
-                changed[name] = now
-                del rest[name]
-            elif (now * default < 0).any():
-                changed[name] = np.sign(now) * np.abs(default)
-        try:
-            made = {name: tuple(v.tolist()) if v.ndim else v.item() for name, v in changed.items()}
-            return (kernel_function(self.twin.with_hyperparameters(**made), self.like), rest) if made else None
-        except (TypeError, ValueError):  # what definitions do not take, as a negative w_std, which is a factor
-            return None
+        """(the function of the definition with such signs, numbers to call it with) where known ones turn theirs, or are 0."""
+        made, rest = other_signs(self.hyperparameters, values)
+        if (key := str(made)) not in self._others:
+            found = None
+            with contextlib.suppress(
+                TypeError, ValueError
+            ):  # of what definitions do not take, as a w_std < 0, which is a factor
+                found = KernelFunction(self.twin.with_hyperparameters(**made), self.like) if made else None
+            self._others[key] = found
+        found = self._others[key]
+        return None if found is None else (found, rest)
 
     def _warn(self, how: dict[str, Provenance], x: Any, names: tuple[str, ...]) -> None:
         """Of kernels that are exact as functions of inputs, and not as functions of these numbers."""
@@ -248,7 +248,7 @@ class KernelFunction:
                 f"kernel function: with {', '.join(names)} as arguments it is approximate, where the definition's own kernels "
                 f"are exact ({detail}): closed forms hold where numbers stretch functions, not where they bend them elsewhere. "
                 "twin(…).kernels of a definition with these numbers is exact.",
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _ratios(self, values: dict[str, Any], names: tuple[str, ...], dtype: Any) -> list[Any]:

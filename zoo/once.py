@@ -4,6 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import jax
+
 T = TypeVar("T")
 
 _KEPT: list[Any] = []  # functions with caches
@@ -43,5 +45,33 @@ def once(maxsize: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
             return kept(*arguments)
 
         return found
+
+    return wrap
+
+
+def jitted(**options: Any) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """`jax.jit` of a function whose static arguments hold functions: where the code of these has changed, it is traced anew.
+
+    >>> jitted(static_argnums=0)(lambda f, x: f(x))(abs, -1).item()
+    1
+    """
+
+    def wrap(function: Callable[..., T]) -> Callable[..., T]:
+        @functools.cache
+        def made() -> Any:
+            @functools.wraps(function)
+            def anew(*positional: Any, **named: Any) -> T:  # JAX keeps what it has traced by function
+                return function(*positional, **named)
+
+            return jax.jit(anew, **options)
+
+        made.__module__ = function.__module__  # `forget` asks whose it is
+
+        @functools.wraps(function)
+        def call(*positional: Any, **named: Any) -> T:
+            return made()(*positional, **named)
+
+        forgettable(made)
+        return call
 
     return wrap

@@ -1,6 +1,5 @@
 """The statistical model: a network's own parameters applied to the cumulants of data instead of to samples."""
 
-import functools
 from typing import Any
 
 import jax
@@ -15,6 +14,7 @@ from limits.depth.phases import Phase, correlation_map, phase
 from zoo import MLP, activation_function, checks, parameterization
 from zoo.activations import Quadratic
 from zoo.definition import check_alike
+from zoo.once import jitted
 
 
 def applied_weights(net: Any, variables: Any) -> list[tuple[Any, Any]]:
@@ -72,7 +72,7 @@ def _layers(net: Any, variables: Any, data: Cumulants) -> list[tuple[Cumulants, 
     return [*found, (f, f)]
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jitted(static_argnums=0)
 def _all_components(net: Any, variables: Any, cumulants: Cumulants) -> list[tuple[Cumulants, Cumulants]]:
     return jax.vmap(lambda part: _layers(net, variables, part))(cumulants)
 

@@ -17,7 +17,7 @@ from limits.kernels.activations import as_piecewise_linear, called
 from limits.kernels.hermite import derivative
 from limits.types import AbsentError
 from zoo import activation_function, checks
-from zoo.once import forgettable
+from zoo.once import forgettable, jitted
 
 if TYPE_CHECKING:
     import scipy.optimize
@@ -71,7 +71,7 @@ def correlation_map(activation: Any, w_std: float, b_std: float, q: float) -> Ca
     return mapped
 
 
-@functools.partial(jax.jit, static_argnames=("phi", "orders", "has_bias"))
+@jitted(static_argnames=("phi", "orders", "has_bias"))
 def _layer(gap: jax.Array, r: Any, w: Any, b: Any, phi: Any, orders: int, has_bias: bool) -> tuple:
     """(1 − c, σ_w² E φ'φ') after one layer."""
     both = jnp.full((1,), r)

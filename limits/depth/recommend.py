@@ -1,7 +1,6 @@
 """The residual scale for a network and its data, with reasons; and what it tends to with depth."""
 
 import dataclasses
-import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from limits.kernels import closed_form
 from limits.kernels.duals import CLOSED
 from limits.types import AbsentError
 from zoo import ResNet, activation_function, checks, parameterization
+from zoo.once import jitted
 
 if TYPE_CHECKING:
     import scipy.integrate
@@ -81,7 +81,7 @@ def _tilt(phi: Any, q: np.ndarray, w: float, b: float) -> np.ndarray:
     return np.where(flat, 0, second) * (w * f + b) + w * first**2
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@jitted(static_argnums=(0, 1))
 def _derivatives(phi: Any, orders: int, q: jax.Array) -> tuple[jax.Array, ...]:
     return power(phi, orders, q), power_slope(phi, orders, q), power_curvature(phi, orders, q)
 
@@ -124,7 +124,7 @@ def _pair_time(phi: Any, begin: np.ndarray, w: float, b: float) -> float:
     return float(found.t_events[0][0]) if len(found.t_events[0]) else np.inf
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@jitted(static_argnums=(0, 1))
 def _flow(phi: Any, orders: int, k: jax.Array, w: Any, b: Any) -> tuple[jax.Array, jax.Array]:
     """dK/dτ of (K_aa, K_bb, K_ab), and d ln χ^out / dτ."""
     dual = algebra.dual(phi, orders)

@@ -5,7 +5,6 @@ powers of two, which a twin's `Walk` does not carry, and Hermite coefficients th
 """
 
 import dataclasses
-import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import coefficients, derivative, series
 from limits.types import Provenance
 from zoo import activation_function, checks
+from zoo.once import jitted
 
 _CHUNK = 32  # layers between two looks at whether the variances have settled
 _DEPTHS = checks.Check(
@@ -188,7 +188,7 @@ def _run(
     return DeepKernels.of([recorded[int(d)] for d in depths], walk.provenance)
 
 
-@functools.partial(jax.jit, static_argnames=("layer", "started"))
+@jitted(static_argnames=("layer", "started"))
 def first_layer(state: State, scales: tuple, layer: Layer, started: bool) -> Carry:
     """y¹, from the inputs if that is not what was given."""
     if not started:
@@ -232,7 +232,7 @@ class _Walk:
         return self.layer.orders != before
 
 
-@functools.partial(jax.jit, static_argnums=(0, 3))
+@jitted(static_argnums=(0, 3))
 def settle(phi: Any, r1: jax.Array, r2: jax.Array, orders: int) -> tuple:
     """Hermite coefficients at variances that no longer change."""
     return tuple(coefficients(f, r, orders) for f in (phi, derivative(phi)) for r in (r1, r2))
@@ -255,7 +255,7 @@ def _frozen(settled: tuple) -> Any:
     return average
 
 
-@functools.partial(jax.jit, static_argnames=("layer",))
+@jitted(static_argnames=("layer",))
 def layers(carry: Carry, count: Any, settled: Any, scales: tuple, layer: Layer) -> Carry:
     """`count` layers further."""
     average = dual(layer.phi, layer.orders) if settled is None else _frozen(settled)

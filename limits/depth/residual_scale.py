@@ -1,6 +1,5 @@
 """The residual scale ρ that carries signals: where the output answers most to a change of the input."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from limits.depth.phases import bisected
 from limits.depth.response import LAYERS, advance, checked_kernel, orders_for, start, variance_layer, variances
 from limits.kernels.hermite import derivative
 from zoo import activation_function, checks
+from zoo.once import jitted
 
 # Of ln ρ; at ρ = 1 all branches together multiply a signal by about e.
 _GRID = np.linspace(np.log(3e-3), np.log(30), 17)
@@ -105,7 +105,7 @@ def _unit(phi: Any, q: np.ndarray, w: float, depth: int) -> np.ndarray:
     return 1 / np.sqrt(w * depth * np.maximum(steps, 1e-12))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+@jitted(static_argnums=(0, 1, 2, 3))
 def _log_response(
     phi: Any, orders: int, has_bias: bool, alone: bool, signal: tuple, rho: jax.Array, depth: Any, w: Any, b: Any
 ) -> jax.Array:

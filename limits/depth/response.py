@@ -5,7 +5,6 @@ covariances, since on the diagonal the slope is another one.
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ from limits.depth.averages import NETWORK, QUADRATURE, power, power_slope, slope
 from limits.kernels.duals import CLOSED
 from limits.kernels.special import snapped
 from zoo import activation_function, checks
+from zoo.once import jitted
 
 _ROUNDING = 1e-6  # by which a correlation may be above 1: kernels are often worked out in float32
 
@@ -199,7 +199,7 @@ def variance_layer(phi: Any, orders: int, q: jax.Array, scale: jax.Array, w: Any
     return q + scale**2 * branch if residual else branch
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+@jitted(static_argnums=(0, 1, 2))
 def variances(phi: Any, orders: int, residual: bool, q0: jax.Array, scales: jax.Array, w: Any, b: Any) -> jax.Array:
     """K^(l) of the diagonal at every layer, [L + 1, *q0.shape]; scales [L, *q0.shape] or [L]."""
 
@@ -218,7 +218,7 @@ def orders_for(phi: Any, q: np.ndarray, scales: np.ndarray, w: float, b: float, 
     return algebra.dual_for(phi, float(np.sqrt(grown.max())))[0]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+@jitted(static_argnums=(0, 1, 2, 3))
 def _kernels(
     phi: Any, orders: int, residual: bool, has_bias: bool, k0: jax.Array, scales: jax.Array, w: Any, b: Any
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import flax.linen as nn
-import jax
 
 from limits.kept.identity import identity
 from limits.kept.places import package_of, package_of_class
@@ -30,8 +29,6 @@ def forget_other_code(net: Any, x: Any = None) -> None:
     """
     now = _words(net)
     changed = [part for part, word in now.items() if _CODE.get(part, word) != word]
-    if changed:
-        jax.clear_caches()  # programs of kernels, fields and posteriors are told apart by the functions in them
     if changed or len(_CODE) > _MOST:
         forget()
         _CODE.clear()

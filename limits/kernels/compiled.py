@@ -7,6 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from zoo.once import jitted
+
 
 def options(backend: str) -> dict[str, str] | None:
     """Of XLA's compiler, for the kernel recursions: barriers hold.
@@ -25,12 +27,12 @@ def compiled(function: Callable[..., Any], static_argnums: int) -> Callable[...,
     """
 
     @functools.cache
-    def jitted(backend: str) -> Any:
-        return jax.jit(function, static_argnums=static_argnums, compiler_options=options(backend))
+    def made(backend: str) -> Any:
+        return jitted(static_argnums=static_argnums, compiler_options=options(backend))(function)
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
-        return jitted(jax.default_backend())(*arguments)
+        return made(jax.default_backend())(*arguments)
 
     return call
 

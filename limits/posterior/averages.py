@@ -13,7 +13,7 @@ from limits.depth.response import start
 from limits.kernels.activations import as_piecewise_linear
 from limits.kernels.hermite import coefficients, derivative
 from zoo import activation_function, checks
-from zoo.once import forgettable
+from zoo.once import forgettable, jitted
 
 _LEAST = 1e-2  # of the size of φ's own noise: a linear part with less than this is left out
 
@@ -57,7 +57,7 @@ def _rounded(r: float) -> float:
     return float(1.1 ** np.ceil(np.log(max(r, 1e-6)) / np.log(1.1)))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@jitted(static_argnums=(0, 1))
 def _pair_averages(phi: Any, orders: int, c: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     same, (q, silent) = jnp.eye(len(c), dtype=bool), _floored(jnp.diagonal(c))
     state = start(q[:, None], q[None, :], c)
@@ -109,7 +109,7 @@ class Draws:
             return np.asarray(_slopes(self.phi, jnp.asarray(np.diagonal(c))))
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jitted(static_argnums=0)
 def _slopes(phi: Any, q: jax.Array) -> jax.Array:
     r = jnp.sqrt(_floored(q)[0])
     return coefficients(phi, r, 2)[1] / r

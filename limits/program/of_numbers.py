@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from limits.kept.remembered import remembered
 from limits.program.closed import look, program_of
@@ -64,3 +65,24 @@ def function_of(twin: Any, shape: tuple[int, ...], kind: str, names: tuple[str, 
         said,
         0 if any(seen.arrays()[:3]) else seen.largest,
     )
+
+
+def other_signs(defaults: dict[str, Any], values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(numbers of another definition, numbers to call its function with): known ones turn the sign of the default, or are 0.
+
+    Numbers of the code are read as powers, which say nothing of |a| or relu(x - a) beyond the sign that a has.
+
+    >>> other_signs({"a": 0.5, "b": 2.0, "c": 1.0}, {"a": -3.0, "b": 0.0, "c": 4.0})
+    ({'a': -0.5, 'b': 0.0}, {'a': -3.0, 'c': 4.0})
+    """
+    changed, rest = dict[str, Any](), dict(values)
+    for name, value in values.items():
+        if any(isinstance(each, Tracer) for each in jax.tree.leaves(value)):
+            continue
+        now, default = np.asarray(value, float), np.asarray(defaults[name], float)
+        if (now == 0).any():
+            changed[name] = now
+            del rest[name]
+        elif (now * default < 0).any():
+            changed[name] = np.sign(now) * np.abs(default)
+    return {name: tuple(v.tolist()) if v.ndim else v.item() for name, v in changed.items()}, rest
