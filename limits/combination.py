@@ -161,8 +161,10 @@ class Combination:
         seed: int = 0,
     ) -> Kernels:
         """NNGP and NTK between x1 and x2 (or x1 and itself); `folder` keeps the blocks of each part, in a folder of its own."""
-        options: dict[str, Any] = {"diagonal": diagonal, "block": block, "seed": seed}
-        options |= {name: value for name, value in (("samples", samples), ("dtype", dtype)) if value is not None}
+        options: dict[str, Any] = {"seed": seed}  # and what is asked for: not every twin has all of them
+        options |= {"diagonal": True} if diagonal else {}
+        given = {"block": block, "samples": samples, "dtype": dtype}
+        options |= {name: value for name, value in given.items() if value is not None}
         places: list[dict[str, Any]] = [{} for _ in self.twins]
         if folder is not None:
             whole = folder if isinstance(folder, Share) else Path(folder)

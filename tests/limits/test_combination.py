@@ -11,7 +11,7 @@ import pytest
 from jax.scipy.special import erf
 
 from limits import AbsentError, Task, empirical_ntk, fit, predict, twin
-from zoo import GPT, MLP, Dense, ViT, in_parameterization, parameterization
+from zoo import CNN, GPT, MLP, Dense, HeResNet, ViT, in_parameterization, parameterization
 
 X = np.random.default_rng(0).normal(size=(5, 4))
 RELU, ERF = MLP(8, 1, activation="relu", b_std=0.1), MLP(8, 1, activation="erf", w_std=1.3)
@@ -131,6 +131,20 @@ def test_errors_of_drawn_kernels_are_carried():
     np.testing.assert_allclose(whole.ntk_sem, bound, rtol=1e-10)
     assert whole.provenance["ntk"].kind == "monte_carlo"
     assert whole.provenance["ntk"].detail.startswith("ViT")
+
+
+@pytest.mark.slow
+def test_kernels_of_networks_that_are_drawn_whole_are_added():
+    """A part whose `kernels` take neither blocks nor samples."""
+    images = np.random.default_rng(1).normal(size=(3, 2, 2, 1))
+    drawn, exact = twin(HeResNet(2, (1,), norm=None, order="post", parameterization="ntk")), twin(CNN(8, 1))
+    part, other, kernel = drawn.kernels(images, seed=1), exact.kernels(images), drawn + 0.5 * exact
+    whole = kernel.kernels(images, seed=1)
+    np.testing.assert_allclose(whole.ntk, part.ntk + 0.5 * other.ntk, rtol=1e-10)
+    np.testing.assert_allclose(whole.ntk_sem, part.ntk_sem, rtol=1e-10)
+    found = kernel.posterior(Task(images[:2], np.array([1.0, -1.0]), images[2:]), noise=0.1)
+    assert found.provenance["f_test"].kind == "approximate"
+    assert found.errors["kernels"][0].any()
 
 
 @pytest.mark.slow
