@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import numbers
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +79,18 @@ def over(one: Any, other: Any) -> Any:
     """one / other, a number."""
     _SCALE("kernel / what", other)
     return times(one, 1 / float(other))
+
+
+_POWER = checks.Check(
+    "a whole number of at least 1, as the power of a kernel is",
+    lambda v: isinstance(v, numbers.Integral) and not isinstance(v, bool) and int(v) >= 1,
+)
+
+
+def power(one: Any, count: Any) -> Any:
+    """one ** count: the product of so many of it, entry by entry."""
+    _POWER("kernel ** what", count)
+    return math.prod([one] * int(count))
 
 
 def minus(one: Any, other: Any = None) -> Any:
@@ -202,6 +215,7 @@ class Combination:
     __add__ = __radd__ = plus
     __mul__ = __rmul__ = times
     __truediv__ = over
+    __pow__ = power
     __sub__ = __rsub__ = __neg__ = minus
     __array_ufunc__ = None  # a NumPy number before it is a multiple, not an array of objects
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 import flax.linen as nn
 import numpy as np
 
-from limits.combination import minus, over, plus, times
+from limits.combination import minus, over, plus, power, times
 from limits.feature_learning import rich
 from limits.initial import Initial
 from limits.inputs import as_fed, check_outputs
@@ -116,6 +116,7 @@ class Twin:
     __add__ = __radd__ = plus
     __mul__ = __rmul__ = times
     __truediv__ = over
+    __pow__ = power
     __sub__ = __rsub__ = __neg__ = minus
     __array_ufunc__: ClassVar[None] = None  # a NumPy number before it is a multiple, not an array of objects
 

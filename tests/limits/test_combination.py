@@ -87,6 +87,19 @@ def test_a_multiple_may_be_a_division():
                 build(kernel)
 
 
+def test_a_power_is_a_product_of_as_many():
+    k = twin(RELU).kernels(X)
+    for kernel in (twin(RELU) ** np.int64(3), (1.0 * twin(RELU)) ** 3):
+        cube = kernel.kernels(X)
+        np.testing.assert_allclose(cube.nngp, k.nngp**3, rtol=1e-14)
+        np.testing.assert_allclose(cube.ntk, 3 * k.nngp**2 * k.ntk, rtol=1e-14)
+    both = (twin(RELU) + 2 * twin(ERF)) ** 2
+    np.testing.assert_allclose(both.kernels(X).nngp, (k.nngp + 2 * twin(ERF).kernels(X).nngp) ** 2, rtol=1e-14)
+    for wrong in (0, 0.5, True, twin(ERF)):
+        with pytest.raises(ValueError, match="whole number of at least 1"):
+            twin(RELU) ** wrong  # pyright: ignore[reportUnusedExpression]
+
+
 def test_what_follows_from_kernels():
     task = Task(X[:3], np.sin(X[:3, 0]), X[3:], np.sin(X[3:, 0]))
     kernel: Any = sum([twin(RELU), 0.5 * twin(ERF)])
