@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-_EACH = ("convert_element_type", "copy", "copy_p", "stop_gradient", "sharding_constraint", "neg", "mul", "div")
+EACH = ("convert_element_type", "copy", "copy_p", "stop_gradient", "sharding_constraint", "neg", "mul", "div")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +22,12 @@ class Joined:
         """Along that axis."""
         return [part.shape[self.axis] for part in self.parts]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of all of them."""
+        first = self.parts[0].shape
+        return (*first[: self.axis], sum(self.sizes), *first[self.axis + 1 :])
+
 
 def through_joined(eqn: Any, values: Sequence[Any], rule: Callable[[list[Any]], Any]) -> Any:
     """What an equation makes of values of which one is `Joined`, by `rule` for each of its parts; None where it does not.
@@ -34,7 +40,7 @@ def through_joined(eqn: Any, values: Sequence[Any], rule: Callable[[list[Any]], 
     if any(isinstance(value, Joined) for value in others):
         return None
     each = lambda parts: [rule([*values[:at], part, *values[at + 1 :]]) for part in parts]  # noqa: E731
-    if name in _EACH and all(jnp.size(value) == 1 for value in others):
+    if name in EACH and all(jnp.size(value) == 1 for value in others):
         return Joined(tuple(each(joined.parts)), joined.axis)
     if name == "transpose":
         return Joined(tuple(each(joined.parts)), list(eqn.params["permutation"]).index(joined.axis))

@@ -7,7 +7,6 @@ convolution meets such a weight, by whichever side, it is the `Matrix` that answ
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -15,78 +14,21 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 
+from limits.fields.added import SUMS, Added, through_added
 from limits.fields.joined import Joined, through_joined
 from limits.fields.matrix import REVEALED, TOLERANCE, Matrix, multiply
 from limits.fields.patches import patches
+from limits.fields.unseen import UNUSUAL, Path, Unseen, Wide, copy_of, joined_axes, moved, name_of
 from limits.program.run import EquationRun, Noted, run_network
 from zoo.abstract import abstract, variables_of
-from zoo.laws import Law
 from zoo.plain import PlainNetwork
 from zoo.starts import starts
 
-_AS_IT_IS = ("convert_element_type", "copy", "copy_p", "stop_gradient", "sharding_constraint", "reduce_precision")
-_UNUSUAL = (
-    "rich: the weights {name}, whose inputs and outputs grow with the width, are used in {what}, where they cannot be revealed. "
-    "Multiply signals by them, by a product or a convolution."
-)
 _ORTHOGONAL = (
     "The weights {name} start as an orthogonal matrix, which takes back what it gave (Wᵀ W = 1), where independent entries "
     "give something new: {what} of another limit. Initialise with nn.initializers.lecun_normal(), as kernel_init or "
     "recurrent_kernel_init."
 )
-Path = tuple[Any, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Wide:
-    """A parameter whose inputs and outputs both grow with the width: axes by which side they are on."""
-
-    path: Path
-    shape: tuple[int, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    law: Law
-
-    @property
-    def beside(self) -> tuple[int, ...]:
-        """Axes along which it is matrices side by side."""
-        return tuple(i for i in range(len(self.shape)) if i not in (*self.inputs, *self.outputs))
-
-    def size(self, axes: Sequence[int]) -> int:
-        """How many entries these axes have."""
-        return math.prod(self.shape[i] for i in axes)
-
-    @property
-    def copies(self) -> list[Path]:
-        """Where its matrices are kept."""
-        if not self.beside:
-            return [self.path]
-        return [(*self.path, _number(at)) for at in itertools.product(*(range(self.shape[i]) for i in self.beside))]
-
-
-def _number(at: Sequence[int]) -> str:
-    return "_".join(map(str, at))
-
-
-@dataclasses.dataclass(frozen=True)
-class Unseen:
-    """Such a parameter as the program holds it: its axes are made of those of the parameter; times a factor."""
-
-    wide: Wide
-    axes: tuple[tuple[int, ...], ...]
-    at: tuple[tuple[int, int], ...] = ()  # axes of `beside` along which an entry was taken, and which
-    factor: Any = 1.0
-    turned: tuple[int, ...] = ()  # axes of the parameter whose entries are in reversed order
-
-    @classmethod
-    def of(cls, wide: Wide) -> "Unseen":
-        """As it enters the program."""
-        return cls(wide, tuple((i,) if n > 1 else () for i, n in enumerate(wide.shape)))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the array that it stands for."""
-        return tuple(self.wide.size(axis) for axis in self.axes)
 
 
 def wide_parameters(net: PlainNetwork, x: Any) -> dict[Path, Wide]:
@@ -157,7 +99,7 @@ def vectors_met(net: PlainNetwork, x: Any) -> dict[Path, int]:
 class _Revealing(EquationRun):
     """The matrices as they are met, and how many vectors each has met."""
 
-    special = (Noted, Unseen, Joined)
+    special = (Noted, Unseen, Joined, Added)
 
     def __init__(self, revealed: dict[Path, Matrix], key: Any, rows: dict[Path, int] | None) -> None:
         super().__init__()
@@ -165,29 +107,32 @@ class _Revealing(EquationRun):
         self.sides: dict[Path, set[bool]] = {}
 
     def rule(self, eqn: Any, values: list[Any]) -> list[Any]:
-        if any(isinstance(value, Joined) for value in values):
-            made = through_joined(eqn, values, lambda each: self._outputs(eqn, each)[0])
-            if made is None:
-                raise ValueError(
-                    _UNUSUAL.format(name=_names(values), what=f'"{eqn.primitive.name}" of several together')
-                )
-            return [made]
-        weights = next((value for value in values if isinstance(value, Unseen)), None)
-        if weights is None:
+        parts, name = [value for value in values if isinstance(value, Unseen | Joined | Added)], eqn.primitive.name
+        if not parts:
             return super().rule(eqn, values)
-        if eqn.primitive.name == "concatenate" and not any(isinstance(value, Noted) for value in values):
+        if name == "concatenate" and not any(isinstance(value, Noted | Joined) for value in values):
             return [Joined(tuple(values), eqn.params["dimension"])]
-        if eqn.primitive.name == "dot_general":
+        each = lambda values: self._outputs(eqn, values)[0]  # noqa: E731
+        through = through_added if name in SUMS or any(isinstance(part, Added) for part in parts) else through_joined
+        if through is through_added or any(isinstance(part, Joined) for part in parts):
+            noted = any(isinstance(value, Noted) for value in values)
+            made = None if noted else through(eqn, values, each)
+            if made is None:
+                raise ValueError(UNUSUAL.format(name=_names(values), what=f'"{name}" of several together'))
+            return [made]
+        if name == "dot_general":
             return [self._product(eqn, *values)]
-        if eqn.primitive.name == "conv_general_dilated" and isinstance(values[1], Unseen):
+        if name == "conv_general_dilated" and isinstance(values[1], Unseen):
             return [self._convolution(eqn, *values)]
-        return [_moved(eqn, weights, values)]
+        return [moved(eqn, next(value for value in values if isinstance(value, Unseen)), values)]
 
     def entry(self, value: Any, i: int) -> Any:
+        if isinstance(value, Added):
+            return Added(tuple(self.entry(part, i) for part in value.parts))
         if not isinstance(value, Unseen):
             return super().entry(value, i)
         if len(value.axes[0]) != 1 or value.axes[0][0] not in value.wide.beside:
-            raise ValueError(_UNUSUAL.format(name=_name(value), what="a loop over its inputs or outputs"))
+            raise ValueError(UNUSUAL.format(name=name_of(value), what="a loop over its inputs or outputs"))
         return dataclasses.replace(value, axes=value.axes[1:], at=(*value.at, (value.axes[0][0], i)))
 
     def _product(self, eqn: Any, left: Any, right: Any) -> jax.Array:
@@ -196,9 +141,9 @@ class _Revealing(EquationRun):
         w, a = (left, right) if swapped else (right, left)
         (wc, ac), (wb, ab) = ((lc, rc), (lb, rb)) if swapped else ((rc, lc), (rb, lb))
         if isinstance(a, Unseen | Noted):
-            raise ValueError(_UNUSUAL.format(name=_name(w), what="a product with another parameter"))
+            raise ValueError(UNUSUAL.format(name=name_of(w), what="a product with another parameter"))
         kept = [[i for i in range(n) if i not in used] for n, used in ((len(w.axes), (*wc, *wb)), (a.ndim, (*ac, *ab)))]
-        gone, left_over, beside = (_joined(w, axes) for axes in (wc, kept[0], wb))
+        gone, left_over, beside = (joined_axes(w, axes) for axes in (wc, kept[0], wb))
         a = jnp.transpose(a, (*ab, *kept[1], *ac))
         batch, free = a.shape[: len(ab)], a.shape[len(ab) : len(ab) + len(kept[1])]
         a = a.reshape(math.prod(batch), *free, *(w.wide.shape[i] for i in gone))
@@ -214,14 +159,14 @@ class _Revealing(EquationRun):
     def _convolution(self, eqn: Any, signal: jax.Array, w: Unseen) -> jax.Array:
         params, spec = eqn.params, eqn.params["dimension_numbers"]
         if params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
-            raise ValueError(_UNUSUAL.format(name=_name(w), what="a grouped convolution"))
+            raise ValueError(UNUSUAL.format(name=name_of(w), what="a grouped convolution"))
         a = jnp.transpose(signal, (spec.lhs_spec[0], *spec.lhs_spec[2:], spec.lhs_spec[1]))
         between = [(0, 0, 0), *((0, 0, step - 1) for step in params["lhs_dilation"]), (0, 0, 0)]
         a = jax.lax.pad(a, jnp.zeros((), a.dtype), between)  # zeros, which a transposed convolution slides over
         window = [w.shape[k] for k in spec.rhs_spec[2:]]
         a = patches(a, window, params["window_strides"], params["padding"], params["rhs_dilation"])
         seen = [k for k, n in zip(spec.rhs_spec[2:], window, strict=True) if n > 1]
-        gone, kept = _joined(w, [*seen, spec.rhs_spec[1]]), _joined(w, [spec.rhs_spec[0]])
+        gone, kept = joined_axes(w, [*seen, spec.rhs_spec[1]]), joined_axes(w, [spec.rhs_spec[0]])
         free = a.shape[: len(window) + 1]
         out = self._met(w, a.reshape(*free, *(w.wide.shape[i] for i in gone)), gone, kept)
         out = out.reshape(*free, -1)
@@ -230,16 +175,16 @@ class _Revealing(EquationRun):
 
     def _met(self, w: Unseen, a: jax.Array, gone: list[int], kept: list[int]) -> jax.Array:
         """Rows a [*free, *sizes of gone] with one matrix: [*free, *sizes of kept]."""
-        path, shape = _copy(w), w.wide.shape
+        path, shape = copy_of(w), w.wide.shape
         sides = [sorted(i for i in side if shape[i] > 1) for side in (w.wide.inputs, w.wide.outputs)]
         if [sorted(gone), sorted(kept)] not in (sides, sides[::-1]):
             raise ValueError(
-                _UNUSUAL.format(name=_name(w), what="a sum over other axes than all of its inputs or outputs")
+                UNUSUAL.format(name=name_of(w), what="a sum over other axes than all of its inputs or outputs")
             )
         forwards = [sorted(gone), sorted(kept)] == sides
         self.sides.setdefault(path, set()).add(forwards)
         if len(self.sides[path]) > 1 and "orthogonal" in w.wide.law.kind:
-            raise ValueError(_ORTHOGONAL.format(name=_name(w), what="networks that use it from both sides are"))
+            raise ValueError(_ORTHOGONAL.format(name=name_of(w), what="networks that use it from both sides are"))
         free = a.shape[: a.ndim - len(gone)]
         a = jnp.flip(a, [len(free) + k for k, i in enumerate(gone) if i in w.turned])
         a = jnp.transpose(
@@ -264,85 +209,10 @@ class _Revealing(EquationRun):
         return out
 
 
-def _name(w: Unseen) -> str:
-    return ".".join(map(str, w.wide.path))
-
-
-def _names(values: Sequence[Any]) -> str:
-    parts = [part for value in values if isinstance(value, Joined) for part in value.parts if isinstance(part, Unseen)]
-    return ", ".join(map(_name, parts))
-
-
-def _copy(w: Unseen) -> Path:
-    """Where the matrix that is meant is kept."""
-    at = dict(w.at)
-    missing = [i for i in w.wide.beside if i not in at and w.wide.shape[i] > 1]
-    if missing:
-        raise ValueError(_UNUSUAL.format(name=_name(w), what="all of several matrices side by side at once"))
-    return (*w.wide.path, _number([at.get(i, 0) for i in w.wide.beside])) if w.wide.beside else w.wide.path
-
-
-def _joined(w: Unseen, axes: Sequence[int]) -> list[int]:
-    """The axes of the parameter that these are made of."""
-    return [i for axis in axes for i in w.axes[axis]]
-
-
-def _moved(eqn: Any, w: Unseen, values: list[Any]) -> Unseen:
-    """The same weights with their axes at other places, or times a number."""
-    name, params, shape = eqn.primitive.name, eqn.params, eqn.outvars[0].aval.shape
-    others = [value for value in values if value is not w]
-    if name in _AS_IT_IS:
-        return w
-    if name == "transpose":
-        return dataclasses.replace(w, axes=tuple(w.axes[i] for i in params["permutation"]))
-    if name in ("reshape", "squeeze", "expand_dims"):
-        return dataclasses.replace(w, axes=_reshaped(w, shape))
-    if name == "broadcast_in_dim" and math.prod(shape) == math.prod(w.shape):
-        return dataclasses.replace(w, axes=_reshaped(w, shape))
-    if name == "neg":
-        return dataclasses.replace(w, factor=-w.factor)
-    if (
-        name in ("mul", "div")
-        and len(others) == 1
-        and jnp.size(others[0]) == 1
-        and values[1 - (name == "mul" and values[1] is w)] is others[0]
-    ):
-        number = jnp.reshape(others[0], ())
-        return dataclasses.replace(w, factor=w.factor * number if name == "mul" else w.factor / number)
-    if name == "slice":
-        return _sliced(w, params["start_indices"], shape)
-    if name == "rev" and not any(i in w.wide.beside for k in params["dimensions"] for i in w.axes[k]):
-        return dataclasses.replace(w, turned=_turned(w, params["dimensions"]))
-    raise ValueError(_UNUSUAL.format(name=_name(w), what=f'"{name}" of its entries'))
-
-
-def _turned(w: Unseen, dimensions: Sequence[int]) -> tuple[int, ...]:
-    """The axes in reversed order after these are turned; of joined ones, all."""
-    return tuple({*w.turned} ^ {i for k in dimensions for i in w.axes[k]})
-
-
-def _reshaped(w: Unseen, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Axes that are joined, or put apart again."""
-    left, axes = [i for axis in w.axes for i in axis], []
-    for n in shape:
-        group, size = [], 1
-        while size < n and left:
-            group.append(left.pop(0))
-            size *= w.wide.shape[group[-1]]
-        if size != n:
-            raise ValueError(_UNUSUAL.format(name=_name(w), what="a reshape that takes its axes apart"))
-        axes.append(tuple(group))
-    return tuple(axes)
-
-
-def _sliced(w: Unseen, begin: Sequence[int], shape: Sequence[int]) -> Unseen:
-    """One of several matrices side by side."""
-    axes, at = list(w.axes), list(w.at)
-    for k, (first, now, before) in enumerate(zip(begin, shape, w.shape, strict=True)):
-        if now == before:
-            continue
-        if now != 1 or len(w.axes[k]) != 1 or w.axes[k][0] not in w.wide.beside:
-            raise ValueError(_UNUSUAL.format(name=_name(w), what="a slice of its inputs or outputs"))
-        axes[k] = ()
-        at.append((w.axes[k][0], int(first)))
-    return dataclasses.replace(w, axes=tuple(axes), at=tuple(at))
+def _names(values: Any) -> str:
+    """Of all weights in these."""
+    return ", ".join(
+        name_of(value) if isinstance(value, Unseen) else _names(value.parts)
+        for value in values
+        if isinstance(value, Unseen | Joined | Added)
+    )

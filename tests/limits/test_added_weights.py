@@ -1,0 +1,70 @@
+"""Weights to which others are added before signals meet them train as the same function with every product by itself."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from limits import Task, twin
+from zoo import in_parameterization
+
+RANDOM = np.random.default_rng(0)
+TASK = Task(RANDOM.normal(size=(3, 4)), RANDOM.normal(size=(3, 1)), RANDOM.normal(size=(1, 4)), np.zeros((1, 1)))
+LAYERS = 2
+
+
+class LowRank(nn.Module):
+    """A change of low rank of every layer of a loop, W + A B / 2; beside it W − Wᵀ and W + 1."""
+
+    width: int
+    added: bool = True
+
+    @nn.compact
+    def __call__(self, x):
+        n, normal = self.width, nn.initializers.lecun_normal(batch_axis=0)
+        h = nn.Dense(n, use_bias=False)(x)
+        shapes = {"w": (LAYERS, n, n), "a": (LAYERS, n, 2), "b": (LAYERS, 2, n)}
+        starts = {"w": normal, "a": nn.initializers.zeros, "b": nn.initializers.normal(1.0)}
+        stacks = {name: self.param(name, starts[name], shape) for name, shape in shapes.items()}
+
+        def layer(h: Any, each: Any) -> Any:
+            w, a, b = (each[name] for name in "wab")
+            return h + jnp.tanh(h @ (w - a @ b / 2) if self.added else h @ w - (h @ a) @ b / 2), None
+
+        h = jax.lax.scan(layer, h, stacks)[0]
+        v = self.param("v", nn.initializers.lecun_normal(), (n, n))
+        h = h @ (v - v.T + jnp.eye(n)) if self.added else h @ v - h @ v.T + h
+        return nn.Dense(1, use_bias=False)(jnp.tanh(h))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", pytest.param("muon", marks=pytest.mark.slow)])
+def test_weights_that_are_added_up_train_as_products_that_are(optimizer):
+    """They were refused: "add" of its entries."""
+    runs = [
+        twin(in_parameterization(LowRank(32, added), "mup")).rich(
+            TASK, 2, 0.1, optimizer=optimizer, samples=32, replicas=2, kernels=()
+        )
+        for added in (True, False)
+    ]
+    np.testing.assert_allclose(runs[0].f_train, runs[1].f_train, rtol=1e-4, atol=1e-6)
+    assert np.abs(runs[0].f_train[-1]).max() > 0.01
+
+
+class Centred(nn.Module):
+    """Weights minus their means over inputs."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = jnp.tanh(nn.Dense(self.width)(x))
+        w = self.param("w", nn.initializers.lecun_normal(), (self.width, self.width))
+        return nn.Dense(1)(jnp.tanh(h @ (w - w.mean(0, keepdims=True))))
+
+
+def test_sums_of_entries_are_refused_with_the_reason():
+    with pytest.raises(ValueError, match="the weights w, whose inputs and outputs grow with the width"):
+        twin(in_parameterization(Centred(32), "mup")).rich(TASK, 1, 0.1, samples=32, kernels=())
