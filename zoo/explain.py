@@ -40,6 +40,10 @@ _INSIDE = (
     "should start at zero where features learn (kernel_init=nn.initializers.zeros; zero_init=True of zoo's layers), or with a "
     "standard deviation of 1/width: with 1/√width features move along these weights, and the signals by more in wider networks."
 )
+_UNUSED = (
+    "{names}: weights of heads on which the outputs do not depend. A loss of the outputs leaves them as they start (but for "
+    "decay); the numbers here are those of heads that are part of the outputs."
+)
 _MUON_READOUT = (
     "{name} ({role}) is under Muon, which is for matrices whose both sides grow: orthogonalised updates of a {role} do not "
     'scale as it needs. Use scaled("muon", …), or give muon_weight_dimension_numbers that leave it to Adam.'
@@ -244,9 +248,10 @@ def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: f
     if inside := [name for name in too_large(net, _input(net, x)) if name not in asleep]:
         found.append(_INSIDE.format(names=", ".join(inside)))
     if isinstance(net, PlainNetwork):
-        return found + _of_heads(
-            {name: start.place for name, start in starts(net, _input(net, x)).items()}, _PLAIN_HEADS
-        )
+        known = starts(net, _input(net, x))
+        if unused := [name for name, start in known.items() if start.unused]:
+            found.append(_UNUSED.format(names=", ".join(unused)))
+        return found + _of_heads({name: start.place for name, start in known.items()}, _PLAIN_HEADS)
     if definition_of(net).logits == "1/sqrt(d)" and net.heads != "grow":
         how = 'Use logits="1/d", or heads="grow" with heads of one size.'
         found.append(_HEADS.format(name=type(net).__name__, more="", how=how))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from limits import twin
-from zoo import in_parameterization
+from zoo import explain, in_parameterization
 
 X = np.random.default_rng(0).normal(size=(2, 3, 4))
 ROOTED = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
@@ -37,6 +37,28 @@ def test_kernels_are_those_without_it():
     for name in ("nngp", "ntk"):
         a, b, *errors = (getattr(k, each) for each in (name, f"{name}_sem") for k in (mine, theirs))
         assert (np.abs(a - b) <= 5 * np.hypot(*errors)).all(), name
+
+
+class Beside(nn.Module):
+    """A head beside the readout."""
+
+    width: int
+    head: bool = True
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.relu(nn.Dense(self.width, name="in")(x.mean(1)))
+        if self.head:
+            nn.Dense(2, name="variance")(h)
+        return nn.Dense(1, name="mean")(h)
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_explain_says_that_outputs_do_not_depend_on_it(head):
+    """It was a readout like the other, without a word."""
+    found = explain(in_parameterization(Beside(16, head), "mup"), "adam", x=X, show=False)
+    said = [warning for warning in found.warnings if "on which the outputs do not depend" in warning]
+    assert [warning.partition(":")[0] for warning in said] == ["variance.kernel"] * head
 
 
 class Both(nn.Module):
