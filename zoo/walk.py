@@ -1,7 +1,6 @@
 """A walk through a traced function: how its parameters meet activations."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,6 @@ from zoo.held import (
     Held,
     Met,
     Other,
-    Use,
     active_too,
     by_entry,
     each_group,
@@ -28,7 +26,7 @@ from zoo.held import (
     share,
     together,
 )
-from zoo.of_shapes import ShapeRules
+from zoo.looked_up import Looked, Notes
 from zoo.scans import is_call, scan_counts
 from zoo.sums import Scales, Sum, summed
 
@@ -36,22 +34,21 @@ _INNER = ("scan", "while", "cond")  # rules that walk through programs inside
 _PRODUCTS = ("dot_general", "conv_general_dilated", "gather")
 
 
-class Meetings(ShapeRules):
+class Meetings(Notes):
     """Through the equations of a function: which arrays are made of parameters alone, and how they meet activations."""
 
     def __init__(self, told: bool = False) -> None:
         """told: inputs are arguments, so that what no argument takes part in is no activation."""
+        super().__init__()
         self.told = told
-        self.found: dict[str, list[Use | Entrywise]] = {}
-        self.counted = Counter[str]()
-        self.times = 1  # that the equations are run, in a scan
         self.scales = Scales()
         self._sums: list[Sum] = []
         self._now: list[Sum] = []  # of the equation that is looked at
         self._weights: list[int] = []  # its operands that are weights, and summed over
 
     def finish(self) -> None:
-        """Note the sums over products, whose scale is not known before the end."""
+        """Note what is not known before the end: the scale of sums over products, and what becomes of what is looked up."""
+        self._end_of_lookups()
         for each in self._sums:
             for how, axes in each.axes.items():
                 for name, axis in sorted(axes):
@@ -86,12 +83,17 @@ class Meetings(ShapeRules):
         rule = getattr(self, "_" + name, None)
         inner = [p for p in eqn.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
         if name in _INNER:
-            return rule(eqn, *inputs)  # pyright: ignore
+            return rule(eqn, *self._signals(inputs))  # pyright: ignore
         if rule is None and inner:
             body = getattr(inner[0], "jaxpr", inner[0])
             same = len(body.invars) == len(inputs) and len(body.outvars) == len(eqn.outvars)
             return self._run(body, inputs, eqn.invars, eqn.outvars) if same else [None] * len(eqn.outvars)
         self._now, self._weights = [], []
+        if any(isinstance(each, Looked) for each in inputs):
+            if followed := self._of_looked_up(eqn, inputs):
+                self.scales.after(eqn, followed[1], [], [])
+                return followed[0]
+            inputs = self._signals(inputs)
         found = self._of_rule(rule, eqn, inputs) if rule else self._by_entry(eqn, inputs)
         held = [i for i, each in enumerate(inputs) if is_weights(each)]
         self.scales.after(eqn, self._weights, held, self._now)
@@ -169,27 +171,6 @@ class Meetings(ShapeRules):
         linear = linear or (name == "div" and isinstance(inputs[0], Held))
         return together(mets, linear and not (name == "mul" and share(mets)))
 
-    def _count(self, held: Any) -> None:
-        for name in names(held) if isinstance(held, Held) else ():
-            self.counted[name] += self.times
-
-    def _meet(self, how: str, axes: Axis) -> None:
-        for name, axis in sorted(axes):
-            use = Entrywise(how, axis)
-            if use not in self.found.setdefault(name, []):
-                self.found[name].append(use)
-
-    def _note(self, held: Held, inputs: Sequence[int], outputs: Sequence[int], stacked: Sequence[int] = ()) -> None:
-        def of(name: str, axes: Sequence[int]) -> tuple[int, ...]:
-            return tuple(sorted({i for axis in axes for leaf, i in held.axes[axis] if leaf == name}))
-
-        self._count(held)
-        for name in sorted(names(held)):
-            taken = tuple(i for leaf, i in held.taken if leaf == name)
-            use = Use(of(name, inputs), of(name, outputs), tuple(sorted({*of(name, stacked), *taken})))
-            if use not in self.found.setdefault(name, []):
-                self.found[name].append(use)
-
     def _dot_general(self, eqn: Any, *operands: Any) -> Held | Met | None:
         contracted, batch = eqn.params["dimension_numbers"]
         left, right = operands
@@ -227,22 +208,6 @@ class Meetings(ShapeRules):
         if isinstance(held, Held):  # of groups too, whose kernels stand side by side along the outputs
             several = eqn.params["feature_group_count"] > 1
             self._note(each_group(held, out) if several else held, summed, [out])
-
-    def _gather(self, eqn: Any, table: Any, *_: Any) -> Held | None:
-        if not isinstance(table, Held):
-            return None
-        numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
-        by = [i for i in numbers.start_index_map if sizes[i] == 1]
-        rest = [i for i in range(len(sizes)) if i not in by]
-        if eqn.invars[1].aval.size > len(by) or len(rest) < len(
-            eqn.outvars[0].aval.shape
-        ):  # by several numbers, or samples
-            if rest:
-                return self._note(table, by, rest)
-            self._count(table)  # some of its entries
-            return self._meet("picked", Axis().union(*table.axes))
-        taken = table.taken.union(*(table.axes[i] for i in by))  # one layer of a stack
-        return Held(tuple(table.axes[i] for i in rest), taken)
 
     def _reduce_max(self, eqn: Any, value: Any) -> Any:
         if isinstance(value, Held):
