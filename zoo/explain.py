@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from zoo import checks
-from zoo.asleep import ASLEEP
 from zoo.definition import check_definition, definition_of, name_of
 from zoo.inferred import Place, Roles
 from zoo.messages import as_text
@@ -244,7 +243,7 @@ def _warnings(net: Any, optimizer: Any, table: Any, shapes: Any, weight_decay: f
     if isinstance(net, Roles):
         return found + _of_roles(net)
     asleep = held_at_zero(net, _input(net, x)) if isinstance(net, PlainNetwork) else {}
-    found += [ASLEEP.format(caller="", name=name, other=other) for name, other in asleep.items()]
+    found += [each.said(name) for name, each in asleep.items()]
     if inside := [name for name in too_large(net, _input(net, x)) if name not in asleep]:
         found.append(_INSIDE.format(names=", ".join(inside)))
     if isinstance(net, PlainNetwork):

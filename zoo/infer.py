@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from zoo import checks
-from zoo.asleep import ASLEEP, sleepers
+from zoo.asleep import sleepers
 from zoo.held import Entrywise, Use
 from zoo.inferred import TIED, Place, Roles, TiedError, refuse_what_seems_tied
 from zoo.initial import init_powers, zeros_of
@@ -281,7 +281,7 @@ def _warn_of_sleepers(places: dict[str, Place], models: Models, base: Mapping[st
     zeros = zeros_of(init, base) & places.keys()
     pairs = models.seen(lambda passed: sleepers(passed, places, zeros), base)
     for name, met in pairs.items():
-        warnings.warn(ASLEEP.format(caller="infer_roles: ", name=name, other=met[0]), stacklevel=4)
+        warnings.warn(f"infer_roles: {met[0].said(name)}", stacklevel=4)
 
 
 def _shared(models: Models, base: Mapping[str, Any], deep: Mapping[str, Any]) -> set[str]:

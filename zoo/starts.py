@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from zoo.abstract import variables_of
 from zoo.added import added_to_outputs, met_by, used_in_outputs
-from zoo.asleep import sleepers
+from zoo.asleep import Asleep, sleepers
 from zoo.infer import infer_roles
 from zoo.inferred import Place, TiedError
 from zoo.laws import Law, law_of, laws
@@ -203,7 +203,7 @@ def readouts(net: PlainNetwork, x: Any) -> list[str]:
     return [name for name, start in found if start.role == "readout" and not start.place.inner and not start.unused]
 
 
-def held_at_zero(net: PlainNetwork, x: Any) -> dict[str, str]:
+def held_at_zero(net: PlainNetwork, x: Any) -> dict[str, Asleep]:
     """`sleepers`: layers inside that act through what starts at zero; of forms in which features learn."""
     found, bare = starts(net, x), _bare(net)
     if not parameterization(net.parameterization).d > 0 or not any(start.place.inner for start in found.values()):
