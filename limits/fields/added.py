@@ -33,7 +33,10 @@ def through_added(eqn: Any, values: Sequence[Any], rule: Callable[[list[Any]], A
     """
     name = eqn.primitive.name
     if name in SUMS:
-        left, right = (_parts(value, eqn.outvars[0].aval) for value in values)
+        whole = eqn.outvars[0].aval
+        left, right = (_parts(value, whole) for value in values)
+        if any(part.shape != whole.shape for part in (*left, *right)):  # one for all taps, or all that lie side by side
+            return None
         return Added((*left, *(map(_negated, right) if name == "sub" else right)))
     at = next(i for i, value in enumerate(values) if isinstance(value, Added))
     others = [value for i, value in enumerate(values) if i != at]
@@ -43,7 +46,9 @@ def through_added(eqn: Any, values: Sequence[Any], rule: Callable[[list[Any]], A
     if name not in (*_PRODUCTS, *_PLACES) and not (name in EACH and numbers and (name != "div" or at == 0)):
         return None
     each = [rule([*values[:at], part, *values[at + 1 :]]) for part in values[at].parts]
-    return sum(each[1:], each[0]) if name in _PRODUCTS else Added(tuple(each))
+    if name in _PRODUCTS:
+        return sum(each[1:], each[0])
+    return Added(tuple(part for one in each for part in (one.parts if isinstance(one, Added) else (one,))))
 
 
 def _parts(value: Any, like: Any) -> tuple[Any, ...]:
@@ -54,6 +59,6 @@ def _parts(value: Any, like: Any) -> tuple[Any, ...]:
 
 
 def _negated(part: Any) -> Any:
-    if isinstance(part, Joined):
+    if isinstance(part, Joined | Added):
         return dataclasses.replace(part, parts=tuple(map(_negated, part.parts)))
     return dataclasses.replace(part, factor=-part.factor) if isinstance(part, Unseen) else -part

@@ -65,6 +65,23 @@ class Centred(nn.Module):
         return nn.Dense(1)(jnp.tanh(h @ (w - w.mean(0, keepdims=True))))
 
 
-def test_sums_of_entries_are_refused_with_the_reason():
-    with pytest.raises(ValueError, match="the weights w, whose inputs and outputs grow with the width"):
-        twin(in_parameterization(Centred(32), "mup")).rich(TASK, 1, 0.1, samples=32, kernels=())
+class EveryTap(nn.Module):
+    """A convolution's kernel, and one matrix that is added to each of its taps."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = jnp.tanh(nn.Dense(self.width)(x[..., None]))
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), (2, self.width, self.width))
+        w = self.param("w", nn.initializers.lecun_normal(), (self.width, self.width))
+        shape = ("NWC", "WIO", "NWC")
+        h = jax.lax.conv_general_dilated(h, kernel + w[None], (2,), "VALID", dimension_numbers=shape)
+        return nn.Dense(1)(jnp.tanh(h).mean(1))
+
+
+@pytest.mark.parametrize(("net", "names"), [(Centred(32), "w"), (EveryTap(32), "kernel, w")])
+def test_other_sums_of_entries_are_refused_with_the_reason(net, names):
+    """Of a matrix that is added to every tap all taps but one were left out."""
+    with pytest.raises(ValueError, match=f"the weights {names}, whose inputs and outputs grow with the width"):
+        twin(in_parameterization(net, "mup")).rich(TASK, 1, 0.1, samples=32, kernels=())
