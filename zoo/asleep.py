@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from jax.extend.core import Literal
 
 from zoo.inferred import Place
-from zoo.scans import scan_counts
+from zoo.scans import CALLS, scan_counts
 from zoo.uses import Pass
 
 _LOW_RANK = (
@@ -29,21 +29,8 @@ _STAY = {  # zero where all are
     "integer_pow", "reduce_precision", "optimization_barrier", "rev", "split", "expand_dims", "sign", "max", "min", "select_n",
 }  # fmt: skip
 _ONE = {"div", "dynamic_slice", "gather"}  # by the first alone
-_INSIDE = {
-    "pjit",
-    "jit",
-    "closed_call",
-    "core_call",
-    "remat",
-    "remat2",
-    "checkpoint",
-    "custom_jvp_call",
-    "custom_vjp_call",
-}
-
-_Said = tuple[
-    int, int
-]  # of a value, in bits: on which weights it depends, in each of several cases; in which it is zero
+# Of a value, in bits: on which weights it depends, in each of several cases; in which it is zero.
+_Said = tuple[int, int]
 
 
 class Asleep(NamedTuple):
@@ -149,7 +136,7 @@ class _Walk:
         bodies = [getattr(p, "jaxpr", p) for p in eqn.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
         if name == "scan":
             return self._repeated(bodies[0], given, *scan_counts(eqn.params))
-        if name in _INSIDE and bodies and len(bodies[0].invars) == len(given):
+        if name in CALLS and bodies and len(bodies[0].invars) == len(given):
             return self._through(bodies[0], given)
         if name == "cond":
             branches = zip(*(self._through(body, given[1:]) for body in bodies), strict=True)

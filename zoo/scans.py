@@ -1,7 +1,12 @@
-"""What a `lax.scan` in a program says of its operands, in the words of the JAX that traced it."""
+"""What loops and calls in a program say of their operands, in the words of the JAX that traced it."""
 
 from collections.abc import Mapping
 from typing import Any
+
+# What runs a program once, recomputed for its derivatives or not.
+CALLS = {
+    "jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2", "custom_jvp_call", "custom_vjp_call",
+}  # fmt: skip
 
 
 def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:

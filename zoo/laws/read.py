@@ -14,10 +14,9 @@ from jax.extend.core import ClosedJaxpr, Literal
 from zoo.laws.draws import Random, arithmetic, draw, is_draw, moved, normal_of_uniform, placed, together
 from zoo.laws.known import DOUBLE, KEPT, MOVED, Known, array_of, known, of_known
 from zoo.laws.law import SUPPORTED, Law, Unknown
-from zoo.scans import scan_counts
+from zoo.scans import CALLS, scan_counts
 
 # Primitives, by what becomes of a draw in them.
-_CALLS = {"jit", "checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call", "closed_call", "core_call"}
 _LARGEST = 2**20  # numerator × denominator of a rational number that is recognised
 
 
@@ -122,7 +121,7 @@ def _outputs(equation: Any, values: list[Any]) -> list[Any]:
     first = next((value for value in values if isinstance(value, Unknown)), None)
     if name == "scan":
         return _scan(equation, values)
-    if name in _CALLS:
+    if name in CALLS:
         if is_draw(equation):
             return [first or draw(equation, values)]
         return _run(equation.params.get("jaxpr", equation.params.get("call_jaxpr")), values)
