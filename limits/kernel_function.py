@@ -102,6 +102,9 @@ class KernelFunction:
     def __truediv__(self, other: Any) -> "KernelFunction":
         return (self.twin / _twin_of(other)).kernel_function(self.like)
 
+    def __pow__(self, other: Any) -> "KernelFunction":
+        return (self.twin**other).kernel_function(self.like)
+
     def __sub__(self, other: Any) -> "KernelFunction":
         return self.twin - _twin_of(other)
 

@@ -1,7 +1,7 @@
 """Training in the limit: one causal sweep over the steps."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax.traverse_util
@@ -259,12 +259,17 @@ def check_apart(net: Any, f: Any, together: Any) -> None:
         )
 
 
+def _layer_of(path: Sequence[Any]) -> str:
+    """The layer of a matrix, or itself where it is the network's own."""
+    return ".".join(str(entry.key) for entry in path[:-1] or path)
+
+
 def check_room(state: NetworkState) -> None:
     """Says where a matrix met more vectors in one pass than there is room for: more than its calls were counted to bring."""
     for path, m in jax.tree_util.tree_leaves_with_path(state.variables.get(REVEALED, {}), is_leaf=is_matrix):
         room = m.v.shape[-2]
         if not isinstance(m.known_in, Tracer) and float(np.max(jax.device_get(m.known_in))) > room:
-            name = ".".join(str(entry.key) for entry in path[:-1])
+            name = _layer_of(path)
             raise ValueError(
                 f"{name} met more vectors in one pass than the {room} that were counted: one matrix that is met many times "
                 "inside nn.scan cannot be revealed; call the layer in a Python loop."
@@ -276,7 +281,7 @@ def check_rank(state: NetworkState, step: int, at_most: int) -> None:
     for path, m in jax.tree_util.tree_leaves_with_path(state.variables.get(REVEALED, {}), is_leaf=is_matrix):
         for known, size in () if m.dense else ((m.known_in, m.v.shape[-1]), (m.known_out, m.u.shape[-1])):
             if float(jnp.max(known)) >= size:
-                name = ".".join(str(entry.key) for entry in path[:-1])
+                name = _layer_of(path)
                 raise ValueError(
                     f"{name} has met as many independent vectors as it has samples, {size}, by step {step}: from here on the "
                     f"sweep is no limit but a finite network. Use more samples ({at_most} are enough for any run of "

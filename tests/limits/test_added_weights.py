@@ -85,3 +85,8 @@ def test_other_sums_of_entries_are_refused_with_the_reason(net, names):
     """Of a matrix that is added to every tap all taps but one were left out."""
     with pytest.raises(ValueError, match=f"the weights {names}, whose inputs and outputs grow with the width"):
         twin(in_parameterization(net, "mup")).rich(TASK, 1, 0.1, samples=32, kernels=())
+
+
+def test_weights_of_the_network_itself_that_are_met_too_often_are_named():
+    with pytest.raises(ValueError, match=r"^[vw]\S* has met as many independent vectors as it has samples, 8,"):
+        twin(in_parameterization(LowRank(32), "mup")).rich(TASK, 4, 0.1, samples=8, kernels=())

@@ -93,6 +93,8 @@ def test_a_power_is_a_product_of_as_many():
         cube = kernel.kernels(X)
         np.testing.assert_allclose(cube.nngp, k.nngp**3, rtol=1e-14)
         np.testing.assert_allclose(cube.ntk, 3 * k.nngp**2 * k.ntk, rtol=1e-14)
+    square = (twin(RELU).kernel_function() ** 2)(jnp.asarray(X))
+    np.testing.assert_allclose(square.ntk, 2 * k.nngp * k.ntk, rtol=1e-5)
     both = (twin(RELU) + 2 * twin(ERF)) ** 2
     np.testing.assert_allclose(both.kernels(X).nngp, (k.nngp + 2 * twin(ERF).kernels(X).nngp) ** 2, rtol=1e-14)
     for wrong in (0, 0.5, True, twin(ERF)):
