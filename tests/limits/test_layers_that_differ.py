@@ -187,3 +187,14 @@ def test_one_number_of_several_may_be_traced():
 def test_numbers_that_only_scale_together_are_not_fitted():
     with pytest.raises(ValueError, match="do not determine"):  # a relu's numbers only scale its output together
         fit(MLP(8, 1, w_std=(1.0, 1.0)), Task(draw(8, 2), draw(8, 1)), over=("w_std",), noise=0.1)
+
+
+def test_vision_transformers_of_drawn_kernels_have_an_nngp_where_the_readout_has_a_bias():
+    """With equal numbers in all layers it is the closed form, and readouts scale it: to 8 standard errors of 4 × 512 samples."""
+    net = ViT(16, 1, patch=2, logits="1/sqrt(d)", heads="grow", query_init="zeros", w_std=1.2, b_std=0.3)
+    x = draw(2, 4, 4, 1)
+    exact = twin(net).kernels(x).nngp
+    limit: Any = twin(net.clone(w_std=(1.2, 1.2, 2.4), b_std=(0.3, 0.3, 0.5)))
+    drawn = limit.kernels(x, samples=512, replicas=4)
+    assert drawn.provenance["nngp"].kind == "monte_carlo"
+    assert np.all(abs(drawn.nngp - 0.25 - 4 * (exact - 0.09)) < 8 * drawn.nngp_sem)
