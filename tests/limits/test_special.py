@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from limits.kernels.special import angle, arcsine, safe_sqrt
+from limits.kernels.special import angle, arcsine, gap_behind, safe_sqrt
 
 TINY = np.array([1e-30, 1e-20, 1e-12, 1e-8, 1e-5])
 MIDDLE = np.arange(13, 244) / 128  # exact in both types; the branches change at gap = 1/2 and 3/2
@@ -66,3 +66,13 @@ def test_arcsine_of_small_and_nearly_full_arguments():
     left = np.array([1e-30, 1e-8])
     short = np.pi / 2 - np.asarray(arcsine(jnp.asarray(1 - left), jnp.asarray(left)))
     np.testing.assert_allclose(short, np.sqrt(2 * left), rtol=1e-8, atol=4e-16)
+
+
+def test_an_input_is_like_itself_though_rows_and_columns_are_rounded_differently():
+    """Behind u = v and u = −v, with sizes an ulp apart and an ulp left over; another input, or a gap of its own, keeps it."""
+    one, ulp = np.float32(1.3), np.float32(2.0**-23)
+    other, gaps = np.float32([one * (1 + ulp), one * (1 + ulp), 1.31, one]), np.float32([0, 2, 0, 1e-6])
+    left = jnp.asarray(np.full(4, ulp))
+    np.testing.assert_array_equal(
+        gap_behind(left, jnp.full(4, one), jnp.asarray(other), jnp.asarray(gaps)), [0, 0, ulp, ulp]
+    )
