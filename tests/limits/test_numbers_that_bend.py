@@ -1,6 +1,7 @@
 """Kernel functions of numbers that say where functions bend: thresholds, limits of clips, of either sign."""
 
 import warnings
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -83,3 +84,17 @@ def test_whole_numbers_that_the_code_makes_are_no_factors():
     with pytest.raises(AbsentError, match="the code is another one where a is changed"):
         kernel(X, a=1.4)
     assert kernel(X).nngp.shape == (4, 4)
+
+
+def test_a_definition_of_other_signs_is_read_once():
+    kernel: Any = twin(network(BENT["threshold"])).kernel_function()
+    first, rest = kernel._of_other_signs({"a": -0.6, "b": 0.9})
+    assert rest == {"a": -0.6, "b": 0.9}
+    assert kernel._of_other_signs({"a": -0.8, "b": 0.9})[0] is first
+    assert kernel._of_other_signs({"a": 0.6, "b": 0.9}) is None
+
+
+def test_code_that_divides_by_a_number_is_infinite_at_0():
+    kernel = twin(network(lambda h, a, b: nn.relu(h) * (1 / a))).kernel_function()
+    assert np.isinf(kernel(jnp.asarray(X), a=0.0).nngp).any()
+    np.testing.assert_allclose(kernel(jnp.asarray(X), a=1.4).nngp, kernel(jnp.asarray(X)).nngp / 4, rtol=1e-5)

@@ -71,7 +71,10 @@ def test_arcsine_of_small_and_nearly_full_arguments():
 def test_an_input_is_like_itself_though_rows_and_columns_are_rounded_differently():
     """Behind u = v and u = −v, with sizes an ulp apart and an ulp left over; another input, or a gap of its own, keeps it."""
     one, ulp = np.float32(1.3), np.float32(2.0**-23)
-    other, gaps = np.float32([one * (1 + ulp), one * (1 + ulp), 1.31, one]), np.float32([0, 2, 0, 1e-6])
+    other, gaps = (
+        np.array([one * (1 + ulp), one * (1 + ulp), 1.31, one], np.float32),
+        np.array([0, 2, 0, 1e-6], np.float32),
+    )
     left = jnp.asarray(np.full(4, ulp))
     np.testing.assert_array_equal(
         gap_behind(left, jnp.full(4, one), jnp.asarray(other), jnp.asarray(gaps)), [0, 0, ulp, ulp]
