@@ -179,9 +179,7 @@ class KernelFunction:
         names = self._checked(values)
         if turned := self._of_other_signs(values):
             function, rest = turned
-            with contextlib.suppress(
-                ZeroDivisionError
-            ):  # of code that divides by a 0: what powers say of it, which is infinite
+            with contextlib.suppress(ZeroDivisionError):  # of code that divides by a 0; powers say that it is infinite
                 return function._read(x1, x2, rest, same)
         ratios = self._ratios(values, names, work)
         kernels, lengths, how, entries = self._program(arrays[0].shape[1:], arrays[0].dtype, names)
