@@ -229,9 +229,7 @@ class KernelFunction:
         made, rest = other_signs(self.hyperparameters, values)
         if (key := str(made)) not in self._others:
             found = None
-            with contextlib.suppress(
-                TypeError, ValueError
-            ):  # of what definitions do not take, as a w_std < 0, which is a factor
+            with contextlib.suppress(TypeError, ValueError):  # what no definition takes, as a w_std < 0, is a factor
                 found = KernelFunction(self.twin.with_hyperparameters(**made), self.like) if made else None
             self._others[key] = found
         found = self._others[key]
