@@ -80,7 +80,7 @@ def over_readout(sweep: Any, net: nn.Module, x: Any) -> Callable[[Any, Any, Any]
 
 
 def _of_readout(sweep: Any, net: nn.Module, x: Any) -> tuple[dict[tuple, Any], Any]:
-    """(σ by path, f(W, variables, x, look)) of the readout's weights W."""
+    """(σ by path, f(W, variables, x, look)) of the readout's weights W, and of its own random bias with them."""
     where: Any = flatten_dict(placed(net, x))
 
     def f(readout: Any, variables: Any, x: Any, look: Any) -> Any:
@@ -88,4 +88,9 @@ def _of_readout(sweep: Any, net: nn.Module, x: Any) -> tuple[dict[tuple, Any], A
         held = variables | {"params": unflatten_dict({**params, **readout})}
         return measure(net, sweep.factors, (), held, x, len(x), look)[0]["f"]
 
-    return {path: each.std for path, each in where.items() if each.role == "readout" and not each.inner}, f
+    its_bias = {path for path, each in where.items() if each.of_outputs and np.any(each.std)}
+    return {
+        path: each.std
+        for path, each in where.items()
+        if (each.role == "readout" and not each.inner) or path in its_bias
+    }, f

@@ -156,3 +156,21 @@ def test_a_readout_that_is_used_twice_is_that_of_the_sum():
     assert (found.provenance["nngp"].kind, read.provenance["nngp"].kind) == ("monte_carlo", "approximate")  # float32
     assert (np.abs(found.nngp - exact) < 6 * found.nngp_sem).all()  # with 5 degrees of freedom: .2 % a number
     assert (found.nngp_sem < 0.1 * exact.max()).all()
+
+
+@pytest.mark.parametrize("form", ["ntk", "mup"])
+def test_a_random_bias_of_the_readout_is_a_part_of_it(form):
+    """And of its covariance: .5², drawn in every network, whatever the module multiplies its outputs by."""
+
+    class Biased(nn.Module):
+        width: int
+
+        @nn.compact
+        def __call__(self, x):
+            h = nn.tanh(nn.Dense(self.width)(x))
+            return 2 * nn.Dense(1, bias_init=nn.initializers.normal(0.5))(h)
+
+    limit = twin(in_parameterization(Biased(32), form))
+    read, drawn = limit.kernels(X), limit.kernels(X, **FEW)
+    assert (np.abs(drawn.nngp - read.nngp) < 6 * drawn.nngp_sem).all()  # with 5 degrees of freedom: .2 % a number
+    assert (drawn.nngp_sem < 0.05 * 4 * 0.5**2).all()  # of what the bias adds
