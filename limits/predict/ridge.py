@@ -145,7 +145,8 @@ def feature_ridge(features: Any, y: Any, ridges: Any) -> RidgePath:
     base, square = u.T @ y, u**2
     # 1 − leverage and the residual, as sums of what is not negative: their ratio is finite where both vanish with the ridge.
     beyond = 1 - square.sum(1)
-    whole = beyond < len(phi) * np.finfo(float).eps
+    # Rounding leaves a few times len(phi) ε of a leverage of 1; as many features as points have no other.
+    whole = (beyond < 16 * len(phi) * np.finfo(float).eps) | (u.shape[0] == u.shape[1])
     beyond, rest = np.where(whole, 0, beyond), np.where(whole[:, None], 0, y - u @ base)
     loss, error = [], []
     for ridge in ridges:

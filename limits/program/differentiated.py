@@ -22,7 +22,7 @@ from limits.program.functions import Function
 
 SMOOTH = {
     "add", "add_any", "convert_element_type", "copy", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "logistic", "mul",
-    "neg", "sin", "sinh", "square", "sub", "tanh",
+    "neg", "one_minus_square", "polynomial", "sin", "sinh", "square", "sub", "tanh",
 }  # fmt: skip
 Entrywise = Callable[[Any, tuple], Any]  # x [n or 1, positions, nodes], deterministic values [n or 1, positions]
 

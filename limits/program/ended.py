@@ -21,6 +21,7 @@ from limits.program.nodes import Det
 from limits.program.rolled import ReadMoments
 from limits.program.trace import Equation, NetworkProgram, Sizes
 from limits.program.values import Atom, NoLimitError, Parameter, Value, growth
+from zoo.abstract import abstract
 from zoo.laws import Law
 
 SIGNS = "the signs of a sum over neurons"  # in place of the path of a parameter
@@ -105,7 +106,7 @@ def _vanishes(program: NetworkProgram, parameters: dict[str, Any], x: Any) -> bo
             held = Interpreter(program, parameters, ReadMoments(SeriesLengths(), len(x), None).own).output(x).held
             found[0] = isinstance(held, Det) and held.zero
 
-    jax.eval_shape(traced, x)
+    jax.eval_shape(traced, abstract(x.shape, x.dtype))
     return found[0]
 
 

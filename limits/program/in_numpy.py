@@ -11,10 +11,11 @@ from limits.kernels.alike import INLINED
 
 _FLOATS: dict[str, Callable] = {  # of floating-point numbers alone
     "abs": np.abs, "add": np.add, "add_any": np.add, "ceil": np.ceil, "cos": np.cos, "cosh": np.cosh, "div": np.divide,
-    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "floor": np.floor, "log": np.log, "log1p": np.log1p, "max": np.maximum,
-    "min": np.minimum, "mul": np.multiply, "neg": np.negative, "pow": np.power, "rsqrt": lambda a: 1 / np.sqrt(a),
-    "sign": np.sign, "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "square": np.square, "sub": np.subtract,
-    "tan": np.tan, "tanh": np.tanh, "erf": np.vectorize(math.erf, [float]), "erfc": np.vectorize(math.erfc, [float]),
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "floor": np.floor, "log": np.log, "log1p": np.log1p, "log2": np.log2,
+    "max": np.maximum, "min": np.minimum, "mul": np.multiply, "neg": np.negative, "pow": np.power,
+    "rsqrt": lambda a: 1 / np.sqrt(a), "sign": np.sign, "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt,
+    "square": np.square, "sub": np.subtract, "tan": np.tan, "tanh": np.tanh,
+    "erf": np.vectorize(math.erf, [float]), "erfc": np.vectorize(math.erfc, [float]),
     "logistic": lambda a: 1 / (1 + np.exp(-a)), "one_minus_square": lambda a: (1 - a) * (1 + a),
     "polynomial": lambda a, *terms: np.polynomial.polynomial.polyval(a, terms),
     "clamp": lambda low, a, high: np.minimum(np.maximum(low, a), high),

@@ -20,9 +20,9 @@ ENTRY_BY_ENTRY = frozenset(
     """
     abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp convert_element_type copy
     copy_p cos cosh digamma div eq erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac imag integer_pow is_finite le
-    lgamma log log1p logistic lt max min mul ne neg nextafter not optimization_barrier or polygamma pow real reduce_precision
-    regularized_incomplete_beta rem round rsqrt select_n sharding_constraint sign sin sinh sqrt square stop_gradient sub tan
-    tanh xor
+    lgamma log log1p log2 logistic lt max min mul ne neg nextafter not one_minus_square optimization_barrier or polygamma
+    polynomial pow real reduce_precision regularized_incomplete_beta rem round rsqrt select_n sharding_constraint sign sin
+    sinh sqrt square stop_gradient sub tan tanh xor
     """.split()  # noqa: SIM905
 )
 

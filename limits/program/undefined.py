@@ -17,6 +17,7 @@ from zoo.definition import is_ours, name_of
 _WHY = {
     "gather": 'looks up positions beyond the end, which JAX fills with NaN: mode="clip" takes the last one',
     "log": "takes the logarithm of 0 or of negative numbers",
+    "log2": "takes the logarithm of 0 or of negative numbers",
     "sqrt": "takes the root of negative numbers",
     "rsqrt": "divides by the root of 0 or of negative numbers",
     "pow": "takes a broken power of 0 or of negative numbers",

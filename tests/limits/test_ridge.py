@@ -162,3 +162,13 @@ def test_kernels_that_are_no_array_of_real_numbers_are_refused(kernel):
 def test_kernels_of_real_numbers_of_any_type_are_taken(dtype):
     path = predict.ridge_path(jnp.asarray(2 * np.eye(3), dtype), np.ones(3), (0.1,))
     np.testing.assert_allclose(path.loss, 1)
+
+
+def test_points_that_features_fit_alone_whatever_rounding_leaves():
+    """Of a square matrix of features every leverage is 1, but for rounding: by more than n ε in some of such matrices."""
+    for seed in range(200):
+        random = np.random.default_rng(seed)
+        phi, y = 1000 * random.normal(size=(8, 8)), random.normal(size=8)
+        # Both far below the smallest singular value.
+        least = predict.feature_ridge(phi, y, [1e-14, 1e-12]).loss
+        np.testing.assert_allclose(least[0], least[1], rtol=1e-9)
