@@ -13,6 +13,7 @@ import numpy as np
 
 from zoo import checks
 from zoo.asleep import sleepers
+from zoo.by_hand import with_by_hand
 from zoo.held import Entrywise, Use
 from zoo.inferred import TIED, Place, Roles, TiedError, refuse_what_seems_tied
 from zoo.initial import init_powers, zeros_of
@@ -143,6 +144,7 @@ def infer_roles(
     entries = {name: int(math.prod(p.shape[p.stacked :]) / max(m, 1.0) ** len(p.grows)) for name, p in places.items()}
     powers = init_powers(init, (base, deep, target), (m, m_depth), entries)
     places = {name: dataclasses.replace(place, init=powers[name]) for name, place in places.items()}
+    places |= with_by_hand(places, models, (base, other), other[width] / base[width], lambda: zeros_of(init, base))
     return Roles(places, m, m_depth, alpha, gamma, branch_outputs == IN_CODE, tied)
 
 

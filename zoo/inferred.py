@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
+from zoo.by_hand import NONE, ByHand
 from zoo.messages import as_text
 from zoo.names import map_named
 from zoo.parameterization import Parameterization
@@ -40,6 +41,7 @@ class Place:
     unsure: bool = False  # whether its first axis may be one of layers
     shared: bool = False  # one parameter for all blocks, whose gradient is a sum over them
     inner: bool = False  # of a layer of role readout whose few signals act on all neurons, as a router's or a gate's
+    by_hand: ByHand = NONE  # numbers in the code that stand for its start, as in h @ W / √N
 
     @property
     def matrix(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -135,6 +137,7 @@ class Roles:
         """The parameter over that of the mean-field form, in which weights are N(0, 1) whatever the width."""
         s = {"hidden": self.width**-0.5, "readout": 1 / (self.gamma * self.width)}.get(place.role, 1.0)
         s = 1 / self.width if place.inner and place.role == "readout" else s
+        s /= self.width**place.by_hand.power  # the code multiplies it
         return s * (self.depth**-self.alpha if place.branch_output and not self.in_code else 1.0)
 
     def _factor(self, place: Place) -> Factors:

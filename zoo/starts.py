@@ -1,5 +1,6 @@
 """What is known of the parameters of a plain module before training: roles, standard deviations, inputs that are summed."""
 
+import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from zoo.abstract import variables_of
 from zoo.added import added_to_outputs, met_by, used_in_outputs
 from zoo.asleep import Asleep, sleepers
+from zoo.by_hand import MARGIN, NONE, ByHand, Stood, stand_for_starts
 from zoo.infer import infer_roles
 from zoo.inferred import Place, TiedError
 from zoo.laws import Law, law_of, laws
@@ -22,10 +24,9 @@ from zoo.plain import PlainNetwork
 from zoo.roles import Where, placed
 from zoo.uses import Pass
 
-_MARGIN = 0.05  # of a power of N
 _START = (
     "in_parameterization: {name} ({role}) starts with a standard deviation of {narrow:.4g} at width {width} and {wide:.4g} at "
-    "{twice}, as N^{power:.2g}; it must go as N^{wanted:g} for signals of O(1). Initialise {remedy}; "
+    "{twice}, as N^{power:.2g}{and_code}; it must go as N^{wanted:g} for signals of O(1). Initialise {remedy}; "
     'or say its role, where it is another: roles={{"{name}": …}}.'
 )
 _MEAN = (
@@ -37,9 +38,12 @@ _COLLECTION = (
     "layers without, such as nn.LayerNorm, or a definition of your own with zoo.Norm."
 )
 _REMEDIES = {
-    -0.5: "it by its number of inputs, as nn.initializers.lecun_normal() does (attention and heads too)",
+    -0.5: "it by its number of inputs, as nn.initializers.lecun_normal() does (attention and heads too), or draw it as N(0, 1) "
+    "and divide what it makes by √N in the code (x @ w / √N)",
     0.0: "it with a law that the width does not enter, as in nn.Embed(…, embedding_init=nn.initializers.normal(1.0))",
 }
+_AND_CODE = " with the N^{power:.2g} that the code multiplies it by"
+_ONCE = "and divide so that it goes as 1/√N in all: outputs of any form are divided by γ besides"
 
 
 class Start(NamedTuple):
@@ -52,7 +56,8 @@ class Start(NamedTuple):
     place: Place
     law: Law
     of_outputs: bool = False  # the readout's bias
-    power: float = 0.0  # of N, with which its standard deviation goes
+    power: float = 0.0  # of N, with which its standard deviation goes, with numbers that stand for it
+    by_hand: ByHand = NONE  # these numbers in the code
     unused: bool = False  # one of several readouts, on which outputs do not depend
 
 
@@ -117,11 +122,27 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
     last = biases and added_to_outputs(lambda params: apply(params, net.width), shapes, among=biases)
     ends = {name for name, place in found.places.items() if place.role == "readout" and not place.inner}
     unused = ends - used_in_outputs(lambda params: apply(params, net.width), shapes) if len(ends) > 1 else set[str]()
+    both = {name: (law_of(narrow[name]), law_of(wide[name])) for name in found.places}
+    places = _by_hand(found.places, both)
     return {
-        name: _start(
-            net, name, paths[name], place, law_of(narrow[name]), law_of(wide[name]), name in biases, name in last
-        )._replace(unused=name in unused)
-        for name, place in found.places.items()
+        name: _start(net, name, paths[name], place, *both[name], name in biases, name in last)._replace(
+            unused=name in unused
+        )
+        for name, place in places.items()
+    }
+
+
+def _power(law: Law, wide: Law) -> float | None:
+    """Of N, with which the standard deviation goes; None at zero."""
+    return math.log2(wide.variance / law.variance) / 2 if law.variance and wide.variance else None
+
+
+def _by_hand(places: dict[str, Place], both: dict[str, tuple[Law, Law]]) -> dict[str, Place]:
+    """With the numbers in the code that stand for the start of weights, and no others."""
+    asked = {name: Stood(place.role, _power(*both[name]), place.by_hand) for name, place in places.items()}
+    stands = stand_for_starts(asked)
+    return {
+        name: place if name in stands else dataclasses.replace(place, by_hand=NONE) for name, place in places.items()
     }
 
 
@@ -138,15 +159,16 @@ def _start(
     if role == "bias" and not law.variance and law.mean:
         role = "norm"  # a gain
     a, b = (each.variance**0.5 for each in (law, wide))
-    wanted = -0.5 if role in ("hidden", "readout") else 0.0
-    power = math.log2(b / a) if a and b else wanted
-    few = place.inner and abs(power - 2 * wanted) < _MARGIN  # signals inside that begin as 1/√N, as outputs over γ do
-    if abs(power - wanted) > _MARGIN and not few:
+    wanted, start = -0.5 if role in ("hidden", "readout") else 0.0, _power(law, wide)
+    power = wanted if start is None else start + place.by_hand.power
+    few = place.inner and abs(power - 2 * wanted) < MARGIN  # signals inside that begin as 1/√N, as outputs over γ do
+    if abs(power - wanted) > MARGIN and not few:
         raise ValueError(_START.format(
             name=name, role=role, narrow=a, wide=b, width=net.width, twice=2 * net.width, power=power, wanted=wanted,
-            remedy=_REMEDIES[wanted],
+            and_code=_AND_CODE.format(power=place.by_hand.power) if place.by_hand.power else "",
+            remedy=_ONCE if power < wanted and place.by_hand.power else _REMEDIES[wanted],
         ))  # fmt: skip
-    return Start(path, role, a, inputs, place, law, last, power)
+    return Start(path, role, a, inputs, place, law, last, power, by_hand=place.by_hand)
 
 
 def _may_be_bias_of(name: str, place: Place, places: dict[str, Place]) -> set[str]:
@@ -182,11 +204,13 @@ def _(net: PlainNetwork, x: Any) -> dict:
     def where(name: str, leaf: Any) -> Where:
         del leaf
         start = found[name]
-        sigma = start.std * start.inputs**0.5 if start.std else 1.0  # what starts at one value moves as if drawn with 1
+        hand = start.by_hand.power
+        # What starts at one value moves as if drawn with 1.
+        sigma = start.std * start.inputs**0.5 * net.width**hand if start.std else 1.0
         role = "bias" if start.role == "constant" else start.role
-        small = start.place.inner and start.power < -0.5 - _MARGIN
+        small = start.place.inner and start.power < -0.5 - MARGIN
         sigma = sigma * net.width**0.5 if small else sigma
-        _, stored = p.scales(role, start.inputs, net.width, sigma)
+        stored = p.scales(role, start.inputs, net.width, sigma)[1] / p.width_ratio(net.width) ** hand
         if start.role == "constant":  # one number for all neurons, of whose gradient all have a share: γ₀² without N
             return Where(role, False, start.std, 1.0, stored, constant=True, inner=True)
         sides = start.place.matrix if start.role == "hidden" else None
@@ -227,4 +251,4 @@ def readout_of(net: PlainNetwork, x: Any) -> tuple[float, float]:
         )
     readout, layer = found[names[0]], names[0].rpartition(".")[0]
     bias = found.get(f"{layer}.bias" if layer else "bias")
-    return readout.std * readout.inputs**0.5, 0.0 if bias is None else bias.std
+    return readout.std * readout.inputs**0.5 * readout.by_hand.factor, 0.0 if bias is None else bias.std

@@ -1,0 +1,144 @@
+"""Weights drawn as N(0, 1) whose code divides by √N: function, kernels and rates of those that start with it."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from limits import twin
+from zoo import Parameterization, Rescaled, in_parameterization, infer_roles
+from zoo.by_hand import by_hand
+from zoo.inner import forwards
+from zoo.roles import factors
+
+normal = nn.initializers.normal
+
+
+class DividesByHand(nn.Module):
+    """where: "after" products, on the "weights", or on the signals "before" them; "start": in their initialisation."""
+
+    width: int
+    where: str = "after"
+    zeros: bool = False
+
+    def through(self, name, h, outputs, factor=1.0):
+        n = h.shape[-1]
+        std = factor / n**0.5 if self.where == "start" else 1.0
+        w = self.param(name, nn.initializers.zeros if self.zeros and name == "v" else normal(std), (n, outputs))
+        if self.where == "before":
+            return (h * (factor / np.sqrt(n))) @ w
+        if self.where == "weights":
+            return h @ (w / jnp.sqrt(n) * factor)
+        if self.where == "sum":
+            return (h[..., None] * w[None]).sum(-2) * factor / jnp.sqrt(n)
+        return h @ w / jnp.sqrt(n) * factor if self.where == "after" else h @ w
+
+    @nn.compact
+    def __call__(self, x):
+        h = x @ self.param("u", normal(1.0), (x.shape[-1], self.width)) / np.sqrt(x.shape[-1])
+        h = nn.relu(self.through("w", nn.relu(h), self.width, 2**0.5))
+        return self.through("v", nn.relu(h), 1)
+
+
+class ReadOverN(nn.Module):
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.tanh(nn.Dense(self.width)(x)) @ self.param("v", normal(1.0), (self.width, 1)) / self.width
+
+
+class DividesQueries(nn.Module):
+    """Fan-in weights: what queries are divided by stands for no initialisation."""
+
+    width: int
+    zeros: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.Dense(self.width, use_bias=False, name="first")(x[..., None])
+        start = nn.initializers.zeros if self.zeros else nn.initializers.lecun_normal()
+        q = nn.Dense(self.width, kernel_init=start, use_bias=False, name="q")(h) / jnp.sqrt(self.width)
+        k, v = (nn.Dense(self.width, use_bias=False, name=name)(h) for name in "kv")
+        h = jax.nn.softmax(jnp.einsum("nsd,ntd->nst", q, k)) @ v
+        return nn.Dense(1, use_bias=False, name="out")(h.mean(1))
+
+
+X = jax.ShapeDtypeStruct((2, 3), "float32")
+
+
+def of(module, form, x=X):
+    net = in_parameterization(module, form)
+    shapes = jax.eval_shape(net.init, jax.random.key(0), x)["params"]
+    return factors(net, shapes, x)
+
+
+@pytest.mark.parametrize("where", ["after", "weights", "before", "sum"])
+@pytest.mark.parametrize("form", ["ntk", "mup", Parameterization.mup.based(width=16)])
+def test_rates_are_those_of_weights_that_start_with_it(where, form):
+    """ω = √N W: rate N times as large, that of Adam √N times; of a base, by the ratio of widths."""
+    one, two = of(DividesByHand(64, where), form), of(DividesByHand(64, "start"), form)
+    ratio = 64 if isinstance(form, str) else 4
+    std = 2**0.5 if isinstance(form, str) else 1.0  # the √2 is no part of N(0, 1)
+    for name, s in (("w", std), ("v", 1.0)):
+        np.testing.assert_allclose(one[name].rate, two[name].rate * ratio / s**2, rtol=1e-6)
+        np.testing.assert_allclose(one[name].step, two[name].step * ratio**0.5 / s, rtol=1e-6)
+    assert one["u"] == two["u"]
+
+
+def test_zeros_move_as_if_drawn():
+    rates = [of(DividesByHand(64, zeros=zeros), "mup")["v"].rate for zeros in (False, True)]
+    assert rates == [64, 64]
+
+
+def test_kernels_are_those_of_weights_that_start_with_it():
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    one, two = (twin(in_parameterization(DividesByHand(32, where), "ntk")).kernels(x) for where in ("after", "start"))
+    np.testing.assert_allclose(one.nngp, two.nngp, rtol=1e-6)
+    np.testing.assert_allclose(one.nngp.diagonal(), (x**2).mean(1) / 2, rtol=1e-6)
+    np.testing.assert_allclose(one.ntk, two.ntk, rtol=1e-6)
+    np.testing.assert_allclose(one.ntk.diagonal(), 3 * one.nngp.diagonal(), rtol=1e-6)  # a third from each layer
+
+
+def test_what_divides_queries_stands_for_no_start():
+    for zeros in (False, True):
+        found = of(DividesQueries(64, zeros), "ntk")
+        assert found["q"]["kernel"].rate == pytest.approx(1 / 64, rel=1e-4)
+
+
+def test_a_readout_over_n_is_divided_twice_by_forms():
+    with pytest.raises(ValueError, match="with the N\\^-1 that the code multiplies it by"):
+        of(ReadOverN(64), "mup")
+
+
+def test_infer_roles_leaves_them_as_they_are():
+    """Their standard deviation stays, and SGD's rate grows by m as that of zoo's `mup`, whose multipliers are in the code."""
+    x = np.ones((2, 3), np.float32)
+    net = Rescaled.of(DividesByHand, x, base={"width": 16}, target={"width": 64})
+    shapes = jax.eval_shape(lambda key: net.init(key, x), jax.random.key(0))
+    found = {name.split(".")[-1]: place for name, place in net.roles.places.items()}
+    assert net.roles.init_factor(found["w"]) == pytest.approx(1)
+    assert net.roles.init_factor(found["v"]) == pytest.approx(0.5)  # 1/m in all: 1/√m is the code's
+    rates = jax.tree.leaves(net.roles.factors(shapes), is_leaf=lambda leaf: hasattr(leaf, "rate"))
+    assert {each.role: each.rate for each in rates}["hidden"] == pytest.approx(4)
+
+
+def test_infer_roles_of_a_readout_over_n():
+    roles = infer_roles(
+        lambda key, width: ReadOverN(width).init(key, jnp.ones((2, 3))), base={"width": 16}, target={"width": 64}
+    )
+    assert roles.init_factor(roles.places["params.v"]) == pytest.approx(1)
+
+
+def test_what_is_not_followed_is_not_said():
+    """Used twice, with other numbers."""
+
+    def seen(n):
+        def f(p, x):
+            return (x @ p["w"] / n**0.5) * jnp.tanh(x @ p["w"])
+
+        found = forwards(f, {"w": jnp.ones((n, n))}, jnp.ones((2, n)))
+        return {name: [each] for name, each in found.items()}
+
+    assert by_hand(seen(4), seen(8), 2) == {}
