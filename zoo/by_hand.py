@@ -1,4 +1,4 @@
-"""Numbers by which code multiplies what weights make, as in h @ W / √N: they may stand for what an initialisation leaves out."""
+"""Numbers by which code multiplies what weights make, as in h @ W / √N: they may stand for what initialisations leave out."""
 
 import contextlib
 import dataclasses
@@ -25,56 +25,59 @@ _JOINED = ("add", "add_any", "sub", "select_n", "concatenate", "dynamic_update_s
 _PRODUCTS = ("dot_general", "conv_general_dilated")
 
 
-class ByHand(NamedTuple):
+class InForward(NamedTuple):
     """factor: the number at the width that was looked at; power: of the width, with which it goes."""
 
     factor: float = 1.0
     power: float = 0.0
 
 
-NONE = ByHand()
+NONE = InForward()
 
 
-class Factors(NamedTuple):
+class AtTwoWidths(NamedTuple):
     """The number at two widths."""
 
     narrow: float = 1.0
     wide: float = 1.0
 
-    def times(self, other: "Factors", power: int = 1) -> "Factors":
+    def times(self, other: "AtTwoWidths", power: int = 1) -> "AtTwoWidths":
         """Multiplied by it, or divided."""
         ends = zip(self, other, strict=True)
-        return Factors(*(a * b if power > 0 else a / b if b else math.nan for a, b in ends))
+        return AtTwoWidths(*(a * b if power > 0 else a / b if b else math.nan for a, b in ends))
 
 
-_UNKNOWN, _ONE = Factors(math.nan, math.nan), Factors()
+_UNKNOWN, _ONE = AtTwoWidths(math.nan, math.nan), AtTwoWidths()
 
 
 class _Value(NamedTuple):
     """A value of both programs: a number; or parameters, what weights made, and other signals, with what multiplied them."""
 
-    number: Factors | None = None
-    own: Mapping[str, Factors] = {}  # parameters that it is made of
-    made: Mapping[str, Factors] = {}  # weights whose products it is a sum of, with nothing but numbers since
-    before: Factors = _ONE  # since the last function, where no weights made it
+    number: AtTwoWidths | None = None
+    own: Mapping[str, AtTwoWidths] = {}  # parameters that it is made of
+    made: Mapping[str, AtTwoWidths] = {}  # weights whose products it is a sum of, with nothing but numbers since
+    before: AtTwoWidths = _ONE  # since the last function, where no weights made it
     summed: bool = True  # over the inputs of the weights that made it
+    looked: bool = False  # rows of these parameters, which may be signals
 
-    def times(self, factors: Factors, power: int = 1) -> "_Value":
+    def times(self, factors: AtTwoWidths, power: int = 1) -> "_Value":
         """Multiplied by a number, or divided."""
         own, made = ({name: f.times(factors, power) for name, f in each.items()} for each in (self.own, self.made))
-        return _Value(None, own, made, self.before.times(factors, power), self.summed)
+        return _Value(None, own, made, self.before.times(factors, power), self.summed, self.looked)
 
 
-def by_hand(narrow: Mapping[str, list[Forward]], wide: Mapping[str, list[Forward]], ratio: float) -> dict[str, ByHand]:
+def by_hand(
+    narrow: Mapping[str, list[Forward]], wide: Mapping[str, list[Forward]], ratio: float
+) -> dict[str, InForward]:
     """By what the code multiplies the products of every parameter, seen in two widths, of this ratio; none of what is unclear.
 
     >>> from zoo.inner import forwards
     >>> def seen(n):
     ...     return forwards(lambda p, x: x @ p["w"] / p["w"].shape[0] ** 0.5, {"w": jnp.ones((n, 1))}, jnp.ones((2, n)))
     >>> by_hand(*({name: [each] for name, each in seen(n).items()} for n in (4, 16)), ratio=4)
-    {'w': ByHand(factor=0.5, power=-0.5)}
+    {'w': InForward(factor=0.5, power=-0.5)}
     """
-    found: dict[str, list[Factors]] = {}
+    found: dict[str, list[AtTwoWidths]] = {}
     for one, two in _programs(narrow, wide):
         walk = _Walk()
         with contextlib.suppress(_OtherError):  # two programs that differ in more than sizes
@@ -89,7 +92,7 @@ class Stood(NamedTuple):
 
     role: str
     power: float | None
-    number: ByHand
+    number: InForward
 
 
 def stand_for_starts(weights: Mapping[str, Stood]) -> set[str]:
@@ -98,7 +101,7 @@ def stand_for_starts(weights: Mapping[str, Stood]) -> set[str]:
     Of a readout by N^(−1) too, as mean-field networks are written. Those that start at zero go with the others: queries may be
     divided by √d for another reason.
 
-    >>> start = Stood("hidden", 0.0, ByHand(0.1, -0.5))
+    >>> start = Stood("hidden", 0.0, InForward(0.1, -0.5))
     >>> sorted(stand_for_starts({"w": start, "zero": start._replace(power=None), "lecun": start._replace(power=-0.5)}))
     ['w', 'zero']
     """
@@ -127,7 +130,7 @@ def with_by_hand(
         for name, place in places.items()
         if place.role in ("hidden", "readout") and abs(place.init[0]) < MARGIN
     }
-    found: dict[str, ByHand] = {}
+    found: dict[str, InForward] = {}
     if weights:
         with contextlib.suppress(Exception):  # without a forward pass of both sizes nothing is seen
             found = by_hand(*(models.seen(forwards_of, each) for each in sizes), ratio=ratio)
@@ -150,14 +153,14 @@ def _programs(narrow: Mapping[str, list[Forward]], wide: Mapping[str, list[Forwa
     return list(pairs.values())
 
 
-def _agree(factors: Sequence[Factors]) -> bool:
+def _agree(factors: Sequence[AtTwoWidths]) -> bool:
     same = all(np.allclose(each, factors[0], rtol=1e-3) for each in factors)
     return same and all(0 < each < math.inf for each in factors[0])
 
 
-def _said(factors: Sequence[Factors], ratio: float) -> ByHand:
+def _said(factors: Sequence[AtTwoWidths], ratio: float) -> InForward:
     narrow, wide = factors[0]
-    return ByHand(narrow, round(math.log(wide / narrow, ratio), 6) + 0.0)
+    return InForward(narrow, round(math.log(wide / narrow, ratio), 6) + 0.0)
 
 
 class _OtherError(Exception):
@@ -168,7 +171,7 @@ class _Walk:
     """Through two programs at once."""
 
     def __init__(self) -> None:
-        self.found: dict[str, list[Factors]] = {}
+        self.found: dict[str, list[AtTwoWidths]] = {}
 
     def whole(self, one: Any, two: Any) -> None:
         """Of a forward pass."""
@@ -233,7 +236,9 @@ class _Walk:
         if all(each.number is not None for each in given) and given:
             return _worked_out(a, b, [each.number for each in given])
         if name in _PASSED:
-            return given[0]
+            return given[0]._replace(looked=given[0].looked or (name == "gather" and bool(given[0].own)))
+        if name not in ("mul", "div", *_PRODUCTS):
+            given = [_signal(each) for each in given]
         if name in _JOINED:
             return self._join(given[1:] if name == "select_n" else given)
         if name in ("mul", "div") and len([each for each in given if each.number is not None]) == 1:
@@ -252,6 +257,8 @@ class _Walk:
         return _Value(own={key: _UNKNOWN for each in given for key in each.own})
 
     def _product(self, a: Any, b: Any, given: list[_Value]) -> _Value:
+        if all(each.own for each in given):
+            given = [_signal(each) for each in given]
         weights = [bool(each.own) for each in given]
         if all(weights):
             return _Value(own={key: _UNKNOWN for each in given for key in each.own})
@@ -281,12 +288,17 @@ class _Walk:
         return _Value(None, own, made, before, all(each.summed for each in given))
 
 
-def _own(value: _Value) -> Mapping[str, Factors]:
+def _own(value: _Value) -> Mapping[str, AtTwoWidths]:
     return value.own
 
 
-def _made(value: _Value) -> Mapping[str, Factors]:
+def _made(value: _Value) -> Mapping[str, AtTwoWidths]:
     return value.made
+
+
+def _signal(value: _Value) -> _Value:
+    """What is looked up, as words of an embedding."""
+    return _Value(before=next(iter(value.own.values()))) if value.looked and value.own else value
 
 
 def _fresh(value: _Value) -> _Value:
@@ -295,7 +307,7 @@ def _fresh(value: _Value) -> _Value:
 
 def _constant(a: Any, b: Any) -> _Value:
     number = np.size(a) == 1 == np.size(b) and all(jnp.issubdtype(jnp.result_type(each), np.number) for each in (a, b))
-    return _Value(Factors(*(float(np.asarray(each).item()) for each in (a, b)))) if number else _Value()
+    return _Value(AtTwoWidths(*(float(np.asarray(each).item()) for each in (a, b)))) if number else _Value()
 
 
 def _worked_out(a: Any, b: Any, numbers: Sequence[Any]) -> _Value:
@@ -309,11 +321,11 @@ def _worked_out(a: Any, b: Any, numbers: Sequence[Any]) -> _Value:
         for eqn, at in ((a, 0), (b, 1)):
             arrays = [jnp.asarray(each[at], v.aval.dtype) for each, v in zip(numbers, eqn.invars, strict=True)]
             ends.append(float(np.asarray(eqn.primitive.bind(*arrays, **eqn.params)).item()))
-        return _Value(Factors(*ends))
+        return _Value(AtTwoWidths(*ends))
     return _Value()
 
 
-def _summed(a: Any, b: Any) -> Factors:
+def _summed(a: Any, b: Any) -> AtTwoWidths:
     """How many entries a sum has."""
 
     def count(eqn: Any) -> float:
@@ -325,7 +337,7 @@ def _summed(a: Any, b: Any) -> Factors:
         return math.prod(shape[i] for i in ([eqn.params["axis"]] if name == "cumsum" else eqn.params["axes"]))
 
     one, two = count(a), count(b)
-    return _ONE if one == two else Factors(one, two)
+    return _ONE if one == two else AtTwoWidths(one, two)
 
 
 def _bodies(eqn: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from zoo.by_hand import NONE, ByHand
+from zoo.by_hand import NONE, InForward
 from zoo.messages import as_text
 from zoo.names import map_named
 from zoo.parameterization import Parameterization
@@ -41,7 +41,7 @@ class Place:
     unsure: bool = False  # whether its first axis may be one of layers
     shared: bool = False  # one parameter for all blocks, whose gradient is a sum over them
     inner: bool = False  # of a layer of role readout whose few signals act on all neurons, as a router's or a gate's
-    by_hand: ByHand = NONE  # numbers in the code that stand for its start, as in h @ W / √N
+    by_hand: InForward = NONE  # numbers in the code that stand for its start, as in h @ W / √N
 
     @property
     def matrix(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from jax.extend.core import Literal
 
-from zoo.held import LINEAR, OF_SHAPES, Axis, Entrywise, Held, Other, Use, names
+from zoo.held import LINEAR, OF_SHAPES, Axis, Entrywise, Held, Met, Other, Use, names
 from zoo.of_shapes import ShapeRules
 
 
@@ -27,6 +27,7 @@ class Looked(NamedTuple):
 
     held: Held
     origin: LookUp
+    met: bool = False  # multiplied by activations, entry by entry: a product, if a sum over the axes follows
 
     def size(self) -> int:
         """How many of its axes are those of the table."""
@@ -98,6 +99,8 @@ class Notes(ShapeRules):
     def _of_looked_up(self, eqn: Any, inputs: Sequence[Any]) -> tuple[list[Any], list[int]] | None:
         """(what comes out, the operands that are weights and summed over), where what is looked up stays weights."""
         name = eqn.primitive.name
+        if any(isinstance(each, Looked) and each.met for each in inputs):
+            return self._of_met(eqn, inputs)
         at = max(range(len(inputs)), key=lambda i: inputs[i].size() if isinstance(inputs[i], Looked) else -1)
         looked, rest = inputs[at], [i for i in range(len(inputs)) if i != at]
         if name == "dot_general" and not isinstance(inputs[1 - at], Held):
@@ -109,15 +112,32 @@ class Notes(ShapeRules):
         alone = all(
             inputs[i] in (None, Other.FIXED, Other.ACTIVE) and _is_number(eqn.invars[i], inputs[i]) for i in rest
         )
+        whole = eqn.invars[at].aval.shape == eqn.outvars[0].aval.shape
+        if name == "mul" and whole and _is_active(inputs[1 - at]) and not alone:
+            return [looked._replace(met=True)], []
         if not alone:
             return None
         if name in OF_SHAPES and at == 0:
             found = getattr(self, "_" + name)(eqn, looked.held, *[None] * len(rest))
             found = found if isinstance(found, list) else [found]
             return [each and Looked(each, looked.origin) for each in found], []
-        if name in (*LINEAR, "mul", "div") and eqn.invars[at].aval.shape == eqn.outvars[0].aval.shape:
+        if name in (*LINEAR, "mul", "div") and whole:
             return ([looked], []) if name != "div" or at == 0 else None
         return None
+
+    def _of_met(self, eqn: Any, inputs: Sequence[Any]) -> tuple[list[Any], list[int]] | None:
+        """Of products by entry: summed over axes of the table, they are products of matrices; otherwise signals."""
+        looked, name = inputs[0], eqn.primitive.name
+        if name in ("convert_element_type", "copy"):
+            return [looked], []
+        if name != "reduce_sum":
+            return None
+        held, axes = looked.held, eqn.params["axes"]
+        if not any(held.axes[i] for i in axes):
+            return [looked._replace(held=self._squeeze(eqn, held))], []
+        kept = [i for i in range(len(held.axes)) if i not in axes]
+        looked.origin.sums.append((held, [i for i in axes if held.axes[i]], kept, []))
+        return [Other.ACTIVE], [0]
 
     def _product(self, eqn: Any, looked: Looked, at: int) -> tuple[list[Any], list[int]]:
         """A product with activations, that sums over axes of the table or, with weights for each, over what was looked up."""
@@ -143,3 +163,7 @@ class Notes(ShapeRules):
 
 def _is_number(v: Any, known: Any) -> bool:
     return isinstance(v, Literal) or known is Other.FIXED or v.aval.size == 1
+
+
+def _is_active(known: Any) -> bool:
+    return known in (None, Other.ACTIVE) or (isinstance(known, Met) and not known.whole)

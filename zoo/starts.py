@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from zoo.abstract import variables_of
 from zoo.added import added_to_outputs, met_by, used_in_outputs
 from zoo.asleep import Asleep, sleepers
-from zoo.by_hand import MARGIN, NONE, ByHand, Stood, stand_for_starts
+from zoo.by_hand import MARGIN, NONE, InForward, Stood, stand_for_starts
 from zoo.infer import infer_roles
 from zoo.inferred import Place, TiedError
 from zoo.laws import Law, law_of, laws
@@ -57,7 +57,7 @@ class Start(NamedTuple):
     law: Law
     of_outputs: bool = False  # the readout's bias
     power: float = 0.0  # of N, with which its standard deviation goes, with numbers that stand for it
-    by_hand: ByHand = NONE  # these numbers in the code
+    by_hand: InForward = NONE  # these numbers in the code
     unused: bool = False  # one of several readouts, on which outputs do not depend
 
 

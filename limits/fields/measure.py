@@ -28,7 +28,8 @@ _NO_FEATURES = (
 )
 _NO_READOUT = (
     "What enters the readout of {name} cannot be read: no product or no layer has weights of that role. Outputs that are means "
-    "or sums over neurons have no kernel here; end with a layer of weights, or say by roles which it is."
+    "or sums over neurons have no kernel here; end with a layer of weights, or say by roles which it is. Of rows that are looked "
+    "up, (h * w[x]).sum(-1), take entries of the product: jnp.take_along_axis(h @ w.T, x[:, None], 1)."
 )
 _READOUTS = (
     "What enters the readout of {name} cannot be read, as {names} all have that role. Outputs of several layers have a kernel "

@@ -41,6 +41,34 @@ class DividesByHand(nn.Module):
         return self.through("v", nn.relu(h), 1)
 
 
+class LookedUpHead(nn.Module):
+    """The readout of each sample is a row of a table."""
+
+    width: int
+    by_hand: bool = True
+    sums: bool = True
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.Embed(5, self.width, embedding_init=normal(1.0), name="words")(x[:, 0])
+        h = jnp.tanh(nn.Dense(self.width, name="hidden")(jnp.tanh(h)))
+        w = self.param("v", normal(1.0 if self.by_hand else self.width**-0.5), (7, self.width))[x[:, 1]]
+        f = (h * w).sum(-1) if self.sums else jnp.einsum("ni,ni->n", h, w)
+        return f[:, None] / (jnp.sqrt(self.width) if self.by_hand else 1.0)
+
+
+class Conditioned(nn.Module):
+    """Rows of a table multiply neurons, and matrices follow: no readout."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.Embed(5, self.width, embedding_init=normal(1.0), name="words")(x[:, 0])
+        gain = self.param("v", normal(1.0), (7, self.width))[x[:, 1]]
+        return nn.Dense(1)(jnp.tanh(nn.Dense(self.width, name="hidden")(h)) * gain)
+
+
 class ReadOverN(nn.Module):
     width: int
 
@@ -85,6 +113,16 @@ def test_rates_are_those_of_weights_that_start_with_it(where, form):
         np.testing.assert_allclose(one[name].rate, two[name].rate * ratio / s**2, rtol=1e-6)
         np.testing.assert_allclose(one[name].step, two[name].step * ratio**0.5 / s, rtol=1e-6)
     assert one["u"] == two["u"]
+
+
+@pytest.mark.parametrize("sums", [True, False])
+def test_a_looked_up_head_is_a_readout(sums):
+    """(h * w[x]).sum(-1) is the entry x of a product with a matrix; it was taken for an embedding."""
+    x = jax.ShapeDtypeStruct((2, 2), "int32")
+    one, two = (of(LookedUpHead(64, by_hand, sums), "mup", x) for by_hand in (True, False))
+    assert one["v"].role == two["v"].role == "readout"
+    np.testing.assert_allclose([one["v"].rate, two["v"].rate], [64, 1], rtol=1e-6)
+    assert of(Conditioned(64), "mup", x)["v"].role == "input"
 
 
 def test_zeros_move_as_if_drawn():
