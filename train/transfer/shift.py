@@ -90,7 +90,10 @@ class Transfer:
         low, high = interval(elsewhere, elsewhere)
         _, least, most = self.shift()
         low = 0.0 if least <= 0 <= most else low
-        return float(np.clip(over(loss_at(large.rates, means, best), means.min()), low, high)), low, high
+        # Both places of one curve: a straight line over the least point of a grid has costs where there are none.
+        there, own = (large.height(drawn, np.full(DRAWS, at)) for at in (best, large.optimum().log_rate))
+        cost = float(np.median(there - own))
+        return float(np.clip(np.expm1(cost) if self.positive else cost, low, high)), low, high
 
     @property
     def cost(self) -> str:

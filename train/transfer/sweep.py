@@ -148,17 +148,20 @@ class Sweep:
         Straight lines where no curve was fitted; `seed`: with the errors of means over seeds.
         """
         x, stable = np.log2(self.rates), np.isfinite(self.losses).all(1)
-        values = logarithm(self.losses)[stable]
-        values, means = values - values.mean(0), np.where(stable, 0.0, np.inf)
-        means[stable] = values.mean(1) - values.mean(1).min()
-        errors = np.zeros(len(x))
+        values, errors = logarithm(self.losses)[stable], np.zeros(len(x))
+        values = values - values.mean(0)
         if values.shape[1] > 1 and seed is not None:
             errors[stable] = values.std(1, ddof=1) / values.shape[1] ** 0.5
         noise = between(x, errors, at) * np.random.default_rng(seed).normal(size=len(at))
-        there = drawn.height(at)
-        there = np.where(np.isnan(there), between(x, means, at), there)
         own = drawn.height(np.clip(drawn.place, drawn.valley.x[0], drawn.valley.x[-1]))
-        return np.maximum(there + noise - own, 0.0)
+        return np.maximum(self.height(drawn, at) + noise - own, 0.0)
+
+    def height(self, drawn: Drawn, at: np.ndarray) -> np.ndarray:
+        """The logarithm of the loss at a place for each draw, above that of the least point; straight lines where no curve was
+        fitted."""
+        values = logarithm(self.losses).mean(1)
+        there = drawn.height(at)
+        return np.where(np.isnan(there), between(np.log2(self.rates), values - values.min(), at), there)
 
     def moving_optimum(self, points: int = 24) -> tuple[np.ndarray, np.ndarray]:
         """(steps, log₂ of the optimum had training ended there)."""

@@ -1,10 +1,10 @@
 """Where a noisy curve is least: how probable every place of its minimum is, given its values at the points of a grid.
 
 The logarithm of the loss is c + a g(x − x₀) near its minimum x₀, with a > 0 and a shape g of the list `FAMILIES`: |x|^p on both
-sides, of other steepness and other p, |x| + x²/4 of other steepness, eᵗ − t − 1, which is steep on one side, or log(1 + x²/4),
-that of a parabola over a floor. c and a are integrated out, shapes are averaged over. The spread of x₀ is what data and grid
-leave open: noise (variances over seeds, pooled over neighbouring points, Student's t with their degrees of freedom), slopes in
-which seeds differ, and between two points of the grid, which of the shapes it is.
+sides, of other steepness and other p, |x| + x²/4 of other steepness, eᵗ − t − 1, which is steep on one side, or of one of these
+over a floor the logarithm, such as log(1 + x²/4). c and a are integrated out, shapes are averaged over. The spread of x₀ is what
+data and grid leave open: noise (variances over seeds, pooled over neighbouring points, Student's t with their degrees of
+freedom), slopes in which seeds differ, and between two points of the grid, which of the shapes it is.
 """
 
 import dataclasses
@@ -27,6 +27,9 @@ STEEPEST = 8.0  # the right side over the left one, or the other way round
 # In place of an exponent: log(1 + x²/4). Of steepnesses few, as with many it would pass for a kink, and place that wrongly.
 FLOORED, FLOORED_STEEP, FLOORED_SHARE = 4.0, (0.5, 1.0, 2.0), 0.15
 SKEWS, SKEWED_SHARE = tuple(k / 4 for k in range(-6, 7) if k), 0.2
+# A skewed loss over a floor, log(1 + (eᵗ − t − 1)/2 r²) with t = r x: on one side it is all but level soon, as where small rates
+# leave a loss as it began; shapes that go on rising on both sides place its minimum too far on the steep side.
+FLOORED_SKEWS, FLOORED_SKEWED_SHARE = tuple(k / 4 for k in range(-4, 5) if k), 0.15
 # No shape is exact: of the rise of a point over the least one, and of that of the least one's neighbours. Where points are closer
 # around the optimum than elsewhere, it grows with the square of how much farther others are; so it does with spacings of more
 # than an octave, up to a share. Valleys are narrower than some grids (half decades, powers of 4), and not even inside of them.
@@ -281,7 +284,11 @@ def _posterior(
 def shape_shares() -> np.ndarray:
     """How plausible every shape of `shapes_at` is before there are data."""
     powers = [share / count for *_, share, count in FAMILIES for _ in range(count)]
-    others = [(SKEWED_SHARE, len(SKEWS)), (FLOORED_SHARE, len(FLOORED_STEEP))]
+    others = [
+        (SKEWED_SHARE, len(SKEWS)),
+        (FLOORED_SHARE, len(FLOORED_STEEP)),
+        (FLOORED_SKEWED_SHARE, len(FLOORED_SKEWS)),
+    ]
     shares = np.array(powers + [share / count for share, count in others for _ in range(count)])
     return shares / shares.sum()
 
@@ -305,13 +312,15 @@ def shapes_at(away: np.ndarray, spacing: float, among: np.ndarray | None = None)
     for row, i in enumerate(range(len(_SHAPES)) if among is None else among):
         p, q, r = _SHAPES[i]
         if p == 0:
-            found[row] = np.exp(np.minimum(skew * r * t, 20.0)) - skew * r * t - 1
+            rises = np.exp(np.minimum(skew * r * t, 20.0)) - skew * r * t - 1
+            found[row] = np.log1p(rises / (2 * (skew * r) ** 2)) if q else rises
         else:
             found[row] = left[p] / r**0.5 + right[q] * r**0.5
     return found
 
 
-# (exponent left, exponent right, steepness of the right side over the left one); with exponents 0 the skew.
+# (exponent left, exponent right, steepness of the right side over the left one); with a left exponent of 0 the skew.
 _SHAPES = [(p, q, r) for p, q, _, count in FAMILIES for r in np.geomspace(1 / STEEPEST, STEEPEST, count)]
 _SHAPES += [(0.0, 0.0, s) for s in SKEWS]
 _SHAPES += [(FLOORED, FLOORED, r) for r in FLOORED_STEEP]
+_SHAPES += [(0.0, FLOORED, s) for s in FLOORED_SKEWS]
