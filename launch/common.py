@@ -53,7 +53,7 @@ NAMED: list[str] = []  # what the user named beside flags, once `start` has read
 _WRITTEN: list[Any] = []  # the output folder, once it is known
 _NO_ROOM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there")
 _NO_ROOM[errno.EFBIG] = "allow larger files (ulimit -f) or make room there"
-_NOT_NOW = dict.fromkeys((errno.EACCES, errno.EPERM), "read or written") | {errno.EROFS: "written"}
+_NOT_NOW = dict.fromkeys((errno.EACCES, errno.EPERM, errno.ENOTDIR), "read or written") | {errno.EROFS: "written"}
 _TRACED = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
@@ -171,7 +171,7 @@ def start(
             end_in_time(1)
             raise SystemExit(1) from None
 
-    app.run(guarded, argv=arguments)
+    app.run(guarded, argv=arguments, flags_parser=overrides.parse)
 
 
 def sentence(error: Exception) -> str:
@@ -185,14 +185,14 @@ def sentence(error: Exception) -> str:
     ...     print(sentence(error)[:63])
     A function of the config needs a number where JAX has none yet:
     """
+    again = "the same command continues from what is kept" if _WRITTEN else "give the same command again"
     if isinstance(error, OSError) and error.errno in _NO_ROOM:  # Python and the system say at most which file
         where = Path(error.filename).parent if error.filename else _WRITTEN[-1] if _WRITTEN else "the output folder"
-        remedy = f"{_NO_ROOM[error.errno]}, and the same command continues from what is kept"
+        remedy = f"{_NO_ROOM[error.errno]}, and {again}"
         return f"There is no room for what is written to {where} ({error.strerror}): {remedy}."
     if isinstance(error, OSError) and error.errno in _NOT_NOW:
         what = error.filename or (_WRITTEN[-1] if _WRITTEN else "a file")
-        remedy = "mend that, and the same command continues from what is kept"
-        return f"{what} cannot be {_NOT_NOW[error.errno]} ({error.strerror}): {remedy}."
+        return f"{what} cannot be {_NOT_NOW[error.errno]} ({error.strerror}): mend that, and {again}."
     if isinstance(error, _TRACED):
         return _OF_NUMPY + str(error).strip().partition("\n")[0]
     return str(error) if isinstance(error, _SPEAKING) else f"{type(error).__name__}: {error} (--debug shows where)"

@@ -1,7 +1,8 @@
-"""--config.FIELD=VALUE: fields by their names, and values as they are typed."""
+"""--config.FIELD=VALUE: fields by their names, and values as they are typed; what a flag does not take, in a sentence."""
 
 import ast
 import inspect
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,24 @@ from zoo.messages import did_you_mean
 _SWITCHES = {"true": True, "false": False}
 _OPEN = ("data", "task")  # what they name has options that the file need not list; it says which
 _PATHS = ("path", "pattern", "data_dir")  # of these options: words, also where one is named 3 or None
+
+_MEANT = {  # of what absl and ml_collections say of a value that they cannot read
+    r"invalid literal for int\(\).*": "it must be a whole number",
+    r"could not convert string to float.*": "it must be a number",
+    r"\('Non-boolean argument.*": "it must be true or false",
+    r"Failed to parse .* as a ConfigDict.*": "it has fields, each given by its own name, such as --config.task.seed=1",
+}
+
+
+def parse(arguments: Sequence[str]) -> list[str]:
+    """Reads all flags and returns what is beside them; where one is unknown or takes no such value, the program ends."""
+    try:
+        return flags.FLAGS(arguments)
+    except flags.Error as error:
+        said = str(error)
+        for theirs, ours in _MEANT.items():
+            said = re.sub(theirs, ours, said, flags=re.DOTALL)
+        raise SystemExit(f"error: {said.rstrip('.')} (--help lists the flags).") from None
 
 
 def options(module: Any) -> tuple[str, ...]:

@@ -137,7 +137,17 @@ def test_where_there_is_no_room_is_said(tmp_path, monkeypatch):
         )
 
 
-def test_a_folder_that_may_no_longer_be_written_is_a_sentence(tmp_path):
+def test_what_a_command_that_keeps_nothing_has_no_room_for_does_not_continue(tmp_path, monkeypatch):
+    """pack and unpack were said to continue from what is kept."""
+    monkeypatch.setattr(common, "_WRITTEN", [])
+    for code in (errno.ENOSPC, errno.EACCES, errno.ENOTDIR):
+        said = common.sentence(OSError(code, "why", str(tmp_path / "a.zip")))
+        assert "(why): " in said
+        assert said.endswith("give the same command again.")
+
+
+def test_a_folder_that_may_no_longer_be_written_is_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(common, "_WRITTEN", [tmp_path])
     for code, what in ((errno.EROFS, "written"), (errno.EACCES, "read or written")):
         said = common.sentence(OSError(code, "why", str(tmp_path / "a.npz")))
         assert said.startswith(f"{tmp_path / 'a.npz'} cannot be {what} (why): ")

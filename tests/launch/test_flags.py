@@ -76,6 +76,31 @@ def refusal(argument):
         return str(error)
 
 
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("--config.steps=abc", "it must be a whole number"),
+        ("--config.steps=1.5", "it must be a whole number"),
+        ("--config.learning_rate=abc", "it must be a number"),
+        ("--config.centred=maybe", "it must be true or false"),
+        ("--config.task=3", "it has fields"),
+        ("--config.steps", "Missing value"),
+        ("--shard=2/2", "with i from 0 to n − 1"),
+        ("--worddir=x", "Unknown command line flag"),
+    ],
+)
+def test_a_flag_that_cannot_be_read_is_one_sentence(argument, said, monkeypatch, capsys):
+    """They ended in absl's "FATAL Flags parsing error", and for numbers in Python's words."""
+    monkeypatch.setattr(sys, "argv", ["program", "--config=mlp", argument])
+    with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
+        common.start(lambda: None, "")
+    words = str(ended.value)
+    assert words.startswith("error: ")
+    assert said in words
+    assert argument.partition("=")[0].lstrip("-") in words
+    assert "FATAL" not in capsys.readouterr().err
+
+
 def test_signs_that_a_terminal_lacks_end_no_program(monkeypatch):
     """Of Latin letters: a report was lost to a UnicodeEncodeError at the first ∞, after all was computed."""
     bytes_ = io.BytesIO()
