@@ -255,3 +255,18 @@ def test_inputs_that_are_far_from_size_one_are_said(tmp_path):
         assert np.abs(file_task(path, 4, 0, normalise="image").x_train).max() < 3
         for x in (grey / 65535, X, (grey // 257).astype(np.uint8)):  # bytes are normalised
             Batches(source("arrays", path=kept(tmp_path, x_train=x, y_train=[0, 1] * 3)), 2)
+
+
+def test_tokens_of_a_file_are_told_what_keeps_them_whole(tmp_path):
+    """They were told to be normalised as images are."""
+    tokens = np.arange(48).reshape(6, 8) * 5
+    path = kept(tmp_path, x_train=tokens, y_train=[0, 1] * 3, x_test=tokens, y_test=[0, 1] * 3)
+    with pytest.warns(
+        UserWarning, match=r'Of tokens normalise="tokens" keeps the whole numbers; of other inputs normalise="image"'
+    ):
+        file_task(path, 4, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert file_task(path, 4, 0, normalise="tokens").x_train.dtype == np.int32
+    with pytest.warns(UserWarning, match=r'too large\. normalise="image"'):
+        file_task(kept(tmp_path, x_train=tokens - 1.0, y_train=[0, 1] * 3, x_test=tokens, y_test=[0, 1] * 3), 4, 0)

@@ -46,10 +46,12 @@ class FileArrays(Arrays):
         if self.normalise != "none" or size < _LARGE:
             return ""
         low, high = self.inputs.min(), self.inputs.max()
+        whole = self.inputs.ndim == 2 and self.inputs.dtype.kind in "iu" and low >= 0
+        tokens = ' Of tokens normalise="tokens" keeps the whole numbers; of other inputs' if whole else ""
         return (
             f'"{self.name}" has inputs from {low:g} to {high:g} ({self.inputs.dtype}; root mean square {size:.3g}), which are '
             "taken as they are (images of bytes alone are not): kernels go as their square, and learning rates for inputs of "
-            'size 1 are too large. normalise="image" brings every sample to mean 0 and size 1.'
+            f'size 1 are too large.{tokens} normalise="image" brings every sample to mean 0 and size 1.'
         )
 
 
