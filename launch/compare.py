@@ -142,6 +142,8 @@ def trainings(config: Any, each: Families, task: Task, folder: Any, screen: Any)
 def of_learning(config: Any, screen: Any) -> dict[str, Any] | None:
     """config.rich, at those of its depths that are compared: on the command line `depths` alone is changed. At all if none is."""
     rich = dict(config.get("rich") or {})
+    for name in {"samples", "replicas"} & set(rich):  # else ensembles are trained before anybody looks
+        checks.count()(f"config.rich.{name}", rich[name])
     at, compared = tuple(rich.get("depths") or ()), tuple(config.depths)
     left = [depth for depth in at if depth not in compared]
     if left:

@@ -3,8 +3,8 @@
     limit-zoo pack DIR [--archive=FILE.zip] [--checkpoints] [--nocells]
 
 Of folders of transfer, predict, compare, reproduce, train, limit and analyze. Only files that these commands write go in; the
-others are named. The default archive is NAME.zip beside the folder; one that is there is not written over. Equal folders give
-equal bytes.
+others are named, and so are modules of your own that the config imports, which are not in it. The default archive is NAME.zip
+beside the folder; one that is there is not written over. Equal folders give equal bytes.
 --nocells leaves out the single cells of a grid: `limit-zoo predict` does without, a sweep cannot go on without.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from absl import flags
 
 from launch import common
-from train.study.sharing import ATTACHABLE, pack
+from train.study.sharing import ATTACHABLE, not_packed, pack
 
 _ARCHIVE = flags.DEFINE_string("archive", "", "The archive to write; default NAME.zip beside the folder.")
 _CHECKPOINTS = flags.DEFINE_boolean("checkpoints", False, "Also the checkpoints of a training run.")
@@ -37,6 +37,14 @@ def main() -> None:
         groups = collections.Counter(f"{name.partition('/')[0]}/" if "/" in name else name for name in left)
         words = [f"{name} ({n} files)" if name.endswith("/") else name for name, n in groups.items()]
         screen.print(f"left out: {', '.join(words)}", highlight=False, markup=False)
+    for name in (each for each in kept if "/" not in each and each.endswith(".py")):
+        if modules := not_packed(folder / name):
+            screen.print(
+                f"{name} imports {', '.join(modules)}, which the archive does not have: reports and `limit-zoo predict` do "
+                "without, whoever is to go on, or to execute that file, needs it beside.",
+                highlight=False,
+                markup=False,
+            )
     if size > ATTACHABLE:
         screen.print(
             f"That is more than the {ATTACHABLE:,} bytes that can commonly be attached: --nocells makes it smaller."

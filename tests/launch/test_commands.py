@@ -163,6 +163,7 @@ def test_what_a_config_of_regression_lacks_is_named(tmp_path):
             "values is given twice",
         ),
         (["compare", "--config=mlp", "--config.widths=(0,8)"], "config.widths must be"),
+        (["compare", "--config=mlp", "--config.rich.samples=0"], "error: config.rich.samples must be"),
         (["compare", "--config=mlp", "--workdir=/proc/nowhere"], "choose another with --workdir"),
         (["transfer", "--config=transfer_width", "--precision=1"], "give --budget too"),
         (["limit", "--config=mlp", "--shard=0/2"], "leave out --shard"),

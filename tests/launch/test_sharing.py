@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forked import ended
 
 from limits.kept.store import DamagedError, npz_bytes
 from train.evaluate.report import Table
@@ -194,6 +195,21 @@ def test_the_programs(theirs: Any, tmp_path: Path):
         assert done.returncode == 1
         assert why in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_modules_beside_the_config_that_are_not_packed_are_said(theirs: Any, tmp_path: Path):
+    """An archive whose config imports them could not be gone on from, without a word."""
+    folder, _ = theirs
+    imports = "import json, numpy.linalg\nfrom mine.parts import f\nfrom zoo import MLP\ndef make():\n    import other_of_mine\n"
+    (folder / "own.py").write_text(imports)
+    (tmp_path / "other_of_mine.py").write_text("raise AssertionError('executed')")
+    (code,), (said,) = ended("launch.pack", "theirs", folder=tmp_path)
+    assert code == 0, said
+    assert "own.py imports mine, other_of_mine, which the archive does not have" in said
+    (folder / "own.py").write_text("import json, flax.linen\n")
+    (code,), (said,) = ended("launch.pack", "theirs", "--archive=b.zip", folder=tmp_path)
+    assert code == 0, said
+    assert "imports" not in said
 
 
 def test_a_file_in_the_place_of_a_folder_is_said(theirs: Any, tmp_path: Path):

@@ -1,7 +1,10 @@
 """What a command left in a folder, as one archive for others, and theirs as a folder here."""
 
+import ast
+import importlib.metadata
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from limits.kept.store import DamagedError, has_checksum, read_npz, write_whole
 from train.evaluate.report import numbers_in
 
 ATTACHABLE = 25 * 10**6  # bytes: what trackers and mail commonly take
+_ROOMS = ("configs", "launch", "limits", "train", "zoo")
 _NAMED = re.compile(
     r"(report|predicted)\.(json|html)|(config|limit)\.json|(log|test)\.jsonl|(figure_\d+|evidence)\.png"
 )
@@ -39,6 +43,18 @@ def pack(folder: Path, archive: Path, checkpoints: bool = False, cells: bool = T
         )
     write_whole(archive, data)
     return kept, [name for name in there if name not in kept and name != LIST and not _UNFINISHED.search(name)]
+
+
+def not_packed(file: Path) -> list[str]:
+    """Modules of one's own that a config's file imports: no archive has them. The file is read, not executed."""
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (OSError, SyntaxError, ValueError):
+        return []
+    named = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    named += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    known = {"", *_ROOMS, *sys.stdlib_module_names, *importlib.metadata.packages_distributions()}
+    return sorted({each.partition(".")[0] for each in named} - known)
 
 
 def unpack(archive: Path, folder: Path, largest: int = LARGEST) -> dict[str, Any]:
