@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,12 +33,6 @@ _WIDTH = checks.number(positive=True) | checks.Check("inf", lambda v: isinstance
 _MIXED = (
     "the outputs of {name} differ from one network to the next, however wide: {why}. What `rich` finds are means over such "
     "networks, in `reduce` single sweeps; their spread is that of `ensemble`"
-)
-_SLOW = 1e-3  # γ from which on features move by 100 times the least movement that float32 tells from rounding
-_ROUNDED = (
-    "rich: with gamma={gamma:g} features move by parts of that size, which float32 does not tell well from rounding: outputs "
-    "lose what they owe to such movement (at 1e-5 about a third). Give dtype=np.float64 under jax.enable_x64(True), or ask "
-    "lazy, which is the limit of small gamma."
 )
 _NO_WIDTH = "rich: {said}. It does not fall as 1/width: leave width out."
 _NOT_RICH = (
@@ -190,8 +183,6 @@ def rich(
         Console(stderr=True).print(f"record: {', '.join(record)} at {count} times: {size / 2**20:,.1f} MiB.")
     at = checked_times(kernel_times, recorded)
     plan = Plan(twin.net, task, training, recorded, kernels, at, observe, record)
-    if not twin.deep and exactly(plan) is None:  # coordinates that are exact lose nothing
-        _check_digits(twin.net, dtype)
     if twin.deep:
         check_roles(trained)
     if depths is not None and not twin.deep:
@@ -260,13 +251,6 @@ def check_learns(twin: Any) -> None:
     start = getattr(twin, "_absent", {}).get("nngp")
     if start is not None:
         raise AbsentError(f"{name} has no limit, with feature learning or without: {start.detail}")
-
-
-def _check_digits(net: Any, dtype: Any) -> None:
-    """Warns where features move by so little that numbers of this precision lose it."""
-    gamma = getattr(net, "gamma", None)
-    if isinstance(gamma, int | float) and 0 < abs(gamma) < _SLOW and np.dtype(dtype).itemsize < 8:
-        warnings.warn(_ROUNDED.format(gamma=gamma), stacklevel=4)
 
 
 def _mean_of_coupled(runs: Runs, found: Coupled, how: Provenance, width: float | None, mixed: str) -> Trajectory:

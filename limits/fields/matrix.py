@@ -170,21 +170,23 @@ def ordered_directions(rest: jax.Array, least: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, len(rest), add, jnp.zeros_like(rest))
 
 
-def meet(matrix: Matrix, a: jax.Array, key: Any, tolerance: float) -> tuple[jax.Array, Matrix]:
-    """(coefficients c of rows a = c V, the matrix with what they reveal); `key` is raw key data.
+def meet(matrix: Matrix, a: jax.Array, key: Any, tolerance: float) -> tuple[jax.Array, jax.Array, Matrix]:
+    """(c, e, the matrix with what they reveal) of rows a = c V + rest, with e = rest Zᵀ; `key` is raw key data.
 
+    What is left out is of a length that counts in nothing but the mean of its image given all that is known, e U, for which
+    it need not be met: of small movements W⁰ gives on little else than what it has carried back.
     Under `jax.vmap` over a alone, the rows of all samples meet the one matrix together.
     """
     bare = dataclasses.replace(matrix, start=None, trained=None, gradient=None)  # these may differ between samples
-    c, after = _meeting(tolerance)(bare, a, key)
+    (c, e), after = _meeting(tolerance)(bare, a, key)
     kept = {name: getattr(matrix, name) for name in ("start", "trained", "gradient")}
-    return c, dataclasses.replace(after, **kept)
+    return c, e, dataclasses.replace(after, **kept)
 
 
 @functools.cache
 def _meeting(tolerance: float) -> Any:
     @jax.custom_batching.custom_vmap
-    def meeting(matrix: Matrix, a: jax.Array, key: jax.Array) -> tuple[jax.Array, Matrix]:
+    def meeting(matrix: Matrix, a: jax.Array, key: jax.Array) -> tuple[tuple[jax.Array, jax.Array], Matrix]:
         return _meet(matrix, a, jax.random.wrap_key_data(key), tolerance)
 
     @meeting.def_vmap
@@ -197,14 +199,14 @@ def _meeting(tolerance: float) -> Any:
             out = jax.lax.map(lambda parts: meeting(*parts), each)
             return out, jax.tree.map(lambda _: True, out)
         key = key[0] if keys else key
-        c, after = meeting(matrix, a.reshape(-1, a.shape[-1]), key)
-        c = c.reshape(*a.shape[:-1], -1)
-        return (c, after), (rows, jax.tree.map(lambda _: False, after))
+        both, after = meeting(matrix, a.reshape(-1, a.shape[-1]), key)
+        both = jax.tree.map(lambda part: part.reshape(*a.shape[:-1], -1), both)
+        return (both, after), ((rows, rows), jax.tree.map(lambda _: False, after))
 
     return meeting
 
 
-def _meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tuple[jax.Array, Matrix]:
+def _meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tuple[Any, Matrix]:
     c, rest = outside(a, matrix.v)
     noise, least = matrix.noise(key, len(a)), negligible(matrix, a, c, rest, tolerance)
     if matrix.coupled or matrix.kurtosis is not None:
@@ -216,17 +218,19 @@ def _meet(matrix: Matrix, a: jax.Array, key: jax.Array, tolerance: float) -> tup
         q = new_directions(rest, matrix.v, least)
     kept = jnp.sum(q * q, axis=-1) > 0.5
     noise = jnp.where(kept[:, None], noise, 0)
-    image = noise + (q @ matrix.z.T - noise @ matrix.u.T) @ matrix.u
+    seen, all_seen = jnp.split(jnp.concatenate([q, rest]) @ matrix.z.T, 2)  # z is read once
+    image = noise + (seen - noise @ matrix.u.T) @ matrix.u
     if matrix.kurtosis is not None:
         image = image + from_fourth(matrix, q, noise)
     at = matrix.known_in.astype(jnp.int32)
-    c = jax.lax.dynamic_update_slice_in_dim(c, rest @ q.T, at, 1)
+    new = rest @ q.T
+    c, e = jax.lax.dynamic_update_slice_in_dim(c, new, at, 1), all_seen - new @ seen
     v, y = (jax.lax.dynamic_update_slice_in_dim(old, new, at, 0) for old, new in ((matrix.v, q), (matrix.y, image)))
     known = matrix.known_in + jnp.sum(kept).astype(a.dtype)
     full = matrix.known_in + len(a) > len(v)  # a slice that does not fit would be moved without a word
     c, known = jnp.where(full, jnp.nan, c), jnp.where(full, jnp.inf, known)
     then = jax.lax.dynamic_update_slice_in_dim(matrix.then_in, jnp.broadcast_to(matrix.known_out, len(a)), at, 0)
-    return c, dataclasses.replace(matrix, v=v, y=y, known_in=known, then_in=then)
+    return (c, e), dataclasses.replace(matrix, v=v, y=y, known_in=known, then_in=then)
 
 
 def from_fourth(matrix: Matrix, q: jax.Array, noise: jax.Array) -> jax.Array:
@@ -258,9 +262,8 @@ def _multiply(tolerance: float, a: jax.Array, matrix: Matrix, key: jax.Array) ->
 
 
 def _forward(tolerance: float, a: jax.Array, matrix: Matrix, key: jax.Array) -> Any:
-    c, after = meet(matrix, a, _folded(key, 0), tolerance)
-    moved = a @ after.trained if matrix.dense else (c @ after.trained) @ after.u
-    out = matrix.start * (c @ after.y) + moved
+    c, known, after = meet(matrix, a, _folded(key, 0), tolerance)
+    out = _given_on(after, a, c, known)
     # Where every sample has a gradient of its own, what comes back must be of each, also where `a` is the same for all.
     out = out if matrix.gradient is None else out + 0 * matrix.gradient[0, 0]
     return (out, after), (a if matrix.dense else c, key)
@@ -269,13 +272,19 @@ def _forward(tolerance: float, a: jax.Array, matrix: Matrix, key: jax.Array) -> 
 def _backward(tolerance: float, kept: Any, cotangents: Any) -> Any:
     (c, key), (slope, matrix) = kept, cotangents
     turn = 0 if matrix.turn is None else matrix.turn.astype(jnp.uint32)
-    d, after = meet(matrix.transposed, slope, _folded(key, 1 + turn), tolerance)
+    d, known, after = meet(matrix.transposed, slope, _folded(key, 1 + turn), tolerance)
     right = slope if matrix.dense else d
     gradient = None if matrix.gradient is None else matrix.gradient + c.T @ right
-    after = dataclasses.replace(after.transposed, gradient=gradient)
-    moved = slope @ after.trained.T if matrix.dense else (d @ after.trained.T) @ after.v
-    back = matrix.start * (d @ after.z) + moved
-    return back, after, np.zeros(key.shape, jax.dtypes.float0)
+    back = _given_on(after, slope, d, known)
+    return back, dataclasses.replace(after.transposed, gradient=gradient), np.zeros(key.shape, jax.dtypes.float0)
+
+
+def _given_on(matrix: Matrix, a: jax.Array, c: jax.Array, known: jax.Array) -> jax.Array:
+    """Rows a W, with c their coefficients and `known` those on u of what s W⁰ gives besides."""
+    by_start = matrix.start * (c @ matrix.y)
+    if matrix.dense:
+        return by_start + (matrix.start * known) @ matrix.u + a @ matrix.trained
+    return by_start + (matrix.start * known + c @ matrix.trained) @ matrix.u
 
 
 def _folded(key: jax.Array, number: Any) -> jax.Array:

@@ -18,6 +18,7 @@ from limits.fields.coupled import Coupled, check_observed
 from limits.fields.fourth import PAIR, not_normal, pair_size
 from limits.fields.heads import dropped
 from limits.fields.kept_sweep import Keep
+from limits.fields.little import check_moved
 from limits.fields.network import REVEALED, coordinates_needed, vectors_met
 from limits.fields.record import needs, reduce
 from limits.fields.responses import NOTED, all_responses
@@ -35,9 +36,7 @@ from zoo.activations import PiecewiseLinear
 from zoo.definition import definition_of, is_layered, is_ours
 
 _MOST_COORDINATES = 8192  # of an exact linear sweep
-_FEW_COORDINATES = (
-    2048  # that are taken without asking whether fewer would do, which costs a compilation where they do not
-)
+_FEW_COORDINATES = 2048  # that are taken without asking whether fewer would do, which may cost a compilation
 _LINEAR_STEPS = 100  # whose directions have room at first
 
 
@@ -170,7 +169,7 @@ def _replicas(
         *Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True), disable=not progress
     )
     bar, shown = (progress, contextlib.nullcontext()) if isinstance(progress, Progress) else (own, own)
-    runs, run = [], functools.partial(_run, part=part)
+    runs = []
     with computing_in(dtype), shown:
         x, y = plan.points(dtype)
         sweep, kind = _sweep(plan, samples, x, coupled), str(x.dtype)
@@ -178,6 +177,7 @@ def _replicas(
         for r in range(replicas):
             mine = jax.random.fold_in(root, r)
             advance = functools.partial(bar.advance, count)
+            run = functools.partial(_run, part=part, looks_back=r == 0 and coupled < 2)
             if folder is None:
                 runs.append(run(sweep, plan, mine, x, y, None, advance))
                 continue
@@ -271,6 +271,7 @@ def _run(
     keep: Keep | None = None,
     advance: Any = lambda steps: None,
     part: int = 0,
+    looks_back: bool = False,
 ) -> dict[str, Any]:
     """What one sweep sees at the recorded times, and of the kernels at theirs: leaves [time, …]."""
     begin, walk, look = (jax.random.fold_in(key, i) for i in range(3))
@@ -291,6 +292,8 @@ def _run(
         seen.append(found)
         if keep is not None:
             keep.save(state, now, seen)
+    if looks_back:
+        check_moved(sweep.begin(begin, x, part).variables, state.variables)
     answers = {}
     if "responses" in plan.record:
         answers = all_responses(state.variables[REVEALED], list(vectors_met(sweep.net, x)), seen)

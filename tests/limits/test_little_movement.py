@@ -1,21 +1,51 @@
-"""Features that move by little: what float32 loses of it is said."""
+"""Features that move by little: float32 keeps it, down to where its own numbers lose it, which is said."""
 
 import warnings
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from limits import Task, twin
+from limits.fields import sweeps
 from zoo import MLP
 
-TASK = Task(np.eye(2), np.ones((2, 1)), np.eye(2), np.ones((2, 1)))
+X = np.random.default_rng(0).normal(size=(7, 3))
+Y = np.sin(X.sum(1, keepdims=True))
+TASK = Task(X[:4], Y[:4], X[4:], Y[4:])
+SAID = "float32 numbers keep"
 
 
-@pytest.mark.parametrize(("gamma", "said"), [(1e-5, True), (1.0, False)])
-def test_movement_that_float32_loses_is_said(gamma, said):
-    """Outputs after three steps were 13 standard errors off with γ = 1e-5 (−0.105 ± .003, in float64 −0.158 ± .004)."""
-    net = MLP(width=16, depth=1, activation="tanh", parameterization="mup", gamma=gamma)
+def learnt(net, rate, dtype, **options):
+    run = twin(net).rich(TASK, 2, rate, samples=64, replicas=2, kernels=(), dtype=dtype, times=[0, 2], **options)
+    return np.concatenate([run.f_train, run.f_test], 1)[1] - np.concatenate([run.f_train, run.f_test], 1)[0]
+
+
+@pytest.fixture
+def same_draws(monkeypatch):
+    """Of all precisions, so that sweeps of the one are those of the other."""
+    draw = jax.random.normal
+    monkeypatch.setattr(
+        jax.random, "normal", lambda key, shape=(), dtype=float: draw(key, shape, jnp.float32).astype(dtype)
+    )
+    sweeps.compiled_sweep.cache_clear()
+
+
+def test_what_moves_little_is_that_of_float64(same_draws):
+    """Directions below 100 ε of the longest vector were left out with all that they give on: 30 % of what was learnt here."""
+    net = MLP(64, 2, parameterization="mup")
+    few, many = (learnt(net, 1e-5, dtype)[:4] for dtype in (np.float32, np.float64))
+    assert np.linalg.norm(few - many) < 0.01 * np.linalg.norm(many)
+
+
+@pytest.mark.parametrize(("rate", "dtype", "said"), [
+    (1e-7, np.float32, True), (1e-7, np.float64, False), (1e-3, np.float32, False), (0.0, np.float32, False)
+])  # fmt: skip
+def test_movement_that_float32_loses_is_said(rate, dtype, said):
+    """With 1e-7 outputs are 20 to 60 % off, with 1e-3 .1 % (against float64 with the same draws)."""
+    net = MLP(width=64, depth=2, activation="tanh", parameterization="mup")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        twin(net).rich(TASK, 0, 0.1, samples=16, replicas=2, kernels=())
-    assert any("does not tell well from rounding" in str(each.message) for each in caught) == said
+        learnt(net, rate, dtype)
+    assert sum(SAID in str(each.message) for each in caught) == said
