@@ -154,12 +154,12 @@ def _programs(narrow: Mapping[str, list[Forward]], wide: Mapping[str, list[Forwa
 
 
 def _agree(factors: Sequence[AtTwoWidths]) -> bool:
-    same = all(np.allclose(each, factors[0], rtol=1e-3) for each in factors)
-    return same and all(0 < each < math.inf for each in factors[0])
+    same = all(np.allclose(np.abs(each), np.abs(factors[0]), rtol=1e-3) for each in factors)
+    return same and all(0 < abs(each) < math.inf for each in factors[0])
 
 
 def _said(factors: Sequence[AtTwoWidths], ratio: float) -> InForward:
-    narrow, wide = factors[0]
+    narrow, wide = map(abs, factors[0])  # the sign is the weights', which may have either
     return InForward(narrow, round(math.log(wide / narrow, ratio), 6) + 0.0)
 
 

@@ -148,8 +148,8 @@ def _computed(
 
 
 _DEEP = (
-    ", or a branch does not fall with the depth, or has a mean (as that of relu, which adds up to √L), or the signal is not "
-    "scaled by 1 − c/L"
+    ", or a branch, or a bias of it, does not fall with the depth, or has a mean (as that of relu, which adds up to √L), or the "
+    "signal is not scaled by 1 − c/L"
 )
 
 

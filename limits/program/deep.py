@@ -27,7 +27,7 @@ from limits.program.nodes import Carried, Det, FieldSum, Key, Node
 from limits.program.numbers_in_depth import InDepth, in_depth
 from limits.program.rolled import LoopPlan, ReadMoments
 from limits.program.simplified import constant_written, operation_written
-from limits.program.trace import Constant
+from limits.program.trace import Constant, Equation
 from limits.program.values import NoLimitError, Value
 
 _MEAN = 1e-9  # of the size, which rounding leaves of a mean that is zero
@@ -70,7 +70,7 @@ def compared(readings: tuple[Any, Any], plans: tuple[dict, dict], depths: tuple[
         small, large = programs[0].equations[i], programs[1].equations[j]
         for k, (a, b) in enumerate(zip(small.inputs, large.inputs, strict=True)):
             if not isinstance(a, Constant):
-                if readings[0].law(a) != readings[1].law(b):
+                if _law(readings[0], small, a) != _law(readings[1], large, b):
                     raise NoLimitError(
                         f"{small.where}: a parameter starts with another law, or learns at another rate, at depth "
                         f"{depths[0]} than at depth {depths[1]}. Multiply branches by the power of the depth in the "
@@ -83,10 +83,10 @@ def compared(readings: tuple[Any, Any], plans: tuple[dict, dict], depths: tuple[
             number = in_depth(x.item(), y.item(), depths) if x.size == 1 else None
             if number is None:
                 raise NoLimitError(
-                    f"{small.where}: a number of the code goes from {x.ravel()[0]:.4g} at depth {depths[0]} to "
-                    f"{y.ravel()[0]:.4g} at depth {depths[1]}. At infinite depth branches must be scaled by L^(−1/2) (or a "
-                    "larger power), with L the field `depth`, the signal by 1, or by what goes as 1 − c/L, and all other numbers "
-                    "must not depend on it"
+                    f"{small.where}: a number of the code, or the size that weights start with, goes from {x.ravel()[0]:.4g} "
+                    f"at depth {depths[0]} to {y.ravel()[0]:.4g} at depth {depths[1]}. At infinite depth branches "
+                    "must be scaled by L^(−1/2) (or a larger power), with L the field `depth`, the signal by 1, or by what "
+                    "goes as 1 − c/L, and all other numbers must not depend on it"
                 )
             inside = next((pair for pair in loops.values() if pair[0].start <= i < pair[0].stop), None)
             blocks = 0.0 if inside is None else (inside[1].count - inside[0].count) / (depths[1] - depths[0])
@@ -100,6 +100,12 @@ def compared(readings: tuple[Any, Any], plans: tuple[dict, dict], depths: tuple[
                 f"Scale the branches of the {loop.count} blocks at depth {depths[0]} by L^(−1/2), with L the field `depth`"
             )
     return Depths(found, numbers)
+
+
+def _law(reading: Any, equation: Equation, operand: Any) -> Any:
+    """That of a parameter, or of a layer that is taken out of a stack, which is longer the deeper the network is."""
+    law = reading.law(operand)
+    return law and (law[0][1:], *law[1:]) if equation.primitive == "scan_index" else law
 
 
 def _paired(small: dict[int, LoopPlan], large: dict[int, LoopPlan]) -> list[tuple[LoopPlan, LoopPlan]]:

@@ -20,9 +20,11 @@ from limits.program.interpret import Interpreter
 from limits.program.loops import Loops
 from limits.program.nodes import Det, Key, Node, law_at_start
 from limits.program.numbers_in_depth import multiplied_out
+from limits.program.outward import outward
 from limits.program.rolled import ReadMoments, Rolling, plans_of
 from limits.program.shapes import settled
 from limits.program.simplified import simplified
+from limits.program.stacks import taken_apart
 from limits.program.trace import INPUTS, NetworkProgram, trace
 from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, growth, reason_of
 from limits.types import Provenance
@@ -96,10 +98,7 @@ class ProgramKernels:
 
     def at_infinite_depth(self, deeper: "ProgramKernels") -> "ProgramKernels":
         """The limit of infinite depth, from this reading and that of a deeper network; `NoLimitError` where there is none."""
-        if (multiplied := multiplied_out(self.program)) is not self.program:
-            return dataclasses.replace(self, program=multiplied).at_infinite_depth(
-                dataclasses.replace(deeper, program=multiplied_out(deeper.program))
-            )
+        shallow, deeper = (kernels._outward() for kernels in (self, deeper))
 
         def plans(kernels: ProgramKernels) -> dict:
             (number,) = kernels.program.inputs
@@ -108,7 +107,11 @@ class ProgramKernels:
                 ask = lambda rolling: kernels._forms(x, rolling, ("nngp",))  # noqa: E731
                 return plans_of(ask, kernels.loops, lambda: ReadMoments(SeriesLengths(), 1, None), True)
 
-        return dataclasses.replace(self, flow=compared((self, deeper), (plans(self), plans(deeper))))
+        return dataclasses.replace(shallow, flow=compared((shallow, deeper), (plans(shallow), plans(deeper))))
+
+    def _outward(self) -> "ProgramKernels":
+        program, parameters = outward(multiplied_out(self.program), self.parameters)
+        return dataclasses.replace(self, program=program, parameters=parameters)
 
     def look(self, x: Any, roll: bool = True, samples: int = SAMPLES) -> tuple[Measurement, dict[str, str]]:
         """(what the averages for these inputs need, why kernels that have no closed form have none); may be traced.
@@ -314,6 +317,7 @@ def read(
         params = [params[i] for i in widths]
         with convolutions():
             program = simplified(trace(lambda t, p, x: apply(widths[t], p, x), list(zip(params, at, strict=True))))
+        program = taken_apart(program)
         found = [laws(start, at[0]) for start in starts]
     with _reading():
         program, parameters = with_signs(program, _parameters(program, found, rates), at[0])

@@ -94,7 +94,7 @@ def _evaluated(name: str, params: dict[str, Any], given: list[Any]) -> list[np.n
     if name == "scan_stack":
         return [np.stack(given)]
     if name == "scan_index":
-        return [np.asarray(given[0])[params["index"]]]
+        return [np.asarray(np.asarray(given[0])[params["index"]])]
     here = evaluated(name, params, given) if name in EXACT else None
     if here is not None:
         return [here]

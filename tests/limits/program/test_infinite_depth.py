@@ -80,7 +80,7 @@ class Blocks(nn.Module):
                 case "tied":
                     h = h + L**-0.5 * same(nn.relu(h))
                 case "initial":
-                    law = nn.initializers.variance_scaling(1 / L, "fan_in", "normal")
+                    law = nn.initializers.variance_scaling(L**-0.5, "fan_in", "normal")
                     h = h + nn.Dense(self.width, kernel_init=law)(nn.relu(h))
         return readout(nn.relu(h.mean(1) if h.ndim == 3 else h))
 
@@ -210,7 +210,7 @@ def slow(*case):
         slow("decreasing", "blocks are scaled in different ways"),
         slow("as cosines", r"goes from 0.9381 at depth 8 to 0.9844 at depth 32"),
         slow("tied", "no run of equal blocks"),
-        slow("initial", "starts with another law"),
+        slow("initial", r"goes from 0.1487 at depth 8 to 0.1051 at depth 32"),
     ],
 )
 def test_what_has_no_limit_is_refused_with_the_reason(kind, why):
