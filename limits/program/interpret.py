@@ -25,7 +25,7 @@ from limits.program.deterministic import ONES_OWN
 from limits.program.evaluated import evaluated
 from limits.program.nodes import Det, FieldSum, Image, Mask, Moved, Node, OfWeights, Weights
 from limits.program.primitives import ENTRY_BY_ENTRY, RANDOM, primitives
-from limits.program.shared_weights import same_weights
+from limits.program.shared_weights import same_parts, same_weights
 from limits.program.trace import ADDED, Constant, Equation, NetworkProgram
 from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, error_of, fresh, one, reason_of, size
 
@@ -49,6 +49,7 @@ class Interpreter:
     ) -> None:
         self.program, self.parameters, self.own, self.rolling = program, parameters, own, rolling
         self.uses: dict[tuple, OfWeights] = {}
+        self.taken: dict[str, tuple] = {}  # axes along which entries of a parameter are taken
         self.changed: dict[tuple[int, int], Value] = {}  # constants, by equation and input
         self.like = ""  # said of places in a loop
 
@@ -108,6 +109,7 @@ class Interpreter:
             node = node.source
         if not isinstance(node, OfWeights):
             return
+        same_parts(self.taken, node.matrix)
         same_weights(self.uses.setdefault((node.matrix.path, node.matrix.index), node), node)
         if self.own.series.measures and isinstance(node, Image) and not node.matrix.gaussian and node.matrix.std:
             self._note_read_in(node, where)

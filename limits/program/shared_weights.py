@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limits.program.nodes import Det, Image, Lookup, Mask, Window
+from limits.program.nodes import Det, Image, Lookup, Mask, Weights, Window
 from limits.program.values import NoLimitError
 
 
@@ -20,6 +20,16 @@ def same_weights(u: Any, v: Any) -> bool:
             "through it are then not independent of signals"
         )
     return u.matrix.rows == v.matrix.rows
+
+
+def same_parts(taken: dict[str, tuple], matrix: Weights) -> None:
+    """An error where a parameter is met as a whole and in parts; `taken`: the axes along which entries of each were taken."""
+    axes = tuple(axis for axis, _ in matrix.index)
+    if taken.setdefault(matrix.path, axes) != axes:
+        raise NoLimitError(
+            f"the parameter {matrix.path} is used as a whole, and parts of it (as its layers in a loop) by themselves, and what "
+            "these make depends on each other"
+        )
 
 
 def of_weights(m: Any, u: Any, v: Any, pairs: bool) -> Any:

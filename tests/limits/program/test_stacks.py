@@ -137,3 +137,22 @@ def test_biases_of_one_size_at_all_depths_have_no_limit():
 def test_a_stack_that_is_used_as_a_whole_too_is_not_taken_apart():
     found = program_of(in_parameterization(Stacked(16, 3, "whole"), "ntk"), (5,), "float64", None)
     assert "scan_index" not in {e.primitive for e in found.program.equations}
+
+
+class Both(nn.Module):
+    """A scan over layers, beside one product with all of them: W_1 φ + W_2 φ twice."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.relu(Dense(self.width)(x))
+        W = self.param("W", nn.initializers.normal(self.width**-0.5), (2, self.width, self.width))
+        u, _ = jax.lax.scan(lambda u, w: (u + h @ w, None), jnp.zeros_like(h), W)
+        return readout(u + jnp.einsum("lab,na->nb", W, h))
+
+
+def test_what_a_stack_and_its_layers_make_is_not_taken_for_independent():
+    """It was: of kernels 4 ⟨φφ⟩ half were missing."""
+    with pytest.raises(ValueError, match="used as a whole, and parts of it"):
+        twin(in_parameterization(Both(16), "ntk")).kernels(X)
