@@ -29,6 +29,11 @@ INLINED = {
 _LOOPS = {"scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",)}
 _TOLD_APART = (0.0, 1.0, -1.0)
 _KEPT = 256  # programs, and functions
+MOST = 100_000  # equations of a program
+
+
+class TooLongError(ValueError):
+    """A program that would be compiled for minutes, or in more memory than there is."""
 
 
 class Alike:
@@ -46,6 +51,10 @@ class Alike:
         known = self._known.get(key)
         if known is None:
             closed, shapes = jax.make_jaxpr(functools.partial(self.function, static), return_shape=True)(*arrays)
+            if (length := length_of(closed)) > MOST:
+                raise TooLongError(
+                    f"it makes a program of {length:,} equations, which would be compiled for minutes (up to {MOST:,} are taken)"
+                )
             known = *shared(closed), jax.tree.structure(shapes)
             with _lock:
                 _keep(self._known, key, known)
@@ -198,6 +207,29 @@ class _Program:
         options = {name: params[name] for name in ("length", "reverse", "unroll")}
         state, rows = jax.lax.scan(step, values[k:l], values[l:], **options)
         return [*state, *rows]
+
+
+def length_of(program: Any, known: dict[int, int] | None = None) -> int:
+    """How many equations a program has, with those of every call in it.
+
+    >>> length_of(jax.make_jaxpr(lambda x: jnp.sin(x) + jnp.sin(x))(1.0))
+    3
+    """
+    jaxpr, known = getattr(program, "jaxpr", program), {} if known is None else known
+    if id(jaxpr) not in known:
+        inner = [_inner(eqn) for eqn in _needed(jaxpr)]
+        known[id(jaxpr)] = len(inner) + sum(length_of(each, known) for parts in inner for each in parts)
+    return known[id(jaxpr)]
+
+
+def _inner(eqn: Any) -> list[Any]:
+    names = (
+        _LOOPS.get(eqn.primitive.name) or [INLINED[eqn.primitive.name]]
+        if eqn.primitive.name in {*_LOOPS, *INLINED}
+        else []
+    )
+    found = [eqn.params[name] for name in names]
+    return [each for part in found for each in (part if isinstance(part, tuple) else (part,))]
 
 
 def _value(v: Literal) -> np.ndarray:

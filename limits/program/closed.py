@@ -13,7 +13,7 @@ from limits import kernels as algebra
 from limits.finite.output_power import check_output_power
 from limits.kept.identity import numerics
 from limits.kept.remembered import remembered
-from limits.kernels.alike import Alike
+from limits.kernels.alike import Alike, TooLongError
 from limits.program.accuracy import SAMPLES, Measurement
 from limits.program.deep import DEPTHS
 from limits.program.ended import SIGNS
@@ -105,7 +105,8 @@ def closed_kernels(
         try:
             seen, found, refused = look(kernels, x1 if x2 is None else np.concatenate([x1, x2]))
         except Exception as error:  # said in the provenance of what is drawn instead
-            reason = f"its program could not be read ({_sentence(error)})"
+            long = isinstance(error, TooLongError)
+            reason = str(error) if long else f"its program could not be read ({_sentence(error)})"
             return {}, Provenance("absent", reason), dict.fromkeys(KERNELS, reason)
         names = tuple(name for name in KERNELS if name not in refused)
         lengths, provenance = seen.finish(found)
@@ -114,11 +115,14 @@ def closed_kernels(
         static, rows = (kernels, lengths, names), block or _rows(seen)
         identity = (net, trained, "read in layer time" if deep else "read", _READING, numerics())
         kept = None if folder is None or diagonal else algebra.KeptKernels(folder, identity, names)
-        parts, provenance = _computed(static, x1, x2, diagonal, rows, kept, provenance)
-        if kernels.masks and x2 is None and not diagonal:
-            parts = [np.array(part) for part in parts]
-            for part, own in zip(parts, _computed(static, x1, None, True, rows, None, provenance)[0], strict=True):
-                part[np.arange(len(part)), np.arange(len(part))] = own
+        try:
+            parts, provenance = _computed(static, x1, x2, diagonal, rows, kept, provenance)
+            if kernels.masks and x2 is None and not diagonal:
+                parts = [np.array(part) for part in parts]
+                for part, own in zip(parts, _computed(static, x1, None, True, rows, None, provenance)[0], strict=True):
+                    part[np.arange(len(part)), np.arange(len(part))] = own
+        except TooLongError as error:
+            return {}, Provenance("absent", str(error)), refused | dict.fromkeys(names, str(error))
     values = dict(zip(names, parts, strict=True))
     for name, part in values.items():
         check_defined(net, x1 if x2 is None else np.concatenate([x1, x2]), part)

@@ -234,3 +234,24 @@ def test_barriers_hold_in_loops_over_little():
     for _ in range(100):
         expected = np.sin(expected)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+class Plain(nn.Module):
+    """One layer of a function without a closed form."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        return readout(jnp.tanh(Dense(self.width)(x)))
+
+
+def test_what_would_be_compiled_for_minutes_is_drawn_and_says_so(monkeypatch):
+    read_off = twin(in_parameterization(Plain(24), "ntk")).kernels(X)
+    monkeypatch.setattr(alike, "MOST", 5)
+    drawn = twin(in_parameterization(Plain(20), "ntk")).kernels(X)
+    for name in ("nngp", "ntk"):
+        detail = drawn.provenance[name].detail
+        assert "equations, which would be compiled for minutes (up to 5 are taken)" in detail
+        z = (getattr(drawn, name) - getattr(read_off, name)) / drawn.errors[name]
+        assert np.abs(z).max() < 6  # 6 entries, 7 degrees of freedom
