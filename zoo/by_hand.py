@@ -12,11 +12,11 @@ import numpy as np
 from jax.extend.core import Literal
 
 from zoo.held import OF_SHAPES
+from zoo.in_forward import MARGIN, NONE, InForward, Stood, stand_for_starts
 from zoo.inner import Forward, forwards_of
 from zoo.names import numberless
 from zoo.scans import scan_counts
 
-MARGIN = 0.05  # of a power of N
 _PASSED = (
     *OF_SHAPES, "convert_element_type", "copy", "copy_p", "reduce_precision", "stop_gradient", "neg", "rev", "expand_dims",
     "gather", "pad", "optimization_barrier", "sharding_constraint",
@@ -25,26 +25,27 @@ _JOINED = ("add", "add_any", "sub", "select_n", "concatenate", "dynamic_update_s
 _PRODUCTS = ("dot_general", "conv_general_dilated")
 
 
-class InForward(NamedTuple):
-    """factor: the number at the width that was looked at; power: of the width, with which it goes."""
-
-    factor: float = 1.0
-    power: float = 0.0
-
-
-NONE = InForward()
-
-
 class AtTwoWidths(NamedTuple):
-    """The number at two widths."""
+    """The number at two widths, without its sign; several: one of those of many terms, which go alike with the width."""
 
     narrow: float = 1.0
     wide: float = 1.0
+    several: bool = False
 
     def times(self, other: "AtTwoWidths", power: int = 1) -> "AtTwoWidths":
         """Multiplied by it, or divided."""
-        ends = zip(self, other, strict=True)
-        return AtTwoWidths(*(a * b if power > 0 else a / b if b else math.nan for a, b in ends))
+        narrow, wide = (
+            abs(a * b) if power > 0 else abs(a / b) if b else math.nan for a, b in zip(self[:2], other[:2], strict=True)
+        )
+        return AtTwoWidths(narrow, wide, self.several or other.several)
+
+    @staticmethod
+    def joined(each: Sequence["AtTwoWidths"]) -> "AtTwoWidths":
+        """Of the terms of a sum, or of the pieces of a function: unknown where they do not go alike with the width."""
+        first, *others = each
+        if all(other == first for other in others):
+            return first
+        return first._replace(several=True) if _agree(each) else _UNKNOWN
 
 
 _UNKNOWN, _ONE = AtTwoWidths(math.nan, math.nan), AtTwoWidths()
@@ -87,37 +88,6 @@ def by_hand(
     return {name: _said(each, ratio) for name, each in found.items() if _agree(each)}
 
 
-class Stood(NamedTuple):
-    """Weights of which it is asked: their role, the power of N with which they start (None: at zero), and the numbers."""
-
-    role: str
-    power: float | None
-    number: InForward
-
-
-def stand_for_starts(weights: Mapping[str, Stood]) -> set[str]:
-    """Weights for whose start the numbers stand: drawn alike at all widths, as N(0, 1) is, and multiplied by N^(−1/2).
-
-    Of a readout by N^(−1) too, as mean-field networks are written. Those that start at zero go with the others: queries may be
-    divided by √d for another reason.
-
-    >>> start = Stood("hidden", 0.0, InForward(0.1, -0.5))
-    >>> sorted(stand_for_starts({"w": start, "zero": start._replace(power=None), "lecun": start._replace(power=-0.5)}))
-    ['w', 'zero']
-    """
-
-    def near(each: Stood) -> bool:
-        powers = (-0.5, -1.0) if each.role == "readout" else (-0.5,) if each.role == "hidden" else ()
-        return any(abs(each.number.power - power) < MARGIN for power in powers)
-
-    drawn = {
-        name for name, each in weights.items() if each.power is not None and abs(each.power) < MARGIN and near(each)
-    }
-    hidden = any(weights[name].role == "hidden" for name in drawn)
-    zeros = {name for name, each in weights.items() if each.power is None and near(each)}
-    return drawn | {name for name in zeros if hidden or weights[name].role == "readout"}
-
-
 def with_by_hand(
     places: Mapping[str, Any], models: Any, sizes: Sequence[Any], ratio: float, zeros: Callable[[], set[str]]
 ) -> dict[str, Any]:
@@ -154,13 +124,18 @@ def _programs(narrow: Mapping[str, list[Forward]], wide: Mapping[str, list[Forwa
 
 
 def _agree(factors: Sequence[AtTwoWidths]) -> bool:
-    same = all(np.allclose(np.abs(each), np.abs(factors[0]), rtol=1e-3) for each in factors)
-    return same and all(0 < abs(each) < math.inf for each in factors[0])
+    if not all(0 < end < math.inf for each in factors for end in each[:2]):
+        return False
+    ratios = [each.wide / each.narrow for each in factors]
+    return bool(np.allclose(ratios, ratios[0], rtol=1e-3))
 
 
 def _said(factors: Sequence[AtTwoWidths], ratio: float) -> InForward:
-    narrow, wide = map(abs, factors[0])  # the sign is the weights', which may have either
-    return InForward(narrow, round(math.log(wide / narrow, ratio), 6) + 0.0)
+    narrow, wide, _ = factors[0]
+    one = not any(each.several for each in factors) and np.allclose(
+        [each.narrow for each in factors], narrow, rtol=1e-3
+    )
+    return InForward(narrow if one else math.nan, round(math.log(wide / narrow, ratio), 6) + 0.0)
 
 
 class _OtherError(Exception):
@@ -280,11 +255,13 @@ class _Walk:
         given = [each for each in given if each.number is None]
         if any(each.own for each in given) and not all(each.own for each in given):  # a bias
             given = [each for each in given if not each.own]
-        own, made = ({key: value for each in given for key, value in kind(each).items()} for kind in (_own, _made))
-        again = {key for key in made if len({each.made[key] for each in given if key in each.made}) > 1}
-        befores = {each.before for each in given if not each.made and not each.own}
-        before = befores.pop() if len(befores) == 1 else _UNKNOWN if befores else _ONE
-        made = {key: _UNKNOWN if key in again else value for key, value in made.items()}
+        own, made = (
+            {key: AtTwoWidths.joined([kind(each)[key] for each in given if key in kind(each)]) for key in keys}
+            for kind in (_own, _made)
+            for keys in [dict.fromkeys(key for each in given for key in kind(each))]
+        )
+        befores = [each.before for each in given if not each.made and not each.own]
+        before = AtTwoWidths.joined(befores) if befores else _ONE
         return _Value(None, own, made, before, all(each.summed for each in given))
 
 
@@ -321,7 +298,7 @@ def _worked_out(a: Any, b: Any, numbers: Sequence[Any]) -> _Value:
         for eqn, at in ((a, 0), (b, 1)):
             arrays = [jnp.asarray(each[at], v.aval.dtype) for each, v in zip(numbers, eqn.invars, strict=True)]
             ends.append(float(np.asarray(eqn.primitive.bind(*arrays, **eqn.params)).item()))
-        return _Value(AtTwoWidths(*ends))
+        return _Value(AtTwoWidths(ends[0], ends[1]))
     return _Value()
 
 

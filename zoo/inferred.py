@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from zoo.by_hand import NONE, InForward
+from zoo.in_forward import NONE, InForward
 from zoo.messages import as_text
 from zoo.names import map_named
 from zoo.parameterization import Parameterization

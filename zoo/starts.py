@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from zoo.abstract import variables_of
 from zoo.added import added_to_outputs, met_by, used_in_outputs
 from zoo.asleep import Asleep, sleepers
-from zoo.by_hand import MARGIN, NONE, InForward, Stood, stand_for_starts
+from zoo.in_forward import MARGIN, NONE, InForward, Stood, stand_for_starts
 from zoo.infer import infer_roles
 from zoo.inferred import Place, TiedError
 from zoo.laws import Law, law_of, laws

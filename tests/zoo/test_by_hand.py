@@ -1,5 +1,7 @@
 """Weights drawn as N(0, 1) whose code divides by √N: function, kernels and rates of those that start with it."""
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ import pytest
 from limits import twin
 from zoo import Parameterization, Rescaled, in_parameterization, infer_roles
 from zoo.by_hand import by_hand
+from zoo.in_forward import Stood, stand_for_starts
 from zoo.inner import forwards
 from zoo.roles import factors
 
@@ -21,6 +24,7 @@ class DividesByHand(nn.Module):
     width: int
     where: str = "after"
     zeros: bool = False
+    activation: Callable = nn.relu
 
     def through(self, name, h, outputs, factor=1.0):
         n = h.shape[-1]
@@ -37,8 +41,8 @@ class DividesByHand(nn.Module):
     @nn.compact
     def __call__(self, x):
         h = x @ self.param("u", normal(1.0), (x.shape[-1], self.width)) / np.sqrt(x.shape[-1])
-        h = nn.relu(self.through("w", nn.relu(h), self.width, 2**0.5))
-        return self.through("v", nn.relu(h), 1)
+        h = self.activation(self.through("w", self.activation(h), self.width, 2**0.5))
+        return self.through("v", h, 1)
 
 
 class LookedUpHead(nn.Module):
@@ -113,6 +117,47 @@ def test_rates_are_those_of_weights_that_start_with_it(where, form):
         np.testing.assert_allclose(one[name].rate, two[name].rate * ratio / s**2, rtol=1e-6)
         np.testing.assert_allclose(one[name].step, two[name].step * ratio**0.5 / s, rtol=1e-6)
     assert one["u"] == two["u"]
+
+
+FUNCTIONS = {  # that take what enters in several pieces, some of them with numbers that the width does not enter
+    "leaky_relu": nn.leaky_relu,
+    "gelu": nn.gelu,
+    "gelu of erf": lambda h: nn.gelu(h, approximate=False),
+    "selu": nn.selu,
+    "maximum": lambda h: jnp.maximum(h, 0.1 * h),
+    "two signs": lambda h: jnp.where(h > 0, h, -0.3 * h),
+    "hard_silu": nn.hard_silu,
+    "squareplus": jax.nn.squareplus,
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_numbers_of_functions_are_no_part_of_starts(function):
+    """Where a function met what weights made twice, as h and .01 h, the numbers were taken for unclear, and weights refused."""
+    one, two = (of(DividesByHand(64, where, activation=function), "mup") for where in ("after", "start"))
+    np.testing.assert_allclose([one[name].rate for name in "wv"], [two["w"].rate * 32, two["v"].rate * 64], rtol=1e-6)
+
+
+def test_kernels_under_gelu_are_those_of_weights_that_start_with_it():
+    nets = (in_parameterization(DividesByHand(32, where, activation=nn.gelu), "ntk") for where in ("after", "start"))
+    one, two = (twin(net).kernels(np.random.default_rng(0).normal(size=(3, 4))) for net in nets)
+    np.testing.assert_allclose(one.nngp, two.nngp, rtol=1e-6)
+    np.testing.assert_allclose(one.ntk, two.ntk, rtol=1e-6)
+
+
+def test_a_readout_with_several_numbers_is_not_said():
+    """Its kernel depends on them: Σ of both, with whatever correlation their features have."""
+
+    def seen(n):
+        def f(p, x):
+            return x @ p["w"] / n**0.5 + 0.5 * (jnp.tanh(x) @ p["w"]) / n**0.5
+
+        return {name: [each] for name, each in forwards(f, {"w": jnp.ones((n, 1))}, jnp.ones((2, n))).items()}
+
+    found = by_hand(seen(4), seen(8), 2)["w"]
+    assert found.power == pytest.approx(-0.5)
+    assert np.isnan(found.factor)
+    assert not stand_for_starts({"w": Stood("readout", 0.0, found)})
 
 
 @pytest.mark.parametrize("sums", [True, False])
