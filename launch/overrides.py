@@ -8,6 +8,7 @@ from typing import Any
 
 from absl import flags
 
+from zoo import checks
 from zoo.messages import did_you_mean
 
 _SWITCHES = {"true": True, "false": False}
@@ -117,8 +118,14 @@ def field_of(override: str, settings: Any, open_fields: Sequence[str] = _OPEN) -
     if _is_option(names[:-1], names[-1], settings, open_fields):
         return None
     for name in names:
-        if not hasattr(place, "keys") or name not in place:
-            known = place.keys() if hasattr(place, "keys") else []
+        if not hasattr(place, "keys"):
+            whole = override.rpartition(f".{name}")[0]
+            raise SystemExit(
+                f'error: the config has no field "{override}": {whole} is {checks.shown(place)}, which has no fields of its own; '
+                f"give it whole, --{whole}=…."
+            )
+        if name not in place:
+            known = place.keys()
             more = " A field that the file lacks is given by --set=NAME=VALUE." if "set" in flags.FLAGS else ""
             more = more if place is settings else f" Where the file lacks it, add it there, in a copy: {name}."
             raise SystemExit(f'error: the config has no field "{override}": {did_you_mean(name, known)}{more}')

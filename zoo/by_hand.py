@@ -284,7 +284,8 @@ def _fresh(value: _Value) -> _Value:
 
 def _constant(a: Any, b: Any) -> _Value:
     number = np.size(a) == 1 == np.size(b) and all(jnp.issubdtype(jnp.result_type(each), np.number) for each in (a, b))
-    return _Value(AtTwoWidths(*(float(np.asarray(each).item()) for each in (a, b)))) if number else _Value()
+    ends = [float(np.asarray(each).item()) for each in (a, b)] if number else []
+    return _Value(AtTwoWidths(ends[0], ends[1])) if number else _Value()
 
 
 def _worked_out(a: Any, b: Any, numbers: Sequence[Any]) -> _Value:

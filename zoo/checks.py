@@ -26,21 +26,25 @@ WIDEST = 2**62  # of sizes that are never held in memory
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """`wanted` in words, and whether a value `fits`; traced values pass.
+    """`wanted` in words, and whether a value `fits`; traced values pass. most: what is said of numbers that are larger alone.
 
-    >>> count(1)("f: steps", 0)
+    >>> count(1)("f: steps", 10**10)
     Traceback (most recent call last):
     ...
-    ValueError: f: steps must be an integer of at least 1, got 0.
+    ValueError: f: steps must be an integer of at least 1, got 10000000000; at most 2147483647.
     """
 
     wanted: str
     fits: Callable[[Any], Any]
+    most: float = np.inf
 
     def __call__(self, what: str, value: Any) -> None:
         """Raises a sentence that begins with `what` unless the value fits."""
         if not isinstance(value, Tracer) and not self.holds(value):
-            raise ValueError(f"{what} must be {self.wanted}{';' if ',' in self.wanted else ','} got {shown(value)}.")
+            each = value if isinstance(value, list | tuple) else [value]
+            large = any(map(Check("", lambda v: self.most < v < np.inf).holds, each))
+            got = shown(value) + (f"; at most {self.most}" if large and "at most" not in self.wanted else "")
+            raise ValueError(f"{what} must be {self.wanted}{';' if ',' in self.wanted else ','} got {got}.")
 
     def holds(self, value: Any) -> bool:
         """Whether the value fits; what cannot even be asked does not."""
@@ -50,10 +54,13 @@ class Check:
             return False
 
     def __or__(self, other: "Check") -> "Check":
-        return Check(f"{self.wanted}, or {other.wanted}", lambda value: self.holds(value) or other.holds(value))
+        either = f"{self.wanted}, or {other.wanted}"
+        return Check(either, lambda value: self.holds(value) or other.holds(value), min(self.most, other.most))
 
     def __and__(self, other: "Check") -> "Check":
-        return Check(f"{self.wanted}, {other.wanted}", lambda value: self.holds(value) and other.holds(value))
+        return Check(
+            f"{self.wanted}, {other.wanted}", lambda value: self.holds(value) and other.holds(value), self.most
+        )
 
 
 def shown(value: Any) -> str:
@@ -116,7 +123,7 @@ def _real(value: Any) -> float:
 def count(least: int = 1, most: int = LARGEST) -> Check:
     """A whole number, from `least` on."""
     text = f"an integer of at least {least}" + ("" if most in (LARGEST, WIDEST) else f" and at most {most}")
-    return Check(text, lambda v: not isinstance(v, bool) and least <= operator.index(v) <= most)
+    return Check(text, lambda v: not isinstance(v, bool) and least <= operator.index(v) <= most, most)
 
 
 def number(least: float = -np.inf, below: float = np.inf, positive: bool = False) -> Check:
@@ -126,6 +133,7 @@ def number(least: float = -np.inf, below: float = np.inf, positive: bool = False
     return Check(
         f"a finite number{low}{high}",
         lambda v: least <= _real(v) < below and abs(_real(v)) < _HUGE and (not positive or v > 0),
+        _HUGE if below == np.inf else np.inf,
     )
 
 
@@ -205,18 +213,14 @@ def several(each: Check, least: int = 1, distinct: bool = False) -> Check:
     """A sequence of what fits `each`."""
 
     def fits(values: Any) -> bool:
-        listed = [] if isinstance(values, str | bytes | Mapping) else list(values)
+        words = isinstance(values, str | bytes | Mapping)
+        listed = [] if words else list(values)
         once = not distinct or len({*map(float, listed)}) == len(listed)
-        return (
-            not isinstance(values, str | bytes | Mapping)
-            and len(listed) >= least
-            and once
-            and all(map(each.holds, listed))
-        )
+        return not words and len(listed) >= least and once and all(map(each.holds, listed))
 
     size = {0: "", 1: ", one or more of them"}.get(least, f", {least} or more of them")
     text = f"a sequence{size}{', each once' if distinct else ''}, of which each is {each.wanted}"
-    return Check(text, fits)
+    return Check(text, fits, each.most)
 
 
 def array(*shape: int | None, least: int = 0, whole: bool = False) -> Check:
