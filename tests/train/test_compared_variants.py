@@ -94,7 +94,7 @@ def test_the_difference_of_two_measured_variants():
     assert found.best == "better"
     assert found.ahead
     assert "“better” is ahead" in found.sentence
-    assert 0.03 < found.above["worse"].low < 0.1 < found.above["worse"].high < 0.17
+    assert 0.03 < found.above["worse"].low < 0.1 < found.above["worse"].high < 0.18
     assert found.stated["worse"].measured
     turned = compare_variants(dict(reversed(at_128(1.0, np.log(1.1), 0).items())), 128)
     assert turned.best == "better"

@@ -112,20 +112,30 @@ def test_points_that_all_but_coincide_leave_an_interval_as_long_as_without():
         ends.append(np.log2(Sweep(8, 1, 2.0 ** x[part], losses[part][..., None]).interval()))
     (low, high), (low_beside, high_beside) = ends
     assert low_beside <= 0.3 <= high_beside
-    assert high_beside - low_beside < 2 * (high - low)
+    assert high_beside - low_beside < 2.5 * (high - low)
 
 
-PLATEAUS = {  # log loss: level where rates are small, a power of the rate where they are large
+PLATEAUS = {  # log loss: level where rates are small, or flat at its bottom, a power of the rate where they are large
     "wide": lambda u: np.log(0.4 + 1.6 / (1 + 2.0 ** (1.5 * (u + 1))) + 0.125 * 2.0 ** (1.5 * u)),
     "steep": lambda u: np.log(0.5 + 1.6 / (1 + 2.0 ** (2 * (u + 1))) + 0.1 * 2.0 ** (2 * u)),
+    "steeper": lambda u: np.log(0.5 + 1.6 / (1 + 2.0 ** (3 * (u + 1))) + 0.1 * 2.0 ** (2 * u)),
+}
+BOTTOMS = {  # flat at the bottom, or rising faster than a square
+    "fourth": lambda u: 0.1 * u**4,
+    "fourth over a floor": lambda u: np.log(1 + 0.3 * u**4),
+    "square and fourth": lambda u: 0.1 * u**2 + 0.05 * u**4,
+    "cosh": lambda u: 0.3 * (np.cosh(u) - 1),
 }
 
 
-@pytest.mark.parametrize(("kind", "seeds"), [("wide", 2), ("wide", 8), ("steep", 2), ("steep", 8)])
-def test_intervals_hold_the_optimum_beside_a_plateau(kind, seeds):
-    # 200 studies: a share of .9 is known to .021. Without shapes of a skewed loss over a floor .87, .67, .85, .38 of the
-    # intervals hold it, the others lie on the steep side.
-    curve, between = PLATEAUS[kind], np.linspace(-2.0, 2.0, 40001)
+@pytest.mark.parametrize(
+    ("kind", "seeds"),
+    [("wide", 2), ("wide", 8), ("steep", 2), ("steep", 8), ("steeper", 8), *((kind, 8) for kind in BOTTOMS)],
+)
+def test_intervals_hold_the_optimum_beside_a_plateau_and_over_a_flat_bottom(kind, seeds):
+    # 100 studies: a share of .93 is known to .025. Without shapes that are level on the left, or rise faster than a square on
+    # both sides, .24 of the intervals of the steepest plateau held it, and .54 to .78 of those over flat bottoms.
+    curve, between = (PLATEAUS | BOTTOMS)[kind], np.linspace(-2.0, 2.0, 40001)
     true, x, random, held, lengths = (
         between[np.argmin(curve(between))],
         np.arange(-5.0, 5.0),
@@ -133,13 +143,13 @@ def test_intervals_hold_the_optimum_beside_a_plateau(kind, seeds):
         0,
         [],
     )
-    for _ in range(200):
+    for _ in range(100):
         best = random.uniform(-2, 1)
         noise = 0.05 * random.normal(size=seeds) + 0.03 * random.normal(size=(len(x), seeds))
         low, high = Sweep(8, 1, 2.0**x, np.exp(curve(x[:, None] - best + true) + noise)[..., None]).interval()
         held += low <= 2.0**best <= high
         lengths.append(np.log2(high / low))
-    assert held / 200 > (0.86 if (kind, seeds) != ("steep", 8) else 0.74)
+    assert held / 100 > 0.86
     assert np.median(lengths) < 0.6
 
 

@@ -322,7 +322,7 @@ def test_grids_that_make_no_sense(change, message):
 def test_an_interval_holds_the_optimum_also_at_an_end_of_the_grid(sign):
     """The curve's minimum lies before the end, which is nearer to it than the value beside."""
     x, noise = np.arange(-4.0, 5.0), 0.01 * np.random.default_rng(0).normal(size=(9, 4))
-    losses = np.exp(0.5 * (x[:, None] - sign * 3.6) ** 2 + noise)
+    losses = np.exp(0.5 * (x[:, None] - sign * 3.52) ** 2 + noise)
     sweep = Sweep(8, 1, 2.0**x, np.repeat(losses[..., None], 10, axis=-1))
     best, (low, high) = sweep.optimum(), sweep.interval()
     assert (best.edge, best.log_rate) == (True, 4 * sign)

@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from train.transfer.expansion import REMAINDER, Axis, Model, Size, columns, distances
+from train.transfer.shapes import MOST, own_shapes, shape_shares, shapes_at
 from train.transfer.sweep import Sweep
-from train.transfer.valley import FREEDOM, Near, near, own_shapes, shape_shares, shapes_at
+from train.transfer.valley import FREEDOM, Near, near
 
 AMPLITUDE = 0.15
 COMMON = 2.5  # what a shape misses at one value in all sizes alike, over what it misses at one size
@@ -27,7 +28,6 @@ REACH, COARSE, FINE = (
     3,
     14,
 )  # the first grid, in spacings around what is measured and points a spacing; points after zooming
-MOST = 50.0  # of a logarithm: what lies higher is not drawn
 KEPT = 1e-4  # of the largest weight: what is zoomed to
 
 

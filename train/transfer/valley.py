@@ -1,10 +1,9 @@
 """Where a noisy curve is least: how probable every place of its minimum is, given its values at the points of a grid.
 
-The logarithm of the loss is c + a g(x − x₀) near its minimum x₀, with a > 0 and a shape g of the list `FAMILIES`: |x|^p on both
-sides, of other steepness and other p, |x| + x²/4 of other steepness, eᵗ − t − 1, which is steep on one side, or of one of these
-over a floor the logarithm, such as log(1 + x²/4). c and a are integrated out, shapes are averaged over. The spread of x₀ is what
-data and grid leave open: noise (variances over seeds, pooled over neighbouring points, Student's t with their degrees of
-freedom), slopes in which seeds differ, and between two points of the grid, which of the shapes it is.
+The logarithm of the loss is c + a g(x − x₀) near its minimum x₀, with a > 0 and a shape g of `shapes.py`. c and a are integrated
+out, shapes are averaged over. The spread of x₀ is what data and grid leave open: noise (variances over seeds, pooled over
+neighbouring points, Student's t with their degrees of freedom), slopes in which seeds differ, and between two points of the grid,
+which of the shapes it is.
 """
 
 import dataclasses
@@ -12,31 +11,17 @@ import math
 
 import numpy as np
 
-BENT = 1.25  # in place of an exponent: |x| + x²/4, a kink whose sides are not straight
-# (exponent left, exponent right, share, number of steepnesses): how plausible a shape is before there are data. The place of a
-# kink hangs on how much steeper the right side is: with 9 steepnesses it would be one of a few, all next to the true one.
-FAMILIES = (
-    (1.0, 1.0, 0.15, 17),
-    (BENT, BENT, 0.15, 17),
-    (1.5, 1.5, 0.1, 9),
-    (2.0, 2.0, 0.3, 9),
-    (1.5, 2.0, 0.05, 9),
-    (2.0, 1.5, 0.05, 9),
-)
-STEEPEST = 8.0  # the right side over the left one, or the other way round
-# In place of an exponent: log(1 + x²/4). Of steepnesses few, as with many it would pass for a kink, and place that wrongly.
-FLOORED, FLOORED_STEEP, FLOORED_SHARE = 4.0, (0.5, 1.0, 2.0), 0.15
-SKEWS, SKEWED_SHARE = tuple(k / 4 for k in range(-6, 7) if k), 0.2
-# A skewed loss over a floor, log(1 + (eᵗ − t − 1)/2 r²) with t = r x: on one side it is all but level soon, as where small rates
-# leave a loss as it began; shapes that go on rising on both sides place its minimum too far on the steep side.
-FLOORED_SKEWS, FLOORED_SKEWED_SHARE = tuple(k / 4 for k in range(-4, 5) if k), 0.15
+from train.transfer.shapes import COARSE, own_shapes, shape_shares, shapes_at
+
 # No shape is exact: of the rise of a point over the least one, and of that of the least one's neighbours. Where points are closer
 # around the optimum than elsewhere, it grows with the square of how much farther others are; so it does with spacings of more
 # than an octave, up to a share. Valleys are narrower than some grids (half decades, powers of 4), and not even inside of them.
-MISFIT, COARSE, MOST_MISFIT = 0.03, 1.0, 0.15
+# Where the loss is many times the least one, it grows with the logarithm.
+MISFIT, MOST_MISFIT, HIGHER = 0.03, 0.15, 0.5
 POOLED = 2.0  # degrees of freedom by which a point's variance is drawn to that of all points
 FREEDOM = 4.0  # of the fit besides those of the seeds
-FINE, MOST_PLACES = 8, 4096  # places between the closest points, and in all
+FINE, FINEST, MOST_PLACES = 8, 40, 4096  # places between the closest points, and in all: of the likely ones, at first
+KEPT = 1e-5  # of the largest weight: places that are looked at more closely
 BEYOND = 2.0  # spacings beyond the points that are fitted
 SIGNIFICANT = 2.0  # standard errors above the least point: what is lower may be the least one as well
 BESIDE = 2  # points on both sides of what may be the least one
@@ -123,11 +108,17 @@ def valley(x: np.ndarray, losses: np.ndarray) -> Valley | None:
     points, spacing = found.x, found.spacing
     low, high = max(points[0] - BEYOND * spacing, found.walls[0]), min(points[-1] + BEYOND * spacing, found.walls[1])
     count = min(max(round((high - low) / found.finest * FINE), 2), MOST_PLACES)
-    places = low + (np.arange(count) + 0.5) * (high - low) / count
-    shapes = shapes_at(points - places[:, None], spacing)
     precision = np.linalg.inv(found.covariance)
-    weights, slopes, errors, floor = _posterior(shapes, found.rise, precision, found.freedom + FREEDOM)
-    return Valley(places, weights, slopes, errors, floor, points, found.rise, spacing, (float(x[0]), float(x[-1])))
+    while True:
+        cell = (high - low) / count
+        places = low + (np.arange(count) + 0.5) * cell
+        shapes = shapes_at(points - places[:, None], spacing)
+        fitted = _posterior(shapes, found.rise, precision, found.freedom + FREEDOM)
+        likely = np.flatnonzero(fitted[0].sum(0) > KEPT * fitted[0].sum(0).max())
+        low, high = max(low, places[likely[0]] - 1.5 * cell), min(high, places[likely[-1]] + 1.5 * cell)
+        count = min(max(2 * len(likely), FINEST), count)
+        if (high - low) / count > 0.8 * cell:
+            return Valley(places, *fitted, points, found.rise, spacing, (float(x[0]), float(x[-1])))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +178,7 @@ def near(x: np.ndarray, losses: np.ndarray, wide: bool = False) -> Near | None:
     )
     beside = rise[[i for i in (best - left - 1, best - left + 1) if 0 <= i < len(rise)]]
     share = max(min(MISFIT * (spacing / COARSE) ** 2, MOST_MISFIT), MISFIT)
-    misfit = (share * far**2 * rise) ** 2 + (share * (beside.mean() if beside.size else 0.0)) ** 2
+    misfit = (share * far**2 * rise * (1 + HIGHER * rise)) ** 2 + (share * (beside.mean() if beside.size else 0.0)) ** 2
     covariance = np.diag(variance / seeds + misfit + 1e-24) + _common_slope(points, variance, residuals) / seeds
     walls = float(x[first - 1]) if first > 0 else -math.inf, float(x[last + 1]) if last < len(x) - 1 else math.inf
     return Near(
@@ -279,48 +270,3 @@ def _posterior(
     weights = np.exp(kernel - kernel.max()) * upward * shape_shares()[:, None]
     floor = (total @ rise - slopes * (shapes @ total)) / total.sum()
     return weights / weights.sum(), slopes, information**-0.5, floor
-
-
-def shape_shares() -> np.ndarray:
-    """How plausible every shape of `shapes_at` is before there are data."""
-    powers = [share / count for *_, share, count in FAMILIES for _ in range(count)]
-    others = [
-        (SKEWED_SHARE, len(SKEWS)),
-        (FLOORED_SHARE, len(FLOORED_STEEP)),
-        (FLOORED_SKEWED_SHARE, len(FLOORED_SKEWS)),
-    ]
-    shares = np.array(powers + [share / count for share, count in others for _ in range(count)])
-    return shares / shares.sum()
-
-
-def own_shapes(away: np.ndarray, spacing: float, shape: np.ndarray) -> np.ndarray:
-    """Of each draw its own shape, by number, so far from the minimum [draw, …]."""
-    found = np.empty(np.shape(away))
-    for i in np.unique(shape):
-        found[shape == i] = shapes_at(away[shape == i], spacing, np.array([i]))[0]
-    return found
-
-
-def shapes_at(away: np.ndarray, spacing: float, among: np.ndarray | None = None) -> np.ndarray:
-    """Shapes of `shape_shares` so far from the minimum, on a grid of that spacing: all, or those of these numbers, [shape, …]."""
-    t, skew = away / spacing, max(spacing / COARSE, 1.0) ** 0.5
-    size, sides = np.abs(t), (t < 0, t > 0)
-    square = size * size
-    powers = {1.0: size, BENT: size + square / 4, 1.5: size * np.sqrt(size), 2.0: square, FLOORED: np.log1p(square / 4)}
-    left, right = ({p: np.where(side, value, 0.0) for p, value in powers.items()} for side in sides)
-    found = np.empty((len(_SHAPES) if among is None else len(among), *np.shape(t)))
-    for row, i in enumerate(range(len(_SHAPES)) if among is None else among):
-        p, q, r = _SHAPES[i]
-        if p == 0:
-            rises = np.exp(np.minimum(skew * r * t, 20.0)) - skew * r * t - 1
-            found[row] = np.log1p(rises / (2 * (skew * r) ** 2)) if q else rises
-        else:
-            found[row] = left[p] / r**0.5 + right[q] * r**0.5
-    return found
-
-
-# (exponent left, exponent right, steepness of the right side over the left one); with a left exponent of 0 the skew.
-_SHAPES = [(p, q, r) for p, q, _, count in FAMILIES for r in np.geomspace(1 / STEEPEST, STEEPEST, count)]
-_SHAPES += [(0.0, 0.0, s) for s in SKEWS]
-_SHAPES += [(FLOORED, FLOORED, r) for r in FLOORED_STEEP]
-_SHAPES += [(0.0, FLOORED, s) for s in FLOORED_SKEWS]
