@@ -222,6 +222,26 @@ def test_an_analysis_finds_a_file_that_was_named_from_where_the_run_began(tmp_pa
         run.task(4, 4)
 
 
+def test_an_analysis_says_where_a_checkpoint_does_not_tell_which_of_two_files_it_had(tmp_path, monkeypatch):
+    """Of a checkpoint without the content of its data the file here was taken, without a word."""
+    began, here = tmp_path / "began", tmp_path / "here"
+    place = began / "runs" / "own" / "checkpoints"
+    for each in (place, here):
+        each.mkdir(parents=True)
+    name = Path(kept(began, x_train=X, y_train=[0, 1, 2, 0, 1, 2])).name
+    run = TrainedRun(epath.Path(place), {"config": {"data": {"name": "arrays", "path": name, "train": "train"}}}, (3,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for start in (began, here):  # one file alone
+            monkeypatch.chdir(start)
+            np.testing.assert_allclose(run.task(4, 0).x_train, X[:4], rtol=1e-6)
+        kept(here, x_train=X, y_train=[0, 1, 2, 0, 1, 2])  # the same in both
+        run.task(4, 0)
+    kept(here, x_train=X + 1, y_train=[0, 1, 2, 0, 1, 2])
+    with pytest.warns(UserWarning, match=f"is there in {here} and in {began}, and the checkpoint does not say which"):
+        np.testing.assert_allclose(run.task(4, 0).x_train, X[:4] + 1, rtol=1e-6)
+
+
 def test_an_analysis_says_that_the_file_of_its_run_has_changed(tmp_path):
     def file(y):
         return kept(tmp_path, x_train=X, y_train=y, x_test=X, y_test=[0, 1, 2] * 2)

@@ -165,17 +165,25 @@ class TrainedRun:
         above = [] if "://" in str(self.place) or not relative else Path(self.place).absolute().parents
         at = [each for each in above if all((each / data[name]).exists() for name in relative)]
         found, missing = [], None
-        for place in (Path(), *at):
+        for place in (Path(), *(each for each in at if each.resolve() != Path().resolve())):
             try:
                 each = split_of({**data, **{name: str(place / data[name]) for name in relative}}, split)
             except (FileNotFoundError, ValueError) as error:  # another file of that name may be one that cannot be read
                 missing = missing or error
                 continue
-            found.append((each, of_files({what: getattr(each, "content", None)})))
-            if not then or found[-1][1] == then:
-                return found[-1]
+            found.append((each, of_files({what: getattr(each, "content", None)}), place))
+            if then and found[-1][1] == then:
+                return found[-1][:2]
         if found:
-            return found[0]
+            if not then and any(not word or word != found[0][1] for _, word, _ in found[1:]):
+                names = ", ".join(f"data.{name}={data[name]}" for name in relative)
+                warnings.warn(
+                    f"{self.name}: {names} is there in {' and in '.join(str(each.resolve()) for *_, each in found)}, and the "
+                    "checkpoint does not say which it was trained with: the first is taken. Start launch.analyze in the folder "
+                    "that launch.train was started in.",
+                    stacklevel=2,
+                )
+            return found[0][:2]
         assert missing is not None
         if not relative or not isinstance(missing, FileNotFoundError):
             raise missing
