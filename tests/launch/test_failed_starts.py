@@ -62,7 +62,7 @@ def conducted(folder: Path, code: str) -> bool:
 def test_training(tmp_path, wrong):
     (tmp_path / "run/checkpoints").mkdir(parents=True)
     (tmp_path / "run/checkpoints/notes.txt").write_text("mine")
-    with pytest.raises((TypeError, NameError)):
+    with pytest.raises((ValueError, NameError)):
         conducted(tmp_path / "run", OWN.replace("outputs - targets", wrong))
     assert conducted(tmp_path / "run", OWN)
     assert steps_in(tmp_path / "run/checkpoints") == [0, 1, 3]

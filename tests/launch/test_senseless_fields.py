@@ -3,6 +3,8 @@
 import json
 
 import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
@@ -164,3 +166,20 @@ def test_a_function_that_returns_nothing_is_named(tmp_path):
         mine.call("make")
     with pytest.raises(ValueError, match=r"optimizer returned None; .* returns an Optax transformation"):
         mine.call("optimizer")
+
+
+def test_a_loss_that_does_not_take_its_targets_is_told_what_it_was_given(tmp_path):
+    """What was said was Optax's: "got bool instead", or "indices and arr must have the same number of dimensions"."""
+    (tmp_path / "own.py").write_text(
+        "import optax\n"
+        "def loss(outputs, targets):\n"
+        "    return optax.softmax_cross_entropy_with_integer_labels(outputs, targets).mean()\n"
+    )
+    own, outputs = Experiment(str(tmp_path / "own.py"), {}, ("loss",)), jnp.zeros((2, 3))
+    for targets in (np.array([True, False]), np.zeros((2, 3), np.int32)):
+        words = (
+            rf"own\.py: loss fails for outputs float\d\d\[2, 3\] with targets {targets.dtype}\{list(targets.shape)}: "
+        )
+        with pytest.raises(ValueError, match=words.replace("]:", r"\]:")):
+            own.call("loss", outputs, targets)
+    assert float(own.call("loss", outputs, np.array([0, 2]))) == pytest.approx(np.log(3))

@@ -9,6 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 
 from limits.kept.identity import identity
@@ -55,7 +58,16 @@ class Experiment:
 
     def call(self, function: str, *positional: Any, **given: Any) -> Any:
         """Calls the function with what it asks for by name."""
-        result = self.bound(function, len(positional), **given)(*positional)
+        bound = self.bound(function, len(positional), **given)
+        try:
+            result = bound(*positional)
+        except (TypeError, ValueError, AssertionError) as error:
+            if function != "loss" or isinstance(error, jax.errors.JAXTypeError):
+                raise
+            outputs, targets = (_in_words(each) for each in positional[:2])
+            raise ValueError(
+                f"{self.path}: loss fails for outputs {outputs} with targets {targets}: {error}"
+            ) from error
         lacks = [name for name in _HAS.get(function, ()) if not hasattr(result, name)]
         lacks += ["iter"] * (
             function == "batches" and not (hasattr(result, "__iter__") or hasattr(result, "__getitem__"))
@@ -106,6 +118,10 @@ class Experiment:
     def code(self) -> str:
         """A word for what its functions do: not `get_config`, what only judges, comments and docstrings."""
         return identity(*(getattr(self.module, name, None) for name in (*NEEDED, "task", "rows")))
+
+
+def _in_words(arrays: Any) -> str:
+    return ", ".join(f"{jnp.result_type(each)}{list(np.shape(each))}" for each in jax.tree.leaves(arrays))
 
 
 def load(path: Path) -> ModuleType:
