@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from limits.fields.joined import EACH, Joined
 from limits.fields.unseen import Unseen
 
-SUMS = ("add", "add_any", "sub")
+SUMS = ("add", "add_any", "sub", "reduce_sum")
 _PRODUCTS = ("dot_general", "conv_general_dilated")
 _PLACES = ("transpose", "reshape", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "rev")
 
@@ -29,9 +29,11 @@ class Added:
 def through_added(eqn: Any, values: Sequence[Any], rule: Callable[[list[Any]], Any]) -> Any:
     """What an equation makes of weights that it adds, or of a sum of them, by `rule` for each part; None where it does not.
 
-    (W + D)ᵀ a = Wᵀ a + Dᵀ a, and what moves axes, or multiplies by a number, does so with each part.
+    (W + D)ᵀ a = Wᵀ a + Dᵀ a, and what moves axes, sums over them, or multiplies by a number, does so with each part.
     """
     name = eqn.primitive.name
+    if name == "reduce_sum":
+        return _reduced(values[0], eqn.params["axes"], rule)
     if name in SUMS:
         whole = eqn.outvars[0].aval
         left, right = (_parts(value, whole) for value in values)
@@ -46,9 +48,23 @@ def through_added(eqn: Any, values: Sequence[Any], rule: Callable[[list[Any]], A
     if name not in (*_PRODUCTS, *_PLACES) and not (name in EACH and numbers and (name != "div" or at == 0)):
         return None
     each = [rule([*values[:at], part, *values[at + 1 :]]) for part in values[at].parts]
-    if name in _PRODUCTS:
-        return sum(each[1:], each[0])
-    return Added(tuple(part for one in each for part in (one.parts if isinstance(one, Added) else (one,))))
+    return added(each)
+
+
+def added(parts: Sequence[Any]) -> Any:
+    """The sum of these: an array, or one that stands for it."""
+    if not any(isinstance(part, Unseen | Joined | Added) for part in parts):
+        return sum(parts[1:], parts[0])
+    flat = tuple(part for one in parts for part in (one.parts if isinstance(one, Added) else (one,)))
+    return flat[0] if len(flat) == 1 else Added(flat)
+
+
+def _reduced(value: Joined | Added, axes: Sequence[int], rule: Callable[[list[Any]], Any]) -> Any:
+    """Its sum over axes."""
+    each = [rule([part]) for part in value.parts]
+    if isinstance(value, Added) or value.axis in axes:
+        return added(each)
+    return Joined(tuple(each), value.axis - sum(k < value.axis for k in axes))
 
 
 def _parts(value: Any, like: Any) -> tuple[Any, ...]:

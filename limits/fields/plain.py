@@ -14,7 +14,7 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 
-from limits.fields.added import SUMS, Added, through_added
+from limits.fields.added import SUMS, Added, added, through_added
 from limits.fields.joined import Joined, through_joined
 from limits.fields.matrix import REVEALED, TOLERANCE, Matrix, multiply
 from limits.fields.patches import patches
@@ -110,8 +110,13 @@ class _Revealing(EquationRun):
         parts, name = [value for value in values if isinstance(value, Unseen | Joined | Added)], eqn.primitive.name
         if not parts:
             return super().rule(eqn, values)
-        if name == "concatenate" and not any(isinstance(value, Noted | Joined) for value in values):
-            return [Joined(tuple(values), eqn.params["dimension"])]
+        if name in ("concatenate", "stack") and not any(isinstance(value, Noted | Joined) for value in values):
+            axis = eqn.params["dimension" if name == "concatenate" else "axis"]
+            return [
+                Joined(tuple(values if name == "concatenate" else (_beside(value, axis) for value in values)), axis)
+            ]
+        if name == "reduce_sum" and isinstance(values[0], Unseen):
+            return [self._summed(eqn, values[0])]
         each = lambda values: self._outputs(eqn, values)[0]  # noqa: E731
         through = through_added if name in SUMS or any(isinstance(part, Added) for part in parts) else through_joined
         if through is through_added or any(isinstance(part, Joined) for part in parts):
@@ -155,6 +160,23 @@ class _Revealing(EquationRun):
         if swapped:
             out = jnp.moveaxis(out, range(len(batch), len(batch) + len(free)), range(-len(free), 0))
         return out.astype(eqn.outvars[0].aval.dtype)
+
+    def _summed(self, eqn: Any, w: Unseen) -> Any:
+        """Sums over matrices side by side; over inputs, 1ᵀ W, and over outputs, W 1, which meet a vector of ones."""
+        axes, shape = eqn.params["axes"], w.wide.shape
+        gone, kept = joined_axes(w, axes), [axis for k, axis in enumerate(w.axes) if k not in axes]
+        beside = [i for i in gone if i in w.wide.beside]
+        places = (zip(beside, at, strict=True) for at in itertools.product(*(range(shape[i]) for i in beside)))
+        each = [dataclasses.replace(w, axes=tuple(kept), at=(*w.at, *place)) for place in places]
+        first = [i for i in gone if i in w.wide.inputs] or [i for i in gone if i in w.wide.outputs]
+        if not first:
+            return added(each)
+        left = [i for i in (*w.wide.inputs, *w.wide.outputs) if i not in first and shape[i] > 1]
+        ones = jnp.ones([shape[i] for i in first], eqn.outvars[0].aval.dtype)
+        total = sum(self._met(one, ones, first, left) for one in each)
+        rest, order = [k for k, i in enumerate(left) if i in gone], [i for i in left if i not in gone]
+        out = jnp.transpose(jnp.sum(total, rest), [order.index(i) for axis in kept for i in axis])
+        return out.reshape(eqn.outvars[0].aval.shape)
 
     def _convolution(self, eqn: Any, signal: jax.Array, w: Unseen) -> jax.Array:
         params, spec = eqn.params, eqn.params["dimension_numbers"]
@@ -207,6 +229,15 @@ class _Revealing(EquationRun):
         out, after = multiply(rows.astype(dtype), met, key, TOLERANCE[str(dtype)])
         self.revealed[path] = after if forwards else after.transposed
         return out
+
+
+def _beside(value: Any, axis: int) -> Any:
+    """The same with one more axis, of length 1."""
+    if isinstance(value, Unseen):
+        return dataclasses.replace(value, axes=(*value.axes[:axis], (), *value.axes[axis:]))
+    if isinstance(value, Added):
+        return Added(tuple(_beside(part, axis) for part in value.parts))
+    return jnp.expand_dims(value, axis)
 
 
 def _names(values: Any) -> str:

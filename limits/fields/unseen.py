@@ -15,6 +15,9 @@ UNUSUAL = (
     "rich: the weights {name}, whose inputs and outputs grow with the width, are used in {what}, where they cannot be revealed. "
     "Multiply signals by them, by a product or a convolution."
 )
+_BY_ENTRY = (
+    "products entry by entry (with a mask, which no rotation leaves as it is, or with gains, that can multiply signals)"
+)
 Path = tuple[Any, ...]
 
 
@@ -115,7 +118,8 @@ def moved(eqn: Any, w: Unseen, values: list[Any]) -> Unseen:
         return _sliced(w, params["start_indices"], shape)
     if name == "rev" and not any(i in w.wide.beside for k in params["dimensions"] for i in w.axes[k]):
         return dataclasses.replace(w, turned=_turned(w, params["dimensions"]))
-    raise ValueError(UNUSUAL.format(name=name_of(w), what=f'"{name}" of its entries'))
+    what = _BY_ENTRY if name in ("mul", "div") else f'"{name}" of its entries'
+    raise ValueError(UNUSUAL.format(name=name_of(w), what=what))
 
 
 def _turned(w: Unseen, dimensions: Sequence[int]) -> tuple[int, ...]:

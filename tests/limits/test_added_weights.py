@@ -53,8 +53,51 @@ def test_weights_that_are_added_up_train_as_products_that_are(optimizer):
     assert np.abs(runs[0].f_train[-1]).max() > 0.01
 
 
-class Centred(nn.Module):
-    """Weights minus their means over inputs."""
+class Summed(nn.Module):
+    """Weights less their means over inputs, over outputs or over all; the sum of two, and the mean of several side by side."""
+
+    width: int
+    kind: str
+    summed: bool = True
+
+    @nn.compact
+    def __call__(self, x):
+        n, normal, ones = self.width, nn.initializers.lecun_normal(), jnp.ones(self.width)
+        h = jnp.tanh(nn.Dense(n)(x))
+        w, v = (self.param(name, normal, (n, n)) for name in "wv")
+        several = self.param("several", nn.initializers.lecun_normal(batch_axis=0), (3, n, n))
+        if self.kind == "inputs":
+            mean = 0 if self.summed else ones @ w / n
+            h = h @ (w - w.mean(0, keepdims=True)) if self.summed else h @ w - jnp.outer(h.sum(1), mean)
+        if self.kind == "outputs":
+            mean = 0 if self.summed else w @ ones / n
+            h = h @ (w - w.mean(1, keepdims=True)) if self.summed else h @ w - (h @ mean)[:, None]
+        if self.kind == "all":
+            mean = 0 if self.summed else (ones @ w).sum() / n**2
+            h = h @ (w - w.mean()) if self.summed else h @ w - h.sum(1, keepdims=True) * mean
+        if self.kind == "two":
+            h = h @ jnp.stack([w, v]).sum(0) if self.summed else h @ w + h @ v
+        if self.kind == "several":
+            h = h @ (w + several.mean(0)) if self.summed else h @ w + sum(h @ each for each in several) / 3
+        return nn.Dense(1)(jnp.tanh(h))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["all", "two", "inputs", "outputs", "several"])
+def test_sums_over_weights_train_as_products_with_ones(kind):
+    """They were refused: "reduce_sum", or "stack", of its entries."""
+    runs = [
+        twin(in_parameterization(Summed(32, kind, summed), "mup")).rich(
+            TASK, 2, 0.3, samples=32, replicas=2, kernels=()
+        )
+        for summed in (True, False)
+    ]
+    np.testing.assert_allclose(runs[0].f_train, runs[1].f_train, rtol=1e-4, atol=1e-6)
+    assert np.abs(runs[0].f_train[-1]).max() > 0.01
+
+
+class Masked(nn.Module):
+    """Weights of which half are left out."""
 
     width: int
 
@@ -62,7 +105,7 @@ class Centred(nn.Module):
     def __call__(self, x):
         h = jnp.tanh(nn.Dense(self.width)(x))
         w = self.param("w", nn.initializers.lecun_normal(), (self.width, self.width))
-        return nn.Dense(1)(jnp.tanh(h @ (w - w.mean(0, keepdims=True))))
+        return nn.Dense(1)(jnp.tanh(h @ (w * (jnp.arange(self.width**2).reshape(w.shape) % 2))))
 
 
 class EveryTap(nn.Module):
@@ -80,7 +123,7 @@ class EveryTap(nn.Module):
         return nn.Dense(1)(jnp.tanh(h).mean(1))
 
 
-@pytest.mark.parametrize(("net", "names"), [(Centred(32), "w"), (EveryTap(32), "kernel, w")])
+@pytest.mark.parametrize(("net", "names"), [(Masked(32), "w"), (EveryTap(32), "kernel, w")])
 def test_other_sums_of_entries_are_refused_with_the_reason(net, names):
     """Of a matrix that is added to every tap all taps but one were left out."""
     with pytest.raises(ValueError, match=f"the weights {names}, whose inputs and outputs grow with the width"):
