@@ -351,7 +351,7 @@ def by_signs(updates: Any, params: Any) -> Any:
         pytest.param(optax.adafactor(0.1), None, ValueError, "size of the weights themselves", marks=pytest.mark.slow),
         (optax.polyak_sgd(), None, ValueError, "needs the value of the loss"),
         pytest.param(optax.lbfgs(), None, ValueError, "needs the value of the loss", marks=pytest.mark.slow),
-        (optax.contrib.sophia(0.1), None, ValueError, "could not be run with gradients and parameters alone"),
+        (optax.contrib.sophia(0.1), None, ValueError, r"the loss as a function \(sophia\)"),
         (optax.adam(0.1, eps=0.0), None, ValueError, "where a gradient is 0 .* Give it an ε"),
         (optax.contrib.muon(0.1), None, ValueError, 'Say scaled\\("muon"'),
         (optax.adam(0.1), 0.1, TypeError, "leave learning_rate out"),
