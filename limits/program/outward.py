@@ -2,16 +2,16 @@
 
 At infinite depth a branch is known by the number that multiplies it, wherever the code has it: before the last layer of weights,
 on these weights, or in the standard deviation that they start with, which here is a number of the code too: W = σ ω, ω of
-variance 1.
+variance 1. Numbers that are the same at all depths stay where they are.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from limits.program.trace import Constant, Equation, NetworkProgram
-from limits.program.values import Parameter, Refused, Value
+from limits.program.values import Refused, Value
 
 _LINEAR = {
     "dot_general": 2, "conv_general_dilated": 2, "mul": 2, "div": 1, "neg": 1, "convert_element_type": 1, "copy": 1,
@@ -22,27 +22,44 @@ _Numbers = tuple[Constant, ...]
 
 
 def outward(
-    program: NetworkProgram, parameters: dict[str, Value | Refused]
-) -> tuple[NetworkProgram, dict[str, Value | Refused]]:
-    """The same function of inputs and of weights of variance 1 (of those that are drawn around 0), and the laws of these."""
+    program: NetworkProgram, parameters: dict[str, Value | Refused], fixed: set[str]
+) -> tuple[NetworkProgram, dict]:
+    """The same function of inputs and weights, and the laws of these; only numbers that are not `fixed` are moved.
+
+    Weights that start around 0 with another standard deviation than one of these have variance 1 instead.
+    """
     starts, laws = dict[int, Constant](), dict(parameters)
-    for path, number in program.params.items():
-        value = parameters[path]
-        if isinstance(value, Refused) or value.held.law.mean or not value.held.law.variance:
-            continue
-        held: Parameter = value.held
-        std = held.law.variance**0.5
-        unit = dataclasses.replace(
-            held, law=dataclasses.replace(held.law, variance=1.0), rate=held.rate / std**2, growth=0.0
-        )
-        laws[path] = Value(value.axes, unit)
-        starts[number] = Constant(np.asarray(std), np.asarray(std * 2.0**held.growth))
-    return _Outward(program, starts).program, laws
+    for path, std in _stds(parameters).items():
+        if _written(std) not in fixed:
+            value: Any = parameters[path]
+            held, law = value.held, dataclasses.replace(value.held.law, variance=1.0)
+            laws[path] = Value(value.axes, dataclasses.replace(held, law=law, rate=held.rate / std**2, growth=0.0))
+            starts[program.params[path]] = Constant(np.asarray(std), np.asarray(std * 2.0**held.growth))
+    return _Outward(program, starts, fixed).program, laws
+
+
+def numbers_of(program: NetworkProgram, parameters: dict[str, Value | Refused]) -> set[str]:
+    """What signals are multiplied by in a program, and standard deviations, in words."""
+    met = {_written(v.value) for e in program.equations for v in e.inputs if e.primitive == "mul" and _is_number(v)}
+    return met | set(map(_written, _stds(parameters).values()))
+
+
+def _stds(parameters: dict[str, Value | Refused]) -> dict[str, float]:
+    laws = {path: value.held.law for path, value in parameters.items() if isinstance(value, Value)}
+    return {path: law.variance**0.5 for path, law in laws.items() if law.variance and not law.mean}
+
+
+def _is_number(v: int | Constant) -> TypeGuard[Constant]:
+    return isinstance(v, Constant) and np.size(v.value) == 1 and np.size(v.wide) == 1
+
+
+def _written(number: Any) -> str:
+    return f"{float(np.asarray(number).reshape(())):.9g}"
 
 
 class _Outward:
-    def __init__(self, old: NetworkProgram, starts: dict[int, Constant]) -> None:
-        self.equations, self.where = list[Equation](), ""
+    def __init__(self, old: NetworkProgram, starts: dict[int, Constant], fixed: set[str]) -> None:
+        self.equations, self.fixed = list[Equation](), fixed
         self.shapes = old.shapes | {v: s for e in old.equations for v, s in zip(e.outputs, e.shapes, strict=True)}
         self.next = 1 + max(self.shapes, default=0)
         self.held: dict[int, tuple[int, _Numbers]] = {v: (v, (std,)) for v, std in starts.items()}
@@ -77,9 +94,10 @@ class _Outward:
         if e.primitive != "mul":
             return None
         for v, number in (e.inputs, e.inputs[::-1]):
-            one = isinstance(number, Constant) and np.size(number.value) == 1 and np.size(number.wide) == 1
-            if one and isinstance(v, int) and self.shapes[v] == e.shapes[0]:  # pyright: ignore[reportAttributeAccessIssue]
-                return v, number  # pyright: ignore[reportReturnType]
+            if not _is_number(number) or _written(number.value) in self.fixed:
+                continue
+            if isinstance(v, int) and self.shapes[v] == e.shapes[0]:
+                return v, number
         return None
 
     def _taken(self, v: Any) -> tuple[Any, _Numbers]:

@@ -20,7 +20,7 @@ from limits.program.interpret import Interpreter
 from limits.program.loops import Loops
 from limits.program.nodes import Det, Key, Node, law_at_start
 from limits.program.numbers_in_depth import multiplied_out
-from limits.program.outward import outward
+from limits.program.outward import numbers_of, outward
 from limits.program.rolled import ReadMoments, Rolling, plans_of
 from limits.program.shapes import settled
 from limits.program.simplified import simplified
@@ -98,7 +98,9 @@ class ProgramKernels:
 
     def at_infinite_depth(self, deeper: "ProgramKernels") -> "ProgramKernels":
         """The limit of infinite depth, from this reading and that of a deeper network; `NoLimitError` where there is none."""
-        shallow, deeper = (kernels._outward() for kernels in (self, deeper))
+        pair = [dataclasses.replace(each, program=multiplied_out(each.program)) for each in (self, deeper)]
+        fixed = set.intersection(*(numbers_of(each.program, each.parameters) for each in pair))
+        shallow, deeper = (each._outward(fixed) for each in pair)
 
         def plans(kernels: ProgramKernels) -> dict:
             (number,) = kernels.program.inputs
@@ -109,8 +111,8 @@ class ProgramKernels:
 
         return dataclasses.replace(shallow, flow=compared((shallow, deeper), (plans(shallow), plans(deeper))))
 
-    def _outward(self) -> "ProgramKernels":
-        program, parameters = outward(multiplied_out(self.program), self.parameters)
+    def _outward(self, fixed: set[str]) -> "ProgramKernels":
+        program, parameters = outward(self.program, self.parameters, fixed)
         return dataclasses.replace(self, program=program, parameters=parameters)
 
     def look(self, x: Any, roll: bool = True, samples: int = SAMPLES) -> tuple[Measurement, dict[str, str]]:
