@@ -21,27 +21,25 @@ _LINEAR = {
 _Numbers = tuple[Constant, ...]
 
 
-def outward(
-    program: NetworkProgram, parameters: dict[str, Value | Refused], fixed: set[str]
-) -> tuple[NetworkProgram, dict]:
+def outward(program: NetworkProgram, parameters: dict[str, Value | Refused], fixed: set[str]) -> dict[str, Any]:
     """The same function of inputs and weights, and the laws of these; only numbers that are not `fixed` are moved.
 
     Weights that start around 0 with another standard deviation than one of these have variance 1 instead.
     """
     starts, laws = dict[int, Constant](), dict(parameters)
     for path, std in _stds(parameters).items():
-        if _written(std) not in fixed:
+        if _std_written(std) not in fixed:
             value: Any = parameters[path]
             held, law = value.held, dataclasses.replace(value.held.law, variance=1.0)
             laws[path] = Value(value.axes, dataclasses.replace(held, law=law, rate=held.rate / std**2, growth=0.0))
             starts[program.params[path]] = Constant(np.asarray(std), np.asarray(std * 2.0**held.growth))
-    return _Outward(program, starts, fixed).program, laws
+    return {"program": _Outward(program, starts, fixed).program, "parameters": laws}
 
 
 def numbers_of(program: NetworkProgram, parameters: dict[str, Value | Refused]) -> set[str]:
     """What signals are multiplied by in a program, and standard deviations, in words."""
     met = {_written(v.value) for e in program.equations for v in e.inputs if e.primitive == "mul" and _is_number(v)}
-    return met | set(map(_written, _stds(parameters).values()))
+    return met | {_std_written(std) for std in _stds(parameters).values()}
 
 
 def _stds(parameters: dict[str, Value | Refused]) -> dict[str, float]:
@@ -51,6 +49,10 @@ def _stds(parameters: dict[str, Value | Refused]) -> dict[str, float]:
 
 def _is_number(v: int | Constant) -> TypeGuard[Constant]:
     return isinstance(v, Constant) and np.size(v.value) == 1 and np.size(v.wide) == 1
+
+
+def _std_written(std: float) -> str:
+    return f"std {_written(std)}"
 
 
 def _written(number: Any) -> str:

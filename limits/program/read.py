@@ -100,7 +100,6 @@ class ProgramKernels:
         """The limit of infinite depth, from this reading and that of a deeper network; `NoLimitError` where there is none."""
         pair = [dataclasses.replace(each, program=multiplied_out(each.program)) for each in (self, deeper)]
         fixed = set.intersection(*(numbers_of(each.program, each.parameters) for each in pair))
-        shallow, deeper = (each._outward(fixed) for each in pair)
 
         def plans(kernels: ProgramKernels) -> dict:
             (number,) = kernels.program.inputs
@@ -109,11 +108,14 @@ class ProgramKernels:
                 ask = lambda rolling: kernels._forms(x, rolling, ("nngp",))  # noqa: E731
                 return plans_of(ask, kernels.loops, lambda: ReadMoments(SeriesLengths(), 1, None), True)
 
-        return dataclasses.replace(shallow, flow=compared((shallow, deeper), (plans(shallow), plans(deeper))))
+        def limit(fixed: set[str]) -> ProgramKernels:
+            a, b = (dataclasses.replace(each, **outward(each.program, each.parameters, fixed)) for each in pair)
+            return dataclasses.replace(a, flow=compared((a, b), (plans(a), plans(b))))
 
-    def _outward(self, fixed: set[str]) -> "ProgramKernels":
-        program, parameters = outward(self.program, self.parameters, fixed)
-        return dataclasses.replace(self, program=program, parameters=parameters)
+        try:
+            return limit(fixed)
+        except NoLimitError:  # a number at one depth may be, by chance, another one of those at the other
+            return limit(set())
 
     def look(self, x: Any, roll: bool = True, samples: int = SAMPLES) -> tuple[Measurement, dict[str, str]]:
         """(what the averages for these inputs need, why kernels that have no closed form have none); may be traced.
