@@ -155,7 +155,8 @@ class Sweep:
             errors[stable] = values.std(1, ddof=1) / values.shape[1] ** 0.5
         noise = between(x, errors, at) * np.random.default_rng(seed).normal(size=len(at))
         own = drawn.height(np.clip(drawn.place, drawn.valley.x[0], drawn.valley.x[-1]))
-        return np.clip(self.height(drawn, at) + noise - own, 0.0, MOST)
+        above = np.maximum(self.height(drawn, at) + noise - own, 0.0)
+        return np.where(np.isinf(above), above, np.minimum(above, MOST))  # infinite: it diverges there
 
     def height(self, drawn: Drawn, at: np.ndarray) -> np.ndarray:
         """The logarithm of the loss at a place for each draw, above that of the least point; straight lines where no curve was
