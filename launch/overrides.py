@@ -117,9 +117,9 @@ def field_of(override: str, settings: Any, open_fields: Sequence[str] = _OPEN) -
     place, names = settings, override.split(".")[1:]
     if _is_option(names[:-1], names[-1], settings, open_fields):
         return None
-    for name in names:
+    for i, name in enumerate(names):
         if not hasattr(place, "keys"):
-            whole = override.rpartition(f".{name}")[0]
+            whole = ".".join(["config", *names[:i]])
             raise SystemExit(
                 f'error: the config has no field "{override}": {whole} is {checks.shown(place)}, which has no fields of its own; '
                 f"give it whole, --{whole}=…."

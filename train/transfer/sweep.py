@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from train.transfer.shapes import MOST
-from train.transfer.valley import Drawn, Valley, between_walls, logarithm, valley
+from train.transfer.valley import Drawn, Valley, between_walls, logarithm, positive, valley
 from zoo import checks
 
 DRAWS = 2000  # of optima, and of the bootstrap over seeds
@@ -156,7 +156,8 @@ class Sweep:
         noise = between(x, errors, at) * np.random.default_rng(seed).normal(size=len(at))
         own = drawn.height(np.clip(drawn.place, drawn.valley.x[0], drawn.valley.x[-1]))
         above = np.maximum(self.height(drawn, at) + noise - own, 0.0)
-        return np.where(np.isinf(above), above, np.minimum(above, MOST))  # infinite: it diverges there
+        # Infinite: it diverges there. Of losses that are not all positive it is no logarithm.
+        return np.where(np.isinf(above) | (not positive(self.losses)), above, np.minimum(above, MOST))
 
     def height(self, drawn: Drawn, at: np.ndarray) -> np.ndarray:
         """The logarithm of the loss at a place for each draw, above that of the least point; straight lines where no curve was

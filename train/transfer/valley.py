@@ -16,7 +16,8 @@ from train.transfer.shapes import COARSE, own_shapes, shape_shares, shapes_at
 # No shape is exact: of the rise of a point over the least one, and of that of the least one's neighbours. Where points are closer
 # around the optimum than elsewhere, it grows with the square of how much farther others are; so it does with spacings of more
 # than an octave, up to a share. Valleys are narrower than some grids (half decades, powers of 4), and not even inside of them.
-# Where the loss is many times the least one, it grows with the logarithm.
+# Where the loss is many times the least one, it grows with the logarithm; losses that are not all positive have a unit of their
+# own, which no number is to be held against.
 MISFIT, MOST_MISFIT, HIGHER = 0.03, 0.15, 0.5
 POOLED = 2.0  # degrees of freedom by which a point's variance is drawn to that of all points
 FREEDOM = 4.0  # of the fit besides those of the seeds
@@ -178,7 +179,8 @@ def near(x: np.ndarray, losses: np.ndarray, wide: bool = False) -> Near | None:
     )
     beside = rise[[i for i in (best - left - 1, best - left + 1) if 0 <= i < len(rise)]]
     share = max(min(MISFIT * (spacing / COARSE) ** 2, MOST_MISFIT), MISFIT)
-    misfit = (share * far**2 * rise * (1 + HIGHER * rise)) ** 2 + (share * (beside.mean() if beside.size else 0.0)) ** 2
+    higher = 1 + HIGHER * rise if positive(losses) else 1.0
+    misfit = (share * far**2 * rise * higher) ** 2 + (share * (beside.mean() if beside.size else 0.0)) ** 2
     covariance = np.diag(variance / seeds + misfit + 1e-24) + _common_slope(points, variance, residuals) / seeds
     walls = float(x[first - 1]) if first > 0 else -math.inf, float(x[last + 1]) if last < len(x) - 1 else math.inf
     return Near(
@@ -198,7 +200,12 @@ def _far(points: np.ndarray, rise: np.ndarray, error: np.ndarray, spacing: float
 def logarithm(losses: np.ndarray) -> np.ndarray:
     """Of losses; themselves where one is not positive."""
     finite = np.where(np.isfinite(losses), losses, 1.0)
-    return np.where(np.isfinite(losses), np.log(finite) if (finite > 0).all() else finite, np.inf)
+    return np.where(np.isfinite(losses), np.log(finite) if positive(losses) else finite, np.inf)
+
+
+def positive(losses: np.ndarray) -> bool:
+    """Whether all losses that are numbers are positive."""
+    return bool((np.where(np.isfinite(losses), losses, 1.0) > 0).all())
 
 
 def between_walls(stable: np.ndarray, best: int) -> tuple[int, int]:
